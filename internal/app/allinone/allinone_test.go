@@ -54,8 +54,8 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestDemoNotReadyInTime holds that a fleet that nobody looks after is an
-// error, with a summary all the same.
+// TestDemoNotReadyInTime verifies that a fleet without adapters ends with an error, after a
+// summary.
 func TestDemoNotReadyInTime(t *testing.T) {
 	t.Parallel()
 	r := startProgram(t, nil, "--data-dir", t.TempDir(), "--demo", "--exit-when-ready", "--demo-clusters", "1", "--timeout", "1500ms", "--adapters=false", "--gardener=false")

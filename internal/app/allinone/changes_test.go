@@ -18,7 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
-// listActions are what was done about a cluster, the first thing first.
+// listActions returns the recorded actions on a cluster, oldest first.
 func listActions(t *testing.T, api *fleetclient.Client, cluster string) []string {
 	t.Helper()
 	page, err := api.ChangeEventsPage(t.Context(), fleetclient.ChangeEventsQuery{Cluster: cluster}, "")
@@ -32,7 +32,7 @@ func listActions(t *testing.T, api *fleetclient.Client, cluster string) []string
 	return list
 }
 
-// wantActions waits until all of some actions were told of a cluster, each once.
+// wantActions waits until each of the actions was recorded once for a cluster.
 func wantActions(t *testing.T, api *fleetclient.Client, cluster string, want ...string) {
 	t.Helper()
 	eventually(t, func() error {
@@ -63,9 +63,8 @@ func callCLI(t *testing.T, api *fleetclient.Client, args ...string) string {
 	return out.String()
 }
 
-// TestTimeline holds that what is done to a cluster is in the timeline, from its
-// beginning to its end, is what fleetloop changes shows, and is told to any other
-// sink that is configured.
+// TestTimeline verifies that the timeline records the life of a cluster. fleetloop changes shows
+// the timeline, and every other configured sink receives the same events.
 func TestTimeline(t *testing.T) {
 	t.Parallel()
 	told := make(chan string, 1000)

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestGuideIsReadByAShell holds that a shell has all that the commands need,
-// whatever is in it, and shows them as they are to be typed.
+// TestGuideIsReadByAShell verifies that a shell can source the guide, whatever its values contain,
+// and prints the commands unchanged.
 func TestGuideIsReadByAShell(t *testing.T) {
 	t.Parallel()
 	for name, folder := range map[string]string{"Plain": "demo-1", "Hostile": "it's $(exit 1) `here`; \"and\" there"} {

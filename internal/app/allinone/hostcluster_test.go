@@ -11,9 +11,9 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// TestHostCluster holds that SentinelConfigs say what the sentinels do: a
-// cluster becomes Ready by them, kubectl shows and changes them, and after a
-// restart there is what was changed, and again what was deleted.
+// TestHostCluster verifies that SentinelConfigs control the sentinels. A cluster becomes Ready
+// through them, kubectl shows and changes them, and a restart keeps changes and restores deleted
+// ones.
 func TestHostCluster(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -29,7 +29,7 @@ func newDir(t *testing.T) string {
 	return dir
 }
 
-// takenAddress is an address that somebody listens on.
+// takenAddress returns an address with an active listener.
 func takenAddress(t *testing.T) string {
 	t.Helper()
 	var lc net.ListenConfig

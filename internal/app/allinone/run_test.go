@@ -56,8 +56,8 @@ type run struct {
 	err            error // once done is closed
 }
 
-// startProgram calls "fleetloop up" on ports of its own, with a database of its own
-// unless env says DATABASE_URL: "".
+// startProgram runs "fleetloop up" on free ports. It uses a separate database unless env sets
+// DATABASE_URL.
 func startProgram(t *testing.T, env map[string]string, args ...string) *run {
 	t.Helper()
 	all := map[string]string{}

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// startAPI calls the command line with addresses of its own.
+// startAPI runs the command line on free addresses.
 func startAPI(t *testing.T, env map[string]string, args ...string) *apptest.Call {
 	t.Helper()
 	return apptest.Start(t, apiapp.Command, env, args...)
@@ -48,8 +48,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeEndsWatches holds that nobody who watches keeps the server from
-// ending, and that he is told where to go on.
+// TestServeEndsWatches verifies that open watches do not delay the end of the server, and receive
+// the position at which to continue.
 func TestServeEndsWatches(t *testing.T) {
 	t.Parallel()
 	c := startAPI(t, map[string]string{"DATABASE_URL": pgtest.EmptyURL(t)})

@@ -9,7 +9,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
-// TestIncompatibleDatabaseIsRejected: the server ends, whoever migrates.
+// TestIncompatibleDatabaseIsRejected verifies that the server ends, with and without its own
+// migration.
 func TestIncompatibleDatabaseIsRejected(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)

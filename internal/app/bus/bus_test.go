@@ -158,7 +158,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestTypeReadsItself holds that what a type is called is what is read as it.
+// TestTypeReadsItself verifies that the text of a type can be parsed again.
 func TestTypeReadsItself(t *testing.T) {
 	t.Parallel()
 	for _, want := range []bus.Type{bus.RabbitMQ, bus.PubSub, bus.NATS} {
@@ -169,8 +169,8 @@ func TestTypeReadsItself(t *testing.T) {
 	}
 }
 
-// TestLoadExplicit holds that what is given outranks the environment, that an
-// address that is given stands for all of it, and that the environment gives the rest.
+// TestLoadExplicit verifies that given settings override the environment. A given address replaces
+// all address variables, and the environment supplies the rest.
 func TestLoadExplicit(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{
@@ -209,7 +209,7 @@ func TestLoadExplicit(t *testing.T) {
 	}
 }
 
-// A scripted is a broker that answers as it is told.
+// scripted is a broker with scripted responses.
 type scripted struct {
 	notReady error
 	answer   func() error

@@ -104,8 +104,8 @@ func newSinks(t *testing.T, cfg changes.Config) (*changes.Sinks, *process.Proces
 
 var cordon = changeevent.ChangeEvent{Action: changeevent.ActionCordon, NodeName: "n1", CheckName: "xid"}
 
-// TestTellsAllSinks holds that an event goes to each sink, with what the process
-// says of itself, and that one by one they can be told apart.
+// TestTellsAllSinks verifies that each sink receives an event with the source of the process, and
+// that metrics distinguish the sinks.
 func TestTellsAllSinks(t *testing.T) {
 	t.Parallel()
 	first, second := newSink(t, nil), newSink(t, nil)
@@ -140,8 +140,7 @@ func TestTellsAllSinks(t *testing.T) {
 	}
 }
 
-// TestOff holds that without settings nobody is told, nothing runs, and nothing
-// is said.
+// TestOff verifies that without settings there are no sinks, no requests and no logs.
 func TestOff(t *testing.T) {
 	t.Parallel()
 	var none *changes.Sinks
@@ -165,8 +164,8 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// TestBroken holds that settings that cannot work are told once, and are no
-// reason to end; the other sinks are told. Whoever checks settings is refused.
+// TestBroken verifies that invalid settings are logged once and do not end the process. The other
+// sinks receive events, and Check returns an error.
 func TestBroken(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -215,8 +214,8 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestMissingFile holds that a sink whose token is not there yet is told when it
-// is, and that both can be seen.
+// TestMissingFile verifies that a sink with a missing token file receives its events once the file
+// exists. Both states are visible.
 func TestMissingFile(t *testing.T) {
 	t.Parallel()
 	place := newSink(t, nil)
@@ -253,8 +252,7 @@ func TestMissingFile(t *testing.T) {
 	wantConfigValid(t, p, map[string]float64{changes.DefaultSink: 1})
 }
 
-// TestNames holds that sinks can be told apart, by what metrics and NodeFaults
-// call them.
+// TestNames verifies that sinks have distinct names in metrics and NodeFaults.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	for name, names := range map[string][]string{"Twice": {"a", "a"}, "TheDefault": {"default"}, "Letters": {"Chat"}, "Dots": {"a.b"}} {
@@ -272,7 +270,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestWants holds which actions a sink is told of, as its client has it.
+// TestWants verifies which actions a sink accepts, in agreement with its client.
 func TestWants(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -343,8 +341,8 @@ func TestDebug(t *testing.T) {
 	}
 }
 
-// TestPart holds that the end waits for what is under way, and no longer than
-// it may; what is left then is logged and is no failure.
+// TestPart verifies that the shutdown waits for pending events within its limit. Remaining events
+// are logged and are no failure.
 func TestPart(t *testing.T) {
 	t.Parallel()
 	t.Run("Waits", func(t *testing.T) {
@@ -403,8 +401,7 @@ func runPart(t *testing.T, s *changes.Sinks) (ended <-chan error, cancel context
 	return done, cancel
 }
 
-// TestStopTimeoutBounds holds that sinks are not waited for longer than a part
-// of the process has to stop.
+// TestStopTimeoutBounds verifies that the wait for sinks ends before the stop timeout of a part.
 func TestStopTimeoutBounds(t *testing.T) {
 	t.Parallel()
 	place := newSink(t, func(ctx context.Context) { <-ctx.Done() })

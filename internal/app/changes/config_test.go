@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// A component has the settings as one does that tells of changes.
+// component has the settings of a component that sends change events.
 type component struct {
 	Changes changes.Config `key:"change_events"`
 }
@@ -79,7 +79,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestFile holds a file with several sinks, as the documentation has it.
+// TestFile verifies the documented configuration file with several sinks.
 func TestFile(t *testing.T) {
 	t.Parallel()
 	got := mustLoad(t, nil, `

@@ -30,7 +30,7 @@ cluster: c9
 spec: &s {replicas: 3, big: 12345678901234567890}
 `
 
-// TestChange holds what is sent for what a user writes, and what is said.
+// TestChange verifies the requests and the output of commands that change resources.
 func TestChange(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -248,8 +248,7 @@ func TestPartialFailures(t *testing.T) {
 	}
 }
 
-// TestPatchLosesNoOtherEdit lets somebody else change the same resource between
-// the look at it and the patch.
+// TestPatchLosesNoOtherEdit changes the same resource between the read and the patch of a command.
 func TestPatchLosesNoOtherEdit(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -124,7 +124,7 @@ func TestChangesOfAnOlderServer(t *testing.T) {
 	}
 }
 
-// A streamingAPI lists nothing but the event 0, and streams what it is told to.
+// streamingAPI lists only the event 0, and streams the given events.
 type streamingAPI struct {
 	*fakeAPI
 

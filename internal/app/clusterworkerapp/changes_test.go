@@ -24,7 +24,7 @@ import (
 
 var at = time.Date(2026, time.March, 4, 5, 6, 7, 8_000_000, time.UTC)
 
-// readyChange is a change as the status poller tells it.
+// readyChange returns a change as recorded by the status poller.
 func readyChange() clusterworker.Change {
 	return clusterworker.Change{
 		At: at, Action: clusterworker.ShootReady, ClusterID: "c-1", Cluster: "eu-west-01", Tenant: "shop",
@@ -32,7 +32,7 @@ func readyChange() clusterworker.Change {
 	}
 }
 
-// TestEventOf holds what a sink is told of a Shoot.
+// TestEventOf verifies the change event of a Shoot.
 func TestEventOf(t *testing.T) {
 	t.Parallel()
 	got := clusterworkerapp.EventOf(readyChange())
@@ -65,7 +65,7 @@ func TestEventOf(t *testing.T) {
 	}
 }
 
-// TestIDs holds which changes are the same for who is told of them twice.
+// TestIDs verifies which changes have the same ID, so that receivers can drop duplicates.
 func TestIDs(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -132,8 +132,8 @@ func TestIDsTellApart(t *testing.T) {
 	})
 }
 
-// TestSinksThatCannotWork holds that they are no reason not to sync, and that who
-// asks beforehand is told.
+// TestSinksThatCannotWork verifies that invalid sinks do not stop the sync, and that a check
+// reports them.
 func TestSinksThatCannotWork(t *testing.T) {
 	t.Parallel()
 	const no = "postgres://nobody@127.0.0.1:1/none"
@@ -210,8 +210,8 @@ func TestTellsASink(t *testing.T) {
 	}
 }
 
-// TestKeepsWhatASinkDidNotTake holds that what one worker has done is told by the
-// next, in order, where the sink was away until the first had ended.
+// TestKeepsWhatASinkDidNotTake verifies that the next worker sends the changes of the last one in
+// order, if the sink was unavailable until that one ended.
 func TestKeepsWhatASinkDidNotTake(t *testing.T) {
 	t.Parallel()
 	var up atomic.Bool
@@ -269,8 +269,8 @@ func wantOldest(t *testing.T, conn *pgx.Conn, condition string) error {
 	return err
 }
 
-// TestKeepsWhatASinkCouldNotTake holds that what is done while the settings of a
-// sink cannot work is told once they are mended.
+// TestKeepsWhatASinkCouldNotTake verifies that changes made while the settings of a sink are
+// invalid are sent after a fix.
 func TestKeepsWhatASinkCouldNotTake(t *testing.T) {
 	t.Parallel()
 	taken := make(chan string, 1000)

@@ -67,9 +67,8 @@ func wantRow(t *testing.T, conn *pgx.Conn, id, condition string) {
 	})
 }
 
-// TestRuns holds what a worker does from its start to its end: it waits for the
-// database's schema, says where it listens, syncs what was there before and
-// what comes, and goes when it is told to.
+// TestRuns verifies the life of a worker. It waits for the database schema, logs its address, syncs
+// existing and new clusters, and ends on request.
 func TestRuns(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -99,8 +98,8 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestRefusesVersionsThatTheCloudProfileLacks holds that a cluster of a version of Kubernetes that there is
-// none of is never synced, says why, and is synced once its version is one that there is.
+// TestRefusesVersionsThatTheCloudProfileLacks verifies that a cluster with an unknown Kubernetes
+// version is not synced and shows the reason. It is synced once its version is valid.
 func TestRefusesVersionsThatTheCloudProfileLacks(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -131,7 +130,7 @@ func TestStartsWithoutItsDatabase(t *testing.T) {
 	}
 }
 
-// TestPollsWithoutListening holds that a worker that is told of nothing finds what is due.
+// TestPollsWithoutListening verifies that a worker without notifications finds due clusters.
 func TestPollsWithoutListening(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -248,7 +247,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestHealthPort holds that one variable moves what is served.
+// TestHealthPort verifies that HEALTH_PORT changes the address of health and metrics.
 func TestHealthPort(t *testing.T) {
 	t.Parallel()
 	c := start(t, map[string]string{"METRICS_BIND_ADDRESS": "", "HEALTH_PROBE_BIND_ADDRESS": "", "HEALTH_PORT": "0", "DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"},
@@ -317,9 +316,8 @@ func TestConfigFile(t *testing.T) {
 	}
 }
 
-// TestAnotherGarden holds that a worker that is pointed at another garden than
-// the one with the Shoots does nothing, says why, and can be told that it is
-// meant so.
+// TestAnotherGarden verifies that a worker with another garden than the one with the Shoots does
+// nothing and logs the reason. A setting can confirm the change of garden.
 func TestAnotherGarden(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)

@@ -223,8 +223,8 @@ func TestAClusterThatGardenerNeverTookKeepsItsRow(t *testing.T) {
 	wantRefused(t, conn, id)
 }
 
-// TestDeletionNeedsNoWorkerWhereThereWasNone holds that an installation that
-// never had a worker deletes its clusters by itself.
+// TestDeletionNeedsNoWorkerWhereThereWasNone verifies that an installation that never had a worker
+// deletes its clusters without one.
 func TestDeletionNeedsNoWorkerWhereThereWasNone(t *testing.T) {
 	t.Parallel()
 	api := startAPI(t, pgtest.URL(t))
@@ -234,8 +234,8 @@ func TestDeletionNeedsNoWorkerWhereThereWasNone(t *testing.T) {
 	api.wantGone(id)
 }
 
-// TestUnregister holds that only the command removes the guard, and only while no
-// worker runs, and that it leaves Shoots behind only when it is told to.
+// TestUnregister verifies that only the command removes the guard, and only while no worker runs.
+// It leaves Shoots behind only with the explicit flag.
 func TestUnregister(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -263,9 +263,9 @@ func TestUnregister(t *testing.T) {
 	unregister("")
 }
 
-// TestAClusterShowsItsShoot holds that a cluster carries the status of its Shoot
-// with the settings of the specification alone: another body, another tag, and news
-// to who follows changes. Its phase is not that of a cluster that nobody has looked at.
+// TestAClusterShowsItsShoot verifies that a cluster carries the status of its Shoot with the
+// settings of the specification alone. A new status changes the body and the tag, and watches
+// receive it. The phase differs from that of a cluster that has not been observed.
 func TestAClusterShowsItsShoot(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)

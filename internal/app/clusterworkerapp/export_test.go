@@ -8,5 +8,5 @@ import (
 // Move has the health port take effect.
 func (c *Config) Move() { c.applyHealthPort() }
 
-// EventOf is a change as sinks are told of it.
+// EventOf converts a change to a change event.
 func EventOf(c clusterworker.Change) changeevent.ChangeEvent { return eventOf(c) }

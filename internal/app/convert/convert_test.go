@@ -225,7 +225,7 @@ func loadConfig(t *testing.T, file string) sentinelapp.Config {
 	return cfg
 }
 
-// dueNames is who is due by our profile, after a while.
+// dueNames returns the names of the resources that are due by the converted profile after a while.
 func dueNames(t *testing.T, cfg sentinelapp.Config, api *hyperfleettest.Server, collection string, after time.Duration) string {
 	t.Helper()
 	profile, err := expression.New(cfg.Decision.Params, cfg.Decision.Result, decision.DefaultAges())

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 20 * time.Second
 
-// A fakeAPI keeps resources in memory, and refuses when it is told to.
+// fakeAPI keeps resources in memory, and returns errors on request.
 type fakeAPI struct {
 	mu     sync.Mutex
 	byPath map[string][]v1.Resource // the collection's path below v1.BasePath

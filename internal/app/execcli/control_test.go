@@ -133,7 +133,7 @@ func TestApproveAndWait(t *testing.T) {
 	}
 }
 
-// The plan that somebody looks at may change before they say yes.
+// TestApproveBindsToThePlanThatWasShown changes the plan between its display and the approval.
 func TestApproveBindsToThePlanThatWasShown(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -169,7 +169,7 @@ func TestApproveTogether(t *testing.T) {
 	}
 }
 
-// What the guard refuses is told with what to do.
+// TestGuardIsExplained verifies that a denial by the guard is shown with the next step.
 func TestGuardIsExplained(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -23,9 +23,8 @@ import (
 
 const jobName = "kx-scale-web-run-1"
 
-// stuck is what stands around an execution that somebody asks about: a Job that
-// has said something, a controller at work, its settings, and what only an
-// administrator is to see.
+// stuck holds the surroundings of a stuck execution: a Job with logs, a running controller, its
+// settings, and data for administrators only.
 const stuck = `
 apiVersion: batch/v1
 kind: Job
@@ -58,7 +57,7 @@ kind: Secret
 metadata: {name: of-an-action}
 `
 
-// A desk is a control plane with the shipped roles, and somebody for each.
+// desk is a control plane with the shipped roles and one user for each.
 type desk struct {
 	*testing.T
 	bed    *kubebed.Bed
@@ -91,7 +90,7 @@ func newDesk(t *testing.T) *desk {
 	return d
 }
 
-// runNode has Pods run, and say what they say.
+// runNode runs Pods and returns their logs.
 func (d *desk) runNode() {
 	d.Helper()
 	n, err := processnode.New(d.bed.Config(), processnode.Options{})
@@ -110,8 +109,7 @@ func (d *desk) runNode() {
 	kubebedtest.Eventually(d, func(context.Context) error { return n.Ready() })
 }
 
-// runKubectl runs kubectl as whoever has a role, as an administrator of the cluster
-// if it is none.
+// runKubectl runs kubectl as a user with the role, or as a cluster administrator without one.
 func (d *desk) runKubectl(ctx context.Context, role string, args ...string) (string, error) {
 	kubeconfig := d.people[role]
 	if role == "" {
@@ -133,8 +131,7 @@ func (d *desk) mustRun(args ...string) {
 	}
 }
 
-// documented are the commands that the guide gives to whoever finds an execution
-// stuck.
+// documented returns the commands of the guide for a stuck execution.
 func documented(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/how-to/run-executions.md")
@@ -174,9 +171,8 @@ func suggested() []string {
 	return list
 }
 
-// TestPeopleCanAskWhy holds that whoever has one of the shipped roles, and no
-// other, can run what the guide and the command line tell them to run when
-// something is stuck, and no more.
+// TestPeopleCanAskWhy verifies that a user with one shipped role can run every command that the
+// guide and the command line suggest for a stuck execution, and no more.
 func TestPeopleCanAskWhy(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -214,8 +210,8 @@ func TestPeopleCanAskWhy(t *testing.T) {
 	}
 }
 
-// wantNoMore holds what nobody gets by looking: to act as an action, to see its
-// Secrets, and what is elsewhere.
+// wantNoMore verifies that read access never includes acting as an action, reading its Secrets, or
+// other namespaces.
 func (d *desk) wantNoMore(t *testing.T, role string) {
 	t.Helper()
 	for _, question := range []string{

@@ -20,7 +20,7 @@ func approvedChange() execution.Change {
 	}
 }
 
-// TestEventOf holds what a sink is told of an execution.
+// TestEventOf verifies the change event of an execution.
 func TestEventOf(t *testing.T) {
 	t.Parallel()
 	c := approvedChange()
@@ -91,7 +91,7 @@ func TestEventOfVaries(t *testing.T) {
 	}
 }
 
-// TestIDs holds that an execution does each thing once, however often it is told.
+// TestIDs verifies that each action of an execution has one ID, however often it is sent.
 func TestIDs(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {

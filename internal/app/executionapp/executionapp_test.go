@@ -129,8 +129,8 @@ func TestFollowsThePolicies(t *testing.T) {
 	}
 }
 
-// TestStartsWithoutAnything holds that a controller whose cluster and database are
-// away starts, lives, and says what is missing.
+// TestStartsWithoutAnything verifies that a controller without cluster and database starts, is
+// live, and reports the missing dependencies.
 func TestStartsWithoutAnything(t *testing.T) {
 	t.Parallel()
 	kubeconfig, err := kubebedtest.Bed(t).Kubeconfig("nobody-in-particular", "system:authenticated")

@@ -6,7 +6,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
-// EventOf is a change as sinks are told of it.
+// EventOf converts a change to a change event.
 func EventOf(c execution.Change, cluster string) changeevent.ChangeEvent { return eventOf(c, cluster) }
 
 // JobsOf is how the operator makes Jobs.

@@ -18,8 +18,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
-// TestScraped holds what a controller on a real API server tells by its metrics
-// of an execution, and of a guard that somebody takes away.
+// TestScraped verifies the metrics of a controller on a real API server for an execution, and for a
+// removed guard.
 func TestScraped(t *testing.T) {
 	t.Parallel()
 	namespace, kubeconfig := installNamespace(t)

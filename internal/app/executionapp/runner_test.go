@@ -114,7 +114,7 @@ runner:
 	}
 }
 
-// dryRunJob asks an API server whether it would take a Job.
+// dryRunJob creates a Job as a dry run and returns the error of the API server.
 func dryRunJob(t *testing.T, j *batchv1.Job) error {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(kubebedtest.Bed(t).Config())

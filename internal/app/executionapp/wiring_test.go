@@ -49,9 +49,8 @@ func newNodes(n int, byExecutions, byPeople []int) (nodes []corev1.Node) {
 
 func nameOf(i int) string { return "node-" + string(rune('a'+i)) }
 
-// TestCount holds how many nodes more may be acted on, as the nodes are: one in
-// ten, those that executions have cordoned and nobody has made schedulable again
-// included.
+// TestCount verifies how many more nodes actions may change: one in ten, including nodes that
+// executions have cordoned and that are still unschedulable.
 func TestCount(t *testing.T) {
 	touched := newNodes(20, nil, nil)
 	touched[3].Annotations[v1alpha1.AnnotationLastExecution] = "uid"
@@ -95,8 +94,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestCountKeeps holds that what is known of the nodes stays while they cannot be
-// listed.
+// TestCountKeeps verifies that the last node count stays while nodes cannot be listed.
 func TestCountKeeps(t *testing.T) {
 	g, err := gate.New(gate.Config{MaxNodePercent: 10})
 	if err != nil {

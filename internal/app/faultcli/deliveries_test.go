@@ -11,8 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// TestDeliveries holds what is shown of sinks, and how what they have refused is
-// sent again.
+// TestDeliveries verifies the display of sinks and the resend of rejected events.
 func TestDeliveries(t *testing.T) {
 	t.Parallel()
 	newFault(t, "told-a", drainingStatus(), xidFault())

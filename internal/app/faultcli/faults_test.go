@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
-// xidFault is what is wrong with a node.
+// xidFault returns a fault of a node.
 func xidFault() v1alpha1.Fault {
 	return v1alpha1.Fault{
 		Source: "syslog-health-monitor", Check: "xid-check", Entity: "GPU/3", ErrorCodes: []string{"XID-79"}, Fatal: true,
@@ -95,7 +95,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestMayNot holds what one is told who may not look, or asks nobody.
+// TestMayNot verifies the errors for a user without permission and for an unreachable cluster.
 func TestMayNot(t *testing.T) {
 	t.Parallel()
 	kubeconfig, err := kubebedtest.Bed(t).Kubeconfig("nobody-of-faults", "system:authenticated")

@@ -59,8 +59,8 @@ func quarantined(t *testing.T, name string) {
 	t.Fatalf("node %s was not taken: %+v", name, st)
 }
 
-// TestRelease holds that a release takes what is ours, all of it and nothing
-// else, and whether it is remembered.
+// TestRelease verifies that a release removes all changes of Fleetloop from a node and nothing
+// else, and whether it is recorded.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	theirs := corev1.Taint{Key: "team", Value: "ml", Effect: corev1.TaintEffectNoSchedule}

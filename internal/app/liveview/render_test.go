@@ -43,7 +43,7 @@ func busySnapshot() Snapshot {
 	return s
 }
 
-// testChanges is what was done, the newest first.
+// testChanges returns changes, newest first.
 func testChanges() []Change {
 	var list []Change
 	for i, summary := range []string{

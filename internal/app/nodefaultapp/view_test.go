@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../../deploy/crds"}})
 }
 
-// TestNodesByAddress holds that nodes are found by an address of theirs as they
-// are, and that nobody is told that there is none before they are known.
+// TestNodesByAddress verifies that nodes are found by their current addresses. An unsynced cache is
+// an error instead of an empty result.
 func TestNodesByAddress(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := operator.AddToScheme(scheme); err != nil {

@@ -98,7 +98,7 @@ func wantAnswer(t *testing.T, url string, status int, parts ...string) {
 	}
 }
 
-// newPart is a part that does nothing until it is told to stop.
+// newPart returns a part that waits until it is stopped.
 func newPart(name string, ready func() error) lifecycle.Part {
 	return lifecycle.Part{Name: name, Run: func(ctx context.Context) error { <-ctx.Done(); return nil }, Ready: ready}
 }
@@ -160,8 +160,8 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestMetricsToken holds that metrics, and what is served beside them, ask for
-// the token that is set, and health does not.
+// TestMetricsToken verifies that metrics and debug paths require the configured token, and health
+// does not.
 func TestMetricsToken(t *testing.T) {
 	t.Parallel()
 	cfg := newConfig("127.0.0.1:0", "localhost:0")

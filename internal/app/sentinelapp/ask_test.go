@@ -73,9 +73,8 @@ func TestPlanOfALiveFleet(t *testing.T) {
 	}
 }
 
-// TestPlanOfTypes holds that the plan shows the data as they are sent, names
-// the values that lose their type, and gives values that keep it: these are
-// sent as the resource has them.
+// TestPlanOfTypes verifies that the plan shows the data as sent. It lists the values that lose
+// their type, with expressions that keep it.
 func TestPlanOfTypes(t *testing.T) {
 	t.Parallel()
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

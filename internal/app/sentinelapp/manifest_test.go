@@ -70,8 +70,8 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// TestWhatGoesTogether holds that flags of files and those of SentinelConfigs
-// are told apart, with what to do instead.
+// TestWhatGoesTogether verifies that flags for files and flags for SentinelConfigs exclude each
+// other, with advice in the error.
 func TestWhatGoesTogether(t *testing.T) {
 	t.Parallel()
 	file := writeConfig(t, plain)

@@ -71,8 +71,7 @@ func hasLine(lines []string, key string, want []string) bool {
 	return false
 }
 
-// A vault is a fleet API and a broker that refuse whoever comes, and count who
-// brought the secret.
+// vault is a fleet API and a broker that reject all requests and count those that carry the secret.
 type vault struct {
 	api, broker string
 	file        string // of the configuration

@@ -59,7 +59,7 @@ func writeConfig(t *testing.T, text string) string {
 	return file
 }
 
-// newTrap is a server that nobody may talk to. It counts the connections.
+// newTrap is a server that must receive no connection. It counts them.
 func newTrap(t *testing.T) (addr string, visits *atomic.Int64) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -174,8 +174,8 @@ func brokerVariables(t *testing.T, file string) map[string]string {
 	return configMap.Data
 }
 
-// TestConfigFlag holds what --config may be. What is no path is the name of an
-// object in a cluster, which has to be there.
+// TestConfigFlag verifies the values of --config. A value that is not a path is the name of an
+// object in a cluster, which must exist.
 func TestConfigFlag(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing.yaml")

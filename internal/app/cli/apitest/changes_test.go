@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 )
 
-// TestChanges lists what was done, and follows what is done then.
+// TestChanges lists past changes and follows new ones.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	url := newAPI(t)

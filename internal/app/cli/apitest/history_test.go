@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// newAPI starts a fleet API on a database of its own and gives its URL.
+// newAPI starts a fleet API on a separate database and returns its URL.
 func newAPI(t *testing.T) string {
 	t.Helper()
 	return newAPIOn(t, pgtest.URL(t))
@@ -71,8 +71,7 @@ func newAPIWith(t *testing.T, database string, cfg auth.Config) string {
 	return server.URL
 }
 
-// A nudger stands for sentinel and broker: it tells the adapters about every
-// resource again and again.
+// nudger replaces sentinel and broker: it announces every resource to the adapters repeatedly.
 type nudger struct {
 	client *fleetclient.Client
 }
@@ -243,7 +242,7 @@ func TestStory(t *testing.T) {
 	}
 }
 
-// TestLoad loads a file by the line, and once more what was cut short.
+// TestLoad loads a file line by line, and repeats an interrupted load.
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	u := user{t, newAPI(t)}

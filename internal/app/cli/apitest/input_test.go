@@ -8,7 +8,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 )
 
-// TestWrongInput: what was written wrong is an error that says what there is.
+// TestWrongInput verifies that errors about invalid input list the valid values.
 func TestWrongInput(t *testing.T) {
 	t.Parallel()
 	u := user{t, newAPI(t)}

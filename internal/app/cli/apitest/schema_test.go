@@ -8,8 +8,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 )
 
-// TestSchema registers a schema that a cluster violates, is told so, and is held to
-// it from then on, until the schema is removed.
+// TestSchema registers a schema that a cluster violates. The command warns, and the schema applies
+// until it is removed.
 func TestSchema(t *testing.T) {
 	t.Parallel()
 	u := user{t, newAPI(t)}

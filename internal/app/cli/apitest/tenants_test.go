@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
-// TestTokensOverOldData holds that what was created without authentication is found
-// by those who may, and that the others learn where they looked.
+// TestTokensOverOldData verifies that authorised users find resources created without
+// authentication. Other users see the tenant that was searched.
 func TestTokensOverOldData(t *testing.T) {
 	t.Parallel()
 	database := pgtest.URL(t)

@@ -33,7 +33,7 @@ func newTokenAPI(t *testing.T) string {
 	return newAPIWith(t, pgtest.URL(t), auth.Config{Mode: auth.ModeBearer, TokenFile: tokens})
 }
 
-// writeFile writes a file in a folder of its own and gives its path.
+// writeFile writes a file in a new folder and returns its path.
 func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)

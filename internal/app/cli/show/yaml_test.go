@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestYAMLKeepsTheValue reads back what was written.
+// TestYAMLKeepsTheValue parses its own output.
 func TestYAMLKeepsTheValue(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -126,8 +126,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// Whatever the words are, what comes of them is one JSON object with known
-// names, or an error.
+// FuzzRead verifies that any words give one JSON object with known names, or an error.
 func FuzzRead(f *testing.F) {
 	for _, w := range []string{"replicas=5", "data.a=1", "data.a-", "kinds=[", `data={"a":1}`, "name=@@x", "force=true", "=", ".", "data.-", "data.=x"} {
 		f.Add(w, "kinds=a")

@@ -52,7 +52,7 @@ func wantGolden(t *testing.T, name, got string) {
 
 const hash = "3f8a91c2d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f"
 
-// newExecution is an execution that nobody has seen yet.
+// newExecution returns an execution that no controller has seen.
 func newExecution() *v1alpha1.KubernetesExecution {
 	return &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{
@@ -151,7 +151,7 @@ func withChange(ke *v1alpha1.KubernetesExecution, change func(*v1alpha1.Kubernet
 	return ke
 }
 
-// TestDescribe holds what somebody reads who was woken up.
+// TestDescribe verifies the description that an on-call engineer reads.
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -203,7 +203,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestWhoGrantsWhat: two actions have no rights before somebody says on what.
+// TestWhoGrantsWhat verifies the advice for the two actions without rights until an administrator
+// names their objects.
 func TestWhoGrantsWhat(t *testing.T) {
 	t.Parallel()
 	for does, want := range map[string]string{
@@ -237,8 +238,8 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// Whoever finds it cancelled learns what that means for them, and is told of no
-// deadline that nobody waits for.
+// TestCancelled verifies that a cancelled execution shows the consequences, and no deadline that no
+// longer applies.
 func TestCancelled(t *testing.T) {
 	t.Parallel()
 	ke := newExecution()
@@ -370,7 +371,8 @@ func TestAllActionsAreShown(t *testing.T) {
 	}
 }
 
-// Every phase says something about now, and what is shown drives no terminal.
+// TestTextIsHarmless verifies that every phase has advice, and that no output contains control
+// sequences.
 func TestTextIsHarmless(t *testing.T) {
 	t.Parallel()
 	const evil = "a\x1b]0;owned\x07\u202eb"

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")) // of the Pub/Sub library, begins with the process
 }
 
-// newAPI starts a fleet API on a database of its own.
+// newAPI starts a fleet API on a separate database.
 func newAPI(t *testing.T) *fleetclient.Client {
 	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
