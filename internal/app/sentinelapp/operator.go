@@ -46,7 +46,7 @@ type Operator struct {
 	Defaults SpecDefaults
 
 	// Env supplies broker settings that the specs leave out. With several SentinelConfigs, no
-	// credentials are taken from it or from Unsaid, because any user who can create an object could
+	// credentials are taken from it or from Defaults, because any user who can create an object could
 	// send them anywhere. Nil means empty.
 	Env func(string) (string, bool)
 
