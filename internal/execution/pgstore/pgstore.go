@@ -1,12 +1,11 @@
-// Package pgstore keeps the audit of executions in PostgreSQL.
+// Package pgstore stores the audit of executions in PostgreSQL.
 //
-// Records are appended by a function of the database, which gives each its
-// place in one chain: the role that appends can say what happened, and can
-// neither choose the place nor change what is there. A call appends all or
-// nothing; one that is lost on the way, or whose answer is, is made again.
-// Writers wait for each other for as long as the function runs.
+// A database function appends records and assigns each its position in one chain. The appending
+// role can therefore add records, but can neither choose positions nor change existing records. A
+// call appends all records or none, and is repeated if the call or its response is lost. Writers
+// wait for each other while the function runs.
 //
-// Calls fail with audit.ErrUnavailable while the database is away.
+// Calls return audit.ErrUnavailable while the database is unavailable.
 package pgstore
 
 import (
