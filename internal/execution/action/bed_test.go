@@ -178,7 +178,7 @@ func (s *stage) read(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return live
 }
 
-// patch changes an object, as somebody else would. It serves clean-ups, too.
+// patch changes an object as another client. Clean-ups use it as well.
 func (s *stage) patch(o *unstructured.Unstructured, patch string, subresources ...string) *unstructured.Unstructured {
 	s.Helper()
 	k, _ := resourceOf(o.GetAPIVersion(), o.GetKind())
@@ -189,7 +189,7 @@ func (s *stage) patch(o *unstructured.Unstructured, patch string, subresources .
 	return live
 }
 
-// request is what is asked for, and must be good.
+// request parses a request and fails the test if it is invalid.
 func (s *stage) request(action string, parameters map[string]any) Request {
 	s.Helper()
 	r, err := Parse(s.spec(action, parameters))

@@ -65,8 +65,8 @@ func TestWarningsApart(t *testing.T) {
 	all.Wait()
 }
 
-// TestWarningsClaimed has warnings go to the context of their request, and those
-// of no such context to the client.
+// TestWarningsClaimed verifies that warnings go to the collector in the context of their request,
+// and to the client without one.
 func TestWarningsClaimed(t *testing.T) {
 	s := newStage(t)
 	o := s.create(deployment("web", 1))

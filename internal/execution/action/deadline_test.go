@@ -44,8 +44,8 @@ func TestCancelledUnderWay(t *testing.T) {
 	s.wantReplicas(o, 5)
 }
 
-// TestAnswerLost has an attempt end of which nobody knows what its write did: it
-// does not say that nothing was done.
+// TestAnswerLost ends an attempt after a write with an unknown outcome. The result must not claim
+// that nothing was done.
 func TestAnswerLost(t *testing.T) {
 	s := newStage(t)
 	o, p := s.scaled()

@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDifferences holds that a change is told with its values, but for those in
-// which there may be a password.
+// TestDifferences verifies that a change is reported with its values, except values that may
+// contain a password.
 func TestDifferences(t *testing.T) {
 	t.Parallel()
 	containers := func(password string) []any {

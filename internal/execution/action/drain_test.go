@@ -147,8 +147,8 @@ func TestDrain(t *testing.T) {
 	s.wantBack(s.onNode("drain_node", map[string]any{"node": s.namespace}), p, node, "uncordon_node")
 }
 
-// TestDrainBlocked: a disruption budget keeps Pods until the deadline, and is
-// named; the Pod that it let go is gone, and what was done is told.
+// TestDrainBlocked verifies a drain in which a disruption budget keeps Pods until the deadline. The
+// budget is named, the permitted Pod is gone, and the work done is reported.
 func TestDrainBlocked(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -203,7 +203,7 @@ func (w writer) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestDrainCancelled: between two evictions it stops, and says what was done.
+// TestDrainCancelled verifies that a drain stops between two evictions and reports the work done.
 func TestDrainCancelled(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -250,7 +250,8 @@ func TestDrainWithoutLeave(t *testing.T) {
 	wantCode(t, Execute(t.Context(), c, p, Run{Subject: newSubject("uid2")}), CodeOK)
 }
 
-// TestDrainClosedBefore: what was closed before is not opened as a way back.
+// TestDrainClosedBefore verifies that the rollback does not uncordon a Node that was cordoned
+// before.
 func TestDrainClosedBefore(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -271,8 +272,8 @@ func TestDrainClosedBefore(t *testing.T) {
 	}
 }
 
-// TestDrainOpenedBetween: a Node that somebody has opened since the first attempt
-// is theirs, and its Pods stay.
+// TestDrainOpenedBetween verifies that a retry respects a Node uncordoned by another client since
+// the first attempt, and evicts none of its Pods.
 func TestDrainOpenedBetween(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -155,8 +155,8 @@ func TestMarker(t *testing.T) {
 	wantCode(t, result, CodeGuard)
 }
 
-// TestSetBack holds that a second attempt does nothing where the first may have
-// been taken back: without a marker it cannot tell.
+// TestSetBack verifies that a second attempt does nothing if the first may have been reverted,
+// which is undetectable without a marker.
 func TestSetBack(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -256,7 +256,7 @@ func TestPlanForbidden(t *testing.T) {
 	wantRefused(t, err, v1alpha1.DetailRBACDenied, "cannot get resource")
 }
 
-// TestCheckUnchanged has somebody touch what an execution did.
+// TestCheckUnchanged changes the work of an execution as another client.
 func TestCheckUnchanged(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -338,8 +338,7 @@ func TestPlanAsStored(t *testing.T) {
 	s.wantReplicas(o, 5)
 }
 
-// TestMarkerIsChecked has somebody write the marker who is not the execution:
-// the UID is there for everybody to read.
+// TestMarkerIsChecked sets the marker as another client. The UID of an execution is public.
 func TestMarkerIsChecked(t *testing.T) {
 	t.Parallel()
 	marker := `{"metadata":{"annotations":{"` + v1alpha1.AnnotationLastExecution + `":"uid"}}}`

@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// manifest is a ConfigMap as it is to be.
+// manifest returns the desired state of a ConfigMap.
 func (s *stage) manifest(data map[string]any) map[string]any {
 	o := settings(data)
 	ensureMap(o, "metadata")["namespace"] = s.namespace
@@ -164,8 +164,8 @@ func TestManifestOf(t *testing.T) {
 	}
 }
 
-// TestCut: what is cut out of an object is in it, and has no field that was not
-// asked for.
+// TestCut verifies that the selected fields of an object occur in it, and that no others are
+// selected.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	values := rapid.Deferred(objects)
@@ -182,7 +182,8 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// wantWithin wants nothing but what the object has, and what is asked for.
+// wantWithin fails the test unless had contains only values of the object, and only in the
+// requested fields.
 func wantWithin(t *rapid.T, had, object, fields map[string]any) {
 	for key, value := range had {
 		if _, asked := fields[key]; !asked {

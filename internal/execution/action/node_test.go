@@ -18,7 +18,7 @@ func (s *stage) node(spec map[string]any) *unstructured.Unstructured {
 	return s.create(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": s.namespace}, "spec": spec})
 }
 
-// onNode is what is asked for, outside of namespaces.
+// onNode returns a request with a cluster-scoped target.
 func (s *stage) onNode(action string, parameters map[string]any) Request {
 	s.Helper()
 	return (&stage{T: s.T}).request(action, parameters)
@@ -118,7 +118,8 @@ func (s *stage) wantBack(r Request, p *v1alpha1.Plan, o *unstructured.Unstructur
 	}
 }
 
-// wantGuarded has somebody change what the plan depends on, and change it back.
+// wantGuarded changes state that the plan depends on, expects the guard to stop the attempt, and
+// reverts the change.
 func (s *stage) wantGuarded(c Client, p *v1alpha1.Plan, o *unstructured.Unstructured, foreign string) {
 	s.Helper()
 	taints, _, _ := unstructured.NestedSlice(s.read(o).Object, "spec", "taints")
@@ -128,8 +129,8 @@ func (s *stage) wantGuarded(c Client, p *v1alpha1.Plan, o *unstructured.Unstruct
 	s.patch(o, fmt.Sprintf(`{"spec":{"taints":%s}}`, canonicalValue(taints)))
 }
 
-// TestTaintBesideOthers: a taint that somebody else puts on the Node between
-// planning, reading and writing stays.
+// TestTaintBesideOthers verifies that taints added by another client between planning, reading and
+// writing are kept.
 func TestTaintBesideOthers(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -158,7 +159,7 @@ func TestTaintBesideOthers(t *testing.T) {
 	}
 }
 
-// TestCordonedBefore: there is no way back from what was not done.
+// TestCordonedBefore verifies that work not done has no rollback.
 func TestCordonedBefore(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// newSpec is what is asked for with parameters as JSON.
+// newSpec returns a spec with the parameters as JSON.
 func newSpec(action, parameters string) *v1alpha1.KubernetesExecutionSpec {
 	spec := &v1alpha1.KubernetesExecutionSpec{Action: action}
 	if parameters != "" {

@@ -155,7 +155,7 @@ func TestQuarantineIsBoth(t *testing.T) {
 	}
 }
 
-// TestQuarantineLabelled is a Pod that somebody has given the label alone.
+// TestQuarantineLabelled uses a Pod that has only the quarantine label, set by another client.
 func TestQuarantineLabelled(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestReplicasChanged holds that a plan tells of replicas where their number
-// changes, and where there are any.
+// TestReplicasChanged verifies that a plan reports replicas only if their number changes and
+// exists.
 func TestReplicasChanged(t *testing.T) {
 	t.Parallel()
 	object := func(kind string, spec map[string]any) *unstructured.Unstructured {

@@ -61,7 +61,7 @@ func TestEncode(t *testing.T) {
 	})
 }
 
-// TestEncodeOrder has what is left out first.
+// TestEncodeOrder verifies the order in which parts of a result are omitted.
 func TestEncodeOrder(t *testing.T) {
 	r := Result{Version: 1, Message: "scaled", Log: strings.Repeat("a line of the log\n", 300) + "the last line\n", Warnings: []string{"a warning"}}
 	got, err := DecodeResult(Encode(r))

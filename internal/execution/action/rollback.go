@@ -51,7 +51,8 @@ func rollbackDeployment() *Action {
 	})
 }
 
-// templateValues returns values that distinguish templates, the most relevant ones first.
+// templateValues returns the images and a digest of a template, which identify it for people and in
+// comparisons.
 func templateValues(template map[string]any) map[string]any {
 	images := []any{}
 	for _, c := range containersOf(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": template}}}) {

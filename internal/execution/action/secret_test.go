@@ -111,8 +111,8 @@ func TestUpdateSecret(t *testing.T) {
 	}
 }
 
-// TestUpdateSecretChanged: neither other values before nor another new value is
-// what was agreed on.
+// TestUpdateSecretChanged verifies that changed previous values and changed new values are both
+// rejected.
 func TestUpdateSecretChanged(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -166,7 +166,7 @@ func wantOtherObject(s *stage, tr trial, o *unstructured.Unstructured) {
 	}
 }
 
-// wantOtherValues executes after somebody changed what the plan depends on.
+// wantOtherValues executes the plan after another client changed the values that it depends on.
 func wantOtherValues(s *stage, tr trial, o *unstructured.Unstructured) {
 	s.Helper()
 	if tr.foreign == "" {
@@ -185,7 +185,7 @@ func wantOtherValues(s *stage, tr trial, o *unstructured.Unstructured) {
 	}
 }
 
-// wantConflict has somebody else change the object between reading and writing.
+// wantConflict changes the object as another client between reading and writing.
 func wantConflict(s *stage, tr trial, o *unstructured.Unstructured) {
 	s.Helper()
 	r := s.request(tr.action, tr.parameters)
@@ -207,7 +207,7 @@ func wantConflict(s *stage, tr trial, o *unstructured.Unstructured) {
 	}
 }
 
-// wantAnswerLost breaks the connection after the server has done as it was told.
+// wantAnswerLost breaks the connection after the server has executed the request.
 func wantAnswerLost(s *stage, tr trial, _ *unstructured.Unstructured) {
 	s.Helper()
 	r := s.request(tr.action, tr.parameters)
@@ -230,8 +230,8 @@ func wantAnswerLost(s *stage, tr trial, _ *unstructured.Unstructured) {
 	}
 }
 
-// wantRace has somebody else change what the action depends on, or replace the
-// object, between reading and writing: theirs stays.
+// wantRace changes the relevant values or replaces the object as another client, between reading
+// and writing. The foreign change must be kept.
 func wantRace(s *stage, tr trial, o *unstructured.Unstructured) {
 	s.Helper()
 	r := s.request(tr.action, tr.parameters)

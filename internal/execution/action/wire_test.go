@@ -66,7 +66,7 @@ func (w *wire) count(r *http.Request) int {
 	return len(w.writes) + len(w.dry)
 }
 
-// isDry says whether the server is told to forget the request.
+// isDry reports whether a request has the dry-run option.
 func isDry(r *http.Request) bool {
 	if r.URL.Query().Get("dryRun") == metav1.DryRunAll {
 		return true

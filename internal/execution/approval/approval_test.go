@@ -208,10 +208,9 @@ func TestDecideDetail(t *testing.T) {
 	}
 }
 
-// TestNothingForged: whatever is edited in whichever order, what is approved was
-// approved by as many as have to, each of them somebody else, none of them who
-// asked where that matters, all of them of the plan that there is; and a
-// decision stays.
+// TestNothingForged applies edits in random order and verifies the invariants. An approved
+// execution has the required number of distinct approvers, none of them the requester if that is
+// excluded, all for the present plan. A decision is final.
 func TestNothingForged(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

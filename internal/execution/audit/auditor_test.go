@@ -78,7 +78,7 @@ func newAuditor(t *testing.T, s audit.Store) (*audit.Auditor, *prometheus.Regist
 	return a, reg
 }
 
-// numbered is an execution with a UID of its own that has ended.
+// numbered returns an ended execution with a unique UID.
 func numbered(i int) *v1alpha1.KubernetesExecution {
 	ke := asked("scale_deployment", `{}`)
 	ke.UID, ke.Name = types.UID(fmt.Sprintf("uid-%d", i)), fmt.Sprintf("ke-%d", i)
@@ -190,7 +190,8 @@ func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// What comes while a call runs goes with the next one, all of it.
+// TestWhatComesAtOnceIsOneCall verifies that all records arriving during a call go with the next
+// one.
 func TestWhatComesAtOnceIsOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
@@ -218,7 +219,7 @@ func TestWhatComesAtOnceIsOneCall(t *testing.T) {
 	})
 }
 
-// Whoever gives up waits no longer, and takes nothing from the others.
+// TestOneOfManyGivesUp verifies that a cancelled caller stops waiting without affecting the others.
 func TestOneOfManyGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
@@ -296,7 +297,7 @@ func (l *sharedLog) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// take gives what was written since the last time.
+// take returns and clears the text written so far.
 func (l *sharedLog) take() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

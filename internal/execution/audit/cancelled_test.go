@@ -8,8 +8,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
 )
 
-// TestWhoCancelled holds that the end of what was cancelled says by whom, where
-// that is known.
+// TestWhoCancelled verifies that the end of a cancelled execution names the user that cancelled it,
+// if known.
 func TestWhoCancelled(t *testing.T) {
 	for name, who := range map[string]string{"Known": "bob@example.com", "Unknown": ""} {
 		t.Run(name, func(t *testing.T) {

@@ -73,7 +73,7 @@ func decision(who string, what v1alpha1.ApprovalDecision) v1alpha1.Approval {
 	return v1alpha1.Approval{Approver: who, Decision: what, Reason: "looks right", PlanHash: "plan-1"}
 }
 
-// lines tell records in short.
+// lines formats records in short.
 func lines(records []audit.Record) []string {
 	var list []string
 	for _, r := range records {
@@ -308,8 +308,8 @@ func (w *walk) step() {
 	enter(w.ke, to, w.second)
 }
 
-// Whatever way an execution goes: the same status gives the same records, a
-// later one has them all and perhaps more, and each is there once.
+// TestALaterStatusOnlyAppends verifies for any course of an execution that equal status yields
+// equal records, and that a later status yields the same records once each, and possibly more.
 func TestALaterStatusOnlyAppends(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &walk{T: rt, ke: newExecution()}

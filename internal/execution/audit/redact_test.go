@@ -97,7 +97,8 @@ func TestNoSecretIsKept(t *testing.T) {
 	}
 }
 
-// What was left out of the parameters is not read in what was said about them.
+// TestNoMessageRepeatsASecret verifies that messages do not repeat values withheld from the
+// parameters.
 func TestNoMessageRepeatsASecret(t *testing.T) {
 	in64 := base64.StdEncoding.EncodeToString([]byte(secret))
 	for name, parameters := range map[string]string{
@@ -148,8 +149,8 @@ func TestNoSpellingOfASecretIsKept(t *testing.T) {
 	}
 }
 
-// The values of a Secret that is only referred to are known to nobody here, so
-// nothing that was read from a server is kept of its execution.
+// TestNothingIsToldOfASecret verifies that records of an execution on a Secret keep no data read
+// from a server, because the values of a referenced Secret are unknown here.
 func TestNothingIsToldOfASecret(t *testing.T) {
 	for name, change := range map[string]func(ke *v1alpha1.KubernetesExecution){
 		"ByAction": func(*v1alpha1.KubernetesExecution) {},

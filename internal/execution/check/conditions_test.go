@@ -180,7 +180,8 @@ func TestPreConditions(t *testing.T) {
 	}
 }
 
-// What has to hold in the end and never can is known before anything is done.
+// TestPostConditionsThatNeverHold verifies that a postcondition that can never hold is reported
+// before the action.
 func TestPostConditionsThatNeverHold(t *testing.T) {
 	r := newRig(t, scale)
 	r.deploy(t, nil)
@@ -240,7 +241,7 @@ func TestPostConditionsThatWereKilled(t *testing.T) {
 	}
 }
 
-// A precondition is told of the cluster as it is.
+// TestConditionsAreToldOfTheCluster verifies that a precondition sees the present cluster.
 func TestConditionsAreToldOfTheCluster(t *testing.T) {
 	r := newRig(t, scale)
 	r.deploy(t, nil)

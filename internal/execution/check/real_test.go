@@ -101,8 +101,8 @@ func (p crowdedPlace) Evaluate(ctx context.Context, module string, input any, no
 	return p.Place.Evaluate(ctx, module, input, now)
 }
 
-// More requesters than there are places get through: whoever is let in evaluates all
-// conditions, and nothing has to be evaluated twice because others want to as well.
+// TestManyRequestersGetThrough verifies that more requesters than slots succeed: each evaluates all
+// conditions in one slot, and contention causes no repeated evaluation.
 func TestManyRequestersGetThrough(t *testing.T) {
 	const requesters, each = evaluator.MaxProcesses + 2, 3
 	r := newRig(t, scale)
@@ -224,7 +224,8 @@ message := sprintf("there are %d millicores", [input.available_cpu])`
 	}
 }
 
-// What is above a target, and what else changes it, is found.
+// TestWhoElseChangesTheTarget verifies that the owners of a target and its other managers are
+// found.
 func TestWhoElseChangesTheTarget(t *testing.T) {
 	r := newRig(t, kill, scale)
 	d := r.deploy(t, func(d *appsv1.Deployment) {
@@ -275,7 +276,8 @@ func (r *rig) autoscale(t *testing.T, apiVersion, kind string) {
 	})
 }
 
-// Who sets the bounds of an autoscaler scales what it scales.
+// TestAnAutoscalerIsAsCriticalAsWhatItScales verifies that changing the bounds of an autoscaler
+// counts as scaling its target.
 func TestAnAutoscalerIsAsCriticalAsWhatItScales(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string

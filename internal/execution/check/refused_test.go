@@ -78,8 +78,8 @@ func TestTheAccountMustExist(t *testing.T) {
 	}
 }
 
-// TestTheRequesterMustBeAllowed holds that who asks has to be allowed to, as far as
-// that can be known: the groups of a person were known at the request alone.
+// TestTheRequesterMustBeAllowed verifies that the requester must be allowed to request the action,
+// as far as that is known. The groups of a person are known only from the request.
 func TestTheRequesterMustBeAllowed(t *testing.T) {
 	r := newRig(t, scale)
 	r.deploy(t, nil)
@@ -152,7 +152,7 @@ func TestTheAccountMustBeBoundWhereTheTargetIs(t *testing.T) {
 	}
 }
 
-// What was believed a moment ago is corrected by what the API server says.
+// TestRightsThatGoMeanwhile verifies that a response of the API server corrects cached rights.
 func TestRightsThatGoMeanwhile(t *testing.T) {
 	t.Parallel() // the API server knows a deleted account for ten seconds
 	t.Run("TheBinding", func(t *testing.T) {
@@ -308,7 +308,8 @@ func TestThePolicySaysNo(t *testing.T) {
 	}
 }
 
-// What could not be asked is no reason to refuse: it is asked again.
+// TestWhatMayPassIsAnError verifies that an unanswered question does not refuse the execution: it
+// is asked again.
 func TestWhatMayPassIsAnError(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string

@@ -215,7 +215,7 @@ func rules(a *action.Action) []rbacv1.PolicyRule {
 	return all
 }
 
-// wantRights waits until the authorizer has heard of what was bound or is no more.
+// wantRights waits until the authorizer has observed a change of bindings.
 func (r *rig) wantRights(t *testing.T, a *action.Action, namespace string, bound bool) {
 	t.Helper()
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
@@ -348,8 +348,8 @@ func (r *rig) wantUntouched(t *testing.T, d *appsv1.Deployment) {
 	}
 }
 
-// wantFailed sees to it that a check said no, for a reason, in words that name
-// what is concerned.
+// wantFailed fails the test unless a check refused the execution for the given reason, in a message
+// that names the subject.
 func wantFailed(t *testing.T, out check.Outcome, reason v1alpha1.Reason, detail v1alpha1.Detail, says ...string) {
 	t.Helper()
 	if out.Failed == nil {
@@ -373,7 +373,7 @@ func wantPassed(t *testing.T, out check.Outcome) {
 	}
 }
 
-// A fakePolicy decides as it is told.
+// A fakePolicy returns a preset decision.
 type fakePolicy struct {
 	decision execution.Decision
 	err      error
@@ -421,7 +421,7 @@ func (c *counter) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// take gives what was sent since the last time.
+// take returns and clears the requests sent so far.
 func (c *counter) take() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -88,8 +88,8 @@ func (a *answers) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// What Secrets the target cannot use is found out by their names and types. Their
-// values stay in the API server.
+// TestInvalidSecrets verifies that unusable Secrets are found by name and type, while their values
+// stay in the API server.
 func TestInvalidSecrets(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scale)
@@ -151,8 +151,8 @@ message := sprintf("%v", [input.invalid_secrets])`
 	}
 }
 
-// The rights of the account are told as they are, before the action and after it,
-// also where that is why it cannot be.
+// TestPermissionsAreTold verifies that conditions see the actual rights of the account, before and
+// after the action, and also if missing rights prevent it.
 func TestPermissionsAreTold(t *testing.T) {
 	t.Parallel()
 	const module = "package condition\n\nallow if input.serviceAccount.permissionsOk"

@@ -10,9 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
-// BenchmarkTurn is one execution that leaves, the next that is let in, and a new
-// one that queues up, with many that wait: behind each other for one target, or
-// each for its own in a namespace of its own.
+// BenchmarkTurn measures one execution leaving, the next entering and a new one queueing. Many
+// others wait, either for one target or each for its target in a separate namespace.
 func BenchmarkTurn(b *testing.B) {
 	for name, spread := range map[string]bool{"OneTarget": false, "ManyTargets": true} {
 		for _, waiting := range []int{50, 5_000, 50_000} {

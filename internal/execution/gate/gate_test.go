@@ -257,8 +257,8 @@ func TestCircuit(t *testing.T) {
 	wantIn(t, g.Enter(claim("b", "1"), now.Add(62*time.Minute)))
 }
 
-// TestCircuitIsNotResetByACancel holds that an end that says nothing of the action
-// says nothing for it either: whoever cancels every other one would try for ever.
+// TestCircuitIsNotResetByACancel verifies that an end without an outcome does not reset the
+// circuit. Otherwise, cancelling every second execution would allow endless attempts.
 func TestCircuitIsNotResetByACancel(t *testing.T) {
 	g := newGate(t, gate.Config{MaxFailures: 2, Window: time.Hour})
 	now := start()
@@ -270,8 +270,8 @@ func TestCircuitIsNotResetByACancel(t *testing.T) {
 	wantIn(t, g.Enter(claim("b", "1"), now.Add(time.Hour)))
 }
 
-// TestRestoreFromAClockAhead holds that what is remembered of one target does not
-// depend on the clock of the node that another's action ran on.
+// TestRestoreFromAClockAhead verifies that the history of a target does not depend on the clock of
+// the node that ran another action.
 func TestRestoreFromAClockAhead(t *testing.T) {
 	g := newGate(t, gate.Config{MaxFailures: 2})
 	now := start()

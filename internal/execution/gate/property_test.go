@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
-// A world is a gate, and what is known of it from outside.
+// A world is a gate and the state expected from outside.
 type world struct {
 	cfg      gate.Config
 	gate     *gate.Gate
@@ -225,7 +225,7 @@ func (w *world) leave(v *visitor, outcome v1alpha1.Outcome) {
 	w.gate.SetCordoned(w.cordoned) // until then the node counts as cordoned
 }
 
-// answer has those come again who were told to.
+// answer enters again for the executions that were woken.
 func (w *world) answer(t *rapid.T) {
 	for len(w.woken) > 0 {
 		uid := w.woken[0]
@@ -352,8 +352,8 @@ func TestGate(t *testing.T) {
 	})
 }
 
-// TestNobodyWaitsForEver ends each play by having everybody leave. Nobody asks
-// who was not told to.
+// TestNobodyWaitsForEver ends each sequence with all executions leaving. Only woken executions
+// retry.
 func TestNobodyWaitsForEver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, 1000*time.Hour) // so that it is not the timeout that ends it

@@ -130,7 +130,7 @@ func (c *cluster) set(change func()) {
 	change()
 }
 
-// take gives what was sent since the last time.
+// take returns and clears the requests sent so far.
 func (c *cluster) take() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

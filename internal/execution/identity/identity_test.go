@@ -207,9 +207,8 @@ func TestAnAccountThatIsMissing(t *testing.T) {
 	})
 }
 
-// Who is stopped takes nobody with him.
-// TestAnActionWithoutAnAccount can be done nevertheless: there is nothing to run
-// of it, and nothing is asked.
+// TestAnActionWithoutAnAccount verifies that an action without an account is usable without any
+// request, because it runs nothing.
 func TestAnActionWithoutAnAccount(t *testing.T) {
 	ids, c := newIdentities()
 	a, _ := action.Find("notify_only")

@@ -34,7 +34,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkAppendAgain brings what is there already, as after a restart.
+// BenchmarkAppendAgain appends records that are stored already, as after a restart.
 func BenchmarkAppendAgain(b *testing.B) {
 	bed := newBed(b)
 	all := records("one")

@@ -116,7 +116,7 @@ func (g *guide) fleetloop(code int, says string, args ...string) string {
 	return out.String()
 }
 
-// unknown are the records of an execution of which nobody knows what it did.
+// unknown returns the records of an execution whose actions are unknown.
 func unknown() []audit.Record {
 	at := metav1.NewMicroTime(begin)
 	return audit.Records(&v1alpha1.KubernetesExecution{

@@ -98,8 +98,8 @@ func newExecution(uid, action, parameters, message string) *v1alpha1.KubernetesE
 	}
 }
 
-// Whatever somebody asks for can be recorded: one record that the database
-// refuses would be refused for ever.
+// TestWhateverIsAskedForCanBeRecorded verifies that every request can be recorded. A record that
+// the database rejects would be rejected forever.
 func TestWhateverIsAskedForCanBeRecorded(t *testing.T) {
 	b := newBed(t)
 	n := 0

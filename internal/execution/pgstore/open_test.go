@@ -91,8 +91,8 @@ func (b *bed) newAuditor() *audit.Auditor {
 	return a
 }
 
-// TestLostOnesAreClosedOnce holds that the history of what is gone has an end, that
-// the chain holds, and that whoever comes later changes nothing.
+// TestLostOnesAreClosedOnce verifies that the history of a deleted execution gets one end, that the
+// chain is intact, and that later calls change nothing.
 func TestLostOnesAreClosedOnce(t *testing.T) {
 	b := newBed(t)
 	a := b.newAuditor()
@@ -128,8 +128,8 @@ func TestLostOnesAreClosedOnce(t *testing.T) {
 	want(b, "failed", `select phase from executor.execution_summary where name = 'lost'`)
 }
 
-// TestDeletedWhileItWaits holds that an execution that is deleted before it did
-// anything has an end in the audit, which was recorded before it while it waited.
+// TestDeletedWhileItWaits verifies that an execution deleted before it acted has an end in the
+// audit, in addition to the records written while it waited.
 func TestDeletedWhileItWaits(t *testing.T) {
 	b := newBed(t)
 	a := b.newAuditor()

@@ -107,7 +107,8 @@ func TestOnlyWholeMonthsGoThatAreOld(t *testing.T) {
 	}
 }
 
-// What was pruned is not recorded again while its execution exists.
+// TestWhatWasPrunedDoesNotComeBack verifies that pruned records of an existing execution are not
+// recorded again.
 func TestWhatWasPrunedDoesNotComeBack(t *testing.T) {
 	b := newYear(t)
 	b.at(time.Date(2031, 9, 20, 0, 0, 0, 0, time.UTC))
@@ -152,7 +153,7 @@ func TestTamperingAndPruning(t *testing.T) {
 	}
 }
 
-// What proves that the audit was changed is not pruned.
+// TestABrokenChainIsNotPruned verifies that records that prove a change of the audit are kept.
 func TestABrokenChainIsNotPruned(t *testing.T) {
 	b := newYear(t)
 	b.tamper(`update executor.execution_audit_event set actor_id = 'mallory' where position = 2`)
@@ -188,8 +189,8 @@ func TestPruningIsAllOrNothing(t *testing.T) {
 	b.wantWhole(7 + 5)
 }
 
-// Nothing goes while it is verified, and whoever would have it go does not wait
-// for long.
+// TestPruningDuringVerification verifies that nothing is pruned during a verification, and that
+// pruning does not wait for long.
 func TestPruningDuringVerification(t *testing.T) {
 	b := newYear(t)
 	b.at(time.Date(2031, 9, 20, 0, 0, 0, 0, time.UTC))

@@ -119,8 +119,8 @@ func TestWhatIsDoneToTheChainIsFound(t *testing.T) {
 	}
 }
 
-// An inserted event is told from the one whose place it has, whichever of the
-// two is read first.
+// TestAnInsertedEventIsTheOneThatIsNamed verifies that an inserted event is distinguished from the
+// original at its position, whichever is read first.
 func TestAnInsertedEventIsTheOneThatIsNamed(t *testing.T) {
 	for _, shift := range []string{"- interval '1 second'", "+ interval '1 second'"} {
 		b := newBed(t)
@@ -136,8 +136,8 @@ func TestAnInsertedEventIsTheOneThatIsNamed(t *testing.T) {
 	}
 }
 
-// Whoever makes the whole chain anew is found by what was noted elsewhere, and
-// by nothing else.
+// TestAChainThatWasMadeAnew verifies that a completely rebuilt chain is detected by a position
+// noted elsewhere, and only by that.
 func TestAChainThatWasMadeAnew(t *testing.T) {
 	b := newBed(t)
 	b.append(records("one")...)
@@ -169,7 +169,8 @@ func TestAChainThatWasMadeAnew(t *testing.T) {
 	b.wantBroken(audit.Missing, 13, behind)
 }
 
-// Verification holds up nobody who appends, and is not confused by them.
+// TestVerifyingWhileOthersAppend verifies that verification neither blocks writers nor is disturbed
+// by them.
 func TestVerifyingWhileOthersAppend(t *testing.T) {
 	b := newBed(t)
 	done := make(chan struct{})

@@ -145,7 +145,7 @@ func TestPodSelector(t *testing.T) {
 	}
 }
 
-// What a Pod requests is what the scheduler counts.
+// TestRequests verifies that the requests of a Pod equal those counted by the scheduler.
 func TestRequests(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	with := func(cpu string, restart *corev1.ContainerRestartPolicy) corev1.Container {

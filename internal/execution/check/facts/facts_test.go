@@ -100,7 +100,7 @@ func node(name, cpu, memory string, ready, cordoned bool) corev1.Node {
 	}
 }
 
-// What an autoscaler scales is told beside it.
+// TestWhatIsScaled verifies that the object scaled by an autoscaler is part of the input.
 func TestWhatIsScaled(t *testing.T) {
 	s := scaling(t)
 	s.Scaled = object(t, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, labels: {critical: "true"}}}`)

@@ -14,8 +14,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
-// Whatever an object is like, what is told of it is an input that policies and
-// conditions take, and has a bound.
+// FuzzObjects verifies that the input of any object is valid for policies and conditions, and
+// bounded.
 func FuzzObjects(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"kind":"Deployment"}`, `{"kind":"Secret","data":{"a":"canary"},"spec":{"a":"canary"},"metadata":{"annotations":{"a":"canary"}}}`,

@@ -58,7 +58,8 @@ status:
   - {type: Available, status: "True", reason: Fine, message: hunter2}
 `
 
-// A condition is told nothing that the requester might not be allowed to read.
+// TestWhatConditionsSee verifies that conditions see no data that the requester may not be allowed
+// to read.
 func TestWhatConditionsSee(t *testing.T) {
 	s := scaling(t)
 	s.Target = object(t, filled)
@@ -139,7 +140,8 @@ status:
 	}
 }
 
-// Of a kind that nobody has looked at, conditions see whether it is well.
+// TestWhatConditionsSeeOfOtherKinds verifies that conditions see the health of objects of unlisted
+// kinds.
 func TestWhatConditionsSeeOfOtherKinds(t *testing.T) {
 	for name, c := range map[string]struct{ reason, object, want string }{
 		"Custom": {
@@ -227,7 +229,8 @@ spec:
 	}
 }
 
-// What nobody could look at has no name, and rights are told as they are.
+// TestWhatIsNotKnown verifies that unknown values have no name, and that rights are reported as
+// they are.
 func TestWhatIsNotKnown(t *testing.T) {
 	s := scaling(t)
 	s.Target, s.Namespace, s.Unread, s.PermissionsOK = nil, nil, true, false
