@@ -75,8 +75,8 @@ type Action struct {
 type Permission struct {
 	Group, Resource, Subresource string
 	Verbs                        []string
-	// ClusterScoped marks rights on cluster-scoped objects, such as nodes, and on objects of all
-	// namespaces, such as the Pods of a node.
+	// ClusterScoped marks rights on cluster-scoped objects, such as nodes. It also marks rights on
+	// objects of all namespaces, such as the Pods of a node.
 	ClusterScoped bool
 	// Executor marks rights in the namespace of the executions, whatever the namespace of the
 	// target. An example are the Secrets that provide a value.

@@ -249,9 +249,9 @@ func draftRemoval(p *manifestParameters, name string, live *unstructured.Unstruc
 	return d, err
 }
 
-// rollbackInfo restores the previous values of the fields in the manifest and of those that the
-// manager set before, because applying the manifest removes the latter. For a new object the
-// rollback is its deletion.
+// rollbackInfo returns the rollback, which restores the previous values of the fields in the
+// manifest. It includes the fields that the manager set before, because applying the manifest
+// removes those. For a new object the rollback is its deletion.
 func (p *manifestParameters) rollbackInfo(manifest, live *unstructured.Unstructured) (*v1alpha1.RollbackInformation, error) {
 	parameters := map[string]any{"fieldManager": p.FieldManager, "force": true}
 	if live == nil {

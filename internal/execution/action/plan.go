@@ -23,8 +23,8 @@ import (
 const (
 	requestTimeout = 10 * time.Second // per request
 
-	// The API server retries for 10 seconds to evict a Pod that was replaced by
-	// another with its name, before it reports an error.
+	// The API server retries the eviction of a replaced Pod for 10 seconds before it reports an
+	// error.
 	evictionTimeout = 20 * time.Second
 
 	// A running controller observes a change within this time.

@@ -217,9 +217,9 @@ func coversFields(object, fields map[string]any) bool {
 	return canonicalValue(selectFields(fields, object)) == canonicalValue(fields)
 }
 
-// checkUndone returns an error if an earlier attempt may have acted although the values are those
-// from before, because they may have been reverted. If the plan marks its target, the marker
-// decides.
+// checkUndone returns an error if an earlier attempt may have acted and been reverted. The values
+// alone cannot show that, because they are those from before. If the plan marks its target, the
+// marker decides.
 func (w *attemptState) checkUndone(live *unstructured.Unstructured) error {
 	planned := w.plan.Target.Generation
 	switch {

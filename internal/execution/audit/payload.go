@@ -196,8 +196,8 @@ func (s *recordBuilder) startPayload() object {
 	return object{}
 }
 
-// attemptPayload marks the end of an attempt other than the last as unknown, because the status
-// holds the times of all attempts together.
+// attemptPayload marks the end of an attempt other than the last as unknown. The status holds the
+// times of all attempts together.
 func attemptPayload(number int, last bool) object {
 	o := object{"attempt": number}
 	if !last {

@@ -12,8 +12,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// Each kind of event of an execution has a fixed number, so that a record does
-// not depend on the records before it.
+// Each kind of event of an execution has a fixed number. A record therefore does not depend on the
+// records before it.
 const (
 	seqRequested = iota + 1
 	seqPolicyDecided

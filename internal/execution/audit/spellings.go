@@ -39,8 +39,8 @@ func inJSON(text string, html bool) string {
 	return quoted[1 : len(quoted)-1]
 }
 
-// withoutBeginnings removes the start of a secret in front of each truncation mark, whether the
-// text was truncated by this package or by an action.
+// withoutBeginnings removes the start of a secret in front of each truncation mark. The text may
+// have been truncated by this package or by an action.
 func withoutBeginnings(text string, secrets []string) string {
 	const mark = "…"
 	parts := strings.Split(text, mark)

@@ -19,8 +19,8 @@ type bearer struct {
 	next    http.RoundTripper
 }
 
-// RoundTrip sends a request with the token of the account, and repeats it once with a new token if
-// the API server rejects the token.
+// RoundTrip sends a request with the token of the account. If the API server rejects the token, it
+// repeats the request once with a new one.
 func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	value, err := b.account.validToken(r.Context(), "")
 	if err != nil {

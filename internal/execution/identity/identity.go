@@ -221,8 +221,8 @@ func AccountGroups(user string) (groups []string, account bool) {
 	return []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}, true
 }
 
-// Forget drops the cached answers for the account of an action, and asks for each object by name
-// for a while. Call it when the API server contradicts a cached answer.
+// Forget drops the cached answers for the account of an action. For a while, rights are then asked
+// for each object by name. Call it when the API server contradicts a cached answer.
 func (i *Identities) Forget(a *action.Action) { i.accountFor(a).dropCache() }
 
 // isAllowed reports whether an account has a right that is not cached.

@@ -223,6 +223,7 @@ func TestAnActionWithoutAnAccount(t *testing.T) {
 	}
 }
 
+// TestAWaitIsStopped verifies that a cancelled caller does not affect the others.
 func TestAWaitIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ids, c := newIdentities()

@@ -19,7 +19,7 @@ import (
 // page is the number of events held in memory at a time.
 const page = 1000
 
-// Verify verifies the chain from its oldest event to the newest at the start of the call, and
+// Verify verifies the chain from its oldest event to the newest at the start of the call. It also
 // compares the end with the stored end. It pauses pruning but not appending.
 func (s *Store) Verify(ctx context.Context, noted ...audit.Position) (audit.Report, error) {
 	var report audit.Report

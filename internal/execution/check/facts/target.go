@@ -81,7 +81,7 @@ func pruneObject(object map[string]any, most int) map[string]any {
 }
 
 // dropLargest removes the largest fields of spec and status until the given number of bytes is
-// saved, and names the first ones.
+// saved. It names the first ones.
 func dropLargest(object map[string]any, bytes int) {
 	type field struct {
 		part, name string
