@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// catalogue creates all actions, in no particular order.
-func catalogue() []*Action {
+// newCatalogue creates all actions, in no particular order.
+func newCatalogue() []*Action {
 	return []*Action{
 		applyManifest(),
 		collectDiagnostics(),
@@ -41,7 +41,7 @@ func catalogue() []*Action {
 //
 //nolint:gochecknoglobals // a constant that Go has no way to write
 var known = sync.OnceValue(func() []*Action {
-	all := catalogue()
+	all := newCatalogue()
 	slices.SortFunc(all, func(a, b *Action) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 })

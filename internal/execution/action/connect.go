@@ -26,7 +26,7 @@ func Connect(cfg *rest.Config) (Client, error) {
 	if own.UserAgent == "" {
 		own.UserAgent = userAgent
 	}
-	unclaimed := &warnings{}
+	unclaimed := &warningCollector{}
 	own.WarningHandler, own.WarningHandlerWithContext = nil, unclaimed
 	hc, err := rest.HTTPClientFor(own)
 	if err != nil {
@@ -60,9 +60,9 @@ func podLogs(c rest.Interface) func(ctx context.Context, namespace, pod, contain
 	}
 }
 
-// warnings collects the warnings of the API server. A collector in the context of a request
+// warningCollector collects the warnings of the API server. A collector in the context of a request
 // receives its warnings; otherwise the collector of the client does.
-type warnings struct {
+type warningCollector struct {
 	mu    sync.Mutex
 	heard []string
 }
@@ -70,18 +70,18 @@ type warnings struct {
 type collectorKey struct{}
 
 // withWarningCollector returns a context whose requests use a separate collector.
-func withWarningCollector(ctx context.Context) (context.Context, *warnings) {
-	w := &warnings{}
+func withWarningCollector(ctx context.Context) (context.Context, *warningCollector) {
+	w := &warningCollector{}
 	return context.WithValue(ctx, collectorKey{}, w), w
 }
 
 // HandleWarningHeaderWithContext adds a warning unless it is already collected.
-func (w *warnings) HandleWarningHeaderWithContext(ctx context.Context, code int, _, text string) {
+func (w *warningCollector) HandleWarningHeaderWithContext(ctx context.Context, code int, _, text string) {
 	const miscellaneous = 299 // the only code that Kubernetes sends
 	if code != miscellaneous || text == "" {
 		return
 	}
-	if claimed, ok := ctx.Value(collectorKey{}).(*warnings); ok {
+	if claimed, ok := ctx.Value(collectorKey{}).(*warningCollector); ok {
 		w = claimed
 	}
 	w.mu.Lock()
@@ -92,7 +92,7 @@ func (w *warnings) HandleWarningHeaderWithContext(ctx context.Context, code int,
 }
 
 // takeAll returns and clears the collected warnings.
-func (w *warnings) takeAll() []string {
+func (w *warningCollector) takeAll() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	heard := w.heard

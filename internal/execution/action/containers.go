@@ -202,7 +202,7 @@ func checkResources(p *increaseResourcesParameters, c container) error {
 			continue
 		}
 		effective[s.fieldName()] = s.want
-		if !p.AllowDecrease && decreases(s, was) {
+		if !p.AllowDecrease && isDecrease(s, was) {
 			problems = append(problems, fmt.Sprintf("%s: %s is less than %s: set allowDecrease to allow it", s.parameter, s.want, formatResource(was)))
 		}
 	}
@@ -219,9 +219,9 @@ func checkResources(p *increaseResourcesParameters, c container) error {
 	return nil
 }
 
-// decreases reports whether a container gets less than before. A new limit is a decrease, and a new
+// isDecrease reports whether a container gets less than before. A new limit is a decrease, and a new
 // request is not.
-func decreases(s resourceChange, was any) bool {
+func isDecrease(s resourceChange, was any) bool {
 	had, ok := quantityOf(was)
 	want, wants := quantityOf(s.want)
 	if !ok {

@@ -123,7 +123,7 @@ func (f *field) decodeString(raw json.RawMessage, into reflect.Value) (understoo
 	if f.Enum != nil && !slices.Contains(f.Enum, s) {
 		return nil, fmt.Sprintf("must be one of %s, is %q", strings.Join(f.Enum, ", "), truncateText(s, 64))
 	}
-	s, problem = f.formatted(f.Format, s)
+	s, problem = f.formatField(f.Format, s)
 	if problem != "" {
 		return nil, problem
 	}
@@ -145,7 +145,7 @@ func (f *field) decodeRaw(raw json.RawMessage, into reflect.Value) (understood a
 	if fits := raw[0] == '[' && (f.Type == typeArray || f.either) || raw[0] == '{' && (f.Type == typeObject || f.either); !fits {
 		return nil, f.typeProblem(raw)
 	}
-	normal, err := canonical(raw)
+	normal, err := canonicalJSON(raw)
 	if err != nil {
 		return nil, f.typeProblem(raw)
 	}
@@ -183,13 +183,13 @@ func (f *field) checkMany(raw json.RawMessage, value reflect.Value) string {
 		if text && string(members[key.String()]) == "null" {
 			return "must be " + compositeTypeName(value.Type())
 		}
-		if _, problem := f.formatted(f.keys, key.String()); problem != "" {
+		if _, problem := f.formatField(f.keys, key.String()); problem != "" {
 			return "key " + problem
 		}
 		if !text {
 			continue
 		}
-		if _, problem := f.formatted(f.Format, value.MapIndex(key).String()); problem != "" {
+		if _, problem := f.formatField(f.Format, value.MapIndex(key).String()); problem != "" {
 			return fmt.Sprintf("%q %s", truncateText(key.String(), 64), problem)
 		}
 	}
@@ -206,7 +206,7 @@ func (f *field) checkList(raw json.RawMessage, value reflect.Value) string {
 		if value.Type().Elem().Kind() != reflect.String {
 			continue
 		}
-		normal, problem := f.formatted(f.Format, value.Index(i).String())
+		normal, problem := f.formatField(f.Format, value.Index(i).String())
 		if problem != "" {
 			return fmt.Sprintf("[%d] %s", i, problem)
 		}
@@ -215,7 +215,7 @@ func (f *field) checkList(raw json.RawMessage, value reflect.Value) string {
 	return ""
 }
 
-func (f *field) formatted(format, value string) (normal, problem string) {
+func (f *field) formatField(format, value string) (normal, problem string) {
 	normal, problem = checkFormat(format, value)
 	if problem != "" {
 		return "", fmt.Sprintf("%s, is %q", problem, truncateText(value, 64))
@@ -226,7 +226,7 @@ func (f *field) formatted(format, value string) (normal, problem string) {
 // typeProblem describes the expected and actual type of a parameter. It does not repeat text given
 // in place of an object or a list, which may contain a secret.
 func (f *field) typeProblem(raw json.RawMessage) string {
-	is := described(raw)
+	is := describeValue(raw)
 	if raw[0] == '"' && (f.Type == typeObject || f.Type == typeArray) {
 		is = "a string"
 	}

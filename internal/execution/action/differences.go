@@ -12,13 +12,13 @@ import (
 // Differences lists the fields that differ between two values of Plan.Before, in a form suitable
 // for people and other systems.
 func Differences(was, is *runtime.RawExtension) []string {
-	return differences(valuesOf(was), valuesOf(is))
+	return listDifferences(valuesOf(was), valuesOf(is))
 }
 
-// differences lists the fields that differ. The result goes to events, logs and other systems, so
+// listDifferences lists the fields that differ. The result goes to events, logs and other systems, so
 // it contains no values with objects: the containers of a Pod may hold a password in their
 // environment.
-func differences(was, is map[string]any) []string {
+func listDifferences(was, is map[string]any) []string {
 	fields := slices.Collect(maps.Keys(was))
 	for f := range is {
 		if _, both := was[f]; !both {
@@ -54,7 +54,7 @@ func hasObjects(value any) bool {
 func canonicalValue(value any) string {
 	raw, err := json.Marshal(value)
 	if err == nil {
-		raw, err = canonical(raw)
+		raw, err = canonicalJSON(raw)
 	}
 	if err != nil {
 		return fmt.Sprint(value)

@@ -45,8 +45,10 @@ func drainNode() *Action {
 			Timeout: 15 * time.Minute, MaxTimeout: time.Hour, Retries: 1,
 			Risk: RiskHigh, Idempotent: true, Reversible: true, Rollback: "uncordon_node; evicted Pods are not restored",
 		},
-		values: func(_ *drainParameters, live *unstructured.Unstructured) map[string]any { return unschedulable(live) },
-		draft:  draftDrain,
+		values: func(_ *drainParameters, live *unstructured.Unstructured) map[string]any {
+			return unschedulableField(live)
+		},
+		draft: draftDrain,
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *drainParameters, r Run) Result {
 			d := &drain{attemptState: newAttempt(c, pl, r), parameters: p}
 			if err := d.readProtected(); err != nil {
@@ -66,7 +68,7 @@ func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, li
 	if len(pods.refused) > 0 {
 		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "cannot drain Node %s, blocked by Pods: %s", p.Node, joinFirst(pods.refused))
 	}
-	before := unschedulable(live)
+	before := unschedulableField(live)
 	plan := &draft{before: before, after: map[string]any{"unschedulable": true}}
 	if before["unschedulable"] == true && len(pods.evict) == 0 && len(pods.waitFor) == 0 {
 		return plan, nil
@@ -173,8 +175,8 @@ func drainPause(round int) time.Duration {
 
 // nodeExpectation accepts the Node as planned, or as an earlier attempt left it.
 func (d *drain) nodeExpectation() expectation {
-	return expectation{values: unschedulable, idle: func(_ context.Context, live *unstructured.Unstructured) bool {
-		return unschedulable(live)["unschedulable"] == true
+	return expectation{values: unschedulableField, idle: func(_ context.Context, live *unstructured.Unstructured) bool {
+		return unschedulableField(live)["unschedulable"] == true
 	}}
 }
 
@@ -185,10 +187,10 @@ func (d *drain) cordonNode(ctx context.Context) error {
 		return err
 	}
 	d.note = ""
-	if done || unschedulable(live)["unschedulable"] == true {
+	if done || unschedulableField(live)["unschedulable"] == true {
 		if done && d.isRetry() && d.hasMarker(live) && !d.run.dry {
 			d.cordoned = true
-			d.addAffected(v1alpha1.AffectedResource{Kind: "Node", Name: live.GetName(), UID: live.GetUID(), Action: "cordoned", Before: fieldsText(d.valuesBefore()), After: fieldsText(unschedulable(live))})
+			d.addAffected(v1alpha1.AffectedResource{Kind: "Node", Name: live.GetName(), UID: live.GetUID(), Action: "cordoned", Before: fieldsText(d.valuesBefore()), After: fieldsText(unschedulableField(live))})
 		}
 		d.logLine("node/" + live.GetName() + " already cordoned")
 		return nil

@@ -126,7 +126,7 @@ func TestDrain(t *testing.T) {
 	}
 	dry := DryRun(t.Context(), c, p, Run{Subject: newSubject("uid")})
 	wantCode(t, dry, CodeOK)
-	if got := s.read(node); got.GetResourceVersion() != node.GetResourceVersion() && unschedulable(got)["unschedulable"] == true {
+	if got := s.read(node); got.GetResourceVersion() != node.GetResourceVersion() && unschedulableField(got)["unschedulable"] == true {
 		t.Error("the dry run closed the Node")
 	}
 	var out bytes.Buffer
@@ -136,7 +136,7 @@ func TestDrain(t *testing.T) {
 	if diff := cmp.Diff(want, strings.Split(strings.TrimSpace(out.String()), "\n")); diff != "" {
 		t.Errorf("output -want +got\n%s", diff)
 	}
-	if result.Count != 3 || unschedulable(s.read(node))["unschedulable"] != true {
+	if result.Count != 3 || unschedulableField(s.read(node))["unschedulable"] != true {
 		t.Errorf("result %+v", result)
 	}
 	again := Execute(t.Context(), c, p, Run{Subject: newSubject("uid"), Attempt: 2})
@@ -283,7 +283,7 @@ func TestDrainOpenedBetween(t *testing.T) {
 	s.patch(node, `{"spec":{"unschedulable":null}}`)
 	result := Execute(t.Context(), c, p, Run{Subject: newSubject("uid"), Attempt: 2})
 	wantCode(t, result, CodeGuard)
-	if result.Changed || result.Count != 0 || unschedulable(s.read(node))["unschedulable"] == true {
+	if result.Changed || result.Count != 0 || unschedulableField(s.read(node))["unschedulable"] == true {
 		t.Errorf("result %+v", result)
 	}
 }
@@ -317,7 +317,7 @@ func TestDrainLeavesWhatIsProtected(t *testing.T) {
 			}
 			result := Execute(t.Context(), c, p, Run{Subject: newSubject("uid")}) // the runner knows of it by the plan alone
 			wantCode(t, result, CodeOK)
-			if result.Count != 1+tc.evicted || unschedulable(s.read(node))["unschedulable"] != true {
+			if result.Count != 1+tc.evicted || unschedulableField(s.read(node))["unschedulable"] != true {
 				t.Errorf("result %+v", result)
 			}
 			s.read(kept)

@@ -122,7 +122,7 @@ func (k *typedKind[P]) parseParameters(q parseInput) (parsed any, normal json.Ra
 	if len(problems) > 0 {
 		return nil, nil, t, problems
 	}
-	return p, normal, t, q.disagreements(t)
+	return p, normal, t, q.targetConflicts(t)
 }
 
 // targetOf returns the complete target.

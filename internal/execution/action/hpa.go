@@ -121,7 +121,7 @@ func draftHPA(ctx context.Context, c Client, s Subject, p *updateHPAParameters, 
 	if least > most {
 		return nil, &InvalidError{Action: "update_hpa", Problems: []string{fmt.Sprintf("minReplicas: %d is more than maxReplicas %d", least, most)}}
 	}
-	if len(differences(d.before, d.after)) == 0 {
+	if len(listDifferences(d.before, d.after)) == 0 {
 		d.impact.Description = name + " already has these values"
 		return d, nil
 	}

@@ -44,9 +44,11 @@ func schedulingOf(closed bool, a Action, did string) *Action {
 	return newAction(entry[nodeParameters]{
 		Action: a,
 		did:    did,
-		values: func(_ *nodeParameters, live *unstructured.Unstructured) map[string]any { return unschedulable(live) },
+		values: func(_ *nodeParameters, live *unstructured.Unstructured) map[string]any {
+			return unschedulableField(live)
+		},
 		draft: func(_ context.Context, _ Client, s Subject, p *nodeParameters, live *unstructured.Unstructured) (*draft, error) {
-			d := &draft{before: unschedulable(live), after: map[string]any{"unschedulable": closed}}
+			d := &draft{before: unschedulableField(live), after: map[string]any{"unschedulable": closed}}
 			if d.before["unschedulable"] == closed {
 				return d, nil
 			}
@@ -62,8 +64,8 @@ func schedulingOf(closed bool, a Action, did string) *Action {
 	})
 }
 
-// unschedulable returns whether a Node is cordoned.
-func unschedulable(live *unstructured.Unstructured) map[string]any {
+// unschedulableField returns whether a Node is cordoned.
+func unschedulableField(live *unstructured.Unstructured) map[string]any {
 	closed, _, err := unstructured.NestedBool(live.Object, "spec", "unschedulable")
 	return map[string]any{"unschedulable": closed && err == nil}
 }

@@ -162,7 +162,7 @@ func (t taint) applyTaint(ctx context.Context, w *attemptState, did string) erro
 		wanted[t.fieldName()] = *t.value
 	}
 	j := expectation{values: t.valueOn, idle: func(_ context.Context, live *unstructured.Unstructured) bool {
-		return len(differences(wanted, t.valueOn(live))) == 0
+		return len(listDifferences(wanted, t.valueOn(live))) == 0
 	}}
 	return w.sendMade(ctx, j, did, func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
 		return t.patchStep(w.run.Subject, live)

@@ -167,8 +167,8 @@ func (q parseInput) specValues(what string) []string {
 	return nil
 }
 
-// disagreements lists the contradictions between the target of the spec and that of the parameters.
-func (q parseInput) disagreements(t v1alpha1.Target) []string {
+// targetConflicts lists the contradictions between the target of the spec and that of the parameters.
+func (q parseInput) targetConflicts(t v1alpha1.Target) []string {
 	if q.spec == nil || t.Kind == "" {
 		return nil
 	}
@@ -189,9 +189,9 @@ func (q parseInput) disagreements(t v1alpha1.Target) []string {
 	return problems
 }
 
-// canonical returns a JSON value in the canonical form used for hashes: sorted, with numbers as the
+// canonicalJSON returns a JSON value in the canonical form used for hashes: sorted, with numbers as the
 // API server stores them.
-func canonical(raw []byte) ([]byte, error) {
+func canonicalJSON(raw []byte) ([]byte, error) {
 	var value any
 	if err := utiljson.Unmarshal(raw, &value); err != nil {
 		return nil, err

@@ -98,7 +98,7 @@ func draftPatch(ctx context.Context, c Client, s Subject, p *patchDeploymentPara
 	}
 	paths, _ := patchedPaths(p.PatchType, p.Patch) // checked when it was read
 	d := &draft{before: valuesAt(live.Object, paths), after: valuesAt(changed.Object, paths)}
-	if len(differences(d.before, d.after)) == 0 {
+	if len(listDifferences(d.before, d.after)) == 0 {
 		d.impact.Description = name + " already matches the patch"
 		return d, nil
 	}

@@ -166,7 +166,7 @@ func escapePointer(key string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
 }
 
-func unescaped(segment string) string {
+func unescapePointer(segment string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(segment, "~1", "/"), "~0", "~")
 }
 
@@ -181,7 +181,7 @@ func valuesAt(object map[string]any, paths []string) map[string]any {
 				at = nil
 				break
 			}
-			at = members[unescaped(segment)]
+			at = members[unescapePointer(segment)]
 		}
 		values[p] = at
 	}
@@ -199,9 +199,9 @@ func reversePatch(paths []string, before, after map[string]any) map[string]any {
 		segments := strings.Split(p, "/")[1:]
 		at := patch
 		for _, s := range segments[:len(segments)-1] {
-			at = ensureMap(at, unescaped(s))
+			at = ensureMap(at, unescapePointer(s))
 		}
-		at[unescaped(segments[len(segments)-1])] = change
+		at[unescapePointer(segments[len(segments)-1])] = change
 	}
 	return patch
 }

@@ -144,7 +144,7 @@ func (r Request) finishPlan(s Subject, live *unstructured.Unstructured, d *draft
 	p.Diff = clipLines(p.Diff, maxDiff)
 	p.Impact.Description = truncateText(p.Impact.Description, maxImpact)
 	var err error
-	if p.Before, err = extension(d.before); err != nil {
+	if p.Before, err = encodeValues(d.before); err != nil {
 		return nil, fmt.Errorf("plan %s: previous values: %w", r.Action.Name, err)
 	}
 	if p.Rollback, err = r.rollbackInfo(d); err != nil {
@@ -178,15 +178,15 @@ func (r Request) rollbackInfo(d *draft) (*v1alpha1.RollbackInformation, error) {
 	}
 	if back.ExpectedCurrentValues == nil {
 		var err error
-		if back.ExpectedCurrentValues, err = extension(d.after); err != nil {
+		if back.ExpectedCurrentValues, err = encodeValues(d.after); err != nil {
 			return nil, err
 		}
 	}
 	return &back, nil
 }
 
-// extension encodes values as canonical JSON.
-func extension(values map[string]any) (*runtime.RawExtension, error) {
+// encodeValues encodes values as canonical JSON.
+func encodeValues(values map[string]any) (*runtime.RawExtension, error) {
 	if values == nil {
 		values = map[string]any{}
 	}
@@ -194,7 +194,7 @@ func extension(values map[string]any) (*runtime.RawExtension, error) {
 	if err != nil {
 		return nil, err
 	}
-	if raw, err = canonical(raw); err != nil {
+	if raw, err = canonicalJSON(raw); err != nil {
 		return nil, err
 	}
 	return &runtime.RawExtension{Raw: raw}, nil
@@ -209,9 +209,9 @@ func Hash(p *v1alpha1.Plan) string {
 	if len(covered.Steps) == 0 {
 		covered.Steps = nil
 	}
-	covered.Parameters, covered.Before = respelled(covered.Parameters), respelled(covered.Before)
+	covered.Parameters, covered.Before = canonicalExtension(covered.Parameters), canonicalExtension(covered.Before)
 	if back := covered.Rollback; back != nil {
-		back.RollbackParameters, back.ExpectedCurrentValues = respelled(back.RollbackParameters), respelled(back.ExpectedCurrentValues)
+		back.RollbackParameters, back.ExpectedCurrentValues = canonicalExtension(back.RollbackParameters), canonicalExtension(back.ExpectedCurrentValues)
 	}
 	text, err := json.Marshal(covered)
 	if err != nil {
@@ -221,13 +221,13 @@ func Hash(p *v1alpha1.Plan) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// respelled returns the canonical form of a value. Invalid JSON becomes a string, which has a hash
+// canonicalExtension returns the canonical form of a value. Invalid JSON becomes a string, which has a hash
 // and is rejected when it is read.
-func respelled(e *runtime.RawExtension) *runtime.RawExtension {
+func canonicalExtension(e *runtime.RawExtension) *runtime.RawExtension {
 	if e == nil || len(e.Raw) == 0 {
 		return nil
 	}
-	raw, err := canonical(e.Raw)
+	raw, err := canonicalJSON(e.Raw)
 	if err != nil {
 		raw, _ = json.Marshal("invalid JSON: " + string(e.Raw)) // encoding a string cannot fail
 	}

@@ -72,11 +72,11 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 	}
 	id := quarantineID(live.GetUID())
 	d := &draft{before: labelsOf(live), after: map[string]any{"labels": map[string]any{LabelQuarantine: id}}}
-	forbidden, err := c.forbidden(ctx, live)
+	forbidden, err := c.hasDenyPolicy(ctx, live)
 	if err != nil {
 		return nil, err
 	}
-	labelled := len(differences(d.before, d.after)) == 0
+	labelled := len(listDifferences(d.before, d.after)) == 0
 	if forbidden && labelled {
 		return d, nil
 	}
@@ -153,9 +153,9 @@ func denyAll(pod *unstructured.Unstructured) map[string]any {
 	}
 }
 
-// forbidden reports whether the policy of a Pod exists and blocks all traffic. It refuses a policy
+// hasDenyPolicy reports whether the policy of a Pod exists and blocks all traffic. It refuses a policy
 // of that name that allows traffic, because no request covers overwriting it.
-func (c Client) forbidden(ctx context.Context, pod *unstructured.Unstructured) (bool, error) {
+func (c Client) hasDenyPolicy(ctx context.Context, pod *unstructured.Unstructured) (bool, error) {
 	t := v1alpha1.Target{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: pod.GetNamespace(), Name: quarantinePolicyName(pod.GetUID())}
 	policy, err := c.readObject(ctx, t)
 	switch {

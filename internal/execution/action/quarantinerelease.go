@@ -49,7 +49,7 @@ func draftRelease(ctx context.Context, c Client, s Subject, p *releaseParameters
 		wanted[key], labels[key] = value, value
 	}
 	d := &draft{before: labelsOf(live), after: map[string]any{"labels": wanted}}
-	if len(differences(d.before, d.after)) == 0 {
+	if len(listDifferences(d.before, d.after)) == 0 {
 		return d, nil
 	}
 	if live.GetLabels()[LabelQuarantine] != quarantineID(live.GetUID()) {

@@ -87,7 +87,7 @@ func draftRollback(ctx context.Context, c Client, s Subject, p *rollbackDeployme
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	d := &draft{before: templateValues(template), after: templateValues(to.template)}
-	if len(differences(d.before, d.after)) == 0 {
+	if len(listDifferences(d.before, d.after)) == 0 {
 		d.impact.Description = fmt.Sprintf("%s already has the template of revision %d", name, to.number)
 		return d, nil
 	}

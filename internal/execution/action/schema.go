@@ -165,8 +165,8 @@ func compositeTypeName(t reflect.Type) string {
 	return "an object"
 }
 
-// described describes a JSON value in a few words.
-func described(raw json.RawMessage) string {
+// describeValue describes a JSON value in a few words.
+func describeValue(raw json.RawMessage) string {
 	switch raw[0] {
 	case '"':
 		return "the string " + truncateText(string(raw), 64)

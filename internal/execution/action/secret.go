@@ -135,7 +135,7 @@ func draftSecret(ctx context.Context, c Client, s Subject, p *secretParameters, 
 	for _, change := range changes {
 		d.after[fieldOfKey(change.key)] = digestOf(values[change.key], live.GetUID(), change.key)
 	}
-	if len(differences(d.before, d.after)) == 0 {
+	if len(listDifferences(d.before, d.after)) == 0 {
 		return d, nil
 	}
 	keys := make([]string, 0, len(changes))

@@ -36,7 +36,7 @@ func CheckUnchanged(ctx context.Context, c Client, p *v1alpha1.Plan, expected *r
 	case live.GetDeletionTimestamp() != nil:
 		return newRefusal(v1alpha1.DetailTargetChanged, "%s is being deleted", objectName(t))
 	}
-	if different := differences(valuesOf(expected), a.kind.dependentFields(parsed, live)); len(different) > 0 {
+	if different := listDifferences(valuesOf(expected), a.kind.dependentFields(parsed, live)); len(different) > 0 {
 		return newRefusal(v1alpha1.DetailTargetChanged, "%s was changed: %s", objectName(t), strings.Join(different, "; "))
 	}
 	return nil

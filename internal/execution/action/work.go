@@ -127,7 +127,7 @@ func (w *attemptState) classifyTarget(ctx context.Context, j expectation, live *
 		}
 	}
 	values := j.values(live)
-	different := differences(w.valuesBefore(), values)
+	different := listDifferences(w.valuesBefore(), values)
 	if len(different) == 0 {
 		if len(w.plan.Steps) == 0 {
 			w.note = objectName(t) + " already has the desired state"
@@ -160,7 +160,7 @@ func (w *attemptState) verifyDone(ctx context.Context, j expectation, live *unst
 // hasExpectedValues reports whether the target has the values after the plan.
 func (w *attemptState) hasExpectedValues(j expectation, live *unstructured.Unstructured) bool {
 	back := w.plan.Rollback
-	return back != nil && back.ExpectedCurrentValues != nil && len(differences(valuesOf(back.ExpectedCurrentValues), j.values(live))) == 0
+	return back != nil && back.ExpectedCurrentValues != nil && len(listDifferences(valuesOf(back.ExpectedCurrentValues), j.values(live))) == 0
 }
 
 // othersDone reports whether the steps for objects other than the target are done. Created objects

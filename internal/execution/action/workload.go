@@ -34,7 +34,7 @@ func targetOfObject(live *unstructured.Unstructured) v1alpha1.Target {
 
 // rollbackBy returns a rollback by an action.
 func rollbackBy(name string, parameters map[string]any, takes string) (*v1alpha1.RollbackInformation, error) {
-	raw, err := extension(parameters)
+	raw, err := encodeValues(parameters)
 	if err != nil {
 		return nil, err
 	}

@@ -20,11 +20,11 @@ type Page struct {
 	Most               int
 }
 
-func (g Gone) gonePayload() object {
+func (g Gone) gonePayload() payloadObject {
 	if g.Unseen {
-		return object{"unseen": true}
+		return payloadObject{"unseen": true}
 	}
-	return object{}
+	return payloadObject{}
 }
 
 // SyncGone records that an execution was deleted, along with its records that are not stored yet.

@@ -17,11 +17,11 @@ const (
 	leftOut = "truncatedFields"
 )
 
-// An object is a payload under construction. Empty members are omitted.
-type object map[string]any
+// A payloadObject is a payload under construction. Empty members are omitted.
+type payloadObject map[string]any
 
 // boundedJSON returns the payload as stored: redacted and limited in size.
-func (o object) boundedJSON(r *redactor) json.RawMessage {
+func (o payloadObject) boundedJSON(r *redactor) json.RawMessage {
 	kept := map[string]any{}
 	for name, v := range o {
 		if v = r.cleanTexts(v); v != nil {
@@ -80,7 +80,7 @@ func (r *redactor) cleanTexts(v any) any {
 			out = append(out, cleanText(r.redactText(s), maxProse))
 		}
 		return out
-	case []object:
+	case []payloadObject:
 		if len(v) == 0 {
 			return nil
 		}
@@ -89,7 +89,7 @@ func (r *redactor) cleanTexts(v any) any {
 			out = append(out, r.cleanTexts(o))
 		}
 		return out
-	case object:
+	case payloadObject:
 		out := map[string]any{}
 		for name, member := range v {
 			if member = r.cleanTexts(member); member != nil {
@@ -106,10 +106,10 @@ func (r *redactor) cleanTexts(v any) any {
 	return v
 }
 
-func (s *recordBuilder) requestPayload() object {
+func (s *recordBuilder) requestPayload() payloadObject {
 	spec := &s.ke.Spec
-	o := object{
-		"parameters":  s.redact.parameters(spec.Parameters),
+	o := payloadObject{
+		"parameters":  s.redact.redactParameters(spec.Parameters),
 		"reason":      spec.Reason,
 		"environment": spec.Environment,
 		"dryRunMode":  string(spec.DryRunMode),
@@ -130,8 +130,8 @@ func (s *recordBuilder) requestPayload() object {
 	return o
 }
 
-func (s *recordBuilder) policyPayload(p *v1alpha1.PolicyValidation) object {
-	return object{
+func (s *recordBuilder) policyPayload(p *v1alpha1.PolicyValidation) payloadObject {
+	return payloadObject{
 		"policy":           p.PolicyName,
 		"mode":             p.Mode,
 		"requiredApproval": p.RequiredApproval,
@@ -141,8 +141,8 @@ func (s *recordBuilder) policyPayload(p *v1alpha1.PolicyValidation) object {
 	}
 }
 
-func (s *recordBuilder) validationPayload(v *v1alpha1.ValidationResults) object {
-	o := object{}
+func (s *recordBuilder) validationPayload(v *v1alpha1.ValidationResults) payloadObject {
+	o := payloadObject{}
 	if p := s.ke.Status.Plan; p != nil {
 		o["impact"] = impactPayload(&p.Impact)
 		o["resourceVersion"] = p.Target.ResourceVersion
@@ -150,9 +150,9 @@ func (s *recordBuilder) validationPayload(v *v1alpha1.ValidationResults) object 
 	if v == nil {
 		return o
 	}
-	o["preConditions"] = s.conditions(v.PreConditionResults)
+	o["preConditions"] = s.conditionPayloads(v.PreConditionResults)
 	if d := v.DryRunResults; d != nil {
-		o["dryRun"] = object{
+		o["dryRun"] = payloadObject{
 			"performed": d.Performed, "success": d.Success,
 			"warnings": s.redactMachineTexts(d.Warnings), "errors": s.redactMachineTexts(d.Errors),
 		}
@@ -160,15 +160,15 @@ func (s *recordBuilder) validationPayload(v *v1alpha1.ValidationResults) object 
 	return o
 }
 
-func impactPayload(i *v1alpha1.EstimatedImpact) object {
-	return object{"resources": i.ResourcesAffected, "replicas": i.ReplicasChanged, "description": i.Description}
+func impactPayload(i *v1alpha1.EstimatedImpact) payloadObject {
+	return payloadObject{"resources": i.ResourcesAffected, "replicas": i.ReplicasChanged, "description": i.Description}
 }
 
-func (s *recordBuilder) conditions(results []v1alpha1.ConditionResult) []object {
-	var out []object
+func (s *recordBuilder) conditionPayloads(results []v1alpha1.ConditionResult) []payloadObject {
+	var out []payloadObject
 	for i := range results {
 		c := &results[i]
-		out = append(out, object{
+		out = append(out, payloadObject{
 			"type": c.ConditionType, "evaluated": c.Evaluated, "passed": c.Passed, "required": c.Required,
 			"message": s.redact.redactMachineText(c.ErrorMessage), "attempts": c.Attempts,
 		})
@@ -176,30 +176,30 @@ func (s *recordBuilder) conditions(results []v1alpha1.ConditionResult) []object 
 	return out
 }
 
-func approvalPayload(a *v1alpha1.ApprovalStatus) object {
+func approvalPayload(a *v1alpha1.ApprovalStatus) payloadObject {
 	if a == nil {
-		return object{}
+		return payloadObject{}
 	}
-	o := object{"count": a.RequiredCount, "groups": a.Groups, "requesterCannotApprove": a.RequesterCannotApprove}
+	o := payloadObject{"count": a.RequiredCount, "groups": a.Groups, "requesterCannotApprove": a.RequesterCannotApprove}
 	if a.Deadline != nil {
 		o["deadline"] = a.Deadline.Time
 	}
 	return o
 }
 
-func decisionPayload(a v1alpha1.Approval) object { return object{"reason": a.Reason} }
+func decisionPayload(a v1alpha1.Approval) payloadObject { return payloadObject{"reason": a.Reason} }
 
-func (s *recordBuilder) startPayload() object {
+func (s *recordBuilder) startPayload() payloadObject {
 	if p := s.ke.Status.Plan; p != nil {
-		return object{"impact": impactPayload(&p.Impact)}
+		return payloadObject{"impact": impactPayload(&p.Impact)}
 	}
-	return object{}
+	return payloadObject{}
 }
 
 // attemptPayload marks the end of an attempt other than the last as unknown. The status holds the
 // times of all attempts together.
-func attemptPayload(number int, last bool) object {
-	o := object{"attempt": number}
+func attemptPayload(number int, last bool) payloadObject {
+	o := payloadObject{"attempt": number}
 	if !last {
 		o["endUnknown"] = true
 	}
@@ -207,8 +207,8 @@ func attemptPayload(number int, last bool) object {
 }
 
 // resultPayload omits the output of the action, which may contain anything.
-func (s *recordBuilder) resultPayload(r *v1alpha1.ExecutionResults) object {
-	o := object{
+func (s *recordBuilder) resultPayload(r *v1alpha1.ExecutionResults) payloadObject {
+	o := payloadObject{
 		"jobName":   r.JobName,
 		"jobUID":    string(r.JobUID),
 		"mode":      string(r.Mode),
@@ -216,7 +216,7 @@ func (s *recordBuilder) resultPayload(r *v1alpha1.ExecutionResults) object {
 		"retries":   r.RetriesAttempted,
 		"count":     r.ResourcesAffectedCount,
 		"error":     s.redact.redactMachineText(r.ErrorMessage),
-		"resources": s.resources(r.ResourcesAffected),
+		"resources": s.resourcePayloads(r.ResourcesAffected),
 	}
 	if r.StartTime != nil {
 		o["started"] = r.StartTime.Time
@@ -227,11 +227,11 @@ func (s *recordBuilder) resultPayload(r *v1alpha1.ExecutionResults) object {
 	return o
 }
 
-func (s *recordBuilder) resources(list []v1alpha1.AffectedResource) []object {
-	var out []object
+func (s *recordBuilder) resourcePayloads(list []v1alpha1.AffectedResource) []payloadObject {
+	var out []payloadObject
 	for i := range list {
 		a := &list[i]
-		o := object{
+		o := payloadObject{
 			"kind": a.Kind, "namespace": a.Namespace, "name": a.Name, "action": a.Action, "uid": string(a.UID),
 			"before": s.redact.redactMachineText(a.Before), "after": s.redact.redactMachineText(a.After),
 		}
@@ -244,13 +244,13 @@ func (s *recordBuilder) resources(list []v1alpha1.AffectedResource) []object {
 	return out
 }
 
-func (s *recordBuilder) rollbackPayload(r *v1alpha1.RollbackInformation) object {
-	return object{"action": r.RollbackAction, "parameters": s.redact.parameters(r.RollbackParameters)}
+func (s *recordBuilder) rollbackPayload(r *v1alpha1.RollbackInformation) payloadObject {
+	return payloadObject{"action": r.RollbackAction, "parameters": s.redact.redactParameters(r.RollbackParameters)}
 }
 
-func (s *recordBuilder) endPayload() object {
+func (s *recordBuilder) endPayload() payloadObject {
 	st := &s.ke.Status
-	o := object{"detail": string(st.ReasonDetail), "message": s.redact.redactMachineText(st.Message), "target": st.Target}
+	o := payloadObject{"detail": string(st.ReasonDetail), "message": s.redact.redactMachineText(st.Message), "target": st.Target}
 	if s.ke.Spec.Cancel {
 		o["cancel"] = true
 		if by := s.ke.Spec.CancelledBy; by != "" {
@@ -258,7 +258,7 @@ func (s *recordBuilder) endPayload() object {
 		}
 	}
 	if v := st.ValidationResults; v != nil {
-		o["postConditions"] = s.conditions(v.PostConditionResults)
+		o["postConditions"] = s.conditionPayloads(v.PostConditionResults)
 	}
 	return o
 }

@@ -99,14 +99,14 @@ func newRecordBuilder(ke *v1alpha1.KubernetesExecution, cluster string) *recordB
 func (s *recordBuilder) buildRecords() []Record {
 	s.addRequest()
 	s.addChecks()
-	s.approvals()
+	s.addApprovals()
 	s.addRun()
 	s.addEnd()
 	return s.records
 }
 
 // addRecord completes and adds a record. A zero time means the time of the request.
-func (s *recordBuilder) addRecord(seq int, kind Type, at time.Time, r Record, payload object) {
+func (s *recordBuilder) addRecord(seq int, kind Type, at time.Time, r Record, payload payloadObject) {
 	full := s.common
 	full.Seq, full.Type, full.Time = int32(seq), kind, at //nolint:gosec // below a hundred
 	if at.IsZero() {
@@ -169,7 +169,7 @@ func (s *recordBuilder) addChecks() {
 	}
 }
 
-func (s *recordBuilder) approvals() {
+func (s *recordBuilder) addApprovals() {
 	if !s.hasReached(v1alpha1.PhaseWaitingApproval) {
 		return
 	}
@@ -181,7 +181,7 @@ func (s *recordBuilder) approvals() {
 		return // earlier events may still follow, or the approval may be requested again
 	}
 	at := s.decisionTime(status)
-	for i, a := range s.decisions(status) {
+	for i, a := range s.listDecisions(status) {
 		if i == maxDecisions {
 			break
 		}
@@ -208,8 +208,8 @@ func (s *recordBuilder) decisionTime(status *v1alpha1.ApprovalStatus) time.Time 
 	return s.at[v1alpha1.PhaseWaitingApproval]
 }
 
-// decisions returns the approvals that counted, or all of them if one was a rejection.
-func (s *recordBuilder) decisions(status *v1alpha1.ApprovalStatus) []v1alpha1.Approval {
+// listDecisions returns the approvals that counted, or all of them if one was a rejection.
+func (s *recordBuilder) listDecisions(status *v1alpha1.ApprovalStatus) []v1alpha1.Approval {
 	list := slices.Clone(status.CountedDecisions)
 	if status.State == v1alpha1.ApprovalApproved && len(list) == 0 {
 		list = append(list, v1alpha1.Approval{Decision: v1alpha1.Approve}) // the bare approvalReceived
@@ -298,7 +298,7 @@ func (s *recordBuilder) addEnd() {
 	// The object does not record the user that deleted it.
 	switch at := s.ke.DeletionTimestamp; {
 	case at != nil:
-		s.addRecord(seqDeleted, Deleted, at.Time, Record{ActorType: Unknown}, object{})
+		s.addRecord(seqDeleted, Deleted, at.Time, Record{ActorType: Unknown}, payloadObject{})
 	case s.gone != nil:
 		s.addRecord(seqDeleted, Deleted, s.gone.At, Record{ActorType: Unknown}, s.gone.gonePayload())
 	}

@@ -55,21 +55,21 @@ var (
 func newRedactor(ke *v1alpha1.KubernetesExecution) *redactor {
 	r := &redactor{collecting: true}
 	r.aboutSecret = strings.Contains(strings.ToLower(ke.Spec.Action), "secret") || targetOf(ke).Kind == "Secret"
-	r.parameters(ke.Spec.Parameters)
+	r.redactParameters(ke.Spec.Parameters)
 	if back := ke.Status.RollbackInformation; back != nil {
-		r.parameters(back.RollbackParameters)
-		r.parameters(back.ExpectedCurrentValues)
+		r.redactParameters(back.RollbackParameters)
+		r.redactParameters(back.ExpectedCurrentValues)
 	}
 	if p := ke.Status.Plan; p != nil {
-		r.parameters(p.Parameters)
-		r.parameters(p.Before)
+		r.redactParameters(p.Parameters)
+		r.redactParameters(p.Before)
 	}
-	r.secrets, r.collecting = inAllSpellings(r.secrets), false
+	r.secrets, r.collecting = addEncodings(r.secrets), false
 	return r
 }
 
-// parameters returns the parameters of an action without possible secrets.
-func (r *redactor) parameters(p *runtime.RawExtension) any {
+// redactParameters returns the parameters of an action without possible secrets.
+func (r *redactor) redactParameters(p *runtime.RawExtension) any {
 	if p == nil || len(p.Raw) == 0 && p.Object == nil {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (r *redactor) parameters(p *runtime.RawExtension) any {
 	if err != nil {
 		return withheld
 	}
-	return r.redactValue(v, place{secret: r.aboutSecret, names: true})
+	return r.redactValue(v, valueContext{secret: r.aboutSecret, names: true})
 }
 
 func decodeJSON(text []byte) (any, error) {
@@ -92,8 +92,8 @@ func decodeJSON(text []byte) (any, error) {
 	return v, err
 }
 
-// A place is the context of a value within parameters.
-type place struct {
+// A valueContext is the context of a value within parameters.
+type valueContext struct {
 	depth int
 	// secret means that the value is treated as secret.
 	secret bool
@@ -105,7 +105,7 @@ type place struct {
 }
 
 // redactValue returns v without possible secrets.
-func (r *redactor) redactValue(v any, at place) any {
+func (r *redactor) redactValue(v any, at valueContext) any {
 	if at.depth > maxDepth {
 		return tooDeep
 	}
@@ -131,7 +131,7 @@ func (r *redactor) redactValue(v any, at place) any {
 
 // redactList returns v without possible secrets. v may be a command, where the value of a
 // secret-like flag follows the flag.
-func (r *redactor) redactList(v []any, at place) []any {
+func (r *redactor) redactList(v []any, at valueContext) []any {
 	out := make([]any, len(v))
 	for i, e := range v {
 		in := at
@@ -145,13 +145,13 @@ func (r *redactor) redactList(v []any, at place) []any {
 }
 
 // redactMembers redacts the members of an object.
-func (r *redactor) redactMembers(v map[string]any, at place) map[string]any {
+func (r *redactor) redactMembers(v map[string]any, at valueContext) map[string]any {
 	kind, _ := v["kind"].(string)
 	isSecret := strings.EqualFold(kind, "Secret")
 	out := make(map[string]any, len(v))
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		member := v[name]
-		in := place{depth: at.depth, secret: at.secret, names: slices.Contains([]string{"metadata", "secretKeyRef", "secretRef"}, name), key: name == "secretKeyRef"}
+		in := valueContext{depth: at.depth, secret: at.secret, names: slices.Contains([]string{"metadata", "secretKeyRef", "secretRef"}, name), key: name == "secretKeyRef"}
 		_, text := member.(string)
 		switch {
 		case text && (at.names || isSecret) && namesEntry(name), text && at.key && name == "key":
@@ -188,7 +188,7 @@ func isSecretName(v map[string]any, member string) bool {
 }
 
 // redactEmbedded redacts a text that may itself be JSON, such as a patch.
-func (r *redactor) redactEmbedded(text string, at place) any {
+func (r *redactor) redactEmbedded(text string, at valueContext) any {
 	if trimmed := strings.TrimSpace(text); strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") {
 		if v, err := decodeJSON([]byte(trimmed)); err == nil {
 			out, err := json.Marshal(r.redactValue(v, at))
@@ -214,7 +214,7 @@ func (r *redactor) redactText(text string) string {
 	for _, s := range r.secrets {
 		text = strings.ReplaceAll(text, s, withheld)
 	}
-	return withoutBeginnings(text, r.secrets)
+	return removeSecretPrefixes(text, r.secrets)
 }
 
 // redactMachineText redacts a text that was not written by a person and may repeat its input.

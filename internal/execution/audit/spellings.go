@@ -11,9 +11,9 @@ import (
 	"unicode/utf8"
 )
 
-// inAllSpellings adds the encodings of texts in the data of a Secret, in JSON and in error
+// addEncodings adds the encodings of texts in the data of a Secret, in JSON and in error
 // messages. It sorts the longest first, so that replacing one leaves no remainder.
-func inAllSpellings(secrets []string) []string {
+func addEncodings(secrets []string) []string {
 	for _, s := range slices.Clone(secrets) {
 		if plain, err := base64.StdEncoding.DecodeString(s); err == nil && len(plain) >= leastSecret && utf8.Valid(plain) {
 			secrets = append(secrets, string(plain))
@@ -21,14 +21,14 @@ func inAllSpellings(secrets []string) []string {
 	}
 	for _, s := range slices.Clone(secrets) {
 		quoted := strconv.Quote(s)
-		secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(s)), quoted[1:len(quoted)-1], inJSON(s, true), inJSON(s, false))
+		secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(s)), quoted[1:len(quoted)-1], jsonEncoding(s, true), jsonEncoding(s, false))
 	}
 	slices.SortFunc(secrets, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	return slices.Compact(secrets)
 }
 
-// inJSON returns a text as encoded in JSON, with HTML characters escaped if html is set.
-func inJSON(text string, html bool) string {
+// jsonEncoding returns a text as encoded in JSON, with HTML characters escaped if html is set.
+func jsonEncoding(text string, html bool) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(html)
@@ -39,9 +39,9 @@ func inJSON(text string, html bool) string {
 	return quoted[1 : len(quoted)-1]
 }
 
-// withoutBeginnings removes the start of a secret in front of each truncation mark. The text may
+// removeSecretPrefixes removes the start of a secret in front of each truncation mark. The text may
 // have been truncated by this package or by an action.
-func withoutBeginnings(text string, secrets []string) string {
+func removeSecretPrefixes(text string, secrets []string) string {
 	const mark = "…"
 	parts := strings.Split(text, mark)
 	for i, part := range parts[:len(parts)-1] {

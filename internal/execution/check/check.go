@@ -199,8 +199,8 @@ type step func(r *round, ctx context.Context) error
 func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (Outcome, error) {
 	r := &round{Checker: c, ke: ke, dry: dry, now: now}
 	return r.runSteps(ctx, []step{
-		(*round).parameters, (*round).checkProtectedName, (*round).checkRights, (*round).checkTarget, (*round).checkPolicy,
-		(*round).preConditions, (*round).dryRun, (*round).policyOfPlan,
+		(*round).checkParameters, (*round).checkProtectedName, (*round).checkRights, (*round).checkTarget, (*round).checkPolicy,
+		(*round).checkPreConditions, (*round).checkDryRun, (*round).checkPlanPolicy,
 	})
 }
 
@@ -210,8 +210,8 @@ func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, d
 func (c *Checker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (Outcome, error) {
 	r := &round{Checker: c, ke: ke, now: now, replan: true}
 	return r.runSteps(ctx, []step{
-		(*round).parameters, (*round).checkProtectedName, (*round).checkRights, (*round).checkTarget, (*round).checkPolicy,
-		(*round).stillHold, (*round).carryOver, (*round).policyOfPlan,
+		(*round).checkParameters, (*round).checkProtectedName, (*round).checkRights, (*round).checkTarget, (*round).checkPolicy,
+		(*round).recheckPreConditions, (*round).carryOverResults, (*round).checkPlanPolicy,
 	})
 }
 

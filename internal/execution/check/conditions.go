@@ -25,9 +25,9 @@ import (
 
 const maxConditionMessage = 1024 // limit of the CRD schema
 
-// preConditions is the sixth step: it evaluates the preconditions. It evaluates all of them, even
+// checkPreConditions is the sixth step: it evaluates the preconditions. It evaluates all of them, even
 // after a failure, unless the evaluation of a required one is killed.
-func (r *round) preConditions(ctx context.Context) error {
+func (r *round) checkPreConditions(ctx context.Context) error {
 	leave, err := r.enterConditions(len(r.ke.Spec.PreConditions) + len(r.ke.Spec.PostConditions))
 	if err != nil {
 		return err
@@ -70,9 +70,9 @@ func (r *round) markKilled(i int, result v1alpha1.ConditionResult) {
 	*results = append(*results, result)
 }
 
-// stillHold evaluates the preconditions again before the action, because an approval may take long.
+// recheckPreConditions evaluates the preconditions again before the action, because an approval may take long.
 // It does not wait for them.
-func (r *round) stillHold(ctx context.Context) error {
+func (r *round) recheckPreConditions(ctx context.Context) error {
 	leave, err := r.enterConditions(len(r.ke.Spec.PreConditions))
 	if err != nil {
 		return err
@@ -235,7 +235,7 @@ func (r *round) conditionInput(ctx context.Context, conditions []v1alpha1.Condit
 		return nil, err
 	}
 	if slices.ContainsFunc(conditions, asksForSecrets) {
-		if err := r.lookUpSecrets(ctx); err != nil {
+		if err := r.findInvalidSecrets(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -262,7 +262,7 @@ func (r *round) readTarget(ctx context.Context) (blind string, err error) {
 	if err := r.readNamespace(ctx); err != nil {
 		return "", err
 	}
-	r.shield = r.protection(t, r.space, r.live)
+	r.shield = r.protectionReason(t, r.space, r.live)
 	return blind, nil
 }
 

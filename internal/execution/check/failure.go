@@ -60,9 +60,9 @@ func (r *round) failMissingAccount() {
 		r.cfg.Namespace, a.ServiceAccount(), a.Name)
 }
 
-// forbidden handles a request that the API server refused although the cached rights allow it. A
+// handleForbidden handles a request that the API server refused although the cached rights allow it. A
 // refusal for another reason, such as a quota, fails with the message of the caller.
-func (r *round) forbidden(ctx context.Context, message string) error {
+func (r *round) handleForbidden(ctx context.Context, message string) error {
 	known, err := r.recheckRights(ctx)
 	if err == nil && !known {
 		r.permitted, r.out.Results.RBACValidation = false, false
@@ -84,8 +84,8 @@ func (r *round) recheckRights(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// unreachable classifies an error of the API. Transient errors are returned.
-func (r *round) unreachable(ctx context.Context, err error) error {
+// classifyAPIError classifies an error of the API. Transient errors are returned.
+func (r *round) classifyAPIError(ctx context.Context, err error) error {
 	var missing *identity.MissingError
 	var status apierrors.APIStatus
 	switch {

@@ -22,9 +22,9 @@ const maxSecrets = 64
 // only then, because each needs a request.
 func asksForSecrets(c v1alpha1.Condition) bool { return strings.Contains(c.Rego, "invalid_secrets") }
 
-// lookUpSecrets finds the Secrets that the target references and cannot use. If the lookup is
+// findInvalidSecrets finds the Secrets that the target references and cannot use. If the lookup is
 // impossible, conditions that use the result do not hold.
-func (r *round) lookUpSecrets(ctx context.Context) error {
+func (r *round) findInvalidSecrets(ctx context.Context) error {
 	refs, ok := facts.Secrets(r.live)
 	switch {
 	case !ok:

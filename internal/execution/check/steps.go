@@ -14,8 +14,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
-// parameters is the first step: it validates the action and its parameters.
-func (r *round) parameters(ctx context.Context) error {
+// checkParameters is the first step: it validates the action and its parameters.
+func (r *round) checkParameters(ctx context.Context) error {
 	request, err := action.Parse(&r.ke.Spec)
 	if err != nil {
 		detail := v1alpha1.DetailInvalidParameters
@@ -41,7 +41,7 @@ func (r *round) parameters(ctx context.Context) error {
 // checkRights is the second step: it checks the requester and the rights of the account.
 func (r *round) checkRights(ctx context.Context) error {
 	a := r.request.Action
-	if err := r.requester(ctx); err != nil || r.out.Failed != nil {
+	if err := r.checkRequester(ctx); err != nil || r.out.Failed != nil {
 		return err
 	}
 	if a.NoJob { // the action needs no cluster access
@@ -76,11 +76,11 @@ func (r *round) missingRights(ctx context.Context) ([]action.Right, error) {
 	return r.deps.Identities.Denied(ctx, r.request.Action, r.request.Rights())
 }
 
-// requester checks that the requester may still request the action. The API server checked it when
+// checkRequester checks that the requester may still request the action. The API server checked it when
 // the request arrived, but rights can be withdrawn, and without the guard it was not checked. The
 // groups of a person are those recorded by the request. Without recorded groups, the check of a
 // person is skipped if the API server has verified the request.
-func (r *round) requester(ctx context.Context) error {
+func (r *round) checkRequester(ctx context.Context) error {
 	user, groups := r.ke.Spec.RequestedBy, r.ke.Spec.RequesterGroups
 	_, account := identity.AccountGroups(user)
 	switch verified := r.ke.Status.VerifiedRequest != nil; {
@@ -150,8 +150,8 @@ func denialMessage(d execution.Decision) string {
 	return name + " denies the execution: " + strings.Join(d.Violations, "; ")
 }
 
-// dryRun is the fifth step. It runs after the sixth, which is cheaper.
-func (r *round) dryRun(ctx context.Context) error {
+// checkDryRun is the fifth step. It runs after the sixth, which is cheaper.
+func (r *round) checkDryRun(ctx context.Context) error {
 	r.out.Plan = r.plan
 	impact := r.plan.Impact
 	r.out.Results.DryRunResults = &v1alpha1.DryRunResults{EstimatedImpact: &impact, Warnings: []string{}}
@@ -159,14 +159,14 @@ func (r *round) dryRun(ctx context.Context) error {
 	if !asked || !r.hasDryRun() {
 		return nil
 	}
-	return r.tryOut(ctx)
+	return r.runDryRun(ctx)
 }
 
 // hasDryRun reports whether the action supports a dry run.
 func (r *round) hasDryRun() bool { return !r.request.Action.ReadOnly && !r.request.Action.NoJob }
 
-// tryOut makes the dry run, or requests it in a Job.
-func (r *round) tryOut(ctx context.Context) error {
+// runDryRun makes the dry run, or requests it in a Job.
+func (r *round) runDryRun(ctx context.Context) error {
 	switch {
 	case r.dry != nil && r.dry.DryRun != nil && r.dry.PlanHash != r.plan.Hash:
 		r.failFor(v1alpha1.ReasonDryRunFailed, v1alpha1.DetailTargetChanged,
@@ -231,9 +231,9 @@ func (r *round) recordDryRun(result action.Result) {
 	r.failFor(v1alpha1.ReasonDryRunFailed, detail, "dry run of %s on %s failed: %s", r.request.Action.Name, objectName(r.request.Target), message)
 }
 
-// carryOver copies the results that are not repeated from the status. A dry run of another plan
+// carryOverResults copies the results that are not repeated from the status. A dry run of another plan
 // does not count for this one.
-func (r *round) carryOver(ctx context.Context) error {
+func (r *round) carryOverResults(ctx context.Context) error {
 	r.out.Plan = r.plan
 	before := r.ke.Status.ValidationResults
 	if before == nil {
@@ -249,12 +249,12 @@ func (r *round) carryOver(ctx context.Context) error {
 			"%s changed after the dry run of %s: create the execution again", objectName(r.request.Target), r.request.Action.Name)
 		return nil
 	}
-	return r.tryOut(ctx)
+	return r.runDryRun(ctx)
 }
 
-// policyOfPlan repeats the fourth step with the plan as input. The policy may require a dry run
+// checkPlanPolicy repeats the fourth step with the plan as input. The policy may require a dry run
 // only now that it sees the plan.
-func (r *round) policyOfPlan(ctx context.Context) error {
+func (r *round) checkPlanPolicy(ctx context.Context) error {
 	for {
 		dry := r.out.Results.DryRunResults
 		r.input.Plan = facts.Plan(r.plan, dry)
@@ -269,7 +269,7 @@ func (r *round) policyOfPlan(ctx context.Context) error {
 				"the policy changed and now requires a dry run of %s: create the execution again", r.request.Action.Name)
 			return nil
 		}
-		if err := r.tryOut(ctx); err != nil || r.out.Failed != nil || r.out.NeedDryRunJob {
+		if err := r.runDryRun(ctx); err != nil || r.out.Failed != nil || r.out.NeedDryRunJob {
 			return err
 		}
 		if dry = r.out.Results.DryRunResults; dry == nil || !dry.Performed { // do not repeat the dry run forever

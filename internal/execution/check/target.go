@@ -21,7 +21,7 @@ import (
 // request and the settings, so it reveals no cluster state. Protection by label is reported only if
 // the account of the action may read the target.
 func (r *round) checkProtectedName(context.Context) error {
-	if r.shield = r.protection(r.request.Target, nil, nil); r.shield != "" {
+	if r.shield = r.protectionReason(r.request.Target, nil, nil); r.shield != "" {
 		r.failProtected()
 	}
 	return nil
@@ -44,7 +44,7 @@ func (r *round) checkTarget(ctx context.Context) error {
 	if !a.NoJob { // such actions have no account and no cluster access
 		c, err := r.deps.Identities.Client(ctx, a)
 		if err != nil {
-			return r.unreachable(ctx, err)
+			return r.classifyAPIError(ctx, err)
 		}
 		r.client = c
 		r.seen = newMemory(c.Dynamic)
@@ -102,11 +102,11 @@ func (r *round) checkPlanResult(ctx context.Context, failed error) error {
 	case r.shield != "":
 		r.failProtected()
 	case failed != nil:
-		return r.unplannable(ctx, failed)
+		return r.failPlanning(ctx, failed)
 	case r.space != nil && r.space.DeletionTimestamp != nil:
 		r.failWith(v1alpha1.DetailInvalidTargetState, "namespace %q, which contains %s, is being deleted", t.Namespace, objectName(t))
 	default:
-		return r.unchanged(ctx)
+		return r.checkUnchanged(ctx)
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func (r *round) readNamespace(ctx context.Context) error {
 // findProtection determines why the target, or another object that the plan writes, is protected.
 func (r *round) findProtection(ctx context.Context) error {
 	t := r.request.Target
-	r.shield = r.protection(t, r.space, r.live)
+	r.shield = r.protectionReason(t, r.space, r.live)
 	if own := ownProtection(r.scaled); r.shield == "" && own != "" {
 		r.shield = fmt.Sprintf("it scales %s: %s", objectName(action.ScaledBy(r.live)), own)
 	}
@@ -148,15 +148,15 @@ func (r *round) findProtection(ctx context.Context) error {
 			return fmt.Errorf("read namespace %q: %w", name, err)
 		}
 		ns.Name = name // a missing namespace may still be protected by name
-		if r.shield = r.protection(v1alpha1.Target{Namespace: name}, &ns, nil); r.shield != "" {
+		if r.shield = r.protectionReason(v1alpha1.Target{Namespace: name}, &ns, nil); r.shield != "" {
 			return nil
 		}
 	}
 	return nil
 }
 
-// protection returns why an object is protected, or an empty string.
-func (c *Checker) protection(t v1alpha1.Target, ns *corev1.Namespace, live *unstructured.Unstructured) string {
+// protectionReason returns why an object is protected, or an empty string.
+func (c *Checker) protectionReason(t v1alpha1.Target, ns *corev1.Namespace, live *unstructured.Unstructured) string {
 	spaces := []string{t.Namespace}
 	if t.Kind == "Namespace" {
 		spaces = append(spaces, t.Name)
@@ -210,13 +210,13 @@ func otherNamespaces(p *v1alpha1.Plan, a *action.Action, executor string) []stri
 	return others
 }
 
-// unplannable refuses the execution because planning failed.
-func (r *round) unplannable(ctx context.Context, err error) error {
+// failPlanning refuses the execution because planning failed.
+func (r *round) failPlanning(ctx context.Context, err error) error {
 	var refused *action.RefusedError
 	var invalid *action.InvalidError
 	switch {
 	case errors.As(err, &refused) && refused.Detail == v1alpha1.DetailRBACDenied:
-		return r.forbidden(ctx, refused.Message)
+		return r.handleForbidden(ctx, refused.Message)
 	case errors.As(err, &refused):
 		r.failWith(refused.Detail, "%s", refused.Message)
 		if refused.Detail == v1alpha1.DetailTargetNotFound && r.live == nil {
@@ -227,9 +227,9 @@ func (r *round) unplannable(ctx context.Context, err error) error {
 		r.failWith(v1alpha1.DetailInvalidParameters, "%s", invalid.Error())
 		return nil
 	case apierrors.IsForbidden(err):
-		return r.forbidden(ctx, err.Error())
+		return r.handleForbidden(ctx, err.Error())
 	}
-	return r.unreachable(ctx, err)
+	return r.classifyAPIError(ctx, err)
 }
 
 // objectName formats an object for messages, such as Deployment shop/web.

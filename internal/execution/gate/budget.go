@@ -212,12 +212,12 @@ func (b *budget) hasRoom(key laneKey) bool {
 	if b.held[key.pool] >= b.cfg.MaxConcurrent || bound && b.byAction[key.action] >= most {
 		return false
 	}
-	return !key.node || b.nodesActedOn() < b.nodesAllowed()
+	return !key.node || b.nodesInUse() < b.nodesAllowed()
 }
 
 func (b *budget) nodesAllowed() int { return max(1, b.nodes*b.cfg.MaxNodePercent/100) }
 
-func (b *budget) nodesActedOn() int {
+func (b *budget) nodesInUse() int {
 	n := len(b.cordoned)
 	for t := range b.acted {
 		if !b.cordoned[t] {
@@ -295,7 +295,7 @@ func (b *budget) exceededLimit(m *member) string {
 	case bound && b.byAction[m.Action] >= most:
 		return fmt.Sprintf("limit reached: %d executions of %s are running (limits.max_per_action)", b.byAction[m.Action], m.Action)
 	}
-	return fmt.Sprintf("limit reached: %d nodes are in use by actions or cordoned, at most %d of %d are allowed at a time (limits.max_node_percent): uncordon a node", b.nodesActedOn(), b.nodesAllowed(), b.nodes)
+	return fmt.Sprintf("limit reached: %d nodes are in use by actions or cordoned, at most %d of %d are allowed at a time (limits.max_node_percent): uncordon a node", b.nodesInUse(), b.nodesAllowed(), b.nodes)
 }
 
 // insideCount returns the number of members inside.

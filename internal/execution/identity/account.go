@@ -168,9 +168,9 @@ func (a *account) requestToken(ctx context.Context) (token, error) {
 	return t, nil
 }
 
-// onAll returns the right on all objects for a right on one object. An account with that right also
+// onAllObjects returns the right on all objects for a right on one object. An account with that right also
 // has r.
-func onAll(r action.Right) action.Right {
+func onAllObjects(r action.Right) action.Right {
 	r.Name = ""
 	return r
 }
@@ -179,11 +179,11 @@ func onAll(r action.Right) action.Right {
 func (a *account) isCachedAllowed(r action.Right, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return now.Before(a.yes[r]) || now.Before(a.yes[onAll(r)])
+	return now.Before(a.yes[r]) || now.Before(a.yes[onAllObjects(r)])
 }
 
-// asksWide reports whether to ask for the right on all objects.
-func (a *account) asksWide(wide action.Right, now time.Time) bool {
+// shouldAskForAll reports whether to ask for the right on all objects.
+func (a *account) shouldAskForAll(wide action.Right, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return !now.Before(a.exact) && !now.Before(a.narrow[wide])

@@ -84,7 +84,7 @@ func New(cfg *rest.Config, namespace string) *Identities {
 		known:     make(map[string]*account),
 		requests:  make(map[request]time.Time),
 	}
-	i.secrets = sync.OnceValues(func() (rest.Interface, error) { return connectForSecrets(i.accountNamed(SecretLookup).restConfig()) })
+	i.secrets = sync.OnceValues(func() (rest.Interface, error) { return connectForSecrets(i.accountByName(SecretLookup).restConfig()) })
 	return i
 }
 
@@ -227,7 +227,7 @@ func (i *Identities) Forget(a *action.Action) { i.accountFor(a).dropCache() }
 
 // isAllowed reports whether an account has a right that is not cached.
 func (i *Identities) isAllowed(ctx context.Context, acc *account, right action.Right) (yes bool, err error) {
-	if wide := onAll(right); wide != right && acc.asksWide(wide, time.Now()) {
+	if wide := onAllObjects(right); wide != right && acc.shouldAskForAll(wide, time.Now()) {
 		yes, err := i.reviewAccess(ctx, acc, wide)
 		if err != nil {
 			return false, err
@@ -274,10 +274,12 @@ func (i *Identities) reviewAccess(ctx context.Context, acc *account, right actio
 }
 
 // accountFor returns the account of an action.
-func (i *Identities) accountFor(a *action.Action) *account { return i.accountNamed(a.ServiceAccount()) }
+func (i *Identities) accountFor(a *action.Action) *account {
+	return i.accountByName(a.ServiceAccount())
+}
 
-// accountNamed returns the account with a name.
-func (i *Identities) accountNamed(name string) *account {
+// accountByName returns the account with a name.
+func (i *Identities) accountByName(name string) *account {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	acc, ok := i.known[name]

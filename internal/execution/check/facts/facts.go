@@ -76,7 +76,7 @@ func (s *State) Input() *execution.Input {
 	in.Target.OwnerChain = ownerNames(s.Owners)
 	in.Target.Scales = scalesInput(s.Scaled)
 	in.Target.ManagedBy = execution.InputManagedBy{
-		GitOps: gitOps(s.Target), HPA: scalerName(t, s.Scalers), Operator: operatorName(s.Owners),
+		GitOps: gitOpsTool(s.Target), HPA: scalerName(t, s.Scalers), Operator: operatorName(s.Owners),
 	}
 	return in
 }
@@ -89,7 +89,7 @@ func requestInput(ke *v1alpha1.KubernetesExecution, request action.Request) exec
 		Parameters:    objectOf(request.Parameters),
 		RequestedBy:   execution.InputUser{Username: ke.Spec.RequestedBy, Groups: []string{}},
 		Labels:        nonNilMap(ke.Labels),
-		Annotations:   annotations(ke.Annotations),
+		Annotations:   shortAnnotations(ke.Annotations),
 		CorrelationID: ke.Spec.CorrelationID,
 		DryRunMode:    string(cmp.Or(ke.Spec.DryRunMode, v1alpha1.DryRunPolicy)),
 		Rollback:      ke.Spec.RollbackOf != nil,
@@ -126,7 +126,7 @@ func actionInput(a *action.Action) execution.InputAction {
 func (s *State) namespaceInput(name string) execution.InputNamespace {
 	in := execution.InputNamespace{Name: name, Labels: map[string]string{}, Annotations: map[string]string{}}
 	if ns := s.Namespace; ns != nil {
-		in.Labels, in.Annotations = nonNilMap(ns.Labels), annotations(ns.Annotations)
+		in.Labels, in.Annotations = nonNilMap(ns.Labels), shortAnnotations(ns.Annotations)
 		in.Environment = ns.Labels[s.EnvironmentLabel]
 	}
 	return in

@@ -44,8 +44,8 @@ func Foreign(ref metav1.OwnerReference) bool {
 	return !strings.HasSuffix(group, ".k8s.io")
 }
 
-// gitOps returns the tool that syncs an object from a repository or a chart, or an empty string.
-func gitOps(live *unstructured.Unstructured) string {
+// gitOpsTool returns the tool that syncs an object from a repository or a chart, or an empty string.
+func gitOpsTool(live *unstructured.Unstructured) string {
 	if live == nil {
 		return ""
 	}

@@ -37,15 +37,15 @@ func targetInput(t v1alpha1.Target, live *unstructured.Unstructured) execution.I
 	in.UID = string(live.GetUID())
 	in.Labels = nonNilMap(live.GetLabels())
 	if t.Kind != kindSecret { // annotations of Secrets may contain their values
-		in.Annotations = annotations(live.GetAnnotations())
+		in.Annotations = shortAnnotations(live.GetAnnotations())
 		in.Object = pruneObject(live.Object, maxObject)
 	}
 	return in
 }
 
-// annotations returns the short annotations. It omits the last-applied annotation of kubectl: the
+// shortAnnotations returns the short annotations. It omits the last-applied annotation of kubectl: the
 // live object is present already, and the applied one differs from it.
-func annotations(all map[string]string) map[string]string {
+func shortAnnotations(all map[string]string) map[string]string {
 	kept := map[string]string{}
 	size := 0
 	for _, k := range slices.Sorted(maps.Keys(all)) {
@@ -65,7 +65,7 @@ func pruneObject(object map[string]any, most int) map[string]any {
 	kept := map[string]any{}
 	for _, part := range []string{"spec", "status"} {
 		if fields, ok := object[part].(map[string]any); ok {
-			kept[part] = shortened(fields, 0)
+			kept[part] = truncateTexts(fields, 0)
 		}
 	}
 	if status, ok := kept["status"].(map[string]any); ok {
@@ -110,8 +110,8 @@ func dropLargest(object map[string]any, bytes int) {
 	object["truncated"] = gone
 }
 
-// shortened returns a copy of a value with its long texts truncated.
-func shortened(value any, depth int) any {
+// truncateTexts returns a copy of a value with its long texts truncated.
+func truncateTexts(value any, depth int) any {
 	if depth > maxDepth {
 		return nil
 	}
@@ -119,13 +119,13 @@ func shortened(value any, depth int) any {
 	case map[string]any:
 		m := make(map[string]any, len(v))
 		for k, inner := range v {
-			m[k] = shortened(inner, depth+1)
+			m[k] = truncateTexts(inner, depth+1)
 		}
 		return m
 	case []any:
 		l := make([]any, len(v))
 		for i, inner := range v {
-			l[i] = shortened(inner, depth+1)
+			l[i] = truncateTexts(inner, depth+1)
 		}
 		return l
 	case string:
