@@ -14,7 +14,7 @@ import (
 type fate int
 
 const (
-	// fateResult means that the row was tried and the result has to be written.
+	// fateResult means that the row was tried and its result is not written yet.
 	fateResult fate = iota
 	// fateBack means that the row was not tried, or its result is unknown, and the
 	// claim is released.

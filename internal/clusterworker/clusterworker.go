@@ -83,7 +83,7 @@ type Result struct {
 	Deleting, Absent bool
 	Applied          shoot.Applied
 
-	// Change is the change event for the sinks, nil if there is no event. It is stored
+	// Change is the change event for the sinks, nil without an event. It is stored
 	// in the same write.
 	Change *Change
 }

@@ -8,9 +8,9 @@ const (
 	maxDelay   = 15 * time.Minute
 )
 
-// Delay returns how long a row waits after the given number of consecutive failures,
-// the last one included: 30 s × 2^attempts, at most 15 minutes. So a minute follows the
-// first failure. It holds for any number of attempts.
+// Delay returns how long a row waits after consecutive failures: 30 s × 2^attempts, at
+// most 15 minutes. attempts includes the last failure. So a minute follows the first
+// failure. It holds for any number of attempts.
 //
 // There is no jitter. The slots limit how many rows are tried at a time, so rows that
 // come due together do no harm.

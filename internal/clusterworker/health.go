@@ -207,7 +207,7 @@ type Stats struct {
 	// LastClaim is when the database last answered a claim, even one without rows.
 	LastClaim time.Time
 
-	// OutageSince is when the outage of Gardener began, zero if there is no outage.
+	// OutageSince is when the outage of Gardener began, zero without an outage.
 	OutageSince time.Time
 	// DatabaseFails are the kinds of database requests that fail at present.
 	DatabaseFails []string

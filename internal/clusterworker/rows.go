@@ -38,7 +38,7 @@ type Row struct {
 	StatusMessage string
 	StatusUpdated *time.Time
 
-	// ReportVersion rises with every change that has to be reported to the fleet API.
+	// ReportVersion rises with every change that is reported to the fleet API.
 	ReportVersion int64
 }
 
@@ -54,7 +54,7 @@ type StatusChange struct {
 	Message  string
 	ShootUID string // empty keeps the stored value
 
-	// Change is the change event for the sinks, nil if there is no event. It is stored
+	// Change is the change event for the sinks, nil without an event. It is stored
 	// in the same write.
 	Change *Change
 }

@@ -142,8 +142,7 @@ func otherwise(ours, was, is map[string]string) bool {
 	return false
 }
 
-// findShoot reads the Shoot of a name. It returns shoot.ErrNotFound if there is no such
-// Shoot.
+// findShoot reads the Shoot of a name, or returns shoot.ErrNotFound.
 func (c *Client) findShoot(ctx context.Context, name string) (*found, error) {
 	a, err := c.getShoot(ctx, name)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // leftovers returns the live pools that are not in the manifest and that an apply would
-// leave, because another manager created or also applied them.
+// leave. Another manager created or also applied those.
 func (c *Client) leftovers(m shoot.Manifest, live *found) []shoot.Worker {
 	return slices.DeleteFunc(unwantedPools(m, live), func(w shoot.Worker) bool { return !c.othersHold(live, w.Name) })
 }

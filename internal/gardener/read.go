@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// GetShoot returns the current Shoot of a name. It returns shoot.ErrNotFound if there
-// is no such Shoot.
+// GetShoot returns the current Shoot of a name. It returns shoot.ErrNotFound for an
+// absent Shoot.
 func (c *Client) GetShoot(ctx context.Context, name string) (shoot.Observed, error) {
 	a, err := c.getShoot(ctx, name)
 	if errors.Is(err, shoot.ErrNotFound) {

@@ -18,8 +18,8 @@ type Config struct {
 	// in the user's home.
 	Kubeconfig string `key:"kubeconfig" env:"KUBECONFIG" flag:"kubeconfig" doc:"kubeconfig file of the host cluster (default: the service account in a pod, otherwise ~/.kube/config)"`
 
-	// QPS and Burst limit the requests of this process to the Kubernetes API: the rate
-	// per second, and the number at once after a quiet time.
+	// QPS and Burst limit the requests of this process to the Kubernetes API. QPS is
+	// the rate per second, and Burst the number at once after a quiet time.
 	QPS   float64 `key:"qps" env:"KUBE_API_QPS" default:"50" validate:"gt=0" doc:"maximum number of requests per second to the Kubernetes API"`
 	Burst int     `key:"burst" env:"KUBE_API_BURST" default:"100" validate:"gt=0" doc:"maximum burst of requests to the Kubernetes API"`
 }

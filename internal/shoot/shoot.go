@@ -127,7 +127,7 @@ type Taint struct {
 type Ref struct {
 	Name string
 	// UID is the uid of the last observed Shoot, if any. It does not decide: a Shoot
-	// that was created again for the same cluster has to be deleted as well.
+	// that was created again for the same cluster is deleted as well.
 	UID string
 	// Cluster and Installation have to match the labels of the Shoot.
 	Cluster, Installation string

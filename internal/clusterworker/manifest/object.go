@@ -153,7 +153,7 @@ func (o object) readText(spellings ...string) string {
 	return s
 }
 
-// readCount reads a number. ok is false if there is none.
+// readCount reads a number. ok is false for an absent one.
 func (o object) readCount(spellings ...string) (n int32, ok bool) {
 	key, raw := o.findValue(spellings)
 	if raw == nil {

@@ -15,7 +15,7 @@ import (
 
 var _ outbox.Store = (*Store)(nil)
 
-// encodeChange returns a change in its stored form, empty if there is none.
+// encodeChange returns a change in its stored form, empty for nil.
 func encodeChange(c *clusterworker.Change) (string, error) {
 	if c == nil {
 		return "", nil

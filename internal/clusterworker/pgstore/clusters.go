@@ -25,8 +25,8 @@ cross join lateral (
 ) p
 where s.cluster_id > $1 order by s.cluster_id limit $2`
 
-// Clusters returns up to limit clusters in the order of ids and after the given id, in
-// the form of claims but without a claim. The empty id is before the first.
+// Clusters returns up to limit clusters after the given id, in the order of ids. They
+// have the form of claims, but are not claimed. The empty id is before the first.
 func (s *Store) Clusters(ctx context.Context, after string, limit int) ([]clusterworker.Claim, error) {
 	if after == "" {
 		after = firstID

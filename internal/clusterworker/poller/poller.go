@@ -83,9 +83,9 @@ type Viewer interface {
 	GetShoot(ctx context.Context, name string) (shoot.Observed, error)
 	// ListShoots returns all current Shoots of the installation.
 	ListShoots(ctx context.Context) (shoot.List, error)
-	// WatchShoots reports all events after a resource version, in order, until ctx
-	// ends, handle returns an error, or the server ends the watch, which is no error.
-	// It returns shoot.ErrExpired if the version is too old.
+	// WatchShoots reports all events after a resource version, in order. It returns
+	// when ctx ends, handle returns an error, or the server ends the watch, which is no
+	// error. It returns shoot.ErrExpired if the version is too old.
 	WatchShoots(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error
 }
 

@@ -155,8 +155,8 @@ func conditionsWith(o *shoot.Observed, status func(string) bool) []shoot.Conditi
 	return slices.DeleteFunc(slices.Clone(o.Conditions), func(c shoot.Condition) bool { return !status(c.Status) })
 }
 
-// forceDeletable reports whether an error has one of the codes with which Gardener
-// allows a forced deletion, as the leftover resources are not Gardener's fault.
+// forceDeletable reports whether an error has one of the codes that allow a forced
+// deletion. Gardener allows it because the leftover resources are not Gardener's fault.
 func forceDeletable(errs []shoot.LastError) bool {
 	return slices.ContainsFunc(errs, func(e shoot.LastError) bool {
 		return slices.ContainsFunc(e.Codes, func(code string) bool {

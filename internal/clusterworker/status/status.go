@@ -23,8 +23,8 @@ type Known struct {
 	// EverSeen is whether a Shoot ever existed, and EverReady whether it was ever
 	// ready.
 	EverSeen, EverReady bool
-	// Confirmed is whether the absence of a Shoot was confirmed by a live read, or by a
-	// list that is newer than the deletion, and not by a cache.
+	// Confirmed is whether a live read confirmed the absence of a Shoot, or a list that
+	// is newer than the deletion. A cache does not count.
 	Confirmed bool
 }
 

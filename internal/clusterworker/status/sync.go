@@ -49,8 +49,8 @@ func NextSync(from v1.SyncState) []v1.SyncState {
 		// row.
 		return []v1.SyncState{v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck, v1.SyncPaused, v1.SyncSynced}
 	case v1.SyncRunning:
-		// A sync becomes pending again if it was edited meanwhile or released, if its
-		// lease ended, or during an outage of Gardener, which does not count as an
+		// A sync becomes pending again after an edit, a release or the end of its
+		// lease. So it does in an outage of Gardener, which does not count as an
 		// attempt.
 		return []v1.SyncState{v1.SyncPending, v1.SyncBackingOff, v1.SyncStuck, v1.SyncPaused, v1.SyncSynced}
 	case v1.SyncBackingOff:

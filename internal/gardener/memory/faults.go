@@ -48,7 +48,7 @@ func (g *Garden) Names() []string {
 	return slices.Sorted(maps.Keys(g.shoots))
 }
 
-// Spec returns the spec of a Shoot, and false if there is no such Shoot.
+// Spec returns the spec of a Shoot, or false for an absent Shoot.
 func (g *Garden) Spec(name string) (shoot.Spec, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -151,7 +151,7 @@ func mergeSpec(wanted, was, live shoot.Spec) shoot.Spec {
 	return s
 }
 
-// findWorker returns the worker of a name, empty if there is no such worker.
+// findWorker returns the worker of a name, empty for an absent one.
 func findWorker(s shoot.Spec, name string) shoot.Worker {
 	for _, w := range s.Provider.Workers {
 		if w.Name == name {

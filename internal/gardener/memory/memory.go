@@ -200,8 +200,7 @@ func (g *Garden) Probe(ctx context.Context) error {
 	return err
 }
 
-// GetShoot returns the Shoot of a name. It returns shoot.ErrNotFound if there is no
-// such Shoot.
+// GetShoot returns the Shoot of a name. It returns shoot.ErrNotFound for an absent Shoot.
 func (g *Garden) GetShoot(ctx context.Context, name string) (shoot.Observed, error) {
 	return callLocked(ctx, g, Get, name, func(time.Time) (shoot.Observed, error) {
 		it, ok := g.shoots[name]

@@ -34,7 +34,7 @@ type operation struct {
 	step    int
 	took    time.Duration // per step
 	updated time.Time
-	due     time.Time // time of the next step, zero if there is no further step
+	due     time.Time // time of the next step, zero without a further step
 	errors  []shoot.LastError
 	healthy bool // the conditions are true
 	ready   bool // a creation succeeded

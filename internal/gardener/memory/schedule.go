@@ -30,7 +30,7 @@ func (s *schedule) dropItem(it *item) {
 	}
 }
 
-// nextTime returns the time of the next change, zero if there is no next change.
+// nextTime returns the time of the next change, zero without one.
 func (s *schedule) nextTime() time.Time {
 	if len(s.items) == 0 {
 		return time.Time{}

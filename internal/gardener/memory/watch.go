@@ -62,7 +62,7 @@ type news struct {
 	events  []shoot.Event
 	version uint64
 	grown   <-chan struct{} // closed on further changes
-	next    time.Time       // time of the next scheduled change, zero if there is none yet
+	next    time.Time       // time of the next scheduled change, zero without one
 }
 
 func (n news) deliverTo(handle func(shoot.Event) error) error {

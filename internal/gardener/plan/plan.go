@@ -49,8 +49,7 @@ func Owned(ref shoot.Ref, labels map[string]string) error {
 	return shoot.Errorf(shoot.ClassForeign, "a Shoot with this name exists and belongs to another cluster")
 }
 
-// Generation returns the sent generation in the annotations, 0 if there is no valid
-// one.
+// Generation returns the sent generation in the annotations, 0 without a valid one.
 func Generation(annotations map[string]string) int64 {
 	n, err := strconv.ParseInt(annotations[shoot.AnnotationGeneration], 10, 64)
 	if err != nil {

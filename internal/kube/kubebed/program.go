@@ -51,8 +51,8 @@ func (b *Bed) EtcdURL() string { return "unix://" + etcdSocket }
 func (b *Bed) ListenAddress() string { return b.options.ListenAddress }
 
 // ServerCertificate writes a certificate for a server with some names at the bed's
-// address, signed by the authority that Config trusts, and returns the paths of the
-// certificate and its key.
+// address. The authority that Config trusts signs it. ServerCertificate returns the
+// paths of the certificate and its key.
 func (b *Bed) ServerCertificate(name string, names ...string) (cert, key string, err error) {
 	p, err := b.authority.newServerPair(name, names, []net.IP{net.ParseIP(b.options.ListenAddress)})
 	if err == nil {
