@@ -22,7 +22,7 @@ func Isolate(context.Context, *slog.Logger) (inside bool, code int, err error) {
 // Possible returns an error, as a real node requires Linux.
 func Possible() error { return errLinux }
 
-func start(context.Context, *kubebed.Bed, Options) (*Node, error) { return nil, errLinux }
+func startNode(context.Context, *kubebed.Bed, Options) (*Node, error) { return nil, errLinux }
 
 // Said returns the empty string.
 func (n *Node) Said() string { return "" }
