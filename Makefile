@@ -129,7 +129,7 @@ tidy:
 
 # Phrases that a reader has to translate, in pages and in the program's texts.
 .PHONY: words
-words: ## measure the private idiom in Markdown and messages; more than 10 per 10,000 words fail
+words: ## measure the private idiom in Markdown, messages and comments; more than 10 per 10,000 words fail
 	@echo "check: plain English" >&2
 	@go run ./tools/words
 
