@@ -154,7 +154,7 @@ func (s *stage) runSentinels(ctx, active context.Context, parts *sync.WaitGroup)
 			})
 		}
 	}
-	all := s.World.memberEnds()
+	all := s.memberEnds()
 	errs := make([]error, len(all))
 	var running sync.WaitGroup
 	for i, ends := range all {

@@ -1,16 +1,3 @@
-// Package identity connects to the cluster as the service accounts of actions, and checks the
-// rights of these accounts.
-//
-// Each action has a separate account in the namespace of the executions. The client of an account
-// uses a token that is valid for ten minutes and renewed after five. Tokens are never written to
-// disk, and the account needs no Secret. If an account was deleted and created again, the API
-// server rejects its token, and the request is repeated once with a new one.
-//
-// The API server answers which rights an account has and what a requester may request. A positive
-// answer is cached for a minute. A negative answer is used only for the call that asked. Accounts
-// mostly have their rights on all objects of a namespace, so that question comes first: its answer
-// covers every target in the namespace. In the long run a check therefore costs no request here,
-// whatever the target.
 package identity
 
 import (
