@@ -49,7 +49,7 @@ func (t LinkTemplate) Validate() error {
 		return "x"
 	}
 	for _, text := range []string{t.Href, t.Text} {
-		filled, err := fillNames(text, check)
+		filled, err := fillPlaceholders(text, check)
 		if err == nil && text == t.Href {
 			err = checkHref(filled, "https")
 		}
@@ -72,8 +72,8 @@ func (t LinkTemplate) Expand(e *ChangeEvent) (Link, bool) {
 		missing = missing || v == ""
 		return v
 	}
-	href, errHref := fillNames(t.Href, func(key string) string { return escapeAll(value(key)) })
-	text, errText := fillNames(t.Text, value)
+	href, errHref := fillPlaceholders(t.Href, func(key string) string { return escapeAll(value(key)) })
+	text, errText := fillPlaceholders(t.Text, value)
 	if missing || errHref != nil || errText != nil || checkHref(href, "https") != nil {
 		return Link{}, false
 	}
@@ -119,8 +119,8 @@ func placeholder(e *ChangeEvent, key string) (value string, known bool) {
 
 var errBraces = errors.New("unbalanced brace")
 
-// fillNames replaces the placeholders of a text.
-func fillNames(text string, value func(key string) string) (string, error) {
+// fillPlaceholders replaces the placeholders of a text.
+func fillPlaceholders(text string, value func(key string) string) (string, error) {
 	if !strings.ContainsAny(text, "{}") {
 		return text, nil
 	}

@@ -184,22 +184,22 @@ func ofShoots(action string) (sentence, bool) {
 	const gardener = "Gardener"
 	switch action {
 	case ActionShootCreated:
-		return sentence{done: "asked Gardener to create", plain: "ask Gardener to create", object: objectShoot, why: whyNothing}, true
+		return sentence{done: "asked Gardener to create", plain: "ask Gardener to create", object: describeCluster, why: whyNothing}, true
 	case ActionShootUpdated:
-		return sentence{done: "asked Gardener to update", plain: "ask Gardener to update", object: objectShoot, why: whyNothing}, true
+		return sentence{done: "asked Gardener to update", plain: "ask Gardener to update", object: describeCluster, why: whyNothing}, true
 	case ActionShootDeleted:
-		return sentence{actor: gardener, done: "deleted", seen: true, object: objectShoot, why: whyNothing}, true
+		return sentence{actor: gardener, done: "deleted", seen: true, object: describeCluster, why: whyNothing}, true
 	case ActionShootReady:
-		return sentence{actor: gardener, done: "reported", seen: true, object: objectShoot, why: func(*ChangeEvent) string { return " ready" }}, true
+		return sentence{actor: gardener, done: "reported", seen: true, object: describeCluster, why: func(*ChangeEvent) string { return " ready" }}, true
 	case ActionShootFailed:
-		return sentence{actor: gardener, done: "failed to reconcile", seen: true, object: objectShoot, why: whyFailed}, true
+		return sentence{actor: gardener, done: "failed to reconcile", seen: true, object: describeCluster, why: whyFailed}, true
 	}
 	return sentence{}, false
 }
 
-// objectShoot returns the cluster with the name of its Shoot, because people know the
+// describeCluster returns the cluster with the name of its Shoot, because people know the
 // cluster.
-func objectShoot(e *ChangeEvent) string {
+func describeCluster(e *ChangeEvent) string {
 	if e.Cluster == "" {
 		return objectSubject(e)
 	}

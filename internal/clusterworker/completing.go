@@ -115,7 +115,7 @@ func (c *writer) collectMore(ctx context.Context) {
 
 // writeBatch writes one batch.
 func (c *writer) writeBatch(ctx context.Context) error {
-	results := c.nextBatch()
+	results := c.peekBatch()
 	n := len(results)
 	now := c.pending[:n]
 	lost, err := c.completeOnce(ctx, results)
@@ -144,9 +144,9 @@ func (c *writer) writeBatch(ctx context.Context) error {
 	return nil
 }
 
-// nextBatch returns the results of the next batch, at most one per cluster. A claim
+// peekBatch returns the results of the next batch, at most one per cluster. A claim
 // that was lost to a later claim of this worker is identified by its cluster.
-func (c *writer) nextBatch() []Result {
+func (c *writer) peekBatch() []Result {
 	most := min(c.batch, len(c.pending))
 	results := make([]Result, 0, most)
 	clusters := make(map[string]struct{}, most)

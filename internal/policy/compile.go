@@ -101,7 +101,7 @@ func Compile(ctx context.Context, files map[string]string, o Options) (*Set, err
 	if s.tests, err = runTests(ctx, files, s.shape); err != nil {
 		return nil, fmt.Errorf("test policies: %w", unfinished(ctx, err))
 	}
-	if err := s.runCanaries(ctx); err != nil {
+	if err := s.checkCanariesDenied(ctx); err != nil {
 		return nil, fmt.Errorf("self-test policies: %w", unfinished(ctx, err))
 	}
 	return s, nil

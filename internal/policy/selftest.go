@@ -91,9 +91,9 @@ func canaryInputs() []canary {
 	}
 }
 
-// runCanaries evaluates requests that every set must deny. Each also needs a decision: a set that
+// checkCanariesDenied evaluates requests that every set must deny. Each also needs a decision: a set that
 // defines nothing is broken, which differs from denying.
-func (s *Set) runCanaries(ctx context.Context) error {
+func (s *Set) checkCanariesDenied(ctx context.Context) error {
 	var problems []error
 	for _, c := range canaryInputs() {
 		input, err := c.buildInput()

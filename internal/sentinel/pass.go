@@ -150,7 +150,7 @@ func (p *pass) decideResource(ctx context.Context, it *scan.Item) error {
 	if it.Resource.Ready() {
 		p.ready++
 	}
-	p.completeFromMemory(it)
+	p.addUnreportedTimes(it)
 	v := p.profile.Decide(&it.Resource, p.now)
 	if v.Warning != decision.WarningNone || v.Err != nil {
 		p.noteWarning(ctx, it, v)
@@ -211,8 +211,8 @@ func (p *pass) noteDuplicate() {
 	p.tally.duplicates++
 }
 
-// completeFromMemory adds what the API does not report about a resource from the memory.
-func (p *pass) completeFromMemory(it *scan.Item) {
+// addUnreportedTimes adds what the API does not report about a resource from the memory.
+func (p *pass) addUnreportedTimes(it *scan.Item) {
 	res := &it.Resource
 	if p.cfg.Jitter > 0 {
 		res.Early = p.cfg.Early(it.ID)

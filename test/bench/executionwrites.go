@@ -76,7 +76,7 @@ func (b *executionBed) measureWrites(ctx context.Context, progress io.Writer) (m
 		}
 		counts[mode] = each(write.isOwn) + asked
 		_, _ = fmt.Fprintf(progress, "%d executions, %s: each %.2f writes as the controller, reviews and tokens %.2f of them, and %.2f as the account of the action:\n%s",
-			writesCounted, mode, counts[mode], asked, each(write.isImpersonated), summarizeWrites(writes))
+			writesCounted, mode, counts[mode], asked, each(write.isImpersonated), formatWriteCounts(writes))
 	}
 	return counts, nil
 }
@@ -151,8 +151,8 @@ func (w write) isReview() bool {
 	return w.ObjectRef.Resource == "subjectaccessreviews" || w.ObjectRef.Subresource == "token"
 }
 
-// summarizeWrites returns the number of writes by kind.
-func summarizeWrites(writes []write) string {
+// formatWriteCounts returns the number of writes by kind.
+func formatWriteCounts(writes []write) string {
 	counts := map[string]int{}
 	for _, w := range writes {
 		who := "as the controller"

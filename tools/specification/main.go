@@ -67,8 +67,8 @@ type piece struct {
 	first, after string
 }
 
-// allPieces returns the pieces in the order of the specifications.
-func allPieces() []piece {
+// specificationExcerpts returns the pieces in the order of the specifications.
+func specificationExcerpts() []piece {
 	const operator, service = "000_", "001_"
 	return []piece{
 		{file: "operator/sentinelconfig.yaml", spec: operator, block: 4},
@@ -93,7 +93,7 @@ func allPieces() []piece {
 func cutAll(from string) (map[string][]byte, error) {
 	texts := map[string][]byte{}
 	cut := map[string][]byte{}
-	for _, p := range allPieces() {
+	for _, p := range specificationExcerpts() {
 		if texts[p.spec] == nil {
 			text, err := readSpecification(from, p.spec)
 			if err != nil {

@@ -73,7 +73,7 @@ func (s *session) runWatch(cmd *cobra.Command, args []string, o getOptions) erro
 	if err != nil {
 		return err
 	}
-	return w.pollUntilDone(cmd.Context(), look, len(what.refs) > 0)
+	return w.pollUntilGone(cmd.Context(), look, len(what.refs) > 0)
 }
 
 // watcher prints changes since its last poll.
@@ -149,9 +149,9 @@ func (w *watcher) listEach(found []lookup.Item) listFunc {
 	}
 }
 
-// pollUntilDone polls until ctx ends, which is the normal end of a watch, or until all named
+// pollUntilGone polls until ctx ends, which is the normal end of a watch, or until all named
 // resources are gone.
-func (w *watcher) pollUntilDone(ctx context.Context, look listFunc, named bool) error {
+func (w *watcher) pollUntilGone(ctx context.Context, look listFunc, named bool) error {
 	for ctx.Err() == nil {
 		pause, err := w.pollOnce(ctx, look)
 		if err != nil && ctx.Err() == nil {

@@ -68,7 +68,7 @@ func (b *Broker) newConnection(server Server) (*nats.Conn, error) {
 		return nil, fmt.Errorf("configure nats: %w", err)
 	}
 	b.prefix = conn.NewInbox() + "."
-	if _, err := conn.Subscribe(b.prefix+"*", b.acknowledge); err != nil {
+	if _, err := conn.Subscribe(b.prefix+"*", b.handlePublishReply); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("configure nats: subscribe to acknowledgements: %w", err)
 	}

@@ -124,8 +124,8 @@ func (b *Broker) failSent(outcome error) {
 	}
 }
 
-// acknowledge is called for each message on the reply subjects.
-func (b *Broker) acknowledge(m *nats.Msg) {
+// handlePublishReply is called for each message on the reply subjects.
+func (b *Broker) handlePublishReply(m *nats.Msg) {
 	token, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, b.prefix), 36, 64)
 	if err != nil {
 		return

@@ -28,7 +28,7 @@ const maxConditionMessage = 1024 // limit of the CRD schema
 // checkPreConditions is the sixth step: it evaluates the preconditions. It evaluates all of them, even
 // after a failure, unless the evaluation of a required one is killed.
 func (r *round) checkPreConditions(ctx context.Context) error {
-	leave, err := r.enterConditions(len(r.ke.Spec.PreConditions) + len(r.ke.Spec.PostConditions))
+	leave, err := r.takeEvaluationSlot(len(r.ke.Spec.PreConditions) + len(r.ke.Spec.PostConditions))
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (r *round) markKilled(i int, result v1alpha1.ConditionResult) {
 // recheckPreConditions evaluates the preconditions again before the action, because an approval may take long.
 // It does not wait for them.
 func (r *round) recheckPreConditions(ctx context.Context) error {
-	leave, err := r.enterConditions(len(r.ke.Spec.PreConditions))
+	leave, err := r.takeEvaluationSlot(len(r.ke.Spec.PreConditions))
 	if err != nil {
 		return err
 	}
@@ -81,9 +81,9 @@ func (r *round) recheckPreConditions(ctx context.Context) error {
 	return r.checkConditions(ctx, timing{begun: r.now, now: r.now, once: true})
 }
 
-// enterConditions takes one evaluation slot for all conditions. With a slot per condition, others
+// takeEvaluationSlot takes one evaluation slot for all conditions. With a slot per condition, others
 // could come in between, and the results so far would be lost.
-func (r *round) enterConditions(conditions int) (leave func(), err error) {
+func (r *round) takeEvaluationSlot(conditions int) (leave func(), err error) {
 	if conditions == 0 {
 		return func() {}, nil
 	}
@@ -138,7 +138,7 @@ func (r *round) recordPreConditions(ctx context.Context) error {
 		len(conditions) == 0 || len(r.out.Results.PreConditionResults) > 0 {
 		return nil
 	}
-	leave, err := r.enterConditions(len(conditions))
+	leave, err := r.takeEvaluationSlot(len(conditions))
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExe
 		return nil, 0, fmt.Errorf("evaluate postconditions: %w", err)
 	}
 	r := &round{Checker: c, ke: ke, now: now, request: request, plan: ke.Status.Plan}
-	leave, err := r.enterConditions(len(conditions))
+	leave, err := r.takeEvaluationSlot(len(conditions))
 	if err != nil {
 		return nil, 0, err
 	}

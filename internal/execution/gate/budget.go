@@ -136,8 +136,8 @@ func (b *budget) dropUnusedShares(shares [2]*share) {
 	}
 }
 
-// addReady adds a ready member to its stream.
-func (b *budget) addReady(m *member) {
+// queueReady adds a ready member to its stream.
+func (b *budget) queueReady(m *member) {
 	lane := laneKey{action: m.Action, pool: poolOf(m.Claim), node: m.Node && !b.cordoned[m.Target]}
 	key := streamKey{lane: lane, namespace: m.TargetNamespace, requester: m.Requester}
 	s := b.streams[key]

@@ -295,7 +295,7 @@ func (g *Gate) revokeReserved() {
 		g.budget.uncountInside(m)
 		m.target.removeInside(m)
 		m.target.head, m.state = m, stateReady
-		g.budget.addReady(m)
+		g.budget.queueReady(m)
 		g.promoteHead(m.target, time.Time{}) // one that goes first may have come meanwhile
 	}
 }
@@ -351,7 +351,7 @@ func (g *Gate) SetCordoned(targets []string) {
 		}
 		g.budget.cordoned = cordoned
 		for _, m := range moved {
-			g.budget.addReady(m)
+			g.budget.queueReady(m)
 		}
 		g.reservePlaces()
 	})

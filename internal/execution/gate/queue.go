@@ -77,7 +77,7 @@ func (g *Gate) promoteHead(t *target, now time.Time) {
 	}
 	if m := t.head; m != nil && m.state == stateHead && !now.IsZero() && g.isUnblocked(m, now) {
 		m.state = stateReady
-		g.budget.addReady(m)
+		g.budget.queueReady(m)
 	}
 }
 

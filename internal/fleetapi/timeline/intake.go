@@ -81,13 +81,13 @@ func (in *intake) joinGroup(scope Scope, events []Event) (g *group, from int) {
 	g.events = append(g.events, events...)
 	g.requests++
 	if !busy {
-		in.startNextGroup(scope)
+		in.wakeNextLeader(scope)
 	}
 	return g, from
 }
 
-// startNextGroup lets a caller append the group at the head of a queue. The lock is held.
-func (in *intake) startNextGroup(scope Scope) {
+// wakeNextLeader lets a caller append the group at the head of a queue. The lock is held.
+func (in *intake) wakeNextLeader(scope Scope) {
 	queue := in.queues[scope]
 	if len(queue) == 0 {
 		delete(in.queues, scope)
@@ -106,7 +106,7 @@ func (in *intake) appendGroup(ctx context.Context, scope Scope, g *group) {
 		close(g.done)
 		in.mu.Lock()
 		defer in.mu.Unlock()
-		in.startNextGroup(scope)
+		in.wakeNextLeader(scope)
 	}()
 	if waited := time.Since(g.since); waited > appendBound {
 		g.err = fmt.Errorf("%w: the events waited %s in the queue", ErrUnavailable, waited.Round(time.Second))

@@ -96,7 +96,7 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, st *v1alpha1.Node
 	case st.DesiredActions.DryRun:
 		return Never, d.tellDry(ctx, node, st, now)
 	case st.Drain == nil || st.Drain.State == v1alpha1.DrainCancelled:
-		return d.beginDrain(ctx, node, st, now)
+		return d.tryBeginDrain(ctx, node, st, now)
 	}
 	return d.goOn(ctx, node, st, now)
 }
@@ -131,8 +131,8 @@ func (d *Drainer) Message(st *v1alpha1.NodeFaultStatus) string {
 	return fmt.Sprintf("waiting for a drain slot: at most %d nodes are drained at a time", d.cfg.MaxNodes)
 }
 
-// beginDrain records the start of a drain, once a drain slot is free.
-func (d *Drainer) beginDrain(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
+// tryBeginDrain records the start of a drain, once a drain slot is free.
+func (d *Drainer) tryBeginDrain(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
 	if !d.acquireSlot(st.NodeUID, now) {
 		return turnPause, nil
 	}

@@ -195,7 +195,7 @@ func (d *deciding) mergeVerdict() Verdict {
 		}
 		v.Matched = addFault(v.Matched, h.fault)
 	}
-	opened := slices.MinFunc(hits, bySeverity).fault
+	opened := slices.MinFunc(hits, byFatalThenPriority).fault
 	v.Opened = opened.DeepCopy()
 	return v
 }
@@ -204,9 +204,9 @@ func (r *rule) wishesNothing() bool {
 	return !r.cordon && !r.drain && len(r.taints) == 0 && len(r.remedies) == 0
 }
 
-// bySeverity puts the hit first whose fault best explains the actions. This is a fatal
+// byFatalThenPriority puts the hit first whose fault best explains the actions. This is a fatal
 // fault, of the rule with the highest priority, and the oldest.
-func bySeverity(a, b hit) int {
+func byFatalThenPriority(a, b hit) int {
 	return cmp.Or(
 		-compareBool(a.fault.Fatal, b.fault.Fatal),
 		cmp.Compare(b.rule.priority, a.rule.priority),

@@ -43,7 +43,7 @@ func (g *Group) Run(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	l.tasks.Go(func() { l.watchChanges(work) })
-	left := l.runLoop(ctx, work)
+	left := l.runUntilLeft(ctx, work)
 	stop()
 	l.tasks.Wait()
 
@@ -56,8 +56,8 @@ func (g *Group) Run(ctx context.Context) error {
 	return nil
 }
 
-// runLoop runs the loop. It reports whether the member has left.
-func (l *loop) runLoop(ctx, work context.Context) bool {
+// runUntilLeft runs the loop. It reports whether the member has left.
+func (l *loop) runUntilLeft(ctx, work context.Context) bool {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	leave := ctx.Done()

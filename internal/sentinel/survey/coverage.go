@@ -111,7 +111,7 @@ func Cover(ctx context.Context, watches []*Watch, collections []string, progress
 	for _, endpoint := range endpoints(watches) {
 		for _, collection := range collections {
 			c := newCensus(endpoint, collection, configs)
-			found, err := c.takeCensus(ctx, func(n int) { progress(collection, n) })
+			found, err := c.surveyCoverage(ctx, func(n int) { progress(collection, n) })
 			if err != nil {
 				return nil, err
 			}
@@ -139,8 +139,8 @@ func endpoints(watches []*Watch) [][]*Watch {
 	return list
 }
 
-// takeCensus reads the collection, and then the changes during the read.
-func (c *census) takeCensus(ctx context.Context, progress func(int)) (*CoveredCollection, error) {
+// surveyCoverage reads the collection, and then the changes during the read.
+func (c *census) surveyCoverage(ctx context.Context, progress func(int)) (*CoveredCollection, error) {
 	r := &CoveredCollection{
 		Endpoint: c.reader.Endpoint, Collection: c.collection, Served: true,
 		Configs: []string{}, Gaps: []Group{}, Overlaps: []Group{}, Began: reportTime(time.Now()),

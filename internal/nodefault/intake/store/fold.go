@@ -58,15 +58,15 @@ const mostFaults = 64
 func fitFaults(was, faults []v1alpha1.Fault) (kept, left []v1alpha1.Fault) {
 	kept = slices.Clone(faults)
 	for len(kept) > mostFaults {
-		i := leastOf(was, kept)
+		i := indexToRemove(was, kept)
 		left = append(left, kept[i])
 		kept = slices.Delete(kept, i, i+1)
 	}
 	return kept, left
 }
 
-// leastOf returns the index of the fault to remove.
-func leastOf(was, faults []v1alpha1.Fault) int {
+// indexToRemove returns the index of the fault to remove.
+func indexToRemove(was, faults []v1alpha1.Fault) int {
 	noise := map[string]int{} // non-actionable faults by source
 	for _, f := range faults {
 		if !isActionable(f) {
