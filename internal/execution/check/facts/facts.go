@@ -87,7 +87,7 @@ func requestInput(ke *v1alpha1.KubernetesExecution, request action.Request) exec
 		Name: ke.Name, Namespace: ke.Namespace, UID: string(ke.UID),
 		Action:        request.Action.Name,
 		Parameters:    objectOf(request.Parameters),
-		RequestedBy:   execution.InputUser{Username: ke.Spec.RequestedBy, Groups: []string{}},
+		RequestedBy:   execution.InputUser{Username: ke.Spec.RequestedBy, Groups: requesterGroups(ke)},
 		Labels:        nonNilMap(ke.Labels),
 		Annotations:   shortAnnotations(ke.Annotations),
 		CorrelationID: ke.Spec.CorrelationID,
@@ -96,6 +96,15 @@ func requestInput(ke *v1alpha1.KubernetesExecution, request action.Request) exec
 
 		RequestedEnvironment: ke.Spec.Environment,
 	}
+}
+
+// requesterGroups returns the groups of the requester. It is empty unless the admission policies
+// verified the request: otherwise the user could have named any group.
+func requesterGroups(ke *v1alpha1.KubernetesExecution) []string {
+	if ke.Status.VerifiedRequest == nil {
+		return []string{}
+	}
+	return append([]string{}, ke.Spec.RequesterGroups...)
 }
 
 // scalesInput returns the policy input for the object that a target scales.

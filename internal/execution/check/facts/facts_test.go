@@ -111,6 +111,21 @@ func TestWhatIsScaled(t *testing.T) {
 	wantSchema(t, in)
 }
 
+// TestRequesterGroups verifies that policies see the groups of a verified request only.
+func TestRequesterGroups(t *testing.T) {
+	s := scaling(t)
+	s.Execution.Spec.RequesterGroups = []string{"sre", "oncall"}
+	if got := s.Input().Request.RequestedBy.Groups; len(got) != 0 {
+		t.Errorf("groups of an unverified request are %q, want none", got)
+	}
+	s.Execution.Status.VerifiedRequest = &v1alpha1.VerifiedRequest{AdmissionPolicyPeriod: "p1"}
+	in := s.Input()
+	if diff := cmp.Diff([]string{"sre", "oncall"}, in.Request.RequestedBy.Groups); diff != "" {
+		t.Error(diff)
+	}
+	wantSchema(t, in)
+}
+
 func TestInputOfAScale(t *testing.T) {
 	s := scaling(t)
 	got := s.Input()
