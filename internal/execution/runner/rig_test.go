@@ -39,7 +39,7 @@ import (
 
 const (
 	runnerImage   = "fleetloop/action-runner"
-	reportTimeout = time.Minute // for what happens soon
+	exitTimeout = time.Minute // for what happens soon
 )
 
 // built is the program, built once for all tests.
@@ -271,8 +271,8 @@ func (p *program) want(code action.Code) action.Result {
 	p.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(reportTimeout): //nolint:forbidigo // it bounds a process that hangs
-		p.Fatalf("the runner did not end within %s", reportTimeout)
+	case <-time.After(exitTimeout): //nolint:forbidigo // it bounds a process that hangs
+		p.Fatalf("the runner did not end within %s", exitTimeout)
 	}
 	if got := p.cmd.ProcessState.ExitCode(); got != int(code) {
 		p.Errorf("exit code %d, want %d", got, code)
