@@ -98,7 +98,7 @@ type KubernetesExecutionStatus struct {
 	Reason Reason `json:"reason,omitempty"`
 
 	// Detailed reason why the execution failed or waits, for example policy_denied or
-	// target_busy. Equals reason if there is no further detail.
+	// target_busy. Equals reason if no further detail is known.
 	// +optional
 	ReasonDetail Detail `json:"reasonDetail,omitempty"`
 

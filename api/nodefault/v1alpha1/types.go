@@ -97,8 +97,8 @@ type Fault struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// Action that the agent recommends, such as RESTART_VM. Rules can match it; it has no
-	// effect of its own.
+	// Action that the agent recommends, such as RESTART_VM. It has an effect only if a rule
+	// matches it.
 	// +optional
 	RecommendedAction RecommendedAction `json:"recommendedAction,omitempty"`
 

@@ -142,7 +142,7 @@ func TestAStoreThatIsAway(t *testing.T) {
 				kubernetesexecution_audit_pending_records %d
 			`, records))
 			wantMetric(t, reg, "lag_seconds", fmt.Sprintf(`
-				# HELP kubernetesexecution_audit_lag_seconds Age of the oldest audit record that the controller has not written to the audit database yet, in seconds; 0 if there is none.
+				# HELP kubernetesexecution_audit_lag_seconds Age of the oldest audit record that the controller has not written to the audit database yet, in seconds; 0 if no record waits.
 				# TYPE kubernetesexecution_audit_lag_seconds gauge
 				kubernetesexecution_audit_lag_seconds %d
 			`, lag))
