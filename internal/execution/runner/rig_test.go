@@ -38,7 +38,7 @@ import (
 )
 
 const (
-	runnerImage   = "fleetloop/action-runner"
+	runnerImage = "fleetloop/action-runner"
 	exitTimeout = time.Minute // for what happens soon
 )
 
