@@ -70,8 +70,7 @@ type SentinelConfigSpec struct {
 	// +optional
 	BackoffReady Duration `json:"backoffReady,omitempty"`
 
-	// Label selector for resource sharding: the sentinel watches only resources whose labels
-	// match. By default it watches all resources.
+	// Label selector for resource sharding
 	// +optional
 	ShardSelector *ShardSelector `json:"shardSelector,omitempty"`
 
