@@ -5,9 +5,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SentinelConfig configures one sentinel. A sentinel watches resources in the fleet
-// API and publishes a CloudEvent when a resource needs work. The adapters, which are
-// controllers, receive the CloudEvents.
+// SentinelConfig configures one sentinel: a process that watches clusters or node pools in
+// the HyperFleet API. The sentinel publishes a CloudEvent when a resource needs work.
+// Controllers that are called adapters receive the CloudEvents and do the work.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -85,17 +85,19 @@ type SentinelConfigSpec struct {
 	// +optional
 	PollInterval Duration `json:"pollInterval,omitempty"`
 
-	// Content of the field data in each CloudEvent. Each value is a path, a Go template or
-	// a CEL expression that the sentinel evaluates on the resource; values can be nested.
-	// Defaults to resourceType, resourceId and reason.
+	// Keys and values of the field data in each CloudEvent; maps can be nested. Each value
+	// is a fixed text, a field of the resource such as .metadata.labels.region, a Go
+	// template, or a CEL expression with the prefix "cel:". By default the keys are
+	// resourceType, resourceId and reason.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:validation:Schemaless
 	// +optional
 	MessageData *apiextensionsv1.JSON `json:"messageData,omitempty"`
 
-	// Rules that decide when the sentinel publishes an event for a resource. Defaults to
-	// the profile transition-age.
+	// Rules that decide when the sentinel publishes a CloudEvent for a resource. By
+	// default it publishes one when the phase of the resource has not changed for the time
+	// backoffReady (if the phase is Ready) or backoffNotReady (otherwise).
 	// +optional
 	Decision *Decision `json:"decision,omitempty"`
 
@@ -103,9 +105,9 @@ type SentinelConfigSpec struct {
 	// +optional
 	Source *Source `json:"source,omitempty"`
 
-	// How several sentinels divide the selected resources among themselves. The sentinel
-	// assigns each resource by a hash of its ID. By default one sentinel watches all
-	// selected resources.
+	// How several sentinels divide the selected resources among themselves. A hash of the
+	// resource ID decides which sentinel watches a resource. By default this sentinel
+	// watches all selected resources.
 	// +optional
 	Sharding *Sharding `json:"sharding,omitempty"`
 }
@@ -139,8 +141,8 @@ type LabelExpression struct {
 	// +optional
 	Operator string `json:"operator,omitempty"`
 
-	// Values of the label, at least one for In and NotIn. Must be empty for Exists and
-	// DoesNotExist.
+	// Values to compare the label with. In and NotIn require at least one value. Exists
+	// and DoesNotExist allow none.
 	// +optional
 	Values []string `json:"values,omitempty"`
 }
@@ -168,14 +170,16 @@ type HyperfleetAPI struct {
 	// +optional
 	TokenSecretRef *SecretKeyRef `json:"tokenSecretRef,omitempty"`
 
-	// Secret in the same namespace with additional HTTP headers for every request, for
-	// example for an API gateway. The keys of the Secret are the names of the headers. The
-	// sentinel reads the Secret again when it changes.
+	// Secret in the same namespace with HTTP headers that the sentinel adds to every
+	// request to the API, for example for an API gateway. Each key of the Secret is a
+	// header name, and its value is the header value. The sentinel reads the Secret again
+	// when it changes.
 	// +optional
 	HeadersSecretRef *SecretRef `json:"headersSecretRef,omitempty"`
 
-	// Variant of the API: fleetloop, hyperfleet (the public API), or auto, with which the
-	// sentinel detects the variant. Defaults to auto.
+	// Variant of the API: fleetloop (the API of Fleetloop), hyperfleet (the public
+	// HyperFleet API) or auto (the sentinel detects the variant from the responses).
+	// Defaults to auto.
 	// +kubebuilder:validation:Enum=auto;fleetloop;hyperfleet
 	// +optional
 	Flavour string `json:"flavour,omitempty"`
@@ -207,10 +211,10 @@ type Broker struct {
 	// +optional
 	Exchange string `json:"exchange,omitempty"`
 
-	// Secret in the same namespace with the credentials of the broker. The keys of the
-	// Secret are url, or username and password (rabbitmq and nats), token (nats), or
-	// key.json (gcp-pubsub). They override the credentials in url. The sentinel reads the
-	// Secret again when it changes.
+	// Secret in the same namespace with the credentials of the broker. Keys by broker
+	// type: gcp-pubsub (key.json), rabbitmq (url, or username and password), nats (url,
+	// token, or username and password). They override spec.broker.url and the credentials
+	// in it. The sentinel reads the Secret again when it changes.
 	// +optional
 	CredentialsSecretRef *SecretRef `json:"credentialsSecretRef,omitempty"`
 }
@@ -234,11 +238,11 @@ type SecretRef struct {
 
 // SecretKeyRef references a key of a Secret in the same namespace.
 type SecretKeyRef struct {
-	// Name of the Secret.
+	// Name of the Secret, in the namespace of the SentinelConfig.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
-	// Key in the Secret that contains the value.
+	// Key in the Secret whose value is the bearer token.
 	// +kubebuilder:default=token
 	// +optional
 	Key string `json:"key,omitempty"`
@@ -250,50 +254,56 @@ type SecretKeyRef struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.profile) || self.profile != 'expression' || has(self.result) && size(self.result) > 0",message="is required for the profile expression",fieldPath=".result",reason=FieldValueRequired
 // +kubebuilder:validation:XValidation:rule="has(self.profile) && self.profile == 'expression' || (!has(self.result) || size(self.result) == 0) && (!has(self.params) || size(self.params) == 0)",message="params and result require the profile expression"
 type Decision struct {
-	// Which rules to use: transition-age (only the phase of the resource and the time of
-	// its last transition), generation-then-age (first a changed generation, then the age)
-	// or expression (the CEL expressions in params and result).
+	// Rules that decide when to publish an event for a resource. transition-age: when the
+	// last phase change is older than the limit. generation-then-age: immediately if the
+	// generation changed, otherwise when the last status report is older than the limit.
+	// expression: when the CEL expression in result is true. The limit is backoffReady if
+	// the resource is Ready, otherwise backoffNotReady.
 	// +kubebuilder:validation:Enum=transition-age;generation-then-age;expression
 	// +kubebuilder:default=transition-age
 	// +optional
 	Profile string `json:"profile,omitempty"`
 
-	// Named CEL expressions, only for the profile expression. An expression can use the
-	// names of earlier ones.
+	// Named CEL expressions, only if profile is "expression". Each can use the values of
+	// earlier expressions by name.
 	// +listType=atomic
 	// +optional
 	Params []Param `json:"params,omitempty"`
 
-	// CEL expression, only for the profile expression. The sentinel publishes an event for
-	// a resource if the expression is true.
+	// CEL expression, required if profile is "expression" and not allowed otherwise. The
+	// sentinel publishes an event for a resource if the expression is true. It can use
+	// resource, now (the current time), condition("Ready") (a status condition of the
+	// resource) and the names in params.
 	// +optional
 	Result string `json:"result,omitempty"`
 }
 
 // Param is a named CEL expression.
 type Param struct {
-	// Name under which later expressions use the value.
+	// Name by which later expressions, and the expression in result, use the value.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
-	// CEL expression that computes the value. It can use resource, now, condition(type)
-	// and the names of earlier params.
+	// CEL expression that computes the value. It can use resource, now (the current time),
+	// condition("Ready") (a status condition of the resource) and the names of earlier
+	// params.
 	// +kubebuilder:validation:MinLength=1
 	Expr string `json:"expr"`
 }
 
 // Source is how the sentinel reads resources from the API.
 type Source struct {
-	// How the sentinel reads resources: sweep (lists all in every poll), etag (also lists
-	// all, but the API does not send unchanged pages), cursor (lists only changed
-	// resources), watch (receives a stream of changes), or auto, which selects the best
-	// mode that the API supports. Defaults to auto.
+	// How the sentinel learns about changes: sweep (lists all resources in every poll),
+	// etag (the same, but the API does not send unchanged pages), cursor (lists only
+	// changed resources), watch (receives changes immediately) or auto (the best mode that
+	// the API supports). If the API does not support the mode, the sentinel uses the next
+	// best. Defaults to auto.
 	// +kubebuilder:validation:Enum=auto;sweep;etag;cursor;watch
 	// +optional
 	Mode string `json:"mode,omitempty"`
 
 	// How often the sentinel lists all resources in the modes etag, cursor and watch, to
-	// find changes that it missed.
+	// find changes that it missed. Defaults to 10m.
 	// +optional
 	FullSweepInterval Duration `json:"fullSweepInterval,omitempty"`
 }
@@ -314,14 +324,15 @@ type Sharding struct {
 	// +optional
 	Mode ShardingMode `json:"mode,omitempty"`
 
-	// Number of shards, from 1 to 1024. Required for the mode static.
+	// Number of shards into which the resources are divided, from 1 to 1024. Required if
+	// mode is static, not allowed if it is auto.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1024
 	// +optional
 	Count *int32 `json:"count,omitempty"`
 
-	// Number of the shard that this sentinel watches, starting at 0. Required for the mode
-	// static.
+	// Number of the shard that this sentinel watches, from 0 to count minus 1. Required if
+	// mode is static, not allowed if it is auto.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Index *int32 `json:"index,omitempty"`
@@ -352,15 +363,15 @@ const (
 
 // SentinelConfigStatus is the observed state of the sentinel.
 type SentinelConfigStatus struct {
-	// Value of metadata.generation of the spec that is active. Less than
+	// Value of metadata.generation of the spec that the sentinel uses. It is lower than
 	// metadata.generation while the latest spec is invalid or the sentinel has not applied
-	// it yet.
+	// it yet. Unset while no spec is in use.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions of the sentinel: Ready, ConfigValid (the latest spec is valid),
-	// APIReachable (requests to the API succeed) and BrokerReachable (the sentinel is
-	// connected to the broker).
+	// Conditions of the sentinel: Ready (the sentinel watches resources and publishes
+	// events), ConfigValid (the sentinel uses the latest spec), APIReachable (requests to
+	// the API succeed) and BrokerReachable (the sentinel is connected to the broker).
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -371,20 +382,24 @@ type SentinelConfigStatus struct {
 	// +optional
 	LastPollTime *metav1.Time `json:"lastPollTime,omitempty"`
 
-	// Label selector that is active. Empty if the sentinel watches all resources.
+	// Label selector that the sentinel uses, from spec.shardSelector. Empty if the
+	// sentinel selects all resources.
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
-	// Number of resources that match the selector, as of the last completed poll.
+	// Number of resources that the sentinel watches, as of the last completed poll. These
+	// are the resources that match the label selector and, if spec.sharding.mode is
+	// static, belong to the shard of the sentinel.
 	// +optional
 	ResourcesWatched int64 `json:"resourcesWatched,omitempty"`
 
-	// Number of CloudEvents that the broker has confirmed since the sentinel started.
+	// Number of CloudEvents that the sentinel published and the broker confirmed, since
+	// the sentinel process started.
 	// +optional
 	EventsPublished int64 `json:"eventsPublished,omitempty"`
 
-	// Sentinel replicas that divide the resources among themselves. Set only in the
-	// sharding mode auto.
+	// Sentinel replicas that divide the resources among themselves. Set only if
+	// spec.sharding.mode is auto.
 	// +listType=map
 	// +listMapKey=name
 	// +optional
@@ -400,7 +415,8 @@ type ReplicaStatus struct {
 	// +optional
 	ResourcesOwned int64 `json:"resourcesOwned,omitempty"`
 
-	// Number of CloudEvents from this replica that the broker has confirmed.
+	// Number of CloudEvents that this replica published and the broker confirmed, since
+	// the replica started.
 	// +optional
 	EventsPublished int64 `json:"eventsPublished,omitempty"`
 
