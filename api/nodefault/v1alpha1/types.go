@@ -4,9 +4,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NodeFault records the faults of one node and the actions that repair the node. It
-// has the same name as the Node object. After the deletion of the node,
-// node-fault-controller keeps the NodeFault until all its change events are delivered.
+// NodeFault records the faults of one node and the progress of its repair. It has the same
+// name as the Node object. After the node is deleted, node-fault-controller keeps the
+// NodeFault at least until all change events (messages about actions on the node) are
+// delivered or have expired.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -58,14 +59,14 @@ type NodeFaultSpec struct {
 	Faults []Fault `json:"faults,omitempty"`
 }
 
-// Fault is one fault of a node.
+// Fault is one problem of a node, reported by an agent such as a health monitor.
 type Fault struct {
 	// Name of the agent that reported the fault, such as syslog-health-monitor.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	Source string `json:"source"`
 
-	// Name of the check that failed, such as xid-check or KernelDeadlock.
+	// Name of the health check that failed, such as xid-check or KernelDeadlock.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	Check string `json:"check"`
@@ -81,7 +82,8 @@ type Fault struct {
 	// +optional
 	ComponentClass string `json:"componentClass,omitempty"`
 
-	// Error codes of the fault, such as XID-79. Rules can match them.
+	// Error codes of the fault, such as XID-79. The rules in the configuration of
+	// node-fault-controller can match them.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=64
@@ -97,8 +99,8 @@ type Fault struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// Action that the agent recommends, such as RESTART_VM. It has an effect only if a rule
-	// matches it.
+	// Action that the agent recommends, such as RESTART_VM. It has an effect only if a
+	// rule in the configuration of node-fault-controller matches it.
 	// +optional
 	RecommendedAction RecommendedAction `json:"recommendedAction,omitempty"`
 
@@ -107,13 +109,15 @@ type Fault struct {
 	// +optional
 	ObserveOnly bool `json:"observeOnly,omitempty"`
 
-	// Overrides the rules that decide about the cordon: force cordons the node, skip does
-	// not. Empty means that the rules decide.
+	// Overrides the rules of node-fault-controller: force cordons the node even if no rule
+	// matches, and skip prevents all actions because of this fault. Empty means that the
+	// rules decide.
 	// +optional
 	QuarantineOverride Override `json:"quarantineOverride,omitempty"`
 
-	// Overrides the rules that decide about the drain: force drains the node, skip does
-	// not. Empty means that the rules decide.
+	// Overrides the rules of node-fault-controller: force cordons and drains the node even
+	// if no rule matches, and skip prevents a drain because of this fault. Empty means
+	// that the rules decide.
 	// +optional
 	DrainOverride Override `json:"drainOverride,omitempty"`
 
