@@ -52,22 +52,23 @@ const (
 
 // NodeFaultStatus is the progress of the repair of a node.
 type NodeFaultStatus struct {
-	// UID of the Node object. A new node with the same name has another UID, and starts a
-	// new repair.
+	// UID of the Node object that this status describes. It distinguishes the node from a
+	// later node with the same name.
 	// +optional
 	NodeUID types.UID `json:"nodeUID,omitempty"`
 
-	// ID of the current repair session. A session lasts from the first fault that requires
-	// an action until the node returns to service.
+	// ID of the current repair session, or of the last one if the node is back in service.
+	// A repair session lasts from the first fault that requires an action until the node
+	// returns to service.
 	// +optional
 	Session string `json:"session,omitempty"`
 
-	// Current step of the repair: Observed (no action is required), Pending (a limit
-	// blocks the quarantine), DryRun (actions are only reported), Quarantined (cordoned),
-	// Draining, Remediating (reboot or termination runs), Recovering (no fault is left),
-	// Held (an annotation keeps the node out of service), Overridden (a person uncordoned
-	// the node), Stuck (a person must repair the node), Healthy or Gone (the node was
-	// deleted).
+	// Current step of the repair: Observed (no action is required), Pending (a limit or
+	// the API server prevents the cordon), DryRun (actions are only reported), Quarantined
+	// (cordoned), Draining, Remediating (a reboot or termination is in progress),
+	// Recovering (no fault is left), Held (an annotation keeps the healthy node out of
+	// service), Overridden (a person uncordoned the node), Stuck (a person must repair the
+	// node), Healthy (in service) or Gone (the node was deleted).
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
@@ -81,17 +82,20 @@ type NodeFaultStatus struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// Error codes of the fault that started the session, or the name of its check if it
-	// has no error codes.
+	// Error codes of the fault that started the current repair, separated by commas. If
+	// the fault has no error codes, the name of the health check that failed. Empty if no
+	// repair is in progress.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	FaultCode string `json:"faultCode,omitempty"`
 
-	// Copy of the fault that started the session.
+	// Copy of the fault that started the current repair of the node. Unset if no repair is
+	// in progress.
 	// +optional
 	TriggeredBy *Fault `json:"triggeredBy,omitempty"`
 
-	// Actions that the rules require for the active faults, as of the last evaluation.
+	// Actions that the rules of node-fault-controller require because of the active faults
+	// of the node. Unset if they require none.
 	// +optional
 	DesiredActions *DesiredActions `json:"desiredActions,omitempty"`
 
@@ -103,24 +107,29 @@ type NodeFaultStatus struct {
 	// +optional
 	Drain *DrainStatus `json:"drain,omitempty"`
 
-	// Progress of the current or last reboot or termination, or of the request to support.
+	// Progress of the current or last attempt to repair the node. An attempt is a reboot,
+	// a termination, or a request that a person repairs the node.
 	// +optional
 	Remediation *RemediationStatus `json:"remediation,omitempty"`
 
-	// Time since which no fault requires an action. The node returns to service after it
-	// has been healthy for the configured time.
+	// Time since which no fault of the node requires an action. Unset while a fault
+	// requires one, and while the node is in service. The node returns to service after it
+	// has been healthy for the time in the setting quarantine.healthy_for.
 	// +optional
 	HealthySince *metav1.Time `json:"healthySince,omitempty"`
 
-	// Set if a person uncordoned the node during the repair. Meanwhile the controller does
-	// not cordon the node again. This state ends with a new fault, with the removal of the
-	// annotation fleetloop.io/node-fault-overridden from the node, or after the time in
-	// quarantine.override_ttl.
+	// Set if a person uncordoned the node during the repair. Meanwhile
+	// node-fault-controller does not cordon the node again. This state ends with a new
+	// fault, when no fault is left, when the annotation fleetloop.io/node-fault-overridden
+	// is removed from the node, or after the time in the setting quarantine.override_ttl.
 	// +optional
 	Overridden *Overridden `json:"overridden,omitempty"`
 
-	// Conditions of the node: Quarantined, Drained, Remediated, Overridden (a person
-	// uncordoned the node) and BudgetDenied (too many nodes are out of service).
+	// Conditions of the node: Quarantined (node-fault-controller cordoned or tainted the
+	// node), Drained (the drain completed), Remediated (the last repair attempt
+	// succeeded), Overridden (a person uncordoned the node) and BudgetDenied (the node
+	// waits because too many nodes are out of service). Each condition is listed after it
+	// was true for the first time.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -138,57 +147,62 @@ type NodeFaultStatus struct {
 	// +optional
 	History []Record `json:"history,omitempty"`
 
-	// Sequence number of the newest record in history.
+	// Sequence number of the newest record in status.history.
 	// +optional
 	LastSequence int64 `json:"lastSequence,omitempty"`
 
-	// Delivery state of this node's change events, by sink name.
+	// Progress of the delivery of this node's change events, by sink name. A change event
+	// is a message about an action on the node. A sink is an HTTP endpoint that receives
+	// change events.
 	// +optional
 	SinkDeliveries map[string]DeliveryStatus `json:"sinkDeliveries,omitempty"`
 
-	// Number of change events that wait for delivery to at least one sink.
+	// Number of change events (messages about actions on this node) that wait for delivery
+	// to at least one sink. A sink is an HTTP endpoint that receives them.
 	// +optional
 	UndeliveredChangeEvents int32 `json:"undeliveredChangeEvents,omitempty"`
 
-	// Last value of the annotation fleetloop.io/resend-change-events that the controller
-	// processed. A new value of the annotation makes the controller send rejected records
-	// again.
+	// Value of the annotation fleetloop.io/resend-change-events that node-fault-controller
+	// processed last. To send again the change events that a sink (an HTTP endpoint)
+	// rejected, set this annotation of the NodeFault to a new value.
 	// +optional
 	LastResendRequest string `json:"lastResendRequest,omitempty"`
 
-	// Number of records that the controller removed from history before every sink had
-	// received them.
+	// Number of records that node-fault-controller removed from status.history before
+	// every sink had received them. The history holds at most 64 records. A sink is an
+	// HTTP endpoint that receives the records.
 	// +optional
 	Dropped int64 `json:"dropped,omitempty"`
 }
 
 // DesiredActions are the actions that the rules require for a node.
 type DesiredActions struct {
-	// Names of the rules that matched the active faults.
+	// Names of the rules that match the active faults. The name (source) stands for an
+	// agent that forced a cordon or a drain in its report.
 	// +listType=atomic
 	// +optional
 	MatchedRules []string `json:"matchedRules,omitempty"`
-	// True if the rules require to cordon the node.
+	// True if the rules require that the node is cordoned.
 	// +optional
 	Cordon bool `json:"cordon,omitempty"`
-	// True if the rules require to drain the node.
+	// True if the rules require that the node is drained.
 	// +optional
 	Drain bool `json:"drain,omitempty"`
 	// Taints that the rules require on the node.
 	// +listType=atomic
 	// +optional
 	Taints []corev1.Taint `json:"taints,omitempty"`
-	// Remedies that the controller tries in this order: reboot, terminate, or support (a
-	// person repairs the node).
+	// Repair steps that node-fault-controller tries one after the other, in the order of
+	// this list. Each is reboot, terminate or support (a person repairs the node).
 	// +listType=atomic
 	// +optional
 	Remedies []Remedy `json:"remedies,omitempty"`
-	// True if the controller only reports these actions and does not perform them.
+	// True if node-fault-controller only reports these actions and does not perform them.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`
 }
 
-// Remedy repairs a node after it is cordoned and drained.
+// Remedy is one repair step: reboot, terminate or support (a person repairs the node).
 //
 // +kubebuilder:validation:Enum=reboot;terminate;support
 type Remedy string
@@ -204,16 +218,18 @@ const (
 // Owned lists the changes that the controller made to a node. The annotation
 // fleetloop.io/node-fault-owned of the node is authoritative.
 type Owned struct {
-	// ID of the repair session in which the controller made the changes.
+	// ID of the repair session (status.session) in which node-fault-controller made the
+	// changes.
 	Session string `json:"session"`
-	// True if the controller cordoned the node. False if the node was cordoned before; the
-	// controller then does not uncordon it.
+	// True if node-fault-controller cordoned the node and will uncordon it after the
+	// repair. False if it did not; a cordon that others set then stays.
 	Cordon bool `json:"cordon"`
-	// Taints that the controller added to the node.
+	// Taints that node-fault-controller added to the node and must remove after the
+	// repair.
 	// +listType=atomic
 	// +optional
 	Taints []corev1.Taint `json:"taints,omitempty"`
-	// Time at which the controller cordoned the node or added the taints.
+	// Time at which node-fault-controller cordoned the node or added the taints.
 	AppliedAt metav1.MicroTime `json:"appliedAt"`
 }
 
@@ -232,41 +248,45 @@ const (
 
 // DrainStatus is the progress of a drain.
 type DrainStatus struct {
-	// State of the drain: Running, Completed, Failed (the deadline passed) or Cancelled.
+	// State of the drain: Running, Completed, Failed (pods were left at the deadline) or
+	// Cancelled (no longer needed, or stopped by a person).
 	State DrainState `json:"state"`
 	// Time at which the drain started.
 	StartedAt metav1.Time `json:"startedAt"`
 	// Time at which the drain fails if pods are left on the node.
 	Deadline metav1.Time `json:"deadline"`
-	// Time at which the drain ended. Unset while it runs.
+	// Time at which the drain ended. Unset while the drain is running.
 	// +optional
 	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
 	// Number of pods that must still leave the node.
 	Remaining int32 `json:"remaining"`
 	// Number of the remaining pods that are already terminating.
 	Terminating int32 `json:"terminating,omitempty"`
-	// Number of evictions that the API server accepted.
+	// Number of pods that node-fault-controller evicted or deleted in this drain. Pods
+	// that are still terminating count, too.
 	Evicted int32 `json:"evicted,omitempty"`
-	// Pods that the controller cannot evict yet, with the cause. At most eight are listed.
+	// Pods that block the drain, each with the cause. At most 8 are listed.
 	// +listType=atomic
 	// +optional
 	BlockedPods []BlockedPod `json:"blockedPods,omitempty"`
-	// Summary of the progress of the drain.
+	// Progress of the drain in words, or how it ended.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// BlockedPod is a pod that the controller cannot evict yet.
+// BlockedPod is a pod that blocks the drain of a node, with the cause.
 type BlockedPod struct {
 	// Namespace and name of the pod, as namespace/name.
 	Pod string `json:"pod"`
-	// What blocks the eviction: the PodDisruptionBudget as namespace/name, or one of
-	// terminating, bare-pod (no controller would create the pod again), empty-dir (the pod
-	// would lose local data), waiting, disruption-budget, namespace-terminating, rejected
-	// and api-error.
+	// Cause that blocks the pod: a PodDisruptionBudget as namespace/name, or one of
+	// disruption-budget (a PodDisruptionBudget of unknown name), terminating (the grace
+	// period has ended), waiting (the drain settings of the namespace delay the eviction),
+	// bare-pod (no controller would create the pod again), empty-dir (data in an emptyDir
+	// volume would be lost), namespace-terminating, rejected (the API server rejects the
+	// eviction) and api-error (the API server gave no usable response).
 	BlockedBy string `json:"blockedBy"`
-	// Details, such as the response of the API server.
+	// Details of the cause, such as the error of the API server.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	Message string `json:"message,omitempty"`
@@ -288,28 +308,30 @@ const (
 
 // RemediationStatus is the progress of one attempt to repair the node.
 type RemediationStatus struct {
-	// State of the current attempt: Running, Succeeded, Failed (the next attempt follows)
-	// or Exhausted (no remedy is left).
+	// State of the attempt: Running, Succeeded, Failed (node-fault-controller tries again
+	// or tries the next action) or Exhausted (automatic repair has ended, and a person
+	// must repair the node).
 	State RemedyState `json:"state"`
-	// Remedy of the current attempt: reboot, terminate or support.
+	// Action of the attempt: reboot, terminate or support (a person must repair the node).
 	Action Remedy `json:"action"`
-	// Position of the remedy in desiredActions.remedies, starting at 0.
+	// Position of this action in the list status.desiredActions.remedies, starting at 0.
 	RemedyIndex int32 `json:"remedyIndex"`
-	// Number of the attempt in this session, starting at 1.
+	// Number of the attempt in this repair of the node, starting at 1. Reboots and
+	// terminations are counted together. 0 if none was attempted.
 	Attempt int32 `json:"attempt"`
 	// Time at which the attempt started.
 	StartedAt metav1.Time `json:"startedAt"`
 	// Time at which the attempt fails if it has not succeeded.
 	Deadline metav1.Time `json:"deadline"`
-	// Time at which the attempt ended. Unset while it runs.
+	// Time at which the attempt ended. Unset while the attempt is running.
 	// +optional
 	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
-	// Kind of the object that performs the attempt: RebootNode, TerminateNode, or Job for
-	// the verification of the repair.
+	// Kind of the Kubernetes object for the attempt: RebootNode, TerminateNode, or Job
+	// (tests the node after a reboot). Empty for an attempt without such an object.
 	// +optional
 	ObjectKind string `json:"objectKind,omitempty"`
-	// Name of the object that performs the repair attempt, for example of a RebootNode or
-	// TerminateNode.
+	// Name of the RebootNode, TerminateNode or Job for the attempt. Empty for an attempt
+	// without such an object.
 	// +optional
 	ObjectName string `json:"objectName,omitempty"`
 	// Boot ID of the node before the reboot. The reboot succeeded when the node reports
@@ -324,31 +346,33 @@ type RemediationStatus struct {
 
 // Overridden records that a person uncordoned the node during a repair.
 type Overridden struct {
-	// ID of the repair session that the person interrupted.
+	// ID of the repair session that ended because a person uncordoned the node.
 	Session string `json:"session"`
-	// Time at which the controller noticed that a person had uncordoned the node.
+	// Time at which node-fault-controller noticed that a person had uncordoned the node.
 	DetectedAt metav1.Time `json:"detectedAt"`
-	// Active faults at that time, as source/check/entity. The controller ignores these
-	// faults; a new fault starts the repair again.
+	// Faults that were active when a person uncordoned the node, as source/check/entity.
+	// node-fault-controller ignores these faults. Any other fault starts the repair again.
 	// +listType=atomic
 	// +optional
 	Faults []string `json:"faults,omitempty"`
 }
 
-// Record is one past action on the node. The controller sends a change event for each
-// record.
+// Record is one past action on the node. node-fault-controller sends each record as a
+// change event to the configured HTTP endpoints.
 type Record struct {
 	// Number of the record. It increases by 1 with each record of the NodeFault.
 	Sequence int64 `json:"sequence"`
-	// ID of the change event that the controller sends for the record.
+	// ID of the change event (the message about this action) that node-fault-controller
+	// sends to HTTP endpoints. A message that is sent again has the same ID.
 	ID string `json:"id"`
 	// Action on the node, such as cordon or drain-started.
 	Action string `json:"action"`
-	// Name of the component that performed the action.
+	// Name of the component that performed the action, such as nvsentinel/node-drainer.
 	Source string `json:"source"`
-	// Time at which the component performed the action.
+	// Time of the action.
 	At metav1.MicroTime `json:"at"`
-	// ID of the repair session.
+	// ID of the repair session to which the action belongs. A repair session lasts from
+	// the first fault that requires an action until the node returns to service.
 	Session string `json:"session,omitempty"`
 	// Result of the action: succeeded or failed.
 	// +optional
@@ -357,57 +381,60 @@ type Record struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Name of the health check that reported the fault with which the repair session began.
-	// A repair session lasts until the node is back in service.
+	// Name of the failed health check that started this repair of the node.
 	// +optional
 	Check string `json:"check,omitempty"`
-	// Error codes of the fault with which the repair session of the node began.
+	// Error codes of the fault that started this repair of the node.
 	// +listType=atomic
 	// +optional
 	ErrorCodes []string `json:"errorCodes,omitempty"`
-	// Name of the agent that reported the fault that started the session.
+	// Name of the agent, such as a health monitor, that reported the fault and so started
+	// this repair of the node.
 	// +optional
 	Agent string `json:"agent,omitempty"`
-	// True if the fault that started the session prevents the node from running workloads.
+	// True if the fault that started this repair prevents the node from running workloads.
 	// +optional
 	Fatal bool `json:"fatal,omitempty"`
-	// Description of the fault with which the repair session of the node began.
+	// Description of the fault that started this repair of the node.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`
 	// True if the component only reported the action and did not perform it.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`
-	// Object that performed the action, such as rebootnodes/gpu-node-01-k3f9c2-1.
+	// Kubernetes object for the reboot or termination, as resource/name, such as
+	// rebootnodes/gpu-node-01-k3f9c2-1. Empty for other actions.
 	// +optional
 	Object string `json:"object,omitempty"`
 }
 
-// DeliveryStatus is the progress of the delivery of change events to one sink.
+// DeliveryStatus is the progress of the delivery of change events to one sink, which is an
+// HTTP endpoint.
 type DeliveryStatus struct {
-	// Sequence number of the last record that the controller has finished for the sink. It
-	// has delivered, dropped or skipped this record and all earlier ones, or the sink
-	// rejected them.
+	// Sequence number of the newest record in status.history whose delivery to this sink
+	// has ended. The delivery of all earlier records has ended, too. It ends when the sink
+	// accepts or rejects the record, or when node-fault-controller drops or skips it.
 	ProcessedSequence int64 `json:"processedSequence"`
-	// Time from which the sink receives records. The controller skips older records.
+	// Time from which the sink receives records. Older records are not sent to it.
 	// +optional
 	EnabledAt *metav1.Time `json:"enabledAt,omitempty"`
 	// Time at which the sink last accepted a record.
 	// +optional
 	LastDeliveredAt *metav1.Time `json:"lastDeliveredAt,omitempty"`
-	// Error of the last failed delivery.
+	// Kind of error of the last failed delivery to the sink, such as timeout or
+	// unauthorized. Empty if a later delivery succeeded.
 	// +optional
 	LastError string `json:"lastError,omitempty"`
-	// Time of the last failed delivery.
+	// Time of the last failed delivery to the sink. Unset if a later delivery succeeded.
 	// +optional
 	LastFailedAt *metav1.Time `json:"lastFailedAt,omitempty"`
-	// Sequence numbers of records that the sink rejected or that expired before delivery.
-	// The last 16 are listed.
+	// Sequence numbers of the last 16 records that the sink rejected or that expired
+	// before they could be delivered.
 	// +listType=atomic
 	// +optional
 	Rejected []int64 `json:"rejected,omitempty"`
-	// Number of records that the controller dropped because too many were waiting for this
-	// sink.
+	// Number of records that node-fault-controller removed from status.history before this
+	// sink received them, because too many were waiting.
 	// +optional
 	Dropped int64 `json:"dropped,omitempty"`
 }
