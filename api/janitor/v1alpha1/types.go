@@ -58,7 +58,8 @@ type RebootNode struct {
 
 	// The node to reboot. Immutable.
 	Spec NodeActionSpec `json:"spec"`
-	// Progress of the reboot. Only the janitor writes the status.
+	// Progress of the reboot. Only the janitor, the controller that reboots and terminates
+	// nodes, writes the status.
 	// +optional
 	Status NodeActionStatus `json:"status,omitempty"`
 }
@@ -90,7 +91,8 @@ type TerminateNode struct {
 
 	// The node to terminate. Immutable.
 	Spec NodeActionSpec `json:"spec"`
-	// Progress of the termination. Only the janitor writes the status.
+	// Progress of the termination. Only the janitor, the controller that reboots and
+	// terminates nodes, writes the status.
 	// +optional
 	Status NodeActionStatus `json:"status,omitempty"`
 }
@@ -109,56 +111,63 @@ type TerminateNodeList struct {
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec is immutable: create another object"
 type NodeActionSpec struct {
-	// Name of the Node object to reboot or terminate.
+	// Name of the Node to reboot or terminate.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
 
-	// If true, the janitor does not wait until the pods have left the node, and passes
-	// force to the provider. It does not select a hard reset. Defaults to false.
+	// If true, the reboot or termination starts even if Pods still run on the node. If false
+	// (the default), it starts only after the node is drained; static Pods and Pods of
+	// DaemonSets may stay. force does not select a hard reset. A webhook that reboots or
+	// terminates the machine receives the value.
 	// +optional
 	Force bool `json:"force,omitempty"`
 }
 
 // NodeActionStatus is the progress of a reboot or termination.
 type NodeActionStatus struct {
-	// Time at which the janitor started the action on the node.
+	// Time at which the janitor, the controller that reboots and terminates nodes, started
+	// to process this object. Unset while another reboot or termination of the node is in
+	// progress.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 	// Time at which the reboot or termination succeeded or failed. Unset until then.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 
-	// Conditions of the action: SignalSent (the provider accepted the request), and
-	// NodeReady (the node is back after a reboot) or NodeTerminated (the node and its
-	// machine no longer exist).
+	// SignalSent: the provider (the system that reboots or terminates the machine) accepted
+	// the request. NodeReady, only after a reboot: the node has rebooted and is Ready.
+	// NodeTerminated, only after a termination: the machine and its Node no longer exist.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// UID of the Node object when the janitor started the action.
+	// UID of the Node when the janitor (the controller that reboots and terminates nodes)
+	// started. The janitor does not act on another Node with the same name.
 	// +optional
 	NodeUID types.UID `json:"nodeUID,omitempty"`
-	// Boot ID of the node before the reboot. The reboot succeeded when the node reports
-	// another boot ID.
+	// Boot ID of the node before the reboot, as in status.nodeInfo.bootID of the Node. A
+	// different boot ID proves that the node has rebooted.
 	// +optional
 	PreviousBootID string `json:"previousBootID,omitempty"`
 
-	// Name of the provider that performs the action: the system, such as a cloud API, that
-	// reboots or replaces machines.
+	// System that reboots or terminates the machine: job (a Job on the node), webhook (an
+	// HTTP endpoint), machine (Cluster API), execution (a KubernetesExecution), manual (a
+	// person) or none (every request fails).
 	// +optional
 	Provider string `json:"provider,omitempty"`
-	// ID that the provider assigned to the request.
+	// ID of the request in the system that reboots or terminates the machine, for example
+	// the name of a Job. Empty until that system has accepted the request.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	ProviderRequestID string `json:"providerRequestID,omitempty"`
 
-	// Time at which the action fails if it has not succeeded.
+	// Time at which the reboot or termination fails unless it has succeeded by then.
 	// +optional
 	Deadline *metav1.Time `json:"deadline,omitempty"`
 
-	// Progress of the action, or why it failed.
+	// Progress of the reboot or termination: what it waits for, or why it failed.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
