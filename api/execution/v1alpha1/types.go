@@ -32,8 +32,8 @@ type KubernetesExecution struct {
 	// +required
 	Spec KubernetesExecutionSpec `json:"spec"`
 
-	// The observed state of the execution: checks, decisions and result. Only the
-	// execution controller writes the status.
+	// Observed state of this KubernetesExecution: results of the checks, approvals, and the
+	// result of the action. Only the execution controller writes the status.
 	// +optional
 	Status KubernetesExecutionStatus `json:"status,omitempty"`
 }
@@ -72,120 +72,124 @@ type KubernetesExecutionSpec struct {
 	// +optional
 	Parameters *runtime.RawExtension `json:"parameters,omitempty"`
 
-	// Namespace of the target object. Optional, because the controller derives the
-	// namespace from the parameters. If set, it must match the parameters.
+	// Namespace of the object that the action changes. You can set it here or in parameters.
+	// If it is set in both, the values must be equal.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	TargetNamespace string `json:"targetNamespace,omitempty"`
 
-	// Name of the target object. Optional, because the controller derives the name from
-	// the parameters. If set, it must match the parameters.
+	// Name of the object that the action changes. You can set it here or in parameters. If
+	// it is set in both, the values must be equal.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	ResourceName string `json:"resourceName,omitempty"`
 
-	// The object that the action changes. Optional, because the controller derives the
-	// object from the parameters. If set, it must match the parameters. If uid or
-	// resourceVersion is set and the object in the cluster has another value, the
-	// execution fails.
+	// The object that the action changes. Optional if parameters name the object. A field
+	// that is set both here and in parameters must have equal values.
 	// +optional
 	Target *Target `json:"target,omitempty"`
 
-	// Name of the cluster with the target object. Defaults to the cluster of the
-	// controller, which is the only supported value.
+	// Name of the cluster that contains the object to change. Must be the cluster of the
+	// controller, which is also the default.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	TargetCluster string `json:"targetCluster,omitempty"`
 
-	// Maximum number of times that the controller retries a failed action, from 0 to 5.
-	// The default depends on the action: 2 for most idempotent actions, 0 for all other
-	// actions.
+	// Maximum number of times that the controller retries the action after a temporary
+	// failure, from 0 (no retry) to 5. The default is 0, 1 or 2, depending on the action.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=5
 	// +optional
 	MaxRetries *int32 `json:"maxRetries,omitempty"`
 
 	// Maximum duration of the action, including all retries. The action fails after this
-	// time. The default and the maximum depend on the action: for most actions, the
-	// default is 5m and the maximum is 15m.
+	// time. The default depends on the action and is between 30s and 15m. The maximum is
+	// 15m, or 1h for the action drain_node.
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('5s') && duration(self) <= duration('1h')",message="must be from 5s to 1h"
 	// +optional
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
-	// Set to true to approve the current plan without an entry in approvals. The
-	// controller counts it as one approval by the user who sets it.
+	// Set to true to approve the plan (the API requests in status.plan) without an entry in
+	// approvals. Counts as one approval, but only if approvals is empty. Must be unset at
+	// creation and cannot be reset to false.
 	// +optional
 	ApprovalReceived bool `json:"approvalReceived,omitempty"`
 
 	// How long the execution waits for approval before it fails. Unset or 0s means the
-	// default of the controller, which is 1h.
+	// approval timeout of the controller, by default 1h.
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must not be negative"
 	// +optional
 	ApprovalTimeout *metav1.Duration `json:"approvalTimeout,omitempty"`
 
-	// Approvals and rejections of the plan in status.plan. Each approver adds one entry
-	// under their own user name, and can replace it only if the plan has changed.
+	// Approvals and rejections of the plan, the API requests in status.plan. Each approver
+	// adds one entry under their own user name. An approver can replace their entry only
+	// after the plan has changed.
 	// +listType=map
 	// +listMapKey=approver
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Approvals []Approval `json:"approvals,omitempty"`
 
-	// Conditions that the controller checks before the action starts. The action does not
-	// start if a required condition fails.
+	// Conditions, written as Rego rules, that the controller checks before the action
+	// starts. The action does not start if a required condition fails.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	PreConditions []Condition `json:"preConditions,omitempty"`
 
-	// Conditions that the controller checks after the action. The execution fails if a
-	// required condition fails.
+	// Conditions, written as Rego rules, that the controller checks after the action. The
+	// execution fails if a required condition fails.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	PostConditions []Condition `json:"postConditions,omitempty"`
 
-	// RemediationRequest object that caused this execution. For information only.
+	// RemediationRequest that caused this execution. RemediationRequest is a resource of
+	// another system. The controller only records the reference.
 	// +optional
 	RemediationRequestRef *ObjectReference `json:"remediationRequestRef,omitempty"`
 
-	// WorkflowExecution object that caused this execution. For information only.
+	// WorkflowExecution that caused this execution. WorkflowExecution is a resource of
+	// another system. The controller only records the reference.
 	// +optional
 	WorkflowExecutionRef *ObjectReference `json:"workflowExecutionRef,omitempty"`
 
-	// Number of the workflow step that this execution runs, starting at 1. For information
-	// only.
+	// Number of the step that this execution performs in the workflow of
+	// workflowExecutionRef, starting at 1. For information only.
 	// +kubebuilder:validation:Minimum=1
 	// +optional
 	StepNumber *int32 `json:"stepNumber,omitempty"`
 
-	// Earlier KubernetesExecution whose change this execution reverts.
+	// Earlier KubernetesExecution that this execution rolls back. The fields action and
+	// parameters must equal rollbackAction and rollbackParameters in
+	// status.rollbackInformation of the earlier one. Otherwise this execution fails.
 	// +optional
 	RollbackOf *ObjectReference `json:"rollbackOf,omitempty"`
 
-	// Environment of the target, for example staging. Safety policies can read it.
-	// Defaults to the environment label of the namespace of the target, or to production
-	// if the namespace has no such label.
+	// Environment of the object that the action changes, for example staging. The safety
+	// policies (Rego rules that allow or deny executions) can read it. Defaults to the
+	// environment label of the object's namespace, or to production without that label.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Environment string `json:"environment,omitempty"`
 
-	// User who requests the execution. Must be the user who creates the object. Only users
-	// that the controller configuration trusts may name another user.
+	// User who requests the action. Must be the user who creates this KubernetesExecution.
+	// Only users that the controller configuration trusts can set the name of another user.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	RequestedBy string `json:"requestedBy,omitempty"`
 
-	// Groups of the user who creates this object. The user must be a member of each group.
-	// Before the action starts, the controller uses these groups to check again that the
-	// user may request the action.
+	// Groups of the user in requestedBy. The user must be a member of each group. Before the
+	// action starts, the controller uses these groups to check again that the user may
+	// request the action.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
 	// +optional
 	RequesterGroups []string `json:"requesterGroups,omitempty"`
 
-	// Why the user requests the execution. Approvers and the audit see this text.
+	// Why the user requests the action, as free text. Approvers can read it, and the audit
+	// records contain it.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Reason string `json:"reason,omitempty"`
@@ -195,40 +199,39 @@ type KubernetesExecutionSpec struct {
 	// +optional
 	CorrelationID string `json:"correlationID,omitempty"`
 
-	// When the controller performs a dry run: before the action if a policy requires a
-	// dry run (Policy), always before the action (Always), or instead of the action
-	// (Only). With Policy and Always, the action runs after a successful dry run.
+	// When the controller performs a dry run, in which the API server checks the requests
+	// and persists nothing. Policy: before the action, if a safety policy requires it.
+	// Always: always before the action. Only: instead of the action.
 	// +kubebuilder:default=Policy
 	// +optional
 	DryRunMode DryRunMode `json:"dryRunMode,omitempty"`
 
-	// Where the action runs: Job runs it in a separate Job, Inline runs it in the
-	// controller with a short-lived token of the action's ServiceAccount. Inline requires
-	// that the controller configuration allows it. Defaults to the setting of the
-	// controller.
+	// Where the action runs. Job: in a separate Job. Inline: in the controller, with a
+	// short-lived token of the action's ServiceAccount, if the controller configuration
+	// allows it for this action. Defaults to the setting of the controller.
 	// +optional
 	ExecutionMode ExecutionMode `json:"executionMode,omitempty"`
 
-	// Set to true to cancel the execution. The controller does not start the action, or
-	// asks a running action to stop. Cannot be reset to false.
+	// Set to true to cancel the execution. An action that has not started does not start. A
+	// running action is asked to stop. Cannot be reset to false.
 	// +optional
 	Cancel bool `json:"cancel,omitempty"`
 
-	// User who cancelled the execution. Must be the user who sets cancel. Immutable
-	// afterwards.
+	// User who cancelled the execution. Optional. Must be the user who sets cancel, and must
+	// be set in the same request. Immutable afterwards.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	CancelledBy string `json:"cancelledBy,omitempty"`
 
-	// Set to true to complete the execution now. Without it, an execution that can be
-	// rolled back stays in phase rollback_ready until the time for a rollback is over.
-	// Cannot be reset to false.
+	// Set to true to end the phase rollback_ready now. In this phase, the action has run and
+	// a user can roll it back. Without finalize, the phase ends after the rollback window of
+	// the controller, by default 5m. Cannot be reset to false.
 	// +optional
 	Finalize bool `json:"finalize,omitempty"`
 
-	// How long the controller keeps the object after the execution has finished, in
-	// seconds. The controller deletes the object only after its audit is written. Defaults
-	// to the setting of the controller, which is 24 hours.
+	// How long the controller keeps this KubernetesExecution after it has finished, in
+	// seconds. The controller keeps it longer if audit records or change events are not
+	// delivered yet. Defaults to the retention time of the controller, by default 24 hours.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
@@ -259,27 +262,28 @@ const (
 
 // Target is the object that an action changes.
 type Target struct {
-	// API group and version of the object, for example apps/v1.
+	// API group and version of the object that the action changes, for example apps/v1.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	APIVersion string `json:"apiVersion,omitempty"`
-	// Kind of the object, for example Deployment.
+	// Kind of the object that the action changes, for example Deployment.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Kind string `json:"kind,omitempty"`
-	// Namespace of the object. Empty for cluster-scoped objects.
+	// Namespace of the object that the action changes. Empty for cluster-scoped objects.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// Name of the object, as in metadata.name.
+	// Name of the object that the action changes, as in metadata.name.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Name string `json:"name,omitempty"`
-	// UID that the object must have. If the object has another UID, the execution fails.
+	// Expected UID of the object that the action changes. If the object has another UID, the
+	// execution fails. Empty accepts any UID.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
-	// Resource version that the object must have. If the object has another one, the
-	// execution fails.
+	// Expected resourceVersion of the object that the action changes. If the object has
+	// another one, the execution fails. Empty accepts any version.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	ResourceVersion string `json:"resourceVersion,omitempty"`
@@ -287,16 +291,16 @@ type Target struct {
 
 // ObjectReference names an object.
 type ObjectReference struct {
-	// Name of the object that is referred to, for example the KubernetesExecution that
-	// spec.rollbackOf reverts.
+	// Name of the referenced object, as in metadata.name.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Namespace of the object that is referred to. Defaults to the namespace of this
+	// Namespace of the referenced object. Defaults to the namespace of this
 	// KubernetesExecution.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// UID of the object. Distinguishes it from another object with the same name.
+	// UID of the referenced object, or empty for any. In spec.rollbackOf, the execution
+	// fails if the object has another UID.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 }
@@ -308,18 +312,18 @@ type Approval struct {
 	// +kubebuilder:validation:MaxLength=253
 	Approver string `json:"approver"`
 
-	// Decision of the approver: Approve or Reject. One rejection is enough to end the
-	// execution.
+	// Decision of the approver: Approve or Reject. The execution fails after one rejection.
 	// +kubebuilder:validation:Enum=Approve;Reject
 	Decision ApprovalDecision `json:"decision"`
 
-	// Why the approver decided so. The audit records this text.
+	// Why the approver approved or rejected the plan (the API requests in status.plan). The
+	// audit records contain this text.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// Hash of the plan that the approver reviewed, copied from status.plan.hash. The
-	// approval is valid only for this plan.
+	// Hash of the plan (the API requests in status.plan) that the approver reviewed, copied
+	// from status.plan.hash. The entry counts only while status.plan has this hash.
 	// +kubebuilder:validation:MaxLength=128
 	PlanHash string `json:"planHash"`
 }
@@ -345,9 +349,9 @@ type Condition struct {
 	// +optional
 	Description string `json:"description,omitempty"`
 
-	// Rego module that decides whether the condition passes. The condition passes if the
-	// rule `allow` evaluates to true. The optional rule `message` says why the condition
-	// failed.
+	// Module in Rego, the policy language of Open Policy Agent. The condition passes if the
+	// rule `allow` evaluates to true. The optional rule `message` returns the text that
+	// explains a failure.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32768
 	Rego string `json:"rego"`
@@ -358,8 +362,9 @@ type Condition struct {
 	// +optional
 	Required bool `json:"required,omitempty"`
 
-	// How long the controller repeats the evaluation until the condition passes, from 0s
-	// to 1h. Defaults to 30s for preconditions and 2m for postconditions.
+	// How long the controller repeats the evaluation of a condition that does not pass, from
+	// 0s (evaluate once) to 1h. Then the condition fails. Defaults to 30s for preconditions
+	// and 2m for postconditions.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="must be from 0s to 1h"
 	// +optional
