@@ -85,41 +85,43 @@ const (
 
 // KubernetesExecutionStatus is the observed state of an execution.
 type KubernetesExecutionStatus struct {
-	// Current step of the execution: validating (the controller runs the checks),
-	// validated (the checks passed, the action waits to start), waiting_approval,
-	// executing (the action runs), rollback_ready (the action succeeded and can be rolled
-	// back), completed or failed. Empty for a new execution.
+	// Current phase. validating: the controller runs the checks. validated: the checks
+	// passed. waiting_approval: users must approve the plan. executing: the action or the
+	// checks after it run. rollback_ready: the action has run and may be rolled back. The
+	// last phase is completed or failed. Empty for a new execution.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
 	// Why the execution failed, as one of a fixed set of values, for example
-	// approval_timeout. Set only in phase failed.
+	// approval_timeout. Empty if it did not fail.
 	// +optional
 	Reason Reason `json:"reason,omitempty"`
 
 	// Detailed reason why the execution failed or waits, for example policy_denied or
-	// target_busy. Equals reason if no further detail is known.
+	// target_busy (another execution changes the same object). Equals reason if no further
+	// detail is known. Empty while everything proceeds normally.
 	// +optional
 	ReasonDetail Detail `json:"reasonDetail,omitempty"`
 
-	// Human-readable description of the state: what happened, on which object, and
-	// what to do.
+	// Human-readable description of the current state: what happened, on which object, and
+	// what to do next.
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// Result of the execution: Succeeded, PartiallySucceeded (an optional condition
-	// failed) or Failed. Empty until the execution ends.
+	// Result of the execution: Succeeded, PartiallySucceeded (the action succeeded, but a
+	// postcondition with required: false failed) or Failed. Empty until the result is known.
 	// +optional
 	Outcome Outcome `json:"outcome,omitempty"`
 
-	// Object that the action changes, as kind/namespace/name.
+	// Object that the action changes, as kind/namespace/name, or kind/name for a
+	// cluster-scoped object.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Target string `json:"target,omitempty"`
 
-	// Proof that the ValidatingAdmissionPolicies of the controller verified the requester
-	// and the parameters. Unset if they did not.
+	// Set if the ValidatingAdmissionPolicies of Fleetloop were in force when this
+	// KubernetesExecution was created. These policies verify the user in spec.requestedBy.
 	// +optional
 	// +structType=atomic
 	VerifiedRequest *VerifiedRequest `json:"verifiedRequest,omitempty"`
@@ -128,33 +130,36 @@ type KubernetesExecutionStatus struct {
 	// +optional
 	ValidationTime *metav1.Time `json:"validationTime,omitempty"`
 
-	// Results of the checks before and after the action.
+	// Results of the checks, both those before and those after the action.
 	// +optional
 	// +structType=atomic
 	ValidationResults *ValidationResults `json:"validationResults,omitempty"`
 
 	// Exact requests that the action will send to the API server. The controller creates
-	// the plan during validation; approvers approve the hash of the plan.
+	// this plan in phase validating. Each approval names the hash of the plan and is valid
+	// only for this plan.
 	// +optional
 	// +structType=atomic
 	Plan *Plan `json:"plan,omitempty"`
 
-	// Progress of the approval of the plan.
+	// Approval of status.plan: how many approvals are required, who can give them, and which
+	// were given.
 	// +optional
 	// +structType=atomic
 	Approval *ApprovalStatus `json:"approval,omitempty"`
 
-	// Name of the Job that runs the action. Empty if the action runs in the controller.
+	// Name of the Job that runs the action. Empty before the action starts, and if the
+	// action runs in the controller.
 	// +optional
 	JobName string `json:"jobName,omitempty"`
 
-	// Results of the action. Set when the action ends.
+	// Results of the action. Set when the action starts, and completed when it ends.
 	// +optional
 	// +structType=atomic
 	ExecutionResults *ExecutionResults `json:"executionResults,omitempty"`
 
-	// Whether and how the change of this execution can be reverted. Set after the action
-	// succeeded.
+	// Whether and how the change of this execution can be reverted. Set when the action has
+	// succeeded, and also when it has failed but may have changed something.
 	// +optional
 	// +structType=atomic
 	RollbackInformation *RollbackInformation `json:"rollbackInformation,omitempty"`
@@ -165,34 +170,37 @@ type KubernetesExecutionStatus struct {
 	// +optional
 	PhaseTransitions []PhaseTransition `json:"phaseTransitions,omitempty"`
 
-	// Change events that at least one sink has not acknowledged yet, oldest first. A sink
-	// is the HTTP endpoint that receives change events.
+	// Change events about this execution, for example execution-started, that at least one
+	// sink has not acknowledged yet, oldest first. A sink is an HTTP endpoint that receives
+	// change events.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	PendingChangeEvents []PendingChangeEvent `json:"pendingChangeEvents,omitempty"`
 
-	// Conditions of the execution: Validated, Approved, Queued, Executed,
-	// PostConditionsMet, RollbackAvailable, AuditRecorded and Succeeded. Succeeded
-	// summarizes the result.
+	// Conditions of the execution: Validated, Approved, Queued (the action waits to start),
+	// Executed, PostConditionsMet, RollbackAvailable, AuditRecorded (the audit is complete)
+	// and Succeeded (the overall result).
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Value of metadata.generation of the spec that the controller last processed.
+	// Value of metadata.generation when the controller last updated the status. If
+	// metadata.generation is higher, the spec has changed since.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
 // VerifiedRequest is a request that the admission policies verified.
 type VerifiedRequest struct {
-	// ID of the period in which the execution was created. A period is a time in which the
-	// admission policies are in force without interruption. When they come into force
-	// again, the controller starts a new period with a new ID.
+	// Random ID of the period in which this KubernetesExecution was created. During one
+	// period, the ValidatingAdmissionPolicies of Fleetloop are in force without a gap. After
+	// a gap, the controller starts a new period with a new ID.
 	AdmissionPolicyPeriod string `json:"admissionPolicyPeriod"`
 
-	// SHA-256 of the parameters in the verified request.
+	// SHA-256 of spec.parameters when the controller verified the request, in hexadecimal.
+	// If spec.parameters change later, the execution fails. Empty without parameters.
 	// +optional
 	ParametersHash string `json:"parametersHash,omitempty"`
 }
@@ -203,23 +211,25 @@ const MaxPendingChangeEvents = 16
 // PendingChangeEvent is a change event that at least one sink has not acknowledged
 // yet.
 type PendingChangeEvent struct {
-	// What happened, for example execution-started.
+	// Type of the event: execution-started, execution-succeeded, execution-failed,
+	// execution-approved, execution-rejected or execution-rolled-back.
 	// +kubebuilder:validation:MaxLength=63
 	Action string `json:"action"`
 
-	// Time at which it happened.
+	// Time at which the event happened.
 	At metav1.MicroTime `json:"at"`
 
-	// User who requested, approved or rejected the execution. Unset if the controller
-	// acted.
+	// User who requested the execution or, for an approval or rejection, the user who
+	// decided. Empty for execution-failed, and if the user is unknown.
 	// +optional
 	By string `json:"by,omitempty"`
 
-	// Value of status.reasonDetail at the time of the event.
+	// Detailed reason of a failure, as in status.reasonDetail at the time of the event.
+	// Empty if nothing failed.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// Text of the event.
+	// Human-readable description of the event, for example why the execution failed.
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	Message string `json:"message,omitempty"`
@@ -228,7 +238,8 @@ type PendingChangeEvent struct {
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`
 
-	// Names of the sinks that have not acknowledged the event.
+	// Names of the sinks that have not acknowledged the event. A sink is an HTTP endpoint
+	// that receives change events.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Sinks []string `json:"sinks"`
@@ -236,7 +247,7 @@ type PendingChangeEvent struct {
 
 // PhaseTransition is the start of a phase.
 type PhaseTransition struct {
-	// Phase that the execution entered.
+	// Phase that the execution entered, as in status.phase.
 	Phase Phase `json:"phase"`
 	// Time at which the execution entered the phase.
 	At metav1.MicroTime `json:"at"`
@@ -244,23 +255,27 @@ type PhaseTransition struct {
 
 // ValidationResults are the results of the checks. A check that did not run is false.
 type ValidationResults struct {
-	// True if the parameters are valid for the action.
+	// True if the action exists and its parameters are valid. Also false if this check has
+	// not run.
 	ParameterValidation bool `json:"parameterValidation"`
-	// True if the ServiceAccount of the action has the permissions that the action needs.
+	// True if the user may request the action, and the ServiceAccount of the action has the
+	// necessary permissions. Also false if this check has not run.
 	RBACValidation bool `json:"rbacValidation"`
-	// True if the target object exists.
+	// True if the object that the action changes exists, or if the action does not need it
+	// to exist. Also false if this check has not run.
 	ResourceExists bool `json:"resourceExists"`
 
-	// Decision of the safety policies, the Rego rules that allow or deny actions.
+	// Decision of the safety policies, the Rego rules that allow or deny executions.
 	// +optional
 	PolicyValidation *PolicyValidation `json:"policyValidation,omitempty"`
 
-	// Result of the dry run, in which the API server checks the requests of the plan
-	// without persisting them.
+	// Result of the dry run, in which the API server checks the requests of the action
+	// without persisting anything. If no dry run took place, performed is false.
 	// +optional
 	DryRunResults *DryRunResults `json:"dryRunResults,omitempty"`
 
-	// Time of the last check.
+	// Time at which the controller finished the checks before the action. Empty while they
+	// run.
 	// +optional
 	ValidationTime *metav1.Time `json:"validationTime,omitempty"`
 
@@ -277,56 +292,65 @@ type ValidationResults struct {
 
 // PolicyValidation is the decision of the safety policies.
 type PolicyValidation struct {
-	// Name of the safety policy that decided.
+	// Name of the safety policy that made the decision. A safety policy is a set of Rego
+	// rules.
 	// +optional
 	PolicyName string `json:"policyName,omitempty"`
-	// True if the policies allow the execution.
+	// True if the safety policies allow the execution. Always true if mode is warn or audit.
 	Allowed bool `json:"allowed"`
-	// True if the policies require an approval.
+	// True if the safety policies require that users approve the execution before the action
+	// starts.
 	RequiredApproval bool `json:"requiredApproval"`
-	// True if the policies require a dry run.
+	// True if the safety policies require a dry run before the action starts.
 	RequiredDryRun bool `json:"requiredDryRun"`
 
-	// Rules that the execution violates, one entry for each rule.
+	// Rules of the safety policies that the execution violates, one text for each rule.
+	// Empty if it violates none.
 	// +listType=atomic
 	// +optional
 	Violations []string `json:"violations,omitempty"`
 
-	// Warnings of the safety policies. They do not prevent the execution.
+	// Warnings of the safety policies (Rego rules that allow or deny executions). They do
+	// not prevent the execution.
 	// +listType=atomic
 	// +optional
 	Warnings []string `json:"warnings,omitempty"`
 
-	// SHA-256 of the safety policies that the controller evaluated.
+	// SHA-256 of the safety policies that the controller evaluated, in hexadecimal. It
+	// changes when a policy changes.
 	// +optional
 	PolicyHash string `json:"policyHash,omitempty"`
 
-	// Time at which the controller evaluated the safety policies.
+	// Time at which the controller evaluated the safety policies (Rego rules that allow or
+	// deny executions).
 	// +optional
 	EvaluatedAt *metav1.Time `json:"evaluatedAt,omitempty"`
 
-	// Effect of a denial: enforce (the execution fails), warn (only a warning) or audit
-	// (only an audit record).
+	// Effect of a denial by the safety policies. enforce: the execution fails. warn and
+	// audit: the execution continues, and each violation becomes a warning.
 	// +optional
 	Mode string `json:"mode,omitempty"`
 }
 
 // DryRunResults are the results of the dry run.
 type DryRunResults struct {
-	// True if the controller performed a dry run.
+	// True if the controller performed a dry run. False if none was required, or if the
+	// action does not support it.
 	Performed bool `json:"performed"`
-	// True if the dry run succeeded.
+	// True if the dry run succeeded. False if it failed or did not take place.
 	Success bool `json:"success"`
 
 	// Expected effect of the action on the cluster.
 	// +optional
 	EstimatedImpact *EstimatedImpact `json:"estimatedImpact,omitempty"`
 
-	// Warnings that the API server returned in the dry run.
+	// Warnings of the dry run, for example those that the API server returned. They do not
+	// prevent the action.
 	// +listType=atomic
 	Warnings []string `json:"warnings"`
 
-	// Errors that the API server returned in the dry run.
+	// Why the dry run failed, for example the error that the API server returned. Empty if
+	// it did not fail.
 	// +listType=atomic
 	// +optional
 	Errors []string `json:"errors,omitempty"`
@@ -334,14 +358,15 @@ type DryRunResults struct {
 
 // EstimatedImpact is the expected effect of a plan.
 type EstimatedImpact struct {
-	// Number of objects that the action will change.
+	// Number of objects that the action is expected to create, change or delete.
 	ResourcesAffected int32 `json:"resourcesAffected"`
 
-	// Number of replicas before and after the action, for example "3 -> 5".
+	// Number of replicas before and after the action, for example "3 -> 5". Empty if the
+	// action does not change it.
 	// +optional
 	ReplicasChanged string `json:"replicasChanged,omitempty"`
 
-	// Description of the effect in words. Approvers read it before they approve the plan.
+	// Expected effect of the action in words. Approvers read it before they approve.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Description string `json:"description,omitempty"`
@@ -349,31 +374,34 @@ type EstimatedImpact struct {
 
 // ConditionResult is the result of one precondition or postcondition.
 type ConditionResult struct {
-	// Type of the condition, as in spec.preConditions[].type or spec.postConditions[].type.
+	// Name of the condition, copied from its field type in spec.preConditions or
+	// spec.postConditions.
 	ConditionType string `json:"conditionType"`
-	// True if the evaluation of the condition ended without an error.
+	// True if the controller could evaluate the condition. False if an error occurred (see
+	// errorMessage) or the condition was not evaluated.
 	Evaluated bool `json:"evaluated"`
-	// True if the condition passed. False if it failed or its evaluation had an error.
+	// True if the condition passed. False if it failed or could not be evaluated.
 	Passed bool `json:"passed"`
-	// True if a failure of this condition prevents the action (precondition) or fails the
-	// execution (postcondition).
+	// If true, a failure of this condition prevents the action (precondition) or fails the
+	// execution (postcondition). If false, a failure is only a warning.
 	Required bool `json:"required"`
 
-	// Why the condition failed, or the error of its evaluation.
+	// Why the condition failed, or the error of its evaluation. Empty if it passed.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	ErrorMessage string `json:"errorMessage,omitempty"`
 
-	// Time of the last evaluation.
+	// Time of the evaluation that gave this result.
 	// +optional
 	EvaluationTime *metav1.Time `json:"evaluationTime,omitempty"`
 
-	// True if the controller killed the evaluation because it exceeded its CPU or memory
-	// limit. The controller does not repeat a killed evaluation.
+	// True if the controller stopped the evaluation because it used too much CPU time or
+	// memory. The controller does not evaluate the condition again.
 	// +optional
 	Killed bool `json:"killed,omitempty"`
 
-	// Number of times that the controller evaluated the condition.
+	// Number of times that the controller evaluated the condition, including the evaluation
+	// that gave this result.
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`
 }
@@ -381,7 +409,8 @@ type ConditionResult struct {
 // Plan is the exact change that the action makes. Its hash covers all fields except
 // createdAt and diff, and the resourceVersion and generation of the target.
 type Plan struct {
-	// SHA-256 of the plan, in hexadecimal. Approvers name this hash to approve the plan.
+	// SHA-256 of the plan (the API requests that the action will send), in hexadecimal.
+	// Approvers copy it to the field planHash of their entry in spec.approvals.
 	Hash string `json:"hash"`
 
 	// Name of the action that the plan runs, for example scale_deployment.
@@ -391,63 +420,74 @@ type Plan struct {
 	// +optional
 	Parameters *runtime.RawExtension `json:"parameters,omitempty"`
 
-	// Target object as the controller found it when it created the plan.
+	// The object that the action changes, as the controller found it when it created the
+	// plan.
 	Target PlanTarget `json:"target"`
 
-	// Values of the target object before the action. A rollback restores these values.
+	// Fields that the action changes, with their values before the action. A rollback
+	// restores these values.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Before *runtime.RawExtension `json:"before,omitempty"`
 
-	// Requests that the action sends to the API server, in this order.
+	// Requests that the action sends to the API server, in this order. Empty if there is
+	// nothing to change.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Steps []PlanStep `json:"steps"`
 
-	// Difference between the target object before and after the action, as readable text.
+	// Difference between the changed object before and after the action, as text. Empty if
+	// there is nothing to change.
 	// +kubebuilder:validation:MaxLength=8192
 	// +optional
 	Diff string `json:"diff,omitempty"`
 
-	// Expected effect of the plan on the cluster.
+	// Expected effect of the requests in the plan on the cluster.
 	Impact EstimatedImpact `json:"impact"`
 
-	// Action that reverts this plan. Unset if the plan cannot be reverted.
+	// Whether the change can be reverted, and with which action. If it cannot be reverted,
+	// available is false and reason says why.
 	// +optional
 	Rollback *RollbackInformation `json:"rollback,omitempty"`
 
-	// SHA-256 of the safety policies that allowed the plan.
+	// SHA-256 of the safety policies (Rego rules that allow or deny executions) that allowed
+	// the plan, in hexadecimal. If a policy changes, the hash of the plan changes as well.
 	// +optional
 	PolicyHash string `json:"policyHash,omitempty"`
 
-	// ID of the period in which the controller requests approval. A period is a time in
-	// which the admission policies are in force without interruption. When they come into
-	// force again, the controller starts a new period with a new ID. A new ID changes the hash of the plan, so earlier approvals become invalid.
+	// Random ID of the period in which the controller requests approval. During one period,
+	// the ValidatingAdmissionPolicies of Fleetloop are in force without a gap. After a gap,
+	// the ID and the hash of the plan change, and earlier approvals become invalid. Empty if
+	// no approval is required.
 	// +optional
 	AdmissionPolicyPeriod string `json:"admissionPolicyPeriod,omitempty"`
 
-	// Time at which the controller created the plan.
+	// Creation time of this KubernetesExecution. It stays the same when the controller
+	// computes the plan again.
 	CreatedAt metav1.Time `json:"createdAt"`
 }
 
 // PlanTarget is the target object as the controller found it when it created the plan.
 type PlanTarget struct {
-	// API group and version of the target, for example apps/v1.
+	// API group and version of the object that the action changes, for example apps/v1.
 	APIVersion string `json:"apiVersion"`
-	// Kind of the target, for example Deployment.
+	// Kind of the object that the action changes, for example Deployment.
 	Kind string `json:"kind"`
-	// Namespace of the target. Empty for cluster-scoped objects.
+	// Namespace of the object that the action changes. Empty for cluster-scoped objects.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// Name of the target, as in metadata.name.
+	// Name of the object that the action changes, as in metadata.name.
 	Name string `json:"name"`
-	// UID of the target when the controller created the plan.
+	// UID of the object that the action changes. The action does not change another object
+	// with the same name. Empty if the object did not exist yet.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
-	// Resource version of the target. The hash of the plan does not cover it.
+	// Value of metadata.resourceVersion of the object when the controller last computed the
+	// plan. It is not part of the hash of the plan.
 	// +optional
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-	// Generation of the target. The hash of the plan does not cover it.
+	// Value of metadata.generation of the object when the controller last computed the plan.
+	// It is not part of the hash of the plan.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 }
@@ -455,43 +495,46 @@ type PlanTarget struct {
 // PlanStep is one request that the action sends to the API server. A step that evicts
 // the Pods of a Node stands for one request for each Pod.
 type PlanStep struct {
-	// What the request does, in one sentence. Example: "scale Deployment shop/web from
-	// 3 to 5 replicas".
+	// Effect of the request, in a few words. Example: "scale Deployment shop/web from 3 to 5
+	// replicas".
 	// +kubebuilder:validation:MaxLength=512
 	Description string `json:"description"`
 
-	// What the request does to the object: create, patch, delete or evict. patch also
-	// stands for server-side apply. evict creates the subresource eviction of a Pod.
+	// Type of the request: create, patch (also for server-side apply), delete, or evict
+	// (create the subresource eviction of a Pod).
 	Verb string `json:"verb"`
-	// API group and version of the resource, as group/version. Example: apps/v1. The
-	// core group has the version alone: v1.
+	// API group and version of the resource in the request. Example: apps/v1, or v1 for the
+	// core group.
 	// +optional
 	APIVersion string `json:"apiVersion,omitempty"`
-	// Name of the resource as in the URL of the API: plural, lower case, without group
-	// and version. Example: deployments.
+	// Plural name of the resource in the request, as in the URL of the API. Example:
+	// deployments.
 	// +optional
 	Resource string `json:"resource,omitempty"`
-	// Subresource of the object that the request is sent to. Example: scale. Empty if
-	// the request is sent to the object itself.
+	// Subresource in the request, for example scale. Empty if the request changes the object
+	// itself.
 	// +optional
 	Subresource string `json:"subresource,omitempty"`
-	// Namespace of the object. Empty for cluster-scoped objects, and for a step that
-	// evicts the Pods of a Node.
+	// Namespace of the object that the request changes. Empty for a cluster-scoped object.
+	// Also empty if the action drains a Node and the entry stands for the eviction of many
+	// Pods.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// Name of the object. Empty for a step that evicts the Pods of a Node.
+	// Name of the object that the request changes. Empty if the action drains a Node and the
+	// entry stands for the eviction of many Pods.
 	// +optional
 	Name string `json:"name,omitempty"`
-	// UID of the object when the controller made the plan. The action does not change
-	// an object with another UID. Empty if the request creates the object.
+	// UID of the object when the controller created the plan. The action does not change
+	// another object with the same name. Empty if the request creates the object or evicts
+	// many Pods.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
-	// Media type of the patch. Example: application/merge-patch+json. Empty for other
-	// verbs.
+	// Media type of the patch, for example application/merge-patch+json. Empty if the
+	// request is not a patch.
 	// +optional
 	PatchType string `json:"patchType,omitempty"`
-	// Body of the request, as JSON. In a step that evicts the Pods of a Node:
-	// the namespaces whose Pods stay.
+	// Body of the request, as JSON. Empty if the request needs no body. If the action drains
+	// a Node, the entry for the evictions lists the namespaces whose Pods stay.
 	// +kubebuilder:validation:MaxLength=16384
 	// +optional
 	Body string `json:"body,omitempty"`
@@ -502,34 +545,37 @@ type ApprovalStatus struct {
 	// State of the approval: NotRequired, Pending, Approved, Rejected or Expired (not
 	// enough approvals before the deadline).
 	State string `json:"state"`
-	// True if the safety policies or the action require an approval.
+	// True if the safety policies require that users approve status.plan before the action
+	// starts.
 	Required bool `json:"required"`
-	// Number of approvals that the plan needs.
+	// Number of users who must approve status.plan before the action starts. Unset if no
+	// approval is required.
 	// +optional
 	RequiredCount int32 `json:"requiredCount,omitempty"`
-	// If true, the user in spec.requestedBy can neither approve nor reject the plan:
-	// the policies require the approval of another user (four-eyes principle).
+	// If true, the user in spec.requestedBy can neither approve nor reject status.plan. A
+	// safety policy requires the approval of another user (four-eyes principle).
 	// +optional
 	RequesterCannotApprove bool `json:"requesterCannotApprove,omitempty"`
-	// Each approver must be a member of one of these groups. Empty means no
-	// restriction.
+	// Each user who approves or rejects status.plan must be a member of at least one of
+	// these groups. Empty means no restriction by group.
 	// +listType=atomic
 	// +optional
 	Groups []string `json:"groups,omitempty"`
-	// Entries of spec.approvals that count for the current plan: the entry that rejected
-	// the plan if the state is Rejected, and all valid approvals otherwise.
+	// Valid entries of spec.approvals for the current status.plan. If the state is Rejected,
+	// only the entry with the rejection. Otherwise all approvals so far.
 	// +listType=atomic
 	// +optional
 	CountedDecisions []Approval `json:"countedDecisions,omitempty"`
-	// True if a user set spec.approvalReceived before the controller requested the
-	// approval. The controller then ignores spec.approvalReceived.
+	// True if spec.approvalReceived was already true when the controller requested approval
+	// of the current status.plan. The controller then ignores spec.approvalReceived: approve
+	// with an entry in spec.approvals.
 	// +optional
 	ReceivedTooEarly bool `json:"receivedTooEarly,omitempty"`
-	// Time at which the execution fails if it does not have all required approvals.
-	// Unset if no approval is required.
+	// Time at which the execution fails unless it has all required approvals by then. Unset
+	// if no approval is required.
 	// +optional
 	Deadline *metav1.Time `json:"deadline,omitempty"`
-	// Time at which the state became Approved, Rejected or Expired.
+	// Time at which the state became Approved, Rejected or Expired. Unset before.
 	// +optional
 	DecidedAt *metav1.Time `json:"decidedAt,omitempty"`
 }
@@ -545,47 +591,48 @@ const (
 
 // ExecutionResults are the results of the action.
 type ExecutionResults struct {
-	// True if the action succeeded.
+	// True if the action succeeded. False if it failed or has not ended yet.
 	Success bool `json:"success"`
 	// Name of the Job that ran the action. Empty if the action ran in the controller.
 	// +optional
 	JobName string `json:"jobName,omitempty"`
-	// UID of the Job that ran the action.
+	// UID of the Job that ran the action. Empty if the action ran in the controller.
 	// +optional
 	JobUID types.UID `json:"jobUID,omitempty"`
 	// Where the action ran: Job (in a separate Job) or Inline (in the controller).
 	// +optional
 	Mode ExecutionMode `json:"mode,omitempty"`
-	// Hash of the plan that the action executed.
+	// Hash of the plan (the API requests in status.plan) that the action executed, as in
+	// status.plan.hash.
 	// +optional
 	PlanHash string `json:"planHash,omitempty"`
 	// Time at which the action started.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
-	// Time at which the action ended, after all retries.
+	// Time at which the action ended, after all retries. Unset while it runs.
 	// +optional
 	EndTime *metav1.Time `json:"endTime,omitempty"`
-	// Duration between startTime and endTime, for example 15s.
+	// Time from startTime to endTime, for example 15s. Empty while the action runs.
 	// +optional
 	Duration string `json:"duration,omitempty"`
-	// Objects that the action changed. At most 50 are listed.
+	// Objects that the action created, changed or deleted. At most 50 are listed.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	// +optional
 	ResourcesAffected []AffectedResource `json:"resourcesAffected,omitempty"`
-	// Number of objects that the action changed, including those that resourcesAffected
-	// does not list.
+	// Number of objects that the action created, changed or deleted, including those that
+	// resourcesAffected does not list.
 	// +optional
 	ResourcesAffectedCount int32 `json:"resourcesAffectedCount,omitempty"`
-	// Last lines of the log of the action.
+	// Last lines of the log of the action, at most 2 KiB. Empty while the action runs.
 	// +optional
 	PodLogs string `json:"podLogs,omitempty"`
-	// True if podLogs lacks the beginning of the log.
+	// True if podLogs contains only the end of the log, because the log is too long.
 	// +optional
 	PodLogsTruncated bool `json:"podLogsTruncated,omitempty"`
-	// Number of times that the controller retried the action.
+	// Number of times that the controller retried the action. 0 if it was not retried.
 	RetriesAttempted int32 `json:"retriesAttempted"`
-	// Error that made the action fail.
+	// Error that made the action fail. Empty if it did not fail.
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	ErrorMessage string `json:"errorMessage,omitempty"`
@@ -598,50 +645,55 @@ type AffectedResource struct {
 	// Namespace of the changed object. Empty for cluster-scoped objects.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// Name of the changed object.
+	// Name of the changed object, as in metadata.name.
 	Name string `json:"name"`
 	// What the action did to the object, for example scaled, restarted or patched.
 	Action string `json:"action"`
-	// Value before the action, for example "replicas: 3".
+	// Changed values of the object before the action, for example "replicas: 3". Empty if
+	// the action created the object, or if no values were recorded.
 	// +optional
 	Before string `json:"before,omitempty"`
-	// Value after the action, for example "replicas: 5".
+	// Changed values of the object after the action, for example "replicas: 5". Empty if the
+	// action deleted the object, or if no values were recorded.
 	// +optional
 	After string `json:"after,omitempty"`
 	// UID of the changed object.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
-	// Resource version of the object before the action.
+	// Value of metadata.resourceVersion of the object before the action. Empty if unknown,
+	// or if the action created the object.
 	// +optional
 	ResourceVersionBefore string `json:"resourceVersionBefore,omitempty"`
-	// Resource version of the object after the action.
+	// Value of metadata.resourceVersion of the object after the action. Empty if unknown, or
+	// if the action deleted the object.
 	// +optional
 	ResourceVersionAfter string `json:"resourceVersionAfter,omitempty"`
 }
 
 // RollbackInformation says whether and how the change of an execution can be reverted.
 type RollbackInformation struct {
-	// True if the execution can be rolled back.
+	// True if the change can be reverted by the action in rollbackAction.
 	Available bool `json:"available"`
 
-	// Why the execution cannot be rolled back. Empty if available is true.
+	// Why the change cannot be reverted. Empty if available is true.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// Name of the action that reverts the change, for example scale_deployment.
+	// Name of the action that reverts the change, for example scale_deployment. To roll
+	// back, create a KubernetesExecution with this action, the rollbackParameters and
+	// spec.rollbackOf. Empty if available is false.
 	// +optional
 	RollbackAction string `json:"rollbackAction,omitempty"`
-	// Parameters for the action in rollbackAction.
+	// Parameters for the action in rollbackAction. Unset if available is false.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	RollbackParameters *runtime.RawExtension `json:"rollbackParameters,omitempty"`
-	// Expected duration of the rollback, for example 10s.
+	// Expected duration of the rollback, for example 10s. Empty if available is false.
 	// +optional
 	EstimatedRollbackDuration string `json:"estimatedRollbackDuration,omitempty"`
 
-	// Values that the target object had directly after the action. If the object has other
-	// values when the rollback starts, the rollback fails, so that it does not overwrite a
-	// later change.
+	// Values of the changed fields directly after the action. If the object has other values
+	// when a rollback starts, the rollback fails. This protects later changes of the object.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	ExpectedCurrentValues *runtime.RawExtension `json:"expectedCurrentValues,omitempty"`
