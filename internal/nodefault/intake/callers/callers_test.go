@@ -7,12 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/callers"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEachHasItsOwn(t *testing.T) {
 	l := callers.New(2, 3)
