@@ -43,19 +43,19 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, sink string, c *client) (*metrics, error) {
 	events, errEvents := registerShared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespacePipeline, Subsystem: subsystem, Name: "total",
-		Help: "Total number of change events that this process had to deliver, by action (such as cordon) and status: success, failed (the request failed) or dropped (discarded before a response).",
+		Help: "Total number of change events that this process delivered or gave up, by action (such as cordon) and status: success, failed (the request failed) or dropped (this process discarded the event, for example because its queue was full).",
 	}, []string{"action", "status"}))
 	failures, errFailures := registerShared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespacePipeline, Subsystem: subsystem, Name: "failed_total",
-		Help: "Total number of failed deliveries of change events, by action and error. The counter includes each event with status failed or dropped, and each failed attempt that the sender retries.",
+		Help: "Total number of failed deliveries of change events, by action (such as cordon) and error (such as timeout). If the sender delivers an event again later, each failure is counted.",
 	}, []string{"action", "error"}))
 	retries, errRetries := registerShared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespaceClient, Subsystem: subsystem, Name: "retries_total",
-		Help: "Total number of HTTP requests to a sink that repeated a failed request. A sink is the HTTP endpoint that receives change events.",
+		Help: "Total number of times that this process repeated a failed HTTP request to a sink. A sink is the HTTP endpoint that receives change events.",
 	}, []string{"sink"}))
 	took, errTook := registerShared(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespaceClient, Subsystem: subsystem, Name: "send_duration_seconds",
-		Help:    "Duration of HTTP requests to a sink in seconds, including failed requests. A sink is the HTTP endpoint that receives change events.",
+		Help:    "Duration of the HTTP requests that send change events to a sink, in seconds. Failed requests are included.",
 		Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30},
 	}, []string{"sink"}))
 	q, errQueues := registerShared(reg, newQueues())
@@ -140,7 +140,7 @@ func newQueues() *queues {
 		oldest:  desc("oldest_pending_age_seconds", "Age of the oldest change event that this process has not delivered to the sink yet, in seconds; 0 if none is pending. A sink is the HTTP endpoint that receives change events."),
 		success: desc("last_success_timestamp_seconds", "Unix time at which a sink last accepted a change event, in seconds; absent before the first. A sink is the HTTP endpoint that receives change events."),
 		unreadable: prometheus.NewDesc(prometheus.BuildFQName(namespaceClient, subsystem, "sink_file_unreadable"),
-			"1 if this process cannot read a file that a sink needs, 0 otherwise. The label file says what the file contains: endpoint, auth_token, routing_key, signing_key or ca. The process continues with the content that it read last. If it never read the file, change events wait.", []string{"sink", "file"}, nil),
+			"1 if this process cannot read a file that it needs to send change events to a sink, 0 otherwise. The label file names the content of the file: endpoint, auth_token, routing_key, signing_key or ca. The process uses the content that it read last; if there is none, change events wait.", []string{"sink", "file"}, nil),
 		sinks: make(map[*client]string),
 	}
 }

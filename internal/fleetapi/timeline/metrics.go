@@ -14,7 +14,7 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	events := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fleetloop_timeline_events_received_total",
-		Help: "Total number of change events that the fleet API received, by result: stored, duplicate (the API had stored the same event before) or conflict (another event has the same ID).",
+		Help: "Total number of change events that the fleet API received, by result: stored, duplicate (the event is already stored) or conflict (a different event with the same ID is already stored).",
 	}, []string{"result"})
 	if err := r.Register(events); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)

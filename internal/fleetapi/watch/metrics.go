@@ -22,19 +22,19 @@ func newMetrics(r prometheus.Registerer, prefix string) (*metrics, error) {
 	m := &metrics{
 		watchers: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: prefix + "_watchers",
-			Help: "Number of watch requests that clients currently have open.",
+			Help: "Number of watch requests to the fleet API that are currently open.",
 		}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefix + "_watch_events_total",
-			Help: "Total number of events that the server sent to clients with an open watch request, by event type.",
+			Help: "Total number of events that the fleet API sent in response to watch requests, by type: changed, removed or bookmark (no change, only the current position in the list of changes).",
 		}, []string{"type"}),
 		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: prefix + "_watch_cache_misses_total",
-			Help: "Total number of times that the server read the database for a single watch request, because the watch asked for changes older than those in the cache that all watch requests share.",
+			Help: "Total number of times that the fleet API read the database for a single watch request. It does so if the client asks for changes that are too old to be in the cache. All watch requests share this cache.",
 		}),
 		lastRead: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: prefix + "_watch_last_poll_timestamp_seconds",
-			Help: "Unix time of the last database poll that looked for changes for all open watch requests, in seconds. The time does not advance while no watch request is open.",
+			Help: "Unix time at which the fleet API last polled the database for changes to send to watch requests, in seconds; 0 before the first poll. The time does not advance while no watch request is open.",
 		}),
 	}
 	for _, c := range []prometheus.Collector{m.watchers, m.events, m.fallbacks, m.lastRead} {

@@ -48,11 +48,11 @@ func NewKeeper(pool *postgres.Pool, retention time.Duration, log *slog.Logger, r
 	k := &Keeper{pool: pool, retention: cmp.Or(retention, timeline.DefaultRetention), log: log, metrics: keeperMetrics{
 		kept: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "fleetloop_timeline_last_maintenance_timestamp_seconds",
-			Help: "Unix time at which any process last created and dropped the weekly partitions of the change event table without an error, in seconds; 0 before the first time.",
+			Help: "Unix time at which this process last completed the maintenance of the table of change events, in seconds; 0 before the first time. The maintenance creates the weekly partitions for new events and drops the expired partitions.",
 		}),
 		overdue: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "fleetloop_timeline_expired_partitions",
-			Help: "Number of weekly partitions of the change event table that are older than the retention period and that the fleet API could not drop.",
+			Help: "Number of weekly partitions of the table of change events that are older than the retention period, but that the fleet API could not drop.",
 		}),
 	}}
 	if err := errors.Join(reg.Register(k.metrics.kept), reg.Register(k.metrics.overdue)); err != nil {
