@@ -57,34 +57,34 @@ type registrar struct {
 func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 	r := &registrar{reg: reg}
 	m := &metrics{
-		rowsPerClaim: r.histogram("rows_per_claim", "Number of clusters that the cluster-worker claimed in one database query.", prometheus.ExponentialBuckets(1, 2, 11)),
-		attempts:     r.histogram("sync_consecutive_failures", "Number of consecutive failures of the sync of a cluster to Gardener. The cluster-worker observes one value at each failure.", []float64{1, 2, 3, 4, 5, 6, 7, 8, 12, 24, 96, 672}),
+		rowsPerClaim: r.histogram("rows_per_claim", "Number of clusters that the cluster-worker reserved for a sync in one database query. Queries that found no cluster are not observed.", prometheus.ExponentialBuckets(1, 2, 11)),
+		attempts:     r.histogram("sync_consecutive_failures", "Number of consecutive failed syncs of one cluster to Gardener, observed at each failure.", []float64{1, 2, 3, 4, 5, 6, 7, 8, 12, 24, 96, 672}),
 		synced:       r.newCounter("syncs_succeeded_total", "Total number of successful syncs of clusters to Gardener, including deletions."),
 		latency:      r.histogram("sync_latency_seconds", "Time from a change to a cluster until the cluster-worker records its successful sync to Gardener, in seconds.", prometheus.ExponentialBuckets(0.005, 2, 20)),
-		forgone:      r.newCounter("lost_leases_total", "Total number of clusters that this cluster-worker claimed but did not sync, because its lease on the cluster expired, could not be renewed, or another call for the cluster was still running."),
-		renewals:     r.newCounter("lease_renewals_total", "Total number of times that this cluster-worker extended its lease on a cluster because a call to Gardener took long."),
-		fenced:       r.newCounter("fence_rejections_total", "Total number of sync results that the database rejected because another cluster-worker had claimed the cluster in the meantime."),
+		forgone:      r.newCounter("lost_leases_total", "Total number of clusters that this cluster-worker reserved for a sync but did not sync. Either its lease on the cluster expired or could not be renewed, or another call for the cluster was still running."),
+		renewals:     r.newCounter("lease_renewals_total", "Total number of times that this cluster-worker extended its lease on a cluster in the database, because a call to Gardener took long."),
+		fenced:       r.newCounter("fence_rejections_total", "Total number of sync results that the database rejected, because another cluster-worker had taken over the cluster in the meantime."),
 		outages:      r.newCounter("gardener_outages_total", "Total number of times that this cluster-worker found Gardener unavailable and paused the sync of all clusters."),
 		breaker:      r.newGauge("circuit_breaker_open", "1 if this cluster-worker has paused all calls that create, change or delete Shoots because Gardener is unavailable, 0 otherwise."),
 		dbOutages:    r.newCounter("database_outages_total", "Total number of times that the connection of this cluster-worker to its database failed."),
 		panics:       r.newCounter("panics_total", "Total number of panics from which the cluster-worker recovered. The worker records each panic as the sync error of a cluster."),
-		tallyFails:   r.newCounter("cluster_count_errors_total", "Total number of failed queries that count the clusters in the database. After a failed query, the metrics of these counts are absent until the next query succeeds."),
+		tallyFails:   r.newCounter("cluster_count_errors_total", "Total number of times that the cluster-worker failed to count the clusters in its database. After a failure, the metrics with the counts, such as fleetloop_clusterworker_clusters, are absent until the next success."),
 	}
-	claims := r.newCounterVec("claims_total", "Total number of database queries in which this cluster-worker claimed at least one cluster to sync, by cause: notify (PostgreSQL notification), drain (the last claim was full), retry (a retry was due) or poll (the poll interval passed).", "cause")
-	empty := r.newCounterVec("empty_claims_total", "Total number of database queries in which this cluster-worker looked for clusters to sync and found none, by cause: notify, drain, retry or poll.", "cause")
+	claims := r.newCounterVec("claims_total", "Total number of database queries in which this cluster-worker reserved at least one cluster for a sync, by cause of the query: notify (PostgreSQL notification), drain (the query before returned a full batch), retry (a retry was due) or poll (the poll interval passed).", "cause")
+	empty := r.newCounterVec("empty_claims_total", "Total number of database queries in which this cluster-worker found no cluster to sync, by cause of the query: notify (PostgreSQL notification), drain (the query before returned a full batch), retry (a retry was due) or poll (the poll interval passed).", "cause")
 	m.claims, m.emptyClaims = map[cause]prometheus.Counter{}, map[cause]prometheus.Counter{}
 	for _, c := range []cause{causeNotify, causeDrain, causeRetry, causePoll} {
 		m.claims[c], m.emptyClaims[c] = claims.WithLabelValues(string(c)), empty.WithLabelValues(string(c))
 	}
 	m.callMetrics(r)
-	r.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "gardener_calls_in_flight", Help: "Number of calls to Gardener that currently run in this cluster-worker."}, func() float64 {
+	r.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "gardener_calls_in_flight", Help: "Number of calls from this cluster-worker to Gardener that are currently in progress."}, func() float64 {
 		running, _, _ := w.floor.currentLoad()
 		return float64(running)
 	}))
 	r.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "max_concurrent_syncs", Help: "Maximum number of clusters that this cluster-worker syncs concurrently."}, func() float64 {
 		return float64(w.cfg.Slots)
 	}))
-	r.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "listener_down", Help: "1 if the LISTEN connection of this cluster-worker to PostgreSQL is down, so that it polls the database for changed clusters; 0 if the connection is up, or if LISTEN is disabled in the configuration."}, func() float64 {
+	r.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "listener_down", Help: "1 if the LISTEN connection of this cluster-worker to PostgreSQL is down; 0 if the connection is up, or if the configuration disables LISTEN. While the connection is down, the cluster-worker polls the database for changed clusters."}, func() float64 {
 		if w.waker != nil && w.waker.Ready() != nil {
 			return 1
 		}
@@ -98,11 +98,11 @@ func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 
 func (m *metrics) callMetrics(r *registrar) {
 	calls := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: metricsPrefix + "gardener_call_duration_seconds", Help: "Duration of calls to Gardener that apply or delete Shoots in seconds, by verb and result.",
+		Name: metricsPrefix + "gardener_call_duration_seconds", Help: "Duration of calls to Gardener that apply or delete a Shoot, in seconds, by verb (apply or delete) and result: ok, canceled (the cluster-worker stopped the call) or an error class, such as timeout.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 	}, []string{"verb", "result"})
 	r.register(calls)
-	failures := r.newCounterVec("sync_failures_total", "Total number of failed attempts to sync a cluster to Gardener, by error class.", "class")
+	failures := r.newCounterVec("sync_failures_total", "Total number of failed attempts to sync a cluster to Gardener, by class of the error, such as invalid_spec, forbidden or timeout.", "class")
 	results := []string{resultOK, resultStopped, string(ClassPanic), string(ClassTimeout)}
 	m.failures = map[ErrorClass]prometheus.Counter{}
 	for _, c := range []ErrorClass{ClassBadSpec, ClassPanic, ClassTimeout} {

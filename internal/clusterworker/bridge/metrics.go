@@ -29,7 +29,7 @@ type metrics struct{ reports *prometheus.CounterVec }
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "fleetloop", Subsystem: "clusterworker", Name: "reports_total",
-		Help: "Total number of status reports of clusters to the fleet API, by result. Reports that the cluster-worker could not send yet are counted too.",
+		Help: "Total number of status reports about clusters that the cluster-worker had to send to the fleet API, by result: stored, ignored, rejected, not_found (the API has no such cluster) or failed. With awaiting_status and never_synced, no report was sent, because the status of the cluster is not known yet.",
 	}, []string{"result"})}
 	for _, r := range []result{resultStored, resultIgnored, resultRefused, resultGone, resultFailed, resultUnseen, resultUntried} {
 		m.reports.WithLabelValues(string(r))

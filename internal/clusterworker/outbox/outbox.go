@@ -110,11 +110,11 @@ func New(deps Deps) (*Outbox, error) {
 		deps: deps, wake: make(chan struct{}, 1), inFlight: map[int64]Pending{},
 		givenUp: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fleetloop_clusterworker_change_events_undeliverable_total",
-			Help: "Total number of change events that the cluster-worker dropped without delivery to a sink, by error: the sink rejected the content, or the event expired.",
+			Help: "Total number of change events that the cluster-worker dropped without delivery to a sink, by error: client_error (the sink rejected the event), encode (the event could not be encoded) or expired (older than 12 hours). A sink is the HTTP endpoint that receives change events.",
 		}, []string{"error"}),
 		sending: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "fleetloop_clusterworker_change_events_in_flight",
-			Help: "Number of change events that this cluster-worker has sent and that no sink has acknowledged yet.",
+			Help: "Number of change events that this cluster-worker is currently sending to a sink, without a response yet. A sink is the HTTP endpoint that receives change events.",
 		}),
 	}
 	for _, s := range deps.Sinks {

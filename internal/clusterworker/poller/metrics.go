@@ -43,21 +43,21 @@ func allStatuses() []v1.ShootStatus {
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		leader:         newGauge("leader", "1 if this cluster-worker is the leader, the only process that watches the Shoots in Gardener, 0 otherwise."),
-		termLosses:     newCounter("leadership_losses_total", "Total number of times that this cluster-worker lost the leadership without shutting down."),
-		shoots:         prometheus.NewGaugeVec(prometheus.GaugeOpts(newOpts("shoots", "Number of clusters by status of their Shoot, as of the last list of Shoots; 0 on all processes except the leader.")), []string{"status"}),
-		changes:        prometheus.NewCounterVec(prometheus.CounterOpts(newOpts("shoot_status_changes_total", "Total number of Shoot status changes that the cluster-worker recorded in the database, by new status.")), []string{"status"}),
+		termLosses:     newCounter("leadership_losses_total", "Total number of times that this cluster-worker stopped being the leader although it was not shutting down."),
+		shoots:         prometheus.NewGaugeVec(prometheus.GaugeOpts(newOpts("shoots", "Number of clusters, by status of their Shoot in Gardener. The leader counts them whenever it lists the Shoots; all other processes report 0.")), []string{"status"}),
+		changes:        prometheus.NewCounterVec(prometheus.CounterOpts(newOpts("shoot_status_changes_total", "Total number of status changes of Shoots that the cluster-worker recorded in the database, by new status, such as ready or error.")), []string{"status"}),
 		lag:            prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "shoot_status_lag_seconds", Help: "Time from a status change of a Shoot in Gardener until the cluster-worker records the change in the database, in seconds. Gardener's timestamps have a resolution of one second.", Buckets: prometheus.ExponentialBuckets(0.05, 2, 14)}),
-		watchRestarts:  newCounter("shoot_watch_restarts_total", "Total number of times that the watch of Shoots ended. The cluster-worker restarts the watch."),
-		relists:        newCounter("shoot_relists_total", "Total number of times that the cluster-worker listed all Shoots."),
-		polls:          newCounter("shoot_poll_rounds_total", "Total number of polling rounds. When the cluster-worker cannot watch Shoots, each round reads a batch of them with one request per Shoot, and starts with the Shoots that were read longest ago."),
+		watchRestarts:  newCounter("shoot_watch_restarts_total", "Total number of times that the watch of Shoots ended and the cluster-worker had to restart it."),
+		relists:        newCounter("shoot_relists_total", "Total number of times that the cluster-worker listed all Shoots in Gardener."),
+		polls:          newCounter("shoot_poll_rounds_total", "Total number of times that the cluster-worker read a batch of Shoots, with one request per Shoot, because it could not watch Shoots. Each batch contains the Shoots that were read longest ago."),
 		looks:          newCounter("shoot_lookups_total", "Total number of GET requests that this cluster-worker sent to Gardener to read one Shoot. List and watch requests are not counted."),
-		drift:          prometheus.NewCounterVec(prometheus.CounterOpts(newOpts("shoot_drift_total", "Total number of Shoots that differed from the last applied spec, by kind of difference. The cluster-worker applied the spec of these Shoots again.")), []string{"reason"}),
-		missing:        newCounter("missing_sync_rows_total", "Total number of clusters without a row in the table tenant.cluster_sync. The cluster-worker added the row."),
-		orphans:        newGauge("orphan_shoots", "Number of Shoots that this installation created and that have no cluster in the database, as of the last list of Shoots; 0 on all processes except the leader."),
-		strays:         newGauge("duplicate_shoots", "Number of Shoots whose cluster already has another Shoot, as of the last list of Shoots; 0 on all processes except the leader."),
-		orphanHalts:    newCounter("orphan_cleanup_blocked_total", "Total number of times that the cluster-worker skipped the cleanup of orphan Shoots because its database may be the wrong one: it has no clusters, or too many Shoots have no cluster in it."),
+		drift:          prometheus.NewCounterVec(prometheus.CounterOpts(newOpts("shoot_drift_total", "Total number of Shoots that differed from the last applied spec, by reason: missing, not_deleted, stale_generation (older than the applied spec) or changed (by another client). The cluster-worker then synced the cluster again.")), []string{"reason"}),
+		missing:        newCounter("missing_sync_rows_total", "Total number of missing rows that the cluster-worker added to the database table tenant.cluster_sync. The table has one row for each cluster, with the state of its sync."),
+		orphans:        newGauge("orphan_shoots", "Number of Shoots in Gardener that this installation created and that have no cluster in its database. The leader counts them whenever it lists the Shoots; all other processes report 0."),
+		strays:         newGauge("duplicate_shoots", "Number of Shoots in Gardener that are duplicates: their cluster already has another Shoot. The leader counts them whenever it lists the Shoots; all other processes report 0."),
+		orphanHalts:    newCounter("orphan_cleanup_blocked_total", "Total number of times that the cluster-worker skipped the cleanup of orphan Shoots (Shoots without a cluster in the database). It skips the cleanup if the database has no clusters or if too many Shoots are orphans, because the database may be the wrong one."),
 		orphansDeleted: newCounter("orphan_shoots_deleted_total", "Total number of Shoots that the cluster-worker deleted because they had no cluster in the database."),
-		errors:         prometheus.NewCounterVec(prometheus.CounterOpts(newOpts("shoot_watch_errors_total", "Total number of errors in the cluster-worker while it watched Shoots and recorded their status, by error class.")), []string{"class"}),
+		errors:         prometheus.NewCounterVec(prometheus.CounterOpts(newOpts("shoot_watch_errors_total", "Total number of errors of the cluster-worker while it watched Shoots or recorded their status, by class, such as forbidden, unavailable, database or panic.")), []string{"class"}),
 	}
 	for _, st := range allStatuses() {
 		m.changes.WithLabelValues(string(st))
