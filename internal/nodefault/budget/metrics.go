@@ -23,11 +23,11 @@ func newMetrics(b *Budget, reg prometheus.Registerer) (*metrics, error) {
 	}
 	m := &metrics{
 		budget:    b,
-		denials:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "denials_total", Help: "Total number of times that node-fault-controller left a faulty node in service because too many nodes are already out of service, by reason. The controller counts a waiting node at every retry."}, []string{"reason"}),
-		nodes:     gauge(prefix+"nodes", "Number of nodes that node-fault-controller takes into account for its limits on nodes out of service, by state: in_service, quarantined (cordoned by the controller), cordoned_by_others or not_ready.", "state"),
-		limits:    gauge(prefix+"limit_nodes", "Maximum number of nodes, by limit: out_of_service (nodes that may be out of service at the same time) or window (nodes that node-fault-controller may take out of service within the time window of the budget).", "limit"),
-		recent:    gauge(prefix+"window_nodes", "Number of nodes that node-fault-controller took out of service within the budget window, a configured time span that ends now."),
-		exhausted: gauge(prefix+"exhausted_pools", "Number of node pools in which node-fault-controller takes no further node out of service, because too many nodes are already out of service. With manual_reset=\"true\", a person must reset the pool.", "manual_reset"),
+		denials:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "denials_total", Help: "Total number of times that node-fault-controller left a faulty node in service because of the limits on nodes out of service, by reason: max_nodes or window (limit reached), recovering (too few nodes are back), manual_reset (a person must reset the pool) or not_selected (the limits do not cover the node). Each retry is counted."}, []string{"reason"}),
+		nodes:     gauge(prefix+"nodes", "Number of nodes to which the limits on nodes out of service apply, by state: in_service, quarantined (cordoned by node-fault-controller), cordoned_by_others or not_ready. Each node has one state.", "state"),
+		limits:    gauge(prefix+"limit_nodes", "Maximum number of nodes in all node pools, by limit. The limit out_of_service is for nodes that are out of service at the same time. The limit window is for nodes that node-fault-controller takes out of service within budget.window, a configured time span.", "limit"),
+		recent:    gauge(prefix+"window_nodes", "Number of nodes that node-fault-controller took out of service in the most recent time window. The setting budget.window sets the length of the window; the default is 5 minutes."),
+		exhausted: gauge(prefix+"exhausted_pools", "Number of node pools in which node-fault-controller takes no further node out of service, because too many nodes are already out of service. The label manual_reset is true if a person must reset the pool.", "manual_reset"),
 	}
 	for _, r := range allReasons() {
 		m.denials.WithLabelValues(string(r))

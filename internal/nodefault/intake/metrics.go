@@ -30,7 +30,7 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fleetloop_node_fault_reports_total",
-		Help: "Total number of reports about node faults that node-fault-controller received, by kind of source (conditions, health_events, alertmanager or grpc) and result.",
+		Help: "Total number of reports about node faults that node-fault-controller received, by source_kind (conditions, health_events, alertmanager or grpc) and result: stored, invalid, unknown_node, too_many_faults (of one node), queue_full or unavailable (the report could not be stored).",
 	}, []string{"source_kind", "result"})}
 	if reg != nil {
 		reg.MustRegister(m.reports)

@@ -19,17 +19,17 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_janitor_actions_total", Help: "Total number of RebootNode and TerminateNode objects that the janitor finished, by action and result.",
+			Name: "fleetloop_janitor_actions_total", Help: "Total number of RebootNode and TerminateNode objects that ended, by action (reboot or terminate) and result: succeeded, failed or timeout.",
 		}, []string{"action", "result"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "fleetloop_janitor_action_duration_seconds", Help: "Duration of successful reboots and terminations of nodes, in seconds.",
+			Name: "fleetloop_janitor_action_duration_seconds", Help: "Duration of successful reboots and terminations of nodes, in seconds, by action: reboot or terminate.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 13), //nolint:mnd // from a second to more than an hour
 		}, []string{"action"}),
 		asked: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_janitor_action_provider_requests_total", Help: "Total number of requests to the provider that reboots or terminates nodes, by action and result.",
+			Name: "fleetloop_janitor_action_provider_requests_total", Help: "Total number of requests to reboot or terminate a node that the janitor sent to the provider, by action and result: accepted, pending (accepted but not started), rejected (not retried) or error (retried). The provider reboots or terminates machines, for example through a webhook or Cluster API.",
 		}, []string{"action", "result"}),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "fleetloop_janitor_action_status_checks_failed_total", Help: "Total number of failed requests to a provider for the status of a reboot or termination.",
+			Name: "fleetloop_janitor_action_status_checks_failed_total", Help: "Total number of failed requests that asked the provider for the status of a reboot or termination. The provider reboots or terminates machines, for example through a webhook or Cluster API.",
 		}),
 	}
 	err := errors.Join(reg.Register(m.ended), reg.Register(m.took), reg.Register(m.asked), reg.Register(m.failed))

@@ -22,13 +22,13 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, l lister) (*metrics, error) {
 	m := &metrics{
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_node_fault_actions_total", Help: "Total number of actions that node-fault-controller performed on nodes, such as cordon or drain-started, by action and outcome.",
+			Name: "fleetloop_node_fault_actions_total", Help: "Total number of actions of node-fault-controller on nodes, by action (such as cordon or drain-started) and outcome: succeeded, failed or dry_run (not performed).",
 		}, []string{"action", "outcome"}),
 		toCordon: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "fleetloop_node_fault_cordon_delay_seconds", Help: "Time from the detection of a fault until node-fault-controller cordons the node, in seconds.", Buckets: prometheus.ExponentialBuckets(0.01, 3, 12),
 		}),
 		ruleErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "fleetloop_node_fault_rule_errors_total", Help: "Total number of evaluations of node fault rules that failed. Rules decide which action a node fault requires.",
+			Name: "fleetloop_node_fault_rule_errors_total", Help: "Total number of failed evaluations of node fault rules. A rule decides which action a node fault requires.",
 		}),
 	}
 	return m, errors.Join(reg.Register(m.actions), reg.Register(m.toCordon), reg.Register(m.ruleErrors), reg.Register(newPhaseGauges(l)))
@@ -59,9 +59,9 @@ type phaseGauges struct {
 func newPhaseGauges(l lister) phaseGauges {
 	return phaseGauges{
 		faults: l,
-		count:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "fleetloop_node_faults", Help: "Number of NodeFault objects, by phase. A NodeFault records the faults of one node and its repair."}, []string{"phase"}),
+		count:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "fleetloop_node_faults", Help: "Number of NodeFault objects, by phase, such as Quarantined or Draining. A NodeFault records the faults of one node and its repair."}, []string{"phase"}),
 		oldest: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fleetloop_node_fault_phase_max_age_seconds", Help: "Longest time that any NodeFault has been in its current phase, in seconds, by phase; 0 if no NodeFault is in the phase.",
+			Name: "fleetloop_node_fault_phase_max_age_seconds", Help: "Longest time that any NodeFault has been in its current phase, in seconds, by phase; 0 if no NodeFault is in the phase. A NodeFault records the faults of one node and its repair.",
 		}, []string{"phase"}),
 	}
 }
