@@ -84,22 +84,22 @@ func TestStore(t *testing.T) {
 	}
 
 	want := `
-# HELP kubernetes_executor_policy_denials_total Total number of executions that a safety policy denied, by policy and action.
+# HELP kubernetes_executor_policy_denials_total Total number of times that a safety policy denied a KubernetesExecution, by policy and action. A safety policy is a Rego rule that allows or denies KubernetesExecutions.
 # TYPE kubernetes_executor_policy_denials_total counter
 kubernetes_executor_policy_denials_total{action="scale_deployment",policy="smallest"} 1
-# HELP kubernetes_executor_policy_evaluation_total Total number of safety policy evaluations, by result: allowed, denied, not_enforced (a policy denied the execution, but its mode is warn or audit) or error (the controller treats an error as a denial).
+# HELP kubernetes_executor_policy_evaluation_total Total number of evaluations of the safety policies (Rego rules that allow or deny a KubernetesExecution), by result: allowed, denied, not_enforced (denied, but only by policies in mode warn or audit) or error (treated as denied).
 # TYPE kubernetes_executor_policy_evaluation_total counter
 kubernetes_executor_policy_evaluation_total{result="allowed"} 2
 kubernetes_executor_policy_evaluation_total{result="denied"} 1
 kubernetes_executor_policy_evaluation_total{result="error"} 3
 kubernetes_executor_policy_evaluation_total{result="not_enforced"} 1
-# HELP kubernetes_executor_policy_info 1 for the safety policies that are currently active. The label hash identifies them.
+# HELP kubernetes_executor_policy_info 1 for the active version of the safety policies; no value if none are loaded. The label hash identifies the version. The safety policies are Rego rules that allow or deny a KubernetesExecution.
 # TYPE kubernetes_executor_policy_info gauge
 kubernetes_executor_policy_info{hash="` + second.Hash + `"} 1
-# HELP kubernetes_executor_policy_reload_failures_total Total number of times that the execution controller could not load changed safety policies, or that their tests did not finish in time. The last valid policies stay active.
+# HELP kubernetes_executor_policy_reload_failures_total Total number of times that the execution controller rejected changed safety policies, because it could not load them or because their tests did not finish in time. The previous policies stay active.
 # TYPE kubernetes_executor_policy_reload_failures_total counter
 kubernetes_executor_policy_reload_failures_total 3
-# HELP kubernetes_executor_policy_reloads_total Total number of times that the execution controller loaded changed safety policies.
+# HELP kubernetes_executor_policy_reloads_total Total number of times that the execution controller loaded changed safety policies. The safety policies are Rego rules that allow or deny a KubernetesExecution.
 # TYPE kubernetes_executor_policy_reloads_total counter
 kubernetes_executor_policy_reloads_total 3
 `

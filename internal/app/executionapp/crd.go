@@ -56,7 +56,7 @@ func newSchemaCheck(host *rest.Config, reg prometheus.Registerer, log *slog.Logg
 func watchSchema(reg prometheus.Registerer, outdated func() error) error {
 	return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubernetesexecution_crd_outdated",
-		Help: "1 if the installed CustomResourceDefinition of KubernetesExecution lacks fields of this controller version, 0 otherwise. The controller accepts no approvals while the value is 1.",
+		Help: "1 if the installed CustomResourceDefinition of KubernetesExecution lacks fields that this version of the controller needs, 0 otherwise. While the value is 1, the controller accepts no approvals.",
 	}, func() float64 {
 		if outdated() != nil {
 			return 1

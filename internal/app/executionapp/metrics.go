@@ -15,7 +15,7 @@ import (
 func watchGuard(reg prometheus.Registerer, missing func() error) error {
 	return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubernetesexecution_admission_policies_missing",
-		Help: "1 if the controller accepts no approvals because the ValidatingAdmissionPolicies that verify requesters and approvers are missing, changed, disabled or not checked yet, 0 otherwise.",
+		Help: "1 if the ValidatingAdmissionPolicies that verify requesters and approvers are missing, changed, disabled or not checked yet, 0 otherwise. While the value is 1, the controller accepts no approvals.",
 	}, func() float64 {
 		if missing() != nil {
 			return 1
@@ -34,7 +34,7 @@ type timedEvaluator struct {
 func newTimed(reg prometheus.Registerer, of execution.Conditions) (timedEvaluator, error) {
 	c := timedEvaluator{of, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "kubernetesexecution_condition_evaluation_duration_seconds",
-		Help: "Duration of evaluations of preconditions and postconditions in seconds, by result: passed, failed, error, killed (the evaluation exceeded its CPU or memory limit) or deferred (all evaluator processes were busy).", Buckets: prometheus.ExponentialBuckets(1e-3, 2, 14),
+		Help: "Duration of evaluations of the preconditions and postconditions of KubernetesExecutions, in seconds, by result: passed, failed, error, killed (CPU or memory limit exceeded) or deferred (all evaluator processes were busy).", Buckets: prometheus.ExponentialBuckets(1e-3, 2, 14),
 	}, []string{"result"})}
 	return c, reg.Register(c.took)
 }

@@ -128,7 +128,7 @@ func TestAStoreThatIsAway(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}
 		wantMetric(t, reg, "storage_failures_total", `
-			# HELP kubernetesexecution_audit_storage_failures_total Total number of failed writes to the audit database, by type of error. The controller retries failed writes.
+			# HELP kubernetesexecution_audit_storage_failures_total Total number of failed writes to the audit database, by error_type: unavailable, timeout or refused (by the database). The controller retries failed writes.
 			# TYPE kubernetesexecution_audit_storage_failures_total counter
 			kubernetesexecution_audit_storage_failures_total{error_type="refused"} 0
 			kubernetesexecution_audit_storage_failures_total{error_type="timeout"} 0
@@ -181,7 +181,7 @@ func TestAStoreThatDoesNotAnswer(t *testing.T) {
 			t.Errorf("took %s", took)
 		}
 		wantMetric(t, reg, "storage_failures_total", `
-			# HELP kubernetesexecution_audit_storage_failures_total Total number of failed writes to the audit database, by type of error. The controller retries failed writes.
+			# HELP kubernetesexecution_audit_storage_failures_total Total number of failed writes to the audit database, by error_type: unavailable, timeout or refused (by the database). The controller retries failed writes.
 			# TYPE kubernetesexecution_audit_storage_failures_total counter
 			kubernetesexecution_audit_storage_failures_total{error_type="refused"} 0
 			kubernetesexecution_audit_storage_failures_total{error_type="timeout"} 1

@@ -68,10 +68,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}),
 	}
 	attempts := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: metricsPrefix + "storage_attempts_total", Help: "Total number of writes to the audit database, by result. One write contains the records of one or more KubernetesExecutions.",
+		Name: metricsPrefix + "storage_attempts_total", Help: "Total number of writes to the audit database, by status: success or failure. One write contains the records of one or more KubernetesExecutions.",
 	}, []string{"status"})
 	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: metricsPrefix + "storage_failures_total", Help: "Total number of failed writes to the audit database, by type of error. The controller retries failed writes.",
+		Name: metricsPrefix + "storage_failures_total", Help: "Total number of failed writes to the audit database, by error_type: unavailable, timeout or refused (by the database). The controller retries failed writes.",
 	}, []string{"error_type"})
 	m.attempts[true], m.attempts[false] = attempts.WithLabelValues("success"), attempts.WithLabelValues("failure")
 	for _, c := range failureClasses() {

@@ -50,25 +50,25 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	waits := prometheus.ExponentialBuckets(1, 4, 8) // up to 4.5 hours
 	runs := prometheus.ExponentialBuckets(0.5, 2, 12)
 	m := &metrics{
-		executions:   counter("kubernetesexecution_action_execution_total", "Total number of KubernetesExecutions that ended, by outcome and action.", "status", "action"),
+		executions:   counter("kubernetesexecution_action_execution_total", "Total number of KubernetesExecutions that ended, by status (succeeded, partially_succeeded, failed or unknown) and action.", "status", "action"),
 		duration:     histogram("kubernetesexecution_action_execution_duration_seconds", "Duration of the actions of KubernetesExecutions in seconds, by action.", runs, "action"),
-		phases:       histogram("kubernetesexecution_phase_duration_seconds", "Time that KubernetesExecutions spent in each phase, in seconds.", prometheus.ExponentialBuckets(0.01, 4, 12), "phase"),
-		dryRuns:      counter("kubernetesexecution_dryrun_validation_total", "Total number of dry runs of KubernetesExecutions, by result and action.", "status", "action"),
-		jobs:         counter("kubernetesexecution_job_creation_total", "Total number of requests that create the Jobs of KubernetesExecutions, by result.", "status"),
+		phases:       histogram("kubernetesexecution_phase_duration_seconds", "Time that a KubernetesExecution spent in a phase, in seconds, by phase. The time is observed when the KubernetesExecution leaves the phase.", prometheus.ExponentialBuckets(0.01, 4, 12), "phase"),
+		dryRuns:      counter("kubernetesexecution_dryrun_validation_total", "Total number of dry runs of KubernetesExecutions, by status (success or failed) and action.", "status", "action"),
+		jobs:         counter("kubernetesexecution_job_creation_total", "Total number of requests that create the Jobs of KubernetesExecutions, by status: created or failed.", "status"),
 		failures:     counter("kubernetesexecution_failures_total", "Total number of KubernetesExecutions that failed, by reason (status.reason) and detail (status.reasonDetail).", "reason", "detail"),
-		decisions:    counter("kubernetesexecution_approval_decisions_total", "Total number of decisions about approvals of KubernetesExecutions: approved, rejected or expired (no decision before the deadline).", "decision"),
+		decisions:    counter("kubernetesexecution_approval_decisions_total", "Total number of KubernetesExecutions whose wait for approval ended, by decision: approved, rejected or expired (no decision before the deadline).", "decision"),
 		rollbacks:    counter("kubernetesexecution_rollback_prepared_total", "Total number of KubernetesExecutions for which the controller prepared a rollback, by action.", "action"),
-		refusals:     counter("kubernetesexecution_start_blocked_total", "Total number of times that a KubernetesExecution could not start, by reason: it had to wait in the queue, it timed out in the queue, or it failed because the circuit breaker of its action was open.", "reason"),
-		approvalWait: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_approval_wait_seconds", Help: "Time from the request for approval of a KubernetesExecution until the decision, in seconds.", Buckets: waits}),
-		lockWait:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_queue_duration_seconds", Help: "Time that queued KubernetesExecutions waited until their action started, in seconds.", Buckets: waits}),
+		refusals:     counter("kubernetesexecution_start_blocked_total", "Total number of times that a KubernetesExecution could not start its action, by reason. With target_busy, cooldown, budget_exceeded or emergency_stop, the KubernetesExecution waits in a queue; a timeout in the queue is counted again. With circuit_open, the KubernetesExecution fails.", "reason"),
+		approvalWait: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_approval_wait_seconds", Help: "Time that KubernetesExecutions waited until a person approved or rejected them, in seconds.", Buckets: waits}),
+		lockWait:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_queue_duration_seconds", Help: "Time that KubernetesExecutions waited in the queue until their action started, in seconds. KubernetesExecutions that start without a wait are not observed.", Buckets: waits}),
 		lifecycle:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_lifecycle_duration_seconds", Help: "Time from the creation of a KubernetesExecution until it ends, in seconds.", Buckets: waits}),
-		conditions:   counter("kubernetesexecution_condition_evaluations_total", "Total number of evaluations of preconditions and postconditions, by kind (precondition or postcondition) and result: passed, failed or error (the controller treats an error as a failure).", "kind", "result"),
+		conditions:   counter("kubernetesexecution_condition_evaluations_total", "Total number of evaluations of the preconditions and postconditions of KubernetesExecutions, by kind (precondition or postcondition) and result: passed, failed or error (treated as failed).", "kind", "result"),
 		blocked:      counter("kubernetesexecution_blocked_by_precondition_total", "Total number of KubernetesExecutions that failed because a required precondition did not pass, by action.", "action"),
 		unmet:        counter("kubernetesexecution_failed_by_postcondition_total", "Total number of KubernetesExecutions that failed because a required postcondition did not pass, by action.", "action"),
-		dryRunTook:   histogram("kubernetesexecution_dryrun_validation_duration_seconds", "Duration of dry runs of KubernetesExecutions in seconds, by action. For a dry run in a Job, the duration starts with the start of the program in the Job.", prometheus.ExponentialBuckets(0.001, 2, 15), "action"),
+		dryRunTook:   histogram("kubernetesexecution_dryrun_validation_duration_seconds", "Duration of dry runs of KubernetesExecutions in seconds, by action. If the dry run is a Job, the time until its container starts is not included.", prometheus.ExponentialBuckets(0.001, 2, 15), "action"),
 		jobTook:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_job_creation_duration_seconds", Help: "Duration of requests that create the Jobs of KubernetesExecutions in seconds, including failed requests.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
-		unreadable:   prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_result_parse_failures_total", Help: "Total number of Jobs of KubernetesExecutions that ended without a result that the controller could read."}),
-		created:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_created_total", Help: "Total number of KubernetesExecutions that the controller accepted."}),
+		unreadable:   prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_result_parse_failures_total", Help: "Total number of Jobs of KubernetesExecutions that ended, but whose result the controller could not read."}),
+		created:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_created_total", Help: "Total number of new KubernetesExecutions that the controller started to process."}),
 		deleted:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_retention_deletions_total", Help: "Total number of finished KubernetesExecutions that the controller deleted because their retention period was over."}),
 	}
 	reg.MustRegister(m.approvalWait, m.lockWait, m.lifecycle, m.jobTook, m.unreadable, m.created, m.deleted)
@@ -187,8 +187,8 @@ func newPhaseGauges(e executions, log *slog.Logger) *phaseGauges {
 	return &phaseGauges{
 		executions: e,
 		log:        log,
-		active:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetesexecution_active", Help: "Number of KubernetesExecution objects that are currently in each phase."}, []string{"phase"}),
-		oldest:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetesexecution_phase_max_age_seconds", Help: "Longest time that any KubernetesExecution has been in its current phase, in seconds, by phase."}, []string{"phase"}),
+		active:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetesexecution_active", Help: "Number of KubernetesExecutions that have not ended, by phase. A KubernetesExecution is a request to run one action on a Kubernetes object."}, []string{"phase"}),
+		oldest:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetesexecution_phase_max_age_seconds", Help: "Longest time that any KubernetesExecution has been in its current phase, in seconds, by phase; 0 if none is in the phase. KubernetesExecutions that have ended are not included."}, []string{"phase"}),
 		pending:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubernetesexecution_approvals_pending", Help: "Number of KubernetesExecutions that are currently waiting for approval."}),
 	}
 }

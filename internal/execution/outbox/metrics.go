@@ -22,7 +22,7 @@ func newMetrics(reg prometheus.Registerer, pending func() float64) (*metrics, er
 	m := &metrics{
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubernetesexecution_change_events_undeliverable_total",
-			Help: "Total number of change events about KubernetesExecutions that the controller stopped trying to deliver to a sink, by error: client_error (the sink rejected the event), encode (the event could not be encoded), expired (older than 12 hours), dropped (the queue was full), deleted (the KubernetesExecution was deleted, and the controller stopped before it delivered the event).",
+			Help: "Total number of change events about KubernetesExecutions that the controller did not deliver and does not retry, by error: client_error (the receiver rejected the event), encode (the event could not be encoded), expired (older than 12 hours), dropped (the queue was full) or deleted (the KubernetesExecution was deleted, then the controller stopped).",
 		}, []string{"error"}),
 		pending: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubernetesexecution_change_events_pending", Help: "Number of change events about KubernetesExecutions that at least one sink has not acknowledged yet. A sink is the HTTP endpoint that receives change events.",
