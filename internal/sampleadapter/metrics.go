@@ -29,12 +29,12 @@ func newMetrics(reg prometheus.Registerer, adapter string) (metrics, error) {
 	m := metrics{
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name:        "fleetloop_sample_adapter_events_total",
-			Help:        "Total number of CloudEvents that the sample adapter handled, by result.",
+			Help:        "Total number of CloudEvents that the sample adapter (an example controller) handled, by result. The result is the reported status (available, waiting, transient_error or finalized), or why no report was stored (ignored, gone, rejected, discarded or failed).",
 			ConstLabels: labels,
 		}, []string{"result"}),
 		paused: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name:        "fleetloop_sample_adapter_paused",
-			Help:        "1 if the sample adapter is paused and handles no CloudEvents, 0 otherwise.",
+			Help:        "1 if the sample adapter (an example controller) is paused and handles no CloudEvents, 0 otherwise.",
 			ConstLabels: labels,
 		}),
 	}

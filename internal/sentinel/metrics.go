@@ -116,36 +116,36 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 	api := f.apiErrors()
 	m := &metrics{
 		key: key, reg: reg,
-		broker: f.newCounterVec("broker_errors_total", "Total number of CloudEvents that the sentinel could not publish to the message broker after all attempts of a poll. The sentinel tries again in the next poll.", "broker_type"),
+		broker: f.newCounterVec("broker_errors_total", "Total number of times that the sentinel failed to publish a CloudEvent to the message broker, after all retries within one poll. The sentinel tries again in the next poll.", "broker_type"),
 
 		pending:      f.newGauge("pending_resources", "Number of resources that this shard watches, whether or not they need an event, as of the last completed poll."),
 		published:    f.newCounter("events_published_total", "Total number of CloudEvents that the sentinel published and the message broker confirmed."),
-		deferredNow:  f.newGauge("deferred_resources", "Number of resources that needed an event in the last completed poll but were deferred to a later poll by the limit on events per second."),
+		deferredNow:  f.newGauge("deferred_resources", "Number of resources that needed an event in the last completed poll, but that the sentinel deferred to a later poll because of its limit on events per second."),
 		duration:     f.histogram("reconcile_duration_seconds", "Duration of polls in seconds. In a poll the sentinel reads resources from the fleet API and publishes events for those that need one.", prometheus.ExponentialBuckets(0.01, 2, 16)),
 		apiErrors:    api.WithLabelValues(opFetchResources),
 		configErrors: api.WithLabelValues(opConfigLoad), // for the custom resource; exists from the start
 
 		oldestUnreconciled: f.newGauge("oldest_unreconciled_generation_seconds", "Age of the oldest generation of a resource that its adapters have not observed yet, in seconds; 0 if they have observed all. Adapters are the controllers that reconcile the resource."),
-		lastGoodRound:      f.newGauge("last_successful_poll_timestamp_seconds", "Unix time of the last poll in which the sentinel read all resources and published at least one event or had none to publish, in seconds."),
+		lastGoodRound:      f.newGauge("last_successful_poll_timestamp_seconds", "Unix time of the last successful poll of the sentinel, in seconds; 0 before the first. In a successful poll, the sentinel reads all resources and publishes at least one event, unless no resource needs one."),
 		overruns:           f.newCounter("poll_overruns_total", "Total number of polls that took longer than the poll interval of the sentinel."),
 		publishDuration:    f.histogram("publish_duration_seconds", "Time from the first attempt to publish a CloudEvent until the message broker confirms the event, in seconds.", prometheus.ExponentialBuckets(0.0005, 2, 16)),
-		retries:            f.newCounter("publish_retries_total", "Total number of repeated attempts of the sentinel to publish a CloudEvent to the message broker."),
-		payloadProblems:    f.newCounter("payload_field_errors_total", "Total number of messageData fields that the sentinel could not evaluate for a CloudEvent, for example because the resource lacks the field."),
-		duplicates:         f.newCounter("duplicate_resources_total", "Total number of resources that needed an event and appeared twice in one list of the fleet API."),
-		unselected:         f.newCounter("selector_mismatches_total", "Total number of resources that the fleet API returned although they do not match the label selector of the sentinel."),
-		memoryEntries:      f.newGauge("published_cache_entries", "Number of resources in the sentinel's cache of recently published events. The cache prevents a second event before an adapter reports."),
-		indexBytes:         f.newGauge("schedule_index_bytes", "Memory of the index that holds the time of the next event of each resource, in bytes; 0 in source mode sweep."),
-		lastFullSweep:      f.newGauge("last_full_sweep_timestamp_seconds", "Unix time at which the sentinel last completed a list of all resources, in seconds."),
-		budget:             f.newGauge("publish_budget_events_per_second", "Current limit on repeated events, in events per second. The sentinel repeats the event of an unchanged resource when its last status report is too old. Events of changed resources are not limited."),
-		changes:            f.newCounter("changes_received_total", "Total number of resource changes that the sentinel received from the fleet API in the source modes watch and cursor."),
-		reconnects:         f.newCounter("watch_reconnects_total", "Total number of times that a watch of the sentinel on the fleet API ended and the sentinel restarted it."),
-		resyncs:            f.newCounter("resyncs_total", "Total number of times that the sentinel listed all resources again because the fleet API no longer had the changes since the last read of the sentinel."),
+		retries:            f.newCounter("publish_retries_total", "Total number of times that the sentinel tried again to publish a CloudEvent to the message broker after a failed attempt."),
+		payloadProblems:    f.newCounter("payload_field_errors_total", "Total number of fields of messageData that the sentinel could not evaluate, for example because the resource lacks a value. The setting messageData defines the data of the CloudEvents."),
+		duplicates:         f.newCounter("duplicate_resources_total", "Total number of times that the fleet API returned a resource twice in one list. Only resources that needed an event are counted."),
+		unselected:         f.newCounter("selector_mismatches_total", "Total number of resources that the fleet API returned although they do not match the label selector of the sentinel. The sentinel skips them."),
+		memoryEntries:      f.newGauge("published_cache_entries", "Number of resources in the sentinel's cache of recently published events. The cache prevents a second event before an adapter (a controller that reconciles the resource) reports a status."),
+		indexBytes:         f.newGauge("schedule_index_bytes", "Memory that the sentinel uses to store when each resource needs its next event, in bytes; 0 in source mode sweep, in which it stores no such times."),
+		lastFullSweep:      f.newGauge("last_full_sweep_timestamp_seconds", "Unix time at which the sentinel last completed a list of all resources, in seconds; 0 before the first time."),
+		budget:             f.newGauge("publish_budget_events_per_second", "Current limit on repeated events, in events per second. The sentinel repeats the event for an unchanged resource if the last status report about that resource is too old. Events for changed resources are not limited."),
+		changes:            f.newCounter("changes_received_total", "Total number of resource changes that the sentinel received from the fleet API. The counter increases only in the source modes watch and cursor; in the modes sweep and etag, the sentinel lists all resources instead."),
+		reconnects:         f.newCounter("watch_reconnects_total", "Total number of times that the sentinel restarted its watch on the fleet API after the watch ended."),
+		resyncs:            f.newCounter("resyncs_total", "Total number of times that the sentinel listed all resources again, because the fleet API no longer had all changes since the last read."),
 		reloads:            f.newCounter("config_reloads_total", "Total number of times that the sentinel reloaded its SentinelConfig."),
-		lastReload:         f.newGauge("config_last_reload_successful", "1 if the sentinel accepted the latest configuration, 0 if it rejected the latest configuration and the previous one is still active."),
+		lastReload:         f.newGauge("config_last_reload_successful", "1 if the sentinel uses the latest configuration, 0 if it rejected the latest configuration and still uses the previous one."),
 		modes:              map[Mode]prometheus.Gauge{},
 	}
-	m.skippedReady, m.skippedOthers = f.byReadyState("resources_skipped_total", "Total number of times that the sentinel checked a resource and published no event because none was due yet.")
-	m.deferredReady, m.deferredOther = f.byReadyState("resources_deferred_total", "Total number of resources that needed an event but were deferred to a later poll by the limit on events per second. The sentinel counts a deferred resource in each poll.")
+	m.skippedReady, m.skippedOthers = f.byReadyState("resources_skipped_total", "Total number of times that the sentinel checked a resource and published no event, because it was too early for one, by ready_state of the resource: ready or not_ready.")
+	m.deferredReady, m.deferredOther = f.byReadyState("resources_deferred_total", "Total number of times that the sentinel deferred the event of a resource to a later poll because of its limit on events per second, by ready_state of the resource: ready or not_ready.")
 	m.lastReload.Set(1)
 	f.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts(f.newOpts("in_flight_events", "Number of CloudEvents that the sentinel has sent and the message broker has not confirmed yet.")),
 		func() float64 { return float64((*m.inFlight.Load())()) }))
@@ -161,7 +161,7 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 
 // addVectors creates the metrics with a label from a closed set, each with all its series.
 func (m *metrics) addVectors(f *factory) {
-	modes := prometheus.NewGaugeVec(prometheus.GaugeOpts(f.newOpts("source_mode", "1 for the mode in which the sentinel currently reads resources from the fleet API (sweep, etag, cursor or watch), 0 for the other modes.")), []string{"mode"})
+	modes := prometheus.NewGaugeVec(prometheus.GaugeOpts(f.newOpts("source_mode", "1 for the mode in which the sentinel currently reads the fleet API, 0 for the other modes. The modes are sweep (list all resources), etag (list all, but transfer only changed pages), cursor (list the changes since the last poll) and watch (receive a stream of changes).")), []string{"mode"})
 	f.register(modes)
 	for _, mode := range []Mode{ModeSweep, ModeETag, ModeCursor, ModeWatch} {
 		m.modes[mode] = modes.WithLabelValues(string(mode))
@@ -174,11 +174,11 @@ func (m *metrics) addVectors(f *factory) {
 			m.publishedBy[r] = publishedBy.WithLabelValues(r.String())
 		}
 	}
-	warnings := f.newCounterVec("resource_warnings_total", "Total number of resources with unexpected content, such as an invalid timestamp, by warning. The sentinel still decides whether to publish an event for them.", "warning")
+	warnings := f.newCounterVec("resource_warnings_total", "Total number of times that the sentinel found unexpected content in a resource, such as a status time in the future, by warning. The sentinel still decides whether to publish an event for the resource.", "warning")
 	for w := decision.WarningNone + 1; w < decision.NumWarnings; w++ {
 		m.warnings[w] = warnings.WithLabelValues(w.String())
 	}
-	faults := f.newCounterVec("decode_errors_total", "Total number of resources in API responses that the sentinel could not decode completely, by reason. The sentinel skips the resource, except for the reasons invalid_time and unknown_status.", "reason")
+	faults := f.newCounterVec("decode_errors_total", "Total number of resources that the sentinel could not decode completely from a response of the fleet API, by reason. The sentinel skips the resource if the reason is not_an_object, missing_id or wrong_type, and uses the resource if the reason is invalid_time or unknown_status.", "reason")
 	for fault := scan.FaultNone + 1; fault < scan.NumFaults; fault++ {
 		m.faults[fault] = faults.WithLabelValues(fault.String())
 	}

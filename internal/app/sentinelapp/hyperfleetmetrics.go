@@ -51,19 +51,19 @@ type metricAlias struct {
 func metricAliases() []metricAlias {
 	reason := func(of map[string]string) (string, bool) { return of["reason"], true }
 	return []metricAlias{
-		{name: "pending_resources", of: "published_cache_entries", help: "Number of due resources with a published event and no adapter report since."},
+		{name: "pending_resources", of: "published_cache_entries", help: "Number of resources for which the sentinel published an event and no adapter (a controller that reconciles the resource) has reported a status since."},
 		{name: "events_published_total", of: "events_published_by_reason_total", help: "Total number of CloudEvents that the sentinel published and the message broker confirmed.", label: "reason", value: reason},
 		{
-			name: "resources_skipped_total", of: "decisions_total", help: "Total number of decisions not to publish an event.", label: "reason",
+			name: "resources_skipped_total", of: "decisions_total", help: "Total number of times that the sentinel decided to publish no event for a resource, by reason.", label: "reason",
 			value: func(of map[string]string) (string, bool) { return of["reason"], isSkipReason(of["reason"]) },
 		},
 		{name: "poll_duration_seconds", of: "reconcile_duration_seconds", help: "Duration of polls in seconds. In a poll the sentinel reads resources from the fleet API and publishes events for those that need one."},
 		{
-			name: "api_errors_total", of: "api_errors_total", help: "Total number of errors of the fleet API.", label: "error_type",
+			name: "api_errors_total", of: "api_errors_total", help: "Total number of failed requests of the sentinel to the fleet API.", label: "error_type",
 			value: func(of map[string]string) (string, bool) { return "fetch_error", of["operation"] == "fetch_resources" },
 		},
 		{
-			name: "broker_errors_total", of: "broker_errors_total", help: "Total number of events that failed to publish after all attempts of a poll.", label: "error_type",
+			name: "broker_errors_total", of: "broker_errors_total", help: "Total number of times that the sentinel failed to publish a CloudEvent to the message broker, after all retries within one poll.", label: "error_type",
 			value: func(map[string]string) (string, bool) { return "publish_error", true },
 		},
 	}
@@ -97,7 +97,7 @@ func convertMetrics(ours []*dto.MetricFamily, release string) []*dto.MetricFamil
 	if oldest := oldestRound(byName["last_successful_poll_timestamp_seconds"]); oldest > 0 {
 		out = append(out, &dto.MetricFamily{
 			Name: new(metricPrefix + "last_successful_poll_timestamp_seconds"), Type: dto.MetricType_GAUGE.Enum(),
-			Help:   new("Unix time of the last successful poll, of the sentinel for which it is longest ago."),
+			Help:   new("Unix time of the last successful poll, in seconds. If the process runs several sentinels, the value is the oldest of their times."),
 			Metric: []*dto.Metric{{Label: standard, Gauge: &dto.Gauge{Value: &oldest}}},
 		})
 	}

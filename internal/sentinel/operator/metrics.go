@@ -36,7 +36,7 @@ type configs struct{ count func() census }
 
 //nolint:gochecknoglobals // it is a constant
 var configsDesc = prometheus.NewDesc("hyperfleet_sentinel_configs",
-	"Number of SentinelConfigs assigned to this process, by state: running (a sentinel runs with the current or an earlier generation of the SentinelConfig) or not_running.",
+	"Number of SentinelConfig objects for which this process has to run a sentinel, by state: running (perhaps with an earlier generation of the object) or not_running.",
 	[]string{"shard", "resource_type", "state"}, nil)
 
 // Describe sends the description of the metric.
@@ -54,7 +54,7 @@ func (c configs) Collect(to chan<- prometheus.Metric) {
 func newEventCounter() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "hyperfleet", Subsystem: "sentinel", Name: "config_events_total",
-		Help: "Total number of Kubernetes events that the sentinel recorded about SentinelConfigs, by reason. The sentinel counts events even if it has no permission to write them.",
+		Help: "Total number of Kubernetes events that the sentinel recorded about SentinelConfig objects, by reason, such as ConfigInvalid. Events that the sentinel may not write are counted too.",
 	}, []string{"shard", "resource_type", "reason"})
 }
 
