@@ -44,7 +44,7 @@ func controller() map[string][]scenario {
   kubernetesexecution_created_total{namespace="kubernaut-executor",job="execution-controller",instance="b"} 0x20
   kubernetes_executor_policy_info{namespace="kubernaut-executor",job="execution-controller",instance="a",hash="11"} 1x20
 `,
-				want: map[int][]alert{4: nil, 5: {{labels: acting(), summary: "1 execution controller pods run without safety policies."}}},
+				want: map[int][]alert{4: nil, 5: {{labels: acting(), summary: "Number of execution controller pods that run without safety policies: 1."}}},
 			},
 			{
 				reason: "another set is taken",
@@ -66,7 +66,7 @@ func controller() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					4:  nil,
-					6:  {{labels: acting(), summary: "The execution controller rejected changed safety policies 1 times in 30 minutes."}},
+					6:  {{labels: acting(), summary: "The execution controller rejected changed safety policies. Number of rejections in 30 minutes: 1."}},
 					36: nil,
 				},
 			},
@@ -295,8 +295,8 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					9:  nil,
-					11: {{labels: acting(), summary: "1 KubernetesExecutions of the last hour have an unknown result."}},
-					68: {{labels: acting(), summary: "1 KubernetesExecutions of the last hour have an unknown result."}},
+					11: {{labels: acting(), summary: "Number of KubernetesExecutions with an unknown result in the last hour: 1."}},
+					68: {{labels: acting(), summary: "Number of KubernetesExecutions with an unknown result in the last hour: 1."}},
 					72: nil,
 				},
 			},
@@ -306,7 +306,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					99:  nil,
-					130: {{labels: acting(), summary: "2 KubernetesExecutions of the last hour have an unknown result."}},
+					130: {{labels: acting(), summary: "Number of KubernetesExecutions with an unknown result in the last hour: 2."}},
 				},
 			},
 		},
@@ -317,7 +317,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					4:  nil,
-					7:  {{labels: acting(), summary: "The API server rejected 19 Jobs of KubernetesExecutions in 10 minutes."}},
+					7:  {{labels: acting(), summary: "The API server rejects Jobs of KubernetesExecutions. Number of rejections in 10 minutes: 19."}},
 					30: nil,
 				},
 			},
@@ -335,7 +335,7 @@ func executions() map[string][]scenario {
 				reason: "a sink takes nothing",
 				series: `  kubernetesexecution_change_events_pending{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x4 3x60
 `,
-				want: map[int][]alert{30: nil, 40: {{labels: acting(), summary: "3 change events about KubernetesExecutions wait for delivery."}}},
+				want: map[int][]alert{30: nil, 40: {{labels: acting(), summary: "Number of change events about KubernetesExecutions that wait for delivery: 3."}}},
 			},
 			{
 				reason: "there is always something, and it goes",
@@ -351,7 +351,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					8:  {{labels: acting("error", "client_error"), summary: "1 change events about KubernetesExecutions were lost in the last hour (client_error)."}},
+					8:  {{labels: acting("error", "client_error"), summary: "Number of change events about KubernetesExecutions that were lost in the last hour: 1 (client_error)."}},
 					70: nil,
 				},
 			},

@@ -73,7 +73,7 @@ func configurations() map[string][]scenario {
 `,
 				want: map[int][]alert{4: nil, 5: {{
 					labels:  map[string]string{"namespace": "fleet", "job": "sentinel"},
-					summary: "2 SentinelConfig(s) have no running sentinel.",
+					summary: "Number of SentinelConfigs without a running sentinel: 2.",
 				}}},
 			},
 			{
@@ -84,7 +84,7 @@ func configurations() map[string][]scenario {
 `,
 				want: map[int][]alert{4: nil, 5: {{
 					labels:  map[string]string{"namespace": "fleet", "job": "sentinel"},
-					summary: "2 SentinelConfig(s) have no running sentinel.",
+					summary: "Number of SentinelConfigs without a running sentinel: 2.",
 				}}},
 			},
 			{
@@ -113,7 +113,7 @@ func groups() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					6: nil,
-					7: {{labels: group, summary: "No replica of SentinelConfig one publishes events, because all replicas are fenced."}},
+					7: {{labels: group, summary: "All replicas of SentinelConfig one are fenced, so none of them publishes events."}},
 				},
 			},
 			{

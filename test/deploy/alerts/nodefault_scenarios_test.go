@@ -36,7 +36,7 @@ func faults() map[string][]scenario {
 			{
 				reason: "the API server is away: the first that are refused, and more",
 				series: "  fleetloop_node_fault_reports_total" + ofNodes + ",source_kind=\"health_events\",result=\"unavailable\"} _x4 1+6x30\n",
-				want:   map[int][]alert{4: nil, 12: {{labels: repairing("result", "unavailable"), summary: "node-fault-controller could not store 49 fault reports (unavailable)."}}},
+				want:   map[int][]alert{4: nil, 12: {{labels: repairing("result", "unavailable"), summary: "node-fault-controller cannot store fault reports (unavailable). Number of reports in 10 minutes: 49."}}},
 			},
 			{
 				reason: "they are stored, or their senders' fault",
@@ -60,7 +60,7 @@ func faults() map[string][]scenario {
 			{
 				reason: "each look at a node fails",
 				series: "  fleetloop_node_fault_rule_errors_total" + ofNodes + "} 0x5 0+1x30\n",
-				want:   map[int][]alert{5: nil, 15: {{labels: repairing(), summary: "node-fault-controller failed 9 times in 10 minutes to evaluate a rule."}}},
+				want:   map[int][]alert{5: nil, 15: {{labels: repairing(), summary: "node-fault-controller cannot evaluate a rule. Number of failures in 10 minutes: 9."}}},
 			},
 			{
 				reason: "it was mended",
@@ -72,7 +72,7 @@ func faults() map[string][]scenario {
 			{
 				reason: "two nodes wait for a person; both replicas see them, and one is behind",
 				series: "  fleetloop_node_faults" + ofNodes + ",phase=\"Stuck\"} 0x4 2x60\n  fleetloop_node_faults{namespace=\"fleet\",job=\"node-fault-controller\",instance=\"b\",phase=\"Stuck\"} 0x6 2x60\n",
-				want:   map[int][]alert{19: nil, 20: {{labels: repairing(), summary: "2 nodes need manual repair."}}},
+				want:   map[int][]alert{19: nil, 20: {{labels: repairing(), summary: "Number of nodes that need manual repair: 2."}}},
 			},
 			{
 				reason: "nodes come and go, and those that are drained are no matter",
@@ -84,7 +84,7 @@ func faults() map[string][]scenario {
 			{
 				reason: "one pool, latched, as the one that acts sees it",
 				series: "  fleetloop_node_fault_budget_exhausted_pools" + ofNodes + ",manual_reset=\"true\"} 0x4 1x60\n  fleetloop_node_fault_budget_exhausted_pools" + ofNodes + ",manual_reset=\"false\"} 0x60\n  fleetloop_node_fault_budget_exhausted_pools{namespace=\"fleet\",job=\"node-fault-controller\",instance=\"b\",manual_reset=\"true\"} 0x60\n",
-				want:   map[int][]alert{34: nil, 35: {{labels: repairing(), summary: "1 node pools have too many nodes out of service."}}},
+				want:   map[int][]alert{34: nil, 35: {{labels: repairing(), summary: "Number of node pools with too many nodes out of service: 1."}}},
 			},
 			{
 				reason: "a quarter of an hour of waiting for a turn",
@@ -108,7 +108,7 @@ func faults() map[string][]scenario {
 			{
 				reason: "one did; an hour later it is history",
 				series: "  fleetloop_node_fault_drains_total" + ofNodes + ",state=\"Failed\"} 0x9 1x90\n",
-				want:   map[int][]alert{9: nil, 12: {{labels: repairing(), summary: "1 node drains failed in the last hour."}}, 80: nil},
+				want:   map[int][]alert{9: nil, 12: {{labels: repairing(), summary: "Number of node drains that failed in the last hour: 1."}}, 80: nil},
 			},
 			{
 				reason: "others ended well, or were called off",
@@ -161,7 +161,7 @@ func repairs() map[string][]scenario {
 			{
 				reason: "a sink takes nothing",
 				series: "  fleetloop_node_fault_change_events_pending" + ofNodes + "} 0x4 3x60\n",
-				want:   map[int][]alert{30: nil, 40: {{labels: repairing(), summary: "3 change events about nodes wait for delivery."}}},
+				want:   map[int][]alert{30: nil, 40: {{labels: repairing(), summary: "Number of change events about nodes that wait for delivery: 3."}}},
 			},
 			{
 				reason: "there is always something, and it goes",
@@ -173,7 +173,7 @@ func repairs() map[string][]scenario {
 			{
 				reason: "the first that a sink refuses",
 				series: "  fleetloop_node_fault_change_events_undeliverable_total" + ofNodes + ",error=\"client_error\"} _x5 1x30\n",
-				want:   map[int][]alert{5: nil, 8: {{labels: repairing("error", "client_error"), summary: "1 change events about nodes were lost in the last hour (client_error)."}}},
+				want:   map[int][]alert{5: nil, 8: {{labels: repairing("error", "client_error"), summary: "Number of change events about nodes that were lost in the last hour: 1 (client_error)."}}},
 			},
 			{
 				reason: "it was long ago",

@@ -199,8 +199,8 @@ func dependencies() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					6:  {{labels: with("broker_type", "rabbitmq"), summary: "The sentinel could not publish 15 events for clusters (us) to the broker (rabbitmq) in 5 minutes."}},
-					20: {{labels: with("broker_type", "rabbitmq"), summary: "The sentinel could not publish 15 events for clusters (us) to the broker (rabbitmq) in 5 minutes."}},
+					6:  {{labels: with("broker_type", "rabbitmq"), summary: "The sentinel failed 15 times in 5 minutes to publish events for clusters (us) to the broker (rabbitmq)."}},
+					20: {{labels: with("broker_type", "rabbitmq"), summary: "The sentinel failed 15 times in 5 minutes to publish events for clusters (us) to the broker (rabbitmq)."}},
 				},
 			},
 			{

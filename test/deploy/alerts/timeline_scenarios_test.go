@@ -99,7 +99,7 @@ func timeline() map[string][]scenario {
 			{
 				reason: "somebody has left a transaction open",
 				series: overdue("0x4 1x800"),
-				want:   map[int][]alert{724: nil, 725: {{labels: service, summary: "1 weekly partitions of the change event table are older than the retention period and cannot be dropped."}}},
+				want:   map[int][]alert{724: nil, 725: {{labels: service, summary: "The fleet API cannot drop expired partitions of its change event table. Number of partitions: 1."}}},
 			},
 			{
 				reason: "a backup takes the night",

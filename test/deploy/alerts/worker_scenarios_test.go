@@ -93,7 +93,7 @@ func worker() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					18: nil,
-					19: {{labels: service(), summary: "The sync of 3 clusters fails repeatedly."}},
+					19: {{labels: service(), summary: "Number of clusters whose sync to Gardener fails repeatedly: 3."}},
 				},
 			},
 			{
@@ -110,7 +110,7 @@ func worker() map[string][]scenario {
 				reason: "no count succeeds",
 				series: `  fleetloop_clusterworker_cluster_count_errors_total{namespace="fleet",job="cluster-worker",instance="a"} 0+2x30
 `,
-				want: map[int][]alert{5: nil, 6: {{labels: service(), summary: "The cluster-worker failed 10 times in 5 minutes to count clusters in its database."}}},
+				want: map[int][]alert{5: nil, 6: {{labels: service(), summary: "The cluster-worker cannot count the clusters in its database. Number of failures in 5 minutes: 10."}}},
 			},
 			{
 				reason: "the database failed over",
@@ -148,7 +148,7 @@ func worker() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					4:  nil,
-					5:  {{labels: service(), summary: "The cluster-worker recovered from 1 panics in 15 minutes."}},
+					5:  {{labels: service(), summary: "The cluster-worker panicked. Number of panics in 15 minutes: 1."}},
 					25: nil,
 				},
 			},
@@ -158,7 +158,7 @@ func worker() map[string][]scenario {
   fleetloop_clusterworker_panics_total{namespace="fleet",job="cluster-worker",instance="a"} 0x33
   fleetloop_clusterworker_shoot_watch_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="panic"} 0x3 1x30
 `,
-				want: map[int][]alert{5: {{labels: service(), summary: "The cluster-worker recovered from 1 panics in 15 minutes."}}},
+				want: map[int][]alert{5: {{labels: service(), summary: "The cluster-worker panicked. Number of panics in 15 minutes: 1."}}},
 			},
 			{
 				reason: "there was one long ago",
@@ -205,7 +205,7 @@ func shoots() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					15: nil,
-					30: {{labels: service(), summary: "Watching Shoots or recording their status failed 10 times in 10 minutes."}},
+					30: {{labels: service(), summary: "The cluster-worker failed 10 times in 10 minutes to watch Shoots or to record their status."}},
 				},
 			},
 			{
@@ -233,7 +233,7 @@ func shoots() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					10: nil,
-					11: {{labels: service(), summary: "The fleet API stored no status report of the cluster-worker: 100 reports failed in 10 minutes."}},
+					11: {{labels: service(), summary: "The fleet API stores no status reports of the cluster-worker. Number of failed reports in 10 minutes: 100."}},
 				},
 			},
 			{
@@ -261,7 +261,7 @@ func shoots() map[string][]scenario {
   fleetloop_clusterworker_shoots{namespace="fleet",job="cluster-worker",instance="b",status="error"} 0x40
   fleetloop_clusterworker_shoots{namespace="fleet",job="cluster-worker",instance="a",status="ready"} 50x40
 `,
-				want: map[int][]alert{29: nil, 30: {{labels: service(), summary: "Gardener reports an error for the Shoots of 2 clusters."}}},
+				want: map[int][]alert{29: nil, 30: {{labels: service(), summary: "Number of clusters whose Shoot has an error in Gardener: 2."}}},
 			},
 			{
 				reason: "Gardener recovers within a quarter of an hour",
@@ -279,7 +279,7 @@ func shoots() map[string][]scenario {
   fleetloop_clusterworker_orphan_shoots{namespace="fleet",job="cluster-worker",instance="b"} 0x40
   fleetloop_clusterworker_duplicate_shoots{namespace="fleet",job="cluster-worker",instance="b"} 0x40
 `,
-				want: map[int][]alert{14: nil, 15: {{labels: service(), summary: "2 Shoots of this installation belong to no cluster."}}},
+				want: map[int][]alert{14: nil, 15: {{labels: service(), summary: "Number of Shoots of this installation that no cluster needs: 2."}}},
 			},
 			{
 				reason: "one is deleted by the next list",
@@ -297,7 +297,7 @@ func shoots() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					9:  nil,
-					11: {{labels: service(), summary: "The cluster-worker blocked the cleanup of orphan Shoots 2 times in 15 minutes: its database may be the wrong one."}},
+					11: {{labels: service(), summary: "The cluster-worker skips the cleanup of orphan Shoots, because its database may be the wrong one. Number of skipped cleanups in 15 minutes: 2."}},
 				},
 			},
 			{
