@@ -22,7 +22,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fleetloop_api_requests_total",
-			Help: "Total number of HTTP requests to the fleet API, by path, method and code: the class of the status code, such as 5xx.",
+			Help: "Total number of HTTP requests to the fleet API, by path, method and code (the class of the status code, such as 5xx).",
 		}, []string{"path", "method", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "fleetloop_api_request_duration_seconds",
@@ -31,7 +31,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		}, []string{"path", "method"}),
 		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fleetloop_api_status_reports_total",
-			Help: "Total number of valid status reports that adapters sent to the fleet API, by resource type and result. The result is stored, or the reason why the API ignored the report, such as generation_behind. Adapters are the controllers that reconcile clusters and node pools.",
+			Help: "Total number of valid status reports that adapters sent to the fleet API, by resource type and result. The label result has the value stored or, if the API ignored the report, the reason, such as generation_behind (the adapter has already reported a newer generation). Adapters are the controllers that reconcile clusters and node pools.",
 		}, []string{"resource_type", "result"}),
 	}
 	for _, c := range []prometheus.Collector{m.requests, m.duration, m.reports} {

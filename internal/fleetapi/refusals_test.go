@@ -286,11 +286,11 @@ func TestMetrics(t *testing.T) {
 	f.do("GET", "nowhere/"+nobody, nil).want(404)
 	f.do("BREW", "clusters", nil).want(405)
 	want := `
-# HELP fleetloop_api_status_reports_total Total number of valid status reports that adapters sent to the fleet API, by resource type and result. The result is stored, or the reason why the API ignored the report, such as generation_behind. Adapters are the controllers that reconcile clusters and node pools.
+# HELP fleetloop_api_status_reports_total Total number of valid status reports that adapters sent to the fleet API, by resource type and result. The label result has the value stored or, if the API ignored the report, the reason, such as generation_behind (the adapter has already reported a newer generation). Adapters are the controllers that reconcile clusters and node pools.
 # TYPE fleetloop_api_status_reports_total counter
 fleetloop_api_status_reports_total{resource_type="clusters",result="generation_ahead"} 1
 fleetloop_api_status_reports_total{resource_type="clusters",result="stored"} 1
-# HELP fleetloop_api_requests_total Total number of HTTP requests to the fleet API, by path, method and code: the class of the status code, such as 5xx.
+# HELP fleetloop_api_requests_total Total number of HTTP requests to the fleet API, by path, method and code (the class of the status code, such as 5xx).
 # TYPE fleetloop_api_requests_total counter
 fleetloop_api_requests_total{code="2xx",method="POST",path="/api/hyperfleet/v1/clusters"} 1
 fleetloop_api_requests_total{code="2xx",method="PUT",path="/api/hyperfleet/v1/clusters/{id}/statuses"} 2

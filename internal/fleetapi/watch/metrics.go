@@ -30,7 +30,7 @@ func newMetrics(r prometheus.Registerer, prefix string) (*metrics, error) {
 		}, []string{"type"}),
 		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: prefix + "_watch_cache_misses_total",
-			Help: "Total number of times that the fleet API read the database for a single watch request. It does so if the client asks for changes that are too old to be in the cache. All watch requests share this cache.",
+			Help: "Total number of times that the fleet API read changes for a watch request from the database instead of from its cache of recent changes. It does so if the client asks for changes that are older than those in the cache.",
 		}),
 		lastRead: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: prefix + "_watch_last_poll_timestamp_seconds",
