@@ -61,7 +61,7 @@ func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 		attempts:     r.histogram("sync_consecutive_failures", "Number of consecutive failed syncs of one cluster to Gardener, observed at each failure.", []float64{1, 2, 3, 4, 5, 6, 7, 8, 12, 24, 96, 672}),
 		synced:       r.newCounter("syncs_succeeded_total", "Total number of successful syncs of clusters to Gardener, including deletions."),
 		latency:      r.histogram("sync_latency_seconds", "Time from a change to a cluster until the cluster-worker records its successful sync to Gardener, in seconds.", prometheus.ExponentialBuckets(0.005, 2, 20)),
-		forgone:      r.newCounter("lost_leases_total", "Total number of clusters that this cluster-worker reserved for a sync but did not sync. Either its lease on the cluster expired or could not be renewed, or another call for the cluster was still running."),
+		forgone:      r.newCounter("lost_leases_total", "Total number of times that this cluster-worker reserved a cluster for a sync, but could not start or finish the sync. Either its lease on the cluster expired or could not be renewed, or its previous call to Gardener for the same cluster was still running."),
 		renewals:     r.newCounter("lease_renewals_total", "Total number of times that this cluster-worker extended its lease on a cluster in the database, because a call to Gardener took long."),
 		fenced:       r.newCounter("fence_rejections_total", "Total number of sync results that the database rejected, because another cluster-worker had taken over the cluster in the meantime."),
 		outages:      r.newCounter("gardener_outages_total", "Total number of times that this cluster-worker found Gardener unavailable and paused the sync of all clusters."),
@@ -70,8 +70,8 @@ func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 		panics:       r.newCounter("panics_total", "Total number of panics from which the cluster-worker recovered. The worker records each panic as the sync error of a cluster."),
 		tallyFails:   r.newCounter("cluster_count_errors_total", "Total number of times that the cluster-worker failed to count the clusters in its database. After a failure, the metrics with the counts, such as fleetloop_clusterworker_clusters, are absent until the next success."),
 	}
-	claims := r.newCounterVec("claims_total", "Total number of database queries in which this cluster-worker reserved at least one cluster for a sync, by cause of the query: notify (PostgreSQL notification), drain (the query before returned a full batch), retry (a retry was due) or poll (the poll interval passed).", "cause")
-	empty := r.newCounterVec("empty_claims_total", "Total number of database queries in which this cluster-worker found no cluster to sync, by cause of the query: notify (PostgreSQL notification), drain (the query before returned a full batch), retry (a retry was due) or poll (the poll interval passed).", "cause")
+	claims := r.newCounterVec("claims_total", "Total number of database queries in which this cluster-worker reserved at least one cluster for a sync, by cause of the query: notify (PostgreSQL notification), drain (the previous query returned a full batch, so more clusters may be due), retry (a retry was due) or poll (the poll interval passed).", "cause")
+	empty := r.newCounterVec("empty_claims_total", "Total number of database queries in which this cluster-worker found no cluster to sync, by cause of the query: notify (PostgreSQL notification), drain (the previous query returned a full batch, so more clusters may be due), retry (a retry was due) or poll (the poll interval passed).", "cause")
 	m.claims, m.emptyClaims = map[cause]prometheus.Counter{}, map[cause]prometheus.Counter{}
 	for _, c := range []cause{causeNotify, causeDrain, causeRetry, causePoll} {
 		m.claims[c], m.emptyClaims[c] = claims.WithLabelValues(string(c)), empty.WithLabelValues(string(c))

@@ -19,7 +19,7 @@ func registerListenerMetrics(l *pgstore.Listener, reg prometheus.Registerer) err
 		}, func() float64 { return float64(l.Notifications()) })),
 		reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "fleetloop_clusterworker_listener_last_ping_age_seconds",
-			Help: "Time since this cluster-worker last received its own test notification over the LISTEN connection to PostgreSQL, in seconds; +Inf before the first.",
+			Help: "Time since this cluster-worker last received its own test notification over the LISTEN connection to PostgreSQL, in seconds; +Inf before the first. The metric is absent if the configuration disables LISTEN.",
 		}, func() float64 {
 			if at := l.LastPing(); !at.IsZero() {
 				return time.Since(at).Seconds()
