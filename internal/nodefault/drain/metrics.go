@@ -19,7 +19,7 @@ type metrics struct {
 func newMetrics() *metrics {
 	const prefix = "fleetloop_node_fault_"
 	m := &metrics{
-		pods:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "drain_pod_requests_total", Help: "Total number of requests of node-fault-controller to remove a pod from a node that it drains, by method (evict, delete or force_delete) and result: accepted, not_found, blocked_by_pdb (a PodDisruptionBudget forbids the eviction), rejected or failed."}, []string{"method", "result"}),
+		pods:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "drain_pod_requests_total", Help: "Total number of requests of node-fault-controller to remove a pod from a node that it drains, by method (evict, delete or force_delete) and result: accepted, not_found, blocked_by_pdb (a PodDisruptionBudget forbids the eviction), rejected (by the API server, for another reason) or failed (no response, or a temporary error)."}, []string{"method", "result"}),
 		ends:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "drains_total", Help: "Total number of node drains that ended, by final state: Completed, Failed (deadline reached) or Cancelled."}, []string{"state"}),
 		nodes: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "draining_nodes", Help: "Number of nodes that node-fault-controller is currently draining."}),
 	}

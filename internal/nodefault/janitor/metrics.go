@@ -22,11 +22,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "fleetloop_janitor_actions_total", Help: "Total number of RebootNode and TerminateNode objects that ended, by action (reboot or terminate) and result: succeeded, failed or timeout.",
 		}, []string{"action", "result"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "fleetloop_janitor_action_duration_seconds", Help: "Duration of successful reboots and terminations of nodes, in seconds, by action: reboot or terminate.",
+			Name: "fleetloop_janitor_action_duration_seconds", Help: "Time that successful reboots and terminations of nodes took, in seconds, by action: reboot or terminate. The time starts when the janitor starts the action; the wait for other actions on the node is not included.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 13), //nolint:mnd // from a second to more than an hour
 		}, []string{"action"}),
 		asked: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_janitor_action_provider_requests_total", Help: "Total number of requests to reboot or terminate a node that the janitor sent to the provider, by action and result: accepted, pending (accepted but not started), rejected (not retried) or error (retried). The provider reboots or terminates machines, for example through a webhook or Cluster API.",
+			Name: "fleetloop_janitor_action_provider_requests_total", Help: "Total number of requests to reboot or terminate a node that the janitor sent to the provider, by action and result: accepted (the action has started), pending (the action has not started; the janitor asks again), rejected (not retried) or error (retried). The provider reboots or terminates machines, for example through a webhook or Cluster API.",
 		}, []string{"action", "result"}),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "fleetloop_janitor_action_status_checks_failed_total", Help: "Total number of failed requests that asked the provider for the status of a reboot or termination. The provider reboots or terminates machines, for example through a webhook or Cluster API.",

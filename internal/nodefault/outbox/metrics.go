@@ -19,7 +19,7 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_node_fault_change_events_undeliverable_total", Help: "Total number of change events about nodes that node-fault-controller did not deliver to a sink and does not retry, by error: client_error (the sink rejected the event), encode (the event could not be encoded), expired or queue_full. A sink is the HTTP endpoint that receives change events.",
+			Name: "fleetloop_node_fault_change_events_undeliverable_total", Help: "Total number of change events about nodes that node-fault-controller did not deliver to a sink and does not retry, by error: client_error (the sink rejected the event), encode (the event could not be encoded), expired (too old) or queue_full (too many events of one node were waiting). A sink is the HTTP endpoint that receives change events.",
 		}, []string{"error"}),
 		nodes: map[string]int32{},
 	}
