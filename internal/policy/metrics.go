@@ -35,7 +35,7 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: metricsPrefix + "evaluation_duration_seconds", Help: "Duration of evaluations of the safety policies, in seconds, by result: allowed, denied, not_enforced or error. The safety policies are Rego rules that allow or deny a KubernetesExecution.", Buckets: prometheus.ExponentialBuckets(25e-6, 2, 16),
+			Name: metricsPrefix + "evaluation_duration_seconds", Help: "Duration of evaluations of the safety policies, in seconds, by result: allowed, denied, not_enforced (denied, but only by policies in mode warn or audit) or error (treated as denied). The safety policies are Rego rules that allow or deny a KubernetesExecution.", Buckets: prometheus.ExponentialBuckets(25e-6, 2, 16),
 		}, []string{"result"}),
 		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: metricsPrefix + "evaluation_total", Help: "Total number of evaluations of the safety policies (Rego rules that allow or deny a KubernetesExecution), by result: allowed, denied, not_enforced (denied, but only by policies in mode warn or audit) or error (treated as denied).",
@@ -44,8 +44,8 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 			Name: metricsPrefix + "denials_total", Help: "Total number of times that a safety policy denied a KubernetesExecution, by policy and action. A safety policy is a Rego rule that allows or denies KubernetesExecutions.",
 		}, []string{"policy", "action"}),
 		reloads:        prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reloads_total", Help: "Total number of times that the execution controller loaded changed safety policies. The safety policies are Rego rules that allow or deny a KubernetesExecution."}),
-		reloadFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reload_failures_total", Help: "Total number of times that the execution controller rejected changed safety policies, because it could not load them or because their tests did not finish in time. The previous policies stay active."}),
-		info:           prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricsPrefix + "info", Help: "1 for the active version of the safety policies; no value if none are loaded. The label hash identifies the version. The safety policies are Rego rules that allow or deny a KubernetesExecution."}, []string{"hash"}),
+		reloadFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reload_failures_total", Help: "Total number of times that the execution controller rejected changed safety policies, because they are invalid, or because their tests failed or did not finish in time. The previous policies stay active."}),
+		info:           prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricsPrefix + "info", Help: "1 for the active version of the safety policies; absent if no policies are loaded. The label hash identifies the version. The safety policies are Rego rules that allow or deny a KubernetesExecution."}, []string{"hash"}),
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{m.duration, m.evaluations, m.denials, m.reloads, m.reloadFailures, m.info} {
