@@ -134,13 +134,13 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 		duplicates:         f.newCounter("duplicate_resources_total", "Total number of times that the fleet API returned a resource twice in one list. Only resources that needed an event are counted."),
 		unselected:         f.newCounter("selector_mismatches_total", "Total number of resources that the fleet API returned although they do not match the label selector of the sentinel. The sentinel skips them."),
 		memoryEntries:      f.newGauge("published_cache_entries", "Number of resources in the sentinel's cache of recently published events. The cache prevents a second event before an adapter (a controller that reconciles the resource) reports a status."),
-		indexBytes:         f.newGauge("schedule_index_bytes", "Memory that the sentinel uses to store when each resource needs its next event, in bytes; 0 in source mode sweep, in which it stores no such times."),
-		lastFullSweep:      f.newGauge("last_full_sweep_timestamp_seconds", "Unix time at which the sentinel last completed a list of all resources, in seconds; 0 before the first time."),
-		budget:             f.newGauge("publish_budget_events_per_second", "Current limit on repeated events, in events per second. The sentinel repeats the event for an unchanged resource if the last status report about that resource is too old. Events for changed resources are not limited."),
+		indexBytes:         f.newGauge("schedule_index_bytes", "Memory that the sentinel uses to store when each resource needs its next event, in bytes. The value is 0 while the sentinel reads the fleet API in mode sweep (see hyperfleet_sentinel_source_mode), because it then stores no such times."),
+		lastFullSweep:      f.newGauge("last_full_sweep_timestamp_seconds", "Unix time at which the sentinel last finished listing all resources, in seconds; 0 before the first time."),
+		budget:             f.newGauge("publish_budget_events_per_second", "Maximum number of events per second that the sentinel currently publishes for unchanged resources. A resource needs such an event if the last status report about it is too old. The limit does not delay events for changed resources."),
 		changes:            f.newCounter("changes_received_total", "Total number of resource changes that the sentinel received from the fleet API. The counter increases only in the source modes watch and cursor; in the modes sweep and etag, the sentinel lists all resources instead."),
 		reconnects:         f.newCounter("watch_reconnects_total", "Total number of times that the sentinel restarted its watch on the fleet API after the watch ended."),
 		resyncs:            f.newCounter("resyncs_total", "Total number of times that the sentinel listed all resources again, because the fleet API no longer had all changes since the last read."),
-		reloads:            f.newCounter("config_reloads_total", "Total number of times that the sentinel reloaded its SentinelConfig."),
+		reloads:            f.newCounter("config_reloads_total", "Total number of times that the sentinel loaded a changed configuration. Rejected changes are not counted."),
 		lastReload:         f.newGauge("config_last_reload_successful", "1 if the sentinel uses the latest configuration, 0 if it rejected the latest configuration and still uses the previous one."),
 		modes:              map[Mode]prometheus.Gauge{},
 	}
@@ -166,8 +166,8 @@ func (m *metrics) addVectors(f *factory) {
 	for _, mode := range []Mode{ModeSweep, ModeETag, ModeCursor, ModeWatch} {
 		m.modes[mode] = modes.WithLabelValues(string(mode))
 	}
-	decisions := f.newCounterVec("decisions_total", "Total number of times that the sentinel decided to publish or to skip an event for a resource, by reason.", "reason")
-	publishedBy := f.newCounterVec("events_published_by_reason_total", "Total number of CloudEvents that the sentinel published and the message broker confirmed, by reason for publishing.", "reason")
+	decisions := f.newCounterVec("decisions_total", "Total number of times that the sentinel decided to publish or to skip an event for a resource, by reason, such as 'max age expired (ready)' (publish) or 'max age not expired' (skip).", "reason")
+	publishedBy := f.newCounterVec("events_published_by_reason_total", "Total number of CloudEvents that the sentinel published and the message broker confirmed, by the reason to publish, such as 'max age expired (ready)' (the last status report was too old).", "reason")
 	for r := range decision.NumReasons {
 		m.decisions[r] = decisions.WithLabelValues(r.String())
 		if r.Publishes() {

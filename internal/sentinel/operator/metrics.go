@@ -54,7 +54,7 @@ func (c configs) Collect(to chan<- prometheus.Metric) {
 func newEventCounter() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "hyperfleet", Subsystem: "sentinel", Name: "config_events_total",
-		Help: "Total number of Kubernetes events that the sentinel recorded about SentinelConfig objects, by reason, such as ConfigInvalid. Events that the sentinel may not write are counted too.",
+		Help: "Total number of Kubernetes events that the sentinel emitted about SentinelConfig objects, by reason, such as ConfigInvalid. Without permission to create events, the sentinel logs them instead and counts them too.",
 	}, []string{"shard", "resource_type", "reason"})
 }
 
