@@ -43,11 +43,11 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, sink string, c *client) (*metrics, error) {
 	events, errEvents := registerShared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespacePipeline, Subsystem: subsystem, Name: "total",
-		Help: "Total number of change events that this process delivered or gave up, by action (such as cordon) and status: success, failed (the request failed) or dropped (this process discarded the event, for example because its queue was full).",
+		Help: "Total number of change events that this process delivered or stopped trying to deliver, by action (such as cordon) and status: success, failed (the last request failed) or dropped (this process discarded the event, for example because its queue was full).",
 	}, []string{"action", "status"}))
 	failures, errFailures := registerShared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespacePipeline, Subsystem: subsystem, Name: "failed_total",
-		Help: "Total number of failed deliveries of change events, by action (such as cordon) and error (such as timeout). If the sender delivers an event again later, each failure is counted.",
+		Help: "Total number of change events that this process could not deliver, by action (such as cordon) and error (such as timeout). If an event is sent again later and fails again, it is counted again.",
 	}, []string{"action", "error"}))
 	retries, errRetries := registerShared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespaceClient, Subsystem: subsystem, Name: "retries_total",

@@ -92,12 +92,12 @@ func TestGivenBackOnce(t *testing.T) {
 			t.Errorf("the sender hears (-want +got):\n%s", diff)
 		}
 		const metrics = `
-			# HELP nvsentinel_change_events_failed_total Total number of failed deliveries of change events, by action (such as cordon) and error (such as timeout). If the sender delivers an event again later, each failure is counted.
+			# HELP nvsentinel_change_events_failed_total Total number of change events that this process could not deliver, by action (such as cordon) and error (such as timeout). If an event is sent again later and fails again, it is counted again.
 			# TYPE nvsentinel_change_events_failed_total counter
 			nvsentinel_change_events_failed_total{action="cordon",error="client_error"} 1
 			nvsentinel_change_events_failed_total{action="cordon",error="rate_limited"} 1
 			nvsentinel_change_events_failed_total{action="cordon",error="unauthorized"} 1
-			# HELP nvsentinel_change_events_total Total number of change events that this process delivered or gave up, by action (such as cordon) and status: success, failed (the request failed) or dropped (this process discarded the event, for example because its queue was full).
+			# HELP nvsentinel_change_events_total Total number of change events that this process delivered or stopped trying to deliver, by action (such as cordon) and status: success, failed (the last request failed) or dropped (this process discarded the event, for example because its queue was full).
 			# TYPE nvsentinel_change_events_total counter
 			nvsentinel_change_events_total{action="cordon",status="failed"} 1
 			nvsentinel_change_events_total{action="cordon",status="success"} 1
