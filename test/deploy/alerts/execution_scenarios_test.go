@@ -201,7 +201,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					70: {{labels: acting(), summary: "25% of the KubernetesExecutions of the last hour failed."}},
+					70: {{labels: acting(), summary: "25% of the actions of KubernetesExecutions failed in the last hour."}},
 				},
 			},
 			{
@@ -215,7 +215,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					70: {{labels: acting(), summary: "50% of the KubernetesExecutions of the last hour failed."}},
+					70: {{labels: acting(), summary: "50% of the actions of KubernetesExecutions failed in the last hour."}},
 				},
 			},
 			{
@@ -228,7 +228,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					70: {{labels: acting(), summary: "50% of the KubernetesExecutions of the last hour failed."}},
+					70: {{labels: acting(), summary: "50% of the actions of KubernetesExecutions failed in the last hour."}},
 				},
 			},
 			{
@@ -239,7 +239,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					70: {{labels: acting(), summary: "100% of the KubernetesExecutions of the last hour failed."}},
+					70: {{labels: acting(), summary: "100% of the actions of KubernetesExecutions failed in the last hour."}},
 				},
 			},
 			{
@@ -335,7 +335,7 @@ func executions() map[string][]scenario {
 				reason: "a sink takes nothing",
 				series: `  kubernetesexecution_change_events_pending{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x4 3x60
 `,
-				want: map[int][]alert{30: nil, 40: {{labels: acting(), summary: "Number of change events about KubernetesExecutions that wait for delivery: 3."}}},
+				want: map[int][]alert{30: nil, 40: {{labels: acting(), summary: "Change events about KubernetesExecutions have been waiting for delivery for 30 minutes. Minimum number of waiting events: 3."}}},
 			},
 			{
 				reason: "there is always something, and it goes",
@@ -351,7 +351,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					8:  {{labels: acting("error", "client_error"), summary: "Number of change events about KubernetesExecutions that were lost in the last hour: 1 (client_error)."}},
+					8:  {{labels: acting("error", "client_error"), summary: "The execution controller could not deliver change events about KubernetesExecutions (client_error). Number of events in the last hour: 1."}},
 					70: nil,
 				},
 			},

@@ -132,7 +132,7 @@ func repairs() map[string][]scenario {
 			{
 				reason: "three of four reboots time out",
 				series: "  fleetloop_janitor_actions_total" + janitor + ",action=\"reboot\",result=\"timeout\"} 0+0.3x300\n  fleetloop_janitor_actions_total" + janitor + ",action=\"reboot\",result=\"succeeded\"} 0+0.1x300\n",
-				want:   map[int][]alert{4: nil, 120: {{labels: ofJanitor("action", "reboot"), summary: "75% of the reboot actions on nodes failed in the last 6 hours."}}},
+				want:   map[int][]alert{4: nil, 120: {{labels: ofJanitor("action", "reboot"), summary: "75% of the reboot actions on nodes failed or timed out in the last 6 hours."}}},
 			},
 			{
 				reason: "one fails, which says little, and many succeed",
@@ -144,12 +144,12 @@ func repairs() map[string][]scenario {
 			{
 				reason: "each request is answered with an error",
 				series: "  fleetloop_janitor_action_provider_requests_total" + janitor + ",action=\"reboot\",result=\"error\"} 0x5 0+2x60\n",
-				want:   map[int][]alert{5: nil, 30: {{labels: ofJanitor(), summary: "30 requests to reboot or terminate nodes failed in 15 minutes."}}},
+				want:   map[int][]alert{5: nil, 30: {{labels: ofJanitor(), summary: "30 requests to the provider that reboots and terminates nodes failed in 15 minutes."}}},
 			},
 			{
 				reason: "nobody can say how far it is",
 				series: "  fleetloop_janitor_action_status_checks_failed_total" + janitor + "} 0+2x60\n",
-				want:   map[int][]alert{30: {{labels: ofJanitor(), summary: "30 requests to reboot or terminate nodes failed in 15 minutes."}}},
+				want:   map[int][]alert{30: {{labels: ofJanitor(), summary: "30 requests to the provider that reboots and terminates nodes failed in 15 minutes."}}},
 			},
 			{
 				reason: "a person is waited for, and one request went wrong",
@@ -161,7 +161,7 @@ func repairs() map[string][]scenario {
 			{
 				reason: "a sink takes nothing",
 				series: "  fleetloop_node_fault_change_events_pending" + ofNodes + "} 0x4 3x60\n",
-				want:   map[int][]alert{30: nil, 40: {{labels: repairing(), summary: "Number of change events about nodes that wait for delivery: 3."}}},
+				want:   map[int][]alert{30: nil, 40: {{labels: repairing(), summary: "Change events about nodes have been waiting for delivery for 30 minutes. Minimum number of waiting events: 3."}}},
 			},
 			{
 				reason: "there is always something, and it goes",
@@ -173,7 +173,7 @@ func repairs() map[string][]scenario {
 			{
 				reason: "the first that a sink refuses",
 				series: "  fleetloop_node_fault_change_events_undeliverable_total" + ofNodes + ",error=\"client_error\"} _x5 1x30\n",
-				want:   map[int][]alert{5: nil, 8: {{labels: repairing("error", "client_error"), summary: "Number of change events about nodes that were lost in the last hour: 1 (client_error)."}}},
+				want:   map[int][]alert{5: nil, 8: {{labels: repairing("error", "client_error"), summary: "node-fault-controller could not deliver change events about nodes (client_error). Number of events in the last hour: 1."}}},
 			},
 			{
 				reason: "it was long ago",

@@ -172,7 +172,7 @@ func sweeps() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					15: nil, 20: nil,
-					21: {{labels: clusters, summary: "Adapters have not reconciled a change to clusters (us) for 21m 0s."}},
+					21: {{labels: clusters, summary: "Adapters have not observed a change to clusters (us) for 21m 0s."}},
 				},
 			},
 			{
@@ -199,8 +199,8 @@ func dependencies() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					6:  {{labels: with("broker_type", "rabbitmq"), summary: "The sentinel failed 15 times in 5 minutes to publish events for clusters (us) to the broker (rabbitmq)."}},
-					20: {{labels: with("broker_type", "rabbitmq"), summary: "The sentinel failed 15 times in 5 minutes to publish events for clusters (us) to the broker (rabbitmq)."}},
+					6:  {{labels: with("broker_type", "rabbitmq"), summary: "The sentinel failed to publish events for clusters (us) to the broker (rabbitmq). Number of failures in 5 minutes: 15."}},
+					20: {{labels: with("broker_type", "rabbitmq"), summary: "The sentinel failed to publish events for clusters (us) to the broker (rabbitmq). Number of failures in 5 minutes: 15."}},
 				},
 			},
 			{

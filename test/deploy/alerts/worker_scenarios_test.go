@@ -297,7 +297,7 @@ func shoots() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					9:  nil,
-					11: {{labels: service(), summary: "The cluster-worker skips the cleanup of orphan Shoots, because its database may be the wrong one. Number of skipped cleanups in 15 minutes: 2."}},
+					11: {{labels: service(), summary: "The cluster-worker does not delete Shoots without a cluster, because its database may be the wrong one. Number of skipped cleanups in 15 minutes: 2."}},
 				},
 			},
 			{
