@@ -82,8 +82,8 @@ type NodeFaultStatus struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// Error codes of the fault that started the current repair, separated by commas. If
-	// the fault has no error codes, the name of the health check that failed. Empty if no
+	// Error codes of the fault that started the current repair, separated by commas, or
+	// the name of the failed health check if the fault has no error codes. Empty if no
 	// repair is in progress.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
@@ -112,30 +112,33 @@ type NodeFaultStatus struct {
 	// +optional
 	Remediation *RemediationStatus `json:"remediation,omitempty"`
 
-	// Time since which no fault of the node requires an action. Unset while a fault
-	// requires one, and while the node is in service. The node returns to service after it
-	// has been healthy for the time in the setting quarantine.healthy_for.
+	// Time at which the node became healthy, which means that no fault requires an action.
+	// Unset if the node is not healthy or is already in service. The node returns to
+	// service after it has been healthy for the time in the setting
+	// quarantine.healthy_for.
 	// +optional
 	HealthySince *metav1.Time `json:"healthySince,omitempty"`
 
-	// Set if a person uncordoned the node during the repair. Meanwhile
-	// node-fault-controller does not cordon the node again. This state ends with a new
-	// fault, when no fault is left, when the annotation fleetloop.io/node-fault-overridden
-	// is removed from the node, or after the time in the setting quarantine.override_ttl.
+	// Set if a person uncordoned the node during the repair. While it is set,
+	// node-fault-controller does not cordon the node again. It is unset when a new fault
+	// appears, no fault is left, the annotation fleetloop.io/node-fault-overridden is
+	// removed from the node, or the time in the setting quarantine.override_ttl has
+	// passed.
 	// +optional
 	Overridden *Overridden `json:"overridden,omitempty"`
 
 	// Conditions of the node: Quarantined (node-fault-controller cordoned or tainted the
 	// node), Drained (the drain completed), Remediated (the last repair attempt
-	// succeeded), Overridden (a person uncordoned the node) and BudgetDenied (the node
-	// waits because too many nodes are out of service). Each condition is listed after it
-	// was true for the first time.
+	// succeeded), Overridden (a person uncordoned the node) and BudgetDenied (the node is
+	// not cordoned, because too many nodes are out of service). A condition is absent
+	// until it is true for the first time.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Value of metadata.generation of the spec that the controller last processed.
+	// Generation of this NodeFault (metadata.generation) that node-fault-controller last
+	// processed.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
@@ -168,17 +171,18 @@ type NodeFaultStatus struct {
 	// +optional
 	LastResendRequest string `json:"lastResendRequest,omitempty"`
 
-	// Number of records that node-fault-controller removed from status.history before
-	// every sink had received them. The history holds at most 64 records. A sink is an
-	// HTTP endpoint that receives the records.
+	// Number of records that node-fault-controller removed from status.history although at
+	// least one sink had not received them yet. It removes the oldest records if the
+	// history exceeds 64. A sink is an HTTP endpoint that receives each record as a change
+	// event.
 	// +optional
 	Dropped int64 `json:"dropped,omitempty"`
 }
 
 // DesiredActions are the actions that the rules require for a node.
 type DesiredActions struct {
-	// Names of the rules that match the active faults. The name (source) stands for an
-	// agent that forced a cordon or a drain in its report.
+	// Names of the rules that match the active faults. The entry "(source)" is not a rule:
+	// it means that the report of an agent forced a cordon or a drain.
 	// +listType=atomic
 	// +optional
 	MatchedRules []string `json:"matchedRules,omitempty"`
@@ -222,7 +226,8 @@ type Owned struct {
 	// changes.
 	Session string `json:"session"`
 	// True if node-fault-controller cordoned the node and will uncordon it after the
-	// repair. False if it did not; a cordon that others set then stays.
+	// repair. False if it did not cordon the node, for example because another client had
+	// already cordoned it.
 	Cordon bool `json:"cordon"`
 	// Taints that node-fault-controller added to the node and must remove after the
 	// repair.
@@ -279,12 +284,13 @@ type DrainStatus struct {
 type BlockedPod struct {
 	// Namespace and name of the pod, as namespace/name.
 	Pod string `json:"pod"`
-	// Cause that blocks the pod: a PodDisruptionBudget as namespace/name, or one of
-	// disruption-budget (a PodDisruptionBudget of unknown name), terminating (the grace
-	// period has ended), waiting (the drain settings of the namespace delay the eviction),
-	// bare-pod (no controller would create the pod again), empty-dir (data in an emptyDir
-	// volume would be lost), namespace-terminating, rejected (the API server rejects the
-	// eviction) and api-error (the API server gave no usable response).
+	// What blocks the pod. If it is a PodDisruptionBudget, its namespace/name is given, or
+	// disruption-budget if the name is unknown. Other values: terminating (the pod still
+	// runs after its grace period), waiting (the drain settings of the namespace delay the
+	// eviction), bare-pod (no controller would create the pod again), empty-dir (data in
+	// an emptyDir volume would be lost), namespace-terminating (the namespace is being
+	// deleted), rejected (the API server rejects the eviction) and api-error (the API
+	// server gave no usable response).
 	BlockedBy string `json:"blockedBy"`
 	// Details of the cause, such as the error of the API server.
 	// +kubebuilder:validation:MaxLength=256
@@ -317,7 +323,7 @@ type RemediationStatus struct {
 	// Position of this action in the list status.desiredActions.remedies, starting at 0.
 	RemedyIndex int32 `json:"remedyIndex"`
 	// Number of the attempt in this repair of the node, starting at 1. Reboots and
-	// terminations are counted together. 0 if none was attempted.
+	// terminations are counted together. 0 if neither was attempted.
 	Attempt int32 `json:"attempt"`
 	// Time at which the attempt started.
 	StartedAt metav1.Time `json:"startedAt"`
@@ -377,7 +383,7 @@ type Record struct {
 	// Result of the action: succeeded or failed.
 	// +optional
 	Outcome string `json:"outcome,omitempty"`
-	// Why the component performed the action, or why the action failed.
+	// Why the action was performed, or why it failed.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Reason string `json:"reason,omitempty"`
@@ -399,7 +405,7 @@ type Record struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`
-	// True if the component only reported the action and did not perform it.
+	// True if the action was only reported (dry run) and not performed.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`
 	// Kubernetes object for the reboot or termination, as resource/name, such as

@@ -94,13 +94,15 @@ type Fault struct {
 	// +optional
 	Fatal bool `json:"fatal,omitempty"`
 
-	// Description of the fault from the agent that reported it.
+	// Description of the fault, from the agent (such as a health monitor) that reported
+	// it.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// Action that the agent recommends, such as RESTART_VM. It has an effect only if a
-	// rule in the configuration of node-fault-controller matches it.
+	// Action that the reporting agent, for example a health monitor, recommends, such as
+	// RESTART_VM. It has an effect only if a rule in the configuration of
+	// node-fault-controller matches it.
 	// +optional
 	RecommendedAction RecommendedAction `json:"recommendedAction,omitempty"`
 
@@ -109,19 +111,19 @@ type Fault struct {
 	// +optional
 	ObserveOnly bool `json:"observeOnly,omitempty"`
 
-	// Overrides the rules of node-fault-controller: force cordons the node even if no rule
-	// matches, and skip prevents all actions because of this fault. Empty means that the
-	// rules decide.
+	// Overrides the rules of node-fault-controller for this fault: force (the node is
+	// cordoned even if no rule matches) or skip (this fault causes no action). Empty means
+	// that the rules decide.
 	// +optional
 	QuarantineOverride Override `json:"quarantineOverride,omitempty"`
 
-	// Overrides the rules of node-fault-controller: force cordons and drains the node even
-	// if no rule matches, and skip prevents a drain because of this fault. Empty means
-	// that the rules decide.
+	// Overrides the rules of node-fault-controller for this fault: force (the node is
+	// cordoned and drained even if no rule matches) or skip (this fault causes no drain).
+	// Empty means that the rules decide.
 	// +optional
 	DrainOverride Override `json:"drainOverride,omitempty"`
 
-	// Time at which the agent detected the fault.
+	// Time at which the reporting agent, such as a health monitor, detected the fault.
 	DetectedAt metav1.MicroTime `json:"detectedAt"`
 }
 
