@@ -85,8 +85,8 @@ type SentinelConfigSpec struct {
 	// +optional
 	PollInterval Duration `json:"pollInterval,omitempty"`
 
-	// Keys and values of the field data in each CloudEvent; maps can be nested. Each value
-	// is a fixed text, a field of the resource such as .metadata.labels.region, a Go
+	// Content of each CloudEvent (its data), as keys and values; maps can be nested. Each
+	// value is a fixed text, a field of the resource such as .metadata.labels.region, a Go
 	// template, or a CEL expression with the prefix "cel:". By default the keys are
 	// resourceType, resourceId and reason.
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -95,9 +95,9 @@ type SentinelConfigSpec struct {
 	// +optional
 	MessageData *apiextensionsv1.JSON `json:"messageData,omitempty"`
 
-	// Rules that decide when the sentinel publishes a CloudEvent for a resource. By
-	// default it publishes one when the phase of the resource has not changed for the time
-	// backoffReady (if the phase is Ready) or backoffNotReady (otherwise).
+	// Rules that decide when the sentinel publishes a CloudEvent for a resource. By default
+	// it publishes one when the last phase change is older than backoffReady (if the phase
+	// is Ready) or backoffNotReady (for every other phase).
 	// +optional
 	Decision *Decision `json:"decision,omitempty"`
 
@@ -160,6 +160,7 @@ type HyperfleetAPI struct {
 	URL string `json:"url"`
 
 	// Maximum duration of one request to the API. The request fails after this time.
+	// Defaults to 10s.
 	// +kubebuilder:default="10s"
 	// +optional
 	Timeout Duration `json:"timeout,omitempty"`
@@ -242,7 +243,7 @@ type SecretKeyRef struct {
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
-	// Key in the Secret whose value is the bearer token.
+	// Key in the Secret whose value is the bearer token. Defaults to token.
 	// +kubebuilder:default=token
 	// +optional
 	Key string `json:"key,omitempty"`
@@ -254,18 +255,19 @@ type SecretKeyRef struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.profile) || self.profile != 'expression' || has(self.result) && size(self.result) > 0",message="is required for the profile expression",fieldPath=".result",reason=FieldValueRequired
 // +kubebuilder:validation:XValidation:rule="has(self.profile) && self.profile == 'expression' || (!has(self.result) || size(self.result) == 0) && (!has(self.params) || size(self.params) == 0)",message="params and result require the profile expression"
 type Decision struct {
-	// Rules that decide when to publish an event for a resource. transition-age: when the
-	// last phase change is older than the limit. generation-then-age: immediately if the
-	// generation changed, otherwise when the last status report is older than the limit.
-	// expression: when the CEL expression in result is true. The limit is backoffReady if
-	// the resource is Ready, otherwise backoffNotReady.
+	// Rule that decides when to publish an event for a resource. transition-age: when the
+	// last phase change is older than backoffReady (if the phase is Ready) or
+	// backoffNotReady. generation-then-age: immediately after a new generation, otherwise
+	// when the last status report is older than the same limit. expression: when the CEL
+	// expression in the field result is true. Defaults to transition-age.
 	// +kubebuilder:validation:Enum=transition-age;generation-then-age;expression
 	// +kubebuilder:default=transition-age
 	// +optional
 	Profile string `json:"profile,omitempty"`
 
-	// Named CEL expressions, only if profile is "expression". Each can use the values of
-	// earlier expressions by name.
+	// Named CEL expressions, allowed only if profile is "expression". The field result can
+	// use their values by name. Each expression can also use the values of those above it in
+	// this list.
 	// +listType=atomic
 	// +optional
 	Params []Param `json:"params,omitempty"`
@@ -280,7 +282,8 @@ type Decision struct {
 
 // Param is a named CEL expression.
 type Param struct {
-	// Name by which later expressions, and the expression in result, use the value.
+	// Name of the value. CEL expressions in the field result and in later entries of the
+	// list use the value by this name.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
@@ -302,8 +305,9 @@ type Source struct {
 	// +optional
 	Mode string `json:"mode,omitempty"`
 
-	// How often the sentinel lists all resources in the modes etag, cursor and watch, to
-	// find changes that it missed. Defaults to 10m.
+	// How often the sentinel lists all resources to find changes that it missed. Has no
+	// effect in the mode sweep (see spec.source.mode), which lists all resources in every
+	// poll. Defaults to 10m.
 	// +optional
 	FullSweepInterval Duration `json:"fullSweepInterval,omitempty"`
 }
@@ -315,10 +319,10 @@ type Source struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.count) || !has(self.index) || self.index < self.count",message="must be less than count: the first index is 0",fieldPath=".index"
 // +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode != 'auto' || !has(self.count) && !has(self.index)",message="count and index must not be set for the mode auto"
 type Sharding struct {
-	// How sentinels divide the resources. static: the field count says into how many shards
-	// the resources are divided, and the field index says which shard this sentinel watches.
-	// auto: the replicas that run this SentinelConfig coordinate through Leases and divide
-	// the resources among themselves.
+	// How sentinels divide the resources. static (the default): there are
+	// spec.sharding.count shards, numbered from 0, and this sentinel watches only the shard
+	// with the number spec.sharding.index. auto: the replicas that run this SentinelConfig
+	// coordinate through Leases and divide the resources among themselves.
 	// +kubebuilder:validation:Enum=static;auto
 	// +kubebuilder:default=static
 	// +optional
