@@ -111,15 +111,15 @@ type TerminateNodeList struct {
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec is immutable: create another object"
 type NodeActionSpec struct {
-	// Name of the Node to reboot or terminate.
+	// Name of the Node to reboot (RebootNode) or terminate (TerminateNode).
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
 
-	// If true, the reboot or termination starts even if Pods still run on the node. If false
-	// (the default), it starts only after the node is drained; static Pods and Pods of
-	// DaemonSets may stay. force does not select a hard reset. A webhook that reboots or
-	// terminates the machine receives the value.
+	// If true, the operation starts even if Pods still run on the node. If false (the
+	// default), it starts only after the node is drained; static Pods and Pods of DaemonSets
+	// may stay. force does not select a hard reset. If status.provider is webhook, the
+	// webhook receives the value.
 	// +optional
 	Force bool `json:"force,omitempty"`
 }
@@ -127,47 +127,47 @@ type NodeActionSpec struct {
 // NodeActionStatus is the progress of a reboot or termination.
 type NodeActionStatus struct {
 	// Time at which the janitor, the controller that reboots and terminates nodes, started
-	// to process this object. Unset while another reboot or termination of the node is in
-	// progress.
+	// to process this object. Unset while it waits for an earlier operation on the node.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
-	// Time at which the reboot or termination succeeded or failed. Unset until then.
+	// Time at which the operation succeeded or failed. Unset until then.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 
-	// SignalSent: the provider (the system that reboots or terminates the machine) accepted
-	// the request. NodeReady, only after a reboot: the node has rebooted and is Ready.
-	// NodeTerminated, only after a termination: the machine and its Node no longer exist.
+	// SignalSent: the system in status.provider accepted the request. NodeReady (RebootNode
+	// only): the node has rebooted and is Ready. NodeTerminated (TerminateNode only): the
+	// machine and its Node no longer exist.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// UID of the Node when the janitor (the controller that reboots and terminates nodes)
-	// started. The janitor does not act on another Node with the same name.
+	// UID of the Node at the time in startTime. The operation does not affect another Node
+	// with the same name.
 	// +optional
 	NodeUID types.UID `json:"nodeUID,omitempty"`
-	// Boot ID of the node before the reboot, as in status.nodeInfo.bootID of the Node. A
-	// different boot ID proves that the node has rebooted.
+	// Boot ID of the node before the operation, as in status.nodeInfo.bootID of the Node. A
+	// different boot ID later proves that the node has rebooted.
 	// +optional
 	PreviousBootID string `json:"previousBootID,omitempty"`
 
-	// System that reboots or terminates the machine: job (a Job on the node), webhook (an
-	// HTTP endpoint), machine (Cluster API), execution (a KubernetesExecution), manual (a
-	// person) or none (every request fails).
+	// System that performs the operation on the machine: job (a Job on the node), webhook
+	// (an HTTP endpoint), machine (Cluster API), execution (a KubernetesExecution), manual
+	// (a person) or none (no system is configured, so every request fails).
 	// +optional
 	Provider string `json:"provider,omitempty"`
-	// ID of the request in the system that reboots or terminates the machine, for example
-	// the name of a Job. Empty until that system has accepted the request.
+	// ID of the request in the system in status.provider, for example the name of a Job.
+	// Empty until that system has accepted the request.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	ProviderRequestID string `json:"providerRequestID,omitempty"`
 
-	// Time at which the reboot or termination fails unless it has succeeded by then.
+	// Time at which the operation fails unless it has succeeded by then. Unset until the
+	// operation starts.
 	// +optional
 	Deadline *metav1.Time `json:"deadline,omitempty"`
 
-	// Progress of the reboot or termination: what it waits for, or why it failed.
+	// Progress of the operation: what it waits for, or why it failed.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
