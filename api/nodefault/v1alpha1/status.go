@@ -160,8 +160,8 @@ type NodeFaultStatus struct {
 	// +optional
 	SinkDeliveries map[string]DeliveryStatus `json:"sinkDeliveries,omitempty"`
 
-	// Number of change events (messages about actions on this node) that wait for delivery
-	// to at least one sink. A sink is an HTTP endpoint that receives them.
+	// Number of change events (messages about actions on this node) that are not delivered
+	// to all sinks yet. A sink is an HTTP endpoint that receives change events.
 	// +optional
 	UndeliveredChangeEvents int32 `json:"undeliveredChangeEvents,omitempty"`
 

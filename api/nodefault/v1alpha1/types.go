@@ -106,20 +106,20 @@ type Fault struct {
 	// +optional
 	RecommendedAction RecommendedAction `json:"recommendedAction,omitempty"`
 
-	// If true, node-fault-controller records the fault and performs no action because of
-	// it. Defaults to false.
+	// If true, node-fault-controller only records the fault: this fault causes no action.
+	// Defaults to false.
 	// +optional
 	ObserveOnly bool `json:"observeOnly,omitempty"`
 
-	// Overrides the rules of node-fault-controller for this fault: force (the node is
-	// cordoned even if no rule matches) or skip (this fault causes no action). Empty means
-	// that the rules decide.
+	// Override of the rules of node-fault-controller for this fault. force: the node is
+	// cordoned even if no rule matches. skip: the fault causes no action. Empty: the rules
+	// decide.
 	// +optional
 	QuarantineOverride Override `json:"quarantineOverride,omitempty"`
 
-	// Overrides the rules of node-fault-controller for this fault: force (the node is
-	// cordoned and drained even if no rule matches) or skip (this fault causes no drain).
-	// Empty means that the rules decide.
+	// Override of the rules of node-fault-controller for this fault. force: the node is
+	// cordoned and drained even if no rule matches. skip: the fault causes no drain.
+	// Empty: the rules decide.
 	// +optional
 	DrainOverride Override `json:"drainOverride,omitempty"`
 
