@@ -86,9 +86,9 @@ const (
 // KubernetesExecutionStatus is the observed state of an execution.
 type KubernetesExecutionStatus struct {
 	// Current phase. validating: the controller runs the checks. validated: the checks
-	// passed. waiting_approval: users must approve the plan. executing: the action or the
-	// checks after it run. rollback_ready: the action has run and may be rolled back. The
-	// last phase is completed or failed. Empty for a new execution.
+	// passed. waiting_approval: users must approve the plan. executing: the action runs,
+	// followed by the postconditions. rollback_ready: the action has run and can be rolled
+	// back. completed or failed: the execution has ended. Empty for a new execution.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
@@ -153,7 +153,8 @@ type KubernetesExecutionStatus struct {
 	// +optional
 	JobName string `json:"jobName,omitempty"`
 
-	// Results of the action. Set when the action starts, and completed when it ends.
+	// Record of the run of the action: start, end, result and log. Unset until the action
+	// starts. The result is added when the action ends.
 	// +optional
 	// +structType=atomic
 	ExecutionResults *ExecutionResults `json:"executionResults,omitempty"`
@@ -194,9 +195,9 @@ type KubernetesExecutionStatus struct {
 
 // VerifiedRequest is a request that the admission policies verified.
 type VerifiedRequest struct {
-	// Random ID of the period in which this KubernetesExecution was created. During one
-	// period, the ValidatingAdmissionPolicies of Fleetloop are in force without a gap. After
-	// a gap, the controller starts a new period with a new ID.
+	// ID of the period in which this KubernetesExecution was created. During one period, the
+	// ValidatingAdmissionPolicies of Fleetloop are in force without a gap. After a gap, a
+	// new period with a new ID starts.
 	AdmissionPolicyPeriod string `json:"admissionPolicyPeriod"`
 
 	// SHA-256 of spec.parameters when the controller verified the request, in hexadecimal.
@@ -442,11 +443,11 @@ type Plan struct {
 	// +optional
 	Diff string `json:"diff,omitempty"`
 
-	// Expected effect of the requests in the plan on the cluster.
+	// Expected effect on the cluster of the API requests in the plan.
 	Impact EstimatedImpact `json:"impact"`
 
-	// Whether the change can be reverted, and with which action. If it cannot be reverted,
-	// available is false and reason says why.
+	// Whether the change can be reverted (available), and with which action
+	// (rollbackAction). If it cannot be reverted, reason says why.
 	// +optional
 	Rollback *RollbackInformation `json:"rollback,omitempty"`
 
@@ -455,10 +456,9 @@ type Plan struct {
 	// +optional
 	PolicyHash string `json:"policyHash,omitempty"`
 
-	// Random ID of the period in which the controller requests approval. During one period,
-	// the ValidatingAdmissionPolicies of Fleetloop are in force without a gap. After a gap,
-	// the ID and the hash of the plan change, and earlier approvals become invalid. Empty if
-	// no approval is required.
+	// ID of the current period in which the ValidatingAdmissionPolicies of Fleetloop are in
+	// force without a gap. After a gap, the ID and the hash of the plan change, and earlier
+	// approvals become invalid. Empty if no approval is required.
 	// +optional
 	AdmissionPolicyPeriod string `json:"admissionPolicyPeriod,omitempty"`
 
@@ -516,25 +516,25 @@ type PlanStep struct {
 	// +optional
 	Subresource string `json:"subresource,omitempty"`
 	// Namespace of the object that the request changes. Empty for a cluster-scoped object.
-	// Also empty if the action drains a Node and the entry stands for the eviction of many
-	// Pods.
+	// Also empty if the entry stands for all evictions of a node drain.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// Name of the object that the request changes. Empty if the action drains a Node and the
-	// entry stands for the eviction of many Pods.
+	// Name of the object that the request changes. Empty if the entry stands for all
+	// evictions of a node drain.
 	// +optional
 	Name string `json:"name,omitempty"`
 	// UID of the object when the controller created the plan. The action does not change
-	// another object with the same name. Empty if the request creates the object or evicts
-	// many Pods.
+	// another object with the same name. Empty if the request creates the object, or if the
+	// entry stands for all evictions of a node drain.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 	// Media type of the patch, for example application/merge-patch+json. Empty if the
 	// request is not a patch.
 	// +optional
 	PatchType string `json:"patchType,omitempty"`
-	// Body of the request, as JSON. Empty if the request needs no body. If the action drains
-	// a Node, the entry for the evictions lists the namespaces whose Pods stay.
+	// Body of the request, as JSON. Empty if the request needs no body. If the entry stands
+	// for all evictions of a node drain, the body lists the protected namespaces, whose Pods
+	// are not evicted.
 	// +kubebuilder:validation:MaxLength=16384
 	// +optional
 	Body string `json:"body,omitempty"`
@@ -556,8 +556,8 @@ type ApprovalStatus struct {
 	// safety policy requires the approval of another user (four-eyes principle).
 	// +optional
 	RequesterCannotApprove bool `json:"requesterCannotApprove,omitempty"`
-	// Each user who approves or rejects status.plan must be a member of at least one of
-	// these groups. Empty means no restriction by group.
+	// Groups whose members can approve or reject status.plan. Membership in one of the
+	// groups is enough. Empty means no restriction by group.
 	// +listType=atomic
 	// +optional
 	Groups []string `json:"groups,omitempty"`

@@ -200,8 +200,8 @@ type KubernetesExecutionSpec struct {
 	CorrelationID string `json:"correlationID,omitempty"`
 
 	// When the controller performs a dry run, in which the API server checks the requests
-	// and persists nothing. Policy: before the action, if a safety policy requires it.
-	// Always: always before the action. Only: instead of the action.
+	// and persists nothing. Policy (the default): before the action, if a safety policy
+	// requires it. Always: always before the action. Only: instead of the action.
 	// +kubebuilder:default=Policy
 	// +optional
 	DryRunMode DryRunMode `json:"dryRunMode,omitempty"`
@@ -299,8 +299,8 @@ type ObjectReference struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// UID of the referenced object, or empty for any. In spec.rollbackOf, the execution
-	// fails if the object has another UID.
+	// UID of the referenced object. Optional. The controller checks it only in
+	// spec.rollbackOf: the execution fails if the object has another UID.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 }
