@@ -10,9 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/selector"
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
-	"github.com/fleetloop/fleetloop/internal/sentinel/expression"
-	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -63,7 +62,7 @@ type API struct {
 	CAFile    string `key:"ca_file" env:"HYPERFLEET_API_CA_FILE" doc:"File with the CA certificates to verify the server. Default: the CA certificates of the system."`
 	PageSize  int    `key:"page_size" env:"HYPERFLEET_API_PAGE_SIZE" default:"500" validate:"gte=1,lte=500" doc:"Number of resources per request."`
 
-	Flavour           listing.Flavour            `key:"flavour" env:"HYPERFLEET_API_FLAVOUR" default:"auto" validate:"oneof=auto fleetloop hyperfleet" doc:"Variant of the API: fleetloop, hyperfleet (the public API), or auto, which detects it."`
+	Flavour           source.Flavour             `key:"flavour" env:"HYPERFLEET_API_FLAVOUR" default:"auto" validate:"oneof=auto fleetloop hyperfleet" doc:"Variant of the API: fleetloop, hyperfleet (the public API), or auto, which detects it."`
 	Headers           map[string]settings.Secret `key:"headers" doc:"Additional headers of every request, for example for an API gateway."`
 	RequestsPerSecond float64                    `key:"requests_per_second" env:"HYPERFLEET_API_REQUESTS_PER_SECOND" default:"200" validate:"gt=0" doc:"Maximum number of requests per second."`
 }
@@ -94,9 +93,9 @@ type Sources struct {
 
 // Decision configures which resources are due.
 type Decision struct {
-	Profile string             `key:"profile" env:"SENTINEL_DECISION_PROFILE" flag:"profile" default:"generation-then-age" validate:"oneof=generation-then-age transition-age expression" doc:"Rules that decide when a resource is due: generation-then-age, transition-age or expression."`
-	Params  []expression.Param `key:"params" validate:"dive" doc:"Named CEL expressions for the profile expression. Each can use those before it."`
-	Result  string             `key:"result" doc:"CEL expression for the profile expression. The resource is due if it is true."`
+	Profile string                     `key:"profile" env:"SENTINEL_DECISION_PROFILE" flag:"profile" default:"generation-then-age" validate:"oneof=generation-then-age transition-age expression" doc:"Rules that decide when a resource is due: generation-then-age, transition-age or expression."`
+	Params  []decision.ExpressionParam `key:"params" validate:"dive" doc:"Named CEL expressions for the profile expression. Each can use those before it."`
+	Result  string                     `key:"result" doc:"CEL expression for the profile expression. The resource is due if it is true."`
 }
 
 // Publish configures how events are sent to the broker.
@@ -153,7 +152,7 @@ func (c Config) withDefaults() (Config, error) {
 		}),
 	}
 	c.Source.Mode = cmp.Or(c.Source.Mode, ModeAuto)
-	c.HyperfleetAPI.Flavour = cmp.Or(c.HyperfleetAPI.Flavour, listing.FlavourAuto)
+	c.HyperfleetAPI.Flavour = cmp.Or(c.HyperfleetAPI.Flavour, source.FlavourAuto)
 	if c.Jitter >= 1 {
 		errs = append(errs, keyErrorf("jitter", "%v is invalid: must be less than 1", c.Jitter))
 	}
@@ -271,7 +270,7 @@ func (c Config) Decider() (Decider, error) {
 		if c.Decision.Result == "" {
 			return nil, keyErrorf("decision.result", "is required with the profile %q", ProfileExpression)
 		}
-		p, err := expression.New(c.Decision.Params, c.Decision.Result, ages)
+		p, err := decision.NewExpressionProfile(c.Decision.Params, c.Decision.Result, ages)
 		if err != nil {
 			return nil, keyErrorf("decision", "%w", err)
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/selector"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
-	"github.com/fleetloop/fleetloop/internal/sentinel/expression"
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -140,7 +140,7 @@ func TestNewRefuses(t *testing.T) {
 		"Profile":     {change: func(c *sentinel.Config) { c.Decision.Profile = "mood" }, want: []string{`decision.profile: "mood" is invalid`}},
 		"NoResult":    {change: func(c *sentinel.Config) { c.Decision.Profile = "expression" }, want: []string{"decision.result: "}},
 		"Expression":  {change: func(c *sentinel.Config) { c.Decision = sentinel.Decision{Profile: "expression", Result: "nope"} }, want: []string{"decision: compile result: line 1, column 1"}},
-		"IdleParams":  {change: func(c *sentinel.Config) { c.Decision.Params = []expression.Param{{Name: "a", Expr: "1"}} }, want: []string{"decision.profile: params and result"}},
+		"IdleParams":  {change: func(c *sentinel.Config) { c.Decision.Params = []decision.ExpressionParam{{Name: "a", Expr: "1"}} }, want: []string{"decision.profile: params and result"}},
 		"IdleResult":  {change: func(c *sentinel.Config) { c.Decision.Result = "true" }, want: []string{"decision.profile: params and result"}},
 		"Template":    {change: func(c *sentinel.Config) { c.MessageData = settings.OrderedMap{{Key: "a", Value: "{{"}} }, want: []string{"message_data.a: template: line 1, column 2"}},
 		"AllTogether": {change: func(c *sentinel.Config) { c.LabelSelector, c.Decision.Profile = "(", "mood" }, want: []string{"label_selector", "decision.profile"}},

@@ -12,7 +12,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 )
 
 var (
@@ -112,7 +112,7 @@ func (f *follower) pullChanges(ctx context.Context, p *pass, cursor *string) err
 	return nil
 }
 
-func (f *follower) pullChangesPage(ctx context.Context, p *pass, cursor string) (scan.Envelope, error) {
+func (f *follower) pullChangesPage(ctx context.Context, p *pass, cursor string) (source.Envelope, error) {
 	q := f.changesQuery(cursor)
 	q.Set("limit", strconv.Itoa(f.cfg.HyperfleetAPI.PageSize))
 	asking, cancel := context.WithTimeoutCause(ctx, f.cfg.HyperfleetAPI.Timeout, errNoChanges)
@@ -120,12 +120,12 @@ func (f *follower) pullChangesPage(ctx context.Context, p *pass, cursor string) 
 	asked := time.Now()
 	body, err := f.api.ListPage(asking, f.cfg.ResourceType, q, f.buffer)
 	if err != nil {
-		return scan.Envelope{}, fmt.Errorf("read changes of %s: %w", f.cfg.ResourceType, err)
+		return source.Envelope{}, fmt.Errorf("read changes of %s: %w", f.cfg.ResourceType, err)
 	}
 	f.buffer = body
 	p.now, p.asked = time.Now(), asked
 	p.trustFilter = p.trustsServerFilter(body, true, true)
-	env, err := p.scanner.Scan(body, func(it *scan.Item) error { return p.decideResource(ctx, it) })
+	env, err := p.scanner.Scan(body, func(it *source.Item) error { return p.decideResource(ctx, it) })
 	p.metrics.addTally(&p.tally)
 	if err != nil {
 		return env, fmt.Errorf("read changes of %s: %w", f.cfg.ResourceType, err)
@@ -216,11 +216,11 @@ func (f *follower) handleWatchEvent(ctx context.Context, p *pass, e v1.WatchEven
 	switch e.Type {
 	case v1.WatchChanged:
 		p.trustFilter = p.trustsServerFilter(nil, false, true)
-		err = p.scanner.ScanOne(e.Data, func(it *scan.Item) error { return p.decideResource(ctx, it) })
+		err = p.scanner.ScanOne(e.Data, func(it *source.Item) error { return p.decideResource(ctx, it) })
 		p.metrics.addTally(&p.tally)
 		f.metrics.changes.Inc()
 	case v1.WatchRemoved:
-		err = p.scanner.ScanOne(e.Data, func(it *scan.Item) error {
+		err = p.scanner.ScanOne(e.Data, func(it *source.Item) error {
 			p.forgetResource(it.ID)
 			return nil
 		})

@@ -12,9 +12,8 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
-	"github.com/fleetloop/fleetloop/internal/sentinel/index"
-	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
-	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
+	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
 // errNotFollowed is the error of a feed that has started and has not read a change yet.
@@ -30,9 +29,9 @@ var errWithdrawn = errors.New("the API no longer offers a change cursor")
 type follower struct {
 	*Sentinel
 	mode   Mode
-	index  *index.Index
-	lookup *listing.Walker // due resources
-	etags  *listing.Walker // pages that changed
+	index  *state.DueIndex
+	lookup *source.Walker // due resources
+	etags  *source.Walker // pages that changed
 
 	// score is shared by all passes and evaluated once a round.
 	score *score
@@ -50,7 +49,7 @@ type follower struct {
 
 	// pages holds how many selected resources each page with an ETag has. The counts are valid for
 	// the shard at the time when paging began.
-	pages  map[listing.Place]int
+	pages  map[source.Place]int
 	paging shardEpoch
 }
 
@@ -59,7 +58,7 @@ type follower struct {
 func (s *Sentinel) followAPI(ctx context.Context, mode Mode) {
 	s.log.InfoContext(ctx, "following the API", "mode", string(mode), "full_sweep_interval", s.cfg.Source.FullSweepInterval)
 	f := &follower{
-		Sentinel: s, mode: mode, index: index.New(time.Now()), lookup: s.newWalker(), score: new(score),
+		Sentinel: s, mode: mode, index: state.NewDueIndex(time.Now()), lookup: s.newWalker(), score: new(score),
 		cursors: make(chan string, 1), resync: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		paging: shardEpoch{shard: s.shard},
 	}
@@ -165,7 +164,7 @@ func (f *follower) fullSweep(ctx context.Context, cut <-chan struct{}) error {
 	mark := f.index.BeginPass()
 	for {
 		p := f.newPass(ctx)
-		p.keep = func(id []byte, due time.Time, class index.Class) { f.index.Seen(id, due, class, mark) }
+		p.keep = func(id []byte, due time.Time, class state.DueClass) { f.index.Seen(id, due, class, mark) }
 		err := f.listAll(ctx, p, cut, f.offerCursor)
 		if err == nil {
 			removed := f.index.EndPass(mark)
@@ -193,7 +192,7 @@ func (f *follower) fullSweep(ctx context.Context, cut <-chan struct{}) error {
 // offerCursor gives the feed the cursor of a sweep's first page: changes after it may be missing
 // from the sweep. A feed that has a cursor ignores it. In a mode without a feed, offerCursor checks
 // whether the API offers one now.
-func (f *follower) offerCursor(pg listing.Page, env scan.Envelope) error {
+func (f *follower) offerCursor(pg source.Page, env source.Envelope) error {
 	if f.mode == ModeETag {
 		err := f.checkOffer(pg, env)
 		if offer, ok := errors.AsType[offerError](err); ok && offer.mode == f.mode {
@@ -296,12 +295,12 @@ func (f *follower) logNotDue(ctx context.Context, now time.Time, debug bool) {
 func (f *follower) changedPages(ctx context.Context) (resources int, err error) {
 	if f.pages == nil || f.paging.isStale() {
 		f.paging.beginList()
-		f.etags, f.pages = f.newWalker(), map[listing.Place]int{}
+		f.etags, f.pages = f.newWalker(), map[source.Place]int{}
 	}
 	p := f.newPass(ctx)
 	p.keep, p.lastError = f.index.Put, &f.looking
-	met := make(map[listing.Place]int, len(f.pages))
-	_, err = f.etags.WalkChanged(ctx, func(pg listing.Page) (scan.Envelope, error) {
+	met := make(map[source.Place]int, len(f.pages))
+	_, err = f.etags.WalkChanged(ctx, func(pg source.Page) (source.Envelope, error) {
 		if pg.First {
 			p.resetCounts()
 		}
@@ -366,7 +365,7 @@ func (f *follower) lookUpDue(ctx context.Context, p *pass) error {
 }
 
 // leaveOverdue counts resources that are due and were not looked up because the budget is spent.
-func (p *pass) leaveOverdue(behind index.Left) {
+func (p *pass) leaveOverdue(behind state.OverdueCount) {
 	p.deferred.Ready += behind.Ready
 	p.deferred.NotReady += behind.NotReady
 	p.tally.decisions[decision.ReasonDeferred] += behind.All()
@@ -381,11 +380,11 @@ func (f *follower) decideByID(ctx context.Context, p *pass, ids []string, again 
 	for _, id := range ids {
 		missing[id] = struct{}{}
 	}
-	p.keep = func(id []byte, due time.Time, class index.Class) {
+	p.keep = func(id []byte, due time.Time, class state.DueClass) {
 		delete(missing, string(id))
 		f.index.Settle(id, due, class, again)
 	}
-	err := f.lookup.Lookup(ctx, ids, func(pg listing.Page) (scan.Envelope, error) { return p.decidePage(ctx, pg) })
+	err := f.lookup.Lookup(ctx, ids, func(pg source.Page) (source.Envelope, error) { return p.decidePage(ctx, pg) })
 	if err != nil {
 		return err
 	}

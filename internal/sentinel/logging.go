@@ -4,8 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/fleetloop/fleetloop/internal/sentinel/flat"
-	"github.com/fleetloop/fleetloop/internal/sentinel/memory"
+	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
 // A logOnce remembers for which generation of a resource a message was logged. It is bounded: a
@@ -14,11 +13,11 @@ type logOnce struct {
 	limit int
 
 	mu          sync.Mutex
-	generations flat.Map[int64]
+	generations state.FlatMap[int64]
 }
 
 // markLogged reports whether this generation is logged for the first time, and remembers it.
-func (o *logOnce) markLogged(k memory.Key, generation int64) bool {
+func (o *logOnce) markLogged(k state.ResourceKey, generation int64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if told := o.generations.Get(uint64(k)); told != nil {
@@ -34,7 +33,7 @@ func (o *logOnce) markLogged(k memory.Key, generation int64) bool {
 }
 
 // resetResource forgets a resource, so that the next message about it is logged.
-func (o *logOnce) resetResource(k memory.Key) {
+func (o *logOnce) resetResource(k state.ResourceKey) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.generations.Remove(uint64(k))

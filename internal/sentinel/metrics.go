@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
-	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 )
 
 // everything is the shard of a sentinel without a selector.
@@ -69,7 +69,7 @@ type metrics struct {
 	decisions          [decision.NumReasons]prometheus.Counter
 	publishedBy        [decision.NumReasons]prometheus.Counter
 	warnings           [decision.NumWarnings]prometheus.Counter
-	faults             [scan.NumFaults]prometheus.Counter
+	faults             [source.NumFaults]prometheus.Counter
 }
 
 // A metricsKey holds the labels that all metrics of a sentinel share.
@@ -179,7 +179,7 @@ func (m *metrics) addVectors(f *factory) {
 		m.warnings[w] = warnings.WithLabelValues(w.String())
 	}
 	faults := f.newCounterVec("decode_errors_total", "Total number of resources that the sentinel could not decode completely from a response of the fleet API, by reason. The sentinel skips the resource if the reason is not_an_object, missing_id or wrong_type, and uses the resource if the reason is invalid_time or unknown_status.", "reason")
-	for fault := scan.FaultNone + 1; fault < scan.NumFaults; fault++ {
+	for fault := source.FaultNone + 1; fault < source.NumFaults; fault++ {
 		m.faults[fault] = faults.WithLabelValues(fault.String())
 	}
 }
@@ -255,7 +255,7 @@ func (m *metrics) setMode(now Mode) {
 type tally struct {
 	decisions    [decision.NumReasons]int
 	warnings     [decision.NumWarnings]int
-	faults       [scan.NumFaults]int
+	faults       [source.NumFaults]int
 	skippedReady int
 	skippedOther int
 	duplicates   int

@@ -10,11 +10,8 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
-	"github.com/fleetloop/fleetloop/internal/sentinel/index"
-	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
-	"github.com/fleetloop/fleetloop/internal/sentinel/memory"
-	"github.com/fleetloop/fleetloop/internal/sentinel/record"
-	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
+	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
 // A pass decides resources as they are read. It reads a whole list, changes, or resources that were
@@ -23,13 +20,13 @@ import (
 type pass struct {
 	*Sentinel
 	number  uint32
-	scanner *scan.Scanner
+	scanner *source.Scanner
 	debug   bool
 
 	// index is nil if every round reads every resource. Otherwise keep stores in it when a resource
 	// is due next.
-	index *index.Index
-	keep  func(id []byte, due time.Time, class index.Class)
+	index *state.DueIndex
+	keep  func(id []byte, due time.Time, class state.DueClass)
 
 	// cut is closed when the pass must end. It is nil if the pass must not be interrupted.
 	cut <-chan struct{}
@@ -62,8 +59,8 @@ type pass struct {
 
 	publishing sync.WaitGroup
 	dispatched int
-	urgent     int        // dispatched because of a changed generation
-	deferred   index.Left // due, but left to a later round
+	urgent     int                // dispatched because of a changed generation
+	deferred   state.OverdueCount // due, but left to a later round
 	score      *score
 }
 
@@ -76,17 +73,17 @@ type score struct {
 
 func (s *Sentinel) newPass(ctx context.Context) *pass {
 	return &pass{
-		Sentinel: s, number: s.rounds.Load(), scanner: scan.New(!s.selector.Empty()),
+		Sentinel: s, number: s.rounds.Load(), scanner: source.NewScanner(!s.selector.Empty()),
 		debug: s.log.Enabled(ctx, slog.LevelDebug), now: time.Now(), score: new(score), lastError: &s.listing,
 	}
 }
 
 // decidePage decides the resources of a page.
-func (p *pass) decidePage(ctx context.Context, pg listing.Page) (scan.Envelope, error) {
+func (p *pass) decidePage(ctx context.Context, pg source.Page) (source.Envelope, error) {
 	p.heartbeat.noteProgress(0)
 	if pg.Unchanged {
 		p.resources += pg.Items
-		return scan.Envelope{}, nil
+		return source.Envelope{}, nil
 	}
 	p.now, p.asked = time.Now(), pg.Asked
 	before, ready, deferred := p.resources, p.ready, p.deferred
@@ -94,7 +91,7 @@ func (p *pass) decidePage(ctx context.Context, pg listing.Page) (scan.Envelope, 
 	if pg.Rest != nil {
 		pg.Rest = progress{ReadCloser: pg.Rest, pass: p}
 	}
-	env, err := pg.Scan(p.scanner, func(it *scan.Item) error { return p.decideResource(ctx, it) })
+	env, err := pg.Scan(p.scanner, func(it *source.Item) error { return p.decideResource(ctx, it) })
 	p.metrics.addTally(&p.tally)
 	if err != nil {
 		p.resources, p.ready, p.deferred = before, ready, deferred // the page will be read again
@@ -122,12 +119,12 @@ func (r progress) Read(b []byte) (int, error) {
 
 // resetCounts discards the counts because the list starts from the beginning.
 func (p *pass) resetCounts() {
-	p.resources, p.ready, p.oldest, p.deferred, p.again = 0, 0, 0, index.Left{}, p.dispatched
+	p.resources, p.ready, p.oldest, p.deferred, p.again = 0, 0, 0, state.OverdueCount{}, p.dispatched
 	p.served, p.labelled = 0, false
 }
 
 // decideResource decides one resource, and publishes or skips it.
-func (p *pass) decideResource(ctx context.Context, it *scan.Item) error {
+func (p *pass) decideResource(ctx context.Context, it *source.Item) error {
 	if it.HasLabels && !p.labelled {
 		p.labelled = true
 		p.servesLabels.Store(true)
@@ -136,7 +133,7 @@ func (p *pass) decideResource(ctx context.Context, it *scan.Item) error {
 		p.handOver(it.ID)
 		return nil
 	}
-	if it.Fault != scan.FaultNone {
+	if it.Fault != source.FaultNone {
 		p.noteFault(ctx, it)
 		if it.Fault.Skips() {
 			return nil
@@ -181,13 +178,13 @@ func (p *pass) handOver(id []byte) {
 	p.index.Remove(id)
 	if p.shard.Owns(id) {
 		// The resource has just come back. The index may have got it between Owns and Acquire.
-		p.index.Put(id, time.Now(), index.NotReady)
+		p.index.Put(id, time.Now(), state.ClassNotReady)
 	}
 }
 
 // skipUnselected skips a resource that does not match the selector. Only the pass with the newest
 // data forgets it: another pass may have read it before it matched.
-func (p *pass) skipUnselected(ctx context.Context, it *scan.Item) {
+func (p *pass) skipUnselected(ctx context.Context, it *source.Item) {
 	if p.newest {
 		p.forgetResource(it.ID)
 	}
@@ -212,7 +209,7 @@ func (p *pass) noteDuplicate() {
 }
 
 // addUnreportedTimes adds what the API does not report about a resource from the memory.
-func (p *pass) addUnreportedTimes(it *scan.Item) {
+func (p *pass) addUnreportedTimes(it *source.Item) {
 	res := &it.Resource
 	if p.cfg.Jitter > 0 {
 		res.Early = p.cfg.Early(it.ID)
@@ -247,7 +244,7 @@ func (p *pass) toLocalClock(t time.Time) time.Time {
 
 // suppressRepeat holds back an event that was published and may still be answered, or that is in
 // flight.
-func (p *pass) suppressRepeat(it *scan.Item, v decision.Verdict, was memory.Recollection) decision.Verdict {
+func (p *pass) suppressRepeat(it *source.Item, v decision.Verdict, was state.Recollection) decision.Verdict {
 	if was.InFlight {
 		// Do not wait for the whole interval: the attempt may fail just now, and this decision may
 		// be stored after the failure.
@@ -258,7 +255,7 @@ func (p *pass) suppressRepeat(it *scan.Item, v decision.Verdict, was memory.Reco
 }
 
 // applyBudget defers a resource when the budget is spent. A changed generation is not deferred.
-func (p *pass) applyBudget(it *scan.Item, v decision.Verdict) decision.Verdict {
+func (p *pass) applyBudget(it *source.Item, v decision.Verdict) decision.Verdict {
 	if !v.ShouldPublish {
 		return v
 	}
@@ -284,18 +281,18 @@ func (p *pass) applyBudget(it *scan.Item, v decision.Verdict) decision.Verdict {
 }
 
 // classify returns the class of a resource in the index.
-func (p *pass) classify(r *decision.Resource) index.Class {
+func (p *pass) classify(r *decision.Resource) state.DueClass {
 	switch {
 	case p.generations && r.Generation > r.ObservedGeneration:
-		return index.Urgent
+		return state.ClassUrgent
 	case r.Ready():
-		return index.Ready
+		return state.ClassReady
 	}
-	return index.NotReady
+	return state.ClassNotReady
 }
 
 // skipResource skips a resource that is not due, or is due and has to wait.
-func (p *pass) skipResource(ctx context.Context, it *scan.Item, v decision.Verdict, due bool) {
+func (p *pass) skipResource(ctx context.Context, it *source.Item, v decision.Verdict, due bool) {
 	switch {
 	case p.index != nil: // a round counts all resources that it does not read as skipped
 		if !due {
@@ -324,9 +321,9 @@ func (p *pass) skipResource(ctx context.Context, it *scan.Item, v decision.Verdi
 }
 
 // newRecordEntry returns the record entry of a decision.
-func (p *pass) newRecordEntry(it *scan.Item, v decision.Verdict) record.Entry {
+func (p *pass) newRecordEntry(it *source.Item, v decision.Verdict) state.DecisionEntry {
 	r := &it.Resource
-	e := record.Entry{
+	e := state.DecisionEntry{
 		At: p.now, Reason: v.Reason.String(), Published: v.ShouldPublish,
 		Generation: r.Generation, ObservedGeneration: r.ObservedGeneration, Phase: r.Phase,
 		LastUpdated: r.LastUpdated, Since: v.Since, Next: v.Next,
@@ -338,7 +335,7 @@ func (p *pass) newRecordEntry(it *scan.Item, v decision.Verdict) record.Entry {
 }
 
 // dispatchEvent passes a resource to a publisher goroutine. It waits while the window is full.
-func (p *pass) dispatchEvent(ctx context.Context, it *scan.Item, v decision.Verdict) error {
+func (p *pass) dispatchEvent(ctx context.Context, it *source.Item, v decision.Verdict) error {
 	j := &job{
 		key: p.memory.Key(it.ID), id: string(it.ID), generation: it.Resource.Generation,
 		reason: v.Reason, now: p.now, asked: p.asked, raw: bytes.Clone(it.Resource.Raw),
@@ -376,10 +373,10 @@ func (p *pass) dispatchEvent(ctx context.Context, it *scan.Item, v decision.Verd
 	return nil
 }
 
-func (p *pass) noteFault(ctx context.Context, it *scan.Item) {
+func (p *pass) noteFault(ctx context.Context, it *source.Item) {
 	p.tally.faults[it.Fault]++
 	p.warnSampled("fault "+it.Fault.String(), func(log *slog.Logger) {
-		if it.Fault == scan.FaultStatus {
+		if it.Fault == source.FaultStatus {
 			log.WarnContext(ctx, "resource has no status.phase and no known condition, treated as not ready",
 				"resource_id", string(it.ID), "reason", it.Fault.String(), "field", it.Field)
 			return
@@ -389,7 +386,7 @@ func (p *pass) noteFault(ctx context.Context, it *scan.Item) {
 	})
 }
 
-func (p *pass) noteWarning(ctx context.Context, it *scan.Item, v decision.Verdict) {
+func (p *pass) noteWarning(ctx context.Context, it *source.Item, v decision.Verdict) {
 	if v.Err != nil {
 		p.warnSampled("decision", func(log *slog.Logger) {
 			log.WarnContext(ctx, "decision expression failed, resource treated as due", "resource_id", string(it.ID), "err", v.Err)

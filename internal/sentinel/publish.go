@@ -14,9 +14,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
-	"github.com/fleetloop/fleetloop/internal/sentinel/index"
-	"github.com/fleetloop/fleetloop/internal/sentinel/memory"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
+	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
@@ -25,14 +24,14 @@ var errPublishTimeout = errors.New("no confirmation from the broker in time")
 
 // A job is one event to publish.
 type job struct {
-	key        memory.Key
+	key        state.ResourceKey
 	id         string // id of the resource
 	generation int64
 	reason     decision.Reason
 	eventID    string
-	now        time.Time   // time of the decision
-	asked      time.Time   // time when the resource was requested
-	class      index.Class // used if there is an index
+	now        time.Time      // time of the decision
+	asked      time.Time      // time when the resource was requested
+	class      state.DueClass // used if there is an index
 	raw        []byte
 }
 

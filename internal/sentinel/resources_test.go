@@ -10,7 +10,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/selector"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
-	"github.com/fleetloop/fleetloop/internal/sentinel/expression"
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -127,7 +127,7 @@ func TestExpression(t *testing.T) {
 		b := newBench(t, newAPI(cluster("due", "Ready", 1, 1), broken), func(c *sentinel.Config, _ *sentinel.Deps) {
 			c.Decision = sentinel.Decision{
 				Profile: sentinel.ProfileExpression,
-				Params:  []expression.Param{{Name: "region", Expr: `resource.labels.region`}},
+				Params:  []decision.ExpressionParam{{Name: "region", Expr: `resource.labels.region`}},
 				Result:  `region == "us-east"`,
 			}
 			c.LogEvents = sentinel.LogEventsDebug

@@ -43,11 +43,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 	"github.com/fleetloop/fleetloop/internal/selector"
-	"github.com/fleetloop/fleetloop/internal/sentinel/budget"
-	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
-	"github.com/fleetloop/fleetloop/internal/sentinel/memory"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
-	"github.com/fleetloop/fleetloop/internal/sentinel/record"
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
+	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
@@ -65,7 +63,7 @@ type publisher interface {
 // An api reads the fleet API, including features that an API may lack. The responses show whether
 // it has them.
 type api interface {
-	listing.Source
+	source.Lister
 	// Watch calls handle for each event of a watch, until the watch ends. The error wraps
 	// errors.ErrUnsupported if the API has no watches.
 	Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) error
@@ -127,7 +125,7 @@ type Sentinel struct {
 	generations bool // the profile uses generations: a missing one counts as 0
 	payload     *payload.Builder
 	api         api
-	walker      *listing.Walker // for sweeps
+	walker      *source.Walker // for sweeps
 	publisher   publisher
 	log         *slog.Logger
 	tracer      trace.Tracer
@@ -136,8 +134,8 @@ type Sentinel struct {
 
 	metrics          *metrics
 	counts           counts
-	memory           *memory.Memory
-	record           *record.Record
+	memory           *state.Memory
+	record           *state.DecisionRecord
 	sampler          *telemetry.Sampler
 	resourceLogs     *resourceLogs
 	repeatedFailures repeatedFailures
@@ -149,7 +147,7 @@ type Sentinel struct {
 	// of its rounds.
 	listing, feeding, looking lastError
 
-	budget     *budget.Budget
+	budget     *state.Budget
 	population population // the count of the last sweep
 
 	// servesLabels says that the API returns labels. trustNoted says that a missing labels field
@@ -208,8 +206,8 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 		tracer:       deps.Tracer,
 		onPublished:  deps.OnPublished,
 		onRound:      deps.OnRound,
-		memory:       memory.New(cfg.MemoryLimit),
-		record:       record.New(cfg.DecisionsLimit),
+		memory:       state.NewMemory(cfg.MemoryLimit),
+		record:       state.NewDecisionRecord(cfg.DecisionsLimit),
 		sampler:      telemetry.NewSampler(),
 		resourceLogs: newResourceLogs(cfg.MemoryLimit),
 		publishers:   newPublishers(cfg.Publish.Window),
@@ -251,8 +249,8 @@ func (d Deps) withDefaults() Deps {
 	return d
 }
 
-func (s *Sentinel) newWalker() *listing.Walker {
-	return listing.New(listing.Config{
+func (s *Sentinel) newWalker() *source.Walker {
+	return source.NewWalker(source.WalkerConfig{
 		Collection: s.cfg.ResourceType, Selector: s.selector, PageSize: s.cfg.HyperfleetAPI.PageSize,
 		Timeout: s.cfg.HyperfleetAPI.Timeout, Flavour: s.cfg.HyperfleetAPI.Flavour, Log: s.log,
 	}, s.api)
@@ -261,17 +259,17 @@ func (s *Sentinel) newWalker() *listing.Walker {
 // newBudget creates a budget for a period slightly shorter than the poll interval. A round may
 // spend the whole budget at once. It is charged at its start, so the next round has the whole
 // budget again. Events that the old budget counted still count.
-func (s *Sentinel) newBudget() *budget.Budget {
+func (s *Sentinel) newBudget() *state.Budget {
 	p := s.cfg.Publish
-	cfg := budget.Config{Factor: p.CatchUpFactor, Floor: p.CatchUpFloor, Burst: s.cfg.PollInterval * 99 / 100, Max: p.MaxPerSecond}
+	cfg := state.BudgetConfig{Factor: p.CatchUpFactor, Floor: p.CatchUpFloor, Burst: s.cfg.PollInterval * 99 / 100, Max: p.MaxPerSecond}
 	if s.budget != nil {
 		return s.budget.Next(cfg, time.Now())
 	}
-	return budget.New(cfg, time.Now())
+	return state.NewBudget(cfg, time.Now())
 }
 
 // Decisions returns the latest decisions about single resources.
-func (s *Sentinel) Decisions() *record.Record { return s.record }
+func (s *Sentinel) Decisions() *state.DecisionRecord { return s.record }
 
 // Watches describes what the sentinel watches: the collection, then the selector and the shard if
 // there are any.

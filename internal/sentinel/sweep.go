@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
-	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 )
 
 // A sweepStart is where the next sweep starts, and the counts that it continues. The zero value is
@@ -16,7 +15,7 @@ import (
 // A sweep that fails at a page is resumed there, so that a long list completes although requests
 // fail. If it fails at the same page again, the next sweep starts from the beginning.
 type sweepStart struct {
-	at        listing.Place
+	at        source.Place
 	resources int
 	ready     int
 	oldest    time.Duration
@@ -31,13 +30,13 @@ func (e offerError) Error() string { return fmt.Sprintf("the API offers the mode
 
 // listAll reads the whole list with a pass, and starts where the last sweep failed. It calls first
 // with the first page. It returns errShardChanged when cut is closed.
-func (s *Sentinel) listAll(ctx context.Context, p *pass, cut <-chan struct{}, first func(listing.Page, scan.Envelope) error) error {
+func (s *Sentinel) listAll(ctx context.Context, p *pass, cut <-chan struct{}, first func(source.Page, source.Envelope) error) error {
 	p.resources, p.ready, p.oldest = s.start.resources, s.start.ready, s.start.oldest
 	p.served, p.labelled = s.start.served, s.start.labelled
 	p.cut = cut
 	reading, stop := withCancelOnClose(ctx, cut) // publishing continues
 	defer stop()
-	stopped, err := s.walker.Walk(reading, s.start.at, func(pg listing.Page) (scan.Envelope, error) {
+	stopped, err := s.walker.Walk(reading, s.start.at, func(pg source.Page) (source.Envelope, error) {
 		if pg.First {
 			p.resetCounts()
 		}
@@ -137,7 +136,7 @@ func (s *Sentinel) awaitPublishing(p *pass, cut <-chan struct{}) bool {
 
 // checkOffer returns an offerError if a first page shows that the API supports a better mode than
 // sweeps.
-func (s *Sentinel) checkOffer(pg listing.Page, env scan.Envelope) error {
+func (s *Sentinel) checkOffer(pg source.Page, env source.Envelope) error {
 	mode := s.cfg.Source.Mode
 	if mode == ModeSweep || s.cfg.Decision.Profile == ProfileExpression || time.Now().Before(s.feedDisabledUntil) {
 		return nil

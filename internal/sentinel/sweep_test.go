@@ -12,8 +12,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
-	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
-	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 )
 
 // pagedAPI serves three resources that are due, one on each page.
@@ -69,7 +68,7 @@ func TestInterruptedListStartsOver(t *testing.T) {
 		s.rounds.Add(1)
 		p := s.newPass(ctx)
 		changed := make(chan struct{})
-		err = s.listAll(ctx, p, nil, func(listing.Page, scan.Envelope) error {
+		err = s.listAll(ctx, p, nil, func(source.Page, source.Envelope) error {
 			// The first page fills the window. Only the publishers learn of the change: reading is
 			// not interrupted yet when the second page waits for a free place.
 			close(changed)

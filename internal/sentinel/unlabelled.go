@@ -3,7 +3,7 @@ package sentinel
 import (
 	"context"
 
-	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 )
 
 // Some APIs select by labels and do not return them. Their selection is accepted as it is, because
@@ -19,11 +19,11 @@ import (
 // starts with body, or equals body if whole is true. filtered says that the server selected the
 // resources.
 func (p *pass) trustsServerFilter(body []byte, whole, filtered bool) bool {
-	return filtered && !p.selector.Empty() && !p.servesLabels.Load() && scan.HasNoLabels(body, whole)
+	return filtered && !p.selector.Empty() && !p.servesLabels.Load() && source.HasNoLabels(body, whole)
 }
 
 // matchesSelector reports whether the sentinel watches a resource.
-func (p *pass) matchesSelector(ctx context.Context, it *scan.Item) bool {
+func (p *pass) matchesSelector(ctx context.Context, it *source.Item) bool {
 	if p.selector.Empty() || p.selector.Matches(&it.Labels) {
 		return true
 	}

@@ -7,8 +7,8 @@ import (
 	"net/http/httptest"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/sentinel/index"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelbench"
+	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 	"github.com/fleetloop/fleetloop/test/bench/child"
 )
 
@@ -57,10 +57,10 @@ func indexBench() bench {
 	const name = "sentinel.index_bytes_per_resource"
 	return bench{names: []string{name}, run: func(context.Context, io.Writer) ([]line, error) {
 		now := time.Now()
-		x := index.New(now)
+		x := state.NewDueIndex(now)
 		worst := 0.0
 		for n := 1; n <= million; n++ {
-			x.Put(fmt.Appendf(nil, "019a8e30-7c40-7b21-9d0e-%012x", n), now, index.Ready)
+			x.Put(fmt.Appendf(nil, "019a8e30-7c40-7b21-9d0e-%012x", n), now, state.ClassReady)
 			if n > million/2 && n%thousand == 0 { // a table grows by a fifth, so its worst case is within that
 				worst = max(worst, float64(x.Bytes())/float64(n))
 			}

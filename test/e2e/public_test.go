@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/sentinel/survey"
+	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
 )
 
 // publicConfig writes the configuration file that the chart of the public
@@ -52,7 +52,7 @@ func TestPublicRules(t *testing.T) {
 	}
 	due := func(when string, want int) {
 		t.Helper()
-		var plan survey.PlanReport
+		var plan inspect.PlanReport
 		if err := json.Unmarshal([]byte(output(t, nil, "plan", "--config", config, "-o", "json")), &plan); err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
-	"github.com/fleetloop/fleetloop/internal/sentinel/record"
+	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
 // noteFunc receives each published event.
@@ -21,7 +21,7 @@ type noteFunc func(id, reason string, at time.Time)
 // make progress.
 func newSentinels(p *process.Process, cfg SentinelConfig, b *bus.Bus, api *fleetclient.Client, note noteFunc) (parts []lifecycle.Part, live func() error, err error) {
 	var lives []func() error
-	decisions := map[string]*record.Record{}
+	decisions := map[string]*state.DecisionRecord{}
 	for _, collection := range []string{v1.CollectionClusters, v1.CollectionNodePools} {
 		s, err := sentinelapp.New(p, sentinel.Config{
 			ResourceType:   collection,
@@ -37,7 +37,7 @@ func newSentinels(p *process.Process, cfg SentinelConfig, b *bus.Bus, api *fleet
 		lives = append(lives, s.Live)
 		decisions[s.Watches()] = s.Decisions()
 	}
-	p.HandleDebug(sentinelapp.DecisionsPath, record.Handler(decisions))
+	p.HandleDebug(sentinelapp.DecisionsPath, state.NewRecordHandler(decisions))
 	return parts, func() error {
 		var errs []error
 		for _, alive := range lives {

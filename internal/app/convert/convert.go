@@ -17,7 +17,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/selector"
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
-	"github.com/fleetloop/fleetloop/internal/sentinel/expression"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
@@ -60,8 +59,8 @@ type public struct {
 	PollInterval     time.Duration   `key:"poll_interval" validate:"gte=0"`
 	ResourceSelector []selector.Pair `key:"resource_selector" validate:"dive"`
 	Decision         struct {
-		Params []expression.Param `key:"params" validate:"dive"`
-		Result string             `key:"result"`
+		Params []decision.ExpressionParam `key:"params" validate:"dive"`
+		Result string                     `key:"result"`
 	} `key:"message_decision"`
 	MessageData settings.OrderedMap `key:"message_data"`
 
@@ -124,7 +123,7 @@ func (c *converter) checkResult(report *settings.Report) error {
 func (c *converter) checkRules(report *settings.Report) error {
 	d := c.in.Decision
 	for i := range d.Params {
-		if _, err := expression.New(d.Params[:i+1], "true", c.ages); err != nil {
+		if _, err := decision.NewExpressionProfile(d.Params[:i+1], "true", c.ages); err != nil {
 			return report.Wrap(fmt.Sprintf("message_decision.params[%d].expr", i), err)
 		}
 	}
@@ -134,7 +133,7 @@ func (c *converter) checkRules(report *settings.Report) error {
 		}
 		return nil
 	}
-	_, err := expression.New(d.Params, d.Result, c.ages)
+	_, err := decision.NewExpressionProfile(d.Params, d.Result, c.ages)
 	return report.Wrap("message_decision.result", err)
 }
 

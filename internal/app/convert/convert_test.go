@@ -18,10 +18,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/convert"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
-	"github.com/fleetloop/fleetloop/internal/sentinel/expression"
 	"github.com/fleetloop/fleetloop/internal/sentinel/hyperfleettest"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
-	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -228,13 +227,13 @@ func loadConfig(t *testing.T, file string) sentinelapp.Config {
 // dueNames returns the names of the resources that are due by the converted profile after a while.
 func dueNames(t *testing.T, cfg sentinelapp.Config, api *hyperfleettest.Server, collection string, after time.Duration) string {
 	t.Helper()
-	profile, err := expression.New(cfg.Decision.Params, cfg.Decision.Result, decision.DefaultAges())
+	profile, err := decision.NewExpressionProfile(cfg.Decision.Params, cfg.Decision.Result, decision.DefaultAges())
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, page := api.Do("GET", "/"+collection+"?size=100", "")
 	var names []string
-	if _, err := scan.New(false).Scan(page, func(it *scan.Item) error {
+	if _, err := source.NewScanner(false).Scan(page, func(it *source.Item) error {
 		v := profile.Decide(&it.Resource, time.Now().Add(after))
 		if v.Err != nil {
 			t.Error(v.Err)

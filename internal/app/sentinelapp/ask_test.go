@@ -16,8 +16,8 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/sentinel/hyperfleettest"
-	"github.com/fleetloop/fleetloop/internal/sentinel/record"
-	"github.com/fleetloop/fleetloop/internal/sentinel/survey"
+	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
+	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
 // newFleet is the public API with five clusters, two of them reported on.
@@ -55,7 +55,7 @@ func TestPlanOfALiveFleet(t *testing.T) {
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
-	var r survey.PlanReport
+	var r inspect.PlanReport
 	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil {
 		t.Fatal(err)
 	}
@@ -81,14 +81,14 @@ func TestPlanOfTypes(t *testing.T) {
 		_, _ = w.Write([]byte(`{"items":[{"id":"cls-1","name":"c-eu-1","generation":1,"labels":{},"spec":{"paused":true,"node-count":3}}]}`))
 	}))
 	t.Cleanup(api.Close)
-	plan := func(data string) survey.PlanReport {
+	plan := func(data string) inspect.PlanReport {
 		t.Helper()
 		file := writeConfig(t, fmt.Sprintf("resource_type: clusters\nhyperfleet_api: {endpoint: %q}\nmessage_data:\n%s", api.URL, data))
 		got := runCLI(t.Context(), t, nil, "plan", "--config", file, "-o", "json")
 		if got.err != nil {
 			t.Fatal(got.err)
 		}
-		var r survey.PlanReport
+		var r inspect.PlanReport
 		if err := json.Unmarshal([]byte(got.stdout), &r); err != nil {
 			t.Fatal(err)
 		}
@@ -107,12 +107,12 @@ func TestPlanOfTypes(t *testing.T) {
 	if got := compact(texts.Payload.Data); got != `{"generation":"1","paused":"true","size":"3","name":"c-eu-1"}` || !texts.Payload.Due {
 		t.Errorf("data are %s", got)
 	}
-	want := []survey.TextField{
+	want := []inspect.TextField{
 		{Key: "message_data.generation", Field: ".generation", Type: "number", Instead: "cel:resource.generation"},
 		{Key: "message_data.paused", Field: ".spec.paused", Type: "boolean", Instead: "cel:resource.spec.paused"},
 		{Key: "message_data.size", Field: ".spec.node-count", Type: "number", Instead: `cel:resource.spec["node-count"]`},
 	}
-	if diff := cmp.Diff(want, texts.TextFields, cmpopts.IgnoreFields(survey.TextField{}, "Resources", "Example")); diff != "" {
+	if diff := cmp.Diff(want, texts.TextFields, cmpopts.IgnoreFields(inspect.TextField{}, "Resources", "Example")); diff != "" {
 		t.Errorf("sent as text (-want +got):\n%s", diff)
 	}
 
@@ -169,12 +169,12 @@ func TestCoverageOfALiveFleet(t *testing.T) {
 		})
 	}
 	got := runCLI(t.Context(), t, nil, "coverage", eu, "-o", "json")
-	var r survey.CoverageReport
+	var r inspect.CoverageReport
 	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil {
 		t.Fatal(err)
 	}
 	region := "us"
-	want := []survey.Group{{Labels: []survey.LabelValue{{Label: "region", Value: &region}}, Resources: 2, Example: min(ids[1], ids[3])}}
+	want := []inspect.Group{{Labels: []inspect.LabelValue{{Label: "region", Value: &region}}, Resources: 2, Example: min(ids[1], ids[3])}}
 	if diff := cmp.Diff(want, r.Collections[0].Gaps); diff != "" {
 		t.Errorf("gaps (-want +got):\n%s", diff)
 	}
@@ -185,10 +185,10 @@ func TestWhyAsksTheRunningSentinel(t *testing.T) {
 	t.Parallel()
 	endpoint, ids := newFleet(t)
 	file := configure(t, endpoint, "region=eu")
-	known := record.New(10)
-	known.Note([]byte(ids[2]), record.Entry{At: time.Now(), Reason: "a reason", Published: true, Generation: 1, EventID: "evt-1"})
+	known := state.NewDecisionRecord(10)
+	known.Note([]byte(ids[2]), state.DecisionEntry{At: time.Now(), Reason: "a reason", Published: true, Generation: 1, EventID: "evt-1"})
 	known.Confirmed(ids[2], "evt-1", time.Now())
-	decisions := record.Handler(map[string]*record.Record{"clusters region=eu": known})
+	decisions := state.NewRecordHandler(map[string]*state.DecisionRecord{"clusters region=eu": known})
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/decisions", func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer secret" {

@@ -8,12 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetloop/fleetloop/internal/sentinel/survey"
+	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
 )
 
 func (c *command) coverageCommand() *cobra.Command {
 	var out format
-	collections := survey.Collections()
+	collections := inspect.Collections()
 	cmd := &cobra.Command{
 		Use:   "coverage FILE...",
 		Short: "Check that exactly one configuration watches each live resource",
@@ -45,7 +45,7 @@ The exit code is 0 if the fleet is covered, 1 if there are gaps or overlaps, and
 	return cmd
 }
 
-func (c *command) coverFiles(cmd *cobra.Command, files, collections []string, out *format) (*survey.CoverageReport, error) {
+func (c *command) coverFiles(cmd *cobra.Command, files, collections []string, out *format) (*inspect.CoverageReport, error) {
 	if err := out.validateFormat(); err != nil {
 		return nil, err
 	}
@@ -55,9 +55,9 @@ func (c *command) coverFiles(cmd *cobra.Command, files, collections []string, ou
 	if c.file != "" {
 		return nil, errors.New("--config is not supported: pass the configuration files as arguments")
 	}
-	var watches []*survey.Watch
+	var watches []*inspect.Watch
 	for _, file := range files {
-		if slices.ContainsFunc(watches, func(w *survey.Watch) bool { return w.Name == file }) {
+		if slices.ContainsFunc(watches, func(w *inspect.Watch) bool { return w.Name == file }) {
 			return nil, fmt.Errorf("the file %q is given twice", file)
 		}
 		one := &command{cfg: Defaults(), file: file, stdout: c.stdout, stderr: c.stderr, env: c.env}
@@ -73,12 +73,12 @@ func (c *command) coverFiles(cmd *cobra.Command, files, collections []string, ou
 	}
 	p := newProgress(c.stderr)
 	defer p.clearLine()
-	report, err := survey.Cover(cmd.Context(), watches, collections, p.printProgress)
+	report, err := inspect.Cover(cmd.Context(), watches, collections, p.printProgress)
 	return report, explainAPIError(err)
 }
 
 // formatVerdict returns the result in one line.
-func formatVerdict(r *survey.CoverageReport) string {
+func formatVerdict(r *inspect.CoverageReport) string {
 	resources, unwatched, overlapping, unreadable := 0, 0, 0, 0
 	for _, c := range r.Collections {
 		resources += c.Resources
@@ -101,7 +101,7 @@ func formatVerdict(r *survey.CoverageReport) string {
 	return text
 }
 
-func writeCoverage(p *page, r *survey.CoverageReport) {
+func writeCoverage(p *page, r *inspect.CoverageReport) {
 	p.writeLinef("%s.", formatVerdict(r))
 	var rows [][]string
 	for _, c := range r.Configs {
@@ -137,14 +137,14 @@ func writeCoverage(p *page, r *survey.CoverageReport) {
 }
 
 // formatValidity returns the time for which a finding is valid.
-func formatValidity(c survey.CoveredCollection) string {
+func formatValidity(c inspect.CoveredCollection) string {
 	if c.At.IsZero() {
 		return formatSpan(c.Began, c.Ended)
 	}
 	return c.At.Format("2006-01-02 15:04:05Z")
 }
 
-func groupRows(groups []survey.Group, by bool) [][]string {
+func groupRows(groups []inspect.Group, by bool) [][]string {
 	var rows [][]string
 	for _, g := range groups {
 		var labels []string

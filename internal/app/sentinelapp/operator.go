@@ -20,10 +20,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
-	"github.com/fleetloop/fleetloop/internal/sentinel/record"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
+	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -112,8 +111,8 @@ func (o Operator) Parts(p *process.Process) (parts []lifecycle.Part, live func()
 	}
 	op, err := operator.New(operator.Config{Namespace: o.Namespace, Name: o.Name, Identity: o.Identity}, operator.Deps{
 		Host:       o.Host,
-		OpenAPI:    func(cfg sentinel.API) (instance.API, error) { return NewClient(cfg) },
-		OpenBroker: func(b sentinelconfig.Broker) (instance.Broker, error) { return o.openBroker(b, p.Log) },
+		OpenAPI:    func(cfg sentinel.API) (operator.FleetAPI, error) { return NewClient(cfg) },
+		OpenBroker: func(b sentinelconfig.Broker) (operator.Broker, error) { return o.openBroker(b, p.Log) },
 		Leases: func(group string) (shard.Leases, func(), error) {
 			l, err := leases.New(o.Host, o.Namespace, group)
 			if err != nil {
@@ -132,13 +131,13 @@ func (o Operator) Parts(p *process.Process) (parts []lifecycle.Part, live func()
 	}
 	p.Gather(kube.Metrics())
 	p.HandleDebug(DecisionsPath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		record.Handler(op.Decisions()).ServeHTTP(w, r)
+		state.NewRecordHandler(op.Decisions()).ServeHTTP(w, r)
 	}))
 	return []lifecycle.Part{op.Part()}, op.Live, nil
 }
 
 // openBroker opens the broker of a SentinelConfig.
-func (o Operator) openBroker(b sentinelconfig.Broker, log *slog.Logger) (instance.Broker, error) {
+func (o Operator) openBroker(b sentinelconfig.Broker, log *slog.Logger) (operator.Broker, error) {
 	if o.Broker != nil {
 		return borrowedBroker{o.Broker}, nil
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetloop/fleetloop/internal/sentinel/survey"
+	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
 )
 
 func (c *command) planCommand() *cobra.Command {
@@ -33,7 +33,7 @@ send a number or boolean as a string. Nothing is published.`,
 			}
 			defer done()
 			p := newProgress(c.stderr)
-			report, err := survey.Plan(cmd.Context(), w, int(limit), func(n int) { p.printProgress(w.Collection, n) })
+			report, err := inspect.Plan(cmd.Context(), w, int(limit), func(n int) { p.printProgress(w.Collection, n) })
 			p.clearLine()
 			if err != nil {
 				return fmt.Errorf("read the fleet: %w", explainAPIError(err))
@@ -46,7 +46,7 @@ send a number or boolean as a string. Nothing is published.`,
 	return cmd
 }
 
-func writePlan(p *page, r *survey.PlanReport) {
+func writePlan(p *page, r *inspect.PlanReport) {
 	about := "about"
 	if r.Events.AtMost {
 		about = "at most"
@@ -99,7 +99,7 @@ func writePlan(p *page, r *survey.PlanReport) {
 }
 
 // writePayload writes the data of one event as JSON.
-func writePayload(p *page, example *survey.PayloadExample) {
+func writePayload(p *page, example *inspect.PayloadExample) {
 	if example == nil {
 		return
 	}
@@ -114,8 +114,8 @@ func writePayload(p *page, example *survey.PayloadExample) {
 	}
 }
 
-func writeRates(p *page, r *survey.PlanReport) {
-	rate := func(part survey.RatePart, every float64) string {
+func writeRates(p *page, r *inspect.PlanReport) {
+	rate := func(part inspect.RatePart, every float64) string {
 		return fmt.Sprintf("%s, each every %s", formatCount(part.Resources, "resource", "resources"), formatSeconds(every))
 	}
 	rows := [][]string{
@@ -132,7 +132,7 @@ func writeRates(p *page, r *survey.PlanReport) {
 	p.writeTable("EVENTS PER MINUTE", nil, rows)
 }
 
-func countRows(list []survey.Count) [][]string {
+func countRows(list []inspect.Count) [][]string {
 	var rows [][]string
 	for _, c := range list {
 		rows = append(rows, []string{c.Name, fmt.Sprint(c.Count)})

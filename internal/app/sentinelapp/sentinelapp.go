@@ -11,7 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
-	"github.com/fleetloop/fleetloop/internal/sentinel/record"
+	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
 // Sentinel embeds its settings in Config under a distinct name.
@@ -87,7 +87,7 @@ func runSentinel(ctx context.Context, p *process.Process, cfg Config, brokerConf
 		return err
 	}
 	cfg.servePublic(p)
-	p.HandleDebug(DecisionsPath, record.Handler(map[string]*record.Record{s.Watches(): s.Decisions()}))
+	p.HandleDebug(DecisionsPath, state.NewRecordHandler(map[string]*state.DecisionRecord{s.Watches(): s.Decisions()}))
 	p.Log.InfoContext(ctx, "watching resources",
 		"resource_type", cfg.ResourceType,
 		"api", cfg.HyperfleetAPI.Endpoint,

@@ -17,8 +17,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
-	"github.com/fleetloop/fleetloop/internal/sentinel/survey"
 )
 
 // The exit codes other than 0.
@@ -85,7 +85,7 @@ func (f *format) writeReport(w io.Writer, report any, text func(*page)) error {
 
 // newWatch builds the watch of the configuration in c.file, and a function that closes its
 // connections.
-func (c *command) newWatch(cmd *cobra.Command) (w *survey.Watch, done func(), err error) {
+func (c *command) newWatch(cmd *cobra.Command) (w *inspect.Watch, done func(), err error) {
 	report, err := c.loadSettings(cmd)
 	if err != nil {
 		return nil, nil, err
@@ -102,7 +102,7 @@ func (c *command) newWatch(cmd *cobra.Command) (w *survey.Watch, done func(), er
 	if err := errors.Join(errSelector, errDecider, errPayload, errClient); err != nil {
 		return nil, nil, err
 	}
-	w = &survey.Watch{
+	w = &inspect.Watch{
 		Name: c.file, Source: api, Endpoint: api.Endpoint(),
 		Collection: cfg.ResourceType, Selector: sel, Flavour: cfg.HyperfleetAPI.Flavour,
 		PageSize: cfg.HyperfleetAPI.PageSize, Timeout: cfg.HyperfleetAPI.Timeout,

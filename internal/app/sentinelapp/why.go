@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/sentinel/record"
-	"github.com/fleetloop/fleetloop/internal/sentinel/survey"
+	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
+	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
 func (c *command) whyCommand() *cobra.Command {
@@ -49,14 +49,14 @@ running sentinel.`,
 				return err
 			}
 			defer r.client.CloseIdleConnections()
-			report, err := survey.Why(cmd.Context(), w, args[0], r)
+			report, err := inspect.Why(cmd.Context(), w, args[0], r)
 			if err != nil {
 				return explainAPIError(err)
 			}
 			if err := out.writeReport(c.stdout, report, func(p *page) { writeWhy(p, report) }); err != nil {
 				return err
 			}
-			if report.State == survey.StateNotFound {
+			if report.State == inspect.StateNotFound {
 				return fmt.Errorf("the API at %s has no resource %q in %s; check the name or id, or pass the configuration of another collection with --config",
 					report.Endpoint, args[0], report.Collection)
 			}
@@ -107,7 +107,7 @@ func newRunning(at, addr, token string) (*runningSentinel, error) {
 func (r *runningSentinel) URL() string { return r.url.Redacted() }
 
 // Decisions returns the records of a resource.
-func (r *runningSentinel) Decisions(ctx context.Context, id string) (answer record.Answer, err error) {
+func (r *runningSentinel) Decisions(ctx context.Context, id string) (answer state.RecordResponse, err error) {
 	u := r.url.JoinPath(DecisionsPath)
 	u.RawQuery = url.Values{"id": {id}}.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
@@ -133,20 +133,20 @@ func (r *runningSentinel) Decisions(ctx context.Context, id string) (answer reco
 	switch {
 	case resp.StatusCode == http.StatusOK:
 		if err := json.Unmarshal(body, &answer); err != nil || answer.Time.IsZero() {
-			return record.Answer{}, errors.New("query the running sentinel: the response is not from a sentinel; set --sentinel-url")
+			return state.RecordResponse{}, errors.New("query the running sentinel: the response is not from a sentinel; set --sentinel-url")
 		}
 		return answer, nil
 	case resp.StatusCode == http.StatusUnauthorized && r.token != "":
 		return answer, errors.New("query the running sentinel: invalid token; set METRICS_TOKEN to the value that it was started with")
 	case resp.StatusCode == http.StatusUnauthorized:
 		return answer, errors.New("query the running sentinel: a token is required; set METRICS_TOKEN")
-	case json.Unmarshal(body, &problem) == nil && problem.Code == record.CodeNothing:
+	case json.Unmarshal(body, &problem) == nil && problem.Code == state.CodeNoDecisions:
 		return answer, nil
 	}
 	return answer, fmt.Errorf("query the running sentinel: unexpected status %d; check that --sentinel-url is a sentinel of this version", resp.StatusCode)
 }
 
-func writeWhy(p *page, r *survey.WhyReport) {
+func writeWhy(p *page, r *inspect.WhyReport) {
 	p.writeLinef("%s", formatAnswer(r))
 	p.writeLinef("")
 	p.writeTable("", nil, [][]string{
@@ -176,33 +176,33 @@ func writeWhy(p *page, r *survey.WhyReport) {
 }
 
 // formatAnswer returns the answer in one line.
-func formatAnswer(r *survey.WhyReport) string {
+func formatAnswer(r *inspect.WhyReport) string {
 	who := r.Name
 	if who == "" {
 		who = r.ID
 	}
 	rule := r.Rule + "."
 	switch r.State {
-	case survey.StateDue:
+	case inspect.StateDue:
 		return who + " is due now: " + rule
-	case survey.StateHeld:
+	case inspect.StateHeld:
 		return fmt.Sprintf("%s: event already published, no repeat before %s: %s", who, formatTime(r.Time, r.Next), rule)
-	case survey.StateWaiting:
+	case inspect.StateWaiting:
 		if r.Next.IsZero() {
 			return who + " is not due: " + rule
 		}
 		return fmt.Sprintf("%s is not due until %s: %s", who, formatTime(r.Time, r.Next), rule)
-	case survey.StateNotWatched:
+	case inspect.StateNotWatched:
 		return fmt.Sprintf("%s is not watched by %s: %s", who, r.Config, rule)
-	case survey.StateNotFound:
+	case inspect.StateNotFound:
 		return fmt.Sprintf("%q not found: %s", who, rule)
-	case survey.StateUnreadable:
+	case inspect.StateUnreadable:
 		return who + " is invalid: " + rule
 	}
 	return rule
 }
 
-func writeInputs(p *page, r *survey.WhyReport) {
+func writeInputs(p *page, r *inspect.WhyReport) {
 	in, d := r.Inputs, r.Decision
 	phase := in.Phase + " (not ready)"
 	if in.Ready {
@@ -246,7 +246,7 @@ func writeInputs(p *page, r *survey.WhyReport) {
 	p.writeTable("DECISION (RULES ONLY)", nil, rows)
 }
 
-func writeRecorded(p *page, r *survey.WhyReport) {
+func writeRecorded(p *page, r *inspect.WhyReport) {
 	p.writeLinef("")
 	p.writeLinef("RUNNING SENTINEL %s", r.Sentinel.URL)
 	switch {
@@ -272,7 +272,7 @@ func writeRecorded(p *page, r *survey.WhyReport) {
 }
 
 // formatOutcome returns the result of an event.
-func formatOutcome(now time.Time, d *record.Decision) string {
+func formatOutcome(now time.Time, d *state.ServedDecision) string {
 	switch {
 	case !d.ConfirmedAt.IsZero():
 		return "confirmed " + formatDistance(now, d.ConfirmedAt)

@@ -22,7 +22,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	api "github.com/fleetloop/fleetloop/internal/sentinel/hyperfleettest"
-	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 )
 
 // poll is the default interval.
@@ -147,17 +147,17 @@ func (w *watched) want(t *testing.T, when string, ids ...string) {
 // versions returns the versions of the API, and their configuration.
 func versions() map[string]struct {
 	cfg     api.Config
-	flavour listing.Flavour
+	flavour source.Flavour
 } {
 	all := map[string]struct {
 		cfg     api.Config
-		flavour listing.Flavour
+		flavour source.Flavour
 	}{}
 	for era, name := range map[api.Era]string{api.Today: "today", api.Third: "third", api.Second: "second", api.Earliest: "earliest"} {
-		for _, flavour := range []listing.Flavour{listing.FlavourAuto, listing.FlavourHyperfleet} {
+		for _, flavour := range []source.Flavour{source.FlavourAuto, source.FlavourHyperfleet} {
 			all[name+"/"+string(flavour)] = struct {
 				cfg     api.Config
-				flavour listing.Flavour
+				flavour source.Flavour
 			}{api.Config{Era: era, OldParameters: era != api.Today}, flavour}
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 )
 
 // A fakeHost is a host cluster in memory, with the field owners of a status.
@@ -115,7 +114,7 @@ type fakeTeller struct {
 	told []string
 }
 
-func (f *fakeTeller) Tell(_ context.Context, _ reference, _ instance.State, e happening) {
+func (f *fakeTeller) Tell(_ context.Context, _ reference, _ InstanceState, e happening) {
 	reason := e.reason
 	f.mu.Lock()
 	defer f.mu.Unlock()

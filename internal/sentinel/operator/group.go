@@ -7,7 +7,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
@@ -18,7 +17,7 @@ type group struct {
 }
 
 // joinShardGroup returns a group of the replicas that run the object with a name.
-func (r *memberSet) joinShardGroup(name string, log *slog.Logger, registerer prometheus.Registerer) (instance.Group, error) {
+func (r *memberSet) joinShardGroup(name string, log *slog.Logger, registerer prometheus.Registerer) (ReplicaGroup, error) {
 	leases, done, err := r.deps.Leases(name)
 	if err != nil {
 		return nil, err

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 )
 
 // A hostCluster accesses the host cluster.
@@ -135,7 +134,7 @@ const (
 
 // Tell sends an event, or logs it. It waits for the host cluster only until that has answered
 // whether events may be sent.
-func (r *recorder) Tell(ctx context.Context, ref reference, s instance.State, e happening) {
+func (r *recorder) Tell(ctx context.Context, ref reference, s InstanceState, e happening) {
 	typ, level := eventNormal, slog.LevelInfo
 	if e.warning {
 		typ, level = eventWarning, slog.LevelWarn

@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fleetloop/fleetloop/internal/sentinel"
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 )
 
 // LabelConfig is the label with the name of a SentinelConfig. All metrics of a sentinel have it if
@@ -19,7 +18,7 @@ type metricLabels struct{ shard, resourceType string }
 
 // labelsOf returns the labels of an instance: those of its sentinel's metrics, or those of
 // configurations that are not loaded.
-func labelsOf(s instance.State) metricLabels {
+func labelsOf(s InstanceState) metricLabels {
 	w := metricLabels{shard: cmp.Or(s.Selector, "all"), resourceType: cmp.Or(s.ResourceType, sentinel.ResourceTypeUnknown)}
 	if s.Changes == 0 {
 		w.shard = sentinel.ShardNotLoaded

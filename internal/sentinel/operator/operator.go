@@ -44,7 +44,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
@@ -67,9 +66,9 @@ type Deps struct {
 	// Host is the cluster of the objects.
 	Host *rest.Config
 
-	// OpenAPI and OpenBroker are passed to instance.Deps.
-	OpenAPI    func(sentinel.API) (instance.API, error)
-	OpenBroker func(sentinelconfig.Broker) (instance.Broker, error)
+	// OpenAPI and OpenBroker are passed to InstanceDeps.
+	OpenAPI    func(sentinel.API) (FleetAPI, error)
+	OpenBroker func(sentinelconfig.Broker) (Broker, error)
 
 	// Leases returns the leases of a group of replicas, and a function that releases their
 	// resources.

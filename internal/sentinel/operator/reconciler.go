@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
 
@@ -74,13 +73,13 @@ func (r *reconciler) removeSentinel(ctx context.Context, key types.NamespacedNam
 }
 
 // loadSettings builds settings from an object and its Secrets.
-func (r *reconciler) loadSettings(ctx context.Context, sc *v1alpha1.SentinelConfig) (*instance.Wanted, *instance.Refusal) {
-	refuse := func(reason instance.Reason, err error) (*instance.Wanted, *instance.Refusal) {
-		return nil, &instance.Refusal{Generation: sc.Generation, Reason: reason, Err: err, ResourceType: sc.Spec.ResourceType}
+func (r *reconciler) loadSettings(ctx context.Context, sc *v1alpha1.SentinelConfig) (*WantedConfig, *Refusal) {
+	refuse := func(reason RefusalReason, err error) (*WantedConfig, *Refusal) {
+		return nil, &Refusal{Generation: sc.Generation, Reason: reason, Err: err, ResourceType: sc.Spec.ResourceType}
 	}
 	settings, err := sentinelconfig.Translate(&sc.Spec)
 	if err != nil {
-		return refuse(instance.ReasonInvalid, err)
+		return refuse(ReasonInvalid, err)
 	}
 	names := settings.SecretNames()
 	r.secrets.Follow(types.NamespacedName{Namespace: sc.Namespace, Name: sc.Name}, names)
@@ -90,16 +89,16 @@ func (r *reconciler) loadSettings(ctx context.Context, sc *v1alpha1.SentinelConf
 		switch {
 		case apierrors.IsNotFound(err): // WithSecrets reports which setting needs it
 		case err != nil:
-			return refuse(instance.ReasonLoad, fmt.Errorf("read Secret %q: %w", name, err))
+			return refuse(ReasonLoad, fmt.Errorf("read Secret %q: %w", name, err))
 		default:
 			secrets[name] = data
 		}
 	}
 	if settings, err = settings.WithSecrets(secrets); err != nil {
-		return refuse(instance.ReasonSecret, err)
+		return refuse(ReasonSecret, err)
 	}
 	r.complete(&settings)
-	return &instance.Wanted{Generation: sc.Generation, Settings: settings, Spec: *sc.Spec.DeepCopy()}, nil
+	return &WantedConfig{Generation: sc.Generation, Settings: settings, Spec: *sc.Spec.DeepCopy()}, nil
 }
 
 var errGone = errors.New("the SentinelConfig does not exist; create it, or check --config and --namespace")

@@ -15,7 +15,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
 
@@ -41,15 +40,15 @@ func TestReconcile(t *testing.T) {
 		object *v1alpha1.SentinelConfig
 		host   func(*fakeHost)
 		again  time.Duration
-		want   instance.Reason // of the refusal
+		want   RefusalReason // of the refusal
 		member bool
 		follow []string
 	}{
 		"Good":    {"it is handed over", valid(), func(h *fakeHost) { h.secrets["creds"] = secret }, 0, "", true, []string{"creds"}},
-		"Missing": {"the Secret is not there: looked at again, and when it comes", valid(), func(*fakeHost) {}, 30 * time.Second, instance.ReasonSecret, true, []string{"creds"}},
-		"Empty":   {"the Secret lacks the key", valid(), func(h *fakeHost) { h.secrets["creds"] = nil }, 30 * time.Second, instance.ReasonSecret, true, []string{"creds"}},
-		"Away":    {"the API server does not hand it over", valid(), func(h *fakeHost) { h.err = errAway }, 30 * time.Second, instance.ReasonLoad, true, []string{"creds"}},
-		"Invalid": {"looked at again as anything that can not be loaded, as the specification has it", object(), func(*fakeHost) {}, 30 * time.Second, instance.ReasonInvalid, true, nil},
+		"Missing": {"the Secret is not there: looked at again, and when it comes", valid(), func(*fakeHost) {}, 30 * time.Second, ReasonSecret, true, []string{"creds"}},
+		"Empty":   {"the Secret lacks the key", valid(), func(h *fakeHost) { h.secrets["creds"] = nil }, 30 * time.Second, ReasonSecret, true, []string{"creds"}},
+		"Away":    {"the API server does not hand it over", valid(), func(h *fakeHost) { h.err = errAway }, 30 * time.Second, ReasonLoad, true, []string{"creds"}},
+		"Invalid": {"looked at again as anything that can not be loaded, as the specification has it", object(), func(*fakeHost) {}, 30 * time.Second, ReasonInvalid, true, nil},
 		"Gone":    {"there is none", nil, func(*fakeHost) {}, 0, "", false, nil},
 		"Deleting": {"it is as good as gone", func() *v1alpha1.SentinelConfig {
 			sc := valid()
@@ -67,8 +66,8 @@ func TestReconcile(t *testing.T) {
 			tc.host(h)
 			roster := newRoster(Config{Namespace: "n", Name: "one", Identity: "us"}, Deps{
 				Log:        slog.New(slog.DiscardHandler),
-				OpenAPI:    func(sentinel.API) (instance.API, error) { return nil, errAway },
-				OpenBroker: func(sentinelconfig.Broker) (instance.Broker, error) { return nil, errAway },
+				OpenAPI:    func(sentinel.API) (FleetAPI, error) { return nil, errAway },
+				OpenBroker: func(sentinelconfig.Broker) (Broker, error) { return nil, errAway },
 			}, h, &fakeTeller{})
 			roster.allowStarts(ctx)
 			defer func() { cancel(); roster.waitForMembers() }()

@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 )
 
 const (
@@ -48,7 +47,7 @@ func (r *reporter) requestReport() {
 }
 
 // reportUntilDone reports until ctx ends.
-func (r *reporter) reportUntilDone(ctx context.Context, state func() instance.State) {
+func (r *reporter) reportUntilDone(ctx context.Context, state func() InstanceState) {
 	defer r.removeOwnStatus(ctx)
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()

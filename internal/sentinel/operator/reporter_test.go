@@ -18,24 +18,23 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 )
 
 // A watched instance is one whose state a test sets.
 type watched struct {
 	*reporter
 	mu    sync.Mutex
-	state instance.State
+	state InstanceState
 }
 
-func (w *watched) get() instance.State {
+func (w *watched) get() InstanceState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.state
 }
 
 // set changes the state, as an instance with a notification does, and waits for the effects.
-func (w *watched) set(change func(*instance.State)) {
+func (w *watched) set(change func(*InstanceState)) {
 	w.mu.Lock()
 	change(&w.state)
 	w.mu.Unlock()
@@ -60,7 +59,7 @@ func newWatched(t *testing.T, identity string, h host, tell teller) *watched {
 }
 
 // good sets the state of an instance without problems.
-func good(s *instance.State) {
+func good(s *InstanceState) {
 	s.Seen, s.InForce, s.Changes, s.Begun = 1, 1, 1, time.Now()
 	s.Stats = sentinel.Stats{Rounds: 1, LastRound: time.Now(), Resources: 3, Published: 3}
 }
@@ -90,7 +89,7 @@ func TestStatusIsWrittenWhenItMeansSomething(t *testing.T) {
 		}
 		for range 600 { // a round every 100 ms
 			time.Sleep(100 * time.Millisecond)
-			w.set(func(s *instance.State) {
+			w.set(func(s *InstanceState) {
 				s.Stats.Rounds++
 				s.Stats.LastRound = time.Now()
 				s.Stats.Published++
@@ -100,7 +99,7 @@ func TestStatusIsWrittenWhenItMeansSomething(t *testing.T) {
 			t.Errorf("%d writes of counts in a minute, want one every ten seconds", n)
 		}
 		changed := meta.FindStatusCondition(h.status().Conditions, v1alpha1.ConditionReady).LastTransitionTime
-		w.set(func(s *instance.State) { s.Stats.BrokerErr = errors.New("gone") })
+		w.set(func(s *InstanceState) { s.Stats.BrokerErr = errors.New("gone") })
 		if writes := h.written(); len(writes) != 1 {
 			t.Errorf("%d writes, want 1 at once when the broker goes", len(writes))
 		}
@@ -109,7 +108,7 @@ func TestStatusIsWrittenWhenItMeansSomething(t *testing.T) {
 			t.Errorf("ready is %+v, want false since just now", c)
 		}
 		for i := range 50 { // the same, in other words
-			w.set(func(s *instance.State) { s.Stats.BrokerErr = fmt.Errorf("gone, port %d", i) })
+			w.set(func(s *InstanceState) { s.Stats.BrokerErr = fmt.Errorf("gone, port %d", i) })
 		}
 		if writes := h.written(); len(writes) != 0 {
 			t.Errorf("%d writes of other words for the same, want none at once", len(writes))
@@ -143,18 +142,18 @@ func TestAPIServerAway(t *testing.T) {
 func TestReplicasShareAStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeHost(object())
-		grouped := func(members ...string) func(*instance.State) {
-			return func(s *instance.State) { s.Grouped, s.Members = true, members }
+		grouped := func(members ...string) func(*InstanceState) {
+			return func(s *InstanceState) { s.Grouped, s.Members = true, members }
 		}
 		a, b := newWatched(t, "a", h, &fakeTeller{}), newWatched(t, "b", h, &fakeTeller{})
 		for _, w := range []*watched{a, b} {
-			w.set(func(s *instance.State) { good(s); grouped("a", "b")(s) })
+			w.set(func(s *InstanceState) { good(s); grouped("a", "b")(s) })
 		}
 		if diff := cmp.Diff([]string{component + "/a", component, component + "/b"}, h.written()); diff != "" {
 			t.Errorf("writes (-want +got):\n%s", diff)
 		}
 		pass(15 * time.Second)
-		a.set(func(s *instance.State) { s.Stats.Published++; s.Stats.LastRound = time.Now() })
+		a.set(func(s *InstanceState) { s.Stats.Published++; s.Stats.LastRound = time.Now() })
 		pass(15 * time.Second)
 		s := h.status()
 		if s.ResourcesWatched != 6 || s.EventsPublished != 7 || len(s.Replicas) != 2 || s.Replicas[0].EventsPublished != 4 {
@@ -164,7 +163,7 @@ func TestReplicasShareAStatus(t *testing.T) {
 
 		// the first is lost
 		pass(10 * time.Second)
-		a.set(func(s *instance.State) { s.Members = nil; s.Group = errors.New("fenced") })
+		a.set(func(s *InstanceState) { s.Members = nil; s.Group = errors.New("fenced") })
 		h.written()
 		b.set(grouped("b"))
 		s = h.status()
@@ -176,7 +175,7 @@ func TestReplicasShareAStatus(t *testing.T) {
 		}
 
 		// no division any more
-		b.set(func(s *instance.State) { s.Grouped, s.Members, s.InForce, s.Seen = false, nil, 2, 2 })
+		b.set(func(s *InstanceState) { s.Grouped, s.Members, s.InForce, s.Seen = false, nil, 2, 2 })
 		if s := h.status(); len(s.Replicas) != 0 || s.ObservedGeneration != 2 || len(s.Conditions) != 4 {
 			t.Errorf("status is %+v, want one without replicas", s)
 		}
@@ -186,7 +185,7 @@ func TestReplicasShareAStatus(t *testing.T) {
 // TestNobodyInTheGroup checks that the status reports a problem if no replica becomes a member. It
 // is not changed if one is a member.
 func TestNobodyInTheGroup(t *testing.T) {
-	out := func(s *instance.State) {
+	out := func(s *InstanceState) {
 		s.Grouped, s.Group, s.Stats.Resources = true, errors.New("leases are forbidden"), 0
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -194,7 +193,7 @@ func TestNobodyInTheGroup(t *testing.T) {
 		a, b := newWatched(t, "a", h, &fakeTeller{}), newWatched(t, "b", h, &fakeTeller{})
 		a.set(good)
 		for _, w := range []*watched{a, b} {
-			w.set(func(s *instance.State) { good(s); out(s) })
+			w.set(func(s *InstanceState) { good(s); out(s) })
 		}
 		pass(time.Minute)
 		s := h.status()
@@ -208,8 +207,8 @@ func TestNobodyInTheGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeHost(object())
 		a, b := newWatched(t, "a", h, &fakeTeller{}), newWatched(t, "b", h, &fakeTeller{})
-		a.set(func(s *instance.State) { good(s); s.Grouped, s.Members = true, []string{"a"} })
-		b.set(func(s *instance.State) { good(s); out(s) })
+		a.set(func(s *InstanceState) { good(s); s.Grouped, s.Members = true, []string{"a"} })
+		b.set(func(s *InstanceState) { good(s); out(s) })
 		pass(45 * time.Second)
 		if c := meta.FindStatusCondition(h.status().Conditions, v1alpha1.ConditionReady); c.Status != metav1.ConditionTrue {
 			t.Errorf("ready is %+v, want what the member says", c)
@@ -222,7 +221,7 @@ func TestLeaving(t *testing.T) {
 	h := newFakeHost(object())
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatched(t, "a", h, &fakeTeller{})
-		w.set(func(s *instance.State) { good(s); s.Grouped, s.Members = true, []string{"a"} })
+		w.set(func(s *InstanceState) { good(s); s.Grouped, s.Members = true, []string{"a"} })
 		if s := h.status(); len(s.Replicas) != 1 {
 			t.Errorf("status is %+v, want an entry", s)
 		}
@@ -236,59 +235,59 @@ func TestLeaving(t *testing.T) {
 func TestConditions(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	boom := errors.New("boom")
-	settled := func(s *instance.State) { good(s); s.Seen, s.InForce, s.Begun = 2, 2, now.Add(-time.Minute) }
+	settled := func(s *InstanceState) { good(s); s.Seen, s.InForce, s.Begun = 2, 2, now.Add(-time.Minute) }
 	cases := map[string]struct {
 		reason                    string
-		change                    func(*instance.State)
+		change                    func(*InstanceState)
 		ready, valid, api, broker string
 	}{
 		"Good": {"all is well", settled, "True Running generation 2", "True Applied generation 2 is active", "True Reachable", "True Reachable"},
 		"Refused": {
 			"what was good goes on",
-			func(s *instance.State) {
+			func(s *InstanceState) {
 				settled(s)
-				s.Seen, s.Refusal = 3, &instance.Refusal{Generation: 3, Reason: instance.ReasonInvalid, Err: boom}
+				s.Seen, s.Refusal = 3, &Refusal{Generation: 3, Reason: ReasonInvalid, Err: boom}
 			},
 			"True Running generation 2", "False InvalidSpec boom; generation 2 stays active", "True", "True",
 		},
 		"RefusedAtFirst": {
 			"there is none that could go on",
-			func(s *instance.State) {
-				s.Seen, s.Refusal = 1, &instance.Refusal{Generation: 1, Reason: instance.ReasonSecret, Err: boom}
+			func(s *InstanceState) {
+				s.Seen, s.Refusal = 1, &Refusal{Generation: 1, Reason: ReasonSecret, Err: boom}
 			},
 			"False SecretMissing boom", "False SecretMissing boom; no sentinel is running", "Unknown NoConfiguration", "Unknown NoConfiguration",
 		},
 		"Pending": {
 			"the new broker does not answer",
-			func(s *instance.State) {
+			func(s *InstanceState) {
 				settled(s)
-				s.Seen, s.Pending = 3, &instance.Pending{Generation: 3, Broker: boom}
+				s.Seen, s.Pending = 3, &PendingConnections{Generation: 3, Broker: boom}
 			},
 			"True Running", "False NewConnectionFailed spec.broker: cannot connect to the new broker: boom; generation 2 stays", "True", "True",
 		},
 		"PendingAPI": {
 			"the new API does not answer",
-			func(s *instance.State) {
+			func(s *InstanceState) {
 				settled(s)
-				s.Seen, s.Pending = 3, &instance.Pending{Generation: 3, API: boom}
+				s.Seen, s.Pending = 3, &PendingConnections{Generation: 3, API: boom}
 			},
 			"True Running", "False NewConnectionFailed spec.hyperfleetAPI: ", "True", "True",
 		},
-		"OnItsWay":   {"nothing is known yet", func(s *instance.State) { s.Seen = 1 }, "False NoConfiguration", "Unknown Starting generation 1 is being applied", "Unknown", "Unknown"},
-		"APIDown":    {"the API is away", func(s *instance.State) { settled(s); s.Stats.APIErr = boom }, "False APIUnreachable boom", "True", "False Unreachable boom", "True"},
-		"BrokerDown": {"the broker is away", func(s *instance.State) { settled(s); s.Stats.BrokerErr = boom }, "False BrokerUnreachable boom", "True", "True", "False Unreachable boom"},
+		"OnItsWay":   {"nothing is known yet", func(s *InstanceState) { s.Seen = 1 }, "False NoConfiguration", "Unknown Starting generation 1 is being applied", "Unknown", "Unknown"},
+		"APIDown":    {"the API is away", func(s *InstanceState) { settled(s); s.Stats.APIErr = boom }, "False APIUnreachable boom", "True", "False Unreachable boom", "True"},
+		"BrokerDown": {"the broker is away", func(s *InstanceState) { settled(s); s.Stats.BrokerErr = boom }, "False BrokerUnreachable boom", "True", "True", "False Unreachable boom"},
 		"Starting": {
 			"connections take a moment",
-			func(s *instance.State) { settled(s); s.Begun = now.Add(-time.Second); s.Stats.BrokerErr = boom },
+			func(s *InstanceState) { settled(s); s.Begun = now.Add(-time.Second); s.Stats.BrokerErr = boom },
 			"False Starting", "True", "True", "Unknown Starting",
 		},
-		"Failed":  {"it panicked", func(s *instance.State) { settled(s); s.Failure = errors.New("panic: x\nstack") }, "False SentinelFailed the sentinel failed, and the process restarts it: panic: x", "True", "True", "True"},
-		"Stuck":   {"it makes no progress", func(s *instance.State) { settled(s); s.Live = boom }, "False PollLoopStalled boom", "True", "True", "True"},
-		"NoGroup": {"it owns nothing", func(s *instance.State) { settled(s); s.Grouped, s.Group = true, boom }, "False ReplicaFenced boom", "True", "True", "True"},
+		"Failed":  {"it panicked", func(s *InstanceState) { settled(s); s.Failure = errors.New("panic: x\nstack") }, "False SentinelFailed the sentinel failed, and the process restarts it: panic: x", "True", "True", "True"},
+		"Stuck":   {"it makes no progress", func(s *InstanceState) { settled(s); s.Live = boom }, "False PollLoopStalled boom", "True", "True", "True"},
+		"NoGroup": {"it owns nothing", func(s *InstanceState) { settled(s); s.Grouped, s.Group = true, boom }, "False ReplicaFenced boom", "True", "True", "True"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			var s instance.State
+			var s InstanceState
 			tc.change(&s)
 			status := statusOf(&v1alpha1.SentinelConfigStatus{}, s, now)
 			for typ, want := range map[string]string{
@@ -318,7 +317,7 @@ func TestStory(t *testing.T) {
 	boom := errors.New("boom")
 	var told story
 	var got []string
-	step := func(change func(*instance.State), s *instance.State) []string {
+	step := func(change func(*InstanceState), s *InstanceState) []string {
 		change(s)
 		got = nil
 		for range 3 { // of which two are nothing new
@@ -331,31 +330,31 @@ func TestStory(t *testing.T) {
 		}
 		return got
 	}
-	var s instance.State
+	var s InstanceState
 	for i, tc := range []struct {
-		change func(*instance.State)
+		change func(*InstanceState)
 		want   []string
 	}{
-		{func(s *instance.State) { s.Seen = 1 }, nil},
-		{func(s *instance.State) {
-			s.Refusal = &instance.Refusal{Generation: 1, Reason: instance.ReasonSecret, Err: boom}
+		{func(s *InstanceState) { s.Seen = 1 }, nil},
+		{func(s *InstanceState) {
+			s.Refusal = &Refusal{Generation: 1, Reason: ReasonSecret, Err: boom}
 		}, []string{"!ConfigLoadFailed"}},
-		{func(s *instance.State) { good(s); s.Refusal, s.Begun = nil, now.Add(-time.Minute) }, []string{"ConfigLoaded"}},
-		{func(s *instance.State) { s.Stats.APIErr = boom }, []string{"!APIUnreachable"}},
-		{func(s *instance.State) { s.Stats.APIErr = errors.New("other words") }, nil},
-		{func(s *instance.State) { s.Stats.APIErr, s.Stats.BrokerErr = nil, boom }, []string{"APIReachable", "!BrokerUnreachable"}},
-		{func(s *instance.State) { s.Stats.BrokerErr = nil }, []string{"BrokerReachable"}},
-		{func(s *instance.State) {
-			s.Seen, s.Refusal = 2, &instance.Refusal{Generation: 2, Reason: instance.ReasonInvalid, Err: boom}
+		{func(s *InstanceState) { good(s); s.Refusal, s.Begun = nil, now.Add(-time.Minute) }, []string{"ConfigLoaded"}},
+		{func(s *InstanceState) { s.Stats.APIErr = boom }, []string{"!APIUnreachable"}},
+		{func(s *InstanceState) { s.Stats.APIErr = errors.New("other words") }, nil},
+		{func(s *InstanceState) { s.Stats.APIErr, s.Stats.BrokerErr = nil, boom }, []string{"APIReachable", "!BrokerUnreachable"}},
+		{func(s *InstanceState) { s.Stats.BrokerErr = nil }, []string{"BrokerReachable"}},
+		{func(s *InstanceState) {
+			s.Seen, s.Refusal = 2, &Refusal{Generation: 2, Reason: ReasonInvalid, Err: boom}
 		}, []string{"!ConfigInvalid"}},
-		{func(s *instance.State) {
-			s.Seen, s.Refusal = 3, &instance.Refusal{Generation: 3, Reason: instance.ReasonInvalid, Err: boom}
+		{func(s *InstanceState) {
+			s.Seen, s.Refusal = 3, &Refusal{Generation: 3, Reason: ReasonInvalid, Err: boom}
 		}, []string{"!ConfigInvalid"}},
-		{func(s *instance.State) { s.Refusal, s.Pending = nil, &instance.Pending{Generation: 3, Broker: boom} }, []string{"!NewConnectionFailed"}},
-		{func(s *instance.State) { s.Pending, s.InForce = nil, 3; s.Changes++ }, []string{"ConfigChanged"}},
-		{func(s *instance.State) { s.Failure, s.Stats.BrokerErr = boom, boom }, []string{"!SentinelFailed"}},
-		{func(s *instance.State) { s.Failure, s.Begun = nil, now.Add(-time.Second) }, nil},
-		{func(s *instance.State) { s.Begun = now.Add(-time.Minute) }, []string{"!BrokerUnreachable"}},
+		{func(s *InstanceState) { s.Refusal, s.Pending = nil, &PendingConnections{Generation: 3, Broker: boom} }, []string{"!NewConnectionFailed"}},
+		{func(s *InstanceState) { s.Pending, s.InForce = nil, 3; s.Changes++ }, []string{"ConfigChanged"}},
+		{func(s *InstanceState) { s.Failure, s.Stats.BrokerErr = boom, boom }, []string{"!SentinelFailed"}},
+		{func(s *InstanceState) { s.Failure, s.Begun = nil, now.Add(-time.Second) }, nil},
+		{func(s *InstanceState) { s.Begun = now.Add(-time.Minute) }, []string{"!BrokerUnreachable"}},
 	} {
 		if diff := cmp.Diff(tc.want, step(tc.change, &s)); diff != "" {
 			t.Errorf("step %d (-want +got):\n%s", i, diff)

@@ -14,9 +14,8 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
-	"github.com/fleetloop/fleetloop/internal/sentinel/record"
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
+	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
 // A host is the part of the host cluster that the members use.
@@ -34,7 +33,7 @@ type reference struct {
 
 // A teller emits Kubernetes events about an object.
 type teller interface {
-	Tell(ctx context.Context, ref reference, s instance.State, e happening)
+	Tell(ctx context.Context, ref reference, s InstanceState, e happening)
 }
 
 // A happening is the content of a Kubernetes event.
@@ -120,10 +119,10 @@ func (r *memberSet) startMember(ref reference) *member {
 		log, loads = log.With("config", ref.Name), sentinel.NewLoadErrors(registerer)
 	}
 	m.reporter = newReporter(ref, r.cfg.Identity, r.host, r.tell, log)
-	m.instance = instance.New(instance.Deps{
+	m.instance = NewInstance(InstanceDeps{
 		OpenAPI: r.deps.OpenAPI, OpenBroker: r.deps.OpenBroker,
 		NewPart:     func(count, index int) (sentinel.Shard, error) { return shard.Static(count, index) },
-		NewGroup:    func() (instance.Group, error) { return r.joinShardGroup(ref.Name, log, registerer) },
+		NewGroup:    func() (ReplicaGroup, error) { return r.joinShardGroup(ref.Name, log, registerer) },
 		Log:         log,
 		Registerer:  registerer,
 		LoadErrors:  loads,
@@ -222,8 +221,8 @@ func (r *memberSet) checkLive() error {
 }
 
 // Decisions returns the latest decisions of all sentinels, by what each watches.
-func (o *Operator) Decisions() map[string]*record.Record {
-	all := map[string]*record.Record{}
+func (o *Operator) Decisions() map[string]*state.DecisionRecord {
+	all := map[string]*state.DecisionRecord{}
 	o.roster.forEach(func(m *member) {
 		watches, decisions, ok := m.instance.Decisions()
 		if !ok {
@@ -240,15 +239,15 @@ func (o *Operator) Decisions() map[string]*record.Record {
 // A member runs one object.
 type member struct {
 	ref      reference
-	instance *instance.Instance
+	instance *Instance
 	reporter *reporter
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 }
 
-func (m *member) applyWanted(w instance.Wanted) { m.instance.Apply(w) }
+func (m *member) applyWanted(w WantedConfig) { m.instance.Apply(w) }
 
-func (m *member) noteRefusal(r instance.Refusal) { m.instance.Refuse(r) }
+func (m *member) noteRefusal(r Refusal) { m.instance.Refuse(r) }
 
 // stopAndWait stops the member and waits for its end. It may be called again.
 func (m *member) stopAndWait() {

@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 )
 
 // Reasons of conditions, in addition to those of refusals.
@@ -30,7 +29,7 @@ const settling = 3 * time.Second
 
 // statusOf returns the status for the state of an instance. before has the previous conditions,
 // whose transition times stay if nothing has changed.
-func statusOf(before *v1alpha1.SentinelConfigStatus, s instance.State, now time.Time) v1alpha1.SentinelConfigStatus {
+func statusOf(before *v1alpha1.SentinelConfigStatus, s InstanceState, now time.Time) v1alpha1.SentinelConfigStatus {
 	status := v1alpha1.SentinelConfigStatus{
 		ObservedGeneration: s.InForce,
 		Selector:           s.Selector,
@@ -63,7 +62,7 @@ type verdict struct {
 }
 
 // validCondition returns whether the latest generation is in force, and if not, why.
-func validCondition(s instance.State) verdict {
+func validCondition(s InstanceState) verdict {
 	goesOn := "no sentinel is running"
 	if s.InForce != 0 {
 		goesOn = fmt.Sprintf("generation %d stays active", s.InForce)
@@ -82,7 +81,7 @@ func validCondition(s instance.State) verdict {
 }
 
 // reachable returns whether API and broker respond.
-func reachable(before *v1alpha1.SentinelConfigStatus, s instance.State, now time.Time) (api, broker verdict) {
+func reachable(before *v1alpha1.SentinelConfigStatus, s InstanceState, now time.Time) (api, broker verdict) {
 	if s.InForce == 0 {
 		nothing := verdict{metav1.ConditionUnknown, reasonNothing, "no configuration is active"}
 		return nothing, nothing
@@ -103,7 +102,7 @@ func reachable(before *v1alpha1.SentinelConfigStatus, s instance.State, now time
 }
 
 // readyCondition returns whether the sentinel watches and publishes.
-func readyCondition(s instance.State, api, broker verdict) verdict {
+func readyCondition(s InstanceState, api, broker verdict) verdict {
 	switch {
 	case s.Failure != nil:
 		return verdict{metav1.ConditionFalse, reasonFailed, fmt.Sprintf("the sentinel failed, and the process restarts it: %v", firstLine(s.Failure))}
@@ -126,7 +125,7 @@ func readyCondition(s instance.State, api, broker verdict) verdict {
 }
 
 // replicaOf returns the status entry of one of several replicas.
-func replicaOf(identity string, s instance.State) v1alpha1.ReplicaStatus {
+func replicaOf(identity string, s InstanceState) v1alpha1.ReplicaStatus {
 	r := v1alpha1.ReplicaStatus{
 		Name: identity, ResourcesOwned: int64(s.Stats.Resources),
 		EventsPublished: int64(s.Stats.Published), //nolint:gosec // it never counts so far

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 )
 
 // Reasons of Kubernetes events.
@@ -32,7 +30,7 @@ type story struct {
 }
 
 // goOn emits events for the changes in s, and returns the new story.
-func (t story) goOn(s instance.State, now time.Time, tell func(warning bool, reason, note string)) story {
+func (t story) goOn(s InstanceState, now time.Time, tell func(warning bool, reason, note string)) story {
 	if s.Changes != t.changes {
 		reason := eventChanged
 		if t.changes == 0 {
@@ -61,7 +59,7 @@ func (t story) goOn(s instance.State, now time.Time, tell func(warning bool, rea
 }
 
 // emitRefusal emits an event about a refused generation, once for each cause.
-func (t story) emitRefusal(r *instance.Refusal, tell func(warning bool, reason, note string)) string {
+func (t story) emitRefusal(r *Refusal, tell func(warning bool, reason, note string)) string {
 	if r == nil {
 		return ""
 	}
@@ -70,7 +68,7 @@ func (t story) emitRefusal(r *instance.Refusal, tell func(warning bool, reason, 
 		return cause
 	}
 	reason := eventNotLoaded
-	if r.Reason == instance.ReasonInvalid || r.Reason == instance.ReasonUnopenable {
+	if r.Reason == ReasonInvalid || r.Reason == ReasonUnopenable {
 		reason = eventInvalid
 	}
 	tell(true, reason, fmt.Sprintf("generation %d rejected: %v", r.Generation, r.Err))

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 )
 
 // countsEvery is the interval at which changes of counts and texts alone are written to the status.
@@ -34,7 +33,7 @@ type writer struct {
 }
 
 // writeStatus writes the changes that are due.
-func (w *writer) writeStatus(ctx context.Context, s instance.State, now time.Time) error {
+func (w *writer) writeStatus(ctx context.Context, s InstanceState, now time.Time) error {
 	if err := w.writeEntry(ctx, s, now); err != nil {
 		return err
 	}
@@ -74,7 +73,7 @@ const (
 )
 
 // isStatusWriter reports whether this replica writes the fields outside the entries.
-func (w *writer) isStatusWriter(ctx context.Context, s instance.State, now time.Time) (bool, error) {
+func (w *writer) isStatusWriter(ctx context.Context, s InstanceState, now time.Time) (bool, error) {
 	switch {
 	case !s.Grouped:
 		return true, nil
@@ -93,7 +92,7 @@ func (w *writer) isStatusWriter(ctx context.Context, s instance.State, now time.
 }
 
 // writeEntry writes this replica's entry under status.replicas, or removes it.
-func (w *writer) writeEntry(ctx context.Context, s instance.State, now time.Time) error {
+func (w *writer) writeEntry(ctx context.Context, s InstanceState, now time.Time) error {
 	if !s.Grouped {
 		return w.removeOwnEntry(ctx)
 	}
@@ -132,7 +131,7 @@ func (w *writer) removeEntryOf(ctx context.Context, identity string) error {
 }
 
 // sumEntries adds up the counts of the replicas, and removes the entries of those that are gone.
-func (w *writer) sumEntries(ctx context.Context, status *v1alpha1.SentinelConfigStatus, s instance.State) error {
+func (w *writer) sumEntries(ctx context.Context, status *v1alpha1.SentinelConfigStatus, s InstanceState) error {
 	sc, err := w.host.Get(ctx, w.ref.NamespacedName)
 	if err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/fleetloop/fleetloop/internal/sentinel/object"
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 )
 
 // A path is a field of the resource, as the names that lead to it.
@@ -67,7 +67,7 @@ func textOf(v any) string {
 	case int64:
 		return strconv.FormatInt(v, 10)
 	case map[string]any, []any:
-		return string(object.AppendJSON(nil, v))
+		return string(decision.AppendValue(nil, v))
 	}
 	return fmt.Sprint(v)
 }

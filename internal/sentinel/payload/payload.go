@@ -26,8 +26,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/fleetloop/fleetloop/internal/sentinel/expression"
-	"github.com/fleetloop/fleetloop/internal/sentinel/object"
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -124,7 +123,7 @@ func (n *needs) addFields(fields []field) {
 	}
 }
 
-// onlyFields returns the argument for object.Parse.
+// onlyFields returns the argument for decision.ParseObject.
 func (n *needs) onlyFields() map[string]bool {
 	if n.all {
 		return nil
@@ -170,7 +169,7 @@ func (b *Builder) AppendData(dst []byte, in Input) ([]byte, []Problem, error) {
 	if len(b.fields) == 0 {
 		return b.appendDefault(dst, in), nil, nil
 	}
-	resource, err := object.Parse(in.Raw, b.needs.onlyFields())
+	resource, err := decision.ParseObject(in.Raw, b.needs.onlyFields())
 	if err != nil {
 		return dst, nil, err
 	}
@@ -234,10 +233,10 @@ func (l literal) appendTo(dst []byte, _ Input, _ map[string]any) ([]byte, error)
 func (l literal) addNeeds(*needs) {}
 
 // celValue is the value of an expression.
-type celValue struct{ prg *expression.Program }
+type celValue struct{ prg *decision.Expression }
 
 func compileCEL(expr string) (value, error) {
-	prg, err := expression.Compile(expr)
+	prg, err := decision.CompileExpression(expr)
 	if err != nil {
 		return nil, fmt.Errorf("expression after %q: %w", "cel:", err)
 	}
@@ -245,7 +244,7 @@ func compileCEL(expr string) (value, error) {
 }
 
 func (c celValue) appendTo(dst []byte, in Input, resource map[string]any) ([]byte, error) {
-	return c.prg.AppendJSON(dst, expression.Input{Resource: resource, Now: in.Now, Reason: in.Reason}, maxValue)
+	return c.prg.AppendJSON(dst, decision.ExpressionInput{Resource: resource, Now: in.Now, Reason: in.Reason}, maxValue)
 }
 
 func (c celValue) addNeeds(n *needs) { n.all = true }

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/fleetloop/fleetloop/internal/sentinel/object"
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 )
 
 // A Conversion is a value of message_data that sends a number or a boolean of
@@ -31,7 +31,7 @@ func (b *Builder) Conversions(raw []byte) ([]Conversion, error) {
 	if !slices.ContainsFunc(b.fields, field.hasPath) {
 		return nil, nil
 	}
-	resource, err := object.Parse(raw, b.needs.onlyFields())
+	resource, err := decision.ParseObject(raw, b.needs.onlyFields())
 	if err != nil {
 		return nil, err
 	}

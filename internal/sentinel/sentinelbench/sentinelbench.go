@@ -17,7 +17,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
-	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 )
 
 // Page returns a list page of n resources as the fleet API serves them, each about a kilobyte and
@@ -63,18 +63,18 @@ func newResource(i int, now time.Time) v1.Resource {
 
 // A Rounder does the sentinel's work on a page: decode, decide, skip.
 type Rounder struct {
-	scanner *scan.Scanner
+	scanner *source.Scanner
 	profile *decision.Profile
 }
 
 // NewRounder returns a Rounder with the profile of the configuration file.
 func NewRounder() *Rounder {
-	return &Rounder{scanner: scan.New(false), profile: decision.GenerationThenAge(decision.DefaultAges())}
+	return &Rounder{scanner: source.NewScanner(false), profile: decision.GenerationThenAge(decision.DefaultAges())}
 }
 
 // Round returns how many of the resources on page were skipped at now.
 func (r *Rounder) Round(page []byte, now time.Time) (skipped int, err error) {
-	_, err = r.scanner.Scan(page, func(it *scan.Item) error {
+	_, err = r.scanner.Scan(page, func(it *source.Item) error {
 		if !it.Fault.Skips() && !r.profile.Decide(&it.Resource, now).ShouldPublish {
 			skipped++
 		}

@@ -17,9 +17,9 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
-	"github.com/fleetloop/fleetloop/internal/sentinel/expression"
-	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -108,8 +108,8 @@ func (t *translation) translateSpec(spec *v1alpha1.SentinelConfigSpec) sentinel.
 		HyperfleetAPI: sentinel.API{
 			Endpoint: t.checkEndpoint(api.URL),
 			Timeout:  t.parseDuration("spec.hyperfleetAPI.timeout", api.Timeout),
-			Flavour: oneOf(t, "spec.hyperfleetAPI.flavour", cmp.Or(listing.Flavour(api.Flavour), listing.FlavourAuto),
-				listing.FlavourAuto, listing.FlavourFleetloop, listing.FlavourHyperfleet),
+			Flavour: oneOf(t, "spec.hyperfleetAPI.flavour", cmp.Or(source.Flavour(api.Flavour), source.FlavourAuto),
+				source.FlavourAuto, source.FlavourFleetloop, source.FlavourHyperfleet),
 		},
 		MessageData: t.messageData(spec.MessageData),
 		PayloadKeys: string(payload.CamelCase),
@@ -202,7 +202,7 @@ func (t *translation) translateDecision(d *v1alpha1.Decision) sentinel.Decision 
 	for i, p := range d.Params {
 		t.requireName(fmt.Sprintf("spec.decision.params[%d].name", i), p.Name)
 		t.requireName(fmt.Sprintf("spec.decision.params[%d].expr", i), p.Expr)
-		out.Params = append(out.Params, expression.Param{Name: p.Name, Expr: p.Expr})
+		out.Params = append(out.Params, decision.ExpressionParam{Name: p.Name, Expr: p.Expr})
 	}
 	return out
 }

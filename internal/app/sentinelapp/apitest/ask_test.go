@@ -22,7 +22,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
-	"github.com/fleetloop/fleetloop/internal/sentinel/survey"
+	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
 )
 
 func TestMain(m *testing.M) {
@@ -87,20 +87,20 @@ func TestAskTheFleetAPI(t *testing.T) {
 	eu, us := configure("eu.yaml", "clusters", "region=eu"), configure("us.yaml", "clusters", "region=us")
 	pools := configure("pools.yaml", "nodepools", "")
 
-	var plan survey.PlanReport
+	var plan inspect.PlanReport
 	if code := runCLI(t, &plan, "plan", "--config", eu); code != 0 || plan.OnServer != 5 || plan.Matching != 3 || plan.Due != 3 || plan.Changed != 3 {
 		t.Errorf("plan: exit code %d, %+v", code, plan)
 	}
-	var why survey.WhyReport
-	if code := runCLI(t, &why, "why", "cluster-1", "--config", eu, "--sentinel-url", "http://127.0.0.1:1"); code != 0 || why.ID != clusters[1].ID || why.State != survey.StateNotWatched {
+	var why inspect.WhyReport
+	if code := runCLI(t, &why, "why", "cluster-1", "--config", eu, "--sentinel-url", "http://127.0.0.1:1"); code != 0 || why.ID != clusters[1].ID || why.State != inspect.StateNotWatched {
 		t.Errorf("why: exit code %d, %+v", code, why)
 	}
 
-	if code := runCLI(t, &why, "why", "nope", "--config", eu, "--sentinel-url", "http://127.0.0.1:1"); code != 1 || why.State != survey.StateNotFound {
+	if code := runCLI(t, &why, "why", "nope", "--config", eu, "--sentinel-url", "http://127.0.0.1:1"); code != 1 || why.State != inspect.StateNotFound {
 		t.Errorf("why of what is not there: exit code %d, %+v", code, why)
 	}
 
-	var cover survey.CoverageReport
+	var cover inspect.CoverageReport
 	if code := runCLI(t, &cover, "coverage", eu, us, pools); code != 0 || !cover.Proven {
 		t.Errorf("coverage: exit code %d, %+v", code, cover)
 	}

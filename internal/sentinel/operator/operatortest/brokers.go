@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
 
@@ -116,7 +116,7 @@ func (b *Brokers) Running(url string) int {
 }
 
 // Open opens a client.
-func (b *Brokers) Open(cfg sentinelconfig.Broker) (instance.Broker, error) {
+func (b *Brokers) Open(cfg sentinelconfig.Broker) (operator.Broker, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	url := cfg.URL.Reveal()

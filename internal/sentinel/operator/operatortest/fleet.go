@@ -17,7 +17,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/selector"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
 )
 
 // ErrAway is the error of an unreachable address.
@@ -107,7 +107,7 @@ func (f *Fleet) Lists() int {
 }
 
 // Open opens a client.
-func (f *Fleet) Open(cfg sentinel.API) (instance.API, error) {
+func (f *Fleet) Open(cfg sentinel.API) (operator.FleetAPI, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.opened = append(f.opened, cfg.Endpoint)

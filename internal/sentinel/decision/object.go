@@ -1,0 +1,167 @@
+package decision
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A Float is a number that is not an int64. It prints without an exponent.
+type Float float64
+
+// String returns the number in plain digits.
+func (f Float) String() string { return strconv.FormatFloat(float64(f), 'f', -1, 64) }
+
+// Digits is a number that neither int64 nor float64 can hold, as it was
+// written.
+type Digits string
+
+// ParseObject parses one JSON object. Values are nil, bool, string, int64, Float, Digits, []any and
+// map[string]any. If only is not nil, Parse parses just the values under these names and omits the
+// others.
+func ParseObject(raw []byte, only map[string]bool) (map[string]any, error) {
+	p := objectParser{dec: jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))}
+	tok, err := p.dec.ReadToken()
+	if err != nil {
+		return nil, fmt.Errorf("parse resource: %w", err)
+	}
+	if tok.Kind() != '{' {
+		return nil, errors.New("parse resource: not a JSON object")
+	}
+	m, err := p.parseObject(only)
+	if err != nil {
+		return nil, fmt.Errorf("parse resource: %w", err)
+	}
+	if _, err := p.dec.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("parse resource: trailing data after the JSON object")
+	}
+	return m, nil
+}
+
+type objectParser struct{ dec *jsontext.Decoder }
+
+func (p objectParser) parseValue() (any, error) {
+	tok, err := p.dec.ReadToken()
+	if err != nil {
+		return nil, err
+	}
+	kind := tok.Kind()
+	if kind == '{' {
+		return p.parseObject(nil)
+	}
+	if kind == '[' {
+		return p.parseArray()
+	}
+	return scalarValue(tok), nil
+}
+
+func scalarValue(tok jsontext.Token) any {
+	kind := tok.Kind()
+	if kind == '"' {
+		return tok.String()
+	}
+	if kind == '0' {
+		return numberValue(tok.String())
+	}
+	if kind == 'n' {
+		return nil
+	}
+	return tok.Bool()
+}
+
+func (p objectParser) parseObject(only map[string]bool) (map[string]any, error) {
+	m := map[string]any{}
+	for {
+		name, err := p.dec.ReadToken()
+		if err != nil {
+			return nil, err
+		}
+		if name.Kind() == '}' {
+			return m, nil
+		}
+		key := name.String() // before the next read, which reuses the token
+		if only != nil && !only[key] {
+			if _, err := p.dec.ReadValue(); err != nil { // cheaper than SkipValue
+				return nil, err
+			}
+			continue
+		}
+		if m[key], err = p.parseValue(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (p objectParser) parseArray() (any, error) {
+	list := []any{}
+	for p.dec.PeekKind() != ']' {
+		v, err := p.parseValue()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	_, err := p.dec.ReadToken()
+	return list, err
+}
+
+// numberValue returns the value of a JSON number.
+func numberValue(text string) any {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return Digits(text)
+	}
+	if f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+		return int64(f) // 2.0 and 1e3 are whole
+	}
+	if math.Abs(f) >= 1<<53 && !strings.ContainsAny(text, "eE") && Float(f).String() != text {
+		return Digits(text)
+	}
+	return Float(f)
+}
+
+// AppendValue appends a value of Parse to dst, as JSON with sorted object keys.
+func AppendValue(dst []byte, v any) []byte {
+	switch v := v.(type) {
+	case string:
+		dst, _ = jsontext.AppendQuote(dst, v) // bytes that are not UTF-8 become U+FFFD
+		return dst
+	case map[string]any:
+		return appendMembers(dst, v)
+	case []any:
+		dst = append(dst, '[')
+		for i, e := range v {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = AppendValue(dst, e)
+		}
+		return append(dst, ']')
+	case nil:
+		return append(dst, "null"...)
+	}
+	return fmt.Append(dst, v) // numbers and bool print as they are in JSON
+}
+
+func appendMembers(dst []byte, m map[string]any) []byte {
+	dst = append(dst, '{')
+	for i, name := range slices.Sorted(maps.Keys(m)) {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(AppendValue(dst, name), ':')
+		dst = AppendValue(dst, m[name])
+	}
+	return append(dst, '}')
+}

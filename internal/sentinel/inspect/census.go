@@ -1,0 +1,263 @@
+package inspect
+
+import (
+	"cmp"
+	"encoding/binary"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
+)
+
+const (
+	// maxGroups limits the number of separate groups.
+	maxGroups = 200
+
+	// maxOdd limits the number of resources that are remembered individually, at about 150 bytes
+	// each.
+	maxOdd = 100_000
+)
+
+// A census counts, for each resource of one collection, how many watches select it.
+//
+// It remembers only resources that are not selected by exactly one watch, which are few in a
+// correct setup. It stores how each was counted, so that it can count the resource again after a
+// change.
+type census struct {
+	reader     *Watch // the watch whose source reads the collection
+	collection string
+	watches    []*Watch // watches of this collection
+	configs    map[*Watch]*CoveredConfig
+	keys       []string // the labels that the selectors use
+
+	resources   int
+	unreadable  int
+	selected    []int // by watch
+	alone       []int
+	unwatched   int
+	overlapping int
+
+	groups   map[string]*group
+	odd      map[string]*group // by id
+	overflow bool              // odd is not complete
+
+	by  []int  // watches that select the current resource
+	key []byte // key of its group
+}
+
+// A group is a Group with the indexes of its watches.
+type group struct {
+	Group
+	by []int
+}
+
+func newCensus(endpoint []*Watch, collection string, configs map[*Watch]*CoveredConfig) *census {
+	c := &census{reader: endpoint[0], collection: collection, configs: configs}
+	for _, w := range endpoint {
+		if w.Collection != collection {
+			continue
+		}
+		c.watches = append(c.watches, w)
+		for _, r := range w.Selector.Requirements() {
+			c.keys = append(c.keys, r.Key)
+		}
+	}
+	if len(c.watches) > 0 {
+		c.reader = c.watches[0] // its token is for this collection
+	}
+	slices.Sort(c.keys)
+	c.keys = slices.Compact(c.keys)
+	c.restartCount()
+	return c
+}
+
+func (c *census) restartCount() {
+	c.resources, c.unreadable, c.unwatched, c.overlapping = 0, 0, 0, 0
+	c.selected, c.alone = make([]int, len(c.watches)), make([]int, len(c.watches))
+	c.groups, c.odd, c.overflow = map[string]*group{}, map[string]*group{}, false
+}
+
+// visitItem counts a resource of the walk.
+func (c *census) visitItem(it *source.Item, _ time.Time) {
+	c.resources++
+	if it.Fault.Skips() {
+		c.unreadable++
+		return
+	}
+	c.findWatches(it)
+	for _, i := range c.by {
+		c.selected[i]++
+	}
+	if len(c.by) == 1 {
+		c.alone[c.by[0]]++
+		return
+	}
+	if c.odd[string(it.ID)] == nil { // pages may have shifted
+		c.addOdd(it)
+	}
+}
+
+// A recount is a census that processes changes. It corrects only gaps and overlaps.
+type recount census
+
+func (*recount) restartCount() {}
+
+func (r *recount) visitItem(it *source.Item, _ time.Time) {
+	c := (*census)(r)
+	if it.Fault.Skips() {
+		c.unreadable++ // counted twice if it was unreadable before
+		return
+	}
+	c.forgetOdd(it.ID)
+	c.findWatches(it)
+	if len(c.by) != 1 {
+		c.addOdd(it)
+	}
+}
+
+// findWatches finds the watches that select a resource.
+func (c *census) findWatches(it *source.Item) {
+	c.by = c.by[:0]
+	for i, w := range c.watches {
+		if w.Selector.Matches(&it.Labels) {
+			c.by = append(c.by, i)
+		}
+	}
+}
+
+// addOdd counts a resource that is not selected by exactly one watch, as findWatches found.
+func (c *census) addOdd(it *source.Item) {
+	g := c.groupOf(it)
+	g.Resources++
+	if g.Example == "" {
+		g.Example = string(it.ID)
+	}
+	if len(c.by) == 0 {
+		c.unwatched++
+	} else {
+		c.overlapping++
+	}
+	if len(c.odd) >= maxOdd {
+		c.overflow = true
+		return
+	}
+	c.odd[string(it.ID)] = g
+}
+
+// forgetOdd reverts the count of a resource, if it was odd.
+func (c *census) forgetOdd(id []byte) {
+	g := c.odd[string(id)]
+	if g == nil {
+		return
+	}
+	delete(c.odd, string(id))
+	g.Resources--
+	if g.Example == string(id) {
+		g.Example = ""
+	}
+	if len(g.by) == 0 {
+		c.unwatched--
+	} else {
+		c.overlapping--
+	}
+}
+
+// groupOf returns the group of an odd resource, and creates it if necessary.
+func (c *census) groupOf(it *source.Item) *group {
+	c.key = c.key[:0]
+	for _, i := range c.by {
+		c.key = binary.AppendVarint(c.key, int64(i)+1)
+	}
+	c.key = append(c.key, 0)
+	watches := len(c.key)
+	for _, label := range c.keys {
+		value, ok := it.Labels.Get(label)
+		if !ok {
+			c.key = append(c.key, 0)
+			continue
+		}
+		c.key = binary.AppendUvarint(c.key, uint64(len(value))+1)
+		c.key = append(c.key, value...)
+	}
+	if g := c.groups[string(c.key)]; g != nil {
+		return g
+	}
+	g := &group{Group: Group{Labels: []LabelValue{}}, by: slices.Clone(c.by)}
+	if len(c.groups) >= maxGroups {
+		// One for gaps and one for overlaps, whatever their watches and labels.
+		c.key = append(c.key[:0], byte(min(watches, 2)), 0xff, 0xff)
+		if rest := c.groups[string(c.key)]; rest != nil {
+			return rest
+		}
+		g.Others = true
+	}
+	c.groups[string(c.key)] = g
+	if g.Others {
+		return g
+	}
+	for _, i := range c.by {
+		g.Configs = append(g.Configs, c.watches[i].Name)
+	}
+	for _, label := range c.keys {
+		v := LabelValue{Label: label}
+		if value, ok := it.Labels.Get(label); ok {
+			v.Value = &value
+		}
+		g.Labels = append(g.Labels, v)
+	}
+	return g
+}
+
+// noteCounts stores the counts of the walk for each watch.
+func (c *census) noteCounts() {
+	for i, w := range c.watches {
+		c.configs[w].Selected, c.configs[w].Alone = c.selected[i], c.alone[i]
+	}
+}
+
+func (c *census) fillReport(r *CoveredCollection) {
+	r.Resources, r.Unreadable, r.Unwatched, r.Overlapping = c.resources, c.unreadable, c.unwatched, c.overlapping
+	c.setExamples()
+	for _, g := range slices.SortedFunc(maps.Values(c.groups), compareGroups) {
+		switch {
+		case g.Resources == 0:
+		case len(g.by) == 0:
+			r.Gaps = append(r.Gaps, g.Group)
+		default:
+			r.Overlaps = append(r.Overlaps, g.Group)
+		}
+	}
+}
+
+// setExamples sets the example of groups whose example has changed.
+func (c *census) setExamples() {
+	for id, g := range c.odd {
+		if g.Example == "" || g.Example > id && !c.overflow {
+			g.Example = id
+		}
+	}
+}
+
+// compareGroups sorts the larger group first, and the remainder last.
+func compareGroups(a, b *group) int {
+	if a.Others != b.Others {
+		if a.Others {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(
+		cmp.Compare(b.Resources, a.Resources),
+		slices.Compare(a.Configs, b.Configs),
+		slices.CompareFunc(a.Labels, b.Labels, func(x, y LabelValue) int { return cmp.Compare(labelText(x), labelText(y)) }),
+	)
+}
+
+// labelText returns a label in its usual notation.
+func labelText(l LabelValue) string {
+	if l.Value == nil {
+		return l.Label + " missing"
+	}
+	return l.Label + "=" + *l.Value
+}

@@ -1,0 +1,246 @@
+// Package survey inspects a live fleet with the configurations of sentinels that may or may not be
+// running, and reports what they would do and why.
+//
+// A Plan shows what one configuration would do with the whole collection. Why explains its decision
+// about one resource. Cover shows whether several configurations select every resource exactly
+// once. None of them changes anything: they read the fleet API, and Why also reads a sentinel's
+// record.
+//
+// A fleet changes while it is read. Each report has the start and end time of the read; Cover
+// processes the changes in between, if the API can list them. Memory is bounded whatever the size
+// of the fleet.
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/selector"
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
+)
+
+// A Watch is the selection of one configuration, and its rules.
+type Watch struct {
+	// Name is the name of the configuration, such as its file.
+	Name string
+
+	// Source is the fleet API, and Endpoint its URL. Watches with the same endpoint are assumed to
+	// see the same fleet.
+	Source   source.Lister
+	Endpoint string
+
+	Collection string
+	Selector   selector.Selector
+	Flavour    source.Flavour
+	PageSize   int
+	Timeout    time.Duration
+
+	// Profile is the name of the rules. Decider applies them, with Ages.
+	Profile string
+	Decider Decider
+	Ages    decision.Ages
+
+	// Early returns the fraction of its age by which a resource falls due early; nil means none.
+	Early func(id []byte) float64
+
+	// Payload builds the data of events.
+	Payload *payload.Builder
+
+	// MaxPerSecond is the hard limit of events; 0 means none.
+	MaxPerSecond float64
+
+	// Certain says that the profile uses ages, so that the times of events are predictable.
+	Certain bool
+}
+
+// A Decider decides whether a resource is due.
+type Decider interface {
+	Decide(r *decision.Resource, now time.Time) decision.Verdict
+}
+
+// A Count is the number of resources with a name.
+type Count struct {
+	Name  string `json:"name"`
+	Count int    `json:"count"`
+}
+
+// others is the name for the sum of all counts above the limit.
+const others = "others"
+
+// decideResource returns the decision of the watch about a resource, as a sentinel that has just
+// started would make it.
+func (w *Watch) decideResource(it *source.Item, now time.Time) decision.Verdict {
+	if w.Early != nil {
+		it.Resource.Early = w.Early(it.ID)
+	}
+	return w.Decider.Decide(&it.Resource, now)
+}
+
+// dueSince returns since when a resource with the verdict due is due. The verdict's own time allows
+// for a clock that is ahead.
+func dueSince(v decision.Verdict) time.Time {
+	if v.Since.After(v.Next) {
+		return v.Since
+	}
+	return v.Next
+}
+
+// overdueFor returns how long a resource has been due; 0 if that is unknown.
+func overdueFor(v decision.Verdict, now time.Time) time.Duration {
+	since := dueSince(v)
+	if !v.ShouldPublish || since.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(since))
+}
+
+// A walk reads a whole collection, page by page.
+type walk struct {
+	source     source.Lister
+	collection string
+	config     source.WalkerConfig
+	progress   func(resources int)
+}
+
+// newWalk returns a walk over all resources that w can see, whatever its selector.
+func newWalk(w *Watch, collection string, progress func(int)) *walk {
+	return &walk{
+		source: w.Source, collection: collection, progress: progress,
+		config: source.WalkerConfig{
+			Collection: collection, PageSize: w.PageSize, Timeout: w.Timeout, Flavour: w.Flavour,
+		},
+	}
+}
+
+// retryPolicy returns how often in a row a request is retried, and the delays.
+func retryPolicy() backoff.Policy {
+	return backoff.Policy{Initial: 500 * time.Millisecond, Max: 5 * time.Second, MaxAttempts: 4}
+}
+
+// A visitor receives the resources of a walk.
+type visitor interface {
+	// restartCount is called when the list starts or restarts; earlier visits then no longer count.
+	restartCount()
+
+	// visitItem receives one resource, read at now. It is valid until visitItem returns.
+	visitItem(it *source.Item, now time.Time)
+}
+
+// walkAll passes every resource to v, and returns the cursor after which changes may be missing, or
+// an empty one if the API has none. It retries a failed page for a while, and resumes the walk
+// there. An API that is unreachable at the start is an error at once.
+func (k *walk) walkAll(ctx context.Context, v visitor) (cursor string, err error) {
+	w := source.NewWalker(k.config, k.source)
+	s := source.NewScanner(true)
+	var at source.Place
+	met, unreadable := 0, error(nil)
+	read := func(pg source.Page) (source.Envelope, error) {
+		begins := pg.First
+		if begins {
+			met = 0
+			v.restartCount()
+		}
+		now := time.Now()
+		env, err := pg.Scan(s, func(it *source.Item) error {
+			v.visitItem(it, now)
+			return nil
+		})
+		if unreadable = err; err != nil {
+			return env, err
+		}
+		if begins {
+			cursor = env.Cursor
+		}
+		met += env.Items
+		k.progress(met)
+		return env, nil
+	}
+	for failures := 0; ; {
+		stopped, err := w.Walk(ctx, at, read)
+		if err == nil || met == 0 || unreadable != nil || ctx.Err() != nil || isFinal(err) {
+			return cursor, err
+		}
+		if stopped != at {
+			failures = 0
+		}
+		at = stopped
+		failures++
+		if failures == retryPolicy().MaxAttempts {
+			return cursor, err
+		}
+		after, _ := backoff.RetryAfter(err)
+		if err := backoff.Sleep(ctx, max(retryPolicy().Delay(failures-1), min(after, backoff.MaxRetryAfter))); err != nil {
+			return cursor, err
+		}
+	}
+}
+
+// isFinal reports whether the same request would be refused again.
+func isFinal(err error) bool {
+	code := statusOf(err)
+	return code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout
+}
+
+// statusOf returns the HTTP status of an error, or 0 if it has none.
+func statusOf(err error) int {
+	if e, ok := errors.AsType[interface {
+		error
+		StatusCode() int
+	}](err); ok {
+		return e.StatusCode()
+	}
+	return 0
+}
+
+// walkChanges passes all changes since a cursor to v, and the ids of removed resources to removed.
+// It returns after the last change.
+func (k *walk) walkChanges(ctx context.Context, cursor string, v visitor, removed func(id []byte)) error {
+	const most = 10_000 // pages; a fleet that changes faster than it can be read never settles
+	s := source.NewScanner(true)
+	var body []byte
+	for range most {
+		err := backoff.Retry(ctx, retryPolicy(), func(ctx context.Context) (err error) {
+			ctx, cancel := context.WithTimeoutCause(ctx, k.config.Timeout, errTimeout)
+			defer cancel()
+			body, err = k.source.ListPage(ctx, k.collection, url.Values{"changed_since": {cursor}, "limit": {"500"}}, body)
+			if isFinal(err) {
+				return backoff.Permanent(err)
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("list changes of %s: %w", k.collection, err)
+		}
+		now := time.Now()
+		env, err := s.Scan(body, func(it *source.Item) error {
+			v.visitItem(it, now)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read changes of %s: %w", k.collection, err)
+		}
+		if env.Cursor == "" {
+			return fmt.Errorf("read changes of %s: the response has no cursor", k.collection)
+		}
+		for _, id := range env.Removed {
+			removed(id)
+		}
+		if !env.More {
+			return nil
+		}
+		cursor = env.Cursor
+	}
+	return errUnsettled
+}
+
+var (
+	errTimeout   = errors.New("no response in time")
+	errUnsettled = errors.New("the fleet changes faster than the changes can be read")
+)

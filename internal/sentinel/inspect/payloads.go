@@ -1,0 +1,142 @@
+package inspect
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
+)
+
+// maxKeys limits the number of reported values. An expression may build an object with names that
+// come from the resource.
+const maxKeys = 200
+
+// A payloadCheck builds payloads, counts the values that are empty or converted to text, and keeps
+// one payload as an example.
+type payloadCheck struct {
+	watch   *Watch
+	empty   map[string]*EmptyField
+	texts   map[string]*TextField
+	example *PayloadExample
+	buf     []byte
+}
+
+func newPayloadCheck(w *Watch) payloadCheck {
+	return payloadCheck{watch: w, empty: map[string]*EmptyField{}, texts: map[string]*TextField{}}
+}
+
+// checkPayload builds the payload of an event about a resource.
+func (c *payloadCheck) checkPayload(it *source.Item, v decision.Verdict, now time.Time) error {
+	data, problems, err := c.watch.Payload.AppendData(c.buf[:0], payload.Input{
+		Raw: it.Resource.Raw, ID: string(it.ID), Type: c.watch.Collection, Reason: v.Reason.String(), Now: now,
+	})
+	c.buf = data
+	if err != nil {
+		return fmt.Errorf("build the payload of %q: %w", it.ID, err)
+	}
+	if c.example == nil || v.ShouldPublish && !c.example.Due {
+		c.example = &PayloadExample{ID: string(it.ID), Due: v.ShouldPublish, Data: bytes.Clone(data)}
+	}
+	if err := c.noteTexts(it); err != nil {
+		return err
+	}
+	named := map[string]bool{}
+	for _, p := range problems {
+		named[p.Key] = true
+		c.noteProblem(p.Key, p.Err.Error(), it.ID)
+	}
+	return emptyTexts(data, func(key string) {
+		if !named[key] {
+			c.noteProblem(key, "the result is an empty string", it.ID)
+		}
+	})
+}
+
+// noteTexts counts the values that lose the type that they have in the resource.
+func (c *payloadCheck) noteTexts(it *source.Item) error {
+	list, err := c.watch.Payload.Conversions(it.Resource.Raw)
+	if err != nil {
+		return fmt.Errorf("read %q: %w", it.ID, err)
+	}
+	for _, conversion := range list {
+		f := c.texts[conversion.Key]
+		if f == nil {
+			f = &TextField{
+				Key: conversion.Key, Field: conversion.Field, Type: conversion.Type, Instead: conversion.CEL, Example: string(it.ID),
+			}
+			c.texts[conversion.Key] = f
+		}
+		f.Resources++
+	}
+	return nil
+}
+
+func (c *payloadCheck) noteProblem(key, reason string, id []byte) {
+	f := c.empty[key]
+	if f == nil {
+		if len(c.empty) >= maxKeys {
+			return
+		}
+		f = &EmptyField{Key: key, Reason: reason, Example: string(id)}
+		c.empty[key] = f
+	}
+	f.Resources++
+}
+
+func (c *payloadCheck) textFields() []TextField {
+	list := make([]TextField, 0, len(c.texts))
+	for _, f := range c.texts {
+		list = append(list, *f)
+	}
+	slices.SortFunc(list, func(a, b TextField) int { return cmp.Compare(a.Key, b.Key) })
+	return list
+}
+
+func (c *payloadCheck) emptyFields() []EmptyField {
+	list := make([]EmptyField, 0, len(c.empty))
+	for _, f := range c.empty {
+		list = append(list, *f)
+	}
+	slices.SortFunc(list, func(a, b EmptyField) int {
+		return cmp.Or(cmp.Compare(b.Resources, a.Resources), cmp.Compare(a.Key, b.Key))
+	})
+	return list
+}
+
+// emptyTexts calls found with the path of each empty text in a payload.
+func emptyTexts(data []byte, found func(key string)) error {
+	return emptyBelow(jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true)), "message_data", found)
+}
+
+func emptyBelow(dec *jsontext.Decoder, path string, found func(key string)) error {
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	for dec.PeekKind() != '}' {
+		key, err := dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		at := path + "." + key.String()
+		if dec.PeekKind() == '{' {
+			err = emptyBelow(dec, at, found)
+		} else {
+			var v jsontext.Value
+			if v, err = dec.ReadValue(); string(v) == `""` {
+				found(at)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := dec.ReadToken()
+	return err
+}

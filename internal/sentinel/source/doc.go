@@ -1,0 +1,2 @@
+// Package source reads the resources of a collection from the fleet API.
+package source

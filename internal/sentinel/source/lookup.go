@@ -1,0 +1,111 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// maxLookupIDs is the maximum number of resources in one lookup request.
+const maxLookupIDs = 100
+
+// Lookup reads single resources, many at a time if the server supports it, and passes them to read
+// as pages. Ids that are on no page do not exist.
+//
+// Lookup regularly tests again whether the server supports it. Otherwise one odd response, perhaps
+// during a rollout, would replace every later request by a hundred.
+func (w *Walker) Lookup(ctx context.Context, ids []string, read func(Page) (Envelope, error)) error {
+	var buf []byte
+	for chunk := range slices.Chunk(ids, maxLookupIDs) {
+		pages := w.lookUpTogether
+		if w.alone.Load() > 0 {
+			w.alone.Add(-1)
+			pages = w.oneByOne
+		} else if slices.ContainsFunc(chunk, func(id string) bool { return strings.Contains(id, ",") }) {
+			pages = w.oneByOne
+		}
+		var err error
+		if buf, err = pages(ctx, chunk, read, buf); err != nil {
+			return fmt.Errorf("look up %d of %s: %w", len(chunk), w.cfg.Collection, err)
+		}
+	}
+	return nil
+}
+
+// lookUpTogether looks up several resources with one request.
+func (w *Walker) lookUpTogether(ctx context.Context, ids []string, read func(Page) (Envelope, error), buf []byte) ([]byte, error) {
+	asked := time.Now()
+	body, rest, _, err := w.getPage(ctx, url.Values{"ids": {strings.Join(ids, ",")}}, "", buf)
+	if err != nil && (ctx.Err() != nil || !isRefused(err)) {
+		return buf, err // the cause of a cancellation may look like a response
+	}
+	answered := false
+	if err == nil {
+		body, answered = answersIDs(Page{Body: body, Rest: rest}, ids)
+	}
+	if !answered {
+		w.alone.Store(recheckAfter)
+		return w.oneByOne(ctx, ids, read, body)
+	}
+	_, err = read(Page{Body: body, Asked: asked})
+	return body, err
+}
+
+// errNotRequested ends the reading of a page that is not the requested one.
+var errNotRequested = errors.New("the response contains a resource that was not requested")
+
+// answersIDs reports whether a page is the response to a request for ids. Such a page holds no
+// other id, and has no further pages. A server that ignores the parameter returns its list, which
+// is read only until that is certain. answersIDs returns the bytes that it read, which are the
+// complete response if ok is true.
+func answersIDs(page Page, ids []string) (body []byte, ok bool) {
+	defer page.closeRest()
+	body = page.Body
+	asked := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		asked[id] = true
+	}
+	var more bytes.Buffer
+	if page.Rest != nil {
+		page.Rest = io.NopCloser(io.TeeReader(page.Rest, &more)) // the deferred close has the original
+	}
+	env, err := page.Scan(NewScanner(false), func(it *Item) error {
+		if len(it.ID) > 0 && !asked[string(it.ID)] {
+			return errNotRequested
+		}
+		return nil
+	})
+	ok = err == nil && env.Continue == "" && env.Total <= int64(env.Items)
+	return append(body, more.Bytes()...), ok
+}
+
+// oneByOne looks up each resource with its own request.
+func (w *Walker) oneByOne(ctx context.Context, ids []string, read func(Page) (Envelope, error), buf []byte) ([]byte, error) {
+	for _, id := range ids {
+		if id == "" || id == "." || id == ".." {
+			continue // the id leads to another path
+		}
+		asked := time.Now()
+		body, err := w.getOne(ctx, id, buf)
+		if s := statusOf(err); ctx.Err() == nil && (s == http.StatusNotFound || s == http.StatusGone) {
+			continue
+		}
+		if err != nil {
+			return buf, fmt.Errorf("read %q: %w", id, err)
+		}
+		// A page of one resource, so that it can be read like any other page.
+		body = append(slices.Insert(body, 0, '['), ']')
+		if _, err := read(Page{Body: body, Asked: asked}); err != nil {
+			return body, fmt.Errorf("read %q: %w", id, err)
+		}
+		buf = body
+	}
+	return buf, nil
+}

@@ -1,0 +1,59 @@
+package source
+
+import (
+	"strings"
+
+	"github.com/fleetloop/fleetloop/internal/selector"
+)
+
+// maxSearchLength is the maximum length of a search expression. The remainder is reserved for the id
+// after which a page starts.
+const maxSearchLength = 4096 - 512
+
+// searchFor translates a selector into the search language of the public API, as far as possible.
+// The language can express that a label has a value, or one of several. It has no syntax for keys
+// with a hyphen, dot or slash, and in it a missing label is not unequal to any value. searchFor
+// omits unsupported parts, so that the search never selects less than the selector, and whole is
+// then false. The empty search selects everything.
+func searchFor(sel selector.Selector) (search string, whole bool) {
+	whole = true
+	for _, r := range sel.Requirements() {
+		term, ok := searchTerm(r)
+		longer := joinAnd(search, term)
+		if !ok || len(longer) > maxSearchLength {
+			whole = false
+			continue
+		}
+		search = longer
+	}
+	return search, whole
+}
+
+func searchTerm(r selector.Requirement) (string, bool) {
+	if strings.ContainsAny(r.Key, "-./") {
+		return "", false
+	}
+	switch r.Op {
+	case selector.Equals:
+		return "labels." + r.Key + "=" + quoteSearch(r.Values[0]), true
+	case selector.In:
+		quoted := make([]string, len(r.Values))
+		for i, v := range r.Values {
+			quoted[i] = quoteSearch(v)
+		}
+		return "labels." + r.Key + " in [" + strings.Join(quoted, ",") + "]", true
+	case selector.NotEquals, selector.NotIn, selector.Exists, selector.NotExists:
+	}
+	return "", false
+}
+
+func searchAfter(id string) string { return "id > " + quoteSearch(id) }
+
+func joinAnd(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + " and " + b
+}
+
+func quoteSearch(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

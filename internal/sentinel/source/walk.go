@@ -1,0 +1,360 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// A walk is one walk through the pages.
+type walk struct {
+	*Walker
+	read    func(Page) (Envelope, error)
+	changed bool // use entity tags
+	again   bool // the next page restarts the list
+
+	// missed is the number of consecutive wrong guesses.
+	missed int
+
+	// rest is the number of resources after the last page by id.
+	rest int64
+}
+
+// maxMissed is the number of wrong guesses after which a walk stops guessing.
+const maxMissed = 2
+
+// A fetched page, or the error of the request.
+type fetchedPage struct {
+	Page
+	err error
+
+	// cause is the server's error without context.
+	cause error
+}
+
+// discardPage closes a page that is not read, if there is one.
+func (f *fetchedPage) discardPage() {
+	if f != nil {
+		f.closeRest()
+	}
+}
+
+// walkPages implements Walk.
+func (w *walk) walkPages(ctx context.Context, start Place) (Place, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w.milestone, w.pages, w.first = Place{}, 0, w.first[:0]
+	at, err := w.resolveStart(ctx, start)
+	if err != nil {
+		return at, err
+	}
+	var spare []byte
+	pg := w.fetchPage(ctx, at, nil)
+	defer func() { pg.closeRest() }()
+	for {
+		if pg.err != nil {
+			instead, ok, err := w.recoverRefused(ctx, pg)
+			if err != nil || !ok {
+				return pg.At, err
+			}
+			pg = w.fetchPage(ctx, instead, spare)
+			continue
+		}
+		expected, ahead := w.readAhead(ctx, pg.Page, spare)
+		w.again = false
+		env, err := w.read(pg.Page)
+		if err != nil {
+			cancel()
+		}
+		pg.closeRest()
+		pg.Rest = nil
+		early := <-ahead // always wait: the request may be writing into spare
+		if err != nil {
+			early.discardPage()
+			return pg.At, fmt.Errorf("list %s: read %s: %w", w.cfg.Collection, pg.At, err)
+		}
+		at, more, err := w.followPage(ctx, pg.Page, env)
+		if err != nil || !more {
+			early.discardPage()
+			return pg.At, err
+		}
+		if early != nil && at == expected {
+			spare, pg, w.missed = pg.Body, *early, 0
+			continue
+		}
+		if early != nil {
+			early.discardPage()
+			w.missed++
+		}
+		pg = w.fetchPage(ctx, at, pg.Body)
+	}
+}
+
+// followPage returns the place after a page, and false at the end of the list.
+func (w *walk) followPage(ctx context.Context, pg Page, env Envelope) (Place, bool, error) {
+	known, ok := w.tags[pg.At]
+	if pg.Unchanged && ok {
+		known.walk = w.walks
+		w.tags[pg.At] = known
+		if known.last {
+			return Place{}, false, nil
+		}
+		return known.next, true, w.detectCycle(pg.At, known.next)
+	}
+	at, more, err := w.nextPlace(ctx, pg.At, env)
+	if err != nil || !w.changed || w.again {
+		return at, more, err
+	}
+	if ok && !known.last && (known.next != at || !more) {
+		delete(w.tags, known.next)
+	}
+	delete(w.tags, pg.At)
+	if pg.Tag != "" && len(w.tags) < maxRemembered {
+		w.tags[pg.At] = rememberedPage{tag: pg.Tag, items: env.Items, next: at, last: !more, walk: w.walks}
+	}
+	return at, more, nil
+}
+
+// maxRemembered limits the number of pages whose tags are stored. Further pages of the list are
+// read in full.
+const maxRemembered = 1 << 16
+
+// A remembered page is the state of a page in the last walk. If the server reports that the page
+// has not changed, all of this is still true, because it is part of the page.
+type rememberedPage struct {
+	tag   string
+	items int
+	next  Place
+	last  bool
+	walk  uint32 // the last walk that read it
+}
+
+// forgetPages removes the pages that the last walk did not read.
+func (w *Walker) forgetPages() {
+	maps.DeleteFunc(w.tags, func(_ Place, r rememberedPage) bool { return r.walk != w.walks })
+}
+
+// nextPlace returns the place after a page that was read, and false at the end.
+func (w *walk) nextPlace(ctx context.Context, at Place, env Envelope) (Place, bool, error) {
+	switch {
+	case env.Bare:
+		return Place{}, false, nil
+	case at.way == byNumber:
+		if at.page > 1 && len(env.First) > 0 && bytes.Equal(env.First, w.first) {
+			return Place{}, false, fmt.Errorf("list %s: read %s: %w", w.cfg.Collection, at, errSamePage)
+		}
+		w.first = append(w.first[:0], env.First...)
+		next, more := nextByNumber(at, env)
+		return next, more, nil
+	case at.way == byID:
+		next, more, sound := w.server.nextByID(at, env)
+		if !sound {
+			w.again = true
+			w.fallBack(ctx, "its pages are not sorted by id")
+			return w.firstPlace(), true, nil
+		}
+		w.rest = env.Total - int64(env.Items)
+		return next, more, nil
+	case env.Continue != "":
+		w.setFlavour(FlavourFleetloop)
+		next := Place{after: env.Continue}
+		return next, true, w.detectCycle(at, next)
+	case at.after == "" && env.Total > int64(env.Items):
+		// The server counts more resources than it sent and returns no token: it does not support
+		// tokens.
+		w.again = true
+		if err := w.adoptPaging(ctx); err != nil {
+			return Place{}, false, fmt.Errorf("list %s: find the page after %s: %w", w.cfg.Collection, at, err)
+		}
+		return w.firstPlace(), true, nil
+	case env.Cursor != "":
+		w.setFlavour(FlavourFleetloop)
+	}
+	return Place{}, false, nil
+}
+
+// detectCycle detects tokens that form a cycle, with Brent's algorithm: it compares with a
+// milestone that moves ever more rarely.
+func (w *walk) detectCycle(at, next Place) error {
+	w.pages++
+	if next == at || next == w.milestone {
+		return fmt.Errorf("list %s: after %s: %w", w.cfg.Collection, at, errEndless)
+	}
+	if w.pages&(w.pages-1) == 0 {
+		w.milestone = next
+	}
+	return nil
+}
+
+func nextByNumber(at Place, env Envelope) (Place, bool) {
+	next := Place{way: byNumber, page: at.page + 1, size: at.size}
+	if at.page == 1 && env.Items < at.size && int64(env.Items) < env.Total {
+		next.size = env.Items // the maximum page size of the server
+	}
+	switch {
+	case env.Items == 0:
+		return next, false
+	case env.Total >= 0:
+		return next, int64(at.page)*int64(next.size) < env.Total
+	}
+	return next, env.Items >= at.size
+}
+
+// fetchPage reads the page at a place into the capacity of buf.
+func (w *walk) fetchPage(ctx context.Context, at Place, buf []byte) fetchedPage {
+	var etag string
+	if w.changed {
+		etag = w.tags[at].tag
+	}
+	pg := fetchedPage{Page: Page{At: at, Asked: time.Now(), First: !at.Later(), Filtered: w.server.filtersAll()}}
+	pg.Body, pg.Rest, pg.Tag, pg.cause = w.getPage(ctx, w.pageQuery(at), etag, buf)
+	if pg.cause != nil {
+		pg.err = fmt.Errorf("list %s: read %s: %w", w.cfg.Collection, at, pg.cause)
+		return pg
+	}
+	if etag != "" && pg.Tag == etag && len(pg.Body) == 0 {
+		pg.Unchanged, pg.Items = true, w.tags[at].items
+	}
+	return pg
+}
+
+// getPage sends one request with a timeout. See Lister.ListPageIf.
+func (w *Walker) getPage(ctx context.Context, q url.Values, etag string, buf []byte) (body []byte, rest io.ReadCloser, tag string, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if w.cfg.Timeout > 0 {
+		defer time.AfterFunc(w.cfg.Timeout, func() { cancel(errTimeout) }).Stop()
+	}
+	body, rest, tag, err = w.src.ListPageIf(ctx, w.cfg.Collection, q, etag, buf)
+	if err != nil {
+		err = w.withTimeoutCause(ctx, err)
+		cancel(nil)
+		return nil, nil, "", err
+	}
+	if rest == nil {
+		cancel(nil)
+		return body, nil, tag, nil
+	}
+	return body, endingBody{rest, cancel}, tag, nil
+}
+
+// getOne reads one resource with a timeout.
+func (w *Walker) getOne(ctx context.Context, id string, buf []byte) ([]byte, error) {
+	if w.cfg.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, w.cfg.Timeout, errTimeout)
+		defer cancel()
+	}
+	body, err := w.src.ListPage(ctx, w.cfg.Collection+"/"+url.PathEscape(id), nil, buf)
+	if err != nil {
+		return nil, w.withTimeoutCause(ctx, err)
+	}
+	return body, nil
+}
+
+// withTimeoutCause adds the cause to an error of a request whose context has ended.
+func (w *Walker) withTimeoutCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// An ending is the rest of a page that cancels its context when it is closed.
+type endingBody struct {
+	io.ReadCloser
+	cancel context.CancelCauseFunc
+}
+
+// Close ends the request.
+func (e endingBody) Close() error {
+	defer e.cancel(nil)
+	return e.ReadCloser.Close()
+}
+
+// pageQuery returns the parameters of the page at a place.
+func (w *walk) pageQuery(at Place) url.Values {
+	q := url.Values{}
+	s := &w.server
+	if s.labels != "" {
+		q.Set("labels", s.labels)
+	}
+	search := s.search
+	switch at.way {
+	case byToken:
+		q.Set("limit", strconv.Itoa(w.cfg.PageSize))
+		if at.after != "" {
+			q.Set("continue", at.after)
+		}
+	case byNumber:
+		setPageNumber(q, at.page, at.size)
+		if s.order {
+			q.Set("order", "id")
+		}
+	case byID:
+		setPageNumber(q, 1, w.pageSize())
+		q.Set("order", "id")
+		if at.after != "" {
+			search = joinAnd(search, searchAfter(at.after))
+		}
+	}
+	if search != "" {
+		q.Set("search", search)
+	}
+	return q
+}
+
+// setPageNumber requests a page by number. The public API has had two names for the size.
+func setPageNumber(q url.Values, page, size int) {
+	q.Set("page", strconv.Itoa(page))
+	q.Set("size", strconv.Itoa(size))
+	q.Set("pageSize", strconv.Itoa(size))
+}
+
+// readAhead starts to fetch the page that probably comes next. The channel yields the page, or nil
+// if the next page cannot be guessed.
+func (w *walk) readAhead(ctx context.Context, pg Page, buf []byte) (Place, <-chan *fetchedPage) {
+	ahead := make(chan *fetchedPage, 1)
+	at, ok := guessNextPlace(pg)
+	if pg.At.way == byID && w.rest <= int64(w.pageSize()) {
+		ok = false // this is probably the last page
+	}
+	if !ok || w.missed >= maxMissed {
+		ahead <- nil
+		return Place{}, ahead
+	}
+	go func() {
+		next := w.fetchPage(ctx, at, buf)
+		ahead <- &next
+	}()
+	return at, ahead
+}
+
+// guessNextPlace searches the end of this page for the parameter of the next page. The next page
+// can then be fetched while this one is read. The guess may be wrong. The end of a page that comes
+// in two parts has not arrived yet.
+func guessNextPlace(pg Page) (Place, bool) {
+	if pg.Rest != nil {
+		return Place{}, false
+	}
+	name, tail := `"continue":"`, 4096
+	switch pg.At.way {
+	case byID: // the id of the last item, if it is its first field
+		name, tail = `},{"id":"`, len(pg.Body)
+	case byNumber:
+		return Place{}, false
+	case byToken:
+	}
+	end := pg.Body[max(0, len(pg.Body)-tail):]
+	_, text, ok := bytes.Cut(end[max(0, bytes.LastIndex(end, []byte(name))):], []byte(name))
+	text, _, closed := bytes.Cut(text, []byte(`"`))
+	if !ok || !closed || len(text) == 0 || bytes.IndexByte(text, '\\') >= 0 {
+		return Place{}, false
+	}
+	return Place{way: pg.At.way, after: string(text)}, true
+}

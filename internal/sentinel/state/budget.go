@@ -1,0 +1,166 @@
+// Package budget limits how many events may be published now.
+//
+// After an outage everything is due at once. The budget lets a fleet catch up slightly faster than
+// its steady rate, so that the consumers of the events are not flooded. It holds for every interval
+// of length BudgetConfig.Burst, including the first one after the outage: unspent budget is not saved. A
+// caller that works in rounds sets Burst slightly shorter than the interval between them. Otherwise
+// a round that starts early still finds the events of the last round counted.
+//
+// Events about a changed spec do not wait for the budget. They are counted, so that other events
+// wait for them, but a quarter of the budget is reserved for the other events. Otherwise a fleet
+// that is patched without end would get no events by age.
+package state
+
+import (
+	"sync"
+	"time"
+)
+
+// BudgetConfig configures a budget. Zero fields mean their defaults, unless they say otherwise.
+type BudgetConfig struct {
+	Factor float64       // rate limit, as a multiple of the steady rate; default 1.5
+	Floor  float64       // minimum rate limit in events per second; default 100
+	Burst  time.Duration // interval whose events may all come at once; default 1 s
+
+	// Max is the maximum number of events per second, including urgent ones. The events of one
+	// burst may come at once. Zero means no limit.
+	Max float64
+}
+
+// reservedShare is the part of the budget that urgent events cannot use up: one in reservedShare.
+const reservedShare = 4 // one in four
+
+// A Budget limits events. Create it with New. It is safe for concurrent use.
+//
+// Time is an argument. A time before the latest one counts as the latest one, so that setting back
+// the clock stops nothing.
+type Budget struct {
+	cfg BudgetConfig
+
+	mu     sync.Mutex
+	begin  time.Time // has a monotonic clock reading, if there is one
+	steady float64
+	window spendingWindow
+	paid   time.Duration // when earlier spending is compensated
+}
+
+// NewBudget returns an unspent budget.
+func NewBudget(cfg BudgetConfig, now time.Time) *Budget {
+	if cfg.Factor <= 0 {
+		cfg.Factor = 1.5
+	}
+	if cfg.Floor <= 0 {
+		cfg.Floor = 100
+	}
+	if cfg.Burst <= 0 {
+		cfg.Burst = time.Second
+	}
+	return &Budget{cfg: cfg, begin: now, window: spendingWindow{step: (cfg.Burst + windowSteps - 1) / windowSteps}}
+}
+
+// Next returns a budget that continues this one with another configuration: recent spending still
+// counts. If more was spent than the new configuration allows, nothing is left until that is
+// compensated, but for no longer than a burst of the old one.
+func (b *Budget) Next(cfg BudgetConfig, now time.Time) *Budget {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := NewBudget(cfg, b.begin)
+	n.steady = b.steady
+	at := now.Sub(b.begin)
+	b.window.advanceTo(at)
+	b.window.replayInto(&n.window, at)
+	excess := n.excessDuration(b.window.sum[spentOther], n.currentRate())
+	if n.cfg.Max > 0 {
+		excess = max(excess, n.excessDuration(b.window.sum[spentOther]+b.window.sum[spentUrgent], n.cfg.Max))
+	}
+	n.paid = max(b.paid, at+min(excess, b.cfg.Burst))
+	return n
+}
+
+// excessDuration returns how long a rate takes to compensate for the events above one burst of it.
+func (b *Budget) excessDuration(spent int, rate float64) time.Duration {
+	return time.Duration(max(0, float64(spent-b.eventsPerBurst(rate))/rate) * float64(time.Second))
+}
+
+// Steady sets the steady rate: the events per second that the ages of the fleet produce when
+// nothing is late.
+func (b *Budget) Steady(perSecond float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.steady = perSecond
+}
+
+// Rate returns the maximum number of non-urgent events per second.
+func (b *Budget) Rate() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.currentRate()
+}
+
+func (b *Budget) currentRate() float64 {
+	rate := max(b.cfg.Floor, b.cfg.Factor*b.steady)
+	if b.cfg.Max > 0 {
+		rate = min(rate, b.cfg.Max)
+	}
+	return rate
+}
+
+// Urgent spends an event about a changed generation. It returns false only if no event at all may
+// be published now.
+func (b *Budget) Urgent(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := now.Sub(b.begin)
+	b.window.advanceTo(at)
+	if b.remainingEvents() <= 0 || b.cfg.Max > 0 && at < b.paid {
+		return false
+	}
+	b.window.spendEvent(spentUrgent)
+	return true
+}
+
+// Take spends any other event, and reports whether one was left.
+func (b *Budget) Take(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.available(now) <= 0 {
+		return false
+	}
+	b.window.spendEvent(spentOther)
+	return true
+}
+
+// Available returns how many times Take would return true.
+func (b *Budget) Available(now time.Time) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.available(now)
+}
+
+func (b *Budget) available(now time.Time) int {
+	at := now.Sub(b.begin)
+	b.window.advanceTo(at)
+	if at < b.paid {
+		return 0
+	}
+	all := b.eventsPerBurst(b.currentRate())
+	spent := b.window.sum
+	own := max(1, all/reservedShare) - spent[spentOther] // reserved: urgent events cannot use it
+	return max(0, min(b.remainingEvents(), max(own, all-spent[spentOther]-spent[spentUrgent])))
+}
+
+// remainingEvents returns how many events of either kind may still be published.
+func (b *Budget) remainingEvents() int {
+	if b.cfg.Max <= 0 {
+		return unboundedEvents
+	}
+	return b.eventsPerBurst(b.cfg.Max) - b.window.sum[spentUrgent] - b.window.sum[spentOther]
+}
+
+// eventsPerBurst returns how many events a rate produces in a burst. It is at least one, because
+// otherwise there would never be an event.
+func (b *Budget) eventsPerBurst(rate float64) int {
+	return int(min(max(1, rate*b.cfg.Burst.Seconds()), unboundedEvents))
+}
+
+const unboundedEvents = 1 << 40

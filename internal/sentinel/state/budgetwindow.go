@@ -1,0 +1,56 @@
+package state
+
+import "time"
+
+// windowSteps is the number of complete windowSteps in a window. The current step counts in addition, which
+// makes the window longer by one step, to be safe.
+const windowSteps = 500
+
+const (
+	spentUrgent = iota
+	spentOther
+	spentKinds
+)
+
+// A window counts recent spending: within its complete steps and the current one.
+type spendingWindow struct {
+	step  time.Duration
+	at    int64 // the current step
+	sum   [spentKinds]int
+	spent [windowSteps + 1][spentKinds]int32
+}
+
+// advanceTo moves to the step of a time, and drops older steps.
+func (w *spendingWindow) advanceTo(since time.Duration) {
+	to := int64(since / w.step)
+	if to-w.at > int64(len(w.spent)) {
+		w.at = to - int64(len(w.spent))
+	}
+	for w.at < to {
+		w.at++
+		old := w.currentSlot()
+		for kind := range old {
+			w.sum[kind] -= int(old[kind])
+			old[kind] = 0
+		}
+	}
+}
+
+// replayInto spends the content of this window in another one. Each event counts at the end of its
+// step or now, whichever is earlier.
+func (w *spendingWindow) replayInto(into *spendingWindow, now time.Duration) {
+	for at := max(0, w.at-int64(len(w.spent))+1); at <= w.at; at++ {
+		into.advanceTo(min(now, time.Duration(at+1)*w.step-1))
+		for kind, n := range w.spent[at%int64(len(w.spent))] {
+			into.currentSlot()[kind] += n
+			into.sum[kind] += int(n)
+		}
+	}
+}
+
+func (w *spendingWindow) spendEvent(kind int) {
+	w.currentSlot()[kind]++
+	w.sum[kind]++
+}
+
+func (w *spendingWindow) currentSlot() *[spentKinds]int32 { return &w.spent[w.at%int64(len(w.spent))] }

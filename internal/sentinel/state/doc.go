@@ -1,0 +1,2 @@
+// Package state holds what a sentinel remembers between rounds.
+package state

@@ -1,0 +1,123 @@
+package state
+
+// A Map holds values of type V by key. The zero value is empty. It is not safe for concurrent use.
+type FlatMap[V any] struct {
+	slots []flatSlot[V] // a power of two of them, or none
+	n     int           // number of used slots
+}
+
+// A slot is free if its key is 0.
+type flatSlot[V any] struct {
+	key   uint64
+	value V
+}
+
+// minFlatSlots is the minimum number of slots of a map that has any.
+const minFlatSlots = 1 << 8
+
+// Len returns the number of entries.
+func (m *FlatMap[V]) Len() int { return m.n }
+
+// Get returns the value of a key, or nil if the key is missing. It is valid until the map changes.
+func (m *FlatMap[V]) Get(key uint64) *V {
+	if m.n == 0 {
+		return nil
+	}
+	if s := &m.slots[m.findSlot(key)]; s.key == key {
+		return &s.value
+	}
+	return nil
+}
+
+// Add inserts a zero value for a key and returns it as Get does. The key must not be 0 and must not
+// exist yet.
+func (m *FlatMap[V]) Add(key uint64) *V {
+	if m.n >= len(m.slots)/8*7 {
+		m.resizeTo(max(minFlatSlots, 2*len(m.slots)))
+	}
+	s := &m.slots[m.findSlot(key)]
+	s.key = key
+	m.n++
+	return &s.value
+}
+
+// Remove removes the entry of a key, if it exists.
+func (m *FlatMap[V]) Remove(key uint64) {
+	if m.n == 0 {
+		return
+	}
+	if i := m.findSlot(key); m.slots[i].key == key {
+		m.removeSlot(i)
+	}
+}
+
+// All yields the value of every entry. The map must not change meanwhile.
+func (m *FlatMap[V]) All(yield func(*V) bool) {
+	for i := range m.slots {
+		if s := &m.slots[i]; s.key != 0 && !yield(&s.value) {
+			return
+		}
+	}
+}
+
+// RemoveNear removes some entry close to the home slot of a key. The map must not be empty.
+func (m *FlatMap[V]) RemoveNear(key uint64) {
+	i := m.homeSlot(key)
+	for m.slots[i].key == 0 {
+		i = m.nextSlot(i)
+	}
+	m.removeSlot(i)
+}
+
+// RemoveIf removes the entries for which a function returns true.
+func (m *FlatMap[V]) RemoveIf(stale func(*V) bool) {
+	for i := 0; i < len(m.slots); {
+		if s := &m.slots[i]; s.key != 0 && stale(&s.value) {
+			m.removeSlot(i) // and check the entry that moved here
+			continue
+		}
+		i++
+	}
+	size := len(m.slots)
+	for size > minFlatSlots && m.n < size/8 {
+		size /= 2
+	}
+	if size < len(m.slots) {
+		m.resizeTo(size)
+	}
+}
+
+// findSlot returns the slot of a key, or the free slot for it.
+func (m *FlatMap[V]) findSlot(key uint64) int {
+	i := m.homeSlot(key)
+	for m.slots[i].key != key && m.slots[i].key != 0 {
+		i = m.nextSlot(i)
+	}
+	return i
+}
+
+func (m *FlatMap[V]) homeSlot(key uint64) int { return int(key & uint64(len(m.slots)-1)) } //nolint:gosec // within the slots
+
+func (m *FlatMap[V]) nextSlot(i int) int { return (i + 1) & (len(m.slots) - 1) }
+
+func (m *FlatMap[V]) resizeTo(size int) {
+	old := m.slots
+	m.slots = make([]flatSlot[V], size)
+	for _, s := range old {
+		if s.key != 0 {
+			m.slots[m.findSlot(s.key)] = s
+		}
+	}
+}
+
+// removeSlot frees a slot, and moves up entries that could not be found behind a free one.
+func (m *FlatMap[V]) removeSlot(i int) {
+	mask := len(m.slots) - 1
+	for j := m.nextSlot(i); m.slots[j].key != 0; j = m.nextSlot(j) {
+		if (j-m.homeSlot(m.slots[j].key))&mask >= (j-i)&mask {
+			m.slots[i], i = m.slots[j], j
+		}
+	}
+	m.slots[i] = flatSlot[V]{}
+	m.n--
+}

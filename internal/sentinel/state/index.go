@@ -1,0 +1,319 @@
+package state
+
+import (
+	"hash/maphash"
+	"iter"
+	"math"
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// dueResolution is the step of times.
+const dueResolution = 100 * time.Millisecond
+
+// Times count steps from long before the creation of the index, so that resources that were due
+// then keep their order.
+const (
+	birthStep uint32 = 1 << 28 // 310 days
+	lastStep  uint32 = math.MaxUint32 - 1
+	neverDue  uint32 = math.MaxUint32 // the value of free slots
+)
+
+// indexShards is the number of tables. They grow one at a time, so that no growth causes a noticeable
+// delay.
+const indexShards = 256
+
+// An Index stores due times. Create it with New. It is safe for concurrent use.
+type DueIndex struct {
+	born  time.Time // has a monotonic clock reading, if there is one
+	seeds [3]maphash.Seed
+
+	mu     sync.Mutex // not held while a function of the caller runs
+	shards [indexShards]indexShard
+	texts  textIDs
+	n      int
+	ready  int
+	pass   uint8
+}
+
+// NewDueIndex returns an empty index. Later times should use the same clock as born. now.Add(due.Sub(now))
+// converts a time from the API to it, and the result does not move when the wall clock is set.
+func NewDueIndex(born time.Time) *DueIndex {
+	x := &DueIndex{born: born, seeds: [...]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed(), maphash.MakeSeed()}}
+	for i := range x.shards {
+		x.shards[i].earliest = neverDue
+	}
+	return x
+}
+
+// A Class is the class of a resource.
+type DueClass uint8
+
+// The classes.
+const (
+	ClassNotReady DueClass = iota
+	ClassReady
+	// ClassUrgent resources come before all others that are due.
+	ClassUrgent
+)
+
+// Put stores the newest state of a resource, as a change feed reports it: its due time and its
+// class. A zero due means now.
+func (x *DueIndex) Put(id []byte, due time.Time, class DueClass) {
+	k, at := x.keyOf(id), x.dueAt(due)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s, i, _ := x.findOrInsert(k, id)
+	x.writeEntry(s, i, at, class)
+}
+
+// Seen stores what a sweep read about a resource. If another source has updated the resource since
+// the sweep began, only an earlier time counts. A zero due means now.
+func (x *DueIndex) Seen(id []byte, due time.Time, class DueClass, pass uint8) {
+	k, at := x.keyOf(id), x.dueAt(due)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s, i, found := x.findOrInsert(k, id)
+	if found && (pass != x.pass || s.state[i]&slotTouched != 0) {
+		s.bringForward(i, at)
+		return
+	}
+	x.writeEntry(s, i, at, class)
+}
+
+// BeginPass starts a sweep. An earlier sweep can then no longer be ended.
+func (x *DueIndex) BeginPass() (pass uint8) {
+	x.mu.Lock()
+	x.pass++
+	pass = x.pass
+	x.mu.Unlock()
+	for i := range x.shards {
+		x.beginShard(i)
+	}
+	return pass
+}
+
+// beginShard starts a sweep in a shard. A Put that comes earlier in this shard counts as before the
+// sweep, because no page has been read yet.
+func (x *DueIndex) beginShard(i int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	state := x.shards[i].state
+	for i := range state {
+		state[i] &^= slotTouched
+	}
+}
+
+// EndPass ends a complete sweep. It removes the resources that no source has updated since the
+// sweep began, and returns their number. It does nothing if another sweep was started meanwhile.
+func (x *DueIndex) EndPass(pass uint8) (removed int) {
+	for i := range x.shards {
+		removed += x.endShard(i, pass)
+	}
+	return removed
+}
+
+func (x *DueIndex) endShard(shard int, pass uint8) (removed int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if pass != x.pass {
+		return 0
+	}
+	s := &x.shards[shard]
+	for i := 0; i < len(s.state); {
+		if s.state[i]&(slotTaken|slotTouched) == slotTaken {
+			x.removeSlot(s, i) // and check the entry that moved here
+			removed++
+			continue
+		}
+		i++
+	}
+	x.shrinkShard(s)
+	return removed
+}
+
+// Take calls visit for overdue resources: the urgent ones, then those that are overdue longest, and
+// at most limit of them. They are due once more at again, which is after now, unless a source
+// updates them first: a lost lookup is repeated. It returns how many they are, and what is overdue
+// besides.
+//
+// It takes time only for the shards that have due resources, and one comparison for each of the
+// others.
+func (x *DueIndex) Take(now time.Time, limit int, again time.Time, visit func(id string)) (n int, left OverdueCount) {
+	ids, left := x.takeDue(x.stepsUntil(now), limit, x.stepsTo(again))
+	for _, id := range ids {
+		visit(id)
+	}
+	return len(ids), left
+}
+
+// OverdueCount counts the overdue resources that were not taken.
+type OverdueCount struct{ Ready, NotReady int }
+
+// All returns their total number.
+func (l OverdueCount) All() int { return l.Ready + l.NotReady }
+
+func (x *DueIndex) takeDue(now uint32, limit int, again uint32) (ids []string, left OverdueCount) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	q := overdueQueue{shards: &x.shards, limit: max(0, limit), before: neverDue}
+	for i := range x.shards {
+		if x.shards[i].earliest <= now {
+			q.scanShard(i, now)
+		}
+	}
+	q.trimToLimit()
+	for _, c := range q.found {
+		s := &x.shards[c.shard]
+		s.due[c.slot] = again
+		s.earliest = min(s.earliest, again)
+		if s.state[c.slot]&slotReady != 0 {
+			q.overdue.Ready--
+		} else {
+			q.overdue.NotReady--
+		}
+		s.state[c.slot] |= slotHanded
+		ids = append(ids, x.textID(s, int(c.slot)))
+	}
+	return ids, q.overdue
+}
+
+// After returns the resources that are not due yet, and when they will be. The index is not locked
+// while the caller processes them.
+func (x *DueIndex) After(now time.Time) iter.Seq2[string, time.Time] {
+	return func(yield func(string, time.Time) bool) {
+		until := x.stepsUntil(now)
+		for shard := range x.shards {
+			for _, e := range x.entriesAfter(shard, until) {
+				if !yield(e.id, x.born.Add(time.Duration(int64(e.due)-int64(birthStep))*dueResolution)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// A waiting entry is not due yet.
+type waitingEntry struct {
+	id  string
+	due uint32
+}
+
+func (x *DueIndex) entriesAfter(shard int, until uint32) (entries []waitingEntry) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := &x.shards[shard]
+	for i, due := range s.due {
+		if s.state[i]&slotTaken != 0 && due > until {
+			entries = append(entries, waitingEntry{x.textID(s, i), due})
+		}
+	}
+	return entries
+}
+
+// Settle stores the result of a lookup of a resource that Take returned with the same again. The
+// result replaces the entry unless another source has updated it since; then the earlier time wins.
+// A resource that was removed meanwhile stays removed. A zero due means now.
+func (x *DueIndex) Settle(id []byte, due time.Time, class DueClass, again time.Time) {
+	k, at := x.keyOf(id), x.dueAt(due)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := &x.shards[k.shard]
+	i, found := x.findSlot(s, k)
+	switch {
+	case !found:
+	case s.state[i]&slotHanded != 0 && s.due[i] == x.stepsTo(again):
+		x.writeEntry(s, i, at, class)
+	default:
+		s.state[i] |= slotTouched // a lookup proves existence as well as a page does
+		s.bringForward(i, at)
+	}
+}
+
+// Gone removes a resource that a lookup did not find. Take must have returned it with the same
+// again. Gone does nothing if another source has updated the resource since: it may have come back.
+func (x *DueIndex) Gone(id []byte, again time.Time) (dropped bool) {
+	k := x.keyOf(id)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := &x.shards[k.shard]
+	i, found := x.findSlot(s, k)
+	if !found || s.state[i]&slotHanded == 0 || s.due[i] != x.stepsTo(again) {
+		return false
+	}
+	x.removeSlot(s, i)
+	x.shrinkShard(s)
+	return true
+}
+
+// Remove removes a resource, if it exists.
+func (x *DueIndex) Remove(id []byte) {
+	k := x.keyOf(id)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := &x.shards[k.shard]
+	if i, found := x.findSlot(s, k); found {
+		x.removeSlot(s, i)
+		x.shrinkShard(s)
+	}
+}
+
+// Len returns the number of resources.
+func (x *DueIndex) Len() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.n
+}
+
+// ClassReady returns the number of ready resources.
+func (x *DueIndex) Ready() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.ready
+}
+
+// Bytes returns the memory that the index holds. The share of ids that are not UUIDs is an
+// estimate.
+func (x *DueIndex) Bytes() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	bytes := int(unsafe.Sizeof(*x)) + x.texts.sizeBytes()
+	for i := range x.shards {
+		s := &x.shards[i]
+		bytes += 16*cap(s.ids) + 4*cap(s.due) + cap(s.state)
+	}
+	return bytes
+}
+
+// dueAt returns the first step that is not before a due time.
+func (x *DueIndex) dueAt(due time.Time) uint32 {
+	if due.IsZero() {
+		due = time.Now()
+	}
+	return x.stepsTo(due)
+}
+
+// stepsTo rounds up.
+func (x *DueIndex) stepsTo(t time.Time) uint32 {
+	d := t.Sub(x.born)
+	steps := int64(d / dueResolution)
+	if d%dueResolution > 0 {
+		steps++
+	}
+	return clampSteps(steps)
+}
+
+// stepsUntil rounds down.
+func (x *DueIndex) stepsUntil(t time.Time) uint32 {
+	d := t.Sub(x.born)
+	steps := int64(d / dueResolution)
+	if d%dueResolution < 0 {
+		steps--
+	}
+	return clampSteps(steps)
+}
+
+func clampSteps(steps int64) uint32 {
+	return uint32(min(max(0, steps+int64(birthStep)), int64(lastStep)))
+}

@@ -1,0 +1,77 @@
+package state
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"hash/maphash"
+)
+
+// A key is the stored form of an id. It holds a UUID as its 16 bytes, and any other id as 16 bytes
+// of a hash with secret seeds, which are unique in practice.
+type indexKey struct {
+	id    [16]byte
+	kind  slotState // slotNamed or 0
+	shard uint8
+}
+
+func (x *DueIndex) keyOf(id []byte) indexKey {
+	var k indexKey
+	var ok bool
+	if k.id, ok = parseUUID(id); !ok {
+		k.kind = slotNamed
+		binary.BigEndian.PutUint64(k.id[:8], maphash.Bytes(x.seeds[1], id))
+		binary.BigEndian.PutUint64(k.id[8:], maphash.Bytes(x.seeds[2], id))
+	}
+	k.shard = uint8(x.hashID(k.id)) //nolint:gosec // the lowest bits; a shard uses the highest
+	return k
+}
+
+func (x *DueIndex) hashID(id [16]byte) uint64 { return maphash.Bytes(x.seeds[0], id[:]) }
+
+// textID returns the id of a resource, as it was given.
+func (x *DueIndex) textID(s *indexShard, i int) string {
+	if s.state[i]&slotNamed != 0 {
+		return x.texts.byHash[s.ids[i]]
+	}
+	return formatUUID(s.ids[i])
+}
+
+// parseUUID parses a UUID in the one form that format writes: 8-4-4-4-12 digits, in lower case.
+func parseUUID(text []byte) (id [16]byte, ok bool) {
+	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
+		return id, false
+	}
+	at := 0
+	for i := range id {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
+			at++ // a hyphen
+		}
+		high, low := hexDigit(text[at]), hexDigit(text[at+1])
+		if high|low > 15 {
+			return id, false
+		}
+		id[i] = high<<4 | low
+		at += 2
+	}
+	return id, true
+}
+
+// hexDigit returns the value of a digit, or more than 15 for any other character.
+func hexDigit(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10
+	}
+	return 0xff
+}
+
+func formatUUID(id [16]byte) string {
+	text := make([]byte, 0, 36)
+	for i, from := range [...]int{0, 4, 6, 8, 10} {
+		to := [...]int{4, 6, 8, 10, 16}[i]
+		text = hex.AppendEncode(append(text, '-'), id[from:to])
+	}
+	return string(text[1:])
+}

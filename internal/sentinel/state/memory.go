@@ -1,0 +1,259 @@
+package state
+
+import (
+	"hash/maphash"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+)
+
+// forgetAfterLaps is the number of laps after which an unused entry is removed. Its resource was not
+// due in these laps: it was answered, or is gone.
+const forgetAfterLaps = 3
+
+// A Memory stores announcements. Create it with New. It is safe for concurrent use. The caller
+// numbers rounds, ascending. Laps are complete lists and end with Sweep. An interrupted round must
+// not make the memory forget.
+type Memory struct {
+	mu      sync.Mutex
+	entries FlatMap[memoryEntry]
+	limit   int
+	laps    uint32 // number of complete lists
+
+	seed maphash.Seed
+	// born is the origin of the times of entries. It has a monotonic clock reading, so that setting
+	// the wall clock changes nothing.
+	born time.Time
+}
+
+// A Key represents a resource's id and is never 0. It uses a secret seed, so that nobody can
+// construct two ids with the same key; a collision by chance is practically impossible.
+type ResourceKey uint64
+
+type memoryEntry struct {
+	generation int64         // of the last announcement
+	at         time.Duration // when that was confirmed; 0 means never
+	waiting    time.Duration // since when no adapter has observed the generation; see StuckSince
+	first      time.Duration // when a resource without any time was first read; 0 means never
+	observed   uint32        // low bits of the observed generation at that time
+	flying     uint32        // mark of the generation of an event in flight; 0 means none
+	claimed    uint32        // round of the last attempt to publish
+	touched    uint32        // last lap in which the entry was used
+}
+
+// answered is the value of waiting for a resource whose announcement was answered. The entry is
+// kept for a while, because data that was requested before the answer may still arrive.
+const (
+	answeredMark = time.Duration(math.MinInt64)
+	keepAnswered = time.Minute
+)
+
+// generationMark returns a compact form of a generation, which is never 0.
+func generationMark(generation int64) uint32 {
+	return uint32(generation)<<1 | 1 //nolint:gosec // the low bits tell generations apart that follow each other
+}
+
+// NewMemory returns a memory of at most limit resources.
+func NewMemory(limit int) *Memory {
+	return &Memory{
+		limit: limit,
+		seed:  maphash.MakeSeed(),
+		// Slightly in the past, so that no stored time is 0.
+		born: time.Now().Add(-1),
+	}
+}
+
+// Resize changes the maximum number of remembered resources.
+func (m *Memory) Resize(limit int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limit = limit
+	for near := uint64(0); m.entries.Len() > limit; near++ {
+		m.entries.RemoveNear(near)
+	}
+}
+
+// Restart forgets since when resources wait for their adapters. The caller uses it when its
+// selection of resources has changed.
+func (m *Memory) Restart() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for e := range m.entries.All {
+		e.waiting = 0
+	}
+}
+
+// ResourceKey returns the key of an id.
+func (m *Memory) Key(id []byte) ResourceKey {
+	return ResourceKey(max(1, maphash.Bytes(m.seed, id)))
+}
+
+// A Recollection is what the memory knows about a resource.
+type Recollection struct {
+	Last decision.Announcement
+
+	// Claimed says that an event was already tried in this round: the resource was read twice,
+	// because pages shift while they are read.
+	Claimed bool
+
+	// InFlight says that an event about this generation is in flight.
+	InFlight bool // or about a newer one
+}
+
+// Recall returns the memory's state of a resource. The API returned the generation for a request at
+// the time asked.
+func (m *Memory) Recall(k ResourceKey, generation int64, asked time.Time, round uint32) Recollection {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entries.Get(uint64(k))
+	if e == nil {
+		return Recollection{}
+	}
+	e.touched = m.laps
+	overtaken := e.generation > generation && e.at > asked.Sub(m.born)
+	was := Recollection{Claimed: e.claimed == round, InFlight: e.flying >= generationMark(generation) || overtaken}
+	if e.at != 0 {
+		was.Last = decision.Announcement{Generation: e.generation, At: m.born.Add(e.at)}
+	}
+	return was
+}
+
+// Claim records an attempt to publish an event about a generation in this round.
+func (m *Memory) Claim(k ResourceKey, generation int64, round uint32) {
+	m.updateEntry(k, func(e *memoryEntry) { e.claimed, e.flying = round, generationMark(generation) })
+}
+
+// Confirm records that a broker has the event about a generation, which was requested from the API
+// at the time asked.
+func (m *Memory) Confirm(k ResourceKey, generation int64, asked time.Time) {
+	at := time.Since(m.born)
+	m.updateEntry(k, func(e *memoryEntry) {
+		e.clearInFlight(generation)
+		if e.at > asked.Sub(m.born) && e.generation > generation {
+			return // overtaken: a newer generation was requested later and confirmed earlier
+		}
+		e.generation, e.at = generation, at
+		if e.waiting == answeredMark {
+			e.waiting = 0
+		}
+	})
+}
+
+// Fail records that the attempts to publish an event about a generation ended without success.
+func (m *Memory) Fail(k ResourceKey, generation int64) {
+	m.updateEntry(k, func(e *memoryEntry) { e.clearInFlight(generation) })
+}
+
+func (e *memoryEntry) clearInFlight(generation int64) {
+	if e.flying == generationMark(generation) {
+		e.flying = 0
+	}
+}
+
+// StuckSince returns since when the adapters of a resource have not observed its generation. This
+// is the time since from the API or, if that moves with every patch, the time when this was first
+// the case.
+func (m *Memory) StuckSince(k ResourceKey, observed int64, since time.Time) time.Time {
+	m.updateEntry(k, func(e *memoryEntry) {
+		if e.waiting == 0 || e.waiting == answeredMark || e.observed != generationMark(observed) {
+			e.observed, e.waiting = generationMark(observed), since.Sub(m.born)
+		}
+		since = m.born.Add(e.waiting)
+	})
+	return since
+}
+
+// FirstSeen returns when a resource was first requested.
+func (m *Memory) FirstSeen(k ResourceKey, now time.Time) time.Time {
+	m.updateEntry(k, func(e *memoryEntry) {
+		if e.first == 0 {
+			e.first = now.Sub(m.born)
+		}
+		now = m.born.Add(e.first)
+	})
+	return now
+}
+
+func (m *Memory) updateEntry(k ResourceKey, change func(*memoryEntry)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entries.Get(uint64(k))
+	if e == nil {
+		if m.entries.Len() >= m.limit {
+			m.entries.RemoveNear(uint64(k))
+		}
+		e = m.entries.Add(uint64(k))
+	}
+	e.touched = m.laps
+	change(e)
+}
+
+// Observed records that adapters have observed a resource's generation.
+func (m *Memory) Observed(k ResourceKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.entries.Get(uint64(k)); e != nil {
+		e.waiting = 0
+	}
+}
+
+// ForgetAnnouncement records that a resource is not due, or gone. Its announcement is forgotten
+// some time later, or at once if it is gone.
+func (m *Memory) ForgetAnnouncement(k ResourceKey, gone bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entries.Get(uint64(k))
+	switch {
+	case e == nil:
+	case gone:
+		m.entries.Remove(uint64(k))
+	default:
+		e.waiting = answeredMark
+	}
+}
+
+// ReleaseResource records that a resource belongs to another replica. The time of its announcement
+// is kept for a while, because the resource may come back.
+func (m *Memory) ReleaseResource(k ResourceKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.entries.Get(uint64(k)); e != nil && e.waiting != 0 {
+		e.waiting = answeredMark
+	}
+}
+
+// Oldest returns the longest time that any resource has waited for adapters to observe its
+// generation.
+func (m *Memory) Oldest(now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var longest time.Duration
+	m.entries.RemoveIf(func(e *memoryEntry) bool {
+		return e.waiting == answeredMark && e.first == 0 && e.flying == 0 && now.Sub(m.born)-e.at > keepAnswered
+	})
+	for e := range m.entries.All {
+		if e.waiting != 0 && e.waiting != answeredMark {
+			longest = max(longest, now.Sub(m.born)-e.waiting)
+		}
+	}
+	return longest
+}
+
+// Sweep ends a lap. It removes entries that were unused for several laps, and returns the number of
+// those that are left.
+func (m *Memory) Sweep() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.laps++
+	m.entries.RemoveIf(func(e *memoryEntry) bool { return m.laps-e.touched >= forgetAfterLaps })
+	return m.entries.Len()
+}
+
+// Len returns the number of remembered resources.
+func (m *Memory) Len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.entries.Len()
+}

@@ -1,0 +1,181 @@
+package state
+
+import (
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+)
+
+func TestMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(10)
+		k := m.Key([]byte("a"))
+		want := func(reason string, generation int64, round uint32, want Recollection) {
+			t.Helper()
+			if got := m.Recall(k, generation, time.Now(), round); got != want {
+				t.Errorf("%s: %+v, want %+v", reason, got, want)
+			}
+		}
+		want("unknown", 7, 1, Recollection{})
+		m.Claim(k, 7, 1)
+		want("claimed", 7, 1, Recollection{Claimed: true, InFlight: true})
+		want("a newer generation", 8, 1, Recollection{Claimed: true})
+		want("an older generation, on its way", 6, 1, Recollection{Claimed: true, InFlight: true})
+		want("claimed in the round before, and still on its way", 7, 2, Recollection{InFlight: true})
+		m.Fail(k, 7)
+		want("given up", 7, 2, Recollection{})
+		m.Claim(k, 7, 2)
+		at := time.Now()
+		m.Confirm(k, 7, at)
+		time.Sleep(time.Minute)
+		confirmed := Recollection{Last: decision.Announcement{Generation: 7, At: at}}
+		want("confirmed", 7, 3, confirmed)
+
+		m.Claim(k, 8, 3)
+		before := time.Now().Add(-2 * time.Minute)
+		m.Confirm(k, 6, before)
+		want("an older generation does not land for the one on its way", 8, 4, Recollection{Last: confirmed.Last, InFlight: true})
+		m.Fail(k, 8)
+		want("an older generation, asked for before the last confirm and confirmed after it", 7, 4, confirmed)
+		if was := m.Recall(k, 6, before, 4); !was.InFlight {
+			t.Errorf("an older generation, asked for before the last confirm: %+v, want it overtaken", was)
+		}
+		m.Confirm(k, 6, time.Now())
+		want("an API that went back", 6, 4, Recollection{Last: decision.Announcement{Generation: 6, At: time.Now()}})
+	})
+}
+
+// TestMemoryForgets: an entry lives as long as it is asked for, and a few
+// rounds longer.
+func TestMemoryForgets(t *testing.T) {
+	m := NewMemory(10)
+	a, b := m.Key([]byte("a")), m.Key([]byte("b"))
+	m.Confirm(a, 1, time.Now())
+	m.Confirm(b, 1, time.Now())
+	for round := uint32(2); round < 20; round++ {
+		m.Recall(a, 1, time.Now(), round)
+		want := 2
+		if round > forgetAfterLaps {
+			want = 1
+		}
+		if got := m.Sweep(); got != want {
+			t.Errorf("round %d: %d entries, want %d", round, got, want)
+		}
+	}
+	if m.Recall(a, 1, time.Now(), 20).Last.At.IsZero() {
+		t.Error("the one that was asked for is gone")
+	}
+}
+
+// TestMemoryKeepsAnswers checks that data requested before an answer does not cause an announcement
+// after it.
+func TestMemoryKeepsAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(10)
+		k := m.Key([]byte("a"))
+		m.Confirm(k, 7, time.Now())
+		m.ForgetAnnouncement(k, false)
+		if m.Oldest(time.Now()); m.Recall(k, 7, time.Now(), 1).Last.At.IsZero() {
+			t.Error("the announcement is forgotten with its answer")
+		}
+		time.Sleep(keepAnswered + time.Second)
+		if m.Oldest(time.Now()); m.Len() != 0 {
+			t.Error("the announcement is never forgotten")
+		}
+		m.Confirm(k, 7, time.Now())
+		if m.ForgetAnnouncement(k, true); m.Len() != 0 {
+			t.Error("a resource that is gone is kept")
+		}
+	})
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	m := NewMemory(10)
+	for i := range 100 {
+		k := m.Key(fmt.Append(nil, i))
+		m.Claim(k, 1, 1)
+		m.Confirm(k, 1, time.Now())
+		if was := m.Recall(k, 1, time.Now(), 1); was.Last.At.IsZero() || !was.Claimed {
+			t.Fatalf("entry %d is not there", i)
+		}
+	}
+	if got := m.Sweep(); got != 10 {
+		t.Errorf("%d entries", got)
+	}
+}
+
+// TestMemoryIsSmall checks that the memory of a fleet without any answers fits into a small pod,
+// and is released afterwards.
+func TestMemoryIsSmall(t *testing.T) {
+	const most = 450_000 / 8 // the default would only take longer
+	m := NewMemory(most)
+	empty := heapBytes()
+	var id [8]byte
+	for i := range 2 * most {
+		k := m.Key(binary.BigEndian.AppendUint64(id[:0], uint64(i)))
+		m.Claim(k, 1, 1)
+		m.Confirm(k, 1, time.Now())
+	}
+	if n := m.Sweep(); n != most {
+		t.Errorf("%d entries, want %d", n, most)
+	}
+	if each := (heapBytes() - empty) / most; each > 70 {
+		t.Errorf("%d bytes for each entry", each)
+	}
+	for range forgetAfterLaps - 2 {
+		m.Sweep()
+	}
+	if n := m.Sweep(); n != 0 {
+		t.Errorf("%d entries are left", n)
+	}
+	if left := heapBytes() - empty; left > 100<<10 {
+		t.Errorf("%d bytes are left", left)
+	}
+	runtime.KeepAlive(m)
+}
+
+// heapBytes returns the number of bytes in use.
+func heapBytes() int64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+func TestMemoryStuckSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(10)
+		k := m.Key([]byte("a"))
+		first := time.Now().Add(-time.Hour)
+		if got := m.StuckSince(k, 4, first); !got.Equal(first) {
+			t.Errorf("got %s, want %s", got, first)
+		}
+		time.Sleep(time.Minute)
+		if got := m.StuckSince(k, 4, time.Now()); !got.Equal(first) {
+			t.Errorf("another patch: got %s, want %s", got, first)
+		}
+		later := time.Now()
+		if got := m.StuckSince(k, 5, later); !got.Equal(later) {
+			t.Errorf("observed has moved: got %s, want %s", got, later)
+		}
+	})
+}
+
+func TestMemoryFirstSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(10)
+		k := m.Key([]byte("a"))
+		first := time.Now()
+		for round := uint32(1); round < 10; round++ {
+			if got := m.FirstSeen(k, time.Now()); !got.Equal(first) {
+				t.Errorf("round %d: got %s, want %s", round, got, first)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}

@@ -1,0 +1,74 @@
+package state
+
+import (
+	"cmp"
+	"slices"
+)
+
+// A queue finds the entries that are overdue longest, without keeping all of them.
+type overdueQueue struct {
+	shards *[indexShards]indexShard
+	limit  int
+	found  []overdueEntry // up to twice the limit
+	before uint32         // entries that are due then or later are not among the first
+
+	overdue OverdueCount // of the scanned shards, including those found
+}
+
+type overdueEntry struct {
+	due   uint32
+	slot  int32
+	shard uint8
+}
+
+// scanShard scans a shard and counts its overdue resources. Afterwards the shard's earliest is that
+// of the other resources: those in the queue are taken, and those that are left behind lower it
+// again.
+func (q *overdueQueue) scanShard(shard int, now uint32) {
+	s := &q.shards[shard]
+	s.earliest = neverDue
+	for i, due := range s.due {
+		if due > now {
+			s.earliest = min(s.earliest, due)
+			continue
+		}
+		if s.state[i]&slotReady != 0 {
+			q.overdue.Ready++
+		} else {
+			q.overdue.NotReady++
+		}
+		if s.state[i]&slotUrgent != 0 {
+			due = 0 // overdue longer than any other
+		}
+		q.addCandidate(overdueEntry{due: due, slot: int32(i), shard: uint8(shard)}) //nolint:gosec // both are small
+	}
+}
+
+func (q *overdueQueue) addCandidate(c overdueEntry) {
+	if c.due >= q.before || q.limit == 0 {
+		q.leaveBehind(c)
+		return
+	}
+	q.found = append(q.found, c)
+	if len(q.found)/2 >= q.limit {
+		q.trimToLimit()
+	}
+}
+
+// trimToLimit sorts the queue and drops the entries above the limit.
+func (q *overdueQueue) trimToLimit() {
+	slices.SortFunc(q.found, func(a, b overdueEntry) int { return cmp.Compare(a.due, b.due) })
+	if len(q.found) <= q.limit {
+		return
+	}
+	for _, c := range q.found[q.limit:] {
+		q.leaveBehind(c)
+	}
+	q.found = q.found[:q.limit]
+	q.before = q.found[q.limit-1].due
+}
+
+func (q *overdueQueue) leaveBehind(c overdueEntry) {
+	s := &q.shards[c.shard]
+	s.earliest = min(s.earliest, c.due)
+}

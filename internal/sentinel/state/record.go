@@ -1,0 +1,293 @@
+package state
+
+import (
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	// RecordDepth is the number of decisions that are kept for one resource.
+	RecordDepth = 8
+
+	// maxRecordedID is the length, in bytes, of the longest id that gets a record. External texts are
+	// truncated to the next two.
+	maxRecordedID    = 256
+	maxRecordedPhase = 64
+	maxRecordedErr   = 256
+)
+
+// An Entry is one decision about a resource. Times have millisecond precision; a zero time means
+// none.
+type DecisionEntry struct {
+	// At is the time of the last one of Times equal decisions in a row, and First that of the
+	// first. The DecisionRecord computes First and Times.
+	At    time.Time
+	First time.Time
+	Times int
+
+	Reason string
+
+	// Published says whether the decision was to publish an event. Confirmed and Err show whether a
+	// broker has it.
+	Published bool
+
+	// The inputs of the decision.
+	Generation         int64
+	ObservedGeneration int64
+	Phase              string
+	LastUpdated        time.Time
+	Since              time.Time // that the rule counted from
+
+	// Next is when the resource falls due, or fell due if Published.
+	Next time.Time
+
+	// EventID is the id of the event, the last one of Times.
+	EventID string
+
+	// Confirmed is when a broker confirmed that event, and Err is the last failure if none did.
+	Confirmed time.Time
+	Err       string
+}
+
+// A DecisionRecord keeps the latest decisions of a bounded number of resources. Create it with New. It is
+// safe for concurrent use.
+type DecisionRecord struct {
+	mu    sync.Mutex
+	limit int
+	byID  map[string]*resourceRecord
+
+	// newest and oldest are the ends of the list in the order of Note.
+	newest, oldest *resourceRecord
+}
+
+// A resource holds the decisions about one resource.
+type resourceRecord struct {
+	id           string
+	newer, older *resourceRecord
+	noted        int64
+	decisions    []storedDecision // the newest last
+}
+
+// A decision is a compact Entry. Times are Unix milliseconds, in which the zero time is a number
+// like any other.
+type storedDecision struct {
+	at, first, lastUpdated, since, next, confirmed int64
+
+	generation, observed        int64
+	reason, phase, eventID, err string
+	times                       int
+	published                   bool
+}
+
+// NewDecisionRecord returns a record of at most limit resources. A limit of 0 or less keeps none.
+//
+// A resource takes about 200 bytes, and each of its decisions about the same.
+func NewDecisionRecord(limit int) *DecisionRecord {
+	return &DecisionRecord{limit: limit, byID: map[string]*resourceRecord{}}
+}
+
+// Resize changes the maximum number of resources.
+func (r *DecisionRecord) Resize(limit int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.limit = limit
+	for len(r.byID) > max(0, limit) {
+		r.forgetOldest()
+	}
+}
+
+func (r *DecisionRecord) forgetOldest() {
+	delete(r.byID, r.oldest.id)
+	r.unlinkResource(r.oldest)
+}
+
+// Note adds a decision, and opens a record if the resource has none.
+func (r *DecisionRecord) Note(id []byte, e DecisionEntry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(id) > maxRecordedID || r.limit <= 0 {
+		return
+	}
+	res := r.byID[string(id)]
+	if res == nil {
+		if len(r.byID) >= r.limit {
+			r.forgetOldest()
+		}
+		res = &resourceRecord{id: string(id)}
+		r.byID[res.id] = res
+	} else {
+		r.unlinkResource(res)
+	}
+	r.linkNewest(res)
+	res.noted = e.At.UnixMilli()
+	res.addEntry(&e)
+}
+
+// NoteIfKnown adds a decision if the resource has a record, and does not extend the life of that
+// record. It is called for every resource of every round, and is almost free for an unknown one.
+func (r *DecisionRecord) NoteIfKnown(id []byte, e DecisionEntry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if res := r.byID[string(id)]; res != nil {
+		res.addEntry(&e)
+	}
+}
+
+// Confirmed records that a broker has an event.
+func (r *DecisionRecord) Confirmed(id, eventID string, at time.Time) {
+	r.setOutcome(id, eventID, func(d *storedDecision) { d.confirmed, d.err = at.UnixMilli(), "" })
+}
+
+// Failed records why a broker does not have an event. A confirmed event stays confirmed.
+func (r *DecisionRecord) Failed(id, eventID string, at time.Time, err error) {
+	r.setOutcome(id, eventID, func(d *storedDecision) {
+		if d.confirmed == zeroMillis() {
+			d.err = truncateText(at.UTC().Format(time.RFC3339)+": "+err.Error(), maxRecordedErr)
+		}
+	})
+}
+
+func (r *DecisionRecord) setOutcome(id, eventID string, set func(*storedDecision)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	res := r.byID[id]
+	if res == nil || eventID == "" {
+		return
+	}
+	for i := len(res.decisions) - 1; i >= 0; i-- {
+		if d := &res.decisions[i]; d.eventID == eventID {
+			set(d)
+			return
+		}
+	}
+}
+
+// Len returns the number of resources that have a record.
+func (r *DecisionRecord) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.byID)
+}
+
+// Of returns the decisions about a resource, the newest first, or none if it has no record.
+func (r *DecisionRecord) Of(id string) []DecisionEntry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if res := r.byID[id]; res != nil {
+		return res.listEntries()
+	}
+	return nil
+}
+
+// A RecordedResource is a resource with its decisions, the newest first.
+type RecordedResource struct {
+	ID      string
+	Noted   time.Time
+	Entries []DecisionEntry
+}
+
+// Latest returns the most recently noted resources, at most limit.
+func (r *DecisionRecord) Latest(limit int) []RecordedResource {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []RecordedResource
+	for res := r.newest; res != nil && len(list) < limit; res = res.older {
+		list = append(list, RecordedResource{ID: res.id, Noted: timeOfMillis(res.noted), Entries: res.listEntries()})
+	}
+	return list
+}
+
+// addEntry continues the last decision if it is equal. Otherwise it adds a new decision and drops
+// the oldest.
+func (res *resourceRecord) addEntry(e *DecisionEntry) {
+	next := storedDecision{
+		at: e.At.UnixMilli(), first: e.At.UnixMilli(), lastUpdated: e.LastUpdated.UnixMilli(),
+		since: e.Since.UnixMilli(), next: e.Next.UnixMilli(), confirmed: e.Confirmed.UnixMilli(),
+		generation: e.Generation, observed: e.ObservedGeneration,
+		reason: e.Reason, phase: truncateText(e.Phase, maxRecordedPhase), eventID: e.EventID, err: truncateText(e.Err, maxRecordedErr),
+		times: 1, published: e.Published,
+	}
+	n := len(res.decisions)
+	if n > 0 {
+		last := &res.decisions[n-1]
+		if last.reason == next.reason && last.generation == next.generation && last.published == next.published {
+			next.first, next.times = last.first, last.times+1
+			if next.eventID == last.eventID && next.confirmed == zeroMillis() {
+				next.confirmed = last.confirmed // the same event again
+				if next.err == "" {
+					next.err = last.err
+				}
+			}
+			*last = next
+			return
+		}
+	}
+	if n == RecordDepth {
+		copy(res.decisions, res.decisions[1:])
+		res.decisions = res.decisions[:n-1]
+	}
+	res.decisions = append(res.decisions, next)
+}
+
+func (res *resourceRecord) listEntries() []DecisionEntry {
+	list := make([]DecisionEntry, 0, len(res.decisions))
+	for i := len(res.decisions) - 1; i >= 0; i-- {
+		d := &res.decisions[i]
+		list = append(list, DecisionEntry{
+			At: timeOfMillis(d.at), First: timeOfMillis(d.first), Times: d.times,
+			Reason: d.reason, Published: d.published,
+			Generation: d.generation, ObservedGeneration: d.observed, Phase: d.phase,
+			LastUpdated: timeOfMillis(d.lastUpdated), Since: timeOfMillis(d.since), Next: timeOfMillis(d.next),
+			EventID: d.eventID, Confirmed: timeOfMillis(d.confirmed), Err: d.err,
+		})
+	}
+	return list
+}
+
+func (r *DecisionRecord) linkNewest(res *resourceRecord) {
+	res.newer, res.older = nil, r.newest
+	if r.newest != nil {
+		r.newest.newer = res
+	} else {
+		r.oldest = res
+	}
+	r.newest = res
+}
+
+func (r *DecisionRecord) unlinkResource(res *resourceRecord) {
+	if res.newer != nil {
+		res.newer.older = res.older
+	} else {
+		r.newest = res.older
+	}
+	if res.older != nil {
+		res.older.newer = res.newer
+	} else {
+		r.oldest = res.newer
+	}
+}
+
+// zeroMillis returns the zero time in milliseconds.
+func zeroMillis() int64 { return time.Time{}.UnixMilli() }
+
+// timeOfMillis returns a time within the years that RFC 3339 can represent. A resource may claim
+// any time, and one of year 9999 falls due in the year after.
+func timeOfMillis(ms int64) time.Time {
+	first, last := time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	return time.UnixMilli(min(max(ms, first.UnixMilli()), last.UnixMilli())).UTC()
+}
+
+// truncateText truncates a text to most bytes, and keeps no reference to a longer one.
+func truncateText(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	const mark = "…"
+	end := most - len(mark)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return strings.Clone(text[:end]) + mark
+}
