@@ -15,10 +15,11 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// errValueTooLong ends an encoding, because a short expression can repeat a large object many times.
+// errValueTooLong ends an encoding, because a short expression can repeat a large object many
+// times.
 var errValueTooLong = errors.New("the value is too long")
 
-// An encoder appends CEL values as JSON: numbers with all digits, times as RFC 3339, the keys of
+// A celEncoder appends CEL values as JSON: numbers with all digits, times as RFC 3339, the keys of
 // maps in order.
 type celEncoder struct{ most int }
 

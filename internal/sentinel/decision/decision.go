@@ -1,10 +1,11 @@
 // Package decision decides whether a resource is due for a cloud event, and why.
 //
 // A Profile is an ordered list of pure rules: a resource and the time go in, a Verdict comes out,
-// and the first rule that matches decides. The package keeps no state. The caller passes earlier
-// announcements to Verdict.Hold. EventID names the event, so that a repeated attempt has the same
-// id. The package imports only the standard library and has no errors: every resource, however
-// broken, gets a verdict.
+// and the first rule that matches decides. An ExpressionProfile decides by the user's own rules,
+// CEL expressions over the whole resource, which ParseObject parses. The package keeps no state.
+// The caller passes earlier announcements to Verdict.Hold. EventID names the event, so that a
+// repeated attempt has the same id. Every resource, however broken, gets a verdict; one that an
+// expression could not decide has the error in Verdict.Err.
 package decision
 
 import "time"

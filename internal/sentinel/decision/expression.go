@@ -22,17 +22,25 @@ const (
 // reaching the limit takes some milliseconds.
 const costLimit = 100_000
 
-// An Input is the input of an evaluation. Resource is as object.Parse returns it.
+// An ExpressionInput is the input of an evaluation. Resource is as ParseObject returns it.
 type ExpressionInput struct {
 	Resource map[string]any
 	Now      time.Time
 	Reason   string
 }
 
-// A Expression is a compiled expression. It is safe for concurrent use.
+// An Expression is a compiled CEL expression over a resource, for a value of the payload. It is
+// safe for concurrent use.
+//
+// Like the expressions of an ExpressionProfile, it sees the whole resource as served (resource),
+// the time of the decision (now, a timestamp), and also the reason for the event (reason).
+// condition("Name") returns the resource's condition of that type, or one with empty fields if it
+// is missing, as the public sentinel does. The cost of an evaluation is limited, so that no
+// expression can block the loop.
 type Expression struct{ prg cel.Program }
 
-// CompileExpression compiles an expression for a payload. An error has the form "line 1, column 8: message".
+// CompileExpression compiles an expression for a payload. An error has the form "line 1, column 8:
+// message".
 func CompileExpression(expr string) (*Expression, error) {
 	env, err := newCELEnv(cel.Variable(varReason, cel.StringType))
 	if err != nil {
@@ -47,8 +55,8 @@ func CompileExpression(expr string) (*Expression, error) {
 
 // AppendJSON appends the value of the expression to dst, as JSON. It fails soon after the value
 // exceeds limit.
-func (p *Expression) AppendJSON(dst []byte, in ExpressionInput, limit int) ([]byte, error) {
-	v, _, err := p.prg.Eval(map[string]any{varResource: in.Resource, varNow: in.Now, varReason: in.Reason})
+func (x *Expression) AppendJSON(dst []byte, in ExpressionInput, limit int) ([]byte, error) {
+	v, _, err := x.prg.Eval(map[string]any{varResource: in.Resource, varNow: in.Now, varReason: in.Reason})
 	if err != nil {
 		return dst, err
 	}

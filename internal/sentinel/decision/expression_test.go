@@ -12,8 +12,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 )
 
-var expressionNow = time.Date(2025, 10, 21, 12, 0, 0, 0, time.UTC)
-
 const cluster = `{"id":"cls-123","kind":"Cluster","generation":2,"labels":{"region":"us-east"},
 	"spec":{"nodes":3,"load":0.5,"big":18446744073709551616},
 	"status":{"phase":"Ready","observed_generation":1,"last_updated_time":"2025-10-21T11:59:50Z",
@@ -35,8 +33,8 @@ func publicRules() []decision.ExpressionParam {
 const publicResult = `is_new_resource || generation_mismatch || ready_and_stale || not_ready_and_debounced`
 
 func TestExpressionProfile(t *testing.T) {
-	const slack = time.Minute // of half an hour, see decision.CountFrom
-	updated := expressionNow.Add(-10 * time.Second)
+	const slack = time.Minute // of half an hour, see CountFrom
+	updated := now.Add(-10 * time.Second)
 	cases := map[string]struct {
 		reason  string
 		params  []decision.ExpressionParam
@@ -69,12 +67,12 @@ func TestExpressionProfile(t *testing.T) {
 		},
 		"TimeAheadOfTheClock": {
 			reason: "clocks differ a little",
-			result: `true`, raw: cluster, updated: expressionNow.Add(slack),
-			want: decision.Verdict{ShouldPublish: true, Reason: decision.ReasonExpressionTrue, Since: expressionNow.Add(slack), Next: expressionNow, Interval: 30 * time.Minute},
+			result: `true`, raw: cluster, updated: now.Add(slack),
+			want: decision.Verdict{ShouldPublish: true, Reason: decision.ReasonExpressionTrue, Since: now.Add(slack), Next: now, Interval: 30 * time.Minute},
 		},
 		"TimeFromTheFuture": {
 			reason: "is nothing to count from",
-			result: `true`, raw: cluster, updated: expressionNow.Add(slack + 1),
+			result: `true`, raw: cluster, updated: now.Add(slack + 1),
 			want: decision.Verdict{ShouldPublish: true, Reason: decision.ReasonExpressionTrue, Interval: 30 * time.Minute},
 		},
 		"MissingField": {
@@ -148,7 +146,7 @@ func TestExpressionProfile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := p.Decide(&decision.Resource{Phase: "Ready", LastUpdated: tc.updated, Created: tc.created, Raw: []byte(tc.raw)}, expressionNow)
+			got := p.Decide(&decision.Resource{Phase: "Ready", LastUpdated: tc.updated, Created: tc.created, Raw: []byte(tc.raw)}, now)
 			if diff := cmp.Diff(tc.want, got, cmpopts.IgnoreFields(decision.Verdict{}, "Err")); diff != "" {
 				t.Errorf("%s: -want +got\n%s", tc.reason, diff)
 			}
@@ -228,7 +226,7 @@ func TestExpressionAppendJSON(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := p.AppendJSON(nil, decision.ExpressionInput{Resource: resource, Now: expressionNow, Reason: "why"}, 1000)
+			got, err := p.AppendJSON(nil, decision.ExpressionInput{Resource: resource, Now: now, Reason: "why"}, 1000)
 			if tc.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
 					t.Fatalf("err %v, want %q", err, tc.wantErr)
@@ -253,6 +251,6 @@ func BenchmarkExpressionProfile(b *testing.B) {
 	r := decision.Resource{Raw: []byte(cluster)}
 	b.ReportAllocs()
 	for b.Loop() {
-		p.Decide(&r, expressionNow)
+		p.Decide(&r, now)
 	}
 }

@@ -9,13 +9,14 @@ import (
 	"github.com/google/cel-go/common/types"
 )
 
-// A Param names the value of an expression for later expressions.
+// An ExpressionParam names the value of an expression for later expressions.
 type ExpressionParam struct {
 	Name string `key:"name" doc:"Name of the value in later expressions." validate:"required"`
 	Expr string `key:"expr" doc:"CEL expression. It can use resource, now, condition(type) and earlier params." validate:"required"`
 }
 
-// A ExpressionProfile decides by an expression. It has the same method as the profiles of package decision.
+// An ExpressionProfile decides by an expression of the user. It has the same method as a Profile.
+// Its expressions see the resource and the time (see Expression), but no reason.
 type ExpressionProfile struct {
 	ages   Ages
 	params []compiledParam
@@ -27,8 +28,8 @@ type compiledParam struct {
 	prg  cel.Program
 }
 
-// NewExpressionProfile compiles a profile: params in the given order, then the result, which must be a boolean. The
-// error names every invalid expression, with line and column.
+// NewExpressionProfile compiles a profile: params in the given order, then the result, which must
+// be a boolean. The error names every invalid expression, with line and column.
 //
 // Ages do not affect the decision. They are how long one announcement is valid, as in every
 // profile.

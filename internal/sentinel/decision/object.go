@@ -20,13 +20,16 @@ type Float float64
 // String returns the number in plain digits.
 func (f Float) String() string { return strconv.FormatFloat(float64(f), 'f', -1, 64) }
 
-// Digits is a number that neither int64 nor float64 can hold, as it was
-// written.
+// Digits is a number that neither int64 nor float64 can hold, as it was written.
 type Digits string
 
-// ParseObject parses one JSON object. Values are nil, bool, string, int64, Float, Digits, []any and
-// map[string]any. If only is not nil, Parse parses just the values under these names and omits the
-// others.
+// ParseObject parses a complete resource, for templates and expressions that use fields unknown to
+// the sentinel. Values are nil, bool, string, int64, Float, Digits, []any and map[string]any. If
+// only is not nil, ParseObject parses just the values under these names and omits the others.
+//
+// Numbers keep their digits: one that fits is an int64, any other is a Float or, where that would
+// lose digits, a Digits. If an object has a duplicate name, the last value counts, as in the rest
+// of the sentinel. Invalid Unicode in a text becomes U+FFFD.
 func ParseObject(raw []byte, only map[string]bool) (map[string]any, error) {
 	p := objectParser{dec: jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))}
 	tok, err := p.dec.ReadToken()
@@ -131,7 +134,7 @@ func numberValue(text string) any {
 	return Float(f)
 }
 
-// AppendValue appends a value of Parse to dst, as JSON with sorted object keys.
+// AppendValue appends a value of ParseObject to dst, as JSON with sorted object keys.
 func AppendValue(dst []byte, v any) []byte {
 	switch v := v.(type) {
 	case string:

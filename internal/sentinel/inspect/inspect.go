@@ -1,4 +1,4 @@
-// Package survey inspects a live fleet with the configurations of sentinels that may or may not be
+// Package inspect inspects a live fleet with the configurations of sentinels that may or may not be
 // running, and reports what they would do and why.
 //
 // A Plan shows what one configuration would do with the whole collection. Why explains its decision

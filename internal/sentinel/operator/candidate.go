@@ -36,7 +36,8 @@ const (
 	brokerConnectTime = time.Second
 	// brokerPollInterval is the interval for polling the state of the broker, which costs nothing.
 	brokerPollInterval = 20 * time.Millisecond
-	// firstProbePause is the first pause between two requests to the API. It doubles up to lastProbePause.
+	// firstProbePause is the first pause between two requests to the API. It doubles up to
+	// lastProbePause.
 	firstProbePause, lastProbePause = 100 * time.Millisecond, 5 * time.Second
 )
 
@@ -85,7 +86,7 @@ func (p *instanceParts) awaitConnections(ctx context.Context, current *runningSe
 	return c
 }
 
-// A waiting waits for connections, and reports those that do not respond.
+// A connectionWait waits for connections, and reports those that do not respond.
 type connectionWait struct {
 	tell func(PendingConnections)
 

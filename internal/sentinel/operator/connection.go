@@ -20,7 +20,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 )
 
-// An API is a connection to the fleet API.
+// A FleetAPI is a connection to the fleet API.
 type FleetAPI interface {
 	source.Lister
 	Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) error
@@ -37,7 +37,7 @@ type Broker interface {
 	InFlight() int
 }
 
-// A Group divides resources among replicas that discover each other.
+// A ReplicaGroup divides resources among replicas that discover each other.
 type ReplicaGroup interface {
 	sentinel.Shard
 	Run(ctx context.Context) error
@@ -53,7 +53,7 @@ func panicError(what string, value any) error {
 	return fmt.Errorf("%w in %s: %v\n%s", errPanic, what, value, debug.Stack())
 }
 
-// A hook calls a function with the error that ends the use of a connection. The user of the
+// A failureHook calls a function with the error that ends the use of a connection. The user of the
 // connection sets the function.
 type failureHook struct {
 	held   atomic.Pointer[func(error)]

@@ -18,8 +18,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
-// InstanceDeps holds the dependencies of an instance. OpenAPI, OpenBroker and Log are required, and NewPart
-// and NewGroup if resources are divided; all others may be nil.
+// InstanceDeps holds the dependencies of an instance. OpenAPI, OpenBroker and Log are required, and
+// NewPart and NewGroup if resources are divided; all others may be nil.
 type InstanceDeps struct {
 	// OpenAPI and OpenBroker create a connection and start nothing. An error means that the
 	// settings are wrong.
@@ -41,7 +41,7 @@ type InstanceDeps struct {
 	Tracer      trace.Tracer
 	OnPublished func(sentinel.Published)
 
-	// OnChange is called after changes of State other than its counts. It must not block.
+	// OnChange is called after changes of InstanceState other than its counts. It must not block.
 	OnChange func()
 
 	// Retry is the delay before a failed sentinel is restarted. The zero value starts at one second
@@ -61,7 +61,18 @@ type WantedConfig struct {
 	Spec v1alpha1.SentinelConfigSpec
 }
 
-// An Instance runs one sentinel at a time. Create it with New and call Run once.
+// An Instance runs the sentinel of one SentinelConfig. Create it with NewInstance and call Run
+// once.
+//
+// Apply and Refuse set the wanted configuration, and the Instance then works independently. A
+// change takes effect without losing or repeating an event: connections with changed settings are
+// opened anew and must respond before the old ones are closed. Then the old sentinel is stopped,
+// its outstanding work is awaited, and the new one continues from it. A refused change leaves the
+// previous configuration in force. A sentinel that panics, or whose connections stop unexpectedly,
+// is restarted after a while.
+//
+// An Instance knows nothing about Kubernetes: while the host cluster is down, it simply gets no new
+// configuration.
 type Instance struct {
 	deps InstanceDeps
 	log  *slog.Logger

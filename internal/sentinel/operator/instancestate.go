@@ -36,7 +36,7 @@ type PendingConnections struct {
 	Generation int64
 	Since      time.Time
 
-	// FleetAPI and Broker are the errors of new connections. Nil means that the connection responds, or
+	// API and Broker are the errors of new connections. Nil means that the connection responds, or
 	// that no new one exists.
 	API, Broker error
 }
@@ -45,7 +45,7 @@ type PendingConnections struct {
 // configuration.
 type InstanceState struct {
 	// Seen is the last generation that was processed, InForce the running one; 0 means none. If
-	// they differ, Refusal or PendingConnections may have the reason. If they are equal, a Secret of the spec
+	// they differ, Refusal or Pending may have the reason. If they are equal, a Secret of the spec
 	// may have changed and been refused, or its connection may not respond.
 	Seen, InForce int64
 	Refusal       *Refusal
@@ -80,7 +80,7 @@ type InstanceState struct {
 	Group   error
 }
 
-// InstanceState returns the current state of the instance.
+// State returns the current state of the instance.
 func (i *Instance) State() InstanceState {
 	i.mu.Lock()
 	s, current, group := i.state, i.current, i.group

@@ -2,11 +2,13 @@
 // process, isolated from each other.
 //
 // A change of an object, or of a Secret that it references, takes effect without a restart; an
-// invalid change leaves the previous configuration in force (see package instance). The object's
-// status and Kubernetes events report the result. Once a configuration is in force, the Kubernetes
-// API is needed only for the next change and for the status: while it is down, the sentinels
-// continue. Replicas that divide the resources among themselves are the exception, because they
-// communicate through it.
+// invalid change leaves the previous configuration in force. The object's status and Kubernetes
+// events report the result. Once a configuration is in force, the Kubernetes API is needed only for
+// the next change and for the status: while it is down, the sentinels continue. Replicas that
+// divide the resources among themselves are the exception, because they communicate through it.
+//
+// An Operator reads the objects and writes their status. For each it has an Instance, which runs
+// the sentinel and knows nothing about Kubernetes.
 package operator
 
 import (

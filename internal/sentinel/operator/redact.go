@@ -8,7 +8,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
 
-// A concealed error hides secrets in the text of another error. Errors of connections appear in
+// A redactedError hides secrets in the text of another error. Errors of connections appear in
 // logs and in the status of an object.
 type redactedError struct {
 	text string
@@ -34,8 +34,8 @@ func redactSecrets(err error, secrets []string) error {
 	return &redactedError{clean, err}
 }
 
-// minSecretLength is the minimum length of a secret that is redacted. Shorter ones would match inside
-// ordinary words.
+// minSecretLength is the minimum length of a secret that is redacted. Shorter ones would match
+// inside ordinary words.
 const minSecretLength = 4
 
 // secretsOf returns the secrets in settings, the longest first.

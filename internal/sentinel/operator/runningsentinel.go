@@ -22,7 +22,7 @@ func (r *runningSentinel) hasStopped() bool {
 	}
 }
 
-// instanceParts holds the instanceParts of a sentinel.
+// instanceParts holds the parts of a sentinel.
 type instanceParts struct {
 	wanted  *WantedConfig
 	api     *apiConnection
@@ -57,7 +57,7 @@ func (r *runningSentinel) failures() <-chan error {
 	return r.trouble
 }
 
-// A running is a started sentinel.
+// A runningSentinel is a started sentinel.
 type runningSentinel struct {
 	*instanceParts
 	sentinel *sentinel.Sentinel

@@ -33,7 +33,8 @@ type statusError struct {
 func (e statusError) Error() string   { return fmt.Sprintf("GET: %d %s", e.code, e.text) }
 func (e statusError) StatusCode() int { return e.code }
 
-// A fakeLister responds with the result of a function. The tag of a page is its body, unless untagged.
+// A fakeLister responds with the result of a function. The tag of a page is its body, unless
+// untagged.
 type fakeLister struct {
 	answer   func(path string, q url.Values) (string, error)
 	untagged bool

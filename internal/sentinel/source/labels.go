@@ -23,11 +23,12 @@ func (l *Labels) Get(key string) (string, bool) {
 	return "", false
 }
 
-// internedWords holds frequent texts, such as phases and selected label values. Each is allocated once.
+// internedWords holds frequent texts, such as phases and selected label values. Each is allocated
+// once.
 type internedWords map[string]string
 
-// maxInternedWords and maxInternedWord, in bytes, limit the stored texts. A fleet in which every resource has a
-// different text allocates a string for each. A label value has at most 63 bytes.
+// maxInternedWords and maxInternedWord, in bytes, limit the stored texts. A fleet in which every
+// resource has a different text allocates a string for each. A label value has at most 63 bytes.
 const (
 	maxInternedWords = 1 << 12
 	maxInternedWord  = 64

@@ -104,8 +104,15 @@ func (f Fault) String() string {
 // Skips reports whether no decision is possible for an item with this fault.
 func (f Fault) Skips() bool { return f != FaultNone && f != FaultTime && f != FaultStatus }
 
-// A Scanner reads pages. It is not safe for concurrent use; its memory is
-// reused from page to page.
+// A Scanner reads pages, item by item, into one reused struct. It is not safe for concurrent use;
+// its memory is reused from page to page.
+//
+// It decodes only the fields that affect decisions and skips all others without parsing them, and
+// it allocates nothing per item. A visitor sees each item together with its raw bytes, so that the
+// few items to be published can be parsed in full.
+//
+// An invalid item is passed to the visitor with its Fault and never invalidates the page. Only a
+// page that is not JSON, or not a list, is an error.
 type Scanner struct {
 	dec        *jsontext.Decoder
 	buf        bytes.Buffer

@@ -6,8 +6,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// maxSearchLength is the maximum length of a search expression. The remainder is reserved for the id
-// after which a page starts.
+// maxSearchLength is the maximum length of a search expression. The remainder is reserved for the
+// id after which a page starts.
 const maxSearchLength = 4096 - 512
 
 // searchFor translates a selector into the search language of the public API, as far as possible.

@@ -10,7 +10,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// MaxValueSize limits one resource, or one other field, of a page that is read as a stream, in bytes.
+// MaxValueSize limits one resource, or one other field, of a page that is read as a stream, in
+// bytes.
 const MaxValueSize = 16 << 20
 
 // streamBufferSize is the number of bytes of a stream that are read at once.

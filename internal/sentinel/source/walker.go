@@ -20,7 +20,7 @@ type Lister interface {
 
 	// ListPageIf reads one page unless it still has the tag etag. If it does, the body is empty and
 	// tag is etag. An empty etag requests the page unconditionally. An empty tag means that the
-	// serverTraits has none.
+	// server has none.
 	//
 	// A page may come in two parts: body is then its beginning, and rest reads the remainder until
 	// it is closed. rest is nil if body is the whole page.
@@ -135,8 +135,24 @@ var (
 	errSamePage = errors.New("the server returned the same page twice: it ignores the page number")
 )
 
-// A Walker reads one collection. Walk and WalkChanged must not run concurrently; Lookup and Flavour
-// may run concurrently with them.
+// A Walker reads one collection page by page. Walk and WalkChanged must not run concurrently;
+// Lookup and Flavour may run concurrently with them.
+//
+// The Fleetloop API has continue tokens and label selectors. The public HyperFleet API has page
+// numbers and a search language that supports both, but not completely in every version. The
+// flavour of the server is configured, or detected from its responses (FlavourAuto). Detection
+// trusts no apparent support, because many servers ignore unknown parameters. It tests each way
+// with a request whose response proves that the server understood it, and checks each page again. A
+// wrong guess costs a request, and restarts the walk in a way that every server supports; it never
+// loses a resource.
+//
+// Filters only save bytes: the reader of the pages must check the labels again if there are any,
+// because the server may not have.
+//
+// A page of any size takes no more memory than its beginning and one resource, because the rest is
+// read while it arrives (Page.Scan).
+//
+// A server error ends the walk, even during detection.
 type Walker struct {
 	cfg WalkerConfig
 	src Lister

@@ -1,14 +1,3 @@
-// Package budget limits how many events may be published now.
-//
-// After an outage everything is due at once. The budget lets a fleet catch up slightly faster than
-// its steady rate, so that the consumers of the events are not flooded. It holds for every interval
-// of length BudgetConfig.Burst, including the first one after the outage: unspent budget is not saved. A
-// caller that works in rounds sets Burst slightly shorter than the interval between them. Otherwise
-// a round that starts early still finds the events of the last round counted.
-//
-// Events about a changed spec do not wait for the budget. They are counted, so that other events
-// wait for them, but a quarter of the budget is reserved for the other events. Otherwise a fleet
-// that is patched without end would get no events by age.
 package state
 
 import (
@@ -27,10 +16,21 @@ type BudgetConfig struct {
 	Max float64
 }
 
-// reservedShare is the part of the budget that urgent events cannot use up: one in reservedShare.
+// reservedShare is the part of the budget that urgent events cannot use up: one in so many.
 const reservedShare = 4 // one in four
 
-// A Budget limits events. Create it with New. It is safe for concurrent use.
+// A Budget limits how many events may be published now. Create it with NewBudget. It is safe for
+// concurrent use.
+//
+// After an outage everything is due at once. The budget lets a fleet catch up slightly faster than
+// its steady rate, so that the consumers of the events are not flooded. It holds for every interval
+// of length BudgetConfig.Burst, including the first one after the outage: unspent budget is not
+// saved. A caller that works in rounds sets Burst slightly shorter than the interval between them.
+// Otherwise a round that starts early still finds the events of the last round counted.
+//
+// Events about a changed spec do not wait for the budget. They are counted, so that other events
+// wait for them, but a quarter of the budget is reserved for the other events. Otherwise a fleet
+// that is patched without end would get no events by age.
 //
 // Time is an argument. A time before the latest one counts as the latest one, so that setting back
 // the clock stops nothing.

@@ -2,8 +2,8 @@ package state
 
 import "time"
 
-// windowSteps is the number of complete windowSteps in a window. The current step counts in addition, which
-// makes the window longer by one step, to be safe.
+// windowSteps is the number of complete steps in a window. The current step counts in addition,
+// which makes the window longer by one step, to be safe.
 const windowSteps = 500
 
 const (
@@ -12,7 +12,7 @@ const (
 	spentKinds
 )
 
-// A window counts recent spending: within its complete steps and the current one.
+// A spendingWindow counts recent spending: within its complete steps and the current one.
 type spendingWindow struct {
 	step  time.Duration
 	at    int64 // the current step

@@ -6,8 +6,8 @@ import (
 	"hash/maphash"
 )
 
-// A key is the stored form of an id. It holds a UUID as its 16 bytes, and any other id as 16 bytes
-// of a hash with secret seeds, which are unique in practice.
+// An indexKey is the stored form of an id. It holds a UUID as its 16 bytes, and any other id as 16
+// bytes of a hash with secret seeds, which are unique in practice.
 type indexKey struct {
 	id    [16]byte
 	kind  slotState // slotNamed or 0

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// A shard is a table in three columns, without pointers for the garbage collector to follow. It
-// probes linearly from the slot that the hash of an id gives. Ids cannot be chosen to collide,
+// An indexShard is a table in three columns, without pointers for the garbage collector to follow.
+// It probes linearly from the slot that the hash of an id gives. Ids cannot be chosen to collide,
 // because the hash has a secret seed.
 type indexShard struct {
 	ids   [][16]byte
@@ -33,9 +33,9 @@ const (
 )
 
 const (
-	// minShardSlots is the minimum number of slots of a shard that has any. A shard doubles its slots
-	// while there are at most small of them. Each shard then has a few more slots than the one
-	// before, so that not all grow at the same number of resources.
+	// minShardSlots is the minimum number of slots of a shard that has any. A shard doubles its
+	// slots while there are at most small of them. Each shard then has a few more slots than the
+	// one before, so that not all grow at the same number of resources.
 	minShardSlots   = 4
 	smallShardSlots = 32
 	// At most 85 % of the slots are used. A table that grows by a fifth has at least 70 % of them

@@ -9,13 +9,17 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 )
 
-// forgetAfterLaps is the number of laps after which an unused entry is removed. Its resource was not
-// due in these laps: it was answered, or is gone.
+// forgetAfterLaps is the number of laps after which an unused entry is removed. Its resource was
+// not due in these laps: it was answered, or is gone.
 const forgetAfterLaps = 3
 
-// A Memory stores announcements. Create it with New. It is safe for concurrent use. The caller
-// numbers rounds, ascending. Laps are complete lists and end with Sweep. An interrupted round must
-// not make the memory forget.
+// A Memory stores what a sentinel has announced, so that it does not repeat events. Create it with
+// NewMemory. It is safe for concurrent use. The caller numbers rounds, ascending. Laps are complete
+// lists and end with Sweep. An interrupted round must not make the memory forget.
+//
+// It holds resources that are due: their last announcement, and since when they wait. It is
+// bounded, and only prevents repetitions: a forgotten announcement, or one lost with the process,
+// is announced once more, under the same id.
 type Memory struct {
 	mu      sync.Mutex
 	entries FlatMap[memoryEntry]
@@ -28,8 +32,8 @@ type Memory struct {
 	born time.Time
 }
 
-// A Key represents a resource's id and is never 0. It uses a secret seed, so that nobody can
-// construct two ids with the same key; a collision by chance is practically impossible.
+// A ResourceKey represents a resource's id and is never 0. It uses a secret seed, so that nobody
+// can construct two ids with the same key; a collision by chance is practically impossible.
 type ResourceKey uint64
 
 type memoryEntry struct {
@@ -85,7 +89,7 @@ func (m *Memory) Restart() {
 	}
 }
 
-// ResourceKey returns the key of an id.
+// Key returns the key of an id.
 func (m *Memory) Key(id []byte) ResourceKey {
 	return ResourceKey(max(1, maphash.Bytes(m.seed, id)))
 }

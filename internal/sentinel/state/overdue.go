@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// A queue finds the entries that are overdue longest, without keeping all of them.
+// An overdueQueue finds the entries that are overdue longest, without keeping all of them.
 type overdueQueue struct {
 	shards *[indexShards]indexShard
 	limit  int

@@ -11,18 +11,18 @@ const (
 	// RecordDepth is the number of decisions that are kept for one resource.
 	RecordDepth = 8
 
-	// maxRecordedID is the length, in bytes, of the longest id that gets a record. External texts are
-	// truncated to the next two.
+	// maxRecordedID is the length, in bytes, of the longest id that gets a record. External texts
+	// are truncated to the next two.
 	maxRecordedID    = 256
 	maxRecordedPhase = 64
 	maxRecordedErr   = 256
 )
 
-// An Entry is one decision about a resource. Times have millisecond precision; a zero time means
-// none.
+// A DecisionEntry is one decision about a resource. Times have millisecond precision; a zero time
+// means none.
 type DecisionEntry struct {
 	// At is the time of the last one of Times equal decisions in a row, and First that of the
-	// first. The DecisionRecord computes First and Times.
+	// first. The record computes First and Times.
 	At    time.Time
 	First time.Time
 	Times int
@@ -51,8 +51,15 @@ type DecisionEntry struct {
 	Err       string
 }
 
-// A DecisionRecord keeps the latest decisions of a bounded number of resources. Create it with New. It is
-// safe for concurrent use.
+// A DecisionRecord keeps the latest decisions of a sentinel about single resources, to explain why
+// one was announced, or why it was not. Create it with NewDecisionRecord. It is safe for concurrent
+// use.
+//
+// Most resources of a fleet are skipped in every round, and need no record. A decision to publish,
+// or one that may need an explanation, opens a record (Note); from then on plain skips continue it
+// (NoteIfKnown). Memory is bounded: the number of resources, of decisions for each, and the length
+// of texts. The resource that was not noted for the longest time is removed first. All records are
+// lost with the process, and nothing depends on them.
 type DecisionRecord struct {
 	mu    sync.Mutex
 	limit int
@@ -62,7 +69,7 @@ type DecisionRecord struct {
 	newest, oldest *resourceRecord
 }
 
-// A resource holds the decisions about one resource.
+// A resourceRecord holds the decisions about one resource.
 type resourceRecord struct {
 	id           string
 	newer, older *resourceRecord
@@ -70,8 +77,8 @@ type resourceRecord struct {
 	decisions    []storedDecision // the newest last
 }
 
-// A decision is a compact Entry. Times are Unix milliseconds, in which the zero time is a number
-// like any other.
+// A storedDecision is a compact DecisionEntry. Times are Unix milliseconds, in which the zero time
+// is a number like any other.
 type storedDecision struct {
 	at, first, lastUpdated, since, next, confirmed int64
 

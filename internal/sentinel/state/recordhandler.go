@@ -11,8 +11,8 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// CodeNoDecisions is the code of the problem that no record contains a resource. It distinguishes this
-// case from a server without records.
+// CodeNoDecisions is the code of the problem that no record contains a resource. It distinguishes
+// this case from a server without records.
 const CodeNoDecisions = "no_decisions"
 
 const (
@@ -20,7 +20,7 @@ const (
 	maxServedLimit     = 1000
 )
 
-// An RecordResponse is the response of NewRecordHandler.
+// A RecordResponse is the response of the handler of records.
 type RecordResponse struct {
 	// Time is the time of the response, by the sentinel's clock.
 	Time time.Time `json:"time"`
@@ -40,11 +40,11 @@ type ServedDecisions struct {
 
 	ResourceID string `json:"resource_id"`
 
-	// ServedDecisions holds the decisions, the newest first.
+	// Decisions holds the decisions, the newest first.
 	Decisions []ServedDecision `json:"decisions"`
 }
 
-// A ServedDecision is the served form of an Entry. Zero times are omitted.
+// A ServedDecision is the served form of a DecisionEntry. Zero times are omitted.
 type ServedDecision struct {
 	// At is the time of the last one of Times equal decisions in a row, and FirstAt that of the
 	// first.
@@ -73,9 +73,10 @@ type ServedDecision struct {
 	Error       string    `json:"error,omitempty"`
 }
 
-// NewRecordHandler serves the contents of records as JSON, an RecordResponse. With ?id= it returns one resource,
-// otherwise the most recently noted ones, up to ?limit= (default 100, maximum 1000). An unknown
-// resourceRecord is a problem with status 404. The keys of records are the names of their watches.
+// NewRecordHandler serves the contents of records as JSON, a RecordResponse. With ?id= it returns
+// one resource, otherwise the most recently noted ones, up to ?limit= (default 100, maximum 1000).
+// An unknown resource is a problem with status 404. The keys of records are the names of their
+// watches.
 func NewRecordHandler(records map[string]*DecisionRecord) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
