@@ -34,8 +34,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/paging"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/version"
@@ -65,7 +64,7 @@ type API struct {
 	log     *slog.Logger
 	tracer  trace.Tracer
 	metrics *metrics
-	walks   paging.Walks[string]
+	walks   rest.PageWalks[string]
 	hub     *watch.Hub
 	// timeline is nil if the API has no timeline.
 	timeline *timeline.Timeline
@@ -166,7 +165,7 @@ func (a *API) newRoutes(kinds []*kind) http.Handler {
 	mux.Handle("GET "+documentPath, serveDocument("application/yaml", v1.OpenAPIYAML()))
 	mux.Handle("GET "+documentPathJSON, serveDocument("application/json", v1.OpenAPIJSON()))
 	mux.Handle("/", a.observeRequest("other", "other", func(http.ResponseWriter, *http.Request, auth.Principal) error {
-		return problem.New(problem.NotFound, "no such path; %s lists the paths of this API", documentPath)
+		return rest.NewError(rest.CodeNotFound, "no such path; %s lists the paths of this API", documentPath)
 	}))
 	return withoutTrailingSlash(mux)
 }
@@ -199,7 +198,7 @@ func (a *API) handleRoute(mux *http.ServeMux, path string, methods route) {
 	}
 	slices.Sort(allow)
 	mux.Handle(path, a.observeRequest(path, "other", func(_ http.ResponseWriter, r *http.Request, _ auth.Principal) error {
-		e := problem.New(problem.MethodNotAllowed, "method %s is not allowed on this path; allowed: %s", r.Method, strings.Join(allow, ", "))
+		e := rest.NewError(rest.CodeMethodNotAllowed, "method %s is not allowed on this path; allowed: %s", r.Method, strings.Join(allow, ", "))
 		e.Allow = allow
 		return e
 	}))
@@ -221,13 +220,13 @@ func unauthenticated(err error) error {
 	const challenge = `Bearer realm="fleet-api"`
 	switch {
 	case errors.Is(err, auth.ErrUnavailable):
-		return &problem.Error{Code: problem.Unavailable, Detail: "the fleet API cannot reach the issuer of the token to verify it; retry later", RetryAfter: retryAfter, Cause: err}
+		return &rest.Error{Code: rest.CodeUnavailable, Detail: "the fleet API cannot reach the issuer of the token to verify it; retry later", RetryAfter: retryAfter, Cause: err}
 	case errors.Is(err, auth.ErrNoToken):
-		return &problem.Error{Code: problem.Unauthenticated, Detail: "the request has no bearer token; send the header Authorization: Bearer TOKEN", Challenge: challenge}
+		return &rest.Error{Code: rest.CodeUnauthenticated, Detail: "the request has no bearer token; send the header Authorization: Bearer TOKEN", Challenge: challenge}
 	case errors.Is(err, auth.ErrExpired):
-		return &problem.Error{Code: problem.Unauthenticated, Detail: "the bearer token has expired; send a new token", Challenge: challenge + `, error="invalid_token", error_description="expired"`}
+		return &rest.Error{Code: rest.CodeUnauthenticated, Detail: "the bearer token has expired; send a new token", Challenge: challenge + `, error="invalid_token", error_description="expired"`}
 	}
-	return &problem.Error{Code: problem.Unauthenticated, Detail: "the bearer token is not valid; send a token from the issuer that the fleet API trusts", Challenge: challenge + `, error="invalid_token"`, Cause: err}
+	return &rest.Error{Code: rest.CodeUnauthenticated, Detail: "the bearer token is not valid; send a token from the issuer that the fleet API trusts", Challenge: challenge + `, error="invalid_token"`, Cause: err}
 }
 
 // whoAmI answers with the identity of the caller.
@@ -254,7 +253,7 @@ func readScope(who auth.Principal) (Scope, error) {
 	case who.ReadsAll():
 		return Scope{All: true}, nil
 	case who.Tenant == "":
-		return Scope{}, problem.New(problem.Forbidden, "%q has no tenant", who.Subject)
+		return Scope{}, rest.NewError(rest.CodeForbidden, "%q has no tenant", who.Subject)
 	}
 	return Scope{Tenant: who.Tenant}, nil
 }
@@ -262,7 +261,7 @@ func readScope(who auth.Principal) (Scope, error) {
 // steerScope returns the scope in which a principal may control the sync of clusters.
 func steerScope(who auth.Principal) (Scope, error) {
 	if !who.Steers() {
-		return Scope{}, problem.New(problem.Forbidden, "%q has the role %s, which can read resources but not change them", who.Subject, joinWords(who.Roles))
+		return Scope{}, rest.NewError(rest.CodeForbidden, "%q has the role %s, which can read resources but not change them", who.Subject, joinWords(who.Roles))
 	}
 	return readScope(who)
 }
@@ -271,7 +270,7 @@ func steerScope(who auth.Principal) (Scope, error) {
 // resources.
 func writeScope(who auth.Principal) (author, error) {
 	if !who.Changes() {
-		return author{}, problem.New(problem.Forbidden, "%q has the role %s, which cannot change resources", who.Subject, joinWords(who.Roles))
+		return author{}, rest.NewError(rest.CodeForbidden, "%q has the role %s, which cannot change resources", who.Subject, joinWords(who.Roles))
 	}
 	scope, err := readScope(who)
 	return author{scope: scope, subject: who.Subject, tenant: who.Tenant}, err
@@ -280,7 +279,7 @@ func writeScope(who auth.Principal) (author, error) {
 // reportsAs returns the scope in which a principal may report status.
 func reportsAs(who auth.Principal) (Scope, error) {
 	if !who.Reports() {
-		return Scope{}, problem.New(problem.Forbidden, "reporting status needs the role %s, which %q does not have", auth.System, who.Subject)
+		return Scope{}, rest.NewError(rest.CodeForbidden, "reporting status needs the role %s, which %q does not have", auth.System, who.Subject)
 	}
 	return readScope(who)
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
 // ErrCursorExpired means that the changes after a cursor are not known. They are no longer
@@ -15,7 +15,7 @@ var ErrCursorExpired = errors.New("cursor expired")
 // A Change is a row that changed.
 type Change struct {
 	// At is the position of the row's last change among the changes that were read.
-	At     feed.Position
+	At     watch.Position
 	Key    Key
 	Tenant string
 
@@ -33,7 +33,7 @@ type ChangeQuery struct {
 	// Kind limits the changes to one kind; "" is all kinds.
 	Kind string
 	// After is the cursor after which the changes begin.
-	After feed.Cursor
+	After watch.Cursor
 	// Limit is the maximum number of changes read.
 	Limit int
 	// Stepwise also visits a row at its last relabelling if it changed again after that. The caller
@@ -51,12 +51,12 @@ type Feed interface {
 	// from, and whether the limit was reached, so that there may be more; otherwise it has come to
 	// the horizon. It returns ErrCursorExpired, without a visit, if it does not know all changes
 	// after the cursor.
-	Changes(ctx context.Context, scope Scope, q ChangeQuery, visit func(*Change) error) (next feed.Cursor, more bool, err error)
+	Changes(ctx context.Context, scope Scope, q ChangeQuery, visit func(*Change) error) (next watch.Cursor, more bool, err error)
 
 	// Horizon returns the cursor after all changes that are settled now. Later commits are after
 	// it.
-	Horizon(ctx context.Context) (feed.Cursor, error)
+	Horizon(ctx context.Context) (watch.Cursor, error)
 
 	// State returns the visible state of the changes of a kind, across all tenants.
-	State(ctx context.Context, kind string) (feed.State, error)
+	State(ctx context.Context, kind string) (watch.FeedState, error)
 }

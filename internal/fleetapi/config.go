@@ -8,9 +8,7 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/aggregate"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 )
 
@@ -112,13 +110,13 @@ func (c Config) newKinds() ([]*kind, error) {
 func checkRequired(names []string) error {
 	types := make(map[string]string, len(names))
 	for i, n := range names {
-		if !report.ValidName(n) {
+		if !IsAdapterName(n) {
 			return fmt.Errorf("%q is not an adapter name; use a lower-case DNS label", n)
 		}
 		if slices.Contains(names[:i], n) {
 			return fmt.Errorf("%q is listed twice", n)
 		}
-		t := aggregate.SuccessfulType(n)
+		t := SuccessfulConditionType(n)
 		if other, ok := types[t]; ok {
 			return fmt.Errorf("%q and %q would both set the condition %s; rename one", other, n, t)
 		}

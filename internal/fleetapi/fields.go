@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
 // A fieldSet holds the members of an object that are shown, each with the shown members below it.
@@ -44,10 +44,10 @@ func parseFields(given []string) (fieldSet, error) {
 			continue
 		}
 		if names++; names > maxFields {
-			return nil, problem.Query("fields", "max", "", "names more than %d fields", maxFields)
+			return nil, rest.NewQueryError("fields", "max", "", "names more than %d fields", maxFields)
 		}
 		if !set.addPath(resourceFields(), strings.Split(strings.TrimSuffix(name, ".*"), ".")) {
-			return nil, problem.Query("fields", "enum", name, "names %q, which is not a field of a resource", name)
+			return nil, rest.NewQueryError("fields", "enum", name, "names %q, which is not a field of a resource", name)
 		}
 	}
 	if names == 0 {

@@ -9,9 +9,8 @@ import (
 	"strconv"
 
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/sse"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
@@ -21,7 +20,7 @@ type following struct {
 	scope  Scope
 	labels selector.Selector
 	// after is the cursor to begin after, nil for now.
-	after *feed.Cursor
+	after *watch.Cursor
 	limit int
 	// watch reports whether the client also wants future changes.
 	watch bool
@@ -45,7 +44,7 @@ func parseFollowing(r *http.Request, k *kind) (*following, error) {
 	var err error
 	if v.Has("watch") {
 		if f.watch, err = strconv.ParseBool(v.Get("watch")); err != nil {
-			return nil, problem.Query("watch", "format", v.Get("watch"), "must be true or false")
+			return nil, rest.NewQueryError("watch", "format", v.Get("watch"), "must be true or false")
 		}
 	}
 	with, excluded := "changed_since", []string{"search", "fields", "page", "size", "pageSize", "order", "orderBy", "continue", "ids"}
@@ -54,11 +53,11 @@ func parseFollowing(r *http.Request, k *kind) (*following, error) {
 	}
 	for _, name := range excluded {
 		if v.Has(name) {
-			return nil, problem.Query(name, "format", v.Get(name), "cannot be combined with %s", with)
+			return nil, rest.NewQueryError(name, "format", v.Get(name), "cannot be combined with %s", with)
 		}
 	}
 	if r.PathValue("parent") != "" {
-		return nil, problem.Query(with, "format", v.Get(with), "is only supported for all %s at once; use it on /%s", k.collection, k.collection)
+		return nil, rest.NewQueryError(with, "format", v.Get(with), "is only supported for all %s at once; use it on /%s", k.collection, k.collection)
 	}
 	if f.labels, err = parseSelector(v.Get("labels")); err != nil {
 		return nil, err
@@ -73,19 +72,19 @@ func parseFollowing(r *http.Request, k *kind) (*following, error) {
 // takes precedence over the cursor in the URL.
 func (f *following) parseCursor(r *http.Request) error {
 	text, given := r.URL.Query().Get("changed_since"), r.URL.Query().Has("changed_since")
-	header := f.watch && r.Header.Get(sse.LastEventID) != ""
+	header := f.watch && r.Header.Get(watch.LastEventIDHeader) != ""
 	if header {
-		text, given = r.Header.Get(sse.LastEventID), true
+		text, given = r.Header.Get(watch.LastEventIDHeader), true
 	}
 	if !given {
 		return nil
 	}
-	after, err := feed.Parse(text)
+	after, err := watch.ParseCursor(text)
 	if err != nil && header {
-		return problem.New(problem.InvalidQuery, "the header %s is not a cursor of this API; send the id of the last event, or start again without it", sse.LastEventID)
+		return rest.NewError(rest.CodeInvalidQuery, "the header %s is not a cursor of this API; send the id of the last event, or start again without it", watch.LastEventIDHeader)
 	}
 	if err != nil {
-		return problem.Query("changed_since", "format", text, "is not a cursor of this API; use the cursor of a list or of the last response")
+		return rest.NewQueryError("changed_since", "format", text, "is not a cursor of this API; use the cursor of a list or of the last response")
 	}
 	f.after = &after
 	return nil
@@ -116,7 +115,7 @@ func (a *API) serveChanges(w http.ResponseWriter, r *http.Request, k *kind, who 
 // expiredOr converts an expired cursor into a problem.
 func expiredOr(err error) error {
 	if errors.Is(err, ErrCursorExpired) {
-		return problem.New(problem.CursorExpired, "the changes since this cursor are no longer retained; list everything again and continue from the cursor of that list")
+		return rest.NewError(rest.CodeCursorExpired, "the changes since this cursor are no longer retained; list everything again and continue from the cursor of that list")
 	}
 	return err
 }
@@ -146,7 +145,7 @@ func (c *changed) addChange(f *following, change *Change) error {
 	return nil
 }
 
-func (c *changed) finishPage(next feed.Cursor, more bool) []byte {
+func (c *changed) finishPage(next watch.Cursor, more bool) []byte {
 	b := append(c.b, c.removed...)
 	b = strconv.AppendInt(append(b, `],"size":`...), int64(c.items), 10)
 	b = append(append(b, `,"cursor":"`...), next.String()...)

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
 // since reads the changes of a collection, with more pairs of parameters.
@@ -194,14 +194,14 @@ func TestFollowingRefuses(t *testing.T) {
 	}
 	f.do("GET", "clusters?watch=false", nil).want(200)
 
-	at, err := feed.Parse(cursor)
+	at, err := watch.ParseCursor(cursor)
 	if err != nil {
 		t.Fatal(err)
 	}
 	future, other := at, at
 	future.Xact += 1 << 40
 	other.Epoch = uuid.New()
-	for _, c := range []feed.Cursor{future, other} {
+	for _, c := range []watch.Cursor{future, other} {
 		f.do("GET", query("clusters", "changed_since", c.String()), nil).problem(410, "cursor_expired", "list everything again")
 	}
 }

@@ -15,10 +15,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/body"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/etag"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
 func (a *API) handleGet(k *kind) handler {
@@ -35,12 +32,12 @@ func (a *API) handleGet(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		have, tag := etag.Parse(r.Header.Values("If-None-Match")), revisionTag(&rec)
+		have, tag := rest.ParseETags(r.Header.Values("If-None-Match")), revisionTag(&rec)
 		if _, ok := have.Find(func(value string) bool { return value == tag }); ok || have.Any {
-			notModified(w, etag.Quote(tag))
+			notModified(w, rest.QuoteETag(tag))
 			return nil
 		}
-		w.Header().Set("Etag", etag.Quote(tag))
+		w.Header().Set("Etag", rest.QuoteETag(tag))
 		writeJSON(w, http.StatusOK, fields.appendTo(nil, &rec, k))
 		return nil
 	}
@@ -58,7 +55,7 @@ func (a *API) handlePost(k *kind) handler {
 		}
 		d := draft{parent: parent}
 		var req v1.CreateRequest
-		if e := body.Read(w, r, a.maxBody, &req); e != nil {
+		if e := rest.ReadBody(w, r, a.maxBody, &req); e != nil {
 			return e
 		}
 		if err := d.fillFrom(k, &req); err != nil {
@@ -81,7 +78,7 @@ func parentOf(r *http.Request, k *kind) (string, error) {
 	case k.parent == nil:
 		return "", nil
 	case id == "":
-		return "", problem.New(problem.ParentRequired, "a %s must be created under its %s: POST %s/%s/{id}/%s",
+		return "", rest.NewError(rest.CodeParentRequired, "a %s must be created under its %s: POST %s/%s/{id}/%s",
 			k.name, k.parent.name, v1.BasePath, k.parent.collection, k.collection)
 	}
 	return parseID(k.parent, id)
@@ -98,14 +95,14 @@ func (a *API) handlePatch(k *kind) handler {
 			return err
 		}
 		var req patchBody
-		if e := body.Read(w, r, a.maxBody, &req); e != nil {
+		if e := rest.ReadBody(w, r, a.maxBody, &req); e != nil {
 			return e
 		}
 		p, err := req.toPatch()
 		if err != nil {
 			return err
 		}
-		p.match = etag.Parse(r.Header.Values("If-Match"))
+		p.match = rest.ParseETags(r.Header.Values("If-Match"))
 		rec, err := a.updateResource(r.Context(), by, k, id, p)
 		if err != nil {
 			return err
@@ -125,7 +122,7 @@ func (a *API) handleDelete(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		rec, err := a.requestDeletion(r.Context(), by, k, id, etag.Parse(r.Header.Values("If-Match")))
+		rec, err := a.requestDeletion(r.Context(), by, k, id, rest.ParseETags(r.Header.Values("If-Match")))
 		if err != nil {
 			return err
 		}
@@ -145,7 +142,7 @@ func (a *API) forceDelete(k *kind) handler {
 			return err
 		}
 		var req v1.ForceDeleteRequest
-		if e := body.Read(w, r, a.maxBody, &req); e != nil {
+		if e := rest.ReadBody(w, r, a.maxBody, &req); e != nil {
 			return e
 		}
 		const longest = 1024
@@ -156,7 +153,7 @@ func (a *API) forceDelete(k *kind) handler {
 			constraint = "max_length"
 		}
 		if constraint != "" {
-			return problem.Invalid([]v1.FieldError{{Field: "reason", Constraint: constraint, Message: "must give the reason for not waiting for the adapters, in 1 to 1024 characters"}})
+			return rest.NewFieldsError([]v1.FieldError{{Field: "reason", Constraint: constraint, Message: "must give the reason for not waiting for the adapters, in 1 to 1024 characters"}})
 		}
 		if err := a.purgeResource(r.Context(), by, k, id); err != nil {
 			return err
@@ -178,21 +175,21 @@ func (a *API) postReport(k *kind) handler {
 			return err
 		}
 		var req v1.Report
-		if e := body.Read(w, r, a.maxBody, &req); e != nil {
+		if e := rest.ReadBody(w, r, a.maxBody, &req); e != nil {
 			return e
 		}
-		fields := report.Validate(req, time.Now())
+		fields := ValidateReport(req, time.Now())
 		fields = append(fields, checkObject("data", &req.Data, false)...)
 		fields = append(fields, checkObject("metadata", &req.Metadata, false)...)
 		if len(fields) > 0 {
-			return problem.Invalid(fields)
+			return rest.NewFieldsError(fields)
 		}
 		status, verdict, err := a.storeReport(r.Context(), scope, k, id, req)
 		if err != nil {
 			return err
 		}
 		a.metrics.countReport(k.collection, verdict)
-		if verdict != report.Stored {
+		if verdict != ReportStored {
 			a.log.DebugContext(r.Context(), "report discarded", "kind", k.name, "resource_id", id, "adapter", req.Adapter, "verdict", string(verdict))
 			w.WriteHeader(http.StatusNoContent)
 			return nil
@@ -245,7 +242,7 @@ func (a *API) findRecord(r *http.Request, scope Scope, k *kind) (Record, error) 
 		return Record{}, err
 	}
 	if parent := r.PathValue("parent"); parent != "" && !strings.EqualFold(parent, rec.ParentID) {
-		return Record{}, problem.New(problem.NotFound, "there is no %s %q in %s %q", k.name, id, k.parent.name, parent)
+		return Record{}, rest.NewError(rest.CodeNotFound, "there is no %s %q in %s %q", k.name, id, k.parent.name, parent)
 	}
 	return rec, nil
 }
@@ -286,7 +283,7 @@ func revisionTag(r *Record) string {
 
 // writeRecord answers with the current state of a resource.
 func writeRecord(w http.ResponseWriter, status int, r *Record, k *kind) {
-	w.Header().Set("Etag", etag.Quote(revisionTag(r)))
+	w.Header().Set("Etag", rest.QuoteETag(revisionTag(r)))
 	writeJSON(w, status, appendRecord(nil, r, k))
 }
 

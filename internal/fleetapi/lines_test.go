@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
 func TestLineReader(t *testing.T) {
@@ -23,15 +23,15 @@ func TestLineReader(t *testing.T) {
 		reason string
 		body   string
 		want   []string
-		code   problem.Code
+		code   rest.Code
 	}{
 		"Empty":       {"no lines", "", nil, ""},
 		"EndOfLine":   {"an end of line after the last makes no other", "a\nb\n", []string{"a", "b"}, ""},
 		"NoEnd":       {"the last needs none", "a\r\nb", []string{"a", "b"}, ""},
 		"Blank":       {"they count", "\n\na", []string{"", "", "a"}, ""},
 		"AtTheLimit":  {"the end of the line is not part of it", long + "\r\n" + long, []string{long, long}, ""},
-		"OverLimit":   {"a line is bounded", "a\n" + long + "x\nb\n", []string{"a"}, problem.BodyTooLarge},
-		"Unbounded":   {"without being read to its end", strings.Repeat(long, 10_000), nil, problem.BodyTooLarge},
+		"OverLimit":   {"a line is bounded", "a\n" + long + "x\nb\n", []string{"a"}, rest.CodeBodyTooLarge},
+		"Unbounded":   {"without being read to its end", strings.Repeat(long, 10_000), nil, rest.CodeBodyTooLarge},
 		"LongBatches": {"longer than any buffer, in short lines", strings.Repeat("abc\n", 100_000), strings.Split(strings.Repeat("abc ", 100_000), " ")[:100_000], ""},
 	}
 	for name, tc := range cases {
@@ -41,7 +41,7 @@ func TestLineReader(t *testing.T) {
 			var got []string
 			for {
 				line, err := l.nextLine()
-				if p, ok := errors.AsType[*problem.Error](err); ok && p.Code == tc.code && l.number == len(got)+1 {
+				if p, ok := errors.AsType[*rest.Error](err); ok && p.Code == tc.code && l.number == len(got)+1 {
 					break
 				}
 				if errors.Is(err, io.EOF) && tc.code == "" {
@@ -107,7 +107,7 @@ func TestLineReaderCutsOff(t *testing.T) {
 		}
 		_ = near.Close()
 		got := <-results
-		if p, ok := errors.AsType[*problem.Error](got.err); !ok || p.Code != problem.InvalidBody || got.lines != 10 {
+		if p, ok := errors.AsType[*rest.Error](got.err); !ok || p.Code != rest.CodeInvalidBody || got.lines != 10 {
 			t.Errorf("%d lines, then %v, want 10 and a problem", got.lines, got.err)
 		}
 		if want := time.Hour + 9*(stalled-time.Second) + stalled; got.took != want {

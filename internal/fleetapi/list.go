@@ -11,9 +11,8 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/etag"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/paging"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
 // maxKeptBuffer is the maximum size of a page buffer that is reused.
@@ -29,7 +28,7 @@ func (a *API) handleList(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		have := etag.Parse(r.Header.Values("If-None-Match"))
+		have := rest.ParseETags(r.Header.Values("If-None-Match"))
 		tag, err := a.unchanged(r.Context(), rd, have)
 		if err != nil {
 			return err
@@ -81,7 +80,7 @@ type reading struct {
 	// For a numbered page: the client, and where the page begins if the walker's last page ended
 	// there.
 	who     walker
-	walk    paging.Digest
+	walk    rest.QueryDigest
 	walking bool
 	start   Position
 	// startAt is start as encoded by appendPosition.
@@ -113,7 +112,7 @@ func (a *API) parsePage(r *http.Request, k *kind, who auth.Principal) (*reading,
 	default:
 		rd.query.Limit, rd.query.Count = l.size, true
 		rd.who, rd.walk = walker{who.Subject, r.RemoteAddr}, l.queryDigest(who.Subject)
-		rd.startAt, rd.walking = a.walks.Start(rd.walk, rd.who.addr, l.page, time.Now())
+		rd.startAt, rd.walking = a.walks.FindStart(rd.walk, rd.who.addr, l.page, time.Now())
 		if rd.walking {
 			rd.start, _ = readPosition([]byte(rd.startAt), l.query.Order) // the order is part of the walk, so it matches
 			rd.query.After = rd.start
@@ -163,7 +162,7 @@ func (a *API) readRows(ctx context.Context, rd *reading, p *page) (err error) {
 		return nil
 	})
 	if err == nil && rd.page > 0 && (rd.walking || rd.page == 1 || p.rows > 0) {
-		a.walks.Saw(rd.walk, rd.who.addr, rd.page, rd.startAt, string(appendPosition(nil, p.last)), time.Now())
+		a.walks.RecordPage(rd.walk, rd.who.addr, rd.page, rd.startAt, string(appendPosition(nil, p.last)), time.Now())
 	}
 	return err
 }
@@ -196,7 +195,7 @@ func (p *page) finishPage(rd *reading) error {
 
 // unchanged returns the tag of a page that the client already has, or "". It reads only the changes
 // and not the page: the page follows from the changes, its start, and the program version.
-func (a *API) unchanged(ctx context.Context, rd *reading, have etag.List) (string, error) {
+func (a *API) unchanged(ctx context.Context, rd *reading, have rest.ETagList) (string, error) {
 	if !have.Given {
 		return "", nil
 	}
@@ -206,7 +205,7 @@ func (a *API) unchanged(ctx context.Context, rd *reading, have etag.List) (strin
 	}
 	prefix := a.pageDigest(rd, &state)
 	if have.Any && rd.page == 0 {
-		return etag.Quote(prefix), nil
+		return rest.QuoteETag(prefix), nil
 	}
 	tag, ok := have.Find(func(value string) bool { return value == prefix || rd.page > 0 && strings.HasPrefix(value, prefix+".") })
 	if !ok {
@@ -217,9 +216,9 @@ func (a *API) unchanged(ctx context.Context, rd *reading, have etag.List) (strin
 		if !ok {
 			return "", nil
 		}
-		a.walks.Saw(rd.walk, rd.who.addr, rd.page, rd.startAt, end, time.Now())
+		a.walks.RecordPage(rd.walk, rd.who.addr, rd.page, rd.startAt, end, time.Now())
 	}
-	return etag.Quote(tag), nil
+	return rest.QuoteETag(tag), nil
 }
 
 // decodePosition returns the position at the end of a tag, as encoded by appendPosition. A tag that
@@ -239,13 +238,13 @@ func (a *API) pageETag(rd *reading, p *page) string {
 	if rd.page > 0 {
 		tag += "." + base64.RawURLEncoding.EncodeToString(appendPosition(nil, p.last))
 	}
-	return etag.Quote(tag)
+	return rest.QuoteETag(tag)
 }
 
 // pageDigest returns a digest of everything that the bytes of a page depend on.
-func (a *API) pageDigest(rd *reading, state *feed.State) string {
+func (a *API) pageDigest(rd *reading, state *watch.FeedState) string {
 	of := rd.queryDigest("")
-	d := paging.Digested(a.version, string(of[:]), rd.token, strconv.FormatBool(rd.keyset), strconv.Itoa(rd.page), strconv.Itoa(rd.size),
+	d := rest.DigestQuery(a.version, string(of[:]), rd.token, strconv.FormatBool(rd.keyset), strconv.Itoa(rd.page), strconv.Itoa(rd.size),
 		strconv.FormatBool(rd.walking), rd.startAt, string(state.Append(nil)))
 	return base64.RawURLEncoding.EncodeToString(d[:16])
 }

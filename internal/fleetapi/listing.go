@@ -8,8 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/fleetloop/fleetloop/internal/fleetapi/paging"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
@@ -47,12 +46,12 @@ type listing struct {
 
 // queryDigest returns the digest of the listed rows and their order. It is specific to a subject;
 // "" covers all subjects that see the same rows.
-func (l *listing) queryDigest(subject string) paging.Digest {
+func (l *listing) queryDigest(subject string) rest.QueryDigest {
 	size := ""
 	if !l.keyset {
 		size = strconv.Itoa(l.size)
 	}
-	return paging.Digested(append([]string{
+	return rest.DigestQuery(append([]string{
 		l.kind.name, l.query.ParentID, l.scope.Tenant, strconv.FormatBool(l.scope.All), subject, size,
 	}, l.selection...)...)
 }
@@ -74,7 +73,7 @@ func parseListing(k *kind, v url.Values) (*listing, error) {
 		return nil, err
 	}
 	if l.query.Search, err = search.Parse(v.Get("search")); err != nil {
-		return nil, problem.Query("search", "format", v.Get("search"), "is invalid: %s", err)
+		return nil, rest.NewQueryError("search", "format", v.Get("search"), "is invalid: %s", err)
 	}
 	l.keyset = v.Has("limit") || v.Has("continue")
 	if l.keyset {
@@ -97,15 +96,15 @@ func parseListing(k *kind, v url.Values) (*listing, error) {
 func (l *listing) parseIDs(v url.Values) error {
 	for name := range v {
 		if name != "ids" && name != "strict" {
-			return problem.Query(name, "format", v.Get(name), "cannot be combined with ids")
+			return rest.NewQueryError(name, "format", v.Get(name), "cannot be combined with ids")
 		}
 	}
 	names := strings.Split(v.Get("ids"), ",")
 	if len(names) > maxIDs {
-		return problem.Query("ids", "max", "", "has %d ids; at most %d are allowed", len(names), maxIDs)
+		return rest.NewQueryError("ids", "max", "", "has %d ids; at most %d are allowed", len(names), maxIDs)
 	}
 	if v.Get("ids") == "" {
-		return problem.Query("ids", "min", "", "is empty; give at least one id")
+		return rest.NewQueryError("ids", "min", "", "is empty; give at least one id")
 	}
 	l.ids, l.query.IDs = true, []string{}
 	for _, name := range names {
@@ -125,7 +124,7 @@ func checkParameters(v url.Values, known ...string) error {
 	if v.Has("strict") {
 		var err error
 		if strict, err = strconv.ParseBool(v.Get("strict")); err != nil {
-			return problem.Query("strict", "format", v.Get("strict"), "must be true or false")
+			return rest.NewQueryError("strict", "format", v.Get("strict"), "must be true or false")
 		}
 	}
 	names := make([]string, 0, len(v))
@@ -137,10 +136,10 @@ func checkParameters(v url.Values, known ...string) error {
 		switch {
 		case !slices.Contains(known, name):
 			if strict {
-				return problem.Query(name, "enum", v.Get(name), "is not a known parameter; use one of %s", strings.Join(known, ", "))
+				return rest.NewQueryError(name, "enum", v.Get(name), "is not a known parameter; use one of %s", strings.Join(known, ", "))
 			}
 		case len(v[name]) > 1 && name != "order" && name != "fields":
-			return problem.Query(name, "unique", v.Get(name), "is given %d times; give it once", len(v[name]))
+			return rest.NewQueryError(name, "unique", v.Get(name), "is given %d times; give it once", len(v[name]))
 		}
 	}
 	return nil
@@ -148,11 +147,11 @@ func checkParameters(v url.Values, known ...string) error {
 
 func parseSelector(s string) (selector.Selector, error) {
 	if n := utf8.RuneCountInString(s); n > maxSelector {
-		return selector.Selector{}, problem.Query("labels", "max_length", "", "has %d characters; at most %d are allowed", n, maxSelector)
+		return selector.Selector{}, rest.NewQueryError("labels", "max_length", "", "has %d characters; at most %d are allowed", n, maxSelector)
 	}
 	sel, err := selector.Parse(s)
 	if err != nil {
-		return sel, problem.Query("labels", "format", s, "is not a label selector: %s", err)
+		return sel, rest.NewQueryError("labels", "format", s, "is not a label selector: %s", err)
 	}
 	return sel, nil
 }
@@ -160,7 +159,7 @@ func parseSelector(s string) (selector.Selector, error) {
 func (l *listing) parseKeyset(v url.Values) error {
 	for _, name := range []string{"page", "size", "pageSize", "orderBy"} {
 		if v.Has(name) {
-			return problem.Query(name, "format", v.Get(name), "selects paging by number and cannot be combined with limit or continue")
+			return rest.NewQueryError(name, "format", v.Get(name), "selects paging by number and cannot be combined with limit or continue")
 		}
 	}
 	var err error
@@ -169,7 +168,7 @@ func (l *listing) parseKeyset(v url.Values) error {
 	}
 	l.size, err = parseNumber(v, "limit", maxSize, defaultSize)
 	if l.token = v.Get("continue"); err == nil && v.Has("continue") && l.token == "" {
-		err = problem.Query("continue", "format", "", "is empty; leave it out to start from the first page")
+		err = rest.NewQueryError("continue", "format", "", "is empty; leave it out to start from the first page")
 	}
 	return err
 }
@@ -180,13 +179,13 @@ func (l *listing) parseToken() (Position, error) {
 		return Position{}, nil
 	}
 	if len(l.query.Order) == 0 {
-		id, err := paging.ParseToken(l.queryDigest(""), l.token)
+		id, err := rest.ParsePageToken(l.queryDigest(""), l.token)
 		return Position{ID: id}, refusedToken("continue", l.token, err)
 	}
-	at, err := paging.ParsePlaceToken(l.queryDigest(""), l.token)
+	at, err := rest.ParsePlacePageToken(l.queryDigest(""), l.token)
 	p, ok := readPosition(at, l.query.Order)
 	if err == nil && (!ok || p.ID == "") {
-		err = paging.ErrMalformed
+		err = rest.ErrMalformedToken
 	}
 	return p, refusedToken("continue", l.token, err)
 }
@@ -194,9 +193,9 @@ func (l *listing) parseToken() (Position, error) {
 // continueToken returns the token that continues the list after a position.
 func (l *listing) continueToken(p Position) (string, error) {
 	if len(l.query.Order) == 0 {
-		return paging.Token(l.queryDigest(""), p.ID)
+		return rest.NewPageToken(l.queryDigest(""), p.ID)
 	}
-	return paging.PlaceToken(l.queryDigest(""), appendPosition(nil, p)), nil
+	return rest.NewPlacePageToken(l.queryDigest(""), appendPosition(nil, p)), nil
 }
 
 // refusedToken converts a token error into a problem, nil into nil.
@@ -204,10 +203,10 @@ func refusedToken(parameter, token string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, paging.ErrOtherQuery):
-		return problem.Query(parameter, "format", token, "belongs to another query; repeat the parameters of that query, or start again without it")
+	case errors.Is(err, rest.ErrForeignToken):
+		return rest.NewQueryError(parameter, "format", token, "belongs to another query; repeat the parameters of that query, or start again without it")
 	}
-	return problem.Query(parameter, "format", token, "is not a token of this API; start again without it")
+	return rest.NewQueryError(parameter, "format", token, "is not a token of this API; start again without it")
 }
 
 func (l *listing) parseNumbered(v url.Values) error {
@@ -231,7 +230,7 @@ func parsePage(v url.Values) (page, size int, err error) {
 		name = "pageSize"
 	}
 	if v.Has("size") && v.Has("pageSize") && v.Get("size") != v.Get("pageSize") {
-		return 0, 0, problem.Query("pageSize", "format", v.Get("pageSize"), "differs from size; give only one of the two")
+		return 0, 0, rest.NewQueryError("pageSize", "format", v.Get("pageSize"), "differs from size; give only one of the two")
 	}
 	page, err = parseNumber(v, "page", maxPage, 1)
 	if err != nil {
@@ -250,11 +249,11 @@ func parseNumber(v url.Values, name string, most, otherwise int) (int, error) {
 	n, err := strconv.Atoi(text)
 	switch {
 	case errors.Is(err, strconv.ErrRange) && !strings.HasPrefix(text, "-"), n > most:
-		return 0, problem.Query(name, "max", text, "must be at most %d", most)
+		return 0, rest.NewQueryError(name, "max", text, "must be at most %d", most)
 	case errors.Is(err, strconv.ErrRange), err == nil && n < 1:
-		return 0, problem.Query(name, "min", text, "must be at least 1")
+		return 0, rest.NewQueryError(name, "min", text, "must be at least 1")
 	case err != nil:
-		return 0, problem.Query(name, "format", text, "must be a number from 1 to %d", most)
+		return 0, rest.NewQueryError(name, "format", text, "must be a number from 1 to %d", most)
 	}
 	return n, nil
 }

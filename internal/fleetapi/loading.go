@@ -16,8 +16,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/body"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
 // Bounds of a bulk load. The number of lines is unlimited.
@@ -73,7 +72,7 @@ func (a *API) handleBulkLoad(k *kind) handler {
 		if l.skip, err = parseExisting(r.URL.Query()); err != nil {
 			return err
 		}
-		if e := body.CheckType(r, v1.ContentTypeNDJSON); e != nil {
+		if e := rest.CheckContentType(r, v1.ContentTypeNDJSON); e != nil {
 			return e
 		}
 		began := time.Now()
@@ -99,7 +98,7 @@ func parseExisting(v url.Values) (skip bool, err error) {
 	case e == v1.IfExistsSkip:
 		return true, nil
 	}
-	return false, problem.Query("if_exists", "enum", v.Get("if_exists"), "must be %s or %s", v1.IfExistsFail, v1.IfExistsSkip)
+	return false, rest.NewQueryError("if_exists", "enum", v.Get("if_exists"), "must be %s or %s", v1.IfExistsFail, v1.IfExistsSkip)
 }
 
 // A loader is a bulk load in progress.
@@ -143,7 +142,7 @@ func (l *loader) loadLines(ctx context.Context, lines *lineReader) error {
 // addLine validates a line like the body of a request that creates one resource.
 func (l *loader) addLine(line []byte, number int) error {
 	var req v1.CreateRequest
-	if e := body.Decode("the line", line, &req); e != nil {
+	if e := rest.DecodeStrict("the line", line, &req); e != nil {
 		return e
 	}
 	var d draft
@@ -191,7 +190,7 @@ func (l *loader) flushBatch(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return atLine(l.lines[first], problem.New(problem.NameTaken, "a %s named %q already exists", l.kind.name, l.rows[first].Name))
+		return atLine(l.lines[first], rest.NewError(rest.CodeNameTaken, "a %s named %q already exists", l.kind.name, l.rows[first].Name))
 	})
 	if err != nil {
 		return err
@@ -210,7 +209,7 @@ func (l *loader) checkSpecs(ctx context.Context, tx Tx) error {
 	}
 	for i := range l.rows {
 		if violations := schema.Check(l.rows[i].Spec); len(violations) > 0 {
-			return atLine(l.lines[i], problem.Invalid(violations))
+			return atLine(l.lines[i], rest.NewFieldsError(violations))
 		}
 	}
 	return nil
@@ -218,7 +217,7 @@ func (l *loader) checkSpecs(ctx context.Context, tx Tx) error {
 
 // atLine adds the line number to a problem.
 func atLine(number int, err error) error {
-	p, ok := errors.AsType[*problem.Error](err)
+	p, ok := errors.AsType[*rest.Error](err)
 	if !ok {
 		return err
 	}
@@ -229,11 +228,11 @@ func atLine(number int, err error) error {
 
 // explainPartial adds the number of resources created before it to a problem.
 func (l *loader) explainPartial(err error) error {
-	p, ok := errors.AsType[*problem.Error](err)
+	p, ok := errors.AsType[*rest.Error](err)
 	switch {
 	case ok:
 	case errors.Is(err, ErrUnavailable):
-		p = &problem.Error{Code: problem.Unavailable, Detail: "the fleet API cannot reach its database", RetryAfter: retryAfter, Cause: err}
+		p = &rest.Error{Code: rest.CodeUnavailable, Detail: "the fleet API cannot reach its database", RetryAfter: retryAfter, Cause: err}
 	default:
 		return err
 	}
@@ -292,7 +291,7 @@ func (l *lineReader) nextLine() ([]byte, error) {
 		switch {
 		case int64(len(bytes.TrimRight(l.line, "\r\n"))) > l.limit:
 			l.number++
-			return nil, problem.New(problem.BodyTooLarge, "the line is larger than %d bytes", l.limit)
+			return nil, rest.NewError(rest.CodeBodyTooLarge, "the line is larger than %d bytes", l.limit)
 		case errors.Is(err, bufio.ErrBufferFull):
 			continue
 		case errors.Is(err, io.EOF):
@@ -302,7 +301,7 @@ func (l *lineReader) nextLine() ([]byte, error) {
 			}
 		case err != nil:
 			l.number++
-			return nil, problem.New(problem.InvalidBody, "the fleet API could not read the whole line; send the request again")
+			return nil, rest.NewError(rest.CodeInvalidBody, "the fleet API could not read the whole line; send the request again")
 		}
 		l.number++
 		return l.line, nil

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
 )
 
 // metrics holds the metrics of the API. Labels come from closed sets: the registered paths, their
@@ -47,6 +45,6 @@ func (m *metrics) countRequest(path, method string, status int, took time.Durati
 	m.duration.WithLabelValues(path, method).Observe(took.Seconds())
 }
 
-func (m *metrics) countReport(collection string, v report.Verdict) {
+func (m *metrics) countReport(collection string, v ReportVerdict) {
 	m.reports.WithLabelValues(collection, string(v)).Inc()
 }

@@ -15,7 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
@@ -54,7 +54,7 @@ func (a *API) observeRequest(path, method string, h handler) http.Handler {
 		if err != nil {
 			p := a.problemOf(ctx, err, id)
 			if !answer.begun {
-				problem.Write(answer, r, p, traceID(span, id))
+				rest.WriteError(answer, r, p, traceID(span, id))
 			}
 		}
 		answer.answered()
@@ -83,22 +83,22 @@ func recoverPanic(h handler, w http.ResponseWriter, r *http.Request) (err error)
 
 // problemOf converts an error into a problem. Errors that the client did not cause go into the log
 // and not to the client.
-func (a *API) problemOf(ctx context.Context, err error, id string) *problem.Error {
-	p, ok := errors.AsType[*problem.Error](err)
+func (a *API) problemOf(ctx context.Context, err error, id string) *rest.Error {
+	p, ok := errors.AsType[*rest.Error](err)
 	switch {
 	case ok && p.Cause == nil:
 		return p
-	case ok && p.Code != problem.Unavailable:
+	case ok && p.Code != rest.CodeUnavailable:
 		a.log.DebugContext(ctx, "request rejected", "err", err, "request_id", id)
 		return p
 	case ok:
 	case errors.Is(err, ErrUnavailable):
-		p = &problem.Error{Code: problem.Unavailable, Detail: "the fleet API cannot reach its database; retry later", RetryAfter: retryAfter}
+		p = &rest.Error{Code: rest.CodeUnavailable, Detail: "the fleet API cannot reach its database; retry later", RetryAfter: retryAfter}
 	case ctx.Err() != nil:
 		// The client has gone, or the time for an answer is over.
-		return &problem.Error{Code: problem.Unavailable, Detail: "the fleet API could not answer the request in time; retry later", RetryAfter: retryAfter}
+		return &rest.Error{Code: rest.CodeUnavailable, Detail: "the fleet API could not answer the request in time; retry later", RetryAfter: retryAfter}
 	default:
-		p = &problem.Error{Code: problem.Internal, Detail: "internal error; look for the trace id in the log of the fleet API"}
+		p = &rest.Error{Code: rest.CodeInternal, Detail: "internal error; look for the trace id in the log of the fleet API"}
 	}
 	a.log.ErrorContext(ctx, "request failed", "err", err, "request_id", id)
 	return p

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
 )
 
@@ -31,7 +31,7 @@ func parseOrder(given []string, otherwise string) ([]Order, error) {
 			direction = strings.ToLower(words[1])
 		}
 		if !ok || len(words) > 2 || direction != "asc" && direction != "desc" {
-			return nil, problem.Query("order", "format", text, "has the invalid term %q; separate terms with commas, each one of %s, optionally followed by asc or desc",
+			return nil, rest.NewQueryError("order", "format", text, "has the invalid term %q; separate terms with commas, each one of %s, optionally followed by asc or desc",
 				strings.TrimSpace(term), strings.Join(orderNames(), ", "))
 		}
 		for _, column := range columns {

@@ -8,7 +8,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
 // A fragileFeed panics at every second read of the changes of a kind.
@@ -18,7 +18,7 @@ type fragileFeed struct {
 	reads *atomic.Int64
 }
 
-func (s fragileFeed) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (feed.Cursor, bool, error) {
+func (s fragileFeed) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (watch.Cursor, bool, error) {
 	if q.Kind != "" && s.reads.Add(1)%2 == 0 {
 		panic("the second page")
 	}

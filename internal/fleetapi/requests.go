@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
 // Bounds of the fields that an owner may set.
@@ -41,7 +41,7 @@ func (b *patchBody) toPatch() (patch, error) {
 		p.labels = labels
 	}
 	if len(errs) > 0 {
-		return patch{}, problem.Invalid(errs)
+		return patch{}, rest.NewFieldsError(errs)
 	}
 	return p, nil
 }
@@ -79,7 +79,7 @@ func (d *draft) fillFrom(k *kind, req *v1.CreateRequest) error {
 	errs = append(errs, checkLabels(labelsField, labels)...)
 	errs = append(errs, checkObject("spec", &req.Spec, true)...)
 	if len(errs) > 0 {
-		return problem.Invalid(errs)
+		return rest.NewFieldsError(errs)
 	}
 	d.spec, d.labels = req.Spec, labelsJSON(labels)
 	return nil

@@ -12,10 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/aggregate"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/etag"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
 // maxAdapters limits the adapters that report on one resource. Without it, a reporter could fill
@@ -73,7 +70,7 @@ func (rs *resources) createResource(ctx context.Context, by author, k *kind, d d
 		}
 		err := tx.Insert(ctx, &l.Record)
 		if errors.Is(err, ErrNameTaken) {
-			return problem.New(problem.NameTaken, "a %s named %q already exists", k.name, d.name)
+			return rest.NewError(rest.CodeNameTaken, "a %s named %q already exists", k.name, d.name)
 		}
 		created = l.Record
 		return err
@@ -89,18 +86,18 @@ func (rs *resources) initRow(ctx context.Context, tx Tx, by author, k *kind, l *
 	if k.parent != nil {
 		parent, err := tx.Lock(ctx, Key{k.parent.name, r.ParentID})
 		if errors.Is(err, ErrNotFound) {
-			return problem.New(problem.NotFound, "no %s %q", k.parent.name, r.ParentID)
+			return rest.NewError(rest.CodeNotFound, "no %s %q", k.parent.name, r.ParentID)
 		}
 		if err != nil {
 			return err
 		}
 		if parent.Record.Deleting() {
-			return problem.New(problem.BeingDeleted, "%s %q is being deleted; nothing can be created in it", k.parent.name, r.ParentID)
+			return rest.NewError(rest.CodeBeingDeleted, "%s %q is being deleted; nothing can be created in it", k.parent.name, r.ParentID)
 		}
 		r.Tenant, l.Now = parent.Record.Tenant, parent.Now
 	}
 	if r.Tenant == "" {
-		return problem.New(problem.Forbidden, "%q has no tenant, and a %s needs one: use a token with a tenant", by.subject, k.name)
+		return rest.NewError(rest.CodeForbidden, "%q has no tenant, and a %s needs one: use a token with a tenant", by.subject, k.name)
 	}
 	r.Generation = 1
 	r.CreatedTime, r.UpdatedTime = l.Now, l.Now
@@ -113,7 +110,7 @@ type patch struct {
 	labels json.RawMessage
 	spec   json.RawMessage
 	// match is the condition on the current revision of the row.
-	match etag.List
+	match rest.ETagList
 }
 
 // updateResource replaces labels and spec. The generation rises if the meaning of the spec changes.
@@ -126,7 +123,7 @@ func (rs *resources) updateResource(ctx context.Context, by author, k *kind, id 
 			return err
 		}
 		if r.Deleting() {
-			return problem.New(problem.BeingDeleted, "%s %q is being deleted and cannot be changed", k.name, id)
+			return rest.NewError(rest.CodeBeingDeleted, "%s %q is being deleted and cannot be changed", k.name, id)
 		}
 		relabelled := p.labels != nil && !sameJSON(p.labels, r.Labels)
 		respecified := p.spec != nil && !sameJSON(p.spec, r.Spec)
@@ -156,18 +153,18 @@ func (rs *resources) updateResource(ctx context.Context, by author, k *kind, id 
 }
 
 // unchangedSince refuses to change a row that differs from the revision the client has seen.
-func unchangedSince(r *Record, match etag.List) error {
+func unchangedSince(r *Record, match rest.ETagList) error {
 	if match.Allows(revisionTag(r)) {
 		return nil
 	}
-	return problem.New(problem.PreconditionFailed, "%s %q has changed; read it again and retry", r.Kind, r.ID)
+	return rest.NewError(rest.CodePreconditionFailed, "%s %q has changed; read it again and retry", r.Kind, r.ID)
 }
 
 // requestDeletion requests the deletion of a resource. The row stays until its adapters have
 // finalised and its children are gone, which may be at once. A repeated request changes nothing,
 // but checks whether the row can be removed now, because the adapters it waited for may no longer
 // be required.
-func (rs *resources) requestDeletion(ctx context.Context, by author, k *kind, id string, match etag.List) (Record, error) {
+func (rs *resources) requestDeletion(ctx context.Context, by author, k *kind, id string, match rest.ETagList) (Record, error) {
 	var deleted Record
 	err := rs.changeLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
 		if err := unchangedSince(&t.Record, match); err != nil {
@@ -208,7 +205,7 @@ func (rs *resources) deleteChildren(ctx context.Context, by author, tx Tx, paren
 			return fmt.Errorf("delete child %q: no kind %q", child.Record.ID, child.Record.Kind)
 		}
 		if k.onParentDelete == Restrict {
-			return problem.New(problem.HasChildren, "%s %q still has %d %s; delete them first", parent.Record.Kind, parent.Record.ID, len(children), k.collection)
+			return rest.NewError(rest.CodeHasChildren, "%s %q still has %d %s; delete them first", parent.Record.Kind, parent.Record.ID, len(children), k.collection)
 		}
 		if child.Record.Deleting() {
 			continue
@@ -233,7 +230,7 @@ func markDeleted(l *Locked, by author) {
 func (rs *resources) purgeResource(ctx context.Context, by author, k *kind, id string) error {
 	return rs.changeLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
 		if !t.Record.Deleting() {
-			return problem.New(problem.NotBeingDeleted, "%s %q is not being deleted; delete it first", k.name, id)
+			return rest.NewError(rest.CodeNotBeingDeleted, "%s %q is not being deleted; delete it first", k.name, id)
 		}
 		children, err := tx.LockChildren(ctx, t.Record.Key)
 		if err != nil {
@@ -250,9 +247,9 @@ func (rs *resources) purgeResource(ctx context.Context, by author, k *kind, id s
 
 // storeReport stores a valid report of an adapter. The returned status is meaningful only if the
 // report was stored.
-func (rs *resources) storeReport(ctx context.Context, scope Scope, k *kind, id string, r v1.Report) (v1.AdapterStatus, report.Verdict, error) {
+func (rs *resources) storeReport(ctx context.Context, scope Scope, k *kind, id string, r v1.Report) (v1.AdapterStatus, ReportVerdict, error) {
 	var status v1.AdapterStatus
-	var verdict report.Verdict
+	var verdict ReportVerdict
 	err := rs.changeLocked(ctx, scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
 		var last *v1.AdapterStatus
 		for i := range t.Reports {
@@ -261,11 +258,11 @@ func (rs *resources) storeReport(ctx context.Context, scope Scope, k *kind, id s
 			}
 		}
 		if last == nil && len(t.Reports) >= maxAdapters && !slices.Contains(k.requiredOf(t.Locked), r.Adapter) {
-			return problem.New(problem.TooManyAdapters, "%s %q already has reports from %d adapters, the maximum; only required adapters can still report",
+			return rest.NewError(rest.CodeTooManyAdapters, "%s %q already has reports from %d adapters, the maximum; only required adapters can still report",
 				k.name, id, len(t.Reports))
 		}
-		status, verdict = report.Accept(r, last, t.Record.Generation, t.Now)
-		if verdict != report.Stored {
+		status, verdict = AcceptReport(r, last, t.Record.Generation, t.Now)
+		if verdict != ReportStored {
 			return nil
 		}
 		if last != nil {
@@ -319,14 +316,14 @@ func (rs *resources) changeLocked(ctx context.Context, scope Scope, k *kind, id 
 	case errors.Is(err, ErrNotFound):
 		return notFound(k, id)
 	case errors.Is(err, ErrShootExists):
-		return &problem.Error{Code: problem.ShootNotDeleted, Cause: err, Detail: fmt.Sprintf("%s %q cannot be removed until a cluster-worker has confirmed that its Shoot is deleted; "+
+		return &rest.Error{Code: rest.CodeShootNotDeleted, Cause: err, Detail: fmt.Sprintf("%s %q cannot be removed until a cluster-worker has confirmed that its Shoot is deleted; "+
 			"run a cluster-worker, or run 'cluster-worker unregister' if none will run any more", k.name, id)}
 	}
 	return err
 }
 
 func notFound(k *kind, id string) error {
-	return problem.New(problem.NotFound, "no %s %q", k.name, id)
+	return rest.NewError(rest.CodeNotFound, "no %s %q", k.name, id)
 }
 
 // updateStatus computes and saves the status of a changed row, or removes the row if its deletion
@@ -371,7 +368,7 @@ func (k *kind) recomputeStatus(l *Locked) error {
 			return fmt.Errorf("read conditions of %s %q: %w", r.Kind, r.ID, err)
 		}
 	}
-	s := aggregate.Status(k.newFacts(l, previous))
+	s := AggregateStatus(k.newFacts(l, previous))
 	var conditions bytes.Buffer
 	e := json.NewEncoder(&conditions)
 	e.SetEscapeHTML(false)
@@ -385,10 +382,10 @@ func (k *kind) recomputeStatus(l *Locked) error {
 }
 
 // finalized reports whether the deletion of a row is complete.
-func (k *kind) finalized(l *Locked) bool { return aggregate.Finalized(k.newFacts(l, v1.Status{})) }
+func (k *kind) finalized(l *Locked) bool { return IsFinalized(k.newFacts(l, v1.Status{})) }
 
-func (k *kind) newFacts(l *Locked, previous v1.Status) aggregate.Facts {
-	return aggregate.Facts{
+func (k *kind) newFacts(l *Locked, previous v1.Status) StatusFacts {
+	return StatusFacts{
 		Generation:  l.Record.Generation,
 		Deleting:    l.Record.Deleting(),
 		Children:    l.Children,

@@ -11,9 +11,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/body"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/specschema"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
 // maxSchemaWarnings limits the resources that are listed as violating a new schema.
@@ -46,7 +44,7 @@ func managesSchemas(who auth.Principal) error {
 	if who.Unrestricted || who.Has(auth.Operator) {
 		return nil
 	}
-	return problem.New(problem.Forbidden, "schemas apply to all tenants and need the role %s, which %q does not have", auth.Operator, who.Subject)
+	return rest.NewError(rest.CodeForbidden, "schemas apply to all tenants and need the role %s, which %q does not have", auth.Operator, who.Subject)
 }
 
 func (a *API) schemaRoutes(mux *http.ServeMux) {
@@ -62,11 +60,11 @@ func (a *API) schemaKind(r *http.Request) (*kind, error) {
 			return k, nil
 		}
 	}
-	return nil, problem.New(problem.NotFound, "no kind %q", name)
+	return nil, rest.NewError(rest.CodeNotFound, "no kind %q", name)
 }
 
 func noSchema(k *kind) error {
-	return problem.New(problem.NotFound, "no schema is registered for %s", k.collection)
+	return rest.NewError(rest.CodeNotFound, "no schema is registered for %s", k.collection)
 }
 
 func (a *API) listSchemas(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
@@ -108,12 +106,12 @@ func (a *API) putSchema(w http.ResponseWriter, r *http.Request, who auth.Princip
 		return err
 	}
 	var raw json.RawMessage
-	if e := body.Read(w, r, a.maxBody, &raw); e != nil {
+	if e := rest.ReadBody(w, r, a.maxBody, &raw); e != nil {
 		return e
 	}
-	schema, err := specschema.Compile(raw)
+	schema, err := CompileSpecSchema(raw)
 	if err != nil {
-		return problem.New(problem.InvalidBody, "the body is not a valid JSON Schema: %s", err)
+		return rest.NewError(rest.CodeInvalidBody, "the body is not a valid JSON Schema: %s", err)
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, raw); err != nil {
@@ -136,7 +134,7 @@ func (a *API) putSchema(w http.ResponseWriter, r *http.Request, who auth.Princip
 }
 
 // findViolations reads all resources of a kind, except those that are being deleted.
-func (a *API) findViolations(ctx context.Context, k *kind, schema *specschema.Schema) (*v1.SchemaWarnings, error) {
+func (a *API) findViolations(ctx context.Context, k *kind, schema *SpecSchema) (*v1.SchemaWarnings, error) {
 	found := &v1.SchemaWarnings{Examples: []v1.SchemaWarning{}}
 	q := Query{Kind: k.name, Limit: maxSize}
 	for rows := maxSize; rows == maxSize; {
@@ -192,12 +190,12 @@ type schemaCache struct {
 // A compiledSchema is one revision of a schema.
 type compiledSchema struct {
 	revision int64
-	schema   *specschema.Schema
+	schema   *SpecSchema
 }
 
 // schemaOf returns the schema of a kind's specs, nil for none. The transaction reads the current
 // revision.
-func (c *schemaCache) schemaOf(ctx context.Context, tx Tx, kind string) (*specschema.Schema, error) {
+func (c *schemaCache) schemaOf(ctx context.Context, tx Tx, kind string) (*SpecSchema, error) {
 	reader, ok := tx.(SchemaReader)
 	if !ok {
 		return nil, errors.New("the store has no schemas")
@@ -212,7 +210,7 @@ func (c *schemaCache) schemaOf(ctx context.Context, tx Tx, kind string) (*specsc
 	case revision == have.revision:
 		return have.schema, nil
 	}
-	schema, err := specschema.Compile(raw)
+	schema, err := CompileSpecSchema(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +230,7 @@ func (c *schemaCache) checkSpec(ctx context.Context, tx Tx, k *kind, spec json.R
 		return err
 	}
 	if violations := schema.Check(spec); len(violations) > 0 {
-		return problem.Invalid(violations)
+		return rest.NewFieldsError(violations)
 	}
 	return nil
 }

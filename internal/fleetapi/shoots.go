@@ -9,8 +9,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/aggregate"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
 // adapterGardener is the adapter name of the cluster-worker.
@@ -100,7 +99,7 @@ func (l *Locked) shootReport(previous v1.Status) v1.AdapterStatus {
 	if detail := cmp.Or(shown.SyncError, shown.ShootMessage); detail != "" && !s.Gone && !ready {
 		available.Message += ": " + detail
 	}
-	if p, ok := conditionOf(previous, aggregate.SuccessfulType(adapterGardener)); ok {
+	if p, ok := conditionOf(previous, SuccessfulConditionType(adapterGardener)); ok {
 		r.CreatedTime = p.CreatedTime
 		if p.Status == available.Status {
 			available.LastTransitionTime = p.LastTransitionTime
@@ -163,7 +162,7 @@ func (a *API) settleSyncs(ctx context.Context) error {
 			err := a.changeLocked(ctx, Scope{All: true}, k, id, func(ctx context.Context, tx Tx, t *target) error {
 				return a.updateStatus(ctx, tx, k, t, nil)
 			})
-			if p, ok := errors.AsType[*problem.Error](err); !ok || p.Code != problem.NotFound {
+			if p, ok := errors.AsType[*rest.Error](err); !ok || p.Code != rest.CodeNotFound {
 				failures = errors.Join(failures, err)
 			}
 			after = id

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
@@ -172,7 +172,7 @@ type Page struct {
 	Count int64
 	// State is the visible state of the kind's changes. It is of the same snapshot as the count and
 	// the rows.
-	State feed.State
+	State watch.FeedState
 }
 
 // A Reader reads resources and the reports on them.

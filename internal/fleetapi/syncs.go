@@ -11,8 +11,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/paging"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
 // A SyncAction is a manual action on the sync of a cluster.
@@ -128,9 +127,9 @@ func (a *API) steerSync(k *kind, action SyncAction) handler {
 		case err != nil:
 			return err
 		case !taken && sync.State == v1.SyncRunning:
-			return problem.New(problem.SyncRunning, "worker %q is syncing %s %q now; wait for the result", sync.ClaimedBy, k.name, id)
+			return rest.NewError(rest.CodeSyncRunning, "worker %q is syncing %s %q now; wait for the result", sync.ClaimedBy, k.name, id)
 		case !taken && sync.State == v1.SyncPaused:
-			return problem.New(problem.SyncPaused, "the sync of %s %q is paused; resume it first", k.name, id)
+			return rest.NewError(rest.CodeSyncPaused, "the sync of %s %q is paused; resume it first", k.name, id)
 		}
 		if taken {
 			a.log.InfoContext(r.Context(), "sync changed by request", "action", string(action), "resource_id", id, "subject", who.Subject)
@@ -157,7 +156,7 @@ func (a *API) listSyncs(w http.ResponseWriter, r *http.Request, who auth.Princip
 	page := v1.ClusterSyncList{Items: append([]v1.ClusterSync{}, syncs[:min(limit, len(syncs))]...)}
 	if len(syncs) > limit {
 		last := positionOf(&page.Items[limit-1])
-		if page.Continue, err = paging.TimedToken(query, last.Since, last.ID); err != nil {
+		if page.Continue, err = rest.NewTimedPageToken(query, last.Since, last.ID); err != nil {
 			return err
 		}
 	}
@@ -165,7 +164,7 @@ func (a *API) listSyncs(w http.ResponseWriter, r *http.Request, who auth.Princip
 }
 
 // parseSyncQuery parses the parameters of a list of syncs. The digest identifies the query.
-func parseSyncQuery(scope Scope, v url.Values) (q SyncQuery, query paging.Digest, err error) {
+func parseSyncQuery(scope Scope, v url.Values) (q SyncQuery, query rest.QueryDigest, err error) {
 	if err = checkParameters(v, "state", "limit", "continue"); err != nil {
 		return q, query, err
 	}
@@ -179,7 +178,7 @@ func parseSyncQuery(scope Scope, v url.Values) (q SyncQuery, query paging.Digest
 		switch {
 		case !v.Has("state"):
 		case !slices.Contains(all, state):
-			return q, query, problem.Query("state", "enum", name, "has the unknown value %q; use one of %s", name, joinWords(all))
+			return q, query, rest.NewQueryError("state", "enum", name, "has the unknown value %q; use one of %s", name, joinWords(all))
 		case !slices.Contains(q.States, state):
 			q.States = append(q.States, state)
 		}
@@ -188,11 +187,11 @@ func parseSyncQuery(scope Scope, v url.Values) (q SyncQuery, query paging.Digest
 	for _, s := range q.States {
 		names = append(names, string(s))
 	}
-	query = paging.Digested(names...)
+	query = rest.DigestQuery(names...)
 	if !v.Has("continue") {
 		return q, query, nil
 	}
-	q.After.Since, q.After.ID, err = paging.ParseTimedToken(query, v.Get("continue"))
+	q.After.Since, q.After.ID, err = rest.ParseTimedPageToken(query, v.Get("continue"))
 	return q, query, refusedToken("continue", v.Get("continue"), err)
 }
 

@@ -9,20 +9,18 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/sse"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
 // serveWatch streams changes to the client for as long as it listens.
 func (a *API) serveWatch(w http.ResponseWriter, r *http.Request, f *following, who auth.Principal) error {
-	return sse.Serve(w, r, sse.Watch{
+	return watch.ServeEvents(w, r, watch.EventStream{
 		Hub: a.hub, Log: a.log, Expired: expiredOr,
 		Request: watch.Request{
 			Kind: f.kind.name, Tenant: f.scope.Tenant, All: f.scope.All, Labels: f.labels, After: f.after,
-			Until: sse.Until(time.Now(), who), Allowed: a.recheckAccess(r.Header.Get("Authorization"), f.scope),
+			Until: watch.ChooseTimeLimit(time.Now(), who), Allowed: a.recheckAccess(r.Header.Get("Authorization"), f.scope),
 		},
 	})
 }
@@ -40,7 +38,7 @@ func (a *API) recheckAccess(authorization string, scope Scope) func(context.Cont
 		}
 		now, err := readScope(who)
 		if err == nil && now != scope {
-			err = problem.New(problem.Forbidden, "the token's permissions have changed; watch again")
+			err = rest.NewError(rest.CodeForbidden, "the token's permissions have changed; watch again")
 		}
 		return err
 	}
@@ -53,13 +51,13 @@ type watched struct {
 }
 
 // Now returns the cursor after all settled changes.
-func (s watched) Now(ctx context.Context) (feed.Cursor, error) {
+func (s watched) Now(ctx context.Context) (watch.Cursor, error) {
 	at, err := s.store.Horizon(ctx)
 	return at, forWatch(err)
 }
 
 // Changes reads the changes for watches.
-func (s watched) Changes(ctx context.Context, q watch.Query, visit func(watch.Change) error) (next feed.Cursor, more bool, err error) {
+func (s watched) Changes(ctx context.Context, q watch.Query, visit func(watch.Change) error) (next watch.Cursor, more bool, err error) {
 	scope := Scope{Tenant: q.Tenant, All: q.All}
 	var record []byte
 	next, more, err = s.store.Changes(ctx, scope, ChangeQuery{Kind: q.Kind, After: q.After, Limit: q.Limit, Stepwise: true}, func(c *Change) error {

@@ -16,7 +16,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
@@ -127,7 +127,7 @@ func TestWatchRefuses(t *testing.T) {
 		t.Errorf("with an odd last id: %d %s (%v)", resp.StatusCode, body, err)
 	}
 	done()
-	other := feed.Cursor{Position: feed.Position{Xact: 5}}
+	other := watch.Cursor{Position: watch.Position{Xact: 5}}
 	f.do("GET", watchQuery("clusters", "", other.String()), nil).problem(410, "cursor_expired", "list everything again")
 
 	f.watch(watchQuery("clusters", "", ""), nil).want("bookmark")
@@ -161,10 +161,10 @@ type lossyFeed struct {
 	lost chan struct{}
 }
 
-func (s lossyFeed) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (feed.Cursor, bool, error) {
+func (s lossyFeed) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (watch.Cursor, bool, error) {
 	select {
 	case <-s.lost:
-		return feed.Cursor{}, false, fleetapi.ErrCursorExpired
+		return watch.Cursor{}, false, fleetapi.ErrCursorExpired
 	default:
 		return s.Store.Changes(ctx, scope, q, visit)
 	}

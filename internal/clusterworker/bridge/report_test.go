@@ -11,8 +11,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/bridge"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/aggregate"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
@@ -162,11 +161,11 @@ func TestReportsAreAccepted(t *testing.T) {
 			if !ok {
 				continue
 			}
-			if problems := report.Validate(r, now); len(problems) > 0 {
+			if problems := fleetapi.ValidateReport(r, now); len(problems) > 0 {
 				t.Fatalf("refused: %v", problems)
 			}
-			status, verdict := report.Accept(r, last, 9, now)
-			if behind := last != nil && r.ObservedGeneration < last.ObservedGeneration; verdict != report.Stored && !behind {
+			status, verdict := fleetapi.AcceptReport(r, last, 9, now)
+			if behind := last != nil && r.ObservedGeneration < last.ObservedGeneration; verdict != fleetapi.ReportStored && !behind {
 				t.Fatalf("not stored: %s", verdict)
 			}
 			last = &status
@@ -212,15 +211,15 @@ func TestPhases(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
 			r, _ := bridge.Report(tc.row, now)
-			status, verdict := report.Accept(r, nil, 3, now)
-			facts := aggregate.Facts{
+			status, verdict := fleetapi.AcceptReport(r, nil, 3, now)
+			facts := fleetapi.StatusFacts{
 				Generation: 3, Deleting: tc.row.Deleting, Required: []string{bridge.Adapter},
 				Reports: []v1.AdapterStatus{status}, Now: now,
 			}
-			if got := aggregate.Status(facts).Phase; verdict != report.Stored || got != tc.want {
+			if got := fleetapi.AggregateStatus(facts).Phase; verdict != fleetapi.ReportStored || got != tc.want {
 				t.Errorf("%s: %s and %s, want %s", tc.reason, verdict, got, tc.want)
 			}
-			if got := aggregate.Finalized(facts); got != tc.finalized {
+			if got := fleetapi.IsFinalized(facts); got != tc.finalized {
 				t.Errorf("%s: finalized is %t", tc.reason, got)
 			}
 		})

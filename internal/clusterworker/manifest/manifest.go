@@ -28,7 +28,6 @@ import (
 	"strings"
 
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
-	"github.com/fleetloop/fleetloop/internal/clusterworker/naming"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
@@ -45,7 +44,7 @@ type Maker struct {
 // of Shoot names.
 func New(cfg Config, installation, project string, maxName int) (*Maker, error) {
 	s, err := cfg.resolveConfig()
-	limit, errLimit := naming.Limit(maxName, project)
+	limit, errLimit := NameLimit(maxName, project)
 	if installation == "" {
 		err = errors.Join(err, errors.New("installation id is empty"))
 	}
@@ -57,7 +56,7 @@ func New(cfg Config, installation, project string, maxName int) (*Maker, error) 
 
 // Name returns the nth choice for the name of a cluster's Shoot, from 0.
 func (m *Maker) Name(c clusterworker.Claim, n int) string {
-	return naming.Name(c.Name, c.ClusterID, n, m.limit)
+	return ShootName(c.Name, c.ClusterID, n, m.limit)
 }
 
 // Make builds the manifest of a cluster that has a name for its Shoot. The error is for

@@ -11,7 +11,6 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
-	"github.com/fleetloop/fleetloop/internal/clusterworker/status"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
@@ -270,7 +269,7 @@ func (p *player) check() {
 			fail("%d is missing", n)
 			continue
 		}
-		v := status.Derive(o, status.Known{EverSeen: true, EverReady: row.ReadyOnce})
+		v := poller.DeriveStatus(o, poller.RowFacts{EverSeen: true, EverReady: row.ReadyOnce})
 		if row.Status != v.Status || row.StatusMessage != v.Message || row.ShootUID != o.UID {
 			fail("%d is %q (%s, %s), want %q (%s, %s)", n, row.Status, row.StatusMessage, row.ShootUID, v.Status, v.Message, o.UID)
 		}

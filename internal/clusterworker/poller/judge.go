@@ -3,7 +3,6 @@ package poller
 import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
-	"github.com/fleetloop/fleetloop/internal/clusterworker/status"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
@@ -96,7 +95,7 @@ func changeOf(row *clusterworker.Row, o *shoot.Observed) *clusterworker.StatusCh
 	if row.Status == v1.ShootDeleted {
 		return nil // deleted is final; a Shoot that still exists is a drift
 	}
-	v := status.Derive(o, status.Known{
+	v := DeriveStatus(o, RowFacts{
 		DeletionWanted: row.Deleting, DeletionSent: row.DeletionSent,
 		EverSeen: everSeen(row), EverReady: row.ReadyOnce, Confirmed: o == nil,
 	})

@@ -10,8 +10,8 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
 // changes selects the changes after a position up to the horizon. It keeps only the last change of
@@ -59,7 +59,7 @@ const renewBatch = 100_000
 var errOtherHistory = errors.New("the change feed belongs to another database")
 
 // Changes calls visit for the settled changes after a cursor.
-func (s *Store) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (next feed.Cursor, more bool, err error) {
+func (s *Store) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (next watch.Cursor, more bool, err error) {
 	// Most polls find nothing. Peeking first takes a fifth of the time of reading an empty result.
 	next, more, err = s.peekHorizon(ctx, q)
 	visiting := visitor[*fleetapi.Change]{visit: visit}
@@ -71,18 +71,18 @@ func (s *Store) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.Ch
 	}
 	switch {
 	case visiting.err != nil:
-		return feed.Cursor{}, false, visiting.err
+		return watch.Cursor{}, false, visiting.err
 	case errors.Is(err, fleetapi.ErrCursorExpired):
-		return feed.Cursor{}, false, fleetapi.ErrCursorExpired
+		return watch.Cursor{}, false, fleetapi.ErrCursorExpired
 	case err != nil:
-		return feed.Cursor{}, false, wrapError(err, "read the changes")
+		return watch.Cursor{}, false, wrapError(err, "read the changes")
 	}
 	return next, more, nil
 }
 
 // peekHorizon returns the horizon, and whether there are changes between the cursor of a query and
 // the horizon.
-func (s *Store) peekHorizon(ctx context.Context, q fleetapi.ChangeQuery) (next feed.Cursor, more bool, err error) {
+func (s *Store) peekHorizon(ctx context.Context, q fleetapi.ChangeQuery) (next watch.Cursor, more bool, err error) {
 	err = s.onFeed(ctx, func() error {
 		return s.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
 			boundsOf(b, q, func(bounds *db.FeedBoundsRow) (err error) {
@@ -96,7 +96,7 @@ func (s *Store) peekHorizon(ctx context.Context, q fleetapi.ChangeQuery) (next f
 }
 
 // readChanges reads the changes after the cursor of a query.
-func (s *Store) readChanges(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (next feed.Cursor, more bool, err error) {
+func (s *Store) readChanges(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (next watch.Cursor, more bool, err error) {
 	statement := changesOf(q)
 	err = s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
 		boundsOf(b, q, func(bounds *db.FeedBoundsRow) (err error) {
@@ -115,7 +115,7 @@ func (s *Store) readChanges(ctx context.Context, scope fleetapi.Scope, q fleetap
 }
 
 // Horizon returns the cursor after all changes that are settled now.
-func (s *Store) Horizon(ctx context.Context) (next feed.Cursor, err error) {
+func (s *Store) Horizon(ctx context.Context) (next watch.Cursor, err error) {
 	err = s.onFeed(ctx, func() error {
 		return s.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
 			boundsOf(b, fleetapi.ChangeQuery{}, func(bounds *db.FeedBoundsRow) (err error) {
@@ -125,18 +125,18 @@ func (s *Store) Horizon(ctx context.Context) (next feed.Cursor, err error) {
 		})
 	})
 	if err != nil {
-		return feed.Cursor{}, wrapError(err, "read the bounds of the change feed")
+		return watch.Cursor{}, wrapError(err, "read the bounds of the change feed")
 	}
 	return next, nil
 }
 
 // State returns the visible state of the changes of a kind.
-func (s *Store) State(ctx context.Context, kind string) (state feed.State, err error) {
+func (s *Store) State(ctx context.Context, kind string) (state watch.FeedState, err error) {
 	err = s.onFeed(ctx, func() error {
 		return s.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) { queueState(b, kind, &state) })
 	})
 	if err != nil {
-		return feed.State{}, wrapError(err, "read the state of the change feed")
+		return watch.FeedState{}, wrapError(err, "read the state of the change feed")
 	}
 	return state, nil
 }
@@ -160,14 +160,14 @@ func (s *Store) onFeed(ctx context.Context, read func() error) error {
 }
 
 // queueState adds the read of a kind's state to a batch.
-func queueState(b *pgx.Batch, kind string, state *feed.State) {
+func queueState(b *pgx.Batch, kind string, state *watch.FeedState) {
 	b.Queue(db.FeedState, kind).QueryRow(func(row pgx.Row) error {
 		var r db.FeedStateRow
 		if err := row.Scan(&r.Epoch, &r.Current, &r.Xact, &r.Seq, &r.Pending); err != nil {
 			return err
 		}
 		var err error
-		*state = feed.State{Newest: feed.Position{Xact: r.Xact, Seq: r.Seq}, Pending: r.Pending}
+		*state = watch.FeedState{Newest: watch.Position{Xact: r.Xact, Seq: r.Seq}, Pending: r.Pending}
 		state.Epoch, err = parseEpoch(r.Epoch, r.Current)
 		return err
 	})
@@ -188,9 +188,9 @@ func boundsOf(b *pgx.Batch, q fleetapi.ChangeQuery, use func(*db.FeedBoundsRow) 
 // Transactions between the two were rolled back or changed nothing, and must not be used as
 // positions: after a crash the server may reuse their numbers. The number of a committed
 // transaction with changes is never reused.
-func horizonCursor(r *db.FeedBoundsRow) (feed.Cursor, error) {
+func horizonCursor(r *db.FeedBoundsRow) (watch.Cursor, error) {
 	id, err := parseEpoch(r.Epoch, r.Current)
-	return feed.Cursor{Epoch: id, Position: feed.Position{Xact: r.LastXact, Seq: r.LastSeq}}, err
+	return watch.Cursor{Epoch: id, Position: watch.Position{Xact: r.LastXact, Seq: r.LastSeq}}, err
 }
 
 func parseEpoch(text string, current bool) (uuid.UUID, error) {
@@ -203,9 +203,9 @@ func parseEpoch(text string, current bool) (uuid.UUID, error) {
 // horizonBehind returns the later of the horizon and the cursor. It fails if changes after the
 // cursor were pruned, or if the cursor cannot have been issued by now. (The cursor of a page may be
 // at a running transaction.)
-func horizonBehind(after feed.Cursor, r *db.FeedBoundsRow) (feed.Cursor, error) {
+func horizonBehind(after watch.Cursor, r *db.FeedBoundsRow) (watch.Cursor, error) {
 	next, err := horizonCursor(r)
-	pruned := feed.Position{Xact: r.PrunedXact, Seq: r.PrunedSeq}
+	pruned := watch.Position{Xact: r.PrunedXact, Seq: r.PrunedSeq}
 	if err == nil && (after.Epoch != next.Epoch || after.Compare(pruned) < 0 || after.Xact > r.Known) {
 		err = fleetapi.ErrCursorExpired
 	}
@@ -217,7 +217,7 @@ func horizonBehind(after feed.Cursor, r *db.FeedBoundsRow) (feed.Cursor, error) 
 
 // eachChange calls visit for every change. The change and its record are reused for the next one.
 // It returns the position of the last change, and the number of log entries.
-func eachChange(rows pgx.Rows, visit func(*fleetapi.Change) error) (last feed.Position, read int, err error) {
+func eachChange(rows pgx.Rows, visit func(*fleetapi.Change) error) (last watch.Position, read int, err error) {
 	var row pageRow
 	var rec fleetapi.Record
 	var c fleetapi.Change

@@ -16,8 +16,8 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
@@ -58,7 +58,7 @@ func (d *database) exec(t *testing.T, sql string, args ...any) {
 
 // A follower follows the feed and records it.
 type follower struct {
-	at    feed.Cursor
+	at    watch.Cursor
 	kind  string
 	scope fleetapi.Scope
 	limit int

@@ -8,7 +8,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
 func TestCursorsExpire(t *testing.T) {
@@ -20,14 +20,14 @@ func TestCursorsExpire(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason  string
-		after   feed.Cursor
+		after   watch.Cursor
 		expired bool
 	}{
 		"Now":           {reason: "it was just given away", after: now},
-		"Beginning":     {reason: "nothing was pruned yet", after: feed.Cursor{Epoch: now.Epoch}},
-		"OtherEpoch":    {reason: "it is of another database", after: feed.Cursor{Epoch: uuid.New(), Position: now.Position}, expired: true},
+		"Beginning":     {reason: "nothing was pruned yet", after: watch.Cursor{Epoch: now.Epoch}},
+		"OtherEpoch":    {reason: "it is of another database", after: watch.Cursor{Epoch: uuid.New(), Position: now.Position}, expired: true},
 		"NoEpoch":       {reason: "it is of no database", expired: true},
-		"FromTheFuture": {reason: "no transaction has come so far", after: feed.Cursor{Epoch: now.Epoch, Position: feed.Position{Xact: now.Xact + 1<<40}}, expired: true},
+		"FromTheFuture": {reason: "no transaction has come so far", after: watch.Cursor{Epoch: now.Epoch, Position: watch.Position{Xact: now.Xact + 1<<40}}, expired: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

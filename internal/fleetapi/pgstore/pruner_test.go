@@ -12,8 +12,8 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
@@ -26,7 +26,7 @@ func (d *database) prune(t *testing.T) {
 	}
 }
 
-func (d *database) state(t *testing.T, kind string) feed.State {
+func (d *database) state(t *testing.T, kind string) watch.FeedState {
 	t.Helper()
 	s, err := d.State(t.Context(), kind)
 	if err != nil {
@@ -65,7 +65,7 @@ func TestOldChangesArePruned(t *testing.T) {
 
 	for reason, tc := range map[string]struct {
 		kind    string
-		after   feed.Cursor
+		after   watch.Cursor
 		expired bool
 	}{
 		"the cluster came behind it":             {v1.KindCluster, beginning, true},
@@ -73,7 +73,7 @@ func TestOldChangesArePruned(t *testing.T) {
 		"something came behind it":               {"", beginning, true},
 		"no node pool ever came":                 {v1.KindNodePool, beginning, false},
 		"no cluster changed behind its page":     {v1.KindCluster, clusters.Cursor(), false},
-		"a change of the workload is still kept": {v1.KindWorkload, func() feed.Cursor { s := d.state(t, v1.KindWorkload); return s.Cursor() }(), false},
+		"a change of the workload is still kept": {v1.KindWorkload, func() watch.Cursor { s := d.state(t, v1.KindWorkload); return s.Cursor() }(), false},
 	} {
 		_, _, err := d.Changes(t.Context(), all(), fleetapi.ChangeQuery{Kind: tc.kind, After: tc.after, Limit: 10}, func(*fleetapi.Change) error { return nil })
 		if errors.Is(err, fleetapi.ErrCursorExpired) != tc.expired || err != nil && !tc.expired {

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
@@ -90,7 +90,7 @@ func readScope(who auth.Principal) (Scope, error) {
 	case who.ReadsAll():
 		return Scope{All: true}, nil
 	case who.Tenant == "":
-		return Scope{}, problem.New(problem.Forbidden, "%q has no tenant", who.Subject)
+		return Scope{}, rest.NewError(rest.CodeForbidden, "%q has no tenant", who.Subject)
 	}
 	return Scope{Tenant: who.Tenant}, nil
 }
@@ -102,9 +102,9 @@ const retryAfter = 2 * time.Second
 func problemOf(err error) error {
 	switch {
 	case errors.Is(err, ErrUnavailable):
-		return &problem.Error{Code: problem.Unavailable, Detail: "the fleet API cannot reach its database; retry later", RetryAfter: retryAfter, Cause: err}
+		return &rest.Error{Code: rest.CodeUnavailable, Detail: "the fleet API cannot reach its database; retry later", RetryAfter: retryAfter, Cause: err}
 	case errors.Is(err, ErrCursorExpired):
-		return problem.New(problem.CursorExpired, "the cursor is older than the last restore of the database; list again and continue from the cursor of that list")
+		return rest.NewError(rest.CodeCursorExpired, "the cursor is older than the last restore of the database; list again and continue from the cursor of that list")
 	}
 	return err
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/changeevent"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
@@ -93,11 +93,11 @@ func parseFilter(v url.Values) (Filter, error) {
 		value := v.Get(name)
 		switch {
 		case len(v[name]) > 1:
-			return Filter{}, problem.Query(name, "unique", value, "occurs more than once")
+			return Filter{}, rest.NewQueryError(name, "unique", value, "occurs more than once")
 		case len(value) > longestValue:
-			return Filter{}, problem.Query(name, "max_length", "", "is longer than %d bytes", longestValue)
+			return Filter{}, rest.NewQueryError(name, "max_length", "", "is longer than %d bytes", longestValue)
 		case strings.ContainsRune(value, 0) || strings.ToValidUTF8(value, "") != value:
-			return Filter{}, problem.Query(name, "format", "", "contains invalid characters")
+			return Filter{}, rest.NewQueryError(name, "format", "", "contains invalid characters")
 		}
 	}
 	return Filter{
@@ -151,5 +151,5 @@ func parseTime(v url.Values, name string, now time.Time) (time.Time, error) {
 	if at, err := changeevent.ParseTime(text); err == nil && at.Year() >= 1 {
 		return at, nil
 	}
-	return time.Time{}, problem.Query(name, "format", text, "must be a time such as 2026-03-01T12:00:00Z, a day such as 2026-03-01, or an age such as 90m or 7d")
+	return time.Time{}, rest.NewQueryError(name, "format", text, "must be a time such as 2026-03-01T12:00:00Z, a day such as 2026-03-01, or an age such as 90m or 7d")
 }

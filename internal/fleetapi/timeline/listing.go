@@ -10,8 +10,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/paging"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
 const (
@@ -55,7 +54,7 @@ func wantsStream(r *http.Request) bool {
 func checkParameters(v url.Values, known ...string) error {
 	strict, err := strconv.ParseBool(v.Get("strict"))
 	if v.Has("strict") && err != nil {
-		return problem.Query("strict", "format", v.Get("strict"), "must be true or false")
+		return rest.NewQueryError("strict", "format", v.Get("strict"), "must be true or false")
 	}
 	if !strict {
 		return nil
@@ -66,7 +65,7 @@ func checkParameters(v url.Values, known ...string) error {
 			found = found || name == k
 		}
 		if !found {
-			return problem.Query(name, "enum", v.Get(name), "is not a known parameter; use one of %s", strings.Join(known, ", "))
+			return rest.NewQueryError(name, "enum", v.Get(name), "is not a known parameter; use one of %s", strings.Join(known, ", "))
 		}
 	}
 	return nil
@@ -78,7 +77,7 @@ type listing struct {
 	query Query
 	// digest identifies the query by the parameters as the client wrote them: an age is another
 	// time on the next page.
-	digest paging.Digest
+	digest rest.QueryDigest
 }
 
 func (t *Timeline) parseListing(r *http.Request, scope Scope, now time.Time) (*listing, error) {
@@ -87,7 +86,7 @@ func (t *Timeline) parseListing(r *http.Request, scope Scope, now time.Time) (*l
 		return nil, err
 	}
 	if v.Has("after") {
-		return nil, problem.Query("after", "format", v.Get("after"), "is only for streams; send Accept: text/event-stream, or use continue to page")
+		return nil, rest.NewQueryError("after", "format", v.Get("after"), "is only for streams; send Accept: text/event-stream, or use continue to page")
 	}
 	filter, err := parseFilter(v)
 	if err != nil {
@@ -103,11 +102,11 @@ func (t *Timeline) parseListing(r *http.Request, scope Scope, now time.Time) (*l
 	if text := v.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > maxLimit {
-			return nil, problem.Query("limit", "format", text, "must be from 1 to %d", maxLimit)
+			return nil, rest.NewQueryError("limit", "format", text, "must be from 1 to %d", maxLimit)
 		}
 		l.query.Limit = n
 	}
-	l.digest = paging.Digested(append(filter.selection(), "changes", scope.Tenant, strconv.FormatBool(scope.All), v.Get("since"), v.Get("until"))...)
+	l.digest = rest.DigestQuery(append(filter.selection(), "changes", scope.Tenant, strconv.FormatBool(scope.All), v.Get("since"), v.Get("until"))...)
 	return l, l.parseCursor(v.Get("continue"))
 }
 
@@ -115,9 +114,9 @@ func (l *listing) parseCursor(text string) error {
 	if text == "" {
 		return nil
 	}
-	at, seq, err := paging.ParseNumberedToken(l.digest, text)
+	at, seq, err := rest.ParseNumberedPageToken(l.digest, text)
 	if err != nil {
-		return problem.Query("continue", "format", text, "is %s; use continue of the previous page and repeat all other parameters except limit", err)
+		return rest.NewQueryError("continue", "format", text, "is %s; use continue of the previous page and repeat all other parameters except limit", err)
 	}
 	l.query.After = Place{At: at, Seq: seq}
 	return nil
@@ -150,7 +149,7 @@ func (t *Timeline) listEvents(w http.ResponseWriter, r *http.Request, scope Scop
 	}
 	b = append(b, ']')
 	if more {
-		b = append(append(append(b, `,"continue":"`...), paging.NumberedToken(l.digest, last.At, last.Seq)...), '"')
+		b = append(append(append(b, `,"continue":"`...), rest.NewNumberedPageToken(l.digest, last.At, last.Seq)...), '"')
 	}
 	b = append(append(append(b, `,"cursor":"`...), live.String()...), `"}`...)
 	writeJSON(w, http.StatusOK, b)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
 // A longStore lists n large events.
@@ -22,7 +22,7 @@ type longStore struct {
 	says string
 }
 
-func (s longStore) List(_ context.Context, _ Scope, q Query, visit func(*Row) error) (feed.Cursor, error) {
+func (s longStore) List(_ context.Context, _ Scope, q Query, visit func(*Row) error) (watch.Cursor, error) {
 	from := s.n
 	if q.After != (Place{}) {
 		from = int(q.After.Seq) - 1
@@ -30,13 +30,13 @@ func (s longStore) List(_ context.Context, _ Scope, q Query, visit func(*Row) er
 	for seq := from; seq > max(from-q.Limit, 0); seq-- {
 		payload, err := json.Marshal(map[string]any{"action": "cordon", "summary": s.says})
 		if err != nil {
-			return feed.Cursor{}, err
+			return watch.Cursor{}, err
 		}
 		if err := visit(&Row{At: time.Unix(int64(seq), 0).UTC(), Seq: int64(seq), Payload: payload}); err != nil {
-			return feed.Cursor{}, err
+			return watch.Cursor{}, err
 		}
 	}
-	return feed.Cursor{}, nil
+	return watch.Cursor{}, nil
 }
 
 // TestAPageIsBounded checks the size of pages for any events and limits. All events are on some

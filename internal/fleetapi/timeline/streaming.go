@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/sse"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
@@ -22,7 +20,7 @@ func (t *Timeline) streamEvents(w http.ResponseWriter, r *http.Request, scope Sc
 	}
 	for _, name := range []string{"since", "until", "limit", "continue"} {
 		if v.Has(name) {
-			return problem.Query(name, "format", v.Get(name), "is not supported for streams, which send new events only; list past events first, then stream with after=<cursor of that list>")
+			return rest.NewQueryError(name, "format", v.Get(name), "is not supported for streams, which send new events only; list past events first, then stream with after=<cursor of that list>")
 		}
 	}
 	filter, err := parseFilter(v)
@@ -33,40 +31,40 @@ func (t *Timeline) streamEvents(w http.ResponseWriter, r *http.Request, scope Sc
 	if err != nil {
 		return err
 	}
-	return sse.Serve(w, r, sse.Watch{
+	return watch.ServeEvents(w, r, watch.EventStream{
 		Hub: t.hub, Log: t.log, Expired: asProblem,
 		Request: watch.Request{
 			Tenant: scope.Tenant, All: scope.All, Labels: &filter, After: after,
-			Until: sse.Until(time.Now(), who), Allowed: t.recheckAccess(r.Header.Get("Authorization"), scope),
+			Until: watch.ChooseTimeLimit(time.Now(), who), Allowed: t.recheckAccess(r.Header.Get("Authorization"), scope),
 		},
 	})
 }
 
 // parseAfter parses the start of a stream: the client's last event, else the parameter after, else
 // now.
-func parseAfter(r *http.Request) (*feed.Cursor, error) {
-	text, header := r.Header.Get(sse.LastEventID), true
+func parseAfter(r *http.Request) (*watch.Cursor, error) {
+	text, header := r.Header.Get(watch.LastEventIDHeader), true
 	if text == "" {
 		text, header = r.URL.Query().Get("after"), false
 	}
 	if text == "" {
 		return nil, nil //nolint:nilnil // now
 	}
-	after, err := feed.Parse(text)
+	after, err := watch.ParseCursor(text)
 	switch {
 	case err == nil:
 		return &after, nil
 	case header:
-		return nil, problem.New(problem.InvalidQuery, "the header %s is not a cursor of this API; send the id of the last event, or start again without it", sse.LastEventID)
+		return nil, rest.NewError(rest.CodeInvalidQuery, "the header %s is not a cursor of this API; send the id of the last event, or start again without it", watch.LastEventIDHeader)
 	}
-	return nil, problem.Query("after", "format", text, "is not a cursor of this API; use the cursor of a list or the id of an event")
+	return nil, rest.NewQueryError("after", "format", text, "is not a cursor of this API; use the cursor of a list or the id of an event")
 }
 
 // recheckAccess returns a check that the token of a stream still has the same scope.
 func (t *Timeline) recheckAccess(authorization string, scope Scope) func(context.Context) error {
 	return func(ctx context.Context) error {
 		who, err := t.authenticate(ctx, authorization)
-		if p, ok := errors.AsType[*problem.Error](err); ok && p.Code == problem.Unavailable {
+		if p, ok := errors.AsType[*rest.Error](err); ok && p.Code == rest.CodeUnavailable {
 			return nil // it was valid before, and is checked again later
 		}
 		if err != nil {
@@ -74,7 +72,7 @@ func (t *Timeline) recheckAccess(authorization string, scope Scope) func(context
 		}
 		now, err := readScope(who)
 		if err == nil && now != scope {
-			err = problem.New(problem.Forbidden, "the token's permissions have changed; open the stream again")
+			err = rest.NewError(rest.CodeForbidden, "the token's permissions have changed; open the stream again")
 		}
 		return err
 	}
@@ -92,13 +90,13 @@ func asProblem(err error) error {
 type streamed struct{ store Store }
 
 // Now returns the cursor after all settled events.
-func (s streamed) Now(ctx context.Context) (feed.Cursor, error) {
+func (s streamed) Now(ctx context.Context) (watch.Cursor, error) {
 	at, err := s.store.Horizon(ctx)
 	return at, forWatch(err)
 }
 
 // Changes reads the new events for streams.
-func (s streamed) Changes(ctx context.Context, q watch.Query, visit func(watch.Change) error) (next feed.Cursor, more bool, err error) {
+func (s streamed) Changes(ctx context.Context, q watch.Query, visit func(watch.Change) error) (next watch.Cursor, more bool, err error) {
 	var record []byte
 	scope := Scope{Tenant: q.Tenant, All: q.All}
 	next, more, err = s.store.Changes(ctx, scope, q.After, q.Limit, func(row *Row) error {

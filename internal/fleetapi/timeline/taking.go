@@ -15,7 +15,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
 // ahead is how far a sender's clock may be ahead of the server's.
@@ -28,7 +28,7 @@ const maxName = 253
 // of a request or none.
 func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 	if !who.Steers() {
-		return problem.New(problem.Forbidden, "%q has the role %s, which cannot send change events", who.Subject, auth.Viewer)
+		return rest.NewError(rest.CodeForbidden, "%q has the role %s, which cannot send change events", who.Subject, auth.Viewer)
 	}
 	scope, err := readScope(who)
 	if err != nil {
@@ -79,7 +79,7 @@ func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Princip
 func clusterOf(r *http.Request) (string, error) {
 	name := r.PathValue("cluster")
 	if !validName(name) {
-		return "", problem.New(problem.NotFound, "%q is not a cluster name; use 1 to %d printable characters", name, maxName)
+		return "", rest.NewError(rest.CodeNotFound, "%q is not a cluster name; use 1 to %d printable characters", name, maxName)
 	}
 	return name, nil
 }
@@ -108,21 +108,21 @@ func servesAll(who auth.Principal) bool { return who.Unrestricted || who.Tenant 
 // readPayloads decodes the body.
 func (t *Timeline) readPayloads(w http.ResponseWriter, r *http.Request) ([]changeevent.Payload, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return nil, problem.New(problem.UnsupportedMediaType, "content encoding %q is not supported; send the body without encoding", e)
+		return nil, rest.NewError(rest.CodeUnsupportedMediaType, "content encoding %q is not supported; send the body without encoding", e)
 	}
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	cloud := changeevent.IsCloudEvent(r.Header)
 	if !cloud && (err != nil || media != "application/json") {
 		// A request without a type is refused, because a foreign web page can make a browser send
 		// one.
-		return nil, problem.New(problem.UnsupportedMediaType, "content type %q is not supported; send application/json, or CloudEvents as application/cloudevents+json or application/cloudevents-batch+json", r.Header.Get("Content-Type"))
+		return nil, rest.NewError(rest.CodeUnsupportedMediaType, "content type %q is not supported; send application/json, or CloudEvents as application/cloudevents+json or application/cloudevents-batch+json", r.Header.Get("Content-Type"))
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, t.maxBody))
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, problem.New(problem.BodyTooLarge, "the body is larger than %d bytes; send fewer events at once", tooLarge.Limit)
+		return nil, rest.NewError(rest.CodeBodyTooLarge, "the body is larger than %d bytes; send fewer events at once", tooLarge.Limit)
 	}
 	if err != nil {
-		return nil, problem.New(problem.InvalidBody, "the fleet API could not read the whole body; send the request again")
+		return nil, rest.NewError(rest.CodeInvalidBody, "the fleet API could not read the whole body; send the request again")
 	}
 	var list []changeevent.Payload
 	if cloud {
@@ -132,11 +132,11 @@ func (t *Timeline) readPayloads(w http.ResponseWriter, r *http.Request) ([]chang
 	}
 	switch {
 	case errors.Is(err, changeevent.ErrMediaType):
-		return nil, problem.New(problem.UnsupportedMediaType, "%s", err)
+		return nil, rest.NewError(rest.CodeUnsupportedMediaType, "%s", err)
 	case errors.Is(err, changeevent.ErrTooLarge):
-		return nil, problem.New(problem.BodyTooLarge, "%s", err)
+		return nil, rest.NewError(rest.CodeBodyTooLarge, "%s", err)
 	case err != nil:
-		return nil, problem.New(problem.InvalidBody, "the body is not a change event: %s", err)
+		return nil, rest.NewError(rest.CodeInvalidBody, "the body is not a change event: %s", err)
 	}
 	return list, nil
 }
@@ -144,24 +144,24 @@ func (t *Timeline) readPayloads(w http.ResponseWriter, r *http.Request) ([]chang
 // checkPayload checks the rules that apply in this API and not to payloads in general.
 func (t *Timeline) checkPayload(p *changeevent.Payload, now time.Time) error {
 	if p.Source == changeevent.SourceFleetAPI {
-		return problem.New(problem.InvalidBody, "source %q is reserved: the fleet API records its own changes", p.Source)
+		return rest.NewError(rest.CodeInvalidBody, "source %q is reserved: the fleet API records its own changes", p.Source)
 	}
 	done, err := changeevent.ParseTime(p.Timestamp)
 	if err != nil {
-		return problem.New(problem.InvalidBody, "%s", err)
+		return rest.NewError(rest.CodeInvalidBody, "%s", err)
 	}
 	switch {
 	case done.Before(now.Add(-t.retention)):
-		return problem.New(problem.TimestampOutOfRange, "timestamp %s is older than the retention of change events, %s; drop the event", p.Timestamp, t.retention)
+		return rest.NewError(rest.CodeTimestampOutOfRange, "timestamp %s is older than the retention of change events, %s; drop the event", p.Timestamp, t.retention)
 	case done.After(now.Add(ahead)):
-		return problem.New(problem.TimestampOutOfRange, "timestamp %s is more than %s ahead of this server's clock, %s; synchronise the clocks", p.Timestamp, ahead, changeevent.CanonicalTime(now))
+		return rest.NewError(rest.CodeTimestampOutOfRange, "timestamp %s is more than %s ahead of this server's clock, %s; synchronise the clocks", p.Timestamp, ahead, changeevent.CanonicalTime(now))
 	}
 	return nil
 }
 
 // atIndex adds the index of an event to a problem.
 func atIndex(i, of int, err error) error {
-	p, ok := errors.AsType[*problem.Error](err)
+	p, ok := errors.AsType[*rest.Error](err)
 	if !ok || of == 1 {
 		return err
 	}
@@ -185,7 +185,7 @@ func (t *Timeline) checkClusters(r *http.Request, scope Scope, events []Event) e
 		return problemOf(err)
 	}
 	if len(unknown) > 0 {
-		return problem.New(problem.NotFound, "there is no cluster %q; create it, or set timeline.known_clusters_only to false", unknown[0])
+		return rest.NewError(rest.CodeNotFound, "there is no cluster %q; create it, or set timeline.known_clusters_only to false", unknown[0])
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/fleetloop/fleetloop/changeevent"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
 // Errors of a store on which callers branch.
@@ -89,7 +89,7 @@ type Facts struct {
 // A Row is a stored event.
 type Row struct {
 	// Arrival is the position of the event in the order of arrival.
-	Arrival feed.Position
+	Arrival watch.Position
 	// At and Seq are the position of the event in a list.
 	At  time.Time
 	Seq int64
@@ -145,13 +145,13 @@ type Store interface {
 	// List calls visit for the events of a page. The row and the data it points to are valid only
 	// until visit returns; an error of visit ends the list and is returned. It returns the cursor
 	// of a stream of the events that are not yet in the list.
-	List(ctx context.Context, scope Scope, q Query, visit func(*Row) error) (feed.Cursor, error)
+	List(ctx context.Context, scope Scope, q Query, visit func(*Row) error) (watch.Cursor, error)
 
 	// Changes calls visit for the settled events after a cursor, in the order of arrival, like
 	// List. It returns the cursor to resume from, and whether there may be more. It returns
 	// ErrCursorExpired, without a visit, for a cursor of another feed.
-	Changes(ctx context.Context, scope Scope, after feed.Cursor, limit int, visit func(*Row) error) (next feed.Cursor, more bool, err error)
+	Changes(ctx context.Context, scope Scope, after watch.Cursor, limit int, visit func(*Row) error) (next watch.Cursor, more bool, err error)
 
 	// Horizon returns the cursor after all events that are settled now.
-	Horizon(ctx context.Context) (feed.Cursor, error)
+	Horizon(ctx context.Context) (watch.Cursor, error)
 }

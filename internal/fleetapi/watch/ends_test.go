@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
@@ -86,7 +85,7 @@ func TestStopWaitsForNobody(t *testing.T) {
 		}
 		f.feed.took = 100 * time.Millisecond
 		for range 5 { // one more than the limit of concurrent readers
-			all = append(all, f.watch(after(feed.Cursor{})))
+			all = append(all, f.watch(after(watch.Cursor{})))
 		}
 		began := time.Now()
 		f.hub.Stop()

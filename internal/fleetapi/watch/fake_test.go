@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
@@ -39,7 +38,7 @@ func (r row) json() string {
 
 // A note is a line of the fake feed's log.
 type note struct {
-	at           feed.Position
+	at           watch.Position
 	id           string
 	kind, tenant string
 	relabelled   bool
@@ -53,7 +52,7 @@ type fakeFeed struct {
 	log    []note
 	xact   uint64
 	open   uint64 // 0 means none
-	pruned feed.Position
+	pruned watch.Position
 	epoch  uuid.UUID
 	err    error
 	reads  int // of all kinds, as by a hub
@@ -104,7 +103,7 @@ func (f *fakeFeed) remove(id string) {
 
 func (f *fakeFeed) note(id string, r row, relabelled bool) {
 	f.xact++
-	f.log = append(f.log, note{feed.Position{Xact: f.xact, Seq: int64(len(f.log) + 1)}, id, r.kind, r.tenant, relabelled})
+	f.log = append(f.log, note{watch.Position{Xact: f.xact, Seq: int64(len(f.log) + 1)}, id, r.kind, r.tenant, relabelled})
 }
 
 // fail makes every read fail, or none.
@@ -137,15 +136,15 @@ func (f *fakeFeed) counts() (reads, own int) {
 	return f.reads, f.own
 }
 
-func (f *fakeFeed) settled() feed.Cursor {
+func (f *fakeFeed) settled() watch.Cursor {
 	if f.open != 0 {
-		return f.cursor(feed.Position{Xact: f.open})
+		return f.cursor(watch.Position{Xact: f.open})
 	}
-	return f.cursor(feed.Position{Xact: f.xact + 1})
+	return f.cursor(watch.Position{Xact: f.xact + 1})
 }
 
-func (f *fakeFeed) cursor(p feed.Position) feed.Cursor {
-	return feed.Cursor{Epoch: f.epoch, Position: p}
+func (f *fakeFeed) cursor(p watch.Position) watch.Cursor {
+	return watch.Cursor{Epoch: f.epoch, Position: p}
 }
 
 // restore begins a new epoch.
@@ -156,13 +155,13 @@ func (f *fakeFeed) restore() {
 	f.log = nil
 }
 
-func (f *fakeFeed) Now(context.Context) (feed.Cursor, error) {
+func (f *fakeFeed) Now(context.Context) (watch.Cursor, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.settled(), f.err
 }
 
-func (f *fakeFeed) Changes(ctx context.Context, q watch.Query, visit func(watch.Change) error) (feed.Cursor, bool, error) {
+func (f *fakeFeed) Changes(ctx context.Context, q watch.Query, visit func(watch.Change) error) (watch.Cursor, bool, error) {
 	if f.took > 0 {
 		time.Sleep(f.took)
 	}
@@ -179,13 +178,13 @@ func (f *fakeFeed) Changes(ctx context.Context, q watch.Query, visit func(watch.
 		}
 	}
 	if err != nil {
-		return feed.Cursor{}, false, err
+		return watch.Cursor{}, false, err
 	}
 	return next, more, nil
 }
 
 // page reads like the store: the limit counts log entries.
-func (f *fakeFeed) page(q watch.Query) (changes []watch.Change, next feed.Cursor, more bool, err error) {
+func (f *fakeFeed) page(q watch.Query) (changes []watch.Change, next watch.Cursor, more bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if q.Kind == "" {
@@ -223,9 +222,9 @@ func (f *fakeFeed) page(q watch.Query) (changes []watch.Change, next feed.Cursor
 	return changes, next, more, nil
 }
 
-func position(t *testing.T, cursor string) feed.Cursor {
+func position(t *testing.T, cursor string) watch.Cursor {
 	t.Helper()
-	c, err := feed.Parse(cursor)
+	c, err := watch.ParseCursor(cursor)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +349,7 @@ func run(t *testing.T, before func(*fixture), test func(*fixture)) {
 // everything returns a request for all clusters.
 func everything() watch.Request { return watch.Request{Kind: "Cluster", All: true} }
 
-func after(c feed.Cursor) watch.Request {
+func after(c watch.Cursor) watch.Request {
 	r := everything()
 	r.After = &c
 	return r

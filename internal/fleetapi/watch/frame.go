@@ -4,14 +4,13 @@ import (
 	"bytes"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
 // An entry is one change with the encoded events for watchers, which are encoded once for all of
 // them.
 type entry struct {
-	at     feed.Position
+	at     Position
 	kind   string
 	tenant string
 	labels selector.Labels
@@ -28,7 +27,7 @@ const entryOverhead = 512
 
 func (e *entry) sizeBytes() int { return len(e.changed) + len(e.removed) + entryOverhead }
 
-func newEntry(c *Change, cursor feed.Cursor) *entry {
+func newEntry(c *Change, cursor Cursor) *entry {
 	e := &entry{at: c.At, kind: c.Kind, tenant: c.Tenant, labels: c.Labels}
 	cursor.Position = c.At
 	id := cursor.String()
@@ -80,9 +79,9 @@ func appendFrame(b []byte, event v1.WatchEventType, cursor string, data []byte) 
 	return append(b, "\n\n"...)
 }
 
-// ErrorEvent returns the event that ends a watch with a problem. It has no cursor, so the client
+// newErrorEvent returns the event that ends a watch with a problem. It has no cursor, so the client
 // resumes from the previous one, if it can.
-func ErrorEvent(problem []byte) []byte {
+func newErrorEvent(problem []byte) []byte {
 	b := append([]byte("event: "), v1.WatchError...)
 	b = append(b, "\ndata: "...)
 	return append(append(b, problem...), "\n\n"...)

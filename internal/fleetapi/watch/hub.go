@@ -24,7 +24,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
@@ -90,7 +89,7 @@ var errEnough = errors.New("enough")
 
 // A Change is a resource that changed.
 type Change struct {
-	At     feed.Position
+	At     Position
 	Kind   string
 	ID     string
 	Tenant string
@@ -107,7 +106,7 @@ type Query struct {
 	Kind   string
 	Tenant string
 	All    bool // of all tenants
-	After  feed.Cursor
+	After  Cursor
 	Limit  int
 }
 
@@ -117,9 +116,9 @@ type Source interface {
 	// changes again later, except for the last that relabelled it. Records are valid until visit
 	// returns; an error of visit ends the call and is returned. It returns the cursor to resume
 	// from, and whether there may be more.
-	Changes(ctx context.Context, q Query, visit func(Change) error) (next feed.Cursor, more bool, err error)
+	Changes(ctx context.Context, q Query, visit func(Change) error) (next Cursor, more bool, err error)
 	// Now returns the cursor after all settled changes.
-	Now(ctx context.Context) (feed.Cursor, error)
+	Now(ctx context.Context) (Cursor, error)
 }
 
 // Config is the configuration of a Hub.
@@ -247,7 +246,7 @@ type tail struct {
 	*Hub
 
 	begun  bool
-	at     feed.Cursor
+	at     Cursor
 	found  int  // number of changes in the last read
 	nudged bool // before the last read
 }
@@ -341,7 +340,7 @@ func (h *Hub) addWatcher(ctx context.Context, w *watcher) (joined context.Contex
 
 // readFeedPage reads a page of the feed. Records may be large, so the page ends early when its
 // entries have reached a total size.
-func (h *Hub) readFeedPage(ctx context.Context, q Query, most int, take func(*entry)) (next feed.Cursor, more bool, err error) {
+func (h *Hub) readFeedPage(ctx context.Context, q Query, most int, take func(*entry)) (next Cursor, more bool, err error) {
 	q.Limit = pageLines
 	last, size := q.After, 0
 	next, more, err = h.source.Changes(ctx, q, func(c Change) error {

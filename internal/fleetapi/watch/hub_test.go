@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
@@ -157,7 +156,7 @@ func TestWhoIsToldWhat(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			run(t, nil, func(f *fixture) {
-				tc.request.After = &feed.Cursor{}
+				tc.request.After = &watch.Cursor{}
 				// One watcher follows from the ring. The other begins behind it and reads the feed,
 				// which has only the last state.
 				w := f.watch(tc.request)
@@ -195,7 +194,7 @@ func TestTooOld(t *testing.T) {
 	run(t, func(f *fixture) { f.hub.SetRing(10, 1<<20) }, func(f *fixture) {
 		f.put("a")
 		f.feed.prune()
-		w := f.watch(after(feed.Cursor{Position: feed.Position{Xact: 1}}))
+		w := f.watch(after(watch.Cursor{Position: watch.Position{Xact: 1}}))
 		if err := w.wait(); !errors.Is(err, watch.ErrExpired) || w.opened {
 			t.Errorf("it ended with %v, having begun: %t", err, w.opened)
 		}
@@ -282,7 +281,7 @@ func TestFeedAway(t *testing.T) {
 		f.put("a")
 		pass(25 * time.Second)
 		wantTold(t, w.client, "bookmark", ":", ":")
-		late := f.watch(after(feed.Cursor{}))
+		late := f.watch(after(watch.Cursor{}))
 		if err := late.wait(); !errors.Is(err, watch.ErrUnavailable) || late.opened {
 			t.Errorf("it ended with %v, having begun: %t", err, late.opened)
 		}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
@@ -105,9 +104,9 @@ type follower struct {
 	dice  *rand.Rand
 	state map[string]string
 
-	cursor feed.Cursor
+	cursor watch.Cursor
 	left   int // events until it disconnects
-	last   feed.Cursor
+	last   watch.Cursor
 }
 
 func (w *follower) follow(ctx context.Context, hub *watch.Hub) {

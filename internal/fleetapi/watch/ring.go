@@ -3,8 +3,6 @@ package watch
 import (
 	"slices"
 	"sync"
-
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 )
 
 // A ring holds the latest changes of the feed, without a gap. A watcher behind its floor has missed
@@ -13,10 +11,10 @@ type ring struct {
 	mostEntries, mostBytes int
 
 	mu      sync.Mutex
-	live    bool          // a tail reads the feed and adds changes
-	away    bool          // the feed cannot be read at present
-	floor   feed.Position // all changes after it, up to head, are in the list
-	head    feed.Cursor
+	live    bool     // a tail reads the feed and adds changes
+	away    bool     // the feed cannot be read at present
+	floor   Position // all changes after it, up to head, are in the list
+	head    Cursor
 	list    []*entry // by position
 	bytes   int
 	renewed chan struct{} // closed when the ring changes
@@ -36,7 +34,7 @@ type view struct {
 	away bool
 	// entries holds the next entries. They reach the head unless more is set.
 	entries []*entry
-	head    feed.Cursor
+	head    Cursor
 	more    bool
 	// renewed is closed when the ring changes.
 	renewed <-chan struct{}
@@ -44,7 +42,7 @@ type view struct {
 
 // viewAfter returns the entries after a place: at most as many as fit into the buffer, and at most
 // mostBytes without the last entry.
-func (r *ring) viewAfter(at feed.Cursor, buffer []*entry, mostBytes int) view {
+func (r *ring) viewAfter(at Cursor, buffer []*entry, mostBytes int) view {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	v := view{live: r.live, away: r.away, head: r.head, renewed: r.renewed}
@@ -55,7 +53,7 @@ func (r *ring) viewAfter(at feed.Cursor, buffer []*entry, mostBytes int) view {
 		v.missed = true
 		return v
 	}
-	first, _ := slices.BinarySearchFunc(r.list, at.Position, func(e *entry, at feed.Position) int {
+	first, _ := slices.BinarySearchFunc(r.list, at.Position, func(e *entry, at Position) int {
 		if e.at.Compare(at) <= 0 {
 			return -1
 		}
@@ -76,7 +74,7 @@ func (r *ring) viewAfter(at feed.Cursor, buffer []*entry, mostBytes int) view {
 }
 
 // resetAt empties the ring: the next changes added are those after the place.
-func (r *ring) resetAt(at feed.Cursor) {
+func (r *ring) resetAt(at Cursor) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.live, r.away, r.floor, r.head, r.list, r.bytes = true, false, at.Position, at, nil, 0
@@ -85,7 +83,7 @@ func (r *ring) resetAt(at feed.Cursor) {
 
 // appendEntries appends the changes up to a place, and drops the oldest ones that exceed the
 // limits.
-func (r *ring) appendEntries(entries []*entry, head feed.Cursor) {
+func (r *ring) appendEntries(entries []*entry, head Cursor) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.away, r.head = false, head

@@ -8,7 +8,6 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
@@ -34,7 +33,7 @@ type Request struct {
 	// Labels selects the changes by label, nil for all.
 	Labels Matcher
 	// After is the cursor after which the watch begins. Nil begins now.
-	After *feed.Cursor
+	After *Cursor
 	// Until is the time limit of the watch; zero means none.
 	Until time.Time
 	// Allowed is called at every bookmark and returns an error if access has ended. The watch then
@@ -60,7 +59,7 @@ type watcher struct {
 	Request
 
 	batch batch
-	at    feed.Cursor // all changes up to here are sent or in the batch
+	at    Cursor // all changes up to here are sent or in the batch
 	// behind means that the client must receive a bookmark when it is up to date. ticked means that
 	// it must receive a sign of life.
 	behind, ticked bool
@@ -229,7 +228,7 @@ func (w *watcher) readFeed(ctx context.Context) error {
 
 // readPage reads a page into the batch. It frees the read slot before anything is sent, because a
 // slow client would hold up other readers.
-func (w *watcher) readPage(ctx context.Context) (next feed.Cursor, more bool, err error) {
+func (w *watcher) readPage(ctx context.Context) (next Cursor, more bool, err error) {
 	defer func() { <-w.reads }()
 	q := Query{Kind: w.Kind, Tenant: w.Tenant, All: w.All, After: w.at}
 	return w.readFeedPage(ctx, q, ownBytes, w.addChange)

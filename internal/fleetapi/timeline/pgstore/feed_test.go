@@ -9,13 +9,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
-func (d *database) horizon(t *testing.T) feed.Cursor {
+func (d *database) horizon(t *testing.T) watch.Cursor {
 	t.Helper()
 	at, err := d.Horizon(t.Context())
 	if err != nil {
@@ -25,7 +25,7 @@ func (d *database) horizon(t *testing.T) feed.Cursor {
 }
 
 // follow returns the nodes of the events after a cursor, and the next cursor.
-func (d *database) follow(t *testing.T, scope timeline.Scope, at feed.Cursor, limit int) ([]string, feed.Cursor) {
+func (d *database) follow(t *testing.T, scope timeline.Scope, at watch.Cursor, limit int) ([]string, watch.Cursor) {
 	t.Helper()
 	nodes := []string{}
 	for more := true; more; {
@@ -111,10 +111,10 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 		})
 	}
 	at := d.horizon(t)
-	at.Position = feed.Position{}
+	at.Position = watch.Position{}
 	seen := map[string]int{}
 	for last := false; ; {
-		parsed, err := feed.Parse(at.String()) // as a client that resumes
+		parsed, err := watch.ParseCursor(at.String()) // as a client that resumes
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	"pgregory.net/rapid"
 
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
@@ -216,7 +216,7 @@ func TestTenants(t *testing.T) {
 			wantEqual(t, c.reason, c.want, d.list(t, c.scope))
 			wantEqual(t, "by field: "+c.reason, c.want, d.listOf(t, c.scope, timeline.Filter{Field: "spec"}))
 			got := []string{}
-			at := feed.Cursor{Epoch: d.horizon(t).Epoch}
+			at := watch.Cursor{Epoch: d.horizon(t).Epoch}
 			if _, _, err := d.Changes(t.Context(), c.scope, at, 100, func(r *timeline.Row) error {
 				got = append(got, r.Node)
 				return nil

@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore/db"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
 // selected selects the columns of a row.
@@ -94,7 +94,7 @@ func pageOf(q *timeline.Query) *clause {
 }
 
 // List calls visit for the events of a page.
-func (s *Store) List(ctx context.Context, scope timeline.Scope, q timeline.Query, visit func(*timeline.Row) error) (live feed.Cursor, err error) {
+func (s *Store) List(ctx context.Context, scope timeline.Scope, q timeline.Query, visit func(*timeline.Row) error) (live watch.Cursor, err error) {
 	v := visitor{visit: visit}
 	statement := pageOf(&q)
 	err = s.onFeed(ctx, func() error {
@@ -106,9 +106,9 @@ func (s *Store) List(ctx context.Context, scope timeline.Scope, q timeline.Query
 	})
 	switch {
 	case v.err != nil:
-		return feed.Cursor{}, v.err
+		return watch.Cursor{}, v.err
 	case err != nil:
-		return feed.Cursor{}, wrapError(err, "list change events")
+		return watch.Cursor{}, wrapError(err, "list change events")
 	}
 	return live, nil
 }
@@ -118,7 +118,7 @@ const changes = selected + ` where e.feed = (select f.no from timeline.feed f) a
 	and e.xact < pg_snapshot_xmin(pg_current_snapshot()) order by e.feed, e.xact, e.seq limit $3`
 
 // Changes calls visit for the settled events after a cursor, in the order of arrival.
-func (s *Store) Changes(ctx context.Context, scope timeline.Scope, after feed.Cursor, limit int, visit func(*timeline.Row) error) (next feed.Cursor, more bool, err error) {
+func (s *Store) Changes(ctx context.Context, scope timeline.Scope, after watch.Cursor, limit int, visit func(*timeline.Row) error) (next watch.Cursor, more bool, err error) {
 	v := visitor{visit: visit}
 	next = after
 	// Most polls find nothing, and checking costs less than reading.
@@ -128,7 +128,7 @@ func (s *Store) Changes(ctx context.Context, scope timeline.Scope, after feed.Cu
 	if err == nil && more {
 		err = s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
 			var there bool
-			var horizon feed.Cursor
+			var horizon watch.Cursor
 			queueBounds(b, after, &there)
 			queueHorizon(b, &horizon)
 			b.Queue(changes, after.Xact, after.Seq, limit).Query(func(rows pgx.Rows) error {
@@ -146,42 +146,42 @@ func (s *Store) Changes(ctx context.Context, scope timeline.Scope, after feed.Cu
 	}
 	switch {
 	case v.err != nil:
-		return feed.Cursor{}, false, v.err
+		return watch.Cursor{}, false, v.err
 	case errors.Is(err, timeline.ErrCursorExpired), errors.Is(err, errOtherHistory):
-		return feed.Cursor{}, false, timeline.ErrCursorExpired
+		return watch.Cursor{}, false, timeline.ErrCursorExpired
 	case err != nil:
-		return feed.Cursor{}, false, wrapError(err, "read new change events")
+		return watch.Cursor{}, false, wrapError(err, "read new change events")
 	}
 	return next, more, nil
 }
 
 // Horizon returns the cursor after all events that are settled now.
-func (s *Store) Horizon(ctx context.Context) (at feed.Cursor, err error) {
+func (s *Store) Horizon(ctx context.Context) (at watch.Cursor, err error) {
 	err = s.onFeed(ctx, func() error {
 		return s.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { queueHorizon(b, &at) })
 	})
 	if err != nil {
-		return feed.Cursor{}, wrapError(err, "read the bounds of the change events")
+		return watch.Cursor{}, wrapError(err, "read the bounds of the change events")
 	}
 	return at, nil
 }
 
 // queueHorizon adds the read of the horizon to a batch.
-func queueHorizon(b *pgx.Batch, into *feed.Cursor) {
+func queueHorizon(b *pgx.Batch, into *watch.Cursor) {
 	b.Queue(db.Horizon).QueryRow(func(row pgx.Row) error {
 		var r db.HorizonRow
 		if err := row.Scan(&r.Epoch, &r.Current, &r.Xact, &r.Seq); err != nil {
 			return err
 		}
 		id, err := parseEpoch(r.Epoch, r.Current)
-		*into = feed.Cursor{Epoch: id, Position: feed.Position{Xact: r.Xact, Seq: r.Seq}}
+		*into = watch.Cursor{Epoch: id, Position: watch.Position{Xact: r.Xact, Seq: r.Seq}}
 		return err
 	})
 }
 
 // queueBounds adds a check to a batch: whether there are events after a cursor. It fails for a
 // cursor that cannot have been issued by now.
-func queueBounds(b *pgx.Batch, after feed.Cursor, more *bool) {
+func queueBounds(b *pgx.Batch, after watch.Cursor, more *bool) {
 	b.Queue(db.Bounds, after.Xact, after.Seq).QueryRow(func(row pgx.Row) error {
 		var r db.BoundsRow
 		if err := row.Scan(&r.Epoch, &r.Current, &r.Settled, &r.Known, &r.More); err != nil {
@@ -201,7 +201,7 @@ type visitor struct {
 	visit func(*timeline.Row) error
 	err   error
 	rows  int
-	last  feed.Position
+	last  watch.Position
 }
 
 // visitRows calls visit for every row. The row is reused for the next one.

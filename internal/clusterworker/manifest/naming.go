@@ -1,0 +1,101 @@
+package manifest
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+const (
+	// MaxNameLength is the longest DNS label, and so the longest name.
+	MaxNameLength = 63
+	// MaxCombinedLength is the longest combined length of the names of a project and a Shoot.
+	// Gardener has this limit for every provider.
+	MaxCombinedLength = 21
+	// MinNameLimit is the smallest limit that leaves room for a name: the hash alone.
+	MinNameLimit = shortHashLength
+)
+
+// Lengths of the hash. With the short one and the same readable part, two of a thousand
+// clusters have the same name in one of two thousand such fleets.
+const (
+	shortHashLength = 6
+	longHashLength  = 8
+	// longHashLimit is the smallest limit at which the long hash leaves enough of the name.
+	longHashLimit = 16
+)
+
+// NameLimit returns the longest name of a Shoot in a project: the configured length, or
+// less if Gardener allows less.
+func NameLimit(configured int, project string) (int, error) {
+	switch left := MaxCombinedLength - len(project); {
+	case configured < 1 || configured > MaxNameLength:
+		return 0, fmt.Errorf("invalid maximum length of Shoot names: must be 1 to %d, not %d", MaxNameLength, configured)
+	case configured < MinNameLimit:
+		return 0, fmt.Errorf("maximum length of Shoot names %d is too short for unique names: set it to %d or more", configured, MinNameLimit)
+	case left < MinNameLimit:
+		return 0, fmt.Errorf("project name %q is too long: it leaves %d of %d characters for Shoot names, and %d are required; use a project whose name has at most %d characters",
+			project, max(left, 0), MaxCombinedLength, MinNameLimit, MaxCombinedLength-MinNameLimit)
+	default:
+		return min(configured, left), nil
+	}
+}
+
+// ShootName returns the nth choice, from 0, for the name of a cluster's Shoot. It has at
+// most limit characters, where limit must be at least MinNameLimit. It is a DNS label that
+// begins with a letter and has no two consecutive hyphens.
+func ShootName(cluster, id string, n, limit int) string {
+	if limit < MinNameLimit {
+		panic(fmt.Sprintf("create Shoot name: no name has at most %d characters", limit)) // NameLimit returns this error first
+	}
+	length := shortHashLength
+	if limit >= longHashLimit {
+		length = longHashLength
+	}
+	h := hashName(id, n)
+	room := min(limit, MaxNameLength) - length - len("-")
+	if room < 1 {
+		return letterFirst(h)[:length]
+	}
+	r := readablePart(cluster)
+	if r = strings.TrimRight(r[:min(room, len(r))], "-"); r == "" {
+		return letterFirst(h)[:length]
+	}
+	return r + "-" + h[:length]
+}
+
+// hashName returns 52 characters, of which every leading one is equally random.
+func hashName(id string, n int) string {
+	sum := sha256.Sum256([]byte(strconv.Itoa(n) + "/" + id))
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:]))
+}
+
+// letterFirst returns the hash with a letter as its first character.
+func letterFirst(h string) string {
+	if h[0] <= '9' {
+		return string(rune('a'+h[0]-'2')) + h[1:]
+	}
+	return h
+}
+
+// readablePart returns the usable part of a cluster's name. The API already ensures a
+// valid name except for a leading digit and consecutive hyphens; this function does not
+// rely on that.
+func readablePart(cluster string) string {
+	var b strings.Builder
+	for _, c := range []byte(strings.ToLower(cluster)) {
+		letter, digit := 'a' <= c && c <= 'z', '0' <= c && c <= '9'
+		switch {
+		case digit && b.Len() == 0:
+			b.WriteByte('c') // c for cluster: keeps the number, which may be the whole name
+			b.WriteByte(c)
+		case letter || digit:
+			b.WriteByte(c)
+		case b.Len() > 0 && !strings.HasSuffix(b.String(), "-"):
+			b.WriteByte('-')
+		}
+	}
+	return strings.TrimRight(b.String(), "-")
+}

@@ -1,0 +1,107 @@
+// Package status derives the status of a cluster in Gardener.
+//
+// DeriveStatus turns the state of a Shoot and the row of its cluster into a status and a
+// message for the cluster's owner. It is a list of pure rules in the order of their
+// priority; the first one that matches decides, and one always does. A Shoot that has
+// not picked up its last change is never ready. A cluster is never deleted before its
+// Shoot is confirmed gone.
+//
+// NextStatuses and NextSyncStates return the states that may follow a state of a Shoot or of a sync;
+// docs/states draws them.
+package poller
+
+import (
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// RowFacts is the knowledge in the row of a cluster beyond the observed Shoot.
+type RowFacts struct {
+	// DeletionWanted is whether the cluster is being deleted. DeletionSent is whether
+	// Gardener accepted the deletion.
+	DeletionWanted, DeletionSent bool
+	// EverSeen is whether a Shoot ever existed, and EverReady whether it was ever
+	// ready.
+	EverSeen, EverReady bool
+	// Confirmed is whether a live read confirmed the absence of a Shoot, or a list that
+	// is newer than the deletion. A cache does not count.
+	Confirmed bool
+}
+
+// A DerivedStatus is the derived status of a cluster.
+type DerivedStatus struct {
+	Status v1.ShootStatus
+	Reason StatusReason
+	// Message has details for the cluster's owner, empty if there are none. It can be
+	// stored as it is.
+	Message string
+
+	// Missing is whether a Shoot that should exist is absent.
+	Missing bool
+	// Retrying is whether Gardener retries after an error.
+	Retrying bool
+	// Degraded is whether the health of a ready Shoot is unknown.
+	Degraded bool
+	// ForceDeletable is whether Gardener would allow a forced deletion after it has
+	// given up.
+	ForceDeletable bool
+}
+
+// A StatusReason is the rule that decided. The set is closed, so that it can be a metric
+// label.
+type StatusReason string
+
+// StatusReasons for an absent Shoot, in the order of the rules.
+const (
+	ReasonGone        StatusReason = "gone"
+	ReasonUnconfirmed StatusReason = "deletion_unconfirmed"
+	ReasonNotSeen     StatusReason = "not_visible_yet"
+	ReasonMissing     StatusReason = "shoot_missing"
+)
+
+// StatusReasons for an existing Shoot, in the order of the rules.
+const (
+	ReasonDeletionFailed StatusReason = "deletion_failed"
+	ReasonDeleting       StatusReason = "deleting"
+	ReasonUnscheduled    StatusReason = "unscheduled"
+	ReasonOutdated       StatusReason = "change_not_picked_up"
+	ReasonOperating      StatusReason = "operating"
+	ReasonRetrying       StatusReason = "retrying"
+	ReasonFailed         StatusReason = "failed"
+	ReasonMigrated       StatusReason = "migrated"
+	ReasonHibernated     StatusReason = "hibernated"
+	ReasonUnhealthy      StatusReason = "unhealthy"
+	ReasonUnsettled      StatusReason = "health_unknown"
+	ReasonHealthy        StatusReason = "healthy"
+	ReasonStrange        StatusReason = "unknown_state"
+)
+
+// StatusReasons returns all reasons, in the order of the rules.
+func StatusReasons() []StatusReason {
+	return []StatusReason{
+		ReasonGone, ReasonUnconfirmed, ReasonNotSeen, ReasonMissing,
+		ReasonDeletionFailed, ReasonDeleting, ReasonUnscheduled, ReasonOutdated, ReasonOperating, ReasonRetrying, ReasonFailed,
+		ReasonMigrated, ReasonHibernated, ReasonUnhealthy, ReasonUnsettled, ReasonHealthy, ReasonStrange,
+	}
+}
+
+// DeriveStatus returns the status of a cluster whose Shoot is o, nil if absent.
+func DeriveStatus(o *shoot.Observed, k RowFacts) DerivedStatus {
+	if o == nil {
+		return firstMatchingRule(absentRules(), &shoot.Observed{}, k)
+	}
+	return firstMatchingRule(presentRules(), o, k)
+}
+
+// A rule returns a verdict if it matches.
+type statusRule func(o *shoot.Observed, k RowFacts) (DerivedStatus, bool)
+
+func firstMatchingRule(rules []statusRule, o *shoot.Observed, k RowFacts) DerivedStatus {
+	for _, match := range rules {
+		if v, ok := match(o, k); ok {
+			v.Message = sanitizeMessage(v.Message)
+			return v
+		}
+	}
+	return DerivedStatus{} // unreachable: the last rule of either list always matches
+}

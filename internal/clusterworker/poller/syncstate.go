@@ -1,0 +1,67 @@
+package poller
+
+import (
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// A Sync has the fields of a row that determine the state of its sync.
+type SyncFacts struct {
+	Paused, Synced bool
+	// Claimed is whether a worker has claimed the row, which it holds until Due.
+	Claimed bool
+	// Due is when a worker may claim the row.
+	Due      time.Time
+	Attempts int
+}
+
+// SyncStateOf returns the state of a sync at the given time, as the API shows it. The first
+// matching state wins.
+func SyncStateOf(s SyncFacts, now time.Time) v1.SyncState {
+	later := s.Due.After(now)
+	switch {
+	case s.Paused:
+		return v1.SyncPaused
+	case s.Synced:
+		return v1.SyncSynced
+	case s.Claimed && later:
+		return v1.SyncRunning
+	case s.Attempts >= v1.StuckAttempts:
+		return v1.SyncStuck
+	case s.Attempts > 0 && later:
+		return v1.SyncBackingOff
+	default:
+		return v1.SyncPending
+	}
+}
+
+// SyncStates returns all states of a sync.
+func SyncStates() []v1.SyncState {
+	return []v1.SyncState{v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck, v1.SyncPaused, v1.SyncSynced}
+}
+
+// NextSyncStates returns the states that may follow a state. Every sync begins as pending.
+func NextSyncStates(from v1.SyncState) []v1.SyncState {
+	switch from {
+	case v1.SyncPending:
+		// A result that comes after its lease counts if no other worker has claimed the
+		// row.
+		return []v1.SyncState{v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck, v1.SyncPaused, v1.SyncSynced}
+	case v1.SyncRunning:
+		// A sync becomes pending again after an edit, a release or the end of its
+		// lease. So it does in an outage of Gardener, which does not count as an
+		// attempt.
+		return []v1.SyncState{v1.SyncPending, v1.SyncBackingOff, v1.SyncStuck, v1.SyncPaused, v1.SyncSynced}
+	case v1.SyncBackingOff:
+		return []v1.SyncState{v1.SyncPending, v1.SyncPaused}
+	case v1.SyncStuck:
+		return []v1.SyncState{v1.SyncPending, v1.SyncRunning, v1.SyncPaused, v1.SyncSynced}
+	case v1.SyncPaused:
+		// The underlying state continues during the pause, so any may follow.
+		return []v1.SyncState{v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck, v1.SyncSynced}
+	case v1.SyncSynced:
+		return []v1.SyncState{v1.SyncPending, v1.SyncPaused}
+	}
+	return nil
+}

@@ -1,0 +1,342 @@
+// Package aggregate computes the status of a resource from the reports of its adapters.
+//
+// AggregateStatus is a pure function: the same facts give the same status, in whatever order the reports
+// came. The observed generation is the lowest that a required adapter has observed. One silent
+// adapter shows in the time of the last update. The time of the last transition changes with the
+// phase, and only then. The package keeps no state and cannot fail.
+package fleetapi
+
+import (
+	"strings"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// The reasons of the conditions Reconciled and LastKnownReconciled.
+const (
+	ReasonReconciledAll      = "ReconciledAll"
+	ReasonMissingAdapters    = "ReconciledMissingAdapters"
+	ReasonWaitingForChildren = "ReconciledWaitingForChildren"
+)
+
+// StatusFacts is the complete input of a status.
+type StatusFacts struct {
+	Generation int64
+	// Deleting reports whether deletion was requested.
+	Deleting bool
+	// Children is the number of children of the resource. It matters only while the resource is
+	// being deleted.
+	Children int
+
+	CreatedTime time.Time
+	// UpdatedTime is the time of the owner's last change.
+	UpdatedTime time.Time
+
+	// Required lists the adapters that count. Reports of others have no effect.
+	Required []string
+	// Reports holds the last reports, at most one of each adapter, in any order.
+	Reports []v1.AdapterStatus
+
+	// Previous is the previous status, the zero value for a new resource.
+	Previous v1.Status
+	Now      time.Time
+}
+
+// AggregateStatus computes the status from the facts.
+//
+//   - ObservedGeneration is the lowest generation among the required adapters'
+//     last reports, 0 while one of them has never reported.
+//   - LastUpdatedTime is the oldest of those reports; an adapter that never
+//     reported counts as the resource's creation.
+//   - Phase is Deleting once deletion was requested; else Pending while no
+//     required adapter has reported; Failed if one is unhealthy at the current
+//     generation; Ready if all are available at the current generation; and
+//     Provisioning in between, so that a new generation takes Ready back.
+//   - LastTransitionTime is Now if the phase changed.
+//   - Conditions are Reconciled, LastKnownReconciled and one
+//     "<Adapter>Successful" per required adapter that has reported whether the
+//     resource is available.
+//
+// A kind without required adapters is Ready at once: its generation counts as observed, its last
+// update is the owner's, and it has no conditions.
+func AggregateStatus(f StatusFacts) v1.Status {
+	reports := f.requiredReports()
+	s := v1.Status{
+		Phase:              f.computePhase(reports),
+		ObservedGeneration: f.observedGeneration(reports),
+		LastUpdatedTime:    f.lastUpdated(reports),
+		LastTransitionTime: f.Previous.LastTransitionTime,
+		Conditions:         []v1.Condition{},
+	}
+	if s.Phase != f.Previous.Phase {
+		s.LastTransitionTime = f.Now
+	}
+	if len(f.Required) == 0 {
+		return s
+	}
+	s.Conditions = append(s.Conditions,
+		f.reconciled(reports),
+		f.lastKnownReconciled(reports))
+	for _, r := range reports {
+		if r == nil {
+			continue
+		}
+		// A condition of a resource is True or False: an adapter that reports Unknown has none yet.
+		if c := successfulCondition(r); c.Status == v1.ConditionTrue || c.Status == v1.ConditionFalse {
+			s.Conditions = append(s.Conditions, c)
+		}
+	}
+	return s
+}
+
+// IsFinalized reports whether the deletion of a resource is complete: every required adapter has
+// reported the current generation as finalized, and no child is left.
+func IsFinalized(f StatusFacts) bool {
+	return f.Deleting && f.Children == 0 && f.allMet(f.requiredReports(), v1.ConditionFinalized)
+}
+
+// SuccessfulConditionType returns the condition type for an adapter: ClusterValidationSuccessful for
+// cluster-validation.
+func SuccessfulConditionType(adapter string) string {
+	var b strings.Builder
+	for word := range strings.FieldsFuncSeq(adapter, func(r rune) bool { return r == '-' }) {
+		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return b.String() + "Successful"
+}
+
+// requiredReports returns the report of each required adapter, nil where it is missing.
+func (f *StatusFacts) requiredReports() []*v1.AdapterStatus {
+	out := make([]*v1.AdapterStatus, len(f.Required))
+	for i, name := range f.Required {
+		for j := range f.Reports {
+			if f.Reports[j].Adapter == name {
+				out[i] = &f.Reports[j]
+			}
+		}
+	}
+	return out
+}
+
+func (f *StatusFacts) computePhase(reports []*v1.AdapterStatus) v1.Phase {
+	if f.Deleting {
+		return v1.PhaseDeleting
+	}
+	reported, unhealthy := len(reports) == 0, false
+	for _, r := range reports {
+		if r == nil {
+			continue
+		}
+		reported = true
+		if f.isCurrent(r) && adapterCondition(r, v1.ConditionHealth).Status == v1.ConditionFalse {
+			unhealthy = true
+		}
+	}
+	switch {
+	case !reported:
+		return v1.PhasePending
+	case unhealthy:
+		return v1.PhaseFailed
+	case f.allMet(reports, v1.ConditionAvailable):
+		return v1.PhaseReady
+	}
+	return v1.PhaseProvisioning
+}
+
+func (f *StatusFacts) observedGeneration(reports []*v1.AdapterStatus) int64 {
+	lowest := f.Generation
+	for _, r := range reports {
+		if r == nil {
+			return 0
+		}
+		lowest = min(lowest, r.ObservedGeneration)
+	}
+	return lowest
+}
+
+func (f *StatusFacts) lastUpdated(reports []*v1.AdapterStatus) time.Time {
+	if len(reports) == 0 {
+		return f.UpdatedTime
+	}
+	var oldest time.Time
+	for _, r := range reports {
+		if r == nil {
+			return f.CreatedTime
+		}
+		oldest = earliestTime(oldest, r.LastReportTime)
+	}
+	return oldest
+}
+
+// reconciled returns the condition of the whole resource, as the public API defines it. Its
+// observed generation is that of the resource: the condition states how far that one is. The public
+// sentinel's rules rely on this. With the adapters' generation, they publish an event at every poll
+// until all adapters have reported. The generation that adapters have observed is in AggregateStatus and in
+// their own conditions.
+func (f *StatusFacts) reconciled(reports []*v1.AdapterStatus) v1.Condition {
+	c := v1.Condition{
+		Type:               v1.ConditionReconciled,
+		Status:             v1.ConditionFalse,
+		Reason:             ReasonMissingAdapters,
+		Message:            "waiting for " + strings.Join(f.missingAdapters(reports), ", "),
+		ObservedGeneration: f.Generation,
+	}
+	switch done := f.allMet(reports, f.goalCondition()); {
+	case done && f.Deleting && f.Children > 0:
+		c.Reason, c.Message = ReasonWaitingForChildren, "waiting for the deletion of its child resources"
+	case done:
+		c.Status, c.Reason, c.Message = v1.ConditionTrue, ReasonReconciledAll, "all required adapters have reconciled the current generation"
+	}
+
+	var oldest time.Time
+	for _, r := range reports {
+		if r != nil && f.isCurrent(r) {
+			oldest = earliestTime(oldest, r.LastReportTime)
+		}
+	}
+	if c.LastUpdatedTime = oldest; oldest.IsZero() {
+		c.LastUpdatedTime = f.UpdatedTime
+	}
+
+	changed := f.Now
+	if c.Status == v1.ConditionFalse && oldest.IsZero() {
+		changed = f.UpdatedTime // the new generation caused the change
+	}
+	return f.continued(c, changed)
+}
+
+// lastKnownReconciled is True once all required adapters were available at one generation. It stays
+// so through newer generations until an adapter withdraws its availability for that generation.
+func (f *StatusFacts) lastKnownReconciled(reports []*v1.AdapterStatus) v1.Condition {
+	c := v1.Condition{
+		Type:            v1.ConditionLastKnownReconciled,
+		Status:          v1.ConditionFalse,
+		Reason:          ReasonMissingAdapters,
+		LastUpdatedTime: f.Now,
+	}
+	if p, ok := f.previousCondition(c.Type); ok {
+		c = p
+	}
+
+	together, takenBack := true, false
+	var generation int64
+	var oldest time.Time
+	for i, r := range reports {
+		if r == nil {
+			together = false
+			continue
+		}
+		if i == 0 {
+			generation = r.ObservedGeneration
+		}
+		status := adapterCondition(r, v1.ConditionAvailable).Status
+		if status == v1.ConditionFalse && r.ObservedGeneration == c.ObservedGeneration {
+			takenBack = true
+		}
+		if status != v1.ConditionTrue || r.ObservedGeneration != generation {
+			together = false
+		}
+		oldest = earliestTime(oldest, r.LastReportTime)
+	}
+	switch {
+	case together:
+		c.Status, c.Reason = v1.ConditionTrue, ReasonReconciledAll
+		c.ObservedGeneration, c.LastUpdatedTime = generation, oldest
+	case takenBack && c.Status == v1.ConditionTrue:
+		c.Status, c.Reason, c.LastUpdatedTime = v1.ConditionFalse, ReasonMissingAdapters, f.Now
+	}
+	return f.continued(c, f.Now)
+}
+
+func successfulCondition(r *v1.AdapterStatus) v1.Condition {
+	available := adapterCondition(r, v1.ConditionAvailable)
+	return v1.Condition{
+		Type:               SuccessfulConditionType(r.Adapter),
+		Status:             available.Status,
+		Reason:             available.Reason,
+		Message:            available.Message,
+		ObservedGeneration: r.ObservedGeneration,
+		CreatedTime:        r.CreatedTime,
+		LastUpdatedTime:    r.LastReportTime,
+		LastTransitionTime: available.LastTransitionTime,
+	}
+}
+
+// continued returns c with the times of its predecessor; changed is the transition time if the
+// status differs.
+func (f *StatusFacts) continued(c v1.Condition, changed time.Time) v1.Condition {
+	p, ok := f.previousCondition(c.Type)
+	switch {
+	case !ok:
+		c.CreatedTime, c.LastTransitionTime = f.Now, f.Now
+	case p.Status == c.Status:
+		c.CreatedTime, c.LastTransitionTime = p.CreatedTime, p.LastTransitionTime
+	default:
+		c.CreatedTime, c.LastTransitionTime = p.CreatedTime, changed
+	}
+	return c
+}
+
+func (f *StatusFacts) previousCondition(kind string) (v1.Condition, bool) {
+	for _, c := range f.Previous.Conditions {
+		if c.Type == kind {
+			return c, true
+		}
+	}
+	return v1.Condition{}, false
+}
+
+// goalCondition returns the condition that all required adapters must report as True.
+func (f *StatusFacts) goalCondition() string {
+	if f.Deleting {
+		return v1.ConditionFinalized
+	}
+	return v1.ConditionAvailable
+}
+
+func (f *StatusFacts) allMet(reports []*v1.AdapterStatus, want string) bool {
+	for _, r := range reports {
+		if !f.isMet(r, want) {
+			return false
+		}
+	}
+	return true
+}
+
+func (f *StatusFacts) missingAdapters(reports []*v1.AdapterStatus) []string {
+	var names []string
+	for i, r := range reports {
+		if !f.isMet(r, f.goalCondition()) {
+			names = append(names, f.Required[i])
+		}
+	}
+	return names
+}
+
+func (f *StatusFacts) isMet(r *v1.AdapterStatus, want string) bool {
+	return r != nil && f.isCurrent(r) && adapterCondition(r, want).Status == v1.ConditionTrue
+}
+
+func (f *StatusFacts) isCurrent(r *v1.AdapterStatus) bool {
+	return r.ObservedGeneration == f.Generation
+}
+
+// adapterCondition returns a adapterCondition of a report. If it is absent, the zero value's status is neither
+// True nor False.
+func adapterCondition(r *v1.AdapterStatus, kind string) v1.AdapterCondition {
+	for _, c := range r.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return v1.AdapterCondition{}
+}
+
+// earliestTime returns the earlier of the two; a zero a counts as absent.
+func earliestTime(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,152 @@
+package rest
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// A QueryDigest identifies a query: two queries for the same rows in the same order have the same
+// digest.
+type QueryDigest [sha256.Size]byte
+
+// DigestQuery returns the digest of the parts of a query.
+func DigestQuery(parts ...string) QueryDigest {
+	var d QueryDigest
+	var b []byte
+	for _, p := range parts {
+		b = binary.AppendUvarint(b, uint64(len(p)))
+		b = append(b, p...)
+	}
+	d = sha256.Sum256(b)
+	return d
+}
+
+// Errors of a token.
+var (
+	ErrMalformedToken = errors.New("not a token of this API")
+	ErrForeignToken   = errors.New("a token of another query")
+)
+
+const (
+	idToken       = 1  // an id
+	timedToken    = 2  // a time and an id
+	numberedToken = 3  // a time and a number
+	placeToken    = 4  // a place that only the caller can decode
+	digestLen     = 16 // of a QueryDigest, enough to distinguish queries
+	idTokenLen    = 1 + 16 + digestLen
+	timeLen       = 8
+	numberLen     = 8
+)
+
+// NewPageToken returns the token that continues a query after the row with the id, which is a UUID. Tokens
+// do not expire; the row may no longer exist.
+func NewPageToken(query QueryDigest, id string) (string, error) {
+	u, err := uuid.Parse(id)
+	if err != nil {
+		return "", err
+	}
+	b := make([]byte, 0, idTokenLen)
+	b = append(b, idToken)
+	b = append(b, u[:]...)
+	b = append(b, query[:digestLen]...)
+	return base64.RawURLEncoding.EncodeToString(b), nil
+}
+
+// ParsePageToken returns the id after which the query continues.
+func ParsePageToken(query QueryDigest, token string) (string, error) {
+	b, err := decodePageToken(query, token, idToken, idTokenLen)
+	if err != nil {
+		return "", err
+	}
+	return uuid.UUID(b).String(), nil
+}
+
+// NewTimedPageToken returns the token that continues a query ordered by a time, which may be zero, and an
+// id.
+func NewTimedPageToken(query QueryDigest, at time.Time, id string) (string, error) {
+	u, err := uuid.Parse(id)
+	if err != nil {
+		return "", err
+	}
+	b := make([]byte, 0, idTokenLen+timeLen)
+	b = append(b, timedToken)
+	b = append(b, u[:]...)
+	b = binary.BigEndian.AppendUint64(b, uint64(at.UnixMicro()))
+	b = append(b, query[:digestLen]...)
+	return base64.RawURLEncoding.EncodeToString(b), nil
+}
+
+// ParseTimedPageToken returns the time and the id after which the query continues. The time is zero or
+// one that the database can hold.
+func ParseTimedPageToken(query QueryDigest, token string) (at time.Time, id string, err error) {
+	b, err := decodePageToken(query, token, timedToken, idTokenLen+timeLen)
+	if err != nil {
+		return at, "", err
+	}
+	at = time.UnixMicro(int64(binary.BigEndian.Uint64(b[16:]))).UTC() //nolint:gosec // as it was put in
+	if !at.IsZero() && (at.Year() < 1 || at.Year() > 9999) {
+		return time.Time{}, "", ErrMalformedToken
+	}
+	return at, uuid.UUID(b[:16]).String(), nil
+}
+
+// NewNumberedPageToken returns the token that continues a query ordered by a time and a number.
+func NewNumberedPageToken(query QueryDigest, at time.Time, number int64) string {
+	b := make([]byte, 0, 1+timeLen+numberLen+digestLen)
+	b = append(b, numberedToken)
+	b = binary.BigEndian.AppendUint64(b, uint64(at.UnixMicro()))
+	b = binary.BigEndian.AppendUint64(b, uint64(number)) //nolint:gosec // read back as it was
+	b = append(b, query[:digestLen]...)
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// ParseNumberedPageToken returns the time and the number after which the query continues. The database
+// can hold the time.
+func ParseNumberedPageToken(query QueryDigest, token string) (at time.Time, number int64, err error) {
+	b, err := decodePageToken(query, token, numberedToken, 1+timeLen+numberLen+digestLen)
+	if err != nil {
+		return at, 0, err
+	}
+	at = time.UnixMicro(int64(binary.BigEndian.Uint64(b))).UTC() //nolint:gosec // as it was put in
+	if at.Year() < 1 || at.Year() > 9999 {
+		return time.Time{}, 0, ErrMalformedToken
+	}
+	return at, int64(binary.BigEndian.Uint64(b[timeLen:])), nil //nolint:gosec // as it was put in
+}
+
+// NewPlacePageToken returns the token that continues a query after a place, which the caller has encoded.
+func NewPlacePageToken(query QueryDigest, place []byte) string {
+	b := make([]byte, 0, 1+len(place)+digestLen)
+	b = append(append(append(b, placeToken), place...), query[:digestLen]...)
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// ParsePlacePageToken returns the place after which the query continues. The digest only distinguishes
+// queries and authenticates nothing: the caller validates the bytes.
+func ParsePlacePageToken(query QueryDigest, token string) ([]byte, error) {
+	length := base64.RawURLEncoding.DecodedLen(len(token))
+	if length < 1+digestLen {
+		return nil, ErrMalformedToken
+	}
+	return decodePageToken(query, token, placeToken, length)
+}
+
+// decodePageToken returns the bytes between the version and the digest of a token.
+func decodePageToken(query QueryDigest, token string, v byte, length int) ([]byte, error) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
+	if err != nil || len(b) != length || b[0] != v || strings.ContainsAny(token, "\r\n") {
+		return nil, ErrMalformedToken
+	}
+	end := length - digestLen
+	if subtle.ConstantTimeCompare(b[end:], query[:digestLen]) != 1 {
+		return nil, ErrForeignToken
+	}
+	return b[1:end], nil
+}

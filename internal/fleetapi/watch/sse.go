@@ -1,0 +1,189 @@
+package watch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
+)
+
+// LastEventIDHeader is the header in which a server-sent events client repeats the id of the last event
+// it received.
+const LastEventIDHeader = "Last-Event-ID"
+
+const (
+	// longestWatch is the maximum duration of a watch. A client that reconnects may reach another
+	// server, which balances the load.
+	longestWatch = time.Hour
+	// batchTimeout is the maximum time a client may take to receive a batch of events. lastBatchTimeout applies
+	// instead when the watch ends.
+	batchTimeout     = 30 * time.Second
+	lastBatchTimeout = 500 * time.Millisecond
+
+	// retryAfter is the retry delay sent to clients when a dependency is unavailable. retryFull
+	// applies when the maximum number of watches is open.
+	retryAfter = 2 * time.Second
+	retryFull  = 10 * time.Second
+)
+
+// A Watch is a watch to serve.
+type EventStream struct {
+	Hub     *Hub
+	Request Request
+	Log     *slog.Logger
+	// Expired converts an expired-cursor error into a problem, and returns others unchanged.
+	Expired func(error) error
+}
+
+// ChooseTimeLimit returns the end of a watch: the expiry of the token, or a randomized limit so that watches
+// do not all end at once.
+func ChooseTimeLimit(now time.Time, who auth.Principal) time.Time {
+	until := now.Add(longestWatch - rand.N(longestWatch/6)) //nolint:gosec // spreads load and hides nothing
+	if !who.Expires.IsZero() && who.Expires.Before(until) {
+		return who.Expires
+	}
+	return until
+}
+
+// ServeEvents streams the events of a watch until the client disconnects or the watch ends. It returns an
+// error if the watch did not begin.
+func ServeEvents(w http.ResponseWriter, r *http.Request, to EventStream) error {
+	out := newHTTPStream(w, r)
+	defer out.endStream()
+	if r.Method == http.MethodHead {
+		out.startStream() // a HEAD answer has no body
+		return nil
+	}
+	err := to.Hub.Watch(r.Context(), to.Request, out)
+	switch {
+	case err == nil:
+		return nil
+	case !out.begun:
+		return to.startError(err)
+	case r.Context().Err() != nil || errors.Is(err, errEventsNotTaken):
+		to.Log.DebugContext(r.Context(), "watch interrupted", "err", err)
+		return nil
+	}
+	return to.endWithError(r.Context(), out, err)
+}
+
+// startError converts the error of a watch that did not begin.
+func (to *EventStream) startError(err error) error {
+	switch {
+	case errors.Is(err, ErrTooMany):
+		return &rest.Error{Code: rest.CodeUnavailable, Detail: "the maximum number of watches is open; retry later, or poll with changed_since", RetryAfter: retryFull}
+	case errors.Is(err, ErrStopping):
+		return &rest.Error{Code: rest.CodeUnavailable, Detail: "this server is shutting down; retry", RetryAfter: retryAfter}
+	}
+	return to.Expired(err)
+}
+
+// endWithError sends the reason of the end to the client.
+func (to *EventStream) endWithError(ctx context.Context, out *httpStream, err error) error {
+	p, ok := errors.AsType[*rest.Error](to.Expired(err))
+	if !ok {
+		to.Log.ErrorContext(ctx, "watch failed", "err", err)
+		p = &rest.Error{Code: rest.CodeUnavailable, Detail: "the fleet API cannot read the changes; watch again from the last cursor"}
+	}
+	status := p.Code.Status()
+	data, err := json.Marshal(v1.Problem{
+		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: p.Detail, Code: string(p.Code),
+	})
+	if err != nil {
+		return err
+	}
+	_ = out.Send(ctx, newErrorEvent(data)) // the watch ends either way
+	return nil
+}
+
+// An Opener is an http.ResponseWriter that is notified when a long-lived answer begins.
+type Opener interface{ Opened() }
+
+// errEventsNotTaken means that a client has gone, or is too slow.
+var errEventsNotTaken = errors.New("the client stopped reading events")
+
+// A stream is the answer to a watch.
+type httpStream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	begun   bool
+	oldHTTP bool
+}
+
+func newHTTPStream(w http.ResponseWriter, r *http.Request) *httpStream {
+	return &httpStream{w: w, control: http.NewResponseController(w), oldHTTP: r.ProtoMajor == 1}
+}
+
+// Send writes a batch of events.
+func (s *httpStream) Send(ctx context.Context, events []byte) error {
+	release := s.startWriteDeadline(ctx)
+	defer release()
+	if !s.begun {
+		s.startStream()
+	}
+	if _, err := s.w.Write(events); err != nil {
+		return fmt.Errorf("%w: %w", errEventsNotTaken, err)
+	}
+	if err := s.control.Flush(); err != nil {
+		return fmt.Errorf("%w: %w", errEventsNotTaken, err)
+	}
+	return nil
+}
+
+// startWriteDeadline limits the time to write a batch, until it is released. The time between two
+// batches is unlimited.
+func (s *httpStream) startWriteDeadline(ctx context.Context) (release func()) {
+	s.setDeadline(batchTimeout)
+	if ctx.Err() != nil {
+		s.setDeadline(lastBatchTimeout)
+	}
+	hurried := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(hurried)
+		s.setDeadline(lastBatchTimeout)
+	})
+	return func() {
+		if !stop() {
+			<-hurried // otherwise it would set a deadline for later requests on this connection
+		}
+		_ = s.control.SetWriteDeadline(time.Time{}) // ignored as in setDeadline
+	}
+}
+
+func (s *httpStream) setDeadline(d time.Duration) {
+	// The error is ignored: a closed connection supports no deadlines, and the next write reports
+	// it.
+	_ = s.control.SetWriteDeadline(time.Now().Add(d))
+}
+
+func (s *httpStream) startStream() {
+	s.begun = true
+	h := s.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // stops nginx from buffering events
+	if s.oldHTTP {
+		// When the client reconnects, a balancer may then choose another server.
+		h.Set("Connection", "close")
+	}
+	s.w.WriteHeader(http.StatusOK)
+	if o, ok := s.w.(Opener); ok {
+		o.Opened()
+	}
+}
+
+// endStream limits the time that the server takes to finish the answer.
+func (s *httpStream) endStream() {
+	if s.begun {
+		s.setDeadline(lastBatchTimeout)
+	}
+}
