@@ -1,9 +1,3 @@
-// Package aggregate computes the status of a resource from the reports of its adapters.
-//
-// AggregateStatus is a pure function: the same facts give the same status, in whatever order the reports
-// came. The observed generation is the lowest that a required adapter has observed. One silent
-// adapter shows in the time of the last update. The time of the last transition changes with the
-// phase, and only then. The package keeps no state and cannot fail.
 package fleetapi
 
 import (
@@ -20,7 +14,7 @@ const (
 	ReasonWaitingForChildren = "ReconciledWaitingForChildren"
 )
 
-// StatusFacts is the complete input of a status.
+// StatusFacts are the complete input of a status.
 type StatusFacts struct {
 	Generation int64
 	// Deleting reports whether deletion was requested.
@@ -43,7 +37,12 @@ type StatusFacts struct {
 	Now      time.Time
 }
 
-// AggregateStatus computes the status from the facts.
+// AggregateStatus computes the status of a resource from the reports of its adapters.
+//
+// It is a pure function: the same facts give the same status, in whatever order the reports came.
+// The observed generation is the lowest that a required adapter has observed. One silent adapter
+// shows in the time of the last update. The time of the last transition changes with the phase, and
+// only then. The function keeps no state and cannot fail.
 //
 //   - ObservedGeneration is the lowest generation among the required adapters'
 //     last reports, 0 while one of them has never reported.
@@ -96,8 +95,8 @@ func IsFinalized(f StatusFacts) bool {
 	return f.Deleting && f.Children == 0 && f.allMet(f.requiredReports(), v1.ConditionFinalized)
 }
 
-// SuccessfulConditionType returns the condition type for an adapter: ClusterValidationSuccessful for
-// cluster-validation.
+// SuccessfulConditionType returns the condition type for an adapter: ClusterValidationSuccessful
+// for cluster-validation.
 func SuccessfulConditionType(adapter string) string {
 	var b strings.Builder
 	for word := range strings.FieldsFuncSeq(adapter, func(r rune) bool { return r == '-' }) {
@@ -172,8 +171,8 @@ func (f *StatusFacts) lastUpdated(reports []*v1.AdapterStatus) time.Time {
 // reconciled returns the condition of the whole resource, as the public API defines it. Its
 // observed generation is that of the resource: the condition states how far that one is. The public
 // sentinel's rules rely on this. With the adapters' generation, they publish an event at every poll
-// until all adapters have reported. The generation that adapters have observed is in AggregateStatus and in
-// their own conditions.
+// until all adapters have reported. The generation that adapters have observed is in the status and
+// in their own conditions.
 func (f *StatusFacts) reconciled(reports []*v1.AdapterStatus) v1.Condition {
 	c := v1.Condition{
 		Type:               v1.ConditionReconciled,
@@ -322,8 +321,8 @@ func (f *StatusFacts) isCurrent(r *v1.AdapterStatus) bool {
 	return r.ObservedGeneration == f.Generation
 }
 
-// adapterCondition returns a adapterCondition of a report. If it is absent, the zero value's status is neither
-// True nor False.
+// adapterCondition returns a condition of a report. If it is absent, the zero value's status is
+// neither True nor False.
 func adapterCondition(r *v1.AdapterStatus, kind string) v1.AdapterCondition {
 	for _, c := range r.Conditions {
 		if c.Type == kind {

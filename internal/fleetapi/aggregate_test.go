@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 )
 
-// report returns a report of adapter a at generation gen, sent at second s. The letters name the
+// newAdapterStatus returns a report of adapter a at generation gen, sent at second s. The letters name the
 // True conditions; those with a minus are False.
 func newAdapterStatus(a string, gen int64, s int, conditions ...string) v1.AdapterStatus {
 	r := v1.AdapterStatus{Adapter: a, ObservedGeneration: gen, CreatedTime: at(s), LastReportTime: at(s)}
@@ -35,7 +35,7 @@ const (
 	finalized   = v1.ConditionFinalized
 )
 
-// both returns facts about a resource with two required adapters.
+// factsOfBoth returns facts about a resource with two required adapters.
 func factsOfBoth(gen int64, reports ...v1.AdapterStatus) fleetapi.StatusFacts {
 	return fleetapi.StatusFacts{
 		Generation:  gen,

@@ -15,7 +15,7 @@ func anyConditionStatus() *rapid.Generator[v1.ConditionStatus] {
 	return rapid.SampledFrom([]v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown})
 }
 
-// facts draws any resource with any reports, possible or not.
+// anyStatusFacts draws any resource with any reports, possible or not.
 func anyStatusFacts() *rapid.Generator[fleetapi.StatusFacts] {
 	return rapid.Custom(func(t *rapid.T) fleetapi.StatusFacts {
 		adapters := []string{"validation", "dns", "provisioning", "billing"}

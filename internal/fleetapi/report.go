@@ -1,8 +1,3 @@
-// Package report validates the reports of adapters and decides whether to store them.
-//
-// ValidateReport refuses invalid reports. AcceptReport distinguishes a report to store from one that is too
-// late, or too early, to count. Both are pure. The stored reports never go back: not in generation,
-// not in time.
 package fleetapi
 
 import (
@@ -29,10 +24,11 @@ const (
 	maxConditionMessage = 32768
 )
 
-// A ReportVerdict is the decision on a report. The set is closed, so that it can be a metric's label.
+// A ReportVerdict is the decision on a report. The set is closed, so that it can be a metric's
+// label.
 type ReportVerdict string
 
-// The verdicts. Only a ReportStored report has an effect.
+// The verdicts. Only a stored report has an effect.
 const (
 	ReportStored ReportVerdict = "stored"
 	// ReportAhead is the verdict on a report for a generation that the resource has not reached.
@@ -41,13 +37,15 @@ const (
 	ReportBehind ReportVerdict = "generation_behind"
 	// ReportStale is the verdict on a report for the same generation, observed before the last.
 	ReportStale ReportVerdict = "observed_before_last"
-	// ReportUnknown is the verdict on a report, not the adapter's first, whose availability is ReportUnknown.
+	// ReportUnknown is the verdict on a report, not the adapter's first, whose availability is
+	// Unknown.
 	ReportUnknown ReportVerdict = "availability_unknown"
 )
 
-// AcceptReport decides about a valid report on a resource at the given generation. last is the same
-// adapter's last report, or nil. The returned status is the one to store, and is meaningful only
-// for ReportStored.
+// AcceptReport decides about a valid report on a resource at the given generation. It distinguishes
+// a report to store from one that is too late, or too early, to count. last is the same adapter's
+// last report, or nil. The returned status is the one to store, and is meaningful only for
+// ReportStored. The stored reports never go back: not in generation, not in time.
 //
 // The time of the report is that of the observation, or now if the report has none. An observation
 // later than now comes from an adapter's clock that runs ahead, and counts as now; otherwise that
@@ -115,12 +113,12 @@ func previousAdapterCondition(last *v1.AdapterStatus, kind string) (v1.AdapterCo
 	return v1.AdapterCondition{}, false
 }
 
-// IsAdapterName reports whether an adapter may have the name: a lower-case DNS label, because the name
-// becomes part of a condition's type.
+// IsAdapterName reports whether an adapter may have the name: a lower-case DNS label, because the
+// name becomes part of a condition's type.
 func IsAdapterName(name string) bool { return len(validation.IsDNS1123Label(name)) == 0 }
 
-// ValidateReport returns the errors of a report, nil if it is valid. now is the time of the server's
-// clock.
+// ValidateReport returns the errors of a report, nil if it is valid. now is the time of the
+// server's clock.
 func ValidateReport(r v1.Report, now time.Time) []v1.FieldError {
 	var errs []v1.FieldError
 	refuse := func(field, constraint string, value any, format string, args ...any) {

@@ -16,7 +16,7 @@ import (
 // at returns the time s seconds after noon.
 func at(s int) time.Time { return time.Date(2026, 3, 1, 12, 0, s, 0, time.UTC) }
 
-// dns returns a valid report for a generation.
+// newDNSReport returns a valid report for a generation.
 func newDNSReport(gen int64, available v1.ConditionStatus) v1.Report {
 	return v1.Report{
 		Adapter:            "dns",
@@ -173,7 +173,7 @@ func TestValidateReport(t *testing.T) {
 	}
 }
 
-// TestNeverBack sends any reports in any order and checks the stored ones.
+// TestReportsNeverGoBack sends any reports in any order and checks the stored ones.
 func TestReportsNeverGoBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const generation = 4

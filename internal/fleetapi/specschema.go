@@ -1,8 +1,3 @@
-// Package specschema checks specs against JSON Schemas that operators register.
-//
-// A schema is one document: references lead to places within it and to the drafts of JSON SpecSchema,
-// and nothing is fetched. The draft is 2020-12 unless "$schema" names another. As in that draft,
-// "format" is an annotation and is not checked.
 package fleetapi
 
 import (
@@ -19,7 +14,12 @@ import (
 // maxSpecErrors is the maximum number of violations reported for one spec.
 const maxSpecErrors = 32
 
-// A SpecSchema is a compiled schema. It is safe for concurrent use.
+// A SpecSchema is a compiled JSON Schema that operators register, and which checks specs. It is
+// safe for concurrent use.
+//
+// A schema is one document: references lead to places within it and to the drafts of JSON Schema,
+// and nothing is fetched. The draft is 2020-12 unless "$schema" names another. As in that draft,
+// "format" is an annotation and is not checked.
 type SpecSchema struct{ schema *jsonschema.Schema }
 
 // noSchemaLoader refuses to fetch documents.
@@ -30,8 +30,8 @@ func (noSchemaLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("%s refers to another document; only references inside the schema are supported", url)
 }
 
-// CompileSpecSchema compiles a schema, which is a JSON object. The error explains the mistake to the author
-// of the schema.
+// CompileSpecSchema compiles a schema, which is a JSON object. The error explains the mistake to
+// the author of the schema.
 func CompileSpecSchema(raw []byte) (*SpecSchema, error) {
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
@@ -80,15 +80,15 @@ func (s *SpecSchema) Check(spec []byte) []v1.FieldError {
 	return list
 }
 
-// newSpecViolation returns a field error that names a place of the spec by its field path and its JSON
-// pointer.
+// newSpecViolation returns a field error that names a place of the spec by its field path and its
+// JSON pointer.
 func newSpecViolation(pointer, constraint, message string) v1.FieldError {
 	unescape := strings.NewReplacer("~1", "/", "~0", "~")
 	field := "spec" + unescape.Replace(strings.ReplaceAll(pointer, "/", "."))
 	return v1.FieldError{Field: field, Pointer: "/spec" + pointer, Constraint: constraint, Message: message}
 }
 
-// schemaConstraint maps a schema keyword to the schemaConstraint name in the API's errors.
+// schemaConstraint maps a schema keyword to the constraint name in the API's errors.
 func schemaConstraint(keyword string) string {
 	switch keyword {
 	case "required", "dependentRequired":

@@ -15,6 +15,8 @@
 // A spec from which no Shoot can be built is an error that names the field, in
 // words for the cluster's owner. Gardener itself checks everything that only it
 // can know, such as the available versions.
+//
+// ShootName chooses the name of the Shoot.
 package manifest
 
 import (

@@ -8,6 +8,7 @@ import (
 	"strings"
 )
 
+// Bounds of a name.
 const (
 	// MaxNameLength is the longest DNS label, and so the longest name.
 	MaxNameLength = 63
@@ -43,9 +44,16 @@ func NameLimit(configured int, project string) (int, error) {
 	}
 }
 
-// ShootName returns the nth choice, from 0, for the name of a cluster's Shoot. It has at
-// most limit characters, where limit must be at least MinNameLimit. It is a DNS label that
-// begins with a letter and has no two consecutive hyphens.
+// ShootName returns the nth choice, from 0, for the name of a cluster's Shoot. It has
+// at most limit characters, where limit must be at least MinNameLimit. It is a DNS
+// label that begins with a letter and has no two consecutive hyphens.
+//
+// A name has a readable part from the name of the cluster, and a hash of the cluster's
+// id that distinguishes clusters. The name of a Shoot can never be changed, and
+// Gardener derives the names of DNS records and cloud resources from it, so it has to
+// be short. The same cluster always gets the same name. If two clusters have the same
+// name in spite of their hashes, the next choice of either differs. The store of the
+// names detects such conflicts.
 func ShootName(cluster, id string, n, limit int) string {
 	if limit < MinNameLimit {
 		panic(fmt.Sprintf("create Shoot name: no name has at most %d characters", limit)) // NameLimit returns this error first

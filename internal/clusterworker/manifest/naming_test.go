@@ -111,7 +111,7 @@ func TestNamesAreValidAndStable(t *testing.T) {
 	})
 }
 
-// TestDistinct: clusters with the same name, names with the same prefix, and the
+// TestNamesAreDistinct: clusters with the same name, names with the same prefix, and the
 // choices of one cluster get distinct names.
 func TestNamesAreDistinct(t *testing.T) {
 	for _, limit := range []int{manifest.MinNameLimit, 11, 12, 15, 16, 21, 63} {
@@ -133,7 +133,7 @@ func TestNamesAreDistinct(t *testing.T) {
 	}
 }
 
-// TestTooShort: a limit that Limit rejects is a programming error.
+// TestNameLimitTooShort: a limit that NameLimit rejects is a programming error.
 func TestNameLimitTooShort(t *testing.T) {
 	defer func() {
 		if recover() == nil {

@@ -1,13 +1,3 @@
-// Package status derives the status of a cluster in Gardener.
-//
-// DeriveStatus turns the state of a Shoot and the row of its cluster into a status and a
-// message for the cluster's owner. It is a list of pure rules in the order of their
-// priority; the first one that matches decides, and one always does. A Shoot that has
-// not picked up its last change is never ready. A cluster is never deleted before its
-// Shoot is confirmed gone.
-//
-// NextStatuses and NextSyncStates return the states that may follow a state of a Shoot or of a sync;
-// docs/states draws them.
 package poller
 
 import (
@@ -15,7 +5,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// RowFacts is the knowledge in the row of a cluster beyond the observed Shoot.
+// RowFacts are the facts in the row of a cluster from which its status is derived,
+// beside the observed Shoot.
 type RowFacts struct {
 	// DeletionWanted is whether the cluster is being deleted. DeletionSent is whether
 	// Gardener accepted the deletion.
@@ -28,7 +19,7 @@ type RowFacts struct {
 	Confirmed bool
 }
 
-// A DerivedStatus is the derived status of a cluster.
+// A DerivedStatus is the status of a cluster, derived from its Shoot and its row.
 type DerivedStatus struct {
 	Status v1.ShootStatus
 	Reason StatusReason
@@ -51,7 +42,7 @@ type DerivedStatus struct {
 // label.
 type StatusReason string
 
-// StatusReasons for an absent Shoot, in the order of the rules.
+// Reasons for an absent Shoot, in the order of the rules.
 const (
 	ReasonGone        StatusReason = "gone"
 	ReasonUnconfirmed StatusReason = "deletion_unconfirmed"
@@ -59,7 +50,7 @@ const (
 	ReasonMissing     StatusReason = "shoot_missing"
 )
 
-// StatusReasons for an existing Shoot, in the order of the rules.
+// Reasons for an existing Shoot, in the order of the rules.
 const (
 	ReasonDeletionFailed StatusReason = "deletion_failed"
 	ReasonDeleting       StatusReason = "deleting"
@@ -85,7 +76,12 @@ func StatusReasons() []StatusReason {
 	}
 }
 
-// DeriveStatus returns the status of a cluster whose Shoot is o, nil if absent.
+// DeriveStatus returns the status of a cluster whose Shoot is o, nil if absent, with a
+// message for the cluster's owner.
+//
+// It is a list of pure rules in the order of their priority; the first one that matches
+// decides, and one always does. A Shoot that has not picked up its last change is never
+// ready. A cluster is never deleted before its Shoot is confirmed gone.
 func DeriveStatus(o *shoot.Observed, k RowFacts) DerivedStatus {
 	if o == nil {
 		return firstMatchingRule(absentRules(), &shoot.Observed{}, k)
@@ -93,7 +89,7 @@ func DeriveStatus(o *shoot.Observed, k RowFacts) DerivedStatus {
 	return firstMatchingRule(presentRules(), o, k)
 }
 
-// A rule returns a verdict if it matches.
+// A statusRule returns a status if it matches.
 type statusRule func(o *shoot.Observed, k RowFacts) (DerivedStatus, bool)
 
 func firstMatchingRule(rules []statusRule, o *shoot.Observed, k RowFacts) DerivedStatus {

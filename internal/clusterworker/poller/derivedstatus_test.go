@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// seen returns a Shoot with an operation "Type State", and conditions as "Type Status".
+// newShoot returns a Shoot with an operation "Type State", and conditions as "Type Status".
 func newShoot(operation string, conditions ...string) *shoot.Observed {
 	o := &shoot.Observed{Name: "eu-we-oyldub", UID: "u", Generation: 3, ObservedGeneration: 3}
 	if typ, state, ok := strings.Cut(operation, " "); ok {
@@ -215,7 +215,7 @@ func TestDeriveStatus(t *testing.T) {
 	}
 }
 
-// TestLongMessage: a message can be stored, and its end is not lost behind Gardener's
+// TestLongStatusMessage: a message can be stored, and its end is not lost behind Gardener's
 // quotations.
 func TestLongStatusMessage(t *testing.T) {
 	o := newShoot("Create Failed")
@@ -270,7 +270,7 @@ func anyRowFacts() *rapid.Generator[poller.RowFacts] {
 	})
 }
 
-// TestPromises: there is always a verdict. A Shoot that has not picked up its last
+// TestStatusProperties: there is always a status. A Shoot that has not picked up its last
 // change is never ready, and a Shoot that may exist is never deleted.
 func TestStatusProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -307,7 +307,7 @@ func TestStatusProperties(t *testing.T) {
 	})
 }
 
-// TestNext compares all possible pairs of successive states of a Shoot and its row: the
+// TestNextStatuses compares all possible pairs of successive states of a Shoot and its row: the
 // table has all changes of the status, and no others.
 func TestNextStatuses(t *testing.T) {
 	looks := []*shoot.Observed{

@@ -15,7 +15,7 @@ import (
 
 var diagramArrow = regexp.MustCompile(`(?m)^ +(\S+) --> (\S+)(?: : .+)?$`)
 
-// drawn returns the arrows of a document's state diagram, sorted.
+// readDiagram returns the arrows of a document's state diagram, sorted.
 func readDiagram(t *testing.T, file string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/states/" + file)
@@ -38,7 +38,7 @@ func readDiagram(t *testing.T, file string) []string {
 	return out
 }
 
-// arrows formats transitions as the diagrams do.
+// formatTransitions formats transitions as the diagrams do.
 func formatTransitions[S ~string](states []S, next func(S) []S) []string {
 	name := func(s S) string {
 		if s == "" {

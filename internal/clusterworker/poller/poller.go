@@ -16,6 +16,10 @@
 // installation that belong to no row are reported, and deleted only if the
 // configuration allows it.
 //
+// The status of a cluster and the drift of its Shoot are pure functions of the row and
+// the Shoot: DeriveStatus and DriftOf. NextStatuses and NextSyncStates return the states
+// that may follow a state of a Shoot or of a sync; docs/states draws them.
+//
 // A poller whose term is over writes nothing: it stops before the end of its term by
 // its own clock, and the database rejects later writes nevertheless. A slow or
 // unavailable Gardener only delays status changes.

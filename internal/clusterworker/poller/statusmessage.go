@@ -95,7 +95,7 @@ func errorsOf(o *shoot.Observed) string {
 	return truncateText(strings.Join(out, "; "), maxErrors)
 }
 
-// describeConditions returns the names of describeConditions with their messages.
+// describeConditions returns the names of conditions with their messages.
 func describeConditions(list []shoot.Condition) string {
 	var out []string
 	for _, c := range list {

@@ -110,8 +110,8 @@ func migratedRule(o *shoot.Observed, _ RowFacts) (DerivedStatus, bool) {
 		operationSucceeded(o) && o.LastOperation.Type == operationMigrate
 }
 
-// hibernatedRule precedes the rules about conditions. The conditions of a hibernatedRule Shoot
-// are outdated until Gardener updates them.
+// hibernatedRule precedes the rules about conditions. The conditions of a hibernated
+// Shoot are outdated until Gardener updates them.
 func hibernatedRule(o *shoot.Observed, _ RowFacts) (DerivedStatus, bool) {
 	return DerivedStatus{Status: v1.ShootReady, Reason: ReasonHibernated, Message: "The cluster is hibernated."}, operationSucceeded(o) && o.Hibernated
 }
@@ -127,8 +127,8 @@ func unhealthyRule(o *shoot.Observed, k RowFacts) (DerivedStatus, bool) {
 	return DerivedStatus{Status: v1.ShootError, Reason: ReasonUnhealthy, Message: "The cluster is not healthy: " + describeConditions(bad)}, true
 }
 
-// unsettledRule matches conditions that Gardener keeps open for a while before it sets them
-// to False. A ready Shoot stays ready meanwhile.
+// unsettledRule matches conditions that Gardener keeps open for a while before it sets
+// them to False. A ready Shoot stays ready meanwhile.
 func unsettledRule(o *shoot.Observed, k RowFacts) (DerivedStatus, bool) {
 	open := conditionsWith(o, func(status string) bool { return status != conditionTrue && status != conditionFalse })
 	if !operationSucceeded(o) || len(open) == 0 {

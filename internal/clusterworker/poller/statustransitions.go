@@ -9,14 +9,15 @@ import (
 // StatusNone is the status of a cluster whose Shoot was not requested yet.
 const StatusNone v1.ShootStatus = ""
 
-// ShootStatuses returns all statuses including None, in the order of a cluster's life.
+// ShootStatuses returns all statuses including StatusNone, in the order of a cluster's
+// life.
 func ShootStatuses() []v1.ShootStatus {
 	return []v1.ShootStatus{StatusNone, v1.ShootPending, v1.ShootProgressing, v1.ShootReady, v1.ShootError, v1.ShootDeleting, v1.ShootDeleted}
 }
 
-// NextStatuses returns the statuses that may follow a status. Most may, as changes between two
-// observations go unseen. But a Shoot that was seen is never pending again, and no
-// status follows the deletion.
+// NextStatuses returns the statuses that may follow a status; docs/states draws them.
+// Most may, as changes between two observations go unseen. But a Shoot that was seen is
+// never pending again, and no status follows the deletion.
 func NextStatuses(from v1.ShootStatus) []v1.ShootStatus {
 	seen := []v1.ShootStatus{v1.ShootProgressing, v1.ShootReady, v1.ShootError, v1.ShootDeleting, v1.ShootDeleted}
 	switch from {

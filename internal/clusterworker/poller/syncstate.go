@@ -6,7 +6,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// A Sync has the fields of a row that determine the state of its sync.
+// SyncFacts are the fields of a row that determine the state of its sync.
 type SyncFacts struct {
 	Paused, Synced bool
 	// Claimed is whether a worker has claimed the row, which it holds until Due.
@@ -16,8 +16,8 @@ type SyncFacts struct {
 	Attempts int
 }
 
-// SyncStateOf returns the state of a sync at the given time, as the API shows it. The first
-// matching state wins.
+// SyncStateOf returns the state of a sync at the given time, as the API shows it. The
+// first matching state wins.
 func SyncStateOf(s SyncFacts, now time.Time) v1.SyncState {
 	later := s.Due.After(now)
 	switch {
@@ -41,7 +41,8 @@ func SyncStates() []v1.SyncState {
 	return []v1.SyncState{v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck, v1.SyncPaused, v1.SyncSynced}
 }
 
-// NextSyncStates returns the states that may follow a state. Every sync begins as pending.
+// NextSyncStates returns the states that may follow a state; docs/states draws them.
+// Every sync begins as pending.
 func NextSyncStates(from v1.SyncState) []v1.SyncState {
 	switch from {
 	case v1.SyncPending:

@@ -45,7 +45,7 @@ func TestSyncStateOf(t *testing.T) {
 	}
 }
 
-// A row has the properties of a sync that determine its state. Time is whether the row
+// A syncRow has the properties of a sync that determine its state. Time is whether the row
 // is due.
 type syncRow struct {
 	paused, synced, claimed, later bool
@@ -61,7 +61,7 @@ func (r syncRow) state() v1.SyncState {
 	return poller.SyncStateOf(s, now)
 }
 
-// events are the possible events of a row. An impossible event leaves the row
+// syncEvents are the possible events of a row. An impossible event leaves the row
 // unchanged.
 func syncEvents() map[string]func(syncRow) syncRow {
 	leased := func(r syncRow) bool { return r.claimed && r.later }
@@ -126,7 +126,7 @@ func syncEvents() map[string]func(syncRow) syncRow {
 	}
 }
 
-// TestNextSync covers all possible events of a row: the table has all changes of its
+// TestNextSyncStates covers all possible events of a row: the table has all changes of its
 // state, and no others.
 func TestNextSyncStates(t *testing.T) {
 	found := map[v1.SyncState]map[v1.SyncState]bool{}

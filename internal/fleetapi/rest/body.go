@@ -39,8 +39,8 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int64, v any) *Error
 	return decodeJSON("the body", data, v, r.Method == http.MethodPatch || err == nil && strict)
 }
 
-// DecodeStrict decodes one JSON value into v and refuses unknown members. A refusal names the value by
-// the text in the first argument, such as "the body".
+// DecodeStrict decodes one JSON value into v and refuses unknown members. A refusal names the value
+// by the text in the first argument, such as "the body".
 func DecodeStrict(what string, data []byte, v any) *Error { return decodeJSON(what, data, v, true) }
 
 func decodeJSON(what string, data []byte, v any, strict bool) *Error {
@@ -56,8 +56,8 @@ func decodeJSON(what string, data []byte, v any, strict bool) *Error {
 	return nil
 }
 
-// CheckContentType requires one of the media types, or no type at all. A request without a type is refused
-// if a browser sends it for a page of another site: such a request needs no preflight.
+// CheckContentType requires one of the media types, or no type at all. A request without a type is
+// refused if a browser sends it for a page of another site: such a request needs no preflight.
 func CheckContentType(r *http.Request, types ...string) *Error {
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return NewError(CodeUnsupportedMediaType, "content encoding %q is not supported; send the body without encoding", e)

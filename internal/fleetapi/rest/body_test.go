@@ -89,7 +89,7 @@ func TestReadBodyAllows(t *testing.T) {
 	}
 }
 
-// TestReadWithoutAType checks that a body without a type is JSON. A page of another site can make a
+// TestReadBodyWithoutContentType checks that a body without a type is JSON. A page of another site can make a
 // browser send one, which is refused.
 func TestReadBodyWithoutContentType(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -2,7 +2,8 @@ package rest
 
 import "strings"
 
-// A List holds the tags of a condition. The zero value stands for a request without a condition.
+// An ETagList holds the tags of a condition. The zero value stands for a request without a
+// condition.
 type ETagList struct {
 	// Given reports whether there is a condition, even one that cannot be parsed.
 	Given bool
@@ -16,8 +17,8 @@ type etag struct {
 	weak  bool
 }
 
-// ParseETags parses the lines of a header. Malformed input matches no tag: a conditional read is then
-// answered in full, and a conditional change is refused.
+// ParseETags parses the lines of a header. Malformed input matches no tag: a conditional read is
+// then answered in full, and a conditional change is refused.
 func ParseETags(lines []string) ETagList {
 	l := ETagList{Given: len(lines) > 0}
 	for _, rest := range lines {

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
-// all returns the tags of a condition.
+// allETags returns the tags of a condition.
 func allETags(l rest.ETagList) []string {
 	var tags []string
 	l.Find(func(value string) bool {

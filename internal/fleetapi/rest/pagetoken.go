@@ -34,6 +34,7 @@ var (
 	ErrForeignToken   = errors.New("a token of another query")
 )
 
+// Versions of a token, and lengths of its parts.
 const (
 	idToken       = 1  // an id
 	timedToken    = 2  // a time and an id
@@ -45,8 +46,8 @@ const (
 	numberLen     = 8
 )
 
-// NewPageToken returns the token that continues a query after the row with the id, which is a UUID. Tokens
-// do not expire; the row may no longer exist.
+// NewPageToken returns the token that continues a query after the row with the id, which is a UUID.
+// Tokens do not expire; the row may no longer exist.
 func NewPageToken(query QueryDigest, id string) (string, error) {
 	u, err := uuid.Parse(id)
 	if err != nil {
@@ -68,8 +69,8 @@ func ParsePageToken(query QueryDigest, token string) (string, error) {
 	return uuid.UUID(b).String(), nil
 }
 
-// NewTimedPageToken returns the token that continues a query ordered by a time, which may be zero, and an
-// id.
+// NewTimedPageToken returns the token that continues a query ordered by a time, which may be zero,
+// and an id.
 func NewTimedPageToken(query QueryDigest, at time.Time, id string) (string, error) {
 	u, err := uuid.Parse(id)
 	if err != nil {
@@ -83,8 +84,8 @@ func NewTimedPageToken(query QueryDigest, at time.Time, id string) (string, erro
 	return base64.RawURLEncoding.EncodeToString(b), nil
 }
 
-// ParseTimedPageToken returns the time and the id after which the query continues. The time is zero or
-// one that the database can hold.
+// ParseTimedPageToken returns the time and the id after which the query continues. The time is zero
+// or one that the database can hold.
 func ParseTimedPageToken(query QueryDigest, token string) (at time.Time, id string, err error) {
 	b, err := decodePageToken(query, token, timedToken, idTokenLen+timeLen)
 	if err != nil {
@@ -107,8 +108,8 @@ func NewNumberedPageToken(query QueryDigest, at time.Time, number int64) string 
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ParseNumberedPageToken returns the time and the number after which the query continues. The database
-// can hold the time.
+// ParseNumberedPageToken returns the time and the number after which the query continues. The
+// database can hold the time.
 func ParseNumberedPageToken(query QueryDigest, token string) (at time.Time, number int64, err error) {
 	b, err := decodePageToken(query, token, numberedToken, 1+timeLen+numberLen+digestLen)
 	if err != nil {
@@ -121,15 +122,16 @@ func ParseNumberedPageToken(query QueryDigest, token string) (at time.Time, numb
 	return at, int64(binary.BigEndian.Uint64(b[timeLen:])), nil //nolint:gosec // as it was put in
 }
 
-// NewPlacePageToken returns the token that continues a query after a place, which the caller has encoded.
+// NewPlacePageToken returns the token that continues a query after a place, which the caller has
+// encoded.
 func NewPlacePageToken(query QueryDigest, place []byte) string {
 	b := make([]byte, 0, 1+len(place)+digestLen)
 	b = append(append(append(b, placeToken), place...), query[:digestLen]...)
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ParsePlacePageToken returns the place after which the query continues. The digest only distinguishes
-// queries and authenticates nothing: the caller validates the bytes.
+// ParsePlacePageToken returns the place after which the query continues. The digest only
+// distinguishes queries and authenticates nothing: the caller validates the bytes.
 func ParsePlacePageToken(query QueryDigest, token string) ([]byte, error) {
 	length := base64.RawURLEncoding.DecodedLen(len(token))
 	if length < 1+digestLen {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Bounds of the memory of Walks.
+// Bounds of the memory of PageWalks.
 const (
 	// PageWalkAge is the maximum time between two pages of a walk.
 	PageWalkAge = 2 * time.Minute
@@ -15,15 +15,16 @@ const (
 	maxWalkClients   = 16 // simultaneous clients of one query
 )
 
-// PageWalks remembers the last page of clients that request consecutive numbered pages. The next page
-// then begins where the last one ended, whatever rows have come or gone in between. A page that a
-// client did not reach by such a walk has no recorded start and is counted from the beginning.
+// PageWalks remembers the last page of clients that request consecutive numbered pages. The next
+// page then begins where the last one ended, whatever rows have come or gone in between. A page
+// that a client did not reach by such a walk has no recorded start and is counted from the
+// beginning.
 //
 // P is a position in an order; its zero value is the beginning. The zero value is ready to use. It
 // holds a bounded number of positions and evicts the oldest.
 type PageWalks[P comparable] struct {
 	mu      sync.Mutex
-	queries map[QueryDigest]*list.Element // of *walked[P]
+	queries map[QueryDigest]*list.Element // of *walkedQuery[P]
 	recent  list.List                     // the most recently used in front
 }
 
@@ -32,7 +33,7 @@ type walkedQuery[P comparable] struct {
 	walks []pageWalk[P]
 }
 
-// A walk records the last page that a client received.
+// A pageWalk records the last page that a client received.
 type pageWalk[P comparable] struct {
 	client     string
 	page       int

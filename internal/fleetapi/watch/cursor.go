@@ -10,8 +10,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// A Position is the place of a change. The zero value is before all changes. A position with the
-// sequence 0 is before all changes of its transaction.
+// A Position is the place of a change in the feed. The zero value is before all changes. A position
+// with the sequence 0 is before all changes of its transaction.
+//
+// Changes are ordered by the transaction that made them, and within it by a sequence. A running
+// transaction already has its place, so a feed is read only up to the oldest running transaction.
+// The changes before that are settled: no change can appear among them any more. (A sequence alone
+// would not suffice: the transaction with the lower number may commit later, and a reader that has
+// passed the higher one would never see it.)
 type Position struct {
 	Xact uint64 // the transaction id
 	Seq  int64  // unique among all changes, ascending in a transaction
@@ -22,8 +28,8 @@ func (p Position) Compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.Xact, q.Xact), cmp.Compare(p.Seq, q.Seq))
 }
 
-// A Cursor is a place between two changes: the changes up to and including its position precede it.
-// It is valid for every kind, tenant and selector.
+// A Cursor is a place between two changes, by which clients follow the feed: the changes up to and
+// including its position precede it. It is valid for every kind, tenant and selector.
 type Cursor struct {
 	// Epoch identifies the history in which the position is meaningful. A restored database begins
 	// a new epoch.
@@ -62,7 +68,7 @@ func ParseCursor(s string) (Cursor, error) {
 	return c, nil
 }
 
-// A State is the state of a kind's changes in one snapshot of the database. Two snapshots with the
+// A FeedState is the state of a kind's changes in one snapshot of the database. Two snapshots with the
 // same state contain the same resources: between them, only transactions that changed no resource
 // of the kind can have committed. Changes after Newest are in neither snapshot. The reverse does
 // not hold: the Pending include transactions that are unrelated to the kind.

@@ -76,7 +76,7 @@ func FuzzParseCursor(f *testing.F) {
 	})
 }
 
-// TestStates checks that different states have different encodings. Their cursors are never after
+// TestFeedStates checks that different states have different encodings. Their cursors are never after
 // changes that are not visible yet.
 func TestFeedStates(t *testing.T) {
 	states := rapid.Custom(func(t *rapid.T) watch.FeedState {

@@ -1,4 +1,6 @@
-// Package watch streams changes to many watchers and reads the changes once for all of them.
+// Package watch streams changes to many watchers, as server-sent events, and reads the changes once
+// for all of them. ServeEvents answers a request with a watch, and a Cursor is a place in the feed
+// of changes.
 //
 // While it has watchers, a Hub reads the feed of all kinds and tenants at a short interval. A nudge
 // makes it read at once. Each change is encoded as an event once and kept in a ring of bounded

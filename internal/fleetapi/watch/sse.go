@@ -15,16 +15,16 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
-// LastEventIDHeader is the header in which a server-sent events client repeats the id of the last event
-// it received.
+// LastEventIDHeader is the header in which a server-sent events client repeats the id of the last
+// event it received.
 const LastEventIDHeader = "Last-Event-ID"
 
 const (
 	// longestWatch is the maximum duration of a watch. A client that reconnects may reach another
 	// server, which balances the load.
 	longestWatch = time.Hour
-	// batchTimeout is the maximum time a client may take to receive a batch of events. lastBatchTimeout applies
-	// instead when the watch ends.
+	// batchTimeout is the maximum time a client may take to receive a batch of events.
+	// lastBatchTimeout applies instead when the watch ends.
 	batchTimeout     = 30 * time.Second
 	lastBatchTimeout = 500 * time.Millisecond
 
@@ -34,7 +34,7 @@ const (
 	retryFull  = 10 * time.Second
 )
 
-// A Watch is a watch to serve.
+// An EventStream is a watch to serve over HTTP, as server-sent events.
 type EventStream struct {
 	Hub     *Hub
 	Request Request
@@ -43,8 +43,8 @@ type EventStream struct {
 	Expired func(error) error
 }
 
-// ChooseTimeLimit returns the end of a watch: the expiry of the token, or a randomized limit so that watches
-// do not all end at once.
+// ChooseTimeLimit returns the end of a watch: the expiry of the token, or a randomized limit so
+// that watches do not all end at once.
 func ChooseTimeLimit(now time.Time, who auth.Principal) time.Time {
 	until := now.Add(longestWatch - rand.N(longestWatch/6)) //nolint:gosec // spreads load and hides nothing
 	if !who.Expires.IsZero() && who.Expires.Before(until) {
@@ -53,8 +53,8 @@ func ChooseTimeLimit(now time.Time, who auth.Principal) time.Time {
 	return until
 }
 
-// ServeEvents streams the events of a watch until the client disconnects or the watch ends. It returns an
-// error if the watch did not begin.
+// ServeEvents streams the events of a watch until the client disconnects or the watch ends. It
+// returns an error if the watch did not begin.
 func ServeEvents(w http.ResponseWriter, r *http.Request, to EventStream) error {
 	out := newHTTPStream(w, r)
 	defer out.endStream()
@@ -110,7 +110,7 @@ type Opener interface{ Opened() }
 // errEventsNotTaken means that a client has gone, or is too slow.
 var errEventsNotTaken = errors.New("the client stopped reading events")
 
-// A stream is the answer to a watch.
+// An httpStream is the answer to a watch.
 type httpStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
