@@ -16,7 +16,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/fleetloop/fleetloop/internal/health"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -131,7 +130,7 @@ func (p *Process) watchPart(part lifecycle.Part) func(context.Context) error {
 
 // newEndpoints returns the parts that serve metrics and health.
 func (p *Process) newEndpoints(ctx context.Context, live func() error, parts []lifecycle.Part) ([]lifecycle.Part, error) {
-	checks := []health.Check{{Name: "running", Ready: func() error {
+	checks := []httpserver.HealthCheck{{Name: "running", Ready: func() error {
 		if ctx.Err() != nil {
 			return errStopping
 		}
@@ -139,11 +138,11 @@ func (p *Process) newEndpoints(ctx context.Context, live func() error, parts []l
 	}}}
 	for _, part := range parts {
 		if part.Ready != nil || part.Warning != nil {
-			checks = append(checks, health.Check{Name: part.Name, Ready: part.Ready, Warning: part.Warning})
+			checks = append(checks, httpserver.HealthCheck{Name: part.Name, Ready: part.Ready, Warning: part.Warning})
 		}
 	}
 	probes := http.NewServeMux()
-	probes.Handle("/", health.Handler(live, checks...))
+	probes.Handle("/", httpserver.NewHealthHandler(live, checks...))
 	for path, h := range p.extra {
 		probes.Handle(path, h)
 	}

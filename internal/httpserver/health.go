@@ -1,10 +1,4 @@
-// Package health serves /healthz and /readyz.
-//
-// Liveness and readiness are different questions. /healthz reports whether the process must be
-// restarted, and depends only on the process itself: an unreachable database is no reason. /readyz
-// reports whether it can work now, and lists every part that cannot. Both use the format of the
-// Kubernetes API server, which is familiar to operators.
-package health
+package httpserver
 
 import (
 	"fmt"
@@ -13,7 +7,7 @@ import (
 )
 
 // A Check is one condition that must hold for a process to work.
-type Check struct {
+type HealthCheck struct {
 	// Name is the name of the check in the list, and its path below /readyz.
 	Name string
 
@@ -26,17 +20,17 @@ type Check struct {
 	Warning func() string
 }
 
-// Handler serves /healthz from live, where nil means always alive, and /readyz from all checks, in
+// NewHealthHandler serves /healthz from live, where nil means always alive, and /readyz from all checks, in
 // their order; /readyz/<name> is one check alone. The response is 200 and "ok", or 503. It lists
 // every check if one fails or warns, and with ?verbose.
-func Handler(live func() error, checks ...Check) http.Handler {
+func NewHealthHandler(live func() error, checks ...HealthCheck) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /healthz", serveChecks("healthz", []Check{{Name: "ping", Ready: live}}))
-	mux.Handle("GET /readyz", serveChecks("readyz", checks))
+	mux.Handle("GET /healthz", serveHealthChecks("healthz", []HealthCheck{{Name: "ping", Ready: live}}))
+	mux.Handle("GET /readyz", serveHealthChecks("readyz", checks))
 	mux.HandleFunc("GET /readyz/{name}", func(w http.ResponseWriter, r *http.Request) {
 		for _, c := range checks {
 			if c.Name == r.PathValue("name") {
-				serveChecks("readyz", []Check{c}).ServeHTTP(w, r)
+				serveHealthChecks("readyz", []HealthCheck{c}).ServeHTTP(w, r)
 				return
 			}
 		}
@@ -45,7 +39,7 @@ func Handler(live func() error, checks ...Check) http.Handler {
 	return mux
 }
 
-func serveChecks(endpoint string, checks []Check) http.HandlerFunc {
+func serveHealthChecks(endpoint string, checks []HealthCheck) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var list strings.Builder
 		failed, warned := false, false
@@ -54,10 +48,10 @@ func serveChecks(endpoint string, checks []Check) http.HandlerFunc {
 			switch {
 			case err != nil:
 				failed = true
-				fmt.Fprintf(&list, "[-]%s failed: %s\n", c.Name, oneLine(err.Error()))
+				fmt.Fprintf(&list, "[-]%s failed: %s\n", c.Name, joinLines(err.Error()))
 			case warning != "":
 				warned = true
-				fmt.Fprintf(&list, "[+]%s ok, with a warning: %s\n", c.Name, oneLine(warning))
+				fmt.Fprintf(&list, "[+]%s ok, with a warning: %s\n", c.Name, joinLines(warning))
 			default:
 				fmt.Fprintf(&list, "[+]%s ok\n", c.Name)
 			}
@@ -79,7 +73,7 @@ func serveChecks(endpoint string, checks []Check) http.HandlerFunc {
 }
 
 // runCheck returns the result of the check; a panic counts as a failure.
-func (c Check) runCheck() (warning string, err error) {
+func (c HealthCheck) runCheck() (warning string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("check panicked: %v", p)
@@ -94,5 +88,5 @@ func (c Check) runCheck() (warning string, err error) {
 	return warning, err
 }
 
-// oneLine joins the lines of a text to keep it within the line of its check.
-func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
+// joinLines joins the lines of a text to keep it within the line of its check.
+func joinLines(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
