@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A Check is one condition that must hold for a process to work.
+// A HealthCheck is one condition that must hold for a process to work.
 type HealthCheck struct {
 	// Name is the name of the check in the list, and its path below /readyz.
 	Name string
@@ -20,9 +20,14 @@ type HealthCheck struct {
 	Warning func() string
 }
 
-// NewHealthHandler serves /healthz from live, where nil means always alive, and /readyz from all checks, in
-// their order; /readyz/<name> is one check alone. The response is 200 and "ok", or 503. It lists
-// every check if one fails or warns, and with ?verbose.
+// NewHealthHandler returns a handler that serves /healthz from live, where nil means always alive,
+// and /readyz from all checks, in their order; /readyz/<name> is one check alone. The response is
+// 200 and "ok", or 503. It lists every check if one fails or warns, and with ?verbose.
+//
+// Liveness and readiness are different questions. /healthz reports whether the process must be
+// restarted, and depends only on the process itself: an unreachable database is no reason. /readyz
+// reports whether it can work now, and lists every part that cannot. Both use the format of the
+// Kubernetes API server, which is familiar to operators.
 func NewHealthHandler(live func() error, checks ...HealthCheck) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /healthz", serveHealthChecks("healthz", []HealthCheck{{Name: "ping", Ready: live}}))

@@ -3,6 +3,8 @@
 // Slow requests, slow readers of responses and idle connections all time out. When the server
 // stops, it accepts no new requests, waits a limited time for running requests, and cancels the
 // rest.
+//
+// NewHealthHandler serves /healthz and /readyz.
 package httpserver
 
 import (
