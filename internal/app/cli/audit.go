@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
 	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
 	"github.com/fleetloop/fleetloop/internal/postgres"
@@ -37,7 +37,9 @@ func (s *session) auditCommand() *cobra.Command {
 	return cmd
 }
 
-func listFormats() []string { return []string{show.Table, show.Wide, show.JSON} }
+func listFormats() []string {
+	return []string{terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON}
+}
 
 type auditListOptions struct {
 	filter    pgstore.Filter
@@ -101,9 +103,9 @@ func (s *session) auditList(cmd *cobra.Command, o auditListOptions) error {
 		return err
 	}
 	switch {
-	case out.count == 0 && show.IsTable(o.format):
+	case out.count == 0 && terminal.IsTableFormat(o.format):
 		s.printNote("No events found.")
-	case out.count == o.filter.Most && show.IsTable(o.format):
+	case out.count == o.filter.Most && terminal.IsTableFormat(o.format):
 		s.printNote("Only the newest %d are shown; --limit 0 shows all.", out.count)
 	}
 	return nil

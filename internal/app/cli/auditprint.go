@@ -8,7 +8,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/app/cli/show"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
 )
@@ -86,10 +85,10 @@ func newEventPrinter(w io.Writer, format string, noHeaders bool) *eventPrinter {
 
 func (p *eventPrinter) writeEvent(e *audit.Event) error {
 	p.count++
-	if p.format == show.JSON {
+	if p.format == terminal.FormatJSON {
 		return p.writeJSON(e)
 	}
-	wide := p.format == show.Wide
+	wide := p.format == terminal.FormatWide
 	if p.count == 1 && p.heads {
 		heads := []string{"TIME", "EVENT", "EXECUTION", "ACTION", "TARGET", "ACTOR", "OUTCOME", "REASON"}
 		if wide {
@@ -138,7 +137,7 @@ func (p *eventPrinter) writeJSON(e *audit.Event) error {
 }
 
 func (p *eventPrinter) closePrinter() error {
-	if p.format != show.JSON {
+	if p.format != terminal.FormatJSON {
 		return p.table.Flush()
 	}
 	end := "\n  ]\n}\n"
@@ -191,7 +190,7 @@ type auditBreak struct {
 }
 
 func printReport(w io.Writer, format string, r *audit.Report) error {
-	if format == show.JSON {
+	if format == terminal.FormatJSON {
 		out := auditReport{Valid: r.Broken == nil, Checked: r.Checked, Begin: r.Begin.String(), End: r.End.String()}
 		if b := r.Broken; b != nil {
 			out.Broken = &auditBreak{b.Kind, b.Position, b.ExecutionUID, b.Seq, b.Message}

@@ -15,6 +15,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
@@ -26,7 +27,9 @@ const (
 	defaultPast    = 10
 )
 
-func changesFormats() []string { return []string{show.Table, show.Wide, show.JSON, show.YAML} }
+func changesFormats() []string {
+	return []string{terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatYAML}
+}
 
 type changesOptions struct {
 	query     fleetclient.ChangeEventsQuery
@@ -184,7 +187,7 @@ func (c *changesSession) printList(ctx context.Context) error {
 		}
 	}
 	switch {
-	case !show.IsTable(c.o.format):
+	case !terminal.IsTableFormat(c.o.format):
 	case count == 0:
 		c.printNote("No changes found.")
 	case more:

@@ -14,6 +14,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
@@ -164,7 +165,7 @@ func (s *session) showSelectedSyncs(ctx context.Context, client *fleetclient.Cli
 			chunk = chunk[:0]
 		}
 	}
-	if err := errors.Join(out.Write(chunk), out.Close()); err != nil || !show.IsTable(o.format) {
+	if err := errors.Join(out.Write(chunk), out.Close()); err != nil || !terminal.IsTableFormat(o.format) {
 		return err
 	}
 	switch {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
@@ -88,7 +89,7 @@ func (s *session) getSelected(ctx context.Context, client *fleetclient.Client, s
 		}
 		count += len(items)
 	}
-	if count == 0 && show.IsTable(o.format) {
+	if count == 0 && terminal.IsTableFormat(o.format) {
 		s.noteNone(ctx, client, sel.Kind.Collection)
 	}
 	return out.Close()
@@ -115,7 +116,7 @@ func (s *session) getNamed(ctx context.Context, client *fleetclient.Client, refs
 // printNamed writes items in their order. A table has the columns of one kind, so another kind
 // begins another table.
 func (s *session) printNamed(ctx context.Context, client *fleetclient.Client, found []lookup.Item, single bool, o getOptions) error {
-	tables := show.IsTable(o.format)
+	tables := terminal.IsTableFormat(o.format)
 	for first := true; len(found) > 0; first = false {
 		n := len(found)
 		if other := slices.IndexFunc(found, func(i lookup.Item) bool { return i.Kind != found[0].Kind }); tables && other > 0 {
@@ -148,5 +149,5 @@ func (s *session) newPrinter(k lookup.Kind, single bool, o getOptions) show.Prin
 }
 
 func showsOwners(k lookup.Kind, format string) bool {
-	return k.IsChild() && show.IsTable(format)
+	return k.IsChild() && terminal.IsTableFormat(format)
 }

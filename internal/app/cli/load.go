@@ -16,7 +16,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
-	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
@@ -163,7 +163,7 @@ func loadFailure(ctx context.Context, err error, created int64, lines *countingR
 }
 
 func (s *session) printLoaded(k lookup.Kind, format string, r v1.LoadResult) error {
-	if format == show.JSON {
+	if format == terminal.FormatJSON {
 		text, err := json.Marshal(r)
 		if err != nil {
 			return fmt.Errorf("write JSON: %w", err)

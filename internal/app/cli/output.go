@@ -10,18 +10,25 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
 // formatText prints the result in a few words.
 const formatText = "text"
 
-func getFormats() []string { return []string{show.Table, show.Wide, show.JSON, show.YAML, show.Name} }
+func getFormats() []string {
+	return []string{terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName}
+}
 
-func watchFormats() []string { return []string{show.Table, show.Wide, show.JSON, show.Name} }
+func watchFormats() []string {
+	return []string{terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatName}
+}
 
-func changeFormats() []string { return []string{formatText, show.JSON, show.YAML, show.Name} }
+func changeFormats() []string {
+	return []string{formatText, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName}
+}
 
-func versionFormats() []string { return []string{formatText, show.JSON} }
+func versionFormats() []string { return []string{formatText, terminal.FormatJSON} }
 
 // addOutputFlag adds -o with one of the given formats. The first is the default.
 func addOutputFlag(cmd *cobra.Command, format *string, formats []string) {

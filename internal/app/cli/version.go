@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/version"
 )
 
@@ -22,7 +22,7 @@ func (s *session) versionCommand() *cobra.Command {
 				return err
 			}
 			build := version.Get()
-			if format == show.JSON {
+			if format == terminal.FormatJSON {
 				enc := json.NewEncoder(s.env.Stdout)
 				enc.SetIndent("", "  ")
 				return enc.Encode(map[string]string{

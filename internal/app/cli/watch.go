@@ -14,6 +14,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
@@ -213,7 +214,7 @@ func (w *watcher) printDeleted() error {
 			continue
 		}
 		delete(w.seen, id)
-		if w.format == show.Name {
+		if w.format == terminal.FormatName {
 			continue // a missing resource has no name to print
 		}
 		if err := w.writeItems([]lookup.Item{show.DeletedItem(s.item)}, []string{"DELETED"}); err != nil {
@@ -224,14 +225,14 @@ func (w *watcher) printDeleted() error {
 }
 
 func (w *watcher) formatState(i lookup.Item) string {
-	if w.format == show.JSON {
+	if w.format == terminal.FormatJSON {
 		return string(i.Raw)
 	}
-	return show.State(i, w.format == show.Wide)
+	return show.State(i, w.format == terminal.FormatWide)
 }
 
 func (w *watcher) writeItems(items []lookup.Item, types []string) error {
-	if w.format != show.JSON {
+	if w.format != terminal.FormatJSON {
 		return w.printer.Write(items)
 	}
 	for n, i := range items {

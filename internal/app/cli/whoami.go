@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/cli/show"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
@@ -43,7 +42,7 @@ func (s *session) whoAmICommand() *cobra.Command {
 				return &failure{err: fmt.Errorf("the server %s does not support whoami", cfg.Server), code: CodeFailed, next: "use a fleet API of the same release"}
 			case err != nil:
 				return err
-			case format == show.JSON:
+			case format == terminal.FormatJSON:
 				enc := json.NewEncoder(s.env.Stdout)
 				enc.SetIndent("", "  ")
 				return enc.Encode(identity)

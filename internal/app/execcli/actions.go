@@ -4,6 +4,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
+	"github.com/fleetloop/fleetloop/internal/app/hostcli"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
@@ -34,17 +36,17 @@ func (s *session) runActions(cmd *cobra.Command, args []string, format string) e
 		list = []*action.Action{a}
 	}
 	switch {
-	case format == show.Name:
+	case format == terminal.FormatName:
 		for _, a := range list {
 			if err := s.printLine("%s", a.Name); err != nil {
 				return err
 			}
 		}
 		return nil
-	case format == show.JSON || format == show.YAML:
-		return show.WriteValue(s.env.Stdout, format, show.Catalogue(list, len(args) > 0))
+	case format == terminal.FormatJSON || format == terminal.FormatYAML:
+		return hostcli.WriteValue(s.env.Stdout, format, show.Catalogue(list, len(args) > 0))
 	case len(args) > 0:
 		return show.WriteAction(s.env.Stdout, list[0], s.showOptions())
 	}
-	return show.WriteActions(s.env.Stdout, list, format == show.Wide, s.showOptions())
+	return show.WriteActions(s.env.Stdout, list, format == terminal.FormatWide, s.showOptions())
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/execcli/params"
 	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
@@ -25,7 +26,9 @@ import (
 // formatText prints the result in a few words.
 const formatText = "text"
 
-func changeFormats() []string { return []string{formatText, show.JSON, show.YAML, show.Name} }
+func changeFormats() []string {
+	return []string{formatText, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName}
+}
 
 // addOutputFlag adds -o with one of the given formats. The first is the default.
 func addOutputFlag(cmd *cobra.Command, format *string, formats []string) {

@@ -14,12 +14,17 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
 	"github.com/fleetloop/fleetloop/internal/app/hostcli"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-func getFormats() []string { return []string{show.Table, show.Wide, show.JSON, show.YAML, show.Name} }
+func getFormats() []string {
+	return []string{terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName}
+}
 
-func watchFormats() []string { return []string{show.Table, show.Wide, show.Name} }
+func watchFormats() []string {
+	return []string{terminal.FormatTable, terminal.FormatWide, terminal.FormatName}
+}
 
 type getOptions struct {
 	selection
@@ -80,8 +85,8 @@ func (s *session) runGet(cmd *cobra.Command, args []string, o getOptions) error 
 	}
 	look := s.showOptions()
 	look.NoHeaders = o.noHeaders
-	if o.format == show.Table || o.format == show.Wide {
-		err = show.NewLister(s.env.Stdout, o.format == show.Wide, look).Write(found, look)
+	if o.format == terminal.FormatTable || o.format == terminal.FormatWide {
+		err = show.NewLister(s.env.Stdout, o.format == terminal.FormatWide, look).Write(found, look)
 		if len(found) == 0 && len(errs) == 0 {
 			s.printNote("No executions found in namespace %s.", s.where.namespace)
 		}
@@ -204,7 +209,7 @@ type watcher struct {
 func (s *session) watchAll(ctx context.Context, c *cluster, o getOptions) error {
 	look := s.showOptions()
 	look.NoHeaders = o.noHeaders
-	w := &watcher{s, o, show.NewLister(s.env.Stdout, o.format == show.Wide, look), map[types.UID]string{}}
+	w := &watcher{s, o, show.NewLister(s.env.Stdout, o.format == terminal.FormatWide, look), map[types.UID]string{}}
 	for begun := false; ; begun = true {
 		err := w.watchOnce(ctx, c)
 		if ctx.Err() == nil && err != nil && (!begun || !isTransient(err)) {
@@ -262,7 +267,7 @@ func (w *watcher) watchUpdates(ctx context.Context, c *cluster, since string) er
 func (w *watcher) showChanged(list ...v1alpha1.KubernetesExecution) error {
 	var changed []v1alpha1.KubernetesExecution
 	for _, ke := range list {
-		if state := show.State(&ke, w.o.format == show.Wide); w.seen[ke.UID] != state {
+		if state := show.State(&ke, w.o.format == terminal.FormatWide); w.seen[ke.UID] != state {
 			w.seen[ke.UID] = state
 			changed = append(changed, ke)
 		}
@@ -271,8 +276,8 @@ func (w *watcher) showChanged(list ...v1alpha1.KubernetesExecution) error {
 }
 
 func (w *watcher) writeExecutions(list ...v1alpha1.KubernetesExecution) (err error) {
-	if w.o.format == show.Name {
-		err = show.WriteObjects(w.env.Stdout, show.Name, list, false)
+	if w.o.format == terminal.FormatName {
+		err = show.WriteObjects(w.env.Stdout, terminal.FormatName, list, false)
 	} else {
 		err = w.lister.Write(list, w.showOptions())
 	}

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
 	"github.com/fleetloop/fleetloop/internal/app/hostcli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
@@ -49,7 +48,7 @@ func (s *session) deliveriesCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&resend, "resend", false, "send rejected events again")
 	cmd.Flags().BoolVar(&everything, "all", false, "with --resend: for all nodes")
-	addOutputFlag(cmd, &format, show.Table, show.Wide, show.JSON, show.YAML)
+	addOutputFlag(cmd, &format, terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatYAML)
 	return cmd
 }
 
@@ -169,9 +168,9 @@ func (s *session) runDeliveries(cmd *cobra.Command, args []string, format string
 	}
 	sinks, events := summarizeSinks(list)
 	if isData(format) {
-		err = show.WriteValue(s.env.Stdout, format, map[string]any{"sinks": nonNil(sinks), "undeliveredChangeEvents": nonNil(events)})
+		err = hostcli.WriteValue(s.env.Stdout, format, map[string]any{"sinks": nonNil(sinks), "undeliveredChangeEvents": nonNil(events)})
 	} else {
-		err = s.showDeliveries(sinks, events, countLost(list), format == show.Wide)
+		err = s.showDeliveries(sinks, events, countLost(list), format == terminal.FormatWide)
 	}
 	if err != nil {
 		return err

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
 	"github.com/fleetloop/fleetloop/internal/app/hostcli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
@@ -111,4 +110,6 @@ func addOutputFlag(cmd *cobra.Command, format *string, formats ...string) {
 }
 
 // isData reports whether a format is for programs.
-func isData(format string) bool { return format == show.JSON || format == show.YAML }
+func isData(format string) bool {
+	return format == terminal.FormatJSON || format == terminal.FormatYAML
+}

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
 	"github.com/fleetloop/fleetloop/internal/app/hostcli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
@@ -33,7 +31,7 @@ func (s *session) listCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&everything, "all", "a", false, "also show healthy and deleted nodes")
-	addOutputFlag(cmd, &format, show.Table, show.Wide, show.JSON, show.YAML, show.Name)
+	addOutputFlag(cmd, &format, terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName)
 	return cmd
 }
 
@@ -55,14 +53,14 @@ func (s *session) runList(cmd *cobra.Command, args []string, format string, ever
 	switch {
 	case isData(format):
 		err = writeFaults(s.env.Stdout, format, shown, len(args) == 1)
-	case format == show.Name:
+	case format == terminal.FormatName:
 		for i := range shown {
 			if err := s.printLine("%s", nameOf(&shown[i])); err != nil {
 				return err
 			}
 		}
 	case len(shown) > 0:
-		err = s.writeTable(shown, format == show.Wide)
+		err = s.writeTable(shown, format == terminal.FormatWide)
 	case len(errs) == 0:
 		s.printNote("No faulty nodes.")
 	}
@@ -132,19 +130,15 @@ func formatSince(now time.Time, t *metav1.Time) string {
 // writeGrid writes rows in columns. An empty cell other than the last becomes a dash, so that
 // scripts can count columns.
 func writeGrid(w io.Writer, indent string, rows [][]string) error {
-	var b strings.Builder
-	t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	table := terminal.Table{Indent: indent}
+	cells := make([][]terminal.Cell, 0, len(rows))
 	for _, row := range rows {
 		for i := range row {
-			row[i] = terminal.Clean(strings.ReplaceAll(row[i], "\t", " "))
-			if row[i] == "" && i < len(row)-1 {
-				row[i] = "-"
-			}
+			row[i] = strings.ReplaceAll(row[i], "\t", " ")
 		}
-		_, _ = io.WriteString(t, indent+strings.Join(row, "\t")+"\n") // memory takes everything
+		cells = append(cells, terminal.PlainRow(row...))
 	}
-	_ = t.Flush()
-	for line := range strings.Lines(b.String()) {
+	for _, line := range table.FormatRows(cells) {
 		if _, err := io.WriteString(w, strings.TrimRight(line, " \n")+"\n"); err != nil {
 			return err
 		}
@@ -162,7 +156,7 @@ func writeFaults(w io.Writer, format string, list []v1alpha1.NodeFault, single b
 		items = append(items, list[i])
 	}
 	if single && len(items) == 1 {
-		return show.WriteValue(w, format, items[0])
+		return hostcli.WriteValue(w, format, items[0])
 	}
-	return show.WriteValue(w, format, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+	return hostcli.WriteValue(w, format, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
 }

@@ -4,8 +4,10 @@
 package hostcli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"path/filepath"
@@ -18,8 +20,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/kube"
 )
 
@@ -131,4 +135,20 @@ func JoinErrors(errs []error, done int) error {
 		return errs[0]
 	}
 	return cli.NewError(errors.Join(errs...), cli.ExitCode(errs[0]), "")
+}
+
+// WriteValue writes any value in JSON or YAML, as kubectl does.
+func WriteValue(w io.Writer, format string, what any) error {
+	var text []byte
+	var err error
+	if format == terminal.FormatYAML {
+		text, err = yaml.Marshal(what)
+	} else if text, err = json.MarshalIndent(what, "", "  "); err == nil {
+		text = append(text, '\n')
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", format, err)
+	}
+	_, err = w.Write(text)
+	return err
 }

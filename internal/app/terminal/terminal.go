@@ -1,6 +1,6 @@
 // Package terminal formats output for users of the command line and the live view.
 //
-// It formats ages, phases and colours, and removes control sequences from text.
+// It formats tables, ages, phases and colours, and removes control sequences from text.
 package terminal
 
 import (

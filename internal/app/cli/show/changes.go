@@ -24,20 +24,20 @@ type ChangePrinter interface {
 // endless printer writes each event as a separate document.
 func NewChangePrinter(w io.Writer, format string, endless bool, o Options) ChangePrinter {
 	switch {
-	case endless && format == JSON:
+	case endless && format == terminal.FormatJSON:
 		return changeLines{w}
-	case endless && format == YAML:
+	case endless && format == terminal.FormatYAML:
 		return changeDocuments{w}
-	case format == JSON || format == YAML:
+	case format == terminal.FormatJSON || format == terminal.FormatYAML:
 		return changeItems{NewPrinter(w, format, lookup.Kind{}, o)}
 	}
-	p := &changeTable{table: table{w: w, colour: o.Colour}, columns: changeColumns(format == Wide), now: o.Now}
+	p := &changeTable{w: w, table: terminal.Table{Colour: o.Colour}, columns: changeColumns(format == terminal.FormatWide), now: o.Now}
 	if !o.NoHeaders {
 		cells := make([]string, len(p.columns))
 		for j, c := range p.columns {
 			cells[j] = c.head
 		}
-		p.pending = []row{plainRow(cells...)}
+		p.pending = [][]terminal.Cell{terminal.PlainRow(cells...)}
 	}
 	return p
 }
@@ -146,10 +146,11 @@ func describeTarget(e *v1.ChangeEvent) string {
 }
 
 type changeTable struct {
-	table   table
+	w       io.Writer
+	table   terminal.Table
 	columns []changeColumn
 	now     func() time.Time
-	pending []row // the column headers, until the first row
+	pending [][]terminal.Cell // the column headers, until the first row
 }
 
 // actionColumn is the index of the column with a style.
@@ -162,14 +163,14 @@ func (p *changeTable) Write(events []v1.ChangeEvent) error {
 	rows := p.pending
 	for i := range events {
 		e := &events[i]
-		r := row{styled: actionColumn, style: changeStyle(e)}
+		var cells []string
 		for _, c := range p.columns {
-			r.cells = append(r.cells, c.cell(e, p.now()))
+			cells = append(cells, c.cell(e, p.now()))
 		}
-		rows = append(rows, r)
+		rows = append(rows, styledRow(actionColumn, changeStyle(e), cells...))
 	}
 	p.pending = nil
-	return p.table.writeRows(rows)
+	return p.table.WriteRows(p.w, rows)
 }
 
 func (p *changeTable) Close() error { return nil }

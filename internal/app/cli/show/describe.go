@@ -73,15 +73,15 @@ func (d *description) writeField(name string, values ...string) {
 	}
 }
 
-func (d *description) writeTable(indent string, rows []row) {
+func (d *description) writeTable(indent string, rows [][]terminal.Cell) {
 	if d.err != nil {
 		return
 	}
 	for n := range rows {
-		rows[n].cells[0] = indent + rows[n].cells[0]
+		rows[n][0].Text = indent + rows[n][0].Text
 	}
-	t := table{w: d.w, colour: d.colour}
-	d.err = t.writeRows(rows)
+	t := terminal.Table{Colour: d.colour}
+	d.err = t.WriteRows(d.w, rows)
 }
 
 func (d *description) writeHead(i lookup.Item) {
@@ -166,11 +166,11 @@ func (d *description) conditions(r v1.Resource) {
 		d.writeLine("  none")
 		return
 	}
-	rows := []row{plainRow("TYPE", "STATUS", "GENERATION", "SINCE", "REASON", "MESSAGE")}
+	rows := [][]terminal.Cell{terminal.PlainRow("TYPE", "STATUS", "GENERATION", "SINCE", "REASON", "MESSAGE")}
 	for _, c := range r.Status.Conditions {
-		rows = append(rows, row{styled: 1, style: statusStyle(c.Status), cells: []string{
+		rows = append(rows, styledRow(1, statusStyle(c.Status),
 			c.Type, string(c.Status), fmt.Sprint(c.ObservedGeneration), terminal.Since(d.now, c.LastTransitionTime), c.Reason, c.Message,
-		}})
+		))
 	}
 	d.writeTable("  ", rows)
 }
@@ -181,7 +181,7 @@ func (d *description) writeReports(reports []v1.AdapterStatus, generation int64)
 		d.writeLine("  none")
 		return
 	}
-	rows := []row{plainRow("ADAPTER", "AVAILABLE", "APPLIED", "HEALTH", "GENERATION", "REPORTED", "REASON", "MESSAGE")}
+	rows := [][]terminal.Cell{terminal.PlainRow("ADAPTER", "AVAILABLE", "APPLIED", "HEALTH", "GENERATION", "REPORTED", "REASON", "MESSAGE")}
 	slices.SortFunc(reports, func(a, b v1.AdapterStatus) int { return strings.Compare(a.Adapter, b.Adapter) })
 	for _, r := range reports {
 		said := map[string]v1.AdapterCondition{}
@@ -197,21 +197,21 @@ func (d *description) writeReports(reports []v1.AdapterStatus, generation int64)
 		if r.ObservedGeneration != generation {
 			seen += " (old)"
 		}
-		rows = append(rows, row{styled: 1, style: statusStyle(said[v1.ConditionAvailable].Status), cells: []string{
+		rows = append(rows, styledRow(1, statusStyle(said[v1.ConditionAvailable].Status),
 			r.Adapter, string(said[v1.ConditionAvailable].Status), string(said[v1.ConditionApplied].Status), string(said[v1.ConditionHealth].Status),
 			seen, terminal.Since(d.now, r.LastReportTime), news.Reason, news.Message,
-		}})
+		))
 	}
 	d.writeTable("  ", rows)
 }
 
 func (d *description) writeChildren(k lookup.Kind, list []lookup.Item) {
 	d.writeLine("%s:", k.Name+"s")
-	rows := []row{plainRow("NAME", "PHASE", "AGE")}
+	rows := [][]terminal.Cell{terminal.PlainRow("NAME", "PHASE", "AGE")}
 	for _, i := range list[:min(len(list), MaxChildren)] {
-		rows = append(rows, row{styled: 1, style: terminal.PhaseStyle(i.Resource.Status.Phase), cells: []string{
+		rows = append(rows, styledRow(1, terminal.PhaseStyle(i.Resource.Status.Phase),
 			i.Resource.Name, string(i.Resource.Status.Phase), terminal.Since(d.now, i.Resource.CreatedTime),
-		}})
+		))
 	}
 	d.writeTable("  ", rows)
 	if len(list) > MaxChildren {

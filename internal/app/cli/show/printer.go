@@ -9,19 +9,8 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
-
-// The output formats.
-const (
-	Table = "table"
-	Wide  = "wide"
-	JSON  = "json"
-	YAML  = "yaml"
-	Name  = "name"
-)
-
-// IsTable reports whether a format is a table.
-func IsTable(format string) bool { return format == Table || format == Wide }
 
 // Options configures the output of items.
 type Options struct {
@@ -48,29 +37,31 @@ type Printer interface {
 // a table.
 func NewPrinter(w io.Writer, format string, k lookup.Kind, o Options) Printer {
 	switch format {
-	case JSON:
+	case terminal.FormatJSON:
 		return &jsonPrinter{w: w, single: o.Single}
-	case YAML:
+	case terminal.FormatYAML:
 		return &yamlPrinter{w: w, single: o.Single}
-	case Name:
+	case terminal.FormatName:
 		return namePrinter{w}
 	}
 	p := &tablePrinter{
-		table:   table{w: w, colour: o.Colour},
-		columns: columnsOf(k, format == Wide),
+		w:       w,
+		table:   terminal.Table{Colour: o.Colour},
+		columns: columnsOf(k, format == terminal.FormatWide),
 		now:     o.Now,
 	}
 	if !o.NoHeaders {
-		p.pending = []row{headRow(p.columns)}
+		p.pending = [][]terminal.Cell{headRow(p.columns)}
 	}
 	return p
 }
 
 type tablePrinter struct {
-	table   table
+	w       io.Writer
+	table   terminal.Table
 	columns []column
 	now     func() time.Time
-	pending []row // the column headers, until the first row
+	pending [][]terminal.Cell // the column headers, until the first row
 }
 
 func (p *tablePrinter) Write(items []lookup.Item) error {
@@ -82,7 +73,7 @@ func (p *tablePrinter) Write(items []lookup.Item) error {
 		return nil
 	}
 	p.pending = nil
-	return p.table.writeRows(rows)
+	return p.table.WriteRows(p.w, rows)
 }
 
 func (p *tablePrinter) Close() error { return nil }

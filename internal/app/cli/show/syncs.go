@@ -22,16 +22,16 @@ type SyncPrinter interface {
 
 // NewSyncPrinter returns a printer in one of the formats. An unknown format means a table.
 func NewSyncPrinter(w io.Writer, format string, o Options) SyncPrinter {
-	if format == JSON || format == YAML || format == Name {
+	if format == terminal.FormatJSON || format == terminal.FormatYAML || format == terminal.FormatName {
 		return syncItems{NewPrinter(w, format, lookup.Kind{}, o)}
 	}
-	p := &syncTable{table: table{w: w, colour: o.Colour}, columns: syncColumns(format == Wide), now: o.Now}
+	p := &syncTable{w: w, table: terminal.Table{Colour: o.Colour}, columns: syncColumns(format == terminal.FormatWide), now: o.Now}
 	if !o.NoHeaders {
 		cells := make([]string, len(p.columns))
 		for j, c := range p.columns {
 			cells[j] = c.head
 		}
-		p.pending = []row{plainRow(cells...)}
+		p.pending = [][]terminal.Cell{terminal.PlainRow(cells...)}
 	}
 	return p
 }
@@ -168,10 +168,11 @@ func syncStyle(s v1.SyncState) terminal.Style {
 }
 
 type syncTable struct {
-	table   table
+	w       io.Writer
+	table   terminal.Table
 	columns []syncColumn
 	now     func() time.Time
-	pending []row // the column headers, until the first row
+	pending [][]terminal.Cell // the column headers, until the first row
 }
 
 func (p *syncTable) Write(syncs []v1.ClusterSync) error {
@@ -180,14 +181,14 @@ func (p *syncTable) Write(syncs []v1.ClusterSync) error {
 	}
 	rows := p.pending
 	for _, s := range syncs {
-		r := row{styled: 1, style: syncStyle(s.State)}
+		var cells []string
 		for _, c := range p.columns {
-			r.cells = append(r.cells, c.cell(s, p.now()))
+			cells = append(cells, c.cell(s, p.now()))
 		}
-		rows = append(rows, r)
+		rows = append(rows, styledRow(1, syncStyle(s.State), cells...))
 	}
 	p.pending = nil
-	return p.table.writeRows(rows)
+	return p.table.WriteRows(p.w, rows)
 }
 
 func (p *syncTable) Close() error { return nil }

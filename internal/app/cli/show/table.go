@@ -7,12 +7,10 @@ package show
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
@@ -57,77 +55,31 @@ func labelText(labels map[string]string) string {
 	return strings.Join(pairs, ",")
 }
 
-// table writes rows as they arrive. Each column is as wide as its widest cell so far, so that a
-// fleet of any size can be written without buffering.
-type table struct {
-	w      io.Writer
-	colour bool
-	widths []int
+// styledRow returns cells of which one has a style.
+func styledRow(styled int, style terminal.Style, texts ...string) []terminal.Cell {
+	cells := terminal.PlainRow(texts...)
+	cells[styled].Style = style
+	return cells
 }
 
-// row holds the cells of one line and the style of one of them.
-type row struct {
-	cells  []string
-	styled int // index of the cell with a style
-	style  terminal.Style
-}
-
-const columnGap = 3
-
-// writeRows writes rows and aligns their columns with each other and with earlier rows.
-func (t *table) writeRows(rows []row) error {
-	for _, r := range rows {
-		for j, text := range r.cells {
-			text = terminal.Clean(text)
-			if text == "" && j < len(r.cells)-1 {
-				text = "-" // so that scripts can count columns
-			}
-			r.cells[j] = text
-			if j == len(t.widths) {
-				t.widths = append(t.widths, 0)
-			}
-			t.widths[j] = max(t.widths[j], utf8.RuneCountInString(text))
-		}
-	}
-	var b strings.Builder
-	for _, r := range rows {
-		blank := 0 // spaces before the next cell; none at the end of a line
-		for j, text := range r.cells {
-			width := utf8.RuneCountInString(text)
-			if t.colour && j == r.styled {
-				text = r.style.Paint(text)
-			}
-			if text != "" {
-				b.WriteString(strings.Repeat(" ", blank) + text)
-			}
-			blank = t.widths[j] - width + columnGap
-		}
-		b.WriteByte('\n')
-	}
-	_, err := io.WriteString(t.w, b.String())
-	return err
-}
-
-// plainRow returns a row without a style.
-func plainRow(cells ...string) row { return row{cells: cells, styled: -1} }
-
-func headRow(columns []column) row {
+func headRow(columns []column) []terminal.Cell {
 	cells := make([]string, 0, len(columns))
 	for _, c := range columns {
 		cells = append(cells, c.head)
 	}
-	return plainRow(cells...)
+	return terminal.PlainRow(cells...)
 }
 
-func rowOf(columns []column, i lookup.Item, now time.Time) row {
-	r := row{styled: -1}
-	for j, c := range columns {
+func rowOf(columns []column, i lookup.Item, now time.Time) []terminal.Cell {
+	row := make([]terminal.Cell, 0, len(columns))
+	for _, c := range columns {
+		cell := terminal.Cell{Text: c.cell(i, now)}
 		if c.head == "PHASE" {
-			r.styled, r.style = j, terminal.PhaseStyle(i.Resource.Status.Phase)
+			cell.Style = terminal.PhaseStyle(i.Resource.Status.Phase)
 		}
-		r.cells = append(r.cells, c.cell(i, now))
+		row = append(row, cell)
 	}
-	return r
+	return row
 }
 
 // DeletedItem returns an item in the table form of a deleted resource.

@@ -15,20 +15,20 @@ import (
 // WriteActions writes the catalogue as a table. A wide one has more columns.
 func WriteActions(w io.Writer, list []*action.Action, wide bool, o Options) error {
 	p := &page{w: w, o: o}
-	var rows [][]cell
+	var rows [][]terminal.Cell
 	if !o.NoHeaders {
-		heads := plainRow("NAME", "RISK", "ROLLBACK")
+		heads := terminal.PlainRow("NAME", "RISK", "ROLLBACK")
 		if wide {
-			heads = append(heads, plainRow("KINDS", "TIMEOUT", "RETRIES", "SERVICE ACCOUNT")...)
+			heads = append(heads, terminal.PlainRow("KINDS", "TIMEOUT", "RETRIES", "SERVICE ACCOUNT")...)
 		}
-		rows = append(rows, append(heads, cell{text: "SUMMARY"}))
+		rows = append(rows, append(heads, terminal.Cell{Text: "SUMMARY"}))
 	}
 	for _, a := range list {
-		cells := append(plainRow(a.Name), cell{text: string(a.Risk), style: riskStyle(a.Risk)}, cell{text: formatRollback(a)})
+		cells := append(terminal.PlainRow(a.Name), terminal.Cell{Text: string(a.Risk), Style: riskStyle(a.Risk)}, terminal.Cell{Text: formatRollback(a)})
 		if wide {
-			cells = append(cells, plainRow(strings.Join(a.Kinds, ","), formatShort(a.Timeout), fmt.Sprint(a.Retries), formatAccount(a))...)
+			cells = append(cells, terminal.PlainRow(strings.Join(a.Kinds, ","), formatShort(a.Timeout), fmt.Sprint(a.Retries), formatAccount(a))...)
 		}
-		rows = append(rows, append(cells, cell{text: a.Summary}))
+		rows = append(rows, append(cells, terminal.Cell{Text: a.Summary}))
 	}
 	p.writeTable("", rows)
 	return p.err
@@ -100,7 +100,7 @@ func WriteAction(w io.Writer, a *action.Action, o Options) error {
 	}
 	p.writeLine("")
 	p.writeLine("Permissions of the service account:")
-	rows := [][]cell{plainRow("RESOURCE", "VERBS", "SCOPE", "PURPOSE")}
+	rows := [][]terminal.Cell{terminal.PlainRow("RESOURCE", "VERBS", "SCOPE", "PURPOSE")}
 	for _, r := range a.Permissions {
 		resource := r.Resource
 		if r.Group != "" {
@@ -116,7 +116,7 @@ func WriteAction(w io.Writer, a *action.Action, o Options) error {
 		if r.Executor {
 			where = "namespace of the executions"
 		}
-		rows = append(rows, plainRow(resource, strings.Join(r.Verbs, ","), where, r.Why))
+		rows = append(rows, terminal.PlainRow(resource, strings.Join(r.Verbs, ","), where, r.Why))
 	}
 	p.writeTable("  ", rows)
 	return p.err
@@ -128,9 +128,9 @@ func (p *page) writeParameters(list []action.Parameter) {
 		return
 	}
 	p.writeLine("Parameters:")
-	rows := [][]cell{plainRow("NAME", "TYPE", "REQUIRED", "DEFAULT", "DESCRIPTION")}
+	rows := [][]terminal.Cell{terminal.PlainRow("NAME", "TYPE", "REQUIRED", "DEFAULT", "DESCRIPTION")}
 	for _, m := range list {
-		rows = append(rows, plainRow(m.Name, kindOf(m), yesNo(m.Required), m.Default, m.Doc))
+		rows = append(rows, terminal.PlainRow(m.Name, kindOf(m), yesNo(m.Required), m.Default, m.Doc))
 	}
 	p.writeTable("  ", rows)
 }

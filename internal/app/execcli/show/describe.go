@@ -120,9 +120,9 @@ func (p *page) writeAdvice(ke *v1alpha1.KubernetesExecution) {
 	for _, text := range next.Says {
 		p.writeBlock("  ", text)
 	}
-	var rows [][]cell
+	var rows [][]terminal.Cell
 	for _, d := range next.Do {
-		rows = append(rows, plainRow(d.Command, d.What))
+		rows = append(rows, terminal.PlainRow(d.Command, d.What))
 	}
 	p.writeTable("    ", rows)
 }
@@ -134,13 +134,13 @@ func (p *page) writePhases(ke *v1alpha1.KubernetesExecution) {
 	}
 	p.writeLine("")
 	p.writeLine("Phases:")
-	rows := [][]cell{plainRow("PHASE", "AT", "TOOK")}
+	rows := [][]terminal.Cell{terminal.PlainRow("PHASE", "AT", "TOOK")}
 	for i, t := range list {
 		took := ""
 		if i+1 < len(list) {
 			took = formatSpan(list[i+1].At.Sub(t.At.Time))
 		}
-		rows = append(rows, plainRow(string(t.Phase), t.At.UTC().Format("2006-01-02T15:04:05.000Z"), took))
+		rows = append(rows, terminal.PlainRow(string(t.Phase), t.At.UTC().Format("2006-01-02T15:04:05.000Z"), took))
 	}
 	p.writeTable("  ", rows)
 }
@@ -210,7 +210,7 @@ func (p *page) writeChecks(ke *v1alpha1.KubernetesExecution) {
 	}
 	p.writeLine("")
 	p.writeLine("Checks:")
-	p.writeTable("  ", [][]cell{
+	p.writeTable("  ", [][]terminal.Cell{
 		verdictRow("parameters", v.ParameterValidation),
 		verdictRow("permissions", v.RBACValidation),
 		verdictRow("target", v.ResourceExists),
@@ -222,11 +222,11 @@ func (p *page) writeChecks(ke *v1alpha1.KubernetesExecution) {
 	p.conditionResults("Postconditions", v.PostConditionResults)
 }
 
-func verdictRow(what string, passed bool) []cell {
+func verdictRow(what string, passed bool) []terminal.Cell {
 	if passed {
-		return []cell{{text: what}, {text: "passed", style: terminal.Good}}
+		return []terminal.Cell{{Text: what}, {Text: "passed", Style: terminal.Good}}
 	}
-	return []cell{{text: what}, {text: "failed", style: terminal.Bad}}
+	return []terminal.Cell{{Text: what}, {Text: "failed", Style: terminal.Bad}}
 }
 
 func (p *page) dryRun(d *v1alpha1.DryRunResults) {
@@ -251,21 +251,21 @@ func (p *page) conditionResults(title string, list []v1alpha1.ConditionResult) {
 		return
 	}
 	p.writeLine("  %s:", title)
-	rows := [][]cell{plainRow("TYPE", "RESULT", "REQUIRED", "EVALUATIONS", "AT", "MESSAGE")}
+	rows := [][]terminal.Cell{terminal.PlainRow("TYPE", "RESULT", "REQUIRED", "EVALUATIONS", "AT", "MESSAGE")}
 	for _, c := range list {
-		result := cell{text: "failed", style: terminal.Bad}
+		result := terminal.Cell{Text: "failed", Style: terminal.Bad}
 		switch {
 		case !c.Evaluated:
-			result = cell{text: "not evaluated", style: terminal.Faint}
+			result = terminal.Cell{Text: "not evaluated", Style: terminal.Faint}
 		case c.Passed:
-			result = cell{text: "passed", style: terminal.Good}
+			result = terminal.Cell{Text: "passed", Style: terminal.Good}
 		}
 		at := ""
 		if c.EvaluationTime != nil {
 			at = c.EvaluationTime.UTC().Format(time.RFC3339)
 		}
-		r := append(plainRow(c.ConditionType), result)
-		rows = append(rows, append(r, plainRow(yesNo(c.Required), fmt.Sprint(c.Attempts), at, c.ErrorMessage)...))
+		r := append(terminal.PlainRow(c.ConditionType), result)
+		rows = append(rows, append(r, terminal.PlainRow(yesNo(c.Required), fmt.Sprint(c.Attempts), at, c.ErrorMessage)...))
 	}
 	p.writeTable("    ", rows)
 }
@@ -283,9 +283,9 @@ func (p *page) conditions(list []metav1.Condition) {
 	}
 	p.writeLine("")
 	p.writeLine("Conditions:")
-	rows := [][]cell{plainRow("TYPE", "STATUS", "SINCE", "REASON", "MESSAGE")}
+	rows := [][]terminal.Cell{terminal.PlainRow("TYPE", "STATUS", "SINCE", "REASON", "MESSAGE")}
 	for _, c := range list {
-		rows = append(rows, plainRow(c.Type, string(c.Status), terminal.Since(p.o.Now, c.LastTransitionTime.Time), c.Reason, c.Message))
+		rows = append(rows, terminal.PlainRow(c.Type, string(c.Status), terminal.Since(p.o.Now, c.LastTransitionTime.Time), c.Reason, c.Message))
 	}
 	p.writeTable("  ", rows)
 }

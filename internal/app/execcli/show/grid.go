@@ -10,7 +10,6 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
@@ -28,62 +27,6 @@ type Options struct {
 
 	// Namespace is the default namespace of commands. Suggested commands name any other.
 	Namespace string
-}
-
-// cell is one text of a table.
-type cell struct {
-	text  string
-	style terminal.Style
-}
-
-func plainRow(texts ...string) []cell {
-	cells := make([]cell, 0, len(texts))
-	for _, t := range texts {
-		cells = append(cells, cell{text: t})
-	}
-	return cells
-}
-
-// grid tracks the widths of columns. Each is as wide as its widest cell so far.
-type grid struct {
-	indent string
-	colour bool
-	widths []int
-}
-
-const columnGap = 3
-
-// formatLines aligns rows with each other and with earlier ones.
-func (g *grid) formatLines(rows [][]cell) []string {
-	for _, r := range rows {
-		for j := range r {
-			r[j].text = terminal.Clean(r[j].text)
-			if r[j].text == "" && j < len(r)-1 {
-				r[j].text = "-" // so that scripts can count columns
-			}
-			if j == len(g.widths) {
-				g.widths = append(g.widths, 0)
-			}
-			g.widths[j] = max(g.widths[j], utf8.RuneCountInString(r[j].text))
-		}
-	}
-	var out []string
-	for _, r := range rows {
-		var b strings.Builder
-		blank := 0 // spaces before the next cell; none at the end of a line
-		for j, c := range r {
-			text := c.text
-			if g.colour {
-				text = c.style.Paint(text)
-			}
-			if text != "" {
-				b.WriteString(strings.Repeat(" ", blank) + text)
-			}
-			blank = g.widths[j] - utf8.RuneCountInString(c.text) + columnGap
-		}
-		out = append(out, g.indent+b.String())
-	}
-	return out
 }
 
 // page is written line by line. The first error ends it.
@@ -125,9 +68,9 @@ func (p *page) writeBlock(indent, text string) {
 	}
 }
 
-func (p *page) writeTable(indent string, rows [][]cell) {
-	g := grid{indent: indent, colour: p.o.Colour}
-	for _, line := range g.formatLines(rows) {
+func (p *page) writeTable(indent string, rows [][]terminal.Cell) {
+	t := terminal.Table{Indent: indent, Colour: p.o.Colour}
+	for _, line := range t.FormatRows(rows) {
 		p.writeLine("%s", line)
 	}
 }

@@ -2,38 +2,26 @@ package show
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"io"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/hostcli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
-)
-
-// The output formats.
-const (
-	Table = "table"
-	Wide  = "wide"
-	JSON  = "json"
-	YAML  = "yaml"
-	Name  = "name"
 )
 
 // Lister writes rows of a table as they arrive.
 type Lister struct {
-	w    io.Writer
-	o    Options
-	wide bool
-	grid grid
-	head bool
+	w     io.Writer
+	o     Options
+	wide  bool
+	table terminal.Table
+	head  bool
 }
 
 // NewLister returns a Lister. A wide one has more columns.
 func NewLister(w io.Writer, wide bool, o Options) *Lister {
-	return &Lister{w: w, o: o, wide: wide, grid: grid{colour: o.Colour}, head: !o.NoHeaders}
+	return &Lister{w: w, o: o, wide: wide, table: terminal.Table{Colour: o.Colour}, head: !o.NoHeaders}
 }
 
 // Write writes a row for each execution.
@@ -41,40 +29,39 @@ func (l *Lister) Write(list []v1alpha1.KubernetesExecution, o Options) error {
 	if len(list) == 0 {
 		return nil
 	}
-	var rows [][]cell
+	var rows [][]terminal.Cell
 	if l.head {
 		l.head = false
-		heads := plainRow("NAME", "PHASE", "ACTION", "TARGET", "APPROVAL", "OUTCOME", "AGE")
+		heads := terminal.PlainRow("NAME", "PHASE", "ACTION", "TARGET", "APPROVAL", "OUTCOME", "AGE")
 		if l.wide {
-			heads = append(heads, plainRow("REASON", "REQUESTED BY", "MESSAGE")...)
+			heads = append(heads, terminal.PlainRow("REASON", "REQUESTED BY", "MESSAGE")...)
 		}
 		rows = append(rows, heads)
 	}
 	for i := range list {
 		rows = append(rows, executionRow(&list[i], l.wide, o))
 	}
-	_, err := io.WriteString(l.w, strings.Join(l.grid.formatLines(rows), "\n")+"\n")
-	return err
+	return l.table.WriteRows(l.w, rows)
 }
 
-func executionRow(ke *v1alpha1.KubernetesExecution, wide bool, o Options) []cell {
+func executionRow(ke *v1alpha1.KubernetesExecution, wide bool, o Options) []terminal.Cell {
 	s := &ke.Status
 	approval := ""
 	if s.Approval != nil && !endedUndecided(ke) {
 		approval = s.Approval.State
 	}
-	cells := []cell{
-		{text: ke.Name},
-		{text: string(s.Phase), style: PhaseStyle(ke)},
-		{text: ke.Spec.Action},
-		{text: Target(ke)},
-		{text: approval},
-		{text: string(s.Outcome)},
-		{text: terminal.Since(o.Now, ke.CreationTimestamp.Time)},
+	cells := []terminal.Cell{
+		{Text: ke.Name},
+		{Text: string(s.Phase), Style: PhaseStyle(ke)},
+		{Text: ke.Spec.Action},
+		{Text: Target(ke)},
+		{Text: approval},
+		{Text: string(s.Outcome)},
+		{Text: terminal.Since(o.Now, ke.CreationTimestamp.Time)},
 	}
 	if wide {
 		message, _, _ := strings.Cut(s.Message, "\n")
-		cells = append(cells, plainRow(string(cmp.Or(s.ReasonDetail, v1alpha1.Detail(s.Reason))), ke.Spec.RequestedBy, message)...)
+		cells = append(cells, terminal.PlainRow(string(cmp.Or(s.ReasonDetail, v1alpha1.Detail(s.Reason))), ke.Spec.RequestedBy, message)...)
 	}
 	return cells
 }
@@ -84,7 +71,7 @@ func State(ke *v1alpha1.KubernetesExecution, wide bool) string {
 	cells := executionRow(ke, wide, Options{Now: ke.CreationTimestamp.Time})
 	var b strings.Builder
 	for _, c := range cells {
-		b.WriteString(c.text + "\x00")
+		b.WriteString(c.Text + "\x00")
 	}
 	return b.String()
 }
@@ -138,7 +125,7 @@ func WriteObjects(w io.Writer, format string, list []v1alpha1.KubernetesExecutio
 		list[i].SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 		list[i].ManagedFields = nil
 	}
-	if format == Name {
+	if format == terminal.FormatName {
 		var b strings.Builder
 		for i := range list {
 			b.WriteString(FullName(&list[i]) + "\n")
@@ -153,21 +140,5 @@ func WriteObjects(w io.Writer, format string, list []v1alpha1.KubernetesExecutio
 	if single && len(list) == 1 {
 		what = list[0]
 	}
-	return WriteValue(w, format, what)
-}
-
-// WriteValue writes any value in JSON or YAML.
-func WriteValue(w io.Writer, format string, what any) error {
-	var text []byte
-	var err error
-	if format == YAML {
-		text, err = yaml.Marshal(what)
-	} else if text, err = json.MarshalIndent(what, "", "  "); err == nil {
-		text = append(text, '\n')
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", format, err)
-	}
-	_, err = w.Write(text)
-	return err
+	return hostcli.WriteValue(w, format, what)
 }

@@ -35,9 +35,9 @@ func (p *page) writePlan(plan *v1alpha1.Plan) {
 		p.writeBlock("  ", plan.Action+" "+FormatParameters(plan.Parameters))
 	}
 	p.writeLine("  Steps:")
-	var rows [][]cell
+	var rows [][]terminal.Cell
 	for i, s := range plan.Steps {
-		rows = append(rows, plainRow(fmt.Sprintf("%d.", i+1), formatRequest(s), s.Description))
+		rows = append(rows, terminal.PlainRow(fmt.Sprintf("%d.", i+1), formatRequest(s), s.Description))
 	}
 	p.writeTable("    ", rows)
 	p.writeLine("  Impact: %s", terminal.Clean(formatImpact(plan.Impact)))
@@ -134,9 +134,9 @@ func (p *page) writeApprovals(ke *v1alpha1.KubernetesExecution) {
 	if len(given) == 0 {
 		return
 	}
-	rows := [][]cell{plainRow("APPROVER", "DECISION", "VALID", "PLAN", "REASON")}
+	rows := [][]terminal.Cell{terminal.PlainRow("APPROVER", "DECISION", "VALID", "PLAN", "REASON")}
 	for _, g := range given {
-		rows = append(rows, plainRow(cmp.Or(g.Approver, "(not named)"), string(g.Decision), yesNo(g.counts), ShortHash(g.PlanHash), g.Reason))
+		rows = append(rows, terminal.PlainRow(cmp.Or(g.Approver, "(not named)"), string(g.Decision), yesNo(g.counts), ShortHash(g.PlanHash), g.Reason))
 	}
 	p.writeTable("  ", rows)
 }
@@ -215,10 +215,10 @@ func (p *page) writeResult(ke *v1alpha1.KubernetesExecution) {
 		p.writeBlock("  ", fmt.Sprintf("Job %s/%s%s", ke.Namespace, r.JobName, formatRetries(r.RetriesAttempted)))
 	}
 	if len(r.ResourcesAffected) > 0 {
-		rows := [][]cell{plainRow("OBJECT", "ACTION", "BEFORE", "AFTER")}
+		rows := [][]terminal.Cell{terminal.PlainRow("OBJECT", "ACTION", "BEFORE", "AFTER")}
 		for _, a := range r.ResourcesAffected {
 			object := strings.Join(strings.FieldsFunc(a.Kind+"/"+a.Namespace+"/"+a.Name, func(r rune) bool { return r == '/' }), "/")
-			rows = append(rows, plainRow(object, a.Action, a.Before, a.After))
+			rows = append(rows, terminal.PlainRow(object, a.Action, a.Before, a.After))
 		}
 		p.writeTable("  ", rows)
 	}

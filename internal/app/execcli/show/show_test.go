@@ -16,6 +16,8 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
+	"github.com/fleetloop/fleetloop/internal/app/hostcli"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
@@ -312,7 +314,7 @@ func TestTables(t *testing.T) {
 
 func TestObjectsAreAsKubectlWritesThem(t *testing.T) {
 	t.Parallel()
-	for _, format := range []string{show.JSON, show.YAML, show.Name} {
+	for _, format := range []string{terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName} {
 		for name, list := range map[string][]v1alpha1.KubernetesExecution{"one": {*newExecution()}, "none": nil} {
 			var b bytes.Buffer
 			if err := show.WriteObjects(&b, format, list, name == "one"); err != nil {
@@ -342,10 +344,10 @@ func TestActions(t *testing.T) {
 		"actions":      func(b *bytes.Buffer) error { return show.WriteActions(b, []*action.Action{a}, false, testOptions()) },
 		"actions-wide": func(b *bytes.Buffer) error { return show.WriteActions(b, []*action.Action{a}, true, testOptions()) },
 		"actions-yaml": func(b *bytes.Buffer) error {
-			return show.WriteValue(b, show.YAML, show.Catalogue([]*action.Action{a}, false))
+			return hostcli.WriteValue(b, terminal.FormatYAML, show.Catalogue([]*action.Action{a}, false))
 		},
 		"action-json": func(b *bytes.Buffer) error {
-			return show.WriteValue(b, show.JSON, show.Catalogue([]*action.Action{a}, true))
+			return hostcli.WriteValue(b, terminal.FormatJSON, show.Catalogue([]*action.Action{a}, true))
 		},
 	} {
 		var b bytes.Buffer
@@ -365,7 +367,7 @@ func TestAllActionsAreShown(t *testing.T) {
 			t.Errorf("%s: %v\n%s", a.Name, err, b.String())
 		}
 		b.Reset()
-		if err := show.WriteValue(&b, show.JSON, show.Catalogue([]*action.Action{a}, true)); err != nil {
+		if err := hostcli.WriteValue(&b, terminal.FormatJSON, show.Catalogue([]*action.Action{a}, true)); err != nil {
 			t.Errorf("%s: %v", a.Name, err)
 		}
 	}

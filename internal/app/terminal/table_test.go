@@ -1,12 +1,10 @@
-package show
+package terminal
 
 import (
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
 // TestTableLinesUp holds for any cells: a column begins at the same place in
@@ -15,13 +13,13 @@ func TestTableLinesUp(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var out strings.Builder
-		tab := table{w: &out}
+		var tab Table
 		n := rapid.IntRange(1, 5).Draw(t, "columns")
-		var rows []row
+		var rows [][]Cell
 		for range rapid.IntRange(1, 6).Draw(t, "rows") {
-			rows = append(rows, plainRow(rapid.SliceOfN(rapid.String(), n, n).Draw(t, "cells")...))
+			rows = append(rows, PlainRow(rapid.SliceOfN(rapid.String(), n, n).Draw(t, "cells")...))
 		}
-		if err := tab.writeRows(rows); err != nil {
+		if err := tab.WriteRows(&out, rows); err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
@@ -30,9 +28,9 @@ func TestTableLinesUp(t *testing.T) {
 		}
 		for i, line := range lines {
 			runes, at := []rune(line), 0
-			for j, cell := range rows[i].cells {
-				if cell != "" && !strings.HasPrefix(string(runes[at:]), cell) {
-					t.Fatalf("cell %q does not begin at %d of %q", cell, at, line)
+			for j, cell := range rows[i] {
+				if cell.Text != "" && !strings.HasPrefix(string(runes[at:]), cell.Text) {
+					t.Fatalf("cell %q does not begin at %d of %q", cell.Text, at, line)
 				}
 				at += tab.widths[j] + columnGap
 			}
@@ -46,12 +44,12 @@ func TestTableLinesUp(t *testing.T) {
 func TestTableKeepsItsWidths(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	tab := table{w: &out, colour: true}
-	first := row{cells: []string{"long name", "Ready", ""}, styled: 1, style: terminal.Good}
-	if err := tab.writeRows([]row{plainRow("NAME", "PHASE", "LABELS"), first}); err != nil {
+	tab := Table{Colour: true}
+	first := []Cell{{Text: "long name"}, {Text: "Ready", Style: Good}, {}}
+	if err := tab.WriteRows(&out, [][]Cell{PlainRow("NAME", "PHASE", "LABELS"), first}); err != nil {
 		t.Fatal(err)
 	}
-	if err := tab.writeRows([]row{plainRow("a", "", "x=y")}); err != nil {
+	if err := tab.WriteRows(&out, [][]Cell{PlainRow("a", "", "x=y")}); err != nil {
 		t.Fatal(err)
 	}
 	want := "NAME        PHASE   LABELS\nlong name   \x1b[32mReady\x1b[0m\na           -       x=y\n"
