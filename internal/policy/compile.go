@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-
-	"github.com/fleetloop/fleetloop/internal/policy/document"
 )
 
 const (
@@ -65,8 +63,8 @@ type Set struct {
 	names   []string
 	tests   int
 	mode    Mode
-	shape   *document.Shape
-	unseen  *document.Shape
+	shape   *inputShape
+	unseen  *inputShape
 	query   *query
 	timeout time.Duration
 }
@@ -85,7 +83,7 @@ func Compile(ctx context.Context, files map[string]string, o Options) (*Set, err
 	}
 	s := &Set{hash: hashOf(files), names: slices.Sorted(maps.Keys(files)), mode: o.Mode, timeout: o.Timeout}
 	var err error
-	if s.shape, err = document.ForPolicies(); err != nil {
+	if s.shape, err = policyShape(); err != nil {
 		return nil, err
 	}
 	compiler, err := compilePolicies(files, s.shape)
@@ -209,7 +207,7 @@ func parseModules(files map[string]string, caps *ast.Capabilities) (map[string]*
 }
 
 // compilePolicies compiles the policies without the tests, so that no test can change a decision.
-func compilePolicies(files map[string]string, s *document.Shape) (*ast.Compiler, error) {
+func compilePolicies(files map[string]string, s *inputShape) (*ast.Compiler, error) {
 	policies := maps.Clone(files)
 	maps.DeleteFunc(policies, func(name, _ string) bool { return isTest(name) })
 	caps := policyCapabilities()
@@ -229,7 +227,7 @@ func compilePolicies(files map[string]string, s *document.Shape) (*ast.Compiler,
 
 // newCompiler returns a compiler that ignores annotations: with those, a module could choose
 // another schema.
-func newCompiler(caps *ast.Capabilities, s *document.Shape) *ast.Compiler {
+func newCompiler(caps *ast.Capabilities, s *inputShape) *ast.Compiler {
 	return ast.NewCompiler().WithCapabilities(caps).WithSchemas(s.Schemas()).WithStrict(true)
 }
 

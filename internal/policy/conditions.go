@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-
-	"github.com/fleetloop/fleetloop/internal/policy/document"
 )
 
 const (
@@ -21,7 +19,7 @@ const (
 // limited, so both must run in a limited process: see package evaluator.
 type Condition struct {
 	allow, message *query // message is nil if the module has none
-	shape, unseen  *document.Shape
+	shape, unseen  *inputShape
 }
 
 // A CompileError means that a module can never be evaluated, whatever the input.
@@ -36,7 +34,7 @@ func (e *CompileError) Unwrap() error { return e.Err }
 // CompileCondition compiles a module. It returns a *CompileError if the module can never be
 // evaluated.
 func CompileCondition(ctx context.Context, module string) (*Condition, error) {
-	s, err := document.ForConditions()
+	s, err := conditionShape()
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +88,7 @@ func (c *Condition) evaluateMessage(ctx context.Context, input ast.Value, now ti
 	return truncateText(string(s), maxMessageText), nil
 }
 
-func compileCondition(ctx context.Context, module string, s *document.Shape) (c *Condition, err error) {
+func compileCondition(ctx context.Context, module string, s *inputShape) (c *Condition, err error) {
 	defer recoverError(&err)
 	if len(module) > maxConditionBytes {
 		return nil, fmt.Errorf("the module has %d bytes, at most %d are allowed", len(module), maxConditionBytes)

@@ -13,7 +13,6 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"github.com/fleetloop/fleetloop/internal/policy"
-	"github.com/fleetloop/fleetloop/internal/policy/evaluator"
 )
 
 // evaluate compiles and evaluates a module, without a limit.
@@ -192,7 +191,7 @@ func FuzzCondition(f *testing.F) {
 	f.Add("package a\nallow { deny[x] }")
 	f.Add("package a\nallow := " + strings.Repeat("[", 5000))
 	f.Add("package a\nallow := [x | some x in input.target.ownerChain][_]")
-	place, err := evaluator.New().Enter("fuzz")
+	place, err := policy.NewEvaluator().Enter("fuzz")
 	if err != nil {
 		f.Fatal(err)
 	}

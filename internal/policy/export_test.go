@@ -7,15 +7,13 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/rego"
-
-	"github.com/fleetloop/fleetloop/internal/policy/document"
 )
 
 // NewOracle returns a check of inputs with Open Policy Agent's interpretation of the schema. The
 // check returns the error text, or nothing.
 func NewOracle() (func(context.Context, json.RawMessage) (string, error), error) {
 	var schema any
-	if err := json.Unmarshal(document.InputSchema, &schema); err != nil {
+	if err := json.Unmarshal(policySchema, &schema); err != nil {
 		return nil, err
 	}
 	q, err := rego.New(rego.Query(`json.match_schema(input.document, input.schema, output)`)).PrepareForEval(context.Background())
@@ -46,7 +44,7 @@ func Canaries() []string {
 }
 
 // ConditionsSchema returns the schema of the additional input of conditions.
-func ConditionsSchema() json.RawMessage { return document.ConditionsSchema }
+func ConditionsSchema() json.RawMessage { return conditionSchema }
 
 // ConditionBuiltins returns the functions of conditions.
 func ConditionBuiltins() []string { return conditionBuiltins() }

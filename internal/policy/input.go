@@ -3,27 +3,25 @@ package policy
 import (
 	"encoding/json"
 	"slices"
-
-	"github.com/fleetloop/fleetloop/internal/policy/document"
 )
 
 // InputSchema returns the JSON Schema of the input of policies.
-func InputSchema() json.RawMessage { return slices.Clone(document.InputSchema) }
+func InputSchema() json.RawMessage { return slices.Clone(policySchema) }
 
 // ExampleInput returns a complete input of policies: a Deployment in production that is scaled, at
 // the second evaluation.
-func ExampleInput() json.RawMessage { return slices.Clone(document.Example) }
+func ExampleInput() json.RawMessage { return slices.Clone(exampleInput) }
 
 // CheckInput returns an error if an input of policies does not conform to the schema: a field is
 // missing or unknown, or has the wrong type.
-func CheckInput(input json.RawMessage) error { return checkInput(document.ForPolicies, input) }
+func CheckInput(input json.RawMessage) error { return checkInput(policyShape, input) }
 
 // CheckConditionInput is like CheckInput, for the input of conditions.
 func CheckConditionInput(input json.RawMessage) error {
-	return checkInput(document.ForConditions, input)
+	return checkInput(conditionShape, input)
 }
 
-func checkInput(shape func() (*document.Shape, error), input json.RawMessage) error {
+func checkInput(shape func() (*inputShape, error), input json.RawMessage) error {
 	s, err := shape()
 	if err != nil {
 		return err

@@ -12,13 +12,11 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/tester"
-
-	"github.com/fleetloop/fleetloop/internal/policy/document"
 )
 
 // runTests runs the tests of a set like `opa test`, and returns their number. The error names the
 // failed tests.
-func runTests(ctx context.Context, files map[string]string, s *document.Shape) (int, error) {
+func runTests(ctx context.Context, files map[string]string, s *inputShape) (int, error) {
 	caps := policyCapabilities()
 	modules, err := parseModules(files, caps)
 	if err != nil {
@@ -116,7 +114,7 @@ func (c canary) buildInput() (ast.Value, error) {
 		return ast.NewObject(), nil
 	}
 	var doc map[string]any
-	if err := json.Unmarshal(document.Example, &doc); err != nil {
+	if err := json.Unmarshal(exampleInput, &doc); err != nil {
 		return nil, fmt.Errorf("read example: %w", err)
 	}
 	for _, path := range slices.Sorted(maps.Keys(c.set)) {

@@ -19,7 +19,7 @@ import (
 // sentinel makes, for a fleet API and without its token.
 func publicConfig(t *testing.T, apiURL string, replace ...string) string {
 	t.Helper()
-	raw, err := os.ReadFile("../../internal/app/convert/testdata/public.yaml")
+	raw, err := os.ReadFile("../../internal/app/sentinelapp/testdata/public.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/fleetloop/fleetloop/internal/app/bus"
-	"github.com/fleetloop/fleetloop/internal/app/liveview"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
@@ -41,11 +40,11 @@ func (l adapters) adapterParts() []lifecycle.Part {
 }
 
 // adapterStates returns the state of the adapters for the live view.
-func (l adapters) adapterStates() []liveview.Adapter {
-	var out []liveview.Adapter
+func (l adapters) adapterStates() []AdapterState {
+	var out []AdapterState
 	for _, a := range l {
 		stats := a.Stats()
-		out = append(out, liveview.Adapter{Name: a.Name(), Paused: a.Paused(), Reports: stats.Reports, LastReport: stats.LastReport})
+		out = append(out, AdapterState{Name: a.Name(), Paused: a.Paused(), Reports: stats.Reports, LastReport: stats.LastReport})
 	}
 	return out
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/bus"
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
-	"github.com/fleetloop/fleetloop/internal/app/demo"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
@@ -25,7 +24,7 @@ type loop struct {
 	parts    []lifecycle.Part
 	live     func() error
 	adapters adapters
-	watch    *demo.Watch
+	watch    *FleetWatch
 	api      *fleetclient.Client
 	sinks    *changes.Sinks // receive change events
 	host     *hostCluster   // nil without --kube
@@ -93,7 +92,7 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 	}
 	l.parts = append(l.parts, l.adapters.adapterParts()...)
 
-	l.watch = demo.NewWatch(l.api, cfg.Garden.Enabled, l.adapters.adapterStates)
+	l.watch = NewFleetWatch(l.api, cfg.Garden.Enabled, l.adapters.adapterStates)
 	if err := l.buildSentinel(ctx, p, cfg, broker, dir); err != nil || !cfg.Garden.Enabled {
 		return err
 	}
@@ -156,7 +155,7 @@ var errFleetReady = errors.New("the demo fleet is Ready")
 
 // runDemo creates the demo fleet and reports when all of it is Ready.
 func (l *loop) runDemo(ctx context.Context, cfg DemoConfig, done context.CancelCauseFunc) error {
-	size := demo.Config{Clusters: cfg.Clusters, Pace: cfg.Pace}
+	size := DemoFleet{Clusters: cfg.Clusters, Pace: cfg.Pace}
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if cfg.ExitWhenReady {
@@ -164,7 +163,7 @@ func (l *loop) runDemo(ctx context.Context, cfg DemoConfig, done context.CancelC
 		bounded, stop = context.WithTimeoutCause(bounded, cfg.Timeout, errNotReadyInTime)
 		defer stop()
 	}
-	err := demo.Create(bounded, l.api, size)
+	err := CreateDemoFleet(bounded, l.api, size)
 	if err == nil {
 		err = l.watch.WaitReady(bounded, size.Size())
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/app/liveview"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
@@ -116,7 +115,7 @@ func runLoop(ctx context.Context, cfg Config, env Env) (err error) {
 		return err
 	}
 	if cfg.Demo.Enabled {
-		if _, err := fmt.Fprint(env.Stdout, liveview.Summary(l.watch.Snapshot())); err != nil {
+		if _, err := fmt.Fprint(env.Stdout, FormatSummary(l.watch.Snapshot())); err != nil {
 			return err
 		}
 	}

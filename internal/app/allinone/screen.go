@@ -11,8 +11,6 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/demo"
-	"github.com/fleetloop/fleetloop/internal/app/liveview"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
@@ -93,12 +91,12 @@ func (s *screen) closeScreen() error {
 }
 
 // displayParts returns the parts that paint the run or log its progress.
-func (s *screen) displayParts(watch *demo.Watch) []lifecycle.Part {
+func (s *screen) displayParts(watch *FleetWatch) []lifecycle.Part {
 	if s.live {
-		view := liveview.View{
+		view := LiveView{
 			Out:  s.env.Stdout,
 			Size: s.env.Size,
-			Snapshot: func() liveview.Snapshot {
+			Snapshot: func() FleetSnapshot {
 				snap := watch.Snapshot()
 				snap.Hint = s.hint
 				return snap
@@ -113,7 +111,7 @@ func (s *screen) displayParts(watch *demo.Watch) []lifecycle.Part {
 const progressEvery = time.Second
 
 // logProgress logs a line whenever the number of ready resources changes.
-func (s *screen) logProgress(ctx context.Context, watch *demo.Watch) error {
+func (s *screen) logProgress(ctx context.Context, watch *FleetWatch) error {
 	ticker := time.NewTicker(progressEvery)
 	defer ticker.Stop()
 	var last string

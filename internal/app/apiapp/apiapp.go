@@ -8,7 +8,6 @@ import (
 	"log/slog"
 
 	"github.com/fleetloop/fleetloop/internal/app/process"
-	"github.com/fleetloop/fleetloop/internal/app/schema"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
@@ -100,9 +99,9 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 }
 
 // newSchema returns a schema that migrates, or waits where another process migrates.
-func newSchema(cfg Part, pool *postgres.Pool, log *slog.Logger) *schema.Schema {
+func newSchema(cfg Part, pool *postgres.Pool, log *slog.Logger) *postgres.Schema {
 	if !cfg.Migrate {
-		return schema.NewAwaited(pool, log)
+		return postgres.NewAwaitedSchema(pool, log)
 	}
-	return schema.NewMigrated(cfg.Database, log)
+	return postgres.NewMigratedSchema(cfg.Database, log)
 }

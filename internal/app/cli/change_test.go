@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 )
 
 const twoDocuments = `
@@ -198,11 +198,11 @@ func TestOutputCanBeGivenBack(t *testing.T) {
 			if got.code != 0 || len(to.items) != 2 {
 				t.Fatalf("exit code %d, %d clusters, %s", got.code, len(to.items), got.stderr)
 			}
-			want, err := show.ToYAML(from.items[0].Spec)
+			want, err := resource.ToYAML(from.items[0].Spec)
 			if err != nil {
 				t.Fatal(err)
 			}
-			copied, err := show.ToYAML(to.items[0].Spec)
+			copied, err := resource.ToYAML(to.items[0].Spec)
 			if err != nil {
 				t.Fatal(err)
 			}

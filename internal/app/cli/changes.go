@@ -13,8 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
-	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
@@ -117,7 +116,7 @@ func (s *session) runChanges(cmd *cobra.Command, o changesOptions) error {
 	defer client.CloseIdle()
 	look := s.showOptions()
 	look.NoHeaders = o.noHeaders
-	c := changesSession{session: s, client: client, o: o, out: show.NewChangePrinter(s.env.Stdout, o.format, o.follow, look)}
+	c := changesSession{session: s, client: client, o: o, out: resource.NewChangePrinter(s.env.Stdout, o.format, o.follow, look)}
 	if o.follow {
 		return c.followChanges(cmd.Context())
 	}
@@ -130,7 +129,7 @@ type changesSession struct {
 
 	client *fleetclient.Client
 	o      changesOptions
-	out    show.ChangePrinter
+	out    resource.ChangePrinter
 
 	// past holds the events of the list that the stream may repeat, because they arrived during the
 	// list request. It holds more than are shown, because such an event need not be the newest.
@@ -207,14 +206,14 @@ func (c *changesSession) checkCluster(ctx context.Context) error {
 	if err != nil || len(page.Items) > 0 {
 		return changesFailure(err)
 	}
-	cluster, err := lookup.Resolve(ctx, c.client, lookup.Ref{Kind: lookup.Kinds()[0], Name: name})
+	cluster, err := resource.Resolve(ctx, c.client, resource.Ref{Kind: resource.Kinds()[0], Name: name})
 	switch {
-	case errors.Is(err, lookup.ErrNotFound):
+	case errors.Is(err, resource.ErrNotFound):
 		return &failure{
 			err: fmt.Errorf("there is no cluster %q and no change of a cluster with that name", name), code: CodePrecondition,
 			next: "run 'fleetloop get clusters' to list the clusters",
 		}
-	case errors.Is(err, lookup.ErrAmbiguous):
+	case errors.Is(err, resource.ErrAmbiguous):
 		return nil
 	case err == nil && cluster.Resource.Name != name:
 		return &failure{

@@ -12,8 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
-	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
@@ -89,7 +88,7 @@ func (s *session) showSyncs(cmd *cobra.Command, args []string, o syncOptions) er
 	}
 	for _, state := range o.states {
 		if !slices.Contains(stateNames(), state) {
-			return usageErrorf(cmd, "unknown state %q%s", state, lookup.SuggestWords(state, stateNames()))
+			return usageErrorf(cmd, "unknown state %q%s", state, resource.SuggestWords(state, stateNames()))
 		}
 	}
 	client, err := s.newClient(cmd)
@@ -99,7 +98,7 @@ func (s *session) showSyncs(cmd *cobra.Command, args []string, o syncOptions) er
 	defer client.CloseIdle()
 	look := s.showOptions()
 	look.Single, look.NoHeaders = len(refs) == 1, o.noHeaders
-	out := show.NewSyncPrinter(s.env.Stdout, o.format, look)
+	out := resource.NewSyncPrinter(s.env.Stdout, o.format, look)
 	if len(refs) > 0 {
 		return showNamedSyncs(cmd.Context(), client, refs, out)
 	}
@@ -107,27 +106,27 @@ func (s *session) showSyncs(cmd *cobra.Command, args []string, o syncOptions) er
 }
 
 // clusterRefs reads names and IDs of clusters, also in the form cluster/name.
-func clusterRefs(args []string) ([]lookup.Ref, error) {
-	cluster := lookup.Kinds()[0]
+func clusterRefs(args []string) ([]resource.Ref, error) {
+	cluster := resource.Kinds()[0]
 	names := []string{cluster.Collection}
 	for _, arg := range args {
 		if kind, name, ok := strings.Cut(arg, "/"); ok {
-			if k, err := lookup.ParseKind(kind); err == nil && k == cluster {
+			if k, err := resource.ParseKind(kind); err == nil && k == cluster {
 				arg = name
 			}
 		}
 		names = append(names, arg)
 	}
-	_, refs, err := lookup.ParseRefs(names, "")
+	_, refs, err := resource.ParseRefs(names, "")
 	return refs, err
 }
 
 // showNamedSyncs prints the syncs that it found before it returns errors about the others.
-func showNamedSyncs(ctx context.Context, client *fleetclient.Client, refs []lookup.Ref, out show.SyncPrinter) error {
+func showNamedSyncs(ctx context.Context, client *fleetclient.Client, refs []resource.Ref, out resource.SyncPrinter) error {
 	var found []v1.ClusterSync
 	var errs []error
 	for _, r := range refs {
-		i, err := lookup.Resolve(ctx, client, r)
+		i, err := resource.Resolve(ctx, client, r)
 		if err == nil {
 			var sync v1.ClusterSync
 			if sync, err = client.ClusterSync(ctx, i.Resource.ID); err == nil {
@@ -146,7 +145,7 @@ func showNamedSyncs(ctx context.Context, client *fleetclient.Client, refs []look
 }
 
 // showSelectedSyncs prints a list as it arrives, and the total from which it was selected.
-func (s *session) showSelectedSyncs(ctx context.Context, client *fleetclient.Client, out show.SyncPrinter, o syncOptions) error {
+func (s *session) showSelectedSyncs(ctx context.Context, client *fleetclient.Client, out resource.SyncPrinter, o syncOptions) error {
 	seen := tally{states: map[v1.SyncState]int{}}
 	var chunk []v1.ClusterSync
 	for sync, err := range client.ClusterSyncs(ctx, fleetclient.SyncQuery{States: wantedStates(o.states)}) {

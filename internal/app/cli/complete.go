@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 )
 
 // The limits of a completion: its duration, and as many names as fit on one or
@@ -20,16 +20,16 @@ const (
 // completeNames completes kinds, then names from the server.
 func (s *session) completeNames(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if prefix, rest, ok := strings.Cut(toComplete, "/"); ok && len(args) == 0 {
-		k, err := lookup.ParseKind(prefix)
+		k, err := resource.ParseKind(prefix)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		return s.liveNames(cmd, k, rest, prefix+"/")
 	}
 	if len(args) == 0 {
-		return cobra.AppendActiveHelp(lookup.Collections(), "a resource kind, or kind/name"), cobra.ShellCompDirectiveNoFileComp
+		return cobra.AppendActiveHelp(resource.Collections(), "a resource kind, or kind/name"), cobra.ShellCompDirectiveNoFileComp
 	}
-	k, err := lookup.ParseKind(args[0])
+	k, err := resource.ParseKind(args[0])
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -37,12 +37,12 @@ func (s *session) completeNames(cmd *cobra.Command, args []string, toComplete st
 }
 
 func (s *session) completeClusters(cmd *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return s.liveNames(cmd, lookup.Kinds()[0], toComplete, "")
+	return s.liveNames(cmd, resource.Kinds()[0], toComplete, "")
 }
 
 // liveNames returns the names on the server with a prefix. An unreachable server yields none,
 // because a completion cannot show errors.
-func (s *session) liveNames(cmd *cobra.Command, k lookup.Kind, start, lead string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (s *session) liveNames(cmd *cobra.Command, k resource.Kind, start, lead string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveNoFileComp
 	client, err := s.newClient(cmd)
 	if err != nil {
@@ -55,18 +55,18 @@ func (s *session) liveNames(cmd *cobra.Command, k lookup.Kind, start, lead strin
 	}
 	ctx, cancel := context.WithTimeout(parent, completionTimeout)
 	defer cancel()
-	sel := lookup.Selection{Kind: k, Limit: completionLimit}
+	sel := resource.Selection{Kind: k, Limit: completionLimit}
 	owner, name, hasOwner := strings.Cut(start, "/")
 	if k.IsChild() && hasOwner {
-		i, err := lookup.Resolve(ctx, client, lookup.Ref{Kind: k.Parent(), Name: owner})
+		i, err := resource.Resolve(ctx, client, resource.Ref{Kind: k.Parent(), Name: owner})
 		if err != nil {
 			return nil, files
 		}
 		sel.Parent, start, lead = i.Resource.ID, name, lead+owner+"/"
 	}
-	sel.Search = lookup.NamePrefix(start)
+	sel.Search = resource.NamePrefix(start)
 	var names []cobra.Completion
-	for items, err := range lookup.Pages(ctx, client, sel) {
+	for items, err := range resource.ListPages(ctx, client, sel) {
 		if err != nil {
 			return nil, files
 		}

@@ -8,8 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
-	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
@@ -112,16 +111,16 @@ func (s *session) runControl(cmd *cobra.Command, args []string, st controlAction
 }
 
 // findClusters finds all clusters before the first action.
-func (o controlOptions) findClusters(ctx context.Context, client *fleetclient.Client, refs []lookup.Ref) ([]lookup.Item, error) {
+func (o controlOptions) findClusters(ctx context.Context, client *fleetclient.Client, refs []resource.Ref) ([]resource.Item, error) {
 	if !o.allStuck {
-		return target{kind: lookup.Kinds()[0], refs: refs, scope: o.scope}.findItems(ctx, client)
+		return target{kind: resource.Kinds()[0], refs: refs, scope: o.scope}.findItems(ctx, client)
 	}
-	var items []lookup.Item
+	var items []resource.Item
 	for sync, err := range client.ClusterSyncs(ctx, fleetclient.SyncQuery{States: []v1.SyncState{v1.SyncStuck}}) {
 		if err != nil {
 			return nil, err
 		}
-		i, err := show.SyncItem(sync)
+		i, err := resource.SyncItem(sync)
 		if err != nil {
 			return nil, err
 		}
@@ -130,11 +129,11 @@ func (o controlOptions) findClusters(ctx context.Context, client *fleetclient.Cl
 	return items, nil
 }
 
-func (s *session) controlAll(ctx context.Context, client *fleetclient.Client, st controlAction, items []lookup.Item, o controlOptions) error {
+func (s *session) controlAll(ctx context.Context, client *fleetclient.Client, st controlAction, items []resource.Item, o controlOptions) error {
 	look := s.showOptions()
 	named := o.labels == "" && !o.allStuck
 	look.Single = named && len(items) == 1
-	out := show.NewSyncPrinter(s.env.Stdout, o.format, look)
+	out := resource.NewSyncPrinter(s.env.Stdout, o.format, look)
 	if o.format == formatText {
 		out = controlPrinter{s, st}
 	}
@@ -191,7 +190,7 @@ type controlPrinter struct {
 // Write prints the action on each cluster.
 func (p controlPrinter) Write(syncs []v1.ClusterSync) error {
 	for _, sync := range syncs {
-		if _, err := fmt.Fprintf(p.s.env.Stdout, "%s/%s %s\n", lookup.Kinds()[0].Singular, sync.Name, p.st.describeOutcome(sync)); err != nil {
+		if _, err := fmt.Fprintf(p.s.env.Stdout, "%s/%s %s\n", resource.Kinds()[0].Singular, sync.Name, p.st.describeOutcome(sync)); err != nil {
 			return err
 		}
 	}

@@ -8,8 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/cli/document"
-	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
@@ -35,7 +34,7 @@ func (s *session) createCommand() *cobra.Command {
 			if err := checkFormat(cmd, format, changeFormats()); err != nil {
 				return err
 			}
-			docs, err := document.Read(file, s.env.Stdin)
+			docs, err := resource.ReadDocuments(file, s.env.Stdin)
 			if err != nil {
 				return usageError(cmd, err)
 			}
@@ -53,7 +52,7 @@ func (s *session) createCommand() *cobra.Command {
 }
 
 // createAll continues after a failure, because the documents may be independent.
-func (s *session) createAll(ctx context.Context, client *fleetclient.Client, docs []document.Document, format string) error {
+func (s *session) createAll(ctx context.Context, client *fleetclient.Client, docs []resource.Document, format string) error {
 	out := s.newChangePrinter(format, len(docs) == 1, "created")
 	var errs []error
 	done := 0
@@ -64,7 +63,7 @@ func (s *session) createAll(ctx context.Context, client *fleetclient.Client, doc
 			continue
 		}
 		done++
-		if err := out.Write([]lookup.Item{i}); err != nil {
+		if err := out.Write([]resource.Item{i}); err != nil {
 			return err
 		}
 	}
@@ -76,29 +75,29 @@ func (s *session) createAll(ctx context.Context, client *fleetclient.Client, doc
 	return joinErrors(errs, done)
 }
 
-func createOne(ctx context.Context, client *fleetclient.Client, d document.Document) (lookup.Item, error) {
+func createOne(ctx context.Context, client *fleetclient.Client, d resource.Document) (resource.Item, error) {
 	k := d.Ref.Kind
 	collection, owner := k.Collection, ""
 	if k.IsChild() {
-		parent, err := lookup.Resolve(ctx, client, lookup.Ref{Kind: k.Parent(), Name: d.Ref.Parent})
+		parent, err := resource.Resolve(ctx, client, resource.Ref{Kind: k.Parent(), Name: d.Ref.Parent})
 		if err != nil {
-			return lookup.Item{}, err
+			return resource.Item{}, err
 		}
 		collection = fleetclient.Nested(k.Parent().Collection, parent.Resource.ID, collection)
 		owner = parent.Resource.Name
 	}
 	r, err := client.Create(ctx, collection, d.Request())
 	if err != nil {
-		return lookup.Item{}, err
+		return resource.Item{}, err
 	}
 	return itemOf(k, r, owner)
 }
 
 // itemOf converts a resource in the response to a change into an item.
-func itemOf(k lookup.Kind, r v1.Resource, owner string) (lookup.Item, error) {
+func itemOf(k resource.Kind, r v1.Resource, owner string) (resource.Item, error) {
 	raw, err := json.Marshal(r)
 	if err != nil {
-		return lookup.Item{}, fmt.Errorf("write JSON: %w", err)
+		return resource.Item{}, fmt.Errorf("write JSON: %w", err)
 	}
-	return lookup.Item{Raw: raw, Resource: r, Kind: k, Owner: owner}, nil
+	return resource.Item{Raw: raw, Resource: r, Kind: k, Owner: owner}, nil
 }

@@ -7,8 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetloop/fleetloop/internal/app/cli/document"
-	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
@@ -54,7 +53,7 @@ func (s *session) runDelete(cmd *cobra.Command, args []string, o deleteOptions) 
 	if err != nil {
 		return err
 	}
-	var asked []lookup.Item
+	var asked []resource.Item
 	var errs []error
 	for _, i := range items {
 		if _, err := client.Delete(cmd.Context(), i.Kind.Collection, i.Resource.ID); err != nil && !fleetclient.IsNotFound(err) {
@@ -80,7 +79,7 @@ func (o *deleteOptions) targetToDelete(s *session, cmd *cobra.Command, args []st
 	case o.file != "" && (len(args) > 0 || o.labels != "" || o.search != ""):
 		return target{}, usageErrorf(cmd, "-f cannot be combined with names or selectors")
 	case o.file != "":
-		docs, err := document.Read(o.file, s.env.Stdin)
+		docs, err := resource.ReadDocuments(o.file, s.env.Stdin)
 		if err != nil {
 			return target{}, usageError(cmd, err)
 		}

@@ -7,8 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
-	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
@@ -55,12 +54,12 @@ func (s *session) describeCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) describeItem(ctx context.Context, client *fleetclient.Client, i lookup.Item) error {
+func (s *session) describeItem(ctx context.Context, client *fleetclient.Client, i resource.Item) error {
 	reports, err := client.Statuses(ctx, i.Kind.Collection, i.Resource.ID)
 	if err != nil {
 		return err
 	}
-	details := show.Details{Item: i, Reports: reports}
+	details := resource.Description{Item: i, Reports: reports}
 	if i.Kind.Name == v1.KindCluster {
 		sync, err := client.ClusterSync(ctx, i.Resource.ID)
 		switch {
@@ -71,8 +70,8 @@ func (s *session) describeItem(ctx context.Context, client *fleetclient.Client, 
 		}
 	}
 	for _, k := range i.Kind.Children() {
-		of := show.Children{Kind: k}
-		for page, err := range lookup.Pages(ctx, client, lookup.Selection{Kind: k, Parent: i.Resource.ID, Limit: show.MaxChildren + 1}) {
+		of := resource.Children{Kind: k}
+		for page, err := range resource.ListPages(ctx, client, resource.Selection{Kind: k, Parent: i.Resource.ID, Limit: resource.MaxChildren + 1}) {
 			if err != nil {
 				return err
 			}
@@ -82,5 +81,5 @@ func (s *session) describeItem(ctx context.Context, client *fleetclient.Client, 
 			details.Children = append(details.Children, of)
 		}
 	}
-	return show.Describe(s.env.Stdout, details, s.showOptions())
+	return resource.WriteDescription(s.env.Stdout, details, s.showOptions())
 }

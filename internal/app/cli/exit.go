@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
@@ -93,7 +93,7 @@ func ExitCode(err error) int {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f.code
 	}
-	if _, ok := errors.AsType[*lookup.Error](err); ok {
+	if _, ok := errors.AsType[*resource.LookupError](err); ok {
 		return CodePrecondition
 	}
 	if e, ok := errors.AsType[*fleetclient.Error](err); ok {
@@ -138,9 +138,9 @@ func nextFor(err error) string {
 	if f, ok := errors.AsType[*failure](err); ok && f.next != "" {
 		return f.next
 	}
-	if e, ok := errors.AsType[*lookup.Error](err); ok {
+	if e, ok := errors.AsType[*resource.LookupError](err); ok {
 		all := "fleetloop get " + e.Ref.Kind.Collection
-		if errors.Is(e, lookup.ErrAmbiguous) {
+		if errors.Is(e, resource.ErrAmbiguous) {
 			return fmt.Sprintf("run '%s -o wide' for their ids; use an id, or PARENT/%s", all, e.Ref.Name)
 		}
 		return "run '" + all + "' to list the resources"

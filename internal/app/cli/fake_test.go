@@ -14,7 +14,7 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
@@ -215,7 +215,7 @@ func (f *fakeAPI) handleSync(id string, action []string) (int, any) {
 }
 
 func kindNamed(collection string) string {
-	k, err := lookup.ParseKind(collection)
+	k, err := resource.ParseKind(collection)
 	if err != nil {
 		panic(err)
 	}

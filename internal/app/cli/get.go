@@ -7,8 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
-	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
@@ -73,16 +72,16 @@ func (s *session) runGet(cmd *cobra.Command, args []string, o getOptions) error 
 	return s.getSelected(cmd.Context(), client, sel, o)
 }
 
-func (s *session) getSelected(ctx context.Context, client *fleetclient.Client, sel lookup.Selection, o getOptions) error {
+func (s *session) getSelected(ctx context.Context, client *fleetclient.Client, sel resource.Selection, o getOptions) error {
 	out := s.newPrinter(sel.Kind, false, o)
 	owners := map[string]string{}
 	count := 0
-	for items, err := range lookup.Pages(ctx, client, sel) {
+	for items, err := range resource.ListPages(ctx, client, sel) {
 		if err != nil {
 			return err
 		}
 		if showsOwners(sel.Kind, o.format) {
-			lookup.NameOwners(ctx, client, items, owners)
+			resource.NameOwners(ctx, client, items, owners)
 		}
 		if err := out.Write(items); err != nil {
 			return err
@@ -96,11 +95,11 @@ func (s *session) getSelected(ctx context.Context, client *fleetclient.Client, s
 }
 
 // getNamed prints the resources that it found before it returns errors about the others.
-func (s *session) getNamed(ctx context.Context, client *fleetclient.Client, refs []lookup.Ref, o getOptions) error {
-	var found []lookup.Item
+func (s *session) getNamed(ctx context.Context, client *fleetclient.Client, refs []resource.Ref, o getOptions) error {
+	var found []resource.Item
 	var errs []error
 	for _, r := range refs {
-		i, err := lookup.Resolve(ctx, client, r)
+		i, err := resource.Resolve(ctx, client, r)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -115,11 +114,11 @@ func (s *session) getNamed(ctx context.Context, client *fleetclient.Client, refs
 
 // printNamed writes items in their order. A table has the columns of one kind, so another kind
 // begins another table.
-func (s *session) printNamed(ctx context.Context, client *fleetclient.Client, found []lookup.Item, single bool, o getOptions) error {
+func (s *session) printNamed(ctx context.Context, client *fleetclient.Client, found []resource.Item, single bool, o getOptions) error {
 	tables := terminal.IsTableFormat(o.format)
 	for first := true; len(found) > 0; first = false {
 		n := len(found)
-		if other := slices.IndexFunc(found, func(i lookup.Item) bool { return i.Kind != found[0].Kind }); tables && other > 0 {
+		if other := slices.IndexFunc(found, func(i resource.Item) bool { return i.Kind != found[0].Kind }); tables && other > 0 {
 			n = other
 		}
 		if tables && !first {
@@ -128,7 +127,7 @@ func (s *session) printNamed(ctx context.Context, client *fleetclient.Client, fo
 			}
 		}
 		if showsOwners(found[0].Kind, o.format) {
-			lookup.NameOwners(ctx, client, found[:n], map[string]string{})
+			resource.NameOwners(ctx, client, found[:n], map[string]string{})
 		}
 		out := s.newPrinter(found[0].Kind, single, o)
 		if err := out.Write(found[:n]); err != nil {
@@ -142,12 +141,12 @@ func (s *session) printNamed(ctx context.Context, client *fleetclient.Client, fo
 	return nil
 }
 
-func (s *session) newPrinter(k lookup.Kind, single bool, o getOptions) show.Printer {
+func (s *session) newPrinter(k resource.Kind, single bool, o getOptions) resource.Printer {
 	look := s.showOptions()
 	look.Single, look.NoHeaders = single, o.noHeaders
-	return show.NewPrinter(s.env.Stdout, o.format, k, look)
+	return resource.NewPrinter(s.env.Stdout, o.format, k, look)
 }
 
-func showsOwners(k lookup.Kind, format string) bool {
+func showsOwners(k resource.Kind, format string) bool {
 	return k.IsChild() && terminal.IsTableFormat(format)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
@@ -43,7 +43,7 @@ func (s *session) loadCommand() *cobra.Command {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return lookup.Collections(), cobra.ShellCompDirectiveNoFileComp
+			return resource.Collections(), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return s.loadLines(cmd, args, o) },
 	}
@@ -58,14 +58,14 @@ func (s *session) loadCommand() *cobra.Command {
 }
 
 // parseArgs reads the kind and the options of the load from the arguments.
-func (o loadOptions) parseArgs(cmd *cobra.Command, args []string) (k lookup.Kind, options []fleetclient.LoadOption, err error) {
+func (o loadOptions) parseArgs(cmd *cobra.Command, args []string) (k resource.Kind, options []fleetclient.LoadOption, err error) {
 	if err := checkFormat(cmd, o.format, versionFormats()); err != nil {
 		return k, nil, err
 	}
 	if len(args) != 1 {
 		return k, nil, usageErrorf(cmd, "give one resource kind, for example fleetloop load clusters -f fleet.ndjson")
 	}
-	if k, err = lookup.ParseKind(args[0]); err != nil {
+	if k, err = resource.ParseKind(args[0]); err != nil {
 		return k, nil, usageError(cmd, err)
 	}
 	switch {
@@ -104,7 +104,7 @@ func (s *session) loadLines(cmd *cobra.Command, args []string, o loadOptions) er
 	ctx := cmd.Context()
 	collection := k.Collection
 	if k.IsChild() {
-		owner, err := lookup.Resolve(ctx, client, lookup.Ref{Kind: k.Parent(), Name: o.cluster})
+		owner, err := resource.Resolve(ctx, client, resource.Ref{Kind: k.Parent(), Name: o.cluster})
 		if err != nil {
 			return err
 		}
@@ -162,7 +162,7 @@ func loadFailure(ctx context.Context, err error, created int64, lines *countingR
 	return &failure{err: err, code: code, next: next}
 }
 
-func (s *session) printLoaded(k lookup.Kind, format string, r v1.LoadResult) error {
+func (s *session) printLoaded(k resource.Kind, format string, r v1.LoadResult) error {
 	if format == terminal.FormatJSON {
 		text, err := json.Marshal(r)
 		if err != nil {

@@ -8,8 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
-	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
@@ -40,22 +39,22 @@ func checkFormat(cmd *cobra.Command, format string, formats []string) error {
 	if slices.Contains(formats, format) {
 		return nil
 	}
-	return usageErrorf(cmd, "unknown output format %q%s", format, lookup.SuggestWords(format, formats))
+	return usageErrorf(cmd, "unknown output format %q%s", format, resource.SuggestWords(format, formats))
 }
 
 // showOptions returns the output options of this session.
-func (s *session) showOptions() show.Options {
-	return show.Options{Colour: s.useColour(), Now: s.env.Now}
+func (s *session) showOptions() resource.PrintOptions {
+	return resource.PrintOptions{Colour: s.useColour(), Now: s.env.Now}
 }
 
 // newChangePrinter returns a printer for the action or for the changed resource.
-func (s *session) newChangePrinter(format string, single bool, verb string) show.Printer {
+func (s *session) newChangePrinter(format string, single bool, verb string) resource.Printer {
 	if format == formatText {
 		return textPrinter{s.env.Stdout, verb}
 	}
 	o := s.showOptions()
 	o.Single = single
-	return show.NewPrinter(s.env.Stdout, format, lookup.Kind{}, o)
+	return resource.NewPrinter(s.env.Stdout, format, resource.Kind{}, o)
 }
 
 type textPrinter struct {
@@ -64,7 +63,7 @@ type textPrinter struct {
 }
 
 // Write prints the action on each item.
-func (p textPrinter) Write(items []lookup.Item) error {
+func (p textPrinter) Write(items []resource.Item) error {
 	for _, i := range items {
 		if _, err := fmt.Fprintf(p.w, "%s %s\n", i.Label(), p.verb); err != nil {
 			return err

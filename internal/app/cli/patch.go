@@ -11,8 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/cli/document"
-	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
@@ -105,7 +104,7 @@ func (s *session) runPatch(cmd *cobra.Command, args []string, o patchOptions) er
 			continue
 		}
 		done++
-		if err := out.Write([]lookup.Item{after}); err != nil {
+		if err := out.Write([]resource.Item{after}); err != nil {
 			return err
 		}
 	}
@@ -121,7 +120,7 @@ func (s *session) runPatch(cmd *cobra.Command, args []string, o patchOptions) er
 const maxTries = 5
 
 // applyEdit changes a resource. An edit that merges does not undo concurrent changes.
-func applyEdit(ctx context.Context, client *fleetclient.Client, i lookup.Item, e edit) (lookup.Item, error) {
+func applyEdit(ctx context.Context, client *fleetclient.Client, i resource.Item, e edit) (resource.Item, error) {
 	for try := 1; ; try++ {
 		now, tag := i.Resource, ""
 		var err error
@@ -129,34 +128,34 @@ func applyEdit(ctx context.Context, client *fleetclient.Client, i lookup.Item, e
 			// Read again, because the resource was found by a list, which has no tag
 			// per item.
 			if now, tag, err = client.GetTagged(ctx, i.Kind.Collection, now.ID); err != nil {
-				return lookup.Item{}, err
+				return resource.Item{}, err
 			}
 		}
 		request, err := e.patch(now)
 		if err != nil {
-			return lookup.Item{}, err
+			return resource.Item{}, err
 		}
 		r, err := client.PatchIf(ctx, i.Kind.Collection, now.ID, tag, request)
 		switch {
 		case err == nil:
 			return itemOf(i.Kind, r, i.Owner)
 		case !fleetclient.IsChanged(err) || try == maxTries:
-			return lookup.Item{}, err
+			return resource.Item{}, err
 		}
 	}
 }
 
 // parseEdits reads the resources and their edits from the arguments or from files.
-func (o patchOptions) parseEdits(s *session, cmd *cobra.Command, args []string) ([]lookup.Ref, []edit, error) {
+func (o patchOptions) parseEdits(s *session, cmd *cobra.Command, args []string) ([]resource.Ref, []edit, error) {
 	if o.file != "" {
 		if len(args) > 0 || o.spec != "" || len(o.labels) > 0 {
 			return nil, nil, errors.New("-f cannot be combined with names, --spec or --label")
 		}
-		docs, err := document.Read(o.file, s.env.Stdin)
+		docs, err := resource.ReadDocuments(o.file, s.env.Stdin)
 		if err != nil {
 			return nil, nil, err
 		}
-		var refs []lookup.Ref
+		var refs []resource.Ref
 		var edits []edit
 		for _, d := range docs {
 			refs = append(refs, d.Ref)
@@ -183,7 +182,7 @@ func (o patchOptions) parseEdits(s *session, cmd *cobra.Command, args []string) 
 }
 
 // declareEdit returns an edit that makes a resource equal to a document.
-func declareEdit(d document.Document) edit {
+func declareEdit(d resource.Document) edit {
 	return edit{patch: func(v1.Resource) (v1.PatchRequest, error) {
 		labels := map[string]string{}
 		maps.Copy(labels, d.Labels)
@@ -197,17 +196,17 @@ func newEdit(spec string, changes []string) (edit, error) {
 		return edit{}, errors.New("give the change with --spec, --label or -f")
 	}
 	if spec != "" {
-		if err := document.CheckPatch(spec); err != nil {
+		if err := resource.CheckPatch(spec); err != nil {
 			return edit{}, fmt.Errorf("--spec %q: %w", spec, err)
 		}
 	}
-	set, remove, err := document.ParseLabels(changes)
+	set, remove, err := resource.ParseLabels(changes)
 	if err != nil {
 		return edit{}, err
 	}
 	return edit{merges: true, patch: func(now v1.Resource) (p v1.PatchRequest, err error) {
 		if spec != "" {
-			if p.Spec, err = document.Merge(now.Spec, json.RawMessage(spec)); err != nil {
+			if p.Spec, err = resource.MergePatch(now.Spec, json.RawMessage(spec)); err != nil {
 				return p, err
 			}
 		}

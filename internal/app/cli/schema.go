@@ -8,8 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/cli/document"
-	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
@@ -27,9 +26,9 @@ func (s *session) schemaCommand() *cobra.Command {
 }
 
 // withKind runs a command with the kind of its first argument.
-func (s *session) withKind(run func(cmd *cobra.Command, client *fleetclient.Client, k lookup.Kind) error) func(*cobra.Command, []string) error {
+func (s *session) withKind(run func(cmd *cobra.Command, client *fleetclient.Client, k resource.Kind) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		k, err := lookup.ParseKind(args[0])
+		k, err := resource.ParseKind(args[0])
 		if err != nil {
 			return usageError(cmd, err)
 		}
@@ -49,12 +48,12 @@ func (s *session) schemaSetCommand() *cobra.Command {
 		Short:             "Register the schema of a kind",
 		Example:           "  fleetloop schema set clusters -f cluster.schema.json",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions(lookup.Collections(), cobra.ShellCompDirectiveNoFileComp),
-		RunE: s.withKind(func(cmd *cobra.Command, client *fleetclient.Client, k lookup.Kind) error {
+		ValidArgsFunction: cobra.FixedCompletions(resource.Collections(), cobra.ShellCompDirectiveNoFileComp),
+		RunE: s.withKind(func(cmd *cobra.Command, client *fleetclient.Client, k resource.Kind) error {
 			if file == "" {
 				return usageErrorf(cmd, "give the file with the schema with -f; - is standard input")
 			}
-			schema, err := document.ReadObject(file, s.env.Stdin)
+			schema, err := resource.ReadObject(file, s.env.Stdin)
 			if err != nil {
 				return usageError(cmd, err)
 			}
@@ -71,7 +70,7 @@ func (s *session) schemaSetCommand() *cobra.Command {
 
 // printWarnings prints the result of a schema change and lists the resources that violate the
 // schema.
-func (s *session) printWarnings(k lookup.Kind, existing *v1.SchemaWarnings) error {
+func (s *session) printWarnings(k resource.Kind, existing *v1.SchemaWarnings) error {
 	if _, err := fmt.Fprintf(s.env.Stdout, "schema/%s set\n", k.Collection); err != nil || existing == nil || existing.Invalid == 0 {
 		return err
 	}
@@ -92,7 +91,7 @@ func (s *session) schemaGetCommand() *cobra.Command {
 		Use:               "get [KIND]",
 		Short:             "Show the schema of a kind, or list the kinds with a schema",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions(lookup.Collections(), cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: cobra.FixedCompletions(resource.Collections(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return s.listSchemas(cmd)
@@ -102,7 +101,7 @@ func (s *session) schemaGetCommand() *cobra.Command {
 	}
 }
 
-func (s *session) showSchema(cmd *cobra.Command, client *fleetclient.Client, k lookup.Kind) error {
+func (s *session) showSchema(cmd *cobra.Command, client *fleetclient.Client, k resource.Kind) error {
 	schema, err := client.Schema(cmd.Context(), k.Collection)
 	if err != nil {
 		return fmt.Errorf("get the schema of %s: %w", k.Collection, err)
@@ -141,8 +140,8 @@ func (s *session) schemaDeleteCommand() *cobra.Command {
 		Use:               "delete KIND",
 		Short:             "Remove the schema of a kind",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions(lookup.Collections(), cobra.ShellCompDirectiveNoFileComp),
-		RunE: s.withKind(func(cmd *cobra.Command, client *fleetclient.Client, k lookup.Kind) error {
+		ValidArgsFunction: cobra.FixedCompletions(resource.Collections(), cobra.ShellCompDirectiveNoFileComp),
+		RunE: s.withKind(func(cmd *cobra.Command, client *fleetclient.Client, k resource.Kind) error {
 			if err := client.DeleteSchema(cmd.Context(), k.Collection); err != nil {
 				return fmt.Errorf("delete the schema of %s: %w", k.Collection, err)
 			}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
@@ -30,15 +30,15 @@ func (sc *scope) addFlags(s *session, cmd *cobra.Command, selects bool) {
 // target is the set of resources of a command. It holds those that refs name or, without refs,
 // those that the scope selects.
 type target struct {
-	kind lookup.Kind
-	refs []lookup.Ref
+	kind resource.Kind
+	refs []resource.Ref
 	scope
 	missingOK bool // missing named resources are left out
 }
 
 // parseTarget reads the arguments. Names and selectors exclude each other.
 func (sc *scope) parseTarget(cmd *cobra.Command, args []string) (target, error) {
-	k, refs, err := lookup.ParseRefs(args, sc.cluster)
+	k, refs, err := resource.ParseRefs(args, sc.cluster)
 	switch {
 	case err != nil:
 	case len(refs) > 0 && (sc.labels != "" || sc.search != ""):
@@ -60,16 +60,16 @@ func (t target) isUnrestricted() bool {
 // findItems finds all resources of the target before the first change, so that a misspelled name
 // fails early. An empty selection is an error, because waiting for or changing nothing is a
 // mistake.
-func (t target) findItems(ctx context.Context, client *fleetclient.Client) ([]lookup.Item, error) {
+func (t target) findItems(ctx context.Context, client *fleetclient.Client) ([]resource.Item, error) {
 	if len(t.refs) > 0 {
 		return t.findNamed(ctx, client)
 	}
-	var items []lookup.Item
+	var items []resource.Item
 	sel, err := t.newSelection(ctx, client, t.kind)
 	if err != nil {
 		return nil, err
 	}
-	for page, err := range lookup.Pages(ctx, client, sel) {
+	for page, err := range resource.ListPages(ctx, client, sel) {
 		if err != nil {
 			return nil, err
 		}
@@ -82,17 +82,17 @@ func (t target) findItems(ctx context.Context, client *fleetclient.Client) ([]lo
 		}
 	}
 	if t.kind.IsChild() {
-		lookup.NameOwners(ctx, client, items, map[string]string{})
+		resource.NameOwners(ctx, client, items, map[string]string{})
 	}
 	return items, nil
 }
 
-func (t target) findNamed(ctx context.Context, client *fleetclient.Client) ([]lookup.Item, error) {
-	var items []lookup.Item
+func (t target) findNamed(ctx context.Context, client *fleetclient.Client) ([]resource.Item, error) {
+	var items []resource.Item
 	owners := map[string]string{}
 	for _, r := range t.refs {
-		i, err := lookup.Resolve(ctx, client, r)
-		if t.missingOK && errors.Is(err, lookup.ErrNotFound) {
+		i, err := resource.Resolve(ctx, client, r)
+		if t.missingOK && errors.Is(err, resource.ErrNotFound) {
 			continue
 		}
 		if err != nil {
@@ -100,17 +100,17 @@ func (t target) findNamed(ctx context.Context, client *fleetclient.Client) ([]lo
 		}
 		items = append(items, i)
 		if r.Kind.IsChild() {
-			lookup.NameOwners(ctx, client, items[len(items)-1:], owners)
+			resource.NameOwners(ctx, client, items[len(items)-1:], owners)
 		}
 	}
 	return items, nil
 }
 
 // newSelection returns the part of the collection that the flags select.
-func (sc *scope) newSelection(ctx context.Context, client *fleetclient.Client, k lookup.Kind) (lookup.Selection, error) {
-	sel := lookup.Selection{Kind: k, Labels: sc.labels, Search: sc.search}
+func (sc *scope) newSelection(ctx context.Context, client *fleetclient.Client, k resource.Kind) (resource.Selection, error) {
+	sel := resource.Selection{Kind: k, Labels: sc.labels, Search: sc.search}
 	if sc.cluster != "" {
-		owner, err := lookup.Resolve(ctx, client, lookup.Ref{Kind: k.Parent(), Name: sc.cluster})
+		owner, err := resource.Resolve(ctx, client, resource.Ref{Kind: k.Parent(), Name: sc.cluster})
 		if err != nil {
 			return sel, err
 		}

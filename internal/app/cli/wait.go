@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
@@ -79,7 +79,7 @@ func (s *session) runWait(cmd *cobra.Command, args []string, o waitOptions) erro
 }
 
 // waitFor polls items until all reach the goal.
-func (s *session) waitFor(ctx context.Context, client *fleetclient.Client, pending []lookup.Item, g goal, o waitOptions) error {
+func (s *session) waitFor(ctx context.Context, client *fleetclient.Client, pending []resource.Item, g goal, o waitOptions) error {
 	if o.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, errWaitTimeout)
@@ -113,9 +113,9 @@ func (s *session) waitFor(ctx context.Context, client *fleetclient.Client, pendi
 
 // readPending reads the items and returns those that have not reached the goal. Trouble is why some
 // of them could not be read.
-func (s *session) readPending(ctx context.Context, client *fleetclient.Client, pending []lookup.Item, g goal) (left []lookup.Item, trouble, err error) {
+func (s *session) readPending(ctx context.Context, client *fleetclient.Client, pending []resource.Item, g goal) (left []resource.Item, trouble, err error) {
 	for n, i := range pending {
-		now, gone, err := lookup.ReadAgain(ctx, client, i)
+		now, gone, err := resource.ReadAgain(ctx, client, i)
 		switch {
 		case ctx.Err() != nil:
 			return append(left, pending[n:]...), trouble, nil
@@ -138,7 +138,7 @@ func (s *session) readPending(ctx context.Context, client *fleetclient.Client, p
 }
 
 // timeoutError returns the error for items that did not reach the goal in time.
-func timeoutError(pending []lookup.Item, g goal, timeout time.Duration, trouble error) error {
+func timeoutError(pending []resource.Item, g goal, timeout time.Duration, trouble error) error {
 	const most = 5
 	var b strings.Builder
 	fmt.Fprintf(&b, "wait for %s: timed out after %s: ", g, timeout)
@@ -181,7 +181,7 @@ func parseGoal(text string) (goal, error) {
 			}
 			phases = append(phases, string(p))
 		}
-		return goal{}, fmt.Errorf("--for=phase: unknown phase %q%s", value, lookup.SuggestWords(value, phases))
+		return goal{}, fmt.Errorf("--for=phase: unknown phase %q%s", value, resource.SuggestWords(value, phases))
 	case "condition":
 		condition, status, given := strings.Cut(value, "=")
 		if !given {
@@ -197,7 +197,7 @@ func parseGoal(text string) (goal, error) {
 			}
 			statuses = append(statuses, string(s))
 		}
-		return goal{}, fmt.Errorf("--for=condition: unknown status %q%s", status, lookup.SuggestWords(status, statuses))
+		return goal{}, fmt.Errorf("--for=condition: unknown status %q%s", status, resource.SuggestWords(status, statuses))
 	}
 	return goal{}, fmt.Errorf("--for=%q is invalid; use --for=phase=Ready, --for=condition=Reconciled or --for=delete", text)
 }
@@ -236,7 +236,7 @@ func (g goal) describeReached() string {
 }
 
 // describeState returns the current state of an item that has not reached the goal.
-func (g goal) describeState(i lookup.Item) string {
+func (g goal) describeState(i resource.Item) string {
 	if g.condition != "" {
 		for _, c := range i.Resource.Status.Conditions {
 			if c.Type == g.condition {

@@ -12,8 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
-	"github.com/fleetloop/fleetloop/internal/app/cli/show"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
@@ -81,10 +80,10 @@ func (s *session) runWatch(cmd *cobra.Command, args []string, o getOptions) erro
 type watcher struct {
 	*session
 	client   *fleetclient.Client
-	kind     lookup.Kind
+	kind     resource.Kind
 	format   string
 	interval time.Duration
-	printer  show.Printer
+	printer  resource.Printer
 	owners   map[string]string
 
 	seen     map[string]watched // by id
@@ -94,11 +93,11 @@ type watcher struct {
 
 type watched struct {
 	state string
-	item  lookup.Item
+	item  resource.Item
 	round int // in which it was last seen
 }
 
-func (s *session) newWatcher(client *fleetclient.Client, k lookup.Kind, o getOptions) *watcher {
+func (s *session) newWatcher(client *fleetclient.Client, k resource.Kind, o getOptions) *watcher {
 	return &watcher{
 		session: s, client: client, kind: k, format: o.format, interval: o.interval,
 		printer: s.newPrinter(k, false, o),
@@ -108,7 +107,7 @@ func (s *session) newWatcher(client *fleetclient.Client, k lookup.Kind, o getOpt
 }
 
 // listFunc passes all watched resources to each, page by page.
-type listFunc func(ctx context.Context, each func([]lookup.Item) error) error
+type listFunc func(ctx context.Context, each func([]resource.Item) error) error
 
 // listFuncFor returns the list function of a target. It resolves names once and then uses IDs, so
 // that a new resource with the same name is not mistaken for the old one.
@@ -121,9 +120,9 @@ func (w *watcher) listFuncFor(ctx context.Context, what target) (listFunc, error
 	return w.listEach(found), err
 }
 
-func (w *watcher) listSelected(sel lookup.Selection) listFunc {
-	return func(ctx context.Context, each func([]lookup.Item) error) error {
-		for items, err := range lookup.Pages(ctx, w.client, sel) {
+func (w *watcher) listSelected(sel resource.Selection) listFunc {
+	return func(ctx context.Context, each func([]resource.Item) error) error {
+		for items, err := range resource.ListPages(ctx, w.client, sel) {
 			if err == nil {
 				err = each(items)
 			}
@@ -135,12 +134,12 @@ func (w *watcher) listSelected(sel lookup.Selection) listFunc {
 	}
 }
 
-func (w *watcher) listEach(found []lookup.Item) listFunc {
-	return func(ctx context.Context, each func([]lookup.Item) error) error {
+func (w *watcher) listEach(found []resource.Item) listFunc {
+	return func(ctx context.Context, each func([]resource.Item) error) error {
 		for _, i := range found {
-			now, gone, err := lookup.ReadAgain(ctx, w.client, i)
+			now, gone, err := resource.ReadAgain(ctx, w.client, i)
 			if err == nil && !gone {
-				err = each([]lookup.Item{now})
+				err = each([]resource.Item{now})
 			}
 			if err != nil {
 				return err
@@ -170,7 +169,7 @@ func (w *watcher) pollUntilGone(ctx context.Context, look listFunc, named bool) 
 // unreachable or overloaded, and returns permanent errors.
 func (w *watcher) pollOnce(ctx context.Context, look listFunc) (pause time.Duration, err error) {
 	w.round++
-	err = look(ctx, func(items []lookup.Item) error { return w.printChanges(ctx, items) })
+	err = look(ctx, func(items []resource.Item) error { return w.printChanges(ctx, items) })
 	switch {
 	case err == nil:
 		w.troubled = false
@@ -184,11 +183,11 @@ func (w *watcher) pollOnce(ctx context.Context, look listFunc) (pause time.Durat
 	return max(w.interval, retryAfter(err)), nil
 }
 
-func (w *watcher) printChanges(ctx context.Context, items []lookup.Item) error {
+func (w *watcher) printChanges(ctx context.Context, items []resource.Item) error {
 	if showsOwners(w.kind, w.format) {
-		lookup.NameOwners(ctx, w.client, items, w.owners)
+		resource.NameOwners(ctx, w.client, items, w.owners)
 	}
-	var changed []lookup.Item
+	var changed []resource.Item
 	var types []string
 	for _, i := range items {
 		before, known := w.seen[i.Resource.ID]
@@ -217,21 +216,21 @@ func (w *watcher) printDeleted() error {
 		if w.format == terminal.FormatName {
 			continue // a missing resource has no name to print
 		}
-		if err := w.writeItems([]lookup.Item{show.DeletedItem(s.item)}, []string{"DELETED"}); err != nil {
+		if err := w.writeItems([]resource.Item{resource.DeletedItem(s.item)}, []string{"DELETED"}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *watcher) formatState(i lookup.Item) string {
+func (w *watcher) formatState(i resource.Item) string {
 	if w.format == terminal.FormatJSON {
 		return string(i.Raw)
 	}
-	return show.State(i, w.format == terminal.FormatWide)
+	return resource.RowState(i, w.format == terminal.FormatWide)
 }
 
-func (w *watcher) writeItems(items []lookup.Item, types []string) error {
+func (w *watcher) writeItems(items []resource.Item, types []string) error {
 	if w.format != terminal.FormatJSON {
 		return w.printer.Write(items)
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/process"
-	"github.com/fleetloop/fleetloop/internal/app/schema"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
@@ -84,7 +83,7 @@ func (e *engine) connectParts(cfg Part, p *process.Process, sinks *changes.Sinks
 		return nil, err
 	}
 	e.store = pgstore.New(pool, namesOf(sinks)...)
-	tables := schema.NewAwaited(pool, p.Log)
+	tables := postgres.NewAwaitedSchema(pool, p.Log)
 	parts := []lifecycle.Part{
 		{Name: "cluster-worker database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
 		{Name: "cluster-worker schema", Run: tables.Run, Ready: tables.Ready},

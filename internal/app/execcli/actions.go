@@ -3,8 +3,7 @@ package execcli
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
-	"github.com/fleetloop/fleetloop/internal/app/hostcli"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
@@ -44,9 +43,9 @@ func (s *session) runActions(cmd *cobra.Command, args []string, format string) e
 		}
 		return nil
 	case format == terminal.FormatJSON || format == terminal.FormatYAML:
-		return hostcli.WriteValue(s.env.Stdout, format, show.Catalogue(list, len(args) > 0))
+		return cli.WriteValue(s.env.Stdout, format, CatalogueValue(list, len(args) > 0))
 	case len(args) > 0:
-		return show.WriteAction(s.env.Stdout, list[0], s.showOptions())
+		return WriteAction(s.env.Stdout, list[0], s.showOptions())
 	}
-	return show.WriteActions(s.env.Stdout, list, format == terminal.FormatWide, s.showOptions())
+	return WriteActions(s.env.Stdout, list, format == terminal.FormatWide, s.showOptions())
 }

@@ -16,13 +16,12 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/app/hostcli"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
 // where holds the flags for the host cluster.
 type where struct {
-	hostcli.Where
+	cli.HostFlags
 
 	namespace string
 }
@@ -84,7 +83,7 @@ func (c *cluster) getExecution(ctx context.Context, name string) (*v1alpha1.Kube
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	var ke v1alpha1.KubernetesExecution
 	err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, &ke)
-	if apierrors.IsNotFound(err) && !hostcli.IsUnserved(err) {
+	if apierrors.IsNotFound(err) && !cli.IsUnservedKind(err) {
 		return nil, cli.NewError(fmt.Errorf("execution %q not found in namespace %q", name, c.namespace), cli.CodePrecondition, "fleetloop exec get --namespace="+c.namespace+"   lists executions")
 	}
 	if err != nil {
@@ -132,5 +131,5 @@ func (c *cluster) explainRefusal(err error, doing, role string) error {
 
 // explainError adds advice to an error of the API server.
 func explainError(err error, doing string) error {
-	return hostcli.ExplainError(err, doing, v1alpha1.Kind)
+	return cli.ExplainHostError(err, doing, v1alpha1.Kind)
 }

@@ -14,8 +14,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
-	"github.com/fleetloop/fleetloop/internal/app/hostcli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
@@ -42,7 +40,7 @@ func (st controlAction) newPatch(ke *v1alpha1.KubernetesExecution, by string) cl
 
 func (s *session) cancelCommand() *cobra.Command {
 	cmd := s.controlCommand(controlAction{"cancel", "cancel", "is being cancelled", "cancelledBy", func(ke *v1alpha1.KubernetesExecution) string {
-		if show.IsSettled(ke) {
+		if IsSettled(ke) {
 			return "has already ended"
 		}
 		return ""
@@ -115,11 +113,11 @@ func (s *session) runControl(cmd *cobra.Command, args []string, st controlAction
 		}
 	}
 	if format != formatText && len(changed) > 0 {
-		if err := show.WriteObjects(s.env.Stdout, format, changed, len(args) == 1); err != nil {
+		if err := WriteExecutions(s.env.Stdout, format, changed, len(args) == 1); err != nil {
 			return err
 		}
 	}
-	return hostcli.JoinErrors(errs, len(changed))
+	return cli.JoinHostErrors(errs, len(changed))
 }
 
 func (s *session) stopCommand() *cobra.Command {

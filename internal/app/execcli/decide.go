@@ -15,7 +15,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
@@ -116,7 +115,7 @@ func checkDecidable(ke *v1alpha1.KubernetesExecution, plan string) error {
 	case ke.Status.Plan == nil || ke.Status.Plan.Hash == "":
 		return cli.NewError(fmt.Errorf("execution %q has no plan to approve or reject", ke.Name), cli.CodePrecondition, describe)
 	case !strings.HasPrefix(ke.Status.Plan.Hash, plan):
-		return cli.NewError(fmt.Errorf("the plan of execution %q is %s, not %s", ke.Name, show.ShortHash(ke.Status.Plan.Hash), plan), cli.CodePrecondition, describe)
+		return cli.NewError(fmt.Errorf("the plan of execution %q is %s, not %s", ke.Name, ShortHash(ke.Status.Plan.Hash), plan), cli.CodePrecondition, describe)
 	}
 	return nil
 }
@@ -125,10 +124,10 @@ var errNo = errors.New("not approved")
 
 // confirmPlan prints the plan and asks for confirmation.
 func (s *session) confirmPlan(ke *v1alpha1.KubernetesExecution) error {
-	if err := show.Decide(s.env.Stderr, ke, s.showOptions()); err != nil {
+	if err := WriteDecisionBasis(s.env.Stderr, ke, s.showOptions()); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(s.env.Stderr, "\nApprove plan %s? [y/N] ", show.ShortHash(ke.Status.Plan.Hash)); err != nil {
+	if _, err := fmt.Fprintf(s.env.Stderr, "\nApprove plan %s? [y/N] ", ShortHash(ke.Status.Plan.Hash)); err != nil {
 		return err
 	}
 	answer, err := bufio.NewReader(s.env.Stdin).ReadString('\n')
@@ -189,13 +188,13 @@ func (s *session) printDecision(cmd *cobra.Command, c *cluster, ke *v1alpha1.Kub
 		if o.decision == v1alpha1.Reject {
 			verb = "rejected"
 		}
-		if err := s.printLine("execution/%s %s (plan %s)", ke.Name, verb, show.ShortHash(ke.Status.Plan.Hash)); err != nil {
+		if err := s.printLine("execution/%s %s (plan %s)", ke.Name, verb, ShortHash(ke.Status.Plan.Hash)); err != nil {
 			return err
 		}
 	}
 	if !o.wait {
 		if o.format != formatText {
-			return show.WriteObjects(s.env.Stdout, o.format, []v1alpha1.KubernetesExecution{*ke}, true)
+			return WriteExecutions(s.env.Stdout, o.format, []v1alpha1.KubernetesExecution{*ke}, true)
 		}
 		return nil
 	}

@@ -16,8 +16,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/app/execcli/params"
-	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
@@ -135,7 +133,7 @@ func (s *session) newRequest(cmd *cobra.Command, args []string, o execOptions) (
 	if !ok {
 		return nil, noSuchAction(cmd, args[0])
 	}
-	raw, err := params.Reader{Stdin: s.env.Stdin}.Read(a.Parameters(), o.file, args[1:])
+	raw, err := ParameterReader{Stdin: s.env.Stdin}.Read(a.Parameters(), o.file, args[1:])
 	if err != nil {
 		return nil, cli.NewUsageError(err, "fleetloop exec actions "+a.Name+"   describes the parameters")
 	}
@@ -255,7 +253,7 @@ func (s *session) printCreated(cmd *cobra.Command, c *cluster, ke *v1alpha1.Kube
 	}
 	if !w.wait {
 		if format != formatText {
-			return show.WriteObjects(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true)
+			return WriteExecutions(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true)
 		}
 		return nil
 	}
@@ -267,7 +265,7 @@ func (s *session) printCreated(cmd *cobra.Command, c *cluster, ke *v1alpha1.Kube
 func (s *session) followExecution(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
 	ke, failed := s.waitForExecution(cmd.Context(), c, ke, w)
 	if format != formatText {
-		return cmp.Or(show.WriteObjects(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true), failed)
+		return cmp.Or(WriteExecutions(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true), failed)
 	}
 	if failed != nil {
 		return failed
@@ -280,7 +278,7 @@ func describeDone(ke *v1alpha1.KubernetesExecution) string {
 	text := string(ke.Status.Phase)
 	r := ke.Status.ExecutionResults
 	switch {
-	case show.ConditionReasonDryRun(ke):
+	case IsDryRun(ke):
 		text += ": the dry run passed, nothing was changed"
 	case r != nil && len(r.ResourcesAffected) > 0:
 		a := r.ResourcesAffected[0]

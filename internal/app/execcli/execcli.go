@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
@@ -62,8 +61,8 @@ func (s *session) addConnectionFlags(flags *pflag.FlagSet) {
 }
 
 // showOptions returns the output options of this session.
-func (s *session) showOptions() show.Options {
-	return show.Options{Colour: terminal.WantsColour(s.env.LookupEnv, s.env.Terminal), Now: s.env.Now(), Namespace: DefaultNamespace}
+func (s *session) showOptions() OutputOptions {
+	return OutputOptions{Colour: terminal.WantsColour(s.env.LookupEnv, s.env.Terminal), Now: s.env.Now(), Namespace: DefaultNamespace}
 }
 
 // printNote prints progress.

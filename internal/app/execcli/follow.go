@@ -16,7 +16,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
@@ -137,7 +136,7 @@ func (s *session) waitForExecution(ctx context.Context, c *cluster, ke *v1alpha1
 			said = text
 			s.printNote("%s", text)
 		}
-		return show.IsSettled(now) || !w.through && needsApproval(now), nil
+		return IsSettled(now) || !w.through && needsApproval(now), nil
 	})
 	describe := "fleetloop exec describe " + ke.Name + "   shows its status"
 	switch {

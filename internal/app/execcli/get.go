@@ -12,8 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
-	"github.com/fleetloop/fleetloop/internal/app/hostcli"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
@@ -86,17 +85,17 @@ func (s *session) runGet(cmd *cobra.Command, args []string, o getOptions) error 
 	look := s.showOptions()
 	look.NoHeaders = o.noHeaders
 	if o.format == terminal.FormatTable || o.format == terminal.FormatWide {
-		err = show.NewLister(s.env.Stdout, o.format == terminal.FormatWide, look).Write(found, look)
+		err = NewListPrinter(s.env.Stdout, o.format == terminal.FormatWide, look).Write(found, look)
 		if len(found) == 0 && len(errs) == 0 {
 			s.printNote("No executions found in namespace %s.", s.where.namespace)
 		}
 	} else if len(found) > 0 || len(errs) == 0 {
-		err = show.WriteObjects(s.env.Stdout, o.format, found, len(args) == 1)
+		err = WriteExecutions(s.env.Stdout, o.format, found, len(args) == 1)
 	}
 	if err != nil {
 		return err
 	}
-	return hostcli.JoinErrors(errs, len(found))
+	return cli.JoinHostErrors(errs, len(found))
 }
 
 // findExecutions returns the named or selected executions, by name. Errs holds errors about missing
@@ -149,11 +148,11 @@ func (s *session) describeCommand() *cobra.Command {
 						return err
 					}
 				}
-				if err := show.Describe(s.env.Stdout, &found[i], s.showOptions()); err != nil {
+				if err := WriteDescription(s.env.Stdout, &found[i], s.showOptions()); err != nil {
 					return err
 				}
 			}
-			return hostcli.JoinErrors(errs, len(found))
+			return cli.JoinHostErrors(errs, len(found))
 		},
 	}
 }
@@ -202,14 +201,14 @@ type watcher struct {
 	*session
 
 	o      getOptions
-	lister *show.Lister
+	lister *ListPrinter
 	seen   map[types.UID]string
 }
 
 func (s *session) watchAll(ctx context.Context, c *cluster, o getOptions) error {
 	look := s.showOptions()
 	look.NoHeaders = o.noHeaders
-	w := &watcher{s, o, show.NewLister(s.env.Stdout, o.format == terminal.FormatWide, look), map[types.UID]string{}}
+	w := &watcher{s, o, NewListPrinter(s.env.Stdout, o.format == terminal.FormatWide, look), map[types.UID]string{}}
 	for begun := false; ; begun = true {
 		err := w.watchOnce(ctx, c)
 		if ctx.Err() == nil && err != nil && (!begun || !isTransient(err)) {
@@ -267,7 +266,7 @@ func (w *watcher) watchUpdates(ctx context.Context, c *cluster, since string) er
 func (w *watcher) showChanged(list ...v1alpha1.KubernetesExecution) error {
 	var changed []v1alpha1.KubernetesExecution
 	for _, ke := range list {
-		if state := show.State(&ke, w.o.format == terminal.FormatWide); w.seen[ke.UID] != state {
+		if state := RowState(&ke, w.o.format == terminal.FormatWide); w.seen[ke.UID] != state {
 			w.seen[ke.UID] = state
 			changed = append(changed, ke)
 		}
@@ -277,7 +276,7 @@ func (w *watcher) showChanged(list ...v1alpha1.KubernetesExecution) error {
 
 func (w *watcher) writeExecutions(list ...v1alpha1.KubernetesExecution) (err error) {
 	if w.o.format == terminal.FormatName {
-		err = show.WriteObjects(w.env.Stdout, terminal.FormatName, list, false)
+		err = WriteExecutions(w.env.Stdout, terminal.FormatName, list, false)
 	} else {
 		err = w.lister.Write(list, w.showOptions())
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/execcli"
-	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode"
@@ -161,7 +160,7 @@ func suggested() []string {
 			ke := &v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{Namespace: execcli.DefaultNamespace, Name: "NAME", UID: "a-uid"}}
 			ke.Status.Phase, ke.Status.ReasonDetail, ke.Status.JobName = phase, detail, jobName
 			ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{}
-			for _, step := range show.AdviceFor(ke, show.Options{Namespace: execcli.DefaultNamespace}).Do {
+			for _, step := range execcli.Advise(ke, execcli.OutputOptions{Namespace: execcli.DefaultNamespace}).Do {
 				if args, ok := strings.CutPrefix(step.Command, "kubectl "); ok {
 					list = append(list, args)
 				}

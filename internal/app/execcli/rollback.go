@@ -9,7 +9,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/app/execcli/show"
 )
 
 type rollbackOptions struct {
@@ -61,7 +60,7 @@ func (s *session) runRollback(cmd *cobra.Command, name string, o rollbackOptions
 func checkReversible(ke *v1alpha1.KubernetesExecution) error {
 	r := ke.Status.RollbackInformation
 	switch {
-	case !show.IsSettled(ke):
+	case !IsSettled(ke):
 		return cli.NewError(fmt.Errorf("execution %q has not ended: its phase is %s", ke.Name, cmp.Or(string(ke.Status.Phase), "new")), cli.CodePrecondition, "fleetloop exec cancel "+ke.Name+"   cancels it")
 	case ke.Status.ExecutionResults == nil:
 		return cli.NewError(fmt.Errorf("execution %q changed nothing, so there is nothing to roll back", ke.Name), cli.CodePrecondition, "")

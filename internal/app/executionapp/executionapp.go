@@ -11,7 +11,6 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/process"
-	"github.com/fleetloop/fleetloop/internal/app/schema"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
@@ -24,7 +23,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/policy"
-	"github.com/fleetloop/fleetloop/internal/policy/evaluator"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
@@ -108,7 +106,7 @@ func newAuditing(cfg Part, p *process.Process) (*audit.Auditor, []lifecycle.Part
 	if err != nil {
 		return nil, nil, err
 	}
-	tables := schema.NewAwaited(pool, p.Log)
+	tables := postgres.NewAwaitedSchema(pool, p.Log)
 	parts := []lifecycle.Part{
 		{Name: "audit database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
 		{Name: "audit schema", Run: tables.Run, Ready: tables.Ready},
@@ -157,7 +155,7 @@ func newCheckParts(host *rest.Config, cfg Part, p *process.Process, ids *identit
 		return nil, nil, err
 	}
 	rules := &policyConfigMaps{store: policy.NewStore(cfg.Policy.Timeout, metrics), name: cfg.Namespace + "/" + cfg.Policy.ConfigMap, mode: cfg.policyMode, log: p.Log, latest: make(chan *corev1.ConfigMap, 1)}
-	asked, err := newTimed(p.Metrics, conditionEvaluator{evaluator.New()})
+	asked, err := newTimed(p.Metrics, conditionEvaluator{policy.NewEvaluator()})
 	if err != nil {
 		return nil, nil, err
 	}

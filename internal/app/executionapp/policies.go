@@ -13,7 +13,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/policy"
-	"github.com/fleetloop/fleetloop/internal/policy/evaluator"
 )
 
 // policyConfigMaps holds the last valid policies of a ConfigMap.
@@ -136,7 +135,7 @@ func (p *policyConfigMaps) Decide(ctx context.Context, in *execution.Input) (exe
 }
 
 // conditionEvaluator evaluates modules in Rego.
-type conditionEvaluator struct{ *evaluator.Evaluator }
+type conditionEvaluator struct{ *policy.Evaluator }
 
 // Enter reserves a place for a requester.
 func (c conditionEvaluator) Enter(requester string) (execution.Place, error) {
@@ -148,7 +147,7 @@ func (c conditionEvaluator) Enter(requester string) (execution.Place, error) {
 }
 
 // evaluationPlace is a reserved place for evaluations.
-type evaluationPlace struct{ *evaluator.Place }
+type evaluationPlace struct{ *policy.EvaluationPlace }
 
 // Evaluate reports whether a condition holds.
 func (p evaluationPlace) Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
@@ -156,18 +155,18 @@ func (p evaluationPlace) Evaluate(ctx context.Context, module string, input any,
 	if err != nil {
 		return false, "", fmt.Errorf("encode condition input: %w", err)
 	}
-	passed, message, err = p.Place.Evaluate(ctx, module, text, now)
+	passed, message, err = p.EvaluationPlace.Evaluate(ctx, module, text, now)
 	return passed, message, convertError(err)
 }
 
 // Compile reports why a condition can never hold.
 func (p evaluationPlace) Compile(ctx context.Context, module string) error {
-	return convertError(p.Place.Compile(ctx, module))
+	return convertError(p.EvaluationPlace.Compile(ctx, module))
 }
 
 // convertError converts an error to the error types of executions.
 func convertError(err error) error {
-	never, killed, retry := (*policy.CompileError)(nil), (*evaluator.KilledError)(nil), (*evaluator.RetryError)(nil)
+	never, killed, retry := (*policy.CompileError)(nil), (*policy.KilledError)(nil), (*policy.RetryError)(nil)
 	switch {
 	case errors.As(err, &never):
 		return fmt.Errorf("%w: %w", execution.ErrMalformed, never.Err)

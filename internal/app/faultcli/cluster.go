@@ -18,7 +18,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/app/hostcli"
 )
 
 // cluster is a client of the host cluster for nodes.
@@ -41,7 +40,7 @@ func (s *session) connectCluster() (*cluster, error) {
 }
 
 func explainError(err error, doing string) error {
-	return hostcli.ExplainError(err, doing, v1alpha1.Kind)
+	return cli.ExplainHostError(err, doing, v1alpha1.Kind)
 }
 
 // bareName removes the kind prefix of kubectl from a name.
@@ -51,7 +50,7 @@ func bareName(name string) string { return name[strings.LastIndexByte(name, '/')
 func (c *cluster) getFault(ctx context.Context, node string) (*v1alpha1.NodeFault, error) {
 	var f v1alpha1.NodeFault
 	err := c.Get(ctx, client.ObjectKey{Name: bareName(node)}, &f)
-	if apierrors.IsNotFound(err) && !hostcli.IsUnserved(err) {
+	if apierrors.IsNotFound(err) && !cli.IsUnservedKind(err) {
 		return nil, cli.NewError(fmt.Errorf("node %q has no NodeFault", bareName(node)), cli.CodePrecondition, "fleetloop faults list   shows the nodes with faults")
 	}
 	if err != nil {

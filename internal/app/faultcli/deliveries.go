@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/app/hostcli"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
@@ -168,14 +168,14 @@ func (s *session) runDeliveries(cmd *cobra.Command, args []string, format string
 	}
 	sinks, events := summarizeSinks(list)
 	if isData(format) {
-		err = hostcli.WriteValue(s.env.Stdout, format, map[string]any{"sinks": nonNil(sinks), "undeliveredChangeEvents": nonNil(events)})
+		err = cli.WriteValue(s.env.Stdout, format, map[string]any{"sinks": nonNil(sinks), "undeliveredChangeEvents": nonNil(events)})
 	} else {
 		err = s.showDeliveries(sinks, events, countLost(list), format == terminal.FormatWide)
 	}
 	if err != nil {
 		return err
 	}
-	return hostcli.JoinErrors(errs, len(list))
+	return cli.JoinHostErrors(errs, len(list))
 }
 
 // nonNil returns an empty list for nil, so that JSON has no null.
@@ -260,7 +260,7 @@ func (s *session) runResend(cmd *cobra.Command, args []string) error {
 	if asked == 0 && len(args) == 0 && len(errs) == 0 {
 		s.printNote("No rejected events.")
 	}
-	return hostcli.JoinErrors(errs, cmp.Or(asked, len(list)-len(errs)))
+	return cli.JoinHostErrors(errs, cmp.Or(asked, len(list)-len(errs)))
 }
 
 // refusingSinks returns the sinks that have rejected an event that is still stored.

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/app/hostcli"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
@@ -50,7 +50,7 @@ func (s *session) describeCommand() *cobra.Command {
 					return err
 				}
 			}
-			return hostcli.JoinErrors(errs, len(found))
+			return cli.JoinHostErrors(errs, len(found))
 		},
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/app/hostcli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
@@ -56,7 +55,7 @@ func newSession(env cli.Env) *session {
 // session is one running command.
 type session struct {
 	env   cli.Env
-	where hostcli.Where
+	where cli.HostFlags
 }
 
 func (s *session) faultsCommand() *cobra.Command {

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/app/hostcli"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
@@ -67,7 +67,7 @@ func (s *session) runList(cmd *cobra.Command, args []string, format string, ever
 	if err != nil {
 		return err
 	}
-	return hostcli.JoinErrors(errs, len(shown))
+	return cli.JoinHostErrors(errs, len(shown))
 }
 
 // isOver reports whether nothing remains to do for a node.
@@ -156,7 +156,7 @@ func writeFaults(w io.Writer, format string, list []v1alpha1.NodeFault, single b
 		items = append(items, list[i])
 	}
 	if single && len(items) == 1 {
-		return hostcli.WriteValue(w, format, items[0])
+		return cli.WriteValue(w, format, items[0])
 	}
-	return hostcli.WriteValue(w, format, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+	return cli.WriteValue(w, format, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
 }

@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/app/hostcli"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
 
@@ -83,7 +82,7 @@ func (s *session) runRelease(ctx context.Context, args []string, r releaseOption
 	if r.everything && released == 0 && len(errs) == 0 {
 		s.printNote("No node has changes of the controller.")
 	}
-	return hostcli.JoinErrors(errs, done)
+	return cli.JoinHostErrors(errs, done)
 }
 
 // blockingTaints returns why a node does not accept other workloads.

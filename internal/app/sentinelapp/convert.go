@@ -6,8 +6,6 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-
-	"github.com/fleetloop/fleetloop/internal/app/convert"
 )
 
 // maxPublicFile limits the size of a file to convert.
@@ -27,7 +25,7 @@ settings that are not needed. The command does not connect to anything.`,
 			if err != nil {
 				return err
 			}
-			out, err := convert.Convert(args[0], text)
+			out, err := ConvertConfig(args[0], text)
 			if err != nil {
 				return err
 			}

@@ -27,7 +27,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/policy"
-	"github.com/fleetloop/fleetloop/internal/policy/evaluator"
 )
 
 // law is the real policies, asked with what they take and nothing else.
@@ -49,24 +48,24 @@ func (l law) Decide(ctx context.Context, in *execution.Input) (execution.Decisio
 }
 
 // rego evaluates conditions as the program does.
-type rego struct{ *evaluator.Evaluator }
+type rego struct{ *policy.Evaluator }
 
 func (r rego) Enter(requester string) (execution.Place, error) {
 	p, err := r.Evaluator.Enter(requester)
-	if retry := (*evaluator.RetryError)(nil); errors.As(err, &retry) {
+	if retry := (*policy.RetryError)(nil); errors.As(err, &retry) {
 		return nil, &execution.RetryError{After: retry.After, Err: err}
 	}
 	return regoPlace{p}, err
 }
 
-type regoPlace struct{ *evaluator.Place }
+type regoPlace struct{ *policy.EvaluationPlace }
 
 func (p regoPlace) Evaluate(ctx context.Context, module string, input any, now time.Time) (bool, string, error) {
 	text, err := json.Marshal(input)
 	if err != nil {
 		return false, "", err
 	}
-	return p.Place.Evaluate(ctx, module, text, now)
+	return p.EvaluationPlace.Evaluate(ctx, module, text, now)
 }
 
 // crowded are conditions of so many requesters that none is evaluated before each of
@@ -104,10 +103,10 @@ func (p crowdedPlace) Evaluate(ctx context.Context, module string, input any, no
 // TestManyRequestersGetThrough verifies that more requesters than slots succeed: each evaluates all
 // conditions in one slot, and contention causes no repeated evaluation.
 func TestManyRequestersGetThrough(t *testing.T) {
-	const requesters, each = evaluator.MaxProcesses + 2, 3
+	const requesters, each = policy.MaxEvaluatorProcesses + 2, 3
 	r := newRig(t, scale)
 	r.deploy(t, nil)
-	crowd := &crowded{rego: rego{evaluator.New()}}
+	crowd := &crowded{rego: rego{policy.NewEvaluator()}}
 	crowd.missing.Add(requesters)
 	c, err := check.New(r.cfg, check.Deps{Identities: r.ids, Policy: r.policy, Conditions: crowd, Traffic: r.traffic, Reader: r.view})
 	if err != nil {
@@ -136,8 +135,8 @@ func TestManyRequestersGetThrough(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := crowd.refused.Load(); n < requesters-evaluator.MaxProcesses {
-		t.Errorf("%d were refused a place, want %d at least", n, requesters-evaluator.MaxProcesses)
+	if n := crowd.refused.Load(); n < requesters-policy.MaxEvaluatorProcesses {
+		t.Errorf("%d were refused a place, want %d at least", n, requesters-policy.MaxEvaluatorProcesses)
 	}
 	if n := crowd.evaluated.Load(); n != requesters*each {
 		t.Errorf("%d conditions were evaluated, want each of %d once", n, requesters*each)
@@ -159,7 +158,7 @@ func (r *rig) realChecker(t *testing.T) *check.Checker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := check.New(r.cfg, check.Deps{Identities: r.ids, Policy: law{store}, Conditions: rego{evaluator.New()}, Traffic: g, Reader: r.view})
+	c, err := check.New(r.cfg, check.Deps{Identities: r.ids, Policy: law{store}, Conditions: rego{policy.NewEvaluator()}, Traffic: g, Reader: r.view})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"github.com/fleetloop/fleetloop/tools/images/image"
-	"github.com/fleetloop/fleetloop/tools/images/sbom"
 )
 
 // built holds one small program for each architecture.
@@ -195,7 +194,7 @@ func TestIndex(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m.Subject == nil || m.Subject.Digest != manifest.Manifests[i].Digest || m.ArtifactType != sbom.MediaType {
+		if m.Subject == nil || m.Subject.Digest != manifest.Manifests[i].Digest || m.ArtifactType != image.SBOMMediaType {
 			t.Errorf("artifact %d is a %q about %v, want the SBOM of image %d", i, m.ArtifactType, m.Subject, i)
 		}
 	}

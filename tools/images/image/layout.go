@@ -17,8 +17,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-
-	"github.com/fleetloop/fleetloop/tools/images/sbom"
 )
 
 // Index returns one index of the images of a program and of the SBOM of each. It has one image per
@@ -62,7 +60,7 @@ func Index(programs ...*Program) (v1.ImageIndex, error) {
 
 // SBOM returns the bill of materials of the image of p.
 func (p *Program) SBOM() ([]byte, error) {
-	return sbom.Write(sbom.Subject{Name: p.Name, Data: p.data, Build: p.build, Created: p.Created, Beside: []debug.Module{p.roots.Module}})
+	return WriteSBOM(SBOMSubject{Name: p.Name, Data: p.data, Build: p.build, Created: p.Created, Beside: []debug.Module{p.roots.Module}})
 }
 
 // addSBOM wraps the SBOM of img in an artifact.
@@ -76,7 +74,7 @@ func (p *Program) addSBOM(img v1.Image) (v1.Image, error) {
 		return nil, fmt.Errorf("describe image of %q: %w", p.Name, err)
 	}
 	subject.ArtifactType = "" // it is an image
-	return newArtifact(sbom.MediaType, text, *subject)
+	return newArtifact(SBOMMediaType, text, *subject)
 }
 
 // An artifact is a manifest for one document.

@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+	"github.com/fleetloop/fleetloop/internal/kube"
+)
+
+const hostUserAgent = "fleetloop"
+
+// HostFlags selects the host cluster by flags.
+type HostFlags struct {
+	Kubeconfig, Context string
+}
+
+// AddFlags adds the flags.
+func (w *HostFlags) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&w.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the host cluster (env KUBECONFIG; default ~/.kube/config, in a pod its service account)")
+	flags.StringVar(&w.Context, "context", "", "`name` of the kubeconfig context")
+}
+
+// Connect returns a client of the host cluster. It sends no request. scheme and mapper define the
+// kinds in use, so that no discovery request is needed.
+func (w *HostFlags) Connect(env Env, scheme *runtime.Scheme, mapper meta.RESTMapper) (client.WithWatch, error) {
+	where := *w
+	if where.Kubeconfig == "" && env.LookupEnv != nil {
+		where.Kubeconfig, _ = env.LookupEnv("KUBECONFIG")
+	}
+	cfg, err := where.restConfig()
+	if err != nil {
+		return nil, NewUsageError(err, "select a cluster with --kubeconfig and --context")
+	}
+	kube.TakeLogs(slog.New(slog.DiscardHandler)) // the same messages are returned as errors
+	cfg.WarningHandler = rest.NewWarningWriter(env.Stderr, rest.WarningWriterOptions{Deduplicate: true})
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme, Mapper: mapper})
+	if err != nil {
+		return nil, fmt.Errorf("connect to the host cluster: %w", err)
+	}
+	return c, nil
+}
+
+// restConfig returns the access to the cluster of a context, or else the default of the other
+// components.
+func (w *HostFlags) restConfig() (*rest.Config, error) {
+	if w.Context == "" {
+		return kube.Connect(kube.Config{Kubeconfig: w.Kubeconfig}, hostUserAgent)
+	}
+	rules := &clientcmd.ClientConfigLoadingRules{}
+	switch files := filepath.SplitList(w.Kubeconfig); len(files) {
+	case 0:
+		rules.Precedence = []string{clientcmd.RecommendedHomeFile}
+	case 1:
+		rules.ExplicitPath = files[0] // which must exist
+	default:
+		rules.Precedence = files
+	}
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: w.Context}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	cfg.UserAgent = hostUserAgent
+	return cfg, nil
+}
+
+// IsUnservedKind reports whether the server does not know the kind.
+func IsUnservedKind(err error) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	return ok && apierrors.IsNotFound(err) && (status.Status().Details == nil || status.Status().Details.Name == "")
+}
+
+// ExplainHostError adds advice to an error of the API server. kind is the requested kind.
+func ExplainHostError(err error, doing, kind string) error {
+	wrapped := fmt.Errorf("%s: %w", doing, err)
+	if why, next, ok := parseDenial(err); ok {
+		return NewError(fmt.Errorf("%s: %s", doing, why), CodePrecondition, next)
+	}
+	switch _, offline := errors.AsType[*url.Error](err); {
+	case IsUnservedKind(err):
+		return NewError(wrapped, CodeFailed, "kubectl apply -f deploy/crds   installs the resource definition of "+kind)
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return NewError(wrapped, CodePrecondition, "")
+	case apierrors.IsForbidden(err):
+		return NewError(wrapped, CodeFailed, "ask an administrator for a role; kubectl auth can-i --list --namespace=NAMESPACE   lists your permissions")
+	case apierrors.IsUnauthorized(err):
+		return NewError(wrapped, CodeFailed, "log in to the cluster, or use another kubeconfig with --kubeconfig")
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return NewError(wrapped, CodePrecondition, "")
+	case offline:
+		return NewError(wrapped, CodeFailed, "kubectl config current-context   shows the selected cluster; --kubeconfig and --context select another")
+	}
+	return wrapped
+}
+
+// parseDenial extracts the message of an admission policy from an error: the reason and the next
+// step.
+func parseDenial(err error) (why, next string, ok bool) {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok || !strings.Contains(status.ErrStatus.Message, "ValidatingAdmissionPolicy") {
+		return "", "", false
+	}
+	_, text, ok := strings.Cut(status.ErrStatus.Message, "denied request: ")
+	why, next, _ = strings.Cut(text, ": ")
+	return why, next, ok
+}
+
+// JoinHostErrors joins the errors about several objects. done is the number of successes.
+func JoinHostErrors(errs []error, done int) error {
+	switch {
+	case len(errs) == 0:
+		return nil
+	case done > 0:
+		return NewError(errors.Join(errs...), CodePartial, "")
+	case len(errs) == 1:
+		return errs[0]
+	}
+	return NewError(errors.Join(errs...), ExitCode(errs[0]), "")
+}
+
+// WriteValue writes any value in JSON or YAML, as kubectl does.
+func WriteValue(w io.Writer, format string, what any) error {
+	var text []byte
+	var err error
+	if format == terminal.FormatYAML {
+		text, err = yaml.Marshal(what)
+	} else if text, err = json.MarshalIndent(what, "", "  "); err == nil {
+		text = append(text, '\n')
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", format, err)
+	}
+	_, err = w.Write(text)
+	return err
+}

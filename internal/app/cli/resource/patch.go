@@ -1,0 +1,80 @@
+package resource
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ParseLabels reads label changes: key=value sets a label, key- removes it.
+func ParseLabels(changes []string) (set map[string]string, remove []string, err error) {
+	set = map[string]string{}
+	seen := map[string]bool{}
+	for _, text := range changes {
+		key, value, sets := strings.Cut(text, "=")
+		if !sets {
+			var removes bool
+			if key, removes = strings.CutSuffix(text, "-"); !removes {
+				return nil, nil, fmt.Errorf("%q is not key=value (set a label) or key- (remove a label)", text)
+			}
+			remove = append(remove, key)
+		} else {
+			set[key] = value
+		}
+		if key == "" || seen[key] {
+			return nil, nil, fmt.Errorf("%q: a label needs a key and can be given only once", text)
+		}
+		seen[key] = true
+	}
+	return set, remove, nil
+}
+
+// CheckPatch rejects a patch that is not a JSON object, because it would replace the whole spec.
+func CheckPatch(patch string) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(patch), &fields); err != nil || fields == nil {
+		return errors.New("not a JSON object such as {\"key\": \"value\"}")
+	}
+	return nil
+}
+
+// MergePatch applies a JSON merge patch (RFC 7386). Values outside the patch keep their text.
+func MergePatch(target, patch json.RawMessage) (json.RawMessage, error) {
+	changes, ok, err := decodeObject(patch)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return patch, nil
+	}
+	// A target that is not an object counts as an empty object.
+	fields, _, err := decodeObject(target)
+	if err != nil {
+		return nil, err
+	}
+	if fields == nil {
+		fields = map[string]json.RawMessage{}
+	}
+	for key, value := range changes {
+		if string(bytes.TrimSpace(value)) == "null" {
+			delete(fields, key)
+			continue
+		}
+		if fields[key], err = MergePatch(fields[key], value); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(fields)
+}
+
+func decodeObject(raw json.RawMessage) (fields map[string]json.RawMessage, ok bool, err error) {
+	if text := bytes.TrimSpace(raw); len(text) == 0 || text[0] != '{' {
+		return nil, false, nil
+	}
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return nil, false, fmt.Errorf("merge the spec: %w", err)
+	}
+	return fields, true, nil
+}

@@ -1,0 +1,244 @@
+package resource
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+)
+
+// SyncPrinter writes the sync state of clusters as it arrives. Close writes the rest of the output.
+type SyncPrinter interface {
+	Write(syncs []v1.ClusterSync) error
+	Close() error
+}
+
+// NewSyncPrinter returns a printer in one of the formats. An unknown format means a table.
+func NewSyncPrinter(w io.Writer, format string, o PrintOptions) SyncPrinter {
+	if format == terminal.FormatJSON || format == terminal.FormatYAML || format == terminal.FormatName {
+		return syncItems{NewPrinter(w, format, Kind{}, o)}
+	}
+	p := &syncTable{w: w, table: terminal.Table{Colour: o.Colour}, columns: syncColumns(format == terminal.FormatWide), now: o.Now}
+	if !o.NoHeaders {
+		cells := make([]string, len(p.columns))
+		for j, c := range p.columns {
+			cells[j] = c.head
+		}
+		p.pending = [][]terminal.Cell{terminal.PlainRow(cells...)}
+	}
+	return p
+}
+
+// SyncItem returns the cluster of a sync with the fields that the sync knows. Its JSON is the sync.
+func SyncItem(s v1.ClusterSync) (Item, error) {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return Item{}, fmt.Errorf("write JSON: %w", err)
+	}
+	k := Kinds()[0]
+	return Item{Raw: raw, Kind: k, Resource: v1.Resource{ID: s.ClusterID, Kind: k.Name, Name: s.Name}}, nil
+}
+
+type syncItems struct{ to Printer }
+
+func (p syncItems) Write(syncs []v1.ClusterSync) error {
+	var items []Item
+	for _, s := range syncs {
+		i, err := SyncItem(s)
+		if err != nil {
+			return err
+		}
+		items = append(items, i)
+	}
+	return p.to.Write(items)
+}
+
+func (p syncItems) Close() error { return p.to.Close() }
+
+// syncColumn is one column of a table of syncs.
+type syncColumn struct {
+	head string
+	wide bool // shown only in wide tables
+	cell func(s v1.ClusterSync, now time.Time) string
+}
+
+func syncColumns(wide bool) []syncColumn {
+	list := []syncColumn{
+		{head: "NAME", cell: func(s v1.ClusterSync, _ time.Time) string { return s.Name }},
+		{head: "STATE", cell: func(s v1.ClusterSync, _ time.Time) string { return string(s.State) }},
+		{head: "SINCE", cell: func(s v1.ClusterSync, now time.Time) string { return formatSince(now, s.UnsyncedSince) }},
+		{head: "ATTEMPTS", cell: func(s v1.ClusterSync, _ time.Time) string { return strconv.Itoa(s.Attempts) }},
+		{head: "NEXT ATTEMPT", cell: formatNextTry},
+		{head: "LAST ATTEMPT", wide: true, cell: func(s v1.ClusterSync, now time.Time) string { return formatSince(now, s.LastAttempt) }},
+		{head: "PENDING", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return formatAction(s) }},
+		{head: "WORKER", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ClaimedBy }},
+		{head: "SHOOT", cell: func(s v1.ClusterSync, _ time.Time) string { return s.ShootName }},
+		{head: "SHOOT STATUS", cell: func(s v1.ClusterSync, _ time.Time) string { return string(s.ShootStatus) }},
+		{head: "ID", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ClusterID }},
+		{head: "ERROR CLASS", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ErrorClass }},
+		{head: "ERROR", cell: func(s v1.ClusterSync, _ time.Time) string {
+			if wide {
+				return formatFailure(s)
+			}
+			return truncateText(formatFailure(s))
+		}},
+	}
+	if !wide {
+		list = slices.DeleteFunc(list, func(c syncColumn) bool { return c.wide })
+	}
+	return list
+}
+
+func formatSince(now time.Time, t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return terminal.Since(now, *t)
+}
+
+// formatNextTry returns the time until a worker may begin. A running sync has no time limit, and the
+// recovery of an unavailable Gardener cannot be predicted.
+func formatNextTry(s v1.ClusterSync, now time.Time) string {
+	switch {
+	case s.NextAttempt == nil || s.State == v1.SyncRunning || s.Waiting != nil:
+		return "-"
+	case !s.NextAttempt.After(now):
+		return "now"
+	}
+	return terminal.Age(s.NextAttempt.Sub(now))
+}
+
+func formatAction(s v1.ClusterSync) string {
+	switch {
+	case s.Synced != nil:
+		return "-"
+	case s.Deleting:
+		return "delete"
+	}
+	return "apply"
+}
+
+// formatFailure returns why a cluster waits, or else the last error of the sync. Without either it
+// returns the error that Gardener reports.
+func formatFailure(s v1.ClusterSync) string {
+	text := s.Error
+	if s.Waiting != nil {
+		text = formatWait(s.Waiting)
+	}
+	if text == "" && s.ShootStatus == v1.ShootError {
+		text = s.ShootStatusMessage
+	}
+	return strings.Join(strings.Fields(text), " ") // a row is one line
+}
+
+// formatWait returns the cause of a wait, its start and its reason.
+func formatWait(w *v1.SyncWait) string {
+	return fmt.Sprintf("waiting for %s since %s: %s", w.For, w.Since.UTC().Format(time.RFC3339), w.Reason)
+}
+
+// truncateText shortens a text to the width of a table cell.
+func truncateText(text string) string {
+	const most = 60
+	runes := []rune(terminal.Clean(text))
+	if len(runes) <= most {
+		return string(runes)
+	}
+	return string(runes[:most-1]) + "…"
+}
+
+func syncStyle(s v1.SyncState) terminal.Style {
+	switch s {
+	case v1.SyncSynced:
+		return terminal.Good
+	case v1.SyncStuck:
+		return terminal.Bad
+	case v1.SyncRunning, v1.SyncBackingOff:
+		return terminal.Busy
+	case v1.SyncPending, v1.SyncPaused:
+		return terminal.Faint
+	}
+	return terminal.Plain // a state of a newer server
+}
+
+type syncTable struct {
+	w       io.Writer
+	table   terminal.Table
+	columns []syncColumn
+	now     func() time.Time
+	pending [][]terminal.Cell // the column headers, until the first row
+}
+
+func (p *syncTable) Write(syncs []v1.ClusterSync) error {
+	if len(syncs) == 0 {
+		return nil
+	}
+	rows := p.pending
+	for _, s := range syncs {
+		var cells []string
+		for _, c := range p.columns {
+			cells = append(cells, c.cell(s, p.now()))
+		}
+		rows = append(rows, styledRow(1, syncStyle(s.State), cells...))
+	}
+	p.pending = nil
+	return p.table.WriteRows(p.w, rows)
+}
+
+func (p *syncTable) Close() error { return nil }
+
+// writeSync writes the state of the sync to Gardener.
+func (d *descriptionWriter) writeSync(s *v1.ClusterSync) {
+	if s == nil {
+		return
+	}
+	part := func(name, text string) {
+		name += ":"
+		for line := range strings.Lines(text) {
+			d.writeLine("  %-14s%s", name, terminal.Clean(strings.TrimRight(line, "\r\n")))
+			name = ""
+		}
+	}
+	state := string(s.State)
+	if s.State != v1.SyncSynced && s.Deleting {
+		state += ", deletion pending"
+	}
+	d.writeLine("Gardener:")
+	part("State", state)
+	if s.Synced != nil {
+		part("Synced", d.formatTime(*s.Synced, ""))
+	}
+	if s.UnsyncedSince != nil {
+		part("Unsynced", "since "+d.formatTime(*s.UnsyncedSince, ""))
+	}
+	if s.PausedAt != nil {
+		part("Paused", "since "+d.formatTime(*s.PausedAt, ""))
+	}
+	if s.Waiting != nil {
+		part("Waiting", strings.TrimPrefix(formatWait(s.Waiting), "waiting "))
+	}
+	part("Worker", s.ClaimedBy)
+	part("Shoot", s.ShootName)
+	part("Shoot status", string(s.ShootStatus))
+	part("Message", s.ShootStatusMessage)
+	if s.Attempts > 0 {
+		part("Failed attempts", strconv.Itoa(s.Attempts))
+	}
+	if s.Error != "" && s.ErrorClass != "" {
+		part("Error", s.ErrorClass+": "+s.Error)
+	} else {
+		part("Error", s.Error)
+	}
+	switch next := formatNextTry(*s, d.now); next {
+	case "-":
+	case "now":
+		part("Next attempt", next)
+	default:
+		part("Next attempt", "in "+next)
+	}
+}

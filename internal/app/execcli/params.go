@@ -1,0 +1,292 @@
+package execcli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/fleetloop/fleetloop/internal/execution/action"
+)
+
+// MaxParameterFile limits the size of a file: objects of the API server are no larger.
+const MaxParameterFile = 1 << 20
+
+// ParameterReader reads parameters. Stdin is the content of the file "-".
+type ParameterReader struct {
+	Stdin io.Reader
+}
+
+// Read reads words such as replicas=5:
+//
+//	name=value     in the format of the parameter type; objects and lists as JSON
+//	name=@FILE     the content of a file, which is JSON or YAML where the type
+//	               is an object or a list; @- is standard input, @@ begins a
+//	               value with @
+//	name.key=text  one entry of an object, which is a text; name.key- is the
+//	               entry with null, which takes it away
+//	name=a name=b  the elements of a list
+//
+// File, unless it is empty, holds parameters as one object, in JSON or YAML.
+// Words win over it.
+func (r ParameterReader) Read(list []action.Parameter, file string, words []string) (json.RawMessage, error) {
+	in := paramParser{r, list, map[string]json.RawMessage{}, map[string]bool{}}
+	if file != "" {
+		docs, err := r.readDocuments(file)
+		if err != nil {
+			return nil, err
+		}
+		if len(docs) != 1 || json.Unmarshal(docs[0], &in.all) != nil || in.all == nil {
+			return nil, fmt.Errorf("%s: parameters must be one object, for example {\"replicas\": 5}", file)
+		}
+	}
+	var errs []error
+	for _, word := range words {
+		if err := in.parseWord(word); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return json.Marshal(in.all)
+}
+
+// paramParser holds the parameters read so far.
+type paramParser struct {
+	ParameterReader
+
+	list  []action.Parameter
+	all   map[string]json.RawMessage
+	given map[string]bool // by arguments
+}
+
+// parseWord adds one argument.
+func (r *paramParser) parseWord(word string) error {
+	name, text, hasValue := strings.Cut(word, "=")
+	name, key, isEntry := strings.Cut(name, ".")
+	if !hasValue {
+		if key, isEntry = strings.CutSuffix(key, "-"); !isEntry || key == "" {
+			return fmt.Errorf("invalid parameter %q: want name=value", word)
+		}
+	}
+	p, err := findParameter(r.list, name)
+	if err != nil {
+		return err
+	}
+	if isEntry {
+		return r.addEntry(p, key, text, hasValue)
+	}
+	if r.given[name] && p.Type != "array" {
+		return fmt.Errorf("parameter %s is given twice; give it once", name)
+	}
+	raw, err := r.parseValue(p, text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if p.Type == "array" && r.given[name] {
+		if raw, err = joinLists(r.all[name], raw); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	r.all[name], r.given[name] = raw, true
+	return nil
+}
+
+// joinLists concatenates two lists.
+func joinLists(one, other json.RawMessage) (json.RawMessage, error) {
+	var list, more []json.RawMessage
+	if err := errors.Join(json.Unmarshal(one, &list), json.Unmarshal(other, &more)); err != nil {
+		return nil, err
+	}
+	return json.Marshal(append(list, more...))
+}
+
+// findParameter finds a parameter by name. The error lists the known ones.
+func findParameter(list []action.Parameter, name string) (action.Parameter, error) {
+	var names []string
+	for _, p := range list {
+		if p.Name == name {
+			return p, nil
+		}
+		names = append(names, p.Name)
+	}
+	// Some actions take deployment=web for a kind and a name: the catalogue knows which.
+	if slices.Contains(names, "kind") && slices.Contains([]string{"deployment", "statefulset", "daemonset"}, name) {
+		return action.Parameter{Name: name, Type: "string"}, nil
+	}
+	if len(names) == 0 {
+		return action.Parameter{}, fmt.Errorf("unknown parameter %q: the action has no parameters", name)
+	}
+	return action.Parameter{}, fmt.Errorf("unknown parameter %q: want %s", name, strings.Join(names, ", "))
+}
+
+// addEntry sets one entry of an object.
+func (r *paramParser) addEntry(p action.Parameter, key, text string, hasValue bool) error {
+	if p.Type != "object" {
+		return fmt.Errorf("%s is not an object, so %q cannot be set", p.Name, key)
+	}
+	whole := p.Name + "." + key
+	if r.given[p.Name] || r.given[whole] {
+		return fmt.Errorf("parameter %s is given twice; give it once", whole)
+	}
+	r.given[whole] = true
+	object := map[string]json.RawMessage{}
+	if raw, ok := r.all[p.Name]; ok {
+		if err := json.Unmarshal(raw, &object); err != nil {
+			return fmt.Errorf("%s is not an object in the file", p.Name)
+		}
+	}
+	value := json.RawMessage("null")
+	if hasValue {
+		content, err := r.readText(text)
+		if err != nil {
+			return fmt.Errorf("%s: %w", whole, err)
+		}
+		if value, err = json.Marshal(content); err != nil {
+			return fmt.Errorf("%s: %w", whole, err)
+		}
+	}
+	object[key] = value
+	raw, err := json.Marshal(object)
+	if err != nil {
+		return fmt.Errorf("%s: %w", whole, err)
+	}
+	r.all[p.Name] = raw
+	return nil
+}
+
+// parseValue converts a text to the type of a parameter.
+func (r ParameterReader) parseValue(p action.Parameter, text string) (json.RawMessage, error) {
+	if p.Type == "object" || p.Type == "array" {
+		return r.parseStructure(p.Type, text)
+	}
+	text, err := r.readText(text)
+	if err != nil {
+		return nil, err
+	}
+	switch p.Type {
+	case "integer":
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not an integer", text)
+		}
+		return strconv.AppendInt(nil, n, 10), nil // without a sign and zeros that JSON rejects
+	case "boolean":
+		if text != "true" && text != "false" {
+			return nil, fmt.Errorf("%q is neither true nor false", text)
+		}
+		return json.RawMessage(text), nil
+	}
+	return json.Marshal(text)
+}
+
+// parseStructure parses an object or a list from JSON or from a file. A single value for a list
+// becomes its only element.
+func (r ParameterReader) parseStructure(kind, text string) (json.RawMessage, error) {
+	docs := []json.RawMessage{json.RawMessage(text)}
+	switch name, isFile := cutFileName(text); {
+	case isFile:
+		var err error
+		if docs, err = r.readDocuments(name); err != nil {
+			return nil, err
+		}
+	case kind == "array" && !json.Valid(docs[0]):
+		raw, err := json.Marshal(text)
+		if err != nil {
+			return nil, err
+		}
+		docs[0] = raw
+	}
+	if kind == "object" {
+		if len(docs) != 1 || !hasFirstByte(docs[0], '{') {
+			return nil, errors.New(`write an object as JSON, for example {"a": 1}, or in a file as one document`)
+		}
+		return docs[0], nil
+	}
+	if len(docs) == 1 && hasFirstByte(docs[0], '[') {
+		return docs[0], nil
+	}
+	return json.Marshal(docs)
+}
+
+func hasFirstByte(raw json.RawMessage, with byte) bool {
+	return json.Valid(raw) && bytes.TrimSpace(raw)[0] == with
+}
+
+// readText returns a value, or the content of the file that it names.
+func (r ParameterReader) readText(text string) (string, error) {
+	name, isFile := cutFileName(text)
+	if !isFile {
+		if rest, ok := strings.CutPrefix(text, "@@"); ok {
+			text = "@" + rest
+		}
+		return text, nil
+	}
+	content, err := r.readContent(name)
+	return string(content), err
+}
+
+func cutFileName(text string) (name string, isFile bool) {
+	if strings.HasPrefix(text, "@@") {
+		return "", false
+	}
+	return strings.CutPrefix(text, "@")
+}
+
+func (r ParameterReader) readContent(name string) ([]byte, error) {
+	in := r.Stdin
+	if name != "-" {
+		f, err := os.Open(name) //nolint:gosec // the user names the file
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }() // read only
+		in = f
+	}
+	if in == nil {
+		in = strings.NewReader("")
+	}
+	text, err := io.ReadAll(io.LimitReader(in, MaxParameterFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if len(text) > MaxParameterFile {
+		return nil, fmt.Errorf("read %s: larger than %d bytes", name, MaxParameterFile)
+	}
+	return text, nil
+}
+
+// readDocuments returns the documents of a file as JSON.
+func (r ParameterReader) readDocuments(name string) ([]json.RawMessage, error) {
+	text, err := r.readContent(name)
+	if err != nil {
+		return nil, err
+	}
+	var docs []json.RawMessage
+	dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), len(text)+1)
+	for {
+		var raw json.RawMessage
+		err := dec.Decode(&raw)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", name, err)
+		}
+		if raw = bytes.TrimSpace(raw); len(raw) > 0 && string(raw) != "null" {
+			docs = append(docs, raw)
+		}
+	}
+	if len(docs) == 0 {
+		return nil, fmt.Errorf("read %s: the file is empty", name)
+	}
+	return docs, nil
+}

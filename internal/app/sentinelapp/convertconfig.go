@@ -1,0 +1,184 @@
+package sentinelapp
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/selector"
+	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
+	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// publicConfig is the configuration file of the publicConfig sentinel.
+type publicConfig struct {
+	Sentinel struct {
+		Name string `key:"name"`
+	} `key:"sentinel"`
+	DebugConfig    bool `key:"debug_config"`
+	TracingEnabled bool `key:"tracing_enabled"`
+	Log            struct {
+		Level  string `key:"level" validate:"omitempty,oneof=debug info warn error"`
+		Format string `key:"format" validate:"omitempty,oneof=json text"`
+		Output string `key:"output"`
+	} `key:"log"`
+	Clients struct {
+		API struct {
+			BaseURL  string        `key:"base_url" validate:"required,http_url"`
+			Version  string        `key:"version"`
+			Timeout  time.Duration `key:"timeout" validate:"gte=0"`
+			PageSize int           `key:"page_size" validate:"gte=0,lte=500"`
+			Auth     struct {
+				TokenPath     string `key:"token_path"`
+				TokenCacheTTL string `key:"token_cache_ttl"`
+			} `key:"auth"`
+
+			// Keys of older versions.
+			RetryAttempts  string            `key:"retry_attempts"`
+			RetryBackoff   string            `key:"retry_backoff"`
+			BaseDelay      string            `key:"base_delay"`
+			MaxDelay       string            `key:"max_delay"`
+			DefaultHeaders map[string]string `key:"default_headers"`
+		} `key:"hyperfleet_api"`
+		Broker struct {
+			Topic string `key:"topic"`
+		} `key:"broker"`
+	} `key:"clients"`
+	ResourceType     string          `key:"resource_type" validate:"required,oneof=clusters nodepools manifests workloads"`
+	PollInterval     time.Duration   `key:"poll_interval" validate:"gte=0"`
+	ResourceSelector []selector.Pair `key:"resource_selector" validate:"dive"`
+	Decision         struct {
+		Params []decision.ExpressionParam `key:"params" validate:"dive"`
+		Result string                     `key:"result"`
+	} `key:"message_decision"`
+	MessageData settings.OrderedMap `key:"message_data"`
+
+	// Keys from before rules existed.
+	MaxAgeNotReady time.Duration `key:"max_age_not_ready" validate:"gte=0"`
+	MaxAgeReady    time.Duration `key:"max_age_ready" validate:"gte=0"`
+}
+
+// maxPublicPage is the largest page size of the public API.
+const maxPublicPage = 100
+
+// ConvertConfig converts the text of a file. Name is the name of the file in errors.
+func ConvertConfig(name string, text []byte) ([]byte, error) {
+	var in publicConfig
+	report, err := settings.Load(&in, settings.Source{File: name, FileData: text})
+	if err != nil {
+		return nil, err
+	}
+	c := &configConverter{in: &in, given: map[string]bool{}}
+	for _, o := range report.Origins() {
+		c.given[o.Key] = o.Source == settings.FromFile
+	}
+	c.ages = c.agesOf()
+	if err := c.checkResult(report); err != nil {
+		return nil, err
+	}
+	c.writeSettings(name)
+	return []byte(c.out.String()), nil
+}
+
+type configConverter struct {
+	in    *publicConfig
+	given map[string]bool
+	ages  decision.Ages
+	out   strings.Builder
+	left  []string // omitted settings with reasons
+}
+
+// checkResult compiles the expressions of the result, so that an error refers to the input file.
+func (c *configConverter) checkResult(report *settings.Report) error {
+	var errs []error
+	if u, err := url.Parse(c.in.Clients.API.BaseURL); err == nil && u.User != nil {
+		errs = append(errs, report.Wrap("clients.hyperfleet_api.base_url",
+			errors.New("must not contain a user name or password; remove them and set clients.hyperfleet_api.auth.token_path")))
+	}
+	if c.given["clients.hyperfleet_api.version"] && c.in.Clients.API.Version != "v1" {
+		errs = append(errs, report.Wrap("clients.hyperfleet_api.version", fmt.Errorf("is %q; only v1 is supported", c.in.Clients.API.Version)))
+	}
+	if _, err := selector.FromPairs(c.in.ResourceSelector); err != nil {
+		errs = append(errs, report.Wrap("resource_selector", err))
+	}
+	errs = append(errs, c.checkRules(report))
+	_, err := payload.New(celValues(c.in.MessageData), payload.SnakeCase)
+	errs = append(errs, locateConvertError(err, report))
+	return errors.Join(errs...)
+}
+
+// checkRules compiles the rules. Each param can refer to earlier ones, so the first one that does
+// not compile is wrong.
+func (c *configConverter) checkRules(report *settings.Report) error {
+	d := c.in.Decision
+	for i := range d.Params {
+		if _, err := decision.NewExpressionProfile(d.Params[:i+1], "true", c.ages); err != nil {
+			return report.Wrap(fmt.Sprintf("message_decision.params[%d].expr", i), err)
+		}
+	}
+	if d.Result == "" {
+		if len(d.Params) > 0 {
+			return report.Wrap("message_decision", errors.New("has params but no result, so no resource would be due; set result"))
+		}
+		return nil
+	}
+	_, err := decision.NewExpressionProfile(d.Params, d.Result, c.ages)
+	return report.Wrap("message_decision.result", err)
+}
+
+// locateConvertError adds positions to the errors of payload.New.
+func locateConvertError(err error, report *settings.Report) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var errs []error
+		for _, e := range joined.Unwrap() {
+			errs = append(errs, locateConvertError(e, report))
+		}
+		return errors.Join(errs...)
+	}
+	if key, ok := errors.AsType[*payload.KeyError](err); ok {
+		return report.Wrap(key.Key, key.Err)
+	}
+	return err
+}
+
+// celValues marks the values of message_data as expressions.
+func celValues(data settings.OrderedMap) settings.OrderedMap {
+	data = slices.Clone(data)
+	for i := range data {
+		if data[i].Map != nil {
+			data[i].Map = celValues(data[i].Map)
+			continue
+		}
+		data[i].Value = "cel:" + data[i].Value
+	}
+	return data
+}
+
+func durationLiteral() *regexp.Regexp {
+	return regexp.MustCompile(`duration\(\s*["']([^"']+)["']\s*\)`)
+}
+
+// agesOf returns how long an announcement is valid. A file with rules defines it by their
+// durations: the shortest applies to resources that are not ready, the longest to ready ones.
+func (c *configConverter) agesOf() decision.Ages {
+	ages := decision.Ages{NotReady: c.in.MaxAgeNotReady, Ready: c.in.MaxAgeReady}
+	var found []time.Duration
+	exprs := []string{c.in.Decision.Result}
+	for _, p := range c.in.Decision.Params {
+		exprs = append(exprs, p.Expr)
+	}
+	for _, m := range durationLiteral().FindAllStringSubmatch(strings.Join(exprs, "\n"), -1) {
+		if d, err := time.ParseDuration(m[1]); err == nil && d > 0 {
+			found = append(found, d)
+		}
+	}
+	if len(found) > 0 {
+		ages.NotReady, ages.Ready = slices.Min(found), slices.Max(found)
+	}
+	return ages
+}

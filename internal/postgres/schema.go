@@ -1,0 +1,80 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+)
+
+// errSchemaUnchecked means that the process is not ready because the schema is not checked yet.
+var errSchemaUnchecked = errors.New("database schema not checked yet")
+
+// Schema prepares the database schema before the process uses the database.
+type Schema struct {
+	prepare func(ctx context.Context) error
+	log     *slog.Logger
+	state   atomic.Pointer[schemaAttempt]
+}
+
+type schemaAttempt struct{ err error }
+
+// NewAwaitedSchema returns a schema that another process migrates. Run fails at once if the database has
+// foreign migrations.
+func NewAwaitedSchema(pool *Pool, log *slog.Logger) *Schema {
+	return newSchema(func(ctx context.Context) error {
+		err := pool.CheckSchema(ctx)
+		if errors.Is(err, ErrSchemaIncompatible) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}, log)
+}
+
+// NewMigratedSchema returns a schema that this process migrates.
+func NewMigratedSchema(cfg Config, log *slog.Logger) *Schema {
+	return newSchema(func(ctx context.Context) error { return migrateSchema(ctx, cfg, log) }, log)
+}
+
+func newSchema(prepare func(context.Context) error, log *slog.Logger) *Schema {
+	s := &Schema{prepare: prepare, log: log}
+	s.state.Store(&schemaAttempt{err: errSchemaUnchecked})
+	return s
+}
+
+// migrateSchema migrates the schema and marks errors that a retry cannot solve as permanent.
+func migrateSchema(ctx context.Context, cfg Config, log *slog.Logger) error {
+	err := Migrate(ctx, cfg, log)
+	if err != nil && !errors.Is(err, ErrUnavailable) {
+		return backoff.Permanent(err)
+	}
+	return err
+}
+
+// Ready reports why the schema is not up to date, or nil.
+func (s *Schema) Ready() error { return s.state.Load().err }
+
+// Run prepares the schema until it succeeds once, then waits for ctx.
+func (s *Schema) Run(ctx context.Context) error {
+	err := backoff.Retry(ctx, backoff.Policy{Initial: 200 * time.Millisecond, Max: 10 * time.Second}, s.prepareOnce)
+	if err != nil && ctx.Err() == nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (s *Schema) prepareOnce(ctx context.Context) error {
+	err := s.prepare(ctx)
+	if ctx.Err() != nil || backoff.IsPermanent(err) {
+		return err
+	}
+	before := s.state.Swap(&schemaAttempt{err: err}).err
+	if err != nil && (before == nil || before.Error() != err.Error()) { // log each outage once
+		s.log.WarnContext(ctx, "database schema not ready, retrying", "err", err)
+	}
+	return err
+}
