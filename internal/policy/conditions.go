@@ -16,7 +16,7 @@ const (
 )
 
 // A Condition is a compiled module from an execution. Neither its compilation nor its evaluation is
-// limited, so both must run in a limited process: see package evaluator.
+// limited, so both must run in a limited process: see Evaluator.
 type Condition struct {
 	allow, message *query // message is nil if the module has none
 	shape, unseen  *inputShape

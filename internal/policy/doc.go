@@ -1,5 +1,6 @@
 // Package policy evaluates policies with Open Policy Agent: whether an execution is permitted (Set,
-// Store), and whether a pre- or postcondition holds (Conditions).
+// Store), and whether a pre- or postcondition holds (Condition, and in a limited process
+// Evaluator).
 //
 // Nothing is allowed by accident. A decision is one document, data.fleetloop.safety.decision, and
 // anything else is an error, which is never a permission: an undefined document, a missing or

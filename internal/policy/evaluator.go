@@ -1,15 +1,3 @@
-// Package evaluator evaluates conditions, each in a separate process. Anyone who may request an
-// action may supply a condition.
-//
-// Open Policy Agent cannot be interrupted within one step, and its memory is not limited. So the
-// program starts itself again for each evaluation; that process limits its own CPU time and memory
-// before it reads the module, and the kernel ends it if it exceeds them. At most MaxEvaluatorProcesses run
-// at a time, which limits their total memory to MaxEvaluatorProcesses times MaxEvaluatorMemory.
-//
-// A process runs in a place; there are MaxEvaluatorProcesses places. A requester has at most half of them,
-// and a free one goes first to a requester without one. A caller keeps its place for all conditions
-// of one evaluation round, so that results are not lost to others who enter between two conditions.
-// Enter never waits: it returns a *RetryError instead.
 package policy
 
 import (
@@ -26,16 +14,17 @@ import (
 )
 
 const (
-	// MaxEvaluatorProcesses is the maximum number of concurrent evaluations, and the number of places.
+	// MaxEvaluatorProcesses is the maximum number of concurrent evaluations, and the number of
+	// places.
 	MaxEvaluatorProcesses = 4
 
-	// MaxEvaluatorMemory is the maximum memory of one evaluation, in bytes. The container's limit must have
-	// room for MaxEvaluatorProcesses of them: the chart reserves that much.
+	// MaxEvaluatorMemory is the maximum memory of one evaluation, in bytes. The container's limit
+	// must have room for MaxEvaluatorProcesses of them: the chart reserves that much.
 	MaxEvaluatorMemory = 64 << 20
 
-	// MaxEvaluatorCPU is the maximum CPU time of one evaluation, after the start of its process. The kernel
-	// counts whole seconds, so it can be up to a second more. An ordinary condition takes about 50
-	// ms.
+	// MaxEvaluatorCPU is the maximum CPU time of one evaluation, after the start of its process. The
+	// kernel counts whole seconds, so it can be up to a second more. An ordinary condition takes
+	// about 50 ms.
 	MaxEvaluatorCPU = time.Second
 
 	maxPerRequester = MaxEvaluatorProcesses / 2
@@ -71,7 +60,19 @@ func (e *RetryError) Error() string { return "not evaluated yet: " + e.Err.Error
 // Unwrap returns the cause.
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// An Evaluator evaluates conditions. It is safe for concurrent use.
+// An Evaluator evaluates conditions, each in a separate process. Anyone who may request an action
+// may supply a condition. It is safe for concurrent use.
+//
+// Open Policy Agent cannot be interrupted within one step, and its memory is not limited. So the
+// program starts itself again for each evaluation; that process limits its own CPU time and memory
+// before it reads the module, and the kernel ends it if it exceeds them. At most
+// MaxEvaluatorProcesses run at a time, which limits their total memory to MaxEvaluatorProcesses
+// times MaxEvaluatorMemory.
+//
+// A process runs in a place; there are MaxEvaluatorProcesses places. A requester has at most half of
+// them, and a free one goes first to a requester without one. A caller keeps its place for all
+// conditions of one evaluation round, so that results are not lost to others who enter between two
+// conditions. Enter never waits: it returns a *RetryError instead.
 type Evaluator struct {
 	shares  *shares
 	overall time.Duration // timeout of one evaluation
@@ -83,8 +84,8 @@ func NewEvaluator() *Evaluator {
 	return &Evaluator{shares: newShares(), overall: evaluationTimeout, cpu: MaxEvaluatorCPU}
 }
 
-// A Place is a slot in which the conditions of one requester are evaluated, one after another. It
-// is for use by one goroutine.
+// An EvaluationPlace is a slot in which the conditions of one requester are evaluated, one after
+// another. It is for use by one goroutine.
 type EvaluationPlace struct {
 	of        *Evaluator
 	requester string
@@ -104,16 +105,16 @@ func (e *Evaluator) Enter(requester string) (*EvaluationPlace, error) {
 // Leave releases the place. It is called once.
 func (p *EvaluationPlace) Leave() { p.of.shares.releaseSlot(p.requester) }
 
-// Compile returns why a module can never be evaluated, as a *CompileError or a *KilledError.
-// A *RetryError means that this is unknown.
+// Compile returns why a module can never be evaluated, as a *CompileError or a *KilledError. A
+// *RetryError means that this is unknown.
 func (p *EvaluationPlace) Compile(ctx context.Context, module string) error {
 	_, _, err := p.of.askProcess(ctx, processQuestion{Module: module})
 	return err
 }
 
-// Evaluate reports whether a module holds for an input, like Condition. An error never
-// counts as passed. It can be a *CompileError, a *KilledError, or the error of evaluating
-// this input. A *RetryError means that no process started or got CPU time.
+// Evaluate reports whether a module holds for an input, like Condition. An error never counts as
+// passed. It can be a *CompileError, a *KilledError, or the error of evaluating this input. A
+// *RetryError means that no process started or got CPU time.
 func (p *EvaluationPlace) Evaluate(ctx context.Context, module string, input json.RawMessage, now time.Time) (passed bool, message string, err error) {
 	return p.of.askProcess(ctx, processQuestion{Module: module, Input: input, Now: now})
 }
@@ -137,7 +138,7 @@ func (e *Evaluator) askProcess(ctx context.Context, q processQuestion) (passed b
 
 // runProcess answers a question in a new process.
 func (e *Evaluator) runProcess(ctx context.Context, question []byte) (processAnswer, error) {
-	// The process ends with the thread that started it, see attributes.
+	// The process ends with the thread that started it, see processAttributes.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	bound, cancel := context.WithTimeoutCause(ctx, e.overall, errOvertime)
@@ -185,7 +186,7 @@ func outOfMemory(report string) bool {
 	return strings.Contains(report, "ThreadSanitizer failed to allocate") || strings.Contains(report, "out of memory") || strings.Contains(report, "cannot allocate memory") || strings.Contains(report, "pthread_create failed")
 }
 
-// A head keeps the first bytes written, and accepts all.
+// A cappedBuffer keeps the first bytes written, and accepts all.
 type cappedBuffer struct {
 	kept bytes.Buffer
 	most int

@@ -56,7 +56,8 @@ func TestEvaluator(t *testing.T) {
 	}
 }
 
-// TestKilled checks that an evaluation that exceeds a limit is killed, without harm to the program.
+// TestEvaluatorKilled checks that an evaluation that exceeds a limit is killed, without harm to the
+// program.
 func TestEvaluatorKilled(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -90,7 +91,7 @@ func doubling() string {
 	return b.String() + "allow if sprintf(\"%v\", [x40]) != \"\"\n"
 }
 
-// TestStopped checks that an evaluation ends with its context.
+// TestEvaluatorStopped checks that an evaluation ends with its context.
 func TestEvaluatorStopped(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("the process ends")

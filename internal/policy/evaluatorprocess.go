@@ -16,7 +16,7 @@ const childName = "fleetloop-condition-evaluator"
 
 const maxAnswerText = 4 << 10 // bytes of an error
 
-// A question is the request to the process, one document on its standard input. Without an input
+// A processQuestion is the request to the process, one document on its standard input. Without an input
 // the module is only compiled.
 type processQuestion struct {
 	Module string          `json:"module"`
@@ -24,7 +24,7 @@ type processQuestion struct {
 	Now    time.Time       `json:"now"`
 }
 
-// An answer is the response of the process, as two documents on its standard output: that it has
+// A processAnswer is the response of the process, as two documents on its standard output: that it has
 // begun, and then the result. A process without the first did not fail because of the question.
 type processAnswer struct {
 	Begun   bool   `json:"begun,omitempty"`

@@ -16,8 +16,8 @@ func processAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// limitProcess makes the kernel end this process if it exceeds its limits. They are MaxEvaluatorMemory, and
-// a CPU time of cpu, rounded up to a second.
+// limitProcess makes the kernel end this process if it exceeds its limits. They are
+// MaxEvaluatorMemory, and a CPU time of cpu, rounded up to a second.
 func limitProcess(cpu time.Duration) error {
 	// Memory in use before the module is read does not count: with the race detector it is
 	// gigabytes of addresses.

@@ -11,8 +11,8 @@ const (
 	usualHold     = 100 * time.Millisecond
 	maxRetryDelay = 10 * time.Second // maximum retry delay
 
-	// retryGrace is the permitted lateness of a retry that keeps its position. Executions are reconciled
-	// every two seconds at least, and then wait for a worker.
+	// retryGrace is the permitted lateness of a retry that keeps its position. Executions are
+	// reconciled every two seconds at least, and then wait for a worker.
 	retryGrace = 10 * time.Second
 )
 

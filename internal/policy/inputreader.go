@@ -41,7 +41,7 @@ func (s *inputShape) Read(input []byte, unseen *inputShape) (ast.Value, error) {
 	return v, nil
 }
 
-// A reader parses JSON. Strings are slices of one copy of the text, and terms come from chunks,
+// An inputReader parses JSON. Strings are slices of one copy of the text, and terms come from chunks,
 // because most of the cost of an input is allocation.
 type inputReader struct {
 	text   string

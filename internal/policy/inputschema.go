@@ -25,8 +25,8 @@ var conditionSchema []byte
 //go:embed example.json
 var exampleInput []byte
 
-// A Shape is a JSON Schema, limited to the keywords of the schemas here. A Shape without a type
-// accepts anything.
+// An inputShape is a JSON Schema, limited to the keywords of the schemas here. A shape without a
+// type accepts anything. The input of policies and conditions is JSON that conforms exactly to it.
 type inputShape struct {
 	Type       string                 `json:"type"`
 	Const      string                 `json:"const"`
@@ -45,8 +45,8 @@ type inputShape struct {
 // policyShape returns the shape of the input of policies.
 func policyShape() (*inputShape, error) { return parseShape(policySchema) }
 
-// policyOnlyFields lists fields of policies' input that conditions do not receive. The requester may not
-// be allowed to read them.
+// policyOnlyFields lists fields of policies' input that conditions do not receive. The requester may
+// not be allowed to read them.
 //
 //nolint:gochecknoglobals // a table that nobody writes to
 var policyOnlyFields = map[string][]string{"target": {"annotations"}, "namespace": {"annotations"}, "plan": {"before", "diff"}}

@@ -5,7 +5,8 @@
 // while the server is unavailable, calls fail with ErrUnavailable and Ready returns the reason, and
 // the first call after its return succeeds.
 //
-// Migrate runs the migrations; any number of processes may do so at once.
+// Migrate runs the migrations; any number of processes may do so at once. A Schema runs or awaits
+// them before the process uses the database.
 package postgres
 
 import (

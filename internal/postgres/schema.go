@@ -13,7 +13,8 @@ import (
 // errSchemaUnchecked means that the process is not ready because the schema is not checked yet.
 var errSchemaUnchecked = errors.New("database schema not checked yet")
 
-// Schema prepares the database schema before the process uses the database.
+// Schema is the process part that migrates the database schema, or waits until another process has.
+// It waits for as long as the database is unavailable.
 type Schema struct {
 	prepare func(ctx context.Context) error
 	log     *slog.Logger
@@ -22,8 +23,8 @@ type Schema struct {
 
 type schemaAttempt struct{ err error }
 
-// NewAwaitedSchema returns a schema that another process migrates. Run fails at once if the database has
-// foreign migrations.
+// NewAwaitedSchema returns a schema that another process migrates. Run fails at once if the database
+// has foreign migrations.
 func NewAwaitedSchema(pool *Pool, log *slog.Logger) *Schema {
 	return newSchema(func(ctx context.Context) error {
 		err := pool.CheckSchema(ctx)

@@ -28,7 +28,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/httpapi"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
 )
 
@@ -249,7 +249,7 @@ func (b *faultBed) checkListening(context.Context) error {
 	for said := range strings.Lines(string(text)) {
 		var at struct{ Msg, Address string }
 		if json.Unmarshal([]byte(said), &at) == nil && at.Msg == "taking reports about nodes" {
-			b.reports = "http://" + at.Address + httpapi.PathHealthEvents
+			b.reports = "http://" + at.Address + intake.PathHealthEvents
 			return nil
 		}
 	}

@@ -33,7 +33,7 @@ func TestMemoryLimits(t *testing.T) {
 			limit := resource.MustParse(text)
 			own := limit.Value()
 			if container["name"] == "execution-controller" {
-				own -= 4 * 64 << 20 // evaluator.MaxProcesses, evaluator.MaxMemory
+				own -= 4 * 64 << 20 // policy.MaxEvaluatorProcesses, policy.MaxEvaluatorMemory
 			}
 			want := fmt.Sprintf("%dMiB", own*9/10>>20)
 			got := ""

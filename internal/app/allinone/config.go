@@ -4,6 +4,8 @@
 // adapters, and a cluster-worker with a garden in memory. It runs the code of the separate binaries
 // with other values. An external service that the environment names, by DATABASE_URL, BROKER_TYPE
 // or GARDENER_MODE, replaces the embedded part.
+//
+// With --demo it creates a fleet (DemoFleet), follows it (FleetWatch) and shows it (LiveView).
 package allinone
 
 import (

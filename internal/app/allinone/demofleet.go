@@ -45,7 +45,8 @@ func (p demoPlace) labelSet() map[string]string {
 	return map[string]string{"region": p.region, "environment": p.environment, demoLabel: demoValue}
 }
 
-// CreateDemoFleet creates the fleet. It retries while the API is unavailable, and ends with ctx.
+// CreateDemoFleet fills an empty fleet, as an ordinary client of the fleet API. It is idempotent:
+// existing resources stay unchanged. It retries while the API is unavailable, and ends with ctx.
 func CreateDemoFleet(ctx context.Context, api *fleetclient.Client, cfg DemoFleet) error {
 	for i := range cfg.Clusters {
 		if err := createDemoCluster(ctx, api, i); err != nil {

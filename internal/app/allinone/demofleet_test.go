@@ -149,7 +149,7 @@ func TestCreateDemoFleet(t *testing.T) {
 	}
 }
 
-// TestCreateWaits holds that an API that is not there yet is waited for, and
+// TestCreateDemoFleetWaits holds that an API that is not there yet is waited for, and
 // that one that refuses is not asked again.
 func TestCreateDemoFleetWaits(t *testing.T) {
 	t.Parallel()

@@ -21,8 +21,8 @@ const (
 	maxChanges    = 16
 )
 
-// FleetWatch follows a fleet through its API, and the confirmed cloud events. Its methods are safe for
-// concurrent use.
+// FleetWatch follows a fleet through its API until all of it is Ready, and the confirmed cloud
+// events. Its methods are safe for concurrent use.
 type FleetWatch struct {
 	api     *fleetclient.Client
 	garden  bool // clusters become Shoots
@@ -180,7 +180,7 @@ func (s *fleetObservation) addResource(prefix string, r v1.Resource) {
 	}
 }
 
-// FleetSnapshot returns the current state for display.
+// Snapshot returns the current state for display.
 func (w *FleetWatch) Snapshot() FleetSnapshot {
 	var adapters []AdapterState
 	if w.adapters != nil {

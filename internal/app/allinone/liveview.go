@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// DefaultRepaintInterval is how often a View repaints when its Interval is zero.
+// DefaultRepaintInterval is how often a LiveView repaints when its Interval is zero.
 const DefaultRepaintInterval = 250 * time.Millisecond
 
 // The size used if the terminal size is unknown.
@@ -18,7 +18,7 @@ const (
 	defaultHeight = 24
 )
 
-// The control sequences of a View.
+// The control sequences of a LiveView.
 const (
 	// The alternate screen preserves the content of the main screen.
 	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[2J"
@@ -30,7 +30,10 @@ const (
 	lineEnd    = "\x1b[K\r\n"
 )
 
-// A View repaints a terminal.
+// A LiveView shows a fleet on a terminal and repaints it in place, a few times a second.
+//
+// It restores the terminal at the end, also after a panic in the program. Other output to the
+// terminal spoils the picture until the next repaint, so logs belong elsewhere.
 type LiveView struct {
 	// Out is the terminal.
 	Out io.Writer
@@ -39,7 +42,7 @@ type LiveView struct {
 	// called before every repaint.
 	Size func() (width, height int)
 
-	// FleetSnapshot returns the content. PerSecond may stay zero.
+	// Snapshot returns the content. PerSecond may stay zero.
 	Snapshot func() FleetSnapshot
 
 	// Colour enables colours.
@@ -58,7 +61,7 @@ func (v LiveView) Run(ctx context.Context) (err error) {
 	if _, err := io.WriteString(v.Out, enterScreen); err != nil {
 		return fmt.Errorf("write to the terminal: %w", err)
 	}
-	// Deferred, so that a panic of FleetSnapshot appears on the main screen.
+	// Deferred, so that a panic of Snapshot appears on the main screen.
 	defer func() {
 		if _, werr := io.WriteString(v.Out, leaveScreen); werr != nil {
 			err = errors.Join(err, fmt.Errorf("restore the terminal: %w", werr))

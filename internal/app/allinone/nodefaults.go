@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/nodefaultapp"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/auth"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
@@ -34,7 +34,7 @@ func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, s
 	}
 	cfg.Namespace, cfg.Cluster, cfg.Elect = roles.Namespace, localCluster, false
 	cfg.Quarantine.HealthyFor = soonHealthy
-	cfg.Intake.Server.Addr, cfg.Intake.Auth.Mode = "127.0.0.1:0", auth.ModeNone
+	cfg.Intake.Server.Addr, cfg.Intake.Auth.Mode = "127.0.0.1:0", intake.AuthModeNone
 	if err := h.createObject(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cfg.Namespace}}); err != nil {
 		return nil, err
 	}

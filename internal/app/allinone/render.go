@@ -29,11 +29,12 @@ type viewSpan struct {
 	style terminal.Style
 }
 
-// viewLine is the content of one viewLine of the terminal.
+// viewLine is the content of one line of the terminal.
 type viewLine []viewSpan
 
-// RenderFleet draws a snapshot on the given columns and lines. Content that does not fit is left out,
-// the least important first. No line is longer than width.
+// RenderFleet draws a snapshot on the given columns and lines. It depends on nothing else. Content
+// that does not fit is left out, the least important first. No line is longer than width. State is
+// always a symbol and a word, and colour is optional.
 func RenderFleet(s FleetSnapshot, width, height int, colour bool) string {
 	if width < 1 || height < 1 {
 		return ""

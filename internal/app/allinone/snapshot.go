@@ -1,9 +1,3 @@
-// Package liveview shows a fleet on a terminal and repaints it in place.
-//
-// RenderFleet is a pure function of a FleetSnapshot. A View calls it a few times a second and restores the
-// terminal at the end, also after a panic in the program. State is always a symbol and a word, and
-// colour is optional. Other output to the terminal spoils the picture until the next repaint, so
-// logs belong elsewhere.
 package allinone
 
 import (
@@ -30,7 +24,7 @@ type FleetSnapshot struct {
 	// Published is the number of cloud events that the broker has confirmed.
 	Published uint64
 
-	// PerSecond is the rate of Published. A View computes it.
+	// PerSecond is the rate of Published. A LiveView computes it.
 	PerSecond float64
 
 	// Recent holds the last cloud events, the newest first.
@@ -39,7 +33,7 @@ type FleetSnapshot struct {
 	// Changes holds the latest change events, the newest first.
 	Changes []RecentChange
 
-	// UnreadyResource holds the resources that are not ready, the oldest first.
+	// Unready holds the resources that are not ready, the oldest first.
 	Unready []UnreadyResource
 
 	// Adapters holds the adapters in display order.
@@ -52,7 +46,7 @@ type FleetSnapshot struct {
 	Notice string
 }
 
-// A Group counts the resources of one kind.
+// A ResourceGroup counts the resources of one kind.
 type ResourceGroup struct {
 	// Title is the plural for display.
 	Title string

@@ -4,6 +4,9 @@
 // of failure has an exit code, see ExitCodes. The package reads neither the environment nor the
 // terminal of the process directly: an Env holds both, so a command is a function of the Env and
 // the responses of the server.
+//
+// Packages execcli and faultcli add the commands on the host cluster. They share its flags, its
+// connection, and errors with advice: HostFlags and ExplainHostError.
 package cli
 
 import (

@@ -120,7 +120,8 @@ func parseDenial(err error) (why, next string, ok bool) {
 	return why, next, ok
 }
 
-// JoinHostErrors joins the errors about several objects. done is the number of successes.
+// JoinHostErrors joins the errors about several objects, without a next step. done is the number of
+// successes.
 func JoinHostErrors(errs []error, done int) error {
 	switch {
 	case len(errs) == 0:

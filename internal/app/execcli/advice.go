@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// policyConfigMap is the default name of the ConfigMap with the policyConfigMap.
+// policyConfigMap is the default name of the ConfigMap with the policies.
 const policyConfigMap = "safety-policies"
 
 // NextStep is a suggested command.

@@ -18,8 +18,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-// WriteDescription writes a full description of an execution: first its state and the next steps, then its
-// history.
+// WriteDescription writes a full description of an execution: first its state and the next steps,
+// then its history.
 func WriteDescription(w io.Writer, ke *v1alpha1.KubernetesExecution, o OutputOptions) error {
 	p := &page{w: w, o: o}
 	p.writeHead(ke)

@@ -5,6 +5,10 @@
 // server and the controller decide which requests and approvals are valid. Their errors are shown
 // with the next step.
 //
+// It writes executions for users and for programs: as tables, JSON, YAML, names and full
+// descriptions. The content of an execution is untrusted. It is displayed only: tables and
+// descriptions remove control sequences of a terminal.
+//
 // Commands wait with a watch and restart a broken connection. Ending the wait never stops an
 // execution.
 package execcli

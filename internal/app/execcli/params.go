@@ -19,7 +19,10 @@ import (
 // MaxParameterFile limits the size of a file: objects of the API server are no larger.
 const MaxParameterFile = 1 << 20
 
-// ParameterReader reads parameters. Stdin is the content of the file "-".
+// ParameterReader reads action parameters such as replicas=5 from a command line, with the types of
+// the catalogue. Stdin is the content of the file "-".
+//
+// It only parses values. The catalogue validates all parameters together.
 type ParameterReader struct {
 	Stdin io.Reader
 }

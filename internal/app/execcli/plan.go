@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-// WriteDecisionBasis writes the basis of an approval: the requester, the request and its reason, the plan, and
-// the policy result.
+// WriteDecisionBasis writes the basis of an approval: the requester, the request and its reason, the
+// plan, and the policy result.
 func WriteDecisionBasis(w io.Writer, ke *v1alpha1.KubernetesExecution, o OutputOptions) error {
 	p := &page{w: w, o: o}
 	p.writeHead(ke)

@@ -211,7 +211,7 @@ func TestDescribeElsewhere(t *testing.T) {
 	}
 }
 
-// TestCancelled verifies that a cancelled execution shows the consequences, and no deadline that no
+// TestDescribeCancelled verifies that a cancelled execution shows the consequences, and no deadline that no
 // longer applies.
 func TestDescribeCancelled(t *testing.T) {
 	t.Parallel()

@@ -20,11 +20,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/nodefault/budget"
 	"github.com/fleetloop/fleetloop/internal/nodefault/drain"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/auth"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/conditions"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/httpapi"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/store"
 	"github.com/fleetloop/fleetloop/internal/nodefault/janitor"
 	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
@@ -53,14 +50,14 @@ type Part struct {
 	Elect     bool          `key:"leader_elect" env:"LEADER_ELECT" flag:"leader-elect" default:"true" doc:"Elect a leader by a Lease, so that one replica acts. All replicas receive reports."`
 	Retention time.Duration `key:"retention" env:"NODE_FAULT_RETENTION" flag:"retention" default:"24h" validate:"gt=0" doc:"How long a NodeFault is retained after it is over."`
 
-	Conditions  conditions.Config `key:"conditions"`
-	Intake      IntakeConfig      `key:"intake"`
-	Rules       rules.Config      `key:"rules" validate:"dive" doc:"Rules that map faults to actions; empty means the built-in rules."`
-	Quarantine  quarantine.Config `key:"quarantine"`
-	Budget      budget.Config     `key:"budget"`
-	Drain       drain.Config      `key:"drain"`
-	Remediation RemediationConfig `key:"remediation"`
-	Janitor     JanitorConfig     `key:"janitor"`
+	Conditions  intake.ConditionConfig `key:"conditions"`
+	Intake      IntakeConfig           `key:"intake"`
+	Rules       rules.Config           `key:"rules" validate:"dive" doc:"Rules that map faults to actions; empty means the built-in rules."`
+	Quarantine  quarantine.Config      `key:"quarantine"`
+	Budget      budget.Config          `key:"budget"`
+	Drain       drain.Config           `key:"drain"`
+	Remediation RemediationConfig      `key:"remediation"`
+	Janitor     JanitorConfig          `key:"janitor"`
 
 	Changes changes.Config `key:"change_events"`
 	Outbox  OutboxConfig   `key:"outbox"`
@@ -77,11 +74,11 @@ func (c Part) hasRole(role string) bool { return slices.Contains(c.Roles, role) 
 
 // IntakeConfig configures the intake of reports.
 type IntakeConfig struct {
-	Server httpserver.Config `key:"server"`
-	Auth   auth.Config       `key:"auth"`
-	HTTP   httpapi.Config    `key:"http"`
-	GRPC   grpcapi.Config    `key:"grpc"`
-	Store  store.Config      `key:"store"`
+	Server httpserver.Config  `key:"server"`
+	Auth   intake.AuthConfig  `key:"auth"`
+	HTTP   intake.HTTPConfig  `key:"http"`
+	GRPC   grpcapi.Config     `key:"grpc"`
+	Store  intake.StoreConfig `key:"store"`
 }
 
 // RemediationConfig limits the number and duration of remediation attempts.

@@ -19,7 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/nodefaultapp"
 	"github.com/fleetloop/fleetloop/internal/nodefault/budget"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/conditions"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -89,7 +89,7 @@ func TestPageShowsSettings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := conditions.New(cfg.Conditions); err != nil {
+			if _, err := intake.NewConditionSet(cfg.Conditions); err != nil {
 				t.Error(err)
 			}
 			if _, err := budget.New(cfg.Budget, func() []*corev1.Node { return nil }, nil); err != nil {

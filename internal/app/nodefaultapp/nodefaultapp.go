@@ -22,14 +22,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/budget"
 	"github.com/fleetloop/fleetloop/internal/nodefault/drain"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/auth"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/callers"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/conditions"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/httpapi"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/store"
 	"github.com/fleetloop/fleetloop/internal/nodefault/janitor"
-	"github.com/fleetloop/fleetloop/internal/nodefault/latch"
 	"github.com/fleetloop/fleetloop/internal/nodefault/operator"
 	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
@@ -65,7 +59,7 @@ type app struct {
 	host   *rest.Config
 	core   kubernetes.Interface
 	sinks  *changes.Sinks
-	store  *store.Store
+	store  *intake.FaultStore
 	intake *intake.Metrics
 	scheme *runtime.Scheme
 	nodes  client.Reader                                                      // nil without a cache
@@ -133,7 +127,7 @@ func (a *app) kubeOptions(lease string) kube.Options {
 }
 
 // openStore returns the store of reports.
-func (a *app) openStore() (*store.Store, error) {
+func (a *app) openStore() (*intake.FaultStore, error) {
 	if a.store != nil {
 		return a.store, nil
 	}
@@ -141,7 +135,7 @@ func (a *app) openStore() (*store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.store, err = store.New(a.cfg.Intake.Store, store.Deps{Live: c, Write: c, Nodes: a.nodes})
+	a.store, err = intake.NewFaultStore(a.cfg.Intake.Store, intake.StoreDeps{Live: c, Write: c, Nodes: a.nodes})
 	return a.store, err
 }
 
@@ -160,7 +154,7 @@ func (a *app) newController(ctx context.Context) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.nodeAt = store.NodeAt(seen.nodesAt)
+	a.nodeAt = intake.NodeByAddress(seen.nodesAt)
 	bound, err := a.newBudget(m, seen)
 	if err != nil {
 		return nil, err
@@ -187,7 +181,7 @@ func (a *app) newController(ctx context.Context) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := conditions.New(a.cfg.Conditions)
+	found, err := intake.NewConditionSet(a.cfg.Conditions)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +189,7 @@ func (a *app) newController(ctx context.Context) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := conditions.Add(m, found, a.intake.Counted(intake.KindConditions, kept), a.p.Log); err != nil {
+	if err := intake.AddConditionController(m, found, a.intake.Counted(intake.KindConditions, kept), a.p.Log); err != nil {
 		return nil, err
 	}
 	return []lifecycle.Part{kube.Part("node fault controller", m, o.Ready)}, nil
@@ -207,7 +201,7 @@ func (a *app) newBudget(m *kube.Manager, seen nodeView) (quarantine.Budget, erro
 	if err != nil || a.cfg.Budget.OnExhausted != budget.ManualReset {
 		return allowance, err
 	}
-	keeper := latch.New(allowance, a.core.CoordinationV1(), a.cfg.Namespace, a.p.Log)
+	keeper := budget.NewKeeper(allowance, a.core.CoordinationV1(), a.cfg.Namespace, a.p.Log)
 	if err := m.Add(keeper); err != nil {
 		return nil, fmt.Errorf("start the budget of nodes out of service: %w", err)
 	}
@@ -277,12 +271,12 @@ func (a *app) newReportParts(ctx context.Context) ([]lifecycle.Part, error) {
 		return nil, err
 	}
 	cfg := a.cfg.Intake
-	guard, err := auth.New(cfg.Auth, auth.Deps{ListenAddr: cfg.Server.Addr, OtherAddr: cfg.GRPC.Addr, Client: a.core, Log: a.p.Log})
+	guard, err := intake.NewAuthenticator(cfg.Auth, intake.AuthDeps{ListenAddr: cfg.Server.Addr, OtherAddr: cfg.GRPC.Addr, Client: a.core, Log: a.p.Log})
 	if err != nil {
 		return nil, err
 	}
-	limits := callers.New(cfg.HTTP.Rate, cfg.HTTP.Burst)
-	handler, err := httpapi.New(cfg.HTTP, httpapi.Deps{Store: kept, Auth: guard, Metrics: a.intake, Callers: limits, NodeAt: a.nodeAt, Log: a.p.Log})
+	limits := intake.NewCallerLimits(cfg.HTTP.Rate, cfg.HTTP.Burst)
+	handler, err := intake.NewHTTPHandler(cfg.HTTP, intake.HTTPDeps{Store: kept, Auth: guard, Metrics: a.intake, Callers: limits, NodeAt: a.nodeAt, Log: a.p.Log})
 	if err != nil {
 		return nil, err
 	}

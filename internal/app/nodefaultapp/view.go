@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/store"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
 
 // nodeView reads all nodes from a cache. It is read for each node that is taken out of service, of
@@ -37,7 +37,7 @@ func newView(ctx context.Context, c cache.Cache) (v nodeView, err error) {
 		if !is {
 			return nil, nil
 		}
-		return store.Addresses(n), nil
+		return intake.NodeAddresses(n), nil
 	}})
 	if err != nil {
 		return nodeView{}, fmt.Errorf("index nodes by address: %w", err)

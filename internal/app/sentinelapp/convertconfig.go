@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// publicConfig is the configuration file of the publicConfig sentinel.
+// publicConfig is the configuration file of the public sentinel.
 type publicConfig struct {
 	Sentinel struct {
 		Name string `key:"name"`
@@ -66,7 +66,12 @@ type publicConfig struct {
 // maxPublicPage is the largest page size of the public API.
 const maxPublicPage = 100
 
-// ConvertConfig converts the text of a file. Name is the name of the file in errors.
+// ConvertConfig turns a configuration file of the public HyperFleet sentinel into an equivalent
+// Fleetloop configuration. Name is the name of the file in errors.
+//
+// It works on bytes alone, without network access. It drops settings that Fleetloop does not need,
+// and comments in the result give the reasons. A key that the public sentinel does not have either,
+// or a value that Fleetloop does not support, is an error with file, line and column.
 func ConvertConfig(name string, text []byte) ([]byte, error) {
 	var in publicConfig
 	report, err := settings.Load(&in, settings.Source{File: name, FileData: text})

@@ -3,7 +3,6 @@ package sentinelapp_test
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,9 +22,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
-// TestGolden: every file in testdata is converted as it says there, and the
+// TestConvertGolden: every file in testdata is converted as it says there, and the
 // result is a valid file of ours.
 func TestConvertGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
@@ -36,7 +33,7 @@ func TestConvertGolden(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			got := mustConvert(t, file)
 			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
-			if *update {
+			if *sentinelapp.Update {
 				if err := os.WriteFile(golden, got, 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -125,7 +122,7 @@ func TestConvertRefuses(t *testing.T) {
 	}
 }
 
-// TestOddTexts: whatever stands in a text stands in the result as a text.
+// TestConvertOddTexts: whatever stands in a text stands in the result as a text.
 func TestConvertOddTexts(t *testing.T) {
 	odd := []string{"yes", "null", "1", "1e3", "a: b", "# no comment", "it's", `"quoted"`, "two\nlines", "\ttab", "\u00fcber", "\u2028", "- list", "{map}", "&anchor", "*alias", "!tag", "%", "@", "`", " spaces ", "---", "-"}
 	for i, text := range odd {
@@ -159,7 +156,7 @@ func jsonText(t *testing.T, s string) string {
 	return string(b)
 }
 
-// TestSameDue: by the rules that the public sentinel comes with, the same
+// TestConvertedSameDue: by the rules that the public sentinel comes with, the same
 // resources are due, and the events say the same.
 func TestConvertedSameDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -226,7 +226,8 @@ func quoteScalar(s string) string {
 	return string(b)
 }
 
-// isConfigName reports whether s has only letters, digits and underscores and cannot be read as a number.
+// isConfigName reports whether s has only letters, digits and underscores and cannot be read as a
+// number.
 func isConfigName(s string) bool {
 	for i, r := range s {
 		if (r < 'a' || r > 'z') && r != '_' && (i == 0 || r < '0' || r > '9') {

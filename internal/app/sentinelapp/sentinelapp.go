@@ -1,5 +1,6 @@
 // Package sentinelapp wires one sentinel from the client of the fleet API, the broker and the loop,
-// or an operator that runs one sentinel per SentinelConfig.
+// or an operator that runs one sentinel per SentinelConfig. It also converts configuration files of
+// the public HyperFleet sentinel (ConvertConfig).
 package sentinelapp
 
 import (

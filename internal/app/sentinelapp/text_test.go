@@ -17,6 +17,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
+// Update is the flag update, for external tests.
+var Update = update
+
 // wantGolden compares with testdata/<name>.golden.
 func wantGolden(t *testing.T, name string, got []byte) {
 	t.Helper()

@@ -9,22 +9,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/auth"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/callers"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/conditions"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/httpapi"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/store"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 // all is the configuration of all kinds of intake, as in a process.
 type all struct {
-	Auth       auth.Config       `key:"auth"`
-	Conditions conditions.Config `key:"node_conditions"`
-	GRPC       grpcapi.Config    `key:"grpc"`
-	HTTP       httpapi.Config    `key:"http"`
-	Store      store.Config      `key:"store"`
+	Auth       intake.AuthConfig      `key:"auth"`
+	Conditions intake.ConditionConfig `key:"node_conditions"`
+	GRPC       grpcapi.Config         `key:"grpc"`
+	HTTP       intake.HTTPConfig      `key:"http"`
+	Store      intake.StoreConfig     `key:"store"`
 }
 
 // TestDefaults verifies that the defaults of the settings equal the defaults in the code.
@@ -34,11 +30,11 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := all{
-		Auth:       auth.Config{Mode: auth.ModeCluster, CacheTTL: auth.DefaultBelieve},
-		Conditions: conditions.Default(),
+		Auth:       intake.AuthConfig{Mode: intake.AuthModeCluster, CacheTTL: intake.DefaultAuthCacheTTL},
+		Conditions: intake.DefaultConditionConfig(),
 		GRPC:       grpcapi.Config{SocketMode: grpcapi.DefaultSocketMode, MaxMessageBytes: grpcapi.DefaultMaxMessage, ShutdownTimeout: grpcapi.DefaultShutdownTimeout},
-		HTTP:       httpapi.Config{MaxBodyBytes: httpapi.DefaultMaxBody, Rate: callers.DefaultRate, Burst: callers.DefaultBurst, Alerts: httpapi.DefaultAlerts()},
-		Store:      store.Config{QueueSize: store.DefaultPending, Timeout: store.DefaultTimeout},
+		HTTP:       intake.HTTPConfig{MaxBodyBytes: intake.DefaultMaxBodyBytes, Rate: intake.DefaultCallerRate, Burst: intake.DefaultCallerBurst, Alerts: intake.DefaultAlertConfig()},
+		Store:      intake.StoreConfig{QueueSize: intake.DefaultQueueSize, Timeout: intake.DefaultStoreTimeout},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -62,15 +58,15 @@ node_conditions:
 	if _, err := settings.Load(&got, settings.Source{File: path}); err != nil {
 		t.Fatal(err)
 	}
-	want := conditions.Config{
+	want := intake.ConditionConfig{
 		Presets:    []string{"npd"},
-		Conditions: []conditions.Condition{{Type: "DiskFailing", UnhealthyStatus: []corev1.ConditionStatus{"True", "Unknown"}, For: 2 * time.Minute, ErrorCode: "SMART", RecommendedAction: "REPLACE_VM", Fatal: true}},
-		Resources:  []conditions.Resource{{Resource: "nvidia.com/gpu", For: 5 * time.Minute, ErrorCode: "ResourceShortfall", Fatal: true}},
+		Conditions: []intake.NodeCondition{{Type: "DiskFailing", UnhealthyStatus: []corev1.ConditionStatus{"True", "Unknown"}, For: 2 * time.Minute, ErrorCode: "SMART", RecommendedAction: "REPLACE_VM", Fatal: true}},
+		Resources:  []intake.NodeResource{{Resource: "nvidia.com/gpu", For: 5 * time.Minute, ErrorCode: "ResourceShortfall", Fatal: true}},
 	}
 	if diff := cmp.Diff(want, got.Conditions); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if _, err := conditions.New(got.Conditions); err != nil {
+	if _, err := intake.NewConditionSet(got.Conditions); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,5 @@
-// Package image builds container images of static Go programs, without a daemon.
+// Package image builds container images of static Go programs, without a daemon, and lists their
+// components.
 //
 // An image contains one program and its environment: the certificate authorities, a non-root user,
 // a folder for temporary files. It has no shell and no library. The image's metadata (version,

@@ -20,12 +20,12 @@ const SBOMMediaType = "application/spdx+json"
 // noAssertion is SPDX for unknown.
 const noAssertion = "NOASSERTION"
 
-// A SBOMSubject is the program that a document describes.
+// An SBOMSubject is the program that a document describes.
 type SBOMSubject struct {
 	Name    string           // of the program
 	Data    []byte           // the program itself
 	Build   *debug.BuildInfo // build information of the linker
-	Created time.Time        // spdxCreation time of the document; the same time gives the same bytes
+	Created time.Time        // creation time of the document; the same time gives the same bytes
 	Beside  []debug.Module   // modules whose data is in the program's image
 }
 
@@ -78,7 +78,10 @@ type (
 
 const spdxDocumentID = "SPDXRef-DOCUMENT"
 
-// WriteSBOM returns the document about s.
+// WriteSBOM lists the components of a Go program, as an SPDX document about s.
+//
+// The list comes from the program: the modules that the linker recorded in it, so that it contains
+// the linked modules and not those that go.mod allows. The same program gives the same bytes.
 func WriteSBOM(s SBOMSubject) ([]byte, error) {
 	if s.Build == nil || s.Build.Main.Path == "" {
 		return nil, fmt.Errorf("list modules of %q: no main module: build it with 'go build' in module mode", s.Name)
@@ -181,8 +184,8 @@ func formatPackageURL(path, version string) string {
 	return s
 }
 
-// formatSPDXID returns a valid SPDX name: letters, digits, dots and dashes. Other characters are escaped,
-// so that two modules never share a name.
+// formatSPDXID returns a valid SPDX name: letters, digits, dots and dashes. Other characters are
+// escaped, so that two modules never share a name.
 func formatSPDXID(path, version string) string {
 	return "SPDXRef-Module-" + regexp.MustCompile(`[^A-Za-z0-9.-]`).ReplaceAllStringFunc(path+"-"+version, func(s string) string {
 		if s == "/" {

@@ -82,7 +82,7 @@ func newSBOM(t *testing.T, s image.SBOMSubject) sbomDocument {
 	return doc
 }
 
-// TestModules: each module that was linked, or that replaced it, is there
+// TestSBOMModules: each module that was linked, or that replaced it, is there
 // under the name that databases of vulnerabilities look for.
 func TestSBOMModules(t *testing.T) {
 	doc := newSBOM(t, newSubject())
@@ -110,7 +110,7 @@ func TestSBOMModules(t *testing.T) {
 	}
 }
 
-// TestForm holds what SPDX 2.3 asks of any document.
+// TestSBOMForm holds what SPDX 2.3 asks of any document.
 func TestSBOMForm(t *testing.T) {
 	doc := newSBOM(t, newSubject())
 	if doc.SPDXVersion != "SPDX-2.3" || doc.DataLicense != "CC0-1.0" || doc.SPDXID != "SPDXRef-DOCUMENT" || doc.Name == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-// resourceColumn is one resourceColumn of a table of resources.
+// resourceColumn is one column of a table of resources.
 type resourceColumn struct {
 	head string
 	wide bool // shown only in wide tables

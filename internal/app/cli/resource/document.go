@@ -22,7 +22,11 @@ import (
 // MaxFileSize limits the size of a file in bytes.
 const MaxFileSize = 16 << 20
 
-// A Document describes one resource.
+// A Document describes one resource, in YAML or JSON. A file holds one or more.
+//
+// Reading is strict: unknown fields are errors with file and line, and an error in one file rejects
+// all files. It ignores the read-only fields of API responses, so that the output of the API is
+// valid input.
 type Document struct {
 	// Ref names the resource, and its parent if the kind has one.
 	Ref Ref
@@ -44,8 +48,8 @@ func (d Document) Request() v1.CreateRequest {
 	return r
 }
 
-// ReadDocuments reads all documents of a file, of the files of a folder, or of stdin if path is "-". It
-// returns an error if there are none.
+// ReadDocuments reads all documents of a file, of the files of a folder, or of stdin if path is
+// "-". It returns an error if there are none.
 func ReadDocuments(path string, stdin io.Reader) ([]Document, error) {
 	names := []string{path}
 	if path != "-" {

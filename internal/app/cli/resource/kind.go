@@ -86,8 +86,11 @@ func (k Kind) Children() []Kind {
 	return slices.DeleteFunc(Kinds(), func(other Kind) bool { return other.parent != k.Collection })
 }
 
-// Ref is a reference to one resource by its name or ID. For a kind with a parent it may include the
-// parent.
+// Ref is a reference to one resource by its name or ID, as users write it.
+//
+// It is a kind and a name or ID, as in "cluster eu-1", "cluster/eu-1" or "nodepool/eu-1/workers".
+// For a kind with a parent it may include the parent. Names are resolved with the search of the API.
+// An ambiguous name is an error, never a guess.
 type Ref struct {
 	Kind   Kind
 	Parent string

@@ -29,7 +29,7 @@ type LookupError struct {
 	Err error
 }
 
-// LookupError returns the reference and the reason.
+// Error returns the reference and the reason.
 func (e *LookupError) Error() string { return fmt.Sprintf("find %s: %v", e.Ref, e.Err) }
 
 // Unwrap returns the reason.
@@ -67,8 +67,8 @@ func NewItem(k Kind, raw json.RawMessage) (Item, error) {
 	return i, nil
 }
 
-// Resolve finds the resource of a reference. If there is none or more than one, the error is an
-// *Error.
+// Resolve finds the resource of a reference. If there is none or more than one, the error is a
+// *LookupError.
 func Resolve(ctx context.Context, client *fleetclient.Client, r Ref) (Item, error) {
 	if isID(r.Name) {
 		return readByID(ctx, client, r)

@@ -31,7 +31,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/callers"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi/datamodels"
 )
 
@@ -78,7 +77,7 @@ type Deps struct {
 	Metrics *intake.Metrics
 	// Callers limits each caller, over all protocols. All callers over the socket are one
 	// caller. Nil means the default limits for this server.
-	Callers *callers.Limits
+	Callers *intake.CallerLimits
 	Log     *slog.Logger
 }
 
@@ -114,7 +113,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Server, error) {
 		return nil, errors.New("create gRPC intake: store, metrics, logger, or authentication for an address missing")
 	}
 	if deps.Callers == nil {
-		deps.Callers = callers.New(0, 0)
+		deps.Callers = intake.NewCallerLimits(0, 0)
 	}
 	s := &Server{cfg: cfg, log: deps.Log}
 	svc := &service{store: deps.Metrics.Counted(intake.KindGRPC, deps.Store), metrics: deps.Metrics, log: deps.Log}

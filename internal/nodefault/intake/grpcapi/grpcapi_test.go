@@ -36,7 +36,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/auth"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi/datamodels"
 )
@@ -88,17 +87,17 @@ func (door) Authenticate(_ context.Context, header, _ string) (string, error) {
 	case "Bearer good":
 		return "monitor", nil
 	case "":
-		return "", auth.ErrNoToken
+		return "", intake.ErrNoToken
 	case "Bearer nobody":
-		return "", auth.ErrForbidden
+		return "", intake.ErrForbidden
 	case "Bearer away":
-		return "", auth.ErrUnavailable
+		return "", intake.ErrAuthUnavailable
 	case "Bearer flood":
-		return "", auth.ErrTooMany
+		return "", intake.ErrTooManyInvalidTokens
 	case "Bearer other":
 		return "other", nil
 	}
-	return "", auth.ErrInvalidToken
+	return "", intake.ErrInvalidToken
 }
 
 // serve runs a server until the test ends.

@@ -14,8 +14,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/auth"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/callers"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
 
 // recovered returns an option that turns a panic into an error of the call.
@@ -56,22 +55,22 @@ func authenticate(ctx context.Context, a authenticator, log *slog.Logger) (calle
 	switch {
 	case err == nil:
 		return caller, nil
-	case errors.Is(err, auth.ErrNoToken), errors.Is(err, auth.ErrInvalidToken):
+	case errors.Is(err, intake.ErrNoToken), errors.Is(err, intake.ErrInvalidToken):
 		return "", status.Error(codes.Unauthenticated, err.Error())
-	case errors.Is(err, auth.ErrForbidden):
+	case errors.Is(err, intake.ErrForbidden):
 		return "", status.Error(codes.PermissionDenied, err.Error())
-	case errors.Is(err, auth.ErrTooMany):
+	case errors.Is(err, intake.ErrTooManyInvalidTokens):
 		return "", status.Error(codes.ResourceExhausted, err.Error())
 	}
 	log.WarnContext(ctx, "authenticate caller failed", "err", err)
-	return "", status.Error(codes.Unavailable, auth.ErrUnavailable.Error())
+	return "", status.Error(codes.Unavailable, intake.ErrAuthUnavailable.Error())
 }
 
 // ofSocket is the name of all callers over the socket. No owner of a token has this name.
 const ofSocket = "unix socket"
 
 // checkRate returns an error if a caller exceeds its rate limit.
-func checkRate(limits *callers.Limits, caller string) error {
+func checkRate(limits *intake.CallerLimits, caller string) error {
 	if limits.Allow(caller, time.Now()) {
 		return nil
 	}

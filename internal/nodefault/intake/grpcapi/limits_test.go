@@ -10,7 +10,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/callers"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi/datamodels"
 )
@@ -19,7 +19,7 @@ import (
 // and that others are not.
 func TestEachCallerHasABound(t *testing.T) {
 	var m memory
-	limits := callers.New(0.001, 2)
+	limits := intake.NewCallerLimits(0.001, 2)
 	socket := newSocket(t)
 	s := serve(t, grpcapi.Config{Addr: "127.0.0.1:0", Socket: socket}, &m, func(d *grpcapi.Deps) { d.Callers = limits })
 	tcp, local := dial(t, s.Addr(), insecure.NewCredentials()), dial(t, "unix:"+socket, insecure.NewCredentials())

@@ -1,0 +1,75 @@
+package intake
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+)
+
+// Suffixes that NVSentinel's connector appends to the name of a check. The result is the
+// reason of the condition with that name.
+const (
+	unhealthySuffix = "IsNotHealthy"
+	healthySuffix   = "IsHealthy"
+)
+
+// connector evaluates a condition of NVSentinel's connector, which is recognized by its
+// reason. The connector writes one condition for each check with a fatal error. The
+// message has the errors and the recommended actions.
+func (l *conditionCheck) connector(c corev1.NodeCondition) {
+	switch {
+	case c.Status == corev1.ConditionTrue && c.Reason == string(c.Type)+unhealthySuffix:
+	case c.Status == corev1.ConditionFalse && c.Reason == string(c.Type)+healthySuffix:
+		l.reportHealthy(SourceConditions, string(c.Type))
+		return
+	default:
+		return
+	}
+	codes, action := parseCodes(c.Message)
+	since := l.conditionSince(c)
+	if since.IsZero() {
+		since = l.now
+	}
+	l.reportFault(v1alpha1.Fault{
+		Source: SourceConditions, Check: string(c.Type), ErrorCodes: codes, Fatal: true,
+		Message: truncateMessage(c.Message, mostMessage), RecommendedAction: action,
+	}, since, 0)
+}
+
+// parseCodes returns the error codes in a message of the connector, and the recommended
+// action with the largest effect.
+func parseCodes(message string) ([]string, v1alpha1.RecommendedAction) {
+	const most, longest = 16, 64
+	var codes []string
+	for _, m := range regexp.MustCompile(`ErrorCode:([^\s;]+)`).FindAllStringSubmatch(message, -1) {
+		for code := range strings.SplitSeq(m[1], ",") {
+			if code != "" && len(code) <= longest && !slices.Contains(codes, code) && len(codes) < most {
+				codes = append(codes, strings.ToValidUTF8(code, ""))
+			}
+		}
+	}
+	action, rank := v1alpha1.ActionUnknown, len(actionsByEffect())
+	for _, m := range regexp.MustCompile(`Recommended Action=([A-Z0-9_]{1,64})`).FindAllStringSubmatch(message, -1) {
+		found := v1alpha1.RecommendedAction(m[1])
+		at := slices.Index(actionsByEffect(), found)
+		switch {
+		case at >= 0 && at < rank:
+			action, rank = found, at
+		case at < 0 && action == v1alpha1.ActionUnknown:
+			action = found // a custom action of the monitor
+		}
+	}
+	return codes, action
+}
+
+// actionsByEffect returns the actions, those with the largest effect first.
+func actionsByEffect() []v1alpha1.RecommendedAction {
+	return []v1alpha1.RecommendedAction{
+		v1alpha1.ActionReplaceVM, v1alpha1.ActionRestartBM, v1alpha1.ActionRestartVM, v1alpha1.ActionComponentReset,
+		v1alpha1.ActionContactSupport, v1alpha1.ActionRunDCGMEUD, v1alpha1.ActionRunFieldDiag, v1alpha1.ActionNone,
+	}
+}

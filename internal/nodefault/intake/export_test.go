@@ -1,0 +1,30 @@
+package intake
+
+import (
+	"context"
+	"net/http"
+)
+
+// An Element is an element for fuzz tests.
+type Element struct {
+	Event Event
+	Err   error
+}
+
+// DecodeEvents decodes health events.
+func DecodeEvents(header http.Header, body []byte) ([]Element, error) {
+	return exported(decodeEvents(header, body))
+}
+
+// DecodeAlerts decodes alerts.
+func DecodeAlerts(ctx context.Context, body []byte) ([]Element, error) {
+	return exported(DefaultAlertConfig().toElements(ctx, body, nil))
+}
+
+func exported(elements []requestEvent, err error) ([]Element, error) {
+	var out []Element
+	for _, e := range elements {
+		out = append(out, Element{e.event, e.err})
+	}
+	return out, err
+}

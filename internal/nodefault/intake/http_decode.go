@@ -1,0 +1,257 @@
+package intake
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+)
+
+// An element is one event of a request.
+type requestEvent struct {
+	event Event
+	err   error // why it is not a valid event
+}
+
+// maxRequestEvents is the maximum number of events per request.
+const maxRequestEvents = 1000
+
+var (
+	errTooManyEvents = fmt.Errorf("more than %d events: split them into several requests", maxRequestEvents)
+	errNoEvents      = errors.New("no events: send an event or a list of events")
+)
+
+// decodeEvents parses health events according to the content type and the headers. The
+// error concerns the whole request; each element has its own error.
+func decodeEvents(header http.Header, body []byte) ([]requestEvent, error) {
+	media, _, err := mime.ParseMediaType(header.Get("Content-Type"))
+	if err != nil && header.Get("Content-Type") != "" {
+		return nil, errContentType
+	}
+	switch {
+	case media == cloudevent.ContentType:
+		return decodeEnvelope(cloudevent.Parse(body))
+	case media == "application/cloudevents-batch+json":
+		return decodeBatch(body)
+	case strings.HasPrefix(media, "application/cloudevents"):
+		return nil, errContentType
+	case media != "" && media != "application/json" && media != "text/json" && !strings.HasSuffix(media, "+json"):
+		return nil, errContentType
+	case header.Get("Ce-Specversion") != "":
+		return decodeEnvelope(cloudevent.FromAttributes(func(name string) (string, bool) {
+			if name == "datacontenttype" {
+				return media, true
+			}
+			v := header.Get("Ce-" + name)
+			return v, v != ""
+		}, body))
+	}
+	return decodeData(body, time.Time{})
+}
+
+// decodeEnvelope parses the events in a CloudEvent.
+func decodeEnvelope(e cloudevent.Event, err error) ([]requestEvent, error) {
+	if err != nil {
+		return nil, err
+	}
+	return decodeData(e.Data, e.Time)
+}
+
+// decodeBatch parses a list of CloudEvents.
+func decodeBatch(body []byte) ([]requestEvent, error) {
+	list, err := splitArray(body)
+	if err != nil {
+		return nil, err
+	}
+	var out []requestEvent
+	for _, one := range list {
+		inner, err := decodeEnvelope(cloudevent.Parse(one))
+		if err != nil {
+			inner = []requestEvent{{err: fmt.Errorf("%w: %w", ErrInvalid, err)}}
+		}
+		if out = append(out, inner...); len(out) > maxRequestEvents {
+			return nil, errTooManyEvents
+		}
+	}
+	return out, nil
+}
+
+// decodeData parses one event or a list of events. at is the time at which they were
+// sent, or zero if unknown.
+func decodeData(body []byte, at time.Time) ([]requestEvent, error) {
+	list := []jsontext.Value{body}
+	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) == 0 {
+		return nil, errNoEvents
+	} else if trimmed[0] == '[' {
+		var err error
+		if list, err = splitArray(body); err != nil {
+			return nil, err
+		}
+	} else if !jsontext.Value(body).IsValid() {
+		return nil, syntaxError(body)
+	}
+	var out []requestEvent
+	for _, one := range list {
+		e, err := decodeEvent(one)
+		if e.At.IsZero() {
+			e.At = at
+		}
+		out = append(out, requestEvent{e, err})
+	}
+	return out, nil
+}
+
+// splitArray splits a JSON list into its elements.
+func splitArray(body []byte) ([]jsontext.Value, error) {
+	var list []jsontext.Value
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("body is not a JSON list: %w", err)
+	}
+	switch {
+	case len(list) == 0:
+		return nil, errNoEvents
+	case len(list) > maxRequestEvents:
+		return nil, errTooManyEvents
+	}
+	return list, nil
+}
+
+func syntaxError(body []byte) error {
+	var value jsontext.Value
+	return fmt.Errorf("body is not JSON: %w", json.Unmarshal(body, &value))
+}
+
+// A wireEvent is a health event with the field names of NVSentinel.
+type wireEvent struct {
+	Agent               string        `json:"agent"`
+	ComponentClass      string        `json:"componentClass"`
+	CheckName           string        `json:"checkName"`
+	IsFatal             bool          `json:"isFatal"`
+	IsHealthy           bool          `json:"isHealthy"`
+	Message             string        `json:"message"`
+	RecommendedAction   enumValue     `json:"recommendedAction"`
+	CustomAction        string        `json:"customRecommendedAction"`
+	ErrorCode           stringOrList  `json:"errorCode"`
+	EntitiesImpacted    []wireEntity  `json:"entitiesImpacted"`
+	GeneratedTimestamp  jsonTime      `json:"generatedTimestamp"`
+	NodeName            string        `json:"nodeName"`
+	QuarantineOverrides wireOverrides `json:"quarantineOverrides"`
+	DrainOverrides      wireOverrides `json:"drainOverrides"`
+	ProcessingStrategy  enumValue     `json:"processingStrategy"`
+
+	// HealthEvent is the nested event of NVSentinel's exporter.
+	HealthEvent *wireEvent `json:"healthEvent"`
+}
+
+type wireEntity struct {
+	EntityType  string `json:"entityType"`
+	EntityValue string `json:"entityValue"`
+}
+
+type wireOverrides struct {
+	Force bool `json:"force"`
+	Skip  bool `json:"skip"`
+}
+
+// decodeEvent parses one event. It ignores the case of field names, so that a fatal fault
+// with another spelling is not misread.
+func decodeEvent(text []byte) (Event, error) {
+	var w wireEvent
+	if err := json.Unmarshal(text, &w, json.MatchCaseInsensitiveNames(true)); err != nil {
+		return Event{}, fmt.Errorf("%w: not a health event: %w", ErrInvalid, err)
+	}
+	if w.HealthEvent != nil {
+		w = *w.HealthEvent
+	}
+	e := Event{
+		Node: w.NodeName, Agent: w.Agent, Check: w.CheckName, ComponentClass: w.ComponentClass, ErrorCodes: w.ErrorCode,
+		Fatal: w.IsFatal, Healthy: w.IsHealthy, Message: w.Message, CustomAction: w.CustomAction,
+		Quarantine: Overrides(w.QuarantineOverrides), Drain: Overrides(w.DrainOverrides), At: w.GeneratedTimestamp.Time,
+	}
+	for _, entity := range w.EntitiesImpacted {
+		e.Entities = append(e.Entities, Entity{Type: entity.EntityType, Value: entity.EntityValue})
+	}
+	e.Action = w.RecommendedAction.text
+	if w.RecommendedAction.number != nil {
+		e.Action = ActionOf(*w.RecommendedAction.number)
+	}
+	var err error
+	if w.ProcessingStrategy.number != nil {
+		e.ObserveOnly = ObservesOnly(*w.ProcessingStrategy.number)
+	} else {
+		e.ObserveOnly, err = Strategy(w.ProcessingStrategy.text)
+	}
+	return e, err
+}
+
+// A word is the name of a value, or its number.
+type enumValue struct {
+	text   string
+	number *int32
+}
+
+// UnmarshalJSON accepts a name or a number.
+func (w *enumValue) UnmarshalJSON(b []byte) error {
+	if n, err := strconv.ParseInt(string(b), 10, 32); err == nil {
+		number := int32(n)
+		w.number = &number
+		return nil
+	}
+	return json.Unmarshal(b, &w.text)
+}
+
+// stringOrList holds one or several strings.
+type stringOrList []string
+
+// UnmarshalJSON accepts a string with commas or a list.
+func (w *stringOrList) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		var one string
+		err := json.Unmarshal(b, &one)
+		*w = strings.Split(one, ",")
+		return err
+	}
+	var list []string
+	err := json.Unmarshal(b, &list)
+	*w = list
+	return err
+}
+
+// A stamp is a time in RFC 3339, with or without a colon in the offset, or in seconds and
+// nanoseconds as in protobuf. The empty string means no time.
+type jsonTime struct{ time.Time }
+
+// UnmarshalJSON accepts all of these formats.
+func (s *jsonTime) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '{' {
+		var parts struct {
+			Seconds int64 `json:"seconds"`
+			Nanos   int64 `json:"nanos"`
+		}
+		err := json.Unmarshal(b, &parts)
+		if err == nil && (parts.Seconds != 0 || parts.Nanos != 0) {
+			s.Time = time.Unix(parts.Seconds, parts.Nanos).UTC()
+		}
+		return err
+	}
+	var text string
+	if err := json.Unmarshal(b, &text); err != nil || text == "" {
+		return err
+	}
+	at, err := changeevent.ParseTime(text)
+	if err != nil {
+		return fmt.Errorf("generatedTimestamp: %w", err)
+	}
+	s.Time = at
+	return nil
+}

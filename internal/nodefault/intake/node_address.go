@@ -1,0 +1,55 @@
+package intake
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// NodeAddresses returns the IP addresses of a node in canonical form, so that nodes can be
+// indexed by them.
+func NodeAddresses(node *corev1.Node) []string {
+	var all []string
+	for _, a := range node.Status.Addresses {
+		if address, ok := canonicalAddress(a.Address); ok && !slices.Contains(all, address) {
+			all = append(all, address)
+		}
+	}
+	return all
+}
+
+// canonicalAddress returns the canonicalAddress form of an IP address. ok reports whether text is one.
+func canonicalAddress(text string) (address string, ok bool) {
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return "", false
+	}
+	return a.Unmap().WithZone("").String(), true
+}
+
+// NodeByAddress returns a function that finds the node with an IP address, for sources that know
+// only the address. at returns the nodes with one of their NodeAddresses, or an error while
+// they are unknown. If two nodes have the same address, for example because a deleted
+// machine has left its Node, the younger one is returned.
+func NodeByAddress(at func(address string) ([]*corev1.Node, error)) func(ctx context.Context, address string) (string, error) {
+	return func(_ context.Context, address string) (string, error) {
+		wanted, ok := canonicalAddress(address)
+		if !ok {
+			return "", fmt.Errorf("%q is not an IP address: %w", address, ErrUnknownNode)
+		}
+		nodes, err := at(wanted)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("%w: look up nodes by address: %w", ErrUnavailable, err)
+		case len(nodes) == 0:
+			return "", fmt.Errorf("no node has the address %q: %w", address, ErrUnknownNode)
+		}
+		return slices.MaxFunc(nodes, func(a, b *corev1.Node) int {
+			return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(b.Name, a.Name))
+		}).Name, nil
+	}
+}

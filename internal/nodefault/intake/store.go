@@ -1,0 +1,220 @@
+package intake
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+)
+
+// StoreConfig configures a store. The zero value is usable.
+type StoreConfig struct {
+	// QueueSize is how many reports may wait. Zero means DefaultQueueSize.
+	QueueSize int `key:"queue_size" env:"NODE_FAULT_INTAKE_QUEUE_SIZE" default:"4096" validate:"gt=0" doc:"Maximum number of reports waiting to be stored. Further reports get status 503."`
+
+	// Timeout limits storing the waiting reports of one node. Zero means DefaultStoreTimeout.
+	Timeout time.Duration `key:"timeout" env:"NODE_FAULT_INTAKE_TIMEOUT" default:"10s" validate:"gt=0" doc:"Timeout of storing the reports of one node."`
+}
+
+// Defaults for the zero fields of StoreConfig.
+const (
+	DefaultQueueSize    = 4096
+	DefaultStoreTimeout = 10 * time.Second
+)
+
+// StoreDeps are the dependencies of a store.
+type StoreDeps struct {
+	// Live reads from the API server rather than a cache, because two replicas must see
+	// each other's latest writes.
+	Live client.Reader
+	// Write writes to the API server.
+	Write client.Writer
+	// Nodes reads nodes, preferably from a cache. Nil means Live. A node that it does not
+	// find is read from Live.
+	Nodes client.Reader
+}
+
+// A Store implements Store. It is safe for concurrent use, and any number of
+// stores may write the same NodeFaults.
+type FaultStore struct {
+	cfg  StoreConfig
+	deps StoreDeps
+
+	mu      sync.Mutex
+	pending int
+	nodes   map[string]*nodeQueue
+}
+
+// A line holds the waiting calls of one node.
+type nodeQueue struct {
+	turn  chan struct{} // a semaphore of one; its holder stores all waiting calls
+	calls []*queuedCall // guarded by Store.mu
+	users int           // guarded by Store.mu
+}
+
+// A call holds the reports of one call of Apply about one node.
+type queuedCall struct {
+	reports []nodefault.Report
+	errs    []error
+	done    chan struct{}
+}
+
+// concurrentNodes is how many nodes one call of Apply writes concurrently.
+const concurrentNodes = 8
+
+// NewFaultStore creates a store. It sends no request to the API server.
+func NewFaultStore(cfg StoreConfig, deps StoreDeps) (*FaultStore, error) {
+	if deps.Live == nil || deps.Write == nil {
+		return nil, errors.New("create fault store: Kubernetes clients missing")
+	}
+	if deps.Nodes == nil {
+		deps.Nodes = deps.Live
+	}
+	cfg.QueueSize = cmp.Or(cfg.QueueSize, DefaultQueueSize)
+	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultStoreTimeout)
+	return &FaultStore{cfg: cfg, deps: deps, nodes: map[string]*nodeQueue{}}, nil
+}
+
+// Apply stores reports, and returns when each is durable or rejected.
+func (s *FaultStore) Apply(ctx context.Context, reports []nodefault.Report) error {
+	if !s.admitReports(len(reports)) {
+		return ErrBusy
+	}
+	defer s.leaveReports(len(reports))
+
+	places := map[string][]int{}
+	var order []string
+	for i, r := range reports {
+		if _, met := places[r.Node]; !met {
+			order = append(order, r.Node)
+		}
+		places[r.Node] = append(places[r.Node], i)
+	}
+	errs := make([]error, len(reports))
+	slots := make(chan struct{}, concurrentNodes)
+	var working sync.WaitGroup
+	for _, node := range order {
+		slots <- struct{}{}
+		working.Go(func() {
+			defer func() { <-slots }()
+			c := &queuedCall{done: make(chan struct{})}
+			for _, i := range places[node] {
+				c.reports = append(c.reports, reports[i])
+			}
+			s.storeCall(ctx, node, c)
+			for n, i := range places[node] {
+				errs[i] = c.errs[n]
+			}
+		})
+	}
+	working.Wait()
+	return Collect(errs)
+}
+
+func (s *FaultStore) admitReports(n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pending > 0 && s.pending+n > s.cfg.QueueSize {
+		return false
+	}
+	s.pending += n
+	return true
+}
+
+func (s *FaultStore) leaveReports(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending -= n
+}
+
+// storeCall waits until a call is stored, by itself or by another goroutine.
+func (s *FaultStore) storeCall(ctx context.Context, node string, c *queuedCall) {
+	l := s.joinQueue(node, c)
+	defer s.leaveQueue(node, l)
+	select {
+	case <-c.done:
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+		if calls := s.takeQueued(l); len(calls) > 0 {
+			s.storeAll(ctx, node, calls)
+		}
+		<-c.done // stored now, or by the previous holder
+	case <-ctx.Done():
+		if !s.withdrawCall(l, c) {
+			<-c.done // it is being stored, so its result will be known soon
+			return
+		}
+		err := fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
+		c.errs = make([]error, len(c.reports))
+		for i := range c.errs {
+			c.errs[i] = err
+		}
+	}
+}
+
+func (s *FaultStore) joinQueue(node string, c *queuedCall) *nodeQueue {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, ok := s.nodes[node]
+	if !ok {
+		l = &nodeQueue{turn: make(chan struct{}, 1)}
+		s.nodes[node] = l
+	}
+	l.users++
+	l.calls = append(l.calls, c)
+	return l
+}
+
+func (s *FaultStore) leaveQueue(node string, l *nodeQueue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.users--; l.users == 0 {
+		delete(s.nodes, node)
+	}
+}
+
+func (s *FaultStore) takeQueued(l *nodeQueue) []*queuedCall {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls := l.calls
+	l.calls = nil
+	return calls
+}
+
+// withdrawCall removes a call from the line, and reports whether it was still waiting.
+func (s *FaultStore) withdrawCall(l *nodeQueue, c *queuedCall) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range l.calls {
+		if l.calls[i] == c {
+			l.calls = append(l.calls[:i:i], l.calls[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// errStoreTimeout is the cause of a timeout while storing.
+var errStoreTimeout = errors.New("the Kubernetes API did not respond in time")
+
+// storeAll stores the waiting calls of a node. They belong to several callers, so the
+// cancellation of one caller has no effect.
+func (s *FaultStore) storeAll(ctx context.Context, node string, calls []*queuedCall) {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.cfg.Timeout, errStoreTimeout)
+	defer cancel()
+	var all []nodefault.Report
+	for _, c := range calls {
+		all = append(all, c.reports...)
+	}
+	errs := s.writeReports(ctx, node, all)
+	for _, c := range calls {
+		c.errs, errs = errs[:len(c.reports)], errs[len(c.reports):]
+		close(c.done)
+	}
+}

@@ -1,0 +1,223 @@
+package intake
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+)
+
+// maxWriteRetries limits the retries after a conflict.
+const maxWriteRetries = 8
+
+func writeBackoff() backoff.Policy {
+	return backoff.Policy{Initial: 10 * time.Millisecond, Max: 500 * time.Millisecond}
+}
+
+// isOvertaken reports whether the object has changed since it was read.
+func isOvertaken(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	if details := status.Status().Details; details != nil {
+		for _, c := range details.Causes {
+			if c.Field == "metadata.uid" {
+				return true // the object was deleted and created again
+			}
+		}
+	}
+	// A list that is too long was extended by others meanwhile, because there was room
+	// when it was read.
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, metav1.CauseTypeTooMany)
+}
+
+// writeReports stores reports about one node and returns the error of each.
+func (s *FaultStore) writeReports(ctx context.Context, node string, reports []nodefault.Report) []error {
+	errs := make([]error, len(reports))
+	if slices.ContainsFunc(reports, func(r nodefault.Report) bool { return !r.Healthy }) {
+		if err := s.checkNode(ctx, node); err != nil {
+			for i, r := range reports {
+				if !r.Healthy {
+					errs[i] = err
+				}
+			}
+		}
+	}
+	var taken []nodefault.Report
+	for i, r := range reports {
+		if errs[i] == nil {
+			taken = append(taken, r)
+		}
+	}
+	if len(taken) == 0 {
+		return errs
+	}
+	failed, err := s.applyReports(ctx, node, taken)
+	for i, r := range reports {
+		switch {
+		case errs[i] != nil:
+		case err != nil:
+			errs[i] = err
+		default:
+			errs[i] = findFailure(r, failed)
+		}
+	}
+	return errs
+}
+
+// A failure is a fault that could not be written.
+type writeFailure struct {
+	fault v1alpha1.Fault
+	err   error
+}
+
+// findFailure returns the errors that prevented a report from being stored.
+func findFailure(r nodefault.Report, failed []writeFailure) error {
+	var all []error
+	for _, f := range failed {
+		if r.Healthy && endsFault(f.fault, r) || !r.Healthy && nodefault.KeyOf(r.Fault) == nodefault.KeyOf(f.fault) {
+			all = append(all, f.err)
+		}
+	}
+	return errors.Join(all...)
+}
+
+// checkNode returns an error if the node does not exist.
+func (s *FaultStore) checkNode(ctx context.Context, node string) error {
+	key := types.NamespacedName{Name: node}
+	err := s.deps.Nodes.Get(ctx, key, &corev1.Node{})
+	if err != nil && s.deps.Nodes != s.deps.Live {
+		err = s.deps.Live.Get(ctx, key, &corev1.Node{}) // the cache may be stale or empty
+	}
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("node %q: %w", node, ErrUnknownNode)
+	}
+	return unavailableError(ctx, err)
+}
+
+// applyReports writes the changes of reports to a NodeFault, and reads it again after a
+// conflict. The error concerns all reports.
+func (s *FaultStore) applyReports(ctx context.Context, node string, reports []nodefault.Report) ([]writeFailure, error) {
+	for attempt := 0; ; attempt++ {
+		failed, err := s.settleOnce(ctx, node, reports)
+		if !isOvertaken(err) || attempt == maxWriteRetries {
+			return failed, unavailableError(ctx, err)
+		}
+		if backoff.Sleep(ctx, writeBackoff().Delay(attempt)) != nil {
+			return failed, unavailableError(ctx, err)
+		}
+	}
+}
+
+func (s *FaultStore) settleOnce(ctx context.Context, node string, reports []nodefault.Report) ([]writeFailure, error) {
+	var nf v1alpha1.NodeFault
+	err := s.deps.Live.Get(ctx, types.NamespacedName{Name: node}, &nf)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	kept, left := fitFaults(nf.Spec.Faults, foldReports(nf.Spec.Faults, reports))
+	var failed []writeFailure
+	for _, f := range left {
+		failed = append(failed, writeFailure{f, ErrFull})
+	}
+	for _, c := range diffFaults(nf.Spec.Faults, kept) {
+		err := s.applyFault(ctx, node, nf.UID, c)
+		if invalid := rejectedError(err); invalid != nil {
+			failed = append(failed, writeFailure{c.fault, invalid})
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return failed, nil
+}
+
+// applyFault writes or removes one fault.
+func (s *FaultStore) applyFault(ctx context.Context, node string, uid types.UID, c faultChange) error {
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
+	object.SetName(node)
+	if uid != "" {
+		object.SetUID(uid) // fail if the object was created or deleted since it was read
+	}
+	if !c.gone {
+		fault, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&c.fault)
+		if err != nil {
+			return fmt.Errorf("encode fault: %w", err)
+		}
+		object.Object["spec"] = map[string]any{"faults": []any{fault}}
+	}
+	err := s.deps.Write.Apply(ctx, client.ApplyConfigurationFromUnstructured(object),
+		client.FieldOwner(fieldManager(c.fault)), client.ForceOwnership)
+	var nf v1alpha1.NodeFault
+	switch {
+	case c.gone && apierrors.IsInvalid(err):
+		// If another manager has edited the last fault, its removal leaves a null list,
+		// which the schema rejects.
+		err = s.deps.Live.Get(ctx, types.NamespacedName{Name: node}, &nf)
+	case err == nil && c.gone:
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &nf)
+	default:
+		return err
+	}
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	return s.purgeFault(ctx, &nf, c.fault)
+}
+
+// purgeFault removes a fault that remains after its manager has released it. Another
+// manager, such as a person with an editor, then also owns it.
+func (s *FaultStore) purgeFault(ctx context.Context, nf *v1alpha1.NodeFault, f v1alpha1.Fault) error {
+	if findFault(nf.Spec.Faults, f) == nil {
+		return nil
+	}
+	nf.Spec.Faults = slices.DeleteFunc(nf.Spec.Faults, func(o v1alpha1.Fault) bool { return nodefault.KeyOf(o) == nodefault.KeyOf(f) })
+	return s.deps.Write.Update(ctx, nf, client.FieldOwner(fieldManager(f)))
+}
+
+// fieldManager returns the field manager of a fault, which is unique to the fault.
+func fieldManager(f v1alpha1.Fault) string {
+	const kept = 16
+	sum := sha256.Sum256([]byte(nodefault.KeyOf(f)))
+	return "fleetloop-fault-" + hex.EncodeToString(sum[:kept])
+}
+
+// rejectedError wraps an error that means that a fault cannot be stored. For any other
+// error it returns nil.
+func rejectedError(err error) error {
+	switch {
+	case err == nil, isOvertaken(err):
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+// unavailableError wraps an error of the API server or of the connection to it.
+func unavailableError(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
