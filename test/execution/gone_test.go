@@ -12,7 +12,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
-	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
 	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
 
@@ -65,7 +64,7 @@ func deletes(f *fleettest.Fleet, ke *v1alpha1.KubernetesExecution) {
 }
 
 // tells waits until the last that the audit says of an execution is of a type.
-func tells(f *fleettest.Fleet, book *pgstore.Store, ke *v1alpha1.KubernetesExecution, last audit.Type) audit.Event {
+func tells(f *fleettest.Fleet, book *audit.PostgresStore, ke *v1alpha1.KubernetesExecution, last audit.Type) audit.Event {
 	f.Helper()
 	var e audit.Event
 	f.Until(func() error {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
-	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
@@ -42,7 +41,7 @@ func listFormats() []string {
 }
 
 type auditListOptions struct {
-	filter    pgstore.Filter
+	filter    audit.Filter
 	since     string
 	format    string
 	noHeaders bool
@@ -112,12 +111,12 @@ func (s *session) auditList(cmd *cobra.Command, o auditListOptions) error {
 }
 
 // checkExecution returns an error if the audit has no event of a named execution.
-func checkExecution(ctx context.Context, store *pgstore.Store, name string) error {
+func checkExecution(ctx context.Context, store *audit.PostgresStore, name string) error {
 	if name == "" {
 		return nil
 	}
 	found := false
-	err := store.List(ctx, pgstore.Filter{Execution: name, Most: 1}, func(*audit.Event) error {
+	err := store.List(ctx, audit.Filter{Execution: name, Most: 1}, func(*audit.Event) error {
 		found = true
 		return nil
 	})
@@ -227,7 +226,7 @@ func breakText(b *audit.Break) string {
 
 // openAudit returns the audit of the database that the environment names. The caller must call
 // done.
-func (s *session) openAudit(cmd *cobra.Command) (store *pgstore.Store, done func(), err error) {
+func (s *session) openAudit(cmd *cobra.Command) (store *audit.PostgresStore, done func(), err error) {
 	var cfg AuditConfig
 	if _, err := settings.Load(&cfg, settings.Source{Env: s.env.LookupEnv, Flags: cmd.Flags()}); err != nil {
 		return nil, nil, usageError(cmd, err)
@@ -243,7 +242,7 @@ func (s *session) openAudit(cmd *cobra.Command) (store *pgstore.Store, done func
 		pool.Close()
 		return nil, nil, auditFailure(err)
 	}
-	return pgstore.New(pool), pool.Close, nil
+	return audit.NewPostgresStore(pool), pool.Close, nil
 }
 
 // auditFailure explains how to solve an error of the database.

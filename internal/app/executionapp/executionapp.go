@@ -19,7 +19,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/identity"
 	"github.com/fleetloop/fleetloop/internal/execution/operator"
 	"github.com/fleetloop/fleetloop/internal/execution/outbox"
-	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/policy"
@@ -111,7 +110,7 @@ func newAuditing(cfg Part, p *process.Process) (*audit.Auditor, []lifecycle.Part
 		{Name: "audit database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
 		{Name: "audit schema", Run: tables.Run, Ready: tables.Ready},
 	}
-	a, err := audit.New(pgstore.New(pool), audit.Config{Cluster: cfg.Cluster, Retention: cfg.Audit.Retention}, p.Metrics, p.Log)
+	a, err := audit.New(audit.NewPostgresStore(pool), audit.Config{Cluster: cfg.Cluster, Retention: cfg.Audit.Retention}, p.Metrics, p.Log)
 	if err != nil {
 		return nil, nil, errors.Join(err, lifecycle.Discard(parts...))
 	}

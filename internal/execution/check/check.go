@@ -25,7 +25,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
 )
 
 // DefaultEnvironmentLabel is used if Config.EnvironmentLabel is empty.
@@ -180,7 +179,7 @@ type round struct {
 	space    *corev1.Namespace             // namespace of the target; nil if none
 	shield   string                        // why the target is protected
 	plan     *v1alpha1.Plan
-	state    *facts.State
+	state    *ClusterState
 	input    *execution.Input
 	place    execution.Place // evaluation slot, while conditions are evaluated
 	replan   bool            // the checks have passed before

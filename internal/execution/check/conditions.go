@@ -19,7 +19,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
 	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
@@ -192,7 +191,7 @@ func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExe
 		if v := ke.Status.ValidationResults; v != nil {
 			dry = v.DryRunResults
 		}
-		r.input.Plan = facts.Plan(r.plan, dry)
+		r.input.Plan = PlanInput(r.plan, dry)
 	}
 	verdicts, err := r.evaluateAll(ctx, conditions, timing{
 		begun: since, now: now, usual: postConditionTimeout, blind: blind, before: resultsOf(ke).PostConditionResults,

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
@@ -34,7 +33,7 @@ var errNoAnswer = errors.New("the Kubernetes API did not respond in time")
 // gatherState reads the policy input other than the target.
 func (r *round) gatherState(ctx context.Context) error {
 	t := r.request.Target
-	r.state = &facts.State{
+	r.state = &ClusterState{
 		Now: r.now, Execution: r.ke, Request: r.request,
 		Target: r.live, Scaled: r.scaled, Unread: r.live == nil && !r.permitted, Protected: r.shield != "", Namespace: r.space,
 		PermissionsOK:    r.permitted,
@@ -71,7 +70,7 @@ func (r *round) gatherOwners(ctx context.Context) error {
 	}
 	for ref := metav1.GetControllerOf(r.live); ref != nil && len(r.state.Owners) < maxOwners; {
 		r.state.Owners = append(r.state.Owners, *ref)
-		if facts.Foreign(*ref) || ref.Kind != "ReplicaSet" && ref.Kind != "Job" {
+		if IsForeignOwner(*ref) || ref.Kind != "ReplicaSet" && ref.Kind != "Job" {
 			return nil // of the built-in kinds only these two have built-in owners
 		}
 		var o metav1.PartialObjectMetadata
@@ -92,11 +91,11 @@ func (r *round) gatherOwners(ctx context.Context) error {
 type requested struct {
 	mu     sync.Mutex
 	at     time.Time
-	byNode map[string]facts.Resources
+	byNode map[string]ResourceAmounts
 }
 
 // podRequests returns the resource requests of Pods per node.
-func (r *round) podRequests(ctx context.Context) (map[string]facts.Resources, error) {
+func (r *round) podRequests(ctx context.Context) (map[string]ResourceAmounts, error) {
 	c := &r.requests
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +106,7 @@ func (r *round) podRequests(ctx context.Context) (map[string]facts.Resources, er
 	if err := r.deps.Reader.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list Pods: %w", err)
 	}
-	c.byNode, c.at = facts.RequestsByNode(pods.Items), r.now
+	c.byNode, c.at = RequestsByNode(pods.Items), r.now
 	return c.byNode, nil
 }
 

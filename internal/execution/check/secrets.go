@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
 	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
@@ -25,7 +24,7 @@ func asksForSecrets(c v1alpha1.Condition) bool { return strings.Contains(c.Rego,
 // findInvalidSecrets finds the Secrets that the target references and cannot use. If the lookup is
 // impossible, conditions that use the result do not hold.
 func (r *round) findInvalidSecrets(ctx context.Context) error {
-	refs, ok := facts.Secrets(r.live)
+	refs, ok := SecretRefs(r.live)
 	switch {
 	case !ok:
 		return nil

@@ -10,7 +10,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
 	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
@@ -257,7 +256,7 @@ func (r *round) carryOverResults(ctx context.Context) error {
 func (r *round) checkPlanPolicy(ctx context.Context) error {
 	for {
 		dry := r.out.Results.DryRunResults
-		r.input.Plan = facts.Plan(r.plan, dry)
+		r.input.Plan = PlanInput(r.plan, dry)
 		if err := r.decidePolicy(ctx); err != nil || r.out.Failed != nil {
 			return err
 		}

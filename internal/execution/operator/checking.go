@@ -12,7 +12,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/approval"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
@@ -102,7 +101,7 @@ func (r *reconciler) acceptPlan(ctx context.Context, t *reconcileState, out chec
 	s.Plan = out.Plan
 	s.ValidationResults = finishedResults(&out.Results, t.now)
 	s.ValidationTime = newTime(t.now)
-	pending := approval.Begin(out.Decision, nil)
+	pending := execution.BeginApproval(out.Decision, nil)
 	s.Approval = &pending
 	s.Message, s.ReasonDetail = out.Plan.Impact.Description, ""
 	setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionTrue, "ChecksPassed", "all checks passed")
@@ -269,7 +268,7 @@ func (r *reconciler) awaitApproval(ctx context.Context, t *reconcileState) error
 		t.requeueAt(t.ke.Status.Approval.Deadline.Time)
 		return nil
 	}
-	status, failed, until := approval.Decide(t.ke, missing, t.now)
+	status, failed, until := execution.DecideApproval(t.ke, missing, t.now)
 	before := t.ke.Status.Approval
 	t.ke.Status.Approval = &status
 	switch {
@@ -309,7 +308,7 @@ func (r *reconciler) admissionPolicyPeriod(ctx context.Context, ke *v1alpha1.Kub
 // setPendingApproval writes which approval is missing, or why an approval does not count, to the
 // status.
 func (r *reconciler) setPendingApproval(t *reconcileState, guardMissing error, until time.Time) {
-	detail, waiting := approval.Waiting(t.ke, guardMissing)
+	detail, waiting := execution.DescribePendingApproval(t.ke, guardMissing)
 	t.requeueIn(periodCheckInterval)
 	if guardMissing != nil {
 		t.requeueIn(10 * time.Second)
@@ -365,7 +364,7 @@ func (r *reconciler) requestApproval(t *reconcileState) {
 		timeout = own.Duration
 	}
 	a.Deadline = newTime(t.now.Add(timeout).Add(time.Second - 1)) // API times have no fractions of a second
-	s.ReasonDetail, s.Message = approval.Waiting(t.ke, missing)
+	s.ReasonDetail, s.Message = execution.DescribePendingApproval(t.ke, missing)
 	if again {
 		s.Message = "the admission policies changed, so earlier approvals are no longer valid; " + s.Message
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/approval"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 )
 
@@ -34,7 +33,7 @@ func (r *reconciler) checkPlan(ctx context.Context, t *reconcileState) (bool, er
 	case out.Plan.Hash != s.Plan.Hash && approved:
 		failExecution(t, stalePlanFailure(s.Plan, out.Plan))
 		return false, nil
-	case approved && approval.Stricter(*s.Approval, out.Decision):
+	case approved && execution.RequiresStricterApproval(*s.Approval, out.Decision):
 		failExecution(t, execution.Failure{
 			Reason: v1alpha1.ReasonPlanStale, Detail: v1alpha1.Detail(v1alpha1.ReasonPlanStale),
 			Message: "the policies now require more or other approvers than when the plan was made. Nothing was changed. Create the execution again to request their approval",

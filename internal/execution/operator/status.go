@@ -13,7 +13,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/approval"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
@@ -182,7 +181,7 @@ func withPostConditions(v *v1alpha1.ValidationResults, results []v1alpha1.Condit
 }
 
 // approvalOf returns the approval that a decision requires.
-func approvalOf(d execution.Decision) v1alpha1.ApprovalStatus { return approval.Begin(d, nil) }
+func approvalOf(d execution.Decision) v1alpha1.ApprovalStatus { return execution.BeginApproval(d, nil) }
 
 // approvedBy names the approvers.
 func approvedBy(s v1alpha1.ApprovalStatus) string {

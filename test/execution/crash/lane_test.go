@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/execution"
-	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
+	"github.com/fleetloop/fleetloop/internal/execution/audit"
 	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
 
@@ -25,7 +25,7 @@ type lane struct {
 
 	course course
 	way    *way
-	audit  *pgstore.Store
+	audit  *audit.PostgresStore
 	turn   int // how many executions were deleted
 }
 

@@ -5,14 +5,13 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
-	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
 // Audit opens the audit of the fleet.
-func (f *Fleet) Audit() *pgstore.Store {
+func (f *Fleet) Audit() *audit.PostgresStore {
 	f.Helper()
 	cfg := pgtest.Config(f.Database)
 	cfg.Role = migrations.RoleExecutionAuditor
@@ -21,14 +20,14 @@ func (f *Fleet) Audit() *pgstore.Store {
 		f.Fatal(err)
 	}
 	f.Cleanup(pool.Close)
-	return pgstore.New(pool)
+	return audit.NewPostgresStore(pool)
 }
 
 // Trail returns the audit records of an execution in the order of their recording.
-func (f *Fleet) Trail(a *pgstore.Store, ke *v1alpha1.KubernetesExecution) []audit.Event {
+func (f *Fleet) Trail(a *audit.PostgresStore, ke *v1alpha1.KubernetesExecution) []audit.Event {
 	f.Helper()
 	var trail []audit.Event
-	err := a.List(f.Context(), pgstore.Filter{Execution: string(ke.UID)}, func(e *audit.Event) error {
+	err := a.List(f.Context(), audit.Filter{Execution: string(ke.UID)}, func(e *audit.Event) error {
 		trail = append(trail, *e)
 		return nil
 	})
@@ -40,7 +39,7 @@ func (f *Fleet) Trail(a *pgstore.Store, ke *v1alpha1.KubernetesExecution) []audi
 }
 
 // WantSound verifies that the chain of the audit is intact.
-func (f *Fleet) WantSound(a *pgstore.Store) {
+func (f *Fleet) WantSound(a *audit.PostgresStore) {
 	f.Helper()
 	report, err := a.Verify(f.Context())
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
+	"github.com/fleetloop/fleetloop/internal/execution/audit"
 	"github.com/fleetloop/fleetloop/test/controllertest"
 	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
@@ -339,7 +339,7 @@ func (c *course) end() {
 }
 
 // wantTrail waits until the audit has all of an execution, and nothing more.
-func (c *course) wantTrail(audit *pgstore.Store, ke *v1alpha1.KubernetesExecution) {
+func (c *course) wantTrail(audit *audit.PostgresStore, ke *v1alpha1.KubernetesExecution) {
 	c.Helper()
 	want := 7 // requested, policy_decided, validated, started, attempt_finished, result, rollback_available
 	if ke.Status.Phase == v1alpha1.PhaseCompleted {

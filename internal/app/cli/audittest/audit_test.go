@@ -19,7 +19,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
-	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
@@ -66,7 +65,7 @@ func newAudit(t *testing.T) (url string) {
 				PhaseTransitions: []v1alpha1.PhaseTransition{{Phase: v1alpha1.PhaseFailed, At: at}},
 			},
 		}
-		if err := pgstore.New(pool).Append(t.Context(), audit.Records(ke, "local")); err != nil {
+		if err := audit.NewPostgresStore(pool).Append(t.Context(), audit.Records(ke, "local")); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package facts
+package check
 
 import (
 	"encoding/json"
@@ -36,7 +36,7 @@ func targetInput(t v1alpha1.Target, live *unstructured.Unstructured) execution.I
 	}
 	in.UID = string(live.GetUID())
 	in.Labels = nonNilMap(live.GetLabels())
-	if t.Kind != kindSecret { // annotations of Secrets may contain their values
+	if t.Kind != kindSecret { // annotations of SecretRefs may contain their values
 		in.Annotations = shortAnnotations(live.GetAnnotations())
 		in.Object = pruneObject(live.Object, maxObject)
 	}
@@ -104,7 +104,7 @@ func dropLargest(object map[string]any, bytes int) {
 		delete(all, f.name)
 		bytes -= f.size
 		if len(gone) < maxTruncated {
-			gone = append(gone, truncateText(f.part+"."+f.name, maxField))
+			gone = append(gone, truncateInputText(f.part+"."+f.name, maxField))
 		}
 	}
 	object["truncated"] = gone
@@ -129,7 +129,7 @@ func truncateTexts(value any, depth int) any {
 		}
 		return l
 	case string:
-		return truncateText(v, maxText)
+		return truncateInputText(v, maxText)
 	}
 	return value
 }
@@ -143,8 +143,8 @@ func jsonSize(value any) int {
 	return len(text)
 }
 
-// truncateText limits a text to most bytes and marks the cut.
-func truncateText(s string, most int) string {
+// truncateInputText limits a text to most bytes and marks the cut.
+func truncateInputText(s string, most int) string {
 	const mark = "…"
 	if len(s) <= most {
 		return s

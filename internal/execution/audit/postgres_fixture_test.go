@@ -1,4 +1,4 @@
-package pgstore_test
+package audit_test
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
-	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
@@ -21,20 +20,20 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // begin is when the executions of the tests happen.
-var begin = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+var recordsBegin = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // A bed is a database with a store on it.
-type bed struct {
+type storeBed struct {
 	testing.TB
 	url   string
 	owner *pgx.Conn
-	store *pgstore.Store
+	store *audit.PostgresStore
 }
 
-func newBed(tb testing.TB) *bed {
+func newStoreBed(tb testing.TB) *storeBed {
 	tb.Helper()
 	url := pgtest.URL(tb)
-	return &bed{TB: tb, url: url, owner: connect(tb, url), store: pgstore.New(openAs(tb, url, migrations.RoleExecutionController))}
+	return &storeBed{TB: tb, url: url, owner: connect(tb, url), store: audit.NewPostgresStore(openAs(tb, url, migrations.RoleExecutionController))}
 }
 
 // openAs opens a pool that works as a role.
@@ -62,7 +61,7 @@ func connect(tb testing.TB, url string) *pgx.Conn {
 }
 
 // exec runs SQL as the owner.
-func (b *bed) exec(sql string, args ...any) {
+func (b *storeBed) exec(sql string, args ...any) {
 	b.Helper()
 	if _, err := b.owner.Exec(b.Context(), sql, args...); err != nil {
 		b.Fatalf("%s: %v", sql, err)
@@ -70,7 +69,7 @@ func (b *bed) exec(sql string, args ...any) {
 }
 
 // tamper runs SQL as an owner who has taken the triggers away.
-func (b *bed) tamper(sql string, args ...any) {
+func (b *storeBed) tamper(sql string, args ...any) {
 	b.Helper()
 	b.exec(`set session_replication_role = replica`)
 	b.exec(sql, args...)
@@ -78,17 +77,17 @@ func (b *bed) tamper(sql string, args ...any) {
 }
 
 // at has the database's clock stand at a moment.
-func (b *bed) at(t time.Time) {
+func (b *storeBed) at(t time.Time) {
 	b.Helper()
 	b.exec(fmt.Sprintf(`create or replace function executor.audit_clock() returns timestamptz language sql volatile return timestamptz '%s'`, t.Format(time.RFC3339Nano)))
 }
 
 // records are those of an execution from its request to its end.
-func records(name string) []audit.Record {
+func newRecords(name string) []audit.Record {
 	var list []audit.Record
 	for i, t := range []audit.Type{audit.Requested, audit.PolicyDecided, audit.Validated, audit.Started, audit.Result, audit.Finalized} {
 		r := audit.Record{
-			ExecutionUID: "uid-" + name, Seq: int32(i + 1), Time: begin.Add(time.Duration(i) * time.Second), Type: t,
+			ExecutionUID: "uid-" + name, Seq: int32(i + 1), Time: recordsBegin.Add(time.Duration(i) * time.Second), Type: t,
 			ActorType: audit.Controller, ActorID: audit.ControllerID, Action: "scale_deployment",
 			Target:  audit.Target{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web", UID: "target-uid"},
 			Cluster: "local", Namespace: "kubernaut-executor", Name: name, PolicyHash: "p0", PlanHash: "p1",
@@ -109,20 +108,20 @@ func records(name string) []audit.Record {
 }
 
 // deleted is the last record of an execution.
-func deleted(name string) audit.Record {
-	r := records(name)[0]
+func deletedRecord(name string) audit.Record {
+	r := newRecords(name)[0]
 	r.Seq, r.Type, r.Payload = 73, audit.Deleted, []byte(`{}`)
 	return r
 }
 
-func (b *bed) append(records ...audit.Record) {
+func (b *storeBed) append(records ...audit.Record) {
 	b.Helper()
 	if err := b.store.Append(b.Context(), records); err != nil {
 		b.Fatal(err)
 	}
 }
 
-func (b *bed) verify(noted ...audit.Position) audit.Report {
+func (b *storeBed) verify(noted ...audit.Position) audit.Report {
 	b.Helper()
 	report, err := b.store.Verify(b.Context(), noted...)
 	if err != nil {
@@ -132,7 +131,7 @@ func (b *bed) verify(noted ...audit.Position) audit.Report {
 }
 
 // wantWhole wants a chain of so many events.
-func (b *bed) wantWhole(events int64) audit.Report {
+func (b *storeBed) wantWhole(events int64) audit.Report {
 	b.Helper()
 	report := b.verify()
 	if report.Broken != nil || report.Checked != events {
@@ -142,7 +141,7 @@ func (b *bed) wantWhole(events int64) audit.Report {
 }
 
 // wantBroken wants a break at a position.
-func (b *bed) wantBroken(kind audit.BreakKind, position int64, noted ...audit.Position) {
+func (b *storeBed) wantBroken(kind audit.BreakKind, position int64, noted ...audit.Position) {
 	b.Helper()
 	got := b.verify(noted...).Broken
 	if got == nil {
@@ -154,7 +153,7 @@ func (b *bed) wantBroken(kind audit.BreakKind, position int64, noted ...audit.Po
 }
 
 // list gives all events from the oldest, as "name/seq".
-func (b *bed) list(f pgstore.Filter) []string {
+func (b *storeBed) list(f audit.Filter) []string {
 	b.Helper()
 	var list []string
 	err := b.store.List(b.Context(), f, func(e *audit.Event) error {
@@ -168,7 +167,7 @@ func (b *bed) list(f pgstore.Filter) []string {
 }
 
 // await waits until ok.
-func (b *bed) await(what string, ok func() bool) {
+func (b *storeBed) await(what string, ok func() bool) {
 	b.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -184,7 +183,7 @@ func (b *bed) await(what string, ok func() bool) {
 }
 
 // ask gives the only value of a query.
-func ask[T any](b *bed, sql string, args ...any) T {
+func queryValue[T any](b *storeBed, sql string, args ...any) T {
 	b.Helper()
 	rows, err := b.owner.Query(b.Context(), sql, args...)
 	if err != nil {
@@ -197,9 +196,9 @@ func ask[T any](b *bed, sql string, args ...any) T {
 	return v
 }
 
-func want[T any](b *bed, w T, sql string, args ...any) {
+func wantValue[T any](b *storeBed, w T, sql string, args ...any) {
 	b.Helper()
-	if diff := cmp.Diff(w, ask[T](b, sql, args...)); diff != "" {
+	if diff := cmp.Diff(w, queryValue[T](b, sql, args...)); diff != "" {
 		b.Errorf("%s (-want +got):\n%s", strings.TrimSpace(sql), diff)
 	}
 }

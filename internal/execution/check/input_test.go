@@ -1,4 +1,4 @@
-package facts_test
+package check_test
 
 import (
 	"encoding/json"
@@ -18,14 +18,14 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
-var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+var inputTime = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
 // scaling is a State of scaling a Deployment from three replicas to five.
-func scaling(tb testing.TB) *facts.State {
+func scalingState(tb testing.TB) *check.ClusterState {
 	tb.Helper()
 	spec := v1alpha1.KubernetesExecutionSpec{
 		Action:      "scale_deployment",
@@ -36,18 +36,18 @@ func scaling(tb testing.TB) *facts.State {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &facts.State{
-		Now: now, Request: request, Cluster: "bed", EnvironmentLabel: "environment",
+	return &check.ClusterState{
+		Now: inputTime, Request: request, Cluster: "bed", EnvironmentLabel: "environment",
 		Execution:     &v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{Namespace: "kubernaut-executor", Name: "scale-web", UID: "uid-1"}, Spec: spec},
 		Namespace:     &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
-		Target:        object(tb, deployment),
-		Nodes:         []corev1.Node{node("a", "4", "8Gi", true, false), node("b", "4", "8Gi", true, true), node("c", "4", "8Gi", false, false)},
+		Target:        parseObject(tb, deploymentYAML),
+		Nodes:         []corev1.Node{newNode("a", "4", "8Gi", true, false), newNode("b", "4", "8Gi", true, true), newNode("c", "4", "8Gi", false, false)},
 		PermissionsOK: true,
-		Used:          map[string]facts.Resources{"a": {CPU: 500, Memory: 1 << 30}, "b": {CPU: 1}, "c": {CPU: 1}},
+		Used:          map[string]check.ResourceAmounts{"a": {CPU: 500, Memory: 1 << 30}, "b": {CPU: 1}, "c": {CPU: 1}},
 	}
 }
 
-const deployment = `
+const deploymentYAML = `
 apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -72,7 +72,7 @@ status:
   - {type: Progressing, status: "False"}
 `
 
-func object(tb testing.TB, text string) *unstructured.Unstructured {
+func parseObject(tb testing.TB, text string) *unstructured.Unstructured {
 	tb.Helper()
 	raw, err := yaml.YAMLToJSON([]byte(text))
 	if err != nil {
@@ -85,7 +85,7 @@ func object(tb testing.TB, text string) *unstructured.Unstructured {
 	return &u
 }
 
-func node(name, cpu, memory string, ready, cordoned bool) corev1.Node {
+func newNode(name, cpu, memory string, ready, cordoned bool) corev1.Node {
 	status := corev1.ConditionFalse
 	if ready {
 		status = corev1.ConditionTrue
@@ -102,8 +102,8 @@ func node(name, cpu, memory string, ready, cordoned bool) corev1.Node {
 
 // TestWhatIsScaled verifies that the object scaled by an autoscaler is part of the input.
 func TestWhatIsScaled(t *testing.T) {
-	s := scaling(t)
-	s.Scaled = object(t, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, labels: {critical: "true"}}}`)
+	s := scalingState(t)
+	s.Scaled = parseObject(t, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, labels: {critical: "true"}}}`)
 	in := s.Input()
 	if diff := cmp.Diff(execution.InputScales{Kind: "Deployment", Name: "web", Labels: map[string]string{"critical": "true"}}, in.Target.Scales); diff != "" {
 		t.Error(diff)
@@ -113,7 +113,7 @@ func TestWhatIsScaled(t *testing.T) {
 
 // TestRequesterGroups verifies that policies see the groups of a verified request only.
 func TestRequesterGroups(t *testing.T) {
-	s := scaling(t)
+	s := scalingState(t)
 	s.Execution.Spec.RequesterGroups = []string{"sre", "oncall"}
 	if got := s.Input().Request.RequestedBy.Groups; len(got) != 0 {
 		t.Errorf("groups of an unverified request are %q, want none", got)
@@ -127,10 +127,10 @@ func TestRequesterGroups(t *testing.T) {
 }
 
 func TestInputOfAScale(t *testing.T) {
-	s := scaling(t)
+	s := scalingState(t)
 	got := s.Input()
 	want := &execution.Input{
-		APIVersion: "fleetloop.io/policy/v1", Now: now.Unix(),
+		APIVersion: "fleetloop.io/policy/v1", Now: inputTime.Unix(),
 		Request: execution.InputRequest{
 			Name: "scale-web", Namespace: "kubernaut-executor", UID: "uid-1", Action: "scale_deployment",
 			Parameters:  json.RawMessage(`{"deployment":"web","namespace":"shop","replicas":5}`),
@@ -197,7 +197,7 @@ func TestEnvironment(t *testing.T) {
 		"NoNamespace": {reason: "a Node has none", want: "production"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := scaling(t)
+			s := scalingState(t)
 			s.Execution.Spec.Environment, s.Namespace, s.EnvironmentLabel = c.says, c.namespace, c.label
 			in := s.Input()
 			got := []string{in.Request.Environment, in.Request.RequestedEnvironment, in.Namespace.Environment}
@@ -277,7 +277,7 @@ func TestWhatElseChangesTheTarget(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := scaling(t)
+			s := scalingState(t)
 			s.Target.SetLabels(c.labels)
 			s.Target.SetAnnotations(c.annotations)
 			s.Owners, s.Scalers = c.owners, c.scalers
@@ -296,7 +296,7 @@ func TestWhatElseChangesTheTarget(t *testing.T) {
 func TestWhatIsNotTold(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	t.Run("Annotations", func(t *testing.T) {
-		s := scaling(t)
+		s := scalingState(t)
 		s.Target.SetAnnotations(map[string]string{
 			corev1.LastAppliedConfigAnnotation: `{"kind":"Deployment"}`, "long": long, "short": "y",
 		})
@@ -306,7 +306,7 @@ func TestWhatIsNotTold(t *testing.T) {
 		}
 	})
 	t.Run("ManyAnnotations", func(t *testing.T) {
-		s := scaling(t)
+		s := scalingState(t)
 		many := map[string]string{}
 		for i := range 100 {
 			many[strings.Repeat("k", 1+i)] = strings.Repeat("v", 1000)
@@ -317,20 +317,20 @@ func TestWhatIsNotTold(t *testing.T) {
 		}
 	})
 	t.Run("LongTexts", func(t *testing.T) {
-		s := scaling(t)
-		set(t, s.Target, long, "spec", "template", "metadata", "annotations", "note")
+		s := scalingState(t)
+		setField(t, s.Target, long, "spec", "template", "metadata", "annotations", "note")
 		got, _, err := unstructured.NestedString(s.Input().Target.Object, "spec", "template", "metadata", "annotations", "note")
 		if err != nil || len(got) > 1024 || !strings.HasSuffix(got, "…") {
 			t.Errorf("%d bytes are left, ending in %q: %v", len(got), got[max(0, len(got)-8):], err)
 		}
 	})
 	t.Run("LargeFields", func(t *testing.T) {
-		s := scaling(t)
+		s := scalingState(t)
 		list := make([]any, 100)
 		for i := range list {
 			list[i] = strings.Repeat("x", 1000)
 		}
-		set(t, s.Target, list, "status", "noise")
+		setField(t, s.Target, list, "status", "noise")
 		got := s.Input().Target.Object
 		if diff := cmp.Diff([]any{"status.noise"}, got["truncated"]); diff != "" {
 			t.Error(diff)
@@ -340,8 +340,8 @@ func TestWhatIsNotTold(t *testing.T) {
 		}
 	})
 	t.Run("ImagesOfANode", func(t *testing.T) {
-		s := scaling(t)
-		set(t, s.Target, []any{"image"}, "status", "images")
+		s := scalingState(t)
+		setField(t, s.Target, []any{"image"}, "status", "images")
 		if _, found, _ := unstructured.NestedSlice(s.Input().Target.Object, "status", "images"); found {
 			t.Error("the images are there")
 		}
@@ -351,11 +351,11 @@ func TestWhatIsNotTold(t *testing.T) {
 	})
 	t.Run("Secrets", func(t *testing.T) {
 		const hidden = "aHVudGVyMg=="
-		s := scaling(t)
+		s := scalingState(t)
 		s.Request.Target = v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: "shop", Name: "db"}
-		s.Target = object(t, `{apiVersion: v1, kind: Secret, metadata: {name: db, namespace: shop, labels: {a: b}, annotations: {copy: "`+hidden+`"}}, data: {password: "`+hidden+`"}, spec: {x: "`+hidden+`"}}`)
+		s.Target = parseObject(t, `{apiVersion: v1, kind: Secret, metadata: {name: db, namespace: shop, labels: {a: b}, annotations: {copy: "`+hidden+`"}}, data: {password: "`+hidden+`"}, spec: {x: "`+hidden+`"}}`)
 		in := s.Input()
-		in.Plan = facts.Plan(&v1alpha1.Plan{
+		in.Plan = check.PlanInput(&v1alpha1.Plan{
 			Target: v1alpha1.PlanTarget{Kind: "Secret"}, Diff: "- " + hidden, Before: &runtime.RawExtension{Raw: []byte(`{"password":"` + hidden + `"}`)},
 			Steps: []v1alpha1.PlanStep{{Verb: "patch", Body: hidden}},
 		}, nil)
@@ -373,7 +373,7 @@ func TestWhatIsNotTold(t *testing.T) {
 	})
 }
 
-func set(t *testing.T, o *unstructured.Unstructured, value any, path ...string) {
+func setField(t *testing.T, o *unstructured.Unstructured, value any, path ...string) {
 	t.Helper()
 	if err := unstructured.SetNestedField(o.Object, value, path...); err != nil {
 		t.Fatal(err)
@@ -381,7 +381,7 @@ func set(t *testing.T, o *unstructured.Unstructured, value any, path ...string) 
 }
 
 func TestNothingCountsAsAvailableThatNobodyCounted(t *testing.T) {
-	s := scaling(t)
+	s := scalingState(t)
 	s.Used = nil
 	if c := s.Input().Cluster; c.AvailableCPU != 0 || c.AvailableMemory != 0 {
 		t.Errorf("available: %d millicores, %d bytes", c.AvailableCPU, c.AvailableMemory)
@@ -407,11 +407,11 @@ func TestPlanOfAScale(t *testing.T) {
 		}},
 		DryRunPerformed: true, DryRunWarnings: []string{"careful"},
 	}
-	got := facts.Plan(plan, &v1alpha1.DryRunResults{Performed: true, Warnings: []string{"careful"}})
+	got := check.PlanInput(plan, &v1alpha1.DryRunResults{Performed: true, Warnings: []string{"careful"}})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	in := scaling(t).Input()
-	in.Plan = facts.Plan(&v1alpha1.Plan{}, nil) // that has next to nothing
+	in := scalingState(t).Input()
+	in.Plan = check.PlanInput(&v1alpha1.Plan{}, nil) // that has next to nothing
 	wantSchema(t, in)
 }

@@ -1,4 +1,4 @@
-package pgstore_test
+package audit_test
 
 import (
 	"testing"
@@ -13,9 +13,9 @@ const (
 
 // TestTheRights holds who may do what, down to the owner.
 func TestTheRights(t *testing.T) {
-	b := newBed(t)
-	b.append(records("one")...)
-	part := "executor." + ask[string](b, `select c.relname::text from pg_inherits i join pg_class c on c.oid = i.inhrelid
+	b := newStoreBed(t)
+	b.append(newRecords("one")...)
+	part := "executor." + queryValue[string](b, `select c.relname::text from pg_inherits i join pg_class c on c.oid = i.inhrelid
 		where i.inhparent = 'executor.execution_audit_event'::regclass order by 1 limit 1`)
 	const none = `'[]'::jsonb`
 	type codes struct{ controller, auditor, api, owner string }

@@ -1,4 +1,4 @@
-package facts_test
+package check_test
 
 import (
 	"encoding/json"
@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
 // flat are the names that conditions have beside the input of policies.
-func flat(t *testing.T, s *facts.State, plan *v1alpha1.Plan, pods []corev1.Pod) map[string]any {
+func flatInput(t *testing.T, s *check.ClusterState, plan *v1alpha1.Plan, pods []corev1.Pod) map[string]any {
 	t.Helper()
 	in := s.Input()
 	raw, err := s.Conditions(in, plan, pods)
@@ -52,10 +52,10 @@ func flat(t *testing.T, s *facts.State, plan *v1alpha1.Plan, pods []corev1.Pod) 
 
 func TestFlatNames(t *testing.T) {
 	pods := []corev1.Pod{
-		pod("web-2", corev1.PodPending, false), pod("web-1", corev1.PodRunning, true), pod("web-3", corev1.PodRunning, false), pod("gone", corev1.PodRunning, true),
+		newPod("web-2", corev1.PodPending, false), newPod("web-1", corev1.PodRunning, true), newPod("web-3", corev1.PodRunning, false), newPod("gone", corev1.PodRunning, true),
 	}
 	pods[2].Status.ContainerStatuses = []corev1.ContainerStatus{{LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}}}}
-	pods[3].DeletionTimestamp = &metav1.Time{Time: now}
+	pods[3].DeletionTimestamp = &metav1.Time{Time: inputTime}
 	before := &v1alpha1.Plan{Before: &runtime.RawExtension{Raw: []byte(`{"replicas":2}`)}}
 	full := map[string]any{
 		"deployment_found": true, "deployment_name": "web",
@@ -72,25 +72,25 @@ func TestFlatNames(t *testing.T) {
 		},
 	}
 	t.Run("ADeployment", func(t *testing.T) {
-		if diff := cmp.Diff(full, flat(t, scaling(t), before, pods)); diff != "" {
+		if diff := cmp.Diff(full, flatInput(t, scalingState(t), before, pods)); diff != "" {
 			t.Error(diff)
 		}
 	})
 	t.Run("ThatIsGone", func(t *testing.T) {
-		s := scaling(t)
+		s := scalingState(t)
 		s.Target = nil
 		want := map[string]any{
 			"deployment_found": false, "deployment_name": "web", "expected_baseline": 2.0, "new_replicas": 5.0, "target_replicas": 5.0,
 			"available_cpu": 3500.0, "available_memory": 7.0 * (1 << 30),
 		}
-		if diff := cmp.Diff(want, flat(t, s, before, nil)); diff != "" {
+		if diff := cmp.Diff(want, flatInput(t, s, before, nil)); diff != "" {
 			t.Error(diff)
 		}
 	})
 	t.Run("WithoutPods", func(t *testing.T) {
-		s := scaling(t)
+		s := scalingState(t)
 		s.Used = nil
-		got := flat(t, s, before, nil)
+		got := flatInput(t, s, before, nil)
 		for _, name := range []string{"running_pods", "ready_pods", "pods", "available_cpu", "available_memory"} {
 			if v, known := got[name]; known {
 				t.Errorf("%s is %v, though nobody has counted", name, v)
@@ -98,31 +98,31 @@ func TestFlatNames(t *testing.T) {
 		}
 	})
 	t.Run("NoPodsAreNone", func(t *testing.T) {
-		if got := flat(t, scaling(t), nil, []corev1.Pod{}); got["running_pods"] != 0.0 {
+		if got := flatInput(t, scalingState(t), nil, []corev1.Pod{}); got["running_pods"] != 0.0 {
 			t.Errorf("running_pods is %v, want 0", got["running_pods"])
 		}
 	})
 	t.Run("FewerReplicas", func(t *testing.T) {
-		s := scaling(t)
-		set(t, s.Target, int64(9), "spec", "replicas")
-		got := flat(t, s, nil, nil)
+		s := scalingState(t)
+		setField(t, s.Target, int64(9), "spec", "replicas")
+		got := flatInput(t, s, nil, nil)
 		if got["additional_replicas"] != -4.0 || got["required_cpu"] != 0.0 || got["expected_baseline"] != 9.0 {
 			t.Errorf("%v", got)
 		}
 	})
 	t.Run("AnotherKind", func(t *testing.T) {
-		s := scaling(t)
+		s := scalingState(t)
 		s.Request.Target.Kind = "ConfigMap"
 		s.Request.Parameters = json.RawMessage(`{"replicas": "many"}`)
-		s.Target = object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: web}}`)
+		s.Target = parseObject(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: web}}`)
 		want := map[string]any{"available_cpu": 3500.0, "available_memory": 7.0 * (1 << 30)}
-		if diff := cmp.Diff(want, flat(t, s, nil, nil)); diff != "" {
+		if diff := cmp.Diff(want, flatInput(t, s, nil, nil)); diff != "" {
 			t.Error(diff)
 		}
 	})
 }
 
-func pod(name string, phase corev1.PodPhase, ready bool) corev1.Pod {
+func newPod(name string, phase corev1.PodPhase, ready bool) corev1.Pod {
 	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PodStatus{Phase: phase}}
 	if ready {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -131,11 +131,11 @@ func pod(name string, phase corev1.PodPhase, ready bool) corev1.Pod {
 }
 
 func TestPodSelector(t *testing.T) {
-	s := scaling(t)
+	s := scalingState(t)
 	if selector, ok := s.PodSelector(); !ok || selector.MatchLabels["app"] != "web" {
 		t.Errorf("%v, %t", selector, ok)
 	}
-	set(t, s.Target, map[string]any{}, "spec", "selector")
+	setField(t, s.Target, map[string]any{}, "spec", "selector")
 	if selector, ok := s.PodSelector(); ok {
 		t.Errorf("an empty selector, which is all Pods, was taken: %v", selector)
 	}
@@ -146,7 +146,7 @@ func TestPodSelector(t *testing.T) {
 }
 
 // TestRequests verifies that the requests of a Pod equal those counted by the scheduler.
-func TestRequests(t *testing.T) {
+func TestRequestsByNode(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	with := func(cpu string, restart *corev1.ContainerRestartPolicy) corev1.Container {
 		return corev1.Container{RestartPolicy: restart, Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}
@@ -180,12 +180,12 @@ func TestRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.pod.Spec.NodeName = "a"
-			if got := facts.RequestsByNode([]corev1.Pod{c.pod})["a"].CPU; got != c.want {
+			if got := check.RequestsByNode([]corev1.Pod{c.pod})["a"].CPU; got != c.want {
 				t.Errorf("%s: %d, want %d", c.reason, got, c.want)
 			}
 		})
 	}
-	if got := facts.RequestsByNode([]corev1.Pod{{Spec: corev1.PodSpec{Containers: []corev1.Container{with("1", nil)}}}}); len(got) != 0 {
+	if got := check.RequestsByNode([]corev1.Pod{{Spec: corev1.PodSpec{Containers: []corev1.Container{with("1", nil)}}}}); len(got) != 0 {
 		t.Errorf("a Pod that is on no node takes %v", got)
 	}
 }

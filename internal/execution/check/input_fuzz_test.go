@@ -1,4 +1,4 @@
-package facts_test
+package check_test
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
@@ -34,11 +34,11 @@ func FuzzObjects(f *testing.F) {
 		if err := utiljson.Unmarshal(raw, &o); err != nil || o == nil {
 			t.Skip("no object")
 		}
-		s := scaling(t)
+		s := scalingState(t)
 		s.Target = &unstructured.Unstructured{Object: o}
 		s.Request.Target.Kind = s.Target.GetKind()
 		in := s.Input()
-		in.Plan = facts.Plan(&v1alpha1.Plan{Target: v1alpha1.PlanTarget{Kind: s.Request.Target.Kind}}, nil)
+		in.Plan = check.PlanInput(&v1alpha1.Plan{Target: v1alpha1.PlanTarget{Kind: s.Request.Target.Kind}}, nil)
 		text, err := json.Marshal(in)
 		if err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-package pgstore_test
+package audit_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 const rehash = `update executor.execution_audit_event e set hash = executor.audit_digest(e) where position = `
 
 // other is another value of a column's type.
-func other(t *testing.T, column, dataType string) string {
+func otherValue(t *testing.T, column, dataType string) string {
 	t.Helper()
 	switch dataType {
 	case "text":
@@ -36,9 +36,9 @@ func other(t *testing.T, column, dataType string) string {
 
 // Every column is vouched for: those that a later migration adds, too.
 func TestAChangeOfAnyColumnIsFound(t *testing.T) {
-	b := newBed(t)
-	b.append(records("one")...)
-	b.append(records("two")...)
+	b := newStoreBed(t)
+	b.append(newRecords("one")...)
+	b.append(newRecords("two")...)
 	rows, err := b.owner.Query(t.Context(), `select column_name::text, data_type::text from information_schema.columns
 		where table_schema = 'executor' and table_name = 'execution_audit_event'`)
 	if err != nil {
@@ -52,7 +52,7 @@ func TestAChangeOfAnyColumnIsFound(t *testing.T) {
 	for _, position := range []int64{1, 6, 12} {
 		for _, c := range columns {
 			b.tamper(`create table public.kept as select * from executor.execution_audit_event where position = $1`, position)
-			b.tamper(`update executor.execution_audit_event set `+c.Name+` = `+other(t, c.Name, c.Type)+` where position = $1`, position)
+			b.tamper(`update executor.execution_audit_event set `+c.Name+` = `+otherValue(t, c.Name, c.Type)+` where position = $1`, position)
 			got := b.verify().Broken
 			switch {
 			case got == nil:
@@ -109,9 +109,9 @@ func TestWhatIsDoneToTheChainIsFound(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t)
-			b.append(records("one")...)
-			b.append(records("two")...)
+			b := newStoreBed(t)
+			b.append(newRecords("one")...)
+			b.append(newRecords("two")...)
 			b.wantWhole(12)
 			b.tamper(tc.sql)
 			b.wantBroken(tc.kind, tc.position)
@@ -123,8 +123,8 @@ func TestWhatIsDoneToTheChainIsFound(t *testing.T) {
 // original at its position, whichever is read first.
 func TestAnInsertedEventIsTheOneThatIsNamed(t *testing.T) {
 	for _, shift := range []string{"- interval '1 second'", "+ interval '1 second'"} {
-		b := newBed(t)
-		b.append(records("one")...)
+		b := newStoreBed(t)
+		b.append(newRecords("one")...)
 		b.tamper(`update executor.execution_audit_event set recorded_at = recorded_at where position = 1;
 			insert into executor.execution_audit_event
 			select (jsonb_populate_record(e, jsonb_build_object('execution_uid', 'forged', 'recorded_at', e.recorded_at ` + shift + `))).*
@@ -139,10 +139,10 @@ func TestAnInsertedEventIsTheOneThatIsNamed(t *testing.T) {
 // TestAChainThatWasMadeAnew verifies that a completely rebuilt chain is detected by a position
 // noted elsewhere, and only by that.
 func TestAChainThatWasMadeAnew(t *testing.T) {
-	b := newBed(t)
-	b.append(records("one")...)
+	b := newStoreBed(t)
+	b.append(newRecords("one")...)
 	first := b.wantWhole(6).End
-	b.append(records("two")...)
+	b.append(newRecords("two")...)
 	second := b.wantWhole(12).End
 	b.tamper(`do $$
 		declare
@@ -172,12 +172,12 @@ func TestAChainThatWasMadeAnew(t *testing.T) {
 // TestVerifyingWhileOthersAppend verifies that verification neither blocks writers nor is disturbed
 // by them.
 func TestVerifyingWhileOthersAppend(t *testing.T) {
-	b := newBed(t)
+	b := newStoreBed(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for i := range 100 {
-			if err := b.store.Append(context.WithoutCancel(t.Context()), records(fmt.Sprintf("ke-%d", i))); err != nil {
+			if err := b.store.Append(context.WithoutCancel(t.Context()), newRecords(fmt.Sprintf("ke-%d", i))); err != nil {
 				t.Error(err)
 			}
 		}
@@ -197,10 +197,10 @@ func TestVerifyingWhileOthersAppend(t *testing.T) {
 
 // More than one page, in bounded memory.
 func TestALongChain(t *testing.T) {
-	b := newBed(t)
+	b := newStoreBed(t)
 	var all []audit.Record
 	for i := range 500 {
-		all = append(all, records(fmt.Sprintf("ke-%d", i))...)
+		all = append(all, newRecords(fmt.Sprintf("ke-%d", i))...)
 	}
 	b.append(all...)
 	b.wantWhole(3000)
@@ -210,12 +210,12 @@ func TestALongChain(t *testing.T) {
 
 // The program's encoding is the database's, whatever the fields say.
 func TestBothSidesEncodeAlike(t *testing.T) {
-	b := newBed(t)
+	b := newStoreBed(t)
 	n := 0
 	text := rapid.StringMatching(`[a-zA-Z0-9 :,{}"'\\/äß€\x{1F600}\n\t%-]{0,40}`)
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
-		r := records(fmt.Sprintf("ke-%d", n))[0]
+		r := newRecords(fmt.Sprintf("ke-%d", n))[0]
 		for _, field := range []*string{&r.ActorID, &r.Action, &r.Target.Name, &r.Reason, &r.PlanHash, &r.Correlation, &r.Parent, &r.Cluster} {
 			*field = text.Draw(rt, "field")
 		}

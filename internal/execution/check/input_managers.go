@@ -1,4 +1,4 @@
-package facts
+package check
 
 import (
 	"slices"
@@ -24,15 +24,15 @@ func ownerNames(chain []metav1.OwnerReference) []string {
 // operatorName returns the first owner from outside Kubernetes, or an empty string.
 func operatorName(chain []metav1.OwnerReference) string {
 	for _, ref := range chain {
-		if Foreign(ref) {
+		if IsForeignOwner(ref) {
 			return ref.Kind + "/" + ref.Name
 		}
 	}
 	return ""
 }
 
-// Foreign reports whether the API group of an owner is not part of Kubernetes.
-func Foreign(ref metav1.OwnerReference) bool {
+// IsForeignOwner reports whether the API group of an owner is not part of Kubernetes.
+func IsForeignOwner(ref metav1.OwnerReference) bool {
 	group, _, grouped := strings.Cut(ref.APIVersion, "/")
 	switch {
 	case !grouped: // the core group

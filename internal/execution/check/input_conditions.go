@@ -1,4 +1,4 @@
-package facts
+package check
 
 import (
 	"encoding/json"
@@ -15,12 +15,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-const maxPods = 100 // listed individually for conditions
+const maxConditionPods = 100 // listed individually for conditions
 
 // Conditions returns the input of conditions: the parts of the policy input that a requester may
 // see, and flat names beside them. A name that does not apply or is unknown is absent, so a
 // condition that uses it does not hold. pods are those of PodSelector; nil means unknown.
-func (s *State) Conditions(in *execution.Input, plan *v1alpha1.Plan, pods []corev1.Pod) (json.RawMessage, error) {
+func (s *ClusterState) Conditions(in *execution.Input, plan *v1alpha1.Plan, pods []corev1.Pod) (json.RawMessage, error) {
 	names := map[string]any{}
 	if s.Used != nil {
 		names["available_cpu"], names["available_memory"] = in.Cluster.AvailableCPU, in.Cluster.AvailableMemory
@@ -52,7 +52,7 @@ func (s *State) Conditions(in *execution.Input, plan *v1alpha1.Plan, pods []core
 }
 
 // PodSelector returns the selector of the Pods of the target. ok is false if it has none.
-func (s *State) PodSelector() (selector *metav1.LabelSelector, ok bool) {
+func (s *ClusterState) PodSelector() (selector *metav1.LabelSelector, ok bool) {
 	w, ok := workloadOf(s.Target)
 	if !ok || w.Spec.Selector == nil || len(w.Spec.Selector.MatchLabels)+len(w.Spec.Selector.MatchExpressions) == 0 {
 		return nil, false // an empty selector would select all Pods
@@ -107,7 +107,7 @@ func addReplicas(names map[string]any, live *unstructured.Unstructured, paramete
 
 // replicasIn returns the field replicas, or nil. Other actions may use the name for another type.
 func replicasIn(raw json.RawMessage) *int64 {
-	// fields selects the shown fields of an object, or of each object in a list. Nil selects
+	// fieldTree selects the shown fieldTree of an object, or of each object in a list. Nil selects
 	// everything below.
 	var fields struct {
 		Replicas *int64 `json:"replicas"`
@@ -218,7 +218,7 @@ func addPods(names map[string]any, pods []corev1.Pod) {
 	}
 	slices.SortFunc(list, func(a, b podAlias) int { return strings.Compare(a.Name, b.Name) })
 	names["running_pods"], names["ready_pods"] = running, up
-	names["pods"] = list[:min(len(list), maxPods)]
+	names["pods"] = list[:min(len(list), maxConditionPods)]
 }
 
 func podReady(p *corev1.Pod) bool {

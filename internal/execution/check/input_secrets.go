@@ -1,4 +1,4 @@
-package facts
+package check
 
 import (
 	"encoding/json"
@@ -15,9 +15,9 @@ type SecretRef struct {
 	Pulls bool // used to pull images
 }
 
-// Secrets returns the Secrets that the Pods of an object require for images, variables and volumes,
+// SecretRefs returns the SecretRefs that the Pods of an object require for images, variables and volumes,
 // sorted by name. It omits optional ones. ok is false if the object neither has Pods nor is one.
-func Secrets(live *unstructured.Unstructured) (refs []SecretRef, ok bool) {
+func SecretRefs(live *unstructured.Unstructured) (refs []SecretRef, ok bool) {
 	spec, ok := podSpecOf(live)
 	if !ok {
 		return nil, false
@@ -40,7 +40,7 @@ func Secrets(live *unstructured.Unstructured) (refs []SecretRef, ok bool) {
 	return refs, true
 }
 
-// secretNames maps names of Secrets to whether they are used to pull images.
+// secretNames maps names of SecretRefs to whether they are used to pull images.
 type secretNames map[string]bool
 
 // addName adds a Secret unless it is optional.

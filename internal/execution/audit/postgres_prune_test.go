@@ -1,4 +1,4 @@
-package pgstore_test
+package audit_test
 
 import (
 	"os/exec"
@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
-	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
@@ -18,7 +17,7 @@ import (
 
 const retention = 90 * 24 * time.Hour
 
-func (b *bed) maintain() audit.Maintenance {
+func (b *storeBed) maintain() audit.Maintenance {
 	b.Helper()
 	m, err := b.store.Maintain(b.Context(), retention)
 	if err != nil {
@@ -27,7 +26,7 @@ func (b *bed) maintain() audit.Maintenance {
 	return m
 }
 
-func (b *bed) partitions() []string {
+func (b *storeBed) partitions() []string {
 	b.Helper()
 	rows, err := b.owner.Query(b.Context(), `select right(c.relname, 7) from pg_inherits i join pg_class c on c.oid = i.inhrelid
 		where i.inhparent = 'executor.execution_audit_event'::regclass order by 1`)
@@ -44,21 +43,21 @@ func (b *bed) partitions() []string {
 // newYear is a bed with an execution in each month from January to June of 2031,
 // of which the one of January goes on in March, and that of February is not
 // deleted.
-func newYear(t *testing.T) *bed {
+func newYear(t *testing.T) *storeBed {
 	t.Helper()
-	b := newBed(t)
+	b := newStoreBed(t)
 	// The partitions of the test's own time are in the way.
 	for _, p := range b.partitions() {
 		b.exec(`drop table executor.execution_audit_event_` + p)
 	}
 	for i, month := range []string{"jan", "feb", "mar", "apr", "may", "jun"} {
 		b.at(time.Date(2031, time.Month(i+1), 10, 0, 0, 0, 0, time.UTC))
-		b.append(records(month)...)
+		b.append(newRecords(month)...)
 		if month != "feb" && month != "jan" {
-			b.append(deleted(month))
+			b.append(deletedRecord(month))
 		}
 		if month == "mar" {
-			b.append(deleted("jan"))
+			b.append(deletedRecord("jan"))
 		}
 	}
 	b.wantWhole(6*6 + 5)
@@ -98,7 +97,7 @@ func TestOnlyWholeMonthsGoThatAreOld(t *testing.T) {
 				t.Errorf("ends at %v, and maintenance says %v", report.End, m.End)
 			}
 			// It goes on behind, and is pruned again.
-			b.append(records("next")...)
+			b.append(newRecords("next")...)
 			b.wantWhole(tc.events + 6)
 			if m := b.maintain(); len(m.Pruned) != 0 {
 				t.Errorf("pruned again: %v", m.Pruned)
@@ -114,13 +113,13 @@ func TestWhatWasPrunedDoesNotComeBack(t *testing.T) {
 	b.at(time.Date(2031, 9, 20, 0, 0, 0, 0, time.UTC))
 	b.maintain()
 	events := b.wantWhole(7 + 5).End.Position // of June and of the prunings
-	want(b, "{feb,jun}", `select array_agg(name order by name)::text from executor.execution_summary`)
-	b.append(records("feb")...)
-	b.append(records("jun")...)
+	wantValue(b, "{feb,jun}", `select array_agg(name order by name)::text from executor.execution_summary`)
+	b.append(newRecords("feb")...)
+	b.append(newRecords("jun")...)
 	if got := b.verify().End.Position; got != events {
 		t.Errorf("recorded up to %d, want %d", got, events)
 	}
-	b.append(deleted("feb"))
+	b.append(deletedRecord("feb"))
 	if got := b.verify().End.Position; got != events+1 {
 		t.Errorf("recorded up to %d, want %d", got, events+1)
 	}
@@ -144,7 +143,7 @@ func TestTamperingAndPruning(t *testing.T) {
 			b := newYear(t)
 			b.at(time.Date(2031, 6, 20, 0, 0, 0, 0, time.UTC))
 			b.maintain()
-			if got := ask[int64](b, `select max(position) from executor.execution_audit_anchor`); got != 12 {
+			if got := queryValue[int64](b, `select max(position) from executor.execution_audit_anchor`); got != 12 {
 				t.Fatalf("pruned up to %d", got)
 			}
 			b.tamper(tc.sql)
@@ -211,7 +210,7 @@ func TestPruningDuringVerification(t *testing.T) {
 		verified <- report
 	}()
 	b.await("it waits", func() bool {
-		return ask[bool](b, `select exists (select from pg_locks where not granted and relation = 'executor.execution_summary'::regclass)`)
+		return queryValue[bool](b, `select exists (select from pg_locks where not granted and relation = 'executor.execution_summary'::regclass)`)
 	})
 	if _, err := b.owner.Exec(t.Context(), `select executor.prune_audit('90 days')`); postgres.Code(err) != "55P03" {
 		t.Errorf("%v", err)
@@ -253,15 +252,15 @@ func TestARestoredDump(t *testing.T) {
 		t.Fatalf("dump the audit: %v: %s", err, text)
 	}
 	url := pgtest.EmptyURL(t)
-	restored := &bed{TB: t, url: url, owner: connect(t, url), store: pgstore.New(openAs(t, url, migrations.RoleExecutionController))}
+	restored := &storeBed{TB: t, url: url, owner: connect(t, url), store: audit.NewPostgresStore(openAs(t, url, migrations.RoleExecutionController))}
 	restored.exec(plainSQL(string(text)))
 	restored.exec(`reset all`)
 	report := restored.wantWhole(31)
 	if report.End.String() != before.String() {
 		t.Errorf("ends at %v, want %v", report.End, before)
 	}
-	restored.append(records("jun")...) // they were there
-	restored.append(records("after")...)
+	restored.append(newRecords("jun")...) // they were there
+	restored.append(newRecords("after")...)
 	restored.wantWhole(37)
 	if got := restored.verify(before); got.Broken != nil {
 		t.Errorf("%+v", got.Broken)

@@ -1,4 +1,4 @@
-package pgstore_test
+package audit_test
 
 import (
 	"fmt"
@@ -10,18 +10,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
-	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
 )
 
 func TestWhatIsAppendedIsThere(t *testing.T) {
-	b := newBed(t)
-	b.append(records("one")...)
+	b := newStoreBed(t)
+	b.append(newRecords("one")...)
 	report := b.wantWhole(6)
 	if report.Begin.Position != 0 || report.End.Position != 6 {
 		t.Errorf("from %v to %v", report.Begin, report.End)
 	}
 	var got []audit.Record
-	err := b.store.List(t.Context(), pgstore.Filter{}, func(e *audit.Event) error {
+	err := b.store.List(t.Context(), audit.Filter{}, func(e *audit.Event) error {
 		r := e.Record
 		r.Payload = nil
 		got = append(got, r)
@@ -30,7 +29,7 @@ func TestWhatIsAppendedIsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := records("one")
+	want := newRecords("one")
 	slices.Reverse(want)
 	for i := range want {
 		want[i].Payload = nil
@@ -41,14 +40,14 @@ func TestWhatIsAppendedIsThere(t *testing.T) {
 }
 
 func TestWhatWasAppendedIsNotAppendedAgain(t *testing.T) {
-	b := newBed(t)
-	all := records("one")
+	b := newStoreBed(t)
+	all := newRecords("one")
 	b.append(all[:2]...)
 	b.append(all[:2]...)
 	b.wantWhole(2)
 	b.append(all...)
-	b.append(append(records("two"), all...)...)
-	b.append(append(records("three"), records("three")...)...)
+	b.append(append(newRecords("two"), all...)...)
+	b.append(append(newRecords("three"), newRecords("three")...)...)
 	b.wantWhole(18)
 	// An older number that comes late is as new as any.
 	late := all[0]
@@ -60,8 +59,8 @@ func TestWhatWasAppendedIsNotAppendedAgain(t *testing.T) {
 }
 
 func TestTheSummaryOfAnExecution(t *testing.T) {
-	b := newBed(t)
-	all := records("one")
+	b := newStoreBed(t)
+	all := newRecords("one")
 	for _, step := range []struct {
 		records []audit.Record
 		want    string
@@ -70,10 +69,10 @@ func TestTheSummaryOfAnExecution(t *testing.T) {
 		{all[:3], "validated|||0|alice@example.com|web|{1,2,3}|f|f"},
 		{all[:4], "executing|||0|alice@example.com|web|{1,2,3,4}|f|f"},
 		{all, "completed|Succeeded|kx-1|2|alice@example.com|web|{1,2,3,4,5,6}|t|f"},
-		{[]audit.Record{deleted("one")}, "completed|Succeeded|kx-1|2|alice@example.com|web|{1,2,3,4,5,6,73}|t|t"},
+		{[]audit.Record{deletedRecord("one")}, "completed|Succeeded|kx-1|2|alice@example.com|web|{1,2,3,4,5,6,73}|t|t"},
 	} {
 		b.append(step.records...)
-		want(b, step.want, `select concat_ws('|', phase, outcome, job_name, retries, requested_by, target_name, recorded_seqs, ended_at is not null, deleted_at is not null)
+		wantValue(b, step.want, `select concat_ws('|', phase, outcome, job_name, retries, requested_by, target_name, recorded_seqs, ended_at is not null, deleted_at is not null)
 			from executor.execution_summary`)
 	}
 }
@@ -101,16 +100,16 @@ func TestACrashBetweenAnyTwoStatements(t *testing.T) {
 	}
 	for name, crash := range crashes {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t)
-			b.append(records("before")...)
+			b := newStoreBed(t)
+			b.append(newRecords("before")...)
 			b.exec(fail)
 			b.exec(crash)
-			both := append(records("one"), records("two")...)
+			both := append(newRecords("one"), newRecords("two")...)
 			if err := b.store.Append(t.Context(), both); err == nil {
 				t.Fatal("nothing crashed")
 			}
 			b.wantWhole(6)
-			want(b, int64(1), `select count(*) from executor.execution_summary`)
+			wantValue(b, int64(1), `select count(*) from executor.execution_summary`)
 			b.exec(`drop function public.fail cascade`)
 			b.append(both...)
 			b.wantWhole(18)
@@ -120,7 +119,7 @@ func TestACrashBetweenAnyTwoStatements(t *testing.T) {
 
 // A server that ends connections takes no record with it, and keeps none twice.
 func TestConnectionsThatEnd(t *testing.T) {
-	b := newBed(t)
+	b := newStoreBed(t)
 	stop := make(chan struct{})
 	var killer sync.WaitGroup
 	conn := connect(t, b.url)
@@ -138,7 +137,7 @@ func TestConnectionsThatEnd(t *testing.T) {
 	const executions = 40
 	failures := 0
 	for i := range executions {
-		for b.store.Append(t.Context(), records(fmt.Sprintf("ke-%d", i))) != nil {
+		for b.store.Append(t.Context(), newRecords(fmt.Sprintf("ke-%d", i))) != nil {
 			failures++
 		}
 	}
@@ -149,7 +148,7 @@ func TestConnectionsThatEnd(t *testing.T) {
 }
 
 func TestManyWritersAtOnce(t *testing.T) {
-	b := newBed(t)
+	b := newStoreBed(t)
 	const writers, executions = 8, 40
 	var wg sync.WaitGroup
 	for w := range writers {
@@ -160,7 +159,7 @@ func TestManyWritersAtOnce(t *testing.T) {
 				if i%2 == 0 {
 					name = fmt.Sprintf("own-%d-%d", w, i)
 				}
-				if err := b.store.Append(t.Context(), records(name)); err != nil {
+				if err := b.store.Append(t.Context(), newRecords(name)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -168,39 +167,39 @@ func TestManyWritersAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	b.wantWhole(6 * (writers*executions/2 + executions/2))
-	want(b, int64(0), `select count(*) from (select from executor.execution_audit_event group by execution_uid, seq having count(*) > 1) twice`)
+	wantValue(b, int64(0), `select count(*) from (select from executor.execution_audit_event group by execution_uid, seq having count(*) > 1) twice`)
 }
 
 // One execution that goes on in another month is one execution.
 func TestAMonthEnds(t *testing.T) {
-	b := newBed(t)
-	all := records("one")
+	b := newStoreBed(t)
+	all := newRecords("one")
 	b.at(time.Date(2027, 1, 31, 23, 59, 59, 999_000_000, time.UTC))
 	b.append(all[:3]...)
 	b.at(time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC))
 	b.append(all...)
 	b.at(time.Date(2027, 5, 5, 0, 0, 0, 0, time.UTC))
 	b.append(all...)
-	b.append(deleted("one"))
+	b.append(deletedRecord("one"))
 	b.wantWhole(7)
 	for _, p := range []struct {
 		part   string
 		events int64
 	}{{"2027_01", 3}, {"2027_02", 3}, {"2027_05", 1}} {
-		want(b, p.events, `select count(*) from executor.execution_audit_event_`+p.part)
+		wantValue(b, p.events, `select count(*) from executor.execution_audit_event_`+p.part)
 	}
-	want(b, "{1,2,3,4,5,6,73}", `select recorded_seqs::text from executor.execution_summary`)
+	wantValue(b, "{1,2,3,4,5,6,73}", `select recorded_seqs::text from executor.execution_summary`)
 	// A clock that goes back does not take the chain with it.
 	b.at(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))
-	b.append(records("two")...)
+	b.append(newRecords("two")...)
 	b.wantWhole(13)
-	want(b, int64(7), `select count(*) from executor.execution_audit_event_2027_05`)
+	wantValue(b, int64(7), `select count(*) from executor.execution_audit_event_2027_05`)
 }
 
 // An event's place is given by the database, whatever the caller says.
 func TestNobodyChoosesAPlace(t *testing.T) {
-	b := newBed(t)
-	b.append(records("one")...)
+	b := newStoreBed(t)
+	b.append(newRecords("one")...)
 	conn := connect(t, b.url)
 	for _, sql := range []string{
 		`set role execution_controller`,

@@ -1,4 +1,4 @@
-package facts
+package check
 
 import (
 	"slices"
@@ -10,12 +10,12 @@ import (
 
 const maxUnschedulable = 256 // maximum number of names
 
-// Resources is an amount of CPU in millicores and memory in bytes.
-type Resources struct{ CPU, Memory int64 }
+// ResourceAmounts is an amount of CPU in millicores and memory in bytes.
+type ResourceAmounts struct{ CPU, Memory int64 }
 
 // clusterInput counts the nodes. If used is nil, no capacity counts as available, so a policy never
 // relies on uncounted capacity.
-func clusterInput(name string, nodes []corev1.Node, used map[string]Resources) execution.InputCluster {
+func clusterInput(name string, nodes []corev1.Node, used map[string]ResourceAmounts) execution.InputCluster {
 	in := execution.InputCluster{Name: name, TotalNodes: len(nodes), UnschedulableNodes: []string{}}
 	for i := range nodes {
 		n := &nodes[i]
@@ -50,23 +50,23 @@ func isNodeReady(n *corev1.Node) bool {
 }
 
 // RequestsByNode sums the requests of Pods that have not ended, per node.
-func RequestsByNode(pods []corev1.Pod) map[string]Resources {
-	used := make(map[string]Resources)
+func RequestsByNode(pods []corev1.Pod) map[string]ResourceAmounts {
+	used := make(map[string]ResourceAmounts)
 	for i := range pods {
 		p := &pods[i]
 		if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			continue
 		}
 		u, own := used[p.Spec.NodeName], requestsOf(&p.Spec)
-		used[p.Spec.NodeName] = Resources{CPU: u.CPU + own.CPU, Memory: u.Memory + own.Memory}
+		used[p.Spec.NodeName] = ResourceAmounts{CPU: u.CPU + own.CPU, Memory: u.Memory + own.Memory}
 	}
 	return used
 }
 
 // requestsOf returns the requests of one Pod as the scheduler counts them: the sum of containers
 // and sidecars, or the largest init container, plus the runtime overhead.
-func requestsOf(spec *corev1.PodSpec) Resources {
-	var all, sidecars, first Resources
+func requestsOf(spec *corev1.PodSpec) ResourceAmounts {
+	var all, sidecars, first ResourceAmounts
 	for i := range spec.Containers {
 		all = all.addResources(resourcesOf(spec.Containers[i].Resources.Requests))
 	}
@@ -83,14 +83,14 @@ func requestsOf(spec *corev1.PodSpec) Resources {
 	return all.addResources(sidecars).maxResources(first).addResources(resourcesOf(spec.Overhead))
 }
 
-func resourcesOf(l corev1.ResourceList) Resources {
-	return Resources{CPU: l.Cpu().MilliValue(), Memory: l.Memory().Value()}
+func resourcesOf(l corev1.ResourceList) ResourceAmounts {
+	return ResourceAmounts{CPU: l.Cpu().MilliValue(), Memory: l.Memory().Value()}
 }
 
-func (r Resources) addResources(o Resources) Resources {
-	return Resources{CPU: r.CPU + o.CPU, Memory: r.Memory + o.Memory}
+func (r ResourceAmounts) addResources(o ResourceAmounts) ResourceAmounts {
+	return ResourceAmounts{CPU: r.CPU + o.CPU, Memory: r.Memory + o.Memory}
 }
 
-func (r Resources) maxResources(o Resources) Resources {
-	return Resources{CPU: max(r.CPU, o.CPU), Memory: max(r.Memory, o.Memory)}
+func (r ResourceAmounts) maxResources(o ResourceAmounts) ResourceAmounts {
+	return ResourceAmounts{CPU: max(r.CPU, o.CPU), Memory: max(r.Memory, o.Memory)}
 }

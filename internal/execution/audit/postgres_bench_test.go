@@ -1,4 +1,4 @@
-package pgstore_test
+package audit_test
 
 import (
 	"fmt"
@@ -17,13 +17,13 @@ import (
 func BenchmarkAppend(b *testing.B) {
 	for _, executions := range []int{1, 10, 100, 1000} {
 		b.Run(fmt.Sprintf("executions=%d", executions), func(b *testing.B) {
-			bed := newBed(b)
+			bed := newStoreBed(b)
 			n, written := 0, 0
 			for b.Loop() {
 				var all []audit.Record
 				for range executions {
 					n++
-					all = append(all, records(fmt.Sprintf("ke-%d", n))...)
+					all = append(all, newRecords(fmt.Sprintf("ke-%d", n))...)
 				}
 				bed.append(all...)
 				written += len(all)
@@ -36,8 +36,8 @@ func BenchmarkAppend(b *testing.B) {
 
 // BenchmarkAppendAgain appends records that are stored already, as after a restart.
 func BenchmarkAppendAgain(b *testing.B) {
-	bed := newBed(b)
-	all := records("one")
+	bed := newStoreBed(b)
+	all := newRecords("one")
 	bed.append(all...)
 	for b.Loop() {
 		bed.append(all...)
@@ -48,7 +48,7 @@ func BenchmarkAppendAgain(b *testing.B) {
 func BenchmarkSync(b *testing.B) {
 	for _, workers := range []int{1, 16} {
 		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
-			bed := newBed(b)
+			bed := newStoreBed(b)
 			a, err := audit.New(bed.store, audit.Config{Cluster: "local"}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 			if err != nil {
 				b.Fatal(err)
@@ -56,7 +56,7 @@ func BenchmarkSync(b *testing.B) {
 			var n atomic.Int64
 			b.SetParallelism(max(1, workers/2))
 			sync := func() {
-				ke := newExecution(fmt.Sprintf("uid-%d", n.Add(1)), "scale_deployment", `{"replicas":5}`, "alice")
+				ke := newRequest(fmt.Sprintf("uid-%d", n.Add(1)), "scale_deployment", `{"replicas":5}`, "alice")
 				ke.Status.PhaseTransitions = append(ke.Status.PhaseTransitions, v1alpha1.PhaseTransition{Phase: v1alpha1.PhaseExecuting})
 				ke.Name = string(ke.UID)
 				if _, err := a.Sync(b.Context(), ke); err != nil {
@@ -81,12 +81,12 @@ func BenchmarkSync(b *testing.B) {
 
 // BenchmarkVerify goes through a chain.
 func BenchmarkVerify(b *testing.B) {
-	bed := newBed(b)
+	bed := newStoreBed(b)
 	const executions = 5000
 	for i := range executions / 100 {
 		var all []audit.Record
 		for j := range 100 {
-			all = append(all, records(fmt.Sprintf("ke-%d-%d", i, j))...)
+			all = append(all, newRecords(fmt.Sprintf("ke-%d-%d", i, j))...)
 		}
 		bed.append(all...)
 	}

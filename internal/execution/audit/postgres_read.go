@@ -1,4 +1,4 @@
-package pgstore
+package audit
 
 import (
 	"context"
@@ -11,49 +11,48 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/fleetloop/fleetloop/internal/execution/audit"
-	"github.com/fleetloop/fleetloop/internal/execution/pgstore/db"
+	"github.com/fleetloop/fleetloop/internal/execution/audit/db"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// page is the number of events held in memory at a time.
-const page = 1000
+// eventPageSize is the number of events held in memory at a time.
+const eventPageSize = 1000
 
 // Verify verifies the chain from its oldest event to the newest at the start of the call. It also
 // compares the end with the stored end. It pauses pruning but not appending.
-func (s *Store) Verify(ctx context.Context, noted ...audit.Position) (audit.Report, error) {
-	var report audit.Report
+func (s *PostgresStore) Verify(ctx context.Context, noted ...Position) (Report, error) {
+	var report Report
 	err := s.pool.InTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
 		q := db.New(tx)
 		ends, err := q.AuditEnds(ctx)
 		if errors.Is(err, pgx.ErrNoRows) {
-			report = audit.Report{Broken: &audit.Break{Kind: audit.Missing, Message: errNoEnds.Error()}}
+			report = Report{Broken: &Break{Kind: Missing, Message: errNoEnds.Error()}}
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		v := audit.NewVerifier(audit.Position{Position: ends.BeginPosition, Hash: ends.BeginHash}, noted...)
+		v := NewVerifier(Position{Position: ends.BeginPosition, Hash: ends.BeginHash}, noted...)
 		if err := verifyEvents(ctx, q, v, ends.EndPosition); err != nil {
 			return err
 		}
-		report = v.Close(audit.Position{Position: ends.EndPosition, Hash: ends.EndHash})
+		report = v.Close(Position{Position: ends.EndPosition, Hash: ends.EndHash})
 		if report.Broken == nil {
 			report.Broken, err = compareEnds(ctx, q, ends)
 		}
 		return err
 	})
 	if err != nil {
-		return audit.Report{}, fmt.Errorf("verify the audit: %w", markUnavailable(err))
+		return Report{}, fmt.Errorf("verify the audit: %w", markUnavailable(err))
 	}
 	return report, nil
 }
 
 // verifyEvents passes the events up to a position to a verifier, page by page.
-func verifyEvents(ctx context.Context, q *db.Queries, v *audit.Verifier, end int64) error {
+func verifyEvents(ctx context.Context, q *db.Queries, v *Verifier, end int64) error {
 	position, recorded := int64(math.MinInt64), pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	for {
-		rows, err := q.ReadAudit(ctx, position, recorded, page)
+		rows, err := q.ReadAudit(ctx, position, recorded, eventPageSize)
 		if err != nil {
 			return err
 		}
@@ -62,7 +61,7 @@ func verifyEvents(ctx context.Context, q *db.Queries, v *audit.Verifier, end int
 				return nil
 			}
 		}
-		if len(rows) < page {
+		if len(rows) < eventPageSize {
 			return nil
 		}
 		position, recorded = rows[len(rows)-1].Position, rows[len(rows)-1].RecordedAt
@@ -71,9 +70,9 @@ func verifyEvents(ctx context.Context, q *db.Queries, v *audit.Verifier, end int
 
 // compareEnds detects breaks that the chain itself does not show: an event beyond its end, and an
 // execution that refers to a missing event.
-func compareEnds(ctx context.Context, q *db.Queries, ends db.AuditEndsRow) (*audit.Break, error) {
+func compareEnds(ctx context.Context, q *db.Queries, ends db.AuditEndsRow) (*Break, error) {
 	if ends.LastPosition > ends.EndPosition {
-		b := audit.Break{Kind: audit.Inserted, Position: ends.LastPosition, Message: fmt.Sprintf("the chain was recorded up to position %d, and this event comes after it", ends.EndPosition)}
+		b := Break{Kind: Inserted, Position: ends.LastPosition, Message: fmt.Sprintf("the chain was recorded up to position %d, and this event comes after it", ends.EndPosition)}
 		rows, err := q.ReadAuditPosition(ctx, ends.LastPosition)
 		if err == nil && len(rows) > 0 {
 			b.ExecutionUID, b.Seq = rows[0].ExecutionUID, rows[0].Seq
@@ -84,8 +83,8 @@ func compareEnds(ctx context.Context, q *db.Queries, ends db.AuditEndsRow) (*aud
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
-	return &audit.Break{
-		Kind: audit.Missing, Position: rows[0].LastPosition, ExecutionUID: rows[0].ExecutionUID,
+	return &Break{
+		Kind: Missing, Position: rows[0].LastPosition, ExecutionUID: rows[0].ExecutionUID,
 		Message: "the execution summary has its last event at this position",
 	}, nil
 }
@@ -103,12 +102,12 @@ type Filter struct {
 }
 
 // List calls each for the events that match a filter, newest first.
-func (s *Store) List(ctx context.Context, f Filter, each func(*audit.Event) error) error {
+func (s *PostgresStore) List(ctx context.Context, f Filter, each func(*Event) error) error {
 	p := listParams(f)
 	for left := f.Most; ; {
-		p.Most = page
+		p.Most = eventPageSize
 		if f.Most > 0 {
-			p.Most = int64(min(left, page))
+			p.Most = int64(min(left, eventPageSize))
 		}
 		var rows []db.Event
 		err := s.pool.InTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
@@ -153,7 +152,7 @@ func listParams(f Filter) db.ListAuditParams {
 }
 
 // Open returns the executions with neither an end nor a deletion on record.
-func (s *Store) Open(ctx context.Context, p audit.Page) ([]audit.Record, error) {
+func (s *PostgresStore) Open(ctx context.Context, p Page) ([]Record, error) {
 	var rows []db.Summary
 	err := s.pool.InTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
 		var err error
@@ -163,12 +162,12 @@ func (s *Store) Open(ctx context.Context, p audit.Page) ([]audit.Record, error) 
 	if err != nil {
 		return nil, fmt.Errorf("list open executions in the audit: %w", markUnavailable(err))
 	}
-	list := make([]audit.Record, len(rows))
+	list := make([]Record, len(rows))
 	for i := range rows {
 		r := &rows[i]
-		list[i] = audit.Record{
+		list[i] = Record{
 			ExecutionUID: r.ExecutionUID, Action: r.Action, Cluster: r.Cluster, Namespace: r.Namespace, Name: r.Name,
-			Target:      audit.Target{APIVersion: r.TargetAPIVersion, Kind: r.TargetKind, Namespace: r.TargetNamespace, Name: r.TargetName},
+			Target:      Target{APIVersion: r.TargetAPIVersion, Kind: r.TargetKind, Namespace: r.TargetNamespace, Name: r.TargetName},
 			Correlation: r.CorrelationID, Parent: r.Parent,
 		}
 	}

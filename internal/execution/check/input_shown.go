@@ -1,4 +1,4 @@
-package facts
+package check
 
 import (
 	"encoding/json"
@@ -12,7 +12,7 @@ import (
 // A shown is an Input as conditions see it. The requester writes the conditions and reads their
 // messages in the status, so it omits data that the requester may not be allowed to read:
 // annotations, the diff, previous values, and all object fields outside shownObject.
-type shown struct {
+type shownInput struct {
 	execution.Input
 
 	Target    shownTarget    `json:"target"`
@@ -20,31 +20,31 @@ type shown struct {
 	Plan      *shownPlan     `json:"plan,omitempty"`
 }
 
-// hidden is a field of the embedded type that is left out.
-type hidden *struct{}
+// hiddenField is a field of the embedded type that is left out.
+type hiddenField *struct{}
 
 type shownTarget struct {
 	execution.InputTarget
 
-	Annotations hidden `json:"annotations,omitempty"`
+	Annotations hiddenField `json:"annotations,omitempty"`
 }
 
 type shownNamespace struct {
 	execution.InputNamespace
 
-	Annotations hidden `json:"annotations,omitempty"`
+	Annotations hiddenField `json:"annotations,omitempty"`
 }
 
 type shownPlan struct {
 	*execution.InputPlan
 
-	Diff   hidden `json:"diff,omitempty"`
-	Before hidden `json:"before,omitempty"`
+	Diff   hiddenField `json:"diff,omitempty"`
+	Before hiddenField `json:"before,omitempty"`
 }
 
 // showInput returns the part of an input that conditions see. live is its target, or nil.
 func showInput(in *execution.Input, live *unstructured.Unstructured) (map[string]json.RawMessage, error) {
-	s := shown{Input: *in, Target: shownTarget{InputTarget: in.Target}, Namespace: shownNamespace{InputNamespace: in.Namespace}}
+	s := shownInput{Input: *in, Target: shownTarget{InputTarget: in.Target}, Namespace: shownNamespace{InputNamespace: in.Namespace}}
 	s.Target.Object = map[string]any{}
 	if live != nil {
 		s.Target.Object = pruneObject(shownObject(live), maxObject)
@@ -67,19 +67,19 @@ func showInput(in *execution.Input, live *unstructured.Unstructured) (map[string
 func shownObject(live *unstructured.Unstructured) map[string]any {
 	allowed, known := shownFields[live.GroupVersionKind().GroupKind().String()]
 	if !known {
-		allowed = fields{"status": {"conditions": conditionFields}}
+		allowed = fieldTree{"status": {"conditions": conditionFields}}
 	}
 	object, _ := allowed.selectFields(live.Object).(map[string]any)
 	return object
 }
 
-// fields are those that are shown of an object, or of each object of a list. Nil
+// fieldTree are those that are shown of an object, or of each object of a list. Nil
 // is all that is below.
-type fields map[string]fields
+type fieldTree map[string]fieldTree
 
 // selectFields returns the allowed fields of a value. It shares subtrees that are shown whole with
 // the value.
-func (f fields) selectFields(value any) any {
+func (f fieldTree) selectFields(value any) any {
 	if f == nil {
 		return value
 	}
@@ -103,12 +103,12 @@ func (f fields) selectFields(value any) any {
 }
 
 // shownFields lists the shown fields of each kind, by its name and group. New
-// fields of Kubernetes stay hidden until they are listed here. Free texts are hidden,
+// fieldTree of Kubernetes stay hidden until they are listed here. Free texts are hidden,
 // because people and programs write passwords into them: values of variables, commands,
 // paths and headers of probes, messages, options of volume drivers.
 //
 //nolint:gochecknoglobals // a table that nobody writes to
-var shownFields = map[string]fields{
+var shownFields = map[string]fieldTree{
 	"Deployment.apps": {
 		"spec": {
 			"replicas": nil, "selector": nil, "template": templateFields, "strategy": nil, "minReadySeconds": nil,
@@ -162,19 +162,19 @@ var shownFields = map[string]fields{
 
 //nolint:gochecknoglobals // parts of the table above
 var (
-	conditionFields = fields{
+	conditionFields = fieldTree{
 		"type": nil, "status": nil, "reason": nil, "observedGeneration": nil,
 		"lastTransitionTime": nil, "lastUpdateTime": nil, "lastProbeTime": nil, "lastHeartbeatTime": nil,
 	}
-	workloadStatus = fields{
+	workloadStatus = fieldTree{
 		"replicas": nil, "readyReplicas": nil, "updatedReplicas": nil, "availableReplicas": nil, "unavailableReplicas": nil,
 		"terminatingReplicas": nil, "fullyLabeledReplicas": nil, "currentReplicas": nil, "currentRevision": nil, "updateRevision": nil,
 		"currentNumberScheduled": nil, "desiredNumberScheduled": nil, "updatedNumberScheduled": nil,
 		"numberAvailable": nil, "numberUnavailable": nil, "numberReady": nil, "numberMisscheduled": nil,
 		"observedGeneration": nil, "collisionCount": nil, "conditions": conditionFields,
 	}
-	templateFields = fields{"metadata": {"labels": nil}, "spec": podFields}
-	podFields      = fields{
+	templateFields = fieldTree{"metadata": {"labels": nil}, "spec": podFields}
+	podFields      = fieldTree{
 		"nodeName": nil, "nodeSelector": nil, "affinity": nil, "tolerations": nil, "topologySpreadConstraints": nil,
 		"serviceAccountName": nil, "automountServiceAccountToken": nil, "imagePullSecrets": nil,
 		"priorityClassName": nil, "priority": nil, "preemptionPolicy": nil, "runtimeClassName": nil, "schedulerName": nil,
@@ -186,19 +186,19 @@ var (
 			"persistentVolumeClaim": nil, "hostPath": nil, "csi": {"driver": nil, "readOnly": nil},
 		},
 	}
-	containerFields = fields{
+	containerFields = fieldTree{
 		"name": nil, "image": nil, "imagePullPolicy": nil, "restartPolicy": nil, "ports": nil, "resources": nil, "securityContext": nil,
 		"env": {"name": nil, "valueFrom": nil}, "envFrom": nil, "volumeMounts": nil, "volumeDevices": nil,
 		"livenessProbe": probeFields, "readinessProbe": probeFields, "startupProbe": probeFields,
 	}
-	probeFields = fields{
+	probeFields = fieldTree{
 		"initialDelaySeconds": nil, "timeoutSeconds": nil, "periodSeconds": nil, "successThreshold": nil, "failureThreshold": nil,
 		"terminationGracePeriodSeconds": nil, "tcpSocket": nil, "grpc": nil, "httpGet": {"port": nil, "scheme": nil},
 	}
-	containerStatus = fields{
+	containerStatus = fieldTree{
 		"name": nil, "image": nil, "ready": nil, "started": nil, "restartCount": nil, "state": stateFields, "lastState": stateFields,
 	}
-	stateFields = fields{
+	stateFields = fieldTree{
 		"running": nil, "waiting": {"reason": nil},
 		"terminated": {"exitCode": nil, "signal": nil, "reason": nil, "startedAt": nil, "finishedAt": nil},
 	}

@@ -1,4 +1,4 @@
-package pgstore_test
+package audit_test
 
 import (
 	"bytes"
@@ -18,7 +18,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
-	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
@@ -26,7 +25,7 @@ import (
 // A guide is a bed on which one does what the pages about the audit say, word
 // for word.
 type guide struct {
-	*bed
+	*storeBed
 
 	written map[string]bool // statements of the pages, and whether they were run
 }
@@ -35,7 +34,7 @@ type guide struct {
 // these suppose.
 func newGuide(t *testing.T) *guide {
 	t.Helper()
-	g := &guide{bed: newYear(t), written: map[string]bool{}}
+	g := &guide{storeBed: newYear(t), written: map[string]bool{}}
 	statement := regexp.MustCompile("(?m)(?:^ {4,}|^|`)((?:select|update|create role|grant) [^`\n]*)")
 	for _, page := range []string{"how-to/query-the-audit", "runbooks/ExecutionAuditVerificationFailed", "runbooks/ExecutionAuditDelayed", "runbooks/ExecutionResultUnknown"} {
 		text, err := os.ReadFile("../../../docs/" + page + ".md")
@@ -117,10 +116,10 @@ func (g *guide) fleetloop(code int, says string, args ...string) string {
 }
 
 // unknown returns the records of an execution whose actions are unknown.
-func unknown() []audit.Record {
-	at := metav1.NewMicroTime(begin)
+func unknownRecords() []audit.Record {
+	at := metav1.NewMicroTime(recordsBegin)
 	return audit.Records(&v1alpha1.KubernetesExecution{
-		ObjectMeta: metav1.ObjectMeta{Name: "lost", Namespace: "kubernaut-executor", UID: "uid-lost", CreationTimestamp: metav1.NewTime(begin)},
+		ObjectMeta: metav1.ObjectMeta{Name: "lost", Namespace: "kubernaut-executor", UID: "uid-lost", CreationTimestamp: metav1.NewTime(recordsBegin)},
 		Spec:       v1alpha1.KubernetesExecutionSpec{Action: "scale_deployment", RequestedBy: "alice@example.com"},
 		Status: v1alpha1.KubernetesExecutionStatus{
 			Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonExecutionFailed, ReasonDetail: v1alpha1.DetailResultUnknown, Target: "Deployment/shop/web",
@@ -133,7 +132,7 @@ func unknown() []audit.Record {
 // as the pages about the audit say it.
 func TestTheGuide(t *testing.T) {
 	g := newGuide(t)
-	g.append(unknown()...)
+	g.append(unknownRecords()...)
 	const recorded = 41 + 2
 	g.rightsAreGiven()
 	g.happened()
@@ -204,8 +203,8 @@ func (g *guide) end(events int) string {
 func (g *guide) prunes(noted string) {
 	g.Helper()
 	const through = 41 - 7 // the events of June are left, with those of the execution that is lost
-	last := ask[[]byte](g.bed, `select hash from executor.execution_audit_event where position = $1`, through)
-	controller := pgstore.New(openAs(g.TB, g.login("fleet_executions"), migrations.RoleExecutionController))
+	last := queryValue[[]byte](g.storeBed, `select hash from executor.execution_audit_event where position = $1`, through)
+	controller := audit.NewPostgresStore(openAs(g.TB, g.login("fleet_executions"), migrations.RoleExecutionController))
 	if _, err := controller.Maintain(g.Context(), retention); postgres.Code(err) != noRight {
 		g.Errorf("90 days are not refused: %v", err)
 	}
@@ -236,9 +235,9 @@ func (g *guide) prunes(noted string) {
 		`select decode(payload->>'hash', 'hex') from executor.execution_audit_event where type = 'pruned' order by position desc limit 1`,
 		`select prev_hash from executor.execution_audit_event order by position limit 1`,
 	} {
-		want(g.bed, hex.EncodeToString(last), `select encode((`+sql+`), 'hex')`)
+		wantValue(g.storeBed, hex.EncodeToString(last), `select encode((`+sql+`), 'hex')`)
 	}
-	want(g.bed, "fleet_executions", `select string_agg(distinct actor_id, ' ') from executor.execution_audit_event where type = 'pruned'`)
+	wantValue(g.storeBed, "fleet_executions", `select string_agg(distinct actor_id, ' ') from executor.execution_audit_event where type = 'pruned'`)
 
 	m, err := controller.Maintain(g.Context(), 365*24*time.Hour)
 	if err != nil || m.Broken != nil || len(m.Pruned) > 0 {

@@ -1,4 +1,4 @@
-package pgstore_test
+package audit_test
 
 import (
 	"context"
@@ -14,12 +14,11 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
-	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
 )
 
 // waits are the records of an execution that has come to wait.
-func waits(name string, change ...func(*audit.Record)) []audit.Record {
-	list := records(name)[:3]
+func waitingRecords(name string, change ...func(*audit.Record)) []audit.Record {
+	list := newRecords(name)[:3]
 	for i := range list {
 		for _, do := range change {
 			do(&list[i])
@@ -29,7 +28,7 @@ func waits(name string, change ...func(*audit.Record)) []audit.Record {
 }
 
 // open are the executions that are open, page by page.
-func (b *bed) open(p audit.Page) []string {
+func (b *storeBed) open(p audit.Page) []string {
 	b.Helper()
 	var list []string
 	for {
@@ -53,15 +52,15 @@ func (b *bed) open(p audit.Page) []string {
 // TestWhichAreOpen holds that what has ended or was deleted is not open, nor
 // anybody else's.
 func TestWhichAreOpen(t *testing.T) {
-	b := newBed(t)
+	b := newStoreBed(t)
 	for _, name := range []string{"e", "c", "d", "a"} { // whatever the order in which they came
-		b.append(waits(name)...)
+		b.append(waitingRecords(name)...)
 	}
-	b.append(waits("deleted")...)
-	b.append(deleted("deleted"))
-	b.append(records("ended")...)
-	b.append(waits("elsewhere", func(r *audit.Record) { r.Cluster = "other" })...)
-	b.append(waits("others", func(r *audit.Record) { r.Namespace = "other" })...)
+	b.append(waitingRecords("deleted")...)
+	b.append(deletedRecord("deleted"))
+	b.append(newRecords("ended")...)
+	b.append(waitingRecords("elsewhere", func(r *audit.Record) { r.Cluster = "other" })...)
+	b.append(waitingRecords("others", func(r *audit.Record) { r.Namespace = "other" })...)
 	for _, most := range []int{1, 2, 3, 4, 100} {
 		p := audit.Page{Cluster: "local", Namespace: "kubernaut-executor", Most: most}
 		if diff := cmp.Diff([]string{"a", "c", "d", "e"}, b.open(p)); diff != "" {
@@ -82,7 +81,7 @@ func TestWhichAreOpen(t *testing.T) {
 }
 
 // newAuditor is an auditor on the bed.
-func (b *bed) newAuditor() *audit.Auditor {
+func (b *storeBed) newAuditor() *audit.Auditor {
 	b.Helper()
 	a, err := audit.New(b.store, audit.Config{Cluster: "local"}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -94,11 +93,11 @@ func (b *bed) newAuditor() *audit.Auditor {
 // TestLostOnesAreClosedOnce verifies that the history of a deleted execution gets one end, that the
 // chain is intact, and that later calls change nothing.
 func TestLostOnesAreClosedOnce(t *testing.T) {
-	b := newBed(t)
+	b := newStoreBed(t)
 	a := b.newAuditor()
-	b.append(waits("lost")...)
-	b.append(waits("there")...)
-	b.append(records("ended")...)
+	b.append(waitingRecords("lost")...)
+	b.append(waitingRecords("there")...)
+	b.append(newRecords("ended")...)
 	closes := func(want int) {
 		t.Helper()
 		closed, err := a.CloseLost(t.Context(), "kubernaut-executor", func(_ context.Context, _ types.NamespacedName, uid types.UID) (bool, error) {
@@ -110,50 +109,50 @@ func TestLostOnesAreClosedOnce(t *testing.T) {
 	}
 	closes(1)
 	closes(0)
-	want(b, "lost", `select name from executor.execution_summary where deleted_at is not null`)
-	want(b, `{"unseen": true}`, `select payload::text from executor.execution_audit_event where type = 'deleted'`)
-	noticed := ask[time.Time](b, `select deleted_at from executor.execution_summary where name = 'lost'`)
+	wantValue(b, "lost", `select name from executor.execution_summary where deleted_at is not null`)
+	wantValue(b, `{"unseen": true}`, `select payload::text from executor.execution_audit_event where type = 'deleted'`)
+	noticed := queryValue[time.Time](b, `select deleted_at from executor.execution_summary where name = 'lost'`)
 	b.wantWhole(13)
 
 	// What was told late is added, and does not say anew when it went.
-	ke := &v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{Namespace: "kubernaut-executor", Name: "lost", UID: "uid-lost", CreationTimestamp: metav1.NewTime(begin)}}
+	ke := &v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{Namespace: "kubernaut-executor", Name: "lost", UID: "uid-lost", CreationTimestamp: metav1.NewTime(recordsBegin)}}
 	ke.Status.Phase = v1alpha1.PhaseFailed
 	for range 2 {
-		if err := a.SyncGone(t.Context(), ke, begin, false); err != nil {
+		if err := a.SyncGone(t.Context(), ke, recordsBegin, false); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b.wantWhole(14)
-	want(b, noticed, `select deleted_at from executor.execution_summary where name = 'lost'`)
-	want(b, "failed", `select phase from executor.execution_summary where name = 'lost'`)
+	wantValue(b, noticed, `select deleted_at from executor.execution_summary where name = 'lost'`)
+	wantValue(b, "failed", `select phase from executor.execution_summary where name = 'lost'`)
 }
 
 // TestDeletedWhileItWaits verifies that an execution deleted before it acted has an end in the
 // audit, in addition to the records written while it waited.
 func TestDeletedWhileItWaits(t *testing.T) {
-	b := newBed(t)
+	b := newStoreBed(t)
 	a := b.newAuditor()
-	ke := &v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{Namespace: "kubernaut-executor", Name: "a", UID: "uid-a", CreationTimestamp: metav1.NewTime(begin)}}
+	ke := &v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{Namespace: "kubernaut-executor", Name: "a", UID: "uid-a", CreationTimestamp: metav1.NewTime(recordsBegin)}}
 	ke.Status.Phase = v1alpha1.PhaseWaitingApproval
 	if _, err := a.Sync(t.Context(), ke); err != nil {
 		t.Fatal(err)
 	}
 	events := func() string {
 		var list []string
-		for _, line := range b.list(pgstore.Filter{Execution: "uid-a"}) {
+		for _, line := range b.list(audit.Filter{Execution: "uid-a"}) {
 			list = append(list, strings.TrimPrefix(line, "a/"))
 		}
 		return strings.Join(list, " ")
 	}
 	before := events()
 	for range 3 {
-		if err := a.SyncGone(t.Context(), ke, begin.Add(time.Hour), false); err != nil {
+		if err := a.SyncGone(t.Context(), ke, recordsBegin.Add(time.Hour), false); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if after := events(); before != "1 3 4" || after != "1 3 4 73" {
 		t.Errorf("it says %q, and before %q", after, before)
 	}
-	want(b, begin.Add(time.Hour), `select deleted_at at time zone 'UTC' from executor.execution_summary`)
+	wantValue(b, recordsBegin.Add(time.Hour), `select deleted_at at time zone 'UTC' from executor.execution_summary`)
 	b.wantWhole(4)
 }

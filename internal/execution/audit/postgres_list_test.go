@@ -1,4 +1,4 @@
-package pgstore_test
+package audit_test
 
 import (
 	"encoding/json"
@@ -15,15 +15,14 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
-	"github.com/fleetloop/fleetloop/internal/execution/pgstore"
 )
 
 func TestWhichEventsAreListed(t *testing.T) {
-	b := newBed(t)
+	b := newStoreBed(t)
 	at := func(name, namespace, kind, targetNamespace, target, actor, cluster string, hours int) {
-		r := records(name)[0]
+		r := newRecords(name)[0]
 		r.Namespace, r.Target, r.ActorID, r.Cluster = namespace, audit.Target{Kind: kind, Namespace: targetNamespace, Name: target}, actor, cluster
-		r.Time = begin.Add(time.Duration(hours) * time.Hour)
+		r.Time = recordsBegin.Add(time.Duration(hours) * time.Hour)
 		b.append(r)
 	}
 	at("one", "exec", "Deployment", "shop", "web", "alice", "eu", 1)
@@ -32,26 +31,26 @@ func TestWhichEventsAreListed(t *testing.T) {
 	at("four", "exec", "Node", "", "worker-1", "system:serviceaccount:a:b", "us", 4)
 	cases := map[string]struct {
 		reason string
-		filter pgstore.Filter
+		filter audit.Filter
 		want   string
 	}{
-		"All":           {"from the oldest", pgstore.Filter{}, "one two three four"},
-		"Most":          {"the newest", pgstore.Filter{Most: 3}, "two three four"},
-		"ByName":        {"in any namespace", pgstore.Filter{Execution: "three"}, "three"},
-		"ByFullName":    {"in its namespace", pgstore.Filter{Execution: "other/three"}, "three"},
-		"OfNoNamespace": {"there is none there", pgstore.Filter{Execution: "exec/three"}, ""},
-		"ByUID":         {"names may come again, UIDs do not", pgstore.Filter{Execution: "uid-two"}, "two"},
-		"Target":        {"all of that name", pgstore.Filter{Target: "web"}, "one two three"},
-		"TargetIn":      {"of a namespace", pgstore.Filter{Target: "shop/web"}, "one two"},
-		"TargetOf":      {"of a kind", pgstore.Filter{Target: "deployment/web"}, "one three"},
-		"TargetFull":    {"one object", pgstore.Filter{Target: "Deployment/shop/web"}, "one"},
-		"Node":          {"outside of namespaces", pgstore.Filter{Target: "node/worker-1"}, "four"},
-		"Actor":         {"by name", pgstore.Filter{Actor: "alice"}, "one three"},
-		"Account":       {"by name", pgstore.Filter{Actor: "system:serviceaccount:a:b"}, "four"},
-		"Cluster":       {"of one of those that share it", pgstore.Filter{Cluster: "us"}, "three four"},
-		"Since":         {"that time included", pgstore.Filter{Since: begin.Add(3 * time.Hour)}, "three four"},
-		"Both":          {"what both take", pgstore.Filter{Actor: "alice", Target: "shop/web"}, "one"},
-		"Quote":         {"a value is no SQL", pgstore.Filter{Actor: "' or true --"}, ""},
+		"All":           {"from the oldest", audit.Filter{}, "one two three four"},
+		"Most":          {"the newest", audit.Filter{Most: 3}, "two three four"},
+		"ByName":        {"in any namespace", audit.Filter{Execution: "three"}, "three"},
+		"ByFullName":    {"in its namespace", audit.Filter{Execution: "other/three"}, "three"},
+		"OfNoNamespace": {"there is none there", audit.Filter{Execution: "exec/three"}, ""},
+		"ByUID":         {"names may come again, UIDs do not", audit.Filter{Execution: "uid-two"}, "two"},
+		"Target":        {"all of that name", audit.Filter{Target: "web"}, "one two three"},
+		"TargetIn":      {"of a namespace", audit.Filter{Target: "shop/web"}, "one two"},
+		"TargetOf":      {"of a kind", audit.Filter{Target: "deployment/web"}, "one three"},
+		"TargetFull":    {"one object", audit.Filter{Target: "Deployment/shop/web"}, "one"},
+		"Node":          {"outside of namespaces", audit.Filter{Target: "node/worker-1"}, "four"},
+		"Actor":         {"by name", audit.Filter{Actor: "alice"}, "one three"},
+		"Account":       {"by name", audit.Filter{Actor: "system:serviceaccount:a:b"}, "four"},
+		"Cluster":       {"of one of those that share it", audit.Filter{Cluster: "us"}, "three four"},
+		"Since":         {"that time included", audit.Filter{Since: recordsBegin.Add(3 * time.Hour)}, "three four"},
+		"Both":          {"what both take", audit.Filter{Actor: "alice", Target: "shop/web"}, "one"},
+		"Quote":         {"a value is no SQL", audit.Filter{Actor: "' or true --"}, ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -67,14 +66,14 @@ func TestWhichEventsAreListed(t *testing.T) {
 }
 
 func TestALongList(t *testing.T) {
-	b := newBed(t)
+	b := newStoreBed(t)
 	var all []audit.Record
 	for i := range 400 {
-		all = append(all, records(fmt.Sprintf("ke-%d", i))...)
+		all = append(all, newRecords(fmt.Sprintf("ke-%d", i))...)
 	}
 	b.append(all...)
 	for most, want := range map[int]int{0: 2400, 1: 1, 1000: 1000, 1001: 1001, 5000: 2400} {
-		got := b.list(pgstore.Filter{Most: most})
+		got := b.list(audit.Filter{Most: most})
 		seen := map[string]bool{}
 		for _, line := range got {
 			seen[line] = true
@@ -86,10 +85,10 @@ func TestALongList(t *testing.T) {
 }
 
 // newExecution is one that failed, of an action with parameters.
-func newExecution(uid, action, parameters, message string) *v1alpha1.KubernetesExecution {
-	at := metav1.NewMicroTime(begin.Add(time.Minute))
+func newRequest(uid, action, parameters, message string) *v1alpha1.KubernetesExecution {
+	at := metav1.NewMicroTime(recordsBegin.Add(time.Minute))
 	return &v1alpha1.KubernetesExecution{
-		ObjectMeta: metav1.ObjectMeta{Name: "scale-web", Namespace: "exec", UID: types.UID(uid), CreationTimestamp: metav1.NewTime(begin)},
+		ObjectMeta: metav1.ObjectMeta{Name: "scale-web", Namespace: "exec", UID: types.UID(uid), CreationTimestamp: metav1.NewTime(recordsBegin)},
 		Spec:       v1alpha1.KubernetesExecutionSpec{Action: action, Parameters: &runtime.RawExtension{Raw: []byte(parameters)}, RequestedBy: message, Reason: message},
 		Status: v1alpha1.KubernetesExecutionStatus{
 			Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonValidationError, Message: message,
@@ -101,11 +100,11 @@ func newExecution(uid, action, parameters, message string) *v1alpha1.KubernetesE
 // TestWhateverIsAskedForCanBeRecorded verifies that every request can be recorded. A record that
 // the database rejects would be rejected forever.
 func TestWhateverIsAskedForCanBeRecorded(t *testing.T) {
-	b := newBed(t)
+	b := newStoreBed(t)
 	n := 0
 	record := func(tb interface{ Fatalf(string, ...any) }, action, parameters, message string) {
 		n++
-		ke := newExecution(fmt.Sprintf("uid-%d", n), action, parameters, message)
+		ke := newRequest(fmt.Sprintf("uid-%d", n), action, parameters, message)
 		if err := b.store.Append(t.Context(), audit.Records(ke, "local")); err != nil {
 			tb.Fatalf("%q %q: %v", parameters, message, err)
 		}
@@ -130,14 +129,14 @@ func TestWhateverIsAskedForCanBeRecorded(t *testing.T) {
 
 // No column of no row has a value of a Secret.
 func TestTheDatabaseHasNoSecret(t *testing.T) {
-	b := newBed(t)
+	b := newStoreBed(t)
 	const secret = "hunter2-Sup3r"
-	ke := newExecution("uid-1", "update_secret", `{"secret":"db","namespace":"shop","data":{"password":"`+secret+`"}}`, "why not "+secret)
+	ke := newRequest("uid-1", "update_secret", `{"secret":"db","namespace":"shop","data":{"password":"`+secret+`"}}`, "why not "+secret)
 	ke.Spec.RequestedBy = "alice"
 	ke.Spec.Reason = "set it to " + secret
 	b.append(audit.Records(ke, "local")...)
 	for _, table := range []string{"execution_audit_event", "execution_summary"} {
-		want(b, int64(0), `select count(*) from executor.`+table+` r where r::text like '%'||$1||'%'`, secret)
+		wantValue(b, int64(0), `select count(*) from executor.`+table+` r where r::text like '%'||$1||'%'`, secret)
 	}
-	want(b, "db", `select payload #>> '{parameters,secret}' from executor.execution_audit_event where type = 'requested'`)
+	wantValue(b, "db", `select payload #>> '{parameters,secret}' from executor.execution_audit_event where type = 'requested'`)
 }

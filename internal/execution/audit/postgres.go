@@ -5,8 +5,8 @@
 // call appends all records or none, and is repeated if the call or its response is lost. Writers
 // wait for each other while the function runs.
 //
-// Calls return audit.ErrUnavailable while the database is unavailable.
-package pgstore
+// Calls return ErrUnavailable while the database is unavailable.
+package audit
 
 import (
 	"context"
@@ -17,8 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fleetloop/fleetloop/internal/execution/audit"
-	"github.com/fleetloop/fleetloop/internal/execution/pgstore/db"
+	"github.com/fleetloop/fleetloop/internal/execution/audit/db"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
@@ -26,23 +25,23 @@ import (
 const monthsAhead = 2
 
 // A Store stores the audit in PostgreSQL.
-type Store struct {
+type PostgresStore struct {
 	pool *postgres.Pool
 }
 
-var _ audit.Store = (*Store)(nil)
+var _ Store = (*PostgresStore)(nil)
 
-// New returns a store that uses a pool with a migrated schema. Appending requires the role
+// NewPostgresStore returns a store that uses a pool with a migrated schema. Appending requires the role
 // migrations.RoleExecutionController; for reading, RoleExecutionAuditor is sufficient.
-func New(pool *postgres.Pool) *Store { return &Store{pool: pool} }
+func NewPostgresStore(pool *postgres.Pool) *PostgresStore { return &PostgresStore{pool: pool} }
 
-// row is a record in the format of the database function.
-type row struct {
+// recordRow is a record in the format of the database function.
+type recordRow struct {
 	ExecutionUID     string          `json:"execution_uid"`
 	Seq              int32           `json:"seq"`
 	EventTime        time.Time       `json:"event_time"`
-	Type             audit.Type      `json:"type"`
-	ActorType        audit.ActorType `json:"actor_type"`
+	Type             Type            `json:"type"`
+	ActorType        ActorType       `json:"actor_type"`
 	ActorID          string          `json:"actor_id"`
 	Action           string          `json:"action"`
 	TargetAPIVersion string          `json:"target_api_version"`
@@ -62,8 +61,8 @@ type row struct {
 	Payload          json.RawMessage `json:"payload"`
 }
 
-func rowOf(r *audit.Record) row {
-	return row{
+func rowOfRecord(r *Record) recordRow {
+	return recordRow{
 		ExecutionUID: r.ExecutionUID, Seq: r.Seq, EventTime: r.Time.UTC(), Type: r.Type,
 		ActorType: r.ActorType, ActorID: r.ActorID, Action: r.Action,
 		TargetAPIVersion: r.Target.APIVersion, TargetKind: r.Target.Kind,
@@ -73,12 +72,12 @@ func rowOf(r *audit.Record) row {
 	}
 }
 
-func eventFromRow(e *db.Event) *audit.Event {
-	return &audit.Event{
-		Record: audit.Record{
-			ExecutionUID: e.ExecutionUID, Seq: e.Seq, Time: e.EventTime.Time.UTC(), Type: audit.Type(e.Type),
-			ActorType: audit.ActorType(e.ActorType), ActorID: e.ActorID, Action: e.Action,
-			Target:  audit.Target{APIVersion: e.TargetAPIVersion, Kind: e.TargetKind, Namespace: e.TargetNamespace, Name: e.TargetName, UID: e.TargetUID},
+func eventFromRow(e *db.Event) *Event {
+	return &Event{
+		Record: Record{
+			ExecutionUID: e.ExecutionUID, Seq: e.Seq, Time: e.EventTime.Time.UTC(), Type: Type(e.Type),
+			ActorType: ActorType(e.ActorType), ActorID: e.ActorID, Action: e.Action,
+			Target:  Target{APIVersion: e.TargetAPIVersion, Kind: e.TargetKind, Namespace: e.TargetNamespace, Name: e.TargetName, UID: e.TargetUID},
 			Cluster: e.Cluster, Namespace: e.Namespace, Name: e.Name, Outcome: e.Outcome, Reason: e.Reason,
 			PolicyHash: e.PolicyHash, PlanHash: e.PlanHash, Correlation: e.CorrelationID, Parent: e.Parent, Payload: e.Payload,
 		},
@@ -87,13 +86,13 @@ func eventFromRow(e *db.Event) *audit.Event {
 }
 
 // Append stores the records that are not stored yet, all or none.
-func (s *Store) Append(ctx context.Context, records []audit.Record) error {
+func (s *PostgresStore) Append(ctx context.Context, records []Record) error {
 	if len(records) == 0 {
 		return nil
 	}
-	rows := make([]row, len(records))
+	rows := make([]recordRow, len(records))
 	for i := range records {
-		rows[i] = rowOf(&records[i])
+		rows[i] = rowOfRecord(&records[i])
 	}
 	text, err := json.Marshal(rows)
 	if err != nil {
@@ -109,8 +108,8 @@ func (s *Store) Append(ctx context.Context, records []audit.Record) error {
 
 // Maintain creates the partitions of future months. If the chain is intact, it drops the partitions
 // that hold only records older than the retention.
-func (s *Store) Maintain(ctx context.Context, retention time.Duration) (audit.Maintenance, error) {
-	var m audit.Maintenance
+func (s *PostgresStore) Maintain(ctx context.Context, retention time.Duration) (Maintenance, error) {
+	var m Maintenance
 	var old []string
 	err := s.pool.Read(ctx, postgres.Scope{}, func(b *pgx.Batch) {
 		b.Queue(db.CreateAuditPartitions, int32(monthsAhead))
@@ -139,16 +138,16 @@ func (s *Store) Maintain(ctx context.Context, retention time.Duration) (audit.Ma
 	if len(ends) != 1 {
 		return m, errNoEnds
 	}
-	m.End = audit.Position{Position: ends[0].EndPosition, Hash: ends[0].EndHash}
+	m.End = Position{Position: ends[0].EndPosition, Hash: ends[0].EndHash}
 	return m, nil
 }
 
 var errNoEnds = errors.New("the audit's head or anchor row is missing")
 
-// markUnavailable wraps a connection error in audit.ErrUnavailable.
+// markUnavailable wraps a connection error in ErrUnavailable.
 func markUnavailable(err error) error {
 	if errors.Is(err, postgres.ErrUnavailable) {
-		return fmt.Errorf("%w: %w", audit.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return err
 }

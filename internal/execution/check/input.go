@@ -1,9 +1,4 @@
-// Package facts converts cluster state into the input of policies and conditions. It reads
-// nothing: equal state yields equal facts.
-//
-// The input is bounded, uses integers for quantities, and has a value for every field, because
-// policies distinguish null from empty. Of a Secret it contains only name and labels.
-package facts
+package check
 
 import (
 	"cmp"
@@ -25,7 +20,7 @@ import (
 const DefaultEnvironment = "production"
 
 // A State is the cluster state read for an execution.
-type State struct {
+type ClusterState struct {
 	Now       time.Time
 	Execution *v1alpha1.KubernetesExecution
 	Request   action.Request
@@ -44,11 +39,11 @@ type State struct {
 	Nodes   []corev1.Node
 	// Used holds the requests of Pods per node. Nil means not counted, and no capacity counts as
 	// available then.
-	Used map[string]Resources
+	Used map[string]ResourceAmounts
 
 	// PermissionsOK reports whether the account of the action has all required rights.
 	PermissionsOK bool
-	// InvalidSecrets lists the Secrets that the target references and cannot use. Nil means
+	// InvalidSecrets lists the SecretRefs that the target references and cannot use. Nil means
 	// unknown.
 	InvalidSecrets []string
 
@@ -57,7 +52,7 @@ type State struct {
 }
 
 // Input returns the policy input, without a plan.
-func (s *State) Input() *execution.Input {
+func (s *ClusterState) Input() *execution.Input {
 	a, t := s.Request.Action, s.Request.Target
 	in := &execution.Input{
 		APIVersion:     execution.InputVersion,
@@ -132,7 +127,7 @@ func actionInput(a *action.Action) execution.InputAction {
 }
 
 // namespaceInput returns the namespace of the target and the environment named by its label.
-func (s *State) namespaceInput(name string) execution.InputNamespace {
+func (s *ClusterState) namespaceInput(name string) execution.InputNamespace {
 	in := execution.InputNamespace{Name: name, Labels: map[string]string{}, Annotations: map[string]string{}}
 	if ns := s.Namespace; ns != nil {
 		in.Labels, in.Annotations = nonNilMap(ns.Labels), shortAnnotations(ns.Annotations)
@@ -154,8 +149,8 @@ func inFlightInput(in execution.InputInFlight) execution.InputInFlight {
 	return in
 }
 
-// Plan returns the policy input for a plan.
-func Plan(p *v1alpha1.Plan, dry *v1alpha1.DryRunResults) *execution.InputPlan {
+// PlanInput returns the policy input for a plan.
+func PlanInput(p *v1alpha1.Plan, dry *v1alpha1.DryRunResults) *execution.InputPlan {
 	in := &execution.InputPlan{
 		Hash: p.Hash, Changes: make([]map[string]any, len(p.Steps)),
 		Affected: p.Impact.ResourcesAffected, ReplicasChanged: p.Impact.ReplicasChanged,

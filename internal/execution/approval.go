@@ -1,12 +1,4 @@
-// Package approval counts the approvals of an execution and decides whether it may run.
-//
-// The API server verifies the author of an approval and their rights, with the admission policies
-// of package guard. This package decides on the approvals that passed those policies. An approval
-// counts only for the plan whose hash it names. The hash covers the period in which the policies
-// were in force without a gap, so an approval from before a gap names another plan. Each person
-// counts once. The requester does not count if the policy excludes the requester. While the guard
-// is missing, no approval counts: the execution keeps waiting, and expires at its deadline.
-package approval
+package execution
 
 import (
 	"cmp"
@@ -18,12 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// Begin returns the initial approval status of a plan. A nil deadline means that the approval never
+// BeginApproval returns the initial approval status of a plan. A nil deadline means that the approval never
 // expires.
-func Begin(d execution.Decision, deadline *metav1.Time) v1alpha1.ApprovalStatus {
+func BeginApproval(d Decision, deadline *metav1.Time) v1alpha1.ApprovalStatus {
 	if !d.RequireApproval {
 		return v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalNotRequired}
 	}
@@ -37,28 +28,28 @@ func Begin(d execution.Decision, deadline *metav1.Time) v1alpha1.ApprovalStatus 
 	}
 }
 
-// Stricter reports whether a decision requires more than the approval that is already requested.
+// RequiresStricterApproval reports whether a decision requires more than the approval that is already requested.
 // The approvals given so far were not checked against the new requirements.
-func Stricter(a v1alpha1.ApprovalStatus, d execution.Decision) bool {
+func RequiresStricterApproval(a v1alpha1.ApprovalStatus, d Decision) bool {
 	if !d.RequireApproval {
 		return false
 	}
-	now := Begin(d, nil)
+	now := BeginApproval(d, nil)
 	others := len(now.Groups) > 0 && (len(a.Groups) == 0 || slices.ContainsFunc(a.Groups, func(g string) bool { return !slices.Contains(now.Groups, g) }))
 	return now.RequiredCount > max(a.RequiredCount, 1) || now.RequesterCannotApprove && !a.RequesterCannotApprove || others
 }
 
-// Decide returns the approval status at now and, while it is undecided, the time until which to
+// DecideApproval returns the approval status at now and, while it is undecided, the time until which to
 // wait. A zero time means no deadline. An earlier decision is final. The failure is non-nil exactly
 // if the state is Rejected or Expired.
 //
 // The rules apply in this order. One rejection rejects the execution. After the deadline, the
 // execution expires whatever the number of approvals, because the time at which an approval arrived
 // is unknown. Without a guard, no approval counts. Otherwise the approvals are counted.
-func Decide(ke *v1alpha1.KubernetesExecution, guardMissing error, now time.Time) (v1alpha1.ApprovalStatus, *execution.Failure, time.Time) {
-	a := currentStatus(ke)
+func DecideApproval(ke *v1alpha1.KubernetesExecution, guardMissing error, now time.Time) (v1alpha1.ApprovalStatus, *Failure, time.Time) {
+	a := approvalStatus(ke)
 	if a.State != v1alpha1.ApprovalPending {
-		return a, failureFor(ke, a, guardMissing), time.Time{}
+		return a, approvalFailure(ke, a, guardMissing), time.Time{}
 	}
 	rejection, rejected := rejectionOf(ke)
 	a.CountedDecisions = countedApprovals(ke, a)
@@ -67,7 +58,7 @@ func Decide(ke *v1alpha1.KubernetesExecution, guardMissing error, now time.Time)
 		a.State, a.CountedDecisions = v1alpha1.ApprovalRejected, []v1alpha1.Approval{rejection}
 	case a.Deadline != nil && !now.Before(a.Deadline.Time):
 		a.State = v1alpha1.ApprovalExpired
-	case guardMissing == nil && hasEnough(ke, a):
+	case guardMissing == nil && hasEnoughApprovals(ke, a):
 		a.State = v1alpha1.ApprovalApproved
 	case a.Deadline != nil:
 		return withoutGuard(a, guardMissing), nil, a.Deadline.Time
@@ -77,17 +68,17 @@ func Decide(ke *v1alpha1.KubernetesExecution, guardMissing error, now time.Time)
 	at := metav1.NewTime(now)
 	a.DecidedAt = &at
 	a = withoutGuard(a, guardMissing)
-	return a, failureFor(ke, a, guardMissing), time.Time{}
+	return a, approvalFailure(ke, a, guardMissing), time.Time{}
 }
 
-// Waiting returns a sentence that explains what an undecided execution waits for. The detail is set
+// DescribePendingApproval returns a sentence that explains what an undecided execution waits for. The detail is set
 // if something is wrong.
-func Waiting(ke *v1alpha1.KubernetesExecution, guardMissing error) (v1alpha1.Detail, string) {
-	a := currentStatus(ke)
+func DescribePendingApproval(ke *v1alpha1.KubernetesExecution, guardMissing error) (v1alpha1.Detail, string) {
+	a := approvalStatus(ke)
 	if guardMissing != nil {
 		return v1alpha1.DetailAdmissionPoliciesMissing, fmt.Sprintf("approvals are not valid while the admission policies that verify approvers are not in force: %v", guardMissing)
 	}
-	if unknownRequester(ke, a) {
+	if isRequesterUnknown(ke, a) {
 		return "", "approvals are not valid: the policy excludes the requester from approving, but spec.requestedBy is empty; create the execution again with spec.requestedBy"
 	}
 	text := fmt.Sprintf("%s received for plan %s", approvalTally(ke, a), shortHash(planHash(ke)))
@@ -103,9 +94,9 @@ func Waiting(ke *v1alpha1.KubernetesExecution, guardMissing error) (v1alpha1.Det
 	return "", text
 }
 
-// currentStatus returns the approval status recorded so far. An execution without one was never
+// approvalStatus returns the approval status recorded so far. An execution without one was never
 // offered for approval, so it cannot have been approved.
-func currentStatus(ke *v1alpha1.KubernetesExecution) v1alpha1.ApprovalStatus {
+func approvalStatus(ke *v1alpha1.KubernetesExecution) v1alpha1.ApprovalStatus {
 	if ke.Status.Approval == nil {
 		return v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalPending, Required: true, RequiredCount: 1}
 	}
@@ -131,7 +122,7 @@ func rejectionOf(ke *v1alpha1.KubernetesExecution) (v1alpha1.Approval, bool) {
 // countedApprovals returns the approvals that count for the plan.
 func countedApprovals(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) []v1alpha1.Approval {
 	plan := planHash(ke)
-	if plan == "" || unknownRequester(ke, a) {
+	if plan == "" || isRequesterUnknown(ke, a) {
 		return nil
 	}
 	var list []v1alpha1.Approval
@@ -148,8 +139,8 @@ func countedApprovals(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatu
 	return list
 }
 
-// hasEnough reports whether the required number of approvals is reached.
-func hasEnough(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) bool {
+// hasEnoughApprovals reports whether the required number of approvals is reached.
+func hasEnoughApprovals(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) bool {
 	return len(a.CountedDecisions)+bareApproval(ke, a) >= int(max(a.RequiredCount, 1))
 }
 
@@ -157,15 +148,15 @@ func hasEnough(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) bool
 // names neither a person nor a plan, so it counts only if spec.approvals is empty. Beside an entry
 // it could be the same person, or refer to the previous plan.
 func bareApproval(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) int {
-	if ke.Spec.ApprovalReceived && !a.ReceivedTooEarly && len(ke.Spec.Approvals) == 0 && planHash(ke) != "" && !unknownRequester(ke, a) {
+	if ke.Spec.ApprovalReceived && !a.ReceivedTooEarly && len(ke.Spec.Approvals) == 0 && planHash(ke) != "" && !isRequesterUnknown(ke, a) {
 		return 1
 	}
 	return 0
 }
 
-// unknownRequester reports whether the requester is excluded from approving but unknown. An
+// isRequesterUnknown reports whether the requester is excluded from approving but unknown. An
 // approver cannot be distinguished from the requester then.
-func unknownRequester(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) bool {
+func isRequesterUnknown(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) bool {
 	return a.RequesterCannotApprove && ke.Spec.RequestedBy == ""
 }
 
@@ -178,9 +169,9 @@ func withoutGuard(a v1alpha1.ApprovalStatus, guardMissing error) v1alpha1.Approv
 	return a
 }
 
-// failureFor returns the failure of an execution that was rejected or has expired, and nil
+// approvalFailure returns the failure of an execution that was rejected or has expired, and nil
 // otherwise.
-func failureFor(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus, guardMissing error) *execution.Failure {
+func approvalFailure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus, guardMissing error) *Failure {
 	switch a.State {
 	case v1alpha1.ApprovalRejected:
 		by, _ := rejectionOf(ke)
@@ -191,13 +182,13 @@ func failureFor(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus, gua
 		if by.Reason != "" {
 			text += ": " + by.Reason
 		}
-		return &execution.Failure{Reason: v1alpha1.ReasonApprovalRejected, Message: text}
+		return &Failure{Reason: v1alpha1.ReasonApprovalRejected, Message: text}
 	case v1alpha1.ApprovalExpired:
 		text := approvalTally(ke, a) + " when the approval deadline passed"
 		if a.Deadline != nil {
 			text += " at " + a.Deadline.UTC().Format(time.RFC3339)
 		}
-		f := &execution.Failure{Reason: v1alpha1.ReasonApprovalTimeout, Message: text + "; create the execution again if it is still needed"}
+		f := &Failure{Reason: v1alpha1.ReasonApprovalTimeout, Message: text + "; create the execution again if it is still needed"}
 		if guardMissing != nil {
 			f.Detail = v1alpha1.DetailAdmissionPoliciesMissing
 			f.Message += fmt.Sprintf(", after the admission policies are in force: %v", guardMissing)

@@ -1,4 +1,4 @@
-package approval_test
+package execution_test
 
 import (
 	"errors"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
-	"github.com/fleetloop/fleetloop/internal/execution/approval"
 )
 
 const (
@@ -27,30 +26,30 @@ var (
 	errMissing = errors.New("the policy is not there")
 )
 
-func yes(who string) v1alpha1.Approval {
+func approvedBy(who string) v1alpha1.Approval {
 	return v1alpha1.Approval{Approver: who, Decision: v1alpha1.Approve, PlanHash: plan}
 }
 
 // no is anna's.
-func no() v1alpha1.Approval {
+func rejection() v1alpha1.Approval {
 	return v1alpha1.Approval{Approver: "anna", Decision: v1alpha1.Reject, PlanHash: plan, Reason: "not on a Friday"}
 }
 
-func of(hash string, a v1alpha1.Approval) v1alpha1.Approval {
+func forPlan(hash string, a v1alpha1.Approval) v1alpha1.Approval {
 	a.PlanHash = hash
 	return a
 }
 
 // waiting is an execution that rita asked for and that waits.
-func waiting(change func(ke *v1alpha1.KubernetesExecution)) *v1alpha1.KubernetesExecution {
+func newPending(change func(ke *v1alpha1.KubernetesExecution)) *v1alpha1.KubernetesExecution {
 	ke := &v1alpha1.KubernetesExecution{Spec: v1alpha1.KubernetesExecutionSpec{RequestedBy: "rita"}}
-	begun := approval.Begin(execution.Decision{RequireApproval: true}, &deadline)
+	begun := execution.BeginApproval(execution.Decision{RequireApproval: true}, &deadline)
 	ke.Status.Phase, ke.Status.Approval, ke.Status.Plan = v1alpha1.PhaseWaitingApproval, &begun, &v1alpha1.Plan{Hash: plan}
 	change(ke)
 	return ke
 }
 
-func TestBegin(t *testing.T) {
+func TestBeginApproval(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		reason   string
@@ -71,14 +70,14 @@ func TestBegin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(tc.want, approval.Begin(tc.decision, tc.deadline)); diff != "" {
+			if diff := cmp.Diff(tc.want, execution.BeginApproval(tc.decision, tc.deadline)); diff != "" {
 				t.Errorf("%s: -want +got\n%s", tc.reason, diff)
 			}
 		})
 	}
 }
 
-func TestDecide(t *testing.T) {
+func TestDecideApproval(t *testing.T) {
 	t.Parallel()
 	type ke = v1alpha1.KubernetesExecution
 	for name, tc := range map[string]struct {
@@ -91,79 +90,87 @@ func TestDecide(t *testing.T) {
 		failed   v1alpha1.Reason
 		says     string
 	}{
-		"Nobody":      {"nothing has come", func(*ke) {}, nil, 0, "Pending", 0, "", "0 of 1 approvals received for plan 111111111111, deadline 2026-01-02T04:04:05Z"},
-		"One":         {"one will do", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("adam")} }, nil, 0, "Approved", 1, "", ""},
-		"Tick":        {"one without a name", func(ke *ke) { ke.Spec.ApprovalReceived = true }, nil, 0, "Approved", 0, "", ""},
-		"TickAndName": {"one person", func(ke *ke) { ke.Spec.ApprovalReceived = true; ke.Spec.Approvals = []v1alpha1.Approval{yes("adam")} }, nil, 0, "Approved", 1, "", ""},
-		"OlderPlan":   {"adam has looked at another", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{of(older, yes("adam"))} }, nil, 0, "Pending", 0, "", "0 of 1"},
+		"Nobody": {"nothing has come", func(*ke) {}, nil, 0, "Pending", 0, "", "0 of 1 approvals received for plan 111111111111, deadline 2026-01-02T04:04:05Z"},
+		"One":    {"one will do", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{approvedBy("adam")} }, nil, 0, "Approved", 1, "", ""},
+		"Tick":   {"one without a name", func(ke *ke) { ke.Spec.ApprovalReceived = true }, nil, 0, "Approved", 0, "", ""},
+		"TickAndName": {"one person", func(ke *ke) {
+			ke.Spec.ApprovalReceived = true
+			ke.Spec.Approvals = []v1alpha1.Approval{approvedBy("adam")}
+		}, nil, 0, "Approved", 1, "", ""},
+		"OlderPlan": {"adam has looked at another", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{forPlan(older, approvedBy("adam"))} }, nil, 0, "Pending", 0, "", "0 of 1"},
 		"TickOfOlderPlan": {"the tick came with the name", func(ke *ke) {
 			ke.Spec.ApprovalReceived = true
-			ke.Spec.Approvals = []v1alpha1.Approval{of(older, yes("adam"))}
+			ke.Spec.Approvals = []v1alpha1.Approval{forPlan(older, approvedBy("adam"))}
 		}, nil, 0, "Pending", 0, "", "0 of 1"},
-		"NoPlan":        {"two empty hashes are not the same plan", func(ke *ke) { ke.Status.Plan = nil; ke.Spec.Approvals = []v1alpha1.Approval{of("", yes("adam"))} }, nil, 0, "Pending", 0, "", "0 of 1"},
+		"NoPlan": {"two empty hashes are not the same plan", func(ke *ke) {
+			ke.Status.Plan = nil
+			ke.Spec.Approvals = []v1alpha1.Approval{forPlan("", approvedBy("adam"))}
+		}, nil, 0, "Pending", 0, "", "0 of 1"},
 		"TickOfNoPlan":  {"there was nothing to look at", func(ke *ke) { ke.Status.Plan = nil; ke.Spec.ApprovalReceived = true }, nil, 0, "Pending", 0, "", "0 of 1"},
 		"NotAskedAbout": {"an execution without an approval was not asked about yet", func(ke *ke) { ke.Status.Approval = nil }, nil, 0, "Pending", 0, "", "0 of 1"},
 		"TwoOfTwo": {"a quorum", func(ke *ke) {
-			ke.Status.Approval.RequiredCount, ke.Spec.Approvals = 2, []v1alpha1.Approval{yes("adam"), yes("anna")}
+			ke.Status.Approval.RequiredCount, ke.Spec.Approvals = 2, []v1alpha1.Approval{approvedBy("adam"), approvedBy("anna")}
 		}, nil, 0, "Approved", 2, "", ""},
 		"OneOfTwo": {"not yet", func(ke *ke) {
-			ke.Status.Approval.RequiredCount, ke.Spec.Approvals = 2, []v1alpha1.Approval{yes("adam")}
+			ke.Status.Approval.RequiredCount, ke.Spec.Approvals = 2, []v1alpha1.Approval{approvedBy("adam")}
 		}, nil, 0, "Pending", 1, "", "1 of 2 approvals"},
 		"TickOfTwo": {"it may be adam's", func(ke *ke) {
-			ke.Status.Approval.RequiredCount, ke.Spec.Approvals, ke.Spec.ApprovalReceived = 2, []v1alpha1.Approval{yes("adam")}, true
+			ke.Status.Approval.RequiredCount, ke.Spec.Approvals, ke.Spec.ApprovalReceived = 2, []v1alpha1.Approval{approvedBy("adam")}, true
 		}, nil, 0, "Pending", 1, "", "1 of 2 approvals"},
 		"Twice": {"one person", func(ke *ke) {
-			ke.Status.Approval.RequiredCount, ke.Spec.Approvals = 2, []v1alpha1.Approval{yes("adam"), yes("adam")}
+			ke.Status.Approval.RequiredCount, ke.Spec.Approvals = 2, []v1alpha1.Approval{approvedBy("adam"), approvedBy("adam")}
 		}, nil, 0, "Pending", 1, "", "1 of 2 approvals"},
-		"Requester": {"two eyes will do", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("rita")} }, nil, 0, "Approved", 1, "", ""},
+		"Requester": {"two eyes will do", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{approvedBy("rita")} }, nil, 0, "Approved", 1, "", ""},
 		"FourEyes": {"not these two", func(ke *ke) {
-			ke.Status.Approval.RequesterCannotApprove, ke.Spec.Approvals = true, []v1alpha1.Approval{yes("rita")}
+			ke.Status.Approval.RequesterCannotApprove, ke.Spec.Approvals = true, []v1alpha1.Approval{approvedBy("rita")}
 		}, nil, 0, "Pending", 0, "", "the requester rita cannot approve"},
 		"FourEyesOfAnother": {"these", func(ke *ke) {
-			ke.Status.Approval.RequesterCannotApprove, ke.Spec.Approvals = true, []v1alpha1.Approval{yes("adam")}
+			ke.Status.Approval.RequesterCannotApprove, ke.Spec.Approvals = true, []v1alpha1.Approval{approvedBy("adam")}
 		}, nil, 0, "Approved", 1, "", ""},
 		"FourEyesOfNobody": {"adam may be who asked", func(ke *ke) {
-			ke.Spec.RequestedBy, ke.Status.Approval.RequesterCannotApprove, ke.Spec.Approvals = "", true, []v1alpha1.Approval{yes("adam")}
+			ke.Spec.RequestedBy, ke.Status.Approval.RequesterCannotApprove, ke.Spec.Approvals = "", true, []v1alpha1.Approval{approvedBy("adam")}
 		}, nil, 0, "Pending", 0, "", "spec.requestedBy is empty"},
 		"FourEyesOfATick": {"the guard knows who it was", func(ke *ke) { ke.Status.Approval.RequesterCannotApprove, ke.Spec.ApprovalReceived = true, true }, nil, 0, "Approved", 0, "", ""},
 		"FourEyesTickOfNo": {"and not who asked", func(ke *ke) {
 			ke.Spec.RequestedBy, ke.Status.Approval.RequesterCannotApprove, ke.Spec.ApprovalReceived = "", true, true
 		}, nil, 0, "Pending", 0, "", "spec.requestedBy"},
-		"Groups":          {"the guard has checked them", func(ke *ke) { ke.Status.Approval.Groups = []string{"oncall", "leads"} }, nil, 0, "Pending", 0, "", "approvers must be in group oncall or leads"},
-		"Rejected":        {"one no", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{no()} }, nil, 0, "Rejected", 1, "approval_rejected", "anna rejected plan 111111111111: not on a Friday"},
-		"RejectedByOneOf": {"is a no, however many say yes", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("adam"), no(), yes("nick")} }, nil, 0, "Rejected", 1, "approval_rejected", "anna rejected"},
-		"RejectedOlder":   {"it may not be from anna: nothing checked it", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{of(older, no())} }, nil, 0, "Pending", 0, "", "0 of 1"},
+		"Groups":   {"the guard has checked them", func(ke *ke) { ke.Status.Approval.Groups = []string{"oncall", "leads"} }, nil, 0, "Pending", 0, "", "approvers must be in group oncall or leads"},
+		"Rejected": {"one no", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{rejection()} }, nil, 0, "Rejected", 1, "approval_rejected", "anna rejected plan 111111111111: not on a Friday"},
+		"RejectedByOneOf": {"is a no, however many say yes", func(ke *ke) {
+			ke.Spec.Approvals = []v1alpha1.Approval{approvedBy("adam"), rejection(), approvedBy("nick")}
+		}, nil, 0, "Rejected", 1, "approval_rejected", "anna rejected"},
+		"RejectedOlder": {"it may not be from anna: nothing checked it", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{forPlan(older, rejection())} }, nil, 0, "Pending", 0, "", "0 of 1"},
 		"TickTooEarly": {"it was set before anybody asked for it", func(ke *ke) {
 			ke.Spec.ApprovalReceived, ke.Status.Approval.ReceivedTooEarly = true, true
 		}, nil, 0, "Pending", 0, "", "0 of 1"},
-		"InTime":          {"there is still time", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("adam")} }, nil, time.Hour - 1, "Approved", 1, "", ""},
+		"InTime":          {"there is still time", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{approvedBy("adam")} }, nil, time.Hour - 1, "Approved", 1, "", ""},
 		"Deadline":        {"at the deadline it is over", func(*ke) {}, nil, time.Hour, "Expired", 0, "approval_timeout", "0 of 1 approvals when the approval deadline passed at 2026-01-02T04:04:05Z"},
-		"TooLate":         {"nobody knows when adam said so", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("adam")} }, nil, time.Hour, "Expired", 1, "approval_timeout", "1 of 1 approvals when"},
+		"TooLate":         {"nobody knows when adam said so", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{approvedBy("adam")} }, nil, time.Hour, "Expired", 1, "approval_timeout", "1 of 1 approvals when"},
 		"WithoutEnd":      {"it waits for years", func(ke *ke) { ke.Status.Approval.Deadline = nil }, nil, 9000 * time.Hour, "Pending", 0, "", "0 of 1 approvals received for plan 111111111111"},
-		"NoGuard":         {"anybody could have written it", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("adam")} }, errMissing, 0, "Pending", 0, "", "are not in force: the policy is not there"},
+		"NoGuard":         {"anybody could have written it", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{approvedBy("adam")} }, errMissing, 0, "Pending", 0, "", "are not in force: the policy is not there"},
 		"NoGuardTick":     {"likewise", func(ke *ke) { ke.Spec.ApprovalReceived = true }, errMissing, 0, "Pending", 0, "", "that verify approvers are not in force"},
-		"NoGuardRejected": {"a no, too", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{no()} }, errMissing, 0, "Pending", 0, "", "that verify approvers are not in force"},
-		"NoGuardTooLate":  {"the time does not stop for it", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("adam")} }, errMissing, time.Hour, "Expired", 0, "approval_timeout", "after the admission policies are in force: the policy is not there"},
+		"NoGuardRejected": {"a no, too", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{rejection()} }, errMissing, 0, "Pending", 0, "", "that verify approvers are not in force"},
+		"NoGuardTooLate":  {"the time does not stop for it", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{approvedBy("adam")} }, errMissing, time.Hour, "Expired", 0, "approval_timeout", "after the admission policies are in force: the policy is not there"},
 		"DecidedBefore": {"what was approved stays so", func(ke *ke) {
 			ke.Status.Approval.State = "Approved"
-			ke.Spec.Approvals = []v1alpha1.Approval{no()}
+			ke.Spec.Approvals = []v1alpha1.Approval{rejection()}
 		}, nil, 2 * time.Hour, "Approved", 0, "", ""},
 		"ExpiredBefore": {"what is over stays so", func(ke *ke) {
 			ke.Status.Approval.State = "Expired"
-			ke.Spec.Approvals = []v1alpha1.Approval{yes("adam")}
+			ke.Spec.Approvals = []v1alpha1.Approval{approvedBy("adam")}
 		}, nil, 0, "Expired", 0, "approval_timeout", "create the execution again"},
 		"RejectedBefore": {"and is told again", func(ke *ke) {
 			ke.Status.Approval.State = "Rejected"
-			ke.Spec.Approvals = []v1alpha1.Approval{no()}
+			ke.Spec.Approvals = []v1alpha1.Approval{rejection()}
 		}, errMissing, 0, "Rejected", 0, "approval_rejected", "anna rejected"},
 		"NotRequired": {"whatever is said", func(ke *ke) { ke.Status.Approval.State = "NotRequired" }, nil, 2 * time.Hour, "NotRequired", 0, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ke := waiting(tc.change)
+			ke := newPending(tc.change)
 			before := ke.DeepCopy()
 			now := start.Add(tc.after)
-			got, failed, until := approval.Decide(ke, tc.missing, now)
+			got, failed, until := execution.DecideApproval(ke, tc.missing, now)
 			if diff := cmp.Diff(before, ke); diff != "" {
 				t.Errorf("the execution was changed: %s", diff)
 			}
@@ -171,7 +178,7 @@ func TestDecide(t *testing.T) {
 				t.Errorf("%s: %s with %d approvals, want %s with %d", tc.reason, got.State, len(got.CountedDecisions), tc.state, tc.received)
 			}
 			var reason v1alpha1.Reason
-			_, text := approval.Waiting(ke, tc.missing)
+			_, text := execution.DescribePendingApproval(ke, tc.missing)
 			if failed != nil {
 				reason, text = failed.Reason, failed.Message
 			}
@@ -193,16 +200,16 @@ func TestDecide(t *testing.T) {
 }
 
 // TestDecideDetail: who watches for a missing guard sees it by the detail.
-func TestDecideDetail(t *testing.T) {
+func TestDecideApprovalDetail(t *testing.T) {
 	t.Parallel()
-	ke := waiting(func(*v1alpha1.KubernetesExecution) {})
-	if detail, _ := approval.Waiting(ke, errMissing); detail != v1alpha1.DetailAdmissionPoliciesMissing {
+	ke := newPending(func(*v1alpha1.KubernetesExecution) {})
+	if detail, _ := execution.DescribePendingApproval(ke, errMissing); detail != v1alpha1.DetailAdmissionPoliciesMissing {
 		t.Errorf("it waits because of %q", detail)
 	}
-	if detail, _ := approval.Waiting(ke, nil); detail != "" {
+	if detail, _ := execution.DescribePendingApproval(ke, nil); detail != "" {
 		t.Errorf("it waits because of %q with a guard", detail)
 	}
-	_, failed, _ := approval.Decide(ke, errMissing, deadline.Time)
+	_, failed, _ := execution.DecideApproval(ke, errMissing, deadline.Time)
 	if failed == nil || failed.Detail != v1alpha1.DetailAdmissionPoliciesMissing {
 		t.Errorf("it fails with %+v", failed)
 	}
@@ -211,14 +218,14 @@ func TestDecideDetail(t *testing.T) {
 // TestNothingForged applies edits in random order and verifies the invariants. An approved
 // execution has the required number of distinct approvers, none of them the requester if that is
 // excluded, all for the present plan. A decision is final.
-func TestNothingForged(t *testing.T) {
+func TestNoForgedApproval(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		people := rapid.SampledFrom([]string{"", "rita", "adam", "anna", "nick"})
 		hashes := rapid.SampledFrom([]string{"", plan, older})
-		ke := waiting(func(ke *v1alpha1.KubernetesExecution) {
+		ke := newPending(func(ke *v1alpha1.KubernetesExecution) {
 			ke.Spec.RequestedBy = people.Draw(t, "requester")
-			begun := approval.Begin(execution.Decision{RequireApproval: true, Approvals: execution.Approvals{
+			begun := execution.BeginApproval(execution.Decision{RequireApproval: true, Approvals: execution.Approvals{
 				Count: rapid.Int32Range(0, 3).Draw(t, "count"), RequesterCannotApprove: rapid.Bool().Draw(t, "requesterCannotApprove"),
 			}}, &deadline)
 			ke.Status.Approval = &begun
@@ -241,8 +248,8 @@ func TestNothingForged(t *testing.T) {
 			},
 			"decide": func(t *rapid.T) {
 				before := ke.Status.Approval.State
-				got, failed, until := approval.Decide(ke, missing, now)
-				check(t, ke, got, missing, now)
+				got, failed, until := execution.DecideApproval(ke, missing, now)
+				checkApproval(t, ke, got, missing, now)
 				if before != v1alpha1.ApprovalPending && got.State != before {
 					t.Errorf("%s became %s", before, got.State)
 				}
@@ -259,7 +266,7 @@ func TestNothingForged(t *testing.T) {
 }
 
 // check holds a decision that is new to what was said.
-func check(t *rapid.T, ke *v1alpha1.KubernetesExecution, got v1alpha1.ApprovalStatus, missing error, now time.Time) {
+func checkApproval(t *rapid.T, ke *v1alpha1.KubernetesExecution, got v1alpha1.ApprovalStatus, missing error, now time.Time) {
 	if got.State == v1alpha1.ApprovalNotRequired {
 		t.Errorf("an approval was required")
 	}
@@ -292,7 +299,7 @@ func check(t *rapid.T, ke *v1alpha1.KubernetesExecution, got v1alpha1.ApprovalSt
 	}
 }
 
-func TestStricter(t *testing.T) {
+func TestRequiresStricterApproval(t *testing.T) {
 	asked := v1alpha1.ApprovalStatus{Required: true, RequiredCount: 2, Groups: []string{"leads", "sre"}}
 	for name, tc := range map[string]struct {
 		reason  string
@@ -310,7 +317,7 @@ func TestStricter(t *testing.T) {
 		"MoreMayBe":  {"those who were asked are among them", asked, execution.Decision{RequireApproval: true, Approvals: execution.Approvals{Groups: []string{"leads", "sre", "dba"}}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := approval.Stricter(tc.asked, tc.decides); got != tc.want {
+			if got := execution.RequiresStricterApproval(tc.asked, tc.decides); got != tc.want {
 				t.Errorf("%s: %t", tc.reason, got)
 			}
 		})

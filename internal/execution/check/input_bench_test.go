@@ -1,4 +1,4 @@
-package facts_test
+package check_test
 
 import (
 	"fmt"
@@ -7,14 +7,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
 )
 
 // BenchmarkInput measures the input of a check in a cluster with 1,000 nodes and 10,000 Pods.
-func BenchmarkInput(b *testing.B) {
-	s := scaling(b)
+func BenchmarkPolicyInput(b *testing.B) {
+	s := scalingState(b)
 	for i := range 1000 {
-		s.Nodes = append(s.Nodes, node(fmt.Sprint("node-", i), "8", "32Gi", true, false))
+		s.Nodes = append(s.Nodes, newNode(fmt.Sprint("node-", i), "8", "32Gi", true, false))
 	}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -23,7 +23,7 @@ func BenchmarkInput(b *testing.B) {
 }
 
 // BenchmarkRequests measures the sum of requests, which is computed every few seconds.
-func BenchmarkRequests(b *testing.B) {
+func BenchmarkRequestsByNode(b *testing.B) {
 	pods := make([]corev1.Pod, 10000)
 	for i := range pods {
 		pods[i].Spec.NodeName = fmt.Sprint("node-", i%1000)
@@ -33,6 +33,6 @@ func BenchmarkRequests(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		facts.RequestsByNode(pods)
+		check.RequestsByNode(pods)
 	}
 }

@@ -1,4 +1,4 @@
-package facts_test
+package check_test
 
 import (
 	"encoding/json"
@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
 // filled is a Deployment with a password wherever people and programs put one.
-const filled = `
+const filledYAML = `
 apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -61,11 +61,11 @@ status:
 // TestWhatConditionsSee verifies that conditions see no data that the requester may not be allowed
 // to read.
 func TestWhatConditionsSee(t *testing.T) {
-	s := scaling(t)
-	s.Target = object(t, filled)
+	s := scalingState(t)
+	s.Target = parseObject(t, filledYAML)
 	s.Namespace.Annotations = map[string]string{"owner": "hunter2"}
 	in := s.Input()
-	in.Plan = facts.Plan(&v1alpha1.Plan{
+	in.Plan = check.PlanInput(&v1alpha1.Plan{
 		Hash: "h", Target: v1alpha1.PlanTarget{Kind: "Deployment"}, Diff: "- hunter2", Before: &runtime.RawExtension{Raw: []byte(`{"replicas": 3, "env": "hunter2"}`)},
 	}, nil)
 	raw, err := s.Conditions(in, nil, nil)
@@ -88,7 +88,7 @@ func TestWhatConditionsSee(t *testing.T) {
 	if err := json.Unmarshal(raw, &got); err != nil {
 		t.Fatal(err)
 	}
-	want := object(t, `
+	want := parseObject(t, `
 apiVersion: apps/v1
 kind: Deployment
 spec:
@@ -163,8 +163,8 @@ func TestWhatConditionsSeeOfOtherKinds(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := scaling(t)
-			s.Target = object(t, c.object)
+			s := scalingState(t)
+			s.Target = parseObject(t, c.object)
 			raw, err := s.Conditions(s.Input(), nil, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -182,18 +182,18 @@ func TestWhatConditionsSeeOfOtherKinds(t *testing.T) {
 	}
 }
 
-func TestSecrets(t *testing.T) {
+func TestSecretRefs(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason, object string
-		want           []facts.SecretRef
+		want           []check.SecretRef
 		none           bool
 	}{
 		"NoTarget":  {reason: "there is nothing that could name one", none: true},
 		"ConfigMap": {reason: "it has no Pods", object: `{apiVersion: v1, kind: ConfigMap, metadata: {name: web}}`, none: true},
-		"None":      {reason: "a workload that names none", object: deployment},
+		"None":      {reason: "a workload that names none", object: deploymentYAML},
 		"Filled": {
-			reason: "for images, variables and volumes, by their names", object: filled,
-			want: []facts.SecretRef{{Name: "db"}, {Name: "registry", Pulls: true}, {Name: "tls"}},
+			reason: "for images, variables and volumes, by their names", object: filledYAML,
+			want: []check.SecretRef{{Name: "db"}, {Name: "registry", Pulls: true}, {Name: "tls"}},
 		},
 		"Pod": {
 			reason: "a Pod names them itself; what is optional may be missing, and once is enough",
@@ -212,16 +212,16 @@ spec:
   - {name: b, projected: {sources: [{secret: {name: projected}}, {configMap: {name: c}}, {secret: {name: maybe, optional: true}}]}}
   - {name: c, csi: {driver: d, nodePublishSecretRef: {name: csi}}}
 `,
-			want: []facts.SecretRef{{Name: "all"}, {Name: "both", Pulls: true}, {Name: "csi"}, {Name: "projected"}},
+			want: []check.SecretRef{{Name: "all"}, {Name: "both", Pulls: true}, {Name: "csi"}, {Name: "projected"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := scaling(t)
+			s := scalingState(t)
 			s.Target = nil
 			if c.object != "" {
-				s.Target = object(t, c.object)
+				s.Target = parseObject(t, c.object)
 			}
-			got, ok := facts.Secrets(s.Target)
+			got, ok := check.SecretRefs(s.Target)
 			if diff := cmp.Diff(c.want, got); diff != "" || ok == c.none {
 				t.Errorf("%s: known %t (-want +got)\n%s", c.reason, ok, diff)
 			}
@@ -232,9 +232,9 @@ spec:
 // TestWhatIsNotKnown verifies that unknown values have no name, and that rights are reported as
 // they are.
 func TestWhatIsNotKnown(t *testing.T) {
-	s := scaling(t)
+	s := scalingState(t)
 	s.Target, s.Namespace, s.Unread, s.PermissionsOK = nil, nil, true, false
-	got := flat(t, s, nil, nil)
+	got := flatInput(t, s, nil, nil)
 	for _, name := range []string{"deployment_found", "invalid_secrets", "current_replicas"} {
 		if v, known := got[name]; known {
 			t.Errorf("%s is %v, and nobody could look", name, v)
@@ -243,13 +243,13 @@ func TestWhatIsNotKnown(t *testing.T) {
 	if s.Input().ServiceAccount.PermissionsOK {
 		t.Error("the account is said to have its rights")
 	}
-	s = scaling(t)
+	s = scalingState(t)
 	s.InvalidSecrets = []string{}
-	if got, ok := flat(t, s, nil, nil)["invalid_secrets"].([]any); !ok || len(got) != 0 {
+	if got, ok := flatInput(t, s, nil, nil)["invalid_secrets"].([]any); !ok || len(got) != 0 {
 		t.Errorf("invalid_secrets is %v, want an empty list", got)
 	}
 	s.InvalidSecrets = []string{"db"}
-	if got, _ := flat(t, s, nil, nil)["invalid_secrets"].([]any); !slices.Equal(got, []any{"db"}) {
+	if got, _ := flatInput(t, s, nil, nil)["invalid_secrets"].([]any); !slices.Equal(got, []any{"db"}) {
 		t.Errorf("invalid_secrets is %v", got)
 	}
 }
