@@ -12,8 +12,8 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// BeginApproval returns the initial approval status of a plan. A nil deadline means that the approval never
-// expires.
+// BeginApproval returns the initial approval status of a plan. A nil deadline means that the
+// approval never expires.
 func BeginApproval(d Decision, deadline *metav1.Time) v1alpha1.ApprovalStatus {
 	if !d.RequireApproval {
 		return v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalNotRequired}
@@ -28,8 +28,8 @@ func BeginApproval(d Decision, deadline *metav1.Time) v1alpha1.ApprovalStatus {
 	}
 }
 
-// RequiresStricterApproval reports whether a decision requires more than the approval that is already requested.
-// The approvals given so far were not checked against the new requirements.
+// RequiresStricterApproval reports whether a decision requires more than the approval that is
+// already requested. The approvals given so far were not checked against the new requirements.
 func RequiresStricterApproval(a v1alpha1.ApprovalStatus, d Decision) bool {
 	if !d.RequireApproval {
 		return false
@@ -39,9 +39,16 @@ func RequiresStricterApproval(a v1alpha1.ApprovalStatus, d Decision) bool {
 	return now.RequiredCount > max(a.RequiredCount, 1) || now.RequesterCannotApprove && !a.RequesterCannotApprove || others
 }
 
-// DecideApproval returns the approval status at now and, while it is undecided, the time until which to
-// wait. A zero time means no deadline. An earlier decision is final. The failure is non-nil exactly
-// if the state is Rejected or Expired.
+// DecideApproval returns the approval status at now and, while it is undecided, the time until
+// which to wait. A zero time means no deadline. An earlier decision is final. The failure is
+// non-nil exactly if the state is Rejected or Expired.
+//
+// The API server verifies the author of an approval and their rights, with the admission policies
+// of package guard. DecideApproval decides on the approvals that passed those policies. An
+// approval counts only for the plan whose hash it names. The hash covers the period in which the
+// policies were in force without a gap, so an approval from before a gap names another plan. Each
+// person counts once. The requester does not count if the policy excludes the requester. While the
+// guard is missing, no approval counts: the execution keeps waiting, and expires at its deadline.
 //
 // The rules apply in this order. One rejection rejects the execution. After the deadline, the
 // execution expires whatever the number of approvals, because the time at which an approval arrived
@@ -71,8 +78,8 @@ func DecideApproval(ke *v1alpha1.KubernetesExecution, guardMissing error, now ti
 	return a, approvalFailure(ke, a, guardMissing), time.Time{}
 }
 
-// DescribePendingApproval returns a sentence that explains what an undecided execution waits for. The detail is set
-// if something is wrong.
+// DescribePendingApproval returns a sentence that explains what an undecided execution waits for.
+// The detail is set if something is wrong.
 func DescribePendingApproval(ke *v1alpha1.KubernetesExecution, guardMissing error) (v1alpha1.Detail, string) {
 	a := approvalStatus(ke)
 	if guardMissing != nil {

@@ -30,7 +30,7 @@ func approvedBy(who string) v1alpha1.Approval {
 	return v1alpha1.Approval{Approver: who, Decision: v1alpha1.Approve, PlanHash: plan}
 }
 
-// no is anna's.
+// rejection is anna's.
 func rejection() v1alpha1.Approval {
 	return v1alpha1.Approval{Approver: "anna", Decision: v1alpha1.Reject, PlanHash: plan, Reason: "not on a Friday"}
 }
@@ -40,7 +40,7 @@ func forPlan(hash string, a v1alpha1.Approval) v1alpha1.Approval {
 	return a
 }
 
-// waiting is an execution that rita asked for and that waits.
+// newPending is an execution that rita asked for and that waits.
 func newPending(change func(ke *v1alpha1.KubernetesExecution)) *v1alpha1.KubernetesExecution {
 	ke := &v1alpha1.KubernetesExecution{Spec: v1alpha1.KubernetesExecutionSpec{RequestedBy: "rita"}}
 	begun := execution.BeginApproval(execution.Decision{RequireApproval: true}, &deadline)
@@ -199,7 +199,7 @@ func TestDecideApproval(t *testing.T) {
 	}
 }
 
-// TestDecideDetail: who watches for a missing guard sees it by the detail.
+// TestDecideApprovalDetail: who watches for a missing guard sees it by the detail.
 func TestDecideApprovalDetail(t *testing.T) {
 	t.Parallel()
 	ke := newPending(func(*v1alpha1.KubernetesExecution) {})
@@ -215,7 +215,7 @@ func TestDecideApprovalDetail(t *testing.T) {
 	}
 }
 
-// TestNothingForged applies edits in random order and verifies the invariants. An approved
+// TestNoForgedApproval applies edits in random order and verifies the invariants. An approved
 // execution has the required number of distinct approvers, none of them the requester if that is
 // excluded, all for the present plan. A decision is final.
 func TestNoForgedApproval(t *testing.T) {
@@ -265,7 +265,7 @@ func TestNoForgedApproval(t *testing.T) {
 	})
 }
 
-// check holds a decision that is new to what was said.
+// checkApproval holds a decision that is new to what was said.
 func checkApproval(t *rapid.T, ke *v1alpha1.KubernetesExecution, got v1alpha1.ApprovalStatus, missing error, now time.Time) {
 	if got.State == v1alpha1.ApprovalNotRequired {
 		t.Errorf("an approval was required")

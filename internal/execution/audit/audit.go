@@ -2,7 +2,7 @@
 //
 // The status of an execution is the outbox. Records derives the records from it, with the same
 // numbers on every call, so a store can receive the same records any number of times. An Auditor
-// writes them to the store. A failed write loses nothing: the records stay in the status and are
+// writes them to a store: a PostgresStore. A failed write loses nothing: the records stay in the status and are
 // written by the next attempt.
 //
 // A store keeps the records in one hash chain, see Event. Changing, removing or inserting a record

@@ -1,11 +1,3 @@
-// Package pgstore stores the audit of executions in PostgreSQL.
-//
-// A database function appends records and assigns each its position in one chain. The appending
-// role can therefore add records, but can neither choose positions nor change existing records. A
-// call appends all records or none, and is repeated if the call or its response is lost. Writers
-// wait for each other while the function runs.
-//
-// Calls return ErrUnavailable while the database is unavailable.
 package audit
 
 import (
@@ -24,15 +16,22 @@ import (
 // monthsAhead is the number of future months with a partition.
 const monthsAhead = 2
 
-// A Store stores the audit in PostgreSQL.
+// A PostgresStore stores the audit in PostgreSQL.
+//
+// A database function appends records and assigns each its position in one chain. The appending
+// role can therefore add records, but can neither choose positions nor change existing records. A
+// call appends all records or none, and is repeated if the call or its response is lost. Writers
+// wait for each other while the function runs.
+//
+// Calls return ErrUnavailable while the database is unavailable.
 type PostgresStore struct {
 	pool *postgres.Pool
 }
 
 var _ Store = (*PostgresStore)(nil)
 
-// NewPostgresStore returns a store that uses a pool with a migrated schema. Appending requires the role
-// migrations.RoleExecutionController; for reading, RoleExecutionAuditor is sufficient.
+// NewPostgresStore returns a store that uses a pool with a migrated schema. Appending requires the
+// role migrations.RoleExecutionController; for reading, RoleExecutionAuditor is sufficient.
 func NewPostgresStore(pool *postgres.Pool) *PostgresStore { return &PostgresStore{pool: pool} }
 
 // recordRow is a record in the format of the database function.

@@ -19,10 +19,10 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// begin is when the executions of the tests happen.
+// recordsBegin is when the executions of the tests happen.
 var recordsBegin = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// A bed is a database with a store on it.
+// A storeBed is a database with a store on it.
 type storeBed struct {
 	testing.TB
 	url   string
@@ -82,7 +82,7 @@ func (b *storeBed) at(t time.Time) {
 	b.exec(fmt.Sprintf(`create or replace function executor.audit_clock() returns timestamptz language sql volatile return timestamptz '%s'`, t.Format(time.RFC3339Nano)))
 }
 
-// records are those of an execution from its request to its end.
+// newRecords are those of an execution from its request to its end.
 func newRecords(name string) []audit.Record {
 	var list []audit.Record
 	for i, t := range []audit.Type{audit.Requested, audit.PolicyDecided, audit.Validated, audit.Started, audit.Result, audit.Finalized} {
@@ -107,7 +107,7 @@ func newRecords(name string) []audit.Record {
 	return list
 }
 
-// deleted is the last record of an execution.
+// deletedRecord is the last record of an execution.
 func deletedRecord(name string) audit.Record {
 	r := newRecords(name)[0]
 	r.Seq, r.Type, r.Payload = 73, audit.Deleted, []byte(`{}`)
@@ -182,7 +182,7 @@ func (b *storeBed) await(what string, ok func() bool) {
 	}
 }
 
-// ask gives the only value of a query.
+// queryValue gives the only value of a query.
 func queryValue[T any](b *storeBed, sql string, args ...any) T {
 	b.Helper()
 	rows, err := b.owner.Query(b.Context(), sql, args...)

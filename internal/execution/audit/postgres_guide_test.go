@@ -22,7 +22,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
-// A guide is a bed on which one does what the pages about the audit say, word
+// A guide is a storeBed on which one does what the pages about the audit say, word
 // for word.
 type guide struct {
 	*storeBed
@@ -115,7 +115,7 @@ func (g *guide) fleetloop(code int, says string, args ...string) string {
 	return out.String()
 }
 
-// unknown returns the records of an execution whose actions are unknown.
+// unknownRecords returns the records of an execution whose actions are unknown.
 func unknownRecords() []audit.Record {
 	at := metav1.NewMicroTime(recordsBegin)
 	return audit.Records(&v1alpha1.KubernetesExecution{

@@ -84,7 +84,7 @@ func TestALongList(t *testing.T) {
 	}
 }
 
-// newExecution is one that failed, of an action with parameters.
+// newRequest is one that failed, of an action with parameters.
 func newRequest(uid, action, parameters, message string) *v1alpha1.KubernetesExecution {
 	at := metav1.NewMicroTime(recordsBegin.Add(time.Minute))
 	return &v1alpha1.KubernetesExecution{

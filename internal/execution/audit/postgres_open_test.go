@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
 )
 
-// waits are the records of an execution that has come to wait.
+// waitingRecords are the records of an execution that has come to wait.
 func waitingRecords(name string, change ...func(*audit.Record)) []audit.Record {
 	list := newRecords(name)[:3]
 	for i := range list {

@@ -15,7 +15,7 @@ import (
 // rehash makes a row look as if it had been recorded so.
 const rehash = `update executor.execution_audit_event e set hash = executor.audit_digest(e) where position = `
 
-// other is another value of a column's type.
+// otherValue is another value of a column's type.
 func otherValue(t *testing.T, column, dataType string) string {
 	t.Helper()
 	switch dataType {

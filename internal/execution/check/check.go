@@ -6,6 +6,12 @@
 // so that a request never borrows the rights of the controller. A check never blocks on a
 // condition: it returns the time of the next check.
 //
+// A ClusterState is what a check reads of the cluster. Its methods convert it to the input of
+// policies and conditions.
+//
+// A ClusterState is what a check reads of the cluster. Its methods convert it to the input of
+// policies and conditions.
+//
 // A refusal is a Failure and is final. If the API server does not answer or is too busy, the check
 // returns an error and is retried.
 package check

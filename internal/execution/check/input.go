@@ -19,7 +19,11 @@ import (
 // DefaultEnvironment is the environment of a target without another: the strictest one.
 const DefaultEnvironment = "production"
 
-// A State is the cluster state read for an execution.
+// A ClusterState is the cluster state read for an execution. Its methods convert it to the input
+// of policies and conditions. They read nothing: equal state yields equal input.
+//
+// The input is bounded, uses integers for quantities, and has a value for every field, because
+// policies distinguish null from empty. Of a Secret it contains only name and labels.
 type ClusterState struct {
 	Now       time.Time
 	Execution *v1alpha1.KubernetesExecution
@@ -43,7 +47,7 @@ type ClusterState struct {
 
 	// PermissionsOK reports whether the account of the action has all required rights.
 	PermissionsOK bool
-	// InvalidSecrets lists the SecretRefs that the target references and cannot use. Nil means
+	// InvalidSecrets lists the Secrets that the target references and cannot use. Nil means
 	// unknown.
 	InvalidSecrets []string
 

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 )
 
-// BenchmarkInput measures the input of a check in a cluster with 1,000 nodes and 10,000 Pods.
+// BenchmarkPolicyInput measures the input of a check in a cluster with 1,000 nodes and 10,000 Pods.
 func BenchmarkPolicyInput(b *testing.B) {
 	s := scalingState(b)
 	for i := range 1000 {
@@ -22,7 +22,7 @@ func BenchmarkPolicyInput(b *testing.B) {
 	}
 }
 
-// BenchmarkRequests measures the sum of requests, which is computed every few seconds.
+// BenchmarkRequestsByNode measures the sum of requests, which is computed every few seconds.
 func BenchmarkRequestsByNode(b *testing.B) {
 	pods := make([]corev1.Pod, 10000)
 	for i := range pods {

@@ -107,7 +107,7 @@ func addReplicas(names map[string]any, live *unstructured.Unstructured, paramete
 
 // replicasIn returns the field replicas, or nil. Other actions may use the name for another type.
 func replicasIn(raw json.RawMessage) *int64 {
-	// fieldTree selects the shown fieldTree of an object, or of each object in a list. Nil selects
+	// fields selects the shown fields of an object, or of each object in a list. Nil selects
 	// everything below.
 	var fields struct {
 		Replicas *int64 `json:"replicas"`

@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
-// flat are the names that conditions have beside the input of policies.
+// flatInput are the names that conditions have beside the input of policies.
 func flatInput(t *testing.T, s *check.ClusterState, plan *v1alpha1.Plan, pods []corev1.Pod) map[string]any {
 	t.Helper()
 	in := s.Input()
@@ -145,7 +145,7 @@ func TestPodSelector(t *testing.T) {
 	}
 }
 
-// TestRequests verifies that the requests of a Pod equal those counted by the scheduler.
+// TestRequestsByNode verifies that the requests of a Pod equal those counted by the scheduler.
 func TestRequestsByNode(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	with := func(cpu string, restart *corev1.ContainerRestartPolicy) corev1.Container {

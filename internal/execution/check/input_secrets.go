@@ -15,8 +15,8 @@ type SecretRef struct {
 	Pulls bool // used to pull images
 }
 
-// SecretRefs returns the SecretRefs that the Pods of an object require for images, variables and volumes,
-// sorted by name. It omits optional ones. ok is false if the object neither has Pods nor is one.
+// SecretRefs returns the Secrets that the Pods of an object require for images, variables and
+// volumes, sorted by name. It omits optional ones. ok is false if the object neither has Pods nor is one.
 func SecretRefs(live *unstructured.Unstructured) (refs []SecretRef, ok bool) {
 	spec, ok := podSpecOf(live)
 	if !ok {
@@ -40,7 +40,7 @@ func SecretRefs(live *unstructured.Unstructured) (refs []SecretRef, ok bool) {
 	return refs, true
 }
 
-// secretNames maps names of SecretRefs to whether they are used to pull images.
+// secretNames maps names of Secrets to whether they are used to pull images.
 type secretNames map[string]bool
 
 // addName adds a Secret unless it is optional.

@@ -9,7 +9,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// A shown is an Input as conditions see it. The requester writes the conditions and reads their
+// A shownInput is an Input as conditions see it. The requester writes the conditions and reads their
 // messages in the status, so it omits data that the requester may not be allowed to read:
 // annotations, the diff, previous values, and all object fields outside shownObject.
 type shownInput struct {
@@ -73,7 +73,7 @@ func shownObject(live *unstructured.Unstructured) map[string]any {
 	return object
 }
 
-// fieldTree are those that are shown of an object, or of each object of a list. Nil
+// A fieldTree holds the fields that are shown of an object, or of each object of a list. Nil
 // is all that is below.
 type fieldTree map[string]fieldTree
 
@@ -103,7 +103,7 @@ func (f fieldTree) selectFields(value any) any {
 }
 
 // shownFields lists the shown fields of each kind, by its name and group. New
-// fieldTree of Kubernetes stay hidden until they are listed here. Free texts are hidden,
+// fields of Kubernetes stay hidden until they are listed here. Free texts are hidden,
 // because people and programs write passwords into them: values of variables, commands,
 // paths and headers of probes, messages, options of volume drivers.
 //

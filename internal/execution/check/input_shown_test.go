@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
-// filled is a Deployment with a password wherever people and programs put one.
+// filledYAML is a Deployment with a password wherever people and programs put one.
 const filledYAML = `
 apiVersion: apps/v1
 kind: Deployment

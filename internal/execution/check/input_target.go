@@ -36,7 +36,7 @@ func targetInput(t v1alpha1.Target, live *unstructured.Unstructured) execution.I
 	}
 	in.UID = string(live.GetUID())
 	in.Labels = nonNilMap(live.GetLabels())
-	if t.Kind != kindSecret { // annotations of SecretRefs may contain their values
+	if t.Kind != kindSecret { // annotations of Secrets may contain their values
 		in.Annotations = shortAnnotations(live.GetAnnotations())
 		in.Object = pruneObject(live.Object, maxObject)
 	}

@@ -24,7 +24,7 @@ import (
 
 var inputTime = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// scaling is a State of scaling a Deployment from three replicas to five.
+// scalingState is a ClusterState of scaling a Deployment from three replicas to five.
 func scalingState(tb testing.TB) *check.ClusterState {
 	tb.Helper()
 	spec := v1alpha1.KubernetesExecutionSpec{

@@ -12,6 +12,8 @@
 // are taken out of service within a time window. It denies only new quarantines; the
 // release of a node never needs it. A denied request is evaluated again when it is
 // repeated, so there is no backlog.
+//
+// A Keeper keeps an exhausted budget closed until a person resets it.
 package budget
 
 import (

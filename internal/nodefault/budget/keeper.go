@@ -28,17 +28,15 @@ const (
 	leaseTimeout  = 5 * time.Second
 )
 
-// A resettableBudget is the interface of *resettableBudget.
-type resettableBudget interface {
-	Reserve(node *corev1.Node, now time.Time) (release func(), denial string)
-	Status(now time.Time) []Pool
-	Latch(pool string, since time.Time)
-	Reset(pool string) bool
-}
-
-// A Keeper wraps a budget and stores which pools are closed.
+// A Keeper wraps a budget and keeps it closed once it is exhausted, until a person resets
+// it, across restarts and changes of the leader.
+//
+// One Lease stores the closed pools. It exists as long as a pool is closed. Deleting it
+// resets the budgets of all pools:
+//
+//	kubectl delete lease -n fleetloop-system fleetloop-node-fault-budget
 type Keeper struct {
-	budget resettableBudget
+	budget *Budget
 	leases typed.LeaseInterface
 	log    *slog.Logger
 
@@ -49,7 +47,7 @@ type Keeper struct {
 }
 
 // NewKeeper creates a keeper of a budget with its Lease in a namespace.
-func NewKeeper(b resettableBudget, leases typed.LeasesGetter, namespace string, log *slog.Logger) *Keeper {
+func NewKeeper(b *Budget, leases typed.LeasesGetter, namespace string, log *slog.Logger) *Keeper {
 	return &Keeper{budget: b, leases: leases.Leases(namespace), namespace: namespace, log: log}
 }
 

@@ -80,7 +80,7 @@ func TestKeeperDeniesWithoutLease(t *testing.T) {
 	}
 }
 
-// TestRights verifies that the Lease is covered by the permissions of the controller,
+// TestKeeperRights verifies that the Lease is covered by the permissions of the controller,
 // which denies every node while it cannot read the Lease.
 func TestKeeperRights(t *testing.T) {
 	if roles.BudgetLease != budget.LeaseName {

@@ -42,7 +42,7 @@ func DefaultAlertConfig() AlertConfig {
 	}
 }
 
-// A notification is version 4 of the webhook payload of Alertmanager.
+// An alertNotification is version 4 of the webhook payload of Alertmanager.
 type alertNotification struct {
 	Version string  `json:"version"`
 	Alerts  []alert `json:"alerts"`
@@ -165,13 +165,13 @@ func resolveNode(ctx context.Context, e Event, nodeAt func(context.Context, stri
 	}
 	name, err := nodeAt(ctx, e.Node)
 	if err != nil {
-		return e, err //nolint:wrapcheck // it is one of those of package intake
+		return e, err //nolint:wrapcheck // it is one of the errors of a report
 	}
 	e.Node = name
 	return e, nil
 }
 
-// toElements converts the alerts of a notification to elements.
+// toElements converts the alerts of a notification to events.
 func (c AlertConfig) toElements(ctx context.Context, body []byte, nodeAt func(context.Context, string) (string, error)) ([]requestEvent, error) {
 	alerts, err := decodeAlerts(body)
 	if err != nil {

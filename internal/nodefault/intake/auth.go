@@ -34,10 +34,10 @@ var (
 	ErrAuthUnavailable = errors.New("bearer token cannot be checked: Kubernetes API unavailable")
 )
 
-// A Mode is the way in which callers are authenticated.
+// An AuthMode is the way in which callers are authenticated.
 type AuthMode string
 
-// The modes.
+// The modes of authentication.
 const (
 	// AuthModeNone accepts every caller. It is only for loopback addresses.
 	AuthModeNone AuthMode = "none"
@@ -63,7 +63,7 @@ type AuthConfig struct {
 // DefaultAuthCacheTTL is the default of AuthConfig.CacheTTL.
 const DefaultAuthCacheTTL = time.Minute
 
-// AuthDeps are the dependencies of a Guard.
+// AuthDeps are the dependencies of an Authenticator.
 type AuthDeps struct {
 	// ListenAddr and OtherAddr are the addresses of the servers, such as for HTTP and
 	// gRPC. Empty means none. AuthModeNone requires loopback addresses.
@@ -74,7 +74,7 @@ type AuthDeps struct {
 }
 
 const (
-	keptAuthResults = 1024 // cached answers; each takes some 100 bytes
+	keptAuthResults = 1024 // cached results; each takes some 100 bytes
 	refusedAuthTTL  = 10 * time.Second
 	reviewTimeout   = 10 * time.Second
 	// Each unknown token costs requests to the API server. The limits keep a sender of
@@ -88,7 +88,13 @@ var (
 	errReviewLimit   = errors.New("too many invalid tokens")
 )
 
-// A Guard authenticates callers. It is safe for concurrent use.
+// An Authenticator authenticates and authorizes the senders of reports. It is safe for
+// concurrent use.
+//
+// A report can take a node out of service, so authentication alone is not enough. A
+// Kubernetes token is accepted if its owner may create NodeFaults, and so could do the
+// same without the intake. Other tokens are listed in a file. Answers of the API server
+// are cached for a short time.
 type Authenticator struct {
 	cfg    AuthConfig
 	client kubernetes.Interface
@@ -96,17 +102,17 @@ type Authenticator struct {
 	limit  *rate.Limiter
 	from   *CallerLimits // by address of the caller
 	asking singleflight.Group
-	known  *lru.LRUExpireCache // answers by the hash of the token
+	known  *lru.LRUExpireCache // results by the hash of the token
 }
 
-// An answer is the result of the review of a token.
+// An authResult is the result of the review of a token.
 type authResult struct {
 	caller string
 	err    error
 }
 
-// NewAuthenticator validates the configuration and reads the token file. It sends no request to the
-// API server.
+// NewAuthenticator validates the configuration and reads the token file. It sends no
+// request to the API server.
 func NewAuthenticator(cfg AuthConfig, deps AuthDeps) (*Authenticator, error) {
 	cfg.CacheTTL = cmp.Or(cfg.CacheTTL, DefaultAuthCacheTTL)
 	g := &Authenticator{cfg: cfg, client: deps.Client, limit: rate.NewLimiter(reviewsPerSecond, reviewBurst), from: NewCallerLimits(reviewsPerAddress, reviewBurstPerAddress), known: lru.NewLRUExpireCache(keptAuthResults)}
@@ -142,7 +148,8 @@ func NewAuthenticator(cfg AuthConfig, deps AuthDeps) (*Authenticator, error) {
 }
 
 // Authenticate returns the caller of a request with an Authorization header, from the
-// remote address of a connection. Its errors are, or wrap, those of this package.
+// remote address of a connection. Its errors are, or wrap, the errors of
+// Authenticate above.
 func (g *Authenticator) Authenticate(ctx context.Context, header, address string) (caller string, err error) {
 	if g.cfg.Mode == AuthModeNone {
 		return "anonymous", nil
@@ -175,7 +182,7 @@ func (g *Authenticator) Authenticate(ctx context.Context, header, address string
 	return caller, err
 }
 
-// A flight is one review of a token. Concurrent requests with the same key share its
+// A tokenReview is one review of a token. Concurrent requests with the same key share its
 // result.
 type tokenReview struct {
 	token string
@@ -184,7 +191,7 @@ type tokenReview struct {
 	key   string
 }
 
-// A originLimitError means that an address has sent too many unknown tokens.
+// An originLimitError means that an address has sent too many unknown tokens.
 type originLimitError struct{ place string }
 
 func (e *originLimitError) Error() string { return ErrTooManyInvalidTokens.Error() }

@@ -25,7 +25,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
 
-// here is the address of callers.
+// callerAddress is the address of callers.
 const callerAddress = "192.0.2.1:4711"
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -37,7 +37,7 @@ func wantErr(t *testing.T, err, want error) {
 	}
 }
 
-// A road counts requests, and can be closed.
+// A countingTransport counts requests, and can be closed.
 type countingTransport struct {
 	next   http.RoundTripper
 	count  atomic.Int32
@@ -52,7 +52,7 @@ func (r *countingTransport) RoundTrip(req *http.Request) (*http.Response, error)
 	return r.next.RoundTrip(req)
 }
 
-// newGuard returns a guard that uses the API server.
+// newAuthenticator returns a guard that uses the API server.
 func newAuthenticator(t *testing.T, change ...func(*intake.AuthConfig)) (*intake.Authenticator, *countingTransport) {
 	t.Helper()
 	r := &countingTransport{}
@@ -163,7 +163,7 @@ func TestTokenReviewOutage(t *testing.T) {
 	wantErr(t, err, intake.ErrInvalidToken) // an outage is not cached
 }
 
-// TestFloods verifies that the reviews of invalid tokens are limited.
+// TestInvalidTokenFlood verifies that the reviews of invalid tokens are limited.
 func TestInvalidTokenFlood(t *testing.T) {
 	g, r := newAuthenticator(t)
 	began := time.Now()
@@ -182,7 +182,7 @@ func TestInvalidTokenFlood(t *testing.T) {
 	}
 }
 
-// TestOneFloodIsNotAnothers verifies that a flood of invalid tokens affects only callers
+// TestInvalidTokenFloodOfOneAddress verifies that a flood of invalid tokens affects only callers
 // from the same address whose token is unknown.
 func TestInvalidTokenFloodOfOneAddress(t *testing.T) {
 	_, token := newToken(t, false)
@@ -230,7 +230,7 @@ func TestInvalidTokenFloodOfOneAddress(t *testing.T) {
 	asking.Wait()
 }
 
-// write replaces the file atomically, like the volume of a Secret.
+// writeTokenFile replaces the file atomically, like the volume of a Secret.
 func writeTokenFile(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {

@@ -11,7 +11,7 @@ import (
 	lru "k8s.io/apimachinery/pkg/util/cache"
 )
 
-// Defaults for the zero values of New.
+// Defaults for the zero values of NewCallerLimits.
 const (
 	DefaultCallerRate  = 50
 	DefaultCallerBurst = 200
@@ -22,7 +22,12 @@ const (
 	callerIdleTime = 10 * time.Minute // after this time a caller has its full burst again
 )
 
-// CallerLimits holds the limits of each caller. It is safe for concurrent use.
+// CallerLimits limits the rate of each caller. A monitor in a loop, or a host that guesses
+// tokens, then does not affect others. It is safe for concurrent use.
+//
+// Only the last thousand active callers are remembered. A caller that invents names gets a
+// new limit for each of them, so names that can be invented also need a limit for all
+// callers together.
 type CallerLimits struct {
 	rate  rate.Limit
 	burst int
@@ -31,8 +36,8 @@ type CallerLimits struct {
 	known *lru.LRUExpireCache
 }
 
-// NewCallerLimits creates limits of calls per second, and of calls at once after a pause. Zero means
-// DefaultCallerRate and DefaultCallerBurst.
+// NewCallerLimits creates limits of calls per second, and of calls at once after a pause.
+// Zero means DefaultCallerRate and DefaultCallerBurst.
 func NewCallerLimits(perSecond float64, burst int) *CallerLimits {
 	return &CallerLimits{rate: rate.Limit(cmp.Or(perSecond, DefaultCallerRate)), burst: cmp.Or(burst, DefaultCallerBurst), known: lru.NewLRUExpireCache(keptCallers)}
 }

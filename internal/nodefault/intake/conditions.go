@@ -14,13 +14,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// The sources of the faults that this package finds.
+// The sources of the faults that a ConditionSet finds.
 const (
 	SourceConditions = "node-conditions"
 	SourceResources  = "node-resources"
 )
 
-// A Set defines which states of a node are faults. Use New to create one.
+// A ConditionSet defines which states of a Node are faults: unhealthy conditions, and
+// extended resources whose allocatable amount is less than the capacity. Use
+// NewConditionSet to create one.
+//
+// The unhealthy statuses of a condition are configured and never guessed. An unhealthy
+// condition is a fault after a configured duration since its last transition. A status
+// that is neither healthy nor unhealthy, such as Unknown of a silent kubelet, leaves a
+// fault unchanged.
 type ConditionSet struct {
 	conditions map[corev1.NodeConditionType]NodeCondition
 	resources  []NodeResource
@@ -91,7 +98,7 @@ func (s *ConditionSet) Look(node *corev1.Node, now time.Time, short Shortages) (
 	return l.reports, l.after
 }
 
-// A look is the evaluation of one node.
+// A conditionCheck is the evaluation of one node.
 type conditionCheck struct {
 	node    *corev1.Node
 	now     time.Time
@@ -134,10 +141,10 @@ func (l *conditionCheck) condition(c corev1.NodeCondition, rule NodeCondition) {
 	}
 	f := v1alpha1.Fault{
 		Source: SourceConditions, Check: string(c.Type), ComponentClass: rule.ComponentClass,
-		Fatal: rule.Fatal, Message: truncateMessage(c.Message, mostMessage), RecommendedAction: rule.RecommendedAction,
+		Fatal: rule.Fatal, Message: truncateMessage(c.Message, maxMessage), RecommendedAction: rule.RecommendedAction,
 	}
 	if code != "" {
-		f.ErrorCodes = []string{truncateMessage(code, mostCode)}
+		f.ErrorCodes = []string{truncateMessage(code, maxCode)}
 	}
 	since, wait := l.conditionSince(c), rule.For
 	if since.IsZero() {
@@ -182,10 +189,8 @@ func (l *conditionCheck) reportResource(r NodeResource, short Shortages) {
 	l.reportFault(f, since, r.For)
 }
 
-// Limits of a fault, in characters.
-const mostMessage, mostCode = 1024, 64
-
-// truncateMessage truncates a text for a fault.
+// truncateMessage truncates a text of a condition. Unlike truncateText, it keeps
+// unprintable characters.
 func truncateMessage(message string, most int) string {
 	message = strings.ToValidUTF8(message, "")
 	if r := []rune(message); len(r) > most {

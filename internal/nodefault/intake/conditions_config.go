@@ -61,7 +61,7 @@ func DefaultConditionConfig() ConditionConfig {
 	return ConditionConfig{Presets: []string{"kubelet", "npd", "eks", "nvsentinel"}}
 }
 
-// NewConditionSet validates a configuration and creates a Set.
+// NewConditionSet validates a configuration and creates a ConditionSet.
 func NewConditionSet(cfg ConditionConfig) (*ConditionSet, error) {
 	s := &ConditionSet{conditions: map[corev1.NodeConditionType]NodeCondition{}}
 	for _, name := range cfg.Presets {

@@ -36,7 +36,7 @@ func (l *conditionCheck) connector(c corev1.NodeCondition) {
 	}
 	l.reportFault(v1alpha1.Fault{
 		Source: SourceConditions, Check: string(c.Type), ErrorCodes: codes, Fatal: true,
-		Message: truncateMessage(c.Message, mostMessage), RecommendedAction: action,
+		Message: truncateMessage(c.Message, maxMessage), RecommendedAction: action,
 	}, since, 0)
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // diffReports returns the reports that change the known faults of a node. It adds healthy
-// reports for faults of this package that will not be reported again.
+// reports for faults of the two sources that will not be reported again.
 func (s *ConditionSet) diffReports(node *corev1.Node, faults []v1alpha1.Fault, reports []nodefault.Report) []nodefault.Report {
 	var out []nodefault.Report
 	told := map[string]bool{}
@@ -42,7 +42,7 @@ func equalFault(was, f v1alpha1.Fault) bool {
 	return equality.Semantic.DeepEqual(was, f)
 }
 
-// isOrphan reports whether a fault of this package is no longer checked, or belongs to
+// isOrphan reports whether a fault of the two sources is no longer checked, or belongs to
 // another node with the same name.
 func (s *ConditionSet) isOrphan(node *corev1.Node, f v1alpha1.Fault) bool {
 	switch f.Source {

@@ -30,8 +30,8 @@ const (
 	refusedRetryDelay = 5 * time.Minute
 )
 
-// AddConditionController adds a controller to a manager that evaluates the nodes in the leader and stores
-// changes. The manager's cache must have Nodes and NodeFaults.
+// AddConditionController adds a controller to a manager that evaluates the nodes in the
+// leader and stores changes. The manager's cache must have Nodes and NodeFaults.
 func AddConditionController(m manager.Manager, set *ConditionSet, store Store, log *slog.Logger) error {
 	r := &conditionReconciler{set: set, reader: m.GetClient(), store: store, log: log, now: time.Now, short: map[string]Shortages{}}
 	err := ctrl.NewControllerManagedBy(m).
@@ -67,7 +67,7 @@ func sameCondition(a, b corev1.NodeCondition) bool {
 		a.LastTransitionTime.Equal(&b.LastTransitionTime)
 }
 
-// A reconciler updates the faults of this package in NodeFaults from the nodes.
+// A conditionReconciler updates the faults of both sources in NodeFaults from the nodes.
 type conditionReconciler struct {
 	set    *ConditionSet
 	reader client.Reader

@@ -22,7 +22,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// A world holds one node and its faults in memory.
+// A fakeCluster holds one node and its faults in memory.
 type fakeCluster struct {
 	client.Reader
 

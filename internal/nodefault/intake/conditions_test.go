@@ -49,7 +49,7 @@ func conditionReport(check string, age time.Duration, fatal bool, action v1alpha
 	}}
 }
 
-// faults returns the unhealthy reports.
+// unhealthyReports returns the unhealthy reports.
 func unhealthyReports(reports []nodefault.Report) []nodefault.Report {
 	var out []nodefault.Report
 	for _, r := range reports {
@@ -60,7 +60,7 @@ func unhealthyReports(reports []nodefault.Report) []nodefault.Report {
 	return out
 }
 
-// well returns the checks of the healthy reports.
+// healthyChecks returns the checks of the healthy reports.
 func healthyChecks(reports []nodefault.Report) string {
 	var out []string
 	for _, r := range reports {

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
 
-// TestPage sends the examples of the documentation, and verifies its paths.
+// TestReportingGuide sends the examples of the documentation, and verifies its paths.
 func TestReportingGuide(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/how-to/report-node-faults.md")
 	if err != nil {

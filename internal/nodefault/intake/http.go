@@ -23,7 +23,7 @@ const (
 type HTTPConfig struct {
 	MaxBodyBytes int64 `key:"max_body_bytes" env:"NODE_FAULT_INTAKE_MAX_BODY_BYTES" default:"1048576" validate:"gt=0" doc:"Maximum size of a request body, in bytes."`
 
-	// Rate and Burst are the limits of each caller, unless Deps.Callers is set.
+	// Rate and Burst are the limits of each caller, unless HTTPDeps.Callers is set.
 	Rate  float64 `key:"rate" env:"NODE_FAULT_INTAKE_RATE" default:"50" validate:"gt=0" doc:"Maximum number of requests per second and caller, over HTTP and gRPC together."`
 	Burst int     `key:"burst" env:"NODE_FAULT_INTAKE_BURST" default:"200" validate:"gt=0" doc:"Maximum number of requests that a caller may send at once."`
 
@@ -33,7 +33,7 @@ type HTTPConfig struct {
 // DefaultMaxBodyBytes is the default of HTTPConfig.MaxBodyBytes.
 const DefaultMaxBodyBytes = 1 << 20
 
-// An authenticator authenticates callers. Its errors are those of package auth.
+// A callerAuthenticator authenticates callers. Its errors are those of an Authenticator.
 type callerAuthenticator interface {
 	Authenticate(ctx context.Context, header, address string) (caller string, err error)
 }
@@ -46,13 +46,23 @@ type HTTPDeps struct {
 	// Callers limits each caller, over all protocols. Nil means the limits of HTTPConfig for
 	// this handler.
 	Callers *CallerLimits
-	// NodeAt returns the node with an address. Its errors are those of package intake. If
-	// it is nil, addresses are not mapped to nodes.
+	// NodeAt returns the node with an address. Its errors are those of a report. If it
+	// is nil, addresses are not mapped to nodes.
 	NodeAt func(ctx context.Context, address string) (name string, err error)
 	Log    *slog.Logger
 }
 
-// NewHTTPHandler creates a handler for both paths.
+// NewHTTPHandler creates a handler that receives reports about nodes over HTTP: health
+// events and notifications of Alertmanager.
+//
+// POST /v1/health-events accepts one health event or a list, as JSON with the field names
+// of NVSentinel, or as CloudEvents in any of the three modes. POST /v1/alertmanager is a
+// webhook for Alertmanager.
+//
+// Status 202 means that all events are stored in the API server. Events are independent
+// of each other: if some are rejected permanently and others are stored, the status is
+// 207 and the response lists the rejected ones. On 503, the sender must send the whole
+// request again. Events that are already stored are not stored twice.
 func NewHTTPHandler(cfg HTTPConfig, deps HTTPDeps) (http.Handler, error) {
 	if deps.Store == nil || deps.Auth == nil || deps.Metrics == nil || deps.Log == nil {
 		return nil, errors.New("create HTTP intake: store, authentication, metrics or logger missing")
@@ -120,8 +130,8 @@ func (h *httpHandler) handlePath(kind Kind, decode func(*http.Request, []byte) (
 	}
 }
 
-// storeEvents stores the valid elements, and returns the verdict of each element.
-// Elements that were rejected before the store are marked as early.
+// storeEvents stores the valid events, and returns the result of each event. Events that
+// were rejected before the store are marked as early.
 func storeEvents(ctx context.Context, store Store, elements []requestEvent) []eventResult {
 	now := time.Now()
 	out := make([]eventResult, len(elements))
@@ -148,7 +158,7 @@ func storeEvents(ctx context.Context, store Store, elements []requestEvent) []ev
 	return out
 }
 
-// A verdict is the result of one element.
+// An eventResult is the result of one event.
 type eventResult struct {
 	err   error
 	early bool // rejected before the store

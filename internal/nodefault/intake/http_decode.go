@@ -17,7 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// An element is one event of a request.
+// A requestEvent is one event of a request.
 type requestEvent struct {
 	event Event
 	err   error // why it is not a valid event
@@ -32,7 +32,7 @@ var (
 )
 
 // decodeEvents parses health events according to the content type and the headers. The
-// error concerns the whole request; each element has its own error.
+// error concerns the whole request; each event has its own error.
 func decodeEvents(header http.Header, body []byte) ([]requestEvent, error) {
 	media, _, err := mime.ParseMediaType(header.Get("Content-Type"))
 	if err != nil && header.Get("Content-Type") != "" {
@@ -194,7 +194,7 @@ func decodeEvent(text []byte) (Event, error) {
 	return e, err
 }
 
-// A word is the name of a value, or its number.
+// An enumValue is the name of a value, or its number.
 type enumValue struct {
 	text   string
 	number *int32
@@ -227,8 +227,8 @@ func (w *stringOrList) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// A stamp is a time in RFC 3339, with or without a colon in the offset, or in seconds and
-// nanoseconds as in protobuf. The empty string means no time.
+// A jsonTime is a time in RFC 3339, with or without a colon in the offset, or in seconds
+// and nanoseconds as in protobuf. The empty string means no time.
 type jsonTime struct{ time.Time }
 
 // UnmarshalJSON accepts all of these formats.

@@ -30,7 +30,7 @@ type receipt struct {
 	Refused []rejectedEvent `json:"rejected,omitempty"`
 }
 
-// A refusal is an element that was rejected.
+// A rejectedEvent is an event that was rejected.
 type rejectedEvent struct {
 	Index  int    `json:"index"`
 	Status int    `json:"status"`
@@ -48,7 +48,7 @@ func writeBody(w http.ResponseWriter, contentType string, status int, body any) 
 	_ = json.NewEncoder(w).Encode(body) // fails only if the caller has disconnected
 }
 
-// writeResult writes the response for the elements of a request.
+// writeResult writes the response for the events of a request.
 func (h *httpHandler) writeResult(w http.ResponseWriter, r *http.Request, kind Kind, verdicts []eventResult, caller string) {
 	var refused []rejectedEvent
 	var transient error
@@ -82,7 +82,7 @@ func (h *httpHandler) writeResult(w http.ResponseWriter, r *http.Request, kind K
 	}
 }
 
-// commonHTTPStatus returns the status of all refusals, or 400 if they differ.
+// commonHTTPStatus returns the status of all rejected events, or 400 if they differ.
 func commonHTTPStatus(refused []rejectedEvent) int {
 	status := refused[0].Status
 	for _, r := range refused {
@@ -100,7 +100,7 @@ func firstRejection(refused []rejectedEvent) string {
 	return fmt.Sprintf("all %d events were rejected; event %d: %s", len(refused), refused[0].Index, refused[0].Detail)
 }
 
-// httpStatusOf returns the status and the detail of an element's error, including what to do
+// httpStatusOf returns the status and the detail of an event's error, including what to do
 // about it.
 func httpStatusOf(err error) (int, string) {
 	switch {

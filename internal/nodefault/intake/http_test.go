@@ -22,7 +22,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
 
-// A memory is a store that rejects some nodes.
+// A memoryStore is a store that rejects some nodes.
 type memoryStore struct {
 	mu      sync.Mutex
 	reports []nodefault.Report
@@ -51,7 +51,7 @@ func (m *memoryStore) Apply(_ context.Context, reports []nodefault.Report) error
 	return intake.Collect(errs)
 }
 
-// A door accepts one token.
+// A fakeAuthenticator accepts one token.
 type fakeAuthenticator struct{ err error }
 
 func (d fakeAuthenticator) Authenticate(_ context.Context, header, _ string) (string, error) {
@@ -331,7 +331,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestResolved verifies that a resolved alert ends the fault of its firing alert, and not
+// TestResolvedAlerts verifies that a resolved alert ends the fault of its firing alert, and not
 // that of another alert of the same name on the same node.
 func TestResolvedAlerts(t *testing.T) {
 	var m memoryStore
@@ -374,7 +374,7 @@ func FuzzAlerts(f *testing.F) {
 	})
 }
 
-// check verifies that each decoded element can be stored or is rejected.
+// checkDecoded verifies that each decoded element can be stored or is rejected.
 func checkDecoded(t *testing.T, decode func() ([]intake.Element, error)) {
 	t.Helper()
 	elements, err := decode()

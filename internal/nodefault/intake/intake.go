@@ -1,5 +1,9 @@
-// Package intake receives reports about faults of nodes from sources and passes them to a
-// store.
+// Package intake receives reports about faults of nodes from sources and stores them in
+// NodeFaults.
+//
+// The sources are the nodes themselves, see ConditionSet, and monitors, which send reports
+// over HTTP, see NewHTTPHandler, or over gRPC, see package grpcapi. An Authenticator
+// accepts the callers and CallerLimits limits them. A FaultStore stores the reports.
 //
 // A report is stored before it is acknowledged. A report replaces the last report of the
 // same source and check about the same entity, so a sender that is unsure can send it

@@ -32,7 +32,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi/datamodels"
 )
 
-// newDoors starts the HTTP and gRPC servers on loopback.
+// newServers starts the HTTP and gRPC servers on loopback.
 func newServers(t *testing.T, c client.Client) (post func(path, body string) (int, string), send func(*datamodels.HealthEvent) error) {
 	t.Helper()
 	guard, err := intake.NewAuthenticator(intake.AuthConfig{Mode: intake.AuthModeNone}, intake.AuthDeps{ListenAddr: "127.0.0.1:0"})
@@ -77,7 +77,7 @@ func newServers(t *testing.T, c client.Client) (post func(path, body string) (in
 	}
 }
 
-// listed looks up nodes with a live client.
+// nodesByList looks up nodes with a live client.
 func nodesByList(t *testing.T, c client.Client) func(address string) ([]*corev1.Node, error) {
 	t.Helper()
 	return func(address string) ([]*corev1.Node, error) {
@@ -111,7 +111,7 @@ func checksOf(nf *v1alpha1.NodeFault) string {
 	return strings.Join(got, " ")
 }
 
-// TestOutage must not run in parallel, because the API server is unavailable for a while.
+// TestAPIServerOutage must not run in parallel, because the API server is unavailable for a while.
 func TestAPIServerOutage(t *testing.T) {
 	c := newClient(t)
 	node := createNode(t, c)
@@ -194,7 +194,7 @@ func setNodeStatus(t *testing.T, c client.Client, node string, change func(*core
 	})
 }
 
-// TestNodesThemselves runs the controller of node conditions in a manager.
+// TestFaultsOfConditions runs the controller of node conditions in a manager.
 func TestFaultsOfConditions(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -280,7 +280,7 @@ func TestNewFaultStoreRefuses(t *testing.T) {
 	}
 }
 
-// TestBusy verifies that the number of waiting reports is limited, and that cancelled
+// TestStoreQueueFull verifies that the number of waiting reports is limited, and that cancelled
 // reports do not wait.
 func TestStoreQueueFull(t *testing.T) {
 	t.Parallel()

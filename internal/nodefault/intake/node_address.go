@@ -22,7 +22,7 @@ func NodeAddresses(node *corev1.Node) []string {
 	return all
 }
 
-// canonicalAddress returns the canonicalAddress form of an IP address. ok reports whether text is one.
+// canonicalAddress returns the canonical form of an IP address. ok reports whether text is one.
 func canonicalAddress(text string) (address string, ok bool) {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
@@ -32,7 +32,7 @@ func canonicalAddress(text string) (address string, ok bool) {
 }
 
 // NodeByAddress returns a function that finds the node with an IP address, for sources that know
-// only the address. at returns the nodes with one of their NodeAddresses, or an error while
+// only the address. at returns the nodes with one of their addresses, or an error while
 // they are unknown. If two nodes have the same address, for example because a deleted
 // machine has left its Node, the younger one is returned.
 func NodeByAddress(at func(address string) ([]*corev1.Node, error)) func(ctx context.Context, address string) (string, error) {

@@ -22,7 +22,7 @@ func nodeWithAddresses(name string, age time.Duration, addresses ...string) *cor
 	return n
 }
 
-// indexed looks up nodes like a cache.
+// indexNodes looks up nodes like a cache.
 func indexNodes(tb testing.TB, nodes ...*corev1.Node) func(string) ([]*corev1.Node, error) {
 	tb.Helper()
 	const by = "address"

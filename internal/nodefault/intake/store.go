@@ -40,8 +40,14 @@ type StoreDeps struct {
 	Nodes client.Reader
 }
 
-// A Store implements Store. It is safe for concurrent use, and any number of
-// stores may write the same NodeFaults.
+// A FaultStore stores reports in NodeFaults, one per node, with server-side apply. It is
+// safe for concurrent use, and any number of stores may write the same NodeFaults.
+//
+// Each fault has its own field manager. So any number of sources and replicas can write
+// to one object without knowledge of the other faults, and a fault that is over is
+// removed by an apply without it. A fault that is unchanged is not written again. Reports
+// about one node that arrive while others are being stored are stored together, with one
+// read of the object. The last of several reports about the same fault wins.
 type FaultStore struct {
 	cfg  StoreConfig
 	deps StoreDeps
@@ -51,14 +57,14 @@ type FaultStore struct {
 	nodes   map[string]*nodeQueue
 }
 
-// A line holds the waiting calls of one node.
+// A nodeQueue holds the waiting calls of one node.
 type nodeQueue struct {
 	turn  chan struct{} // a semaphore of one; its holder stores all waiting calls
-	calls []*queuedCall // guarded by Store.mu
-	users int           // guarded by Store.mu
+	calls []*queuedCall // guarded by FaultStore.mu
+	users int           // guarded by FaultStore.mu
 }
 
-// A call holds the reports of one call of Apply about one node.
+// A queuedCall holds the reports of one call of Apply about one node.
 type queuedCall struct {
 	reports []nodefault.Report
 	errs    []error
@@ -187,7 +193,7 @@ func (s *FaultStore) takeQueued(l *nodeQueue) []*queuedCall {
 	return calls
 }
 
-// withdrawCall removes a call from the line, and reports whether it was still waiting.
+// withdrawCall removes a call from the queue, and reports whether it was still waiting.
 func (s *FaultStore) withdrawCall(l *nodeQueue, c *queuedCall) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

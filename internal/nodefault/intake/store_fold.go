@@ -90,7 +90,7 @@ func isActionable(f v1alpha1.Fault) bool {
 	return !f.ObserveOnly && (f.Fatal || f.QuarantineOverride == v1alpha1.OverrideForce || f.DrainOverride == v1alpha1.OverrideForce)
 }
 
-// A change is one fault that must be written or removed.
+// A faultChange is one fault that must be written or removed.
 type faultChange struct {
 	fault v1alpha1.Fault
 	gone  bool

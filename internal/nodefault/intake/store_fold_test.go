@@ -69,7 +69,7 @@ func TestFoldAndChanges(t *testing.T) {
 	})
 }
 
-// wantLastReport verifies that the wantLastReport report takes effect.
+// wantLastReport verifies that the last report takes effect.
 func wantLastReport(t *rapid.T, after []v1alpha1.Fault, r nodefault.Report) {
 	f := findFault(after, r.Fault)
 	if !r.Healthy {

@@ -234,7 +234,7 @@ func TestPeopleEdit(t *testing.T) {
 	wantFaults(t, c, node, newFaultReport(node, "GPU/4"))
 }
 
-// TestMemoryIsBehind reports a fault of a node that is not in the cache yet.
+// TestStoreStaleNodeCache reports a fault of a node that is not in the cache yet.
 func TestStoreStaleNodeCache(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -250,7 +250,7 @@ func TestStoreStaleNodeCache(t *testing.T) {
 	wantFaults(t, c, node, newFaultReport(node, ""))
 }
 
-// TestDeletedMeanwhile deletes the NodeFault, or deletes and recreates it, between the
+// TestNodeFaultDeletedMeanwhile deletes the NodeFault, or deletes and recreates it, between the
 // read and the write.
 func TestNodeFaultDeletedMeanwhile(t *testing.T) {
 	t.Parallel()
@@ -282,7 +282,7 @@ func TestNodeFaultDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestReplicas reports from several sources to two stores at once, in order for each
+// TestStoreReplicas reports from several sources to two stores at once, in order for each
 // source.
 func TestStoreReplicas(t *testing.T) {
 	t.Parallel()
@@ -328,7 +328,7 @@ func reportsOf(node string, checks ...string) []nodefault.Report {
 	return out
 }
 
-// A slow client signals each request, and responds when the test allows it.
+// A slowReader signals each request, and responds when the test allows it.
 type slowReader struct {
 	client.Client
 

@@ -81,7 +81,7 @@ func (s *FaultStore) writeReports(ctx context.Context, node string, reports []no
 	return errs
 }
 
-// A failure is a fault that could not be written.
+// A writeFailure is a fault that could not be written.
 type writeFailure struct {
 	fault v1alpha1.Fault
 	err   error

@@ -10,7 +10,7 @@ type tokenList struct {
 	Tokens []tokenEntry `key:"tokens" validate:"dive" doc:"Accepted tokens."`
 }
 
-// An entry is one token. Exactly one of Token and SHA256 must be set.
+// A tokenEntry is one token. Exactly one of Token and SHA256 must be set.
 type tokenEntry struct {
 	Token   settings.Secret `key:"token" doc:"Token."`
 	SHA256  string          `key:"sha256" doc:"SHA-256 of the token in hexadecimal, so that the file contains no secret."`

@@ -65,7 +65,8 @@ const (
 	dialTimeout    = time.Second
 )
 
-// An authenticator authenticates callers. Its errors are those of package auth.
+// An authenticator authenticates callers. Its errors are those of
+// intake.Authenticator.
 type authenticator interface {
 	Authenticate(ctx context.Context, header, address string) (caller string, err error)
 }
