@@ -9,9 +9,6 @@
 // A ClusterState is what a check reads of the cluster. Its methods convert it to the input of
 // policies and conditions.
 //
-// A ClusterState is what a check reads of the cluster. Its methods convert it to the input of
-// policies and conditions.
-//
 // A refusal is a Failure and is final. If the API server does not answer or is too busy, the check
 // returns an error and is retried.
 package check
