@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/fleetloop/fleetloop/devstack/gardenbedtest"
 	"github.com/fleetloop/fleetloop/internal/gardener"
-	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed/gardenbedtest"
 	"github.com/fleetloop/fleetloop/internal/gardener/gardentest"
 )
 

@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/fleetloop/fleetloop/devstack/gardenbed"
+	"github.com/fleetloop/fleetloop/devstack/gardenbedtest"
 	"github.com/fleetloop/fleetloop/internal/gardener"
-	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed/gardenbedtest"
-	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed/gardenlet"
 	"github.com/fleetloop/fleetloop/internal/gardener/gardentest"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
@@ -53,13 +53,13 @@ func follow(t *testing.T, c *gardener.Client, version string, enough func(shoot.
 func TestAShootGoesThroughItsLife(t *testing.T) {
 	bed := gardenbedtest.Bed(t)
 	_, ns := gardenbedtest.Project(t)
-	g := gardenbedtest.Gardenlet(t, bed, gardenlet.Options{Namespace: ns, Step: 20 * time.Millisecond})
+	g := gardenbedtest.Gardenlet(t, bed, gardenbed.GardenletOptions{Namespace: ns, Step: 20 * time.Millisecond})
 	c := newClient(t, bed.Config(), gardener.Config{Namespace: ns})
 	l, err := c.ListShoots(patient(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.Fault("a", gardenlet.Error)
+	g.Fault("a", gardenbed.Error)
 	if _, err := c.ApplyShoot(patient(t), gardentest.Manifest("a", 1), false); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestAShootGoesThroughItsLife(t *testing.T) {
 	if len(o.LastErrors) == 0 || o.LastErrors[0].Description == "" || o.LastOperation.Type != "Create" || o.LastOperation.Updated.IsZero() {
 		t.Errorf("what went wrong is not told: %+v", o)
 	}
-	g.Fault("a", gardenlet.None)
+	g.Fault("a", gardenbed.None)
 	o = follow(t, c, failed.Shoot.ResourceVersion, func(e shoot.Event) bool {
 		all := len(e.Shoot.Conditions) > 0 && !slices.ContainsFunc(e.Shoot.Conditions, func(c shoot.Condition) bool { return c.Status != "True" })
 		return all && e.Shoot.LastOperation.State == "Succeeded"

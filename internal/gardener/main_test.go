@@ -3,8 +3,8 @@ package gardener_test
 import (
 	"testing"
 
-	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed"
-	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed/gardenbedtest"
+	"github.com/fleetloop/fleetloop/devstack/gardenbed"
+	"github.com/fleetloop/fleetloop/devstack/gardenbedtest"
 )
 
 func TestMain(m *testing.M) { gardenbedtest.Main(m, gardenbed.Options{}) }

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/fleetloop/fleetloop/devstack/gardenbedtest"
 	"github.com/fleetloop/fleetloop/internal/gardener"
-	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed/gardenbedtest"
 	"github.com/fleetloop/fleetloop/internal/gardener/gardentest"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )

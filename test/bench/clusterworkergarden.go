@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
+	"github.com/fleetloop/fleetloop/devstack/gardenbed"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/manifest"
 	"github.com/fleetloop/fleetloop/internal/gardener"
-	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 

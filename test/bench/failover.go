@@ -8,7 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/internal/kube/leases"
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard/shardbench"

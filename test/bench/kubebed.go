@@ -11,8 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/programs"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
 )
 
 const kubebedRounds = 5
@@ -85,7 +84,7 @@ func measureKubebedBuild(ctx context.Context, progress io.Writer) (minutes float
 	}
 	fill := exec.CommandContext(ctx, program, "assets") //nolint:gosec // what was just built
 	fill.Stderr = progress
-	fill.Env = append(os.Environ(), programs.AssetsVariable+"=", programs.CacheVariable+"="+dir, programs.SourceVariable+"=build", programs.KeepVariable+"=",
+	fill.Env = append(os.Environ(), kubebed.AssetsVariable+"=", kubebed.CacheVariable+"="+dir, kubebed.SourceVariable+"=build", kubebed.KeepVariable+"=",
 		"GOMODCACHE="+filepath.Join(dir, "modules")) // includes downloads
 	began := time.Now()
 	if err := fill.Run(); err != nil {

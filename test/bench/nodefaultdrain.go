@@ -19,9 +19,9 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/deploy/crds"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 	"github.com/fleetloop/fleetloop/internal/nodefault/drain"
 )
 

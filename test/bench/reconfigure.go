@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelbench"
 )
 

@@ -17,10 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/fleetloop/fleetloop/devstack/gardenbed"
+	"github.com/fleetloop/fleetloop/devstack/gardenbedtest"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
-	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed"
-	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed/gardenbedtest"
-	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed/gardenlet"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
@@ -92,7 +91,7 @@ func newRigOn(t *testing.T, database string, seed uint64) *rig {
 // gardenlet has Gardener at work on the Shoots until the test ends.
 func (r *rig) gardenlet(step time.Duration) {
 	r.Helper()
-	gardenbedtest.Gardenlet(r.T, r.bed, gardenlet.Options{Namespace: r.namespace, Step: step})
+	gardenbedtest.Gardenlet(r.T, r.bed, gardenbed.GardenletOptions{Namespace: r.namespace, Step: step})
 }
 
 // exec runs a statement as the owner.

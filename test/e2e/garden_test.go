@@ -12,10 +12,9 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/devstack/gardenbed"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/gardener"
-	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed"
-	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed/gardenlet"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
@@ -38,7 +37,7 @@ func newGarden(t *testing.T, project string) *garden {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lively, err := gardenlet.New(server.Config(), gardenlet.Options{Namespace: namespace})
+	lively, err := gardenbed.NewGardenlet(server.Config(), gardenbed.GardenletOptions{Namespace: namespace})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/pstest" //nolint:depguard // the vendor's own server is what we publish to
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 )
 
 // specification is the folder of what tools/specification cuts out of the

@@ -16,8 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+	"github.com/fleetloop/fleetloop/devstack/gardenbed"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
 )
 
 func main() {

@@ -15,11 +15,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed"
-	"github.com/fleetloop/fleetloop/internal/gardener/gardenbed/gardenlet"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode"
+	"github.com/fleetloop/fleetloop/devstack/gardenbed"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
+	"github.com/fleetloop/fleetloop/devstack/processnode"
+	"github.com/fleetloop/fleetloop/devstack/realnode"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
 
@@ -191,7 +190,7 @@ func (r *run) startGarden(ctx context.Context, bed *kubebed.Bed) ([]lifecycle.Pa
 	if err != nil {
 		return nil, err
 	}
-	g, err := gardenlet.New(garden.Config(), gardenlet.Options{Step: r.step})
+	g, err := gardenbed.NewGardenlet(garden.Config(), gardenbed.GardenletOptions{Step: r.step})
 	if err != nil {
 		return nil, errors.Join(err, garden.Stop())
 	}

@@ -15,7 +15,7 @@ import (
 
 	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 	"github.com/fleetloop/fleetloop/test/controllertest"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"

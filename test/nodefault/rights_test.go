@@ -31,7 +31,7 @@ import (
 
 	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
 	"github.com/fleetloop/fleetloop/test/controllertest"

@@ -23,7 +23,7 @@ func starterPackages() []string {
 		"github.com/fleetloop/fleetloop/internal/postgres/pgtest",
 		"github.com/fleetloop/fleetloop/internal/postgres/pgserver",
 		"github.com/fleetloop/fleetloop/internal/broker/brokertest/rabbitmq",
-		"github.com/fleetloop/fleetloop/internal/kube/kubebed",
+		"github.com/fleetloop/fleetloop/devstack/kubebed",
 	}
 }
 

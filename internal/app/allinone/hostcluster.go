@@ -20,11 +20,11 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 	"github.com/fleetloop/fleetloop/deploy/crds"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/internal/app/bus"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 )

@@ -16,10 +16,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/deploy/crds"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 )
 
 // TestOldCRD holds that a controller whose CustomResourceDefinition is of a version

@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
 // TestScraped verifies the metrics of a controller on a real API server for an execution, and for a

@@ -21,11 +21,11 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/deploy/policies"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 

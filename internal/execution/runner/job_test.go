@@ -15,10 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
+	"github.com/fleetloop/fleetloop/devstack/processnode"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode"
 )
 
 // runNode runs a node for the Jobs of a test, named as its namespace is. A

@@ -30,11 +30,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 	"github.com/fleetloop/fleetloop/internal/execution/job/input"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
 const (

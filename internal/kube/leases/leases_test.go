@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/kube/leases"
 	"github.com/fleetloop/fleetloop/internal/kube/leases/leasestest"
 	"github.com/fleetloop/fleetloop/internal/kube/leases/member"

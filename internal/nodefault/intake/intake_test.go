@@ -25,8 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi/datamodels"

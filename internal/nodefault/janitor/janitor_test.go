@@ -14,7 +14,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	faults "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 )
 

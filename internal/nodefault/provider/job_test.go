@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
+	"github.com/fleetloop/fleetloop/devstack/processnode"
 )
 
 // runNode runs a node until the test ends, and returns its boot ID.

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
 func TestMain(m *testing.M) {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	faults "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 )
 
 // TestRealServer verifies with a real API server that an object is created once, that its

@@ -22,8 +22,8 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	faults "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 )
 
 func TestMain(m *testing.M) {

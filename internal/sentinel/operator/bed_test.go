@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/kube/roles"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator"

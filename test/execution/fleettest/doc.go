@@ -20,11 +20,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetloop/fleetloop/deploy/crds"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
+	"github.com/fleetloop/fleetloop/devstack/processnode"
+	"github.com/fleetloop/fleetloop/devstack/realnode"
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode/image"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 	"github.com/fleetloop/fleetloop/test/controllertest"
 	"github.com/fleetloop/fleetloop/test/execution/remediation"
@@ -170,7 +169,7 @@ func (s *shared) realNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = image.Write(f, Runner, s.binaryPath("action-runner"))
+	err = realnode.WriteImage(f, Runner, s.binaryPath("action-runner"))
 	if closed := f.Close(); err == nil {
 		err = closed
 	}

@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode"
+	"github.com/fleetloop/fleetloop/devstack/realnode"
 	"github.com/fleetloop/fleetloop/test/execution/coretest"
 	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )

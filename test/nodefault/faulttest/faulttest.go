@@ -33,9 +33,9 @@ import (
 
 	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 

@@ -19,9 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode/image"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
+	"github.com/fleetloop/fleetloop/devstack/realnode"
 	"github.com/fleetloop/fleetloop/test/controllertest"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
@@ -124,7 +123,7 @@ func startNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(image.WriteFiles(f, shell, shellFiles(t)), f.Close()); err != nil {
+	if err := errors.Join(realnode.WriteFilesImage(f, shell, shellFiles(t)), f.Close()); err != nil {
 		t.Fatal(err)
 	}
 	node, err := realnode.Start(t.Context(), kubebedtest.Bed(t), realnode.Options{Images: []string{archive}})

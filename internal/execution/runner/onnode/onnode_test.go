@@ -22,12 +22,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
+	"github.com/fleetloop/fleetloop/devstack/realnode"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 	"github.com/fleetloop/fleetloop/internal/execution/job/input"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode"
-	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode/image"
 )
 
 // impossible is why there is no node here.
@@ -107,7 +106,7 @@ func archive(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(image.Write(f, runnerImage, program), f.Close()); err != nil {
+	if err := errors.Join(realnode.WriteImage(f, runnerImage, program), f.Close()); err != nil {
 		t.Fatal(err)
 	}
 	return path

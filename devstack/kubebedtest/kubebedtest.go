@@ -1,0 +1,199 @@
+// Package kubebedtest provides one control plane for the tests of a package, and a
+// namespace in it for each test.
+//
+// The first test that requests it starts the control plane; Main stops it at the end.
+// If the process is killed, the programs die with it. A failed test shows the output of
+// the programs since its start.
+package kubebedtest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
+)
+
+const (
+	callBound = 60 * time.Second
+	poll      = 50 * time.Millisecond
+	logLines  = 60 // lines of each program that a failed test shows
+)
+
+// A shared bed is the control plane of this test process.
+type shared struct {
+	options kubebed.Options
+	start   func() (*kubebed.Bed, error)
+
+	showing sync.Map // tests that show the logs when they fail
+
+	mu  sync.Mutex
+	bed *kubebed.Bed
+}
+
+//nolint:gochecknoglobals // one control plane per test process; testing offers no other place to keep it
+var current = &shared{start: func() (*kubebed.Bed, error) {
+	return nil, fmt.Errorf("call kubebedtest.Main from TestMain")
+}}
+
+// Main runs the tests of a package, checks for leaked goroutines, and stops the control
+// plane if a test started it. Call it from TestMain.
+func Main(m *testing.M, o kubebed.Options, options ...goleak.Option) {
+	if o.Log == nil { // a first build takes minutes and should not look like a hang
+		o.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	s := &shared{options: o}
+	s.start = sync.OnceValues(s.startBed)
+	current = s
+	goleak.VerifyTestMain(runner{m, s}, options...)
+}
+
+type runner struct {
+	m *testing.M
+	s *shared
+}
+
+// Run runs the tests and stops the control plane, so that its goroutines are gone
+// before the leak check.
+func (r runner) Run() int {
+	code := r.m.Run()
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	if r.s.bed == nil {
+		return code
+	}
+	died := r.s.bed.Ready()
+	if err := r.s.bed.Stop(); err != nil || died != nil {
+		r.s.options.Log.Error("stop the control plane of the tests", "err", err, "ended_before", died)
+		return max(code, 1)
+	}
+	return code
+}
+
+func (s *shared) startBed() (*kubebed.Bed, error) {
+	bed, err := kubebed.Start(context.Background(), s.options)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bed = bed
+	return bed, err
+}
+
+// Bed returns the control plane of this package's tests.
+func Bed(tb testing.TB) *kubebed.Bed {
+	tb.Helper()
+	bed, err := current.start()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, shows := current.showing.LoadOrStore(tb, nil); !shows {
+		ShowLogs(tb, bed)
+		tb.Cleanup(func() { current.showing.Delete(tb) })
+	}
+	return bed
+}
+
+// ShowLogs logs the further output of a bed's programs if the test has failed at its
+// end. Bed and Namespace do so already.
+func ShowLogs(tb testing.TB, bed *kubebed.Bed) {
+	tb.Helper()
+	begin := logSizes(bed)
+	tb.Cleanup(func() {
+		if !tb.Failed() {
+			return
+		}
+		for path := range logSizes(bed) {
+			text, err := os.ReadFile(path) //nolint:gosec // a log file of the bed
+			if err != nil {
+				tb.Logf("read what a program said: %v", err)
+				continue
+			}
+			said := strings.Split(strings.TrimSpace(string(text[min(begin[path], len(text)):])), "\n")
+			tb.Logf("---- %s, the end of what it said meanwhile\n%s", filepath.Base(path), strings.Join(said[max(0, len(said)-logLines):], "\n"))
+		}
+	})
+}
+
+// logSizes returns the sizes of the log files.
+func logSizes(bed *kubebed.Bed) map[string]int {
+	files, _ := filepath.Glob(filepath.Join(bed.Dir(), "logs", "*.log")) // its only error is a bad pattern
+	lengths := make(map[string]int)
+	for _, path := range files {
+		if info, err := os.Stat(path); err == nil {
+			lengths[path] = int(info.Size())
+		}
+	}
+	return lengths
+}
+
+// Namespace creates a namespace for the test, with a service account "default", and
+// deletes it when the test ends.
+func Namespace(tb testing.TB) string {
+	tb.Helper()
+	client, err := kubernetes.NewForConfig(Bed(tb).Config())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ns, err := client.CoreV1().Namespaces().Create(tb.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: namespacePrefix(tb.Name())}}, metav1.CreateOptions{})
+	if err != nil {
+		tb.Fatalf("make a namespace: %v", err)
+	}
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), callBound)
+		defer cancel()
+		if err := client.CoreV1().Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			tb.Errorf("delete namespace %q: %v", ns.Name, err)
+		}
+	})
+	// No Pod is admitted without the account, and there may be no controller that
+	// creates it.
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	_, err = client.CoreV1().ServiceAccounts(ns.Name).Create(tb.Context(), account, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		tb.Fatalf("make the service account of namespace %q: %v", ns.Name, err)
+	}
+	return ns.Name
+}
+
+// namespacePrefix converts the name of a test to the prefix of a namespace's name.
+func namespacePrefix(test string) string {
+	const most = 40 // of the 63 allowed characters, less the random ones
+	p := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower(test), "-")
+	return strings.Trim(p[:min(len(p), most)], "-") + "-"
+}
+
+// Eventually calls check until it returns no error, for a minute at most.
+func Eventually(tb testing.TB, check func(ctx context.Context) error) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), callBound)
+	defer cancel()
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	var last error // last error before the timeout
+	for {
+		err := check(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			tb.Fatalf("not within %s: %v", callBound, last)
+		case <-ticker.C:
+		}
+	}
+}

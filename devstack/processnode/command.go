@@ -1,0 +1,189 @@
+package processnode
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	clientcmd "k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+var errNoProgram = errors.New("no program for the image and no command in the container: map the image to a program with the node's images")
+
+// accountPath is the path of the service account files for in-cluster clients.
+const accountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// commandOf returns the command of a container. An error may be temporary.
+func (w *worker) commandOf(ctx context.Context, c *container) (SandboxCommand, error) {
+	env, err := w.node.source.Environment(ctx, w.pod, c.spec)
+	if err != nil {
+		return SandboxCommand{}, err
+	}
+	argv, err := w.node.commandLine(c.spec, env)
+	if err != nil {
+		return SandboxCommand{}, err
+	}
+	work, err := w.makeFolders(c)
+	if err != nil {
+		return SandboxCommand{}, err
+	}
+	mounts, err := w.containerMounts(c, env)
+	if err != nil {
+		return SandboxCommand{}, err
+	}
+	setDefault(env, "HOME", work)
+	if !isHidden(mounts, w.dir) {
+		setDefault(env, "TMPDIR", w.podPath("tmp"))
+	}
+	command := SandboxCommand{Argv: argv, Dir: c.spec.WorkingDir, Hostname: w.podHostname(), Mounts: mounts, Scratch: w.podPath("tmp")}
+	if w.node.sandbox.Namespaces() != nil {
+		if err := w.withoutMounts(&command, env); err != nil {
+			return SandboxCommand{}, err
+		}
+	}
+	if command.Dir == "" {
+		if command.Dir = work; isHidden(command.Mounts, work) && w.node.sandbox.Namespaces() == nil {
+			command.Dir = "/"
+		}
+	}
+	command.Env = EnvironmentList(env)
+	return command, nil
+}
+
+func setDefault(env map[string]string, name, value string) {
+	if _, set := env[name]; !set {
+		env[name] = value
+	}
+}
+
+func (w *worker) podHostname() string {
+	return cmp.Or(w.pod.Spec.Hostname, w.pod.Name)
+}
+
+// commandLine returns the command line: the container's command, or the program for its
+// image, and the arguments.
+func (n *Node) commandLine(c *corev1.Container, env map[string]string) ([]string, error) {
+	program := n.findProgram(c.Image)
+	argv := slices.Clone(program)
+	if len(c.Command) > 0 {
+		argv = nil
+		for _, a := range c.Command {
+			argv = append(argv, ExpandVariables(a, env))
+		}
+		if len(program) > 0 && filepath.Base(argv[0]) == filepath.Base(program[0]) {
+			argv[0] = program[0]
+		}
+	}
+	if len(argv) == 0 {
+		return nil, fmt.Errorf("image %q: %w", c.Image, errNoProgram)
+	}
+	for _, a := range c.Args {
+		argv = append(argv, ExpandVariables(a, env))
+	}
+	return argv, nil
+}
+
+// findProgram returns the program for an image, by its full name or by its name without
+// tag and digest.
+func (n *Node) findProgram(image string) []string {
+	if p, ok := n.o.Images[image]; ok {
+		return p
+	}
+	image, _, _ = strings.Cut(image, "@")
+	if p, ok := n.o.Images[image]; ok {
+		return p
+	}
+	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
+		image = image[:i]
+	}
+	return n.o.Images[image]
+}
+
+// containerMounts returns the mounts of a container's volumes and its termination log,
+// outer folders before the mounts in them.
+func (w *worker) containerMounts(c *container, env map[string]string) ([]SandboxMount, error) {
+	var out []SandboxMount
+	for i := range c.spec.VolumeMounts {
+		m := &c.spec.VolumeMounts[i]
+		source, err := w.volumes.Path(w.pod, m, env)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, SandboxMount{Source: source, Target: filepath.Join("/", m.MountPath), ReadOnly: m.ReadOnly})
+	}
+	if path := c.spec.TerminationMessagePath; path != "" {
+		out = append(out, SandboxMount{Source: w.messageFile(c), Target: filepath.Join("/", path)})
+	}
+	slices.SortStableFunc(out, func(a, b SandboxMount) int { return cmp.Compare(pathDepth(a.Target), pathDepth(b.Target)) })
+	if dir := c.spec.WorkingDir; dir != "" && !isCovered(out, dir) {
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) { // container runtimes create it
+			out = append(out, SandboxMount{Source: w.podPath("work", c.spec.Name), Target: filepath.Join("/", dir)})
+		}
+	}
+	return out, nil
+}
+
+func pathDepth(path string) int { return strings.Count(path, "/") }
+
+// isCovered reports whether a path is in one of the mounts.
+func isCovered(mounts []SandboxMount, path string) bool {
+	return slices.ContainsFunc(mounts, func(m SandboxMount) bool { return isWithin(path, m.Target) })
+}
+
+// isHidden reports whether a mount hides a folder of the machine.
+func isHidden(mounts []SandboxMount, folder string) bool { return isCovered(mounts, folder) }
+
+func isWithin(path, folder string) bool {
+	rel, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// withoutMounts replaces mount paths by the real paths of the volumes, where they occur
+// in the command.
+func (w *worker) withoutMounts(c *SandboxCommand, env map[string]string) error {
+	where := volumeMoves(c.Mounts)
+	for i := range c.Argv {
+		c.Argv[i] = RewritePaths(c.Argv[i], where)
+	}
+	for name, value := range env {
+		env[name] = RewritePaths(value, where)
+	}
+	c.Dir = RewritePaths(c.Dir, where)
+	for _, m := range c.Mounts {
+		if m.Target != accountPath {
+			continue
+		}
+		path := w.podPath("kubeconfig")
+		if err := w.writeKubeconfig(path, m.Source); err != nil {
+			return err
+		}
+		setDefault(env, "KUBECONFIG", path)
+	}
+	return nil
+}
+
+// writeKubeconfig writes a kubeconfig for the API server with the token in the folder
+// account.
+func (w *worker) writeKubeconfig(path, account string) error {
+	const name = "pod"
+	cfg := clientcmdapi.NewConfig()
+	cfg.Clusters[name] = &clientcmdapi.Cluster{
+		Server:               "https://" + net.JoinHostPort(w.node.source.Host, w.node.source.Port),
+		CertificateAuthority: filepath.Join(account, corev1.ServiceAccountRootCAKey),
+	}
+	cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: filepath.Join(account, corev1.ServiceAccountTokenKey)}
+	cfg.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: w.pod.Namespace}
+	cfg.CurrentContext = name
+	if err := clientcmd.WriteToFile(*cfg, path); err != nil {
+		return fmt.Errorf("write kubeconfig of the pod: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,31 @@
+//go:build !linux
+
+package realnode
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
+)
+
+var errLinux = errors.New("a real node requires Linux")
+
+type program struct{}
+
+// Isolate returns an error, as it requires Linux.
+func Isolate(context.Context, *slog.Logger) (inside bool, code int, err error) {
+	return false, 0, errLinux
+}
+
+// Possible returns an error, as a real node requires Linux.
+func Possible() error { return errLinux }
+
+func startNode(context.Context, *kubebed.Bed, Options) (*Node, error) { return nil, errLinux }
+
+// Said returns the empty string.
+func (n *Node) Said() string { return "" }
+
+// Stop does nothing.
+func (n *Node) Stop() error { return nil }
