@@ -67,7 +67,7 @@ check: setup-check fmt lint vet unit generated tidy words sleeps ## run the fast
 
 .PHONY: bench
 bench: setup-test ## run benchmarks that print ratios against a baseline, one per line (ONLY=sentinel. selects by prefix)
-	@go run ./test/bench -only '$(ONLY)'
+	@go run ./devstack/bench -only '$(ONLY)'
 
 .PHONY: mutate
 mutate: $(GREMLINS) ## run mutation tests on the decision package; fail if a mutant survives
@@ -161,7 +161,7 @@ setup-test: kubebed
 # The first time it takes minutes, and says how far it is.
 .PHONY: kubebed
 kubebed: ## download or build the Kubernetes and Gardener binaries for tests, and print their directories
-	@go run ./test/kubebed assets --garden
+	@go run ./devstack/cmd/kubebed assets --garden
 
 # Without cgo, so that a C parser in sqlc is not compiled for minutes.
 define go-tool

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fleetloop/fleetloop/internal/gardener/plan"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
@@ -75,7 +74,7 @@ func (c *Client) preflight(ctx context.Context, m shoot.Manifest) error {
 	if err != nil {
 		return err
 	}
-	if m, err = plan.Apply(m, live.toLive()); err != nil {
+	if m, err = shoot.PlanManifest(m, live.toLive()); err != nil {
 		return err
 	}
 	// The dry run keeps unwanted pools that other managers own, as a separate request
@@ -96,7 +95,7 @@ func (c *Client) createShoot(ctx context.Context, m shoot.Manifest, version stri
 
 // updateShoot updates an existing Shoot to match a manifest.
 func (c *Client) updateShoot(ctx context.Context, m shoot.Manifest, was *found) (shoot.Applied, error) {
-	m, err := plan.Apply(m, was.toLive())
+	m, err := shoot.PlanManifest(m, was.toLive())
 	if err != nil {
 		return shoot.Applied{}, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/fleetloop/fleetloop/internal/gardener/plan"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
@@ -28,7 +27,7 @@ func (c *Client) deleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion
 		if err != nil {
 			return shoot.Deletion{}, err
 		}
-		if err := plan.Owned(ref, live.Metadata.Labels); err != nil {
+		if err := shoot.CheckOwner(ref, live.Metadata.Labels); err != nil {
 			return shoot.Deletion{}, err
 		}
 		if err = c.confirmAndDelete(ctx, live); err == nil {

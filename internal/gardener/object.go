@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/gardener/plan"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
@@ -61,7 +60,7 @@ func (s *seen) toObserved() shoot.Observed {
 	m := s.Metadata
 	o := shoot.Observed{
 		Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Created: m.Created,
-		Cluster: m.Labels[shoot.LabelCluster], Installation: m.Labels[shoot.LabelInstallation], SentGeneration: plan.Generation(m.Annotations),
+		Cluster: m.Labels[shoot.LabelCluster], Installation: m.Labels[shoot.LabelInstallation], SentGeneration: shoot.ManifestGeneration(m.Annotations),
 		Generation: m.Generation, ObservedGeneration: s.Status.ObservedGeneration,
 		Deleting: m.Deleted != nil, Hibernated: s.Status.Hibernated, Version: s.Spec.Kubernetes.Version,
 	}
@@ -94,9 +93,9 @@ type found struct {
 }
 
 // toLive returns the Shoot in the form that plans use.
-func (f *found) toLive() plan.Live {
+func (f *found) toLive() shoot.LiveShoot {
 	m := f.Metadata
-	return plan.Live{Labels: m.Labels, Annotations: m.Annotations, Deleting: m.Deleted != nil, Spec: f.spec}
+	return shoot.LiveShoot{Labels: m.Labels, Annotations: m.Annotations, Deleting: m.Deleted != nil, Spec: f.spec}
 }
 
 // decodeObject decodes an answer that must be an object.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/fleetloop/fleetloop/internal/broker/brokertest/faultproxy"
+	"github.com/fleetloop/fleetloop/internal/broker/brokertest"
 )
 
 // A scrape is what /metrics said.
@@ -141,12 +141,12 @@ func table(t *testing.T) map[string][2]string {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, oneAdapter())
-	broker, err := faultproxy.Start(rabbit(t).Addr())
+	broker, err := brokertest.StartProxy(rabbit(t).Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(broker.Close)
-	api, err := faultproxy.Start(strings.TrimPrefix(f.url, "http://"))
+	api, err := brokertest.StartProxy(strings.TrimPrefix(f.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}

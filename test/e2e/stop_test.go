@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/broker/brokertest/faultproxy"
+	"github.com/fleetloop/fleetloop/internal/broker/brokertest"
 )
 
 // A proxied is a sentinel whose ways to the API and to the broker lead through
 // proxies that fail on demand.
 type proxied struct {
 	*loop
-	apiWay, brokerWay *faultproxy.Proxy
+	apiWay, brokerWay *brokertest.Proxy
 }
 
 // newProxied starts a loop with proxies. The configuration is without
@@ -33,9 +33,9 @@ func newProxied(t *testing.T, config string, env map[string]string) *proxied {
 	return p
 }
 
-func newProxy(t *testing.T, target string) *faultproxy.Proxy {
+func newProxy(t *testing.T, target string) *brokertest.Proxy {
 	t.Helper()
-	proxy, err := faultproxy.Start(target)
+	proxy, err := brokertest.StartProxy(target)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,10 +3,10 @@ package execution
 import (
 	"testing"
 
-	"github.com/fleetloop/fleetloop/test/execution/coretest"
+	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
 
 func TestCore(t *testing.T) {
 	t.Parallel()
-	coretest.Run(t)
+	fleettest.RunCoreTests(t)
 }

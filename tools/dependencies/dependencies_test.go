@@ -1,3 +1,5 @@
+// Package dependencies_test checks docs/dependencies.md against each go.mod: each direct requirement
+// must have a line, and each line a requirement.
 package dependencies_test
 
 import (

@@ -1,3 +1,5 @@
+// Package makefile_test holds the tests of the Makefile and of the scripts that it
+// runs.
 package makefile_test
 
 import (

@@ -11,7 +11,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/broker/amqp"
 	"github.com/fleetloop/fleetloop/internal/broker/brokertest"
-	"github.com/fleetloop/fleetloop/internal/broker/brokertest/faultproxy"
 	"github.com/fleetloop/fleetloop/internal/broker/brokertest/rabbitmq"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -36,9 +35,9 @@ func newServer(t *testing.T) *rabbitmq.Server {
 }
 
 // newProxy returns a proxy for addr until the end of the test.
-func newProxy(t *testing.T, addr string) *faultproxy.Proxy {
+func newProxy(t *testing.T, addr string) *brokertest.Proxy {
 	t.Helper()
-	proxy, err := faultproxy.Start(addr)
+	proxy, err := brokertest.StartProxy(addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/broker"
-	"github.com/fleetloop/fleetloop/internal/broker/brokertest/faultproxy"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
@@ -39,7 +38,7 @@ type Bed struct {
 	OpenBounded func(t *testing.T, n int) Broker
 
 	// Proxy is the proxy between the adapters and the server.
-	Proxy *faultproxy.Proxy
+	Proxy *Proxy
 
 	// Stored returns the events that the server has stored. It is for servers that deliver too
 	// slowly but can be queried; nil means that delivered events count.

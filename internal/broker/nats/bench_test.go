@@ -3,20 +3,19 @@ package nats_test
 import (
 	"testing"
 
-	"github.com/fleetloop/fleetloop/internal/broker/brokertest/bench"
-	"github.com/fleetloop/fleetloop/internal/broker/nats/natsbench"
+	"github.com/fleetloop/fleetloop/devstack/brokerbench"
 )
 
 func BenchmarkPublish(b *testing.B) {
-	bed, err := natsbench.Open(b.Context(), b.TempDir())
+	bed, err := brokerbench.OpenNATS(b.Context(), b.TempDir())
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer bed.Close()
-	for name, side := range map[string]bench.Side{"Ours": bed.Ours(), "Raw": bed.Raw} {
+	for name, side := range map[string]brokerbench.Side{"Ours": bed.Ours(), "Raw": bed.Raw} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
-			if err := side(b.Context(), b.N, bench.Window); err != nil {
+			if err := side(b.Context(), b.N, brokerbench.Window); err != nil {
 				b.Fatal(err)
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")

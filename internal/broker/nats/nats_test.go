@@ -18,7 +18,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fleetloop/fleetloop/internal/broker/brokertest"
-	"github.com/fleetloop/fleetloop/internal/broker/brokertest/faultproxy"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
 	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
@@ -126,9 +125,9 @@ func (p *process) kill(t *testing.T) {
 }
 
 // newProxy returns a proxy for addr until the end of the test.
-func newProxy(t *testing.T, addr string) *faultproxy.Proxy {
+func newProxy(t *testing.T, addr string) *brokertest.Proxy {
 	t.Helper()
-	proxy, err := faultproxy.Start(addr)
+	proxy, err := brokertest.StartProxy(addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/broker"
 	"github.com/fleetloop/fleetloop/internal/broker/brokertest"
-	"github.com/fleetloop/fleetloop/internal/broker/brokertest/faultproxy"
 	"github.com/fleetloop/fleetloop/internal/broker/pubsub"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
@@ -33,14 +32,14 @@ func TestMain(m *testing.M) {
 // A fake is Google's fake server, behind a proxy.
 type fake struct {
 	server *pstest.Server
-	proxy  *faultproxy.Proxy
+	proxy  *brokertest.Proxy
 }
 
 func newFake(t *testing.T, reactors ...pstest.ServerReactorOption) *fake {
 	t.Helper()
 	server := pstest.NewServer(reactors...)
 	t.Cleanup(func() { _ = server.Close() })
-	proxy, err := faultproxy.Start(server.Addr)
+	proxy, err := brokertest.StartProxy(server.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fleetloop/fleetloop/internal/gardener/plan"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
@@ -20,7 +19,7 @@ const (
 func (g *Garden) newestVersion() string {
 	best := ""
 	for _, v := range g.o.Versions {
-		if plan.Newer(v, best) {
+		if shoot.IsNewerVersion(v, best) {
 			best = v
 		}
 	}
@@ -34,7 +33,7 @@ func (g *Garden) checkNew(m shoot.Manifest) error {
 
 // checkChange returns the manifest to apply to a Shoot, or the objections to it.
 func (g *Garden) checkChange(m shoot.Manifest, it *item) (shoot.Manifest, error) {
-	m, err := plan.Apply(m, it.toLive())
+	m, err := shoot.PlanManifest(m, it.toLive())
 	if err != nil {
 		return m, err
 	}
@@ -42,7 +41,7 @@ func (g *Garden) checkChange(m shoot.Manifest, it *item) (shoot.Manifest, error)
 }
 
 // checkDelete returns the objections to a deletion.
-func checkDelete(ref shoot.Ref, it *item) error { return plan.Owned(ref, it.labels) }
+func checkDelete(ref shoot.Ref, it *item) error { return shoot.CheckOwner(ref, it.labels) }
 
 func invalidError(faults []string) error {
 	if len(faults) == 0 {

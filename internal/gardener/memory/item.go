@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/gardener/plan"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
@@ -33,11 +32,11 @@ type item struct {
 }
 
 // lastSentGeneration returns the generation that was sent last.
-func (it *item) lastSentGeneration() int64 { return plan.Generation(it.annotations) }
+func (it *item) lastSentGeneration() int64 { return shoot.ManifestGeneration(it.annotations) }
 
 // toLive returns the Shoot in the form that plans use.
-func (it *item) toLive() plan.Live {
-	return plan.Live{Labels: it.labels, Annotations: it.annotations, Deleting: it.deleting, Spec: it.spec}
+func (it *item) toLive() shoot.LiveShoot {
+	return shoot.LiveShoot{Labels: it.labels, Annotations: it.annotations, Deleting: it.deleting, Spec: it.spec}
 }
 
 // toObserved returns the state of the Shoot.

@@ -26,7 +26,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 	"github.com/fleetloop/fleetloop/test/controllertest"
-	"github.com/fleetloop/fleetloop/test/execution/remediation"
 )
 
 // Images for the controller. Only Runner is available on a real node.
@@ -136,7 +135,7 @@ func (s *shared) startCluster() error {
 		return err
 	}
 	s.addCleanup(s.bed.Stop)
-	for _, crd := range [][]byte{crds.KubernetesExecutions, remediation.CRD} {
+	for _, crd := range [][]byte{crds.KubernetesExecutions, RemediationCRD} {
 		if err := s.bed.InstallCRDText(ctx, crd); err != nil {
 			return err
 		}

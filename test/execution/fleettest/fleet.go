@@ -30,7 +30,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 	"github.com/fleetloop/fleetloop/test/controllertest"
-	"github.com/fleetloop/fleetloop/test/execution/remediation"
 )
 
 // Users of a fleet.
@@ -112,7 +111,7 @@ func Start(tb testing.TB, o Options) *Fleet {
 func Scheme(tb testing.TB) *runtime.Scheme {
 	tb.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), remediation.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), AddRemediationToScheme(scheme)); err != nil {
 		tb.Fatal(err)
 	}
 	return scheme

@@ -1,3 +1,5 @@
+// Package realexecution runs the tests of executions on a real node. The runner is a container
+// from its shipped image, as in any cluster.
 package realexecution
 
 import (
@@ -8,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/fleetloop/fleetloop/devstack/realnode"
-	"github.com/fleetloop/fleetloop/test/execution/coretest"
 	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
 
@@ -41,5 +42,5 @@ func TestCore(t *testing.T) {
 	if impossible != nil {
 		t.Fatalf("%v; NODE=off leaves these tests out", impossible)
 	}
-	coretest.Run(t)
+	fleettest.RunCoreTests(t)
 }

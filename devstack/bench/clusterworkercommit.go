@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/devstack/pgbench"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/manifest"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	fleetpgstore "github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
+	"github.com/fleetloop/fleetloop/internal/gardener/memory"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+const (
+	taxWriters = 32
+	taxRows    = 250 * taxWriters
+	taxTurns   = 5
+)
+
+// commitTaxBench measures the cost of the sync for clients that change clusters. It compares
+// concurrent transactions of the fleet API, each of which changes the spec of one cluster, with the
+// same transactions without the triggers. A worker's listener is connected in both cases. It also
+// prints the figures for single statements, which are the smallest possible transactions.
+func commitTaxBench() bench {
+	const name = "clusterworker.commit_tax"
+	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		bed, err := startSync(ctx, taxRows)
+		if err != nil {
+			return nil, err
+		}
+		ratio, err := (&taxed{bed: bed}).measureRatio(ctx, progress)
+		return []line{{kind: "ratio", name: name, value: ratio, op: ">=", want: 0.85}}, errors.Join(err, bed.stopBed())
+	}}
+}
+
+// taxed runs writers.
+type taxed struct {
+	bed     *syncBed
+	api     *fleetpgstore.Store
+	writers []*pgbench.ClusterOwner
+	turn    int
+}
+
+func (x *taxed) measureRatio(ctx context.Context, progress io.Writer) (ratio float64, err error) {
+	for range taxWriters {
+		w, err := pgbench.OpenOwner(ctx, x.bed.db.server.URL())
+		if err != nil {
+			return 0, err
+		}
+		defer func() { _ = w.Close(ctx) }()
+		x.writers = append(x.writers, w)
+	}
+	cfg := x.bed.db.cfg
+	cfg.MaxConns = taxWriters
+	pool, err := postgres.New(cfg, slog.New(slog.DiscardHandler)) //nolint:contextcheck // the pool outlives the call
+	if err != nil {
+		return 0, err
+	}
+	defer pool.Close()
+	x.api = fleetpgstore.New(pool)
+
+	all := x.runWay("changes by the fleet API", x.changeByAPI, true, true)
+	free := x.runWay("changes by the fleet API without the triggers", x.changeByAPI, false, true)
+	bareAll := x.runWay("changes by one statement", x.updateCluster, true, true)
+	bareSilent := x.runWay("changes by one statement without notifications", x.updateCluster, true, false)
+	bareFree := x.runWay("changes by one statement without the triggers", x.updateCluster, false, true)
+	before := x.bed.listener.Notifications()
+	// All rows are marked as synced before each turn, as if a worker had kept up.
+	if err := alternate(ctx, taxTurns, progress, x.bed.owner.Sync, all, free, bareAll, bareSilent, bareFree); err != nil {
+		return 0, err
+	}
+	_, _ = fmt.Fprintf(progress, "%d notifications for %d changes\n", x.bed.listener.Notifications()-before, 2*(taxTurns+1)*taxRows)
+	_, _ = fmt.Fprintf(progress, "of single statements the triggers leave %.2f, and %.2f without notifications\n", medianRatio(bareAll, bareFree), medianRatio(bareSilent, bareFree))
+	return medianRatio(all, free), nil
+}
+
+// runWay changes every cluster once, with or without triggers and notifications.
+func (x *taxed) runWay(name string, change func(ctx context.Context, writer, i int) error, triggers, notifications bool) *way {
+	return &way{name: name, run: func(ctx context.Context) (float64, error) {
+		err := errors.Join(x.bed.owner.Triggers(ctx, triggers), x.bed.owner.Notifications(ctx, notifications))
+		if err != nil {
+			return 0, err
+		}
+		x.turn++
+		begin := time.Now()
+		g, ctx := errgroup.WithContext(ctx)
+		for n := range x.writers {
+			g.Go(func() error {
+				for i := n; i < taxRows; i += taxWriters {
+					if err := change(ctx, n, i); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		err = g.Wait()
+		return taxRows / time.Since(begin).Seconds(), err
+	}}
+}
+
+// updateCluster changes a cluster with one statement.
+func (x *taxed) updateCluster(ctx context.Context, writer, i int) error {
+	return x.writers[writer].Edit(ctx, i, x.turn)
+}
+
+// changeByAPI changes a cluster as the fleet API does for a request.
+func (x *taxed) changeByAPI(ctx context.Context, _, i int) error {
+	return x.api.Update(ctx, fleetapi.Scope{All: true}, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+		l, err := tx.Lock(ctx, fleetapi.Key{Kind: v1.KindCluster, ID: pgbench.ClusterID(i).String()})
+		if err != nil {
+			return err
+		}
+		r := l.Record
+		r.Spec = fmt.Appendf(nil, `{"region":"local","version":"1.34.2","network":{"type":"calico"},"edit":%d}`, x.turn)
+		r.Generation++
+		r.UpdatedTime = l.Now
+		return tx.Save(ctx, &r, nil)
+	})
+}
+
+const (
+	wakeRows    = 1000
+	wakeChanges = 400
+	wakeWarmUp  = 20
+)
+
+// commitToCallBench measures the time from the commit of a change to the resulting call of
+// Gardener. The worker has no other work.
+func commitToCallBench() bench {
+	const name = "clusterworker.commit_to_call_p99_ms"
+	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		bed, err := startSync(ctx, wakeRows)
+		if err != nil {
+			return nil, err
+		}
+		p99, err := bed.measureWake(ctx, progress)
+		err = errors.Join(err, bed.stopBed())
+		return []line{{kind: "value", name: name, value: float64(p99) / float64(time.Millisecond), unit: "ms", op: "<=", want: 30}}, err
+	}}
+}
+
+func (b *syncBed) measureWake(ctx context.Context, progress io.Writer) (p99 time.Duration, err error) {
+	garden := &watchedGarden{Garden: memory.New(memory.Options{}), begun: make(chan time.Time, wakeRows)}
+	stop, err := b.startWorker(ctx, gardenSlots, b.store, garden, manifest.Config{})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	if err := b.awaitNone(ctx, b.owner.Unsynced); err != nil {
+		return 0, err
+	}
+	garden.tells.Store(true)
+	var committed, sent []time.Duration
+	for i := range wakeWarmUp + wakeChanges {
+		// The delay ends sometimes within the time after a notification in which the worker polls,
+		// and sometimes after it, but never in step with the polls.
+		if err := backoff.Sleep(ctx, 100*time.Millisecond+rand.N(200*time.Millisecond)); err != nil { //nolint:gosec // no secret
+			return 0, err
+		}
+		if i%20 == 0 {
+			if err := backoff.Sleep(ctx, 1100*time.Millisecond); err != nil {
+				return 0, err
+			}
+		}
+		begin := time.Now()
+		if err := b.owner.Edit(ctx, i*7919%wakeRows, i); err != nil {
+			return 0, err
+		}
+		commit := time.Now()
+		select {
+		case at := <-garden.begun:
+			if i >= wakeWarmUp {
+				// The response to the commit may arrive later than the call that it causes.
+				committed, sent = append(committed, max(0, at.Sub(commit))), append(sent, at.Sub(begin))
+			}
+		case <-ctx.Done():
+			return 0, fmt.Errorf("no call for change %d: %w", i, context.Cause(ctx))
+		}
+	}
+	tellWake(progress, "from when the change was sent", sent)
+	return tellWake(progress, "from when its commit was answered", committed), nil
+}
+
+// tellWake prints delays, and returns the 99th percentile.
+func tellWake(progress io.Writer, from string, took []time.Duration) time.Duration {
+	slices.Sort(took)
+	p99 := took[len(took)*99/100]
+	_, _ = fmt.Fprintf(progress, "%d changes, %s to the call: median %s, 90th percentile %s, 99th %s, longest %s\n",
+		len(took), from, took[len(took)/2], took[len(took)*9/10], p99, took[len(took)-1])
+	return p99
+}
+
+// awaitNone waits until a count is zero.
+func (*syncBed) awaitNone(ctx context.Context, count func(context.Context) (int, error)) error {
+	for {
+		n, err := count(ctx)
+		if n == 0 || err != nil {
+			return err
+		}
+		if err := backoff.Sleep(ctx, 100*time.Millisecond); err != nil {
+			return fmt.Errorf("%d clusters are left: %w", n, err)
+		}
+	}
+}
+
+// A watchedGarden reports the start of calls.
+type watchedGarden struct {
+	clusterworker.Garden
+	tells atomic.Bool
+	begun chan time.Time
+}
+
+// ApplyShoot applies a manifest.
+func (g *watchedGarden) ApplyShoot(ctx context.Context, m shoot.Manifest, seen bool) (shoot.Applied, error) {
+	if g.tells.Load() {
+		g.begun <- time.Now()
+	}
+	return g.Garden.ApplyShoot(ctx, m, seen)
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/devstack/pgbench"
+)
+
+const loadRows = 1_000_000
+
+// loadBench measures a bulk load over HTTP. It compares the load with COPY of the same rows into
+// the same table by its owner, including its indexes and its change log. COPY gets rows that are
+// already checked, hashed and converted to columns; the load does all of that, and its client runs
+// on the same machine.
+func loadBench() bench {
+	const load, ratio = "fleetapi.load_1m_s", "fleetapi.load_vs_copy"
+	return bench{names: []string{load, ratio}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
+		dir, remove, err := tempDir()
+		if err != nil {
+			return nil, err
+		}
+		defer remove()
+		dump := filepath.Join(dir, "dump")
+		loaded, err := measureLoad(ctx, filepath.Join(dir, "loaded"), dump, progress)
+		if err != nil {
+			return nil, err
+		}
+		copied, err := measureCopy(ctx, filepath.Join(dir, "copied"), dump)
+		if err != nil {
+			return nil, err
+		}
+		_, _ = fmt.Fprintf(progress, "%d clusters: %.1fs over HTTP, %.1fs by COPY\n", loadRows, loaded.Seconds(), copied.Seconds())
+		return []line{
+			{kind: "value", name: load, value: loaded.Seconds(), unit: "s", op: "<=", want: 300},
+			{kind: "ratio", name: ratio, value: loaded.Seconds() / copied.Seconds(), op: "<=", want: 4},
+		}, nil
+	}}
+}
+
+// measureLoad loads a fleet into a database with the durability of production, and dumps it.
+func measureLoad(ctx context.Context, dir, dump string, progress io.Writer) (took time.Duration, err error) {
+	db, err := startDatabase(ctx, dir, true)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, db.stopServer()) }()
+	client, stop, err := serveAPI(ctx, db.cfg)
+	if err != nil {
+		return 0, err
+	}
+	lines := newFleetLines(loadRows)
+	told := lines.reportProgress(progress)
+	begin := time.Now()
+	created, _, err := client.Load(ctx, v1.CollectionClusters, lines)
+	took = time.Since(begin)
+	told()
+	if err = errors.Join(err, stop()); err != nil {
+		return 0, err
+	}
+	if created != loadRows {
+		return 0, fmt.Errorf("%d clusters were created, want %d", created, loadRows)
+	}
+	file, err := os.Create(dump) //nolint:gosec // a file of our own
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	rows, err := pgbench.DumpResources(ctx, db.server.URL(), file)
+	if err == nil && rows != loadRows {
+		err = fmt.Errorf("%d clusters are there, want %d", rows, loadRows)
+	}
+	return took, err
+}
+
+// measureCopy loads the same rows with COPY.
+func measureCopy(ctx context.Context, dir, dump string) (took time.Duration, err error) {
+	db, err := startDatabase(ctx, dir, true)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, db.stopServer()) }()
+	file, err := os.Open(dump) //nolint:gosec // a file of our own
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = file.Close() }() // nothing was written
+	begin := time.Now()
+	rows, err := pgbench.RestoreResources(ctx, db.server.URL(), bufio.NewReaderSize(file, 1<<20))
+	if err == nil && rows != loadRows {
+		err = fmt.Errorf("%d clusters were copied, want %d", rows, loadRows)
+	}
+	return time.Since(begin), err
+}

@@ -1,0 +1,103 @@
+package pgbench_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/fleetloop/fleetloop/devstack/pgbench"
+	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+)
+
+// newFleet returns a database with clusters that were never synced.
+func newFleet(t *testing.T, rows int) (url string, o *pgbench.ClusterOwner) {
+	t.Helper()
+	url = pgtest.URL(t)
+	o, err := pgbench.OpenOwner(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = o.Close(t.Context()) })
+	if err := o.Load(t.Context(), 0, rows); err != nil {
+		t.Fatal(err)
+	}
+	return url, o
+}
+
+func connect(t *testing.T, url string, connections int) *pgbench.BareWorker {
+	t.Helper()
+	cfg := pgtest.Config(url)
+	cfg.Role = migrations.RoleClusterWorker
+	b, err := pgbench.ConnectBareWorker(t.Context(), cfg, connections)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close(t.Context()) })
+	return b
+}
+
+func wantUnsynced(t *testing.T, o *pgbench.ClusterOwner, want int) {
+	t.Helper()
+	if n, err := o.Unsynced(t.Context()); n != want || err != nil {
+		t.Errorf("%d clusters are unsynced, want %d; %v", n, want, err)
+	}
+}
+
+// TestEachWayWorksThroughAll: each way processes the same rows, and leaves none.
+func TestEachWayWorksThroughAll(t *testing.T) {
+	const rows = 100
+	url, o := newFleet(t, rows)
+	var calls atomic.Int64
+	call := func(ctx context.Context) error { calls.Add(1); return ctx.Err() }
+	ways := map[string]func() (int, error){
+		"Batches":        func() (int, error) { return connect(t, url, 1).Drain(t.Context(), 30) },
+		"BatchesOfTwo":   func() (int, error) { return connect(t, url, 2).Drain(t.Context(), 7) },
+		"RowByRow":       func() (int, error) { return connect(t, url, 3).DrainRows(t.Context(), 2*rows, call) },
+		"RowByRowEnough": func() (int, error) { return connect(t, url, 3).DrainRows(t.Context(), rows, call) },
+	}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			if err := o.Unsync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			wantUnsynced(t, o, rows)
+			if n, err := way(); n != rows || err != nil {
+				t.Errorf("%d rows, %v", n, err)
+			}
+			wantUnsynced(t, o, 0)
+		})
+	}
+	if n := calls.Load(); n != 2*rows {
+		t.Errorf("%d calls", n)
+	}
+}
+
+func TestEdits(t *testing.T) {
+	_, o := newFleet(t, 5)
+	steps := []struct {
+		reason string
+		do     func(context.Context) error
+		want   int
+	}{
+		{"nothing was synced yet", func(context.Context) error { return nil }, 5},
+		{"all are", o.Sync, 0},
+		{"one was changed", func(ctx context.Context) error { return o.Edit(ctx, 3, 1) }, 1},
+		{"all are again", o.Sync, 0},
+		{"nobody notes it", func(ctx context.Context) error { return o.Triggers(ctx, false) }, 0},
+		{"one was changed, and nobody noted it", func(ctx context.Context) error { return o.Edit(ctx, 3, 2) }, 0},
+		{"somebody will", func(ctx context.Context) error { return o.Triggers(ctx, true) }, 0},
+		{"nobody is told", func(ctx context.Context) error { return o.Notifications(ctx, false) }, 0},
+		{"one was changed, and it is noted", func(ctx context.Context) error { return o.Edit(ctx, 4, 3) }, 1},
+	}
+	for _, s := range steps {
+		if err := s.do(t.Context()); err != nil {
+			t.Fatalf("%s: %v", s.reason, err)
+		}
+		t.Log(s.reason)
+		wantUnsynced(t, o, s.want)
+	}
+	if err := o.Edit(t.Context(), 5, 1); err == nil {
+		t.Error("a cluster that is not there was changed")
+	}
+}

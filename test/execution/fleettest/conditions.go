@@ -1,0 +1,106 @@
+package fleettest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+)
+
+// replicasCondition returns a condition on the number of replicas of the target.
+func replicasCondition(kind string, replicas int, required bool, timeout time.Duration) v1alpha1.Condition {
+	return v1alpha1.Condition{
+		Type: kind, Required: required, Timeout: &metav1.Duration{Duration: timeout},
+		Rego: fmt.Sprintf("package %s\n\ndefault allow := false\n\nallow if input.target.object.spec.replicas == %d\n\nmessage := \"the replicas are others\"\n", kind, replicas),
+	}
+}
+
+func preconditionFails(f *Fleet) {
+	name := newTarget(f)
+	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
+		s.PreConditions = []v1alpha1.Condition{replicasCondition("four", 4, true, time.Second), replicasCondition("three", 3, true, time.Second)}
+	})
+	ke := f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPreConditionFailed)
+	if got := ke.Status.ValidationResults.PreConditionResults; len(got) != 2 || got[0].Passed || !got[1].Passed || got[0].ErrorMessage == "" {
+		f.Errorf("preconditions %+v", got)
+	}
+	wantNoJob(f, name)
+}
+
+// neverHolds verifies that conditions that can never pass fail immediately, without any change.
+func neverHolds(f *Fleet) {
+	name := newTarget(f)
+	broken := v1alpha1.Condition{Type: "broken", Rego: "package condition\n\nallow if {", Required: true, Timeout: &metav1.Duration{Duration: time.Hour}}
+	for kind, change := range map[string]func(*v1alpha1.KubernetesExecutionSpec){
+		"pre":  func(s *v1alpha1.KubernetesExecutionSpec) { s.PreConditions = []v1alpha1.Condition{broken} },
+		"post": func(s *v1alpha1.KubernetesExecutionSpec) { s.PostConditions = []v1alpha1.Condition{broken} },
+	} {
+		ke := newScaling(f.Cheap, name, change)
+		ke.Name += "-" + kind
+		f.Ask(alice, ke)
+		ke = f.Fails(ke.Name, v1alpha1.ReasonValidationError, "")
+		if says := kind + `condition "broken" can never pass: the condition does not compile: condition:3: `; !strings.Contains(ke.Status.Message, says) {
+			f.Errorf("it says %q, want %q", ke.Status.Message, says)
+		}
+		wantNoJob(f, ke.Name)
+	}
+	f.WantReplicas(f.Cheap, name, 3)
+}
+
+// preconditionWaits verifies that an execution waits until another client makes its precondition
+// pass.
+func preconditionWaits(f *Fleet) {
+	name := newTarget(f)
+	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
+		s.PreConditions = []v1alpha1.Condition{replicasCondition("four", 4, true, 2*time.Minute)}
+	})
+	f.Becomes(name, func(ke *v1alpha1.KubernetesExecution) error {
+		if v := ke.Status.ValidationResults; v == nil || len(v.PreConditionResults) == 0 {
+			return errors.New("the precondition was not looked at yet")
+		}
+		return nil
+	})
+	f.Does(alice, cli.CodeOK, []string{"exec", "describe", name}, "The execution is waiting for its preconditions to pass: four.")
+	wantNoJob(f, name)
+	f.Patch(f.Cheap, name, `{"spec":{"replicas":4}}`)
+	ke := f.Reaches(name, v1alpha1.PhaseRollbackReady)
+	f.WantReplicas(f.Cheap, name, 5)
+	if back := string(ke.Status.RollbackInformation.RollbackParameters.Raw); !strings.Contains(back, `"replicas":4`) {
+		f.Errorf("the way back is %s, want to what was there when it ran", back)
+	}
+}
+
+func postconditionFails(f *Fleet) {
+	name := newTarget(f)
+	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
+		s.PostConditions = []v1alpha1.Condition{replicasCondition("six", 6, true, time.Second), replicasCondition("five", 5, true, time.Second)}
+	})
+	ke := f.Reaches(name, v1alpha1.PhaseRollbackReady)
+	if ke.Status.Outcome != v1alpha1.OutcomeFailed || ke.Status.Reason != v1alpha1.ReasonPostConditionFailed || !ke.Status.RollbackInformation.Available {
+		f.Errorf("status %+v", ke.Status)
+	}
+	if got := ke.Status.ValidationResults.PostConditionResults; len(got) != 2 || got[0].Passed || !got[1].Passed {
+		f.Errorf("postconditions %+v", got)
+	}
+	f.WantReplicas(f.Cheap, name, 5) // no automatic rollback
+	f.WantEvent(name, "ExecutionFailed", "Warning")
+	f.Does(alice, cli.CodeOK, []string{"exec", "describe", name}, "required postconditions failed: six", "fleetloop rollback "+name)
+	f.Does(alice, cli.CodeOK, []string{"exec", "finalize", name})
+	f.Fails(name, v1alpha1.ReasonPostConditionFailed, "")
+}
+
+func checkOptional(f *Fleet) {
+	name := newTarget(f)
+	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
+		s.PreConditions = []v1alpha1.Condition{replicasCondition("four", 4, false, time.Second)}
+		s.PostConditions = []v1alpha1.Condition{replicasCondition("six", 6, false, time.Second)}
+	})
+	if ke := f.Reaches(name, v1alpha1.PhaseRollbackReady); ke.Status.Outcome != v1alpha1.OutcomePartial {
+		f.Errorf("outcome %q, want a partial success", ke.Status.Outcome)
+	}
+}

@@ -1,0 +1,325 @@
+package fleettest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+)
+
+// RunCoreTests runs all tests in one fleet.
+func RunCoreTests(t *testing.T) {
+	t.Helper()
+	f := Start(t, Options{})
+	for name, test := range map[string]func(*Fleet){
+		"Scale":              checkScale,
+		"Approval":           checkApproval,
+		"Boolean":            checkBoolean,
+		"FourEyes":           fourEyes,
+		"Rejection":          rejection,
+		"ApprovalTimeout":    approvalTimeout,
+		"DryRunOnly":         dryRunOnly,
+		"PolicyDenial":       policyDenial,
+		"TargetMissing":      targetMissing,
+		"Protected":          protected,
+		"PreconditionFails":  preconditionFails,
+		"PreconditionWaits":  preconditionWaits,
+		"NeverHolds":         neverHolds,
+		"PostconditionFails": postconditionFails,
+		"Optional":           checkOptional,
+		"InvalidSecrets":     invalidSecrets,
+		"SecretsUnknown":     secretsUnknown,
+		"PermissionsOK":      permissionsOK,
+		"NothingIsTold":      nothingIsTold,
+		"Rollback":           checkRollback,
+		"RollbackRefused":    rollbackRefused,
+		"CancelWaiting":      cancelWaiting,
+		"Finalize":           checkFinalize,
+		"NoWayBack":          noWayBack,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(f.For(t))
+		})
+	}
+}
+
+const (
+	alice = Requester
+	bob   = Approver
+	carol = Other
+)
+
+// uniqueName returns a name that no other test uses.
+func uniqueName(f *Fleet) string {
+	name := f.Name()
+	return strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
+}
+
+// newTarget creates a Deployment with three replicas in the namespace without approvals.
+func newTarget(f *Fleet) string {
+	f.Helper()
+	f.Deployment(f.Cheap, uniqueName(f), 3)
+	return uniqueName(f)
+}
+
+// newProtectedTarget creates a Deployment with three replicas in the namespace that requires
+// approvals.
+func newProtectedTarget(f *Fleet) string {
+	f.Helper()
+	f.Deployment(f.Dear, uniqueName(f), 3)
+	return uniqueName(f)
+}
+
+// fromThree requests five replicas for a target with three.
+func fromThree(f *Fleet, namespace, name string, change func(*v1alpha1.KubernetesExecutionSpec)) {
+	f.Helper()
+	f.Ask(alice, newScaling(namespace, name, change))
+}
+
+func newScaling(namespace, name string, change func(*v1alpha1.KubernetesExecutionSpec)) *v1alpha1.KubernetesExecution {
+	ke := &v1alpha1.KubernetesExecution{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.KubernetesExecutionSpec{
+			Action:     "scale_deployment",
+			Parameters: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":5}`, namespace, name)},
+		},
+	}
+	if change != nil {
+		change(&ke.Spec)
+	}
+	return ke
+}
+
+// wantNoJob verifies that no Job was created.
+func wantNoJob(f *Fleet, name string) {
+	f.Helper()
+	if jobs := f.Jobs(name); len(jobs) > 0 {
+		f.Errorf("%d Jobs were made, want none", len(jobs))
+	}
+}
+
+func checkScale(f *Fleet) {
+	name := newTarget(f)
+	f.Does(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--wait"), "rollback_ready", "replicas: 3 -> replicas: 5")
+	ke := f.Reaches(name, v1alpha1.PhaseRollbackReady)
+	f.WantReplicas(f.Cheap, name, 5)
+	if got, want := Phases(ke), "validating validated executing rollback_ready"; got != want {
+		f.Errorf("phases %q, want %q", got, want)
+	}
+	r := ke.Status.ExecutionResults
+	if r == nil || !r.Success || !strings.Contains(r.PodLogs, "deployment.apps/"+name+" scaled") || r.RetriesAttempted != 0 || r.StartTime == nil || r.EndTime == nil || r.Duration == "" {
+		f.Fatalf("results %+v", r)
+	}
+	if a := r.ResourcesAffected; len(a) != 1 || a[0].Action != "scaled" || a[0].Before != "replicas: 3" || a[0].After != "replicas: 5" {
+		f.Errorf("affected %+v", a)
+	}
+	v := ke.Status.ValidationResults
+	if !v.ParameterValidation || !v.RBACValidation || !v.ResourceExists || !v.DryRunResults.Performed || !v.DryRunResults.Success ||
+		v.DryRunResults.EstimatedImpact.ReplicasChanged != "3 -> 5" || v.DryRunResults.Warnings == nil || v.PolicyValidation.RequiredApproval {
+		f.Errorf("checks %+v", v)
+	}
+	if back := ke.Status.RollbackInformation; back == nil || !back.Available || !strings.Contains(string(back.RollbackParameters.Raw), `"replicas":3`) {
+		f.Errorf("way back %+v", back)
+	}
+	if ke.Spec.RequestedBy != alice {
+		f.Errorf("requested by %q, want %q", ke.Spec.RequestedBy, alice)
+	}
+	jobs := f.Jobs(name)
+	if len(jobs) != 1 || jobs[0].Name != r.JobName || !metav1.IsControlledBy(&jobs[0], ke) || jobs[0].Labels["owner"] != "kubernetesexecution" {
+		f.Errorf("Jobs %+v, want the one of the results", jobs)
+	}
+	f.Until(func() error { // only after the result is stored
+		if ttl := f.Jobs(name)[0].Spec.TTLSecondsAfterFinished; ttl == nil || *ttl != 300 {
+			return errors.New("the Job has no time to live")
+		}
+		return nil
+	})
+	f.WantEvent(name, "JobCreated", "Normal")
+	f.WantEvent(name, "ExecutionCompleted", "Normal")
+}
+
+func checkApproval(f *Fleet) {
+	name := newProtectedTarget(f)
+	f.Does(alice, cli.CodePrecondition, Scale(f.Dear, name, 5, "--name="+name, "--wait"), "is waiting for approval", "fleetloop approve")
+	wantNoJob(f, name)
+	f.WantReplicas(f.Dear, name, 3)
+	f.Does(bob, cli.CodeUsage, []string{"approve", name}, "no terminal")
+	f.Does(bob, cli.CodeOK, []string{"approve", name, "--yes", "--reason=seen", "--wait"}, "approved", "rollback_ready")
+	f.WantReplicas(f.Dear, name, 5)
+	ke := f.Get(name)
+	if got, want := Phases(ke), "validating validated waiting_approval executing rollback_ready"; got != want {
+		f.Errorf("phases %q, want %q", got, want)
+	}
+	if ke.Status.ExecutionResults == nil {
+		f.Fatalf("status %+v", ke.Status)
+	}
+	if a := ke.Status.Approval; a.State != v1alpha1.ApprovalApproved || len(a.CountedDecisions) != 1 || a.CountedDecisions[0].Approver != bob || a.CountedDecisions[0].PlanHash != ke.Status.ExecutionResults.PlanHash {
+		f.Errorf("approval %+v of the plan %s", a, ke.Status.ExecutionResults.PlanHash)
+	}
+}
+
+// checkBoolean approves with spec.approvalReceived, as in the specification.
+func checkBoolean(f *Fleet) {
+	name := newProtectedTarget(f)
+	fromThree(f, f.Dear, name, nil)
+	ke := f.Reaches(name, v1alpha1.PhaseWaitingApproval)
+	if err := f.As(bob).Patch(f.Context(), ke, mergePatch(`{"spec":{"approvalReceived":true}}`)); err != nil {
+		f.Fatal(err)
+	}
+	f.Reaches(name, v1alpha1.PhaseRollbackReady)
+	f.WantReplicas(f.Dear, name, 5)
+}
+
+func mergePatch(text string) client.Patch {
+	return client.RawPatch("application/merge-patch+json", []byte(text))
+}
+
+func fourEyes(f *Fleet) {
+	name := newProtectedTarget(f)
+	fromThree(f, f.Dear, name, nil)
+	ke := f.Reaches(name, v1alpha1.PhaseWaitingApproval)
+	f.Does(alice, cli.CodePrecondition, []string{"approve", name, "--yes"}, "the requester is excluded from approving", "ask another person to approve")
+	if err := f.As(alice).Patch(f.Context(), ke, mergePatch(`{"spec":{"approvalReceived":true}}`)); err == nil {
+		f.Error("whoever asked could approve by the boolean")
+	}
+	if ke = f.Get(name); ke.Status.Phase != v1alpha1.PhaseWaitingApproval || len(ke.Spec.Approvals) > 0 {
+		f.Errorf("%s with %+v", ke.Status.Phase, ke.Spec.Approvals)
+	}
+	f.Does(carol, cli.CodeOK, []string{"approve", name, "--yes"})
+	f.Reaches(name, v1alpha1.PhaseRollbackReady)
+}
+
+func rejection(f *Fleet) {
+	name := newProtectedTarget(f)
+	fromThree(f, f.Dear, name, nil)
+	f.Reaches(name, v1alpha1.PhaseWaitingApproval)
+	f.Does(bob, cli.CodeOK, []string{"reject", name, "--reason=not now"})
+	ke := f.Fails(name, v1alpha1.ReasonApprovalRejected, "")
+	if !strings.Contains(ke.Status.Message, bob) {
+		f.Errorf("message %q does not say who", ke.Status.Message)
+	}
+	wantNoJob(f, name)
+	f.WantReplicas(f.Dear, name, 3)
+	f.WantEvent(name, "ExecutionFailed", "Warning")
+}
+
+func approvalTimeout(f *Fleet) {
+	name := newProtectedTarget(f)
+	begin := time.Now()
+	fromThree(f, f.Dear, name, func(s *v1alpha1.KubernetesExecutionSpec) {
+		s.ApprovalTimeout = &metav1.Duration{Duration: 2 * time.Second}
+	})
+	f.Fails(name, v1alpha1.ReasonApprovalTimeout, "")
+	if took := time.Since(begin); took < 2*time.Second {
+		f.Errorf("it failed after %s, before its time", took)
+	}
+	f.Does(bob, cli.CodePrecondition, []string{"approve", name, "--yes"}, "is not waiting for approval")
+	wantNoJob(f, name)
+}
+
+func dryRunOnly(f *Fleet) {
+	name := newTarget(f)
+	f.Does(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--dry-run=only", "--wait"), "nothing was changed")
+	ke := f.Reaches(name, v1alpha1.PhaseCompleted)
+	if d := ke.Status.ValidationResults.DryRunResults; !d.Performed || !d.Success || ke.Status.Plan == nil || ke.Status.ExecutionResults != nil {
+		f.Errorf("status %+v", ke.Status)
+	}
+	wantNoJob(f, name)
+	f.WantReplicas(f.Cheap, name, 3)
+}
+
+func policyDenial(f *Fleet) {
+	name := newTarget(f)
+	f.Does(alice, cli.CodeFailed, Scale(f.Cheap, name, 21, "--name="+name, "--wait"), "failed")
+	ke := f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPolicyDenied)
+	if p := ke.Status.ValidationResults.PolicyValidation; p.Allowed || len(p.Violations) != 1 || !strings.Contains(p.Violations[0], "21 replicas") || p.PolicyName == "" {
+		f.Errorf("policy %+v", p)
+	}
+	f.Does(alice, cli.CodeOK, []string{"exec", "describe", name}, "Policy:       denied by", "violation: 21 replicas are more than the maximum of 20")
+	wantNoJob(f, name)
+}
+
+func targetMissing(f *Fleet) {
+	fromThree(f, f.Cheap, uniqueName(f), nil)
+	if ke := f.Fails(uniqueName(f), v1alpha1.ReasonValidationError, v1alpha1.DetailTargetNotFound); ke.Status.ValidationResults.ResourceExists {
+		f.Errorf("checks %+v", ke.Status.ValidationResults)
+	}
+	wantNoJob(f, uniqueName(f))
+}
+
+func protected(f *Fleet) {
+	name := newTarget(f)
+	d := f.Deployment(f.Cheap, name+"-2", 3)
+	if err := f.Client.Patch(f.Context(), d, mergePatch(`{"metadata":{"labels":{"kubernaut.io/protected":"true"}}}`)); err != nil {
+		f.Fatal(err)
+	}
+	fromThree(f, f.Cheap, name+"-2", nil)
+	f.Fails(name+"-2", v1alpha1.ReasonValidationError, v1alpha1.DetailTargetProtected)
+	f.WantReplicas(f.Cheap, name+"-2", 3)
+}
+
+func checkRollback(f *Fleet) {
+	name := newTarget(f)
+	f.Does(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
+	f.Does(alice, cli.CodeOK, []string{"rollback", name, "--name=" + name + "-back", "--wait"}, "replicas: 5 -> replicas: 3")
+	f.WantReplicas(f.Cheap, name, 3)
+	if ke := f.Get(name + "-back"); ke.Spec.RollbackOf == nil || ke.Spec.RollbackOf.Name != name {
+		f.Errorf("it takes back %+v, want %s", ke.Spec.RollbackOf, name)
+	}
+}
+
+// rollbackRefused verifies that a rollback does not change a target that another client has changed
+// since.
+func rollbackRefused(f *Fleet) {
+	name := newTarget(f)
+	f.Does(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
+	f.Patch(f.Cheap, name, `{"spec":{"replicas":7}}`)
+	f.Does(alice, cli.CodeFailed, []string{"rollback", name, "--name=" + name + "-back", "--wait"}, "replicas")
+	f.Fails(name+"-back", v1alpha1.ReasonValidationError, v1alpha1.DetailTargetChanged)
+	f.WantReplicas(f.Cheap, name, 7)
+}
+
+func cancelWaiting(f *Fleet) {
+	name := newProtectedTarget(f)
+	fromThree(f, f.Dear, name, nil)
+	f.Reaches(name, v1alpha1.PhaseWaitingApproval)
+	f.Does(bob, cli.CodeOK, []string{"exec", "cancel", name})
+	f.Fails(name, v1alpha1.ReasonCancelled, "")
+	wantNoJob(f, name)
+}
+
+func checkFinalize(f *Fleet) {
+	name := newTarget(f)
+	f.Does(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
+	f.Does(alice, cli.CodeOK, []string{"exec", "finalize", name})
+	if ke := f.Reaches(name, v1alpha1.PhaseCompleted); ke.Status.Outcome != v1alpha1.OutcomeSucceeded {
+		f.Errorf("outcome %q", ke.Status.Outcome)
+	}
+	f.Becomes(name, func(ke *v1alpha1.KubernetesExecution) error {
+		if !meta.IsStatusConditionTrue(ke.Status.Conditions, v1alpha1.ConditionAuditRecorded) {
+			return errors.New("what became of it is not in the audit")
+		}
+		return nil
+	})
+	f.WantEvent(name, "ExecutionCompletedPermanent", "Normal")
+}
+
+// noWayBack verifies that an action that cannot be rolled back ends as completed.
+func noWayBack(f *Fleet) {
+	name := newTarget(f)
+	f.Does(alice, cli.CodeOK, []string{"exec", "rollout_restart", "namespace=" + f.Cheap, "kind=Deployment", "name=" + name, "--name=" + name, "--wait"}, "completed")
+	if ke := f.Get(name); ke.Status.RollbackInformation == nil || ke.Status.RollbackInformation.Available {
+		f.Errorf("way back %+v", ke.Status.RollbackInformation)
+	}
+	f.Does(alice, cli.CodePrecondition, []string{"rollback", name}, "cannot be rolled back")
+}

@@ -1,3 +1,0 @@
-// Package realexecution runs the tests of executions on a real node. The runner is a container
-// from its shipped image, as in any cluster.
-package realexecution

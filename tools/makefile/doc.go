@@ -1,3 +1,0 @@
-// Package makefile holds the tests of the Makefile and of the scripts that it
-// runs.
-package makefile
