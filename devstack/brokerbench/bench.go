@@ -1,4 +1,4 @@
-// Package bench measures broker adapters against their client libraries. Both sides run alternately
+// Package brokerbench measures broker adapters against their client libraries. Both sides run alternately
 // in one process, so that other load on the machine affects both.
 package brokerbench
 

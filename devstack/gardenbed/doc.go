@@ -3,7 +3,7 @@
 // and registered extensions. So Shoots are accepted, defaulted and rejected as in
 // a production garden. Tests use it through gardenbedtest.
 //
-// No clusters are created for the Shoots. Package gardenlet can simulate that.
+// No clusters are created for the Shoots. A Gardenlet can simulate that.
 //
 // The offers of the providers are the same everywhere (see objects/offers.yaml):
 //

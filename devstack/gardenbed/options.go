@@ -39,7 +39,7 @@ type Options struct {
 }
 
 // Assets returns the folder with gardener-apiserver. It first fills an empty folder,
-// which takes minutes: see package programs.
+// which takes minutes: see kubebed.GardenProgramFolder.
 func Assets(ctx context.Context, log *slog.Logger) (dir string, err error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

@@ -97,7 +97,7 @@ func (o Options) onLoopback() bool { return net.ParseIP(o.ListenAddress).IsLoopb
 
 // Assets returns the folder with etcd, kube-apiserver, kube-controller-manager,
 // kube-scheduler, kubectl and kubelet. It first fills an empty folder, which can take
-// minutes: see package programs.
+// minutes: see ProgramFolder.
 func Assets(ctx context.Context, log *slog.Logger) (dir string, err error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

@@ -1,14 +1,3 @@
-// Package programs provides the programs of a control plane: etcd, kube-apiserver,
-// kube-controller-manager, kube-scheduler, kubectl and, on Linux, kubelet. It also
-// provides the API server of Gardener, to run behind one.
-//
-// ProgramFolder returns the folder in KUBEBUILDER_ASSETS, or else a cache folder that it fills
-// once: by downloading the release, and where that fails by building it from Go
-// modules, which takes minutes. GardenProgramFolder does the same for Gardener, which
-// publishes only images, so that a build is the only way. The source of the build is in
-// this package, so that it also works outside of a checkout; its hash is in the name of
-// the folder. A folder appears complete or not at all. One process fills it while the
-// others wait.
 package kubebed
 
 import (

@@ -1,4 +1,6 @@
-// Package pgbench fills a database with a fleet for benchmarks. It also reads pages of it with a
+// Package pgbench fills a database with a fleet for benchmarks: resources, changes and
+// clusters. As baselines it copies the same rows in bulk, claims rows as a worker without
+// a store would, and reads pages of it with a
 // bare statement, without a store, as a baseline.
 package pgbench
 

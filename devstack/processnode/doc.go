@@ -44,7 +44,7 @@
 //
 // On Linux with user namespaces, volumes are mounted at their mount paths. So
 // rest.InClusterConfig works unchanged, the termination log is at its path and the
-// host name is the pod's; see package sandbox. Where namespaces are refused
+// host name is the pod's; see Sandbox. Where namespaces are refused
 // (Ubuntu's AppArmor rule, some containers, other systems), the volumes are ordinary
 // folders. Their paths replace the mount paths in command, args and environment.
 // KUBECONFIG is a file for the API server with the pod's token, which kubectl and

@@ -26,7 +26,7 @@ const (
 
 // Options are the options of a node.
 type Options struct {
-	// Images are archives of the images for pods: the output of package image, or an
+	// Images are archives of the images for pods: the output of WriteImage, or an
 	// OCI layout in a tar file.
 	Images []string
 }

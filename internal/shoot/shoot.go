@@ -1,6 +1,9 @@
 // Package shoot has the parts of a Gardener Shoot that Fleetloop writes and reads, and
 // the results of requests.
 //
+// PlanManifest decides the manifest to send for a Shoot, given the live Shoot. It is the
+// same for every kind of garden.
+//
 // A Manifest marshals to the JSON of Gardener's API. Unset fields are omitted, so that
 // Gardener's defaults and the values of other writers stay. The configurations of
 // providers are opaque: extensions of the same name differ in their fields.

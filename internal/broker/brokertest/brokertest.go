@@ -1,5 +1,5 @@
 // Package brokertest is the test suite for broker adapters. It includes the faults of brokers:
-// servers that die, hang, answer late or are full, and connections that break.
+// servers that die, hang, answer late or are full, and connections that break (Proxy).
 //
 // All tests check one rule. An event that was reported published is in the broker. An event that
 // was reported as not published is not. Only an event whose outcome is unknown may or may not be.

@@ -3,6 +3,10 @@
 // roles, PostgreSQL, and the execution controller as a separate process. A test can also take
 // the role of the node and the Job controllers.
 //
+// RunCoreTests contains the tests for every kind of node. RemediationRequest is an example of a
+// parent of executions from the specification of the executor: its controller creates one
+// execution, watches it, and decides about its rollback.
+//
 // All tests of a process share the cluster. Start gives each test a fleet with separate
 // namespaces, users and a controller. Everything that a fleet starts ends with the test, or
 // with the process if that is killed.
