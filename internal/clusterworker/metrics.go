@@ -81,7 +81,7 @@ func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 		running, _, _ := w.floor.currentLoad()
 		return float64(running)
 	}))
-	r.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "max_concurrent_syncs", Help: "Maximum number of clusters that this cluster-worker syncs concurrently."}, func() float64 {
+	r.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "max_concurrent_syncs", Help: "Limit on the number of clusters that this cluster-worker syncs at the same time."}, func() float64 {
 		return float64(w.cfg.Slots)
 	}))
 	r.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "listener_down", Help: "1 if the LISTEN connection of this cluster-worker to PostgreSQL is down; 0 if the connection is up, or if the configuration disables LISTEN. While the connection is down, the cluster-worker polls the database for changed clusters."}, func() float64 {

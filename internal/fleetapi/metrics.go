@@ -29,7 +29,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		}, []string{"path", "method"}),
 		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fleetloop_api_status_reports_total",
-			Help: "Total number of valid status reports that adapters sent to the fleet API, by resource type and result. The label result has the value stored or, if the API ignored the report, the reason, such as generation_behind (the adapter has already reported a newer generation). Adapters are the controllers that reconcile clusters and node pools.",
+			Help: "Total number of valid status reports that adapters sent to the fleet API, by resource type and result: stored or, for a report that the API ignored, the reason, such as generation_behind (the adapter has already reported a newer generation). Adapters are the controllers that reconcile clusters and node pools.",
 		}, []string{"resource_type", "result"}),
 	}
 	for _, c := range []prometheus.Collector{m.requests, m.duration, m.reports} {

@@ -126,7 +126,7 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 		configErrors: api.WithLabelValues(opConfigLoad), // for the custom resource; exists from the start
 
 		oldestUnreconciled: f.newGauge("oldest_unreconciled_generation_seconds", "Age of the oldest generation of a resource that its adapters have not observed yet, in seconds; 0 if they have observed all. Adapters are the controllers that reconcile the resource."),
-		lastGoodRound:      f.newGauge("last_successful_poll_timestamp_seconds", "Unix time of the last successful poll of the sentinel, in seconds; 0 before the first. In a successful poll, the sentinel reads all resources and publishes at least one event, unless no resource needs one."),
+		lastGoodRound:      f.newGauge("last_successful_poll_timestamp_seconds", "Unix time of the last successful poll of the sentinel, in seconds; 0 before the first. A poll is successful if the sentinel could read the resources and publish the events for them. If it could publish only some of the events, the poll is still successful."),
 		overruns:           f.newCounter("poll_overruns_total", "Total number of polls that took longer than the poll interval of the sentinel."),
 		publishDuration:    f.histogram("publish_duration_seconds", "Time from the first attempt to publish a CloudEvent until the message broker confirms the event, in seconds.", prometheus.ExponentialBuckets(0.0005, 2, 16)),
 		retries:            f.newCounter("publish_retries_total", "Total number of times that the sentinel tried again to publish a CloudEvent to the message broker after a failed attempt."),
@@ -136,7 +136,7 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 		memoryEntries:      f.newGauge("published_cache_entries", "Number of resources in the sentinel's cache of recently published events. The cache prevents a second event before an adapter (a controller that reconciles the resource) reports a status."),
 		indexBytes:         f.newGauge("schedule_index_bytes", "Memory that the sentinel uses to store when each resource needs its next event, in bytes. The value is 0 while the sentinel reads the fleet API in mode sweep (see hyperfleet_sentinel_source_mode), because it then stores no such times."),
 		lastFullSweep:      f.newGauge("last_full_sweep_timestamp_seconds", "Unix time at which the sentinel last finished listing all resources, in seconds; 0 before the first time."),
-		budget:             f.newGauge("publish_budget_events_per_second", "Maximum number of events per second that the sentinel currently publishes for unchanged resources. A resource needs such an event if the last status report about it is too old. The limit does not delay events for changed resources."),
+		budget:             f.newGauge("publish_budget_events_per_second", "Current limit on the events that the sentinel publishes for unchanged resources, in events per second. A resource needs such an event if the last status report about it is too old. The limit does not delay events for changed resources."),
 		changes:            f.newCounter("changes_received_total", "Total number of resource changes that the sentinel received from the fleet API. The counter increases only in the source modes watch and cursor; in the modes sweep and etag, the sentinel lists all resources instead."),
 		reconnects:         f.newCounter("watch_reconnects_total", "Total number of times that the sentinel restarted its watch on the fleet API after the watch ended."),
 		resyncs:            f.newCounter("resyncs_total", "Total number of times that the sentinel listed all resources again, because the fleet API no longer had all changes since the last read."),
@@ -178,7 +178,7 @@ func (m *metrics) addVectors(f *factory) {
 	for w := decision.WarningNone + 1; w < decision.NumWarnings; w++ {
 		m.warnings[w] = warnings.WithLabelValues(w.String())
 	}
-	faults := f.newCounterVec("decode_errors_total", "Total number of resources that the sentinel could not decode completely from a response of the fleet API, by reason. The sentinel skips the resource if the reason is not_an_object, missing_id or wrong_type, and uses the resource if the reason is invalid_time or unknown_status.", "reason")
+	faults := f.newCounterVec("decode_errors_total", "Total number of resources that the sentinel could not decode completely from a response of the fleet API, by reason: not_an_object, missing_id or wrong_type (the sentinel skips the resource), or invalid_time or unknown_status (the sentinel uses the resource).", "reason")
 	for fault := source.FaultNone + 1; fault < source.NumFaults; fault++ {
 		m.faults[fault] = faults.WithLabelValues(fault.String())
 	}

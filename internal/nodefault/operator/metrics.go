@@ -22,7 +22,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, l lister) (*metrics, error) {
 	m := &metrics{
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_node_fault_actions_total", Help: "Total number of actions that node-fault-controller performed on nodes, by action (such as cordon or drain-started) and outcome: succeeded, failed or dry_run. With dry_run, it only recorded the action and did not change the node.",
+			Name: "fleetloop_node_fault_actions_total", Help: "Total number of actions that node-fault-controller performed on nodes, by action (such as cordon or drain-started) and outcome: succeeded, failed or dry_run (the action was only recorded, and the node was not changed).",
 		}, []string{"action", "outcome"}),
 		toCordon: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "fleetloop_node_fault_cordon_delay_seconds", Help: "Time from the detection of a fault until node-fault-controller cordons the node, in seconds.", Buckets: prometheus.ExponentialBuckets(0.01, 3, 12),
