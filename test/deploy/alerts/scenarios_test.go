@@ -143,7 +143,7 @@ func sweeps() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					61: nil, 66: nil,
-					67: {{labels: clusters, summary: "The sentinel has not listed all clusters (us) for 1h 6m 0s."}},
+					67: {{labels: clusters, summary: "The sentinel has not completed a full list of clusters (us) for 1h 6m 0s."}},
 				},
 			},
 			{
@@ -152,7 +152,7 @@ func sweeps() map[string][]scenario {
   hyperfleet_sentinel_last_full_sweep_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0x100
   process_start_time_seconds{namespace="fleet",job="sentinel",instance="a"} 60x100
 `,
-				want: map[int][]alert{66: nil, 67: {{labels: clusters, summary: "The sentinel has not listed all clusters (us) for 1h 6m 0s."}}},
+				want: map[int][]alert{66: nil, 67: {{labels: clusters, summary: "The sentinel has not completed a full list of clusters (us) for 1h 6m 0s."}}},
 			},
 			{
 				reason: "it lists every ten minutes",
@@ -172,7 +172,7 @@ func sweeps() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					15: nil, 20: nil,
-					21: {{labels: clusters, summary: "Adapters have not observed a change to clusters (us) for 21m 0s."}},
+					21: {{labels: clusters, summary: "Adapters have not processed a change to clusters (us) that is 21m 0s old."}},
 				},
 			},
 			{
