@@ -130,7 +130,9 @@ type KubernetesExecutionStatus struct {
 	// +optional
 	ValidationTime *metav1.Time `json:"validationTime,omitempty"`
 
-	// Results of the checks, both those before and those after the action.
+	// Results of the checks before the action (parameters, permissions, safety policies,
+	// dry run, preconditions) and after it (postconditions). Unset until the first results
+	// are known.
 	// +optional
 	// +structType=atomic
 	ValidationResults *ValidationResults `json:"validationResults,omitempty"`
@@ -266,7 +268,8 @@ type ValidationResults struct {
 	// to exist. Also false if this check has not run.
 	ResourceExists bool `json:"resourceExists"`
 
-	// Decision of the safety policies, the Rego rules that allow or deny executions.
+	// Decision of the safety policies, the Rego rules that allow or deny executions. Unset
+	// if the controller has not evaluated them.
 	// +optional
 	PolicyValidation *PolicyValidation `json:"policyValidation,omitempty"`
 
@@ -280,12 +283,14 @@ type ValidationResults struct {
 	// +optional
 	ValidationTime *metav1.Time `json:"validationTime,omitempty"`
 
-	// Results of the conditions in spec.preConditions.
+	// Result of each condition in spec.preConditions: whether it passed and, if not, why.
+	// Empty until the conditions are evaluated.
 	// +listType=atomic
 	// +optional
 	PreConditionResults []ConditionResult `json:"preConditionResults,omitempty"`
 
-	// Results of the conditions in spec.postConditions.
+	// Result of each condition in spec.postConditions: whether it passed and, if not, why.
+	// Empty until the conditions are evaluated, after the action.
 	// +listType=atomic
 	// +optional
 	PostConditionResults []ConditionResult `json:"postConditionResults,omitempty"`
@@ -341,7 +346,8 @@ type DryRunResults struct {
 	// True if the dry run succeeded. False if it failed or did not take place.
 	Success bool `json:"success"`
 
-	// Expected effect of the action on the cluster.
+	// What the action is expected to change in the cluster: number of objects, number of
+	// replicas, and a description.
 	// +optional
 	EstimatedImpact *EstimatedImpact `json:"estimatedImpact,omitempty"`
 
@@ -416,7 +422,8 @@ type Plan struct {
 
 	// Name of the action that the plan runs, for example scale_deployment.
 	Action string `json:"action"`
-	// Parameters of the action, including default values.
+	// Parameters with which the action runs, including the default values of those that are
+	// not set in the spec.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Parameters *runtime.RawExtension `json:"parameters,omitempty"`
@@ -443,7 +450,8 @@ type Plan struct {
 	// +optional
 	Diff string `json:"diff,omitempty"`
 
-	// Expected effect on the cluster of the API requests in the plan.
+	// Changes in the cluster that the API requests in the plan are expected to cause:
+	// number of objects, number of replicas, and a description.
 	Impact EstimatedImpact `json:"impact"`
 
 	// Whether the change can be reverted (available), and with which action
@@ -515,26 +523,26 @@ type PlanStep struct {
 	// itself.
 	// +optional
 	Subresource string `json:"subresource,omitempty"`
-	// Namespace of the object that the request changes. Empty for a cluster-scoped object.
-	// Also empty if the entry stands for all evictions of a node drain.
+	// Namespace of the object that this step changes. Empty for a cluster-scoped object.
+	// Also empty if this step represents all evictions of a node drain.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// Name of the object that the request changes. Empty if the entry stands for all
+	// Name of the object that this step changes. Empty if this step represents all
 	// evictions of a node drain.
 	// +optional
 	Name string `json:"name,omitempty"`
-	// UID of the object when the controller created the plan. The action does not change
-	// another object with the same name. Empty if the request creates the object, or if the
-	// entry stands for all evictions of a node drain.
+	// UID that the object of this step had when the controller created the plan. The action
+	// does not change an object with the same name but another UID. Empty if this step
+	// creates the object, or if it represents all evictions of a node drain.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 	// Media type of the patch, for example application/merge-patch+json. Empty if the
 	// request is not a patch.
 	// +optional
 	PatchType string `json:"patchType,omitempty"`
-	// Body of the request, as JSON. Empty if the request needs no body. If the entry stands
-	// for all evictions of a node drain, the body lists the protected namespaces, whose Pods
-	// are not evicted.
+	// Body of the request, as JSON. Empty if the request needs no body. If this step
+	// represents all evictions of a node drain, the body lists the protected namespaces,
+	// whose Pods are not evicted.
 	// +kubebuilder:validation:MaxLength=16384
 	// +optional
 	Body string `json:"body,omitempty"`
@@ -649,12 +657,12 @@ type AffectedResource struct {
 	Name string `json:"name"`
 	// What the action did to the object, for example scaled, restarted or patched.
 	Action string `json:"action"`
-	// Changed values of the object before the action, for example "replicas: 3". Empty if
-	// the action created the object, or if no values were recorded.
+	// Values that the changed fields of the object had before the action, for example
+	// "replicas: 3". Empty if the action created the object, or if no values were recorded.
 	// +optional
 	Before string `json:"before,omitempty"`
-	// Changed values of the object after the action, for example "replicas: 5". Empty if the
-	// action deleted the object, or if no values were recorded.
+	// Values that the changed fields of the object had after the action, for example
+	// "replicas: 5". Empty if the action deleted the object, or if no values were recorded.
 	// +optional
 	After string `json:"after,omitempty"`
 	// UID of the changed object.
