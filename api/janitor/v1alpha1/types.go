@@ -56,7 +56,8 @@ type RebootNode struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// The node to reboot. Immutable.
+	// Name of the node to reboot, and whether the reboot may start while Pods still run on
+	// the node. Immutable.
 	Spec NodeActionSpec `json:"spec"`
 	// Progress of the reboot. Only the janitor, the controller that reboots and terminates
 	// nodes, writes the status.
@@ -89,7 +90,8 @@ type TerminateNode struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// The node to terminate. Immutable.
+	// Name of the node to terminate, and whether the termination may start while Pods still
+	// run on the node. Immutable.
 	Spec NodeActionSpec `json:"spec"`
 	// Progress of the termination. Only the janitor, the controller that reboots and
 	// terminates nodes, writes the status.
@@ -147,7 +149,8 @@ type NodeActionStatus struct {
 	// +optional
 	NodeUID types.UID `json:"nodeUID,omitempty"`
 	// Boot ID of the node before the operation, as in status.nodeInfo.bootID of the Node. A
-	// different boot ID later proves that the node has rebooted.
+	// RebootNode succeeds only after the node reports another boot ID. For a TerminateNode,
+	// the boot ID is not compared.
 	// +optional
 	PreviousBootID string `json:"previousBootID,omitempty"`
 
