@@ -99,16 +99,19 @@ type NodeFaultStatus struct {
 	// +optional
 	DesiredActions *DesiredActions `json:"desiredActions,omitempty"`
 
-	// Changes that node-fault-controller made to the node and has not reverted yet.
+	// Cordon and taints that node-fault-controller added to the node and has not removed
+	// yet. Unset if there are none.
 	// +optional
 	Owned *Owned `json:"owned,omitempty"`
 
-	// Progress of the drain of the node.
+	// Drain of the node in the current or last repair: its state, its deadline, and the
+	// pods that are left or block it. Unset if no drain was started.
 	// +optional
 	Drain *DrainStatus `json:"drain,omitempty"`
 
-	// Progress of the current or last attempt to repair the node. An attempt is a reboot,
-	// a termination, or a request that a person repairs the node.
+	// Progress of the current or last attempt to repair the node. An attempt is a reboot, a
+	// termination, or a request that a person repairs the node. Unset if there was no
+	// attempt.
 	// +optional
 	Remediation *RemediationStatus `json:"remediation,omitempty"`
 
@@ -192,7 +195,7 @@ type DesiredActions struct {
 	// True if the rules require that the node is drained.
 	// +optional
 	Drain bool `json:"drain,omitempty"`
-	// Taints that the rules require on the node.
+	// Taints that the rules require on the node. Empty if they require none.
 	// +listType=atomic
 	// +optional
 	Taints []corev1.Taint `json:"taints,omitempty"`
