@@ -77,7 +77,8 @@ type SentinelConfigSpec struct {
 	// Connection to the HyperFleet API, from which the sentinel reads the resources.
 	HyperfleetAPI HyperfleetAPI `json:"hyperfleetAPI"`
 
-	// Message broker to which the sentinel publishes CloudEvents.
+	// Message broker to which the sentinel publishes CloudEvents: its type, address, topic
+	// and credentials.
 	Broker Broker `json:"broker"`
 
 	// How often to poll HyperFleet API
@@ -101,7 +102,8 @@ type SentinelConfigSpec struct {
 	// +optional
 	Decision *Decision `json:"decision,omitempty"`
 
-	// How the sentinel reads resources from the API.
+	// How the sentinel reads resources from the API. By default it uses the best mode that
+	// the API supports, and lists all resources at least every 10 minutes.
 	// +optional
 	Source *Source `json:"source,omitempty"`
 
@@ -255,19 +257,19 @@ type SecretKeyRef struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.profile) || self.profile != 'expression' || has(self.result) && size(self.result) > 0",message="is required for the profile expression",fieldPath=".result",reason=FieldValueRequired
 // +kubebuilder:validation:XValidation:rule="has(self.profile) && self.profile == 'expression' || (!has(self.result) || size(self.result) == 0) && (!has(self.params) || size(self.params) == 0)",message="params and result require the profile expression"
 type Decision struct {
-	// Rule that decides when to publish an event for a resource. transition-age: when the
-	// last phase change is older than backoffReady (if the phase is Ready) or
-	// backoffNotReady. generation-then-age: immediately after a new generation, otherwise
-	// when the last status report is older than the same limit. expression: when the CEL
-	// expression in the field result is true. Defaults to transition-age.
+	// Rule that decides when to publish an event for a resource. The limit is backoffReady
+	// if the resource is Ready, otherwise backoffNotReady. transition-age (the default):
+	// when the last phase change is older than the limit. generation-then-age: immediately
+	// after a new generation, otherwise when the last status report is older than the
+	// limit. expression: when the CEL expression in spec.decision.result is true.
 	// +kubebuilder:validation:Enum=transition-age;generation-then-age;expression
 	// +kubebuilder:default=transition-age
 	// +optional
 	Profile string `json:"profile,omitempty"`
 
-	// Named CEL expressions, allowed only if profile is "expression". The field result can
-	// use their values by name. Each expression can also use the values of those above it in
-	// this list.
+	// Named CEL expressions, allowed only if profile is "expression". The expression in
+	// spec.decision.result can use their values by name. Each expression can also use the
+	// values of those above it in this list.
 	// +listType=atomic
 	// +optional
 	Params []Param `json:"params,omitempty"`
@@ -282,8 +284,8 @@ type Decision struct {
 
 // Param is a named CEL expression.
 type Param struct {
-	// Name of the value. CEL expressions in the field result and in later entries of the
-	// list use the value by this name.
+	// Name by which other CEL expressions can use the value: the one in
+	// spec.decision.result and those below this one in the list.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
