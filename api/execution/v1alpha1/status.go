@@ -126,7 +126,8 @@ type KubernetesExecutionStatus struct {
 	// +structType=atomic
 	VerifiedRequest *VerifiedRequest `json:"verifiedRequest,omitempty"`
 
-	// Time at which the controller finished the checks before the action.
+	// Time at which the controller finished the checks before the action. Unset while they
+	// run.
 	// +optional
 	ValidationTime *metav1.Time `json:"validationTime,omitempty"`
 
