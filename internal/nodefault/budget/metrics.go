@@ -27,7 +27,7 @@ func newMetrics(b *Budget, reg prometheus.Registerer) (*metrics, error) {
 		nodes:     gauge(prefix+"nodes", "Number of nodes, by state: in_service, quarantined (cordoned by node-fault-controller), cordoned_by_others or not_ready. Each node has one state. Nodes that the settings of node-fault-controller exclude, by default those of the control plane, are not counted.", "state"),
 		limits:    gauge(prefix+"limit_nodes", "Number of nodes that may be out of service, added up over all node pools, by limit: out_of_service (nodes out of service at the same time) or window (nodes taken out of service within the time span of the setting budget.window).", "limit"),
 		recent:    gauge(prefix+"window_nodes", "Number of nodes that node-fault-controller took out of service in the most recent time window. The setting budget.window sets the length of the window; the default is 5 minutes."),
-		exhausted: gauge(prefix+"exhausted_pools", "Number of node pools in which node-fault-controller takes no further node out of service, because too many nodes are already out of service. The label manual_reset is true if a person must reset the pool.", "manual_reset"),
+		exhausted: gauge(prefix+"exhausted_pools", "Number of node pools in which node-fault-controller takes no further node out of service, because too many nodes are already out of service, by manual_reset: true (a person must reset the pool) or false (the pool recovers automatically).", "manual_reset"),
 	}
 	for _, r := range allReasons() {
 		m.denials.WithLabelValues(string(r))
