@@ -286,7 +286,7 @@ func TestMetrics(t *testing.T) {
 	f.do("GET", "nowhere/"+nobody, nil).want(404)
 	f.do("BREW", "clusters", nil).want(405)
 	want := `
-# HELP fleetloop_api_status_reports_total Total number of valid status reports that adapters sent to the fleet API, by resource type and result. The label result has the value stored or, if the API ignored the report, the reason, such as generation_behind (the adapter has already reported a newer generation). Adapters are the controllers that reconcile clusters and node pools.
+# HELP fleetloop_api_status_reports_total Total number of valid status reports that adapters sent to the fleet API, by resource type and result: stored or, for a report that the API ignored, the reason, such as generation_behind (the adapter has already reported a newer generation). Adapters are the controllers that reconcile clusters and node pools.
 # TYPE fleetloop_api_status_reports_total counter
 fleetloop_api_status_reports_total{resource_type="clusters",result="generation_ahead"} 1
 fleetloop_api_status_reports_total{resource_type="clusters",result="stored"} 1
