@@ -20,8 +20,9 @@ func (l changeLogger) Record(ctx context.Context, c execution.Change) {
 		"target_kind", c.Target.Kind, "target_namespace", c.Target.Namespace, "target_name", c.Target.Name, "who", c.By, "dry_run", c.DryRun, "reason", c.Reason, "message", c.Message)
 }
 
-// eventOf converts a change to a change event. An execution does each action once, so its UID and
-// the action make the ID.
+// eventOf converts a change to a change event. The UID of the execution, the action and the time
+// make the ID. The time is stored with the change, so an event that is sent again has the same ID.
+// A second approval, as after a gap of the admission policies, has another one.
 func eventOf(c execution.Change, cluster string) changeevent.ChangeEvent {
 	namespace, name, ok := strings.Cut(c.Execution, "/")
 	if !ok {
@@ -29,7 +30,7 @@ func eventOf(c execution.Change, cluster string) changeevent.ChangeEvent {
 	}
 	e := changeevent.ChangeEvent{
 		Action: string(c.Action), Source: changeevent.SourceExecutionController, Cluster: cluster, Subject: "executions/" + name,
-		Reason: reasonOf(c), Outcome: changeevent.OutcomeSucceeded, DryRun: c.DryRun, Session: c.UID,
+		Reason: reasonOf(c), Outcome: changeevent.OutcomeSucceeded, DryRun: c.DryRun, Session: c.UID, Timestamp: c.At,
 	}
 	if c.Action == execution.ChangeFailed {
 		e.Outcome = changeevent.OutcomeFailed
@@ -38,7 +39,6 @@ func eventOf(c execution.Change, cluster string) changeevent.ChangeEvent {
 		e.NodeName = c.Target.Name
 	}
 	e.ID = changeevent.ID(e)
-	e.Timestamp = c.At
 	e.Details = map[string]string{}
 	for key, value := range map[string]string{"action": c.Does, "target": targetOf(c.Target), "actor": c.By, "namespace": namespace} {
 		if value != "" {

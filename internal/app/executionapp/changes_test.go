@@ -91,7 +91,8 @@ func TestEventOfVaries(t *testing.T) {
 	}
 }
 
-// TestIDs verifies that each action of an execution has one ID, however often it is sent.
+// TestIDs verifies that a change has one ID, however often it is sent, and that other changes have
+// other IDs.
 func TestIDs(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -99,8 +100,9 @@ func TestIDs(t *testing.T) {
 		change func(*execution.Change)
 		same   bool
 	}{
-		"AfterARestart": {"the time is the one of telling", func(c *execution.Change) { c.At = c.At.Add(time.Minute) }, true},
+		"SentAgain":     {"the change is the same", func(c *execution.Change) { c.At = c.At.Local() }, true},
 		"InOtherWords":  {"words are no other change", func(c *execution.Change) { c.Message, c.Reason = "x", "y" }, true},
+		"ApprovedAgain": {"a sink must not drop the second approval as a repeat", func(c *execution.Change) { c.At = c.At.Add(time.Minute) }, false},
 		"OtherAction":   {"", func(c *execution.Change) { c.Action = execution.ChangeStarted }, false},
 		"OtherUID":      {"one of the same name came later", func(c *execution.Change) { c.UID = "u-2" }, false},
 	}

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -25,6 +26,43 @@ func TestActionThatRanIsNoDryRun(t *testing.T) {
 				if c.DryRun {
 					t.Errorf("%s is reported as a dry run", c.Action)
 				}
+			}
+		})
+	}
+}
+
+// TestActionBegunBeforeACrashIsNoDryRun verifies that change events of an action that began are not
+// marked as a dry run if the controller was killed before it stored that, and restarts with
+// --dry-run.
+func TestActionBegunBeforeACrashIsNoDryRun(t *testing.T) {
+	for name, approval := range map[string]bool{"WithoutApproval": false, "WithApproval": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.approval = approval
+			w.create("a", "web", nil)
+			r := w.newReconciler(Config{})
+			w.once("job", false, func() error { return errCrash })
+			if approval {
+				w.look(r)
+				w.edit("a", approve("bob"))
+			}
+			for i := 0; len(w.jobs) == 0 && i < 10; i++ {
+				_, _ = w.reconcile(r, "a")
+			}
+			if p := w.get("a").Status.Phase; p == v1alpha1.PhaseExecuting {
+				t.Fatal("the status already has the start")
+			}
+			w.look(w.newReconciler(Config{DryRun: true}))
+			w.end("a", action.CodeOK)
+			w.look(w.newReconciler(Config{DryRun: true}))
+			var told []execution.ChangeAction
+			for _, c := range w.changes {
+				if told = append(told, c.Action); c.DryRun {
+					t.Errorf("%s is reported as a dry run", c.Action)
+				}
+			}
+			if !slices.Contains(told, execution.ChangeStarted) || !slices.Contains(told, execution.ChangeSucceeded) {
+				t.Errorf("the change events are %q, want the start and the success", told)
 			}
 		})
 	}
