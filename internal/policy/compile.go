@@ -105,12 +105,16 @@ func Compile(ctx context.Context, files map[string]string, o Options) (*Set, err
 	return s, nil
 }
 
-// unfinished returns the error as ErrUnfinished if ctx ended, which then caused it.
+// unfinished adds why ctx ended to an error that it caused. The result wraps ErrUnfinished.
 func unfinished(ctx context.Context, err error) error {
-	if ctx.Err() == nil || errors.Is(err, ErrUnfinished) {
+	cause := context.Cause(ctx)
+	switch {
+	case cause == nil:
 		return err
+	case !errors.Is(cause, ErrUnfinished):
+		cause = fmt.Errorf("%w: %w", ErrUnfinished, cause)
 	}
-	return fmt.Errorf("%w: %w", ErrUnfinished, err)
+	return fmt.Errorf("%w: %w", cause, err)
 }
 
 // Hash returns the SHA-256 of the names and texts of all files, in hexadecimal.

@@ -97,8 +97,9 @@ func TestTestsThatNeverEndAreCounted(t *testing.T) {
 	policy.SetTrialCPUTime(store, 10*time.Millisecond)
 	files := with(map[string]string{"long_test.rego": strings.ReplaceAll(long, "some e in [1, 2, 3, 4, 5, 6]", "some e in l; some f in l; some g in l")})
 	for range 2 {
-		if err := store.Load(t.Context(), files, policy.Enforce); !errors.Is(err, policy.ErrUnfinished) {
-			t.Fatalf("got %v, want that the tests did not end", err)
+		err := store.Load(t.Context(), files, policy.Enforce)
+		if want := "test policies: not finished within 10ms of CPU time: long_test.rego:5: data.long_test.test_long does not end"; !errors.Is(err, policy.ErrUnfinished) || err.Error() != want {
+			t.Fatalf("got %v, want %s", err, want)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())

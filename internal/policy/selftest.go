@@ -12,10 +12,11 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/tester"
+	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
 // runTests runs the tests of a set like `opa test`, and returns their number. The error names the
-// failed tests.
+// tests that failed or did not end.
 func runTests(ctx context.Context, files map[string]string, s *inputShape) (int, error) {
 	caps := policyCapabilities()
 	modules, err := parseModules(files, caps)
@@ -32,14 +33,16 @@ func runTests(ctx context.Context, files map[string]string, s *inputShape) (int,
 	for r := range results {
 		n++
 		switch {
+		case topdown.IsCancel(r.Error):
+			failed = append(failed, fmt.Errorf("%s: %s.%s does not end", r.Location, r.Package, r.Name))
 		case r.Error != nil:
 			failed = append(failed, fmt.Errorf("%s: %s.%s: %w", r.Location, r.Package, r.Name, explainErrors(r.Error)))
 		case r.Fail:
 			failed = append(failed, fmt.Errorf("%s: %s.%s fails", r.Location, r.Package, r.Name))
 		}
 	}
-	if err := context.Cause(ctx); err != nil {
-		failed = append(failed, fmt.Errorf("not all tests finished: %w", err))
+	if ctx.Err() != nil && len(failed) == 0 {
+		failed = append(failed, errors.New("some tests did not start"))
 	}
 	// The results are in the order of completion.
 	slices.SortFunc(failed, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetloop/fleetloop/changeevent"
@@ -153,7 +152,7 @@ func newCheckParts(host *rest.Config, cfg Part, p *process.Process, ids *identit
 	if err != nil {
 		return nil, nil, err
 	}
-	rules := &policyConfigMaps{store: policy.NewStore(cfg.Policy.Timeout, metrics), name: cfg.Namespace + "/" + cfg.Policy.ConfigMap, mode: cfg.policyMode, log: p.Log, latest: make(chan *corev1.ConfigMap, 1)}
+	rules := newPolicyConfigMaps(policy.NewStore(cfg.Policy.Timeout, metrics), cfg, p.Log)
 	asked, err := newTimed(p.Metrics, conditionEvaluator{policy.NewEvaluator()})
 	if err != nil {
 		return nil, nil, err

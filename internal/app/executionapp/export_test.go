@@ -1,9 +1,16 @@
 package executionapp
 
 import (
+	"context"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
+	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
 // EventOf converts a change to a change event.
@@ -14,3 +21,13 @@ func JobsOf(c Part) job.Options { return c.operatorConfig(0).Job }
 
 // Check refuses settings of the runner that make no Job.
 func (c RunnerConfig) Check() error { return c.validateSettings() }
+
+// LoadPolicies loads a ConfigMap into a store within a time. It reports whether no retry is needed,
+// and returns the error of readiness.
+func LoadPolicies(ctx context.Context, store *policy.Store, cm *corev1.ConfigMap, within time.Duration, log *slog.Logger) (done bool, ready error) {
+	cfg := Defaults().Part
+	cfg.Namespace, cfg.Policy.ConfigMap = cm.Namespace, cm.Name
+	p := newPolicyConfigMaps(store, cfg, log)
+	p.timeout = within
+	return p.loadConfigMap(ctx, cm, firstRetry), p.Ready()
+}

@@ -22,6 +22,8 @@ type policyConfigMaps struct {
 	mode  func(annotation string) policy.Mode
 	log   *slog.Logger
 
+	timeout time.Duration // of the trial of a set
+
 	latest chan *corev1.ConfigMap // not processed yet; a nil ConfigMap means that it was deleted
 }
 
@@ -34,6 +36,13 @@ const (
 	firstRetry = time.Second // of a set whose trial did not complete
 	lastRetry  = time.Minute
 )
+
+func newPolicyConfigMaps(store *policy.Store, cfg Part, log *slog.Logger) *policyConfigMaps {
+	return &policyConfigMaps{
+		store: store, name: cfg.Namespace + "/" + cfg.Policy.ConfigMap, mode: cfg.policyMode, log: log,
+		timeout: loadTimeout, latest: make(chan *corev1.ConfigMap, 1),
+	}
+}
 
 // enqueueConfigMap passes a ConfigMap to Run. Only one goroutine may call it.
 func (p *policyConfigMaps) enqueueConfigMap(o client.Object, gone bool) {
@@ -80,13 +89,13 @@ func (p *policyConfigMaps) loadConfigMap(ctx context.Context, cm *corev1.ConfigM
 		p.log.ErrorContext(ctx, "policy ConfigMap deleted, all actions are denied", "configmap", p.name)
 		return true
 	}
-	bound, cancel := context.WithTimeout(ctx, loadTimeout)
+	bound, cancel := context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("the controller got too little CPU time within %s", p.timeout))
 	defer cancel()
 	err := p.store.Load(bound, cm.Data, p.mode(cm.Annotations[policy.AnnotationMode]))
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, policy.ErrUnfinished):
-		p.log.ErrorContext(ctx, "policies not loaded, their tests did not finish in time, retrying", "configmap", p.name, "version", cm.ResourceVersion, "err", err, "retry_in", pause)
+		p.log.ErrorContext(ctx, "policies not loaded, their tests did not finish in time, retrying", "configmap", p.name, "version", cm.ResourceVersion, "err", err, "retry_in", pause, "active_hash", p.store.Status().Hash)
 		return false
 	case err != nil:
 		p.log.ErrorContext(ctx, "policies rejected, the previous ones stay active", "configmap", p.name, "version", cm.ResourceVersion, "err", err)
@@ -103,7 +112,7 @@ func (p *policyConfigMaps) Ready() error {
 	case s.Hash != "":
 		return nil
 	case errors.Is(s.Err, policy.ErrUnfinished):
-		return fmt.Errorf("the self-test of the policies in ConfigMap %s did not finish and is retried: %w", p.name, s.Err)
+		return fmt.Errorf("the policies in ConfigMap %s are not loaded and are tried again, because their tests did not finish in time: %w", p.name, s.Err)
 	case s.Err != nil:
 		return fmt.Errorf("the policies in ConfigMap %s are invalid: %w", p.name, s.Err)
 	}
