@@ -3,7 +3,10 @@ package executionapp
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/policy/evaluator"
 )
 
 // seen are nodes as they are seen, or an error.
@@ -110,5 +114,40 @@ func TestCountKeeps(t *testing.T) {
 	c := gate.Claim{UID: "x", Action: "drain_node", Node: true, Target: gate.TargetOf(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: nameOf(7)})}
 	if g.Enter(c, time.Now()).In {
 		t.Error("a third of twenty nodes may be acted on")
+	}
+}
+
+// TestShareWithoutRequester verifies that executions without a requester share half of what one
+// requester gets, of the limit of executions and of the slots for conditions, as the help says.
+func TestShareWithoutRequester(t *testing.T) {
+	cfg := Defaults().Part
+	cfg.Gate.MaxConcurrent, cfg.Gate.MaxPerRequester = 10, evaluator.MaxProcesses/2 // what one requester gets of the slots
+	g, err := gate.New(cfg.gateConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots := conditionEvaluator{evaluator.New()}
+	for _, requester := range []string{"alice", ""} {
+		running, evaluating := 0, 0
+		for i := range cfg.Gate.MaxConcurrent {
+			name := fmt.Sprintf("%s-%d", requester, i)
+			if g.Enter(gate.Claim{UID: types.UID(name), Key: types.NamespacedName{Name: name}, Action: "scale_deployment", Target: name, Requester: requester}, time.Now()).In {
+				running++
+			}
+			if _, err := slots.Enter(requester); err == nil {
+				evaluating++
+			}
+		}
+		want := cfg.Gate.MaxPerRequester
+		if requester == "" {
+			want /= 2
+		}
+		if running != want || evaluating != want {
+			t.Errorf("requester %q gets %d executions and %d slots, want %d of each", requester, running, evaluating, want)
+		}
+	}
+	help := Command(io.Discard, io.Discard, func(string) (string, bool) { return "", false }).PersistentFlags().Lookup("max-per-requester").Usage
+	if want := "without a requester together get half of this number"; !strings.Contains(help, want) {
+		t.Errorf("the help lacks %q: %s", want, help)
 	}
 }

@@ -11,7 +11,7 @@ import (
 type Config struct {
 	MaxConcurrent   int            // inside at once, and as many again that only read; 10
 	MaxPerNamespace int            // inside at once with targets in one namespace; zero is any number
-	MaxPerRequester int            // inside at once of one requester; zero is any number
+	MaxPerRequester int            // inside at once of one requester, and half of it of all without one; zero is any number
 	MaxPerAction    map[string]int // inside at once of an action; those that are missing may be any number
 
 	// MaxNodePercent limits the percentage of nodes that are acted on or still cordoned at a time;
