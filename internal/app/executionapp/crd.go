@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,16 +33,24 @@ const (
 	crdEvery, crdAgain = 5 * time.Minute, 10 * time.Second
 	crdTimeout         = 30 * time.Second
 	maxMissingFields   = 5 // listed in the error
+
+	crdFile = "deploy/crds/kubernetesexecution.kubernaut.io_kubernetesexecutions.yaml"
 )
 
 var errNoSchema = errors.New("the API server did not respond in time")
 
-// schemaCheck verifies that the API server stores all fields of executions. An older
-// CustomResourceDefinition drops some without an error, and then no approval counts.
+// schemaCheck verifies that the API server stores all fields of executions. With an older
+// CustomResourceDefinition, it drops fields of a spec without an error, so that approvals do not
+// count. It rejects a status with such fields, so that executions do not progress. The check reads
+// the schema, and the errors of status writes in case the schema cannot be read.
 type schemaCheck struct {
 	host     kubernetes.Interface
 	log      *slog.Logger
 	outdated atomic.Pointer[error]
+
+	mu         sync.Mutex
+	unreadable bool            // the schema could not be read
+	missing    map[string]bool // paths of fields that the API server does not store
 }
 
 // newSchemaCheck builds the check and registers its metric.
@@ -48,7 +59,7 @@ func newSchemaCheck(host *rest.Config, reg prometheus.Registerer, log *slog.Logg
 	if err != nil {
 		return nil, fmt.Errorf("check the CustomResourceDefinition: %w", err)
 	}
-	c := &schemaCheck{host: client, log: log}
+	c := &schemaCheck{host: client, log: log, missing: map[string]bool{}}
 	return c, watchSchema(reg, c.Ready)
 }
 
@@ -56,7 +67,7 @@ func newSchemaCheck(host *rest.Config, reg prometheus.Registerer, log *slog.Logg
 func watchSchema(reg prometheus.Registerer, outdated func() error) error {
 	return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubernetesexecution_crd_outdated",
-		Help: "1 if the installed CustomResourceDefinition of KubernetesExecution lacks fields that this version of the controller needs, 0 otherwise. While the value is 1, the controller accepts no approvals.",
+		Help: "1 if the installed CustomResourceDefinition of KubernetesExecution lacks fields of this controller version, 0 otherwise. While the value is 1, executions do not progress or approvals do not count. The readiness message names the fields and the command that adds them.",
 	}, func() float64 {
 		if outdated() != nil {
 			return 1
@@ -83,22 +94,116 @@ func (c *schemaCheck) Run(ctx context.Context) error {
 	for wait := time.Duration(0); backoff.Sleep(ctx, wait) == nil; {
 		wait = crdAgain
 		missing, err := c.missingFields(ctx)
-		switch before := c.outdated.Load(); {
+		switch {
+		case ctx.Err() != nil:
 		case err != nil:
-			c.log.DebugContext(ctx, "reading the CustomResourceDefinition failed", "err", err)
-		case len(missing) > 0:
-			outdated := outdatedError(missing)
-			if c.outdated.Store(&outdated); before == nil {
-				c.log.ErrorContext(ctx, "installed CustomResourceDefinition is outdated, approvals are not accepted", "crd", v1alpha1.Resource+"."+v1alpha1.GroupVersion.Group, "err", outdated)
-			}
+			c.noteUnreadable(ctx, err)
 		default:
-			wait = crdEvery
-			if c.outdated.Store(nil); before != nil {
-				c.log.InfoContext(ctx, "installed CustomResourceDefinition is up to date")
+			c.noteSchema(ctx, missing)
+			if len(missing) == 0 {
+				wait = crdEvery
 			}
 		}
 	}
 	return nil
+}
+
+// noteUnreadable records that the schema could not be read. Fields that are known to be missing
+// stay so.
+func (c *schemaCheck) noteUnreadable(ctx context.Context, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.unreadable {
+		c.log.WarnContext(ctx, "schema of the CustomResourceDefinition not read, missing fields are noticed only when they are written", "err", err)
+	}
+	c.unreadable = true
+}
+
+// noteSchema records the fields that the schema lacks.
+func (c *schemaCheck) noteSchema(ctx context.Context, missing []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unreadable, c.missing = false, map[string]bool{}
+	for _, path := range missing {
+		c.missing[path] = true
+	}
+	c.updateReadiness(ctx)
+}
+
+var (
+	// undeclared matches a field of a status that the API server rejected. Its error of a
+	// server-side apply names the fields only in the text.
+	undeclared = regexp.MustCompile(`\.(status\S*): field not declared in schema`)
+	// listIndex matches the index or the key of a list item in a path.
+	listIndex = regexp.MustCompile(`\[[^]]*]`)
+)
+
+// NoteStatusWrite records the fields that the API server rejected in the write of a status, or that
+// it accepted.
+func (c *schemaCheck) NoteStatusWrite(ctx context.Context, written *v1alpha1.KubernetesExecutionStatus, err error) {
+	if err == nil && c.outdated.Load() == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		for path := range valuePaths(written) {
+			delete(c.missing, path)
+		}
+	} else {
+		for _, match := range undeclared.FindAllStringSubmatch(err.Error(), -1) {
+			c.missing[listIndex.ReplaceAllString(match[1], "")] = true
+		}
+	}
+	c.updateReadiness(ctx)
+}
+
+// updateReadiness sets the error of Ready, and logs when the CustomResourceDefinition becomes
+// outdated or up to date. The caller holds mu.
+func (c *schemaCheck) updateReadiness(ctx context.Context) {
+	before := c.outdated.Load()
+	if len(c.missing) == 0 {
+		if c.outdated.Store(nil); before != nil {
+			c.log.InfoContext(ctx, "installed CustomResourceDefinition is up to date")
+		}
+		return
+	}
+	outdated := outdatedError(slices.Sorted(maps.Keys(c.missing)))
+	if c.outdated.Store(&outdated); before == nil {
+		c.log.ErrorContext(ctx, "installed CustomResourceDefinition is outdated, executions do not progress", "crd", v1alpha1.Resource+"."+v1alpha1.GroupVersion.Group, "err", outdated)
+	}
+}
+
+// valuePaths returns the paths of all values in a status, like fieldPaths.
+func valuePaths(s *v1alpha1.KubernetesExecutionStatus) map[string]bool {
+	paths := map[string]bool{}
+	text, err := json.Marshal(s)
+	var value any
+	if err = errors.Join(err, json.Unmarshal(text, &value)); err == nil { // a status always encodes
+		addPaths(paths, value, "status")
+	}
+	return paths
+}
+
+// addPaths adds the paths of all values that are not empty, and reports whether there are any.
+func addPaths(paths map[string]bool, value any, at string) (found bool) {
+	switch v := value.(type) {
+	case nil:
+	case map[string]any:
+		for name, field := range v {
+			found = addPaths(paths, field, at+"."+name) || found
+		}
+	case []any:
+		for _, item := range v {
+			found = addPaths(paths, item, at) || found
+		}
+	default:
+		found = true
+	}
+	if found {
+		paths[at] = true
+	}
+	return found
 }
 
 func outdatedError(missing []string) error {
@@ -106,8 +211,8 @@ func outdatedError(missing []string) error {
 	if n := len(missing) - maxMissingFields; n > 0 {
 		missing, more = missing[:maxMissingFields], fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Errorf("the CustomResourceDefinition %s.%s is outdated and lacks %s%s, so approvals are not accepted: run kubectl apply --server-side -f deploy/crds of this version",
-		v1alpha1.Resource, v1alpha1.GroupVersion.Group, strings.Join(missing, ", "), more)
+	return fmt.Errorf("the CustomResourceDefinition %s.%s is outdated and lacks %s%s, so executions do not progress or approvals do not count: from the files of this version, run kubectl apply --server-side --force-conflicts -f %s",
+		v1alpha1.Resource, v1alpha1.GroupVersion.Group, strings.Join(missing, ", "), more, crdFile)
 }
 
 // missingFields returns the fields of the shipped CustomResourceDefinition that the API server
@@ -116,7 +221,11 @@ func (c *schemaCheck) missingFields(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, crdTimeout, errNoSchema)
 	defer cancel()
 	path := "/openapi/v3/apis/" + v1alpha1.GroupVersion.String()
-	body, err := c.host.Discovery().RESTClient().Get().AbsPath(path).Do(ctx).Raw()
+	result := c.host.Discovery().RESTClient().Get().AbsPath(path).Do(ctx)
+	if err := result.Error(); err != nil { // unlike the one of Raw, it has the message of the API server
+		return nil, fmt.Errorf("get %s: %w", path, err)
+	}
+	body, err := result.Raw()
 	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", path, err)
 	}

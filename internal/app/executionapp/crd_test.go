@@ -8,13 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/deploy/crds"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/internal/app/apptest"
@@ -22,19 +23,21 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 )
 
-// TestOldCRD holds that a controller whose CustomResourceDefinition is of a version
-// before says so, what it lacks and what to do, and is ready once it is applied.
-func TestOldCRD(t *testing.T) {
-	t.Parallel()
+const crdFile = "deploy/crds/kubernetesexecution.kubernaut.io_kubernetesexecutions.yaml"
+
+// newOldCluster starts a cluster whose CustomResourceDefinition lacks fields. A field is a path
+// below properties of the schema.
+func newOldCluster(t *testing.T, fields ...string) *kubebed.Bed {
+	t.Helper()
 	var crd map[string]any
 	if err := yaml.Unmarshal(crds.KubernetesExecutions, &crd); err != nil {
 		t.Fatal(err)
 	}
 	versions, _, _ := unstructured.NestedSlice(crd, "spec", "versions")
 	version, _ := versions[0].(map[string]any)
-	status := []string{"schema", "openAPIV3Schema", "properties", "status", "properties"}
-	unstructured.RemoveNestedField(version, append(status, "verifiedRequest")...)
-	unstructured.RemoveNestedField(version, append(status, "plan", "properties", "admissionPolicyPeriod")...)
+	for _, f := range fields {
+		unstructured.RemoveNestedField(version, append([]string{"schema", "openAPIV3Schema", "properties"}, strings.Split(f, ".")...)...)
+	}
 	if err := unstructured.SetNestedSlice(crd, versions, "spec", "versions"); err != nil {
 		t.Fatal(err)
 	}
@@ -55,45 +58,104 @@ func TestOldCRD(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return bed
+}
+
+// wantCRDState waits until the metric, readiness and the log of a controller report the state of
+// the CustomResourceDefinition.
+func wantCRDState(t *testing.T, c *apptest.Call, outdated int, ready, logs []string) {
+	t.Helper()
+	health := c.URL(t, "metrics and health")
+	apptest.Eventually(t, func() error {
+		_, page := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
+		_, metrics := apptest.SendRequest(t, http.MethodGet, health+"/metrics", "")
+		if metric := fmt.Sprintf("\nkubernetesexecution_crd_outdated %d\n", outdated); !strings.Contains(metrics, metric) {
+			return fmt.Errorf("/metrics lacks %s", metric)
+		}
+		for _, w := range ready {
+			if !strings.Contains(page, w) {
+				return fmt.Errorf("/readyz lacks %q: %s", w, page)
+			}
+		}
+		for _, w := range logs {
+			if !strings.Contains(c.Stderr.String(), w) {
+				return fmt.Errorf("the log lacks %q", w)
+			}
+		}
+		return nil
+	})
+}
+
+// TestOldCRD verifies that a controller reports the fields that an older CustomResourceDefinition
+// lacks, and the command that installs the current one. It is ready after that command.
+func TestOldCRD(t *testing.T) {
+	t.Parallel()
+	bed := newOldCluster(t, "status.properties.verifiedRequest", "status.properties.plan.properties.admissionPolicyPeriod", "spec.properties.approvals.items.properties.reason")
 	kubeconfig, err := bed.Kubeconfig("root", "system:masters")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", guard.DefaultNamespace, "--runner-image=runner", "--audit=off", "--leader-elect=false")
-	health := c.URL(t, "metrics and health")
-	says := func(metric string, words ...string) {
-		t.Helper()
-		apptest.Eventually(t, func() error {
-			_, ready := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
-			_, metrics := apptest.SendRequest(t, http.MethodGet, health+"/metrics", "")
-			if !strings.Contains(metrics, "\n"+metric+"\n") {
-				return fmt.Errorf("/metrics lacks %s", metric)
-			}
-			for _, w := range words {
-				if !strings.Contains(ready, w) {
-					return fmt.Errorf("/readyz lacks %q: %s", w, ready)
-				}
-			}
-			return nil
-		})
+	const command = "kubectl apply --server-side --force-conflicts -f "
+	wantCRDState(t, c, 1, []string{"spec.approvals.reason", "status.plan.admissionPolicyPeriod", "status.verifiedRequest", command + crdFile}, []string{"installed CustomResourceDefinition is outdated"})
+	if out, err := bed.Kubectl(t.Context(), append(strings.Fields(command)[1:], filepath.Join("../../..", crdFile))...); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
-	says("kubernetesexecution_crd_outdated 1", "status.plan.admissionPolicyPeriod", "status.verifiedRequest", "kubectl apply --server-side -f deploy/crds")
-	if !strings.Contains(c.Stderr.String(), "installed CustomResourceDefinition is outdated") {
-		t.Error("the log does not say it")
+	wantCRDState(t, c, 0, nil, []string{"installed CustomResourceDefinition is up to date"})
+}
+
+// TestOldCRDWithoutSchema verifies that a controller that may not read the schema detects an older
+// CustomResourceDefinition by a field that the API server rejects.
+func TestOldCRDWithoutSchema(t *testing.T) {
+	t.Parallel()
+	bed := newOldCluster(t, "status.properties.observedGeneration")
+	host, err := kubernetes.NewForConfig(bed.Config())
+	if err != nil {
+		t.Fatal(err)
 	}
+	// Every user may read the schema by this role.
+	if err := host.RbacV1().ClusterRoleBindings().Delete(t.Context(), "system:discovery", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "all-objects"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}},
+	}
+	if _, err := host.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := host.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "all-objects"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "controller"}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := bed.Kubeconfig("controller")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", "default", "--runner-image=runner", "--audit=off", "--leader-elect=false", "--admission-policies=off")
+	wantCRDState(t, c, 0, nil, []string{"schema of the CustomResourceDefinition not read", "forbidden"})
 	admin, err := dynamic.NewForConfig(bed.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	shipped, err := yaml.YAMLToJSON(crds.KubernetesExecutions)
-	if err != nil {
-		t.Fatal(err)
+	request := func(name string) {
+		t.Helper()
+		_, err := admin.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).Namespace("default").Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind, "metadata": map[string]any{"name": name},
+			"spec": map[string]any{"action": "rollout_restart", "parameters": map[string]any{"deployment": "web", "namespace": "shop"}},
+		}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	force := true
-	_, err = admin.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).
-		Patch(t.Context(), "kubernetesexecutions.kubernetesexecution.kubernaut.io", types.ApplyPatchType, shipped, metav1.PatchOptions{FieldManager: "test", Force: &force})
-	if err != nil {
-		t.Fatal(err)
+	request("first")
+	wantCRDState(t, c, 1, []string{"lacks status.observedGeneration,", crdFile}, []string{"installed CustomResourceDefinition is outdated"})
+	if out, err := bed.Kubectl(t.Context(), "apply", "--server-side", "--force-conflicts", "-f", filepath.Join("../../..", crdFile)); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
-	says("kubernetesexecution_crd_outdated 0")
+	request("second")
+	wantCRDState(t, c, 0, nil, []string{"installed CustomResourceDefinition is up to date"})
 }

@@ -133,6 +133,7 @@ func newGuardParts(ctx context.Context, host *rest.Config, cfg Part, p *process.
 	if err != nil {
 		return nil, err
 	}
+	deps.StatusWritten = stored.NoteStatusWrite
 	if cfg.Guard.Mode == guardOff {
 		p.Log.WarnContext(ctx, "admission policies are disabled, requesters are not verified and approvals are not accepted", "set", "ADMISSION_POLICIES=required")
 		deps.Guard = guard.Off{}

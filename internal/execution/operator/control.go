@@ -48,7 +48,7 @@ func newRateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 // addControllers registers the controllers and their watches with the manager.
 func (o *Operator) addControllers(deps Deps) error {
 	m := newMetrics(deps.Registerer)
-	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace, &kube.Written{}}
+	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace, &kube.Written{}, deps.StatusWritten}
 	r := &reconciler{
 		cfg: o.cfg, executions: host, jobs: timedJobs{hostJobs{o.manager.GetClient(), o.manager.GetAPIReader(), o.cfg.Namespace}, m},
 		check: measuredChecker{deps.Check, m}, identities: deps.Identities, gate: deps.Gate, guard: deps.Guard, recorder: deps.Recorder,

@@ -102,6 +102,7 @@ type hostExecutions struct {
 	client    client.Client
 	namespace string
 	written   *kube.Written
+	observe   func(context.Context, *v1alpha1.KubernetesExecutionStatus, error) // each write of a status
 }
 
 // Get reads from the cache.
@@ -145,6 +146,7 @@ func (h hostExecutions) ApplyStatus(ctx context.Context, ke *v1alpha1.Kubernetes
 	}
 	stored := v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{Namespace: ke.Namespace, Name: ke.Name}}
 	err = h.client.SubResource("status").Patch(ctx, &stored, client.RawPatch(types.ApplyPatchType, body), client.ForceOwnership, client.FieldOwner(owner), ignoreUnknownFields)
+	h.observe(ctx, &ke.Status, err)
 	if err != nil {
 		return fmt.Errorf("write status of %s: %w", logKey(ke), err)
 	}

@@ -130,8 +130,8 @@ type auditArchive interface {
 	lostCloser
 }
 
-// Deps are the dependencies of an operator. All but Auditor, Recorder, Log and Registerer are
-// required.
+// Deps are the dependencies of an operator. All but Auditor, Recorder, StatusWritten, Log and
+// Registerer are required.
 type Deps struct {
 	Host       *rest.Config
 	Check      checker
@@ -143,6 +143,8 @@ type Deps struct {
 	// Sinks receive the change events.
 	Sinks []outbox.Sink
 	Event func(execution.Change) changeevent.ChangeEvent
+	// StatusWritten receives each status that was sent to the API server, and the error of the write.
+	StatusWritten func(context.Context, *v1alpha1.KubernetesExecutionStatus, error)
 
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -165,6 +167,9 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 	}
 	if deps.Recorder == nil {
 		deps.Recorder = nopRecorder{}
+	}
+	if deps.StatusWritten == nil {
+		deps.StatusWritten = func(context.Context, *v1alpha1.KubernetesExecutionStatus, error) {}
 	}
 	if deps.Registerer == nil {
 		deps.Registerer = prometheus.NewRegistry()

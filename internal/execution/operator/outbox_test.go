@@ -246,27 +246,6 @@ func TestDrainStoresAnswers(t *testing.T) {
 	}
 }
 
-// TestOldSchemaLosesNoEvent verifies that the process sends its events if the API server does not
-// store them.
-func TestOldSchemaLosesNoEvent(t *testing.T) {
-	w := newWorld()
-	w.create("a", "web", nil)
-	w.fault = func(_ string, before bool) error {
-		if ke := w.get("a"); !before && ke != nil {
-			ke.Status.PendingChangeEvents = nil
-		}
-		return nil
-	}
-	s := &sink{class: changeevent.ClassServerError}
-	r := w.newReconciler(Config{})
-	w.sending(t, r, map[string]*sink{"s": s})
-	w.look(r)
-	s.got, s.class = nil, ""
-	w.now = w.now.Add(time.Minute)
-	w.look(r)
-	wantActions(t, s, execution.ChangeStarted)
-}
-
 // value is that of a counter by its label error.
 func value(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 	t.Helper()

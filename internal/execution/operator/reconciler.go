@@ -116,7 +116,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	r.forgetExecution(req.NamespacedName, ke.UID)
 	gone := r.outbox.Deleted(ctx, req.NamespacedName, ke.UID, r.now())
-	r.outbox.Observe(ke, nil)
+	r.outbox.Observe(ke)
 	for range maxSteps {
 		moved, again, err := r.reconcileOnce(ctx, ke.DeepCopy())
 		if stale := (staleError{}); errors.As(err, &stale) { // the object has changed since it was read
@@ -154,7 +154,6 @@ func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesE
 		return nil, 0, reconcile.TerminalError(err)
 	}
 	r.storeEvents(t, before)
-	undelivered := t.ke.Status.PendingChangeEvents
 	t.ke.Status.ObservedGeneration = t.ke.Generation
 	if err := r.writeStatus(ctx, t.ke); err != nil {
 		return nil, 0, err
@@ -163,7 +162,7 @@ func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesE
 	for i := range t.events {
 		r.recorder.Record(ctx, outbox.ChangeOf(t.ke, &t.events[i]))
 	}
-	r.outbox.Observe(t.ke, undelivered)
+	r.outbox.Observe(t.ke)
 	for _, do := range t.afterWrite {
 		do(ctx)
 	}

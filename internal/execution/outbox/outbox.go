@@ -146,19 +146,14 @@ func (o *Outbox) Append(s *v1alpha1.KubernetesExecutionStatus, p v1alpha1.Pendin
 	}
 }
 
-// Observe updates the outbox with the stored events of an execution. written are the events of the
-// last write: an API server with an older CustomResourceDefinition drops them from the status, and
-// then only the outbox knows them.
-func (o *Outbox) Observe(ke *v1alpha1.KubernetesExecution, written []v1alpha1.PendingChangeEvent) {
+// Observe updates the outbox with the stored events of an execution.
+func (o *Outbox) Observe(ke *v1alpha1.KubernetesExecution) {
 	if !o.Enabled() {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	stored := ke.Status.PendingChangeEvents
-	if len(stored) == 0 {
-		stored = written
-	}
 	l := o.queues[nameOf(ke)][ke.UID]
 	if l == nil {
 		if len(stored) == 0 {
