@@ -68,6 +68,19 @@ func TestActionBegunBeforeACrashIsNoDryRun(t *testing.T) {
 	}
 }
 
+// TestLostResultIsNoDryRun verifies that the failure of an execution whose results another client
+// removed is not marked as a dry run under --dry-run, because its action began.
+func TestLostResultIsNoDryRun(t *testing.T) {
+	w := newWorld()
+	w.create("a", "web", nil)
+	w.look(w.newReconciler(Config{}))
+	w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Status.ExecutionResults = nil })
+	w.look(w.newReconciler(Config{DryRun: true}))
+	if c := w.changes[len(w.changes)-1]; c.Action != execution.ChangeFailed || c.DryRun {
+		t.Errorf("the last change event is %+v, want a failure that is no dry run", c)
+	}
+}
+
 // TestRefusalOfADryRunIsOne verifies that a failure under --dry-run is reported as a dry run.
 func TestRefusalOfADryRunIsOne(t *testing.T) {
 	w := newWorld()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -93,14 +94,20 @@ func refusalReason(s *v1alpha1.KubernetesExecutionStatus) string {
 }
 
 // recordChange adds a change event to the status, written together with the change. An event about
-// an execution that runs, or has run, is not marked as a dry run, even if the controller has since
+// an execution whose action has begun is not marked as a dry run, even if the controller has since
 // switched to dry-run mode.
 func (r *reconciler) recordChange(t *reconcileState, what execution.ChangeAction, by, message string) {
 	s := &t.ke.Status
 	t.events = append(t.events, v1alpha1.PendingChangeEvent{
 		Action: string(what), At: outbox.At(t.now), By: by, Reason: string(s.ReasonDetail), Message: truncateText(message, maxMessage),
-		DryRun: t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly && s.ExecutionResults == nil,
+		DryRun: t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly && !hasBegun(s),
 	})
+}
+
+// hasBegun reports whether an action has begun. Its results alone do not tell, because another
+// client may have removed them.
+func hasBegun(s *v1alpha1.KubernetesExecutionStatus) bool {
+	return s.ExecutionResults != nil || slices.ContainsFunc(s.PhaseTransitions, func(t v1alpha1.PhaseTransition) bool { return t.Phase == v1alpha1.PhaseExecuting })
 }
 
 // canonicalAction returns the name of an action in the catalogue, which may differ from the

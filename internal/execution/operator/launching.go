@@ -96,8 +96,8 @@ func (r *reconciler) launchAction(ctx context.Context, t *reconcileState) error 
 			return nil
 		}
 	}
-	// From here on there may be an effect, which must be recorded.
-	if r.cfg.Audited {
+	// From here on there may be an effect. A deletion must not lose its audit and change events.
+	if r.cfg.Audited || r.outbox.Enabled() {
 		status := *s.DeepCopy()
 		if err := r.executions.SetFinalizer(ctx, t.ke, true); err != nil {
 			return asStaleError(err)

@@ -208,6 +208,25 @@ func TestDeletedWithUndeliveredEvents(t *testing.T) {
 	wantActions(t, s, execution.ChangeFailed)
 }
 
+// TestActionDeletedWithoutAudit verifies that the end of an action is sent without an audit, too, if its
+// execution is deleted at once and the controller is killed.
+func TestActionDeletedWithoutAudit(t *testing.T) {
+	w := newWorld()
+	w.create("a", "web", nil)
+	r := w.newReconciler(Config{})
+	w.sending(t, r, map[string]*sink{"s": {mute: true}})
+	w.look(r)
+	w.remove("a")
+	s := &sink{}
+	r = w.newReconciler(Config{}) // the first was killed
+	w.sending(t, r, map[string]*sink{"s": s})
+	w.look(r) // it cancels the Job, which has no Pod yet
+	wantActions(t, s, execution.ChangeStarted, execution.ChangeFailed)
+	if got := w.get("a"); got != nil {
+		t.Errorf("it is left with the events %+v and the finalizers %q", got.Status.PendingChangeEvents, got.Finalizers)
+	}
+}
+
 // TestRejectedEventIsDropped verifies that a rejected event is counted and does not delay later
 // ones.
 func TestRejectedEventIsDropped(t *testing.T) {
@@ -264,7 +283,8 @@ func value(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 	return 0
 }
 
-// TestWritesForEvents verifies that an answering sink costs one additional write per execution.
+// TestWritesForEvents verifies that an answering sink costs one additional write per execution, and
+// without an audit two more for the finalizer, which the audit needs anyway.
 func TestWritesForEvents(t *testing.T) {
 	writes := func(sinks map[string]*sink) int {
 		w := newWorld()
@@ -285,7 +305,7 @@ func TestWritesForEvents(t *testing.T) {
 		return len(w.writes)
 	}
 	without, with := writes(nil), writes(map[string]*sink{"s": {}})
-	if with > without+1 {
+	if with > without+3 {
 		t.Errorf("there are %d writes with a sink, and %d without", with, without)
 	}
 }
