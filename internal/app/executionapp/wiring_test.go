@@ -147,7 +147,7 @@ func TestShareWithoutRequester(t *testing.T) {
 		}
 	}
 	help := Command(io.Discard, io.Discard, func(string) (string, bool) { return "", false }).PersistentFlags().Lookup("max-per-requester").Usage
-	if want := "without a requester together get half of this number"; !strings.Contains(help, want) {
+	if want := "without a requester share half of this number"; !strings.Contains(help, want) {
 		t.Errorf("the help lacks %q: %s", want, help)
 	}
 }
