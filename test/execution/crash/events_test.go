@@ -101,3 +101,42 @@ func TestEventsOutliveTheController(t *testing.T) {
 		}
 	}
 }
+
+// TestEventsOfAnActionAreNoDryRun verifies that change events of an action that began are not sent
+// as a dry run if the controller was killed and restarts with --dry-run.
+func TestEventsOfAnActionAreNoDryRun(t *testing.T) {
+	t.Parallel()
+	s := newSink(t)
+	c := courseOf("job")
+	c.args = append(slices.Clone(c.args), "--change-events-cluster-name=test", "--change-events-enabled", "--change-events-endpoint="+s.URL)
+	l := newLane(t, c)
+	const name, started = "began", 5 // the write of its course that stores the start
+	l.Deployment(l.targets(), name, 3)
+	l.way.arm(name, point{n: started, answered: true}, c.writes, l.Controller().Kill)
+	l.ask(name, name)
+	l.reaches(name, v1alpha1.PhaseWaitingApproval)
+	l.Does(fleettest.Approver, cli.CodeOK, []string{"approve", name, "--yes"})
+	l.Until(func() error {
+		select {
+		case <-l.Controller().Ended():
+			return nil
+		default:
+			return errors.New("the controller lives")
+		}
+	})
+	l.StartController("--dry-run")
+	want := []string{"execution-approved", "execution-started", "execution-succeeded"}
+	l.Until(func() error {
+		if got := s.of(name); !slices.Equal(got, want) {
+			return fmt.Errorf("the sink was sent %q, want %q", got, want)
+		}
+		return nil
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.got {
+		if p.DryRun {
+			t.Errorf("%s was sent as a dry run", p.Action)
+		}
+	}
+}
