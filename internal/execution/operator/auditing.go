@@ -27,6 +27,10 @@ const (
 	auditRetryDelay = 10 * time.Second
 )
 
+// deletedEndDelay is how long after the deletion grace period the audit waits for the end of a
+// deleted execution.
+const deletedEndDelay = 10 * time.Second
+
 // auditReconciler writes audit records for each status change and then removes the finalizer of the
 // execution. No other step waits for it.
 type auditReconciler struct {
@@ -103,7 +107,7 @@ func (a *auditReconciler) syncAudit(ctx context.Context, req reconcile.Request) 
 	if !done && !deleted {
 		return reconcile.Result{}, nil
 	}
-	if deleted && isUnderWay(ke, a.now()) {
+	if deleted && isUnderWay(ke, a.now().Add(-deletedEndDelay)) {
 		return reconcile.Result{RequeueAfter: requeueSoon * 40}, nil // the running action reports its result first
 	}
 	if deleted && hasUndelivered(ke, a.now()) {

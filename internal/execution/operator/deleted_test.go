@@ -247,3 +247,22 @@ func TestWhoIsThere(t *testing.T) {
 		})
 	}
 }
+
+// TestAuditWaitsForTheEndOfDeleted verifies that the audit keeps a deleted execution whose action
+// did not stop until the operator has had time to write its end.
+func TestAuditWaitsForTheEndOfDeleted(t *testing.T) {
+	w := newWorld()
+	w.create("a", "web", nil)
+	w.look(w.newReconciler(Config{Audited: true}))
+	w.remove("a")
+	a := &auditReconciler{executions: storedExecutions{w}, auditor: recorder{}, log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now }}
+	for after, kept := range map[time.Duration]bool{deletionGracePeriod: true, deletionGracePeriod + deletedEndDelay: false} {
+		w.now = w.get("a").DeletionTimestamp.Add(after)
+		fault := w.fault
+		w.fault = func(string, bool) error { return errCrash } // it would remove the finalizer
+		_, err := a.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: "a"}})
+		if w.fault = fault; (err == nil) != kept {
+			t.Errorf("after %s the audit keeps it: %t, want %t", after, err == nil, kept)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -155,11 +156,45 @@ func (r *reconciler) handleDeletion(ctx context.Context, t *reconcileState) erro
 		}
 		return err
 	}
-	for _, name := range []string{runName(t.ke), t.ke.Status.JobName} {
+	if t.ke.Status.Phase == v1alpha1.PhaseExecuting && slices.Contains(t.ke.Finalizers, v1alpha1.Finalizer) {
+		return r.endDeleted(ctx, t)
+	}
+	if err := r.deleteJobs(ctx, t.ke); err != nil {
+		return err
+	}
+	r.gate.Forget(t.ke.UID)
+	switch {
+	case hasUndelivered(t.ke, t.now):
+		t.requeueIn(undeliveredPollInterval)
+	case !r.cfg.Audited: // no auditor removes the finalizer
+		return ignoreNotFound(r.executions.SetFinalizer(ctx, t.ke, false))
+	}
+	return nil
+}
+
+// endDeleted ends a deleted execution whose action did not stop in time, so that the audit and the
+// sinks receive an end.
+func (r *reconciler) endDeleted(ctx context.Context, t *reconcileState) error {
+	t.ke.Spec.Cancel = true
+	if err := r.watchAction(ctx, t); err != nil || t.ke.Status.Phase != v1alpha1.PhaseExecuting {
+		return err
+	}
+	if err := r.deleteJobs(ctx, t.ke); err != nil { // before the gate lets others act on the target
+		return err
+	}
+	return r.recordResult(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{
+		Reason: v1alpha1.ReasonCancelled, Detail: v1alpha1.DetailResultUnknown,
+		Message: fmt.Sprintf("the execution was deleted, and its action did not stop within %s: check %s", deletionGracePeriod, t.ke.Status.Target),
+	}})
+}
+
+// deleteJobs deletes the Jobs that run the action of an execution.
+func (r *reconciler) deleteJobs(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
+	for _, name := range []string{runName(ke), ke.Status.JobName} {
 		if name == "" {
 			continue
 		}
-		j, err := r.jobs.Job(ctx, t.ke, name, false)
+		j, err := r.jobs.Job(ctx, ke, name, false)
 		if err != nil {
 			return err
 		}
@@ -168,13 +203,6 @@ func (r *reconciler) handleDeletion(ctx context.Context, t *reconcileState) erro
 				return err
 			}
 		}
-	}
-	r.gate.Forget(t.ke.UID)
-	switch {
-	case hasUndelivered(t.ke, t.now):
-		t.requeueIn(undeliveredPollInterval)
-	case !r.cfg.Audited: // no auditor removes the finalizer
-		return ignoreNotFound(r.executions.SetFinalizer(ctx, t.ke, false))
 	}
 	return nil
 }

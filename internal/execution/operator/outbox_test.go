@@ -8,12 +8,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/job"
 	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 )
 
@@ -224,6 +227,33 @@ func TestActionDeletedWithoutAudit(t *testing.T) {
 	wantActions(t, s, execution.ChangeStarted, execution.ChangeFailed)
 	if got := w.get("a"); got != nil {
 		t.Errorf("it is left with the events %+v and the finalizers %q", got.Status.PendingChangeEvents, got.Finalizers)
+	}
+}
+
+// TestDeletedActionThatDoesNotStop verifies that an end is sent for an action that does not stop
+// after its execution was deleted, and that its Job is deleted.
+func TestDeletedActionThatDoesNotStop(t *testing.T) {
+	w := newWorld()
+	w.create("a", "web", nil)
+	s := &sink{}
+	r := w.newReconciler(Config{})
+	w.sending(t, r, map[string]*sink{"s": s})
+	w.look(r)
+	j := w.jobs[runName(w.get("a"))]
+	w.pods[j.UID] = []corev1.Pod{{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: namespace, CreationTimestamp: metav1.NewTime(w.now)},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+			Name: job.Container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(w.now)}},
+		}}},
+	}}
+	w.remove("a")
+	w.look(r)
+	wantActions(t, s, execution.ChangeStarted)
+	w.now = w.now.Add(deletionGracePeriod)
+	w.look(r)
+	wantActions(t, s, execution.ChangeStarted, execution.ChangeFailed)
+	if w.get("a") != nil || len(w.jobs) != 0 {
+		t.Errorf("left are the execution %+v and %d Jobs", w.get("a"), len(w.jobs))
 	}
 }
 
