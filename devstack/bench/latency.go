@@ -12,12 +12,12 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/devstack/bench/child"
 	"github.com/fleetloop/fleetloop/devstack/brokerbench"
 	"github.com/fleetloop/fleetloop/devstack/pgbench"
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
-	"github.com/fleetloop/fleetloop/devstack/bench/child"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"net/http/httptest"
 	"time"
 
-	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 	"github.com/fleetloop/fleetloop/devstack/bench/child"
+	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 )
 
 // manyBench measures the memory of a process that runs a sentinel for each of a hundred

@@ -7,9 +7,9 @@ import (
 	"net/http/httptest"
 	"time"
 
+	"github.com/fleetloop/fleetloop/devstack/bench/child"
 	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
-	"github.com/fleetloop/fleetloop/devstack/bench/child"
 )
 
 const (

@@ -17,7 +17,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
-	"github.com/fleetloop/fleetloop/internal/policy/evaluator"
+	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
 // seen are nodes as they are seen, or an error.
@@ -121,12 +121,12 @@ func TestCountKeeps(t *testing.T) {
 // requester gets, of the limit of executions and of the slots for conditions, as the help says.
 func TestShareWithoutRequester(t *testing.T) {
 	cfg := Defaults().Part
-	cfg.Gate.MaxConcurrent, cfg.Gate.MaxPerRequester = 10, evaluator.MaxProcesses/2 // what one requester gets of the slots
+	cfg.Gate.MaxConcurrent, cfg.Gate.MaxPerRequester = 10, policy.MaxEvaluatorProcesses/2 // what one requester gets of the slots
 	g, err := gate.New(cfg.gateConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	slots := conditionEvaluator{evaluator.New()}
+	slots := conditionEvaluator{policy.NewEvaluator()}
 	for _, requester := range []string{"alice", ""} {
 		running, evaluating := 0, 0
 		for i := range cfg.Gate.MaxConcurrent {
