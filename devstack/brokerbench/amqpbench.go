@@ -26,7 +26,7 @@ const (
 	oneAtATime = 1000
 )
 
-// A Bed is a server with an exchange and a queue, an adapter, and a separate client.
+// A RabbitMQBed is a server with an exchange and a queue, an adapter, and a separate client.
 type RabbitMQBed struct {
 	server *rabbitmq.Server
 	broker *amqp.Broker

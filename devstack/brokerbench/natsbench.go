@@ -23,7 +23,7 @@ const natsRawBase = 1 << 40
 // natsEvents is the number of natsEvents in a turn: each one is a sync of the disk.
 const natsEvents = 2000
 
-// A Bed is an embedded server, an adapter, and a separate client. Both connect over the loopback
+// A NATSBed is an embedded server, an adapter, and a separate client. Both connect over the loopback
 // address.
 type NATSBed struct {
 	owner, broker *nats.Broker

@@ -30,7 +30,7 @@ func again(t *testing.T, part, pattern string) *exec.Cmd {
 // isChild reports whether this process was started for that role. Its tests do nothing
 // otherwise.
 func isChild(part string) bool {
-	return os.Getenv(childVariable) == part //nolint:forbidigo // only a test of this file sets it
+	return os.Getenv(childVariable) == part
 }
 
 // A program is a child of some process.

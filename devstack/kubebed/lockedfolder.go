@@ -17,7 +17,7 @@ const staleAfter = time.Minute
 // lockName is the file in the folder that is locked.
 const lockName = "lock"
 
-// A Dir is a folder that is locked until Close. Child processes do not inherit the
+// A LockedFolder is a folder that is locked until Close. Child processes do not inherit the
 // lock.
 type LockedFolder struct {
 	// Path is the absolute path of the folder.

@@ -19,7 +19,7 @@ const (
 	lease = time.Minute
 )
 
-// A Bare works on dedicated connections, with the role of a worker.
+// A BareWorker works on dedicated connections, with the role of a worker.
 type BareWorker struct{ conns []*pgx.Conn }
 
 // ConnectBareWorker opens the given number of connections.

@@ -22,7 +22,7 @@ func ClusterID(i int) uuid.UUID {
 	return id
 }
 
-// An Owner is a connection as the owner of the schema.
+// A ClusterOwner is a connection as the owner of the schema.
 type ClusterOwner struct{ conn *pgx.Conn }
 
 // OpenOwner connects as the owner.

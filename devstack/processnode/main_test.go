@@ -27,7 +27,7 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		if name, ok := strings.CutPrefix(os.Args[1], programPrefix); ok {
-			os.Exit(runProgram(name, os.Args[2:])) //nolint:forbidigo // this process is a program of a pod
+			os.Exit(runProgram(name, os.Args[2:]))
 		}
 	}
 	controllers := append(kubebed.JobControllers(), "deployment-controller", "replicaset-controller")

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A Move is a mount path in a container and its real path.
+// A PathMove is a mount path in a container and its real path.
 type PathMove struct{ From, To string }
 
 // RewritePaths replaces mount paths by real paths in a command line or an environment, for

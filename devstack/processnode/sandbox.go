@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A Mount places a file or folder of the machine at a path in the process's view.
+// A SandboxMount places a file or folder of the machine at a path in the process's view.
 type SandboxMount struct {
 	Source   string // exists on the machine
 	Target   string // absolute; created where missing, only in the view of the process

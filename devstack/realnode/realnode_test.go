@@ -28,18 +28,18 @@ var impossible error
 // TestMain runs all tests of this program in namespaces, in a separate process.
 func TestMain(m *testing.M) {
 	if realnode.Off() {
-		os.Exit(m.Run()) //nolint:forbidigo // the tests say that they are off
+		os.Exit(m.Run())
 	}
 	if impossible = realnode.Possible(); impossible != nil {
-		os.Exit(m.Run()) //nolint:forbidigo // the tests fail with what is missing
+		os.Exit(m.Run())
 	}
 	inside, code, err := realnode.Isolate(context.Background(), slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:forbidigo // there is no test to fail
+		os.Exit(1)
 	}
 	if !inside {
-		os.Exit(code) //nolint:forbidigo // the tests have run
+		os.Exit(code)
 	}
 	kubebedtest.Main(m, realnode.BedOptions())
 }

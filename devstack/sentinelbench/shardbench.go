@@ -53,7 +53,7 @@ func (m *ShardMember) Kill() {
 	m.cancel()
 }
 
-// AwaitShares waits until a killed member has ended.
+// Await waits until a killed member has ended.
 func (m *ShardMember) Await() error { return <-m.done }
 
 // Owns returns false for a killed member.

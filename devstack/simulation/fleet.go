@@ -134,7 +134,7 @@ func (f *Fleet) Relabel(id string, labels map[string]string) bool {
 	})
 }
 
-// OwnerReport simulates a report of the adapters: the observed generation, and whether the resource is
+// Report simulates a report of the adapters: the observed generation, and whether the resource is
 // healthy. A resource that is being deleted is removed once they have observed that.
 func (f *Fleet) Report(id string, observed int64, well bool) bool {
 	f.mu.Lock()

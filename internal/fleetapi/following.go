@@ -29,8 +29,8 @@ type following struct {
 // wantsChanges reports whether a request on a collection asks for changes and not
 // for a page.
 func wantsChanges(v url.Values) bool {
-	watch, err := strconv.ParseBool(v.Get("watch"))
-	return v.Has("changed_since") || v.Has("watch") && (watch || err != nil)
+	wanted, err := strconv.ParseBool(v.Get("watch"))
+	return v.Has("changed_since") || v.Has("watch") && (wanted || err != nil)
 }
 
 // parseFollowing parses the parameters of a request for changes. It refuses a parameter that has no

@@ -164,7 +164,7 @@ func readPosition(b []byte, order []Order) (p Position, ok bool) {
 	return p, len(b) == 0
 }
 
-func readValue(b []byte, column search.Field) (v search.Value, rest []byte, ok bool) {
+func readValue(b []byte, column search.Field) (v search.Value, remaining []byte, ok bool) {
 	if len(b) == 0 {
 		return v, nil, false
 	}
@@ -179,8 +179,8 @@ func readValue(b []byte, column search.Field) (v search.Value, rest []byte, ok b
 		if used <= 0 || n > uint64(len(b)-used) { //nolint:gosec // no more were used than there are
 			return v, nil, false
 		}
-		v.Text, rest = string(b[used:used+int(n)]), b[used+int(n):] //nolint:gosec // no more than there are
-		return v, rest, utf8.ValidString(v.Text) && !strings.ContainsRune(v.Text, 0) && (column != search.OwnerID || uuid.Validate(v.Text) == nil)
+		v.Text, remaining = string(b[used:used+int(n)]), b[used+int(n):] //nolint:gosec // no more than there are
+		return v, remaining, utf8.ValidString(v.Text) && !strings.ContainsRune(v.Text, 0) && (column != search.OwnerID || uuid.Validate(v.Text) == nil)
 	case len(b) < longLen:
 		return v, nil, false
 	}

@@ -302,7 +302,7 @@ func (c *course) end() {
 	}
 	c.Does(alice, cli.CodeOK, []string{"exec", "finalize", ready})
 	c.Reaches(ready, v1alpha1.PhaseCompleted)
-	audit := c.Audit()
+	store := c.Audit()
 	for _, name := range names() {
 		want := "validating validated executing rollback_ready"
 		switch name {
@@ -323,7 +323,7 @@ func (c *course) end() {
 		if name == works {
 			c.Logf("what began to act while nothing answered succeeded after %d more attempts", ke.Status.ExecutionResults.RetriesAttempted)
 		}
-		c.wantTrail(audit, ke)
+		c.wantTrail(store, ke)
 	}
 	for name, generation := range map[string]int64{validating: 3, runs: 3, works: 2, ready: 2} { // each change of the spec is one
 		want := map[string]int32{runs: 6}[name]
@@ -335,11 +335,11 @@ func (c *course) end() {
 		}
 	}
 	c.WantReplicas(c.Dear, waiting, 5)
-	c.WantSound(audit)
+	c.WantSound(store)
 }
 
 // wantTrail waits until the audit has all of an execution, and nothing more.
-func (c *course) wantTrail(audit *audit.PostgresStore, ke *v1alpha1.KubernetesExecution) {
+func (c *course) wantTrail(store *audit.PostgresStore, ke *v1alpha1.KubernetesExecution) {
 	c.Helper()
 	want := 7 // requested, policy_decided, validated, started, attempt_finished, result, rollback_available
 	if ke.Status.Phase == v1alpha1.PhaseCompleted {
@@ -350,7 +350,7 @@ func (c *course) wantTrail(audit *audit.PostgresStore, ke *v1alpha1.KubernetesEx
 	}
 	want += int(ke.Status.ExecutionResults.RetriesAttempted)
 	c.Until(func() error {
-		if got := len(c.Trail(audit, ke)); got != want {
+		if got := len(c.Trail(store, ke)); got != want {
 			return fmt.Errorf("the audit has %d things of %s, want %d", got, ke.Name, want)
 		}
 		return nil
