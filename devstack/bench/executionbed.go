@@ -28,13 +28,13 @@ import (
 	"github.com/fleetloop/fleetloop/deploy/crds"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/processnode"
+	"github.com/fleetloop/fleetloop/devstack/remediation"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/settings"
-	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
 
 const (
@@ -132,7 +132,7 @@ func (b *executionBed) startCluster(ctx context.Context, o executionOptions) (er
 		return err
 	}
 	b.onStop(b.bed.Stop)
-	for _, crd := range [][]byte{crds.KubernetesExecutions, fleettest.RemediationCRD} {
+	for _, crd := range [][]byte{crds.KubernetesExecutions, remediation.CRD} {
 		if err := b.bed.InstallCRDText(ctx, crd); err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (b *executionBed) startCluster(ctx context.Context, o executionOptions) (er
 	}
 	// The API server lists new resource types with a short delay.
 	err = b.eventually(ctx, func(ctx context.Context) error {
-		return errors.Join(b.admin.List(ctx, &v1alpha1.KubernetesExecutionList{}), b.admin.List(ctx, &fleettest.RemediationRequestList{}))
+		return errors.Join(b.admin.List(ctx, &v1alpha1.KubernetesExecutionList{}), b.admin.List(ctx, &remediation.RequestList{}))
 	})
 	if err != nil || !o.jobs {
 		return err
@@ -170,7 +170,7 @@ func (b *executionBed) clientAs(user string, groups ...string) (client.WithWatch
 	}
 	cfg.QPS = -1
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), fleettest.AddRemediationToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), remediation.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	return client.NewWithWatch(cfg, client.Options{Scheme: scheme})

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/test/execution/fleettest"
+	"github.com/fleetloop/fleetloop/devstack/remediation"
 )
 
 const (
@@ -43,7 +43,7 @@ func executionParentBench() bench {
 }
 
 func (b *executionBed) measureParents(ctx context.Context) (ms []float64, err error) {
-	m, err := fleettest.NewRemediationManager(b.bed.Config(), fleettest.RemediationOptions{Namespace: executor}) //nolint:contextcheck // the manager is given one below
+	m, err := remediation.New(b.bed.Config(), remediation.Options{Namespace: executor}) //nolint:contextcheck // the manager is given one below
 	if err != nil {
 		return nil, err
 	}
@@ -69,9 +69,9 @@ func (b *executionBed) measureParents(ctx context.Context) (ms []float64, err er
 
 // measureParent returns the delay from the end of its execution to the parent's reconcile.
 func (b *executionBed) measureParent(ctx context.Context, target string) (ms float64, err error) {
-	rr := &fleettest.RemediationRequest{
+	rr := &remediation.Request{
 		ObjectMeta: metav1.ObjectMeta{Namespace: executor, Name: target},
-		Spec: fleettest.RemediationSpec{
+		Spec: remediation.Spec{
 			Action:     "scale_deployment",
 			Parameters: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":%d}`, cheap, target, replicasAfter)},
 		},
@@ -84,11 +84,11 @@ func (b *executionBed) measureParent(ctx context.Context, target string) (ms flo
 			return err
 		}
 		switch rr.Status.OverallPhase {
-		case fleettest.PhaseCompleted:
+		case remediation.PhaseCompleted:
 			return nil
-		case fleettest.PhaseFailed:
+		case remediation.PhaseFailed:
 			return finalError{fmt.Errorf("request %q failed: %s", target, rr.Status.Message)}
-		case fleettest.PhaseExecuting:
+		case remediation.PhaseExecuting:
 		}
 		return fmt.Errorf("request %q is not completed: %+v", target, rr.Status)
 	})

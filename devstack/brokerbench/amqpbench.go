@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// RabbitMQQueueType is the queue type of Run.
+// RabbitMQQueueType is the queue type of RunRabbitMQ.
 const RabbitMQQueueType = amqp091.QueueTypeQuorum
 
 const (
@@ -76,7 +76,7 @@ func (b *RabbitMQBed) connectBroker(ctx context.Context, queueType string) error
 	return nil
 }
 
-// Close stops everything that Open started.
+// Close stops everything that OpenRabbitMQ started.
 func (b *RabbitMQBed) Close() {
 	b.stop()
 	if b.conn != nil {

@@ -20,7 +20,7 @@ import (
 // server less.
 const natsRawBase = 1 << 40
 
-// natsEvents is the number of natsEvents in a turn: each one is a sync of the disk.
+// natsEvents is the number of events in a turn: each one is a sync of the disk.
 const natsEvents = 2000
 
 // A NATSBed is an embedded server, an adapter, and a separate client. Both connect over the loopback
@@ -74,7 +74,7 @@ func (b *NATSBed) startBroker(ctx context.Context, broker *nats.Broker) error {
 	return nil
 }
 
-// Close stops everything that Open started.
+// Close stops everything that OpenNATS started.
 func (b *NATSBed) Close() {
 	if b.conn != nil {
 		b.conn.Close()

@@ -28,7 +28,7 @@ func DumpChanges(ctx context.Context, url string, keys, events io.Writer) (rows 
 	return tag.RowsAffected(), nil
 }
 
-// RestoreChanges reads the output of Dump into a migrated database, as its owner.
+// RestoreChanges reads the output of DumpChanges into a migrated database, as its owner.
 func RestoreChanges(ctx context.Context, url string, keys, events io.Reader) (rows int64, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

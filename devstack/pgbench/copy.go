@@ -26,8 +26,8 @@ func DumpResources(ctx context.Context, url string, w io.Writer) (rows int64, er
 	return tag.RowsAffected(), nil
 }
 
-// RestoreResources reads the output of Dump into a migrated database, as its owner: the fastest way into the
-// table.
+// RestoreResources reads the output of DumpResources into a migrated database, as its owner: the
+// fastest way into the table.
 func RestoreResources(ctx context.Context, url string, r io.Reader) (rows int64, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// A InputSource has the sources of the values.
+// An InputSource has the sources of the values.
 type InputSource struct {
 	Client kubernetes.Interface
 

@@ -94,7 +94,7 @@ func linkFiles(dir string, files fileSet) error {
 			delete(names, name)
 			continue
 		}
-		if strings.HasPrefix(name, "../../internal/kube/kubebed/processnode") {
+		if strings.HasPrefix(name, "..") {
 			continue
 		}
 		if err := os.Remove(filepath.Join(dir, name)); err != nil {

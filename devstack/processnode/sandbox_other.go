@@ -1,6 +1,6 @@
 //go:build !linux
 
-package sandbox
+package processnode
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ var errNoNamespaces = errors.New("process namespaces require Linux")
 
 func tryNamespaces(string) error { return errNoNamespaces }
 
-func namespaced(Command) (*exec.Cmd, error) { return nil, errNoNamespaces }
+func namespaced(SandboxCommand) (*exec.Cmd, error) { return nil, errNoNamespaces }
 
 // This platform has no parent-death signal: a process outlives a killed parent.
 func plainAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

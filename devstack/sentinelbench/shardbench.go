@@ -59,7 +59,7 @@ func (m *ShardMember) Await() error { return <-m.done }
 // Owns returns false for a killed member.
 func (m *ShardMember) Owns(id []byte) bool { return !m.link.dead.Load() && m.Group.Owns(id) }
 
-// A link is the connection to the store until the process is dead.
+// A memberLink is the connection to the store until the process is dead.
 type memberLink struct {
 	to   shard.Leases
 	dead atomic.Bool

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/remediation"
 	"github.com/fleetloop/fleetloop/test/controllertest"
 	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
@@ -25,7 +26,7 @@ func parent(f *fleettest.Fleet) {
 	role := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: user},
 		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{fleettest.RemediationGroupVersion.Group}, Resources: []string{"*"}, Verbs: []string{"*"}},
+			{APIGroups: []string{remediation.GroupVersion.Group}, Resources: []string{"*"}, Verbs: []string{"*"}},
 			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.Resource}, Verbs: []string{"create", "get", "list", "watch", "patch", v1alpha1.VerbExecute}},
 		},
 	}
@@ -39,7 +40,7 @@ func parent(f *fleettest.Fleet) {
 			f.Fatal(err)
 		}
 	}
-	m, err := fleettest.NewRemediationManager(f.Config(user), fleettest.RemediationOptions{Namespace: f.Namespace, RequestedBy: user, Log: f.Logger()})
+	m, err := remediation.New(f.Config(user), remediation.Options{Namespace: f.Namespace, RequestedBy: user, Log: f.Logger()})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -55,11 +56,11 @@ func parent(f *fleettest.Fleet) {
 }
 
 // remedy asks for a Deployment to be scaled from 3 to some replicas.
-func remedy(f *fleettest.Fleet, name string, replicas int) *fleettest.RemediationRequest {
+func remedy(f *fleettest.Fleet, name string, replicas int) *remediation.Request {
 	f.Helper()
-	rr := &fleettest.RemediationRequest{
+	rr := &remediation.Request{
 		ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: name},
-		Spec: fleettest.RemediationSpec{
+		Spec: remediation.Spec{
 			Action:     "scale_deployment",
 			Parameters: &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":%d}`, f.Cheap, name, replicas)},
 		},
@@ -80,7 +81,7 @@ func TestLayers(t *testing.T) {
 		name := fmt.Sprintf("r%d", n)
 		f.Deployment(f.Cheap, name, 3)
 		remedy(f, name, 5)
-		rr := ends(f, name, fleettest.PhaseCompleted)
+		rr := ends(f, name, remediation.PhaseCompleted)
 		ke := f.Get(rr.Status.Execution)
 		last := ke.Status.PhaseTransitions[len(ke.Status.PhaseTransitions)-1]
 		if last.Phase != v1alpha1.PhaseCompleted {
@@ -100,7 +101,7 @@ func TestLayers(t *testing.T) {
 
 	f.Deployment(f.Cheap, "toomany", 3)
 	remedy(f, "toomany", 500)
-	if rr := ends(f, "toomany", fleettest.PhaseFailed); rr.Status.Message == "" {
+	if rr := ends(f, "toomany", remediation.PhaseFailed); rr.Status.Message == "" {
 		t.Error("the request does not say why it failed")
 	}
 }
@@ -129,9 +130,9 @@ func TestLayersAreDeletedTogether(t *testing.T) {
 }
 
 // ends waits until a request has ended so.
-func ends(f *fleettest.Fleet, name string, phase fleettest.RemediationPhase) *fleettest.RemediationRequest {
+func ends(f *fleettest.Fleet, name string, phase remediation.Phase) *remediation.Request {
 	f.Helper()
-	var rr fleettest.RemediationRequest
+	var rr remediation.Request
 	controllertest.Eventually(f, func(ctx context.Context) error {
 		if err := f.Client.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: name}, &rr); err != nil {
 			return err

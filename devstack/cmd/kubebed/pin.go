@@ -18,8 +18,8 @@ import (
 const (
 	kubernetes  = "k8s.io/kubernetes"
 	gardener    = "github.com/gardener/gardener"
-	moduleDir   = "internal/kube/kubebed/programs/module"
-	gardenerDir = "internal/kube/kubebed/programs/garden"
+	moduleDir   = "devstack/kubebed/module"
+	gardenerDir = "devstack/kubebed/garden"
 	here        = "github.com/fleetloop/fleetloop/" // common prefix of the module names
 )
 

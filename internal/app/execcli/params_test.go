@@ -123,7 +123,7 @@ func TestReadParameters(t *testing.T) {
 	}
 }
 
-// FuzzRead verifies that any words give one JSON object with known names, or an error.
+// FuzzReadParameters verifies that any words give one JSON object with known names, or an error.
 func FuzzReadParameters(f *testing.F) {
 	for _, w := range []string{"replicas=5", "data.a=1", "data.a-", "kinds=[", `data={"a":1}`, "name=@@x", "force=true", "=", ".", "data.-", "data.=x"} {
 		f.Add(w, "kinds=a")

@@ -344,7 +344,7 @@ func TestAllActionsAreShown(t *testing.T) {
 	}
 }
 
-// TestTextIsHarmless verifies that every phase has advice, and that no output contains control
+// TestShownTextIsHarmless verifies that every phase has advice, and that no output contains control
 // sequences.
 func TestShownTextIsHarmless(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 const histories = 4 // clusters in a history
 
 // TestHistories: for any actions on clusters, Shoots, watches, the database, Gardener
-// and the processes, once it is quiet every row has the status that Derive returns for
+// and the processes, once it is quiet every row has the status that DeriveStatus returns for
 // its Shoot, every Shoot that should exist does, and the recorded changes match the
 // written ones. No existing Shoot has the status deleted.
 func TestHistories(t *testing.T) {

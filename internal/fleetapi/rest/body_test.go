@@ -148,7 +148,7 @@ func TestReadBodyBroken(t *testing.T) {
 	}
 }
 
-// FuzzRead checks that an accepted body is one JSON value and that nothing panics.
+// FuzzReadBody checks that an accepted body is one JSON value and that nothing panics.
 func FuzzReadBody(f *testing.F) {
 	f.Add(`{"name":"a","spec":{}}`)
 	f.Add(`{"name":"a","name":"b"}`)

@@ -52,7 +52,7 @@ func (r *countingTransport) RoundTrip(req *http.Request) (*http.Response, error)
 	return r.next.RoundTrip(req)
 }
 
-// newAuthenticator returns a guard that uses the API server.
+// newAuthenticator returns an authenticator that uses the API server.
 func newAuthenticator(t *testing.T, change ...func(*intake.AuthConfig)) (*intake.Authenticator, *countingTransport) {
 	t.Helper()
 	r := &countingTransport{}

@@ -30,7 +30,7 @@ func TestParseObject(t *testing.T) {
 	}
 }
 
-// TestNotUnicode: what JSON allows and Unicode does not is replaced, as
+// TestParseObjectNotUnicode: what JSON allows and Unicode does not is replaced, as
 // encoding/json does.
 func TestParseObjectNotUnicode(t *testing.T) {
 	raw := []byte("{\"a\\ud800\":\"\xff\",\"b\":[\"\\udc00x\"],\"c\":\"\\ud83d\\ude00\"}")
@@ -122,7 +122,7 @@ func TestParseObjectRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParse holds the parser against encoding/json.
+// FuzzParseObject holds the parser against encoding/json.
 func FuzzParseObject(f *testing.F) {
 	f.Add([]byte(`{"a":{"b":["x",1,true,null]},"n":1e3}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -76,7 +76,7 @@ func TestRefusalsLeaveWhatRuns(t *testing.T) {
 	}
 }
 
-// TestFailures checks that a failed part is restarted after a while. Earlier announcements may be
+// TestInstanceFailures checks that a failed part is restarted after a while. Earlier announcements may be
 // repeated under the same id.
 func TestInstanceFailures(t *testing.T) {
 	cases := map[string]struct {
@@ -148,7 +148,7 @@ func TestInstanceFailures(t *testing.T) {
 	}
 }
 
-// TestPanicWhileOpening checks that the running sentinel continues after a panic, and that the open
+// TestInstancePanicWhileOpening checks that the running sentinel continues after a panic, and that the open
 // is retried.
 func TestInstancePanicWhileOpening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestInstancePanicWhileOpening(t *testing.T) {
 	})
 }
 
-// TestGoodAgain checks that a refusal ends when the configuration in force is wanted again, even if
+// TestInstanceGoodAgain checks that a refusal ends when the configuration in force is wanted again, even if
 // it has not changed.
 func TestInstanceGoodAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -257,7 +257,7 @@ func TestFailureWhileAnotherWaits(t *testing.T) {
 	})
 }
 
-// TestOpensLater checks that a connection that cannot be created is retried.
+// TestInstanceOpensLater checks that a connection that cannot be created is retried.
 func TestInstanceOpensLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newInstanceRig(t, nil)
@@ -272,7 +272,7 @@ func TestInstanceOpensLater(t *testing.T) {
 	})
 }
 
-// TestGroupEnds checks that a stopped group is joined again, also after a change of the
+// TestInstanceGroupEnds checks that a stopped group is joined again, also after a change of the
 // configuration. Without the group a replica is not ready.
 func TestInstanceGroupEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -150,7 +150,7 @@ func TestNewAPIMustAnswer(t *testing.T) {
 	})
 }
 
-// TestNothingToHoldOnTo checks that a connection that does not work is replaced without a wait,
+// TestInstanceWithoutCurrentSentinel checks that a connection that does not work is replaced without a wait,
 // because the new one is no worse.
 func TestInstanceWithoutCurrentSentinel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestInstanceWithoutCurrentSentinel(t *testing.T) {
 	})
 }
 
-// TestStopsInOrder checks that nothing is published after the end, and that outstanding work is
+// TestInstanceStopsInOrder checks that nothing is published after the end, and that outstanding work is
 // awaited.
 func TestInstanceStopsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestInstanceStopsInOrder(t *testing.T) {
 	})
 }
 
-// TestLatestWins checks that only the last of several quick changes counts, and that the
+// TestInstanceLatestWins checks that only the last of several quick changes counts, and that the
 // connections of the others are closed.
 func TestInstanceLatestWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -261,7 +261,7 @@ func (g *fakeGroup) Owns([]byte) bool                         { return g.running
 func (g *fakeGroup) Acquire([]byte) (release func(), ok bool) { return func() {}, g.running.Load() }
 func (g *fakeGroup) Changed() <-chan struct{}                 { return nil }
 
-// TestGroup checks that a replica joins when its configuration divides resources, stays a member
+// TestInstanceGroup checks that a replica joins when its configuration divides resources, stays a member
 // over changes, and leaves when its sentinel has stopped.
 func TestInstanceGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

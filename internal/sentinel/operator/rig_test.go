@@ -27,7 +27,7 @@ const (
 	fleetB = "http://fleet-b"
 )
 
-// A rig is an instance with fake dependencies.
+// An instanceRig is an instance with fake dependencies.
 type instanceRig struct {
 	*operator.Instance
 	fleet   *operatortest.Fleet
@@ -40,7 +40,7 @@ type instanceRig struct {
 	done    chan struct{}
 }
 
-// newRig creates an instance and runs it, in a bubble.
+// newInstanceRig creates an instance and runs it, in a bubble.
 func newInstanceRig(t *testing.T, change func(*operator.InstanceDeps)) *instanceRig {
 	t.Helper()
 	r := &instanceRig{fleet: operatortest.NewFleet("a", "b", "c"), brokers: operatortest.NewBrokers(), metrics: prometheus.NewRegistry(), done: make(chan struct{})}
@@ -88,7 +88,7 @@ func (r *instanceRig) stop() {
 	<-r.done
 }
 
-// wanted returns a configuration for the first fleet and broker.
+// newWantedConfig returns a configuration for the first fleet and broker.
 func newWantedConfig(generation int64, change ...func(*sentinelconfig.Settings)) operator.WantedConfig {
 	w := operator.WantedConfig{Generation: generation, Settings: sentinelconfig.Settings{
 		Sentinel: sentinel.Config{

@@ -23,7 +23,7 @@ const (
 	phaseNotReady = "NotReady"
 )
 
-// A condition is one of the conditions of an item. wrong is the field with the wrong type.
+// A statusCondition is one of the conditions of an item. wrong is the field with the wrong type.
 type statusCondition struct {
 	kind, status        []byte
 	observed            int64

@@ -83,7 +83,7 @@ func (s *fakeLister) ListPageIf(ctx context.Context, path string, q url.Values, 
 	return append(dst[:0], body...), nil, tag, nil
 }
 
-// A rest is the second part of a page.
+// A pageRest is the second part of a page.
 type pageRest struct {
 	io.Reader
 	source *fakeLister
@@ -188,7 +188,7 @@ func (f *fleet) answer(path string, q url.Values) (string, error) {
 	return fmt.Sprintf(`{"items":%s,"page":%d,"size":%d,"total":%d}`, f.items(all[from:to]), page, to-from, len(all)), nil
 }
 
-// A reader reads pages, and stores the ids since the last start of the list.
+// A pageReader reads pages, and stores the ids since the last start of the list.
 type pageReader struct {
 	seen      []string
 	again     int // how often it began

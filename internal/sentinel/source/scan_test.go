@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 )
 
-// A seen is a visitor's copy of an item.
+// A scannedItem is a visitor's copy of an item.
 type scannedItem struct {
 	ID       string
 	Resource decision.Resource

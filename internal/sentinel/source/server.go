@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// A server holds what is known about how to query a server.
+// A serverTraits holds what is known about how to query a server.
 type serverTraits struct {
 	way pagingWay
 
@@ -243,7 +243,7 @@ func (w *Walker) logFlavour(ctx context.Context) {
 	}
 }
 
-// An answer is the result of a test request.
+// A probeAnswer is the result of a test request.
 type probeAnswer struct{ Envelope }
 
 // totalItems returns the minimum number of resources.

@@ -38,7 +38,7 @@ func (s *Scanner) ScanStream(head []byte, rest io.Reader, visit func(*Item) erro
 	return st.env, nil
 }
 
-// A stream is a page that is read value by value. The scanner processes each value once it is
+// A pageStream is a page that is read value by value. The scanner processes each value once it is
 // complete.
 type pageStream struct {
 	*Scanner

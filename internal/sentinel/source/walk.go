@@ -29,7 +29,7 @@ type walk struct {
 // maxMissed is the number of wrong guesses after which a walk stops guessing.
 const maxMissed = 2
 
-// A fetched page, or the error of the request.
+// A fetchedPage is a page, or the error of the request.
 type fetchedPage struct {
 	Page
 	err error
@@ -125,7 +125,7 @@ func (w *walk) followPage(ctx context.Context, pg Page, env Envelope) (Place, bo
 // read in full.
 const maxRemembered = 1 << 16
 
-// A remembered page is the state of a page in the last walk. If the server reports that the page
+// A rememberedPage is the state of a page in the last walk. If the server reports that the page
 // has not changed, all of this is still true, because it is part of the page.
 type rememberedPage struct {
 	tag   string
@@ -265,7 +265,7 @@ func (w *Walker) withTimeoutCause(ctx context.Context, err error) error {
 	return err
 }
 
-// An ending is the rest of a page that cancels its context when it is closed.
+// An endingBody is the rest of a page that cancels its context when it is closed.
 type endingBody struct {
 	io.ReadCloser
 	cancel context.CancelCauseFunc

@@ -49,7 +49,7 @@ type WalkerConfig struct {
 	Log *slog.Logger
 }
 
-// A way of paging.
+// A pagingWay is a way of paging.
 type pagingWay uint8
 
 const (

@@ -10,13 +10,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
-// An event is an allowed event.
+// A budgetEvent is an allowed event.
 type budgetEvent struct {
 	at     time.Duration
 	urgent bool
 }
 
-// TestBounds checks that no interval has more events than its rate allows, for any order of calls,
+// TestBudgetBounds checks that no interval has more events than its rate allows, for any order of calls,
 // and although the population and the clock change.
 func TestBudgetBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -89,7 +89,7 @@ func TestBudgetBounds(t *testing.T) {
 	})
 }
 
-// spend takes the whole budget at each interval, and returns the number of events.
+// spendBudget takes the whole budget at each interval, and returns the number of events.
 func spendBudget(b *state.Budget, from time.Time, d, every time.Duration) (n int) {
 	for at := time.Duration(0); at < d; at += every {
 		for b.Take(from.Add(at)) {
@@ -99,7 +99,7 @@ func spendBudget(b *state.Budget, from time.Time, d, every time.Duration) (n int
 	return n
 }
 
-// TestAfterAnOutage: a million resources are overdue. Neither the first second
+// TestBudgetAfterAnOutage: a million resources are overdue. Neither the first second
 // nor the hour sees more than one and a half times the steady rate, and not
 // much less.
 func TestBudgetAfterAnOutage(t *testing.T) {
@@ -125,7 +125,7 @@ func TestBudgetAfterAnOutage(t *testing.T) {
 	}
 }
 
-// TestGrowingPopulation: the rate follows the population while the first sweep
+// TestBudgetOfGrowingPopulation: the rate follows the population while the first sweep
 // counts it, and a small fleet is never held up.
 func TestBudgetOfGrowingPopulation(t *testing.T) {
 	begin := time.Now()
@@ -142,7 +142,7 @@ func TestBudgetOfGrowingPopulation(t *testing.T) {
 	}
 }
 
-// TestUrgentFlood checks that all changed specs are published, and that resources due by age get a
+// TestBudgetUrgentFlood checks that all changed specs are published, and that resources due by age get a
 // quarter of the budget.
 func TestBudgetUrgentFlood(t *testing.T) {
 	begin := time.Now()
@@ -167,7 +167,7 @@ func TestBudgetUrgentFlood(t *testing.T) {
 	}
 }
 
-// TestHardLimit: with a bound on all events, urgent ones wait too.
+// TestBudgetHardLimit: with a bound on all events, urgent ones wait too.
 func TestBudgetHardLimit(t *testing.T) {
 	begin := time.Now()
 	b := state.NewBudget(state.BudgetConfig{Max: 10}, begin)
@@ -186,7 +186,7 @@ func TestBudgetHardLimit(t *testing.T) {
 	}
 }
 
-// TestNext checks that a replacement budget does not allow spending the same budget twice.
+// TestBudgetNext checks that a replacement budget does not allow spending the same budget twice.
 func TestBudgetNext(t *testing.T) {
 	cases := map[string]struct {
 		reason      string

@@ -8,7 +8,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
-// TestMap holds the table against a map, with keys that crowd together.
+// TestFlatMap holds the table against a map, with keys that crowd together.
 func TestFlatMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var m state.FlatMap[int]
@@ -52,7 +52,7 @@ func TestFlatMap(t *testing.T) {
 	})
 }
 
-// TestFlood checks that the table grows with its content and shrinks again.
+// TestFlatMapFlood checks that the table grows with its content and shrinks again.
 func TestFlatMapFlood(t *testing.T) {
 	var m state.FlatMap[uint64]
 	if m.Get(7) != nil || m.Len() != 0 {

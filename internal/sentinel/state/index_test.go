@@ -18,7 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
-// A model is a plain implementation of an index.
+// An indexModel is a plain implementation of an index.
 type indexModel struct {
 	born    time.Time
 	entries map[string]*modelEntry
@@ -122,7 +122,7 @@ func ids() *rapid.Generator[string] {
 
 func uuid(n int) string { return fmt.Sprintf("019a8e30-7c40-7b21-9d0e-%012x", n) }
 
-// TestIndex compares the index with the model: the taken resources, their order, and the counts,
+// TestDueIndex compares the index with the model: the taken resources, their order, and the counts,
 // for any sequence of updates.
 func TestDueIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -259,7 +259,7 @@ func (h *indexHistory) take(limit int, again time.Time) {
 	}
 }
 
-// taken returns the ids that are taken at a time.
+// takenIDs returns the ids that are taken at a time.
 func takenIDs(x *state.DueIndex, now time.Time, limit int) []string {
 	var got []string
 	x.Take(now, limit, now.Add(time.Hour), func(id string) { got = append(got, id) })
@@ -292,7 +292,7 @@ func TestDueIndexTimesOutOfRange(t *testing.T) {
 	}
 }
 
-// TestNow checks that a resource without a time is due at once, after those that are overdue
+// TestDueIndexNow checks that a resource without a time is due at once, after those that are overdue
 // longer.
 func TestDueIndexNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -306,7 +306,7 @@ func TestDueIndexNow(t *testing.T) {
 	})
 }
 
-// TestOrderOfOldDebts checks that resources due before the creation of the index keep their order,
+// TestDueIndexOrder checks that resources due before the creation of the index keep their order,
 // as after an outage with a restart.
 func TestDueIndexOrder(t *testing.T) {
 	born := time.Now()
@@ -323,7 +323,7 @@ func TestDueIndexOrder(t *testing.T) {
 	}
 }
 
-// TestRoom: the index takes little for each resource however many there are,
+// TestDueIndexSize: the index takes little for each resource however many there are,
 // and gives it back. The numbers are held against 64 bytes by a benchmark.
 func TestDueIndexSize(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -371,7 +371,7 @@ func TestDueIndexSize(t *testing.T) {
 	}
 }
 
-// TestTogether: a feed, a sweep, lookups and readers at the same time. The race
+// TestDueIndexConcurrentUse: a feed, a sweep, lookups and readers at the same time. The race
 // detector watches; every id is there in the end.
 func TestDueIndexConcurrentUse(t *testing.T) {
 	born := time.Now()
@@ -418,7 +418,7 @@ func BenchmarkDueIndexTakeNothing(b *testing.B) {
 	}
 }
 
-// BenchmarkTakeSome is a backlog: all are due, some are given out.
+// BenchmarkDueIndexTakeSome is a backlog: all are due, some are given out.
 func BenchmarkDueIndexTakeSome(b *testing.B) {
 	x, _ := filledIndex(1_000_000, -time.Hour)
 	for b.Loop() {
@@ -426,7 +426,7 @@ func BenchmarkDueIndexTakeSome(b *testing.B) {
 	}
 }
 
-// filled returns an index with n resources that fall due within an hour from a time on.
+// filledIndex returns an index with n resources that fall due within an hour from a time on.
 func filledIndex(n int, in time.Duration) (*state.DueIndex, func(int) []byte) {
 	born := time.Now()
 	x := state.NewDueIndex(born)

@@ -140,7 +140,7 @@ func TestRecordEntries(t *testing.T) {
 	}
 }
 
-// TestModel holds a record against the plain way to do it: a list in the order
+// TestRecordModel holds a record against the plain way to do it: a list in the order
 // of Note, cut to the limit, of lists cut to the depth.
 func TestRecordModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -200,7 +200,7 @@ func TestRecordModel(t *testing.T) {
 	})
 }
 
-// TestUnknownCostsNothing: the round asks for every resource that it skips.
+// TestRecordOfUnknownCostsNothing: the round asks for every resource that it skips.
 func TestRecordOfUnknownCostsNothing(t *testing.T) {
 	r := state.NewDecisionRecord(100)
 	r.Note([]byte("known"), state.DecisionEntry{At: start, Reason: changed})

@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
-// watches returns two records: of clusters, and of node pools in one region.
+// servedRecords returns two records: of clusters, and of node pools in one region.
 func servedRecords() map[string]*state.DecisionRecord {
 	clusters, pools := state.NewDecisionRecord(10), state.NewDecisionRecord(10)
 	clusters.Note([]byte("a"), state.DecisionEntry{
@@ -39,7 +39,7 @@ func getRecords(t *testing.T, method, target string) *httptest.ResponseRecorder 
 	return w
 }
 
-// TestWireForm spells out the field names, because readers of the response depend on them.
+// TestRecordWireForm spells out the field names, because readers of the response depend on them.
 func TestRecordWireForm(t *testing.T) {
 	w := getRecords(t, http.MethodGet, path+"?id=a")
 	var got map[string]any

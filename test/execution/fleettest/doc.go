@@ -3,9 +3,7 @@
 // roles, PostgreSQL, and the execution controller as a separate process. A test can also take
 // the role of the node and the Job controllers.
 //
-// RunCoreTests contains the tests for every kind of node. RemediationRequest is an example of a
-// parent of executions from the specification of the executor: its controller creates one
-// execution, watches it, and decides about its rollback.
+// RunCoreTests contains the tests for every kind of node.
 //
 // All tests of a process share the cluster. Start gives each test a fleet with separate
 // namespaces, users and a controller. Everything that a fleet starts ends with the test, or
@@ -27,6 +25,7 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/processnode"
 	"github.com/fleetloop/fleetloop/devstack/realnode"
+	"github.com/fleetloop/fleetloop/devstack/remediation"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 	"github.com/fleetloop/fleetloop/test/controllertest"
@@ -139,7 +138,7 @@ func (s *shared) startCluster() error {
 		return err
 	}
 	s.addCleanup(s.bed.Stop)
-	for _, crd := range [][]byte{crds.KubernetesExecutions, RemediationCRD} {
+	for _, crd := range [][]byte{crds.KubernetesExecutions, remediation.CRD} {
 		if err := s.bed.InstallCRDText(ctx, crd); err != nil {
 			return err
 		}

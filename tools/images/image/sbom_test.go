@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/tools/images/image"
 )
 
-// document holds the fields of SPDX 2.3 that a reader needs, with the names of the specification.
+// sbomDocument holds the fields of SPDX 2.3 that a reader needs, with the names of the specification.
 type sbomDocument struct {
 	SPDXVersion       string `json:"spdxVersion"`
 	DataLicense       string `json:"dataLicense"`

@@ -1,4 +1,9 @@
-package fleettest
+// Package remediation is an example of a parent of executions from the specification of the
+// executor. A RemediationRequest requests one execution. Its controller creates the execution,
+// watches it, and decides about its rollback.
+//
+// The tests of the two layers and the benchmarks use it. It calls only the API server.
+package remediation
 
 import (
 	_ "embed" // for the file below
@@ -11,39 +16,39 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// RemediationCRD is the CustomResourceDefinition of RemediationRequests, in YAML.
+// CRD is the CustomResourceDefinition of RemediationRequests, in YAML.
 //
 //go:embed crd.yaml
-var RemediationCRD []byte
+var CRD []byte
 
-// RemediationGroupVersion is the group and version of RemediationRequest.
-var RemediationGroupVersion = schema.GroupVersion{Group: "remediation.test.fleetloop.io", Version: "v1alpha1"} //nolint:gochecknoglobals // by Kubernetes custom
+// GroupVersion is the group and version of RemediationRequest.
+var GroupVersion = schema.GroupVersion{Group: "remediation.test.fleetloop.io", Version: "v1alpha1"} //nolint:gochecknoglobals // by Kubernetes custom
 
-// RemediationKind is the kind of RemediationRequest, and Resource its name in URLs.
+// Kind is the kind of RemediationRequest, and Resource its name in URLs.
 const (
-	RemediationKind = "RemediationRequest"
-	Resource        = "remediationrequests"
+	Kind     = "RemediationRequest"
+	Resource = "remediationrequests"
 )
 
-// AddRemediationToScheme registers the types of this package with a scheme.
-func AddRemediationToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypeWithName(RemediationGroupVersion.WithKind(RemediationKind), &RemediationRequest{})
-	s.AddKnownTypeWithName(RemediationGroupVersion.WithKind(RemediationKind+"List"), &RemediationRequestList{})
-	metav1.AddToGroupVersion(s, RemediationGroupVersion)
+// AddToScheme registers the types of this package with a scheme.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypeWithName(GroupVersion.WithKind(Kind), &Request{})
+	s.AddKnownTypeWithName(GroupVersion.WithKind(Kind+"List"), &RequestList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }
 
-// RemediationRequest is a RemediationRequest, a problem that one action should fix.
-type RemediationRequest struct {
+// Request is a RemediationRequest, a problem that one action should fix.
+type Request struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 
-	Spec   RemediationSpec   `json:"spec"`
-	Status RemediationStatus `json:"status"`
+	Spec   Spec   `json:"spec"`
+	Status Status `json:"status"`
 }
 
-// RemediationSpec is the desired remediation.
-type RemediationSpec struct {
+// Spec is the desired remediation.
+type Spec struct {
 	Action         string                `json:"action"`
 	Parameters     *runtime.RawExtension `json:"parameters,omitempty"`
 	PostConditions []v1alpha1.Condition  `json:"postConditions,omitempty"`
@@ -57,20 +62,20 @@ type RemediationSpec struct {
 	Rollback bool `json:"rollback,omitempty"`
 }
 
-// RemediationPhase is the progress of a request.
-type RemediationPhase string
+// Phase is the progress of a request.
+type Phase string
 
 // Phases. A new request has an empty phase.
 const (
-	PhaseExecuting RemediationPhase = "executing"
-	PhaseCompleted RemediationPhase = "completed"
-	PhaseFailed    RemediationPhase = "failed"
+	PhaseExecuting Phase = "executing"
+	PhaseCompleted Phase = "completed"
+	PhaseFailed    Phase = "failed"
 )
 
-// RemediationStatus is the observed state of a request.
-type RemediationStatus struct {
-	OverallPhase RemediationPhase `json:"overallPhase,omitempty"`
-	Message      string           `json:"message,omitempty"`
+// Status is the observed state of a request.
+type Status struct {
+	OverallPhase Phase  `json:"overallPhase,omitempty"`
+	Message      string `json:"message,omitempty"`
 
 	// Execution and Rollback are the names of the executions.
 	Execution string `json:"execution,omitempty"`
@@ -82,16 +87,16 @@ type RemediationStatus struct {
 	ObservedAt     *metav1.MicroTime `json:"observedAt,omitempty"`
 }
 
-// RemediationRequestList is a list of RemediationRequests.
-type RemediationRequestList struct {
+// RequestList is a list of RemediationRequests.
+type RequestList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata"`
 
-	Items []RemediationRequest `json:"items"`
+	Items []Request `json:"items"`
 }
 
 // DeepCopy copies a request.
-func (r *RemediationRequest) DeepCopy() *RemediationRequest {
+func (r *Request) DeepCopy() *Request {
 	c := *r
 	r.ObjectMeta.DeepCopyInto(&c.ObjectMeta) //nolint:staticcheck // without the field it would read as a copy of all
 	if r.Spec.Parameters != nil {
@@ -109,11 +114,11 @@ func (r *RemediationRequest) DeepCopy() *RemediationRequest {
 }
 
 // DeepCopyObject copies a request.
-func (r *RemediationRequest) DeepCopyObject() runtime.Object { return r.DeepCopy() }
+func (r *Request) DeepCopyObject() runtime.Object { return r.DeepCopy() }
 
 // DeepCopyObject copies a list.
-func (l *RemediationRequestList) DeepCopyObject() runtime.Object {
-	c := &RemediationRequestList{TypeMeta: l.TypeMeta, Items: make([]RemediationRequest, len(l.Items))}
+func (l *RequestList) DeepCopyObject() runtime.Object {
+	c := &RequestList{TypeMeta: l.TypeMeta, Items: make([]Request, len(l.Items))}
 	l.ListMeta.DeepCopyInto(&c.ListMeta) //nolint:staticcheck // likewise
 	for i := range l.Items {
 		c.Items[i] = *l.Items[i].DeepCopy()

@@ -1,4 +1,4 @@
-package fleettest_test
+package remediation_test
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
+	"github.com/fleetloop/fleetloop/devstack/remediation"
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	cfg := kubebedtest.Bed(t).Config()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(fleettest.AddRemediationToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(remediation.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
@@ -43,7 +43,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{t, c, kubebedtest.Namespace(t)}
-	m, err := fleettest.NewRemediationManager(cfg, fleettest.RemediationOptions{Namespace: f.namespace, RequestedBy: "parent", Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	m, err := remediation.New(cfg, remediation.Options{Namespace: f.namespace, RequestedBy: "parent", Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,11 +59,11 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-func (f *fixture) create(spec fleettest.RemediationSpec) *fleettest.RemediationRequest {
+func (f *fixture) create(spec remediation.Spec) *remediation.Request {
 	f.Helper()
 	spec.Action = "scale_deployment"
 	spec.Parameters = &runtime.RawExtension{Raw: []byte(`{"deployment":"web","namespace":"shop","replicas":5}`)}
-	rr := &fleettest.RemediationRequest{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "r1"}, Spec: spec}
+	rr := &remediation.Request{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "r1"}, Spec: spec}
 	if err := f.client.Create(f.Context(), rr); err != nil {
 		f.Fatal(err)
 	}
@@ -108,9 +108,9 @@ func (f *fixture) becomes(ke *v1alpha1.KubernetesExecution, phase v1alpha1.Phase
 }
 
 // request waits until the request is as wanted.
-func (f *fixture) request(phase fleettest.RemediationPhase, seen v1alpha1.Phase) *fleettest.RemediationRequest {
+func (f *fixture) request(phase remediation.Phase, seen v1alpha1.Phase) *remediation.Request {
 	f.Helper()
-	var rr fleettest.RemediationRequest
+	var rr remediation.Request
 	kubebedtest.Eventually(f, func(ctx context.Context) error {
 		if err := f.client.Get(ctx, client.ObjectKey{Namespace: f.namespace, Name: "r1"}, &rr); err != nil {
 			return err
@@ -134,31 +134,31 @@ func finalizes(ke *v1alpha1.KubernetesExecution) error {
 func TestRequestIsCompletedWithItsExecution(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	rr := f.create(fleettest.RemediationSpec{})
+	rr := f.create(remediation.Spec{})
 	ke := f.execution("r1-step-1", nil)
 	if !metav1.IsControlledBy(ke, rr) || ke.Spec.RemediationRequestRef == nil || ke.Spec.RemediationRequestRef.Name != "r1" || ke.Spec.RequestedBy != "parent" {
 		t.Errorf("the execution is %+v of %+v, want one that the request owns and that names it", ke.Spec, ke.OwnerReferences)
 	}
-	f.request(fleettest.PhaseExecuting, "")
+	f.request(remediation.PhaseExecuting, "")
 	for _, phase := range []v1alpha1.Phase{v1alpha1.PhaseValidating, v1alpha1.PhaseExecuting} {
 		f.becomes(ke, phase, "")
-		f.request(fleettest.PhaseExecuting, phase)
+		f.request(remediation.PhaseExecuting, phase)
 	}
 	f.becomes(ke, v1alpha1.PhaseRollbackReady, v1alpha1.OutcomeSucceeded)
 	ke = f.execution(ke.Name, finalizes)
 	// The controller has no timer for a request without a timeout: only its watch
 	// of executions gets it here.
-	f.request(fleettest.PhaseExecuting, v1alpha1.PhaseRollbackReady)
+	f.request(remediation.PhaseExecuting, v1alpha1.PhaseRollbackReady)
 	f.becomes(ke, v1alpha1.PhaseCompleted, v1alpha1.OutcomeSucceeded)
-	f.request(fleettest.PhaseCompleted, v1alpha1.PhaseCompleted)
+	f.request(remediation.PhaseCompleted, v1alpha1.PhaseCompleted)
 }
 
 func TestRequestFailsWithItsExecution(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.create(fleettest.RemediationSpec{})
+	f.create(remediation.Spec{})
 	f.becomes(f.execution("r1-step-1", nil), v1alpha1.PhaseFailed, v1alpha1.OutcomeFailed)
-	if rr := f.request(fleettest.PhaseFailed, v1alpha1.PhaseFailed); rr.Status.Message != "it went wrong" {
+	if rr := f.request(remediation.PhaseFailed, v1alpha1.PhaseFailed); rr.Status.Message != "it went wrong" {
 		t.Errorf("the request says %q, want what its execution says", rr.Status.Message)
 	}
 }
@@ -167,7 +167,7 @@ func TestRequestFailsWithItsExecution(t *testing.T) {
 func TestRequestTakesBack(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.create(fleettest.RemediationSpec{Rollback: true})
+	f.create(remediation.Spec{Rollback: true})
 	ke := f.execution("r1-step-1", nil)
 	f.becomes(ke, v1alpha1.PhaseRollbackReady, v1alpha1.OutcomeFailed)
 	undo := f.execution("r1-rollback-1", nil)
@@ -177,13 +177,13 @@ func TestRequestTakesBack(t *testing.T) {
 	f.becomes(undo, v1alpha1.PhaseRollbackReady, v1alpha1.OutcomeSucceeded)
 	f.becomes(f.execution(undo.Name, finalizes), v1alpha1.PhaseCompleted, v1alpha1.OutcomeSucceeded)
 	f.becomes(f.execution(ke.Name, finalizes), v1alpha1.PhaseFailed, v1alpha1.OutcomeFailed)
-	f.request(fleettest.PhaseFailed, v1alpha1.PhaseFailed)
+	f.request(remediation.PhaseFailed, v1alpha1.PhaseFailed)
 }
 
 func TestRequestCancelsWhatTakesTooLong(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.create(fleettest.RemediationSpec{Timeout: &metav1.Duration{Duration: time.Second}})
+	f.create(remediation.Spec{Timeout: &metav1.Duration{Duration: time.Second}})
 	f.becomes(f.execution("r1-step-1", nil), v1alpha1.PhaseExecuting, "")
 	ke := f.execution("r1-step-1", func(ke *v1alpha1.KubernetesExecution) error {
 		if !ke.Spec.Cancel {
@@ -192,13 +192,13 @@ func TestRequestCancelsWhatTakesTooLong(t *testing.T) {
 		return nil
 	})
 	f.becomes(ke, v1alpha1.PhaseFailed, v1alpha1.OutcomeFailed)
-	f.request(fleettest.PhaseFailed, v1alpha1.PhaseFailed)
+	f.request(remediation.PhaseFailed, v1alpha1.PhaseFailed)
 }
 
 func TestExecutionsGoWithTheirRequest(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	rr := f.create(fleettest.RemediationSpec{})
+	rr := f.create(remediation.Spec{})
 	f.execution("r1-step-1", nil)
 	if err := f.client.Delete(f.Context(), rr); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package fleettest
+package remediation
 
 import (
 	"context"
@@ -26,8 +26,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube"
 )
 
-// RemediationOptions configure the controller.
-type RemediationOptions struct {
+// Options configure the controller.
+type Options struct {
 	// Namespace is the namespace of requests and executions. An owner and its dependents are in the
 	// same namespace.
 	Namespace string
@@ -43,8 +43,8 @@ type RemediationOptions struct {
 	Log *slog.Logger
 }
 
-// NewRemediationManager creates a manager that runs the controller.
-func NewRemediationManager(cfg *rest.Config, o RemediationOptions) (manager.Manager, error) {
+// New creates a manager that runs the controller.
+func New(cfg *rest.Config, o Options) (manager.Manager, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -52,12 +52,12 @@ func NewRemediationManager(cfg *rest.Config, o RemediationOptions) (manager.Mana
 		o.Concurrency = 4
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(AddRemediationToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	m, err := kube.NewManager(cfg, kube.Options{
 		Scheme:     scheme,
-		Namespaced: []schema.GroupVersionKind{RemediationGroupVersion.WithKind(RemediationKind), v1alpha1.GroupVersion.WithKind(v1alpha1.Kind)},
+		Namespaced: []schema.GroupVersionKind{GroupVersion.WithKind(Kind), v1alpha1.GroupVersion.WithKind(v1alpha1.Kind)},
 		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}},
 		Log:        o.Log,
 	})
@@ -67,7 +67,7 @@ func NewRemediationManager(cfg *rest.Config, o RemediationOptions) (manager.Mana
 	r := &reconciler{m.GetClient(), o}
 	err = ctrl.NewControllerManagedBy(m).
 		Named("remediation").
-		For(&RemediationRequest{}).
+		For(&Request{}).
 		Watches(&v1alpha1.KubernetesExecution{}, handler.EnqueueRequestsFromMapFunc(parentRequest)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: o.Concurrency}).
 		Complete(reconcile.AsReconciler(m.GetClient(), r))
@@ -93,12 +93,12 @@ func parentRequest(_ context.Context, o client.Object) []reconcile.Request {
 
 type reconciler struct {
 	client client.Client
-	o      RemediationOptions
+	o      Options
 }
 
 // Reconcile moves a request one step forward: it creates the execution, follows it, and rolls it
 // back or accepts it.
-func (r *reconciler) Reconcile(ctx context.Context, rr *RemediationRequest) (ctrl.Result, error) {
+func (r *reconciler) Reconcile(ctx context.Context, rr *Request) (ctrl.Result, error) {
 	woken := metav1.NowMicro()
 	if rr.DeletionTimestamp != nil || rr.Status.OverallPhase == PhaseCompleted || rr.Status.OverallPhase == PhaseFailed {
 		return ctrl.Result{}, nil
@@ -114,7 +114,7 @@ func (r *reconciler) Reconcile(ctx context.Context, rr *RemediationRequest) (ctr
 	return ctrl.Result{RequeueAfter: after}, client.IgnoreNotFound(err)
 }
 
-func (r *reconciler) runStep(ctx context.Context, rr *RemediationRequest) (after time.Duration, err error) {
+func (r *reconciler) runStep(ctx context.Context, rr *Request) (after time.Duration, err error) {
 	rr.Status.OverallPhase, rr.Status.Execution = PhaseExecuting, rr.Name+"-step-1"
 	ke, err := r.execution(ctx, rr, rr.Status.Execution)
 	if err != nil {
@@ -142,7 +142,7 @@ func (r *reconciler) runStep(ctx context.Context, rr *RemediationRequest) (after
 }
 
 // enforceDeadline cancels an execution that exceeds the timeout.
-func (r *reconciler) enforceDeadline(ctx context.Context, rr *RemediationRequest, ke *v1alpha1.KubernetesExecution) (time.Duration, error) {
+func (r *reconciler) enforceDeadline(ctx context.Context, rr *Request, ke *v1alpha1.KubernetesExecution) (time.Duration, error) {
 	if rr.Spec.Timeout == nil || ke.Spec.Cancel {
 		return 0, nil
 	}
@@ -153,7 +153,7 @@ func (r *reconciler) enforceDeadline(ctx context.Context, rr *RemediationRequest
 }
 
 // takeBack creates the rollback execution, finalizes it, and then finalizes the original execution.
-func (r *reconciler) takeBack(ctx context.Context, rr *RemediationRequest, ke *v1alpha1.KubernetesExecution) error {
+func (r *reconciler) takeBack(ctx context.Context, rr *Request, ke *v1alpha1.KubernetesExecution) error {
 	back := ke.Status.RollbackInformation
 	if back == nil || !back.Available {
 		return r.setSpecField(ctx, ke, "finalize", ke.Spec.Finalize)
@@ -180,7 +180,7 @@ func (r *reconciler) takeBack(ctx context.Context, rr *RemediationRequest, ke *v
 }
 
 // createExecution creates an execution. If it already exists, the cache does not have it yet.
-func (r *reconciler) createExecution(ctx context.Context, rr *RemediationRequest, name string, spec *v1alpha1.KubernetesExecutionSpec) error {
+func (r *reconciler) createExecution(ctx context.Context, rr *Request, name string, spec *v1alpha1.KubernetesExecutionSpec) error {
 	yes := true
 	spec.RequestedBy = r.o.RequestedBy
 	spec.RemediationRequestRef = &v1alpha1.ObjectReference{Namespace: rr.Namespace, Name: rr.Name, UID: rr.UID}
@@ -188,7 +188,7 @@ func (r *reconciler) createExecution(ctx context.Context, rr *RemediationRequest
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: rr.Namespace, Name: name,
 			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: RemediationGroupVersion.String(), Kind: RemediationKind, Name: rr.Name, UID: rr.UID, Controller: &yes, BlockOwnerDeletion: &yes,
+				APIVersion: GroupVersion.String(), Kind: Kind, Name: rr.Name, UID: rr.UID, Controller: &yes, BlockOwnerDeletion: &yes,
 			}},
 		},
 		Spec: *spec,
@@ -201,7 +201,7 @@ func (r *reconciler) createExecution(ctx context.Context, rr *RemediationRequest
 
 // execution reads an execution of a request. Nil means that it is not in the cache yet; its arrival
 // wakes the request.
-func (r *reconciler) execution(ctx context.Context, rr *RemediationRequest, name string) (*v1alpha1.KubernetesExecution, error) {
+func (r *reconciler) execution(ctx context.Context, rr *Request, name string) (*v1alpha1.KubernetesExecution, error) {
 	var ke v1alpha1.KubernetesExecution
 	err := r.client.Get(ctx, client.ObjectKey{Namespace: rr.Namespace, Name: name}, &ke)
 	if apierrors.IsNotFound(err) {
