@@ -174,9 +174,9 @@ type KubernetesExecutionStatus struct {
 	// +optional
 	PhaseTransitions []PhaseTransition `json:"phaseTransitions,omitempty"`
 
-	// Change events about this execution, for example execution-started, that at least one
-	// sink has not acknowledged yet, oldest first. A sink is an HTTP endpoint that receives
-	// change events.
+	// Change events about this execution, for example execution-started, that are still
+	// waiting for delivery to at least one sink, oldest first. A sink is an HTTP endpoint
+	// that receives change events.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
@@ -212,8 +212,8 @@ type VerifiedRequest struct {
 // MaxPendingChangeEvents is the maximum number of change events that an execution stores for its sinks.
 const MaxPendingChangeEvents = 16
 
-// PendingChangeEvent is a change event that at least one sink has not acknowledged
-// yet.
+// PendingChangeEvent is a change event that is waiting for delivery to at least one
+// sink.
 type PendingChangeEvent struct {
 	// Type of the event: execution-started, execution-succeeded, execution-failed,
 	// execution-approved, execution-rejected or execution-rolled-back.
@@ -385,10 +385,10 @@ type ConditionResult struct {
 	// Name of the condition, copied from its field type in spec.preConditions or
 	// spec.postConditions.
 	ConditionType string `json:"conditionType"`
-	// True if the controller could evaluate the condition. False if an error occurred (see
-	// errorMessage) or the condition was not evaluated.
+	// True if the controller evaluated the condition. False if the evaluation failed (see
+	// errorMessage) or has not started yet.
 	Evaluated bool `json:"evaluated"`
-	// True if the condition passed. False if it failed or could not be evaluated.
+	// True if the condition passed. False if it failed, or if evaluated is false.
 	Passed bool `json:"passed"`
 	// If true, a failure of this condition prevents the action (precondition) or fails the
 	// execution (postcondition). If false, a failure is only a warning.

@@ -291,16 +291,21 @@ type Target struct {
 
 // ObjectReference names an object.
 type ObjectReference struct {
-	// Name of the referenced object, as in metadata.name.
+	// Name (metadata.name) of the referenced object: a RemediationRequest in
+	// remediationRequestRef, a WorkflowExecution in workflowExecutionRef, or a
+	// KubernetesExecution in rollbackOf.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Namespace of the referenced object. Defaults to the namespace of this
-	// KubernetesExecution.
+	// Namespace of the referenced object: a RemediationRequest in remediationRequestRef, a
+	// WorkflowExecution in workflowExecutionRef, or a KubernetesExecution in rollbackOf.
+	// Defaults to the namespace of this KubernetesExecution.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// UID of the referenced object. Optional. The controller checks it only in
-	// spec.rollbackOf: the execution fails if the object has another UID.
+	// UID of the referenced object: a RemediationRequest in remediationRequestRef, a
+	// WorkflowExecution in workflowExecutionRef, or a KubernetesExecution in rollbackOf. The
+	// controller checks the UID only in rollbackOf: this execution fails if the referenced
+	// KubernetesExecution has another UID.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 }
