@@ -136,16 +136,17 @@ type NodeActionStatus struct {
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 
-	// SignalSent: the system in status.provider accepted the request. NodeReady (RebootNode
-	// only): the node has rebooted and is Ready. NodeTerminated (TerminateNode only): the
-	// machine and its Node no longer exist.
+	// Conditions of the operation: SignalSent (the system named in status.provider accepted
+	// the request), NodeReady (only for a RebootNode: the node has rebooted and is Ready)
+	// and NodeTerminated (only for a TerminateNode: the machine and its Node no longer
+	// exist).
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// UID of the Node at the time in startTime. The operation does not affect another Node
-	// with the same name.
+	// UID that the Node had at status.startTime. The reboot or termination applies only to
+	// the Node with this UID, not to a later Node with the same name.
 	// +optional
 	NodeUID types.UID `json:"nodeUID,omitempty"`
 	// Boot ID of the node before the operation, as in status.nodeInfo.bootID of the Node. A
