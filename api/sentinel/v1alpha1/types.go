@@ -117,11 +117,13 @@ type SentinelConfigSpec struct {
 // ShardSelector is a Kubernetes label selector. A resource must match all
 // requirements. An empty selector selects every resource.
 type ShardSelector struct {
-	// Labels and values that a resource must have. All must match.
+	// Labels and values that a resource must have so that this sentinel watches it. All must
+	// match.
 	// +optional
 	MatchLabels map[string]string `json:"matchLabels,omitempty"`
 
-	// Requirements on the labels of a resource. All must match.
+	// Requirements that the labels of a resource must meet so that this sentinel watches the
+	// resource. All must be met.
 	// +kubebuilder:validation:MaxItems=1000
 	// +optional
 	MatchExpressions []LabelExpression `json:"matchExpressions,omitempty"`
