@@ -146,8 +146,8 @@ type NodeFaultStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// Past actions on the node, oldest first. The controller keeps the last 32 records. It
-	// also keeps older records that at least one sink has not received yet, up to 64 records
-	// in total. A sink is an HTTP endpoint that receives change events.
+	// also keeps older records until every sink has received them, up to 64 records in
+	// total. A sink is an HTTP endpoint that receives change events.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
