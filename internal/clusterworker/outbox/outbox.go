@@ -110,7 +110,7 @@ func New(deps Deps) (*Outbox, error) {
 		deps: deps, wake: make(chan struct{}, 1), inFlight: map[int64]Pending{},
 		givenUp: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fleetloop_clusterworker_change_events_undeliverable_total",
-			Help: "Total number of change events that the cluster-worker dropped without delivery to a sink, by error: client_error (the sink rejected the event), encode (the event could not be encoded) or expired (older than 12 hours). A sink is the HTTP endpoint that receives change events.",
+			Help: "Total number of times that the cluster-worker gave up the delivery of a change event to a sink, by error: client_error (the sink rejected the event), encode (the event could not be encoded) or expired (older than 12 hours). A sink is the HTTP endpoint that receives change events.",
 		}, []string{"error"}),
 		sending: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "fleetloop_clusterworker_change_events_in_flight",

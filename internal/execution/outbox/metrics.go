@@ -22,10 +22,10 @@ func newMetrics(reg prometheus.Registerer, pending func() float64) (*metrics, er
 	m := &metrics{
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubernetesexecution_change_events_undeliverable_total",
-			Help: "Total number of change events about KubernetesExecutions that the controller did not deliver and does not retry, by error: client_error (the receiver rejected the event), encode (the event could not be encoded), expired (older than 12 hours), dropped (the queue was full) or deleted (the KubernetesExecution was deleted, then the controller stopped).",
+			Help: "Total number of times that the controller gave up the delivery of a change event about a KubernetesExecution to a sink, by error: client_error (the sink rejected the event), encode (the event could not be encoded), expired (older than 12 hours), dropped (the queue was full) or deleted (the KubernetesExecution was deleted, and the controller stopped before it could deliver the event). A sink is the HTTP endpoint that receives change events.",
 		}, []string{"error"}),
 		pending: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kubernetesexecution_change_events_pending", Help: "Number of change events about KubernetesExecutions that at least one sink has not acknowledged yet. A sink is the HTTP endpoint that receives change events.",
+			Name: "kubernetesexecution_change_events_pending", Help: "Number of change events about KubernetesExecutions in the queue. An event stays in the queue until every sink has accepted it, or until the controller gives up its delivery. A sink is the HTTP endpoint that receives change events.",
 		}, pending),
 	}
 	for _, e := range []string{errorOverflow, errorDeleted, "expired", "client_error", "encode"} {

@@ -19,12 +19,12 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_node_fault_change_events_undeliverable_total", Help: "Total number of change events about nodes that node-fault-controller did not deliver to a sink and does not retry, by error: client_error (the sink rejected the event), encode (the event could not be encoded), expired (too old) or queue_full (too many events of one node were waiting). A sink is the HTTP endpoint that receives change events.",
+			Name: "fleetloop_node_fault_change_events_undeliverable_total", Help: "Total number of times that node-fault-controller gave up the delivery of a change event about a node to a sink, by error: client_error (the sink rejected the event), encode (the event could not be encoded), expired (older than the setting outbox.max_age; the default is 12 hours) or queue_full (too many events of one node were waiting). A sink is the HTTP endpoint that receives change events.",
 		}, []string{"error"}),
 		nodes: map[string]int32{},
 	}
 	m.untold = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "fleetloop_node_fault_change_events_pending", Help: "Number of change events about nodes that at least one sink has not received yet. A sink is the HTTP endpoint that receives change events.",
+		Name: "fleetloop_node_fault_change_events_pending", Help: "Number of change events about nodes in the queue. An event stays in the queue until every sink has accepted it, or until node-fault-controller gives up its delivery. A sink is the HTTP endpoint that receives change events.",
 	}, m.totalPending)
 	if err := reg.Register(m.refused); err != nil {
 		return nil, err
