@@ -125,8 +125,8 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 		apiErrors:    api.WithLabelValues(opFetchResources),
 		configErrors: api.WithLabelValues(opConfigLoad), // for the custom resource; exists from the start
 
-		oldestUnreconciled: f.newGauge("oldest_unreconciled_generation_seconds", "Age of the oldest generation of a resource that its adapters have not observed yet, in seconds; 0 if they have observed all. Adapters are the controllers that reconcile the resource."),
-		lastGoodRound:      f.newGauge("last_successful_poll_timestamp_seconds", "Unix time of the last successful poll of the sentinel, in seconds; 0 before the first. A poll is successful if the sentinel could read the resources and publish the events for them. If it could publish only some of the events, the poll is still successful."),
+		oldestUnreconciled: f.newGauge("oldest_unreconciled_generation_seconds", "Longest time that any resource has been waiting for its adapters (the controllers that reconcile it) to observe its current generation, in seconds; 0 if no resource is waiting."),
+		lastGoodRound:      f.newGauge("last_successful_poll_timestamp_seconds", "Unix time of the last successful poll of the sentinel, in seconds; 0 before the first. A poll fails if the sentinel cannot read the resources, or if it cannot publish any of the events that are due. A poll that publishes only some of these events is successful."),
 		overruns:           f.newCounter("poll_overruns_total", "Total number of polls that took longer than the poll interval of the sentinel."),
 		publishDuration:    f.histogram("publish_duration_seconds", "Time from the first attempt to publish a CloudEvent until the message broker confirms the event, in seconds.", prometheus.ExponentialBuckets(0.0005, 2, 16)),
 		retries:            f.newCounter("publish_retries_total", "Total number of times that the sentinel tried again to publish a CloudEvent to the message broker after a failed attempt."),
@@ -134,20 +134,20 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 		duplicates:         f.newCounter("duplicate_resources_total", "Total number of times that the fleet API returned a resource twice in one list. Only resources that needed an event are counted."),
 		unselected:         f.newCounter("selector_mismatches_total", "Total number of resources that the fleet API returned although they do not match the label selector of the sentinel. The sentinel skips them."),
 		memoryEntries:      f.newGauge("published_cache_entries", "Number of resources in the sentinel's cache of recently published events. The cache prevents a second event before an adapter (a controller that reconciles the resource) reports a status."),
-		indexBytes:         f.newGauge("schedule_index_bytes", "Memory that the sentinel uses to store when each resource needs its next event, in bytes. The value is 0 while the sentinel reads the fleet API in mode sweep (see hyperfleet_sentinel_source_mode), because it then stores no such times."),
+		indexBytes:         f.newGauge("schedule_index_bytes", "Memory, in bytes, that holds the time of the next event of each resource. The value is 0 while the sentinel reads the fleet API in mode sweep (see hyperfleet_sentinel_source_mode), because it stores no such times in that mode."),
 		lastFullSweep:      f.newGauge("last_full_sweep_timestamp_seconds", "Unix time at which the sentinel last finished listing all resources, in seconds; 0 before the first time."),
 		budget:             f.newGauge("publish_budget_events_per_second", "Current limit on the events that the sentinel publishes for unchanged resources, in events per second. A resource needs such an event if the last status report about it is too old. The limit does not delay events for changed resources."),
 		changes:            f.newCounter("changes_received_total", "Total number of resource changes that the sentinel received from the fleet API. The counter increases only in the source modes watch and cursor; in the modes sweep and etag, the sentinel lists all resources instead."),
 		reconnects:         f.newCounter("watch_reconnects_total", "Total number of times that the sentinel restarted its watch on the fleet API after the watch ended."),
 		resyncs:            f.newCounter("resyncs_total", "Total number of times that the sentinel listed all resources again, because the fleet API no longer had all changes since the last read."),
-		reloads:            f.newCounter("config_reloads_total", "Total number of times that the sentinel loaded a changed configuration. Rejected changes are not counted."),
+		reloads:            f.newCounter("config_reloads_total", "Total number of times that the sentinel reloaded its configuration because it had changed. Rejected changes are not counted."),
 		lastReload:         f.newGauge("config_last_reload_successful", "1 if the sentinel uses the latest configuration, 0 if it rejected the latest configuration and still uses the previous one."),
 		modes:              map[Mode]prometheus.Gauge{},
 	}
 	m.skippedReady, m.skippedOthers = f.byReadyState("resources_skipped_total", "Total number of times that the sentinel checked a resource and published no event, because it was too early for one, by ready_state of the resource: ready or not_ready.")
 	m.deferredReady, m.deferredOther = f.byReadyState("resources_deferred_total", "Total number of times that the sentinel deferred the event of a resource to a later poll because of its limit on events per second, by ready_state of the resource: ready or not_ready.")
 	m.lastReload.Set(1)
-	f.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts(f.newOpts("in_flight_events", "Number of CloudEvents that the sentinel has sent and the message broker has not confirmed yet.")),
+	f.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts(f.newOpts("in_flight_events", "Number of CloudEvents that the sentinel has sent and that are waiting for the confirmation of the message broker.")),
 		func() float64 { return float64((*m.inFlight.Load())()) }))
 
 	m.addVectors(f)
