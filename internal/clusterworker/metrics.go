@@ -66,7 +66,7 @@ func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 		fenced:       r.newCounter("fence_rejections_total", "Total number of sync results that the database rejected, because another cluster-worker had taken over the cluster in the meantime."),
 		outages:      r.newCounter("gardener_outages_total", "Total number of times that this cluster-worker found Gardener unavailable and paused the sync of all clusters."),
 		breaker:      r.newGauge("circuit_breaker_open", "1 if this cluster-worker has paused all calls that create, change or delete Shoots because Gardener is unavailable, 0 otherwise."),
-		dbOutages:    r.newCounter("database_outages_total", "Total number of times that the connection of this cluster-worker to its database failed."),
+		dbOutages:    r.newCounter("database_outages_total", "Total number of times that the database requests of this cluster-worker began to fail. An outage counts once, however many requests fail."),
 		panics:       r.newCounter("panics_total", "Total number of panics from which the cluster-worker recovered. The worker records each panic as the sync error of a cluster."),
 		tallyFails:   r.newCounter("cluster_count_errors_total", "Total number of times that the cluster-worker failed to count the clusters in its database. After a failure, the metrics with the counts, such as fleetloop_clusterworker_clusters, are absent until the next success."),
 	}

@@ -199,7 +199,7 @@ func TestTally(t *testing.T) {
 		failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "x_total", Help: "Failures."})
 		c := newTallyCollector(f, failed)
 		want := `
-# HELP fleetloop_clusterworker_clusters Number of clusters in the database, by state of their sync to Gardener: pending (the sync is due), running, backing_off (waiting for a retry after at most 7 failures in a row), stuck (at least 8 failures in a row; still retried), paused (by a user) or synced. Each cluster has one state.
+# HELP fleetloop_clusterworker_clusters Number of clusters in the database, by state of their sync to Gardener: pending (the sync is due), running, backing_off (1 to 7 failures in a row; waits for the retry), stuck (8 or more failures in a row; still retried), paused (by a user) or synced. Each cluster has one state.
 # TYPE fleetloop_clusterworker_clusters gauge
 fleetloop_clusterworker_clusters{state="backing_off"} 3
 fleetloop_clusterworker_clusters{state="paused"} 5

@@ -41,7 +41,7 @@ func newTallyCollector(t Tallier, failed prometheus.Counter) *tallyCollector {
 	}
 	return &tallyCollector{
 		tallier: t, failed: failed,
-		rows:              desc("clusters", "Number of clusters in the database, by state of their sync to Gardener: pending (the sync is due), running, backing_off (waiting for a retry after at most 7 failures in a row), stuck (at least 8 failures in a row; still retried), paused (by a user) or synced. Each cluster has one state.", "state"),
+		rows:              desc("clusters", "Number of clusters in the database, by state of their sync to Gardener: pending (the sync is due), running, backing_off (1 to 7 failures in a row; waits for the retry), stuck (8 or more failures in a row; still retried), paused (by a user) or synced. Each cluster has one state.", "state"),
 		oldestDue:         desc("oldest_pending_cluster_age_seconds", "Longest time that any cluster has been waiting for a sync to Gardener that is due, in seconds; 0 if no cluster is waiting."),
 		deadRows:          desc("sync_table_dead_rows", "Number of dead rows in the PostgreSQL table tenant.cluster_sync. Dead rows slow down the queries of the cluster-worker until PostgreSQL vacuums the table."),
 		oldestTransaction: desc("database_oldest_transaction_age_seconds", "Age of the oldest open transaction in the PostgreSQL database, in seconds; 0 if none is open. PostgreSQL cannot vacuum rows that died after this transaction started."),

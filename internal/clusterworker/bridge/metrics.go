@@ -29,7 +29,7 @@ type metrics struct{ reports *prometheus.CounterVec }
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "fleetloop", Subsystem: "clusterworker", Name: "reports_total",
-		Help: "Total number of status reports about clusters that were due, by result. Sent to the fleet API: stored, ignored (for example, the API has a newer report), not_found (the API has no such cluster), rejected (another error 4xx) or failed (a temporary error; retried). Not sent: awaiting_status (a new leader has not read the Shoot yet) or never_synced (no sync of the cluster was tried yet).",
+		Help: "Total number of times that a status report about a cluster was due, by result. Sent to the fleet API: stored, ignored (for example, the API has a newer report), not_found (the API has no such cluster), rejected (the API refused the report, for example as invalid) or failed (a temporary error; retried). Not sent: awaiting_status (a new leader has not read the Shoot yet) or never_synced (no sync of the cluster was tried yet).",
 	}, []string{"result"})}
 	for _, r := range []result{resultStored, resultIgnored, resultRefused, resultGone, resultFailed, resultUnseen, resultUntried} {
 		m.reports.WithLabelValues(string(r))
