@@ -29,7 +29,7 @@ func newMetrics(reg prometheus.Registerer, adapter string) (metrics, error) {
 	m := metrics{
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name:        "fleetloop_sample_adapter_events_total",
-			Help:        "Total number of CloudEvents that the sample adapter (an example controller) handled, by result: available, waiting, transient_error or finalized (the status that it reported to the fleet API), ignored (not an event about a resource), gone (the resource does not exist), rejected (by the fleet API; not retried), discarded (the fleet API ignored the report) or failed (retried).",
+			Help:        "Total number of CloudEvents that the sample adapter (an example controller) handled, by result. If the fleet API stored the status report of the adapter: the reported status (available, waiting, transient_error or finalized). If not: discarded (for example, the API has a newer report), rejected (the API rejected a request; not retried), gone (the resource does not exist), ignored (not an event about a resource) or failed (another error; retried).",
 			ConstLabels: labels,
 		}, []string{"result"}),
 		paused: prometheus.NewGauge(prometheus.GaugeOpts{
