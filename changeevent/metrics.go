@@ -137,10 +137,10 @@ func newQueues() *queues {
 	}
 	return &queues{
 		length:  desc("queue_length", "Number of change events that are currently queued for a sink or being sent to it. A sink is the HTTP endpoint that receives change events."),
-		oldest:  desc("oldest_pending_age_seconds", "Age of the oldest change event that this process has not delivered to the sink yet, in seconds; 0 if none is pending. A sink is the HTTP endpoint that receives change events."),
+		oldest:  desc("oldest_pending_age_seconds", "Longest time that any change event has been waiting for its delivery to the sink, in seconds; 0 if none is waiting. A sink is the HTTP endpoint that receives change events."),
 		success: desc("last_success_timestamp_seconds", "Unix time at which a sink last accepted a change event, in seconds; absent before the first. A sink is the HTTP endpoint that receives change events."),
 		unreadable: prometheus.NewDesc(prometheus.BuildFQName(namespaceClient, subsystem, "sink_file_unreadable"),
-			"1 if this process cannot read a file that it needs to send change events to a sink, 0 otherwise, by file (the content of the file): endpoint, auth_token, routing_key, signing_key or ca. The process uses the content that it read last; if there is none, change events wait.", []string{"sink", "file"}, nil),
+			"1 if this process cannot read a file that it needs to send change events to a sink, 0 otherwise. The label file names what the file contains: endpoint, auth_token, routing_key, signing_key or ca. The process uses the content that it read last; if it has never read the file, change events wait.", []string{"sink", "file"}, nil),
 		sinks: make(map[*client]string),
 	}
 }

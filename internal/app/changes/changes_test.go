@@ -237,7 +237,7 @@ func TestMissingFile(t *testing.T) {
 		}
 	}
 	const metric = `
-		# HELP fleetloop_change_events_sink_file_unreadable 1 if this process cannot read a file that it needs to send change events to a sink, 0 otherwise, by file (the content of the file): endpoint, auth_token, routing_key, signing_key or ca. The process uses the content that it read last; if there is none, change events wait.
+		# HELP fleetloop_change_events_sink_file_unreadable 1 if this process cannot read a file that it needs to send change events to a sink, 0 otherwise. The label file names what the file contains: endpoint, auth_token, routing_key, signing_key or ca. The process uses the content that it read last; if it has never read the file, change events wait.
 		# TYPE fleetloop_change_events_sink_file_unreadable gauge
 		fleetloop_change_events_sink_file_unreadable{file="auth_token",sink="default"} 1
 	`
