@@ -43,8 +43,8 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: metricsPrefix + "denials_total", Help: "Total number of times that a safety policy denied a KubernetesExecution, by policy and action. A safety policy is a Rego rule that allows or denies KubernetesExecutions.",
 		}, []string{"policy", "action"}),
-		reloads:        prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reloads_total", Help: "Total number of times that the execution controller loaded changed safety policies. The safety policies are Rego rules that allow or deny a KubernetesExecution."}),
-		reloadFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reload_failures_total", Help: "Total number of times that the execution controller rejected changed safety policies, because they are invalid, or because their tests failed or did not finish in time. The previous policies stay active."}),
+		reloads:        prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reloads_total", Help: "Total number of times that the execution controller loaded a new version of the safety policies. The safety policies are Rego rules that allow or deny a KubernetesExecution."}),
+		reloadFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reload_failures_total", Help: "Total number of times that the execution controller rejected a new version of the safety policies, because it is invalid, or because its tests failed or did not finish in time. The previous version stays active."}),
 		info:           prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricsPrefix + "info", Help: "1 for the active version of the safety policies; absent if no policies are loaded. The label hash identifies the version. The safety policies are Rego rules that allow or deny a KubernetesExecution."}, []string{"hash"}),
 	}
 	var errs []error

@@ -108,7 +108,7 @@ func TestTestsThatNeverEndAreCounted(t *testing.T) {
 		t.Fatalf("got %v, want that the tests did not end", err)
 	}
 	want := `
-		# HELP kubernetes_executor_policy_reload_failures_total Total number of times that the execution controller rejected changed safety policies, because they are invalid, or because their tests failed or did not finish in time. The previous policies stay active.
+		# HELP kubernetes_executor_policy_reload_failures_total Total number of times that the execution controller rejected a new version of the safety policies, because it is invalid, or because its tests failed or did not finish in time. The previous version stays active.
 		# TYPE kubernetes_executor_policy_reload_failures_total counter
 		kubernetes_executor_policy_reload_failures_total 2
 	`

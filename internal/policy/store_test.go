@@ -96,10 +96,10 @@ kubernetes_executor_policy_evaluation_total{result="not_enforced"} 1
 # HELP kubernetes_executor_policy_info 1 for the active version of the safety policies; absent if no policies are loaded. The label hash identifies the version. The safety policies are Rego rules that allow or deny a KubernetesExecution.
 # TYPE kubernetes_executor_policy_info gauge
 kubernetes_executor_policy_info{hash="` + second.Hash + `"} 1
-# HELP kubernetes_executor_policy_reload_failures_total Total number of times that the execution controller rejected changed safety policies, because they are invalid, or because their tests failed or did not finish in time. The previous policies stay active.
+# HELP kubernetes_executor_policy_reload_failures_total Total number of times that the execution controller rejected a new version of the safety policies, because it is invalid, or because its tests failed or did not finish in time. The previous version stays active.
 # TYPE kubernetes_executor_policy_reload_failures_total counter
 kubernetes_executor_policy_reload_failures_total 3
-# HELP kubernetes_executor_policy_reloads_total Total number of times that the execution controller loaded changed safety policies. The safety policies are Rego rules that allow or deny a KubernetesExecution.
+# HELP kubernetes_executor_policy_reloads_total Total number of times that the execution controller loaded a new version of the safety policies. The safety policies are Rego rules that allow or deny a KubernetesExecution.
 # TYPE kubernetes_executor_policy_reloads_total counter
 kubernetes_executor_policy_reloads_total 3
 `

@@ -66,7 +66,7 @@ func controller() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					4:  nil,
-					6:  {{labels: acting(), summary: "The execution controller rejected changed safety policies. Number of rejections in 30 minutes: 1."}},
+					6:  {{labels: acting(), summary: "The execution controller rejected a new version of the safety policies. Number of rejections in 30 minutes: 1."}},
 					36: nil,
 				},
 			},
