@@ -142,7 +142,7 @@ func TestAStoreThatIsAway(t *testing.T) {
 				kubernetesexecution_audit_pending_records %d
 			`, records))
 			wantMetric(t, reg, "lag_seconds", fmt.Sprintf(`
-				# HELP kubernetesexecution_audit_lag_seconds Age of the oldest audit record that the controller has not written to the audit database yet, in seconds; 0 if no record waits.
+				# HELP kubernetesexecution_audit_lag_seconds Longest time that any audit record has been waiting to be written to the audit database, in seconds; 0 if no record is waiting.
 				# TYPE kubernetesexecution_audit_lag_seconds gauge
 				kubernetesexecution_audit_lag_seconds %d
 			`, lag))

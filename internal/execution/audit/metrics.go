@@ -81,7 +81,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		Name: metricsPrefix + "pending_records", Help: "Number of audit records that are currently waiting to be written to the audit database.",
 	}, func() float64 { records, _ := m.pendingRecords(); return float64(records) })
 	lag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: metricsPrefix + "lag_seconds", Help: "Age of the oldest audit record that the controller has not written to the audit database yet, in seconds; 0 if no record waits.",
+		Name: metricsPrefix + "lag_seconds", Help: "Longest time that any audit record has been waiting to be written to the audit database, in seconds; 0 if no record is waiting.",
 	}, func() float64 { _, longest := m.pendingRecords(); return longest.Seconds() })
 	var errs []error
 	for _, c := range []prometheus.Collector{attempts, failures, m.duration, m.broken, pending, lag} {
