@@ -163,8 +163,9 @@ type NodeFaultStatus struct {
 	// +optional
 	SinkDeliveries map[string]DeliveryStatus `json:"sinkDeliveries,omitempty"`
 
-	// Number of change events (messages about actions on this node) that are not delivered
-	// to all sinks yet. A sink is an HTTP endpoint that receives change events.
+	// Number of change events (messages about actions on this node) that are still waiting
+	// for delivery to at least one sink. A sink is an HTTP endpoint that receives change
+	// events.
 	// +optional
 	UndeliveredChangeEvents int32 `json:"undeliveredChangeEvents,omitempty"`
 
@@ -174,10 +175,9 @@ type NodeFaultStatus struct {
 	// +optional
 	LastResendRequest string `json:"lastResendRequest,omitempty"`
 
-	// Number of records that node-fault-controller removed from status.history although at
-	// least one sink had not received them yet. It removes the oldest records if the
-	// history exceeds 64. A sink is an HTTP endpoint that receives each record as a change
-	// event.
+	// Number of records that node-fault-controller removed from status.history before every
+	// sink had received them. It removes the oldest records if the history exceeds 64
+	// records. A sink is an HTTP endpoint that receives each record as a change event.
 	// +optional
 	Dropped int64 `json:"dropped,omitempty"`
 }
