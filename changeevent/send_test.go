@@ -33,30 +33,32 @@ func TestCallerKeepsItsEvent(t *testing.T) {
 }
 
 func TestOddEventsDoNoHarm(t *testing.T) {
-	sink := new(script)
-	cfg := enabled(sink)
-	cfg.Links = []LinkTemplate{{Href: "https://x.example/{node}"}}
-	c := start(t, cfg)
-	huge := strings.Repeat("\xff\U0001F680", 1<<18)
-	events := []ChangeEvent{
-		{},
-		{Action: ActionCordon, Timestamp: time.Unix(0, 0).AddDate(20000, 0, 0)},
-		{Action: huge, NodeName: huge, Message: huge, Reason: huge, ErrorCodes: []string{huge, huge}, Details: map[string]string{huge: huge}, ID: huge, Summary: huge, Cluster: "c"},
-		{Action: "a\x00\r\nb", NodeName: "\u2028", Links: []Link{{Href: "::"}}, OnDelivery: func(Delivery) { panic("of the caller") }},
-		{Action: ActionCordon, NodeName: "last"},
-	}
-	for _, e := range events {
-		c.SendChangeEvent(t.Context(), e)
-	}
-	stop(t, c)
-	if s := statsOf(t, c); s.Sent != uint64(len(events)) || s.Sent != s.Succeeded+s.Failed+s.Dropped {
-		t.Errorf("%d were sent and the client counts %+v", len(events), s)
-	}
-	for _, call := range sink.got() {
-		if len(call.body) > 1<<18 || !json.Valid([]byte(call.body)) {
-			t.Errorf("a body of %d bytes that is no small JSON", len(call.body))
+	synctest.Test(t, func(t *testing.T) { // encoding the huge event takes time, not the clock of the client
+		sink := new(script)
+		cfg := enabled(sink)
+		cfg.Links = []LinkTemplate{{Href: "https://x.example/{node}"}}
+		c := start(t, cfg)
+		huge := strings.Repeat("\xff\U0001F680", 1<<18)
+		events := []ChangeEvent{
+			{},
+			{Action: ActionCordon, Timestamp: time.Unix(0, 0).AddDate(20000, 0, 0)},
+			{Action: huge, NodeName: huge, Message: huge, Reason: huge, ErrorCodes: []string{huge, huge}, Details: map[string]string{huge: huge}, ID: huge, Summary: huge, Cluster: "c"},
+			{Action: "a\x00\r\nb", NodeName: "\u2028", Links: []Link{{Href: "::"}}, OnDelivery: func(Delivery) { panic("of the caller") }},
+			{Action: ActionCordon, NodeName: "last"},
 		}
-	}
+		for _, e := range events {
+			c.SendChangeEvent(t.Context(), e)
+		}
+		stop(t, c)
+		if s := statsOf(t, c); s.Sent != uint64(len(events)) || s.Sent != s.Succeeded+s.Failed+s.Dropped {
+			t.Errorf("%d were sent and the client counts %+v", len(events), s)
+		}
+		for _, call := range sink.got() {
+			if len(call.body) > 1<<18 || !json.Valid([]byte(call.body)) {
+				t.Errorf("a body of %d bytes that is no small JSON", len(call.body))
+			}
+		}
+	})
 }
 
 func TestPanicCostsOneEvent(t *testing.T) {
