@@ -248,7 +248,7 @@ func (b *faultBed) checkListening(context.Context) error {
 	}
 	for said := range strings.Lines(string(text)) {
 		var at struct{ Msg, Address string }
-		if json.Unmarshal([]byte(said), &at) == nil && at.Msg == "taking reports about nodes" {
+		if json.Unmarshal([]byte(said), &at) == nil && at.Msg == "listening for fault reports" {
 			b.reports = "http://" + at.Address + intake.PathHealthEvents
 			return nil
 		}

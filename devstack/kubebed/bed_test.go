@@ -271,7 +271,11 @@ func TestScheduler(t *testing.T) {
 	t.Parallel()
 	client, ns := admin(t), kubebedtest.Namespace(t)
 	nodes := client.CoreV1().Nodes()
-	node, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{})
+	// The taint keeps away the Pods of parallel tests, for which the scheduler also works.
+	node, err := nodes.Create(t.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: ns},
+		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: ns, Effect: corev1.TaintEffectNoSchedule}}},
+	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,6 +296,7 @@ func TestScheduler(t *testing.T) {
 	})
 	p := pod("scheduled", nil)
 	p.Spec.NodeName = ""
+	p.Spec.Tolerations = []corev1.Toleration{{Key: ns, Operator: corev1.TolerationOpExists}}
 	if _, err := client.CoreV1().Pods(ns).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
