@@ -25,6 +25,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
+	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 )
@@ -54,6 +55,7 @@ type hostCluster struct {
 
 // startHostCluster starts the control plane and registers the kind.
 func startHostCluster(ctx context.Context, p *process.Process, dir string) (*hostCluster, error) {
+	kube.TakeLogs(p.Log) // before the clients of the control plane begin to log
 	bed, err := kubebed.Start(ctx, kubebed.Options{
 		Dir: filepath.Join(dir, "kubernetes"), Log: p.Log, Scheduler: true,
 		Controllers: append(kubebed.JobControllers(), "deployment-controller", "replicaset-controller"),

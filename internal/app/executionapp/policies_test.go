@@ -51,7 +51,7 @@ func TestPoliciesWhoseTestsDoNotEnd(t *testing.T) {
 		}
 	}
 	want := `
-		# HELP kubernetes_executor_policy_reload_failures_total Total number of times that the execution controller could not load changed safety policies, or that their tests did not finish in time. The last valid policies stay active.
+		# HELP kubernetes_executor_policy_reload_failures_total Total number of times that the execution controller rejected a new version of the safety policies, because it is invalid, or because its tests failed or did not finish in time. The previous version stays active.
 		# TYPE kubernetes_executor_policy_reload_failures_total counter
 		kubernetes_executor_policy_reload_failures_total 1
 	`
