@@ -9,7 +9,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/execution/job/input"
 	"github.com/fleetloop/fleetloop/internal/execution/runner"
-	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 // terminationLog is the path from which a kubelet reads the termination message.
@@ -19,11 +18,12 @@ func main() {
 	// A second signal does not end the process at once: a Pod that exceeds its
 	// deadline and is then deleted receives two, and the result must still be written.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	env := os.LookupEnv //nolint:forbidigo // internal/settings would link a validator into the process that has the rights
 	path := terminationLog
-	if other, set := settings.OSEnv(input.TerminationLog); set {
+	if other, set := env(input.TerminationLog); set {
 		path = other
 	}
-	code := runner.Run(ctx, settings.OSEnv, os.Args[1:], os.Stdout, path)
+	code := runner.Run(ctx, env, os.Args[1:], os.Stdout, path)
 	stop()
 	os.Exit(code)
 }
