@@ -120,27 +120,32 @@ func neededPermissions() []need {
 
 func (c *Client) checkRight(ctx context.Context, n need) Finding {
 	subject := "permission to " + n.verb + " shoots"
+	allowed, err := c.reviewAccess(ctx, map[string]string{
+		"namespace": c.namespace, "verb": n.verb, "group": "core.gardener.cloud", "version": "v1beta1", "resource": "shoots",
+	})
+	switch {
+	case err != nil:
+		return Finding{Worse, subject, wrapRefusal(err, "check permission").Error()}
+	case !allowed:
+		return Finding{n.level, subject, "denied: " + n.without}
+	default:
+		return Finding{Fine, subject, "granted"}
+	}
+}
+
+// reviewAccess asks the API server whether this client has a permission.
+func (c *Client) reviewAccess(ctx context.Context, attributes map[string]string) (allowed bool, err error) {
 	a, err := c.sendRequest(ctx, request{method: http.MethodPost, path: reviewsPath, unlimited: true, body: map[string]any{
 		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-		"spec": map[string]any{"resourceAttributes": map[string]string{
-			"namespace": c.namespace, "verb": n.verb, "group": "core.gardener.cloud", "version": "v1beta1", "resource": "shoots",
-		}},
+		"spec": map[string]any{"resourceAttributes": attributes},
 	}})
 	var review struct {
 		Status struct {
-			Allowed bool   `json:"allowed"`
-			Reason  string `json:"reason"`
+			Allowed bool `json:"allowed"`
 		} `json:"status"`
 	}
 	if err == nil {
 		err = decodeObject(a, &review)
 	}
-	switch {
-	case err != nil:
-		return Finding{Worse, subject, wrapRefusal(err, "check permission").Error()}
-	case !review.Status.Allowed:
-		return Finding{n.level, subject, "denied: " + n.without}
-	default:
-		return Finding{Fine, subject, "granted"}
-	}
+	return review.Status.Allowed, err
 }

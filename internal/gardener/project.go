@@ -48,15 +48,37 @@ func (c *Client) findProject(ctx context.Context) (string, error) {
 }
 
 // Garden returns the identity of the Shoots' location, by the namespace and its uid, so
-// that it does not depend on the server's address. If the namespace cannot be read, the
-// server's address identifies the location.
+// that it does not depend on the server's address. If this client may not read the
+// namespace, the server's address identifies the location.
 func (c *Client) Garden(ctx context.Context) (string, error) {
 	ns, err := c.ourNamespace(ctx, false)
 	switch {
 	case hasCode(err, http.StatusForbidden):
+		if err := c.confirmNoAccess(ctx, err); err != nil {
+			return "", wrapRefusal(err, "get the namespace of the Shoots")
+		}
 		return c.base.Host + "/" + c.namespace, nil
 	case err != nil:
 		return "", wrapRefusal(err, "get the namespace of the Shoots")
 	}
 	return c.namespace + " (" + ns.UID + ")", nil
+}
+
+// confirmNoAccess returns nil if this client has the permission to read Shoots, but not
+// their namespace. Otherwise the refusal may end: an API server that has just started
+// refuses requests until it has read its roles. Two processes must not record the same
+// location under two identities.
+func (c *Client) confirmNoAccess(ctx context.Context, refusal error) error {
+	mayReadNamespace, err := c.reviewAccess(ctx, map[string]string{"namespace": c.namespace, "verb": "get", "version": "v1", "resource": "namespaces", "name": c.namespace})
+	if err != nil {
+		return err
+	}
+	mayReadShoots, err := c.reviewAccess(ctx, map[string]string{"namespace": c.namespace, "verb": "get", "group": "core.gardener.cloud", "version": "v1beta1", "resource": "shoots"})
+	if err != nil {
+		return err
+	}
+	if mayReadNamespace || !mayReadShoots {
+		return refusal
+	}
+	return nil
 }

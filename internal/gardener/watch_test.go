@@ -1,9 +1,12 @@
 package gardener_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -200,20 +203,44 @@ func TestTheProjectOfANamespace(t *testing.T) {
 	}
 }
 
+// TestTheNameOfAGarden covers that only a permission that is denied for good makes the address
+// the identity. A refusal that may end is an error, and the worker asks again.
 func TestTheNameOfAGarden(t *testing.T) {
+	refused := always(403, status("Forbidden", "User \"x\" cannot"))
+	// review allows the resources that it names.
+	review := func(allowed ...string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			text, _ := io.ReadAll(r.Body)
+			var asked struct {
+				Spec struct {
+					ResourceAttributes struct{ Resource string }
+				}
+			}
+			if err := json.Unmarshal(text, &asked); err != nil {
+				t.Error(err)
+			}
+			always(201, fmt.Sprintf(`{"status":{"allowed":%t}}`, slices.Contains(allowed, asked.Spec.ResourceAttributes.Resource)))(w, r)
+		}
+	}
 	tests := map[string]struct {
-		reason    string
-		namespace http.HandlerFunc
-		want      string
+		reason            string
+		namespace, review http.HandlerFunc
+		want              string
 	}{
 		"UID":       {reason: "whatever the server is called", namespace: always(200, `{"metadata":{"name":"garden-played","uid":"u-1"}}`), want: "garden-played (u-1)"},
-		"Forbidden": {reason: "the address is all that is known", namespace: always(403, status("Forbidden", "User \"x\" cannot")), want: "/garden-played"},
+		"Forbidden": {reason: "the address is all that is known", namespace: refused, review: review("shoots"), want: "/garden-played"},
+		"Passing":   {reason: "the permission exists, so the refusal ends", namespace: refused, review: review("namespaces", "shoots")},
+		"NoRoles":   {reason: "nothing is permitted, as while the server reads its roles", namespace: refused, review: review()},
+		"NoReview":  {reason: "the permission is unknown", namespace: refused, review: always(503, "no")},
 		"NoAnswer":  {reason: "it may be any", namespace: always(503, "no")},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := play(t, map[string]http.HandlerFunc{"GET /api/v1/namespaces/" + namespace: test.namespace})
-			got, err := p.client(gardener.Config{}).Garden(t.Context())
+			handlers := map[string]http.HandlerFunc{"GET /api/v1/namespaces/" + namespace: test.namespace}
+			if test.review != nil {
+				handlers["POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews"] = test.review
+			}
+			got, err := play(t, handlers).client(gardener.Config{}).Garden(t.Context())
 			if !strings.HasSuffix(got, test.want) || (err == nil) != (test.want != "") {
 				t.Errorf("%s: got %q, %v", test.reason, got, err)
 			}
