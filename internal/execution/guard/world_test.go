@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -266,7 +267,9 @@ func (w *world) client(person string) dynamic.Interface {
 	if c, ok := w.people.clients[person]; ok {
 		return c
 	}
-	c, err := dynamic.NewForConfig(w.config(person))
+	cfg := rest.CopyConfig(w.config(person))
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return schemaLagRetrier{next} })
+	c, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		w.tb.Fatal(err)
 	}
