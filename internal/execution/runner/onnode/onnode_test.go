@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -216,15 +218,21 @@ func scales(s *stage) {
 // stopped: a kubelet ends a Pod whose deadline is moved to before now, and
 // keeps what it said.
 func stopped(s *stage) {
+	host, port, connected := s.listenSilently()
 	j := s.create(5*time.Minute, func(c *corev1.Container) {
 		for i := range c.Env {
 			if c.Env[i].Name == input.Deadline {
 				c.Env[i].Value = "240s"
 			}
 		}
-		c.Env = append(c.Env, corev1.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: "192.0.2.1"}) // an address that never answers
+		c.Env = append(c.Env, corev1.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: host}, corev1.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: port})
 	})
 	o, _ := s.follow(j, job.Running)
+	select {
+	case <-connected:
+	case <-s.Context().Done():
+		s.Fatal("the runner did not connect")
+	}
 	_, err := s.client.CoreV1().Pods(s.namespace).Patch(s.Context(), o.Pod, "application/merge-patch+json", job.StopPatch(), metav1.PatchOptions{})
 	s.must(err)
 	o, pods := s.follow(j, job.Failed)
@@ -234,6 +242,38 @@ func stopped(s *stage) {
 	if len(pods.Items) != 1 || pods.Items[0].DeletionTimestamp != nil {
 		s.Errorf("the Pod is not kept: %+v", pods.Items)
 	}
+}
+
+// listenSilently accepts connections and never answers. It returns its address, and a channel that is
+// closed at the first connection.
+func (s *stage) listenSilently() (host, port string, connected <-chan struct{}) {
+	s.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(realnode.Address, "0"))
+	s.must(err)
+	first := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		var open []net.Conn
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				break
+			}
+			if open = append(open, c); len(open) == 1 {
+				close(first)
+			}
+		}
+		for _, c := range open {
+			_ = c.Close()
+		}
+	})
+	s.Cleanup(func() {
+		_ = l.Close()
+		wg.Wait()
+	})
+	host, port, err = net.SplitHostPort(l.Addr().String())
+	s.must(err)
+	return host, port, first
 }
 
 // neverBegins: an image that is not to be had.
