@@ -321,7 +321,7 @@ func TestTransfers(t *testing.T) {
 					offer(api)
 					broker := &sharedBroker{
 						dice: rand.New(rand.NewPCG(seed, 1)),
-						busy: [2]map[string]int{{}, {}}, confirmed: map[string]time.Time{},
+						busy: [2]map[string]int{{}, {}}, failures: map[string]int{}, confirmed: map[string]time.Time{},
 					}
 					shards := []*fakeShard{newShard(ids(0, n)...), newShard()}
 					for i, shard := range shards {
@@ -374,12 +374,13 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
-// A sharedBroker is slow and sometimes fails. It checks that no two sentinels publish about a
-// resource concurrently.
+// A sharedBroker is slow and sometimes fails, but not more than three times in a row about a
+// resource. It checks that no two sentinels publish about a resource concurrently.
 type sharedBroker struct {
 	mu        sync.Mutex
 	dice      *rand.Rand
 	busy      [2]map[string]int // how often each publishes about a resource
+	failures  map[string]int    // in a row
 	confirmed map[string]time.Time
 }
 
@@ -392,6 +393,9 @@ func (b *sharedBroker) publish(ctx context.Context, t *testing.T, who int, e *cl
 	}
 	b.busy[who][e.Subject]++
 	latency, fails := time.Duration(b.dice.IntN(3000))*time.Millisecond, b.dice.IntN(4) == 0
+	if b.failures[e.Subject]++; b.failures[e.Subject] > 3 {
+		latency, fails = latency/10, false
+	}
 	b.mu.Unlock()
 	defer func() {
 		b.mu.Lock()
@@ -410,7 +414,7 @@ func (b *sharedBroker) publish(ctx context.Context, t *testing.T, who int, e *cl
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.confirmed[e.Subject] = time.Now()
+	b.confirmed[e.Subject], b.failures[e.Subject] = time.Now(), 0
 	return nil
 }
 
