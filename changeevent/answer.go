@@ -90,24 +90,24 @@ func classOf(status int) (class Class, retry bool) {
 
 // askedFor returns the delay that a sink asks for. It reads Retry-After, in seconds or as
 // a date, or X-RateLimit-Reset, in seconds or as a Unix time.
-func askedFor(h http.Header, class Class, now time.Time) time.Duration {
-	if wait, ok := inSeconds(h.Get("Retry-After")); ok {
+func askedFor(header http.Header, class Class, now time.Time) time.Duration {
+	if wait, ok := inSeconds(header.Get("Retry-After")); ok {
 		return wait
 	}
-	if at, err := http.ParseTime(h.Get("Retry-After")); err == nil {
+	if at, err := http.ParseTime(header.Get("Retry-After")); err == nil {
 		return max(at.Sub(now), 0)
 	}
 	if class != ClassRateLimited {
 		return 0
 	}
-	wait, _ := inSeconds(h.Get("X-RateLimit-Reset"))
+	wait, _ := inSeconds(header.Get("X-RateLimit-Reset"))
 	if wait > sinceEpoch {
 		wait = max(wait-time.Duration(now.Unix())*time.Second, 0)
 	}
 	return wait
 }
 
-func inSeconds(text string) (time.Duration, bool) {
+func inSeconds(text string) (d time.Duration, ok bool) {
 	const longest = int64(1<<63-1) / int64(time.Second)
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil || n < 0 {

@@ -57,32 +57,32 @@ func payloadOf(cfg encoding, e *ChangeEvent) Payload {
 
 // shrinkPayload removes the least important fields until the text of the payload fits
 // into room bytes.
-func shrinkPayload(p *Payload, room int) {
-	if textOf(p) > room {
+func shrinkPayload(p *Payload, maxLength int) {
+	if textOf(p) > maxLength {
 		p.Details = nil
 	}
-	if textOf(p) > room {
+	if textOf(p) > maxLength {
 		p.Links = nil
 	}
-	if textOf(p) > room {
+	if textOf(p) > maxLength {
 		p.ChangesOmitted += len(p.Changes)
 		p.Changes = nil
 	}
 	if h := p.HealthEvent; h != nil {
-		if textOf(p) > room {
+		if textOf(p) > maxLength {
 			h.ErrorCodes = nil
 		}
-		if textOf(p) > room {
+		if textOf(p) > maxLength {
 			h.Message, h.ErrorCode = truncateText(h.Message, maxLinkText), truncateText(h.ErrorCode, maxLinkText)
 		}
 	}
-	if textOf(p) > room {
+	if textOf(p) > maxLength {
 		p.Reason, p.Summary = truncateText(p.Reason, maxLinkText), truncateText(p.Summary, maxName)
 	}
 }
 
 // textOf returns how many bytes of text a payload has.
-func textOf(p *Payload) int {
+func textOf(p *Payload) (bytes int) {
 	n := len(p.Action) + len(p.Source) + len(p.Cluster) + len(p.Node) + len(p.ID) + len(p.Subject) + len(p.Summary) + len(p.Reason) + len(p.Session)
 	if h := p.HealthEvent; h != nil {
 		n += len(h.CheckName) + len(h.ErrorCode) + len(h.Agent) + len(h.Message)

@@ -100,15 +100,15 @@ func (c *client) runCallbacks() {
 // reportFull logs how many events were dropped from full queues since the count before,
 // and returns the new count. It does not log each event, because there may be as many as
 // were sent.
-func (c *client) reportFull(before uint64) uint64 {
+func (c *client) reportFull(logged uint64) (total uint64) {
 	n := c.tally.classes[ClassQueueFull].n.Load()
-	if n == before {
+	if n == logged {
 		return n
 	}
 	if _, ok := c.lines.allowLine(ClassQueueFull, time.Now()); !ok {
-		return before
+		return logged
 	}
 	c.log.ErrorContext(c.root, "change events not delivered",
-		"reason", explainClass(ClassQueueFull), "error_class", ClassQueueFull, "count", n-before)
+		"reason", explainClass(ClassQueueFull), "error_class", ClassQueueFull, "count", n-logged)
 	return n
 }

@@ -70,8 +70,8 @@ type credentials struct {
 
 // newCredentials reads all credentials. It accepts files that cannot be read yet, but an
 // invalid value in the configuration is an error.
-func newCredentials(cfg Config, log *slog.Logger, trust func() error) (*credentials, error) {
-	c := &credentials{cfg: cfg, log: log, trust: trust, there: make(chan struct{})}
+func newCredentials(cfg Config, log *slog.Logger, reloadRoots func() error) (*credentials, error) {
+	c := &credentials{cfg: cfg, log: log, trust: reloadRoots, there: make(chan struct{})}
 	k, failed := c.readKeys(new(keys))
 	c.looked.Store(time.Now().UnixNano())
 	if failed == nil {
@@ -177,7 +177,7 @@ func (c *credentials) renewKeys(ctx context.Context, refused *keys) (k *keys, re
 
 // checkArrived reads the files once more if needed, and reports whether keys are
 // available.
-func (c *credentials) checkArrived(ctx context.Context) bool {
+func (c *credentials) checkArrived(ctx context.Context) (present bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.current.Load() == nil {
@@ -210,7 +210,7 @@ func (c *credentials) rereadFiles(ctx context.Context) {
 }
 
 // readKeys reads the current keys. It returns old if nothing has changed.
-func (c *credentials) readKeys(old *keys) (*keys, *trouble) {
+func (c *credentials) readKeys(old *keys) (current *keys, problem *trouble) {
 	var k keys
 	var failed trouble
 	k.texts[fileEndpoint], failed[fileEndpoint] = oneOf("Endpoint", c.cfg.Endpoint, c.cfg.EndpointFile)

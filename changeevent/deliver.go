@@ -156,8 +156,8 @@ func (c *client) forOne(v verdict) bool {
 }
 
 // expireItems drops the events that are too old, and returns the others.
-func (c *client) expireItems(batch []item) []item {
-	fresh := batch[:0]
+func (c *client) expireItems(batch []item) (fresh []item) {
+	fresh = batch[:0]
 	oldest := time.Now().Add(-c.cfg.MaxAge)
 	for i := range batch {
 		if batch[i].event.Timestamp.Before(oldest) {
@@ -234,11 +234,11 @@ func (s *sending) runAttempts() verdict {
 
 // retryWithNewKeys prepares the next attempt with other keys, after any pause that the
 // sink asked for. It returns false and the verdict if no attempt is left.
-func (s *sending) retryWithNewKeys(a answer, v verdict, with *keys) (verdict, bool) {
+func (s *sending) retryWithNewKeys(a answer, v verdict, renewed *keys) (failure verdict, ok bool) {
 	if !s.waitBeforeRetry(a, 0) {
 		return v, false
 	}
-	s.keys = with
+	s.keys = renewed
 	if err := s.encodeBody(); err != nil {
 		return verdict{class: ClassEncode, permanent: true, attempts: s.tries, text: err.Error()}, false
 	}

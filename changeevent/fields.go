@@ -42,9 +42,9 @@ func cloneFields(fields []FieldChange) []FieldChange {
 
 // fieldsOf returns the changed fields of an event within the limits and without secrets,
 // and how many were omitted.
-func fieldsOf(e *ChangeEvent) ([]FieldChange, int) {
-	omitted := max(e.ChangesOmitted, 0)
-	var kept []FieldChange // stays nil without fields, as in the events that Decode returns
+func fieldsOf(e *ChangeEvent) (kept []FieldChange, omitted int) {
+	omitted = max(e.ChangesOmitted, 0)
+	// kept stays nil without fields, as in the events that Decode returns.
 	for i := range e.Changes {
 		c := &e.Changes[i]
 		field := shortLabel(c.Field)

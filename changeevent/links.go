@@ -62,7 +62,7 @@ func (t LinkTemplate) Validate() error {
 
 // Expand generates the link for an event. It returns false if
 // the event gets no link.
-func (t LinkTemplate) Expand(e *ChangeEvent) (Link, bool) {
+func (t LinkTemplate) Expand(e *ChangeEvent) (link Link, ok bool) {
 	if len(t.Actions) > 0 && !slices.Contains(t.Actions, e.Action) {
 		return Link{}, false
 	}

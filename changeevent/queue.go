@@ -95,7 +95,7 @@ func (s *shard) lockShard() {
 }
 
 // awaitItems waits for an item. It returns false if the shard is closed and empty.
-func (s *shard) awaitItems() bool {
+func (s *shard) awaitItems() (ready bool) {
 	for {
 		s.mu.Lock()
 		ready, closed := s.waiting.n > 0, s.closed
@@ -118,11 +118,11 @@ func (s *shard) awaitItems() bool {
 
 // takeBatch moves at most limit of the oldest items to batch and records them in h. If
 // together is set, all of them are of the same cluster.
-func (s *shard) takeBatch(h *hand, batch []item, limit int, together bool) []item {
+func (s *shard) takeBatch(h *hand, batch []item, limit int, sameCluster bool) []item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(batch) < limit && s.waiting.n > 0 {
-		if together && len(batch) > 0 && s.waiting.oldestItem().event.Cluster != batch[0].event.Cluster {
+		if sameCluster && len(batch) > 0 && s.waiting.oldestItem().event.Cluster != batch[0].event.Cluster {
 			break
 		}
 		batch = append(batch, s.waiting.takeOldest())

@@ -309,9 +309,9 @@ func whyDueTo(e *ChangeEvent) string {
 }
 
 // whyOr returns the reason, or other if the event has no reason.
-func whyOr(other string) func(e *ChangeEvent) string {
+func whyOr(fallback string) func(e *ChangeEvent) string {
 	return func(e *ChangeEvent) string {
-		if why := cmp.Or(e.Reason, other); why != "" {
+		if why := cmp.Or(e.Reason, fallback); why != "" {
 			return " - " + quoteWhy(why)
 		}
 		return ""

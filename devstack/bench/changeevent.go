@@ -126,7 +126,7 @@ func changeEventOf(node int) changeevent.ChangeEvent {
 
 // sendAlone returns the median duration of a send, in nanoseconds, with no other sender and free
 // space in the queue.
-func (s *changeSink) sendAlone(ctx context.Context) (float64, error) {
+func (s *changeSink) sendAlone(ctx context.Context) (medianNs float64, err error) {
 	client, err := s.newClient() //nolint:contextcheck // its workers outlive the call
 	if err != nil {
 		return 0, err
@@ -154,7 +154,7 @@ func (s *changeSink) sendAlone(ctx context.Context) (float64, error) {
 
 // sendTogether returns the minimum duration of the slowest hundredth of sends, in microseconds,
 // with all senders active.
-func (s *changeSink) sendTogether(ctx context.Context, progress io.Writer) (float64, error) {
+func (s *changeSink) sendTogether(ctx context.Context, progress io.Writer) (p99Us float64, err error) {
 	client, err := s.newClient() //nolint:contextcheck // its workers outlive the call
 	if err != nil {
 		return 0, err
@@ -185,7 +185,7 @@ func (s *changeSink) sendTogether(ctx context.Context, progress io.Writer) (floa
 
 // measureRaw returns the maximum number of requests per second: it repeats the client's last
 // request, over as many connections.
-func (s *changeSink) measureRaw(ctx context.Context) (float64, error) {
+func (s *changeSink) measureRaw(ctx context.Context) (perSecond float64, err error) {
 	transport := &http.Transport{MaxConnsPerHost: changeConns, MaxIdleConnsPerHost: changeConns, DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
@@ -225,7 +225,7 @@ func postChange(ctx context.Context, client *http.Client, url string, header htt
 
 // measureDelivery returns the number of delivered events per second, for a sender that keeps some
 // in flight.
-func (s *changeSink) measureDelivery(ctx context.Context) (float64, error) {
+func (s *changeSink) measureDelivery(ctx context.Context) (perSecond float64, err error) {
 	client, err := s.newClient() //nolint:contextcheck // its workers outlive the call
 	if err != nil {
 		return 0, err

@@ -201,9 +201,9 @@ func (b *syncBed) measureWake(ctx context.Context, progress io.Writer) (p99 time
 }
 
 // tellWake prints delays, and returns the 99th percentile.
-func tellWake(progress io.Writer, from string, took []time.Duration) time.Duration {
+func tellWake(progress io.Writer, from string, took []time.Duration) (p99 time.Duration) {
 	slices.Sort(took)
-	p99 := took[len(took)*99/100]
+	p99 = took[len(took)*99/100]
 	_, _ = fmt.Fprintf(progress, "%d changes, %s to the call: median %s, 90th percentile %s, 99th %s, longest %s\n",
 		len(took), from, took[len(took)/2], took[len(took)*9/10], p99, took[len(took)-1])
 	return p99

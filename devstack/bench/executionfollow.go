@@ -35,8 +35,8 @@ type follower struct {
 const settled = "status.phase!=,status.phase!=executing"
 
 // followExecutions watches the executions that a field selector selects, until the bed stops.
-func (b *executionBed) followExecutions(ctx context.Context, only string) (*follower, error) {
-	selector, err := fields.ParseSelector(only)
+func (b *executionBed) followExecutions(ctx context.Context, fieldSelector string) (*follower, error) {
+	selector, err := fields.ParseSelector(fieldSelector)
 	if err != nil {
 		return nil, err
 	}

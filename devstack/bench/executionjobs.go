@@ -57,7 +57,7 @@ func executionJobsBench() bench {
 // milliseconds returns a duration in milliseconds.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-func (b *executionBed) measureJobs(ctx context.Context) (ours, bare, woken []float64, err error) {
+func (b *executionBed) measureJobs(ctx context.Context) (oursMs, bareMs, wokenMs []float64, err error) {
 	f, err := b.followExecutions(ctx, "")
 	if err != nil {
 		return nil, nil, nil, err
@@ -68,7 +68,7 @@ func (b *executionBed) measureJobs(ctx context.Context) (ours, bare, woken []flo
 	}
 	for i, target := range targets {
 		if i == jobsWarm {
-			ours, bare = nil, nil
+			oursMs, bareMs = nil, nil
 			if _, err := b.trail.nextWrites(); err != nil {
 				return nil, nil, nil, err
 			}
@@ -77,7 +77,7 @@ func (b *executionBed) measureJobs(ctx context.Context) (ours, bare, woken []flo
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		ours = append(ours, took)
+		oursMs = append(oursMs, took)
 		if _, err := f.awaitSeen(ctx, target+"/"+recorded); err != nil { // it must not delay the next one
 			return nil, nil, nil, err
 		}
@@ -89,13 +89,13 @@ func (b *executionBed) measureJobs(ctx context.Context) (ours, bare, woken []flo
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		bare = append(bare, took)
+		bareMs = append(bareMs, took)
 		if err := b.checkEffect(ctx, target); err != nil {
 			return nil, nil, nil, err
 		}
 	}
-	woken, err = b.measureWakes(f, targets[jobsWarm:])
-	return ours, bare, woken, err
+	wokenMs, err = b.measureWakes(f, targets[jobsWarm:])
+	return oursMs, bareMs, wokenMs, err
 }
 
 // measureCreation creates an object, and returns the time until it reaches the wanted state.

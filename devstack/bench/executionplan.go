@@ -58,7 +58,7 @@ func executionPlanBench() bench {
 	}}
 }
 
-func (b *executionBed) measurePlans(ctx context.Context) (alone, together, bare []float64, err error) {
+func (b *executionBed) measurePlans(ctx context.Context) (aloneMs, togetherMs, bareMs []float64, err error) {
 	targets, err := b.createTargets(ctx, dear, plansAtOnce)
 	if err != nil {
 		return nil, nil, nil, err
@@ -69,7 +69,7 @@ func (b *executionBed) measurePlans(ctx context.Context) (alone, together, bare 
 			return nil, nil, nil, err
 		}
 		if round >= planWarm {
-			together = append(together, took...)
+			togetherMs = append(togetherMs, took...)
 		}
 	}
 	for _, target := range targets[:20] {
@@ -77,10 +77,10 @@ func (b *executionBed) measurePlans(ctx context.Context) (alone, together, bare 
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		alone = append(alone, took...)
+		aloneMs = append(aloneMs, took...)
 	}
-	bare, err = b.barePlans(ctx, targets)
-	return alone, together, bare, err
+	bareMs, err = b.barePlans(ctx, targets)
+	return aloneMs, togetherMs, bareMs, err
 }
 
 // barePlans sends the requests of the controller without it, after it was stopped: a loop sends its

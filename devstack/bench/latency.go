@@ -50,9 +50,9 @@ func latencyBench() bench {
 type delays struct{ answer, event []time.Duration }
 
 // reportDelays prints delays, and returns the 99th percentile.
-func reportDelays(progress io.Writer, to string, took []time.Duration) time.Duration {
+func reportDelays(progress io.Writer, to string, took []time.Duration) (p99 time.Duration) {
 	slices.Sort(took)
-	p99 := took[len(took)*99/100]
+	p99 = took[len(took)*99/100]
 	_, _ = fmt.Fprintf(progress, "%d changes, %d a second, to %s: median %s, 90th percentile %s, 99th %s, longest %s\n",
 		len(took), time.Second/changeEvery, to, took[len(took)/2], took[len(took)*9/10], p99, took[len(took)-1])
 	return p99

@@ -69,7 +69,7 @@ func cordonBench() bench {
 
 // measureTrickle makes one node after the other fail. It returns the 99th percentile of the time
 // until they were cordoned, in milliseconds, and the writes per node.
-func (b *faultBed) measureTrickle(ctx context.Context, progress io.Writer, seen *cordons) (p99, each float64, err error) {
+func (b *faultBed) measureTrickle(ctx context.Context, progress io.Writer, seen *cordons) (p99Ms, writesPerCordon float64, err error) {
 	names := nodesOf(tricklePool, trickleWarm+trickleCount)
 	var took []time.Duration
 	for i, name := range names {
@@ -107,7 +107,7 @@ func (b *faultBed) measureTrickle(ctx context.Context, progress io.Writer, seen 
 
 // measureStorm makes all nodes of the large pool fail at once, and returns the number of cordoned
 // nodes per second.
-func (b *faultBed) measureStorm(ctx context.Context, progress io.Writer, seen *cordons) (float64, error) {
+func (b *faultBed) measureStorm(ctx context.Context, progress io.Writer, seen *cordons) (perSecond float64, err error) {
 	stored := make(chan error, stormNodes)
 	began, requests := time.Now(), 0
 	for some := range slices.Chunk(nodesOf(stormPool, stormNodes), stormReport) {

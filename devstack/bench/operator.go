@@ -24,7 +24,7 @@ func manyBench() bench {
 // measureMany returns the peak memory of many sentinels in one process after an outage: half of
 // their resources are due at once. They have the settings for many small fleets: pages and the
 // record of decisions would otherwise take most of the memory.
-func measureMany(ctx context.Context, progress io.Writer, sentinels, resources int) (peak int, err error) {
+func measureMany(ctx context.Context, progress io.Writer, sentinels, resources int) (peakBytes int, err error) {
 	_, _ = fmt.Fprintf(progress, "running %d sentinels of %d resources\n", sentinels, resources)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

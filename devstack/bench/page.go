@@ -67,7 +67,7 @@ func measurePages(ctx context.Context, progress io.Writer) (ratio float64, err e
 
 // comparePages walks a shard's pages in both ways and returns the ratio of the 99th percentiles:
 // the median of several rounds.
-func comparePages(ctx context.Context, client *fleetclient.Client, bare *pgbench.Reader, shard string) (float64, error) {
+func comparePages(ctx context.Context, client *fleetclient.Client, bare *pgbench.Reader, shard string) (ratio float64, err error) {
 	var ratios []float64
 	for round := range pageRounds + 1 {
 		w := walk{

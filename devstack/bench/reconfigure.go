@@ -116,7 +116,7 @@ func startOperator(ctx context.Context, host *rest.Config) (stop func() error, e
 const benched = "benched"
 
 // reconfigure changes the object repeatedly.
-func reconfigure(ctx context.Context, host *rest.Config, endpoint string, brokers []string, seen *selected) ([]float64, error) {
+func reconfigure(ctx context.Context, host *rest.Config, endpoint string, brokers []string, seen *selected) (tookMs []float64, err error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func timelineBench() bench {
 
 // measureIngest sends change events, and dumps those that were sent in arrays. It returns the
 // stored events per second, in arrays and one by one.
-func measureIngest(ctx context.Context, dir string, keys, events io.Writer) (arrays, singles float64, err error) {
+func measureIngest(ctx context.Context, dir string, keys, events io.Writer) (arraysPerSecond, singlesPerSecond float64, err error) {
 	db, err := startDatabase(ctx, dir, true)
 	if err != nil {
 		return 0, 0, err
@@ -73,7 +73,7 @@ func measureIngest(ctx context.Context, dir string, keys, events io.Writer) (arr
 	if err != nil {
 		return 0, 0, err
 	}
-	if arrays, err = tellAll(ctx, url, bodies, timelineSenders, timelineEvents); err != nil {
+	if arraysPerSecond, err = tellAll(ctx, url, bodies, timelineSenders, timelineEvents); err != nil {
 		return 0, 0, err
 	}
 	rows, err := pgbench.DumpChanges(ctx, db.server.URL(), keys, events)
@@ -86,18 +86,18 @@ func measureIngest(ctx context.Context, dir string, keys, events io.Writer) (arr
 	if bodies, err = toldEvents(timelineEvents, timelineSingles, 1); err != nil {
 		return 0, 0, err
 	}
-	singles, err = tellAll(ctx, url, bodies, timelineSenders1, timelineSingles)
-	return arrays, singles, err
+	singlesPerSecond, err = tellAll(ctx, url, bodies, timelineSenders1, timelineSingles)
+	return arraysPerSecond, singlesPerSecond, err
 }
 
 // toldEvents returns the bodies of requests for n change events of a fleet, starting with from.
-func toldEvents(from, n, each int) ([][]byte, error) {
+func toldEvents(first, count, perBody int) ([][]byte, error) {
 	begin := time.Now().Add(-time.Hour)
 	var bodies [][]byte
-	for done := 0; done < n; done += each {
-		list := make([]changeevent.Payload, each)
+	for done := 0; done < count; done += perBody {
+		list := make([]changeevent.Payload, perBody)
 		for i := range list {
-			number := from + done + i
+			number := first + done + i
 			list[i] = changeevent.NewPayload(changeevent.ChangeEvent{
 				Action: changeevent.ActionCordon, NodeName: fmt.Sprintf("gpu-node-%05d", number%20_000), Cluster: fmt.Sprintf("cluster-%04d", number%1000),
 				CheckName: "GpuXidError", ErrorCode: "XID-79", Agent: "gpu-health-monitor", IsFatal: true, Message: "the GPU has fallen off the bus",
@@ -105,7 +105,7 @@ func toldEvents(from, n, each int) ([][]byte, error) {
 			})
 		}
 		var content any = list
-		if each == 1 {
+		if perBody == 1 {
 			content = list[0]
 		}
 		body, err := json.Marshal(content)
@@ -118,7 +118,7 @@ func toldEvents(from, n, each int) ([][]byte, error) {
 }
 
 // tellAll sends bodies with events and returns the stored events per second.
-func tellAll(ctx context.Context, url string, bodies [][]byte, senders, events int) (float64, error) {
+func tellAll(ctx context.Context, url string, bodies [][]byte, senders, events int) (eventsPerSecond float64, err error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: senders, MaxConnsPerHost: senders}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
@@ -134,7 +134,7 @@ func tellAll(ctx context.Context, url string, bodies [][]byte, senders, events i
 			return nil
 		})
 	}
-	err := g.Wait()
+	err = g.Wait()
 	return float64(events) / time.Since(begin).Seconds(), err
 }
 

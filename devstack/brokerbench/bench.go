@@ -45,9 +45,9 @@ type Publisher interface {
 }
 
 // Event returns the n-th event, as a sentinel would build it.
-func Event(n int) *cloudevent.Event {
+func Event(number int) *cloudevent.Event {
 	return &cloudevent.Event{
-		ID:      fmt.Sprintf("%032x", n),
+		ID:      fmt.Sprintf("%032x", number),
 		Source:  "hyperfleet-sentinel",
 		Type:    "com.redhat.hyperfleet.cluster.reconcile",
 		Subject: "0198f7a2-5b1c-7c3e-9a50-3f1a2b3c4d5e",
@@ -57,10 +57,10 @@ func Event(n int) *cloudevent.Event {
 }
 
 // Bodies returns n encoded events. Their ids begin at from.
-func Bodies(from, n int) [][]byte {
-	out := make([][]byte, n)
+func Bodies(first, count int) [][]byte {
+	out := make([][]byte, count)
 	for i := range out {
-		out[i] = Event(from + i).AppendJSON(nil)
+		out[i] = Event(first + i).AppendJSON(nil)
 	}
 	return out
 }
@@ -129,7 +129,7 @@ func (m Match) Run(ctx context.Context) (Result, error) {
 }
 
 // measureRate returns events per second.
-func (m Match) measureRate(ctx context.Context, side Side, n, window int) (float64, error) {
+func (m Match) measureRate(ctx context.Context, side Side, n, window int) (perSecond float64, err error) {
 	begin := time.Now()
 	if err := side(ctx, n, window); err != nil {
 		return 0, err

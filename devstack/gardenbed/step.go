@@ -160,12 +160,12 @@ const nodesReady = "EveryNodeReady"
 
 // conditions returns the conditions of a cluster with the given condition of the nodes;
 // all others are true.
-func conditions(nodes string, now time.Time) []any {
+func conditions(nodesStatus string, now time.Time) []any {
 	var list []any
 	for _, kind := range []string{"APIServerAvailable", "ControlPlaneHealthy", "ObservabilityComponentsHealthy", nodesReady, "SystemComponentsHealthy"} {
 		is := "True"
-		if kind == nodesReady || nodes == "Progressing" {
-			is = nodes
+		if kind == nodesReady || nodesStatus == "Progressing" {
+			is = nodesStatus
 		}
 		list = append(list, map[string]any{
 			"type": kind, "status": is, "reason": kind + is, "message": "gardenbed says so.",

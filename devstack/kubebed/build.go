@@ -133,7 +133,7 @@ func (b *building) countPackages(ctx context.Context) (int, error) {
 
 // countProgress counts the packages that go build prints, and returns the end of its
 // other output.
-func (b *building) countProgress(r io.Reader) string {
+func (b *building) countProgress(r io.Reader) (otherOutput string) {
 	var said strings.Builder
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {

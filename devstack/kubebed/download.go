@@ -79,8 +79,8 @@ func downloadPrograms(ctx context.Context, c *cache, from releases, dir string) 
 }
 
 // ignoreIfOnly returns err, or nil if it is nothingMore.
-func ignoreIfOnly(err, nothingMore error) error {
-	if errors.Is(err, nothingMore) {
+func ignoreIfOnly(err, ignored error) error {
+	if errors.Is(err, ignored) {
 		return nil
 	}
 	return err
@@ -148,7 +148,7 @@ func (r releases) fetchText(ctx context.Context, url string) (string, error) {
 }
 
 // fetchFile downloads a URL into a program's file, and verifies its checksum.
-func (r releases) fetchFile(ctx context.Context, url, want, to string) (err error) {
+func (r releases) fetchFile(ctx context.Context, url, sha256Sum, to string) (err error) {
 	body, err := r.openURL(ctx, url)
 	if err != nil {
 		return err
@@ -158,8 +158,8 @@ func (r releases) fetchFile(ctx context.Context, url, want, to string) (err erro
 	if err := writeProgram(to, io.TeeReader(body, sum)); err != nil {
 		return fmt.Errorf("get %s: %w", url, err)
 	}
-	if got := hex.EncodeToString(sum.Sum(nil)); got != want {
-		return fmt.Errorf("get %s: checksum is %s, want %q", url, got, want)
+	if got := hex.EncodeToString(sum.Sum(nil)); got != sha256Sum {
+		return fmt.Errorf("get %s: checksum is %s, want %q", url, got, sha256Sum)
 	}
 	return nil
 }

@@ -33,9 +33,9 @@ func (b *Bed) FreePort(ctx context.Context, before int) (int, error) {
 }
 
 // freePort returns a free port, which is the earlier one of the folder if possible.
-func freePort(ctx context.Context, address string, before int) (int, error) {
-	if before != 0 && portIsFree(ctx, address, before) == nil {
-		return before, nil
+func freePort(ctx context.Context, address string, preferred int) (int, error) {
+	if preferred != 0 && portIsFree(ctx, address, preferred) == nil {
+		return preferred, nil
 	}
 	var err error
 	for range portTries {

@@ -86,13 +86,13 @@ func folderFromEnv(variable, dir string, wanted ...string) (string, error) {
 }
 
 // cachedFolder returns the folder of a set in the cache.
-func cachedFolder(ctx context.Context, log *slog.Logger, s *set, from string) (string, error) {
+func cachedFolder(ctx context.Context, log *slog.Logger, s *set, sourceName string) (string, error) {
 	base, err := cacheFolder()
 	if err != nil {
 		return "", err
 	}
 	c := cache{set: s, base: base, log: log, sources: allSources()}
-	if c.order, err = sourceOrder(from); err != nil {
+	if c.order, err = sourceOrder(sourceName); err != nil {
 		return "", err
 	}
 	dir, err := c.findFolder(ctx)

@@ -135,10 +135,10 @@ order by s.due_at limit 1 for update of s skip locked`
 
 // DrainRows processes due rows one by one on every connection: it locks a row, calls
 // call, marks the row and commits. It ends after most rows, or when none is due.
-func (b *BareWorker) DrainRows(ctx context.Context, most int, call func(context.Context) error) (rows int, err error) {
+func (b *BareWorker) DrainRows(ctx context.Context, maxRows int, call func(context.Context) error) (rows int, err error) {
 	var begun, sum atomic.Int64
 	err = b.forEachConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		for begun.Add(1) <= int64(most) {
+		for begun.Add(1) <= int64(maxRows) {
 			found, err := drainRow(ctx, conn, call)
 			if !found || err != nil {
 				return err

@@ -12,7 +12,7 @@ import (
 const changeColumns = `at, feed, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, fields`
 
 // DumpChanges writes all change events, and their keys, in the format of COPY.
-func DumpChanges(ctx context.Context, url string, keys, events io.Writer) (rows int64, err error) {
+func DumpChanges(ctx context.Context, url string, keys, events io.Writer) (eventRows int64, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return 0, err
@@ -29,7 +29,7 @@ func DumpChanges(ctx context.Context, url string, keys, events io.Writer) (rows 
 }
 
 // RestoreChanges reads the output of DumpChanges into a migrated database, as its owner.
-func RestoreChanges(ctx context.Context, url string, keys, events io.Reader) (rows int64, err error) {
+func RestoreChanges(ctx context.Context, url string, keys, events io.Reader) (eventRows int64, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return 0, err

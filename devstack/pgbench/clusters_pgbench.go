@@ -111,16 +111,16 @@ func (o *ClusterOwner) Edit(ctx context.Context, i, edit int) error {
 
 // Triggers enables or disables the trigger that updates the sync row on every change of
 // a cluster.
-func (o *ClusterOwner) Triggers(ctx context.Context, on bool) error {
-	if on {
+func (o *ClusterOwner) Triggers(ctx context.Context, enabled bool) error {
+	if enabled {
 		return o.execSQL(ctx, "alter table tenant.clusters enable trigger cluster_changed")
 	}
 	return o.execSQL(ctx, "alter table tenant.clusters disable trigger cluster_changed")
 }
 
 // Notifications enables or disables the notification of workers.
-func (o *ClusterOwner) Notifications(ctx context.Context, on bool) error {
-	if on {
+func (o *ClusterOwner) Notifications(ctx context.Context, enabled bool) error {
+	if enabled {
 		return o.execSQL(ctx, "alter table tenant.cluster_sync enable trigger notify")
 	}
 	return o.execSQL(ctx, "alter table tenant.cluster_sync disable trigger notify")

@@ -172,14 +172,14 @@ func (w *worker) withoutMounts(c *SandboxCommand, env map[string]string) error {
 
 // writeKubeconfig writes a kubeconfig for the API server with the token in the folder
 // account.
-func (w *worker) writeKubeconfig(path, account string) error {
+func (w *worker) writeKubeconfig(path, accountDir string) error {
 	const name = "pod"
 	cfg := clientcmdapi.NewConfig()
 	cfg.Clusters[name] = &clientcmdapi.Cluster{
 		Server:               "https://" + net.JoinHostPort(w.node.source.Host, w.node.source.Port),
-		CertificateAuthority: filepath.Join(account, corev1.ServiceAccountRootCAKey),
+		CertificateAuthority: filepath.Join(accountDir, corev1.ServiceAccountRootCAKey),
 	}
-	cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: filepath.Join(account, corev1.ServiceAccountTokenKey)}
+	cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: filepath.Join(accountDir, corev1.ServiceAccountTokenKey)}
 	cfg.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: w.pod.Namespace}
 	cfg.CurrentContext = name
 	if err := clientcmd.WriteToFile(*cfg, path); err != nil {

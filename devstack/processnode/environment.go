@@ -62,10 +62,9 @@ func EnvironmentList(env map[string]string) []string {
 
 // envValue returns the value of a variable, or false if it refers to a missing optional
 // object.
-func (s *InputSource) envValue(ctx context.Context, pod *corev1.Pod, container string, e *corev1.EnvVar) (string, bool, error) {
+func (s *InputSource) envValue(ctx context.Context, pod *corev1.Pod, container string, e *corev1.EnvVar) (value string, set bool, err error) {
 	from := e.ValueFrom
-	var value string
-	var err error
+
 	switch {
 	case from == nil:
 		return "", true, nil
@@ -87,7 +86,7 @@ func (s *InputSource) envValue(ctx context.Context, pod *corev1.Pod, container s
 	return value, err == nil, err
 }
 
-func keyOf(data map[string][]byte, missing error, key string, optional bool) (string, bool, error) {
+func keyOf(data map[string][]byte, missing error, key string, optional bool) (text string, found bool, err error) {
 	if missing != nil {
 		if optional && apierrors.IsNotFound(missing) {
 			return "", false, nil

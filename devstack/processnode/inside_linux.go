@@ -72,23 +72,23 @@ func runPlan(planFile string) error {
 
 // execProgram replaces this process by a program, without its privileges in the
 // namespace. The descriptor is for a program that the mounts have hidden.
-func execProgram(argv, env []string, program int) error {
+func execProgram(argv, env []string, programFD int) error {
 	const prCapAmbient, prCapAmbientClearAll = 47, 4
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prCapAmbient, prCapAmbientClearAll, 0, 0, 0, 0); errno != 0 {
 		return fmt.Errorf("drop privileges: %w", errno)
 	}
 	path, err := lookPath(argv[0], env)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
-		if program < 0 {
+		if programFD < 0 {
 			return fmt.Errorf("start %q: %w", argv[0], err)
 		}
-		path = fmt.Sprintf("/proc/self/fd/%d", program)
+		path = fmt.Sprintf("/proc/self/fd/%d", programFD)
 	} else {
 		if err != nil {
 			return fmt.Errorf("start %q: %w", argv[0], err)
 		}
-		if program >= 0 {
-			syscall.CloseOnExec(program)
+		if programFD >= 0 {
+			syscall.CloseOnExec(programFD)
 		}
 	}
 	if err := syscall.Exec(path, argv, env); err != nil { //nolint:gosec // the caller's command

@@ -18,7 +18,7 @@ type stop struct {
 
 // stopIfDue ends the pod if that is due. It reports whether it is, and returns the
 // delay of the next check.
-func (w *worker) stopIfDue(ctx context.Context, now time.Time) (time.Duration, bool) {
+func (w *worker) stopIfDue(ctx context.Context, now time.Time) (again time.Duration, stopping bool) {
 	switch {
 	case w.pod.DeletionTimestamp != nil:
 		grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
@@ -56,7 +56,7 @@ func (w *worker) stopIfDue(ctx context.Context, now time.Time) (time.Duration, b
 	return retryStart, true // killed; the kernel may take a moment
 }
 
-func (w *worker) gracePeriod() int64 {
+func (w *worker) gracePeriod() (seconds int64) {
 	if g := w.pod.Spec.TerminationGracePeriodSeconds; g != nil {
 		return *g
 	}

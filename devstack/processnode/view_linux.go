@@ -133,7 +133,7 @@ func remountReadOnly(target string) error {
 
 // ensurePath creates path in the view, as a folder or a file, and returns it with its
 // links resolved.
-func (v *view) ensurePath(path string, folder bool) (string, error) {
+func (v *view) ensurePath(path string, folder bool) (resolved string, err error) {
 	const mostLinks = 40
 	links := 0
 	seen := "/"

@@ -168,7 +168,7 @@ func (w *worker) allContainers() []*container {
 
 // runStep performs the steps that are possible now, and returns the longest delay until
 // the next check.
-func (w *worker) runStep(ctx context.Context) time.Duration {
+func (w *worker) runStep(ctx context.Context) (again time.Duration) {
 	now := time.Now()
 	for _, c := range w.allContainers() {
 		w.collectExit(c, now)
@@ -197,7 +197,7 @@ func (w *worker) runStep(ctx context.Context) time.Duration {
 }
 
 // prepareVolumes creates the pod's volumes, and updates them from time to time.
-func (w *worker) prepareVolumes(ctx context.Context, now time.Time) (time.Duration, bool) {
+func (w *worker) prepareVolumes(ctx context.Context, now time.Time) (again time.Duration, ready bool) {
 	if now.Before(w.refreshAt) {
 		return 0, true
 	}
@@ -227,7 +227,7 @@ func (w *worker) hasBegun() bool {
 }
 
 // runInits runs the init containers in order and reports whether all have succeeded.
-func (w *worker) runInits(ctx context.Context, now time.Time) (bool, time.Duration) {
+func (w *worker) runInits(ctx context.Context, now time.Time) (initialized bool, again time.Duration) {
 	for _, c := range w.inits {
 		if c.succeeded() {
 			continue

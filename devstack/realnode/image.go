@@ -30,7 +30,7 @@ func WriteFilesImage(w io.Writer, name string, files map[string]string) error {
 	return writeImage(w, name, files, map[string]any{"Env": []string{"PATH=/bin"}})
 }
 
-func writeImage(w io.Writer, name string, files map[string]string, how map[string]any) error {
+func writeImage(w io.Writer, name string, files map[string]string, imageConfig map[string]any) error {
 	var all []file
 	for _, at := range slices.Sorted(maps.Keys(files)) {
 		text, err := os.ReadFile(files[at])
@@ -44,7 +44,7 @@ func writeImage(w io.Writer, name string, files map[string]string, how map[strin
 		return fmt.Errorf("write image %q: %w", name, err)
 	}
 	config, err := json.Marshal(map[string]any{
-		"architecture": runtime.GOARCH, "os": "linux", "config": how,
+		"architecture": runtime.GOARCH, "os": "linux", "config": imageConfig,
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
 	})
 	if err != nil {

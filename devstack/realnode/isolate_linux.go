@@ -58,7 +58,7 @@ func Possible() error {
 	return nil
 }
 
-func runInside(ctx context.Context, assets string) (int, error) {
+func runInside(ctx context.Context, assets string) (exitCode int, err error) {
 	cgroup := fmt.Sprint(cgroupPrefix, os.Getpid())
 	again := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...) //nolint:gosec // this program
 	again.Args[0] = os.Args[0]
@@ -71,7 +71,7 @@ func runInside(ctx context.Context, assets string) (int, error) {
 	removeCgroups() // those of killed programs
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := again.Run()
+	err = again.Run()
 	removeCgroups()
 	if left := cgroupFolders(cgroup); err == nil && len(left) > 0 {
 		return 0, fmt.Errorf("stop real node: cgroups not removed: %s", strings.Join(left, ", "))

@@ -127,7 +127,7 @@ func (n *Node) writeFiles(cgroup string) error {
 }
 
 // buildPause builds the image that holds pods' namespaces, and returns its archive.
-func (n *Node) buildPause(ctx context.Context) (string, error) {
+func (n *Node) buildPause(ctx context.Context) (archive string, err error) {
 	source, program, archive := n.nodePath("pause.go"), n.nodePath("pause"), n.nodePath("pause.tar")
 	if err := os.WriteFile(source, pauseSource, 0o600); err != nil {
 		return "", err

@@ -142,7 +142,7 @@ func (r *reconciler) runStep(ctx context.Context, rr *Request) (after time.Durat
 }
 
 // enforceDeadline cancels an execution that exceeds the timeout.
-func (r *reconciler) enforceDeadline(ctx context.Context, rr *Request, ke *v1alpha1.KubernetesExecution) (time.Duration, error) {
+func (r *reconciler) enforceDeadline(ctx context.Context, rr *Request, ke *v1alpha1.KubernetesExecution) (again time.Duration, err error) {
 	if rr.Spec.Timeout == nil || ke.Spec.Cancel {
 		return 0, nil
 	}
@@ -217,8 +217,8 @@ func (r *reconciler) execution(ctx context.Context, rr *Request, name string) (*
 }
 
 // setSpecField sets a spec field with which a parent controls an execution.
-func (r *reconciler) setSpecField(ctx context.Context, ke *v1alpha1.KubernetesExecution, field string, already bool) error {
-	if already {
+func (r *reconciler) setSpecField(ctx context.Context, ke *v1alpha1.KubernetesExecution, field string, alreadySet bool) error {
+	if alreadySet {
 		return nil
 	}
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{%q:true}}`, field))

@@ -65,13 +65,13 @@ func NewFleet(n int, now time.Time) *Fleet {
 }
 
 // findAll returns the positions of a text, plus behind bytes.
-func findAll(in []byte, text string, behind int) (at []int) {
+func findAll(in []byte, text string, offset int) (at []int) {
 	for from := 0; ; {
 		i := bytes.Index(in[from:], []byte(text))
 		if i < 0 {
 			return at
 		}
-		at = append(at, from+i+behind)
+		at = append(at, from+i+offset)
 		from += i + len(text)
 	}
 }

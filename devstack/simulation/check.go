@@ -96,7 +96,7 @@ func (h *History) Check(p Promise) []Breach {
 
 // allStrikes returns the faults that occurred, the times without a sentinel, and the changes that
 // make pages drift.
-func (h *History) allStrikes(drifts bool) []Strike {
+func (h *History) allStrikes(withDrifts bool) []Strike {
 	all := slices.Clone(h.strikes)
 	gone := h.begin
 	for _, l := range h.lives { // in the order of their start
@@ -106,7 +106,7 @@ func (h *History) allStrikes(drifts bool) []Strike {
 		gone = laterOf(gone, l.Told)
 	}
 	for _, versions := range h.versions {
-		for i := 1; drifts && i < len(versions); i++ {
+		for i := 1; withDrifts && i < len(versions); i++ {
 			if at := versions[i].At; versions[i-1].isWatched() && !versions[i].isWatched() {
 				all = append(all, Strike{What: "pages drift", From: at, To: at})
 			}
@@ -216,7 +216,7 @@ func (c *checker) checkAges(resource string, versions []Version) {
 
 // checkLate reports a breach if a resource that may be held until a time was not published by its
 // deadline, but at another time.
-func (c *checker) checkLate(resource string, s span, from, at time.Time) bool {
+func (c *checker) checkLate(resource string, s span, from, at time.Time) (late bool) {
 	deadline := c.deadlineFor(from, c.promise.Wait+c.promise.Patience)
 	if !at.After(deadline) || deadline.After(c.promise.Until) {
 		return false

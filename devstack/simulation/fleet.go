@@ -61,7 +61,7 @@ func (f *Fleet) SetClock(offset time.Duration) {
 }
 
 // Create adds a resource, unless it exists.
-func (f *Fleet) Create(id string, labels map[string]string) bool {
+func (f *Fleet) Create(id string, labels map[string]string) (created bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.rows[id] != nil {
@@ -115,7 +115,7 @@ func (f *Fleet) editResource(id, why string, change func(r *row, now time.Time) 
 }
 
 // Patch changes the spec of a resource. demote says whether the phase changes too.
-func (f *Fleet) Patch(id string, demote bool) bool {
+func (f *Fleet) Patch(id string, demote bool) (found bool) {
 	return f.editResource(id, "patched", func(r *row, now time.Time) bool {
 		r.Generation++
 		r.UpdatedTime = now
@@ -127,7 +127,7 @@ func (f *Fleet) Patch(id string, demote bool) bool {
 }
 
 // Relabel replaces the labels of a resource.
-func (f *Fleet) Relabel(id string, labels map[string]string) bool {
+func (f *Fleet) Relabel(id string, labels map[string]string) (found bool) {
 	return f.editResource(id, "relabelled", func(r *row, now time.Time) bool {
 		r.Labels, r.Metadata.Labels, r.UpdatedTime = labels, labels, now
 		return true
@@ -136,22 +136,22 @@ func (f *Fleet) Relabel(id string, labels map[string]string) bool {
 
 // Report simulates a report of the adapters: the observed generation, and whether the resource is
 // healthy. A resource that is being deleted is removed once they have observed that.
-func (f *Fleet) Report(id string, observed int64, well bool) bool {
+func (f *Fleet) Report(id string, observedGeneration int64, ready bool) (found bool) {
 	f.mu.Lock()
 	r := f.rows[id]
-	finalized := r != nil && r.DeletedTime != nil && observed >= r.Generation
+	finalized := r != nil && r.DeletedTime != nil && observedGeneration >= r.Generation
 	f.mu.Unlock()
 	if finalized {
 		return f.Remove(id)
 	}
 	return f.editResource(id, "reported", func(r *row, now time.Time) bool {
-		r.Status.ObservedGeneration = max(r.Status.ObservedGeneration, min(observed, r.Generation))
+		r.Status.ObservedGeneration = max(r.Status.ObservedGeneration, min(observedGeneration, r.Generation))
 		r.Status.LastUpdatedTime = now
 		switch {
 		case r.DeletedTime != nil:
 		case r.Status.ObservedGeneration < r.Generation:
 			r.setPhase(v1.PhaseProvisioning, now)
-		case well:
+		case ready:
 			r.setPhase(v1.PhaseReady, now)
 		default:
 			r.setPhase(v1.PhaseFailed, now)
@@ -167,7 +167,7 @@ func (r *row) setPhase(p v1.Phase, now time.Time) {
 }
 
 // Delete requests the deletion of a resource, which its adapters must confirm.
-func (f *Fleet) Delete(id string) bool {
+func (f *Fleet) Delete(id string) (found bool) {
 	return f.editResource(id, "deletion asked for", func(r *row, now time.Time) bool {
 		if r.DeletedTime == nil {
 			r.Generation++
@@ -179,7 +179,7 @@ func (f *Fleet) Delete(id string) bool {
 }
 
 // Remove removes a resource at once.
-func (f *Fleet) Remove(id string) bool {
+func (f *Fleet) Remove(id string) (found bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.rows[id]

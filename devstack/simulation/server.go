@@ -125,7 +125,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // applyFault applies a fault to a request, and reports whether it replaces the response.
-func (s *Server) applyFault(ctx context.Context, q *request, f Fault) bool {
+func (s *Server) applyFault(ctx context.Context, q *request, f Fault) (answered bool) {
 	over := time.Now()
 	defer func() { s.history.Strike(f.Kind.String(), q.begin, over) }()
 	switch f.Kind {

@@ -54,7 +54,7 @@ func (s *Server) serveWatch(ctx context.Context, q *request) {
 
 // sendStep sends the available changes and waits for more. It returns false when the watch has
 // ended.
-func (w *stream) sendStep(ctx context.Context) bool {
+func (w *stream) sendStep(ctx context.Context) (more bool) {
 	f, struck := w.server.cfg.Schedule.Struck(
 		w.server.cfg.Dice.For("stream", w.number, time.Since(w.server.cfg.Schedule.Begin)), StreamCut, StreamDead, StreamEnd)
 	if struck {

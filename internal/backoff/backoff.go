@@ -188,7 +188,7 @@ func IsPermanent(err error) bool {
 
 // RetryAfter returns the delay that an error requests: that of the first error in the chain with a
 // method RetryAfter. ok is false if no error has one, or if it returns zero or less.
-func RetryAfter(err error) (time.Duration, bool) {
+func RetryAfter(err error) (delay time.Duration, ok bool) {
 	type asker interface {
 		error
 		RetryAfter() time.Duration

@@ -73,20 +73,20 @@ func Decode(contentType string, get func(name string) (string, bool), body []byt
 }
 
 // completeEvent parses the remaining attributes and validates the event.
-func completeEvent(e Event, version, at, contentType string) (Event, error) {
+func completeEvent(e Event, version, timeText, dataContentType string) (Event, error) {
 	fail := func(format string, args ...any) (Event, error) {
 		return Event{}, fmt.Errorf("parse CloudEvent %q: "+format, append([]any{e.ID}, args...)...)
 	}
 	if version != specVersion {
 		return fail("specversion is %q, want %q", version, specVersion)
 	}
-	if !isJSON(contentType) {
-		return fail("datacontenttype is %q, want %q", contentType, DataContentType)
+	if !isJSON(dataContentType) {
+		return fail("datacontenttype is %q, want %q", dataContentType, DataContentType)
 	}
-	if at != "" {
-		t, err := time.Parse(time.RFC3339Nano, at)
+	if timeText != "" {
+		t, err := time.Parse(time.RFC3339Nano, timeText)
 		if err != nil {
-			return fail("time is %q, want an RFC 3339 time", at)
+			return fail("time is %q, want an RFC 3339 time", timeText)
 		}
 		e.Time = t.UTC()
 	}

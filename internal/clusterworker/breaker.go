@@ -48,7 +48,7 @@ func newBreaker(probe func(context.Context) error, changed func(context.Context,
 
 // isDown reports whether Gardener is down. It returns the error of ctx if ctx ends
 // before the answer is known.
-func (b *breaker) isDown(ctx context.Context) (bool, error) {
+func (b *breaker) isDown(ctx context.Context) (down bool, err error) {
 	for {
 		b.mu.Lock()
 		if b.open {

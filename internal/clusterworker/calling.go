@@ -162,7 +162,7 @@ func (w *Worker) probeGardener(ctx context.Context) error {
 }
 
 // breakerChanged logs and counts an outage that began or ended.
-func (w *Worker) breakerChanged(ctx context.Context, reason error, after time.Duration) {
+func (w *Worker) breakerChanged(ctx context.Context, reason error, outageDuration time.Duration) {
 	if reason != nil {
 		w.metrics.outages.Inc()
 		w.metrics.breaker.Set(1)
@@ -171,7 +171,7 @@ func (w *Worker) breakerChanged(ctx context.Context, reason error, after time.Du
 		return
 	}
 	w.metrics.breaker.Set(0)
-	w.log.InfoContext(ctx, "gardener available again, sync resumed", "after", after.Round(time.Millisecond))
+	w.log.InfoContext(ctx, "gardener available again, sync resumed", "after", outageDuration.Round(time.Millisecond))
 	w.outages.requestReport()
 	w.wakeClaimer()
 }

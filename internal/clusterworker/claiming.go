@@ -52,7 +52,7 @@ func newClaimer(w *Worker) *claimer {
 // runClaims claims rows until ctx ends. Calls run under calls. The context hard limits
 // database requests, so that a claim in progress at shutdown is not lost for the time
 // of its lease.
-func (c *claimer) runClaims(ctx, calls, hard context.Context) {
+func (c *claimer) runClaims(ctx, callCtx, dbCtx context.Context) {
 	defer c.claimPulse.noteIdle()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -63,7 +63,7 @@ func (c *claimer) runClaims(ctx, calls, hard context.Context) {
 			c.noteNotification(open)
 		default:
 		}
-		wait := c.claimIfDue(ctx, calls, hard)
+		wait := c.claimIfDue(ctx, callCtx, dbCtx)
 		if wait <= 0 {
 			continue
 		}
@@ -79,8 +79,8 @@ func (c *claimer) runClaims(ctx, calls, hard context.Context) {
 }
 
 // noteNotification records a notification.
-func (c *claimer) noteNotification(open bool) {
-	if !open {
+func (c *claimer) noteNotification(channelOpen bool) {
+	if !channelOpen {
 		c.wakes = nil
 		return
 	}
@@ -90,7 +90,7 @@ func (c *claimer) noteNotification(open bool) {
 }
 
 // claimIfDue claims rows if a claim is due, and returns the wait until then otherwise.
-func (c *claimer) claimIfDue(ctx, calls, hard context.Context) time.Duration {
+func (c *claimer) claimIfDue(ctx, callCtx, dbCtx context.Context) (wait time.Duration) {
 	now := time.Now()
 	listening := c.listening()
 	if !listening {
@@ -108,7 +108,7 @@ func (c *claimer) claimIfDue(ctx, calls, hard context.Context) time.Duration {
 		c.claims.expectWithin(c.cfg.PollInterval)
 		return throttled
 	}
-	c.awaitLeases(hard, now)
+	c.awaitLeases(dbCtx, now)
 	at, why := c.schedule.nextClaim(room, freed)
 	if c.hold.After(at) {
 		at = c.hold
@@ -116,7 +116,7 @@ func (c *claimer) claimIfDue(ctx, calls, hard context.Context) time.Duration {
 	if at.After(now) {
 		return at.Sub(now)
 	}
-	tickets, err := c.claimBatch(hard, room)
+	tickets, err := c.claimBatch(dbCtx, room)
 	if err != nil {
 		c.hold = time.Now().Add(dbRetry().Delay(c.failed))
 		c.failed++
@@ -132,7 +132,7 @@ func (c *claimer) claimIfDue(ctx, calls, hard context.Context) time.Duration {
 	c.schedule.noteClaim(now, filledCauses(tickets, room), interval)
 	c.claims.expectWithin(interval)
 	c.metrics.countClaim(why, len(tickets))
-	c.dispatchRows(ctx, calls, hard, tickets)
+	c.dispatchRows(ctx, callCtx, dbCtx, tickets)
 	return 0
 }
 
@@ -149,15 +149,15 @@ func filledCauses(tickets []ticket, room Room) filled {
 
 // awaitLeases sets an alarm for the end of another worker's lease, as that worker may
 // have died. It queries twice per lease duration, so that no lease ends unnoticed.
-func (c *claimer) awaitLeases(hard context.Context, now time.Time) {
+func (c *claimer) awaitLeases(dbCtx context.Context, now time.Time) {
 	if now.Before(c.leases) {
 		return
 	}
 	c.leases = now.Add(c.cfg.Lease / 2)
-	ctx, cancel := context.WithTimeoutCause(hard, storeTimeout, errStoreTimeout)
+	ctx, cancel := context.WithTimeoutCause(dbCtx, storeTimeout, errStoreTimeout)
 	defer cancel()
 	in, ok, err := c.store.NextLease(ctx, c.owner)
-	c.db.noteRequest(hard, toFindLease, err)
+	c.db.noteRequest(dbCtx, toFindLease, err)
 	if err != nil || !ok {
 		return
 	}
@@ -169,12 +169,12 @@ func (c *claimer) awaitLeases(hard context.Context, now time.Time) {
 }
 
 // claimBatch claims as many rows as room allows.
-func (c *claimer) claimBatch(hard context.Context, room Room) ([]ticket, error) {
+func (c *claimer) claimBatch(dbCtx context.Context, room Room) ([]ticket, error) {
 	began := time.Now()
 	c.claims.noteClaimStart()
-	rows, err := c.claimRows(hard, room)
+	rows, err := c.claimRows(dbCtx, room)
 	c.claims.noteClaimEnd(err)
-	c.db.noteRequest(hard, toClaim, err)
+	c.db.noteRequest(dbCtx, toClaim, err)
 	if err != nil {
 		return nil, err
 	}
@@ -187,8 +187,8 @@ func (c *claimer) claimBatch(hard context.Context, room Room) ([]ticket, error) 
 	return tickets, nil
 }
 
-func (c *claimer) claimRows(hard context.Context, room Room) ([]Claim, error) {
-	ctx, cancel := context.WithTimeoutCause(hard, storeTimeout, errStoreTimeout)
+func (c *claimer) claimRows(dbCtx context.Context, room Room) ([]Claim, error) {
+	ctx, cancel := context.WithTimeoutCause(dbCtx, storeTimeout, errStoreTimeout)
 	defer cancel()
 	if c.installation == "" {
 		id, err := c.askInstallation(ctx)
@@ -214,7 +214,7 @@ func (w *Worker) blindInterval() time.Duration {
 }
 
 // dispatchRows starts the calls of rows, first of those that have a name.
-func (c *claimer) dispatchRows(ctx, calls, hard context.Context, tickets []ticket) {
+func (c *claimer) dispatchRows(ctx, callCtx, dbCtx context.Context, tickets []ticket) {
 	var nameless []ticket
 	for _, t := range tickets {
 		switch {
@@ -223,19 +223,19 @@ func (c *claimer) dispatchRows(ctx, calls, hard context.Context, tickets []ticke
 		case t.ShootName == "":
 			nameless = append(nameless, t)
 		default:
-			c.startCall(calls, t)
+			c.startCall(callCtx, t)
 		}
 	}
 	for n := 0; len(nameless) > 0; n++ {
-		nameless = c.nameAndBegin(ctx, calls, hard, nameless, n)
+		nameless = c.nameAndBegin(ctx, callCtx, dbCtx, nameless, n)
 	}
 }
 
 // startCall starts the call of one row.
-func (w *Worker) startCall(calls context.Context, t ticket) {
+func (w *Worker) startCall(callCtx context.Context, t ticket) {
 	if !w.floor.beginCall(t) {
 		w.submitOutcome(expiredOutcome(t))
 		return
 	}
-	go w.syncRow(calls, t)
+	go w.syncRow(callCtx, t)
 }

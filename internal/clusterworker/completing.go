@@ -48,7 +48,7 @@ func (w *Worker) writeOutcomes(ctx context.Context) {
 }
 
 // awaitOutcome waits for an outcome, and reports whether there is one to write.
-func (c *writer) awaitOutcome(ctx context.Context) bool {
+func (c *writer) awaitOutcome(ctx context.Context) (hasOutcome bool) {
 	for len(c.pending) == 0 {
 		c.writePulse.noteIdle()
 		select {
@@ -173,9 +173,9 @@ func (c *writer) completeOnce(ctx context.Context, results []Result) ([]string, 
 
 // putOff moves the first n results behind the others, except those whose lease is over.
 // Those rows are due again and some worker will retry them.
-func (c *writer) putOff(ctx context.Context, n int) {
-	first := slices.Clone(c.pending[:n])
-	c.pending = slices.Delete(c.pending, 0, n)
+func (c *writer) putOff(ctx context.Context, count int) {
+	first := slices.Clone(c.pending[:count])
+	c.pending = slices.Delete(c.pending, 0, count)
 	for _, o := range first {
 		if o.hasTime(0) {
 			c.pending = append(c.pending, o)

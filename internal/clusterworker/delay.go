@@ -14,9 +14,9 @@ const (
 //
 // There is no jitter. The slots limit how many rows are tried at a time, so rows that
 // come due together do no harm.
-func Delay(attempts int) time.Duration {
+func Delay(failures int) time.Duration {
 	d := firstDelay
-	for range attempts { // not a shift, which would overflow
+	for range failures { // not a shift, which would overflow
 		if d *= 2; d >= maxDelay {
 			return maxDelay
 		}

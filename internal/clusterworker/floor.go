@@ -61,10 +61,10 @@ func newFloor(slots int) *callLimiter {
 // freeRoom returns how many rows may be claimed and since when there is room. It also
 // returns when more room is expected without the end of a call, zero if it is not
 // expected.
-func (f *callLimiter) freeRoom() (r Room, freed, more time.Time) {
+func (f *callLimiter) freeRoom() (r Room, freedAt, moreAt time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	free, more := f.freeSlots(time.Now())
+	free, moreAt := f.freeSlots(time.Now())
 	r.Slots = max(0, min(free, f.limit-f.unsettled))
 	r.TimedOut = f.timedOut
 	for _, c := range f.running {
@@ -73,12 +73,12 @@ func (f *callLimiter) freeRoom() (r Room, freed, more time.Time) {
 		}
 	}
 	r.TimedOut = max(0, min(r.TimedOut, r.Slots))
-	return r, f.freed, more
+	return r, f.freed, moreAt
 }
 
 // freeSlots returns how many slots no call holds, and when the next slow call frees its
 // slot.
-func (f *callLimiter) freeSlots(now time.Time) (free int, more time.Time) {
+func (f *callLimiter) freeSlots(now time.Time) (free int, moreAt time.Time) {
 	holding := 0
 	for _, c := range f.running {
 		hangs := c.began.Add(hangsAfter)
@@ -86,15 +86,15 @@ func (f *callLimiter) freeSlots(now time.Time) (free int, more time.Time) {
 			continue
 		}
 		holding++
-		if more.IsZero() || hangs.Before(more) {
-			more = hangs
+		if moreAt.IsZero() || hangs.Before(moreAt) {
+			moreAt = hangs
 		}
 	}
 	over := len(f.running) - holding - f.hanging
 	if over >= 0 {
-		more = time.Time{} // the call would keep the slot
+		moreAt = time.Time{} // the call would keep the slot
 	}
-	return f.slots - holding - max(0, over), more
+	return f.slots - holding - max(0, over), moreAt
 }
 
 // admitClaims adds n claims to the counts.
@@ -108,7 +108,7 @@ func (f *callLimiter) admitClaims(n int) {
 
 // beginCall registers a call and reports whether it may run. It refuses a cluster whose
 // last call still runs, which can outlast its lease if it ignores its deadline.
-func (f *callLimiter) beginCall(t ticket) bool {
+func (f *callLimiter) beginCall(t ticket) (admitted bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()

@@ -56,7 +56,7 @@ func (k *leaseKeeper) untilCut(h *heldLease) time.Duration {
 }
 
 // releaseLease stops the renewal of a lease, and returns when the lease ends.
-func (k *leaseKeeper) releaseLease(h *heldLease) time.Time {
+func (k *leaseKeeper) releaseLease(h *heldLease) (leaseEnd time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.held, h.claim.ClusterID)

@@ -18,11 +18,11 @@ var errNoName = &rowError{class: ErrorClass(shoot.ClassConflict), err: fmt.Error
 // calls of those that got it. It returns the others for the next choice. No Shoot is
 // created before its name is in the database: a successor of this worker would not find
 // it.
-func (c *claimer) nameAndBegin(ctx, calls, hard context.Context, tickets []ticket, n int) (again []ticket) {
+func (c *claimer) nameAndBegin(ctx, callCtx, dbCtx context.Context, tickets []ticket, choice int) (nameTaken []ticket) {
 	names := make([]Naming, 0, len(tickets))
 	asked := tickets[:0:0]
 	for _, t := range tickets {
-		name, err := c.chooseName(ctx, t.Claim, n)
+		name, err := c.chooseName(ctx, t.Claim, choice)
 		if err != nil {
 			c.submitOutcome(outcomeOf(t, classifyFailure(t.Claim, err, false)))
 			continue
@@ -31,7 +31,7 @@ func (c *claimer) nameAndBegin(ctx, calls, hard context.Context, tickets []ticke
 		names = append(names, Naming{ClusterID: t.ClusterID, Token: t.Token, ShootName: name})
 		asked = append(asked, t)
 	}
-	taken, ok := c.storeNames(ctx, hard, asked, names)
+	taken, ok := c.storeNames(ctx, dbCtx, asked, names)
 	for _, t := range asked {
 		switch {
 		case ctx.Err() != nil:
@@ -39,21 +39,21 @@ func (c *claimer) nameAndBegin(ctx, calls, hard context.Context, tickets []ticke
 		case !ok:
 			c.submitOutcome(expiredOutcome(t))
 		case taken[t.ClusterID]:
-			again = append(again, t)
+			nameTaken = append(nameTaken, t)
 		default:
-			c.startCall(calls, t)
+			c.startCall(callCtx, t)
 		}
 	}
-	return again
+	return nameTaken
 }
 
 // chooseName returns the nth choice for the name of a claim's Shoot.
-func (c *claimer) chooseName(ctx context.Context, claim Claim, n int) (name string, err error) {
-	if n >= nameChoices {
+func (c *claimer) chooseName(ctx context.Context, claim Claim, choice int) (name string, err error) {
+	if choice >= nameChoices {
 		return "", errNoName
 	}
 	err = c.recoverPanic(ctx, "name Shoot", claim.ClusterID, func() error {
-		if name = c.maker.Name(claim, n); name == "" {
+		if name = c.maker.Name(claim, choice); name == "" {
 			return &rowError{class: ClassBadSpec, err: errors.New("no Shoot name can be derived from the cluster name")}
 		}
 		return nil
@@ -63,14 +63,14 @@ func (c *claimer) chooseName(ctx context.Context, claim Claim, n int) (name stri
 
 // storeNames writes names, and returns the clusters whose name is taken. It retries as
 // long as the leases leave enough time for calls.
-func (c *claimer) storeNames(ctx, hard context.Context, tickets []ticket, names []Naming) (taken map[string]bool, ok bool) {
+func (c *claimer) storeNames(ctx, dbCtx context.Context, tickets []ticket, names []Naming) (taken map[string]bool, ok bool) {
 	if len(names) == 0 {
 		return nil, true
 	}
 	for failed := 0; ; failed++ {
 		c.claimPulse.noteProgress()
-		list, err := c.storeNamesOnce(hard, names)
-		c.db.noteRequest(hard, toName, err)
+		list, err := c.storeNamesOnce(dbCtx, names)
+		c.db.noteRequest(dbCtx, toName, err)
 		if err == nil {
 			taken = make(map[string]bool, len(list))
 			for _, n := range list {

@@ -78,7 +78,7 @@ type filled struct{ all, timedOut bool }
 
 // nextClaim returns when to claim next and why, given the free room and the time when
 // the first slot became free.
-func (s *schedule) nextClaim(room Room, freed time.Time) (time.Time, cause) {
+func (s *schedule) nextClaim(room Room, freed time.Time) (claimAt time.Time, because cause) {
 	at, why := s.pollAt, causePoll
 	consider := func(t time.Time, c cause) {
 		if t.Before(at) {

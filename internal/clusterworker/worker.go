@@ -193,7 +193,7 @@ func (w *Worker) Run(ctx context.Context) error {
 // awaitCalls waits until the outcome of every claim is known, and returns how many are
 // unknown when ctx ends. Those keep their leases: another worker could call Gardener
 // for a released row at the same time.
-func (w *Worker) awaitCalls(ctx context.Context) int {
+func (w *Worker) awaitCalls(ctx context.Context) (unfinished int) {
 	for {
 		_, under, _ := w.floor.currentLoad()
 		if under == 0 {
@@ -217,10 +217,10 @@ func (w *Worker) wakeClaimer() {
 
 // withGracePeriod returns a context that ends the given time after ctx, and a function
 // that releases it.
-func withGracePeriod(ctx context.Context, by time.Duration) (context.Context, func()) {
+func withGracePeriod(ctx context.Context, grace time.Duration) (context.Context, func()) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {
-		_ = backoff.Sleep(longer, by) // the holder may release it earlier
+		_ = backoff.Sleep(longer, grace) // the holder may release it earlier
 		cancel(errStopTimeout)
 	})
 	return longer, func() {

@@ -53,37 +53,37 @@ func RequiresStricterApproval(a v1alpha1.ApprovalStatus, d Decision) bool {
 // The rules apply in this order. One rejection rejects the execution. After the deadline, the
 // execution expires whatever the number of approvals, because the time at which an approval arrived
 // is unknown. Without a guard, no approval counts. Otherwise the approvals are counted.
-func DecideApproval(ke *v1alpha1.KubernetesExecution, guardMissing error, now time.Time) (v1alpha1.ApprovalStatus, *Failure, time.Time) {
+func DecideApproval(ke *v1alpha1.KubernetesExecution, approversUnverified error, now time.Time) (status v1alpha1.ApprovalStatus, failure *Failure, waitUntil time.Time) {
 	a := approvalStatus(ke)
 	if a.State != v1alpha1.ApprovalPending {
-		return a, approvalFailure(ke, a, guardMissing), time.Time{}
+		return a, approvalFailure(ke, a, approversUnverified), time.Time{}
 	}
 	rejection, rejected := rejectionOf(ke)
 	a.CountedDecisions = countedApprovals(ke, a)
 	switch {
-	case rejected && guardMissing == nil:
+	case rejected && approversUnverified == nil:
 		a.State, a.CountedDecisions = v1alpha1.ApprovalRejected, []v1alpha1.Approval{rejection}
 	case a.Deadline != nil && !now.Before(a.Deadline.Time):
 		a.State = v1alpha1.ApprovalExpired
-	case guardMissing == nil && hasEnoughApprovals(ke, a):
+	case approversUnverified == nil && hasEnoughApprovals(ke, a):
 		a.State = v1alpha1.ApprovalApproved
 	case a.Deadline != nil:
-		return withoutGuard(a, guardMissing), nil, a.Deadline.Time
+		return withoutGuard(a, approversUnverified), nil, a.Deadline.Time
 	default:
-		return withoutGuard(a, guardMissing), nil, time.Time{}
+		return withoutGuard(a, approversUnverified), nil, time.Time{}
 	}
 	at := metav1.NewTime(now)
 	a.DecidedAt = &at
-	a = withoutGuard(a, guardMissing)
-	return a, approvalFailure(ke, a, guardMissing), time.Time{}
+	a = withoutGuard(a, approversUnverified)
+	return a, approvalFailure(ke, a, approversUnverified), time.Time{}
 }
 
 // DescribePendingApproval returns a sentence that explains what an undecided execution waits for.
 // The detail is set if something is wrong.
-func DescribePendingApproval(ke *v1alpha1.KubernetesExecution, guardMissing error) (v1alpha1.Detail, string) {
+func DescribePendingApproval(ke *v1alpha1.KubernetesExecution, approversUnverified error) (detail v1alpha1.Detail, message string) {
 	a := approvalStatus(ke)
-	if guardMissing != nil {
-		return v1alpha1.DetailAdmissionPoliciesMissing, fmt.Sprintf("approvals are not valid while the admission policies that verify approvers are not in force: %v", guardMissing)
+	if approversUnverified != nil {
+		return v1alpha1.DetailAdmissionPoliciesMissing, fmt.Sprintf("approvals are not valid while the admission policies that verify approvers are not in force: %v", approversUnverified)
 	}
 	if isRequesterUnknown(ke, a) {
 		return "", "approvals are not valid: the policy excludes the requester from approving, but spec.requestedBy is empty; create the execution again with spec.requestedBy"
@@ -115,7 +115,7 @@ func approvalStatus(ke *v1alpha1.KubernetesExecution) v1alpha1.ApprovalStatus {
 }
 
 // rejectionOf returns the first rejection of the plan.
-func rejectionOf(ke *v1alpha1.KubernetesExecution) (v1alpha1.Approval, bool) {
+func rejectionOf(ke *v1alpha1.KubernetesExecution) (first v1alpha1.Approval, found bool) {
 	plan := planHash(ke)
 	i := slices.IndexFunc(ke.Spec.Approvals, func(a v1alpha1.Approval) bool {
 		return a.Decision == v1alpha1.Reject && a.PlanHash == plan && plan != ""
@@ -169,8 +169,8 @@ func isRequesterUnknown(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalSta
 
 // withoutGuard clears the counted decisions while the guard is missing, because their authors are
 // unverified.
-func withoutGuard(a v1alpha1.ApprovalStatus, guardMissing error) v1alpha1.ApprovalStatus {
-	if guardMissing != nil {
+func withoutGuard(a v1alpha1.ApprovalStatus, approversUnverified error) v1alpha1.ApprovalStatus {
+	if approversUnverified != nil {
 		a.CountedDecisions = nil
 	}
 	return a
@@ -178,7 +178,7 @@ func withoutGuard(a v1alpha1.ApprovalStatus, guardMissing error) v1alpha1.Approv
 
 // approvalFailure returns the failure of an execution that was rejected or has expired, and nil
 // otherwise.
-func approvalFailure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus, guardMissing error) *Failure {
+func approvalFailure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus, approversUnverified error) *Failure {
 	switch a.State {
 	case v1alpha1.ApprovalRejected:
 		by, _ := rejectionOf(ke)
@@ -196,9 +196,9 @@ func approvalFailure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus
 			text += " at " + a.Deadline.UTC().Format(time.RFC3339)
 		}
 		f := &Failure{Reason: v1alpha1.ReasonApprovalTimeout, Message: text + "; create the execution again if it is still needed"}
-		if guardMissing != nil {
+		if approversUnverified != nil {
 			f.Detail = v1alpha1.DetailAdmissionPoliciesMissing
-			f.Message += fmt.Sprintf(", after the admission policies are in force: %v", guardMissing)
+			f.Message += fmt.Sprintf(", after the admission policies are in force: %v", approversUnverified)
 		}
 		return f
 	default:

@@ -294,9 +294,9 @@ func (f *StatusFacts) goalCondition() string {
 	return v1.ConditionAvailable
 }
 
-func (f *StatusFacts) allMet(reports []*v1.AdapterStatus, want string) bool {
+func (f *StatusFacts) allMet(reports []*v1.AdapterStatus, conditionType string) bool {
 	for _, r := range reports {
-		if !f.isMet(r, want) {
+		if !f.isMet(r, conditionType) {
 			return false
 		}
 	}

@@ -195,7 +195,7 @@ func (p *page) finishPage(rd *reading) error {
 
 // unchanged returns the tag of a page that the client already has, or "". It reads only the changes
 // and not the page: the page follows from the changes, its start, and the program version.
-func (a *API) unchanged(ctx context.Context, rd *reading, have rest.ETagList) (string, error) {
+func (a *API) unchanged(ctx context.Context, rd *reading, have rest.ETagList) (tag string, err error) {
 	if !have.Given {
 		return "", nil
 	}

@@ -241,19 +241,19 @@ func parsePage(v url.Values) (page, size int, err error) {
 }
 
 // parseNumber parses a number of at least 1.
-func parseNumber(v url.Values, name string, most, otherwise int) (int, error) {
+func parseNumber(v url.Values, name string, maximum, fallback int) (int, error) {
 	if !v.Has(name) {
-		return otherwise, nil
+		return fallback, nil
 	}
 	text := v.Get(name)
 	n, err := strconv.Atoi(text)
 	switch {
-	case errors.Is(err, strconv.ErrRange) && !strings.HasPrefix(text, "-"), n > most:
-		return 0, rest.NewQueryError(name, "max", text, "must be at most %d", most)
+	case errors.Is(err, strconv.ErrRange) && !strings.HasPrefix(text, "-"), n > maximum:
+		return 0, rest.NewQueryError(name, "max", text, "must be at most %d", maximum)
 	case errors.Is(err, strconv.ErrRange), err == nil && n < 1:
 		return 0, rest.NewQueryError(name, "min", text, "must be at least 1")
 	case err != nil:
-		return 0, rest.NewQueryError(name, "format", text, "must be a number from 1 to %d", most)
+		return 0, rest.NewQueryError(name, "format", text, "must be a number from 1 to %d", maximum)
 	}
 	return n, nil
 }

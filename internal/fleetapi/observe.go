@@ -120,11 +120,11 @@ func requestID(r *http.Request) string {
 
 // traceID returns the id that the client and the logs share: the trace id, or the request id where
 // the request is not traced.
-func traceID(span trace.Span, id string) string {
+func traceID(span trace.Span, requestID string) string {
 	if t := span.SpanContext().TraceID(); t.IsValid() {
 		return t.String()
 	}
-	return id
+	return requestID
 }
 
 // A response records the status of the answer.

@@ -17,10 +17,10 @@ import (
 // parseOrder parses the terms of an order, such as "kind asc,name desc"; without any, it parses
 // otherwise. Terms without effect are omitted: the kind, which is the same in the whole list,
 // columns that already occurred, and terms after the id. The order by ascending id has no terms.
-func parseOrder(given []string, otherwise string) ([]Order, error) {
+func parseOrder(given []string, fallback string) ([]Order, error) {
 	text := strings.Join(given, ",")
 	var terms []Order
-	for term := range strings.SplitSeq(cmp.Or(strings.Trim(text, " ,"), otherwise), ",") {
+	for term := range strings.SplitSeq(cmp.Or(strings.Trim(text, " ,"), fallback), ",") {
 		words := strings.Fields(term)
 		if len(words) == 0 {
 			continue

@@ -48,7 +48,7 @@ func (t *tokenSource) currentToken() string {
 
 // renewToken returns the token after the server rejected the one that was sent, and whether it is
 // different, so that a retry makes sense.
-func (t *tokenSource) renewToken(refused string) (string, bool) {
+func (t *tokenSource) renewToken(refused string) (token string, changed bool) {
 	if t.file == "" {
 		return "", false
 	}

@@ -32,8 +32,8 @@ func (c *Client) ApplyShoot(ctx context.Context, m shoot.Manifest, seen bool) (s
 	return applied, wrapRefusal(err, "apply Shoot %q", m.Metadata.Name)
 }
 
-func (c *Client) applyManifest(ctx context.Context, m shoot.Manifest, seen bool) (applied shoot.Applied, err error) {
-	if !seen {
+func (c *Client) applyManifest(ctx context.Context, m shoot.Manifest, seenBefore bool) (applied shoot.Applied, err error) {
+	if !seenBefore {
 		if applied, err = c.createShoot(ctx, m, never); !hasCode(err, http.StatusConflict) {
 			return applied, err
 		}
@@ -85,8 +85,8 @@ func (c *Client) preflight(ctx context.Context, m shoot.Manifest) error {
 }
 
 // createShoot creates a Shoot that does not exist.
-func (c *Client) createShoot(ctx context.Context, m shoot.Manifest, version string) (shoot.Applied, error) {
-	is, err := c.writeManifest(ctx, body{Manifest: m, version: version})
+func (c *Client) createShoot(ctx context.Context, m shoot.Manifest, resourceVersion string) (shoot.Applied, error) {
+	is, err := c.writeManifest(ctx, body{Manifest: m, version: resourceVersion})
 	if err != nil {
 		return shoot.Applied{}, err
 	}

@@ -110,17 +110,17 @@ const broken = `dial tcp|connection refused|connection reset|i/o timeout|context
 
 // classifyForbidden returns the class of a 403, with which Gardener's admission plugins
 // reject all kinds of requests.
-func classifyForbidden(r *refusal, said func(string) bool) shoot.Class {
+func classifyForbidden(r *refusal, matches func(string) bool) shoot.Class {
 	switch {
-	case !r.fromAPI(), said(`User "[^"]*" cannot `), said(`user "[^"]*" is not allowed to`), said(`not allowed to read`):
+	case !r.fromAPI(), matches(`User "[^"]*" cannot `), matches(`user "[^"]*" is not allowed to`), matches(`not allowed to read`):
 		return shoot.ClassForbidden
-	case said(`not yet ready to handle request`), said(broken):
+	case matches(`not yet ready to handle request`), matches(broken):
 		return shoot.ClassUnavailable
-	case said(`not allowed to both confirm the deletion`):
+	case matches(`not allowed to both confirm the deletion`):
 		return shoot.ClassApproval
-	case said(`must have a "` + shoot.AnnotationConfirmDeletion + `" annotation`):
+	case matches(`must have a "` + shoot.AnnotationConfirmDeletion + `" annotation`):
 		return shoot.ClassConflict // the annotation was removed again
-	case said(`because it is being terminated`), said(`already marked for deletion`):
+	case matches(`because it is being terminated`), matches(`already marked for deletion`):
 		return shoot.ClassForbidden // the whole project is being deleted
 	default:
 		return shoot.ClassInvalid

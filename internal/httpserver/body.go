@@ -9,12 +9,12 @@ import (
 
 // boundBody limits how long a request's body may take to arrive: net/http limits only the header,
 // unless it limits the handler too. Reading for longer returns os.ErrDeadlineExceeded.
-func boundBody(next http.Handler, bound time.Duration) http.Handler {
+func boundBody(next http.Handler, limit time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody {
 			// Every connection of a server supports deadlines, so this does not fail.
 			control := http.NewResponseController(w)
-			_ = control.SetReadDeadline(time.Now().Add(bound))
+			_ = control.SetReadDeadline(time.Now().Add(limit))
 			r.Body = &body{ReadCloser: r.Body, control: control}
 		}
 		next.ServeHTTP(w, r)

@@ -153,7 +153,7 @@ func (m *Manager) Start(ctx context.Context) error {
 
 // waitForLeadership waits until this replica is the leader, and logs that, which
 // otherwise only the Lease shows. It reports whether the replica became the leader.
-func (m *Manager) waitForLeadership(ctx context.Context) bool {
+func (m *Manager) waitForLeadership(ctx context.Context) (elected bool) {
 	if m.turn == nil {
 		return false
 	}

@@ -88,8 +88,8 @@ func (r *Reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 
 // Part returns the part that keeps the cache up to date. The handlers are called for
 // each object of their kinds that is added, changed or deleted.
-func (r *Reader) Part(name string, on ...Handler) lifecycle.Part {
-	return lifecycle.Part{Name: name, Ready: r.Ready, Run: func(ctx context.Context) error { return r.runReader(ctx, on) }}
+func (r *Reader) Part(name string, handlers ...Handler) lifecycle.Part {
+	return lifecycle.Part{Name: name, Ready: r.Ready, Run: func(ctx context.Context) error { return r.runReader(ctx, handlers) }}
 }
 
 // A Handler handles changes of the objects of a kind.
@@ -98,12 +98,12 @@ type Handler struct {
 	Do   func(o client.Object, gone bool)
 }
 
-func (r *Reader) runReader(ctx context.Context, on []Handler) error {
+func (r *Reader) runReader(ctx context.Context, handlers []Handler) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ended := make(chan error, 1)
 	go func() { ended <- r.cache.Start(ctx) }()
-	err := r.followObjects(ctx, on)
+	err := r.followObjects(ctx, handlers)
 	if err == nil {
 		<-ctx.Done()
 	} else if ctx.Err() != nil {
@@ -113,8 +113,8 @@ func (r *Reader) runReader(ctx context.Context, on []Handler) error {
 	return errors.Join(err, <-ended)
 }
 
-func (r *Reader) followObjects(ctx context.Context, on []Handler) error {
-	for _, h := range on {
+func (r *Reader) followObjects(ctx context.Context, handlers []Handler) error {
+	for _, h := range handlers {
 		informer, err := r.cache.GetInformer(ctx, h.Kind, cache.BlockUntilSynced(false))
 		if err != nil {
 			return fmt.Errorf("watch %T: %w", h.Kind, err)

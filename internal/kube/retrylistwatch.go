@@ -26,12 +26,12 @@ func outagePolicy() backoff.Policy {
 // Patient returns a lister and watcher that retries until the API server answers, where
 // lw would return an error. A refusal of the API server is an error at once. note is
 // called with each error that is retried; it may be nil.
-func Patient(lw toolscache.ListerWatcher, log *slog.Logger, note func(error)) toolscache.ListerWatcher {
-	if note == nil {
-		note = func(error) {}
+func Patient(lw toolscache.ListerWatcher, log *slog.Logger, onRetry func(error)) toolscache.ListerWatcher {
+	if onRetry == nil {
+		onRetry = func(error) {}
 	}
 	return &retryingListWatcher{
-		inner: toolscache.ToListerWatcherWithContext(lw), log: log, note: note,
+		inner: toolscache.ToListerWatcherWithContext(lw), log: log, note: onRetry,
 		unsupported: watchlist.DoesClientNotSupportWatchListSemantics(lw),
 	}
 }

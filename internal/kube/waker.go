@@ -33,11 +33,11 @@ func (w *Waker) Source() source.Source {
 func (w *Waker) Wake(name types.NamespacedName) { w.WakeAfter(name, 0) }
 
 // WakeAfter is like Wake after a delay, once for all calls until then.
-func (w *Waker) WakeAfter(name types.NamespacedName, d time.Duration) {
+func (w *Waker) WakeAfter(name types.NamespacedName, delay time.Duration) {
 	w.mu.Lock()
 	q := w.queue
 	w.mu.Unlock()
 	if q != nil {
-		q.AddAfter(reconcile.Request{NamespacedName: name}, d)
+		q.AddAfter(reconcile.Request{NamespacedName: name}, delay)
 	}
 }

@@ -22,25 +22,25 @@ type version struct {
 }
 
 // Note records a written version.
-func (w *Written) Note(o client.Object) {
+func (w *Written) Note(written client.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.version == nil {
 		w.version = map[types.NamespacedName]version{}
 	}
-	name := client.ObjectKeyFromObject(o)
-	if !isNewerThan(w.version[name], o) {
-		w.version[name] = version{o.GetUID(), o.GetResourceVersion()}
+	name := client.ObjectKeyFromObject(written)
+	if !isNewerThan(w.version[name], written) {
+		w.version[name] = version{written.GetUID(), written.GetResourceVersion()}
 	}
 }
 
 // After reports whether a version newer than o was written. It removes the record once
 // the cache has caught up.
-func (w *Written) After(o client.Object) bool {
+func (w *Written) After(cached client.Object) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	name := client.ObjectKeyFromObject(o)
-	if isNewerThan(w.version[name], o) {
+	name := client.ObjectKeyFromObject(cached)
+	if isNewerThan(w.version[name], cached) {
 		return true
 	}
 	delete(w.version, name)

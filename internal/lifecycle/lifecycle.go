@@ -116,9 +116,9 @@ func Discard(parts ...Part) error {
 	return errors.Join(errs...)
 }
 
-func (r *running) stopWithin(bound time.Duration) error {
+func (r *running) stopWithin(limit time.Duration) error {
 	r.stop()
-	timer := time.NewTimer(bound)
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case err := <-r.done:
@@ -127,6 +127,6 @@ func (r *running) stopWithin(bound time.Duration) error {
 		}
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("stop %s: %w (%s)", r.part.Name, ErrStopTimeout, bound)
+		return fmt.Errorf("stop %s: %w (%s)", r.part.Name, ErrStopTimeout, limit)
 	}
 }

@@ -103,7 +103,7 @@ func Told(st *v1alpha1.NodeFaultStatus, id string) bool {
 
 // Settled returns the sequence number that every sink has processed. Without sinks it is
 // the last number.
-func Settled(st *v1alpha1.NodeFaultStatus) int64 {
+func Settled(st *v1alpha1.NodeFaultStatus) (sequence int64) {
 	settled := st.LastSequence
 	for _, d := range st.SinkDeliveries {
 		settled = min(settled, d.ProcessedSequence)
@@ -128,9 +128,9 @@ func RecordOf(st *v1alpha1.NodeFaultStatus, source, action, ordinal string, at t
 const maxText = 512
 
 // Cut truncates a text to at most most bytes without splitting a character.
-func Cut(text string, most int) string {
-	if len(text) <= most {
+func Cut(text string, maxBytes int) string {
+	if len(text) <= maxBytes {
 		return text
 	}
-	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
+	return strings.ToValidUTF8(text[:maxBytes-len("…")], "") + "…"
 }

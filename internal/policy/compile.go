@@ -127,7 +127,7 @@ func (s *Set) Decide(ctx context.Context, input json.RawMessage, now time.Time) 
 }
 
 // decideWithInput is like Decide and also returns the parsed input, for metrics.
-func (s *Set) decideWithInput(ctx context.Context, input []byte, now time.Time) (Decision, ast.Value, error) {
+func (s *Set) decideWithInput(ctx context.Context, input []byte, now time.Time) (d Decision, parsed ast.Value, err error) {
 	v, err := s.shape.Read(input, s.unseen)
 	if err != nil {
 		return Decision{}, nil, err
@@ -141,8 +141,8 @@ func (s *Set) decideWithInput(ctx context.Context, input []byte, now time.Time) 
 
 // evaluateDecision returns the set's decision, regardless of the mode. most is the timeout; zero
 // means that of ctx only.
-func (s *Set) evaluateDecision(ctx context.Context, input ast.Value, now time.Time, most time.Duration) (Decision, error) {
-	t, err := s.query.evaluateQuery(ctx, input, now, most)
+func (s *Set) evaluateDecision(ctx context.Context, input ast.Value, now time.Time, timeout time.Duration) (Decision, error) {
+	t, err := s.query.evaluateQuery(ctx, input, now, timeout)
 	if err != nil {
 		return Decision{}, err
 	}

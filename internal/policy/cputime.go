@@ -18,7 +18,7 @@ const cpuLook = 50 * time.Millisecond
 // withCPUTime returns a context that ends when the process has used an amount of CPU time. Unlike a
 // deadline, it does not advance while the process or the machine is paused. The returned function
 // releases the context.
-func withCPUTime(ctx context.Context, most time.Duration) (context.Context, func()) {
+func withCPUTime(ctx context.Context, limit time.Duration) (bound context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	begin, done := cpuTime(), make(chan struct{})
 	go func() {
@@ -31,8 +31,8 @@ func withCPUTime(ctx context.Context, most time.Duration) (context.Context, func
 				return
 			case <-tick.C:
 			}
-			if cpuTime()-begin > most {
-				cancel(fmt.Errorf("%w within %s of CPU time", ErrUnfinished, most))
+			if cpuTime()-begin > limit {
+				cancel(fmt.Errorf("%w within %s of CPU time", ErrUnfinished, limit))
 			}
 		}
 	}()

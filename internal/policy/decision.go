@@ -243,11 +243,11 @@ func limitMessages(all []string) []string {
 }
 
 // truncateText truncates a text to a number of bytes.
-func truncateText(s string, most int) string {
-	if len(s) <= most {
+func truncateText(s string, maxBytes int) string {
+	if len(s) <= maxBytes {
 		return s
 	}
-	s = s[:most-len("…")]
+	s = s[:maxBytes-len("…")]
 	for len(s) > 0 && !utf8.ValidString(s) {
 		s = s[:len(s)-1]
 	}

@@ -48,8 +48,8 @@ func init() { //nolint:gochecknoinits // before main, which knows nothing of it
 }
 
 // evaluateOne answers one question within the limits of a process; one of them is the CPU time.
-func evaluateOne(ctx context.Context, cpu string, in io.Reader, out io.Writer) error {
-	most, err := time.ParseDuration(cpu)
+func evaluateOne(ctx context.Context, cpuLimit string, in io.Reader, out io.Writer) error {
+	most, err := time.ParseDuration(cpuLimit)
 	if err != nil {
 		return fmt.Errorf("read the limit of CPU time: %w", err)
 	}

@@ -34,7 +34,7 @@ type share struct {
 func newShares() *shares { return &shares{of: map[string]*share{}} }
 
 // acquireSlot reserves a place for a requester, or returns the delay of a retry.
-func (s *shares) acquireSlot(requester string, now time.Time) (after time.Duration, ok bool) {
+func (s *shares) acquireSlot(requester string, now time.Time) (retryAfter time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	mine := s.of[requester]

@@ -207,7 +207,7 @@ func (r *inputReader) readObject(s *inputShape) (ast.Value, error) {
 }
 
 // readField returns the key of a field and its shape.
-func (r *inputReader) readField(s *inputShape, name string) (*ast.Term, *inputShape, error) {
+func (r *inputReader) readField(s *inputShape, name string) (key *ast.Term, shape *inputShape, err error) {
 	if key, ok := s.keys[name]; ok {
 		return key, s.Properties[name], nil
 	}

@@ -36,7 +36,7 @@ func prepareQuery(ctx context.Context, c *ast.Compiler, path string) (q *query, 
 
 // evaluateQuery returns the document for an input. now is the result of time.now_ns, and most the
 // timeout; zero means that of ctx only.
-func (q *query) evaluateQuery(ctx context.Context, input ast.Value, now time.Time, most time.Duration) (t *ast.Term, err error) {
+func (q *query) evaluateQuery(ctx context.Context, input ast.Value, now time.Time, timeout time.Duration) (t *ast.Term, err error) {
 	defer recoverError(&err)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%w: %w", errStopped, context.Cause(ctx))
@@ -44,8 +44,8 @@ func (q *query) evaluateQuery(ctx context.Context, input ast.Value, now time.Tim
 	// Timers replace the goroutine that Open Policy Agent would start: decisions are short and
 	// rarely stopped.
 	cancel := topdown.NewCancel()
-	if most > 0 {
-		timer := time.AfterFunc(most, cancel.Cancel)
+	if timeout > 0 {
+		timer := time.AfterFunc(timeout, cancel.Cancel)
 		defer timer.Stop()
 	}
 	defer context.AfterFunc(ctx, cancel.Cancel)()
@@ -55,7 +55,7 @@ func (q *query) evaluateQuery(ctx context.Context, input ast.Value, now time.Tim
 	case topdown.IsCancel(err) && ctx.Err() != nil:
 		return nil, fmt.Errorf("%w: %w", errStopped, context.Cause(ctx))
 	case topdown.IsCancel(err):
-		return nil, fmt.Errorf("%w after %s", errDeadline, most)
+		return nil, fmt.Errorf("%w after %s", errDeadline, timeout)
 	case err != nil:
 		return nil, err
 	case len(rs) == 0:

@@ -17,7 +17,7 @@ import (
 
 // runTests runs the tests of a set like `opa test`, and returns their number. The error names the
 // tests that failed or did not end.
-func runTests(ctx context.Context, files map[string]string, s *inputShape) (int, error) {
+func runTests(ctx context.Context, files map[string]string, s *inputShape) (tests int, err error) {
 	caps := policyCapabilities()
 	modules, err := parseModules(files, caps)
 	if err != nil {

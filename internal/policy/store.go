@@ -80,7 +80,7 @@ func (st *Store) Unload() {
 }
 
 // Decide returns the set's decision and hash. An error is never a permission.
-func (st *Store) Decide(ctx context.Context, input json.RawMessage, now time.Time) (Decision, string, error) {
+func (st *Store) Decide(ctx context.Context, input json.RawMessage, now time.Time) (d Decision, hash string, err error) {
 	begin := time.Now()
 	l := st.now.Load()
 	if l == nil {

@@ -56,19 +56,19 @@ func (s Scope) queueScope(b *pgx.Batch, now *time.Time) {
 //
 // A dead connection is replaced once, so fill may be called twice; its callbacks have not been
 // called by then.
-func (p *Pool) Read(ctx context.Context, s Scope, fill func(*pgx.Batch)) error {
+func (p *Pool) Read(ctx context.Context, s Scope, queue func(*pgx.Batch)) error {
 	return p.runRead(ctx, func(b *pgx.Batch, now *time.Time) {
 		s.queueScope(b, now)
-		fill(b)
+		queue(b)
 	})
 }
 
 // ReadSnapshot is like Read, with one snapshot for all statements.
-func (p *Pool) ReadSnapshot(ctx context.Context, s Scope, fill func(*pgx.Batch)) error {
+func (p *Pool) ReadSnapshot(ctx context.Context, s Scope, queue func(*pgx.Batch)) error {
 	return p.runRead(ctx, func(b *pgx.Batch, now *time.Time) {
 		b.Queue("begin isolation level repeatable read read only")
 		s.queueScope(b, now)
-		fill(b)
+		queue(b)
 		b.Queue("commit")
 	})
 }
@@ -151,7 +151,7 @@ func rollbackTx(ctx context.Context, tx pgx.Tx) {
 
 // dropIdleConns closes the idle connections if err means that their server is gone, because then
 // all of them are dead. It reports whether it closed them.
-func (p *Pool) dropIdleConns(ctx context.Context, err error) bool {
+func (p *Pool) dropIdleConns(ctx context.Context, err error) (dropped bool) {
 	if !isConnectionLost(ctx, err) {
 		return false
 	}

@@ -52,7 +52,7 @@ func (a *Adapter) handleEvent(ctx context.Context, e cloudevent.Event) error {
 }
 
 // reconcileResource reads a resource, does the necessary work, and reports.
-func (a *Adapter) reconcileResource(ctx context.Context, collection, id string) (said outcome, stored bool, err error) {
+func (a *Adapter) reconcileResource(ctx context.Context, collection, id string) (reported outcome, stored bool, err error) {
 	r, err := a.deps.Fleet.Get(ctx, collection, id)
 	if err != nil {
 		return "", false, fmt.Errorf("get resource: %w", err)
@@ -61,15 +61,15 @@ func (a *Adapter) reconcileResource(ctx context.Context, collection, id string) 
 	if err != nil {
 		return "", false, fmt.Errorf("get reports: %w", err)
 	}
-	said, err = a.runStep(ctx, decideStep(a.cfg, r, statuses))
+	reported, err = a.runStep(ctx, decideStep(a.cfg, r, statuses))
 	if err != nil {
 		return "", false, err
 	}
-	stored, err = a.deps.Fleet.Report(ctx, collection, id, newReport(a.cfg, r.Generation, time.Now(), said))
+	stored, err = a.deps.Fleet.Report(ctx, collection, id, newReport(a.cfg, r.Generation, time.Now(), reported))
 	if err != nil {
 		return "", false, fmt.Errorf("report: %w", err)
 	}
-	return said, stored, nil
+	return reported, stored, nil
 }
 
 func (a *Adapter) runStep(ctx context.Context, s step) (outcome, error) {

@@ -223,7 +223,7 @@ func (o Op) upstreamOperator() selection.Operator {
 }
 
 // downstream returns this package's name of an operator, if it is supported.
-func downstream(o selection.Operator) (Op, bool) {
+func downstream(o selection.Operator) (op Op, supported bool) {
 	switch o {
 	case selection.Equals, selection.DoubleEquals:
 		return Equals, true

@@ -199,7 +199,7 @@ func (c Config) checkMode() error {
 }
 
 // singularOf returns the singular of a collection, as the types of CloudEvents use it.
-func singularOf(collection string) (string, bool) {
+func singularOf(collection string) (singular string, known bool) {
 	switch collection {
 	case "clusters", "nodepools", "manifests", "workloads":
 		return collection[:len(collection)-1], true

@@ -152,7 +152,7 @@ type watcher struct {
 }
 
 // watchChanges reads watch events until the API ends the watch. It reports whether there were any.
-func (w *watcher) watchChanges(ctx context.Context, p *pass, cursor *string) (told bool) {
+func (w *watcher) watchChanges(ctx context.Context, p *pass, cursor *string) (received bool) {
 	if w.mode != ModeWatch || w.disabled && w.fullSweeps.Load() == w.disabledAtSweep {
 		return false
 	}
@@ -171,16 +171,16 @@ func (w *watcher) watchChanges(ctx context.Context, p *pass, cursor *string) (to
 		silent.Stop()
 		stale.Stop() // From here on a delay is our own processing time.
 		defer stale.Reset(staleWatch)
-		if !told {
+		if !received {
 			w.setMode(ModeWatch)
 		}
-		told = true
+		received = true
 		return w.handleWatchEvent(ctx, p, e, cursor)
 	})
 	if ctx.Err() != nil {
-		return told
+		return received
 	}
-	if !told {
+	if !received {
 		w.setMode(ModeCursor)
 	}
 	w.metrics.reconnects.Inc()
@@ -194,7 +194,7 @@ func (w *watcher) watchChanges(ctx context.Context, p *pass, cursor *string) (to
 	case err != nil && !errors.Is(err, io.EOF):
 		w.warnSampled("watch", func(log *slog.Logger) { log.WarnContext(ctx, "watch ended", "err", err) })
 	}
-	return told
+	return received
 }
 
 // nextDelay returns how long to wait before the next request for changes or the next watch.

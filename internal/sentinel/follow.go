@@ -375,21 +375,21 @@ func (p *pass) leaveOverdue(behind state.OverdueCount) {
 // decideByID looks resources up by id and decides them. A resource that is missing from the
 // response, or does not match the selector, is gone, unless the feed has reported it in the
 // meantime.
-func (f *follower) decideByID(ctx context.Context, p *pass, ids []string, again time.Time) error {
+func (f *follower) decideByID(ctx context.Context, p *pass, ids []string, retryAt time.Time) error {
 	missing := make(map[string]struct{}, len(ids))
 	for _, id := range ids {
 		missing[id] = struct{}{}
 	}
 	p.keep = func(id []byte, due time.Time, class state.DueClass) {
 		delete(missing, string(id))
-		f.index.Settle(id, due, class, again)
+		f.index.Settle(id, due, class, retryAt)
 	}
 	err := f.lookup.Lookup(ctx, ids, func(pg source.Page) (source.Envelope, error) { return p.decidePage(ctx, pg) })
 	if err != nil {
 		return err
 	}
 	for id := range missing {
-		if id := []byte(id); f.index.Gone(id, again) {
+		if id := []byte(id); f.index.Gone(id, retryAt) {
 			p.memory.ForgetAnnouncement(p.memory.Key(id), true)
 		}
 	}

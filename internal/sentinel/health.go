@@ -22,8 +22,8 @@ type heartbeat struct {
 
 // noteProgress records progress. The next progress is due after wait and the time of one step, or
 // later if another loop has announced a longer wait.
-func (p *heartbeat) noteProgress(wait time.Duration) {
-	next := time.Now().Add(wait + p.allowance)
+func (p *heartbeat) noteProgress(nextWithin time.Duration) {
+	next := time.Now().Add(nextWithin + p.allowance)
 	for {
 		before := p.next.Load()
 		if before != nil && before.After(next) || p.next.CompareAndSwap(before, &next) {

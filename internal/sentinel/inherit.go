@@ -16,27 +16,27 @@ import "reflect"
 //
 // The spent budget is always taken over, because it protects the receivers of events. Counters
 // continue.
-func (s *Sentinel) inheritState(p *Sentinel) {
-	if p == nil {
+func (s *Sentinel) inheritState(predecessor *Sentinel) {
+	if predecessor == nil {
 		return
 	}
-	before := p.counts.snapshot()
+	before := predecessor.counts.snapshot()
 	s.counts.rounds, s.counts.lastRound, s.counts.published = before.Rounds, before.LastRound, before.Published
-	s.budget, s.sampler = p.budget, p.sampler
-	if p.cfg.ResourceType != s.cfg.ResourceType || p.cfg.HyperfleetAPI.Endpoint != s.cfg.HyperfleetAPI.Endpoint {
+	s.budget, s.sampler = predecessor.budget, predecessor.sampler
+	if predecessor.cfg.ResourceType != s.cfg.ResourceType || predecessor.cfg.HyperfleetAPI.Endpoint != s.cfg.HyperfleetAPI.Endpoint {
 		return
 	}
-	s.memory, s.record, s.resourceLogs = p.memory, p.record, p.resourceLogs
+	s.memory, s.record, s.resourceLogs = predecessor.memory, predecessor.record, predecessor.resourceLogs
 	s.memory.Resize(s.cfg.MemoryLimit)
 	s.record.Resize(s.cfg.DecisionsLimit)
-	s.rounds.Store(p.rounds.Load()) // the memory counts in rounds
-	s.feedDisabledUntil = p.feedDisabledUntil
-	s.listing.store(p.listing.load())
-	if !s.selectsSameAs(p) {
+	s.rounds.Store(predecessor.rounds.Load()) // the memory counts in rounds
+	s.feedDisabledUntil = predecessor.feedDisabledUntil
+	s.listing.store(predecessor.listing.load())
+	if !s.selectsSameAs(predecessor) {
 		s.memory.Restart()
 		return
 	}
-	s.counts.resources, s.population = before.Resources, p.population
+	s.counts.resources, s.population = before.Resources, predecessor.population
 }
 
 // selectsSameAs reports whether the sentinel selects the same resources of a collection as p, and

@@ -17,7 +17,7 @@ type logOnce struct {
 }
 
 // markLogged reports whether this generation is logged for the first time, and remembers it.
-func (o *logOnce) markLogged(k state.ResourceKey, generation int64) bool {
+func (o *logOnce) markLogged(k state.ResourceKey, generation int64) (first bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if told := o.generations.Get(uint64(k)); told != nil {
@@ -87,11 +87,11 @@ func (p *pass) logFailure(ctx context.Context, j *job, err error) {
 
 // logOmitted logs how many lines were suppressed since the last call: repeated failures, and
 // frequent warnings of one kind. When the sentinel stops, it reports all of them.
-func (s *Sentinel) logOmitted(ctx context.Context, stops bool) {
+func (s *Sentinel) logOmitted(ctx context.Context, stopping bool) {
 	if events, id, err := s.repeatedFailures.takeFailures(); events > 0 {
 		s.log.ErrorContext(ctx, "events not published repeatedly, retrying in the next poll", "events", events, "last_resource_id", id, "err", err)
 	}
-	for kind, lines := range s.sampler.Omitted(stops) {
+	for kind, lines := range s.sampler.Omitted(stopping) {
 		s.log.WarnContext(ctx, "similar log lines suppressed", "kind", kind, "lines", lines)
 	}
 }

@@ -244,14 +244,14 @@ func (p *pass) toLocalClock(t time.Time) time.Time {
 
 // suppressRepeat holds back an event that was published and may still be answered, or that is in
 // flight.
-func (p *pass) suppressRepeat(it *source.Item, v decision.Verdict, was state.Recollection) decision.Verdict {
-	if was.InFlight {
+func (p *pass) suppressRepeat(it *source.Item, v decision.Verdict, remembered state.Recollection) decision.Verdict {
+	if remembered.InFlight {
 		// Do not wait for the whole interval: the attempt may fail just now, and this decision may
 		// be stored after the failure.
 		v.ShouldPublish, v.Reason, v.Next = false, decision.ReasonAnnounced, p.now.Add(min(v.Interval, p.cfg.PollInterval))
 		return v
 	}
-	return v.Hold(&it.Resource, was.Last, p.now)
+	return v.Hold(&it.Resource, remembered.Last, p.now)
 }
 
 // applyBudget defers a resource when the budget is spent. A changed generation is not deferred.

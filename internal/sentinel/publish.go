@@ -151,10 +151,10 @@ var errStopTimeout = errors.New("shutdown timeout exceeded")
 
 // withGracePeriod returns a context that ends a given time after ctx ends, and a function that ends
 // it at once.
-func withGracePeriod(ctx context.Context, by time.Duration) (context.Context, func()) {
+func withGracePeriod(ctx context.Context, grace time.Duration) (graced context.Context, release func()) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {
-		_ = backoff.Sleep(longer, by) // the caller may finish earlier
+		_ = backoff.Sleep(longer, grace) // the caller may finish earlier
 		cancel(errStopTimeout)
 	})
 	return longer, func() {

@@ -50,7 +50,7 @@ func (p *publishers) submitWork(ctx context.Context, cut <-chan struct{}, do fun
 
 // startPublisher starts another goroutine if the limit allows it. Otherwise it counts the caller as
 // waiting, until the caller calls doneWaiting.
-func (p *publishers) startPublisher(do func()) bool {
+func (p *publishers) startPublisher(do func()) (started bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.n == p.limit {
@@ -70,16 +70,16 @@ func (p *publishers) doneWaiting() {
 
 // runPublisher runs one function after another. It drops its reference to a function before it
 // waits for the next.
-func (p *publishers) runPublisher(do func()) {
+func (p *publishers) runPublisher(first func()) {
 	idle := time.NewTimer(idlePublisher)
 	defer idle.Stop()
 	for ok := true; ok; {
-		do()
-		do = nil
-		for ok && do == nil {
+		first()
+		first = nil
+		for ok && first == nil {
 			idle.Reset(idlePublisher)
 			select {
-			case do, ok = <-p.work:
+			case first, ok = <-p.work:
 			case <-idle.C:
 				ok = !p.retireIdle()
 			}
@@ -88,7 +88,7 @@ func (p *publishers) runPublisher(do func()) {
 }
 
 // retireIdle removes a goroutine from the count, unless a caller waits for a free one.
-func (p *publishers) retireIdle() bool {
+func (p *publishers) retireIdle() (retired bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.waiting > 0 {

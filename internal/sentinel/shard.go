@@ -51,7 +51,7 @@ var (
 
 // withCancelOnClose returns a context that also ends when a channel is closed; its cause is then
 // errShardChanged. A nil channel is never closed. The caller must call the returned function.
-func withCancelOnClose(ctx context.Context, changed <-chan struct{}) (context.Context, func()) {
+func withCancelOnClose(ctx context.Context, changed <-chan struct{}) (cancelled context.Context, release func()) {
 	if changed == nil {
 		return ctx, func() {}
 	}

@@ -30,7 +30,7 @@ func (e offerError) Error() string { return fmt.Sprintf("the API offers the mode
 
 // listAll reads the whole list with a pass, and starts where the last sweep failed. It calls first
 // with the first page. It returns errShardChanged when cut is closed.
-func (s *Sentinel) listAll(ctx context.Context, p *pass, cut <-chan struct{}, first func(source.Page, source.Envelope) error) error {
+func (s *Sentinel) listAll(ctx context.Context, p *pass, cut <-chan struct{}, onFirstPage func(source.Page, source.Envelope) error) error {
 	p.resources, p.ready, p.oldest = s.start.resources, s.start.ready, s.start.oldest
 	p.served, p.labelled = s.start.served, s.start.labelled
 	p.cut = cut
@@ -46,7 +46,7 @@ func (s *Sentinel) listAll(ctx context.Context, p *pass, cut <-chan struct{}, fi
 		}
 		s.setSteadyRate(max(p.ready, s.population.ready), max(p.resources-p.ready, s.population.others))
 		if pg.First {
-			err = first(pg, env)
+			err = onFirstPage(pg, env)
 		}
 		return env, err
 	})
@@ -116,7 +116,7 @@ func (s *Sentinel) runSweepRound(ctx context.Context, cut <-chan struct{}) error
 
 // awaitPublishing waits until all events of a pass are published or failed. It returns false if cut
 // is closed first.
-func (s *Sentinel) awaitPublishing(p *pass, cut <-chan struct{}) bool {
+func (s *Sentinel) awaitPublishing(p *pass, cut <-chan struct{}) (finished bool) {
 	if cut == nil {
 		p.publishing.Wait()
 		return true

@@ -120,7 +120,7 @@ func (l *loader) decodeNode(n *yaml.Node, s *shape, v reflect.Value, path string
 
 // enterNode records the position of a value, and reports whether it is within the limits. If it is,
 // leave must follow.
-func (l *loader) enterNode(at place, path string) bool {
+func (l *loader) enterNode(at place, path string) (entered bool) {
 	if l.nodes++; l.nodes > maxNodes {
 		return false
 	}
@@ -277,19 +277,19 @@ func (l *loader) eachKey(n *yaml.Node, path string, do func(kn, vn *yaml.Node)) 
 }
 
 // noteUnknownKey records an unknown key, with the most similar known key.
-func (l *loader) noteUnknownKey(kn *yaml.Node, s *shape, path string) {
+func (l *loader) noteUnknownKey(key *yaml.Node, s *shape, path string) {
 	var names []string
 	for _, f := range s.fields {
 		names = append(names, f.keyNames()...)
 	}
 	hint := ""
-	if best := Nearest(kn.Value, names); best != "" {
+	if best := Nearest(key.Value, names); best != "" {
 		hint = fmt.Sprintf("; did you mean %q?", joinPath(path, best))
-	} else if where := l.root.elsewhere(kn.Value); where != "" {
+	} else if where := l.root.elsewhere(key.Value); where != "" {
 		hint = fmt.Sprintf("; did you mean %q?", where)
 	}
-	l.addProblem(place{kn.Line, kn.Column}, fmt.Errorf("%s:%d:%d: unknown key %q%s",
-		l.src.File, kn.Line, kn.Column, joinPath(path, kn.Value), hint))
+	l.addProblem(place{key.Line, key.Column}, fmt.Errorf("%s:%d:%d: unknown key %q%s",
+		l.src.File, key.Line, key.Column, joinPath(path, key.Value), hint))
 }
 
 func (l *loader) failAt(at place, path, format string, args ...any) {

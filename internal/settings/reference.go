@@ -44,10 +44,10 @@ func Reference(cfg any) []Entry {
 	return entriesOf(readShape(root.Type()), root)
 }
 
-func entriesOf(s *shape, v reflect.Value) []Entry {
+func entriesOf(s *shape, defaults reflect.Value) []Entry {
 	var out []Entry
 	for _, f := range s.fields {
-		fv := v.FieldByIndex(f.index)
+		fv := defaults.FieldByIndex(f.index)
 		if f.shape.kind == section {
 			out = append(out, entriesOf(f.shape, fv)...)
 			continue

@@ -31,10 +31,10 @@ func Schema(cfg any, title string) ([]byte, error) {
 }
 
 // schemaOf describes a shape; v is its default.
-func schemaOf(s *shape, v reflect.Value) *jsonschema.Schema {
+func schemaOf(s *shape, defaults reflect.Value) *jsonschema.Schema {
 	switch s.kind {
 	case section:
-		return sectionSchema(s, v)
+		return sectionSchema(s, defaults)
 	case list:
 		return &jsonschema.Schema{Type: "array", Items: schemaOf(s.elem, reflect.Zero(s.elem.typ))}
 	case mapping:
@@ -53,7 +53,7 @@ func schemaOf(s *shape, v reflect.Value) *jsonschema.Schema {
 	return out
 }
 
-func sectionSchema(s *shape, v reflect.Value) *jsonschema.Schema {
+func sectionSchema(s *shape, defaults reflect.Value) *jsonschema.Schema {
 	out := &jsonschema.Schema{
 		Type:                 "object",
 		Properties:           map[string]*jsonschema.Schema{},
@@ -64,7 +64,7 @@ func sectionSchema(s *shape, v reflect.Value) *jsonschema.Schema {
 		out.PropertyOrder = append(out.PropertyOrder, key)
 	}
 	for _, f := range s.fields {
-		fv := v.FieldByIndex(f.index)
+		fv := defaults.FieldByIndex(f.index)
 		p := schemaOf(f.shape, fv)
 		p.Description = f.doc
 		p.Default = f.shape.jsonOf(fv)

@@ -72,7 +72,7 @@ func (p *Process) Kill() {
 }
 
 // Stop stops the process and returns its exit code.
-func (p *Process) Stop() int {
+func (p *Process) Stop() (exitCode int) {
 	p.tb.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		p.tb.Fatal(err)

@@ -88,7 +88,7 @@ func sentinelConfigSchema() ([]byte, error) {
 	return append(out, '\n'), err
 }
 
-func readCRD(file string) (*apiextensionsv1.CustomResourceDefinition, *apiextensionsv1.CustomResourceDefinitionVersion, error) {
+func readCRD(file string) (definition *apiextensionsv1.CustomResourceDefinition, first *apiextensionsv1.CustomResourceDefinitionVersion, err error) {
 	text, err := os.ReadFile(file) //nolint:gosec // a file of the repository
 	if err != nil {
 		return nil, nil, err

@@ -63,7 +63,7 @@ const (
 func memoryLimit(pod int) string { return fmt.Sprintf("GOMEMLIMIT=%dMiB", pod*9/10) }
 
 // Start starts a child with the text of a configuration file.
-func Start(ctx context.Context, file string, o Options) (*Process, error) {
+func Start(ctx context.Context, config string, o Options) (*Process, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func Start(ctx context.Context, file string, o Options) (*Process, error) {
 	}
 	p := &Process{onEvent: o.OnEvent, used: make(chan Used), done: make(chan error, 1)}
 	// The process is first asked to end, so ctx ends it only if it does not.
-	p.cmd = exec.CommandContext(ctx, program, spec{file: file, broker: o.Broker, topic: o.Topic, count: max(1, o.Sentinels)}.commandArgs()...) //nolint:gosec // this program
+	p.cmd = exec.CommandContext(ctx, program, spec{file: config, broker: o.Broker, topic: o.Topic, count: max(1, o.Sentinels)}.commandArgs()...) //nolint:gosec // this program
 	p.cmd.Env = append(os.Environ(), memoryLimit(cmp.Or(o.Memory, podMemory)), processors)
 	p.cmd.Stderr = os.Stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {

@@ -33,34 +33,34 @@ type loop struct {
 }
 
 // newLoop builds the loop. On failure it closes the parts that it has built.
-func newLoop(ctx context.Context, p *process.Process, cfg Config, dir string, env func(string) (string, bool)) (*loop, error) {
+func newLoop(ctx context.Context, p *process.Process, cfg Config, dataDir string, env func(string) (string, bool)) (*loop, error) {
 	l := &loop{}
-	if err := l.buildParts(ctx, p, cfg, dir, env); err != nil {
+	if err := l.buildParts(ctx, p, cfg, dataDir, env); err != nil {
 		return nil, errors.Join(err, lifecycle.Discard(l.parts...))
 	}
 	return l, nil
 }
 
 // migrateEmbedded migrates the embedded database before any other part uses it.
-func migrateEmbedded(ctx context.Context, p *process.Process, cfg Config, dir string) error {
+func migrateEmbedded(ctx context.Context, p *process.Process, cfg Config, dataDir string) error {
 	err := postgres.Migrate(ctx, cfg.API.Database, p.Log)
 	if e, ok := errors.AsType[*postgres.IncompatibleSchemaError](err); ok {
-		return fmt.Errorf("%w: %s: remove the data folder %q and run 'fleetloop up' again", postgres.ErrSchemaIncompatible, e.Reason, dir)
+		return fmt.Errorf("%w: %s: remove the data folder %q and run 'fleetloop up' again", postgres.ErrSchemaIncompatible, e.Reason, dataDir)
 	}
 	return err
 }
 
 // buildParts builds the parts from the bottom up: a later part uses earlier ones and stops first.
-func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, dir string, env func(string) (string, bool)) error {
+func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, dataDir string, env func(string) (string, bool)) error {
 	if cfg.API.Database.URL == "" {
-		server, err := pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dir, "postgresql")}, p.Log)
+		server, err := pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dataDir, "postgresql")}, p.Log)
 		if err != nil {
 			return fmt.Errorf("start embedded PostgreSQL: %w", err)
 		}
 		l.parts = append(l.parts, lifecycle.Part{Name: "PostgreSQL", Run: server.Run, Ready: server.Ready, Close: server.Close})
 		l.audit = server.URL()
 		cfg.API.Database.URL = settings.Secret(l.audit)
-		if err := migrateEmbedded(ctx, p, cfg, dir); err != nil {
+		if err := migrateEmbedded(ctx, p, cfg, dataDir); err != nil {
 			return err
 		}
 		cfg.API.Migrate = false
@@ -81,7 +81,7 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 	}
 	l.parts = append(l.parts, l.sinks.Part())
 
-	broker, err := openBroker(p, cfg.NATS, dir, env)
+	broker, err := openBroker(p, cfg.NATS, dataDir, env)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 	l.parts = append(l.parts, l.adapters.adapterParts()...)
 
 	l.watch = NewFleetWatch(l.api, cfg.Garden.Enabled, l.adapters.adapterStates)
-	if err := l.buildSentinel(ctx, p, cfg, broker, dir); err != nil || !cfg.Garden.Enabled {
+	if err := l.buildSentinel(ctx, p, cfg, broker, dataDir); err != nil || !cfg.Garden.Enabled {
 		return err
 	}
 	worker, live, err := newWorker(ctx, p, cfg, clusterworkerapp.Overrides{Fleet: l.api, Sinks: l.sinks}, env)
@@ -108,7 +108,7 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 
 // buildSentinel adds the sentinels: two fixed ones, or a host cluster whose SentinelConfigs define
 // them.
-func (l *loop) buildSentinel(ctx context.Context, p *process.Process, cfg Config, broker *bus.Bus, dir string) error {
+func (l *loop) buildSentinel(ctx context.Context, p *process.Process, cfg Config, broker *bus.Bus, dataDir string) error {
 	var sentinels []lifecycle.Part
 	var err error
 	if cfg.Kube != kubeEmbedded {
@@ -119,7 +119,7 @@ func (l *loop) buildSentinel(ctx context.Context, p *process.Process, cfg Config
 	if broker.Type != bus.NATS {
 		return errBroker
 	}
-	if l.host, err = startHostCluster(ctx, p, dir); err != nil {
+	if l.host, err = startHostCluster(ctx, p, dataDir); err != nil {
 		return err
 	}
 	l.parts = append(l.parts, l.host.clusterPart())
@@ -142,10 +142,10 @@ func (l *loop) buildSentinel(ctx context.Context, p *process.Process, cfg Config
 }
 
 // viewParts returns the parts for --demo, which create the fleet, follow it and paint it.
-func (l *loop) viewParts(cfg DemoConfig, screen screen, done context.CancelCauseFunc) []lifecycle.Part {
+func (l *loop) viewParts(cfg DemoConfig, screen screen, endRun context.CancelCauseFunc) []lifecycle.Part {
 	parts := []lifecycle.Part{
 		{Name: "watch", Run: l.watch.Run},
-		{Name: "demo fleet", Run: func(ctx context.Context) error { return l.runDemo(ctx, cfg, done) }},
+		{Name: "demo fleet", Run: func(ctx context.Context) error { return l.runDemo(ctx, cfg, endRun) }},
 	}
 	return slices.Concat(parts, screen.displayParts(l.watch))
 }
@@ -154,7 +154,7 @@ func (l *loop) viewParts(cfg DemoConfig, screen screen, done context.CancelCause
 var errFleetReady = errors.New("the demo fleet is Ready")
 
 // runDemo creates the demo fleet and reports when all of it is Ready.
-func (l *loop) runDemo(ctx context.Context, cfg DemoConfig, done context.CancelCauseFunc) error {
+func (l *loop) runDemo(ctx context.Context, cfg DemoConfig, endRun context.CancelCauseFunc) error {
 	size := DemoFleet{Clusters: cfg.Clusters, Pace: cfg.Pace}
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -171,11 +171,11 @@ func (l *loop) runDemo(ctx context.Context, cfg DemoConfig, done context.CancelC
 	case ctx.Err() != nil:
 		return nil
 	case errors.Is(context.Cause(bounded), errNotReadyInTime):
-		done(fmt.Errorf("%w within %s", errNotReadyInTime, cfg.Timeout))
+		endRun(fmt.Errorf("%w within %s", errNotReadyInTime, cfg.Timeout))
 	case err != nil:
 		return err
 	case cfg.ExitWhenReady:
-		done(errFleetReady)
+		endRun(errFleetReady)
 	}
 	<-ctx.Done()
 	return nil

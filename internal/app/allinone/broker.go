@@ -14,11 +14,11 @@ import (
 )
 
 // openBroker opens the broker that BROKER_TYPE names, or the embedded one.
-func openBroker(p *process.Process, cfg natsserver.Config, dir string, env func(string) (string, bool)) (*bus.Bus, error) {
+func openBroker(p *process.Process, cfg natsserver.Config, dataDir string, env func(string) (string, bool)) (*bus.Bus, error) {
 	external, err := bus.Load(env)
 	switch {
 	case errors.Is(err, bus.ErrNoType):
-		cfg.Dir = cmp.Or(cfg.Dir, filepath.Join(dir, "nats"))
+		cfg.Dir = cmp.Or(cfg.Dir, filepath.Join(dataDir, "nats"))
 		return newEmbeddedBus(cfg, env, p.Log)
 	case err != nil:
 		return nil, err

@@ -19,14 +19,14 @@ const localSource = "fleetloop/fleetloop"
 const localCluster = "local"
 
 // sinksConfig returns the configured sinks and the timeline of the fleet API at addr.
-func (c Config) sinksConfig(addr string) changes.Config {
+func (c Config) sinksConfig(apiAddr string) changes.Config {
 	cfg := c.Changes
 	if !cfg.Enabled {
 		cfg = changes.Config{Enabled: true, ShutdownTimeout: c.Changes.ShutdownTimeout, Product: c.Changes.Product}
 	}
 	cfg.ClusterName = cmp.Or(cfg.ClusterName, localCluster)
-	own := changes.SinkConfig{Name: timelineSink, Target: changes.Target{Endpoint: "http://" + addr + v1.ChangesPath, AllowHTTP: true}}
-	if host, _, err := net.SplitHostPort(addr); err == nil {
+	own := changes.SinkConfig{Name: timelineSink, Target: changes.Target{Endpoint: "http://" + apiAddr + v1.ChangesPath, AllowHTTP: true}}
+	if host, _, err := net.SplitHostPort(apiAddr); err == nil {
 		own.AllowAddresses = []string{host} // the listener may have a private address
 	}
 	cfg.Sinks = append(slices.Clone(cfg.Sinks), own)

@@ -17,9 +17,9 @@ const (
 
 // demoDir creates the folder of one demo in tmp and returns a function that removes it. It first
 // removes the folders of killed demos, because nothing else would.
-func demoDir(tmp string) (dir string, remove func() error, err error) {
-	sweepDemos(tmp)
-	if dir, err = os.MkdirTemp(tmp, demoPattern); err != nil {
+func demoDir(tmpDir string) (dir string, remove func() error, err error) {
+	sweepDemos(tmpDir)
+	if dir, err = os.MkdirTemp(tmpDir, demoPattern); err != nil {
 		return "", nil, err
 	}
 	lock, err := os.OpenFile(demoLock(dir), os.O_RDWR|os.O_CREATE, 0o600)
@@ -45,8 +45,8 @@ func lockFile(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK
 
 // sweepDemos removes the folders of demos that ended without cleanup. Folders that it cannot remove
 // stay.
-func sweepDemos(tmp string) {
-	dirs, _ := filepath.Glob(filepath.Join(tmp, demoPattern)) // fails only for a bad pattern
+func sweepDemos(tmpDir string) {
+	dirs, _ := filepath.Glob(filepath.Join(tmpDir, demoPattern)) // fails only for a bad pattern
 	for _, dir := range dirs {
 		if !isOwnFolder(dir) {
 			continue

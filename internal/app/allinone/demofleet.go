@@ -59,9 +59,9 @@ func CreateDemoFleet(ctx context.Context, api *fleetclient.Client, cfg DemoFleet
 	return nil
 }
 
-func createDemoCluster(ctx context.Context, api *fleetclient.Client, i int) error {
-	at := demoPlaceOf(i)
-	name := fmt.Sprintf("%s-%02d", at.region, i+1)
+func createDemoCluster(ctx context.Context, api *fleetclient.Client, index int) error {
+	at := demoPlaceOf(index)
+	name := fmt.Sprintf("%s-%02d", at.region, index+1)
 	cluster, err := createResource(ctx, api, v1.CollectionClusters, v1.CreateRequest{
 		Kind:   v1.KindCluster,
 		Name:   name,
@@ -77,7 +77,7 @@ func createDemoCluster(ctx context.Context, api *fleetclient.Client, i int) erro
 	for _, pool := range []struct {
 		name     string
 		replicas int
-	}{{"system", 3}, {"workers", 5 + i%4}} {
+	}{{"system", 3}, {"workers", 5 + index%4}} {
 		_, err := createResource(ctx, api, fleetclient.Nested(v1.CollectionClusters, cluster.ID, v1.CollectionNodePools), v1.CreateRequest{
 			Kind:   v1.KindNodePool,
 			Name:   pool.name,

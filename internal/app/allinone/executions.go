@@ -180,11 +180,11 @@ func (h *hostCluster) createObject(ctx context.Context, o client.Object) error {
 
 // exampleCommands returns example commands for executions. as returns the command prefix of a user
 // by name.
-func (h *hostCluster) exampleCommands(as func(name string) string) []string {
+func (h *hostCluster) exampleCommands(kubeconfigFlag func(name string) string) []string {
 	return []string{
-		"fleetloop exec scale_deployment deployment=" + web + " namespace=" + shop + " replicas=5 --name scale-web " + as(requester),
-		"fleetloop approve scale-web " + as(approver),
-		"fleetloop exec describe scale-web " + as(requester),
-		"fleetloop rollback scale-web " + as(requester),
+		"fleetloop exec scale_deployment deployment=" + web + " namespace=" + shop + " replicas=5 --name scale-web " + kubeconfigFlag(requester),
+		"fleetloop approve scale-web " + kubeconfigFlag(approver),
+		"fleetloop exec describe scale-web " + kubeconfigFlag(requester),
+		"fleetloop rollback scale-web " + kubeconfigFlag(requester),
 	}
 }

@@ -54,11 +54,11 @@ func NewFleetWatch(api *fleetclient.Client, garden bool, adapters func() []Adapt
 }
 
 // Note records a cloud event that the broker has confirmed.
-func (w *FleetWatch) Note(id, reason string, at time.Time) {
+func (w *FleetWatch) Note(resourceID, reason string, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.published++
-	w.recent = append(w.recent, notedEvent{id, PublishedEvent{Time: at, Resource: w.seen.names[id], Reason: reason}})
+	w.recent = append(w.recent, notedEvent{resourceID, PublishedEvent{Time: at, Resource: w.seen.names[resourceID], Reason: reason}})
 	if extra := len(w.recent) - maxRecent; extra > 0 {
 		w.recent = slices.Delete(w.recent, 0, extra)
 	}
@@ -161,10 +161,10 @@ func (s *fleetObservation) addChanges(ctx context.Context, api *fleetclient.Clie
 
 const clusterPrefix = "cluster/"
 
-func (s *fleetObservation) addResource(prefix string, r v1.Resource) {
-	name := prefix + r.Name
+func (s *fleetObservation) addResource(kindPrefix string, r v1.Resource) {
+	name := kindPrefix + r.Name
 	if owner := r.OwnerResource; owner != nil && s.names[owner.ID] != "" {
-		name = prefix + strings.TrimPrefix(s.names[owner.ID], clusterPrefix) + "/" + r.Name
+		name = kindPrefix + strings.TrimPrefix(s.names[owner.ID], clusterPrefix) + "/" + r.Name
 	}
 	s.names[r.ID] = name
 	ready := r.Status.Phase == v1.PhaseReady
@@ -210,12 +210,12 @@ func (w *FleetWatch) Snapshot() FleetSnapshot {
 
 // WaitReady waits until the demo fleet has at least size resources and all of them are Ready. It
 // returns the cause of ctx if that ends first.
-func (w *FleetWatch) WaitReady(ctx context.Context, size int) error {
+func (w *FleetWatch) WaitReady(ctx context.Context, leastResources int) error {
 	for {
 		w.mu.Lock()
 		seen, changed := w.seen, w.changed
 		w.mu.Unlock()
-		if seen.demoTotal >= size && seen.demoReady == seen.demoTotal {
+		if seen.demoTotal >= leastResources && seen.demoReady == seen.demoTotal {
 			return nil
 		}
 		select {

@@ -39,7 +39,7 @@ func (c GardenConfig) requireWorker(adapters []string) []string {
 
 // newWorker builds the parts that sync clusters to Gardener. The Gardener variables of the
 // environment have the same meaning as for the cluster-worker binary.
-func newWorker(ctx context.Context, p *process.Process, cfg Config, overrides clusterworkerapp.Overrides, env func(string) (string, bool)) ([]lifecycle.Part, func() error, error) {
+func newWorker(ctx context.Context, p *process.Process, cfg Config, overrides clusterworkerapp.Overrides, env func(string) (string, bool)) (parts []lifecycle.Part, live func() error, err error) {
 	all := clusterworkerapp.Defaults()
 	if _, err := settings.Load(&all.Part, settings.Source{Env: env}); err != nil {
 		return nil, nil, err

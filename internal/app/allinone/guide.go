@@ -61,7 +61,7 @@ func (g *guide) formatScript() string {
 }
 
 // writeFiles writes the guide to a folder and returns the command that sources it.
-func (g *guide) writeFiles(dir string) (command string, err error) {
+func (g *guide) writeFiles(dir string) (sourceCommand string, err error) {
 	file := filepath.Join(dir, guideFile)
 	if err := os.WriteFile(file, []byte(g.formatScript()), 0o600); err != nil { // it may contain a password
 		return "", fmt.Errorf("write commands to try: %w", err)

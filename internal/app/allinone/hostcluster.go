@@ -54,10 +54,10 @@ type hostCluster struct {
 }
 
 // startHostCluster starts the control plane and registers the kind.
-func startHostCluster(ctx context.Context, p *process.Process, dir string) (*hostCluster, error) {
+func startHostCluster(ctx context.Context, p *process.Process, dataDir string) (*hostCluster, error) {
 	kube.TakeLogs(p.Log) // before the clients of the control plane begin to log
 	bed, err := kubebed.Start(ctx, kubebed.Options{
-		Dir: filepath.Join(dir, "kubernetes"), Log: p.Log, Scheduler: true,
+		Dir: filepath.Join(dataDir, "kubernetes"), Log: p.Log, Scheduler: true,
 		Controllers: append(kubebed.JobControllers(), "deployment-controller", "replicaset-controller"),
 	})
 	if err != nil {
@@ -134,9 +134,9 @@ func (h *hostCluster) logExamples(ctx context.Context, log *slog.Logger) {
 var errBroker = errors.New("--kube=embedded requires NATS: unset BROKER_TYPE, or set it to nats")
 
 // ensureConfigs creates the SentinelConfigs of the two collections.
-func (h *hostCluster) ensureConfigs(ctx context.Context, cfg SentinelConfig, api string) error {
+func (h *hostCluster) ensureConfigs(ctx context.Context, cfg SentinelConfig, apiURL string) error {
 	for _, collection := range []string{v1.CollectionClusters, v1.CollectionNodePools} {
-		if err := h.ensureConfig(ctx, sentinelConfig(collection, cfg, api)); err != nil {
+		if err := h.ensureConfig(ctx, sentinelConfig(collection, cfg, apiURL)); err != nil {
 			return err
 		}
 	}
@@ -153,7 +153,7 @@ func (h *hostCluster) newOperator(p *process.Process, b *bus.Bus, note noteFunc)
 }
 
 // sentinelConfig returns the SentinelConfig that matches a built-in sentinel.
-func sentinelConfig(collection string, cfg SentinelConfig, api string) *v1alpha1.SentinelConfig {
+func sentinelConfig(collection string, cfg SentinelConfig, apiURL string) *v1alpha1.SentinelConfig {
 	duration := func(d time.Duration) v1alpha1.Duration { return v1alpha1.Duration(d.String()) }
 	return &v1alpha1.SentinelConfig{
 		ObjectMeta: metav1.ObjectMeta{Name: collection, Namespace: sentinelNamespace},
@@ -162,7 +162,7 @@ func sentinelConfig(collection string, cfg SentinelConfig, api string) *v1alpha1
 			PollInterval:    duration(cfg.PollInterval),
 			BackoffNotReady: duration(cfg.MaxAgeNotReady),
 			BackoffReady:    duration(cfg.MaxAgeReady),
-			HyperfleetAPI:   v1alpha1.HyperfleetAPI{URL: api},
+			HyperfleetAPI:   v1alpha1.HyperfleetAPI{URL: apiURL},
 			Broker:          v1alpha1.Broker{Type: v1alpha1.BrokerNATS, URL: embeddedNATS, Topic: nats.DefaultTopic},
 			Decision:        &v1alpha1.Decision{Profile: sentinel.ProfileGenerationThenAge},
 		},

@@ -112,12 +112,12 @@ type rateSample struct {
 	count uint64
 }
 
-func (m *rateMeter) updateRate(now time.Time, count uint64) float64 {
+func (m *rateMeter) updateRate(now time.Time, total uint64) (perSecond float64) {
 	const window = 10 * time.Second
-	if n := len(m.samples); n > 0 && count < m.samples[n-1].count {
+	if n := len(m.samples); n > 0 && total < m.samples[n-1].count {
 		m.samples = nil // the counter was reset
 	}
-	m.samples = append(m.samples, rateSample{now, count})
+	m.samples = append(m.samples, rateSample{now, total})
 	first := 0
 	for first < len(m.samples)-2 && now.Sub(m.samples[first].at) > window {
 		first++
@@ -127,5 +127,5 @@ func (m *rateMeter) updateRate(now time.Time, count uint64) float64 {
 	if elapsed <= 0 {
 		return 0
 	}
-	return float64(count-m.samples[0].count) / elapsed
+	return float64(total-m.samples[0].count) / elapsed
 }

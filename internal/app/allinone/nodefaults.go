@@ -61,13 +61,13 @@ func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, s
 
 // faultExamples returns example commands for node faults. reports is the address for reports, and
 // as the command prefix of an administrator.
-func faultExamples(reports, as string) []string {
+func faultExamples(reportsURL, kubeconfigFlag string) []string {
 	report := func(end string) string {
-		return fmt.Sprintf(`curl -d '{"agent": "me", "checkName": "fan", "nodeName": %q, %s}' -H 'Content-Type: application/json' %s`, processNode, end, reports)
+		return fmt.Sprintf(`curl -d '{"agent": "me", "checkName": "fan", "nodeName": %q, %s}' -H 'Content-Type: application/json' %s`, processNode, end, reportsURL)
 	}
 	return []string{
 		report(`"isFatal": true, "errorCode": "FAN-1"`),
-		"fleetloop faults list" + as,
+		"fleetloop faults list" + kubeconfigFlag,
 		report(`"isHealthy": true`),
 		"fleetloop changes --node " + processNode,
 	}

@@ -247,11 +247,11 @@ func sortPhases(counts map[v1.Phase]int) []v1.Phase {
 }
 
 // drawBar draws a bar for the share n of total. A count above zero is always visible.
-func drawBar(n, total, width int) string {
-	if n <= 0 || total <= 0 || width <= 0 {
+func drawBar(count, total, width int) string {
+	if count <= 0 || total <= 0 || width <= 0 {
 		return ""
 	}
-	cells := int(int64(n) * int64(width) / int64(total))
+	cells := int(int64(count) * int64(width) / int64(total))
 	if cells == 0 {
 		return "▏"
 	}
@@ -259,24 +259,24 @@ func drawBar(n, total, width int) string {
 }
 
 // drawEvents draws an empty line, a title and the newest events on at most room lines.
-func drawEvents(s FleetSnapshot, width, room int) []viewLine {
-	if room < 2 {
+func drawEvents(s FleetSnapshot, width, maxLines int) []viewLine {
+	if maxLines < 2 {
 		return nil
 	}
-	lines := make([]viewLine, 0, room)
+	lines := make([]viewLine, 0, maxLines)
 	lines = append(lines, nil, viewLine{
 		{"Cloud events", terminal.Bold},
 		{fmt.Sprintf("  %.1f/s  %d published", s.PerSecond, s.Published), terminal.Plain},
 	})
-	if len(s.Recent) == 0 && room > 2 {
+	if len(s.Recent) == 0 && maxLines > 2 {
 		return append(lines, viewLine{{"none yet", terminal.Faint}})
 	}
 	names := 0
-	for _, e := range s.Recent[:min(len(s.Recent), room-2)] {
+	for _, e := range s.Recent[:min(len(s.Recent), maxLines-2)] {
 		names = max(names, utf8.RuneCountInString(e.Resource))
 	}
 	names = min(names, max(width/3, 12))
-	for _, e := range s.Recent[:min(len(s.Recent), room-2)] {
+	for _, e := range s.Recent[:min(len(s.Recent), maxLines-2)] {
 		lines = append(lines, viewLine{
 			{e.Time.Format(time.TimeOnly) + "  ", terminal.Faint},
 			{terminal.Pad(terminal.Clip(terminal.Clean(e.Resource), names), names) + "  ", terminal.Plain},
@@ -287,13 +287,13 @@ func drawEvents(s FleetSnapshot, width, room int) []viewLine {
 }
 
 // drawChanges draws an empty line, a title and the latest changes on at most room lines.
-func drawChanges(s FleetSnapshot, room int) []viewLine {
-	if len(s.Changes) == 0 || room < 3 {
+func drawChanges(s FleetSnapshot, maxLines int) []viewLine {
+	if len(s.Changes) == 0 || maxLines < 3 {
 		return nil
 	}
-	lines := make([]viewLine, 0, room)
+	lines := make([]viewLine, 0, maxLines)
 	lines = append(lines, nil, viewLine{{"Changes", terminal.Bold}, {"  fleetloop changes -f", terminal.Faint}})
-	for _, c := range s.Changes[:min(len(s.Changes), room-2)] {
+	for _, c := range s.Changes[:min(len(s.Changes), maxLines-2)] {
 		lines = append(lines, changeLine(c))
 	}
 	return lines

@@ -44,7 +44,7 @@ type screen struct {
 }
 
 // newScreen selects the output of the run. dir is the folder for a log file.
-func newScreen(env Env, cfg DemoConfig, dir string) (screen, error) {
+func newScreen(env Env, cfg DemoConfig, logDir string) (screen, error) {
 	s := screen{env: env, logs: env.Stderr, printProgress: cfg.printProgress}
 	s.live = cfg.isLive(env)
 	if s.printProgress {
@@ -53,7 +53,7 @@ func newScreen(env Env, cfg DemoConfig, dir string) (screen, error) {
 	if !s.live {
 		return s, nil
 	}
-	file, err := os.OpenFile(filepath.Join(dir, "fleetloop.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // in the folder of our data
+	file, err := os.OpenFile(filepath.Join(logDir, "fleetloop.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // in the folder of our data
 	if err != nil {
 		return s, fmt.Errorf("open log file: %w", err)
 	}
@@ -66,12 +66,12 @@ func newScreen(env Env, cfg DemoConfig, dir string) (screen, error) {
 
 // showGuide prints the example commands. With the live view it also writes them to a file, because
 // the view covers the terminal.
-func (s *screen) showGuide(ctx context.Context, l *loop, dir string) error {
+func (s *screen) showGuide(ctx context.Context, l *loop, scriptDir string) error {
 	g, err := l.newGuide()
 	if err != nil {
 		return err
 	}
-	command, err := g.writeFiles(dir)
+	command, err := g.writeFiles(scriptDir)
 	if err != nil {
 		return err
 	}

@@ -77,14 +77,14 @@ func (c *Call) Wait(t *testing.T) error {
 }
 
 // URL returns the address of an endpoint from the log.
-func (c *Call) URL(t *testing.T, purpose string) string {
+func (c *Call) URL(t *testing.T, server string) string {
 	t.Helper()
-	mark := `"server":"` + purpose + `","addr":"`
+	mark := `"server":"` + server + `","addr":"`
 	var addr string
 	Eventually(t, func() error {
 		_, rest, ok := strings.Cut(c.Stderr.String(), mark)
 		if !ok {
-			return fmt.Errorf("no listen address for %s in the log", purpose)
+			return fmt.Errorf("no listen address for %s in the log", server)
 		}
 		addr, _, _ = strings.Cut(rest, `"`)
 		return nil
@@ -93,12 +93,12 @@ func (c *Call) URL(t *testing.T, purpose string) string {
 }
 
 // WantStatus waits until a page has a status.
-func WantStatus(t *testing.T, where string, want int) (body string) {
+func WantStatus(t *testing.T, url string, want int) (body string) {
 	t.Helper()
 	Eventually(t, func() error {
-		status, answer := SendRequest(t, http.MethodGet, where, "")
+		status, answer := SendRequest(t, http.MethodGet, url, "")
 		if status != want {
-			return fmt.Errorf("%s = %d, want %d: %s", where, status, want, answer)
+			return fmt.Errorf("%s = %d, want %d: %s", url, status, want, answer)
 		}
 		body = answer
 		return nil
@@ -127,9 +127,9 @@ func Eventually(t *testing.T, check func() error) {
 }
 
 // SendRequest sends a request and returns the response.
-func SendRequest(t *testing.T, method, where, body string) (status int, answer string) {
+func SendRequest(t *testing.T, method, url, body string) (status int, answer string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, where, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

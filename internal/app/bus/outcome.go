@@ -28,14 +28,14 @@ func (o *publishOutcome) beginAttempt() uint64 {
 
 // endAttempt records the result of an attempt. A failure is ignored if the broker has confirmed
 // another attempt since begin, because it then concerns that event alone.
-func (o *publishOutcome) endAttempt(begin uint64, err error) {
+func (o *publishOutcome) endAttempt(confirmedBefore uint64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
 	case err == nil:
 		o.confirmed++
 		o.failed = nil
-	case o.confirmed == begin:
+	case o.confirmed == confirmedBefore:
 		o.failed = err
 	}
 }

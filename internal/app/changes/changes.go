@@ -113,11 +113,11 @@ func (s *Sinks) addInvalid(c SinkConfig, why error) {
 const stopShare = 0.9
 
 // limitWait limits the wait for sinks at shutdown by the stop timeout.
-func limitWait(wanted, stop time.Duration) time.Duration {
-	if stop <= 0 {
-		stop = lifecycle.DefaultStopTimeout
+func limitWait(wanted, stopTimeout time.Duration) time.Duration {
+	if stopTimeout <= 0 {
+		stopTimeout = lifecycle.DefaultStopTimeout
 	}
-	return min(cmp.Or(wanted, changeevent.DefaultShutdownTimeout), time.Duration(float64(stop)*stopShare))
+	return min(cmp.Or(wanted, changeevent.DefaultShutdownTimeout), time.Duration(float64(stopTimeout)*stopShare))
 }
 
 // Check validates the settings of the sinks and reads their files. It sends nothing.

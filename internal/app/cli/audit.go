@@ -172,12 +172,12 @@ func (s *session) auditVerifyCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) auditVerify(cmd *cobra.Command, noted []string, format string) error {
+func (s *session) auditVerify(cmd *cobra.Command, checkpoints []string, format string) error {
 	if err := checkFormat(cmd, format, versionFormats()); err != nil {
 		return err
 	}
 	var positions []audit.Position
-	for _, text := range noted {
+	for _, text := range checkpoints {
 		p, err := audit.ParsePosition(text)
 		if err != nil {
 			return usageError(cmd, err)

@@ -139,7 +139,7 @@ type changesSession struct {
 
 // readPages passes the requested pages of the list to each. It returns the position at which a
 // stream continues.
-func (c *changesSession) readPages(ctx context.Context, each func([]v1.ChangeEvent) error) (live string, more bool, err error) {
+func (c *changesSession) readPages(ctx context.Context, handlePage func([]v1.ChangeEvent) error) (streamCursor string, more bool, err error) {
 	q := c.o.query
 	left := c.o.limit
 	if c.o.limit > 0 && !c.o.follow {
@@ -149,8 +149,8 @@ func (c *changesSession) readPages(ctx context.Context, each func([]v1.ChangeEve
 		if err != nil {
 			return "", false, changesFailure(err)
 		}
-		if live == "" {
-			live = page.Cursor
+		if streamCursor == "" {
+			streamCursor = page.Cursor
 		}
 		items := page.Items
 		c.rememberEvents(items)
@@ -158,14 +158,14 @@ func (c *changesSession) readPages(ctx context.Context, each func([]v1.ChangeEve
 			items = items[:min(len(items), left)]
 			left -= len(items)
 		}
-		if err := each(items); err != nil {
+		if err := handlePage(items); err != nil {
 			return "", false, err
 		}
 		if c.o.limit > 0 && left == 0 {
-			return live, page.Continue != "" || len(items) < len(page.Items), nil
+			return streamCursor, page.Continue != "" || len(items) < len(page.Items), nil
 		}
 	}
-	return live, false, nil
+	return streamCursor, false, nil
 }
 
 func (c *changesSession) printList(ctx context.Context) error {

@@ -42,7 +42,7 @@ func (s *session) completeClusters(cmd *cobra.Command, _ []string, toComplete st
 
 // liveNames returns the names on the server with a prefix. An unreachable server yields none,
 // because a completion cannot show errors.
-func (s *session) liveNames(cmd *cobra.Command, k resource.Kind, start, lead string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (s *session) liveNames(cmd *cobra.Command, k resource.Kind, typed, resultPrefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveNoFileComp
 	client, err := s.newClient(cmd)
 	if err != nil {
@@ -56,22 +56,22 @@ func (s *session) liveNames(cmd *cobra.Command, k resource.Kind, start, lead str
 	ctx, cancel := context.WithTimeout(parent, completionTimeout)
 	defer cancel()
 	sel := resource.Selection{Kind: k, Limit: completionLimit}
-	owner, name, hasOwner := strings.Cut(start, "/")
+	owner, name, hasOwner := strings.Cut(typed, "/")
 	if k.IsChild() && hasOwner {
 		i, err := resource.Resolve(ctx, client, resource.Ref{Kind: k.Parent(), Name: owner})
 		if err != nil {
 			return nil, files
 		}
-		sel.Parent, start, lead = i.Resource.ID, name, lead+owner+"/"
+		sel.Parent, typed, resultPrefix = i.Resource.ID, name, resultPrefix+owner+"/"
 	}
-	sel.Search = resource.NamePrefix(start)
+	sel.Search = resource.NamePrefix(typed)
 	var names []cobra.Completion
 	for items, err := range resource.ListPages(ctx, client, sel) {
 		if err != nil {
 			return nil, files
 		}
 		for _, i := range items {
-			names = append(names, cobra.CompletionWithDesc(lead+i.Resource.Name, string(i.Resource.Status.Phase)))
+			names = append(names, cobra.CompletionWithDesc(resultPrefix+i.Resource.Name, string(i.Resource.Status.Phase)))
 		}
 	}
 	return names, files

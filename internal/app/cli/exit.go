@@ -110,11 +110,11 @@ func ExitCode(err error) int {
 }
 
 // joinErrors joins the errors about several objects. done is the number of successes.
-func joinErrors(errs []error, done int) error {
+func joinErrors(errs []error, succeeded int) error {
 	switch {
 	case len(errs) == 0:
 		return nil
-	case done > 0:
+	case succeeded > 0:
 		return &failure{err: errors.Join(errs...), code: CodePartial, next: nextFor(errs[0])}
 	case len(errs) == 1:
 		return errs[0]

@@ -122,11 +122,11 @@ func parseDenial(err error) (why, next string, ok bool) {
 
 // JoinHostErrors joins the errors about several objects, without a next step. done is the number of
 // successes.
-func JoinHostErrors(errs []error, done int) error {
+func JoinHostErrors(errs []error, succeeded int) error {
 	switch {
 	case len(errs) == 0:
 		return nil
-	case done > 0:
+	case succeeded > 0:
 		return NewError(errors.Join(errs...), CodePartial, "")
 	case len(errs) == 1:
 		return errs[0]
@@ -135,12 +135,12 @@ func JoinHostErrors(errs []error, done int) error {
 }
 
 // WriteValue writes any value in JSON or YAML, as kubectl does.
-func WriteValue(w io.Writer, format string, what any) error {
+func WriteValue(w io.Writer, format string, value any) error {
 	var text []byte
 	var err error
 	if format == terminal.FormatYAML {
-		text, err = yaml.Marshal(what)
-	} else if text, err = json.MarshalIndent(what, "", "  "); err == nil {
+		text, err = yaml.Marshal(value)
+	} else if text, err = json.MarshalIndent(value, "", "  "); err == nil {
 		text = append(text, '\n')
 	}
 	if err != nil {

@@ -222,9 +222,9 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // io.EOF must stay io.EOF
 }
 
-func (c *countingReader) formatProgress(since time.Duration) string {
+func (c *countingReader) formatProgress(elapsed time.Duration) string {
 	n := c.lines.Load()
-	text := fmt.Sprintf("%d lines sent, %.0f a second", n, float64(n)/since.Seconds())
+	text := fmt.Sprintf("%d lines sent, %.0f a second", n, float64(n)/elapsed.Seconds())
 	if c.size > 0 {
 		text += fmt.Sprintf(", %d%%", 100*c.bytes.Load()/c.size)
 	}

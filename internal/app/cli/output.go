@@ -48,9 +48,9 @@ func (s *session) showOptions() resource.PrintOptions {
 }
 
 // newChangePrinter returns a printer for the action or for the changed resource.
-func (s *session) newChangePrinter(format string, single bool, verb string) resource.Printer {
+func (s *session) newChangePrinter(format string, single bool, doneVerb string) resource.Printer {
 	if format == formatText {
-		return textPrinter{s.env.Stdout, verb}
+		return textPrinter{s.env.Stdout, doneVerb}
 	}
 	o := s.showOptions()
 	o.Single = single

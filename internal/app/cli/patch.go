@@ -191,8 +191,8 @@ func declareEdit(d resource.Document) edit {
 }
 
 // newEdit returns an edit that merges into the spec and changes single labels.
-func newEdit(spec string, changes []string) (edit, error) {
-	if spec == "" && len(changes) == 0 {
+func newEdit(spec string, labelChanges []string) (edit, error) {
+	if spec == "" && len(labelChanges) == 0 {
 		return edit{}, errors.New("give the change with --spec, --label or -f")
 	}
 	if spec != "" {
@@ -200,7 +200,7 @@ func newEdit(spec string, changes []string) (edit, error) {
 			return edit{}, fmt.Errorf("--spec %q: %w", spec, err)
 		}
 	}
-	set, remove, err := resource.ParseLabels(changes)
+	set, remove, err := resource.ParseLabels(labelChanges)
 	if err != nil {
 		return edit{}, err
 	}
@@ -210,7 +210,7 @@ func newEdit(spec string, changes []string) (edit, error) {
 				return p, err
 			}
 		}
-		if len(changes) > 0 {
+		if len(labelChanges) > 0 {
 			labels := map[string]string{}
 			maps.Copy(labels, now.Labels)
 			maps.Copy(labels, set)

@@ -18,8 +18,8 @@ type scope struct {
 	cluster string
 }
 
-func (sc *scope) addFlags(s *session, cmd *cobra.Command, selects bool) {
-	if selects {
+func (sc *scope) addFlags(s *session, cmd *cobra.Command, withSelectors bool) {
+	if withSelectors {
 		cmd.Flags().StringVarP(&sc.labels, "selector", "l", "", "label `selector`, for example region=us-east,tier!=test")
 		cmd.Flags().StringVar(&sc.search, "search", "", "search `expression`, for example \"name like 'demo-%'\"")
 	}

@@ -151,13 +151,13 @@ func (w *watcher) listEach(found []resource.Item) listFunc {
 
 // pollUntilGone polls until ctx ends, which is the normal end of a watch, or until all named
 // resources are gone.
-func (w *watcher) pollUntilGone(ctx context.Context, look listFunc, named bool) error {
+func (w *watcher) pollUntilGone(ctx context.Context, list listFunc, endWhenNoneLeft bool) error {
 	for ctx.Err() == nil {
-		pause, err := w.pollOnce(ctx, look)
+		pause, err := w.pollOnce(ctx, list)
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
-		if named && len(w.seen) == 0 && !w.troubled {
+		if endWhenNoneLeft && len(w.seen) == 0 && !w.troubled {
 			return nil
 		}
 		_ = backoff.Sleep(ctx, pause) // the loop checks ctx
@@ -167,9 +167,9 @@ func (w *watcher) pollUntilGone(ctx context.Context, look listFunc, named bool) 
 
 // pollOnce polls once and returns the pause before the next poll. It retries if the server is
 // unreachable or overloaded, and returns permanent errors.
-func (w *watcher) pollOnce(ctx context.Context, look listFunc) (pause time.Duration, err error) {
+func (w *watcher) pollOnce(ctx context.Context, list listFunc) (pause time.Duration, err error) {
 	w.round++
-	err = look(ctx, func(items []resource.Item) error { return w.printChanges(ctx, items) })
+	err = list(ctx, func(items []resource.Item) error { return w.printChanges(ctx, items) })
 	switch {
 	case err == nil:
 		w.troubled = false

@@ -34,7 +34,7 @@ type Overrides struct {
 
 // Parts returns the parts of the cluster-worker in order of dependency. live reports why it makes
 // no progress.
-func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration, overrides Overrides) (parts []lifecycle.Part, live func() error, err error) {
+func Parts(ctx context.Context, p *process.Process, cfg Part, stopTimeout time.Duration, overrides Overrides) (parts []lifecycle.Part, live func() error, err error) {
 	if err := cfg.validateSettings(); err != nil {
 		return nil, nil, err
 	}
@@ -44,7 +44,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration
 			parts, live = nil, nil
 		}
 	}()
-	e := &engine{cfg: cfg, stop: stop, log: p.Log, metrics: p.Metrics}
+	e := &engine{cfg: cfg, stop: stopTimeout, log: p.Log, metrics: p.Metrics}
 	sinks := overrides.Sinks
 	if sinks == nil {
 		if sinks, err = changes.New(cfg.sinksConfig(), changeevent.SourceClusterWorker, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call

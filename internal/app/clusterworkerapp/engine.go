@@ -164,7 +164,7 @@ func (e *engine) registerWorker(ctx context.Context) (struct{}, error) {
 // settleGarden verifies that the garden of this worker is the one that holds the Shoots of the
 // database. In another garden all Shoots would be missing: the worker would create them again and
 // count deletions as complete.
-func (e *engine) settleGarden(ctx context.Context, garden Garden) (string, error) {
+func (e *engine) settleGarden(ctx context.Context, garden Garden) (recorded string, err error) {
 	ours, err := describePlace(ctx, garden)
 	if err != nil {
 		e.waits.Store(nil) // Gardener is unavailable

@@ -112,7 +112,7 @@ func (c Part) sameGarden(ctx context.Context, store *pgstore.Store, garden Garde
 }
 
 // writeFindings prints the findings and reports whether a worker could run.
-func writeFindings(out io.Writer, findings []gardener.Finding) bool {
+func writeFindings(out io.Writer, findings []gardener.Finding) (noneBroken bool) {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fine := true
 	for _, f := range findings {

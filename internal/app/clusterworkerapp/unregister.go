@@ -40,7 +40,7 @@ keep running, and Fleetloop no longer tracks them.`,
 	return cmd
 }
 
-func runUnregister(ctx context.Context, database postgres.Config, out io.Writer, abandon bool) error {
+func runUnregister(ctx context.Context, database postgres.Config, out io.Writer, abandonShoots bool) error {
 	if database.URL == "" {
 		return errNoDatabase
 	}
@@ -52,7 +52,7 @@ func runUnregister(ctx context.Context, database postgres.Config, out io.Writer,
 	if err := pool.CheckSchema(ctx); err != nil {
 		return err
 	}
-	u, err := pgstore.New(pool).Unregister(ctx, abandon)
+	u, err := pgstore.New(pool).Unregister(ctx, abandonShoots)
 	switch {
 	case err != nil:
 		return err

@@ -141,15 +141,15 @@ func (s *session) stopCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) runStop(cmd *cobra.Command, reason string, running bool) error {
+func (s *session) runStop(cmd *cobra.Command, reason string, cancelRunning bool) error {
 	c, err := s.connectCluster()
 	if err != nil {
 		return err
 	}
-	data := map[string]string{v1alpha1.StopReason: reason, v1alpha1.StopRunning: fmt.Sprint(running)}
+	data := map[string]string{v1alpha1.StopReason: reason, v1alpha1.StopRunning: fmt.Sprint(cancelRunning)}
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: v1alpha1.EmergencyStop}, Data: data}
 	text := "emergency stop active: no action starts until fleetloop exec resume"
-	if running {
+	if cancelRunning {
 		text += ", running executions are being cancelled"
 	}
 	err = c.Create(cmd.Context(), m)

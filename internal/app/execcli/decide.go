@@ -103,7 +103,7 @@ func (s *session) runDecide(cmd *cobra.Command, name string, o decideOptions) er
 }
 
 // checkDecidable returns an error unless an execution waits for approval of a plan.
-func checkDecidable(ke *v1alpha1.KubernetesExecution, plan string) error {
+func checkDecidable(ke *v1alpha1.KubernetesExecution, planHashPrefix string) error {
 	describe := "fleetloop exec describe " + ke.Name + "   shows its status"
 	switch {
 	case ke.Status.Phase != v1alpha1.PhaseWaitingApproval:
@@ -114,8 +114,8 @@ func checkDecidable(ke *v1alpha1.KubernetesExecution, plan string) error {
 		return cli.NewError(fmt.Errorf("execution %q is not waiting for approval: its phase is %s", ke.Name, phase), cli.CodePrecondition, describe)
 	case ke.Status.Plan == nil || ke.Status.Plan.Hash == "":
 		return cli.NewError(fmt.Errorf("execution %q has no plan to approve or reject", ke.Name), cli.CodePrecondition, describe)
-	case !strings.HasPrefix(ke.Status.Plan.Hash, plan):
-		return cli.NewError(fmt.Errorf("the plan of execution %q is %s, not %s", ke.Name, ShortHash(ke.Status.Plan.Hash), plan), cli.CodePrecondition, describe)
+	case !strings.HasPrefix(ke.Status.Plan.Hash, planHashPrefix):
+		return cli.NewError(fmt.Errorf("the plan of execution %q is %s, not %s", ke.Name, ShortHash(ke.Status.Plan.Hash), planHashPrefix), cli.CodePrecondition, describe)
 	}
 	return nil
 }

@@ -30,13 +30,13 @@ var errGone = errors.New("the execution was deleted")
 
 // watchExecution calls each with the current state of an execution and after every change, until
 // each returns done.
-func (s *session) watchExecution(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, each func(*v1alpha1.KubernetesExecution) (done bool, err error)) error {
+func (s *session) watchExecution(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, onState func(*v1alpha1.KubernetesExecution) (done bool, err error)) error {
 	uid := ke.UID
 	for {
-		if done, err := each(ke); done || err != nil {
+		if done, err := onState(ke); done || err != nil {
 			return err
 		}
-		done, err := c.watchChanges(ctx, ke, each)
+		done, err := c.watchChanges(ctx, ke, onState)
 		switch {
 		case done || err != nil && !isTransient(err):
 			return err
@@ -52,7 +52,7 @@ func (s *session) watchExecution(ctx context.Context, c *cluster, ke *v1alpha1.K
 }
 
 // watchChanges calls each after every change of an execution until the watch ends.
-func (c *cluster) watchChanges(ctx context.Context, ke *v1alpha1.KubernetesExecution, each func(*v1alpha1.KubernetesExecution) (bool, error)) (done bool, err error) {
+func (c *cluster) watchChanges(ctx context.Context, ke *v1alpha1.KubernetesExecution, onState func(*v1alpha1.KubernetesExecution) (bool, error)) (done bool, err error) {
 	options := selection{name: ke.Name}.listOptions(c.namespace)
 	options.Raw.ResourceVersion = ke.ResourceVersion
 	w, err := c.Watch(ctx, &v1alpha1.KubernetesExecutionList{}, options)
@@ -68,7 +68,7 @@ func (c *cluster) watchChanges(ctx context.Context, ke *v1alpha1.KubernetesExecu
 		case e.Type == watch.Deleted || now.UID != ke.UID:
 			return false, errGone
 		default:
-			if done, err := each(now); done || err != nil {
+			if done, err := onState(now); done || err != nil {
 				return true, err
 			}
 		}

@@ -39,8 +39,8 @@ type ParameterReader struct {
 //
 // File, unless it is empty, holds parameters as one object, in JSON or YAML.
 // Words win over it.
-func (r ParameterReader) Read(list []action.Parameter, file string, words []string) (json.RawMessage, error) {
-	in := paramParser{r, list, map[string]json.RawMessage{}, map[string]bool{}}
+func (r ParameterReader) Read(known []action.Parameter, file string, arguments []string) (json.RawMessage, error) {
+	in := paramParser{r, known, map[string]json.RawMessage{}, map[string]bool{}}
 	if file != "" {
 		docs, err := r.readDocuments(file)
 		if err != nil {
@@ -51,7 +51,7 @@ func (r ParameterReader) Read(list []action.Parameter, file string, words []stri
 		}
 	}
 	var errs []error
-	for _, word := range words {
+	for _, word := range arguments {
 		if err := in.parseWord(word); err != nil {
 			errs = append(errs, err)
 		}

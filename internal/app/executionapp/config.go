@@ -165,13 +165,13 @@ func (c Part) sinksConfig() changes.Config {
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // operatorConfig reserves half of the stop timeout for the clients of the sinks.
-func (c Part) operatorConfig(stop time.Duration) operator.Config {
+func (c Part) operatorConfig(stopTimeout time.Duration) operator.Config {
 	cfg := operator.Config{
 		Namespace: c.Namespace, Job: c.jobOptions(), Inline: c.Runner.Inline, DefaultMode: v1alpha1.ExecutionMode(c.Runner.DefaultMode), DryRun: c.DryRun,
 		ApprovalTimeout: c.Times.Approval, RollbackWindow: c.Times.RollbackWindow, TTL: c.Times.Retention, JobTTL: c.Times.JobRetention,
 		Audited: c.Audit.Mode == auditPostgres,
 		Outbox: outbox.Config{
-			Drain: min(cmp.Or(c.Changes.ShutdownTimeout, changeevent.DefaultShutdownTimeout), cmp.Or(stop, lifecycle.DefaultStopTimeout)/2),
+			Drain: min(cmp.Or(c.Changes.ShutdownTimeout, changeevent.DefaultShutdownTimeout), cmp.Or(stopTimeout, lifecycle.DefaultStopTimeout)/2),
 		},
 	}
 	if c.Elect {

@@ -98,7 +98,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Override
 }
 
 // newAuditing builds the auditor and the parts of its database.
-func newAuditing(cfg Part, p *process.Process) (*audit.Auditor, []lifecycle.Part, error) {
+func newAuditing(cfg Part, p *process.Process) (auditor *audit.Auditor, database []lifecycle.Part, err error) {
 	cfg.Database.ProbeEvery = 10 * time.Second
 	pool, err := postgres.New(cfg.Database, p.Log)
 	if err != nil {

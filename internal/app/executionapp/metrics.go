@@ -31,8 +31,8 @@ type timedEvaluator struct {
 	took *prometheus.HistogramVec
 }
 
-func newTimed(reg prometheus.Registerer, of execution.Conditions) (timedEvaluator, error) {
-	c := timedEvaluator{of, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+func newTimed(reg prometheus.Registerer, conditions execution.Conditions) (timedEvaluator, error) {
+	c := timedEvaluator{conditions, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "kubernetesexecution_condition_evaluation_duration_seconds",
 		Help: "Duration of evaluations of the preconditions and postconditions of KubernetesExecutions, in seconds, by result: passed, failed, error, killed (CPU or memory limit exceeded) or deferred (all evaluator processes were busy).", Buckets: prometheus.ExponentialBuckets(1e-3, 2, 14),
 	}, []string{"result"})}

@@ -45,9 +45,9 @@ func newPolicyConfigMaps(store *policy.Store, cfg Part, log *slog.Logger) *polic
 }
 
 // enqueueConfigMap passes a ConfigMap to Run. Only one goroutine may call it.
-func (p *policyConfigMaps) enqueueConfigMap(o client.Object, gone bool) {
+func (p *policyConfigMaps) enqueueConfigMap(o client.Object, deleted bool) {
 	cm, ok := o.(*corev1.ConfigMap)
-	if gone || !ok {
+	if deleted || !ok {
 		cm = nil
 	}
 	select {
@@ -83,7 +83,7 @@ func (p *policyConfigMaps) Run(ctx context.Context) error {
 // loadConfigMap loads a ConfigMap and reports whether no retry is needed. An invalid ConfigMap
 // leaves the last valid policies in force. A deleted one leaves none, and every execution is
 // denied.
-func (p *policyConfigMaps) loadConfigMap(ctx context.Context, cm *corev1.ConfigMap, pause time.Duration) bool {
+func (p *policyConfigMaps) loadConfigMap(ctx context.Context, cm *corev1.ConfigMap, retryIn time.Duration) (done bool) {
 	if cm == nil {
 		p.store.Unload()
 		p.log.ErrorContext(ctx, "policy ConfigMap deleted, all actions are denied", "configmap", p.name)
@@ -95,7 +95,7 @@ func (p *policyConfigMaps) loadConfigMap(ctx context.Context, cm *corev1.ConfigM
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, policy.ErrUnfinished):
-		p.log.ErrorContext(ctx, "policies not loaded, their tests did not finish in time, retrying", "configmap", p.name, "version", cm.ResourceVersion, "err", err, "retry_in", pause, "active_hash", p.store.Status().Hash)
+		p.log.ErrorContext(ctx, "policies not loaded, their tests did not finish in time, retrying", "configmap", p.name, "version", cm.ResourceVersion, "err", err, "retry_in", retryIn, "active_hash", p.store.Status().Hash)
 		return false
 	case err != nil:
 		p.log.ErrorContext(ctx, "policies rejected, the previous ones stay active", "configmap", p.name, "version", cm.ResourceVersion, "err", err)

@@ -107,7 +107,7 @@ func summarizeSinks(list []v1alpha1.NodeFault) (sinks []sinkState, events []unde
 
 // countRecord counts an undelivered record by its state. It returns the state, or an empty text for
 // a delivered record.
-func (s *sinkState) countRecord(d v1alpha1.DeliveryStatus, seq int64) string {
+func (s *sinkState) countRecord(d v1alpha1.DeliveryStatus, seq int64) (state string) {
 	switch {
 	case slices.Contains(d.Rejected, seq):
 		s.Refused++
@@ -195,7 +195,7 @@ func countLost(list []v1alpha1.NodeFault) int64 {
 	return n
 }
 
-func (s *session) showDeliveries(sinks []sinkState, events []undelivered, lost int64, wide bool) error {
+func (s *session) showDeliveries(sinks []sinkState, events []undelivered, dropped int64, wide bool) error {
 	if len(sinks) == 0 {
 		s.printNote("No change event of a node has been sent yet.")
 		return nil
@@ -203,8 +203,8 @@ func (s *session) showDeliveries(sinks []sinkState, events []undelivered, lost i
 	if err := writeGrid(s.env.Stdout, "", rowsOf(s.env.Now(), sinks)); err != nil {
 		return err
 	}
-	if lost > 0 {
-		s.printNote("Events dropped because too many were pending: %d.", lost)
+	if dropped > 0 {
+		s.printNote("Events dropped because too many were pending: %d.", dropped)
 	}
 	if len(events) == 0 {
 		s.printNote("All events are delivered.")

@@ -97,7 +97,7 @@ func blockingTaints(node *corev1.Node) string {
 const maxConflicts = 10
 
 // releaseOne removes the changes of Fleetloop from a node, and reports whether there were any.
-func (s *session) releaseOne(ctx context.Context, c *cluster, name string, r releaseOptions) (node *corev1.Node, was bool, err error) {
+func (s *session) releaseOne(ctx context.Context, c *cluster, name string, r releaseOptions) (node *corev1.Node, released bool, err error) {
 	for range maxConflicts {
 		var before corev1.Node
 		if err := c.Get(ctx, client.ObjectKey{Name: name}, &before); err != nil {

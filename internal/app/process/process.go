@@ -75,8 +75,8 @@ func (p *Process) HandleDebug(path string, h http.Handler) {
 }
 
 // New builds the shared dependencies of the parts of a process. Logs go to w.
-func New(ctx context.Context, component string, cfg Config, w io.Writer) (*Process, error) {
-	log, err := telemetry.NewLogger(w, cfg.Log)
+func New(ctx context.Context, component string, cfg Config, logOutput io.Writer) (*Process, error) {
+	log, err := telemetry.NewLogger(logOutput, cfg.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -129,14 +129,14 @@ func (p *Process) watchPart(part lifecycle.Part) func(context.Context) error {
 }
 
 // newEndpoints returns the parts that serve metrics and health.
-func (p *Process) newEndpoints(ctx context.Context, live func() error, parts []lifecycle.Part) ([]lifecycle.Part, error) {
+func (p *Process) newEndpoints(ctx context.Context, live func() error, checked []lifecycle.Part) (endpoints []lifecycle.Part, err error) {
 	checks := []httpserver.HealthCheck{{Name: "running", Ready: func() error {
 		if ctx.Err() != nil {
 			return errStopping
 		}
 		return nil
 	}}}
-	for _, part := range parts {
+	for _, part := range checked {
 		if part.Ready != nil || part.Warning != nil {
 			checks = append(checks, httpserver.HealthCheck{Name: part.Name, Ready: part.Ready, Warning: part.Warning})
 		}

@@ -144,7 +144,7 @@ func formatValidity(c inspect.CoveredCollection) string {
 	return c.At.Format("2006-01-02 15:04:05Z")
 }
 
-func groupRows(groups []inspect.Group, by bool) [][]string {
+func groupRows(groups []inspect.Group, withConfigs bool) [][]string {
 	var rows [][]string
 	for _, g := range groups {
 		var labels []string
@@ -163,9 +163,9 @@ func groupRows(groups []inspect.Group, by bool) [][]string {
 			text = "any labels"
 		}
 		row := []string{text, fmt.Sprint(g.Resources), g.Example}
-		if by && g.Others {
+		if withConfigs && g.Others {
 			row = append(row, "several")
-		} else if by {
+		} else if withConfigs {
 			row = append(row, strings.Join(g.Configs, ", "))
 		}
 		rows = append(rows, row)

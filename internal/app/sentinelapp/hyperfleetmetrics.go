@@ -105,14 +105,14 @@ func convertMetrics(ours []*dto.MetricFamily, release string) []*dto.MetricFamil
 	return out
 }
 
-func (a metricAlias) newFamily(of *dto.MetricFamily, standard []*dto.LabelPair) *dto.MetricFamily {
-	family := &dto.MetricFamily{Name: new(metricPrefix + a.name), Help: &a.help, Type: of.GetType().Enum()}
-	for _, m := range of.GetMetric() {
+func (a metricAlias) newFamily(source *dto.MetricFamily, standardLabels []*dto.LabelPair) *dto.MetricFamily {
+	family := &dto.MetricFamily{Name: new(metricPrefix + a.name), Help: &a.help, Type: source.GetType().Enum()}
+	for _, m := range source.GetMetric() {
 		ours := map[string]string{}
 		for _, l := range m.GetLabel() {
 			ours[l.GetName()] = l.GetValue()
 		}
-		labels := append(slices.Clone(standard),
+		labels := append(slices.Clone(standardLabels),
 			labelPair("resource_type", ours["resource_type"]),
 			labelPair("resource_selector", strings.ReplaceAll(ours["shard"], "=", ":")))
 		if config, ok := ours[operator.LabelConfig]; ok { // keeps the series of two SentinelConfigs apart
@@ -133,9 +133,9 @@ func (a metricAlias) newFamily(of *dto.MetricFamily, standard []*dto.LabelPair) 
 
 // oldestRound returns the oldest end of a last successful round among all sentinels. It is 0 if a
 // sentinel has had none.
-func oldestRound(rounds *dto.MetricFamily) float64 {
+func oldestRound(lastRounds *dto.MetricFamily) (unixSeconds float64) {
 	var oldest float64
-	for i, m := range rounds.GetMetric() {
+	for i, m := range lastRounds.GetMetric() {
 		if at := m.GetGauge().GetValue(); i == 0 || at < oldest {
 			oldest = at
 		}

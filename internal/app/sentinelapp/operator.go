@@ -80,17 +80,17 @@ type APIDefaults struct {
 
 // completeSettings fills in settings that a SentinelConfig leaves out. alone is true for the only
 // SentinelConfig of the process; that one is trusted with the credentials of the process.
-func (u SpecDefaults) completeSettings(s *settingsOf, alone bool) {
+func (u SpecDefaults) completeSettings(s *settingsOf, trusted bool) {
 	cfg := &s.Sentinel
 	cfg.Publish, cfg.LogEvents, cfg.Jitter = u.Publish, u.LogEvents, u.Jitter
 	cfg.MemoryLimit, cfg.DecisionsLimit, cfg.ShutdownTimeout = u.MemoryLimit, u.DecisionsLimit, u.ShutdownTimeout
 	api := &cfg.HyperfleetAPI
 	api.CAFile, api.PageSize, api.RequestsPerSecond = u.API.CAFile, u.API.PageSize, u.API.RequestsPerSecond
-	if !alone {
+	if !trusted {
 		// With these limits a hundred sentinels fit into a small pod.
 		cfg.DecisionsLimit, api.PageSize = cmp.Or(cfg.DecisionsLimit, 200), cmp.Or(api.PageSize, 100)
 	}
-	if api.Token == "" && alone {
+	if api.Token == "" && trusted {
 		api.Token, api.TokenFile = u.API.Token, u.API.TokenFile
 	}
 }

@@ -81,20 +81,20 @@ const (
 )
 
 // newRunning returns a client for the URL of a sentinel or, without one, for its metrics address.
-func newRunning(at, addr, token string) (*runningSentinel, error) {
-	if at == "" {
-		host, port, err := net.SplitHostPort(addr)
+func newRunning(baseURL, metricsAddr, token string) (*runningSentinel, error) {
+	if baseURL == "" {
+		host, port, err := net.SplitHostPort(metricsAddr)
 		if err != nil {
 			return nil, fmt.Errorf("find the running sentinel by metrics_bind_address: %w; set --sentinel-url", err)
 		}
 		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 			host = "127.0.0.1"
 		}
-		at = "http://" + net.JoinHostPort(host, port)
+		baseURL = "http://" + net.JoinHostPort(host, port)
 	}
-	u, err := url.Parse(at)
+	u, err := url.Parse(baseURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("--sentinel-url %q is invalid: must be a URL such as http://127.0.0.1:8080", at)
+		return nil, fmt.Errorf("--sentinel-url %q is invalid: must be a URL such as http://127.0.0.1:8080", baseURL)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // the standard library's own
 	client := &http.Client{Transport: transport, Timeout: askTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {

@@ -104,7 +104,7 @@ type link struct {
 
 // dialLink connects, opens a channel and prepares it. It ends early when ctx ends, and at the
 // latest after ConnectTimeout.
-func (b *Broker) dialLink(ctx context.Context, name string, prepare func(*link) error) (*link, error) {
+func (b *Broker) dialLink(ctx context.Context, connectionName string, prepare func(*link) error) (*link, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.cfg.ConnectTimeout, fmt.Errorf("no response within %s", b.cfg.ConnectTimeout))
 	defer cancel()
 	var mu sync.Mutex
@@ -119,7 +119,7 @@ func (b *Broker) dialLink(ctx context.Context, name string, prepare func(*link) 
 	cfg := amqp091.Config{
 		Vhost:      b.addr.vhost,
 		Heartbeat:  b.cfg.Heartbeat,
-		Properties: amqp091.Table{"product": "fleetloop", "connection_name": name},
+		Properties: amqp091.Table{"product": "fleetloop", "connection_name": connectionName},
 		Dial: func(network, address string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 			if err != nil {

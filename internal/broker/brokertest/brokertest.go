@@ -279,26 +279,26 @@ func (c *Collector) Len() int {
 
 // WantKept checks the rule of the suite. It waits for the published events, then publishes and
 // awaits a last event, and checks that no refused event was received.
-func WantKept(t *testing.T, b Broker, l *Ledger, c *Collector) {
+func WantKept(t *testing.T, b Broker, ledger *Ledger, received *Collector) {
 	t.Helper()
 	last := Event(99999)
 	Eventually(t, "publish the last event", func() error { return Publish(t, b, last) })
-	l.Enter(last.ID, nil)
+	ledger.Enter(last.ID, nil)
 	Eventually(t, "receive what was published", func() error {
-		c.collectFromServer()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		for id := range l.published {
-			if _, ok := c.Get(id); !ok {
-				return fmt.Errorf("%s was reported published and has not come (%d of %d came)", id, c.Len(), len(l.published))
+		received.collectFromServer()
+		ledger.mu.Lock()
+		defer ledger.mu.Unlock()
+		for id := range ledger.published {
+			if _, ok := received.Get(id); !ok {
+				return fmt.Errorf("%s was reported published and has not come (%d of %d came)", id, received.Len(), len(ledger.published))
 			}
 		}
 		return nil
 	})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for id, err := range l.refused {
-		if _, ok := c.Get(id); ok && !l.published[id] && !l.unknown[id] {
+	ledger.mu.Lock()
+	defer ledger.mu.Unlock()
+	for id, err := range ledger.refused {
+		if _, ok := received.Get(id); ok && !ledger.published[id] && !ledger.unknown[id] {
 			t.Errorf("%s was reported as not published (%v) and came", id, err)
 		}
 	}

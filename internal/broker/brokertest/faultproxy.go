@@ -131,7 +131,7 @@ func (p *Proxy) serveClient(client net.Conn) {
 }
 
 // trackConn registers a connection for Cut.
-func (p *Proxy) trackConn(c net.Conn) bool {
+func (p *Proxy) trackConn(c net.Conn) (accepted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.refuse || p.ctx.Err() != nil {
@@ -200,7 +200,7 @@ func (p *Proxy) currentDelay() time.Duration {
 	return p.latency
 }
 
-func waitFor(ctx context.Context, d time.Duration) bool {
+func waitFor(ctx context.Context, d time.Duration) (elapsed bool) {
 	if d <= 0 {
 		return ctx.Err() == nil
 	}
@@ -215,7 +215,7 @@ func waitFor(ctx context.Context, d time.Duration) bool {
 }
 
 // waitWhilePaused waits while the proxy is paused. It returns false if ctx ends.
-func (p *Proxy) waitWhilePaused(ctx context.Context) bool {
+func (p *Proxy) waitWhilePaused(ctx context.Context) (resumed bool) {
 	p.mu.Lock()
 	halted := p.halted
 	p.mu.Unlock()

@@ -104,14 +104,14 @@ func testInvalidEvent(t *testing.T, bed *Bed) {
 type stretch struct{ from, to, publishers int }
 
 // publishOnce publishes each event once and records its outcome.
-func publishOnce(t *testing.T, b Broker, l *Ledger, s stretch) {
+func publishOnce(t *testing.T, b Broker, l *Ledger, events stretch) {
 	t.Helper()
 	var work sync.WaitGroup
 	var next atomic.Int64
-	next.Store(int64(s.from))
-	for range s.publishers {
+	next.Store(int64(events.from))
+	for range events.publishers {
 		work.Go(func() {
-			for n := int(next.Add(1) - 1); n < s.to; n = int(next.Add(1) - 1) {
+			for n := int(next.Add(1) - 1); n < events.to; n = int(next.Add(1) - 1) {
 				e := Event(n)
 				err := Publish(t, b, e)
 				l.Enter(e.ID, err)

@@ -153,13 +153,13 @@ func (b *Broker) watchConnection(ctx context.Context, conn *nats.Conn, server Se
 }
 
 // logStatus logs a change of the status once.
-func (b *Broker) logStatus(ctx context.Context, err error, said string) string {
+func (b *Broker) logStatus(ctx context.Context, err error, lastLogged string) (logged string) {
 	text := "ready"
 	if err != nil {
 		text = err.Error()
 	}
 	switch {
-	case text == said:
+	case text == lastLogged:
 	case err == nil:
 		b.log.InfoContext(ctx, "broker ready", "broker", "nats", "stream", b.cfg.Stream)
 	default:

@@ -83,7 +83,7 @@ func (s *session) runSession(ctx context.Context, client *pubsub.Client) {
 
 // watchTopic keeps the status up to date. It returns nil when ctx ends, or the reason why the
 // connection must be given up.
-func (s *session) watchTopic(ctx context.Context) error {
+func (s *session) watchTopic(ctx context.Context) (lost error) {
 	b := s.broker
 	policy := reconnects()
 	said := ""
@@ -174,9 +174,9 @@ func (s *session) collectBatches(ctx context.Context, stop <-chan struct{}) {
 }
 
 // fillBatch returns the batch that begins with p.
-func (s *session) fillBatch(p *publication) []*publication {
+func (s *session) fillBatch(first *publication) []*publication {
 	cfg := s.broker.cfg
-	batch, size := []*publication{p}, p.size
+	batch, size := []*publication{first}, first.size
 	due := time.NewTimer(cfg.BatchDelay)
 	defer due.Stop()
 	for len(batch) < cfg.BatchCount && size < cfg.BatchBytes {
@@ -224,9 +224,9 @@ func (s *session) sendRequest(ctx context.Context, messages []*pubsubpb.PubsubMe
 }
 
 // finishPublications reports the outcome of a request to the callers.
-func (s *session) finishPublications(err error, of ...*publication) {
+func (s *session) finishPublications(err error, publications ...*publication) {
 	outcome := s.requestOutcome(err)
-	for _, p := range of {
+	for _, p := range publications {
 		if !errors.Is(outcome, broker.ErrUnknownOutcome) {
 			s.broker.bodies.Put(p.body) // otherwise the transport may still read it
 		}

@@ -176,7 +176,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 }
 
 // isLeading reports whether this process is the leader, and records since when.
-func (b *Bridge) isLeading() bool {
+func (b *Bridge) isLeading() (isLeader bool) {
 	switch leads := b.deps.Observer.Leads(); {
 	case !leads:
 		b.leadsSince = time.Time{}

@@ -43,7 +43,7 @@ func withFinalized(r v1.Report, is bool, reason, message string) v1.Report {
 // the row's status is known to be about the Shoot as it was last sent. Otherwise the
 // Shoot may be ready with a pool that is being deleted, or without one that is being
 // added.
-func (b *Bridge) tellPools(ctx context.Context, row clusterworker.Row, current bool, now time.Time) error {
+func (b *Bridge) tellPools(ctx context.Context, row clusterworker.Row, statusIsCurrent bool, now time.Time) error {
 	if b.deps.Pools == nil || !row.Synced {
 		return nil
 	}
@@ -51,7 +51,7 @@ func (b *Bridge) tellPools(ctx context.Context, row clusterworker.Row, current b
 	if err != nil {
 		return fmt.Errorf("report on the node pools of cluster %q: %w", row.ClusterID, err)
 	}
-	if isReady(&row) && !current {
+	if isReady(&row) && !statusIsCurrent {
 		row.Status, row.StatusMessage = v1.ShootProgressing, "Gardener accepted the last change; its status is not known yet"
 	}
 	for _, pool := range pools {

@@ -56,9 +56,9 @@ func isReady(row *clusterworker.Row) bool {
 	return row.Status == v1.ShootReady && isApplied(row) && !row.Deleting
 }
 
-func condition(kind string, is bool, reason, message string) v1.ReportCondition {
+func condition(kind string, isTrue bool, reason, message string) v1.ReportCondition {
 	c := v1.ReportCondition{Type: kind, Status: v1.ConditionFalse, Reason: reason, Message: truncateMessage(message)}
-	if is {
+	if isTrue {
 		c.Status = v1.ConditionTrue
 	}
 	return c

@@ -44,9 +44,9 @@ type Maker struct {
 // New validates the configuration of all Shoots. installation is the id of the
 // database, project the name of the Gardener project, and maxName the configured limit
 // of Shoot names.
-func New(cfg Config, installation, project string, maxName int) (*Maker, error) {
+func New(cfg Config, installation, project string, maxNameLength int) (*Maker, error) {
 	s, err := cfg.resolveConfig()
-	limit, errLimit := NameLimit(maxName, project)
+	limit, errLimit := NameLimit(maxNameLength, project)
 	if installation == "" {
 		err = errors.Join(err, errors.New("installation id is empty"))
 	}

@@ -30,17 +30,17 @@ const (
 
 // NameLimit returns the longest name of a Shoot in a project: the configured length, or
 // less if Gardener allows less.
-func NameLimit(configured int, project string) (int, error) {
-	switch left := MaxCombinedLength - len(project); {
-	case configured < 1 || configured > MaxNameLength:
-		return 0, fmt.Errorf("invalid maximum length of Shoot names: must be 1 to %d, not %d", MaxNameLength, configured)
-	case configured < MinNameLimit:
-		return 0, fmt.Errorf("maximum length of Shoot names %d is too short for unique names: set it to %d or more", configured, MinNameLimit)
+func NameLimit(configuredLength int, projectName string) (int, error) {
+	switch left := MaxCombinedLength - len(projectName); {
+	case configuredLength < 1 || configuredLength > MaxNameLength:
+		return 0, fmt.Errorf("invalid maximum length of Shoot names: must be 1 to %d, not %d", MaxNameLength, configuredLength)
+	case configuredLength < MinNameLimit:
+		return 0, fmt.Errorf("maximum length of Shoot names %d is too short for unique names: set it to %d or more", configuredLength, MinNameLimit)
 	case left < MinNameLimit:
 		return 0, fmt.Errorf("project name %q is too long: it leaves %d of %d characters for Shoot names, and %d are required; use a project whose name has at most %d characters",
-			project, max(left, 0), MaxCombinedLength, MinNameLimit, MaxCombinedLength-MinNameLimit)
+			projectName, max(left, 0), MaxCombinedLength, MinNameLimit, MaxCombinedLength-MinNameLimit)
 	default:
-		return min(configured, left), nil
+		return min(configuredLength, left), nil
 	}
 }
 
@@ -54,20 +54,20 @@ func NameLimit(configured int, project string) (int, error) {
 // be short. The same cluster always gets the same name. If two clusters have the same
 // name in spite of their hashes, the next choice of either differs. The store of the
 // names detects such conflicts.
-func ShootName(cluster, id string, n, limit int) string {
-	if limit < MinNameLimit {
-		panic(fmt.Sprintf("create Shoot name: no name has at most %d characters", limit)) // NameLimit returns this error first
+func ShootName(clusterName, clusterID string, choice, maxLength int) string {
+	if maxLength < MinNameLimit {
+		panic(fmt.Sprintf("create Shoot name: no name has at most %d characters", maxLength)) // NameLimit returns this error first
 	}
 	length := shortHashLength
-	if limit >= longHashLimit {
+	if maxLength >= longHashLimit {
 		length = longHashLength
 	}
-	h := hashName(id, n)
-	room := min(limit, MaxNameLength) - length - len("-")
+	h := hashName(clusterID, choice)
+	room := min(maxLength, MaxNameLength) - length - len("-")
 	if room < 1 {
 		return letterFirst(h)[:length]
 	}
-	r := readablePart(cluster)
+	r := readablePart(clusterName)
 	if r = strings.TrimRight(r[:min(room, len(r))], "-"); r == "" {
 		return letterFirst(h)[:length]
 	}
@@ -91,9 +91,9 @@ func letterFirst(h string) string {
 // readablePart returns the usable part of a cluster's name. The API already ensures a
 // valid name except for a leading digit and consecutive hyphens; this function does not
 // rely on that.
-func readablePart(cluster string) string {
+func readablePart(clusterName string) string {
 	var b strings.Builder
-	for _, c := range []byte(strings.ToLower(cluster)) {
+	for _, c := range []byte(strings.ToLower(clusterName)) {
 		letter, digit := 'a' <= c && c <= 'z', '0' <= c && c <= '9'
 		switch {
 		case digit && b.Len() == 0:

@@ -202,7 +202,7 @@ func (o *Outbox) runOnce(ctx context.Context) (sent bool) {
 }
 
 // fillSink sends due changes to one sink, up to room.
-func (o *Outbox) fillSink(ctx context.Context, s Sink, room int) bool {
+func (o *Outbox) fillSink(ctx context.Context, s Sink, room int) (sentAny bool) {
 	var due []Pending
 	// After an error there is nothing to send.
 	_ = o.askStore(ctx, "claim due change events", func(ctx context.Context) (err error) {

@@ -36,9 +36,9 @@ type Unregistration struct {
 // Unregister removes the record of Register. It changes nothing while a worker
 // observes the Shoots or, unless abandon is set, while a cluster has a Shoot that is not
 // confirmed gone.
-func (s *Store) Unregister(ctx context.Context, abandon bool) (u Unregistration, err error) {
+func (s *Store) Unregister(ctx context.Context, abandonShoots bool) (u Unregistration, err error) {
 	err = s.sendBatch(ctx, func(b *pgx.Batch) {
-		b.Queue(unregister, abandon).QueryRow(func(row pgx.Row) error { return row.Scan(&u.Removed, &u.Running, &u.Guarded) })
+		b.Queue(unregister, abandonShoots).QueryRow(func(row pgx.Row) error { return row.Scan(&u.Removed, &u.Running, &u.Guarded) })
 	})
 	if err != nil {
 		return Unregistration{}, fmt.Errorf("unregister cluster-worker: %w", err)
@@ -48,15 +48,15 @@ func (s *Store) Unregister(ctx context.Context, abandon bool) (u Unregistration,
 
 // TakeGarden records the garden of this database's Shoots, if none is recorded or anew
 // is set to create the Shoots again there. It returns the garden that is now recorded.
-func (s *Store) TakeGarden(ctx context.Context, garden string, anew bool) (holds string, err error) {
+func (s *Store) TakeGarden(ctx context.Context, garden string, overwrite bool) (recorded string, err error) {
 	err = s.sendBatch(ctx, func(b *pgx.Batch) {
-		b.Queue(takeGarden, garden, anew)
-		b.Queue(readGarden).QueryRow(func(row pgx.Row) error { return row.Scan(&holds) })
+		b.Queue(takeGarden, garden, overwrite)
+		b.Queue(readGarden).QueryRow(func(row pgx.Row) error { return row.Scan(&recorded) })
 	})
 	if err != nil {
 		return "", fmt.Errorf("record garden of the installation: %w", err)
 	}
-	return holds, nil
+	return recorded, nil
 }
 
 // Garden returns the garden of this database's Shoots, empty if no worker has recorded

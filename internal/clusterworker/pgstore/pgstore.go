@@ -174,11 +174,11 @@ func (s *Store) Renew(ctx context.Context, claims []clusterworker.Claim, lease t
 }
 
 // NextLease returns the time until the first lease of another owner ends.
-func (s *Store) NextLease(ctx context.Context, owner string) (in time.Duration, ok bool, err error) {
+func (s *Store) NextLease(ctx context.Context, self string) (in time.Duration, ok bool, err error) {
 	var ends []time.Duration
 	err = s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(byIndex)
-		collectScalars(b.Queue(db.NextLease, sanitizeText(owner)), &ends)
+		collectScalars(b.Queue(db.NextLease, sanitizeText(self)), &ends)
 	})
 	if err != nil {
 		return 0, false, fmt.Errorf("find next lease to expire: %w", err)

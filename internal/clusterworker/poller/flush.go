@@ -129,7 +129,7 @@ func (s *session) rowsOf(ctx context.Context, ids []string) (map[string]*cluster
 
 // addToBatch adds the consequences of an observation for a row to a batch. touch is
 // whether to record the time of the observation even if nothing has changed.
-func (s *session) addToBatch(b *batch, row *clusterworker.Row, n observation, touch bool) {
+func (s *session) addToBatch(b *batch, row *clusterworker.Row, n observation, recordCheck bool) {
 	j, ok := s.classifySafely(row, &n)
 	if !ok {
 		return
@@ -156,7 +156,7 @@ func (s *session) addToBatch(b *batch, row *clusterworker.Row, n observation, to
 		return
 	}
 	s.book.putEntry(row, o)
-	if touch && !j.look && row.ShootName != "" {
+	if recordCheck && !j.look && row.ShootName != "" {
 		b.touch = append(b.touch, row.ClusterID)
 	}
 }

@@ -76,15 +76,15 @@ func (b *inbox) noteListing() {
 
 // resetEpoch clears the inbox after a list. It returns the new epoch and the Shoots for
 // which the list may be older than an earlier observation.
-func (b *inbox) resetEpoch() (epoch int, during map[key]bool) {
+func (b *inbox) resetEpoch() (epoch int, observedDuringList map[key]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.epoch++
 	clear(b.news)
 	clear(b.asked)
 	b.queue = nil
-	during, b.during = b.during, nil
-	return b.epoch, during
+	observedDuringList, b.during = b.during, nil
+	return b.epoch, observedDuringList
 }
 
 // currentEpoch returns the current epoch.

@@ -13,7 +13,7 @@ import (
 // the rows: the Shoot of a cluster that is created meanwhile is not in it, but every
 // Shoot in it had the time to get its row. For Shoots that were observed during the
 // list, the list may be older than the stored state.
-func (s *session) compareWithList(ctx context.Context, list *shoot.List, during map[key]bool) error {
+func (s *session) compareWithList(ctx context.Context, list *shoot.List, observedDuringList map[key]bool) error {
 	began := time.Now()
 	byName := make(map[string]*shoot.Observed, len(list.Shoots))
 	for i := range list.Shoots {
@@ -34,7 +34,7 @@ func (s *session) compareWithList(ctx context.Context, list *shoot.List, during 
 			if ownShoot(row, s.installation, o) != nil {
 				claimed[row.ShootName] = true
 			}
-			s.addToBatch(&b, row, observation{shoot: o, thorough: true, doubtful: during[key{row.ClusterID, row.ShootName}]}, true)
+			s.addToBatch(&b, row, observation{shoot: o, thorough: true, doubtful: observedDuringList[key{row.ClusterID, row.ShootName}]}, true)
 		}
 		if err := s.commitBatch(ctx, &b); err != nil {
 			return err

@@ -52,12 +52,12 @@ func (s *state) endTerm() {
 
 // noteGardener records an error of Gardener, or nil for an answer. It reports whether
 // the error is the first of consecutive ones.
-func (s *state) noteGardener(err error) (first bool) {
+func (s *state) noteGardener(err error) (firstFailure bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first = err != nil && s.stats.GardenerErr == nil
+	firstFailure = err != nil && s.stats.GardenerErr == nil
 	s.stats.GardenerErr = err
-	return first
+	return firstFailure
 }
 
 func (s *state) setWatching(is bool) {

@@ -52,11 +52,11 @@ func (b *statusCache) putEntry(row *clusterworker.Row, o *shoot.Observed) {
 
 // isNews reports whether Gardener has operated on a known Shoot since the last
 // observation.
-func (b *statusCache) isNews(cluster string, operated time.Time) bool {
+func (b *statusCache) isNews(clusterID string, operatedAt time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e, ok := b.entries[cluster]
-	return ok && operated.After(e.operated)
+	e, ok := b.entries[clusterID]
+	return ok && operatedAt.After(e.operated)
 }
 
 func (b *statusCache) removeEntry(cluster string) {

@@ -20,7 +20,7 @@ const (
 )
 
 // operationText returns the text for an operation in progress and for one that failed.
-func operationText(op *shoot.Operation) (doing, to string) {
+func operationText(op *shoot.Operation) (inProgress, infinitive string) {
 	switch op.Type {
 	case "Create":
 		return "creating the cluster", "create the cluster"

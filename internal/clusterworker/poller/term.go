@@ -28,11 +28,11 @@ func (p *Poller) Run(ctx context.Context) error {
 
 // tryLead requests the term, and observes if it gets the term. It reports whether the
 // database failed, which it logs once.
-func (p *Poller) tryLead(ctx context.Context, failing bool) bool {
+func (p *Poller) tryLead(ctx context.Context, wasFailing bool) (databaseFailed bool) {
 	term, err := p.requestTerm(ctx)
 	switch {
 	case err != nil:
-		if !failing && ctx.Err() == nil {
+		if !wasFailing && ctx.Err() == nil {
 			p.log.WarnContext(ctx, "acquire leadership failed, retrying", "err", err)
 		}
 		return true

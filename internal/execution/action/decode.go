@@ -14,8 +14,8 @@ import (
 
 // decodeParameters decodes parameters into a struct and returns their normalised JSON: with
 // defaults, sorted, and in the notation of the API server.
-func decodeParameters(fields []field, raw map[string]json.RawMessage, into reflect.Value) (json.RawMessage, []string) {
-	var problems []string
+func decodeParameters(fields []field, raw map[string]json.RawMessage, into reflect.Value) (normalized json.RawMessage, problems []string) {
+
 	normal := make(map[string]any, len(fields))
 	names := make([]string, 0, len(fields))
 	for _, f := range fields {

@@ -126,8 +126,8 @@ func (k *typedKind[P]) parseParameters(q parseInput) (parsed any, normal json.Ra
 }
 
 // targetOf returns the complete target.
-func (k *typedKind[P]) targetOf(p *P) (v1alpha1.Target, []string) {
-	var t v1alpha1.Target
+func (k *typedKind[P]) targetOf(p *P) (t v1alpha1.Target, problems []string) {
+
 	if k.entry.target != nil {
 		t = k.entry.target(p)
 	} else {

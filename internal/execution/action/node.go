@@ -33,7 +33,7 @@ func uncordonNode() *Action {
 }
 
 // schedulingOf returns an action that cordons or uncordons a Node.
-func schedulingOf(closed bool, a Action, did string) *Action {
+func schedulingOf(unschedulable bool, a Action, did string) *Action {
 	back := a.Rollback
 	a.Kinds, a.Scope = []string{"Node"}, Cluster
 	a.Permissions = []Permission{
@@ -48,11 +48,11 @@ func schedulingOf(closed bool, a Action, did string) *Action {
 			return unschedulableField(live)
 		},
 		draft: func(_ context.Context, _ Client, s Subject, p *nodeParameters, live *unstructured.Unstructured) (*draft, error) {
-			d := &draft{before: unschedulableField(live), after: map[string]any{"unschedulable": closed}}
-			if d.before["unschedulable"] == closed {
+			d := &draft{before: unschedulableField(live), after: map[string]any{"unschedulable": unschedulable}}
+			if d.before["unschedulable"] == unschedulable {
 				return d, nil
 			}
-			step, err := cordonStep(live, closed, s)
+			step, err := cordonStep(live, unschedulable, s)
 			if err != nil {
 				return nil, err
 			}
@@ -70,10 +70,10 @@ func unschedulableField(live *unstructured.Unstructured) map[string]any {
 	return map[string]any{"unschedulable": closed && err == nil}
 }
 
-func cordonStep(live *unstructured.Unstructured, closed bool, s Subject) (v1alpha1.PlanStep, error) {
+func cordonStep(live *unstructured.Unstructured, unschedulable bool, s Subject) (v1alpha1.PlanStep, error) {
 	var value any // schedulable is an absent field, as in kubectl
 	description := "uncordon Node " + live.GetName()
-	if closed {
+	if unschedulable {
 		value, description = true, "cordon Node "+live.GetName()
 	}
 	return patchStep(live, types.MergePatchType, withMarker(map[string]any{"spec": map[string]any{"unschedulable": value}}, s), description)

@@ -170,7 +170,7 @@ func (t taint) applyTaint(ctx context.Context, w *attemptState, did string) erro
 }
 
 // sendMade sends a step built from the present target, and rebuilds it after a conflict.
-func (w *attemptState) sendMade(ctx context.Context, j expectation, did string, step func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error)) error {
+func (w *attemptState) sendMade(ctx context.Context, j expectation, did string, buildStep func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error)) error {
 	policy := backoff.Policy{Initial: 20 * time.Millisecond, Max: time.Second}
 	for try := 0; ; try++ {
 		live, done, err := w.openTarget(ctx, j)
@@ -181,7 +181,7 @@ func (w *attemptState) sendMade(ctx context.Context, j expectation, did string, 
 			w.recordFound(live, j, did)
 			return nil
 		}
-		s, err := step(live)
+		s, err := buildStep(live)
 		if err != nil {
 			return newHalt(CodeInvalid, "%s", err)
 		}

@@ -58,7 +58,7 @@ func (a *Action) parseRequest(q parseInput) (Request, []string) {
 }
 
 // flattenParameters returns the members of an object, and those of the single member of a union.
-func flattenParameters(a *Action, raw json.RawMessage) (map[string]json.RawMessage, string) {
+func flattenParameters(a *Action, raw json.RawMessage) (members map[string]json.RawMessage, problem string) {
 	if len(raw) > maxParameters {
 		return nil, fmt.Sprintf("parameters: must be at most %d bytes, are %d", maxParameters, len(raw))
 	}
@@ -200,12 +200,12 @@ func canonicalJSON(raw []byte) ([]byte, error) {
 }
 
 // truncateText limits an external text to most bytes and marks the cut.
-func truncateText(s string, most int) string {
+func truncateText(s string, maxBytes int) string {
 	const mark = "…"
-	if len(s) <= most {
+	if len(s) <= maxBytes {
 		return s
 	}
-	return strings.ToValidUTF8(s[:max(0, most-len(mark))], "") + mark
+	return strings.ToValidUTF8(s[:max(0, maxBytes-len(mark))], "") + mark
 }
 
 // nearestName returns the known name closest to a misspelt one, or an empty string.

@@ -280,12 +280,12 @@ func formatValue(value any) string {
 }
 
 // clipLines limits a text by omitting whole lines at its end.
-func clipLines(s string, most int) string {
+func clipLines(s string, maxBytes int) string {
 	const mark = "…\n"
-	if len(s) <= most {
+	if len(s) <= maxBytes {
 		return s
 	}
-	s = s[:most-len(mark)]
+	s = s[:maxBytes-len(mark)]
 	if end := strings.LastIndexByte(s, '\n'); end >= 0 {
 		return s[:end+1] + mark
 	}

@@ -104,11 +104,11 @@ func (w *attemptState) buildResult(err error) Result {
 }
 
 // lastLines returns as many of the last lines as fit.
-func lastLines(lines []string, most int) (text string, cut bool) {
+func lastLines(lines []string, maxBytes int) (text string, cut bool) {
 	var b bytes.Buffer
 	from := len(lines)
 	for n := 0; from > 0; from-- {
-		if n += len(lines[from-1]) + 1; n > most {
+		if n += len(lines[from-1]) + 1; n > maxBytes {
 			break
 		}
 	}

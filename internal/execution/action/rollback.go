@@ -157,16 +157,16 @@ func replicaSetsOf(ctx context.Context, c Client, live *unstructured.Unstructure
 }
 
 // chooseRevision returns the requested revision, or the previous one.
-func chooseRevision(name string, revisions []revision, current int64, want *int64) (revision, error) {
+func chooseRevision(name string, revisions []revision, current int64, requested *int64) (revision, error) {
 	var has []string
 	for _, r := range revisions {
-		if want != nil && r.number == *want || want == nil && r.number < current {
+		if requested != nil && r.number == *requested || requested == nil && r.number < current {
 			return r, nil
 		}
 		has = append(has, strconv.FormatInt(r.number, 10))
 	}
-	if want != nil {
-		return revision{}, newRefusal(v1alpha1.DetailInvalidTargetState, "%s no longer has revision %d: available revisions are %s", name, *want, strings.Join(has, ", "))
+	if requested != nil {
+		return revision{}, newRefusal(v1alpha1.DetailInvalidTargetState, "%s no longer has revision %d: available revisions are %s", name, *requested, strings.Join(has, ", "))
 	}
 	return revision{}, newRefusal(v1alpha1.DetailInvalidTargetState, "%s has no revision before %d", name, current)
 }

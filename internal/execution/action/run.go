@@ -81,7 +81,7 @@ func performPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result 
 }
 
 // parsePlan returns the action and parameters of a plan.
-func parsePlan(p *v1alpha1.Plan) (*Action, any, error) {
+func parsePlan(p *v1alpha1.Plan) (a *Action, parsed any, err error) {
 	if hash := Hash(p); hash == "" || hash != p.Hash {
 		return nil, nil, fmt.Errorf("the plan has hash %s, but its content has hash %s", p.Hash, hash)
 	}

@@ -88,7 +88,7 @@ func replicasOf(live *unstructured.Unstructured) map[string]any {
 
 // draftScale drafts a change of replicas. parameter is the name of the target parameter in the
 // rollback action.
-func draftScale(live *unstructured.Unstructured, replicas int64, back, parameter string) (*draft, error) {
+func draftScale(live *unstructured.Unstructured, replicas int64, rollbackAction, targetParameter string) (*draft, error) {
 	before := replicasOf(live)
 	was := before["replicas"]
 	name := objectName(targetOfObject(live))
@@ -107,6 +107,6 @@ func draftScale(live *unstructured.Unstructured, replicas int64, back, parameter
 		ReplicasChanged:   fmt.Sprintf("%d -> %d", was, replicas),
 		Description:       fmt.Sprintf("%s is scaled from %d to %d replicas", name, was, replicas),
 	}
-	d.rollback, err = rollbackBy(back, map[string]any{parameter: live.GetName(), "namespace": live.GetNamespace(), "replicas": was}, "10s")
+	d.rollback, err = rollbackBy(rollbackAction, map[string]any{targetParameter: live.GetName(), "namespace": live.GetNamespace(), "replicas": was}, "10s")
 	return d, err
 }

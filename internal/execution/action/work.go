@@ -147,7 +147,7 @@ func (w *attemptState) classifyTarget(ctx context.Context, j expectation, live *
 // verifyDone reports whether the target and all other objects are as the plan leaves them. The
 // marker alone proves nothing: the UID of an execution is public, and any user with write access to
 // the target can set it.
-func (w *attemptState) verifyDone(ctx context.Context, j expectation, live *unstructured.Unstructured) (bool, error) {
+func (w *attemptState) verifyDone(ctx context.Context, j expectation, live *unstructured.Unstructured) (done bool, err error) {
 	if t := w.planTarget(); t.UID != "" && live.GetUID() != t.UID {
 		return false, nil
 	}
@@ -165,7 +165,7 @@ func (w *attemptState) hasExpectedValues(j expectation, live *unstructured.Unstr
 
 // othersDone reports whether the steps for objects other than the target are done. Created objects
 // must match their step, and deleted ones must be gone.
-func (w *attemptState) othersDone(ctx context.Context) (bool, error) {
+func (w *attemptState) othersDone(ctx context.Context) (done bool, err error) {
 	for _, step := range w.plan.Steps {
 		if w.onTarget(step) || step.Verb != verbCreate && step.Verb != verbDelete {
 			continue

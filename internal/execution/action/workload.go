@@ -33,7 +33,7 @@ func targetOfObject(live *unstructured.Unstructured) v1alpha1.Target {
 }
 
 // rollbackBy returns a rollback by an action.
-func rollbackBy(name string, parameters map[string]any, takes string) (*v1alpha1.RollbackInformation, error) {
+func rollbackBy(action string, parameters map[string]any, estimatedDuration string) (*v1alpha1.RollbackInformation, error) {
 	raw, err := encodeValues(parameters)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func rollbackBy(name string, parameters map[string]any, takes string) (*v1alpha1
 		return &v1alpha1.RollbackInformation{Reason: fmt.Sprintf("the rollback needs %d bytes of parameters, at most %d are allowed", len(raw.Raw), maxParameters)}, nil
 	}
 	return &v1alpha1.RollbackInformation{
-		Available: true, RollbackAction: name, RollbackParameters: raw, EstimatedRollbackDuration: takes,
+		Available: true, RollbackAction: action, RollbackParameters: raw, EstimatedRollbackDuration: estimatedDuration,
 	}, nil
 }
 

@@ -30,8 +30,8 @@ func (g Gone) gonePayload() payloadObject {
 // SyncGone records that an execution was deleted, along with its records that are not stored yet.
 // ke is its last known state. After an error the call may be repeated as long as the caller holds
 // ke, which is stored nowhere else.
-func (a *Auditor) SyncGone(ctx context.Context, ke *v1alpha1.KubernetesExecution, at time.Time, unseen bool) error {
-	records := RecordsOfGone(ke, Gone{At: at, Unseen: unseen}, a.cfg.Cluster)
+func (a *Auditor) SyncGone(ctx context.Context, ke *v1alpha1.KubernetesExecution, deletedAt time.Time, unseen bool) error {
+	records := RecordsOfGone(ke, Gone{At: deletedAt, Unseen: unseen}, a.cfg.Cluster)
 	if err := a.queue.appendRecords(ctx, records); err != nil {
 		a.metrics.markWaiting(string(ke.UID), len(records))
 		return fmt.Errorf("record deletion of execution %q: %w", ke.Namespace+"/"+ke.Name, err)
@@ -44,19 +44,19 @@ func (a *Auditor) SyncGone(ctx context.Context, ke *v1alpha1.KubernetesExecution
 // deletion that no longer exist. It returns their number. Existence is checked after the list was
 // read, so a new execution is never mistaken for a deleted one. After an error the next call
 // continues with the rest.
-func (a *Auditor) CloseLost(ctx context.Context, namespace string, there func(context.Context, types.NamespacedName, types.UID) (bool, error)) (closed int, err error) {
+func (a *Auditor) CloseLost(ctx context.Context, namespace string, exists func(context.Context, types.NamespacedName, types.UID) (bool, error)) (recorded int, err error) {
 	p := Page{Cluster: cleanText(a.cfg.Cluster, maxText), Namespace: cleanText(namespace, maxText), Most: openPage}
 	for {
 		open, err := a.store.Open(ctx, p)
 		if err != nil {
-			return closed, fmt.Errorf("find deleted executions: %w", err)
+			return recorded, fmt.Errorf("find deleted executions: %w", err)
 		}
 		var lost []Record
 		for i := range open {
 			r := &open[i]
-			is, err := there(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, types.UID(r.ExecutionUID))
+			is, err := exists(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, types.UID(r.ExecutionUID))
 			if err != nil {
-				return closed, fmt.Errorf("find execution %q: %w", r.Namespace+"/"+r.Name, err)
+				return recorded, fmt.Errorf("find execution %q: %w", r.Namespace+"/"+r.Name, err)
 			}
 			if !is {
 				lost = append(lost, unseenRecord(*r, time.Now()))
@@ -64,12 +64,12 @@ func (a *Auditor) CloseLost(ctx context.Context, namespace string, there func(co
 		}
 		if len(lost) > 0 {
 			if err := a.queue.appendRecords(ctx, lost); err != nil {
-				return closed, fmt.Errorf("record deletion of %d executions: %w", len(lost), err)
+				return recorded, fmt.Errorf("record deletion of %d executions: %w", len(lost), err)
 			}
-			closed += len(lost)
+			recorded += len(lost)
 		}
 		if len(open) < p.Most {
-			return closed, nil
+			return recorded, nil
 		}
 		p.After = open[len(open)-1].ExecutionUID
 	}

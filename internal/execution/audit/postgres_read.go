@@ -20,7 +20,7 @@ const eventPageSize = 1000
 
 // Verify verifies the chain from its oldest event to the newest at the start of the call. It also
 // compares the end with the stored end. It pauses pruning but not appending.
-func (s *PostgresStore) Verify(ctx context.Context, noted ...Position) (Report, error) {
+func (s *PostgresStore) Verify(ctx context.Context, checkpoints ...Position) (Report, error) {
 	var report Report
 	err := s.pool.InTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
 		q := db.New(tx)
@@ -32,7 +32,7 @@ func (s *PostgresStore) Verify(ctx context.Context, noted ...Position) (Report, 
 		if err != nil {
 			return err
 		}
-		v := NewVerifier(Position{Position: ends.BeginPosition, Hash: ends.BeginHash}, noted...)
+		v := NewVerifier(Position{Position: ends.BeginPosition, Hash: ends.BeginHash}, checkpoints...)
 		if err := verifyEvents(ctx, q, v, ends.EndPosition); err != nil {
 			return err
 		}

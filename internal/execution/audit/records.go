@@ -137,7 +137,7 @@ func (s *recordBuilder) checksOutcome() (at time.Time, over, passed bool) {
 	return s.at[s.ke.Status.Phase], execution.Ended(s.ke.Status.Phase), false
 }
 
-func (s *recordBuilder) planRef() (hash, policy string) {
+func (s *recordBuilder) planRef() (planHash, policyHash string) {
 	if p := s.ke.Status.Plan; p != nil {
 		return p.Hash, p.PolicyHash
 	}
@@ -305,7 +305,7 @@ func (s *recordBuilder) addEnd() {
 }
 
 // actorOf returns the actor type and ID for a user name.
-func actorOf(name string) (ActorType, string) {
+func actorOf(name string) (kind ActorType, id string) {
 	switch {
 	case name == "":
 		return Unknown, ""

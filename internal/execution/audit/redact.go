@@ -171,14 +171,14 @@ func namesEntry(name string) bool {
 
 // isSecretName reports whether a member has a secret-like name, or is the value of such an entry,
 // as in {name: PASSWORD, value: …} and in patches.
-func isSecretName(v map[string]any, member string) bool {
+func isSecretName(object map[string]any, member string) bool {
 	if member == "value" {
-		name, _ := v["name"].(string)
-		path, _ := v["path"].(string)
+		name, _ := object["name"].(string)
+		path, _ := object["path"].(string)
 		// For a value in a list, the patch does not contain the name.
 		return secretName.MatchString(name) || secretName.MatchString(path) || strings.HasSuffix(path, "/value")
 	}
-	if _, text := v[member].(string); !text && strings.HasSuffix(member, "Secrets") {
+	if _, text := object[member].(string); !text && strings.HasSuffix(member, "Secrets") {
 		return false // a list of names
 	}
 	if strings.HasSuffix(member, "Ref") || strings.HasSuffix(member, "Name") {
@@ -245,13 +245,13 @@ func storableNumber(n json.Number) any {
 }
 
 // cleanText returns a text that the database accepts, limited to most bytes.
-func cleanText(text string, most int) string {
+func cleanText(text string, maxBytes int) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
-	if len(text) <= most {
+	if len(text) <= maxBytes {
 		return text
 	}
 	const more = "…"
-	end := most - len(more)
+	end := maxBytes - len(more)
 	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}

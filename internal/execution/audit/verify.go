@@ -71,8 +71,8 @@ type Verifier struct {
 
 // NewVerifier returns a verifier that begins after a position. noted are positions recorded
 // elsewhere, which the chain must contain.
-func NewVerifier(begin Position, noted ...Position) *Verifier {
-	v := &Verifier{report: Report{Begin: begin, End: begin}, vouched: begin.Position == 0, noted: noted}
+func NewVerifier(begin Position, checkpoints ...Position) *Verifier {
+	v := &Verifier{report: Report{Begin: begin, End: begin}, vouched: begin.Position == 0, noted: checkpoints}
 	v.compareNoted(begin)
 	return v
 }
@@ -135,7 +135,7 @@ func (v *Verifier) isNextEvent(e *Event) bool {
 }
 
 // acceptEvent verifies an event. follows is the previous hash stored in the event after it.
-func (v *Verifier) acceptEvent(e *Event, follows []byte) bool {
+func (v *Verifier) acceptEvent(e *Event, nextPrevHash []byte) bool {
 	want := v.report.End.Position + 1
 	whole := bytes.Equal(e.Digest(), e.Hash)
 	switch {
@@ -148,7 +148,7 @@ func (v *Verifier) acceptEvent(e *Event, follows []byte) bool {
 	case !bytes.Equal(e.PrevHash, v.report.End.Hash):
 		// Both events are consistent. The hash stored in the following event shows
 		// which of them was changed.
-		if v.last == nil || !bytes.Equal(follows, e.Hash) {
+		if v.last == nil || !bytes.Equal(nextPrevHash, e.Hash) {
 			return v.reportBreak(Changed, e, "it is linked neither to the previous nor to the next event")
 		}
 		return v.reportBreak(Changed, v.last, "its hash differs from the one stored in the next event")

@@ -85,16 +85,16 @@ type identities interface {
 // lookups answers questions that do not use the accounts of actions.
 type lookups interface {
 	// MayRequest reports whether a user in the given groups may request the action name.
-	MayRequest(ctx context.Context, user string, groups []string, name string) (bool, error)
+	MayRequest(ctx context.Context, user string, groups []string, actionName string) (bool, error)
 	// SecretType reports whether a Secret exists, and its type.
-	SecretType(ctx context.Context, namespace, name string) (kind string, found bool, err error)
+	SecretType(ctx context.Context, namespace, name string) (secretType string, found bool, err error)
 }
 
 // traffic describes the other executions. *gate.Gate implements it.
 type traffic interface {
-	InFlight(uid types.UID) execution.InputInFlight
+	InFlight(exceptUID types.UID) execution.InputInFlight
 	// History returns the past executions on a target, named as by gate.TargetOf.
-	History(does, target string, now time.Time) execution.InputPast
+	History(action, target string, now time.Time) execution.InputPast
 }
 
 // Deps are the dependencies of a Checker. All are required.

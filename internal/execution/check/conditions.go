@@ -82,8 +82,8 @@ func (r *round) recheckPreConditions(ctx context.Context) error {
 
 // takeEvaluationSlot takes one evaluation slot for all conditions. With a slot per condition, others
 // could come in between, and the results so far would be lost.
-func (r *round) takeEvaluationSlot(conditions int) (leave func(), err error) {
-	if conditions == 0 {
+func (r *round) takeEvaluationSlot(conditionCount int) (leave func(), err error) {
+	if conditionCount == 0 {
 		return func() {}, nil
 	}
 	if r.place, err = r.deps.Conditions.Enter(r.ke.Spec.RequestedBy); err != nil {
@@ -158,7 +158,7 @@ func (r *round) recordPreConditions(ctx context.Context) error {
 
 // PostConditions evaluates the postconditions of an action that ended at since. The wait is
 // non-zero while some do not hold and have time left. Zero means that the results are final.
-func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, since, now time.Time) ([]v1alpha1.ConditionResult, time.Duration, error) {
+func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, actionEnded, now time.Time) (results []v1alpha1.ConditionResult, wait time.Duration, err error) {
 	conditions := ke.Spec.PostConditions
 	if len(conditions) == 0 {
 		return nil, 0, nil
@@ -194,12 +194,12 @@ func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExe
 		r.input.Plan = PlanInput(r.plan, dry)
 	}
 	verdicts, err := r.evaluateAll(ctx, conditions, timing{
-		begun: since, now: now, usual: postConditionTimeout, blind: blind, before: resultsOf(ke).PostConditionResults,
+		begun: actionEnded, now: now, usual: postConditionTimeout, blind: blind, before: resultsOf(ke).PostConditionResults,
 	})
 	if err != nil {
 		return nil, 0, err
 	}
-	results := make([]v1alpha1.ConditionResult, len(verdicts))
+	results = make([]v1alpha1.ConditionResult, len(verdicts))
 	for i, v := range verdicts {
 		results[i] = v.result
 	}
@@ -243,7 +243,7 @@ func (r *round) conditionInput(ctx context.Context, conditions []v1alpha1.Condit
 
 // readTarget reads the present target as the account of the action. A deleted target is an ordinary
 // state. If the account may no longer read it, blind holds the reason, and no condition can hold.
-func (r *round) readTarget(ctx context.Context) (blind string, err error) {
+func (r *round) readTarget(ctx context.Context) (unreadable string, err error) {
 	t := r.request.Target
 	if !r.request.Action.NoJob && t.Kind != "" {
 		c, err := r.deps.Identities.Client(ctx, r.request.Action)
@@ -253,7 +253,7 @@ func (r *round) readTarget(ctx context.Context) (blind string, err error) {
 		missing := (*identity.MissingError)(nil)
 		switch {
 		case errors.As(err, &missing) || apierrors.IsForbidden(err):
-			blind = err.Error()
+			unreadable = err.Error()
 		case err != nil:
 			return "", fmt.Errorf("read %s: %w", objectName(t), err)
 		}
@@ -262,7 +262,7 @@ func (r *round) readTarget(ctx context.Context) (blind string, err error) {
 		return "", err
 	}
 	r.shield = r.protectionReason(t, r.space, r.live)
-	return blind, nil
+	return unreadable, nil
 }
 
 // readObject reads a target, or returns nil if it does not exist.
@@ -388,20 +388,20 @@ func waitFor(verdicts []verdict) time.Duration {
 // nextAttempt returns the number of the present attempt and the time of the next one. The delays
 // are 1, 2, 4 and 8 seconds, then 10. Both follow from the clock alone, so a restart neither starts
 // over nor evaluates more often.
-func nextAttempt(begun, now time.Time) (attempt int32, next time.Time) {
+func nextAttempt(begun, now time.Time) (attempt int32, nextAt time.Time) {
 	const most = 10 * time.Second
 	pause := time.Second
-	attempt, next = 1, begun.Add(pause)
-	for !now.Before(next) {
+	attempt, nextAt = 1, begun.Add(pause)
+	for !now.Before(nextAt) {
 		if pause = min(2*pause, most); pause == most { // the remaining attempts have a constant interval
-			passed := now.Sub(next) / most
+			passed := now.Sub(nextAt) / most
 			attempt += int32(min(passed, 1<<20)) //nolint:gosec // bounded
-			next = next.Add(now.Sub(next).Truncate(most))
+			nextAt = nextAt.Add(now.Sub(nextAt).Truncate(most))
 		}
 		attempt++
-		next = next.Add(pause)
+		nextAt = nextAt.Add(pause)
 	}
-	return attempt, next
+	return attempt, nextAt
 }
 
 // phaseStart returns the time at which an execution entered a phase, or now if it is not recorded.

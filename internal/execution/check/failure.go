@@ -73,7 +73,7 @@ func (r *round) handleForbidden(ctx context.Context, message string) error {
 
 // recheckRights checks the rights of the account without the cache, and refuses the execution if
 // some are missing.
-func (r *round) recheckRights(ctx context.Context) (bool, error) {
+func (r *round) recheckRights(ctx context.Context) (failed bool, err error) {
 	a := r.request.Action
 	r.deps.Identities.Forget(a)
 	rights, err := r.missingRights(ctx)
@@ -117,10 +117,10 @@ func isTransient(err error) bool {
 }
 
 // truncateText limits a text to most bytes and marks the cut.
-func truncateText(s string, most int) string {
+func truncateText(s string, maxBytes int) string {
 	const mark = "…"
-	if len(s) <= most {
+	if len(s) <= maxBytes {
 		return s
 	}
-	return strings.ToValidUTF8(s[:most-len(mark)], "") + mark
+	return strings.ToValidUTF8(s[:maxBytes-len(mark)], "") + mark
 }

@@ -61,7 +61,7 @@ func shortAnnotations(all map[string]string) map[string]string {
 
 // pruneObject returns the spec and status of an object. It truncates long texts, then drops the
 // largest fields while the result is too large, and lists them in "truncated".
-func pruneObject(object map[string]any, most int) map[string]any {
+func pruneObject(object map[string]any, maxBytes int) map[string]any {
 	kept := map[string]any{}
 	for _, part := range []string{"spec", "status"} {
 		if fields, ok := object[part].(map[string]any); ok {
@@ -71,10 +71,10 @@ func pruneObject(object map[string]any, most int) map[string]any {
 	if status, ok := kept["status"].(map[string]any); ok {
 		delete(status, "images") // of a Node: as large as everything else
 	}
-	if left := jsonSize(kept) - most; left > 0 {
+	if left := jsonSize(kept) - maxBytes; left > 0 {
 		dropLargest(kept, left+maxTruncated*maxField)
 	}
-	if jsonSize(kept) > most {
+	if jsonSize(kept) > maxBytes {
 		return map[string]any{"truncated": []any{"spec", "status"}}
 	}
 	return kept
@@ -82,7 +82,7 @@ func pruneObject(object map[string]any, most int) map[string]any {
 
 // dropLargest removes the largest fields of spec and status until the given number of bytes is
 // saved. It names the first ones.
-func dropLargest(object map[string]any, bytes int) {
+func dropLargest(object map[string]any, bytesToSave int) {
 	type field struct {
 		part, name string
 		size       int
@@ -97,12 +97,12 @@ func dropLargest(object map[string]any, bytes int) {
 	slices.SortStableFunc(fields, func(a, b field) int { return b.size - a.size })
 	gone := []any{}
 	for _, f := range fields {
-		if bytes <= 0 {
+		if bytesToSave <= 0 {
 			break
 		}
 		all, _ := object[f.part].(map[string]any)
 		delete(all, f.name)
-		bytes -= f.size
+		bytesToSave -= f.size
 		if len(gone) < maxTruncated {
 			gone = append(gone, truncateInputText(f.part+"."+f.name, maxField))
 		}
@@ -144,10 +144,10 @@ func jsonSize(value any) int {
 }
 
 // truncateInputText limits a text to most bytes and marks the cut.
-func truncateInputText(s string, most int) string {
+func truncateInputText(s string, maxBytes int) string {
 	const mark = "…"
-	if len(s) <= most {
+	if len(s) <= maxBytes {
 		return s
 	}
-	return strings.ToValidUTF8(s[:most-len(mark)], "") + mark
+	return strings.ToValidUTF8(s[:maxBytes-len(mark)], "") + mark
 }

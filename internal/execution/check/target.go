@@ -85,7 +85,7 @@ func (r *round) subjectOfPlan(ctx context.Context) (action.Subject, error) {
 
 // checkPlanResult handles the result of planning. Protection of the target takes precedence over
 // its errors.
-func (r *round) checkPlanResult(ctx context.Context, failed error) error {
+func (r *round) checkPlanResult(ctx context.Context, planErr error) error {
 	t := r.request.Target
 	if r.seen != nil {
 		r.live = r.seen.lastRead(t)
@@ -97,12 +97,12 @@ func (r *round) checkPlanResult(ctx context.Context, failed error) error {
 	if err := r.findProtection(ctx); err != nil {
 		return err
 	}
-	r.out.Results.ResourceExists = r.live != nil || failed == nil
+	r.out.Results.ResourceExists = r.live != nil || planErr == nil
 	switch {
 	case r.shield != "":
 		r.failProtected()
-	case failed != nil:
-		return r.failPlanning(ctx, failed)
+	case planErr != nil:
+		return r.failPlanning(ctx, planErr)
 	case r.space != nil && r.space.DeletionTimestamp != nil:
 		r.failWith(v1alpha1.DetailInvalidTargetState, "namespace %q, which contains %s, is being deleted", t.Namespace, objectName(t))
 	default:
@@ -196,10 +196,10 @@ func ownProtection(live *unstructured.Unstructured) string {
 // otherNamespaces returns the namespaces that a plan writes to besides that of the target. It
 // excludes evictions from a node, which affect Pods of all namespaces, and objects that an action
 // stores beside the execution.
-func otherNamespaces(p *v1alpha1.Plan, a *action.Action, executor string) []string {
+func otherNamespaces(p *v1alpha1.Plan, a *action.Action, executorNamespace string) []string {
 	var others []string
 	for _, s := range p.Steps {
-		own := s.Namespace == executor && slices.ContainsFunc(a.Permissions, func(p action.Permission) bool {
+		own := s.Namespace == executorNamespace && slices.ContainsFunc(a.Permissions, func(p action.Permission) bool {
 			return p.Executor && p.Resource == s.Resource
 		})
 		writes := !slices.Contains([]string{"get", "wait", "evict"}, s.Verb)

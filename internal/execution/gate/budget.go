@@ -302,19 +302,19 @@ func (b *budget) exceededLimit(m *member) string {
 func (b *budget) insideCount() int { return b.held[poolChanges] + b.held[poolReads] }
 
 // inFlight returns the executions inside, except one.
-func (b *budget) inFlight(but *member) execution.InputInFlight {
+func (b *budget) inFlight(except *member) execution.InputInFlight {
 	in := execution.InputInFlight{Total: b.insideCount(), ByAction: maps.Clone(b.byAction), ByNamespace: make(map[string]int), SameTarget: []string{}}
 	for key, s := range b.shares {
 		if key.of == ofNamespace && s.held > 0 {
 			in.ByNamespace[key.name] += s.held
 		}
 	}
-	if but == nil || but.state != stateReserved && but.state != stateInside {
+	if except == nil || except.state != stateReserved && except.state != stateInside {
 		return in
 	}
 	in.Total--
-	decrementCount(in.ByAction, but.Action)
-	decrementCount(in.ByNamespace, but.TargetNamespace)
+	decrementCount(in.ByAction, except.Action)
+	decrementCount(in.ByNamespace, except.TargetNamespace)
 	return in
 }
 

@@ -133,9 +133,9 @@ func (g *Gate) OnWake(f func(types.NamespacedName)) {
 }
 
 // withLock runs do with the lock held, then wakes the queued executions except the caller.
-func (g *Gate) withLock(caller types.NamespacedName, do func()) {
+func (g *Gate) withLock(except types.NamespacedName, change func()) {
 	g.mu.Lock()
-	do()
+	change()
 	wakes, onWake := g.wakes, g.onWake
 	g.wakes = nil
 	g.mu.Unlock()
@@ -143,7 +143,7 @@ func (g *Gate) withLock(caller types.NamespacedName, do func()) {
 		return
 	}
 	for _, k := range wakes {
-		if k != caller {
+		if k != except {
 			onWake(k)
 		}
 	}
@@ -331,9 +331,9 @@ func (g *Gate) SetNodes(total int) {
 // count as acted on. An execution on one of them uses no further place of the node budget, because
 // it may be the rollback. After the first call, a node that was acted on counts as cordoned until
 // the next call.
-func (g *Gate) SetCordoned(targets []string) {
-	cordoned := make(map[string]bool, len(targets))
-	for _, t := range targets {
+func (g *Gate) SetCordoned(nodeTargets []string) {
+	cordoned := make(map[string]bool, len(nodeTargets))
+	for _, t := range nodeTargets {
 		cordoned[t] = true
 	}
 	g.withLock(types.NamespacedName{}, func() {

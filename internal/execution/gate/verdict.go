@@ -54,9 +54,9 @@ func (g *Gate) cooldownLeft(m *member, now time.Time) time.Duration {
 }
 
 // circuitState reports whether too many failures block an action on a target, and until when.
-func (g *Gate) circuitState(m *member, now time.Time) (closes time.Time, broken bool) {
+func (g *Gate) circuitState(m *member, now time.Time) (openUntil time.Time, open bool) {
 	if m.Rollback || m.ReadOnly || g.cfg.MaxFailures == 0 {
-		return closes, false
+		return openUntil, false
 	}
 	failures := 0
 	for _, e := range slices.Backward(g.past.endedWithin(m.Action, m.Target, g.cfg.Window, now)) {
@@ -64,33 +64,33 @@ func (g *Gate) circuitState(m *member, now time.Time) (closes time.Time, broken 
 		case e.Outcome == "": // cancelled: neither a failure nor a success
 			continue
 		case !isFailed(e):
-			return closes, false
+			return openUntil, false
 		}
 		if failures++; failures == g.cfg.MaxFailures {
 			return e.Ended.Add(g.cfg.Window), true
 		}
 	}
-	return closes, false
+	return openUntil, false
 }
 
 // InFlight returns the executions inside, except the one with uid. SameTarget lists the others on
 // its target, if it has entered the gate.
-func (g *Gate) InFlight(uid types.UID) execution.InputInFlight {
+func (g *Gate) InFlight(exceptUID types.UID) execution.InputInFlight {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	m := g.members[uid]
+	m := g.members[exceptUID]
 	in := g.budget.inFlight(m)
 	if m != nil {
-		in.SameTarget = m.target.otherNames(uid)
+		in.SameTarget = m.target.otherNames(exceptUID)
 	}
 	return in
 }
 
 // otherNames returns the names of the executions inside, except one. It is never nil.
-func (t *target) otherNames(uid types.UID) []string {
+func (t *target) otherNames(exceptUID types.UID) []string {
 	names := make([]string, 0, len(t.inside))
 	for _, m := range t.inside {
-		if m.UID != uid {
+		if m.UID != exceptUID {
 			names = append(names, m.Key.Name)
 		}
 	}

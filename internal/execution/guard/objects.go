@@ -137,10 +137,10 @@ func equivalent() *admissionv1.MatchPolicyType {
 }
 
 // matchExecutions matches requests for executions, or for a subresource of them.
-func matchExecutions(part string, operations ...admissionv1.OperationType) admissionv1.NamedRuleWithOperations {
+func matchExecutions(subresource string, operations ...admissionv1.OperationType) admissionv1.NamedRuleWithOperations {
 	resource := v1alpha1.Resource
-	if part != "" {
-		resource += "/" + part
+	if subresource != "" {
+		resource += "/" + subresource
 	}
 	return matchResource(v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, resource, operations...)
 }

@@ -85,7 +85,7 @@ func (s *apiServers) listServers(ctx context.Context) (map[string]dynamic.Resour
 }
 
 // connectServers keeps exactly one client for each address.
-func (s *apiServers) connectServers(name string, addresses map[string]bool) (map[string]dynamic.ResourceInterface, error) {
+func (s *apiServers) connectServers(serverName string, addresses map[string]bool) (map[string]dynamic.ResourceInterface, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := map[string]dynamic.ResourceInterface{}
@@ -93,7 +93,7 @@ func (s *apiServers) connectServers(name string, addresses map[string]bool) (map
 		client, ok := s.known[a]
 		if !ok {
 			cfg := rest.CopyConfig(s.cfg)
-			cfg.Host, cfg.ServerName, cfg.RateLimiter = "https://"+a, name, nil
+			cfg.Host, cfg.ServerName, cfg.RateLimiter = "https://"+a, serverName, nil
 			var err error
 			if client, err = executionsOf(cfg, s.namespace); err != nil {
 				return nil, fmt.Errorf("connect to API server %s: %w", a, err)

@@ -49,7 +49,7 @@ func Stamps(o Options) []runtime.Object {
 	return list
 }
 
-func (o Options) newStamp(name string, operation admissionv1.OperationType, apply string, when ...admissionv1.MatchCondition) *admissionv1.MutatingAdmissionPolicy {
+func (o Options) newStamp(name string, operation admissionv1.OperationType, applyExpression string, conditions ...admissionv1.MatchCondition) *admissionv1.MutatingAdmissionPolicy {
 	fail, none := admissionv1.Fail, metav1.LabelSelector{}
 	return &admissionv1.MutatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicy"},
@@ -57,7 +57,7 @@ func (o Options) newStamp(name string, operation admissionv1.OperationType, appl
 		Spec: admissionv1.MutatingAdmissionPolicySpec{
 			FailurePolicy:      &fail,
 			ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
-			MatchConditions:    when,
+			MatchConditions:    conditions,
 			MatchConstraints: &admissionv1.MatchResources{
 				NamespaceSelector: &none,
 				ObjectSelector:    &none,
@@ -66,7 +66,7 @@ func (o Options) newStamp(name string, operation admissionv1.OperationType, appl
 			},
 			Mutations: []admissionv1.Mutation{{
 				PatchType:          admissionv1.PatchTypeApplyConfiguration,
-				ApplyConfiguration: &admissionv1.ApplyConfiguration{Expression: apply},
+				ApplyConfiguration: &admissionv1.ApplyConfiguration{Expression: applyExpression},
 			}},
 		},
 	}

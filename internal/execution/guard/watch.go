@@ -104,9 +104,9 @@ func New(cfg *rest.Config, o Options, propagation time.Duration, log *slog.Logge
 	return w, nil
 }
 
-func newWatch(look func(context.Context) (observation, error), present func(context.Context) (string, error), follow func(context.Context, func())) *Watch {
+func newWatch(observe func(context.Context) (observation, error), readVersions func(context.Context) (string, error), watchObjects func(context.Context, func())) *Watch {
 	return &Watch{
-		observe: look, readVersions: present, watchObjects: follow,
+		observe: observe, readVersions: readVersions, watchObjects: watchObjects,
 		log: slog.New(slog.DiscardHandler), observing: make(chan struct{}, 1), confirming: make(chan struct{}, 1), missing: errNotObserved,
 	}
 }

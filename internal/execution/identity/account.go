@@ -75,11 +75,11 @@ func (a *account) String() string { return "service account " + a.ids.namespace 
 
 // validToken returns a valid token other than the refused one. An empty refused means that no token
 // was refused.
-func (a *account) validToken(ctx context.Context, refused string) (string, error) {
+func (a *account) validToken(ctx context.Context, refusedToken string) (string, error) {
 	for {
 		a.mu.Lock()
 		last := a.now
-		if last.value != "" && last.value != refused && time.Now().Before(last.renew) {
+		if last.value != "" && last.value != refusedToken && time.Now().Before(last.renew) {
 			a.mu.Unlock()
 			return last.value, nil
 		}
@@ -103,7 +103,7 @@ func (a *account) validToken(ctx context.Context, refused string) (string, error
 			continue
 		case q.err == nil:
 			return q.token, nil
-		case last.value != "" && last.value != refused && time.Until(last.expires) > tokenLeft && !isMissing(q.err):
+		case last.value != "" && last.value != refusedToken && time.Until(last.expires) > tokenLeft && !isMissing(q.err):
 			return last.value, nil
 		}
 		return "", q.err
@@ -178,11 +178,11 @@ func (a *account) shouldAskForAll(wide action.Right, now time.Time) bool {
 
 // cacheAnswer caches an answer about a right. A negative answer is cached only for rights on all
 // objects, where it merely means to ask for each object.
-func (a *account) cacheAnswer(r action.Right, yes bool, now time.Time) {
+func (a *account) cacheAnswer(r action.Right, allowed bool, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	of := a.yes
-	if !yes {
+	if !allowed {
 		of = a.narrow
 	}
 	if len(of) >= maxBelieved {

@@ -162,14 +162,14 @@ func (i *Identities) Denied(ctx context.Context, a *action.Action, rights []acti
 // verb execute on executions of that name. The groups of a service account follow from its name.
 // For a person, only the given groups are checked, so a negative answer can be wrong if some are
 // unknown.
-func (i *Identities) MayRequest(ctx context.Context, user string, groups []string, name string) (bool, error) {
+func (i *Identities) MayRequest(ctx context.Context, user string, groups []string, actionName string) (bool, error) {
 	certain, account := AccountGroups(user)
 	if !account {
 		certain = append(slices.Clone(groups), certain...)
 		slices.Sort(certain)
 		certain = slices.Compact(certain)
 	}
-	asks := request{user, strings.Join(certain, "\n"), name}
+	asks := request{user, strings.Join(certain, "\n"), actionName}
 	now := time.Now()
 	i.mu.Lock()
 	known := now.Before(i.requests[asks])
@@ -179,7 +179,7 @@ func (i *Identities) MayRequest(ctx context.Context, user string, groups []strin
 	}
 	own, err := i.own()
 	if err != nil {
-		return false, fmt.Errorf("check whether %s is allowed to request %s: %w", user, name, err)
+		return false, fmt.Errorf("check whether %s is allowed to request %s: %w", user, actionName, err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
@@ -188,12 +188,12 @@ func (i *Identities) MayRequest(ctx context.Context, user string, groups []strin
 			User: user, Groups: certain,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: v1alpha1.Resource,
-				Verb: v1alpha1.VerbExecute, Namespace: i.namespace, Name: name,
+				Verb: v1alpha1.VerbExecute, Namespace: i.namespace, Name: actionName,
 			},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return false, fmt.Errorf("check whether %s is allowed to request %s: %w", user, name, err)
+		return false, fmt.Errorf("check whether %s is allowed to request %s: %w", user, actionName, err)
 	}
 	if !answer.Status.Allowed || answer.Status.Denied {
 		return false, nil
@@ -212,10 +212,10 @@ type request struct{ user, groups, action string }
 
 // AccountGroups returns the known groups of a user, and whether they are complete, as for a service
 // account.
-func AccountGroups(user string) (groups []string, account bool) {
-	name, account := strings.CutPrefix(user, "system:serviceaccount:")
+func AccountGroups(user string) (groups []string, isServiceAccount bool) {
+	name, isServiceAccount := strings.CutPrefix(user, "system:serviceaccount:")
 	namespace, _, named := strings.Cut(name, ":")
-	if !account || !named {
+	if !isServiceAccount || !named {
 		return []string{"system:authenticated"}, false
 	}
 	return []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}, true
@@ -226,7 +226,7 @@ func AccountGroups(user string) (groups []string, account bool) {
 func (i *Identities) Forget(a *action.Action) { i.accountFor(a).dropCache() }
 
 // isAllowed reports whether an account has a right that is not cached.
-func (i *Identities) isAllowed(ctx context.Context, acc *account, right action.Right) (yes bool, err error) {
+func (i *Identities) isAllowed(ctx context.Context, acc *account, right action.Right) (allowed bool, err error) {
 	if wide := onAllObjects(right); wide != right && acc.shouldAskForAll(wide, time.Now()) {
 		yes, err := i.reviewAccess(ctx, acc, wide)
 		if err != nil {
@@ -237,11 +237,11 @@ func (i *Identities) isAllowed(ctx context.Context, acc *account, right action.R
 			return true, nil
 		}
 	}
-	yes, err = i.reviewAccess(ctx, acc, right)
-	if yes {
+	allowed, err = i.reviewAccess(ctx, acc, right)
+	if allowed {
 		acc.cacheAnswer(right, true, time.Now())
 	}
-	return yes, err
+	return allowed, err
 }
 
 // reviewAccess asks the API server whether an account has a right.

@@ -23,7 +23,7 @@ const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
 // SecretType reports whether a Secret exists, and its type. It uses SecretLookup, and the values of
 // the Secret stay in the API server. The error is a *MissingError if that account does not exist,
 // and an API error if the account may not get the Secret.
-func (i *Identities) SecretType(ctx context.Context, namespace, name string) (kind string, found bool, err error) {
+func (i *Identities) SecretType(ctx context.Context, namespace, name string) (secretType string, found bool, err error) {
 	if _, err := i.accountByName(SecretLookup).validToken(ctx, ""); err != nil {
 		return "", false, err
 	}
@@ -49,11 +49,11 @@ func (i *Identities) SecretType(ctx context.Context, namespace, name string) (ki
 	if column < 0 || len(table.Rows) != 1 || len(table.Rows[0].Cells) <= column {
 		return "", false, fmt.Errorf("look up Secret %s/%s: the API server's table has no type", namespace, name)
 	}
-	kind, ok := table.Rows[0].Cells[column].(string)
+	secretType, ok := table.Rows[0].Cells[column].(string)
 	if !ok {
 		return "", false, fmt.Errorf("look up Secret %s/%s: the type in the API server's table is not a string", namespace, name)
 	}
-	return kind, true, nil
+	return secretType, true, nil
 }
 
 // connectForSecrets creates a client for the core API group.

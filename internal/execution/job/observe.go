@@ -104,9 +104,9 @@ func (l *jobState) observeAttempts() Observation {
 }
 
 // findLatest returns the latest attempt for which is returns true. Nil means none.
-func (l *jobState) findLatest(is func(*attempt) bool) *attempt {
+func (l *jobState) findLatest(matches func(*attempt) bool) *attempt {
 	for _, a := range slices.Backward(l.attempts) {
-		if is(a) {
+		if matches(a) {
 			return a
 		}
 	}
@@ -197,18 +197,18 @@ func (l *jobState) successObservation(a *attempt) Observation {
 }
 
 // failureObservation is the observation of a failed last attempt or a failed Job.
-func (l *jobState) failureObservation(last *attempt, broken *batchv1.JobCondition) Observation {
+func (l *jobState) failureObservation(last *attempt, failedCondition *batchv1.JobCondition) Observation {
 	o := Observation{State: Failed, Ended: l.endTime(last)}
 	if last != nil {
 		o.Pod, o.Result, o.Unreadable = last.pod.Name, last.result, last.unreadable
 	}
-	o.Failure = l.explainFailure(last, broken)
+	o.Failure = l.explainFailure(last, failedCondition)
 	return o
 }
 
 // explainFailure returns why no attempt succeeded.
-func (l *jobState) explainFailure(last *attempt, broken *batchv1.JobCondition) *execution.Failure {
-	late := broken != nil && broken.Reason == batchv1.JobReasonDeadlineExceeded || last != nil && last.isLate()
+func (l *jobState) explainFailure(last *attempt, failedCondition *batchv1.JobCondition) *execution.Failure {
+	late := failedCondition != nil && failedCondition.Reason == batchv1.JobReasonDeadlineExceeded || last != nil && last.isLate()
 	begun := l.findLatest(func(a *attempt) bool { return a.began })
 	switch {
 	case begun == nil && len(l.attempts) > 0:
@@ -219,7 +219,7 @@ func (l *jobState) explainFailure(last *attempt, broken *batchv1.JobCondition) *
 	case late:
 		return l.timeoutFailure(begun)
 	case last == nil || last.result == nil:
-		return l.unknownFailure(last, broken)
+		return l.unknownFailure(last, failedCondition)
 	case last.result.Code == action.CodeCancelled && last.disrupted != nil:
 		f := FailureOf(last.result)
 		return l.newFailure(v1alpha1.ReasonExecutionFailed, f.Detail, fmt.Sprintf("the node evicted it (%s): %s", last.disrupted.Message, f.Message))
@@ -264,7 +264,7 @@ func (l *jobState) timeoutFailure(begun *attempt) *execution.Failure {
 }
 
 // unknownFailure is the failure of a last attempt that is gone or left no readable result.
-func (l *jobState) unknownFailure(last *attempt, broken *batchv1.JobCondition) *execution.Failure {
+func (l *jobState) unknownFailure(last *attempt, failedCondition *batchv1.JobCondition) *execution.Failure {
 	const advice = "The result is unknown: check the target before you retry"
 	message := "no Pod of the Job is left"
 	switch {
@@ -272,8 +272,8 @@ func (l *jobState) unknownFailure(last *attempt, broken *batchv1.JobCondition) *
 		message = fmt.Sprintf("Pod %q: %s", last.pod.Name, last.waitReason())
 	case last != nil:
 		message = fmt.Sprintf("Pod %q ended %s", last.pod.Name, last.describeEnd())
-	case broken != nil:
-		message = fmt.Sprintf("%s (%s: %s)", message, broken.Reason, broken.Message)
+	case failedCondition != nil:
+		message = fmt.Sprintf("%s (%s: %s)", message, failedCondition.Reason, failedCondition.Message)
 	}
 	return l.newFailure(v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown, message+". "+advice)
 }

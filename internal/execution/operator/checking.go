@@ -125,13 +125,13 @@ func (r *reconciler) acceptPlan(ctx context.Context, t *reconcileState, out chec
 }
 
 // warnConditions logs and emits a warning for each optional condition that failed.
-func (r *reconciler) warnConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, reason, what string, results []v1alpha1.ConditionResult) {
+func (r *reconciler) warnConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, eventReason, conditionKind string, results []v1alpha1.ConditionResult) {
 	for _, c := range results {
 		if c.Passed || c.Required {
 			continue
 		}
-		r.log.WarnContext(ctx, "optional condition failed", "execution", logKey(ke), "kind", what, "condition", c.ConditionType, "message", c.ErrorMessage)
-		r.events.emitWarning(ke, reason, fmt.Sprintf("%s %q failed: %s", what, c.ConditionType, c.ErrorMessage))
+		r.log.WarnContext(ctx, "optional condition failed", "execution", logKey(ke), "kind", conditionKind, "condition", c.ConditionType, "message", c.ErrorMessage)
+		r.events.emitWarning(ke, eventReason, fmt.Sprintf("%s %q failed: %s", conditionKind, c.ConditionType, c.ErrorMessage))
 	}
 }
 
@@ -307,10 +307,10 @@ func (r *reconciler) admissionPolicyPeriod(ctx context.Context, ke *v1alpha1.Kub
 
 // setPendingApproval writes which approval is missing, or why an approval does not count, to the
 // status.
-func (r *reconciler) setPendingApproval(t *reconcileState, guardMissing error, until time.Time) {
-	detail, waiting := execution.DescribePendingApproval(t.ke, guardMissing)
+func (r *reconciler) setPendingApproval(t *reconcileState, approversUnverified error, until time.Time) {
+	detail, waiting := execution.DescribePendingApproval(t.ke, approversUnverified)
 	t.requeueIn(periodCheckInterval)
-	if guardMissing != nil {
+	if approversUnverified != nil {
 		t.requeueIn(10 * time.Second)
 	}
 	t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, waiting

@@ -37,7 +37,7 @@ type deletedExecution struct {
 }
 
 // addExecution stores an execution. It returns false if the cache is full.
-func (d *deletedCache) addExecution(g deletedExecution) bool {
+func (d *deletedCache) addExecution(g deletedExecution) (stored bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.count >= maxDeleted {
@@ -53,7 +53,7 @@ func (d *deletedCache) addExecution(g deletedExecution) bool {
 }
 
 // nextExecution returns the execution of a name that was deleted first.
-func (d *deletedCache) nextExecution(name types.NamespacedName) (deletedExecution, bool) {
+func (d *deletedCache) nextExecution(name types.NamespacedName) (first deletedExecution, found bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if list := d.byName[name]; len(list) > 0 {

@@ -30,12 +30,12 @@ func (t eventEmitter) emitWarning(ke *v1alpha1.KubernetesExecution, reason, note
 	t.emitEvent(ke, corev1.EventTypeWarning, reason, note)
 }
 
-func (t eventEmitter) emitEvent(ke *v1alpha1.KubernetesExecution, kind, reason, note string) {
+func (t eventEmitter) emitEvent(ke *v1alpha1.KubernetesExecution, eventType, reason, note string) {
 	about := &corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind,
 		Namespace: ke.Namespace, Name: ke.Name, UID: ke.UID,
 	}
-	t.events.Eventf(about, nil, kind, reason, "Execute", "%s", truncateText(note, maxNote))
+	t.events.Eventf(about, nil, eventType, reason, "Execute", "%s", truncateText(note, maxNote))
 }
 
 // emitJobCreated emits the event of a started Job, including the approvers. An approval has no
@@ -139,17 +139,17 @@ func (r *reconciler) recordDecision(t *reconcileState, d v1alpha1.ApprovalDecisi
 }
 
 // latestDecision returns who decided, and why.
-func latestDecision(s *v1alpha1.KubernetesExecutionStatus, d v1alpha1.ApprovalDecision) (by, said string) {
-	said = s.Message
+func latestDecision(s *v1alpha1.KubernetesExecutionStatus, d v1alpha1.ApprovalDecision) (by, reason string) {
+	reason = s.Message
 	if s.Approval == nil {
-		return by, said
+		return by, reason
 	}
 	for _, received := range s.Approval.CountedDecisions {
 		if received.Decision == d {
-			by, said = received.Approver, received.Reason
+			by, reason = received.Approver, received.Reason
 		}
 	}
-	return by, said
+	return by, reason
 }
 
 // timeoutFor returns how long an execution of an action may take.

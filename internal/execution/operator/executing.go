@@ -131,7 +131,7 @@ func (r *reconciler) cancelJob(ctx context.Context, t *reconcileState, j *batchv
 }
 
 // stopPod stops a running Pod once.
-func (r *reconciler) stopPod(ctx context.Context, t *reconcileState, j *batchv1.Job, name string) error {
+func (r *reconciler) stopPod(ctx context.Context, t *reconcileState, j *batchv1.Job, podName string) error {
 	pods, err := r.jobs.Pods(ctx, j, false)
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func (r *reconciler) stopPod(ctx context.Context, t *reconcileState, j *batchv1.
 	t.requeueIn(time.Second) // changes wake it; this covers a missed one
 	for i := range pods {
 		p := &pods[i]
-		if p.Name == name && p.DeletionTimestamp.IsZero() && (p.Spec.ActiveDeadlineSeconds == nil || *p.Spec.ActiveDeadlineSeconds > 1) {
+		if p.Name == podName && p.DeletionTimestamp.IsZero() && (p.Spec.ActiveDeadlineSeconds == nil || *p.Spec.ActiveDeadlineSeconds > 1) {
 			return r.jobs.Stop(ctx, p)
 		}
 	}
@@ -296,14 +296,14 @@ func unevaluatedResults(ke *v1alpha1.KubernetesExecution, why error, now time.Ti
 // classifyOutcome sets the outcome of a successful action by its postconditions. A required
 // postcondition that a cancel cut short is no failure of the action, because it might still have
 // passed.
-func classifyOutcome(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.ConditionResult, open []bool) (reason string) {
+func classifyOutcome(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.ConditionResult, undecided []bool) (reason string) {
 	s.Outcome, reason = v1alpha1.OutcomeSucceeded, "ActionSucceeded"
 	s.Message = s.Plan.Impact.Description
 	var cut *v1alpha1.ConditionResult
 	for i, c := range results {
 		switch {
 		case c.Passed:
-		case c.Required && i < len(open) && open[i]:
+		case c.Required && i < len(undecided) && undecided[i]:
 			cut = &results[i]
 		case c.Required:
 			s.Outcome, reason = v1alpha1.OutcomeFailed, "PostConditionFailed"
@@ -327,9 +327,9 @@ func classifyOutcome(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.C
 
 // finishSucceeded ends an execution whose action succeeded. open marks the postconditions that
 // might still have passed.
-func (r *reconciler) finishSucceeded(t *reconcileState, results []v1alpha1.ConditionResult, open []bool) {
+func (r *reconciler) finishSucceeded(t *reconcileState, results []v1alpha1.ConditionResult, undecided []bool) {
 	s := &t.ke.Status
-	reason := classifyOutcome(s, results, open)
+	reason := classifyOutcome(s, results, undecided)
 	switch {
 	case s.Reason == v1alpha1.ReasonCancelled:
 		setCondition(t, v1alpha1.ConditionPostConditionsMet, metav1.ConditionUnknown, reason, s.Message)

@@ -36,7 +36,7 @@ type executions interface {
 	List(ctx context.Context) ([]v1alpha1.KubernetesExecution, error)
 	// ApplyStatus applies the status fields of ke that owner manages, and sets ke to the stored
 	// object. It fails if the object has changed.
-	ApplyStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution, owner string) error
+	ApplyStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution, fieldOwner string) error
 	// SetFinalizer adds or removes the finalizer of the operator, and sets ke to the stored object.
 	SetFinalizer(ctx context.Context, ke *v1alpha1.KubernetesExecution, present bool) error
 	// Delete deletes ke and no other object of that name.
@@ -131,7 +131,7 @@ func (h hostExecutions) List(ctx context.Context) ([]v1alpha1.KubernetesExecutio
 const ignoreUnknownFields = client.FieldValidation(metav1.FieldValidationIgnore)
 
 // ApplyStatus applies the status by server-side apply at the version of ke.
-func (h hostExecutions) ApplyStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution, owner string) error {
+func (h hostExecutions) ApplyStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution, fieldOwner string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	body, err := json.Marshal(map[string]any{
@@ -145,7 +145,7 @@ func (h hostExecutions) ApplyStatus(ctx context.Context, ke *v1alpha1.Kubernetes
 		return fmt.Errorf("write status of %s: %w", logKey(ke), err)
 	}
 	stored := v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{Namespace: ke.Namespace, Name: ke.Name}}
-	err = h.client.SubResource("status").Patch(ctx, &stored, client.RawPatch(types.ApplyPatchType, body), client.ForceOwnership, client.FieldOwner(owner), ignoreUnknownFields)
+	err = h.client.SubResource("status").Patch(ctx, &stored, client.RawPatch(types.ApplyPatchType, body), client.ForceOwnership, client.FieldOwner(fieldOwner), ignoreUnknownFields)
 	h.observe(ctx, &ke.Status, err)
 	if err != nil {
 		return fmt.Errorf("write status of %s: %w", logKey(ke), err)

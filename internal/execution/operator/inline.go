@@ -88,7 +88,7 @@ func (r *reconciler) inlineFailure(t *reconcileState, f execution.Failure) *exec
 
 // inlineRefusal returns why an inline action may not run, or not again. Nil means that it may run.
 // untouched means that no attempt has started.
-func (r *reconciler) inlineRefusal(t *reconcileState, a *action.Action, untouched bool) *execution.Failure {
+func (r *reconciler) inlineRefusal(t *reconcileState, a *action.Action, neverAttempted bool) *execution.Failure {
 	unknown := execution.Failure{
 		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
 		Message: fmt.Sprintf("the action started, but its result is unknown. The controller does not retry the action: check %s", t.ke.Status.Target),
@@ -97,13 +97,13 @@ func (r *reconciler) inlineRefusal(t *reconcileState, a *action.Action, untouche
 	switch {
 	case a == nil || started == nil:
 		return &unknown
-	case t.ke.Spec.Cancel && untouched:
+	case t.ke.Spec.Cancel && neverAttempted:
 		failure := cancelledFailure(t.ke)
 		return &failure
 	case t.ke.Spec.Cancel || r.cfg.DryRun:
 		unknown.Reason = v1alpha1.ReasonCancelled
 		return &unknown
-	case !t.now.Before(started.Add(timeoutFor(t.ke, a))) && untouched:
+	case !t.now.Before(started.Add(timeoutFor(t.ke, a))) && neverAttempted:
 		detail := v1alpha1.DetailExecutorUnavailable
 		if t.ke.Status.ReasonDetail == v1alpha1.DetailEmergencyStop {
 			detail = v1alpha1.DetailEmergencyStop

@@ -26,7 +26,7 @@ func runName(ke *v1alpha1.KubernetesExecution) string {
 
 // adoptJob takes over an existing Job whose creation the status does not show. The operator that
 // created it ended before the status write.
-func (r *reconciler) adoptJob(ctx context.Context, t *reconcileState) (taken bool, err error) {
+func (r *reconciler) adoptJob(ctx context.Context, t *reconcileState) (adopted bool, err error) {
 	r.mu.Lock()
 	live := r.launched[t.ke.UID] // the cache may not have the Job yet
 	r.mu.Unlock()

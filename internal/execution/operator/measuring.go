@@ -32,8 +32,8 @@ func (c measuredChecker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExec
 }
 
 // PostConditions evaluates the postconditions and counts them.
-func (c measuredChecker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, since, now time.Time) ([]v1alpha1.ConditionResult, time.Duration, error) {
-	results, wait, err := c.checker.PostConditions(ctx, ke, since, now)
+func (c measuredChecker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, actionEnded, now time.Time) (results []v1alpha1.ConditionResult, wait time.Duration, err error) {
+	results, wait, err = c.checker.PostConditions(ctx, ke, actionEnded, now)
 	c.metrics.countEvaluations("postcondition", results)
 	return results, wait, err
 }

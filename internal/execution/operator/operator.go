@@ -97,7 +97,7 @@ func (c Config) withDefaults() Config {
 type checker interface {
 	Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (check.Outcome, error)
 	Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (check.Outcome, error)
-	PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, since, now time.Time) ([]v1alpha1.ConditionResult, time.Duration, error)
+	PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, actionEnded, now time.Time) (results []v1alpha1.ConditionResult, wait time.Duration, err error)
 }
 
 // identities returns clients that act as the accounts of actions. *identity.Identities implements
@@ -121,7 +121,7 @@ type auditor interface {
 	Sync(ctx context.Context, ke *v1alpha1.KubernetesExecution) (done bool, err error)
 	// SyncGone records a deleted execution. ke is its last known state; unseen means that at is
 	// when the deletion was noticed, not when it happened.
-	SyncGone(ctx context.Context, ke *v1alpha1.KubernetesExecution, at time.Time, unseen bool) error
+	SyncGone(ctx context.Context, ke *v1alpha1.KubernetesExecution, deletedAt time.Time, unseen bool) error
 }
 
 // auditArchive is an auditor that can also close executions whose end was missed.

@@ -135,7 +135,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // reconcileOnce runs one step and writes the status. It returns the stored execution if the next
 // step can run now, as after a phase change, and nil if the execution waits.
-func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesExecution) (moved *v1alpha1.KubernetesExecution, again time.Duration, err error) {
+func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesExecution) (continueWith *v1alpha1.KubernetesExecution, again time.Duration, err error) {
 	t := &reconcileState{ke: ke, now: r.now()}
 	before := ke.DeepCopy()
 	if r.cfg.DryRun {

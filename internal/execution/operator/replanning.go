@@ -13,7 +13,7 @@ import (
 
 // checkPlan computes the plan again after a wait and reports whether it may run. If not, the status
 // shows why.
-func (r *reconciler) checkPlan(ctx context.Context, t *reconcileState) (bool, error) {
+func (r *reconciler) checkPlan(ctx context.Context, t *reconcileState) (mayRun bool, err error) {
 	if t.checked {
 		return true, nil
 	}

@@ -33,7 +33,7 @@ func (r *reconciler) verifyRequest(ctx context.Context, t *reconcileState) (veri
 }
 
 // verifyNew verifies a request that has not been verified yet.
-func (r *reconciler) verifyNew(ctx context.Context, t *reconcileState, parameters string) (verified bool, err error) {
+func (r *reconciler) verifyNew(ctx context.Context, t *reconcileState, parametersSum string) (verified bool, err error) {
 	period, err := r.guard.Confirm(ctx)
 	switch created := t.ke.CreationTimestamp.Time; {
 	case errors.Is(err, guard.ErrOff):
@@ -50,7 +50,7 @@ func (r *reconciler) verifyNew(ctx context.Context, t *reconcileState, parameter
 		failUnverified(t, fmt.Sprintf("the execution was created at %s, but the admission policies have been continuously in force only since %s", created.UTC().Format(time.RFC3339), period.Since.UTC().Format(time.RFC3339)))
 		return false, nil
 	}
-	t.ke.Status.VerifiedRequest = &v1alpha1.VerifiedRequest{AdmissionPolicyPeriod: period.ID, ParametersHash: parameters}
+	t.ke.Status.VerifiedRequest = &v1alpha1.VerifiedRequest{AdmissionPolicyPeriod: period.ID, ParametersHash: parametersSum}
 	return true, nil
 }
 

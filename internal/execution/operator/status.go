@@ -220,11 +220,11 @@ func rawBytes(r *runtime.RawExtension) []byte {
 }
 
 // truncateText limits a text to a number of bytes.
-func truncateText(s string, most int) string {
-	if len(s) <= most {
+func truncateText(s string, maxBytes int) string {
+	if len(s) <= maxBytes {
 		return s
 	}
-	end := most - len("…")
+	end := maxBytes - len("…")
 	for end > 0 && !utf8.RuneStart(s[end]) {
 		end--
 	}

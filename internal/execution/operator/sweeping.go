@@ -29,7 +29,7 @@ const (
 type lostCloser interface {
 	// CloseLost records the end of executions in a namespace that are open in the audit and do not
 	// exist. It returns their number.
-	CloseLost(ctx context.Context, namespace string, there func(context.Context, types.NamespacedName, types.UID) (bool, error)) (int, error)
+	CloseLost(ctx context.Context, namespace string, exists func(context.Context, types.NamespacedName, types.UID) (bool, error)) (recorded int, err error)
 }
 
 // sweeper searches the audit for executions that were deleted while no controller ran. Only the

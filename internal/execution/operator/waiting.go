@@ -56,10 +56,10 @@ func (r *reconciler) enterGate(t *reconcileState) gate.Verdict {
 
 // forgetExecution drops the state of a name, unless it belongs to the execution that has the name
 // now. An empty UID means that no such execution exists.
-func (r *reconciler) forgetExecution(name types.NamespacedName, now types.UID) {
+func (r *reconciler) forgetExecution(name types.NamespacedName, currentUID types.UID) {
 	r.mu.Lock()
 	uid, known := r.claimed[name]
-	if known && uid == now {
+	if known && uid == currentUID {
 		r.mu.Unlock()
 		return
 	}
@@ -67,7 +67,7 @@ func (r *reconciler) forgetExecution(name types.NamespacedName, now types.UID) {
 	delete(r.launched, uid)
 	delete(r.inlineRuns, uid)
 	r.mu.Unlock()
-	if now != "" && !known {
+	if currentUID != "" && !known {
 		return
 	}
 	r.targets.stopWaiting(name)

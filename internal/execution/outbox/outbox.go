@@ -208,7 +208,7 @@ func (o *Outbox) removeQueue(name types.NamespacedName, uid types.UID) {
 
 // Settle removes acknowledged and dropped events from a status. It reports whether it changed the
 // status, and how long a write of only that change may wait for another one.
-func (o *Outbox) Settle(ke *v1alpha1.KubernetesExecution, now time.Time) (changed bool, wait time.Duration) {
+func (o *Outbox) Settle(ke *v1alpha1.KubernetesExecution, now time.Time) (changed bool, writeWithin time.Duration) {
 	stored := ke.Status.PendingChangeEvents
 	if o == nil || len(stored) == 0 {
 		return false, 0
@@ -233,7 +233,7 @@ func (o *Outbox) Settle(ke *v1alpha1.KubernetesExecution, now time.Time) (change
 
 // Deliver sends to each idle sink the oldest event of an execution that it has not acknowledged. It
 // returns when to call again; zero means that Deps.Wake triggers it.
-func (o *Outbox) Deliver(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) time.Duration {
+func (o *Outbox) Deliver(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (again time.Duration) {
 	if !o.Enabled() {
 		return 0
 	}
@@ -266,14 +266,14 @@ func (o *Outbox) isWaiting(ke *v1alpha1.KubernetesExecution, p *v1alpha1.Pending
 
 // Deleted continues the delivery for deleted executions of a name, all except the one with UID but.
 // It returns when to call again.
-func (o *Outbox) Deleted(ctx context.Context, name types.NamespacedName, but types.UID, now time.Time) (again time.Duration) {
+func (o *Outbox) Deleted(ctx context.Context, name types.NamespacedName, exceptUID types.UID, now time.Time) (again time.Duration) {
 	if !o.Enabled() {
 		return 0
 	}
 	o.mu.Lock()
 	var gone []types.UID
 	for uid, l := range o.queues[name] {
-		if uid == but {
+		if uid == exceptUID {
 			continue
 		}
 		if !l.deleted {
@@ -326,7 +326,7 @@ func (o *Outbox) deliverQueue(ctx context.Context, name types.NamespacedName, ui
 }
 
 // nextDelivery returns the next event for a sink, if any, and when to ask again.
-func (o *Outbox) nextDelivery(name types.NamespacedName, uid types.UID, l *eventQueue, sink Sink, now time.Time) (*delivery, time.Duration) {
+func (o *Outbox) nextDelivery(name types.NamespacedName, uid types.UID, l *eventQueue, sink Sink, now time.Time) (d *delivery, again time.Duration) {
 	p := l.sinks[sink.Name]
 	if p == nil {
 		p = &progress{}
@@ -399,13 +399,13 @@ func isRejection(c changeevent.Class) bool {
 
 // Drain stops sending and waits for outstanding answers, at most Config.Drain. It returns the
 // executions with acknowledgements that are not written.
-func (o *Outbox) Drain(ctx context.Context) ([]types.NamespacedName, error) {
+func (o *Outbox) Drain(ctx context.Context) (unwritten []types.NamespacedName, err error) {
 	if !o.Enabled() {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), o.cfg.Drain, errDrained)
 	defer cancel()
-	var err error
+
 	for left := o.stopSending(); left > 0 && err == nil; left = o.stopSending() {
 		select {
 		case <-o.answered:
@@ -415,7 +415,7 @@ func (o *Outbox) Drain(ctx context.Context) ([]types.NamespacedName, error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var unwritten []types.NamespacedName
+
 	for name, lines := range o.queues {
 		for _, l := range lines {
 			switch {

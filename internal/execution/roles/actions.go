@@ -135,11 +135,11 @@ func (a Actions) roleSubjects(act *action.Action) []rbacv1.Subject {
 	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: act.ServiceAccount(), Namespace: a.accountNamespace()}}
 }
 
-func (a Actions) newRoleBinding(act *action.Action, namespace, kind, role string) *rbacv1.RoleBinding {
+func (a Actions) newRoleBinding(act *action.Action, namespace, roleKind, roleName string) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: act.ServiceAccount(), Namespace: namespace, Labels: actionLabels(act)},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: roleKind, Name: roleName},
 		Subjects:   a.roleSubjects(act),
 	}
 }

@@ -193,8 +193,8 @@ func horizonCursor(r *db.FeedBoundsRow) (watch.Cursor, error) {
 	return watch.Cursor{Epoch: id, Position: watch.Position{Xact: r.LastXact, Seq: r.LastSeq}}, err
 }
 
-func parseEpoch(text string, current bool) (uuid.UUID, error) {
-	if !current {
+func parseEpoch(text string, isCurrent bool) (uuid.UUID, error) {
+	if !isCurrent {
 		return uuid.UUID{}, errOtherHistory
 	}
 	return uuid.Parse(text)

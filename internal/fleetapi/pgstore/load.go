@@ -33,7 +33,7 @@ order by u.place limit 1`
 var _ fleetapi.Loader = (*tx)(nil)
 
 // InsertBatch inserts the rows of a batch whose names are free, and returns their number.
-func (t *tx) InsertBatch(ctx context.Context, b *fleetapi.Batch) (int, error) {
+func (t *tx) InsertBatch(ctx context.Context, b *fleetapi.Batch) (created int, err error) {
 	n := len(b.Rows)
 	ids, names, displayNames := make([]string, n), make([]string, n), make([]string, n)
 	labels, specs := make([]string, n), make([]string, n)
@@ -65,7 +65,7 @@ type insertedRow struct {
 
 // FirstMissing returns the index of the first row of a batch that was not inserted. Its name is in
 // use.
-func (t *tx) FirstMissing(ctx context.Context, b *fleetapi.Batch) (int, error) {
+func (t *tx) FirstMissing(ctx context.Context, b *fleetapi.Batch) (index int, err error) {
 	ids := make([]string, len(b.Rows))
 	for i := range b.Rows {
 		ids[i] = b.Rows[i].ID

@@ -63,8 +63,8 @@ func (s *Store) DeleteSpecSchema(ctx context.Context, kind string) error {
 }
 
 // SpecSchema reads the schema of a kind within a transaction.
-func (t *tx) SpecSchema(ctx context.Context, kind string, have int64) (int64, json.RawMessage, error) {
-	row, err := t.q.GetSpecSchema(ctx, have, kind)
+func (t *tx) SpecSchema(ctx context.Context, kind string, knownRevision int64) (revision int64, schema json.RawMessage, err error) {
+	row, err := t.q.GetSpecSchema(ctx, knownRevision, kind)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return 0, nil, nil

@@ -104,7 +104,7 @@ func syncOf(cluster string) *clause {
 }
 
 // SteerSync applies an action. An action that is not taken is rolled back.
-func (s *Store) SteerSync(ctx context.Context, scope fleetapi.Scope, cluster string, action fleetapi.SyncAction) (sync v1.ClusterSync, taken bool, err error) {
+func (s *Store) SteerSync(ctx context.Context, scope fleetapi.Scope, cluster string, action fleetapi.SyncAction) (sync v1.ClusterSync, applied bool, err error) {
 	statement, err := steerStatement(action)
 	switch {
 	case err != nil:

@@ -125,7 +125,7 @@ func (c *clause) writeCompare(e search.Compare) {
 
 // writeEquality writes the equalities that have a better form than a comparison, and reports
 // whether it wrote one.
-func (c *clause) writeEquality(col search.Column, v search.Value) bool {
+func (c *clause) writeEquality(col search.Column, v search.Value) (written bool) {
 	if col.Field == search.Label {
 		c.writeSQL("labels @> ", c.addArg(jsonObject(col.Key, v.Text), "jsonb"))
 		return true

@@ -19,9 +19,9 @@ type etag struct {
 
 // ParseETags parses the lines of a header. Malformed input matches no tag: a conditional read is
 // then answered in full, and a conditional change is refused.
-func ParseETags(lines []string) ETagList {
-	l := ETagList{Given: len(lines) > 0}
-	for _, rest := range lines {
+func ParseETags(headerLines []string) ETagList {
+	l := ETagList{Given: len(headerLines) > 0}
+	for _, rest := range headerLines {
 		for rest = skipETagSeparators(rest); rest != ""; rest = skipETagSeparators(rest) {
 			if after, ok := strings.CutPrefix(rest, "*"); ok {
 				l.Any, rest = true, after
@@ -55,9 +55,9 @@ func QuoteETag(value string) string { return `"` + value + `"` }
 
 // Find returns the first tag that satisfies is. Weak tags match too, which is right for
 // If-None-Match.
-func (l ETagList) Find(is func(value string) bool) (string, bool) {
+func (l ETagList) Find(matches func(value string) bool) (tag string, found bool) {
 	for _, t := range l.tags {
-		if is(t.value) {
+		if matches(t.value) {
 			return t.value, true
 		}
 	}
@@ -66,12 +66,12 @@ func (l ETagList) Find(is func(value string) bool) (string, bool) {
 
 // Allows reports whether If-Match allows a change of something with the tag. It does without a
 // condition, or if the condition contains the tag, and not as a weak one.
-func (l ETagList) Allows(value string) bool {
+func (l ETagList) Allows(tag string) bool {
 	if !l.Given || l.Any {
 		return true
 	}
 	for _, t := range l.tags {
-		if !t.weak && t.value == value {
+		if !t.weak && t.value == tag {
 			return true
 		}
 	}

@@ -61,7 +61,7 @@ func NewPageToken(query QueryDigest, id string) (string, error) {
 }
 
 // ParsePageToken returns the id after which the query continues.
-func ParsePageToken(query QueryDigest, token string) (string, error) {
+func ParsePageToken(query QueryDigest, token string) (id string, err error) {
 	b, err := decodePageToken(query, token, idToken, idTokenLen)
 	if err != nil {
 		return "", err
@@ -132,7 +132,7 @@ func NewPlacePageToken(query QueryDigest, place []byte) string {
 
 // ParsePlacePageToken returns the place after which the query continues. The digest only
 // distinguishes queries and authenticates nothing: the caller validates the bytes.
-func ParsePlacePageToken(query QueryDigest, token string) ([]byte, error) {
+func ParsePlacePageToken(query QueryDigest, token string) (place []byte, err error) {
 	length := base64.RawURLEncoding.DecodedLen(len(token))
 	if length < 1+digestLen {
 		return nil, ErrMalformedToken
@@ -141,9 +141,9 @@ func ParsePlacePageToken(query QueryDigest, token string) ([]byte, error) {
 }
 
 // decodePageToken returns the bytes between the version and the digest of a token.
-func decodePageToken(query QueryDigest, token string, v byte, length int) ([]byte, error) {
+func decodePageToken(query QueryDigest, token string, version byte, length int) ([]byte, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
-	if err != nil || len(b) != length || b[0] != v || strings.ContainsAny(token, "\r\n") {
+	if err != nil || len(b) != length || b[0] != version || strings.ContainsAny(token, "\r\n") {
 		return nil, ErrMalformedToken
 	}
 	end := length - digestLen

@@ -44,7 +44,7 @@ type pageWalk[P comparable] struct {
 // FindStart returns the position after which a page begins. The client, such as an address,
 // distinguishes walks of the same query; a client whose address changed continues the walk that
 // most recently saw the previous page.
-func (w *PageWalks[P]) FindStart(query QueryDigest, client string, page int, now time.Time) (P, bool) {
+func (w *PageWalks[P]) FindStart(query QueryDigest, client string, page int, now time.Time) (start P, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var best *pageWalk[P]

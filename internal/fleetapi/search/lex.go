@@ -84,7 +84,7 @@ func tokenize(query string) ([]token, error) {
 }
 
 // readQuoted parses a quoted text and returns its value and its length in the query.
-func readQuoted(query string, column int) (string, int, error) {
+func readQuoted(query string, column int) (value string, length int, err error) {
 	quote := query[:1]
 	var b strings.Builder
 	for i := 1; ; {

@@ -164,7 +164,7 @@ func (p *parser) comparison() (Expr, error) {
 }
 
 // parseSetOperator parses the rest of in, like and between, if t is one of them.
-func (p *parser) parseSetOperator(c Column, t token) (Expr, bool, error) {
+func (p *parser) parseSetOperator(c Column, t token) (x Expr, isSetOperator bool, err error) {
 	switch {
 	case t.matches("in"):
 		values, err := p.parseList(c)

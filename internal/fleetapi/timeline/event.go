@@ -19,7 +19,7 @@ import (
 // newEvent returns the event of a payload that changeevent has created or validated. trusted means
 // that the sender serves all tenants. The key depends on it, so that a tenant who guesses an id
 // cannot preempt the event of a component.
-func newEvent(p changeevent.Payload, tenant, recordedBy string, trusted bool) (Event, error) {
+func newEvent(p changeevent.Payload, tenant, recordedBy string, senderServesAll bool) (Event, error) {
 	at, err := changeevent.ParseTime(p.Timestamp)
 	if err != nil {
 		return Event{}, fmt.Errorf("read a change event: %w", err)
@@ -29,7 +29,7 @@ func newEvent(p changeevent.Payload, tenant, recordedBy string, trusted bool) (E
 		return Event{}, fmt.Errorf("write a change event: %w", err)
 	}
 	return Event{
-		Key: hashTexts(tenant, p.Cluster, p.Source, p.ID, strconv.FormatBool(trusted)), Digest: hashTexts(string(text)),
+		Key: hashTexts(tenant, p.Cluster, p.Source, p.ID, strconv.FormatBool(senderServesAll)), Digest: hashTexts(string(text)),
 		At: at, Tenant: tenant, RecordedBy: recordedBy, Payload: text,
 		Facts: Facts{
 			Cluster: p.Cluster, Node: p.Node, Source: p.Source, Actor: cmp.Or(strings.TrimSpace(p.Details[DetailActor]), p.Source),

@@ -342,14 +342,14 @@ func (h *Hub) addWatcher(ctx context.Context, w *watcher) (joined context.Contex
 
 // readFeedPage reads a page of the feed. Records may be large, so the page ends early when its
 // entries have reached a total size.
-func (h *Hub) readFeedPage(ctx context.Context, q Query, most int, take func(*entry)) (next Cursor, more bool, err error) {
+func (h *Hub) readFeedPage(ctx context.Context, q Query, maxBytes int, take func(*entry)) (next Cursor, more bool, err error) {
 	q.Limit = pageLines
 	last, size := q.After, 0
 	next, more, err = h.source.Changes(ctx, q, func(c Change) error {
 		e := newEntry(&c, q.After)
 		take(e)
 		last.Position = c.At
-		if size += e.sizeBytes(); size >= most {
+		if size += e.sizeBytes(); size >= maxBytes {
 			return errEnough
 		}
 		return nil

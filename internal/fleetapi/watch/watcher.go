@@ -136,7 +136,7 @@ func (w *watcher) checkAccess(ctx context.Context) error {
 
 // sendNext sends the next changes. It returns a channel that is closed when it should be called
 // again.
-func (w *watcher) sendNext(ctx context.Context) (<-chan struct{}, error) {
+func (w *watcher) sendNext(ctx context.Context) (again <-chan struct{}, err error) {
 	v := w.ring.viewAfter(w.at, w.found[:], lookedAtBytes)
 	news := v.renewed
 	switch {

@@ -53,9 +53,9 @@ func Run(t *testing.T, open func(t *testing.T) *Bed) {
 	}
 }
 
-func (b *Bed) mustApply(t *testing.T, m shoot.Manifest, seen bool) shoot.Applied {
+func (b *Bed) mustApply(t *testing.T, m shoot.Manifest, seenBefore bool) shoot.Applied {
 	t.Helper()
-	a, err := b.Garden.ApplyShoot(boundedContext(t), m, seen)
+	a, err := b.Garden.ApplyShoot(boundedContext(t), m, seenBefore)
 	if err != nil {
 		t.Fatalf("apply %q: %v", m.Metadata.Name, err)
 	}

@@ -115,7 +115,7 @@ func (g *Garden) Edit(name string, edit func(*shoot.Spec)) error {
 }
 
 // Linger blocks the end of a Shoot's deletion, or unblocks it.
-func (g *Garden) Linger(name string, on bool) {
+func (g *Garden) Linger(name string, blocked bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
@@ -124,8 +124,8 @@ func (g *Garden) Linger(name string, on bool) {
 	if !ok {
 		return
 	}
-	it.lingers = on
-	if !on && it.deleting && it.op.due.IsZero() {
+	it.lingers = blocked
+	if !blocked && it.deleting && it.op.due.IsZero() {
 		it.op.due = now
 		g.runDueSteps(it, now)
 	}

@@ -81,7 +81,7 @@ func (g *Garden) newUID(n uint64) string {
 
 // changeItem updates a Shoot to match a manifest, and reports whether it differed. The
 // annotation of the sent generation does not count as a change.
-func (g *Garden) changeItem(it *item, m shoot.Manifest, now time.Time) bool {
+func (g *Garden) changeItem(it *item, m shoot.Manifest, now time.Time) (changed bool) {
 	labels := replaceOwned(it.labels, it.ours.Metadata.Labels, m.Metadata.Labels)
 	annotations := replaceOwned(it.annotations, it.ours.Metadata.Annotations, m.Metadata.Annotations)
 	spec := mergeSpec(m.Spec, it.ours.Spec, it.spec)
@@ -123,14 +123,14 @@ func cloneManifest(m shoot.Manifest) shoot.Manifest {
 }
 
 // replaceOwned returns the entries of there with those of was replaced by those of is.
-func replaceOwned(there, was, is map[string]string) map[string]string {
-	m := make(map[string]string, len(there)+len(is))
-	for k, v := range there {
-		if _, ours := was[k]; !ours {
+func replaceOwned(all, oldOwned, newOwned map[string]string) map[string]string {
+	m := make(map[string]string, len(all)+len(newOwned))
+	for k, v := range all {
+		if _, ours := oldOwned[k]; !ours {
 			m[k] = v
 		}
 	}
-	maps.Copy(m, is)
+	maps.Copy(m, newOwned)
 	return m
 }
 

@@ -154,7 +154,7 @@ func (g *Garden) failOperation(it *item, at time.Time) {
 }
 
 // finishDeletion removes a Shoot, unless a finalizer is left.
-func (g *Garden) finishDeletion(it *item) bool {
+func (g *Garden) finishDeletion(it *item) (removed bool) {
 	if it.lingers {
 		it.op.due = time.Time{}
 		return false

@@ -60,7 +60,7 @@ func Default() Config {
 	return Config{MaxPercent: 10, MinAllowedNodes: 1, Window: 5 * time.Minute, WindowMaxPercent: 5, WindowMinAllowedNodes: 1, OnExhausted: AutoResume}
 }
 
-func (c Config) validateConfig() (selector.Selector, error) {
+func (c Config) validateConfig() (nodes selector.Selector, err error) {
 	var errs []error
 	for what, percent := range map[string]int{"max_percent": c.MaxPercent, "window_max_percent": c.WindowMaxPercent} {
 		if percent < 0 || percent > 100 {
@@ -73,7 +73,7 @@ func (c Config) validateConfig() (selector.Selector, error) {
 	if c.OnExhausted != "" && c.OnExhausted != AutoResume && c.OnExhausted != ManualReset {
 		errs = append(errs, fmt.Errorf("on_exhausted is %q: it must be auto-resume or manual-reset", c.OnExhausted))
 	}
-	nodes, err := selector.Parse(c.Selector)
+	nodes, err = selector.Parse(c.Selector)
 	return nodes, errors.Join(append(errs, err)...)
 }
 

@@ -48,21 +48,21 @@ func (c count) String() string {
 
 // countByPool counts the nodes by pool. For the requested node it uses asked, which is at
 // least as recent as the cache. asked may be nil.
-func (b *Budget) countByPool(asked *corev1.Node, now time.Time) map[string]count {
+func (b *Budget) countByPool(candidate *corev1.Node, now time.Time) map[string]count {
 	counts := map[string]count{}
 	b.looks++
 	for _, n := range b.nodes() {
-		if asked != nil && n.UID == asked.UID {
+		if candidate != nil && n.UID == candidate.UID {
 			continue
 		}
 		b.addNode(counts, n, now, false)
 	}
-	if asked != nil {
-		b.addNode(counts, asked, now, true)
+	if candidate != nil {
+		b.addNode(counts, candidate, now, true)
 	}
 	b.forgetExpired(now)
 	for uid, t := range b.takings {
-		if asked != nil && uid == asked.UID {
+		if candidate != nil && uid == candidate.UID {
 			continue
 		}
 		if c, is := counts[t.pool]; is {
@@ -74,7 +74,7 @@ func (b *Budget) countByPool(asked *corev1.Node, now time.Time) map[string]count
 }
 
 // addNode adds a node to the counts of its pool.
-func (b *Budget) addNode(counts map[string]count, n *corev1.Node, now time.Time, asked bool) {
+func (b *Budget) addNode(counts map[string]count, n *corev1.Node, now time.Time, isCandidate bool) {
 	b.noteExists(n.UID)
 	if !b.countsNode(n) {
 		return
@@ -92,7 +92,7 @@ func (b *Budget) addNode(counts map[string]count, n *corev1.Node, now time.Time,
 	case !isReady(n):
 		c.notReady++
 	}
-	if asked {
+	if isCandidate {
 		c.itself = c.outOfService() - before
 	}
 	counts[pool] = c

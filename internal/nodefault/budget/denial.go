@@ -64,7 +64,7 @@ func (b *Budget) Latch(pool string, since time.Time) {
 }
 
 // Reset opens the budget of a pool, and reports whether it was exhausted.
-func (b *Budget) Reset(pool string) bool {
+func (b *Budget) Reset(pool string) (wasTripped bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	_, was := b.trips[pool]

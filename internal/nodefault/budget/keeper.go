@@ -91,9 +91,9 @@ func (k *Keeper) restoreClosed() error {
 }
 
 // readLease returns the stored pools. Without a Lease the map is empty.
-func (k *Keeper) readLease(ctx context.Context) (*coordinationv1.Lease, map[string]time.Time, error) {
+func (k *Keeper) readLease(ctx context.Context) (lease *coordinationv1.Lease, latched map[string]time.Time, err error) {
 	stored := map[string]time.Time{}
-	lease, err := k.leases.Get(ctx, LeaseName, metav1.GetOptions{})
+	lease, err = k.leases.Get(ctx, LeaseName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, stored, nil
 	}
@@ -162,8 +162,8 @@ func (k *Keeper) refreshLease(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-func (k *Keeper) writeLease(ctx context.Context, lease *coordinationv1.Lease, closed map[string]time.Time) error {
-	text, err := json.Marshal(closed)
+func (k *Keeper) writeLease(ctx context.Context, lease *coordinationv1.Lease, latched map[string]time.Time) error {
+	text, err := json.Marshal(latched)
 	if err != nil {
 		return fmt.Errorf("write Lease %q: %w", LeaseName, err)
 	}

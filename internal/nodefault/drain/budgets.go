@@ -16,8 +16,8 @@ import (
 
 // budgetsOf returns the names of the disruption budgets of a pod, as namespace/name.
 // known caches the budgets of each namespace.
-func (d *Drainer) budgetsOf(ctx context.Context, pod *corev1.Pod, known map[string][]policyv1.PodDisruptionBudget) string {
-	budgets, is := known[pod.Namespace]
+func (d *Drainer) budgetsOf(ctx context.Context, pod *corev1.Pod, cache map[string][]policyv1.PodDisruptionBudget) string {
+	budgets, is := cache[pod.Namespace]
 	if !is {
 		ctx, cancel := context.WithTimeout(ctx, callBound)
 		defer cancel()
@@ -25,7 +25,7 @@ func (d *Drainer) budgetsOf(ctx context.Context, pod *corev1.Pod, known map[stri
 		if err == nil {
 			budgets = list.Items
 		}
-		known[pod.Namespace] = budgets // after an error, only the name is missing
+		cache[pod.Namespace] = budgets // after an error, only the name is missing
 	}
 	var names []string
 	for i := range budgets {

@@ -132,7 +132,7 @@ func (d *Drainer) Message(st *v1alpha1.NodeFaultStatus) string {
 }
 
 // tryBeginDrain records the start of a drain, once a drain slot is free.
-func (d *Drainer) tryBeginDrain(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
+func (d *Drainer) tryBeginDrain(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (again time.Duration, err error) {
 	if !d.acquireSlot(st.NodeUID, now) {
 		return turnPause, nil
 	}
@@ -157,7 +157,7 @@ func (d *Drainer) tryBeginDrain(ctx context.Context, node *corev1.Node, st *v1al
 }
 
 // lookBack checks whether all pods have left the node since the drain failed.
-func (d *Drainer) lookBack(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
+func (d *Drainer) lookBack(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (again time.Duration, err error) {
 	if st.Drain.State != v1alpha1.DrainFailed {
 		return Never, nil
 	}
@@ -173,7 +173,7 @@ func (d *Drainer) lookBack(ctx context.Context, node *corev1.Node, st *v1alpha1.
 }
 
 // goOn evicts the pods that may be evicted now.
-func (d *Drainer) goOn(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
+func (d *Drainer) goOn(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (again time.Duration, err error) {
 	d.keepSlot(st.NodeUID, now)
 	late := !now.Before(st.Drain.Deadline.Time)
 	going, err := d.remaining(ctx, node, st, now, late)
@@ -200,9 +200,9 @@ func (d *Drainer) goOn(ctx context.Context, node *corev1.Node, st *v1alpha1.Node
 
 // remaining returns the pods that must leave. If a stale list has none, it lists them
 // again from the API server.
-func (d *Drainer) remaining(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time, late bool) ([]item, error) {
+func (d *Drainer) remaining(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time, pastDeadline bool) ([]item, error) {
 	how := lagging
-	if late {
+	if pastDeadline {
 		how = fresh
 	}
 	pods, err := d.podsOf(ctx, node.Name, how)
@@ -210,7 +210,7 @@ func (d *Drainer) remaining(ctx context.Context, node *corev1.Node, st *v1alpha1
 		return nil, err
 	}
 	going := d.sortPods(node, st.Drain, pods, now)
-	if len(going) > 0 || late {
+	if len(going) > 0 || pastDeadline {
 		return going, nil
 	}
 	if pods, err = d.podsOf(ctx, node.Name, fresh); err != nil {

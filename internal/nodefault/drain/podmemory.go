@@ -40,7 +40,7 @@ func (d *Drainer) podMemory(node types.UID, going []item) memory {
 
 // acquireSlot requests a drain slot for a node, and reports whether the node may be
 // drained now.
-func (d *Drainer) acquireSlot(node types.UID, now time.Time) bool {
+func (d *Drainer) acquireSlot(node types.UID, now time.Time) (acquired bool) {
 	running := d.draining()
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -60,12 +60,12 @@ func progressMessage(s *v1alpha1.DrainStatus, blocked int) string {
 
 // blockerNames lists some of the blocked pods with their blockers. all is the total
 // number of blocked pods.
-func blockerNames(blockers []v1alpha1.BlockedPod, all int) string {
+func blockerNames(blockers []v1alpha1.BlockedPod, total int) string {
 	var list []string
 	for _, b := range blockers[:min(len(blockers), maxNames)] {
 		list = append(list, b.Pod+" ("+b.BlockedBy+")")
 	}
-	if more := all - len(list); more > 0 && len(list) > 0 {
+	if more := total - len(list); more > 0 && len(list) > 0 {
 		list = append(list, fmt.Sprintf("%d more", more))
 	}
 	if len(list) == 0 {
@@ -77,7 +77,7 @@ func blockerNames(blockers []v1alpha1.BlockedPod, all int) string {
 func toInt32(n int) int32 { return int32(min(n, math.MaxInt32)) } //nolint:gosec // it is bounded in the same line
 
 // nextCheck returns the delay until the next step.
-func (d *Drainer) nextCheck(st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) time.Duration {
+func (d *Drainer) nextCheck(st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) (again time.Duration) {
 	at := now.Add(idleLook)
 	sooner := func(t time.Time) {
 		if t.Before(at) {

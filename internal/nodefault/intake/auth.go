@@ -200,7 +200,7 @@ func (e *originLimitError) Error() string { return ErrTooManyInvalidTokens.Error
 func (e *originLimitError) Is(target error) bool { return target == ErrTooManyInvalidTokens }
 
 // ofCluster returns the owner of a Kubernetes token.
-func (g *Authenticator) ofCluster(ctx context.Context, f tokenReview) (string, error) {
+func (g *Authenticator) ofCluster(ctx context.Context, f tokenReview) (caller string, err error) {
 	asked := g.asking.DoChan(f.key, func() (any, error) {
 		if !g.from.Allow(f.place, time.Now()) {
 			return "", &originLimitError{f.place}
@@ -230,7 +230,7 @@ func (g *Authenticator) ofCluster(ctx context.Context, f tokenReview) (string, e
 
 // reviewToken asks the API server for the owner of a token, and whether the owner may
 // create NodeFaults.
-func (g *Authenticator) reviewToken(ctx context.Context, token string) (string, error) {
+func (g *Authenticator) reviewToken(ctx context.Context, token string) (username string, err error) {
 	t, err := g.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: g.cfg.Audiences},
 	}, metav1.CreateOptions{})

@@ -191,10 +191,10 @@ func (l *conditionCheck) reportResource(r NodeResource, short Shortages) {
 
 // truncateMessage truncates a text of a condition. Unlike truncateText, it keeps
 // unprintable characters.
-func truncateMessage(message string, most int) string {
+func truncateMessage(message string, maxRunes int) string {
 	message = strings.ToValidUTF8(message, "")
-	if r := []rune(message); len(r) > most {
-		return string(r[:most-1]) + "…"
+	if r := []rune(message); len(r) > maxRunes {
+		return string(r[:maxRunes-1]) + "…"
 	}
 	return message
 }

@@ -94,17 +94,17 @@ func NewConditionSet(cfg ConditionConfig) (*ConditionSet, error) {
 	return s, errors.Join(errs...)
 }
 
-func (c NodeCondition) validateCondition(own map[string]bool) error {
+func (c NodeCondition) validateCondition(seen map[string]bool) error {
 	statuses := []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown}
 	switch {
 	case c.Type == "":
 		return errors.New("type missing")
-	case own[c.Type]:
+	case seen[c.Type]:
 		return fmt.Errorf("duplicate type %q", c.Type)
 	case len(c.UnhealthyStatus) == 0:
 		return fmt.Errorf("unhealthy_status of %q missing: set True, False or Unknown", c.Type)
 	}
-	own[c.Type] = true
+	seen[c.Type] = true
 	for _, s := range c.UnhealthyStatus {
 		if !slices.Contains(statuses, s) {
 			return fmt.Errorf("unhealthy_status of %q is %q: use True, False or Unknown", c.Type, s)

@@ -42,9 +42,9 @@ func (l *conditionCheck) connector(c corev1.NodeCondition) {
 
 // parseCodes returns the error codes in a message of the connector, and the recommended
 // action with the largest effect.
-func parseCodes(message string) ([]string, v1alpha1.RecommendedAction) {
+func parseCodes(message string) (codes []string, action v1alpha1.RecommendedAction) {
 	const most, longest = 16, 64
-	var codes []string
+
 	for _, m := range regexp.MustCompile(`ErrorCode:([^\s;]+)`).FindAllStringSubmatch(message, -1) {
 		for code := range strings.SplitSeq(m[1], ",") {
 			if code != "" && len(code) <= longest && !slices.Contains(codes, code) && len(codes) < most {

@@ -213,15 +213,15 @@ func normalizeCodes(in []string) []string {
 }
 
 // truncateText removes unprintable characters from a descriptive text and truncates it.
-func truncateText(text string, most int) string {
+func truncateText(text string, maxRunes int) string {
 	text = strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
 			return -1
 		}
 		return r
 	}, strings.ToValidUTF8(text, "")))
-	if utf8.RuneCountInString(text) <= most {
+	if utf8.RuneCountInString(text) <= maxRunes {
 		return text
 	}
-	return string([]rune(text)[:most-1]) + "…"
+	return string([]rune(text)[:maxRunes-1]) + "…"
 }

@@ -88,7 +88,7 @@ func decodeBatch(body []byte) ([]requestEvent, error) {
 
 // decodeData parses one event or a list of events. at is the time at which they were
 // sent, or zero if unknown.
-func decodeData(body []byte, at time.Time) ([]requestEvent, error) {
+func decodeData(body []byte, defaultTime time.Time) ([]requestEvent, error) {
 	list := []jsontext.Value{body}
 	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) == 0 {
 		return nil, errNoEvents
@@ -104,7 +104,7 @@ func decodeData(body []byte, at time.Time) ([]requestEvent, error) {
 	for _, one := range list {
 		e, err := decodeEvent(one)
 		if e.At.IsZero() {
-			e.At = at
+			e.At = defaultTime
 		}
 		out = append(out, requestEvent{e, err})
 	}

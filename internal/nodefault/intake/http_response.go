@@ -102,7 +102,7 @@ func firstRejection(refused []rejectedEvent) string {
 
 // httpStatusOf returns the status and the detail of an event's error, including what to do
 // about it.
-func httpStatusOf(err error) (int, string) {
+func httpStatusOf(err error) (status int, detail string) {
 	switch {
 	case errors.Is(err, ErrUnknownNode):
 		return http.StatusNotFound, err.Error() + ": use the name of the Node object"

@@ -87,9 +87,9 @@ func (e *PartialError) Unwrap() []error {
 
 // Collect combines the errors of the reports into a *PartialError, or returns nil if all
 // are nil.
-func Collect(each []error) error {
+func Collect(byReport []error) error {
 	var refused []Refusal
-	for i, err := range each {
+	for i, err := range byReport {
 		if err != nil {
 			refused = append(refused, Refusal{Index: i, Err: err})
 		}
@@ -102,14 +102,14 @@ func Collect(each []error) error {
 
 // Each splits an error of Apply into the errors of n reports. An error is nil if the
 // report was stored.
-func Each(err error, n int) []error {
-	out := make([]error, n)
+func Each(err error, reports int) (byReport []error) {
+	out := make([]error, reports)
 	var partial *PartialError
 	switch {
 	case err == nil:
 	case errors.As(err, &partial):
 		for _, r := range partial.Refused {
-			if r.Index >= 0 && r.Index < n {
+			if r.Index >= 0 && r.Index < reports {
 				out[r.Index] = r.Err
 			}
 		}
@@ -127,15 +127,15 @@ const separator = ","
 // Covers reports whether a healthy report about some entities also covers a fault. It
 // does if it includes all entities of the fault, or if it is about all entities of the
 // check.
-func Covers(healthy, entity string) bool {
-	if healthy == "" || healthy == entity {
+func Covers(healthyEntities, faultEntities string) bool {
+	if healthyEntities == "" || healthyEntities == faultEntities {
 		return true
 	}
-	if entity == "" {
+	if faultEntities == "" {
 		return false
 	}
-	all := strings.Split(healthy, separator)
-	for e := range strings.SplitSeq(entity, separator) {
+	all := strings.Split(healthyEntities, separator)
+	for e := range strings.SplitSeq(faultEntities, separator) {
 		if !slices.Contains(all, e) {
 			return false
 		}

@@ -123,7 +123,7 @@ func (s *FaultStore) Apply(ctx context.Context, reports []nodefault.Report) erro
 	return Collect(errs)
 }
 
-func (s *FaultStore) admitReports(n int) bool {
+func (s *FaultStore) admitReports(n int) (admitted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pending > 0 && s.pending+n > s.cfg.QueueSize {
@@ -194,7 +194,7 @@ func (s *FaultStore) takeQueued(l *nodeQueue) []*queuedCall {
 }
 
 // withdrawCall removes a call from the queue, and reports whether it was still waiting.
-func (s *FaultStore) withdrawCall(l *nodeQueue, c *queuedCall) bool {
+func (s *FaultStore) withdrawCall(l *nodeQueue, c *queuedCall) (withdrawn bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range l.calls {

@@ -54,10 +54,10 @@ const maxFaults = 64
 // faults. An actionable fault displaces the last non-actionable fault of the source with
 // the most of them, so that a noisy source hides nothing. Any other new fault is removed
 // itself.
-func fitFaults(was, faults []v1alpha1.Fault) (kept, left []v1alpha1.Fault) {
+func fitFaults(known, faults []v1alpha1.Fault) (kept, left []v1alpha1.Fault) {
 	kept = slices.Clone(faults)
 	for len(kept) > maxFaults {
-		i := indexToRemove(was, kept)
+		i := indexToRemove(known, kept)
 		left = append(left, kept[i])
 		kept = slices.Delete(kept, i, i+1)
 	}
@@ -65,7 +65,7 @@ func fitFaults(was, faults []v1alpha1.Fault) (kept, left []v1alpha1.Fault) {
 }
 
 // indexToRemove returns the index of the fault to remove.
-func indexToRemove(was, faults []v1alpha1.Fault) int {
+func indexToRemove(known, faults []v1alpha1.Fault) (index int) {
 	noise := map[string]int{} // non-actionable faults by source
 	for _, f := range faults {
 		if !isActionable(f) {
@@ -76,9 +76,9 @@ func indexToRemove(was, faults []v1alpha1.Fault) int {
 	for i, f := range faults {
 		switch best := faults[least]; {
 		case isActionable(f):
-		case findFault(was, f) == nil: // the last of the new faults
+		case findFault(known, f) == nil: // the last of the new faults
 			least = i
-		case isActionable(best), findFault(was, best) != nil && noise[f.Source] >= noise[best.Source]:
+		case isActionable(best), findFault(known, best) != nil && noise[f.Source] >= noise[best.Source]:
 			least = i
 		}
 	}

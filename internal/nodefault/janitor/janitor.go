@@ -147,7 +147,7 @@ func terminations(cfg Config, p Providers) kind {
 }
 
 // callProvider calls the provider for the action.
-func (k kind) callProvider(ctx context.Context, r provider.Request) (string, error) {
+func (k kind) callProvider(ctx context.Context, r provider.Request) (reference string, err error) {
 	if k.action == provider.ActionTerminate {
 		return k.provider.Terminate(ctx, r)
 	}

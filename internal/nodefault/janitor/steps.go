@@ -156,7 +156,7 @@ func (r *reconciler) announceRequest(ctx context.Context, t *turn) error {
 
 // canProveReboot reports whether the boot ID is known, which is needed to verify a
 // reboot. A new node reports it a while later.
-func (r *reconciler) canProveReboot(t *turn) bool {
+func (r *reconciler) canProveReboot(t *turn) (known bool) {
 	if r.kind.action != provider.ActionReboot || t.node.Status.NodeInfo.BootID != "" {
 		return true
 	}
@@ -172,9 +172,9 @@ func (r *reconciler) canProveReboot(t *turn) bool {
 
 // podsOn describes the pods that a reboot would interrupt, read from the API server. It
 // returns "" if there are none.
-func (r *reconciler) podsOn(ctx context.Context, node string) (string, error) {
+func (r *reconciler) podsOn(ctx context.Context, node string) (description string, err error) {
 	var pods corev1.PodList
-	err := r.live.List(ctx, &pods, client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.nodeName", node)})
+	err = r.live.List(ctx, &pods, client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.nodeName", node)})
 	if err != nil {
 		return "", fmt.Errorf("list pods of node %q: %w", node, err)
 	}

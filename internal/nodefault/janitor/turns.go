@@ -14,7 +14,7 @@ import (
 // Otherwise it returns a message about the action to wait for. It reads the actions from
 // the API server and allows one call at a time, because a cache would let two
 // simultaneous actions start.
-func (t *turns) takeTurn(ctx context.Context, o client.Object, begin func() error) (before string, err error) {
+func (t *turns) takeTurn(ctx context.Context, o client.Object, begin func() error) (waitingFor string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	others, err := actionsOf(ctx, t.live, nodeOf(o))

@@ -82,9 +82,9 @@ func (h hostNodes) Get(ctx context.Context, name string) (*corev1.Node, error) {
 }
 
 // readCached reads an object from the cache, and reports whether it exists.
-func readCached(ctx context.Context, from client.Reader, written *kube.Written, name string, o client.Object) (bool, error) {
+func readCached(ctx context.Context, from client.Reader, written *kube.Written, name string, o client.Object) (found bool, err error) {
 	key := types.NamespacedName{Name: name}
-	err := from.Get(ctx, key, o)
+	err = from.Get(ctx, key, o)
 	if apierrors.IsNotFound(err) {
 		written.Forget(key)
 		return false, nil

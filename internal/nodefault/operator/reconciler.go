@@ -185,7 +185,7 @@ func (r *reconciler) reconcileOnce(ctx context.Context, t *turn) (moved bool, af
 
 // dropOld removes the faults of a deleted node, so that they are not attributed to a new
 // node of the same name.
-func (r *reconciler) dropOld(ctx context.Context, t *turn) (bool, error) {
+func (r *reconciler) dropOld(ctx context.Context, t *turn) (dropped bool, err error) {
 	faults, st := t.fault.Spec.Faults, &t.fault.Status
 	switch gone := st.Phase == v1alpha1.PhaseGone; {
 	case len(faults) == 0 || t.node != nil && t.node.UID == st.NodeUID:
@@ -276,7 +276,7 @@ func isPersistent(err error) bool {
 
 // drainAndRepair drains and repairs a quarantined node, or stops doing so. It returns the
 // requeue delay.
-func (r *reconciler) drainAndRepair(ctx context.Context, t *turn, s quarantine.Step) (time.Duration, error) {
+func (r *reconciler) drainAndRepair(ctx context.Context, t *turn, s quarantine.Step) (again time.Duration, err error) {
 	st := &t.fault.Status
 	var after time.Duration
 	pretends := s.Why == quarantine.DryRun && st.DesiredActions != nil && st.DesiredActions.DryRun
@@ -297,7 +297,7 @@ func (r *reconciler) drainAndRepair(ctx context.Context, t *turn, s quarantine.S
 // drainedAtOnce completes the drain of a newly quarantined node without pods to evict,
 // and reports whether it did. The drain is then recorded with the cordon. All other
 // drains begin at the next reconcile, also if the pods are unknown now.
-func (r *reconciler) drainedAtOnce(ctx context.Context, t *turn, s quarantine.Step) bool {
+func (r *reconciler) drainedAtOnce(ctx context.Context, t *turn, s quarantine.Step) (completed bool) {
 	st := &t.fault.Status
 	taken := s.Node != nil && (s.Why == quarantine.Ours || s.Why == quarantine.Foreign) && !s.Act && st.Owned != nil && st.DesiredActions != nil
 	if !taken || !st.DesiredActions.Drain || st.DesiredActions.DryRun || st.Drain != nil {
@@ -314,7 +314,7 @@ func (r *reconciler) drainedAtOnce(ctx context.Context, t *turn, s quarantine.St
 // repairNode continues the remedies of a node. Without s.Act no remedy starts, and a
 // running one continues to its end. If a person has overridden the quarantine or opted
 // the node out, the remedy is cancelled.
-func (r *reconciler) repairNode(ctx context.Context, t *turn, s quarantine.Step) (time.Duration, error) {
+func (r *reconciler) repairNode(ctx context.Context, t *turn, s quarantine.Step) (again time.Duration, err error) {
 	st := &t.fault.Status
 	if why, is := endReason(s.Why); is && (s.Why == quarantine.Overridden || s.Why == quarantine.OptedOut) {
 		if err := r.remedy.Cancel(ctx, st, why, t.now); err != nil {
@@ -334,7 +334,7 @@ func hasMark(node *corev1.Node) bool {
 }
 
 // endReason returns why actions in progress are cancelled, and whether they are.
-func endReason(why quarantine.Situation) (string, bool) {
+func endReason(why quarantine.Situation) (reason string, ended bool) {
 	switch why {
 	case quarantine.Overridden:
 		return "a person has uncordoned the node", true
@@ -352,7 +352,7 @@ func endReason(why quarantine.Situation) (string, bool) {
 }
 
 // cleanUp deletes a finished NodeFault after its TTL, and returns the delay until then.
-func (r *reconciler) cleanUp(ctx context.Context, t *turn) (time.Duration, error) {
+func (r *reconciler) cleanUp(ctx context.Context, t *turn) (again time.Duration, err error) {
 	st := &t.fault.Status
 	over := st.Phase == v1alpha1.PhaseHealthy || st.Phase == v1alpha1.PhaseGone || st.Phase == v1alpha1.PhaseObserved
 	never := t.node == nil && st.NodeUID == "" // the node of its faults was never observed

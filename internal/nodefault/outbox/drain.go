@@ -32,16 +32,16 @@ func (o *Outbox) Drain(ctx context.Context) error {
 }
 
 // endSending stops sending, and returns how many events are in flight.
-func (o *Outbox) endSending() (left int) {
+func (o *Outbox) endSending() (inFlight int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ending = true
 	for _, st := range o.lines {
 		if st.inFlight != 0 && st.answered == nil {
-			left++
+			inFlight++
 		}
 	}
-	return left
+	return inFlight
 }
 
 // wakeDrain makes Drain count again.

@@ -306,7 +306,7 @@ func (o *Outbox) advanceSink(ctx context.Context, f *v1alpha1.NodeFault, s Sink,
 
 // handleUndeliverable updates the status of a sink with invalid settings, whose records
 // wait. It returns the delay until the next record expires.
-func (o *Outbox) handleUndeliverable(d *v1alpha1.DeliveryStatus, next *v1alpha1.Record, now time.Time) time.Duration {
+func (o *Outbox) handleUndeliverable(d *v1alpha1.DeliveryStatus, next *v1alpha1.Record, now time.Time) (wait time.Duration) {
 	switch {
 	case next == nil && d.LastError == errorUnusable:
 		d.LastError, d.LastFailedAt = "", nil
@@ -359,7 +359,7 @@ func (o *Outbox) pickNext(f *v1alpha1.NodeFault, s Sink, st *state, d *v1alpha1.
 
 // promptWait returns how much longer a response counts as prompt. It is 0 without a
 // record in flight.
-func (o *Outbox) promptWait(l line, now time.Time) time.Duration {
+func (o *Outbox) promptWait(l line, now time.Time) (left time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if st := o.lines[l]; st != nil && st.inFlight != 0 {

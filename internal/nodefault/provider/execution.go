@@ -65,7 +65,7 @@ func (e *execution) Terminate(ctx context.Context, r Request) (string, error) {
 	return e.requestExecution(ctx, r, e.cfg.Terminate)
 }
 
-func (e *execution) requestExecution(ctx context.Context, r Request, t ExecutionTemplate) (string, error) {
+func (e *execution) requestExecution(ctx context.Context, r Request, t ExecutionTemplate) (reference string, err error) {
 	if t.Action == "" {
 		return "", permanentf("no execution configured to %s nodes", r.Action)
 	}
@@ -79,7 +79,7 @@ func (e *execution) requestExecution(ctx context.Context, r Request, t Execution
 	if err != nil {
 		return "", fmt.Errorf("create execution: %w", err)
 	}
-	reference := ke.GetNamespace() + "/" + ke.GetName()
+	reference = ke.GetNamespace() + "/" + ke.GetName()
 	s := statusOf(ke)
 	if s.tried {
 		return "", permanentf("%s", onlyTried(reference))

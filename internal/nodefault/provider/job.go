@@ -98,7 +98,7 @@ func (*job) Terminate(context.Context, Request) (string, error) {
 }
 
 // Reboot creates the Job, and waits for its pod to start.
-func (j *job) Reboot(ctx context.Context, r Request) (string, error) {
+func (j *job) Reboot(ctx context.Context, r Request) (reference string, err error) {
 	made, err := j.client.BatchV1().Jobs(j.cfg.Namespace).Create(ctx, j.newJob(r), metav1.CreateOptions{})
 	switch {
 	case apierrors.IsAlreadyExists(err):
@@ -109,7 +109,7 @@ func (j *job) Reboot(ctx context.Context, r Request) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("create Job: %w", err)
 	}
-	reference := made.Namespace + "/" + made.Name
+	reference = made.Namespace + "/" + made.Name
 	pods, err := j.listPods(ctx, made.Name)
 	if err != nil {
 		return "", err

@@ -64,12 +64,12 @@ func (*machine) Name() string { return string(KindMachine) }
 
 // Reboot annotates the Machine. The key of the request is written in the same patch,
 // because Cluster API removes its annotation when it is done.
-func (m *machine) Reboot(ctx context.Context, r Request) (string, error) {
+func (m *machine) Reboot(ctx context.Context, r Request) (reference string, err error) {
 	found, err := m.findMachine(ctx, r.Node)
 	if err != nil {
 		return "", err
 	}
-	reference := referenceOf(found)
+	reference = referenceOf(found)
 	if found.GetAnnotations()[annotationMachineRequest] == string(r.Key) {
 		return reference, nil
 	}
@@ -89,12 +89,12 @@ func (m *machine) Reboot(ctx context.Context, r Request) (string, error) {
 
 // Terminate deletes the Machine. A missing Machine does not mean that the machine is
 // gone, because it may be in another namespace or cluster.
-func (m *machine) Terminate(ctx context.Context, r Request) (string, error) {
+func (m *machine) Terminate(ctx context.Context, r Request) (reference string, err error) {
 	found, err := m.findMachine(ctx, r.Node)
 	if err != nil {
 		return "", err
 	}
-	reference := referenceOf(found)
+	reference = referenceOf(found)
 	if found.GetDeletionTimestamp() != nil {
 		return reference, nil
 	}

@@ -26,7 +26,7 @@ func (m Manual) Reboot(_ context.Context, r Request) (string, error) { return m.
 // Terminate waits until a person confirms that the machine was terminated.
 func (m Manual) Terminate(_ context.Context, r Request) (string, error) { return m.requestManual(r) }
 
-func (Manual) requestManual(r Request) (string, error) {
+func (Manual) requestManual(r Request) (reference string, err error) {
 	if why, failed := r.By.Annotations[AnnotationFailed]; failed {
 		return "", permanentf("marked as failed by a person: %s", why)
 	}

@@ -122,7 +122,7 @@ func (w *webhook) Terminate(ctx context.Context, r Request) (string, error) {
 	return w.requestWebhook(ctx, r)
 }
 
-func (w *webhook) requestWebhook(ctx context.Context, r Request) (string, error) {
+func (w *webhook) requestWebhook(ctx context.Context, r Request) (reference string, err error) {
 	body, err := w.postRequest(ctx, w.cfg.URL, r, "")
 	if err != nil {
 		return "", err
@@ -168,7 +168,7 @@ func (w *webhook) guessProgress(r Request) Progress {
 	return Progress{State: StateRunning, Message: "webhook accepted the request"}
 }
 
-func (w *webhook) postRequest(ctx context.Context, to string, r Request, reference string) ([]byte, error) {
+func (w *webhook) postRequest(ctx context.Context, endpoint string, r Request, reference string) (answer []byte, err error) {
 	payload, err := json.Marshal(WebhookRequest{
 		IdempotencyKey: r.Key, Action: r.Action, Object: r.By.Kind + "/" + r.By.Name, Force: r.Force,
 		Deadline: r.Deadline.UTC(), RequestID: reference, Node: webhookNode(r),
@@ -178,7 +178,7 @@ func (w *webhook) postRequest(ctx context.Context, to string, r Request, referen
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.Timeout, errWebhookTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(payload))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(payload))
 	if err != nil {
 		return nil, fmt.Errorf("call webhook: %w", err)
 	}

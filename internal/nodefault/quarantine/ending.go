@@ -233,7 +233,7 @@ func noteHealth(st *v1alpha1.NodeFaultStatus, healthy bool, now time.Time) {
 }
 
 // phaseLabel returns the value of the label for a phase, if the phase has one.
-func phaseLabel(p v1alpha1.Phase) (string, bool) {
+func phaseLabel(p v1alpha1.Phase) (label string, known bool) {
 	switch p {
 	case v1alpha1.PhaseQuarantined, v1alpha1.PhaseDraining, v1alpha1.PhaseRemediating,
 		v1alpha1.PhaseRecovering, v1alpha1.PhaseHeld, v1alpha1.PhaseStuck:

@@ -134,7 +134,7 @@ func readOverride(node *corev1.Node) (*override, error) {
 	return &o, nil
 }
 
-func readAnnotation(node *corev1.Node, key string, into any) (bool, error) {
+func readAnnotation(node *corev1.Node, key string, into any) (found bool, err error) {
 	text, there := node.Annotations[key]
 	switch {
 	case !there:
@@ -174,7 +174,7 @@ func writeAnnotation(node *corev1.Node, key string, value any) {
 }
 
 // OwnedOf returns the changes of the pipeline to a node from its annotation.
-func OwnedOf(node *corev1.Node) (v1alpha1.Owned, bool) {
+func OwnedOf(node *corev1.Node) (owned v1alpha1.Owned, found bool) {
 	m, err := readMark(node)
 	if err != nil || m == nil {
 		return v1alpha1.Owned{}, false

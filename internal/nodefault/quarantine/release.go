@@ -13,7 +13,7 @@ import (
 // it, and reports whether there were any. It uses only the node, so it also works without
 // a running controller. With override, it records the faults that have begun by now as
 // overridden, so that a running controller does not quarantine the node again at once.
-func Release(node *corev1.Node, now time.Time, reason string, override bool) (*corev1.Node, bool) {
+func Release(node *corev1.Node, now time.Time, reason string, override bool) (after *corev1.Node, changed bool) {
 	now = now.Truncate(time.Microsecond)
 	v := newView(Look{Now: now, Node: node, Status: &v1alpha1.NodeFaultStatus{}})
 	orphan := v.mark == nil
@@ -33,11 +33,11 @@ func Release(node *corev1.Node, now time.Time, reason string, override bool) (*c
 
 // clearOverride removes an override so that a controller acts on the node again, unless
 // the caller wants to keep it.
-func clearOverride(node *corev1.Node, override bool) (*corev1.Node, bool) {
-	if _, is := node.Annotations[v1alpha1.AnnotationOverridden]; override || !is {
+func clearOverride(node *corev1.Node, keep bool) (after *corev1.Node, changed bool) {
+	if _, is := node.Annotations[v1alpha1.AnnotationOverridden]; keep || !is {
 		return node, false
 	}
-	after := node.DeepCopy()
+	after = node.DeepCopy()
 	delete(after.Annotations, v1alpha1.AnnotationOverridden)
 	return after, true
 }

@@ -221,10 +221,10 @@ func (v *view) deniedStep(denial string) Step {
 }
 
 // writeDesired writes the desired changes and the mark in one request.
-func (v *view) writeDesired(next mark, cordons bool) Step {
+func (v *view) writeDesired(next mark, cordon bool) Step {
 	node := v.Node.DeepCopy()
-	node.Spec.Unschedulable = node.Spec.Unschedulable || cordons
-	if cordons && !isTracked(node) {
+	node.Spec.Unschedulable = node.Spec.Unschedulable || cordon
+	if cordon && !isTracked(node) {
 		next.Tracked = true
 		trackCordon(node, v.Now)
 	}

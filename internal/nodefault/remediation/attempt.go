@@ -34,7 +34,7 @@ func objectName(node, session string, attempt int32) string {
 }
 
 // followAttempt advances the attempt in progress.
-func (r *Remediator) followAttempt(ctx context.Context, l look) (time.Duration, error) {
+func (r *Remediator) followAttempt(ctx context.Context, l look) (again time.Duration, err error) {
 	m := l.st.Remediation
 	if !wasRecorded(l.st, vocabularyOf(m.ObjectKind).requested, strconv.Itoa(int(m.Attempt))) {
 		return r.createAction(ctx, l)
@@ -72,7 +72,7 @@ func (r *Remediator) followAttempt(ctx context.Context, l look) (time.Duration, 
 const maxText = 512
 
 // succeeded accepts the success of an action, unless the boot ID shows no reboot.
-func (r *Remediator) succeeded(l look, a *action) (time.Duration, error) {
+func (r *Remediator) succeeded(l look, a *action) (again time.Duration, err error) {
 	m := l.st.Remediation
 	if m.Action == faults.RemedyReboot && l.node != nil && m.PreviousBootID != "" && l.node.Status.NodeInfo.BootID == m.PreviousBootID && l.now.Before(m.Deadline.Time) {
 		m.Message = "the janitor reports a reboot, but the boot ID is unchanged; waiting"
@@ -90,7 +90,7 @@ func (r *Remediator) succeeded(l look, a *action) (time.Duration, error) {
 
 // createAction creates the object of a recorded attempt, unless it is no longer needed.
 // The object may already exist if the write of its record was lost.
-func (r *Remediator) createAction(ctx context.Context, l look) (time.Duration, error) {
+func (r *Remediator) createAction(ctx context.Context, l look) (again time.Duration, err error) {
 	m := l.st.Remediation
 	late := !l.now.Before(m.Deadline.Time)
 	if late || !l.isWanted() {
@@ -112,7 +112,7 @@ func (r *Remediator) createAction(ctx context.Context, l look) (time.Duration, e
 		return 0, nil
 	}
 	o := r.newAction(l)
-	err := r.client.Create(ctx, o)
+	err = r.client.Create(ctx, o)
 	if apierrors.IsAlreadyExists(err) {
 		return r.adoptAction(ctx, l)
 	}
@@ -128,7 +128,7 @@ func (r *Remediator) createAction(ctx context.Context, l look) (time.Duration, e
 }
 
 // adoptAction continues with an existing object, if this package has created it.
-func (r *Remediator) adoptAction(ctx context.Context, l look) (time.Duration, error) {
+func (r *Remediator) adoptAction(ctx context.Context, l look) (again time.Duration, err error) {
 	m := l.st.Remediation
 	a, err := r.getAction(ctx, m)
 	if err != nil {
@@ -203,7 +203,7 @@ func (r *Remediator) newAction(l look) client.Object {
 }
 
 // handleMissing handles an object that is not in the cache.
-func (r *Remediator) handleMissing(ctx context.Context, l look) (time.Duration, error) {
+func (r *Remediator) handleMissing(ctx context.Context, l look) (again time.Duration, err error) {
 	m := l.st.Remediation
 	there, err := r.actionExists(ctx, l)
 	switch {

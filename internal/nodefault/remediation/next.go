@@ -17,7 +17,7 @@ import (
 )
 
 // awaitFaultsGone waits for the faults to disappear after a successful remedy.
-func (r *Remediator) awaitFaultsGone(ctx context.Context, l look) (time.Duration, error) {
+func (r *Remediator) awaitFaultsGone(ctx context.Context, l look) (again time.Duration, err error) {
 	m := l.st.Remediation
 	if l.node == nil || m.Action == faults.RemedyTerminate {
 		return 0, nil // nothing is left to verify
@@ -37,7 +37,7 @@ func (r *Remediator) awaitFaultsGone(ctx context.Context, l look) (time.Duration
 
 // nextAttempt starts the attempt after one that did not help: the same remedy again if
 // allowed, or the next one.
-func (r *Remediator) nextAttempt(ctx context.Context, l look) (time.Duration, error) {
+func (r *Remediator) nextAttempt(ctx context.Context, l look) (again time.Duration, err error) {
 	if !l.isWanted() {
 		return 0, nil
 	}
@@ -87,7 +87,7 @@ func wasRecorded(st *faults.NodeFaultStatus, action, ordinal string) bool {
 
 // reconsider starts again if no remedy was tried, because only support was required or
 // the drain had failed, and this has changed.
-func (r *Remediator) reconsider(l look) (time.Duration, error) {
+func (r *Remediator) reconsider(l look) (again time.Duration, err error) {
 	m := l.st.Remediation
 	if !l.isWanted() || m.Action != faults.RemedySupport && m.ObjectKind != "" {
 		return 0, nil

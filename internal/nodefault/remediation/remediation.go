@@ -186,7 +186,7 @@ func (l look) isWanted() bool {
 
 // checkDrained reports whether a remedy may start after the drain. If not, never reports
 // whether it can never start.
-func (r *Remediator) checkDrained(l look, remedy faults.Remedy) (yes, never bool) {
+func (r *Remediator) checkDrained(l look, remedy faults.Remedy) (ready, never bool) {
 	d := l.st.Drain
 	switch {
 	case !l.st.DesiredActions.Drain:
@@ -214,7 +214,7 @@ func isSilent(node *corev1.Node) bool {
 }
 
 // firstAttempt starts the first remedy of the session.
-func (r *Remediator) firstAttempt(l look) (time.Duration, error) {
+func (r *Remediator) firstAttempt(l look) (again time.Duration, err error) {
 	if !l.isWanted() {
 		return 0, nil
 	}
@@ -222,7 +222,7 @@ func (r *Remediator) firstAttempt(l look) (time.Duration, error) {
 }
 
 // beginAttempt records the attempt of a remedy, or that none is left.
-func (r *Remediator) beginAttempt(l look, step int) time.Duration {
+func (r *Remediator) beginAttempt(l look, step int) (again time.Duration) {
 	remedies := l.st.DesiredActions.Remedies
 	remedy := remedies[min(step, len(remedies)-1)]
 	ready, never := r.checkDrained(l, remedy)

@@ -43,7 +43,7 @@ func (r *Remediator) beginVerification(l look) {
 
 // awaitVerification waits for the result of the test. If a node without faults fails the
 // test, a person is needed.
-func (r *Remediator) awaitVerification(ctx context.Context, l look) (time.Duration, error) {
+func (r *Remediator) awaitVerification(ctx context.Context, l look) (again time.Duration, err error) {
 	m := l.st.Remediation
 	switch {
 	case l.node == nil:

@@ -128,18 +128,18 @@ type hit struct {
 // have this name.
 const ruleOfSource = "(source)"
 
-func (d *deciding) judgeFault(s *Set, subject subject, f *v1alpha1.Fault) {
+func (d *deciding) judgeFault(set *Set, node subject, f *v1alpha1.Fault) {
 	if f.ObserveOnly || f.QuarantineOverride == v1alpha1.OverrideSkip {
 		return
 	}
 	if forced := f.QuarantineOverride == v1alpha1.OverrideForce; forced || f.DrainOverride == v1alpha1.OverrideForce {
 		// A drain requires a cordon, because pods could be scheduled to the node again.
 		r := rule{name: ruleOfSource, cordon: true, drain: f.DrainOverride == v1alpha1.OverrideForce}
-		d.hits = append(d.hits, hit{fault: f, rule: r, place: len(s.rules)})
+		d.hits = append(d.hits, hit{fault: f, rule: r, place: len(set.rules)})
 	}
 	age := max(0, d.now.Sub(f.DetectedAt.Time))
-	vars := subject.withFault(f, age)
-	for i, r := range s.rules {
+	vars := node.withFault(f, age)
+	for i, r := range set.rules {
 		matches, aging, err := r.match.evalProgram(vars)
 		switch {
 		case err != nil:

@@ -80,9 +80,9 @@ func fetchBinaries(ctx context.Context, cache, repository string, log *slog.Logg
 
 // putInPlace moves the unpacked files to their final folder. started is the result of the server's
 // start, and explains missing files.
-func putInPlace(unpacked, dir string, started error) error {
+func putInPlace(unpacked, dir string, startErr error) error {
 	if _, err := os.Stat(filepath.Join(unpacked, "bin", "initdb")); err != nil {
-		return cmp.Or(started, err)
+		return cmp.Or(startErr, err)
 	}
 	return errors.Join(os.RemoveAll(dir), os.Rename(unpacked, dir))
 }

@@ -169,7 +169,7 @@ func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) erro
 }
 
 // makePassword stores a new password and returns a file that initdb may read.
-func (h *home) makePassword() (string, error) {
+func (h *home) makePassword() (initdbFile string, err error) {
 	h.password = rand.Text()
 	kept := filepath.Join(h.dir, "password")
 	// A file of an earlier attempt keeps its mode when it is overwritten.

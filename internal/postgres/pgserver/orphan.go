@@ -62,7 +62,7 @@ func (h *home) stopOrphan(ctx context.Context, log *slog.Logger) error {
 }
 
 // awaitGone polls, because only a parent can wait for a process.
-func awaitGone(ctx context.Context, pid int, bound time.Duration) (bool, error) {
+func awaitGone(ctx context.Context, pid int, bound time.Duration) (gone bool, err error) {
 	for until := time.Now().Add(bound); time.Now().Before(until); {
 		if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			return true, nil

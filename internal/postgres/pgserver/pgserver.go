@@ -258,10 +258,10 @@ func (s *Server) Run(ctx context.Context) error {
 
 // restartDead restarts a dead server on its old port. It makes several attempts, because backends
 // of the dead one may hold its shared memory for a moment.
-func (s *Server) restartDead(ctx context.Context, died error) error {
+func (s *Server) restartDead(ctx context.Context, deathErr error) error {
 	const tries = 10
 	s.mu.Lock()
-	s.down = died
+	s.down = deathErr
 	s.mu.Unlock()
 	var err error
 	for range tries {

@@ -18,14 +18,14 @@ func (s *Server) Do(method, path, body string) (status int, answer []byte) {
 
 // Create creates a resource and returns its id. Labels are pairs of name and value. It panics if
 // the API refuses.
-func (s *Server) Create(collection, name string, labels ...string) (id string) {
+func (s *Server) Create(collection, name string, labelPairs ...string) (id string) {
 	in := struct {
 		Name   string            `json:"name"`
 		Labels map[string]string `json:"labels,omitempty"`
 		Spec   struct{}          `json:"spec"`
 	}{Name: name, Labels: map[string]string{}}
-	for i := 0; i < len(labels); i += 2 {
-		in.Labels[labels[i]] = labels[i+1]
+	for i := 0; i < len(labelPairs); i += 2 {
+		in.Labels[labelPairs[i]] = labelPairs[i+1]
 	}
 	var out struct{ ID string }
 	s.mustRequest(http.MethodPost, "/"+collection, in, &out)

@@ -19,11 +19,11 @@ type page[T any] struct {
 }
 
 // listResources serves the resources of a kind.
-func (s *Server) listResources(k Kind, parents string) func(*http.Request) answer {
+func (s *Server) listResources(k Kind, parentPlural string) func(*http.Request) answer {
 	return func(r *http.Request) answer {
 		parent := r.PathValue("parent")
-		if parents != "" && s.resources[parent] == nil {
-			return notFound(parents, parent)
+		if parentPlural != "" && s.resources[parent] == nil {
+			return notFound(parentPlural, parent)
 		}
 		q := r.URL.Query()
 		number, a := queryInteger(q, "page", 1, 100_000)
@@ -77,10 +77,10 @@ func (s *Server) matchingResources(k Kind, r *http.Request, order string) ([]*re
 }
 
 // queryInteger reads a numeric parameter from 1 to most.
-func queryInteger(q url.Values, name string, otherwise, most int) (int, *answer) {
+func queryInteger(q url.Values, name string, fallback, maximum int) (int, *answer) {
 	text := q.Get(name)
 	if text == "" {
-		return min(otherwise, most), nil
+		return min(fallback, maximum), nil
 	}
 	n, err := strconv.Atoi(text)
 	var constraint, message string
@@ -89,8 +89,8 @@ func queryInteger(q url.Values, name string, otherwise, most int) (int, *answer)
 		constraint, message = "type", name+" must be an integer"
 	case n < 1:
 		constraint, message = "min", name+" must be at least 1"
-	case n > most:
-		constraint, message = "max", name+" must be at most "+strconv.Itoa(most)
+	case n > maximum:
+		constraint, message = "max", name+" must be at most "+strconv.Itoa(maximum)
 	default:
 		return n, nil
 	}

@@ -78,17 +78,17 @@ func (p *parser) take() string {
 }
 
 // word consumes the next token if it is a word of the language.
-func (p *parser) word(w string) bool {
-	if !strings.EqualFold(p.peek(), w) {
+func (p *parser) word(word string) (accepted bool) {
+	if !strings.EqualFold(p.peek(), word) {
 		return false
 	}
 	p.take()
 	return true
 }
 
-func (p *parser) want(t string) error {
-	if got := p.take(); got != t {
-		return fmt.Errorf("unexpected %q, want %q", got, t)
+func (p *parser) want(token string) error {
+	if got := p.take(); got != token {
+		return fmt.Errorf("unexpected %q, want %q", got, token)
 	}
 	return nil
 }
@@ -236,18 +236,18 @@ func compare(v, want any) int {
 	return strings.Compare(fmt.Sprint(v), fmt.Sprint(want))
 }
 
-func holds(op string, c int) bool {
+func holds(op string, comparison int) bool {
 	switch op {
 	case "=":
-		return c == 0
+		return comparison == 0
 	case "!=":
-		return c != 0
+		return comparison != 0
 	case "<":
-		return c < 0
+		return comparison < 0
 	case "<=":
-		return c <= 0
+		return comparison <= 0
 	case ">":
-		return c > 0
+		return comparison > 0
 	}
-	return c >= 0
+	return comparison >= 0
 }

@@ -31,9 +31,9 @@ type report struct {
 }
 
 // says returns the status of one of the report's conditions.
-func (r *report) says(what string) string {
+func (r *report) says(conditionType string) string {
 	for _, c := range r.Conditions {
-		if c.Type == what {
+		if c.Type == conditionType {
 			return c.Status
 		}
 	}
@@ -199,11 +199,11 @@ func (s *Server) aggregate(r *resource, now time.Time) {
 
 // lastKnown is True after all adapters agreed about a generation, and stays True for newer ones
 // until an adapter reports False for that one.
-func (s *Server) lastKnown(r *resource, agreed bool, tracked int64, now time.Time) {
+func (s *Server) lastKnown(r *resource, agreed bool, agreedGeneration int64, now time.Time) {
 	next := r.lastKnown
 	switch {
 	case agreed:
-		next = condition{Status: yes, Reason: "AllAtGeneration", ObservedGeneration: tracked, LastUpdatedTime: now}
+		next = condition{Status: yes, Reason: "AllAtGeneration", ObservedGeneration: agreedGeneration, LastUpdatedTime: now}
 	case next.Status == "":
 		next = condition{Status: no, Reason: "Never", ObservedGeneration: r.generation, LastUpdatedTime: now}
 	case next.Status == yes:
@@ -226,9 +226,9 @@ func moved(before, next condition, now time.Time) condition {
 	return next
 }
 
-func cmpOr(t, otherwise time.Time) time.Time {
+func cmpOr(t, fallback time.Time) time.Time {
 	if t.IsZero() {
-		return otherwise
+		return fallback
 	}
 	return t
 }

@@ -52,9 +52,9 @@ type group struct {
 	by []int
 }
 
-func newCensus(endpoint []*Watch, collection string, configs map[*Watch]*CoveredConfig) *census {
-	c := &census{reader: endpoint[0], collection: collection, configs: configs}
-	for _, w := range endpoint {
+func newCensus(watchesOfAPI []*Watch, collection string, configs map[*Watch]*CoveredConfig) *census {
+	c := &census{reader: watchesOfAPI[0], collection: collection, configs: configs}
+	for _, w := range watchesOfAPI {
 		if w.Collection != collection {
 			continue
 		}

@@ -201,7 +201,7 @@ func statusOf(err error) int {
 
 // walkChanges passes all changes since a cursor to v, and the ids of removed resources to removed.
 // It returns after the last change.
-func (k *walk) walkChanges(ctx context.Context, cursor string, v visitor, removed func(id []byte)) error {
+func (k *walk) walkChanges(ctx context.Context, cursor string, v visitor, onRemoved func(id []byte)) error {
 	const most = 10_000 // pages; a fleet that changes faster than it can be read never settles
 	s := source.NewScanner(true)
 	var body []byte
@@ -230,7 +230,7 @@ func (k *walk) walkChanges(ctx context.Context, cursor string, v visitor, remove
 			return fmt.Errorf("read changes of %s: the response has no cursor", k.collection)
 		}
 		for _, id := range env.Removed {
-			removed(id)
+			onRemoved(id)
 		}
 		if !env.More {
 			return nil

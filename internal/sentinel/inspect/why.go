@@ -136,14 +136,14 @@ type Recorder interface {
 
 // Why explains the decision of w about the resource with an id. If no resource has this id, it
 // takes the only resource of that name. A recorder that fails is not an error.
-func Why(ctx context.Context, w *Watch, id string, recorder Recorder) (*WhyReport, error) {
+func Why(ctx context.Context, w *Watch, idOrName string, recorder Recorder) (*WhyReport, error) {
 	r := &WhyReport{
 		Config: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Profile: w.Profile,
-		ID: id, Selector: w.Selector.String(), Requirements: []Requirement{}, Sentinel: Recorded{Watches: []state.ServedDecisions{}},
+		ID: idOrName, Selector: w.Selector.String(), Requirements: []Requirement{}, Sentinel: Recorded{Watches: []state.ServedDecisions{}},
 	}
-	raw, err := findResource(ctx, w, id)
+	raw, err := findResource(ctx, w, idOrName)
 	if err != nil {
-		return nil, fmt.Errorf("find %q in %s of %s: %w", id, w.Collection, w.Endpoint, err)
+		return nil, fmt.Errorf("find %q in %s of %s: %w", idOrName, w.Collection, w.Endpoint, err)
 	}
 	r.Time = reportTime(time.Now())
 	if raw == nil {
@@ -161,31 +161,31 @@ func Why(ctx context.Context, w *Watch, id string, recorder Recorder) (*WhyRepor
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read %s %q: %w", w.Collection, id, err)
+		return nil, fmt.Errorf("read %s %q: %w", w.Collection, idOrName, err)
 	}
 	return r, nil
 }
 
 // findResource returns a resource by its id, or else by its name; nil if there is none.
-func findResource(ctx context.Context, w *Watch, id string) ([]byte, error) {
-	raw, err := w.Source.ListPage(ctx, w.Collection+"/"+url.PathEscape(id), nil, nil)
+func findResource(ctx context.Context, w *Watch, idOrName string) ([]byte, error) {
+	raw, err := w.Source.ListPage(ctx, w.Collection+"/"+url.PathEscape(idOrName), nil, nil)
 	switch {
 	case err == nil:
 		return raw, nil
 	case statusOf(err) != http.StatusNotFound && statusOf(err) != http.StatusBadRequest:
 		return nil, err
 	}
-	if strings.ContainsAny(id, `'\`) {
+	if strings.ContainsAny(idOrName, `'\`) {
 		return nil, nil
 	}
-	page, err := w.Source.ListPage(ctx, w.Collection, url.Values{"search": {"name = '" + id + "'"}, "size": {"10"}}, nil)
+	page, err := w.Source.ListPage(ctx, w.Collection, url.Values{"search": {"name = '" + idOrName + "'"}, "size": {"10"}}, nil)
 	if err != nil {
 		return nil, err
 	}
 	var found []byte
 	var ids []string
 	_, err = source.NewScanner(false).Scan(page, func(it *source.Item) error {
-		if !it.Fault.Skips() && nameOf(it.Resource.Raw) == id { // a server may not support the search
+		if !it.Fault.Skips() && nameOf(it.Resource.Raw) == idOrName { // a server may not support the search
 			found, ids = slices.Clone(it.Resource.Raw), append(ids, string(it.ID))
 		}
 		return nil

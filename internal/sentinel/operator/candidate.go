@@ -46,7 +46,7 @@ const (
 // does not work. In that case a new broker gets a moment to connect, so that the first events need
 // not fail. It reports the connections that do not respond with tell, after a while and after each
 // change.
-func (p *instanceParts) awaitConnections(ctx context.Context, current *runningSentinel, tell func(PendingConnections)) *candidate {
+func (p *instanceParts) awaitConnections(ctx context.Context, current *runningSentinel, report func(PendingConnections)) *candidate {
 	var waitAPI, waitBroker, connect bool
 	if current == nil || current.broken {
 		connect = true
@@ -61,7 +61,7 @@ func (p *instanceParts) awaitConnections(ctx context.Context, current *runningSe
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &candidate{parts: p, cancel: cancel, ready: make(chan struct{})}
-	w := connectionWait{tell: tell, told: PendingConnections{Generation: p.wanted.Generation, Since: time.Now()}}
+	w := connectionWait{tell: report, told: PendingConnections{Generation: p.wanted.Generation, Since: time.Now()}}
 	c.wg.Go(func() {
 		defer cancel()
 		var all sync.WaitGroup

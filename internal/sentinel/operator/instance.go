@@ -119,9 +119,9 @@ func (i *Instance) Apply(w WantedConfig) {
 // Refuse reports that a generation was refused, and why. The running sentinel continues.
 func (i *Instance) Refuse(r Refusal) { i.postWanted(r.Generation, r.ResourceType, nil, &r) }
 
-func (i *Instance) postWanted(generation int64, resourceType string, w *WantedConfig, r *Refusal) {
+func (i *Instance) postWanted(generation int64, resourceType string, wanted *WantedConfig, refused *Refusal) {
 	i.mu.Lock()
-	i.seen, i.watches, i.wanted, i.refused = generation, resourceType, w, r
+	i.seen, i.watches, i.wanted, i.refused = generation, resourceType, wanted, refused
 	i.mu.Unlock()
 	select {
 	case i.mail <- struct{}{}:

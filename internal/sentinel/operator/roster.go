@@ -136,7 +136,7 @@ func (r *memberSet) startMember(ref reference) *member {
 }
 
 // removeMember stops the member of a deleted object, and reports whether there was one.
-func (r *memberSet) removeMember(key types.NamespacedName) bool {
+func (r *memberSet) removeMember(key types.NamespacedName) (found bool) {
 	r.mu.Lock()
 	m := r.members[key]
 	r.mu.Unlock()

@@ -83,7 +83,7 @@ func (w *secretWatch) Follow(key types.NamespacedName, secrets []string) {
 }
 
 // watchSecret starts to watch a Secret, and returns a function that ends the watch.
-func (w *secretWatch) watchSecret(ctx context.Context, name string) func() {
+func (w *secretWatch) watchSecret(ctx context.Context, name string) (stop func()) {
 	ctx, end := context.WithCancel(ctx)
 	secrets := w.client.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(w.namespace)
 	byName := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()

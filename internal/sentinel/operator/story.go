@@ -30,36 +30,36 @@ type story struct {
 }
 
 // goOn emits events for the changes in s, and returns the new story.
-func (t story) goOn(s InstanceState, now time.Time, tell func(warning bool, reason, note string)) story {
+func (t story) goOn(s InstanceState, now time.Time, emit func(warning bool, reason, note string)) story {
 	if s.Changes != t.changes {
 		reason := eventChanged
 		if t.changes == 0 {
 			reason = eventLoaded
 		}
-		tell(false, reason, fmt.Sprintf("generation %d is active", s.InForce))
+		emit(false, reason, fmt.Sprintf("generation %d is active", s.InForce))
 		t.changes = s.Changes
 	}
-	t.refusal = t.emitRefusal(s.Refusal, tell)
+	t.refusal = t.emitRefusal(s.Refusal, emit)
 	if pending := s.Pending != nil && (s.Pending.API != nil || s.Pending.Broker != nil); pending != t.pending {
 		if t.pending = pending; pending {
-			tell(true, eventUnanswered, validCondition(s).message)
+			emit(true, eventUnanswered, validCondition(s).message)
 		}
 	}
 	if failure := firstLine(s.Failure); failure != t.failure {
 		if t.failure = failure; failure != "" {
-			tell(true, eventFailed, failure)
+			emit(true, eventFailed, failure)
 		}
 	}
 	if s.InForce == 0 || s.Failure != nil || now.Sub(s.Begun) < settling {
 		return t
 	}
-	t.apiDown = emitReachability(t.apiDown, s.Stats.APIErr, eventAPIUnreachable, eventAPIReachable, tell)
-	t.brokerDown = emitReachability(t.brokerDown, s.Stats.BrokerErr, eventBrokerUnreachable, eventBrokerReachable, tell)
+	t.apiDown = emitReachability(t.apiDown, s.Stats.APIErr, eventAPIUnreachable, eventAPIReachable, emit)
+	t.brokerDown = emitReachability(t.brokerDown, s.Stats.BrokerErr, eventBrokerUnreachable, eventBrokerReachable, emit)
 	return t
 }
 
 // emitRefusal emits an event about a refused generation, once for each cause.
-func (t story) emitRefusal(r *Refusal, tell func(warning bool, reason, note string)) string {
+func (t story) emitRefusal(r *Refusal, emit func(warning bool, reason, note string)) (lastCause string) {
 	if r == nil {
 		return ""
 	}
@@ -71,18 +71,18 @@ func (t story) emitRefusal(r *Refusal, tell func(warning bool, reason, note stri
 	if r.Reason == ReasonInvalid || r.Reason == ReasonUnopenable {
 		reason = eventInvalid
 	}
-	tell(true, reason, fmt.Sprintf("generation %d rejected: %v", r.Generation, r.Err))
+	emit(true, reason, fmt.Sprintf("generation %d rejected: %v", r.Generation, r.Err))
 	return cause
 }
 
 // emitReachability emits an event when something becomes unreachable or reachable, and returns
 // whether it is unreachable.
-func emitReachability(down bool, err error, gone, back string, tell func(warning bool, reason, note string)) bool {
+func emitReachability(wasDown bool, err error, goneReason, backReason string, emit func(warning bool, reason, note string)) (isDown bool) {
 	switch {
-	case err != nil && !down:
-		tell(true, gone, firstLine(err))
-	case err == nil && down:
-		tell(false, back, "connection restored")
+	case err != nil && !wasDown:
+		emit(true, goneReason, firstLine(err))
+	case err == nil && wasDown:
+		emit(false, backReason, "connection restored")
 	}
 	return err != nil
 }

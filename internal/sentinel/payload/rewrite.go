@@ -86,9 +86,9 @@ func (rw *rewriter) rewriteBranch(n *parse.BranchNode) error {
 
 // rewritePipe rewrites the fields of a pipeline. It uses the function alone if the pipeline is a
 // single field, and the function argument otherwise.
-func (rw *rewriter) rewritePipe(p *parse.PipeNode, alone, argument string) error {
+func (rw *rewriter) rewritePipe(p *parse.PipeNode, aloneFn, argumentFn string) error {
 	if len(p.Cmds) == 1 && len(p.Cmds[0].Args) == 1 {
-		argument = alone
+		argumentFn = aloneFn
 	}
 	for _, cmd := range p.Cmds {
 		for i, arg := range cmd.Args {
@@ -97,7 +97,7 @@ func (rw *rewriter) rewritePipe(p *parse.PipeNode, alone, argument string) error
 				return fmt.Errorf("%s is a field and takes no arguments", arg)
 			}
 			var err error
-			if cmd.Args[i], err = rw.rewriteArg(arg, argument); err != nil {
+			if cmd.Args[i], err = rw.rewriteArg(arg, argumentFn); err != nil {
 				return err
 			}
 		}

@@ -66,14 +66,14 @@ func typeOf(v any) string {
 	return typeNumber
 }
 
-func conversions(fields []field, typeOf func(names []string) string) []Conversion {
+func conversions(fields []field, lossyType func(names []string) string) []Conversion {
 	var list []Conversion
 	for _, f := range fields {
-		list = append(list, conversions(f.fields, typeOf)...)
+		list = append(list, conversions(f.fields, lossyType)...)
 		if f.names == nil {
 			continue
 		}
-		if t := typeOf(f.names); t != "" {
+		if t := lossyType(f.names); t != "" {
 			list = append(list, Conversion{Key: f.path, Field: "." + strings.Join(f.names, "."), Type: t, CEL: "cel:" + celField(f.names)})
 		}
 	}

@@ -73,14 +73,14 @@ func (m *machine) nextCommands(now time.Duration) (todo []command, wake time.Dur
 }
 
 // planOwnRecord plans the next command for the member's own record.
-func (m *machine) planOwnRecord(now time.Duration, at func(time.Duration, command)) {
+func (m *machine) planOwnRecord(now time.Duration, plan func(time.Duration, command)) {
 	switch {
 	case m.left:
 		due := m.leftAt + m.renew
 		if !m.isCountedIn(now) {
 			due = now
 		}
-		at(max(due, m.retryAt), command{op: opRemove, record: member.Record{Name: m.name, Version: m.version, Object: m.object}})
+		plan(max(due, m.retryAt), command{op: opRemove, record: member.Record{Name: m.name, Version: m.version, Object: m.object}})
 		return
 	case m.leaving && m.version == 0 && !m.attempted:
 		m.finished = true
@@ -90,7 +90,7 @@ func (m *machine) planOwnRecord(now time.Duration, at func(time.Duration, comman
 	if m.confirmed && record.State == m.written.State && maps.Equal(record.Includes, m.written.Includes) {
 		due = m.renewed + m.renew
 	}
-	at(max(due, m.retryAt), command{op: opWrite, record: record})
+	plan(max(due, m.retryAt), command{op: opWrite, record: record})
 }
 
 // isCountedIn reports whether a living member still counts this one in, because it has not seen

@@ -57,7 +57,7 @@ func (g *Group) Run(ctx context.Context) error {
 }
 
 // runUntilLeft runs the loop. It reports whether the member has left.
-func (l *loop) runUntilLeft(ctx, work context.Context) bool {
+func (l *loop) runUntilLeft(ctx, work context.Context) (left bool) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	leave := ctx.Done()

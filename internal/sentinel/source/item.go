@@ -58,7 +58,7 @@ func trimLeft(raw []byte) []byte {
 
 // readObject calls field for each name of the next object. Null counts as an object without fields;
 // anything else is a fault of the item.
-func (s *Scanner) readObject(path string, field func(s *Scanner, name []byte) error) error {
+func (s *Scanner) readObject(path string, readField func(s *Scanner, name []byte) error) error {
 	if kind := s.dec.PeekKind(); kind != '{' {
 		s.wrongUnless(kind == 'n', path)
 		return s.skipValue()
@@ -71,7 +71,7 @@ func (s *Scanner) readObject(path string, field func(s *Scanner, name []byte) er
 		if err != nil {
 			return err
 		}
-		if err := field(s, name); err != nil {
+		if err := readField(s, name); err != nil {
 			return err
 		}
 	}
@@ -181,7 +181,7 @@ func (s *Scanner) readInteger(to *int64, path string) (given bool, err error) {
 }
 
 // parseInt parses a JSON number that is an integer in any notation.
-func parseInt(v []byte) (int64, bool) {
+func parseInt(v []byte) (n int64, ok bool) {
 	if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
 		return n, true
 	}

@@ -65,7 +65,7 @@ var errNotRequested = errors.New("the response contains a resource that was not 
 // other id, and has no further pages. A server that ignores the parameter returns its list, which
 // is read only until that is certain. answersIDs returns the bytes that it read, which are the
 // complete response if ok is true.
-func answersIDs(page Page, ids []string) (body []byte, ok bool) {
+func answersIDs(page Page, ids []string) (body []byte, answered bool) {
 	defer page.closeRest()
 	body = page.Body
 	asked := make(map[string]bool, len(ids))
@@ -82,8 +82,8 @@ func answersIDs(page Page, ids []string) (body []byte, ok bool) {
 		}
 		return nil
 	})
-	ok = err == nil && env.Continue == "" && env.Total <= int64(env.Items)
-	return append(body, more.Bytes()...), ok
+	answered = err == nil && env.Continue == "" && env.Total <= int64(env.Items)
+	return append(body, more.Bytes()...), answered
 }
 
 // oneByOne looks up each resource with its own request.

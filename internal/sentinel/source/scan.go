@@ -139,8 +139,8 @@ type Scanner struct {
 type givenFields struct{ phase, observed, href, createdBy bool }
 
 // NewScanner returns a scanner. It reads labels only if labels is true.
-func NewScanner(labels bool) *Scanner {
-	s := &Scanner{wantLabels: labels, words: internedWords{}}
+func NewScanner(withLabels bool) *Scanner {
+	s := &Scanner{wantLabels: withLabels, words: internedWords{}}
 	s.item.Labels.words = s.words
 	s.dec, s.inner = jsontext.NewDecoder(&s.buf), jsontext.NewDecoder(&s.buf)
 	return s
@@ -187,9 +187,9 @@ func resetDecoder(dec *jsontext.Decoder, text *bytes.Buffer) {
 
 func (s *Scanner) closeText() { s.page, s.buf = nil, bytes.Buffer{} }
 
-func (s *Scanner) expectEnd(of string) error {
+func (s *Scanner) expectEnd(what string) error {
 	if _, err := s.dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("trailing data after the %s at byte %d", of, s.dec.InputOffset())
+		return fmt.Errorf("trailing data after the %s at byte %d", what, s.dec.InputOffset())
 	}
 	return nil
 }

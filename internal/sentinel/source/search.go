@@ -29,7 +29,7 @@ func searchFor(sel selector.Selector) (search string, whole bool) {
 	return search, whole
 }
 
-func searchTerm(r selector.Requirement) (string, bool) {
+func searchTerm(r selector.Requirement) (term string, ok bool) {
 	if strings.ContainsAny(r.Key, "-./") {
 		return "", false
 	}

@@ -119,7 +119,7 @@ func (s *serverTraits) nextByID(at Place, env Envelope) (next Place, more, sound
 
 // recoverRefused finds another way to request a page that was refused. It returns false if there is
 // none, or if the error has another cause.
-func (w *walk) recoverRefused(ctx context.Context, pg fetchedPage) (Place, bool, error) {
+func (w *walk) recoverRefused(ctx context.Context, pg fetchedPage) (instead Place, ok bool, err error) {
 	if !isRefused(pg.err) || ctx.Err() != nil {
 		return Place{}, false, pg.err
 	}
@@ -165,8 +165,8 @@ const (
 )
 
 // shrinkPages reduces the page size for later requests, if a refusal is about the size.
-func (w *Walker) shrinkPages(err error) bool {
-	text := err.Error()
+func (w *Walker) shrinkPages(refusal error) (shrunk bool) {
+	text := refusal.Error()
 	at := sizeWord().FindStringIndex(text)
 	if at == nil {
 		return false
@@ -184,7 +184,7 @@ func (w *Walker) shrinkPages(err error) bool {
 // shrinkTo reduces the page size to size. If size cannot be a page size, it uses the next smaller
 // known maximum of servers: a limit of one is a minimum, not a maximum. It returns false if there
 // is no smaller size.
-func (w *Walker) shrinkTo(size int) bool {
+func (w *Walker) shrinkTo(size int) (shrunk bool) {
 	switch before := w.pageSize(); {
 	case size > 1:
 	case before > maxPublicPage:
@@ -307,8 +307,8 @@ func (w *Walker) probeServer(ctx context.Context) error {
 
 // understandsBehind reports whether the server supports a search for greater ids. It searches above
 // the highest id, where no resource exists unless it was created just now.
-func (w *Walker) understandsBehind(ctx context.Context, highest string) (bool, error) {
-	a, err := w.askServer(ctx, 1, url.Values{"order": {"id"}, "search": {searchAfter(highest)}}, ignoreItem)
+func (w *Walker) understandsBehind(ctx context.Context, highestID string) (understood bool, err error) {
+	a, err := w.askServer(ctx, 1, url.Values{"order": {"id"}, "search": {searchAfter(highestID)}}, ignoreItem)
 	switch {
 	case isRefused(err):
 		return false, nil
@@ -317,7 +317,7 @@ func (w *Walker) understandsBehind(ctx context.Context, highest string) (bool, e
 	case a.Items == 0:
 		return a.Total <= 0, nil
 	}
-	return string(a.First) > highest, nil
+	return string(a.First) > highestID, nil
 }
 
 // probeFilters detects the filter that the server supports, if any. sample selects a resource of
@@ -351,8 +351,8 @@ func (w *Walker) probeFilters(ctx context.Context, s *serverTraits, sample selec
 
 // probeFilter reports whether the server filters by a parameter. A filter finds nothing for the
 // value none, and something for the value one, if that is not empty.
-func (w *Walker) probeFilter(ctx context.Context, parameter, none, one string) (bool, error) {
-	for value, want := range map[string]bool{none: false, one: true} {
+func (w *Walker) probeFilter(ctx context.Context, parameter, matchesNone, matchesSome string) (filters bool, err error) {
+	for value, want := range map[string]bool{matchesNone: false, matchesSome: true} {
 		if value == "" {
 			continue
 		}

@@ -46,7 +46,7 @@ func (f *fetchedPage) discardPage() {
 }
 
 // walkPages implements Walk.
-func (w *walk) walkPages(ctx context.Context, start Place) (Place, error) {
+func (w *walk) walkPages(ctx context.Context, start Place) (stopped Place, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w.milestone, w.pages, w.first = Place{}, 0, w.first[:0]
@@ -97,7 +97,7 @@ func (w *walk) walkPages(ctx context.Context, start Place) (Place, error) {
 }
 
 // followPage returns the place after a page, and false at the end of the list.
-func (w *walk) followPage(ctx context.Context, pg Page, env Envelope) (Place, bool, error) {
+func (w *walk) followPage(ctx context.Context, pg Page, env Envelope) (next Place, more bool, err error) {
 	known, ok := w.tags[pg.At]
 	if pg.Unchanged && ok {
 		known.walk = w.walks
@@ -141,7 +141,7 @@ func (w *Walker) forgetPages() {
 }
 
 // nextPlace returns the place after a page that was read, and false at the end.
-func (w *walk) nextPlace(ctx context.Context, at Place, env Envelope) (Place, bool, error) {
+func (w *walk) nextPlace(ctx context.Context, at Place, env Envelope) (next Place, more bool, err error) {
 	switch {
 	case env.Bare:
 		return Place{}, false, nil
@@ -192,8 +192,8 @@ func (w *walk) detectCycle(at, next Place) error {
 	return nil
 }
 
-func nextByNumber(at Place, env Envelope) (Place, bool) {
-	next := Place{way: byNumber, page: at.page + 1, size: at.size}
+func nextByNumber(at Place, env Envelope) (next Place, more bool) {
+	next = Place{way: byNumber, page: at.page + 1, size: at.size}
 	if at.page == 1 && env.Items < at.size && int64(env.Items) < env.Total {
 		next.size = env.Items // the maximum page size of the server
 	}
@@ -318,7 +318,7 @@ func setPageNumber(q url.Values, page, size int) {
 
 // readAhead starts to fetch the page that probably comes next. The channel yields the page, or nil
 // if the next page cannot be guessed.
-func (w *walk) readAhead(ctx context.Context, pg Page, buf []byte) (Place, <-chan *fetchedPage) {
+func (w *walk) readAhead(ctx context.Context, pg Page, buf []byte) (expected Place, page <-chan *fetchedPage) {
 	ahead := make(chan *fetchedPage, 1)
 	at, ok := guessNextPlace(pg)
 	if pg.At.way == byID && w.rest <= int64(w.pageSize()) {
@@ -338,7 +338,7 @@ func (w *walk) readAhead(ctx context.Context, pg Page, buf []byte) (Place, <-cha
 // guessNextPlace searches the end of this page for the parameter of the next page. The next page
 // can then be fetched while this one is read. The guess may be wrong. The end of a page that comes
 // in two parts has not arrived yet.
-func guessNextPlace(pg Page) (Place, bool) {
+func guessNextPlace(pg Page) (next Place, ok bool) {
 	if pg.Rest != nil {
 		return Place{}, false
 	}

@@ -213,7 +213,7 @@ func (w *Walker) firstPlace() Place {
 // the one being read. read returns the envelope of the page; a page is valid only until read
 // returns. Walk returns where it stopped, if that was not the end of the list. A walk that starts
 // there continues.
-func (w *Walker) Walk(ctx context.Context, start Place, read func(Page) (Envelope, error)) (Place, error) {
+func (w *Walker) Walk(ctx context.Context, start Place, read func(Page) (Envelope, error)) (stopped Place, err error) {
 	return (&walk{Walker: w, read: read}).walkPages(ctx, start)
 }
 
@@ -222,7 +222,7 @@ func (w *Walker) Walk(ctx context.Context, start Place, read func(Page) (Envelop
 // it is ignored. A page counts as known after read has processed it without an error.
 //
 // If the server has no tags, every page is passed with its body.
-func (w *Walker) WalkChanged(ctx context.Context, read func(Page) (Envelope, error)) (Place, error) {
+func (w *Walker) WalkChanged(ctx context.Context, read func(Page) (Envelope, error)) (stopped Place, err error) {
 	wk := &walk{Walker: w, read: read, changed: true}
 	at, err := wk.walkPages(ctx, Place{})
 	if err == nil {

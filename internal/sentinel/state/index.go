@@ -155,8 +155,8 @@ func (x *DueIndex) endShard(shard int, pass uint8) (removed int) {
 //
 // It takes time only for the shards that have due resources, and one comparison for each of the
 // others.
-func (x *DueIndex) Take(now time.Time, limit int, again time.Time, visit func(id string)) (n int, left OverdueCount) {
-	ids, left := x.takeDue(x.stepsUntil(now), limit, x.stepsTo(again))
+func (x *DueIndex) Take(now time.Time, limit int, retryAt time.Time, visit func(id string)) (taken int, left OverdueCount) {
+	ids, left := x.takeDue(x.stepsUntil(now), limit, x.stepsTo(retryAt))
 	for _, id := range ids {
 		visit(id)
 	}
@@ -169,7 +169,7 @@ type OverdueCount struct{ Ready, NotReady int }
 // All returns their total number.
 func (l OverdueCount) All() int { return l.Ready + l.NotReady }
 
-func (x *DueIndex) takeDue(now uint32, limit int, again uint32) (ids []string, left OverdueCount) {
+func (x *DueIndex) takeDue(now uint32, limit int, retryAt uint32) (ids []string, left OverdueCount) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	q := overdueQueue{shards: &x.shards, limit: max(0, limit), before: neverDue}
@@ -181,8 +181,8 @@ func (x *DueIndex) takeDue(now uint32, limit int, again uint32) (ids []string, l
 	q.trimToLimit()
 	for _, c := range q.found {
 		s := &x.shards[c.shard]
-		s.due[c.slot] = again
-		s.earliest = min(s.earliest, again)
+		s.due[c.slot] = retryAt
+		s.earliest = min(s.earliest, retryAt)
 		if s.state[c.slot]&slotReady != 0 {
 			q.overdue.Ready--
 		} else {
@@ -230,7 +230,7 @@ func (x *DueIndex) entriesAfter(shard int, until uint32) (entries []waitingEntry
 // Settle stores the result of a lookup of a resource that Take returned with the same again. The
 // result replaces the entry unless another source has updated it since; then the earlier time wins.
 // A resource that was removed meanwhile stays removed. A zero due means now.
-func (x *DueIndex) Settle(id []byte, due time.Time, class DueClass, again time.Time) {
+func (x *DueIndex) Settle(id []byte, due time.Time, class DueClass, retryAt time.Time) {
 	k, at := x.keyOf(id), x.dueAt(due)
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -238,7 +238,7 @@ func (x *DueIndex) Settle(id []byte, due time.Time, class DueClass, again time.T
 	i, found := x.findSlot(s, k)
 	switch {
 	case !found:
-	case s.state[i]&slotHanded != 0 && s.due[i] == x.stepsTo(again):
+	case s.state[i]&slotHanded != 0 && s.due[i] == x.stepsTo(retryAt):
 		x.writeEntry(s, i, at, class)
 	default:
 		s.state[i] |= slotTouched // a lookup proves existence as well as a page does
@@ -248,13 +248,13 @@ func (x *DueIndex) Settle(id []byte, due time.Time, class DueClass, again time.T
 
 // Gone removes a resource that a lookup did not find. Take must have returned it with the same
 // again. Gone does nothing if another source has updated the resource since: it may have come back.
-func (x *DueIndex) Gone(id []byte, again time.Time) (dropped bool) {
+func (x *DueIndex) Gone(id []byte, retryAt time.Time) (dropped bool) {
 	k := x.keyOf(id)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[k.shard]
 	i, found := x.findSlot(s, k)
-	if !found || s.state[i]&slotHanded == 0 || s.due[i] != x.stepsTo(again) {
+	if !found || s.state[i]&slotHanded == 0 || s.due[i] != x.stepsTo(retryAt) {
 		return false
 	}
 	x.removeSlot(s, i)

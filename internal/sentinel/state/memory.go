@@ -108,7 +108,7 @@ type Recollection struct {
 
 // Recall returns the memory's state of a resource. The API returned the generation for a request at
 // the time asked.
-func (m *Memory) Recall(k ResourceKey, generation int64, asked time.Time, round uint32) Recollection {
+func (m *Memory) Recall(k ResourceKey, generation int64, askedAt time.Time, round uint32) Recollection {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.entries.Get(uint64(k))
@@ -116,7 +116,7 @@ func (m *Memory) Recall(k ResourceKey, generation int64, asked time.Time, round 
 		return Recollection{}
 	}
 	e.touched = m.laps
-	overtaken := e.generation > generation && e.at > asked.Sub(m.born)
+	overtaken := e.generation > generation && e.at > askedAt.Sub(m.born)
 	was := Recollection{Claimed: e.claimed == round, InFlight: e.flying >= generationMark(generation) || overtaken}
 	if e.at != 0 {
 		was.Last = decision.Announcement{Generation: e.generation, At: m.born.Add(e.at)}
@@ -131,11 +131,11 @@ func (m *Memory) Claim(k ResourceKey, generation int64, round uint32) {
 
 // Confirm records that a broker has the event about a generation, which was requested from the API
 // at the time asked.
-func (m *Memory) Confirm(k ResourceKey, generation int64, asked time.Time) {
+func (m *Memory) Confirm(k ResourceKey, generation int64, askedAt time.Time) {
 	at := time.Since(m.born)
 	m.updateEntry(k, func(e *memoryEntry) {
 		e.clearInFlight(generation)
-		if e.at > asked.Sub(m.born) && e.generation > generation {
+		if e.at > askedAt.Sub(m.born) && e.generation > generation {
 			return // overtaken: a newer generation was requested later and confirmed earlier
 		}
 		e.generation, e.at = generation, at
@@ -247,7 +247,7 @@ func (m *Memory) Oldest(now time.Time) time.Duration {
 
 // Sweep ends a lap. It removes entries that were unused for several laps, and returns the number of
 // those that are left.
-func (m *Memory) Sweep() int {
+func (m *Memory) Sweep() (left int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.laps++

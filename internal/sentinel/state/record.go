@@ -287,12 +287,12 @@ func timeOfMillis(ms int64) time.Time {
 }
 
 // truncateText truncates a text to most bytes, and keeps no reference to a longer one.
-func truncateText(text string, most int) string {
-	if len(text) <= most {
+func truncateText(text string, maxBytes int) string {
+	if len(text) <= maxBytes {
 		return text
 	}
 	const mark = "…"
-	end := most - len(mark)
+	end := maxBytes - len(mark)
 	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}

@@ -111,9 +111,9 @@ func (c *Cluster) removeEndedPods(ctx context.Context) error {
 
 // Budget creates a disruption budget that keeps a number of pods, and waits until it
 // counts a number of pods.
-func (c *Cluster) Budget(namespace, name string, keeps, pods int32) *policyv1.PodDisruptionBudget {
+func (c *Cluster) Budget(namespace, name string, minAvailable, pods int32) *policyv1.PodDisruptionBudget {
 	c.Helper()
-	least := intstr.FromInt32(keeps)
+	least := intstr.FromInt32(minAvailable)
 	b := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},

@@ -67,13 +67,13 @@ func (s *Sink) Answer(by func(context.Context, changeevent.Payload) int) {
 
 // Taken returns the accepted events about a node in order of arrival. With once, repeated
 // events are omitted.
-func (s *Sink) Taken(node string, once bool) []changeevent.Payload {
+func (s *Sink) Taken(node string, distinct bool) []changeevent.Payload {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []changeevent.Payload
 	seen := map[string]bool{}
 	for _, p := range s.taken {
-		if p.Node == node && (!once || !seen[p.ID]) {
+		if p.Node == node && (!distinct || !seen[p.ID]) {
 			all = append(all, p)
 			seen[p.ID] = true
 		}

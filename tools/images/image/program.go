@@ -82,7 +82,7 @@ func Open(path string, roots Roots, epoch time.Time) (*Program, error) {
 }
 
 // standalone returns the architecture of a statically linked program.
-func standalone(data []byte) (string, error) {
+func standalone(data []byte) (architecture string, err error) {
 	f, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {
 		return "", fmt.Errorf("not a Linux executable: %w", err)

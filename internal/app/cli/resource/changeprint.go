@@ -21,11 +21,11 @@ type ChangePrinter interface {
 
 // NewChangePrinter returns a printer in one of the formats. An unknown format means a table. An
 // endless printer writes each event as a separate document.
-func NewChangePrinter(w io.Writer, format string, endless bool, o PrintOptions) ChangePrinter {
+func NewChangePrinter(w io.Writer, format string, streaming bool, o PrintOptions) ChangePrinter {
 	switch {
-	case endless && format == terminal.FormatJSON:
+	case streaming && format == terminal.FormatJSON:
 		return changeLines{w}
-	case endless && format == terminal.FormatYAML:
+	case streaming && format == terminal.FormatYAML:
 		return changeDocuments{w}
 	case format == terminal.FormatJSON || format == terminal.FormatYAML:
 		return changeItems{NewPrinter(w, format, Kind{}, o)}

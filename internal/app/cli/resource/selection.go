@@ -30,11 +30,11 @@ type Selection struct {
 }
 
 // NamePrefix returns the search expression for names with a prefix.
-func NamePrefix(start string) string {
-	if start == "" {
+func NamePrefix(prefix string) string {
+	if prefix == "" {
 		return ""
 	}
-	return "name like " + quoteLiteral(start+"%")
+	return "name like " + quoteLiteral(prefix+"%")
 }
 
 func (sel Selection) collectionPath() string {

@@ -11,8 +11,8 @@ import (
 )
 
 // ToYAML writes JSON as YAML. Keys keep their order and numbers their digits.
-func ToYAML(raw []byte) ([]byte, error) {
-	dec := json.NewDecoder(bytes.NewReader(raw))
+func ToYAML(jsonText []byte) ([]byte, error) {
+	dec := json.NewDecoder(bytes.NewReader(jsonText))
 	dec.UseNumber()
 	node, err := nextNode(dec)
 	if err != nil {

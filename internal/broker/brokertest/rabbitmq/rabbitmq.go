@@ -72,17 +72,17 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 }
 
 // findPrograms returns the folder of the server's programs.
-func findPrograms(bin string) (string, error) {
+func findPrograms(configured string) (folder string, err error) {
 	const advice = "rabbitmq-server not found: run make setup, run apt-get install rabbitmq-server, or set RABBITMQ_BIN to its directory"
-	for _, dir := range []string{bin, "/usr/lib/rabbitmq/bin"} {
+	for _, dir := range []string{configured, "/usr/lib/rabbitmq/bin"} {
 		if dir == "" {
 			continue
 		}
 		if _, err := os.Stat(filepath.Join(dir, "rabbitmq-server")); err == nil {
 			return dir, nil
 		}
-		if dir == bin {
-			return "", fmt.Errorf("%s (%q does not)", advice, bin)
+		if dir == configured {
+			return "", fmt.Errorf("%s (%q does not)", advice, configured)
 		}
 	}
 	path, err := exec.LookPath("rabbitmq-server")
@@ -229,7 +229,7 @@ func (s *Server) Stop() {
 }
 
 // Ctl runs rabbitmqctl.
-func (s *Server) Ctl(ctx context.Context, args ...string) (string, error) {
+func (s *Server) Ctl(ctx context.Context, args ...string) (output string, err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "rabbitmqctl"), args...) //nolint:gosec // a test's arguments
 	cmd.Env, cmd.Dir = s.env, s.dir
 	out, err := cmd.CombinedOutput()

@@ -230,8 +230,8 @@ func wrapError(err error, format string, args ...any) error {
 // errOtherHistory means that the feed belongs to another history of the database.
 var errOtherHistory = errors.New("the timeline belongs to another database")
 
-func parseEpoch(text string, current bool) (uuid.UUID, error) {
-	if !current {
+func parseEpoch(text string, isCurrent bool) (uuid.UUID, error) {
+	if !isCurrent {
 		return uuid.UUID{}, errOtherHistory
 	}
 	return uuid.Parse(text)

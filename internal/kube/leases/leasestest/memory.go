@@ -135,12 +135,12 @@ func (s *Memory) checkRequest(ctx context.Context, request string) error {
 	return context.Cause(ctx)
 }
 
-func (s *Memory) checkRecord(r member.Record, there bool) error {
+func (s *Memory) checkRecord(r member.Record, mustExist bool) error {
 	now, ok := s.records[r.Name]
 	switch {
-	case there && !ok:
+	case mustExist && !ok:
 		return fmt.Errorf("write lease %q: %w", r.Name, member.ErrGone)
-	case now.Version != r.Version, there && now.Object != r.Object:
+	case now.Version != r.Version, mustExist && now.Object != r.Object:
 		return fmt.Errorf("write lease %q: %w", r.Name, member.ErrConflict)
 	}
 	return nil

@@ -325,7 +325,7 @@ func (w *watching) awaitVersion(name string, version uint64) member.Record {
 }
 
 // awaitGone waits until a record is gone, and returns the version of its deletion.
-func (w *watching) awaitGone(name string) uint64 {
+func (w *watching) awaitGone(name string) (deletedAt uint64) {
 	w.t.Helper()
 	for {
 		c := w.nextChange()

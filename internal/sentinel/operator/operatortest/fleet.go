@@ -43,8 +43,8 @@ func NewFleet(ids ...string) *Fleet {
 }
 
 // Add adds a cluster.
-func (f *Fleet) Add(text string) {
-	id, label, _ := strings.Cut(text, " ")
+func (f *Fleet) Add(idAndLabel string) {
+	id, label, _ := strings.Cut(idAndLabel, " ")
 	r := v1.Resource{ID: id, Name: id, Kind: v1.KindCluster, Generation: 1, CreatedTime: time.Now(), UpdatedTime: time.Now()}
 	if key, value, ok := strings.Cut(label, "="); ok {
 		r.Labels = map[string]string{key: value}
