@@ -36,8 +36,8 @@ type answer struct {
 	text      string        // response body or error text
 }
 
-// renewable reports whether a retry with another credential or endpoint may succeed.
-func (a answer) renewable() bool {
+// mayHaveStaleKeys reports whether a retry with another credential or endpoint may succeed.
+func (a answer) mayHaveStaleKeys() bool {
 	switch a.status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
 		return true
@@ -51,7 +51,7 @@ func answerOf(resp *http.Response, now time.Time) answer {
 	a.class, a.retry = classOf(resp.StatusCode)
 	a.permanent = a.class != "" && !a.retry
 	if a.retry {
-		a.after = askedFor(resp.Header, a.class, now)
+		a.after = requestedDelay(resp.Header, a.class, now)
 	}
 	body := io.LimitReader(resp.Body, maxAnswer)
 	if a.class == "" {
@@ -88,10 +88,10 @@ func classOf(status int) (class Class, retry bool) {
 	return ClassClientError, false
 }
 
-// askedFor returns the delay that a sink asks for. It reads Retry-After, in seconds or as
+// requestedDelay returns the delay that a sink asks for. It reads Retry-After, in seconds or as
 // a date, or X-RateLimit-Reset, in seconds or as a Unix time.
-func askedFor(header http.Header, class Class, now time.Time) time.Duration {
-	if wait, ok := inSeconds(header.Get("Retry-After")); ok {
+func requestedDelay(header http.Header, class Class, now time.Time) time.Duration {
+	if wait, ok := parseSeconds(header.Get("Retry-After")); ok {
 		return wait
 	}
 	if at, err := http.ParseTime(header.Get("Retry-After")); err == nil {
@@ -100,14 +100,14 @@ func askedFor(header http.Header, class Class, now time.Time) time.Duration {
 	if class != ClassRateLimited {
 		return 0
 	}
-	wait, _ := inSeconds(header.Get("X-RateLimit-Reset"))
+	wait, _ := parseSeconds(header.Get("X-RateLimit-Reset"))
 	if wait > sinceEpoch {
 		wait = max(wait-time.Duration(now.Unix())*time.Second, 0)
 	}
 	return wait
 }
 
-func inSeconds(text string) (d time.Duration, ok bool) {
+func parseSeconds(text string) (d time.Duration, ok bool) {
 	const longest = int64(1<<63-1) / int64(time.Second)
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil || n < 0 {
@@ -151,9 +151,9 @@ func isOf[E error](err error) bool {
 	return ok
 }
 
-// quoteLine makes one short line for the log from untrusted text.
-func quoteLine(text string) string {
-	text = mendLine(text)
+// shortenLine makes one short line for the log from untrusted text.
+func shortenLine(text string) string {
+	text = sanitizeLine(text)
 	if utf8.RuneCountInString(text) <= maxQuoted {
 		return text
 	}

@@ -58,31 +58,31 @@ func payloadOf(cfg encoding, e *ChangeEvent) Payload {
 // shrinkPayload removes the least important fields until the text of the payload fits
 // into room bytes.
 func shrinkPayload(p *Payload, maxLength int) {
-	if textOf(p) > maxLength {
+	if textLength(p) > maxLength {
 		p.Details = nil
 	}
-	if textOf(p) > maxLength {
+	if textLength(p) > maxLength {
 		p.Links = nil
 	}
-	if textOf(p) > maxLength {
+	if textLength(p) > maxLength {
 		p.ChangesOmitted += len(p.Changes)
 		p.Changes = nil
 	}
 	if h := p.HealthEvent; h != nil {
-		if textOf(p) > maxLength {
+		if textLength(p) > maxLength {
 			h.ErrorCodes = nil
 		}
-		if textOf(p) > maxLength {
+		if textLength(p) > maxLength {
 			h.Message, h.ErrorCode = truncateText(h.Message, maxLinkText), truncateText(h.ErrorCode, maxLinkText)
 		}
 	}
-	if textOf(p) > maxLength {
+	if textLength(p) > maxLength {
 		p.Reason, p.Summary = truncateText(p.Reason, maxLinkText), truncateText(p.Summary, maxName)
 	}
 }
 
-// textOf returns how many bytes of text a payload has.
-func textOf(p *Payload) (bytes int) {
+// textLength returns how many bytes of text a payload has.
+func textLength(p *Payload) (bytes int) {
 	n := len(p.Action) + len(p.Source) + len(p.Cluster) + len(p.Node) + len(p.ID) + len(p.Subject) + len(p.Summary) + len(p.Reason) + len(p.Session)
 	if h := p.HealthEvent; h != nil {
 		n += len(h.CheckName) + len(h.ErrorCode) + len(h.Agent) + len(h.Message)
@@ -156,7 +156,7 @@ func healthOf(e *ChangeEvent) *HealthEvent {
 		}
 	}
 	h := &HealthEvent{
-		CheckName: shortLabel(e.CheckName), ErrorCode: truncateText(cmp.Or(mendLine(e.ErrorCode), strings.Join(codes, ",")), maxReason), Agent: shortLabel(e.Agent),
+		CheckName: shortLabel(e.CheckName), ErrorCode: truncateText(cmp.Or(sanitizeLine(e.ErrorCode), strings.Join(codes, ",")), maxReason), Agent: shortLabel(e.Agent),
 		IsFatal: e.IsFatal, Message: truncateText(sanitizeText(e.Message), maxMessage), ErrorCodes: codes,
 	}
 	if h.CheckName == "" && h.Agent == "" && h.Message == "" && h.ErrorCode == "" && !h.IsFatal && len(codes) == 0 {
@@ -168,7 +168,7 @@ func healthOf(e *ChangeEvent) *HealthEvent {
 // summaryOf returns the summary of the event, or the result of Summarize if it has none.
 // Both are marked for a dry run.
 func summaryOf(e *ChangeEvent, product string) string {
-	own := mendLine(e.Summary)
+	own := sanitizeLine(e.Summary)
 	if own == "" {
 		return summarize(e, product)
 	}
@@ -202,7 +202,7 @@ func detailsOf(e *ChangeEvent) map[string]string {
 // shortLabel returns a text as one line of at most maxName characters.
 func shortLabel(text string) string {
 	if len(text) <= maxName && utf8.ValidString(text) && isClean(text) {
-		return mendLine(text)
+		return sanitizeLine(text)
 	}
-	return truncateText(mendLine(text), maxName)
+	return truncateText(sanitizeLine(text), maxName)
 }

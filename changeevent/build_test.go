@@ -136,7 +136,7 @@ func TestPayloadIsBounded(t *testing.T) {
 			t.Fatalf("%d bytes, valid: %t", len(body), utf8.Valid(body))
 		}
 		for _, name := range []string{p.Action, p.Node, p.Subject, p.ID, p.Session, p.Source, p.Cluster} {
-			if mendLine(name) != name || utf8.RuneCountInString(name) > maxName {
+			if sanitizeLine(name) != name || utf8.RuneCountInString(name) > maxName {
 				t.Fatalf("name %q", name)
 			}
 		}
@@ -209,7 +209,7 @@ func TestMend(t *testing.T) {
 			t.Errorf("mend(%q) = %q, want %q", in, got, want)
 		}
 	}
-	if diff := cmp.Diff("a b c", mendLine(" a\n\tb\r\nc ")); diff != "" {
+	if diff := cmp.Diff("a b c", sanitizeLine(" a\n\tb\r\nc ")); diff != "" {
 		t.Error(diff)
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -217,8 +217,8 @@ func TestMend(t *testing.T) {
 		if got := sanitizeText(text); !utf8.ValidString(got) || sanitizeText(got) != got {
 			t.Fatalf("mend(%q) = %q", text, got)
 		}
-		if got := mendLine(text); strings.ContainsAny(got, "\r\n\t") || mendLine(got) != got {
-			t.Fatalf("mendLine(%q) = %q", text, got)
+		if got := sanitizeLine(text); strings.ContainsAny(got, "\r\n\t") || sanitizeLine(got) != got {
+			t.Fatalf("sanitizeLine(%q) = %q", text, got)
 		}
 	})
 }

@@ -93,14 +93,14 @@ func (c *client) runCallbacks() {
 		for _, n := range c.aside.takeNotices() {
 			c.notifySender(n.event, n.verdict, n.at)
 		}
-		logged = c.reportFull(logged)
+		logged = c.logOverflows(logged)
 	}
 }
 
-// reportFull logs how many events were dropped from full queues since the count before,
+// logOverflows logs how many events were dropped from full queues since the count before,
 // and returns the new count. It does not log each event, because there may be as many as
 // were sent.
-func (c *client) reportFull(logged uint64) (total uint64) {
+func (c *client) logOverflows(logged uint64) (total uint64) {
 	n := c.tally.classes[ClassQueueFull].n.Load()
 	if n == logged {
 		return n

@@ -100,7 +100,7 @@ func newClient(cfg Config) (*client, error) {
 	if cfg.AppendCluster != nil {
 		c.cluster = *cfg.AppendCluster
 	}
-	if err := c.connectSink(); err != nil {
+	if err := c.setupTransport(); err != nil {
 		return nil, fmt.Errorf("configure change events of sink %q: %w", cfg.Name, err)
 	}
 	c.root, c.cancel = context.WithCancelCause(context.Background())
@@ -118,9 +118,9 @@ func newClient(cfg Config) (*client, error) {
 	return c, nil
 }
 
-// connectSink reads the credentials and creates the transport, unless Config.HTTP
+// setupTransport reads the credentials and creates the transport, unless Config.HTTP
 // replaces it.
-func (c *client) connectSink() (err error) {
+func (c *client) setupTransport() (err error) {
 	if c.http != nil {
 		c.keys, err = newCredentials(c.cfg, c.log, nil)
 		return err
@@ -163,7 +163,7 @@ func (c *client) startWorkers() {
 	}
 	if c.keys.hasFiles() {
 		c.working.Add(1)
-		go c.followFiles()
+		go c.retryUnreadableFiles()
 	}
 	go c.runCallbacks()
 }

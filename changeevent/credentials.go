@@ -108,9 +108,9 @@ func (c *credentials) hasFiles() bool {
 	return false
 }
 
-// unreadable returns the error of the last read for each configured file, or nil if it
+// fileErrors returns the error of the last read for each configured file, or nil if it
 // was read.
-func (c *credentials) unreadable() map[followed]error {
+func (c *credentials) fileErrors() map[followed]error {
 	var out map[followed]error
 	failed := c.trouble.Load()
 	for f := range nFollowed {
@@ -140,12 +140,12 @@ func (c *credentials) missingReason() string {
 // than lookEvery. It must be called only after there is closed.
 func (c *credentials) currentKeys(ctx context.Context) *keys {
 	if c.hasFiles() {
-		c.lookIfDue(ctx)
+		c.rereadIfDue(ctx)
 	}
 	return c.current.Load()
 }
 
-func (c *credentials) lookIfDue(ctx context.Context) {
+func (c *credentials) rereadIfDue(ctx context.Context) {
 	if !c.isReadDue() {
 		return
 	}
@@ -175,9 +175,9 @@ func (c *credentials) renewKeys(ctx context.Context, refused *keys) (k *keys, re
 	return k, k != refused
 }
 
-// checkArrived reads the files once more if needed, and reports whether keys are
+// rereadIfMissing reads the files once more if needed, and reports whether keys are
 // available.
-func (c *credentials) checkArrived(ctx context.Context) (present bool) {
+func (c *credentials) rereadIfMissing(ctx context.Context) (present bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.current.Load() == nil {
@@ -213,15 +213,15 @@ func (c *credentials) rereadFiles(ctx context.Context) {
 func (c *credentials) readKeys(old *keys) (current *keys, problem *trouble) {
 	var k keys
 	var failed trouble
-	k.texts[fileEndpoint], failed[fileEndpoint] = oneOf("Endpoint", c.cfg.Endpoint, c.cfg.EndpointFile)
-	k.texts[fileToken], failed[fileToken] = oneOf("AuthToken", c.cfg.AuthToken, c.cfg.AuthTokenFile)
-	k.texts[fileKey], failed[fileKey] = oneOf("RoutingKey", c.cfg.RoutingKey.Reveal(), c.cfg.RoutingKeyFile)
-	k.texts[fileSigning], failed[fileSigning] = oneOf("SigningKey", "", c.cfg.SigningKeyFile)
+	k.texts[fileEndpoint], failed[fileEndpoint] = valueOrFile("Endpoint", c.cfg.Endpoint, c.cfg.EndpointFile)
+	k.texts[fileToken], failed[fileToken] = valueOrFile("AuthToken", c.cfg.AuthToken, c.cfg.AuthTokenFile)
+	k.texts[fileKey], failed[fileKey] = valueOrFile("RoutingKey", c.cfg.RoutingKey.Reveal(), c.cfg.RoutingKeyFile)
+	k.texts[fileSigning], failed[fileSigning] = valueOrFile("SigningKey", "", c.cfg.SigningKeyFile)
 	if failed[fileEndpoint] == nil {
 		k.endpoint, failed[fileEndpoint] = parseEndpoint(k.texts[fileEndpoint], c.cfg.AllowHTTP, c.cfg.AllowHosts...)
 	}
 	if failed[fileKey] == nil {
-		failed[fileKey] = checkKey(c.cfg.Format, k.texts[fileKey])
+		failed[fileKey] = checkRoutingKey(c.cfg.Format, k.texts[fileKey])
 	}
 	if c.trust != nil {
 		failed[fileCA] = c.trust()
@@ -244,9 +244,9 @@ func withScheme(scheme, token string) string {
 	return scheme + " " + token
 }
 
-// oneOf returns value, or the content of file if one is set. It removes one line break at
+// valueOrFile returns value, or the content of file if one is set. It removes one line break at
 // the end, as editors and secrets often add one.
-func oneOf(what, value, file string) (string, error) {
+func valueOrFile(what, value, file string) (string, error) {
 	if file != "" {
 		data, err := readFile(file)
 		if err != nil {

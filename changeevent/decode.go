@@ -46,7 +46,7 @@ func Decode(data []byte) (Payload, error) {
 	if err := unmarshal(data, &p); err != nil {
 		return Payload{}, err
 	}
-	return completePayload(p)
+	return normalizePayload(p)
 }
 
 // DecodeAll parses one payload or an array of payloads. It returns all of them or
@@ -102,11 +102,11 @@ func ParseTime(text string) (time.Time, error) {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("time %q is not RFC 3339 (example: 2025-08-26T14:42:58.315Z)", truncateText(mendLine(text), maxLinkText))
+	return time.Time{}, fmt.Errorf("time %q is not RFC 3339 (example: 2025-08-26T14:42:58.315Z)", truncateText(sanitizeLine(text), maxLinkText))
 }
 
-// completePayload validates a payload and fills in derived fields.
-func completePayload(p Payload) (Payload, error) {
+// normalizePayload validates a payload and fills in derived fields.
+func normalizePayload(p Payload) (Payload, error) {
 	e, err := eventOf(p)
 	if err != nil {
 		return Payload{}, err
@@ -150,13 +150,13 @@ func eventOf(p Payload) (ChangeEvent, error) {
 	return e, nil
 }
 
-// checkName returns why a text is not a valid name. Text that mendLine would change is an
+// checkName returns why a text is not a valid name. Text that sanitizeLine would change is an
 // error, because the result would be another name.
 func checkName(field, value string) error {
 	switch {
 	case len(value) > maxName && utf8.RuneCountInString(value) > maxName:
 		return fmt.Errorf("%s is longer than %d characters", field, maxName)
-	case mendLine(value) != value:
+	case sanitizeLine(value) != value:
 		return fmt.Errorf("%s %q has control characters or extra spaces", field, truncateText(value, maxLinkText))
 	}
 	return nil

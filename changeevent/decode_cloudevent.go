@@ -117,7 +117,7 @@ func decodeBinary(header http.Header, body []byte) (Payload, error) {
 // toPayload decodes the data of an event and fills in missing fields from the attributes.
 func (a attributes) toPayload(data []byte) (Payload, error) {
 	if a.SpecVersion != "1.0" {
-		return Payload{}, fmt.Errorf("specversion is %q, must be 1.0", truncateText(mendLine(a.SpecVersion), maxLinkText))
+		return Payload{}, fmt.Errorf("specversion is %q, must be 1.0", truncateText(sanitizeLine(a.SpecVersion), maxLinkText))
 	}
 	for name, value := range map[string]string{"id": a.ID, "source": a.Source, "type": a.Type} {
 		if strings.TrimSpace(value) == "" {
@@ -137,7 +137,7 @@ func (a attributes) toPayload(data []byte) (Payload, error) {
 	if p.Node == "" && p.Subject == "" {
 		p.Subject = a.Subject
 	}
-	return completePayload(p)
+	return normalizePayload(p)
 }
 
 // eventDigest derives an id for an event whose data have none. The id of a CloudEvent is

@@ -55,7 +55,7 @@ func (c *client) runWorker(s *shard, h *hand) {
 	limit := dialectOf(c.cfg.Format).batch
 	batch := make([]item, 0, limit)
 	for s.awaitItems() {
-		ready := c.awaitReady(s, h) && c.awaitResume(func() { c.expireWaiting(s, h) })
+		ready := c.awaitKeys(s, h) && c.awaitResume(func() { c.expireWaiting(s, h) })
 		if ready && c.cfg.BatchWait > 0 {
 			c.pauseUntilClose(c.cfg.BatchWait)
 		}
@@ -79,10 +79,10 @@ func (c *client) workerEnded() {
 	}
 }
 
-// awaitReady waits until credentials are available, and returns false if the client is
+// awaitKeys waits until credentials are available, and returns false if the client is
 // closed before. Until then, events stay in the queue, where new events replace the
 // oldest, and events that become too old are dropped.
-func (c *client) awaitReady(s *shard, h *hand) bool {
+func (c *client) awaitKeys(s *shard, h *hand) bool {
 	select {
 	case <-c.keys.there:
 		return true
@@ -95,7 +95,7 @@ func (c *client) awaitReady(s *shard, h *hand) bool {
 		case <-c.keys.there:
 			return true
 		case <-c.closing:
-			return c.keys.checkArrived(c.root)
+			return c.keys.rereadIfMissing(c.root)
 		case <-tick.C:
 			c.expireWaiting(s, h)
 		}
@@ -110,9 +110,9 @@ func (c *client) expireWaiting(s *shard, h *hand) {
 	}
 }
 
-// followFiles reads files again that could not be read. It does so even if there is
+// retryUnreadableFiles reads files again that could not be read. It does so even if there is
 // nothing to send, so that metrics show when they become readable.
-func (c *client) followFiles() {
+func (c *client) retryUnreadableFiles() {
 	defer c.workerEnded()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -122,7 +122,7 @@ func (c *client) followFiles() {
 			return
 		case <-tick.C:
 			if c.keys.trouble.Load() != nil {
-				c.keys.lookIfDue(c.root)
+				c.keys.rereadIfDue(c.root)
 			}
 		}
 	}
@@ -217,10 +217,10 @@ func (s *sending) runAttempts() verdict {
 		if a.class == "" || s.tries == s.cfg.Retry.MaxAttempts {
 			return v
 		}
-		if a.renewable() && !renewed {
+		if a.mayHaveStaleKeys() && !renewed {
 			keys, changed := s.client.keys.renewKeys(s.ctx, s.keys)
 			if renewed = changed; changed {
-				if v, ok := s.retryWithNewKeys(a, v, keys); !ok {
+				if v, ok := s.prepareRetryWithKeys(a, v, keys); !ok {
 					return v
 				}
 				continue
@@ -232,9 +232,9 @@ func (s *sending) runAttempts() verdict {
 	}
 }
 
-// retryWithNewKeys prepares the next attempt with other keys, after any pause that the
+// prepareRetryWithKeys prepares the next attempt with other keys, after any pause that the
 // sink asked for. It returns false and the verdict if no attempt is left.
-func (s *sending) retryWithNewKeys(a answer, v verdict, renewed *keys) (failure verdict, ok bool) {
+func (s *sending) prepareRetryWithKeys(a answer, v verdict, renewed *keys) (failure verdict, ok bool) {
 	if !s.waitBeforeRetry(a, 0) {
 		return v, false
 	}

@@ -53,14 +53,14 @@ func fieldsOf(e *ChangeEvent) (kept []FieldChange, omitted int) {
 			continue
 		}
 		secret := isSecretPath(c.Field) // check the full path, because truncation could remove the secret step
-		kept = append(kept, FieldChange{Field: field, Before: boundValue(c.Before, secret), After: boundValue(c.After, secret)})
+		kept = append(kept, FieldChange{Field: field, Before: redactAndLimitValue(c.Before, secret), After: redactAndLimitValue(c.After, secret)})
 	}
 	return kept, omitted
 }
 
-// boundValue returns a JSON value without secrets and within maxFieldValue. Text that is
+// redactAndLimitValue returns a JSON value without secrets and within maxFieldValue. Text that is
 // not JSON becomes a string.
-func boundValue(raw json.RawMessage, secret bool) json.RawMessage {
+func redactAndLimitValue(raw json.RawMessage, secret bool) json.RawMessage {
 	if len(raw) == 0 {
 		return nil
 	}
@@ -183,5 +183,5 @@ func valueText(raw json.RawMessage) string {
 	if text == "" {
 		return `""`
 	}
-	return truncateText(mendLine(text), maxSummaryValue)
+	return truncateText(sanitizeLine(text), maxSummaryValue)
 }

@@ -226,7 +226,7 @@ func encodeJSON(cfg encoding, e *ChangeEvent) (request, error) {
 	p := payloadOf(cfg, e)
 	header := idempotency(p.ID)
 	if cfg.strict {
-		p = strictPayload(p)
+		p = withBaseFieldsOnly(p)
 	}
 	body, err := marshalJSON(p)
 	if err != nil {
@@ -248,9 +248,9 @@ func marshalJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }
 
-// headerText encodes a value for a header. Characters other than printable ASCII, double
+// escapeHeaderText encodes a value for a header. Characters other than printable ASCII, double
 // quotes and percent signs are percent-encoded, as CloudEvents requires.
-func headerText(text string) string {
+func escapeHeaderText(text string) string {
 	const hex = "0123456789ABCDEF"
 	plain := func(b byte) bool { return b > ' ' && b < 0x7F && b != '"' && b != '%' }
 	at := 0

@@ -81,7 +81,7 @@ func encodeCloudEventBinary(cfg encoding, e *ChangeEvent) (request, error) {
 		"Ce-Id": event.ID, "Ce-Time": event.Time, "Ce-Subject": event.Subject,
 	} {
 		if value != "" {
-			header[attribute] = []string{headerText(value)}
+			header[attribute] = []string{escapeHeaderText(value)}
 		}
 	}
 	return request{body: body, contentType: typeJSON, header: header}, nil
@@ -102,5 +102,5 @@ func encodeCloudEventBatch(cfg encoding, batch []*ChangeEvent) (request, error) 
 
 // idempotency returns the header by which a sink can detect a repeated request.
 func idempotency(id string) http.Header {
-	return http.Header{"Idempotency-Key": {headerText(id)}}
+	return http.Header{"Idempotency-Key": {escapeHeaderText(id)}}
 }

@@ -55,9 +55,9 @@ func encodeDatadog(cfg encoding, e *ChangeEvent) (request, error) {
 		// Datadog has no type for nodes; a configuration is the closest.
 		Resource: datadogName{Type: "configuration", Name: truncateText(cmp.Or(p.Node, p.Subject, p.Cluster, p.Action), datadogResource)},
 		Author:   datadogName{Type: "system", Name: truncateText(cmp.Or(p.Source, productOf(cfg.product, "")), datadogResource)},
-		Metadata: flatFields(p),
+		Metadata: flattenPayload(p),
 	}
-	change.Before, change.After = schedulable(p)
+	change.Before, change.After = unschedulableChange(p)
 	body, err := marshalJSON(datadogEvent{Data: datadogData{Type: "event", Attributes: datadogAttributes{
 		Category: "change", Title: truncateText(p.Summary, datadogTitle), Message: truncateText(detailText(p), datadogMessage), Host: p.Node,
 		Timestamp: p.Timestamp, Tags: datadogTags(p), AggregationKey: truncateText(cmp.Or(p.Session, p.ID), datadogKey),
@@ -69,9 +69,9 @@ func encodeDatadog(cfg encoding, e *ChangeEvent) (request, error) {
 	return request{body: body, contentType: typeJSON}, nil
 }
 
-// schedulable returns the state before and after a cordon or uncordon. It returns nil for
+// unschedulableChange returns the state before and after a cordon or uncordon. It returns nil for
 // other actions, dry runs and failures.
-func schedulable(p Payload) (before, after map[string]any) {
+func unschedulableChange(p Payload) (before, after map[string]any) {
 	if p.DryRun || p.Outcome == OutcomeFailed {
 		return nil, nil
 	}

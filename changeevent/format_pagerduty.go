@@ -22,9 +22,9 @@ type pagerDutyPayload struct {
 	Details   any    `json:"custom_details"`
 }
 
-// checkKey returns an error if the credential of the body is invalid. The error does
+// checkRoutingKey returns an error if the credential of the body is invalid. The error does
 // not contain it.
-func checkKey(f Format, key string) error {
+func checkRoutingKey(f Format, key string) error {
 	switch {
 	case !dialectOf(f).key:
 		return nil
@@ -37,14 +37,14 @@ func checkKey(f Format, key string) error {
 }
 
 func encodePagerDuty(cfg encoding, e *ChangeEvent) (request, error) {
-	if err := checkKey(FormatPagerDuty, cfg.key); err != nil {
+	if err := checkRoutingKey(FormatPagerDuty, cfg.key); err != nil {
 		return request{}, err
 	}
 	p := payloadOf(cfg, e)
 	body, err := marshalJSON(pagerDutyEvent{
 		RoutingKey: cfg.key,
 		Payload: pagerDutyPayload{
-			Summary: p.Summary, Source: cmp.Or(p.Node, p.Subject, p.Cluster), Timestamp: p.Timestamp, Details: flatFields(p),
+			Summary: p.Summary, Source: cmp.Or(p.Node, p.Subject, p.Cluster), Timestamp: p.Timestamp, Details: flattenPayload(p),
 		},
 		Links: p.Links,
 	})
@@ -54,9 +54,9 @@ func encodePagerDuty(cfg encoding, e *ChangeEvent) (request, error) {
 	return request{body: body, contentType: typeJSON}, nil
 }
 
-// flatFields returns the fields of a payload under flat names, for sinks that show a
+// flattenPayload returns the fields of a payload under flat names, for sinks that show a
 // table of names and values. A field replaces a detail of the same name.
-func flatFields(p Payload) map[string]any {
+func flattenPayload(p Payload) map[string]any {
 	all := make(map[string]any, 16+len(p.Details))
 	for key, value := range p.Details {
 		all[key] = value

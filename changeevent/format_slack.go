@@ -36,9 +36,9 @@ type slackText struct {
 func encodeSlack(cfg encoding, batch []*ChangeEvent) (request, error) {
 	var message slackMessage
 	if len(batch) == 1 {
-		message = slackOne(payloadOf(cfg, batch[0]), batch[0])
+		message = slackMessageOf(payloadOf(cfg, batch[0]), batch[0])
 	} else {
-		message = slackMany(cfg, batch)
+		message = slackBatchMessage(cfg, batch)
 	}
 	body, err := marshalJSON(message)
 	if err != nil {
@@ -47,9 +47,9 @@ func encodeSlack(cfg encoding, batch []*ChangeEvent) (request, error) {
 	return request{body: body, contentType: typeJSON}, nil
 }
 
-// slackOne returns a message about one change, with the summary, the reason, the place
+// slackMessageOf returns a message about one change, with the summary, the reason, the place
 // and the time.
-func slackOne(p Payload, e *ChangeEvent) slackMessage {
+func slackMessageOf(p Payload, e *ChangeEvent) slackMessage {
 	var text strings.Builder
 	text.WriteString("*" + cutEscaped(p.Summary, slackShort, slackEscape) + "*")
 	if p.HealthEvent != nil && p.HealthEvent.Message != "" {
@@ -78,9 +78,9 @@ func slackOne(p Payload, e *ChangeEvent) slackMessage {
 	}
 }
 
-// slackMany returns one message about several changes, with a line for each, because a
+// slackBatchMessage returns one message about several changes, with a line for each, because a
 // channel accepts one message per second.
-func slackMany(cfg encoding, batch []*ChangeEvent) slackMessage {
+func slackBatchMessage(cfg encoding, batch []*ChangeEvent) slackMessage {
 	blocks := []slackBlock{slackSection("*" + slackEscape(summaryLine(batch)) + "*")}
 	var lines strings.Builder
 	flush := func() {

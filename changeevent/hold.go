@@ -20,7 +20,7 @@ func (c *client) holdSink(asked time.Duration) {
 // heldOff returns the end of the pause that the sink asked for, and whether it is still
 // ahead.
 func (c *client) heldOff() (until time.Time, ok bool) {
-	until = unixNano(c.heldUntil.Load())
+	until = timeFromUnixNano(c.heldUntil.Load())
 	return until, time.Now().Before(until)
 }
 

@@ -33,7 +33,7 @@ const linkWindow = 15 * time.Minute
 
 // Validate returns an error if the template is invalid.
 func (t LinkTemplate) Validate() error {
-	prefix, ok := hostOf(t.Href)
+	prefix, ok := schemeAndHost(t.Href)
 	if !ok {
 		return fmt.Errorf("link %q is not an https URL", t.Href)
 	}
@@ -43,7 +43,7 @@ func (t LinkTemplate) Validate() error {
 	var probe ChangeEvent
 	var unknown error
 	check := func(key string) string {
-		if _, known := placeholder(&probe, key); !known && unknown == nil {
+		if _, known := placeholderValue(&probe, key); !known && unknown == nil {
 			unknown = fmt.Errorf("link %q has the unknown placeholder {%s}: use one of %s", t.Href, key, strings.Join(placeholders(), ", "))
 		}
 		return "x"
@@ -68,7 +68,7 @@ func (t LinkTemplate) Expand(e *ChangeEvent) (link Link, ok bool) {
 	}
 	missing := false
 	value := func(key string) string {
-		v, _ := placeholder(e, key)
+		v, _ := placeholderValue(e, key)
 		missing = missing || v == ""
 		return v
 	}
@@ -84,8 +84,8 @@ func placeholders() []string {
 	return []string{"cluster", "node", "subject", "action", "source", "session", "id", "checkName", "errorCode", "agent", "time", "from", "to"}
 }
 
-// placeholder returns the value of a placeholder, and whether it is known.
-func placeholder(e *ChangeEvent, key string) (value string, known bool) {
+// placeholderValue returns the value of a placeholder, and whether it is known.
+func placeholderValue(e *ChangeEvent, key string) (value string, known bool) {
 	switch key {
 	case "cluster":
 		return e.Cluster, true
@@ -160,8 +160,8 @@ func escapeAll(value string) string {
 	return out.String()
 }
 
-// hostOf returns the scheme and the host of an https URL, unchanged.
-func hostOf(href string) (prefix string, ok bool) {
+// schemeAndHost returns the scheme and the host of an https URL, unchanged.
+func schemeAndHost(href string) (prefix string, ok bool) {
 	const scheme = "https://"
 	if !strings.HasPrefix(href, scheme) {
 		return "", false
@@ -177,7 +177,7 @@ func hostOf(href string) (prefix string, ok bool) {
 func checkHref(href string, schemes ...string) error {
 	u, err := url.Parse(href)
 	switch {
-	case err != nil, mendLine(href) != href:
+	case err != nil, sanitizeLine(href) != href:
 		return errors.New("not a valid URL")
 	case !slices.Contains(schemes, u.Scheme):
 		return fmt.Errorf("scheme is %q, must be %s", u.Scheme, strings.Join(schemes, " or "))
@@ -201,7 +201,7 @@ func linksOf(templates []LinkTemplate, e *ChangeEvent) []Link {
 	add := func(l Link) {
 		same := func(other Link) bool { return other.Href == l.Href }
 		if len(l.Href) <= maxHref && !slices.ContainsFunc(links, same) && len(links) < maxLinks {
-			links = append(links, Link{Href: l.Href, Text: truncateText(mendLine(l.Text), maxLinkText)})
+			links = append(links, Link{Href: l.Href, Text: truncateText(sanitizeLine(l.Text), maxLinkText)})
 		}
 	}
 	for _, l := range e.Links {

@@ -179,7 +179,7 @@ func (q *queues) Collect(ch chan<- prometheus.Metric) {
 			all.LastSuccess = one.LastSuccess
 		}
 		bySink[sink] = all
-		for f, err := range c.keys.unreadable() {
+		for f, err := range c.keys.fileErrors() {
 			name := [2]string{sink, f.String()}
 			files[name] = max(files[name], gaugeOf(err != nil))
 		}

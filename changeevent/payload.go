@@ -28,8 +28,8 @@ type Payload struct {
 	ChangesOmitted int           `json:"changesOmitted,omitempty"`
 }
 
-// strictPayload returns all fields that ADR-026 defines, and no others.
-func strictPayload(p Payload) Payload {
+// withBaseFieldsOnly returns all fields that ADR-026 defines, and no others.
+func withBaseFieldsOnly(p Payload) Payload {
 	health := HealthEvent{}
 	if p.HealthEvent != nil {
 		health = *p.HealthEvent

@@ -56,7 +56,7 @@ func (c *client) logResult(ctx context.Context, e *ChangeEvent, v verdict) {
 	}
 	c.log.ErrorContext(ctx, "change event not delivered",
 		"reason", explainClass(v.class), "error_class", v.class, "action", e.Action, "cluster", e.Cluster, "node", e.NodeName, "subject", e.Subject,
-		"event_id", idOf(e), "status", v.status, "attempts", v.attempts, "response", quoteLine(v.text), "suppressed", unsaid)
+		"event_id", idOf(e), "status", v.status, "attempts", v.attempts, "response", shortenLine(v.text), "suppressed", unsaid)
 }
 
 // explainClass describes an error class for the person who has to fix it.

@@ -65,12 +65,12 @@ func (c *client) currentStats(now time.Time) Stats {
 	s := Stats{
 		Sink: c.cfg.Name, Format: c.cfg.Format,
 		Succeeded: t.succeeded.Load(), Failed: t.failed.Load(), Dropped: t.dropped.Load(), ReturnedToSender: t.returned.Load(), Retries: t.retries.Load(),
-		LastSuccess: unixNano(t.lastSuccess.Load()), WaitingForFiles: c.keys.current.Load() == nil,
+		LastSuccess: timeFromUnixNano(t.lastSuccess.Load()), WaitingForFiles: c.keys.current.Load() == nil,
 	}
 	if until, ok := c.heldOff(); ok {
 		s.PausedUntil = until
 	}
-	for f, err := range c.keys.unreadable() {
+	for f, err := range c.keys.fileErrors() {
 		if err == nil {
 			continue
 		}
@@ -80,7 +80,7 @@ func (c *client) currentStats(now time.Time) Stats {
 		s.UnreadableFiles[f.String()] = err.Error()
 	}
 	for class, n := range t.classes {
-		count, last := n.n.Load(), unixNano(n.last.Load())
+		count, last := n.n.Load(), timeFromUnixNano(n.last.Load())
 		if count == 0 {
 			continue
 		}
@@ -99,7 +99,7 @@ func (c *client) currentStats(now time.Time) Stats {
 	return s
 }
 
-func unixNano(ns int64) time.Time {
+func timeFromUnixNano(ns int64) time.Time {
 	if ns == 0 {
 		return time.Time{}
 	}

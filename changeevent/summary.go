@@ -53,7 +53,7 @@ func summarize(e *ChangeEvent, product string) string {
 		line.WriteString(" " + object)
 	}
 	line.WriteString(s.why(e))
-	return truncateText(mendLine(line.String()), maxSummary)
+	return truncateText(sanitizeLine(line.String()), maxSummary)
 }
 
 // actorOf returns the actor: the system that the sentence names, the person if known, or
@@ -63,7 +63,7 @@ func actorOf(e *ChangeEvent, s sentence, product string) string {
 		return s.actor
 	}
 	if s.byPerson {
-		if who := mendLine(e.Details[DetailActor]); who != "" {
+		if who := sanitizeLine(e.Details[DetailActor]); who != "" {
 			return truncateText(who, maxName)
 		}
 	}
@@ -73,7 +73,7 @@ func actorOf(e *ChangeEvent, s sentence, product string) string {
 // productOf returns the name of a sender: the configured product, or the part of the
 // source before the slash.
 func productOf(configured, source string) string {
-	if name := mendLine(configured); name != "" {
+	if name := sanitizeLine(configured); name != "" {
 		return name
 	}
 	product, _, _ := strings.Cut(source, "/")
@@ -104,37 +104,37 @@ type sentence struct {
 }
 
 func sentenceOf(e *ChangeEvent) sentence {
-	if s, ok := ofFields(e); ok {
+	if s, ok := fieldChangeSentence(e); ok {
 		return s
 	}
-	for _, told := range []func(action string) (sentence, bool){ofQuarantine, ofRemedies, ofExtensions, ofFleet, ofShoots, ofExecutions} {
+	for _, told := range []func(action string) (sentence, bool){quarantineSentence, remedySentence, extensionSentence, clusterSentence, shootSentence, executionSentence} {
 		if s, ok := told(e.Action); ok {
 			return s
 		}
 	}
 	return sentence{
 		done:   "reported " + cmp.Or(strings.NewReplacer("-", " ", "_", " ").Replace(e.Action), "a change"),
-		object: objectOn, why: whyDueTo,
+		object: describeOnSubject, why: whyDueTo,
 	}
 }
 
-func ofQuarantine(action string) (sentence, bool) {
+func quarantineSentence(action string) (sentence, bool) {
 	switch action {
 	case ActionCordon:
-		return sentence{done: "cordoned", plain: "cordon", object: objectNode, why: whyDueTo}, true
+		return sentence{done: "cordoned", plain: "cordon", object: describeNode, why: whyDueTo}, true
 	case ActionUncordon:
-		return sentence{done: "uncordoned", plain: "uncordon", object: objectNode, why: whyOr(allPassed)}, true
+		return sentence{done: "uncordoned", plain: "uncordon", object: describeNode, why: whyOr(allPassed)}, true
 	case ActionDrainStarted:
-		return sentence{done: "started draining", plain: "start draining", object: objectNode, why: whyNothing}, true
+		return sentence{done: "started draining", plain: "start draining", object: describeNode, why: whyNothing}, true
 	case ActionDrainCompleted:
-		return sentence{done: "drained", plain: "drain", object: objectNode, why: whyNothing}, true
+		return sentence{done: "drained", plain: "drain", object: describeNode, why: whyNothing}, true
 	case ActionDrainFailed:
-		return sentence{done: "failed to drain", object: objectNode, why: whyFailed}, true
+		return sentence{done: "failed to drain", object: describeNode, why: whyFailed}, true
 	}
 	return sentence{}, false
 }
 
-func ofRemedies(action string) (sentence, bool) {
+func remedySentence(action string) (sentence, bool) {
 	switch action {
 	case ActionRebootRequested:
 		return sentence{done: "initiated reboot for", plain: "initiate reboot for", object: objectName, why: whyNothing}, true
@@ -145,42 +145,42 @@ func ofRemedies(action string) (sentence, bool) {
 	case ActionTerminateSent:
 		return sentence{done: "sent the termination request for", plain: "send the termination request for", object: objectName, why: whyNothing}, true
 	case ActionRebootExecuted:
-		return sentence{done: "rebooted", plain: "reboot", object: objectNode, why: whyNothing}, true
+		return sentence{done: "rebooted", plain: "reboot", object: describeNode, why: whyNothing}, true
 	case ActionTerminateExecuted:
-		return sentence{done: "terminated", plain: "terminate", object: objectNode, why: whyNothing}, true
+		return sentence{done: "terminated", plain: "terminate", object: describeNode, why: whyNothing}, true
 	case ActionRebootFailed:
-		return sentence{done: "failed to reboot", object: objectNode, why: whyFailed}, true
+		return sentence{done: "failed to reboot", object: describeNode, why: whyFailed}, true
 	case ActionTerminateFailed:
-		return sentence{done: "failed to terminate", object: objectNode, why: whyFailed}, true
+		return sentence{done: "failed to terminate", object: describeNode, why: whyFailed}, true
 	}
 	return sentence{}, false
 }
 
-func ofExtensions(action string) (sentence, bool) {
+func extensionSentence(action string) (sentence, bool) {
 	switch action {
 	case ActionDrainCancelled:
-		return sentence{done: "stopped draining", object: objectNode, why: whyOr("")}, true
+		return sentence{done: "stopped draining", object: describeNode, why: whyOr("")}, true
 	case ActionOverrideDetected:
-		return sentence{done: "detected a manual override on", seen: true, object: objectNode, why: whyOr("")}, true
+		return sentence{done: "detected a manual override on", seen: true, object: describeNode, why: whyOr("")}, true
 	case ActionBudgetExhausted:
-		return sentence{done: "skipped cordoning", object: objectNode, why: whyOr("the budget is exhausted")}, true
+		return sentence{done: "skipped cordoning", object: describeNode, why: whyOr("the budget is exhausted")}, true
 	case ActionSupportRequired:
-		return sentence{done: "requested support for", object: objectNode, why: whyDueTo}, true
+		return sentence{done: "requested support for", object: describeNode, why: whyDueTo}, true
 	}
 	return sentence{}, false
 }
 
-func ofFleet(action string) (sentence, bool) {
+func clusterSentence(action string) (sentence, bool) {
 	switch kind, done, _ := strings.Cut(action, "-"); done {
 	case "created", "updated", "changed", "deleted":
 		if kind == "cluster" || kind == "nodepool" {
-			return sentence{done: done, plain: strings.TrimSuffix(done, "d"), byPerson: true, object: objectSubject, why: whyOr("")}, true
+			return sentence{done: done, plain: strings.TrimSuffix(done, "d"), byPerson: true, object: describeSubject, why: whyOr("")}, true
 		}
 	}
 	return sentence{}, false
 }
 
-func ofShoots(action string) (sentence, bool) {
+func shootSentence(action string) (sentence, bool) {
 	const gardener = "Gardener"
 	switch action {
 	case ActionShootCreated:
@@ -201,7 +201,7 @@ func ofShoots(action string) (sentence, bool) {
 // cluster.
 func describeCluster(e *ChangeEvent) string {
 	if e.Cluster == "" {
-		return objectSubject(e)
+		return describeSubject(e)
 	}
 	object := "cluster " + e.Cluster
 	if shoot := strings.TrimPrefix(e.Subject, "shoots/"); shoot != "" {
@@ -210,9 +210,9 @@ func describeCluster(e *ChangeEvent) string {
 	return object
 }
 
-// ofFields returns the sentence for changed fields. It omits the reason, which would only
+// fieldChangeSentence returns the sentence for changed fields. It omits the reason, which would only
 // repeat the fields.
-func ofFields(e *ChangeEvent) (sentence, bool) {
+func fieldChangeSentence(e *ChangeEvent) (sentence, bool) {
 	kind, done, _ := strings.Cut(e.Action, "-")
 	if done != "changed" && done != "updated" {
 		return sentence{}, false
@@ -222,13 +222,13 @@ func ofFields(e *ChangeEvent) (sentence, bool) {
 		return sentence{}, false
 	}
 	text := " " + summarizeFields(fields, omitted) + " of"
-	return sentence{done: done + text, plain: strings.TrimSuffix(done, "d") + text, byPerson: true, object: objectWhole(kind), why: whyNothing}, true
+	return sentence{done: done + text, plain: strings.TrimSuffix(done, "d") + text, byPerson: true, object: describeChanged(kind), why: whyNothing}, true
 }
 
-// objectWhole returns a cluster by its name alone, and any other object with its cluster.
-func objectWhole(kind string) func(e *ChangeEvent) string {
+// describeChanged returns a cluster by its name alone, and any other object with its cluster.
+func describeChanged(kind string) func(e *ChangeEvent) string {
 	return func(e *ChangeEvent) string {
-		object := objectSubject(e)
+		object := describeSubject(e)
 		switch {
 		case kind == "cluster" && e.NodeName == "":
 			return strings.TrimPrefix(object, "cluster ")
@@ -239,38 +239,38 @@ func objectWhole(kind string) func(e *ChangeEvent) string {
 	}
 }
 
-func ofExecutions(action string) (sentence, bool) {
+func executionSentence(action string) (sentence, bool) {
 	switch action {
 	case ActionExecutionStarted:
-		return sentence{done: "started", plain: "start", object: objectSubject, why: whyOr("")}, true
+		return sentence{done: "started", plain: "start", object: describeSubject, why: whyOr("")}, true
 	case ActionExecutionSucceeded:
-		return sentence{done: "completed", plain: "complete", object: objectSubject, why: whyOr("")}, true
+		return sentence{done: "completed", plain: "complete", object: describeSubject, why: whyOr("")}, true
 	case ActionExecutionFailed:
-		return sentence{done: "failed to complete", object: objectSubject, why: whyFailed}, true
+		return sentence{done: "failed to complete", object: describeSubject, why: whyFailed}, true
 	case ActionExecutionApproved:
-		return sentence{done: "recorded the approval of", seen: true, object: objectSubject, why: whyBy}, true
+		return sentence{done: "recorded the approval of", seen: true, object: describeSubject, why: whyBy}, true
 	case ActionExecutionRejected:
-		return sentence{done: "recorded the rejection of", seen: true, object: objectSubject, why: whyBy}, true
+		return sentence{done: "recorded the rejection of", seen: true, object: describeSubject, why: whyBy}, true
 	case ActionExecutionRolledBack:
-		return sentence{done: "rolled back", plain: "roll back", object: objectSubject, why: whyOr("")}, true
+		return sentence{done: "rolled back", plain: "roll back", object: describeSubject, why: whyOr("")}, true
 	}
 	return sentence{}, false
 }
 
-// objectNode returns the object of an action on a node.
-func objectNode(e *ChangeEvent) string {
+// describeNode returns the object of an action on a node.
+func describeNode(e *ChangeEvent) string {
 	if e.NodeName != "" {
 		return "node " + e.NodeName
 	}
-	return objectSubject(e)
+	return describeSubject(e)
 }
 
-// objectName is objectNode without the word "node".
-func objectName(e *ChangeEvent) string { return cmp.Or(e.NodeName, objectSubject(e)) }
+// objectName is describeNode without the word "node".
+func objectName(e *ChangeEvent) string { return cmp.Or(e.NodeName, describeSubject(e)) }
 
-// objectSubject returns "execution scale-web" for "executions/scale-web", with the node
+// describeSubject returns "execution scale-web" for "executions/scale-web", with the node
 // if there is one. Without a subject it returns the node or the cluster.
-func objectSubject(e *ChangeEvent) string {
+func describeSubject(e *ChangeEvent) string {
 	kind, rest, ok := strings.Cut(e.Subject, "/")
 	object := e.Subject
 	if ok {
@@ -289,9 +289,9 @@ func objectSubject(e *ChangeEvent) string {
 	return ""
 }
 
-// objectOn returns the object of an unknown action.
-func objectOn(e *ChangeEvent) string {
-	if object := objectSubject(e); object != "" {
+// describeOnSubject returns the object of an unknown action.
+func describeOnSubject(e *ChangeEvent) string {
+	if object := describeSubject(e); object != "" {
 		return "on " + object
 	}
 	return ""
@@ -335,4 +335,4 @@ func whyBy(e *ChangeEvent) string {
 	return text
 }
 
-func quoteWhy(why string) string { return truncateText(mendLine(why), maxWhy) }
+func quoteWhy(why string) string { return truncateText(sanitizeLine(why), maxWhy) }

@@ -18,7 +18,7 @@ func truncateText(text string, limit int) string {
 	}
 	used, kept := 0, 0 // kept is the end of the text that fits with an ellipsis
 	for i, r := range text {
-		used += runeWidth(r)
+		used += utf16Width(r)
 		if used > limit {
 			if limit < 1 {
 				return ""
@@ -45,12 +45,12 @@ func cutEscaped(text string, limit int, escape func(string) string) string {
 func utf16Len(text string) int {
 	n := 0
 	for _, r := range text {
-		n += runeWidth(r)
+		n += utf16Width(r)
 	}
 	return n
 }
 
-func runeWidth(r rune) int {
+func utf16Width(r rune) int {
 	if r > 0xFFFF {
 		return 2
 	}
@@ -64,12 +64,12 @@ func sanitizeText(text string) string {
 	if isClean(text) {
 		return text
 	}
-	return strings.Map(mendRune, strings.ToValidUTF8(text, string(utf8.RuneError)))
+	return strings.Map(sanitizeRune, strings.ToValidUTF8(text, string(utf8.RuneError)))
 }
 
-// mendLine is sanitizeText for one line, with single spaces between words and none at
+// sanitizeLine is sanitizeText for one line, with single spaces between words and none at
 // either end.
-func mendLine(text string) string {
+func sanitizeLine(text string) string {
 	if isClean(text) && !strings.ContainsAny(text, "\n\t") && !strings.Contains(text, "  ") {
 		return strings.TrimSpace(text)
 	}
@@ -87,7 +87,7 @@ func isClean(text string) bool {
 	return true
 }
 
-func mendRune(r rune) rune {
+func sanitizeRune(r rune) rune {
 	switch {
 	case r == '\n' || r == '\t':
 		return r

@@ -42,10 +42,10 @@ func main() {
 		},
 	}
 	root.AddCommand(allinone.Command(up))
-	root.AddCommand(allinone.Programs(up)...)
+	root.AddCommand(allinone.ContainerCommands(up)...)
 	root.AddCommand(execcli.Commands(execcli.Env{Env: env, Interactive: term.IsTerminal(int(os.Stdin.Fd()))})...)
 	root.AddCommand(faultcli.Commands(env)...)
-	cli.AddToChanges(root, faultcli.DeliveriesCommand(env))
+	cli.AddChangesSubcommands(root, faultcli.DeliveriesCommand(env))
 	code := cli.Run(ctx, env, root, os.Args[1:])
 	stop()
 	os.Exit(code)

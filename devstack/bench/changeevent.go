@@ -42,11 +42,11 @@ func changeeventBench() bench {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, sink.stopSink()) }()
-		ns, err := sink.sendAlone(ctx)
+		ns, err := sink.measureSendAlone(ctx)
 		if err != nil {
 			return nil, err
 		}
-		us, err := sink.sendTogether(ctx, progress)
+		us, err := sink.measureSendTogether(ctx, progress)
 		if err != nil {
 			return nil, err
 		}
@@ -124,9 +124,9 @@ func changeEventOf(node int) changeevent.ChangeEvent {
 	}
 }
 
-// sendAlone returns the median duration of a send, in nanoseconds, with no other sender and free
+// measureSendAlone returns the median duration of a send, in nanoseconds, with no other sender and free
 // space in the queue.
-func (s *changeSink) sendAlone(ctx context.Context) (medianNs float64, err error) {
+func (s *changeSink) measureSendAlone(ctx context.Context) (medianNs float64, err error) {
 	client, err := s.newClient() //nolint:contextcheck // its workers outlive the call
 	if err != nil {
 		return 0, err
@@ -152,9 +152,9 @@ func (s *changeSink) sendAlone(ctx context.Context) (medianNs float64, err error
 	return medianOf(took), nil
 }
 
-// sendTogether returns the minimum duration of the slowest hundredth of sends, in microseconds,
+// measureSendTogether returns the minimum duration of the slowest hundredth of sends, in microseconds,
 // with all senders active.
-func (s *changeSink) sendTogether(ctx context.Context, progress io.Writer) (p99Us float64, err error) {
+func (s *changeSink) measureSendTogether(ctx context.Context, progress io.Writer) (p99Us float64, err error) {
 	client, err := s.newClient() //nolint:contextcheck // its workers outlive the call
 	if err != nil {
 		return 0, err

@@ -43,8 +43,8 @@ type syncBed struct {
 	end []func() error // in the order of calls
 }
 
-// startSync starts a bed with some clusters.
-func startSync(ctx context.Context, clusters int) (b *syncBed, err error) {
+// startSyncBed starts a bed with some clusters.
+func startSyncBed(ctx context.Context, clusters int) (b *syncBed, err error) {
 	b = &syncBed{}
 	defer func() {
 		if err != nil {
@@ -64,7 +64,7 @@ func startSync(ctx context.Context, clusters int) (b *syncBed, err error) {
 		return b, err
 	}
 	b.onStop(func() error { return b.owner.Close(ctx) })
-	if err = b.owner.Load(ctx, 0, clusters); err != nil {
+	if err = b.owner.LoadClusters(ctx, 0, clusters); err != nil {
 		return b, err
 	}
 	b.cfg = b.db.cfg

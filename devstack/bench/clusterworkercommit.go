@@ -40,7 +40,7 @@ func commitTaxBench() bench {
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		bed, err := startSync(ctx, taxRows)
+		bed, err := startSyncBed(ctx, taxRows)
 		if err != nil {
 			return nil, err
 		}
@@ -75,14 +75,14 @@ func (x *taxed) measureRatio(ctx context.Context, progress io.Writer) (ratio flo
 	defer pool.Close()
 	x.api = fleetpgstore.New(pool)
 
-	all := x.runWay("changes by the fleet API", x.changeByAPI, true, true)
-	free := x.runWay("changes by the fleet API without the triggers", x.changeByAPI, false, true)
-	bareAll := x.runWay("changes by one statement", x.updateCluster, true, true)
-	bareSilent := x.runWay("changes by one statement without notifications", x.updateCluster, true, false)
-	bareFree := x.runWay("changes by one statement without the triggers", x.updateCluster, false, true)
+	all := x.newWay("changes by the fleet API", x.changeByAPI, true, true)
+	free := x.newWay("changes by the fleet API without the triggers", x.changeByAPI, false, true)
+	bareAll := x.newWay("changes by one statement", x.updateCluster, true, true)
+	bareSilent := x.newWay("changes by one statement without notifications", x.updateCluster, true, false)
+	bareFree := x.newWay("changes by one statement without the triggers", x.updateCluster, false, true)
 	before := x.bed.listener.Notifications()
 	// All rows are marked as synced before each turn, as if a worker had kept up.
-	if err := alternate(ctx, taxTurns, progress, x.bed.owner.Sync, all, free, bareAll, bareSilent, bareFree); err != nil {
+	if err := measureAlternately(ctx, taxTurns, progress, x.bed.owner.MarkAllSynced, all, free, bareAll, bareSilent, bareFree); err != nil {
 		return 0, err
 	}
 	_, _ = fmt.Fprintf(progress, "%d notifications for %d changes\n", x.bed.listener.Notifications()-before, 2*(taxTurns+1)*taxRows)
@@ -90,10 +90,10 @@ func (x *taxed) measureRatio(ctx context.Context, progress io.Writer) (ratio flo
 	return medianRatio(all, free), nil
 }
 
-// runWay changes every cluster once, with or without triggers and notifications.
-func (x *taxed) runWay(name string, change func(ctx context.Context, writer, i int) error, triggers, notifications bool) *way {
+// newWay changes every cluster once, with or without triggers and notifications.
+func (x *taxed) newWay(name string, change func(ctx context.Context, writer, i int) error, triggers, notifications bool) *way {
 	return &way{name: name, run: func(ctx context.Context) (float64, error) {
-		err := errors.Join(x.bed.owner.Triggers(ctx, triggers), x.bed.owner.Notifications(ctx, notifications))
+		err := errors.Join(x.bed.owner.SetTriggers(ctx, triggers), x.bed.owner.SetNotifications(ctx, notifications))
 		if err != nil {
 			return 0, err
 		}
@@ -117,7 +117,7 @@ func (x *taxed) runWay(name string, change func(ctx context.Context, writer, i i
 
 // updateCluster changes a cluster with one statement.
 func (x *taxed) updateCluster(ctx context.Context, writer, i int) error {
-	return x.writers[writer].Edit(ctx, i, x.turn)
+	return x.writers[writer].EditCluster(ctx, i, x.turn)
 }
 
 // changeByAPI changes a cluster as the fleet API does for a request.
@@ -148,7 +148,7 @@ func commitToCallBench() bench {
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		bed, err := startSync(ctx, wakeRows)
+		bed, err := startSyncBed(ctx, wakeRows)
 		if err != nil {
 			return nil, err
 		}
@@ -182,7 +182,7 @@ func (b *syncBed) measureWake(ctx context.Context, progress io.Writer) (p99 time
 			}
 		}
 		begin := time.Now()
-		if err := b.owner.Edit(ctx, i*7919%wakeRows, i); err != nil {
+		if err := b.owner.EditCluster(ctx, i*7919%wakeRows, i); err != nil {
 			return 0, err
 		}
 		commit := time.Now()
@@ -196,12 +196,12 @@ func (b *syncBed) measureWake(ctx context.Context, progress io.Writer) (p99 time
 			return 0, fmt.Errorf("no call for change %d: %w", i, context.Cause(ctx))
 		}
 	}
-	tellWake(progress, "from when the change was sent", sent)
-	return tellWake(progress, "from when its commit was answered", committed), nil
+	printWakeTimes(progress, "from when the change was sent", sent)
+	return printWakeTimes(progress, "from when its commit was answered", committed), nil
 }
 
-// tellWake prints delays, and returns the 99th percentile.
-func tellWake(progress io.Writer, from string, took []time.Duration) (p99 time.Duration) {
+// printWakeTimes prints delays, and returns the 99th percentile.
+func printWakeTimes(progress io.Writer, from string, took []time.Duration) (p99 time.Duration) {
 	slices.Sort(took)
 	p99 = took[len(took)*99/100]
 	_, _ = fmt.Fprintf(progress, "%d changes, %s to the call: median %s, 90th percentile %s, 99th %s, longest %s\n",

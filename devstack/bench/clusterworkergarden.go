@@ -41,7 +41,7 @@ func realGardenBench() bench {
 		if err != nil {
 			return nil, err
 		}
-		bed, err := startSync(ctx, 0)
+		bed, err := startSyncBed(ctx, 0)
 		if err != nil {
 			return nil, errors.Join(err, garden.Stop())
 		}
@@ -63,7 +63,7 @@ type gardenRace struct {
 func (r *gardenRace) measureRatio(ctx context.Context, progress io.Writer) (float64, error) {
 	worker := &way{name: fmt.Sprintf("worker with %d slots", gardenSlots), run: r.measureWorker}
 	raw := &way{name: fmt.Sprintf("%d callers without a worker", gardenCallers), run: r.measureRaw}
-	if err := alternate(ctx, gardenTurns, progress, func(context.Context) error { return nil }, worker, raw); err != nil {
+	if err := measureAlternately(ctx, gardenTurns, progress, func(context.Context) error { return nil }, worker, raw); err != nil {
 		return 0, err
 	}
 	return medianRatio(worker, raw), nil
@@ -86,7 +86,7 @@ func (r *gardenRace) measureWorker(ctx context.Context) (perSecond float64, err 
 		return 0, err
 	}
 	defer client.Close()
-	if err := r.bed.owner.Load(ctx, r.clusters, r.clusters+gardenShoots); err != nil {
+	if err := r.bed.owner.LoadClusters(ctx, r.clusters, r.clusters+gardenShoots); err != nil {
 		return 0, err
 	}
 	r.clusters += gardenShoots

@@ -29,7 +29,7 @@ func idleBench() bench {
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		bed, err := startSync(ctx, idleRows)
+		bed, err := startSyncBed(ctx, idleRows)
 		if err != nil {
 			return nil, err
 		}
@@ -47,7 +47,7 @@ func (b *syncBed) measureIdle(ctx context.Context, progress io.Writer) (perSecon
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, between.waitClosed()) }()
+	defer func() { err = errors.Join(err, between.closeTap()) }()
 	target.Host = between.l.Addr().String()
 	env := map[string]string{
 		"DATABASE_URL": target.String(), "METRICS_BIND_ADDRESS": "127.0.0.1:0", "HEALTH_PROBE_BIND_ADDRESS": "127.0.0.1:0",
@@ -108,8 +108,8 @@ func startTap(ctx context.Context, target string) (*tap, error) {
 	return t, nil
 }
 
-// waitClosed waits until the clients have closed all connections.
-func (t *tap) waitClosed() error {
+// closeTap waits until the clients have closed all connections.
+func (t *tap) closeTap() error {
 	err := t.l.Close()
 	<-t.ended
 	t.conns.Wait()
@@ -127,7 +127,7 @@ func (t *tap) serveConn(ctx context.Context, client net.Conn) {
 		_, _ = io.Copy(client, server)
 		_ = client.Close()
 	})
-	_ = t.forwardMessages(server, client)
+	_ = t.forwardAndCount(server, client)
 	_ = server.Close()
 	back.Wait()
 }
@@ -138,9 +138,9 @@ const (
 	messageExecute = 'E'
 )
 
-// forwardMessages copies the messages of a client: each has a byte for its type, except for the
+// forwardAndCount copies the messages of a client: each has a byte for its type, except for the
 // first one, and the length.
-func (t *tap) forwardMessages(server io.Writer, client io.Reader) error {
+func (t *tap) forwardAndCount(server io.Writer, client io.Reader) error {
 	for first := true; ; first = false {
 		head := make([]byte, 5)
 		if first {

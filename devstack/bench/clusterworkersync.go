@@ -37,7 +37,7 @@ func syncBench() bench {
 	return bench{names: []string{bare, rows}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		bed, err := startSync(ctx, syncRows)
+		bed, err := startSyncBed(ctx, syncRows)
 		if err != nil {
 			return nil, err
 		}
@@ -72,10 +72,10 @@ func newTimedWay(name string, want int, run func(context.Context) (rows int, err
 	}}
 }
 
-// alternate runs ways alternately, in reverse order in every second turn. It calls prepare before
+// measureAlternately runs ways alternately, in reverse order in every second turn. It calls prepare before
 // each, to give all the same start. The first turn does not count, because it warms caches and
 // connections.
-func alternate(ctx context.Context, turns int, progress io.Writer, prepare func(context.Context) error, ways ...*way) error {
+func measureAlternately(ctx context.Context, turns int, progress io.Writer, prepare func(context.Context) error, ways ...*way) error {
 	for turn := range turns + 1 {
 		for _, w := range ways {
 			if err := prepare(ctx); err != nil {
@@ -131,7 +131,7 @@ func (b *syncBed) measureSync(ctx context.Context, progress io.Writer) (overBare
 	rows := newTimedWay("a transaction for each row", syncRows, func(ctx context.Context) (int, error) {
 		return many.DrainRows(ctx, syncRows, func(context.Context) error { return nil })
 	})
-	if err := alternate(ctx, syncTurns, progress, b.owner.Unsync, worker, bare, rows); err != nil {
+	if err := measureAlternately(ctx, syncTurns, progress, b.owner.MarkAllUnsynced, worker, bare, rows); err != nil {
 		return 0, 0, err
 	}
 	return medianRatio(worker, bare), medianRatio(worker, rows), nil
@@ -152,7 +152,7 @@ func slowCallBench() bench {
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		bed, err := startSync(ctx, slowRows)
+		bed, err := startSyncBed(ctx, slowRows)
 		if err != nil {
 			return nil, err
 		}
@@ -183,7 +183,7 @@ func (b *syncBed) measureSlowCalls(ctx context.Context, progress io.Writer) (rat
 		perSecond, err := locked.run(ctx)
 		return b.perConnection(ctx, perSecond, cfg.ApplicationName, progress, err)
 	}}
-	if err := alternate(ctx, slowTurns, progress, b.owner.Unsync, worker, locks); err != nil {
+	if err := measureAlternately(ctx, slowTurns, progress, b.owner.MarkAllUnsynced, worker, locks); err != nil {
 		return 0, err
 	}
 	return medianRatio(worker, locks), nil

@@ -81,10 +81,10 @@ func (b *executionBed) stopBed() error {
 	return errors.Join(errs...)
 }
 
-// startExecutions starts a bed whose controller is ready.
-func startExecutions(ctx context.Context, progress io.Writer, o executionOptions) (b *executionBed, err error) {
+// startExecutionBed starts a bed whose controller is ready.
+func startExecutionBed(ctx context.Context, progress io.Writer, o executionOptions) (b *executionBed, err error) {
 	_, _ = fmt.Fprintln(progress, "starting a control plane, PostgreSQL and the execution controller")
-	kube.TakeLogs(slog.New(slog.DiscardHandler))
+	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler))
 	b = &executionBed{}
 	defer func() {
 		if err != nil {
@@ -178,7 +178,7 @@ func (b *executionBed) clientAs(user string, groups ...string) (client.WithWatch
 
 // installObjects installs the objects that executions need, and the users who request and approve.
 func (b *executionBed) installObjects(ctx context.Context) (err error) {
-	cfg := executionapp.Defaults().Part
+	cfg := executionapp.OverriddenDefaults().Part
 	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (b *executionBed) installObjects(ctx context.Context) (err error) {
 		}
 	}
 	bind := map[string][]string{approver: {roles.ApproverRole}}
-	for _, r := range roles.Requesters() {
+	for _, r := range roles.RequesterClusterRolesByRisk() {
 		bind[requester] = append(bind[requester], r.Name)
 	}
 	for user, names := range bind {
@@ -214,17 +214,17 @@ func (b *executionBed) installObjects(ctx context.Context) (err error) {
 	if b.approver, err = b.clientAs(approver); err != nil {
 		return err
 	}
-	return b.eventually(ctx, b.checkGuarded)
+	return b.eventually(ctx, b.checkForgedApprovalDenied)
 }
 
-// checkGuarded returns an error while requesters and approvers are not checked yet: policies are in
+// checkForgedApprovalDenied returns an error while requesters and approvers are not checked yet: policies are in
 // force shortly after their creation.
-func (b *executionBed) checkGuarded(ctx context.Context) error {
-	honest := newScaling("guarded", cheap, "none", "")
+func (b *executionBed) checkForgedApprovalDenied(ctx context.Context) error {
+	honest := newScaleExecution("guarded", cheap, "none", "")
 	if err := b.requester.Create(ctx, honest, client.DryRunAll); err != nil || honest.Spec.RequestedBy != requester {
 		return fmt.Errorf("%q may not ask: %w", requester, err)
 	}
-	forged := newScaling("guarded", cheap, "none", "")
+	forged := newScaleExecution("guarded", cheap, "none", "")
 	forged.Spec.Approvals = []v1alpha1.Approval{{Approver: approver, Decision: v1alpha1.Approve, PlanHash: "none"}}
 	if err := b.requester.Create(ctx, forged, client.DryRunAll); !apierrors.IsForbidden(err) {
 		return fmt.Errorf("an invalid approval is not rejected: %w", err)
@@ -342,8 +342,8 @@ func (b *executionBed) eventually(ctx context.Context, check func(context.Contex
 	}
 }
 
-// createTargets creates Deployments without Pods.
-func (b *executionBed) createTargets(ctx context.Context, namespace string, n int) ([]string, error) {
+// createDeployments creates Deployments without Pods.
+func (b *executionBed) createDeployments(ctx context.Context, namespace string, n int) ([]string, error) {
 	var names []string
 	for i := range n {
 		names = append(names, fmt.Sprintf("target-%04d", i))
@@ -363,8 +363,8 @@ func (b *executionBed) createTargets(ctx context.Context, namespace string, n in
 	})
 }
 
-// newScaling returns an execution that scales a target.
-func newScaling(name, namespace, target string, mode v1alpha1.ExecutionMode) *v1alpha1.KubernetesExecution {
+// newScaleExecution returns an execution that scales a target.
+func newScaleExecution(name, namespace, target string, mode v1alpha1.ExecutionMode) *v1alpha1.KubernetesExecution {
 	return &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Namespace: executor, Name: name},
 		Spec: v1alpha1.KubernetesExecutionSpec{

@@ -28,7 +28,7 @@ func executionInlineBench() bench {
 	return bench{names: []string{name, ratio}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, executionPatience)
 		defer cancel()
-		b, err := startExecutions(ctx, progress, executionOptions{
+		b, err := startExecutionBed(ctx, progress, executionOptions{
 			args: []string{"--inline-actions=scale_deployment", "--execution-mode=Inline", "--max-concurrent=1000"},
 			env:  []string{"KUBE_API_QPS=10000", "KUBE_API_BURST=10000"}, untrailed: true,
 		})
@@ -52,7 +52,7 @@ func (b *executionBed) measureInline(ctx context.Context) (took, bare, used time
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	targets, err := b.createTargets(ctx, cheap, inlineWarm+inlineMeasured)
+	targets, err := b.createDeployments(ctx, cheap, inlineWarm+inlineMeasured)
 	if err != nil {
 		return 0, 0, 0, err
 	}
@@ -72,14 +72,14 @@ func (b *executionBed) measureInline(ctx context.Context) (took, bare, used time
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	bare, err = b.bareInline(ctx, targets[inlineWarm:], f.execution(targets[inlineWarm]))
+	bare, err = b.measureBareInline(ctx, targets[inlineWarm:], f.execution(targets[inlineWarm]))
 	return took, bare, after - before, err
 }
 
 // runInline runs an execution for each target, and returns when all have ended.
 func (b *executionBed) runInline(ctx context.Context, f *follower, targets []string) error {
 	err := inParallel(targets, func(target string) error {
-		return b.requester.Create(ctx, newScaling(target, cheap, target, ""))
+		return b.requester.Create(ctx, newScaleExecution(target, cheap, target, ""))
 	})
 	if err != nil {
 		return err

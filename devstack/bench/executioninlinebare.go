@@ -17,10 +17,10 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// bareInline sends the requests of the controller without it, after it was stopped. For each
+// measureBareInline sends the requests of the controller without it, after it was stopped. For each
 // target, loops send its queries for an execution, and its writes, with model as the template. They
 // scale the targets back.
-func (b *executionBed) bareInline(ctx context.Context, targets []string, model *v1alpha1.KubernetesExecution) (took time.Duration, err error) {
+func (b *executionBed) measureBareInline(ctx context.Context, targets []string, model *v1alpha1.KubernetesExecution) (took time.Duration, err error) {
 	if err := b.controller.Process.Signal(os.Interrupt); err != nil {
 		return 0, err
 	}
@@ -39,7 +39,7 @@ func (b *executionBed) bareInline(ctx context.Context, targets []string, model *
 		delete(course.begun, later)
 	}
 	began := time.Now()
-	err = inParallel(targets, func(target string) error { return course.runCourse(ctx, target) })
+	err = inParallel(targets, func(target string) error { return course.runBareExecution(ctx, target) })
 	return time.Since(began), err
 }
 
@@ -50,8 +50,8 @@ type bareCourse struct {
 	begun, ended map[string]any // statuses
 }
 
-func (c bareCourse) runCourse(ctx context.Context, target string) error {
-	ke := newScaling("bare-"+target, cheap, target, "")
+func (c bareCourse) runBareExecution(ctx context.Context, target string) error {
+	ke := newScaleExecution("bare-"+target, cheap, target, "")
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: cheap, Name: target}}
 	scale := func(o ...client.SubResourcePatchOption) error {
 		return c.bed.admin.SubResource("scale").Patch(ctx, d.DeepCopy(), mergeOf(`{"spec":{"replicas":%d}}`, replicasBefore), o...)

@@ -37,7 +37,7 @@ func executionJobsBench() bench {
 	return bench{names: []string{overhead, wake}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, executionPatience)
 		defer cancel()
-		b, err := startExecutions(ctx, progress, executionOptions{jobs: true})
+		b, err := startExecutionBed(ctx, progress, executionOptions{jobs: true})
 		if err != nil {
 			return nil, err
 		}
@@ -62,7 +62,7 @@ func (b *executionBed) measureJobs(ctx context.Context) (oursMs, bareMs, wokenMs
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	targets, err := b.createTargets(ctx, cheap, jobsWarm+jobsMeasured)
+	targets, err := b.createDeployments(ctx, cheap, jobsWarm+jobsMeasured)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -73,7 +73,7 @@ func (b *executionBed) measureJobs(ctx context.Context) (oursMs, bareMs, wokenMs
 				return nil, nil, nil, err
 			}
 		}
-		took, err := b.measureCreation(ctx, f, newScaling(target, cheap, target, ""), string(v1alpha1.PhaseCompleted))
+		took, err := b.measureCreation(ctx, f, newScaleExecution(target, cheap, target, ""), string(v1alpha1.PhaseCompleted))
 		if err != nil {
 			return nil, nil, nil, err
 		}

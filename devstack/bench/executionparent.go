@@ -29,7 +29,7 @@ func executionParentBench() bench {
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, executionPatience)
 		defer cancel()
-		b, err := startExecutions(ctx, progress, executionOptions{args: []string{"--inline-actions=scale_deployment", "--execution-mode=Inline"}})
+		b, err := startExecutionBed(ctx, progress, executionOptions{args: []string{"--inline-actions=scale_deployment", "--execution-mode=Inline"}})
 		if err != nil {
 			return nil, err
 		}
@@ -51,7 +51,7 @@ func (b *executionBed) measureParents(ctx context.Context) (ms []float64, err er
 	done := make(chan error, 1)
 	go func() { done <- m.Start(running) }()
 	b.onStop(func() error { cancel(); return <-done })
-	targets, err := b.createTargets(ctx, cheap, parentsWarm+parentsMeasured)
+	targets, err := b.createDeployments(ctx, cheap, parentsWarm+parentsMeasured)
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ func executionPlanBench() bench {
 	return bench{names: []string{name, ratio}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, executionPatience)
 		defer cancel()
-		b, err := startExecutions(ctx, progress, executionOptions{})
+		b, err := startExecutionBed(ctx, progress, executionOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -59,12 +59,12 @@ func executionPlanBench() bench {
 }
 
 func (b *executionBed) measurePlans(ctx context.Context) (aloneMs, togetherMs, bareMs []float64, err error) {
-	targets, err := b.createTargets(ctx, dear, plansAtOnce)
+	targets, err := b.createDeployments(ctx, dear, plansAtOnce)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	for round := range planRounds {
-		took, err := b.plans(ctx, fmt.Sprintf("round-%d-", round), targets, nil)
+		took, err := b.measurePlanTimes(ctx, fmt.Sprintf("round-%d-", round), targets, nil)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -73,19 +73,19 @@ func (b *executionBed) measurePlans(ctx context.Context) (aloneMs, togetherMs, b
 		}
 	}
 	for _, target := range targets[:20] {
-		took, err := b.plans(ctx, "alone-", []string{target}, nil)
+		took, err := b.measurePlanTimes(ctx, "alone-", []string{target}, nil)
 		if err != nil {
 			return nil, nil, nil, err
 		}
 		aloneMs = append(aloneMs, took...)
 	}
-	bareMs, err = b.barePlans(ctx, targets)
+	bareMs, err = b.measureBarePlans(ctx, targets)
 	return aloneMs, togetherMs, bareMs, err
 }
 
-// barePlans sends the requests of the controller without it, after it was stopped: a loop sends its
+// measureBarePlans sends the requests of the controller without it, after it was stopped: a loop sends its
 // queries and its writes.
-func (b *executionBed) barePlans(ctx context.Context, targets []string) (ms []float64, err error) {
+func (b *executionBed) measureBarePlans(ctx context.Context, targets []string) (ms []float64, err error) {
 	var model v1alpha1.KubernetesExecution
 	if err := b.admin.Get(ctx, client.ObjectKey{Namespace: executor, Name: "round-0-" + targets[0]}, &model); err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (b *executionBed) barePlans(ctx context.Context, targets []string) (ms []fl
 		return writer.SubResource("status").Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.ForceOwnership, client.FieldOwner("bare"))
 	}
 	for round := range planRounds {
-		took, err := b.plans(ctx, fmt.Sprintf("bare-%d-", round), targets, plan)
+		took, err := b.measurePlanTimes(ctx, fmt.Sprintf("bare-%d-", round), targets, plan)
 		if err != nil {
 			return nil, err
 		}
@@ -133,17 +133,17 @@ func (b *executionBed) barePlans(ctx context.Context, targets []string) (ms []fl
 	return ms, nil
 }
 
-// plans creates an execution for each target at once, and waits until all wait for an approval. It
+// measurePlanTimes creates an execution for each target at once, and waits until all wait for an approval. It
 // returns how long each had no plan. If plan is not nil, it makes the plan of each created
 // execution.
-func (b *executionBed) plans(ctx context.Context, prefix string, targets []string, plan func(target string, ke *v1alpha1.KubernetesExecution) error) (ms []float64, err error) {
+func (b *executionBed) measurePlanTimes(ctx context.Context, prefix string, targets []string, plan func(target string, ke *v1alpha1.KubernetesExecution) error) (ms []float64, err error) {
 	if _, err := b.trail.nextWrites(); err != nil {
 		return nil, err
 	}
 	errs := make(chan error)
 	for _, target := range targets {
 		go func() {
-			ke := newScaling(prefix+target, dear, target, "")
+			ke := newScaleExecution(prefix+target, dear, target, "")
 			err := b.requester.Create(ctx, ke)
 			if err == nil && plan != nil {
 				err = plan(target, ke)

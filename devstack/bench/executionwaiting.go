@@ -28,11 +28,11 @@ func executionWaitingBench() bench {
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, 2*executionPatience)
 		defer cancel()
-		b, err := startExecutions(ctx, progress, executionOptions{env: []string{"KUBE_API_QPS=10000", "KUBE_API_BURST=10000"}, args: []string{"--approval-timeout=24h"}})
+		b, err := startExecutionBed(ctx, progress, executionOptions{env: []string{"KUBE_API_QPS=10000", "KUBE_API_BURST=10000"}, args: []string{"--approval-timeout=24h"}})
 		if err != nil {
 			return nil, err
 		}
-		share, err := b.measureWaiting(ctx, progress)
+		share, err := b.measureWaitingCPU(ctx, progress)
 		if err = errors.Join(err, b.stopBed()); err != nil {
 			return nil, err
 		}
@@ -40,8 +40,8 @@ func executionWaitingBench() bench {
 	}}
 }
 
-func (b *executionBed) measureWaiting(ctx context.Context, progress io.Writer) (share float64, err error) {
-	targets, err := b.createTargets(ctx, dear, waitingTargets)
+func (b *executionBed) measureWaitingCPU(ctx context.Context, progress io.Writer) (share float64, err error) {
+	targets, err := b.createDeployments(ctx, dear, waitingTargets)
 	if err != nil {
 		return 0, err
 	}
@@ -53,7 +53,7 @@ func (b *executionBed) measureWaiting(ctx context.Context, progress io.Writer) (
 	began := time.Now()
 	go func() {
 		created <- inParallel(numbers, func(i int) error {
-			return b.requester.Create(ctx, newScaling(fmt.Sprintf("waiting-%d", i), dear, targets[i%len(targets)], ""))
+			return b.requester.Create(ctx, newScaleExecution(fmt.Sprintf("waiting-%d", i), dear, targets[i%len(targets)], ""))
 		})
 	}()
 	if err := b.awaitWaiting(ctx, waitingExecutions, created); err != nil {

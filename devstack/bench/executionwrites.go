@@ -35,7 +35,7 @@ func executionWritesBench() bench {
 	return bench{names: []string{inJob, inline}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, executionPatience)
 		defer cancel()
-		b, err := startExecutions(ctx, progress, executionOptions{jobs: true, args: []string{"--inline-actions=scale_deployment"}})
+		b, err := startExecutionBed(ctx, progress, executionOptions{jobs: true, args: []string{"--inline-actions=scale_deployment"}})
 		if err != nil {
 			return nil, err
 		}
@@ -55,17 +55,17 @@ func (b *executionBed) measureWrites(ctx context.Context, progress io.Writer) (m
 	if err != nil {
 		return nil, err
 	}
-	targets, err := b.createTargets(ctx, dear, 2*(writesWarm+writesCounted))
+	targets, err := b.createDeployments(ctx, dear, 2*(writesWarm+writesCounted))
 	if err != nil {
 		return nil, err
 	}
 	counts := map[v1alpha1.ExecutionMode]float64{}
 	for _, mode := range []v1alpha1.ExecutionMode{v1alpha1.ExecuteInJob, v1alpha1.ExecuteInline} {
-		warm, err := b.writesOf(ctx, f, mode, targets[:writesWarm])
+		warm, err := b.executeAndListWrites(ctx, f, mode, targets[:writesWarm])
 		if err != nil {
 			return nil, err
 		}
-		writes, err := b.writesOf(ctx, f, mode, targets[writesWarm:writesWarm+writesCounted])
+		writes, err := b.executeAndListWrites(ctx, f, mode, targets[writesWarm:writesWarm+writesCounted])
 		if err != nil {
 			return nil, err
 		}
@@ -81,8 +81,8 @@ func (b *executionBed) measureWrites(ctx context.Context, progress io.Writer) (m
 	return counts, nil
 }
 
-// writesOf returns the writes of the controller's process for one execution per target.
-func (b *executionBed) writesOf(ctx context.Context, f *follower, mode v1alpha1.ExecutionMode, targets []string) (ours []write, err error) {
+// executeAndListWrites returns the writes of the controller's process for one execution per target.
+func (b *executionBed) executeAndListWrites(ctx context.Context, f *follower, mode v1alpha1.ExecutionMode, targets []string) (ours []write, err error) {
 	if _, err := b.trail.nextWrites(); err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (b *executionBed) writesOf(ctx context.Context, f *follower, mode v1alpha1.
 
 // executeApproved approves an execution and waits for its end.
 func (b *executionBed) executeApproved(ctx context.Context, f *follower, mode v1alpha1.ExecutionMode, target string) error {
-	if err := b.requester.Create(ctx, newScaling(target, dear, target, mode)); err != nil {
+	if err := b.requester.Create(ctx, newScaleExecution(target, dear, target, mode)); err != nil {
 		return err
 	}
 	if _, err := f.awaitSeen(ctx, target+"/"+string(v1alpha1.PhaseWaitingApproval)); err != nil {

@@ -38,7 +38,7 @@ func kubebedStartBench() bench {
 
 func measureKubebedStart(ctx context.Context, progress io.Writer) (seconds float64, err error) {
 	log := slog.New(slog.NewTextHandler(progress, nil))
-	assets, err := kubebed.Assets(ctx, log) // this may take minutes and is not measured
+	assets, err := kubebed.EnsureAssets(ctx, log) // this may take minutes and is not measured
 	if err != nil {
 		return 0, err
 	}

@@ -67,10 +67,10 @@ func (b *faultBed) stopBed() error {
 	return errors.Join(errs...)
 }
 
-// startFaults starts a bed whose controller accepts reports.
-func startFaults(ctx context.Context, progress io.Writer, pools map[string]int) (b *faultBed, err error) {
+// startFaultBed starts a bed whose controller accepts reports.
+func startFaultBed(ctx context.Context, progress io.Writer, pools map[string]int) (b *faultBed, err error) {
 	_, _ = fmt.Fprintln(progress, "starting a control plane, its nodes and the node fault controller")
-	kube.TakeLogs(slog.New(slog.DiscardHandler))
+	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler))
 	b = &faultBed{ended: make(chan error, 1)}
 	defer func() {
 		if err != nil {
@@ -156,13 +156,13 @@ func (b *faultBed) installRoles(ctx context.Context) error {
 
 // createNodes creates the nodes of a pool, with a realistic size.
 func (b *faultBed) createNodes(ctx context.Context, pool string, n int) error {
-	return inParallel(nodesOf(pool, n), func(name string) error {
+	return inParallel(nodeNames(pool, n), func(name string) error {
 		_, err := b.nodes.CoreV1().Nodes().Create(ctx, newNode(pool, name), metav1.CreateOptions{})
 		return err
 	})
 }
 
-func nodesOf(pool string, n int) []string {
+func nodeNames(pool string, n int) []string {
 	var names []string
 	for i := range n {
 		names = append(names, fmt.Sprintf("%s-%04d", pool, i))
@@ -309,9 +309,9 @@ func (b *faultBed) reportFaults(ctx context.Context, nodes []string) error {
 	return err
 }
 
-// ownWrites returns the writes of the controller since the last call, after they have ended. It
+// awaitOwnWrites returns the writes of the controller since the last call, after they have ended. It
 // omits periodic writes, such as those of its Leases.
-func (b *faultBed) ownWrites(ctx context.Context) (all []write, err error) {
+func (b *faultBed) awaitOwnWrites(ctx context.Context) (all []write, err error) {
 	const quiet = 2 * time.Second
 	for {
 		if err := backoff.Sleep(ctx, quiet); err != nil {

@@ -42,7 +42,7 @@ func cordonBench() bench {
 	return bench{names: []string{rate, latency, writes}, run: func(ctx context.Context, progress io.Writer) (lines []line, err error) {
 		ctx, cancel := context.WithTimeout(ctx, cordonPatience)
 		defer cancel()
-		b, err := startFaults(ctx, progress, map[string]int{stormPool: stormNodes, tricklePool: trickleNodes})
+		b, err := startFaultBed(ctx, progress, map[string]int{stormPool: stormNodes, tricklePool: trickleNodes})
 		if err != nil {
 			return nil, err
 		}
@@ -70,11 +70,11 @@ func cordonBench() bench {
 // measureTrickle makes one node after the other fail. It returns the 99th percentile of the time
 // until they were cordoned, in milliseconds, and the writes per node.
 func (b *faultBed) measureTrickle(ctx context.Context, progress io.Writer, seen *cordons) (p99Ms, writesPerCordon float64, err error) {
-	names := nodesOf(tricklePool, trickleWarm+trickleCount)
+	names := nodeNames(tricklePool, trickleWarm+trickleCount)
 	var took []time.Duration
 	for i, name := range names {
 		if i == trickleWarm {
-			if _, err := b.ownWrites(ctx); err != nil {
+			if _, err := b.awaitOwnWrites(ctx); err != nil {
 				return 0, 0, err
 			}
 			took = nil
@@ -92,7 +92,7 @@ func (b *faultBed) measureTrickle(ctx context.Context, progress io.Writer, seen 
 			return 0, 0, err
 		}
 	}
-	all, err := b.ownWrites(ctx)
+	all, err := b.awaitOwnWrites(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -100,7 +100,7 @@ func (b *faultBed) measureTrickle(ctx context.Context, progress io.Writer, seen 
 	slices.Sort(took)
 	slow := took[len(took)*99/100-1]
 	_, _ = fmt.Fprintf(progress, "%d nodes, one a second: cordoned within %s, half of them %s, the slowest %s; the writes of the controller, %.2f each for the cordon:\n%s",
-		len(took), slow.Round(time.Millisecond), took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond), counted, cordonTally(all))
+		len(took), slow.Round(time.Millisecond), took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond), counted, formatCordonWrites(all))
 	const milliseconds = 1000
 	return slow.Seconds() * milliseconds, counted, nil
 }
@@ -110,7 +110,7 @@ func (b *faultBed) measureTrickle(ctx context.Context, progress io.Writer, seen 
 func (b *faultBed) measureStorm(ctx context.Context, progress io.Writer, seen *cordons) (perSecond float64, err error) {
 	stored := make(chan error, stormNodes)
 	began, requests := time.Now(), 0
-	for some := range slices.Chunk(nodesOf(stormPool, stormNodes), stormReport) {
+	for some := range slices.Chunk(nodeNames(stormPool, stormNodes), stormReport) {
 		requests++
 		go func() { stored <- b.reportFaults(ctx, some) }()
 	}
@@ -146,7 +146,7 @@ func (b *faultBed) measureStorm(ctx context.Context, progress io.Writer, seen *c
 	if err != nil {
 		return 0, err
 	}
-	_, _ = fmt.Fprintf(progress, "%d nodes reported within %.1f s, %d cordoned after %.1f s; the writes until then:\n%s", stormNodes, reported.Seconds(), allowed, took.Seconds(), cordonTally(all))
+	_, _ = fmt.Fprintf(progress, "%d nodes reported within %.1f s, %d cordoned after %.1f s; the writes until then:\n%s", stormNodes, reported.Seconds(), allowed, took.Seconds(), formatCordonWrites(all))
 	return allowed / took.Seconds(), nil
 }
 
@@ -230,8 +230,8 @@ func (w write) isCordon() bool {
 	return !strings.Contains(w.RequestURI, byIntake) && !strings.Contains(w.RequestURI, byOutbox)
 }
 
-// cordonTally returns the number of writes by kind.
-func cordonTally(writes []write) string {
+// formatCordonWrites returns the number of writes by kind.
+func formatCordonWrites(writes []write) string {
 	counts := map[string]int{}
 	for _, w := range writes {
 		what := w.writeKind()

@@ -42,7 +42,7 @@ func drainBench() bench {
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, drainPatience)
 		defer cancel()
-		kube.TakeLogs(slog.New(slog.DiscardHandler))
+		kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler))
 		bed, err := kubebed.Start(ctx, kubebed.Options{Controllers: []string{"disruption-controller"}})
 		if err != nil {
 			return nil, err

@@ -11,20 +11,20 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 )
 
-// manyBench measures the memory of a process that runs a sentinel for each of a hundred
+// manySentinelsBench measures the memory of a process that runs a sentinel for each of a hundred
 // configurations.
-func manyBench() bench {
+func manySentinelsBench() bench {
 	const name = "operator.rss_100_configs_mb"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
-		peak, err := measureMany(ctx, progress, 100, thousand)
+		peak, err := measureManySentinels(ctx, progress, 100, thousand)
 		return []line{{kind: "value", name: name, value: float64(peak) / (1 << 20), unit: "MiB", op: "<=", want: 256}}, err
 	}}
 }
 
-// measureMany returns the peak memory of many sentinels in one process after an outage: half of
+// measureManySentinels returns the peak memory of many sentinels in one process after an outage: half of
 // their resources are due at once. They have the settings for many small fleets: pages and the
 // record of decisions would otherwise take most of the memory.
-func measureMany(ctx context.Context, progress io.Writer, sentinels, resources int) (peakBytes int, err error) {
+func measureManySentinels(ctx context.Context, progress io.Writer, sentinels, resources int) (peakBytes int, err error) {
 	_, _ = fmt.Fprintf(progress, "running %d sentinels of %d resources\n", sentinels, resources)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -114,7 +114,7 @@ func (w *walk) readStep(ctx context.Context) error {
 
 func (w *walk) bareStep(ctx context.Context) error {
 	begin := time.Now()
-	_, _, err := w.bare.Page(ctx, w.shard, w.after, pageLimit)
+	_, _, err := w.bare.ReadPage(ctx, w.shard, w.after, pageLimit)
 	w.bareSQL = append(w.bareSQL, time.Since(begin).Seconds())
 	return err
 }

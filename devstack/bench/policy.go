@@ -25,7 +25,7 @@ func decisionBench() bench {
 		if err != nil {
 			return nil, err
 		}
-		set, err := policy.Compile(ctx, files, policy.Options{})
+		set, err := policy.CompileAndTest(ctx, files, policy.Options{})
 		if err != nil {
 			return nil, err
 		}

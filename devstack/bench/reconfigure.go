@@ -88,7 +88,7 @@ func measureReconfigure(ctx context.Context, progress io.Writer) (took []float64
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	return reconfigure(ctx, bed.Config(), web.URL, brokers, seen)
+	return measureReconfigurations(ctx, bed.Config(), web.URL, brokers, seen)
 }
 
 // startOperator runs an operator of the namespace "default".
@@ -115,8 +115,8 @@ func startOperator(ctx context.Context, host *rest.Config) (stop func() error, e
 // benched is the name of the object.
 const benched = "benched"
 
-// reconfigure changes the object repeatedly.
-func reconfigure(ctx context.Context, host *rest.Config, endpoint string, brokers []string, seen *selected) (tookMs []float64, err error) {
+// measureReconfigurations changes the object repeatedly.
+func measureReconfigurations(ctx context.Context, host *rest.Config, endpoint string, brokers []string, seen *selected) (tookMs []float64, err error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err

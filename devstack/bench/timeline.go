@@ -69,11 +69,11 @@ func measureIngest(ctx context.Context, dir string, keys, events io.Writer) (arr
 	defer func() { err = errors.Join(err, stop()) }()
 	url := strings.TrimSuffix(client.Endpoint(), v1.BasePath) + v1.ChangesPath + "/"
 
-	bodies, err := toldEvents(0, timelineEvents, timelineArray)
+	bodies, err := newEventBodies(0, timelineEvents, timelineArray)
 	if err != nil {
 		return 0, 0, err
 	}
-	if arraysPerSecond, err = tellAll(ctx, url, bodies, timelineSenders, timelineEvents); err != nil {
+	if arraysPerSecond, err = postAll(ctx, url, bodies, timelineSenders, timelineEvents); err != nil {
 		return 0, 0, err
 	}
 	rows, err := pgbench.DumpChanges(ctx, db.server.URL(), keys, events)
@@ -83,15 +83,15 @@ func measureIngest(ctx context.Context, dir string, keys, events io.Writer) (arr
 	if err != nil {
 		return 0, 0, err
 	}
-	if bodies, err = toldEvents(timelineEvents, timelineSingles, 1); err != nil {
+	if bodies, err = newEventBodies(timelineEvents, timelineSingles, 1); err != nil {
 		return 0, 0, err
 	}
-	singlesPerSecond, err = tellAll(ctx, url, bodies, timelineSenders1, timelineSingles)
+	singlesPerSecond, err = postAll(ctx, url, bodies, timelineSenders1, timelineSingles)
 	return arraysPerSecond, singlesPerSecond, err
 }
 
-// toldEvents returns the bodies of requests for n change events of a fleet, starting with from.
-func toldEvents(first, count, perBody int) ([][]byte, error) {
+// newEventBodies returns the bodies of requests for n change events of a fleet, starting with from.
+func newEventBodies(first, count, perBody int) ([][]byte, error) {
 	begin := time.Now().Add(-time.Hour)
 	var bodies [][]byte
 	for done := 0; done < count; done += perBody {
@@ -117,8 +117,8 @@ func toldEvents(first, count, perBody int) ([][]byte, error) {
 	return bodies, nil
 }
 
-// tellAll sends bodies with events and returns the stored events per second.
-func tellAll(ctx context.Context, url string, bodies [][]byte, senders, events int) (eventsPerSecond float64, err error) {
+// postAll sends bodies with events and returns the stored events per second.
+func postAll(ctx context.Context, url string, bodies [][]byte, senders, events int) (eventsPerSecond float64, err error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: senders, MaxConnsPerHost: senders}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}

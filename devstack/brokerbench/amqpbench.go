@@ -92,11 +92,11 @@ func (b *RabbitMQBed) URL() string { return b.server.URL() }
 func (b *RabbitMQBed) Topic() string { return exchange }
 
 // Ours returns the side that publishes through the adapter.
-func (b *RabbitMQBed) Ours() Side { return Ours(b.broker) }
+func (b *RabbitMQBed) Ours() Side { return PublisherSide(b.broker) }
 
-// Raw is the tight loop: one goroutine sends the same messages, built in advance, on one channel,
+// PublishRaw is the tight loop: one goroutine sends the same messages, built in advance, on one channel,
 // and continues as confirms arrive.
-func (b *RabbitMQBed) Raw(ctx context.Context, n, window int) error {
+func (b *RabbitMQBed) PublishRaw(ctx context.Context, n, window int) error {
 	ch, err := b.conn.Channel()
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (b *RabbitMQBed) Raw(ctx context.Context, n, window int) error {
 func newAMQPMessages(n int) []amqp091.Publishing {
 	out := make([]amqp091.Publishing, n)
 	for i := range out {
-		e := Event(i)
+		e := NewEvent(i)
 		out[i] = amqp091.Publishing{
 			ContentType:  cloudevent.ContentType,
 			DeliveryMode: amqp091.Persistent,
@@ -164,8 +164,8 @@ func RunRabbitMQ(ctx context.Context, w io.Writer) ([]Result, error) {
 	defer b.Close()
 	var results []Result
 	for _, m := range []Match{
-		{Name: "broker.amqp_vs_raw", Want: 0.85, Ours: b.Ours(), Theirs: b.Raw, Between: b.Empty},
-		{Name: "broker.amqp_vs_one_at_a_time", Want: 10, Ours: b.Ours(), Theirs: b.Raw, TheirEvents: oneAtATime, TheirWindow: 1, Between: b.Empty},
+		{Name: "broker.amqp_vs_raw", Want: 0.85, Ours: b.Ours(), Theirs: b.PublishRaw, Between: b.Empty},
+		{Name: "broker.amqp_vs_one_at_a_time", Want: 10, Ours: b.Ours(), Theirs: b.PublishRaw, TheirEvents: oneAtATime, TheirWindow: 1, Between: b.Empty},
 	} {
 		r, err := m.Run(ctx)
 		if err != nil {

@@ -44,8 +44,8 @@ type Publisher interface {
 	Publish(ctx context.Context, e *cloudevent.Event) error
 }
 
-// Event returns the n-th event, as a sentinel would build it.
-func Event(number int) *cloudevent.Event {
+// NewEvent returns the n-th event, as a sentinel would build it.
+func NewEvent(number int) *cloudevent.Event {
 	return &cloudevent.Event{
 		ID:      fmt.Sprintf("%032x", number),
 		Source:  "hyperfleet-sentinel",
@@ -56,11 +56,11 @@ func Event(number int) *cloudevent.Event {
 	}
 }
 
-// Bodies returns n encoded events. Their ids begin at from.
-func Bodies(first, count int) [][]byte {
+// NewEventBodies returns n encoded events. Their ids begin at from.
+func NewEventBodies(first, count int) [][]byte {
 	out := make([][]byte, count)
 	for i := range out {
-		out[i] = Event(first + i).AppendJSON(nil)
+		out[i] = NewEvent(first + i).AppendJSON(nil)
 	}
 	return out
 }
@@ -69,9 +69,9 @@ func Bodies(first, count int) [][]byte {
 // one is confirmed.
 type Side func(ctx context.Context, n, window int) error
 
-// Ours returns the side of an adapter. It has window callers, each of which builds an event,
+// PublisherSide returns the side of an adapter. It has window callers, each of which builds an event,
 // publishes it and waits.
-func Ours(p Publisher) Side {
+func PublisherSide(p Publisher) Side {
 	var from atomic.Int64
 	return func(ctx context.Context, n, window int) error {
 		base := int(from.Add(int64(n))) - n
@@ -81,7 +81,7 @@ func Ours(p Publisher) Side {
 		for w := range window {
 			work.Go(func() {
 				for i := int(next.Add(1)) - 1; i < n && errs[w] == nil; i = int(next.Add(1)) - 1 {
-					errs[w] = p.Publish(ctx, Event(base+i))
+					errs[w] = p.Publish(ctx, NewEvent(base+i))
 				}
 			})
 		}

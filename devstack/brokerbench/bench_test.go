@@ -33,7 +33,7 @@ func TestMatchComparesRates(t *testing.T) {
 			time.Sleep(time.Duration(n) * time.Millisecond / time.Duration(window) / 2)
 			return nil
 		}
-		m := brokerbench.Match{Name: "broker.x", Want: 0.25, Ours: brokerbench.Ours(ours), Theirs: theirs, Events: 2560}
+		m := brokerbench.Match{Name: "broker.x", Want: 0.25, Ours: brokerbench.PublisherSide(ours), Theirs: theirs, Events: 2560}
 		r, err := m.Run(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -49,16 +49,16 @@ func TestMatchComparesRates(t *testing.T) {
 
 func TestMatchStopsAtAFailure(t *testing.T) {
 	broken := publisherFunc(func(context.Context, *cloudevent.Event) error { return errors.New("down") })
-	m := brokerbench.Match{Name: "broker.x", Ours: brokerbench.Ours(broken), Theirs: brokerbench.Ours(broken), Events: 10}
+	m := brokerbench.Match{Name: "broker.x", Ours: brokerbench.PublisherSide(broken), Theirs: brokerbench.PublisherSide(broken), Events: 10}
 	if _, err := m.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "ours") {
 		t.Errorf("Run() = %v, want an error that says whose", err)
 	}
 }
 
 func TestBodiesAreEvents(t *testing.T) {
-	for i, body := range brokerbench.Bodies(40, 3) {
+	for i, body := range brokerbench.NewEventBodies(40, 3) {
 		e, err := cloudevent.Parse(body)
-		if err != nil || e.ID != brokerbench.Event(40+i).ID {
+		if err != nil || e.ID != brokerbench.NewEvent(40+i).ID {
 			t.Errorf("body %d is %s, %v", i, body, err)
 		}
 	}

@@ -36,14 +36,14 @@ type NATSBed struct {
 // OpenNATS starts the server in a folder, which is not removed, and connects.
 func OpenNATS(ctx context.Context, dir string) (*NATSBed, error) {
 	b := &NATSBed{}
-	if err := b.connectServer(ctx, dir); err != nil {
+	if err := b.startAndConnect(ctx, dir); err != nil {
 		b.Close()
 		return nil, err
 	}
 	return b, nil
 }
 
-func (b *NATSBed) connectServer(ctx context.Context, dir string) error {
+func (b *NATSBed) startAndConnect(ctx context.Context, dir string) error {
 	log := slog.New(slog.DiscardHandler)
 	var err error
 	if b.owner, err = natsserver.NewBroker(natsserver.Config{Dir: dir}, nats.Config{}, log); err != nil {
@@ -85,13 +85,13 @@ func (b *NATSBed) Close() {
 }
 
 // Ours returns the side that publishes through the adapter.
-func (b *NATSBed) Ours() Side { return Ours(b.broker) }
+func (b *NATSBed) Ours() Side { return PublisherSide(b.broker) }
 
-// Raw is the tight loop: one goroutine publishes encoded events with the library's asynchronous
+// PublishRaw is the tight loop: one goroutine publishes encoded events with the library's asynchronous
 // call, and continues as acknowledgements arrive.
-func (b *NATSBed) Raw(_ context.Context, n, window int) error {
+func (b *NATSBed) PublishRaw(_ context.Context, n, window int) error {
 	base := natsRawBase + int(b.from.Add(int64(n))) - n
-	bodies := Bodies(base, n)
+	bodies := NewEventBodies(base, n)
 	futures := make([]jetstream.PubAckFuture, 0, n)
 	take := func(f jetstream.PubAckFuture) error {
 		select {
@@ -107,7 +107,7 @@ func (b *NATSBed) Raw(_ context.Context, n, window int) error {
 				return err
 			}
 		}
-		f, err := b.js.PublishAsync(nats.DefaultTopic+".raw", body, jetstream.WithMsgID(Event(base+i).ID))
+		f, err := b.js.PublishAsync(nats.DefaultTopic+".raw", body, jetstream.WithMsgID(NewEvent(base+i).ID))
 		if err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ func RunNATS(ctx context.Context, dir string, w io.Writer) ([]Result, error) {
 		return nil, err
 	}
 	defer b.Close()
-	m := Match{Name: "broker.nats_vs_raw", Want: 0.85, Events: natsEvents, Ours: b.Ours(), Theirs: b.Raw, Between: b.Empty}
+	m := Match{Name: "broker.nats_vs_raw", Want: 0.85, Events: natsEvents, Ours: b.Ours(), Theirs: b.PublishRaw, Between: b.Empty}
 	r, err := m.Run(ctx)
 	if err != nil {
 		return nil, err

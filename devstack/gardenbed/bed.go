@@ -50,7 +50,7 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 	}
 	var err error
 	if b.assets == "" {
-		if b.assets, err = Assets(ctx, b.log); err != nil {
+		if b.assets, err = EnsureAssets(ctx, b.log); err != nil {
 			return nil, err
 		}
 	}
@@ -77,7 +77,7 @@ func (b *Bed) startPrograms(ctx context.Context) (err error) {
 	if b.client, err = dynamic.NewForConfig(b.kube.Config()); err != nil {
 		return err
 	}
-	if err := b.startOnAPort(ctx); err != nil {
+	if err := b.startOnFreePort(ctx); err != nil {
 		return err
 	}
 	err = b.applyTemplate(ctx, "garden", map[string]any{
@@ -96,16 +96,16 @@ func (b *Bed) startPrograms(ctx context.Context) (err error) {
 	return err
 }
 
-// startOnAPort starts the API server. It retries on another port if the free port was
+// startOnFreePort starts the API server. It retries on another port if the free port was
 // taken before its use.
-func (b *Bed) startOnAPort(ctx context.Context) error {
+func (b *Bed) startOnFreePort(ctx context.Context) error {
 	const tries = 5
 	var err error
 	for range tries {
 		if b.port, err = b.kube.FreePort(ctx, 0); err != nil {
 			return err
 		}
-		if err = b.startProgram(ctx); !errors.Is(err, kubebed.ErrPortTaken) {
+		if err = b.launchAPIServer(ctx); !errors.Is(err, kubebed.ErrPortTaken) {
 			break
 		}
 	}
@@ -115,8 +115,8 @@ func (b *Bed) startOnAPort(ctx context.Context) error {
 // programPath returns the path of the API server.
 func (b *Bed) programPath() string { return filepath.Join(b.assets, APIServer) }
 
-// startProgram starts the API server on the bed's port.
-func (b *Bed) startProgram(ctx context.Context) error {
+// launchAPIServer starts the API server on the bed's port.
+func (b *Bed) launchAPIServer(ctx context.Context) error {
 	kubeconfig, err := b.kube.Kubeconfig(APIServer, "system:masters")
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func (b *Bed) StopAPIServer() error {
 // StartAPIServer restarts the API server of Gardener after StopAPIServer, on the same
 // data, and returns when it is served.
 func (b *Bed) StartAPIServer(ctx context.Context) error {
-	if err := b.startProgram(ctx); err != nil {
+	if err := b.launchAPIServer(ctx); err != nil {
 		return err
 	}
 	return b.awaitServed(ctx)

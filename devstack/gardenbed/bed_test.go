@@ -118,8 +118,8 @@ func TestFaults(t *testing.T) {
 	_, namespace := gardenbedtest.Project(t)
 	g := gardenbedtest.Gardenlet(t, bed, gardenbed.GardenletOptions{Namespace: namespace})
 	shoots := shootsOf(t, bed, namespace)
-	g.Fault("errs", gardenbed.Error)
-	g.Fault("fails", gardenbed.Failed)
+	g.SetFault("errs", gardenbed.Error)
+	g.SetFault("fails", gardenbed.Failed)
 	for _, name := range []string{"errs", "fails", "marked", "well"} {
 		s := newShoot("local", name)
 		if name == "marked" {
@@ -132,11 +132,11 @@ func TestFaults(t *testing.T) {
 	eventually(t, shoots, "well", "Create Succeeded")
 	eventually(t, shoots, "marked", "Create Error")
 	eventually(t, shoots, "errs", "Create Error")
-	g.Fault("errs", gardenbed.None)
+	g.SetFault("errs", gardenbed.None)
 	eventually(t, shoots, "errs", "Create Succeeded")
 
 	failed := eventually(t, shoots, "fails", "Create Failed")
-	g.Fault("fails", gardenbed.None)
+	g.SetFault("fails", gardenbed.None)
 	again := []byte(`{"metadata":{"annotations":{"gardener.cloud/operation":"retry"}}}`)
 	if _, err := shoots.Patch(t.Context(), "fails", types.MergePatchType, again, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func TestFaults(t *testing.T) {
 		t.Errorf("a retry is generation %d after %d", s.GetGeneration(), failed.GetGeneration())
 	}
 
-	g.Fault("well", gardenbed.Unhealthy)
+	g.SetFault("well", gardenbed.Unhealthy)
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
 		s, err := shoots.Get(ctx, "well", metav1.GetOptions{})
 		if err == nil && !strings.Contains(at(s, "status", "conditions"), "EveryNodeReadyFalse") {
@@ -153,10 +153,10 @@ func TestFaults(t *testing.T) {
 		}
 		return err
 	})
-	g.Fault("well", gardenbed.Stuck)
+	g.SetFault("well", gardenbed.Stuck)
 	deletion(t, shoots, "well")
 	eventually(t, shoots, "well", "Delete Processing")
-	g.Fault("well", gardenbed.None)
+	g.SetFault("well", gardenbed.None)
 	wantGone(t, shoots, "well")
 }
 
@@ -167,7 +167,7 @@ func TestGardenAway(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "bed")
 	bed := start(t, gardenbed.Options{Kube: kubebed.Options{Dir: dir}})
 	g := gardenbedtest.Gardenlet(t, bed, gardenbed.GardenletOptions{})
-	g.Fault("away", gardenbed.Stuck)
+	g.SetFault("away", gardenbed.Stuck)
 	shoots := shootsOf(t, bed, bed.Namespace())
 	if _, err := create(t, shoots, newShoot("local", "away")); err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func TestGardenAway(t *testing.T) {
 	if err := bed.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	g.Fault("away", gardenbed.None)
+	g.SetFault("away", gardenbed.None)
 	if _, err := shoots.Get(t.Context(), "away", metav1.GetOptions{}); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("after its end it answers %v", err)
 	}

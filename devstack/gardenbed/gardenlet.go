@@ -74,9 +74,9 @@ func NewGardenlet(cfg *rest.Config, o GardenletOptions) (*Gardenlet, error) {
 	}, nil
 }
 
-// Fault injects a fault into the Shoots of a name, from the next step until a call with
+// SetFault injects a fault into the Shoots of a name, from the next step until a call with
 // None.
-func (g *Gardenlet) Fault(name string, f Fault) {
+func (g *Gardenlet) SetFault(name string, f Fault) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.faults[name] = f

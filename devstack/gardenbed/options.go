@@ -38,11 +38,11 @@ type Options struct {
 	Args []string
 }
 
-// Assets returns the folder with gardener-apiserver. It first fills an empty folder,
+// EnsureAssets returns the folder with gardener-apiserver. It first fills an empty folder,
 // which takes minutes: see kubebed.GardenProgramFolder.
-func Assets(ctx context.Context, log *slog.Logger) (dir string, err error) {
+func EnsureAssets(ctx context.Context, log *slog.Logger) (dir string, err error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return kubebed.GardenProgramFolder(ctx, log)
+	return kubebed.EnsureGardenProgramFolder(ctx, log)
 }

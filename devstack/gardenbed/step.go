@@ -108,7 +108,7 @@ func startOperation(s *unstructured.Unstructured, kind string, now time.Time) {
 	setStatusField(s, string(s.GetUID()), "uid")
 	setStatusField(s, map[string]any{"id": "gardenbed", "name": "gardenlet", "version": "v1.0.0"}, "gardener")
 	if kind == typeCreate {
-		setStatusField(s, conditions("Progressing", now), "conditions")
+		setStatusField(s, newConditions("Progressing", now), "conditions")
 	}
 	setLastOperation(s, operation{kind: kind, state: statePending}, "It waits for its turn.", now)
 }
@@ -126,13 +126,13 @@ func advanceOperation(s *unstructured.Unstructured, op operation, f Fault, now t
 		setStatusField(s, lastErrors("The configuration can not be used.", "ERR_CONFIGURATION_PROBLEM", now), "lastErrors")
 		setLastOperation(s, op.withState(stateFailed, op.progress), "It was tried for too long.", now)
 	case op.state == stateSucceeded:
-		if healthOf(s) == nodesCondition(f) {
+		if nodesStatusOf(s) == nodesStatusFor(f) {
 			return s, nothing
 		}
-		setStatusField(s, conditions(nodesCondition(f), now), "conditions")
+		setStatusField(s, newConditions(nodesStatusFor(f), now), "conditions")
 	case op.state == stateProcessing && op.progress+stride >= done:
 		unstructured.RemoveNestedField(s.Object, "status", "lastErrors")
-		setStatusField(s, conditions(nodesCondition(f), now), "conditions")
+		setStatusField(s, newConditions(nodesStatusFor(f), now), "conditions")
 		setLastOperation(s, op.withState(stateSucceeded, done), "It is done.", now)
 	case op.state == stateProcessing:
 		setLastOperation(s, op.withState(stateProcessing, op.progress+stride), fmt.Sprintf("%d of 4 tasks are done.", (op.progress+stride)/stride), now)
@@ -158,9 +158,9 @@ func lastErrors(text, code string, now time.Time) []any {
 
 const nodesReady = "EveryNodeReady"
 
-// conditions returns the conditions of a cluster with the given condition of the nodes;
+// newConditions returns the conditions of a cluster with the given condition of the nodes;
 // all others are true.
-func conditions(nodesStatus string, now time.Time) []any {
+func newConditions(nodesStatus string, now time.Time) []any {
 	var list []any
 	for _, kind := range []string{"APIServerAvailable", "ControlPlaneHealthy", "ObservabilityComponentsHealthy", nodesReady, "SystemComponentsHealthy"} {
 		is := "True"
@@ -175,16 +175,16 @@ func conditions(nodesStatus string, now time.Time) []any {
 	return list
 }
 
-// nodesCondition returns the status of the condition of the nodes.
-func nodesCondition(f Fault) string {
+// nodesStatusFor returns the status of the condition of the nodes.
+func nodesStatusFor(f Fault) string {
 	if f == Unhealthy {
 		return "False"
 	}
 	return "True"
 }
 
-// healthOf returns the status of the nodes' condition in a Shoot.
-func healthOf(s *unstructured.Unstructured) string {
+// nodesStatusOf returns the status of the nodes' condition in a Shoot.
+func nodesStatusOf(s *unstructured.Unstructured) string {
 	list, _, _ := unstructured.NestedSlice(s.Object, "status", "conditions")
 	for _, c := range list {
 		if condition, ok := c.(map[string]any); ok && condition["type"] == nodesReady {

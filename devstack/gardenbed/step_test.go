@@ -37,7 +37,7 @@ func walk(t *testing.T, s *unstructured.Unstructured, f Fault) (*unstructured.Un
 			told = append(told, fmt.Sprintf("finalizers %v", next.GetFinalizers()))
 		case status:
 			op := operationOf(next)
-			told = append(told, fmt.Sprintf("%s %s %d of %d, nodes %q", op.kind, op.state, op.progress, op.generation, healthOf(next)))
+			told = append(told, fmt.Sprintf("%s %s %d of %d, nodes %q", op.kind, op.state, op.progress, op.generation, nodesStatusOf(next)))
 		}
 		s = next
 	}

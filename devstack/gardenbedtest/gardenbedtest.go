@@ -89,7 +89,7 @@ func Bed(tb testing.TB) *gardenbed.Bed {
 		tb.Fatal(err)
 	}
 	if _, shows := current.showing.LoadOrStore(tb, nil); !shows {
-		kubebedtest.ShowLogs(tb, bed.Kube())
+		kubebedtest.ShowLogsOnFailure(tb, bed.Kube())
 		tb.Cleanup(func() { current.showing.Delete(tb) })
 	}
 	return bed

@@ -57,7 +57,7 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 	}
 	b := &Bed{options: o, assets: o.Assets, died: make(chan struct{})}
 	if b.assets == "" {
-		if b.assets, err = Assets(ctx, o.Log); err != nil {
+		if b.assets, err = EnsureAssets(ctx, o.Log); err != nil {
 			return nil, err
 		}
 	}
@@ -82,10 +82,10 @@ func (b *Bed) startPrograms(ctx context.Context) (err error) {
 	if err := b.launchAndFollow(Etcd, append(etcdArgs(b.folder.Temporary), b.options.Args[Etcd]...)); err != nil {
 		return err
 	}
-	if err := b.startOnAPort(ctx); err != nil {
+	if err := b.startAPIServerOnPort(ctx); err != nil {
 		return err
 	}
-	if err := b.waitForDefaults(ctx); err != nil {
+	if err := b.awaitDefaultNamespace(ctx); err != nil {
 		return err
 	}
 	if err := b.startControllers(); err != nil {
@@ -94,12 +94,12 @@ func (b *Bed) startPrograms(ctx context.Context) (err error) {
 	if err := b.InstallCRDs(ctx, b.options.CRDs...); err != nil {
 		return err
 	}
-	return b.awaitControllers(ctx)
+	return b.awaitDefaultServiceAccount(ctx)
 }
 
-// startOnAPort starts the API server. It retries on another port if the free port was
+// startAPIServerOnPort starts the API server. It retries on another port if the free port was
 // taken before its use.
-func (b *Bed) startOnAPort(ctx context.Context) error {
+func (b *Bed) startAPIServerOnPort(ctx context.Context) error {
 	const tries = 5
 	var err error
 	for range tries {
@@ -167,9 +167,9 @@ func checkURL(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// waitForDefaults waits for the objects that the API server creates some moments after
+// awaitDefaultNamespace waits for the objects that the API server creates some moments after
 // it is ready.
-func (b *Bed) waitForDefaults(ctx context.Context) error {
+func (b *Bed) awaitDefaultNamespace(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(b.admin)
 	if err != nil {
 		return err
@@ -202,9 +202,9 @@ func (b *Bed) startControllers() error {
 	return b.launchAndFollow(Scheduler, schedulerArgs(b.options, kubeconfig))
 }
 
-// awaitControllers waits until the controllers work, as far as that is visible: no Pod
+// awaitDefaultServiceAccount waits until the controllers work, as far as that is visible: no Pod
 // is admitted before its namespace has a service account.
-func (b *Bed) awaitControllers(ctx context.Context) error {
+func (b *Bed) awaitDefaultServiceAccount(ctx context.Context) error {
 	if !slices.Contains(b.options.Controllers, "serviceaccount-controller") && !slices.Contains(b.options.Controllers, "*") {
 		return b.Ready()
 	}

@@ -226,7 +226,7 @@ func TestStartRefuses(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = taken.Close() })
 	port := taken.Addr().(*net.TCPAddr).Port //nolint:errcheck,forcetypeassert // it is TCP
-	assets, err := kubebed.Assets(t.Context(), nil)
+	assets, err := kubebed.EnsureAssets(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

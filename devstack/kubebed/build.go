@@ -97,7 +97,7 @@ func (b *building) buildBinary(ctx context.Context, out string) error {
 		defer close(told)
 		b.logProgress(ctx, total, stop)
 	}()
-	said := b.countProgress(stderr)
+	said := b.countBuiltPackages(stderr)
 	err = cmd.Wait()
 	close(stop)
 	<-told
@@ -131,9 +131,9 @@ func (b *building) countPackages(ctx context.Context) (int, error) {
 	return bytes.Count(out, []byte("\n")), nil
 }
 
-// countProgress counts the packages that go build prints, and returns the end of its
+// countBuiltPackages counts the packages that go build prints, and returns the end of its
 // other output.
-func (b *building) countProgress(r io.Reader) (otherOutput string) {
+func (b *building) countBuiltPackages(r io.Reader) (otherOutput string) {
 	var said strings.Builder
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {

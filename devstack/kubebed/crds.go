@@ -77,7 +77,7 @@ var errCRDBound = fmt.Errorf("not served within %s", startBound)
 
 // checkServed returns why a CRD's versions are not served yet.
 func checkServed(ctx context.Context, cfg *rest.Config, crd *unstructured.Unstructured) error {
-	if err := established(crd); err != nil {
+	if err := checkEstablished(crd); err != nil {
 		return err
 	}
 	client, err := discovery.NewDiscoveryClientForConfig(cfg)
@@ -104,8 +104,8 @@ func checkServed(ctx context.Context, cfg *rest.Config, crd *unstructured.Unstru
 	return nil
 }
 
-// established returns why a CRD is not established.
-func established(crd *unstructured.Unstructured) error {
+// checkEstablished returns why a CRD is not established.
+func checkEstablished(crd *unstructured.Unstructured) error {
 	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
 	for _, c := range conditions {
 		condition, ok := c.(map[string]any)
@@ -125,7 +125,7 @@ func established(crd *unstructured.Unstructured) error {
 func readCRDs(paths []string) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	for _, path := range paths {
-		files, err := manifests(path)
+		files, err := manifestFiles(path)
 		if err != nil {
 			return nil, err
 		}
@@ -148,8 +148,8 @@ func readCRDs(paths []string) ([]*unstructured.Unstructured, error) {
 	return all, nil
 }
 
-// manifests returns the files at a path: the path itself, or the files of the folder.
-func manifests(path string) ([]string, error) {
+// manifestFiles returns the files at a path: the path itself, or the files of the folder.
+func manifestFiles(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {
 		return []string{path}, err

@@ -72,14 +72,14 @@ func downloadPrograms(ctx context.Context, c *cache, from releases, dir string) 
 			err = from.fetchProgram(ctx, name, dir)
 		}
 		if err != nil {
-			return errors.Join(err, ignoreIfOnly(context.Cause(ctx), context.Canceled))
+			return errors.Join(err, ignoreError(context.Cause(ctx), context.Canceled))
 		}
 	}
 	return nil
 }
 
-// ignoreIfOnly returns err, or nil if it is nothingMore.
-func ignoreIfOnly(err, ignored error) error {
+// ignoreError returns err, or nil if it is nothingMore.
+func ignoreError(err, ignored error) error {
 	if errors.Is(err, ignored) {
 		return nil
 	}

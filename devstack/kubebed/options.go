@@ -95,12 +95,12 @@ func (o Options) withDefaults() (Options, error) {
 // onLoopback reports whether only this machine can reach the API server.
 func (o Options) onLoopback() bool { return net.ParseIP(o.ListenAddress).IsLoopback() }
 
-// Assets returns the folder with etcd, kube-apiserver, kube-controller-manager,
+// EnsureAssets returns the folder with etcd, kube-apiserver, kube-controller-manager,
 // kube-scheduler, kubectl and kubelet. It first fills an empty folder, which can take
-// minutes: see ProgramFolder.
-func Assets(ctx context.Context, log *slog.Logger) (dir string, err error) {
+// minutes: see EnsureProgramFolder.
+func EnsureAssets(ctx context.Context, log *slog.Logger) (dir string, err error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return ProgramFolder(ctx, log)
+	return EnsureProgramFolder(ctx, log)
 }

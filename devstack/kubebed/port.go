@@ -34,13 +34,13 @@ func (b *Bed) FreePort(ctx context.Context, before int) (int, error) {
 
 // freePort returns a free port, which is the earlier one of the folder if possible.
 func freePort(ctx context.Context, address string, preferred int) (int, error) {
-	if preferred != 0 && portIsFree(ctx, address, preferred) == nil {
+	if preferred != 0 && checkPortFree(ctx, address, preferred) == nil {
 		return preferred, nil
 	}
 	var err error
 	for range portTries {
 		port := firstPort + rand.IntN(lastPort-firstPort+1) //nolint:gosec // chance is all that is wanted
-		if err = portIsFree(ctx, address, port); err == nil {
+		if err = checkPortFree(ctx, address, port); err == nil {
 			return port, nil
 		}
 		if !errors.Is(err, syscall.EADDRINUSE) {
@@ -50,7 +50,7 @@ func freePort(ctx context.Context, address string, preferred int) (int, error) {
 	return 0, fmt.Errorf("find free port on %s: %w", address, err)
 }
 
-func portIsFree(ctx context.Context, address string, port int) error {
+func checkPortFree(ctx context.Context, address string, port int) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 	if err != nil {
 		return err

@@ -70,9 +70,9 @@ func launchProcess(path, dir string, args []string) (*process, error) {
 	return p, nil
 }
 
-// hasEnded returns an error with the output if the program has ended, and nil
+// exitError returns an error with the output if the program has ended, and nil
 // otherwise.
-func (p *process) hasEnded() error {
+func (p *process) exitError() error {
 	select {
 	case <-p.done:
 	default:

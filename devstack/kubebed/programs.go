@@ -45,28 +45,28 @@ func ProgramNames() []string {
 	return names
 }
 
-// ProgramFolder returns the folder with the programs. It first fills an empty folder, which
+// EnsureProgramFolder returns the folder with the programs. It first fills an empty folder, which
 // may take minutes: log receives the progress.
-func ProgramFolder(ctx context.Context, log *slog.Logger) (string, error) {
+func EnsureProgramFolder(ctx context.Context, log *slog.Logger) (string, error) {
 	dir, _ := settings.OSEnv(AssetsVariable)
 	if dir != "" {
 		return folderFromEnv(AssetsVariable, dir, "kube-apiserver", "etcd")
 	}
 	source, _ := settings.OSEnv(SourceVariable)
-	dir, err := cachedFolder(ctx, log, kubernetesPrograms(), source)
+	dir, err := ensureCachedFolder(ctx, log, kubernetesPrograms(), source)
 	if err != nil {
 		return "", fmt.Errorf("find Kubernetes programs: %w", err)
 	}
 	return dir, nil
 }
 
-// GardenProgramFolder is like ProgramFolder for gardener-apiserver.
-func GardenProgramFolder(ctx context.Context, log *slog.Logger) (string, error) {
+// EnsureGardenProgramFolder is like EnsureProgramFolder for gardener-apiserver.
+func EnsureGardenProgramFolder(ctx context.Context, log *slog.Logger) (string, error) {
 	dir, _ := settings.OSEnv(GardenAssetsVariable)
 	if dir != "" {
 		return folderFromEnv(GardenAssetsVariable, dir, GardenerAPIServer)
 	}
-	dir, err := cachedFolder(ctx, log, gardenerSet(), "build")
+	dir, err := ensureCachedFolder(ctx, log, gardenerPrograms(), "build")
 	if err != nil {
 		return "", fmt.Errorf("find Gardener programs: %w", err)
 	}
@@ -85,8 +85,8 @@ func folderFromEnv(variable, dir string, wanted ...string) (string, error) {
 	return dir, nil
 }
 
-// cachedFolder returns the folder of a set in the cache.
-func cachedFolder(ctx context.Context, log *slog.Logger, s *set, sourceName string) (string, error) {
+// ensureCachedFolder returns the folder of a set in the cache.
+func ensureCachedFolder(ctx context.Context, log *slog.Logger, s *set, sourceName string) (string, error) {
 	base, err := cacheFolder()
 	if err != nil {
 		return "", err
@@ -95,7 +95,7 @@ func cachedFolder(ctx context.Context, log *slog.Logger, s *set, sourceName stri
 	if c.order, err = sourceOrder(sourceName); err != nil {
 		return "", err
 	}
-	dir, err := c.findFolder(ctx)
+	dir, err := c.ensureFolder(ctx)
 	if err != nil {
 		return "", fmt.Errorf("%w; set %s to a directory with these programs", err, s.assets)
 	}
@@ -118,7 +118,7 @@ func cacheFolder() (string, error) {
 func KubernetesVersion() string { return kubernetesPrograms().releaseVersion() }
 
 // GardenVersion returns the release of Gardener, such as 1.138.0.
-func GardenVersion() string { return gardenerSet().releaseVersion() }
+func GardenVersion() string { return gardenerPrograms().releaseVersion() }
 
 // A source fills an empty folder with the programs.
 type source struct {
@@ -156,7 +156,7 @@ type cache struct {
 	log     *slog.Logger
 }
 
-func (c *cache) findFolder(ctx context.Context) (string, error) {
+func (c *cache) ensureFolder(ctx context.Context) (string, error) {
 	k, err := c.set.cacheKey()
 	if err != nil {
 		return "", err

@@ -38,8 +38,8 @@ func kubernetesPrograms() *set {
 	}
 }
 
-// gardenerSet returns the set with the API server of Gardener.
-func gardenerSet() *set {
+// gardenerPrograms returns the set with the API server of Gardener.
+func gardenerPrograms() *set {
 	return &set{
 		title: "gardener", dir: "garden", of: "github.com/gardener/gardener", prefix: "gardener-", binary: GardenerAPIServer,
 		names: []string{GardenerAPIServer}, time: "2 to 8 minutes on two cores", assets: GardenAssetsVariable,

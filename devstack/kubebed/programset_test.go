@@ -42,8 +42,8 @@ func TestGardenModule(t *testing.T) {
 	if want := "replace " + apis + " => " + apis + " v" + GardenVersion() + "\n"; !strings.Contains(string(text), want) {
 		t.Errorf("its go.mod lacks %q", want)
 	}
-	wantFiles(t, gardenerSet())
-	if links := gardenerSet().linkNames(); len(links) > 0 {
+	wantFiles(t, gardenerPrograms())
+	if links := gardenerPrograms().linkNames(); len(links) > 0 {
 		t.Errorf("the program would be replaced by links: %v", links)
 	}
 }
@@ -53,7 +53,7 @@ func TestFoldersAreApart(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[*set]string{
 		kubernetesPrograms(): `^1\.\d+\.\d+-[a-z]+-[a-z0-9]+-[0-9a-f]{12}$`,
-		gardenerSet():        `^gardener-1\.\d+\.\d+-[a-z]+-[a-z0-9]+-[0-9a-f]{12}$`,
+		gardenerPrograms():   `^gardener-1\.\d+\.\d+-[a-z]+-[a-z0-9]+-[0-9a-f]{12}$`,
 	} {
 		if k, err := s.cacheKey(); err != nil || !regexp.MustCompile(want).MatchString(k) {
 			t.Errorf("the folder of %s is called %q, %v", s.title, k, err)

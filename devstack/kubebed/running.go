@@ -32,7 +32,7 @@ func (b *Bed) watchProcess(p *process) {
 	b.following.Go(func() {
 		<-p.done
 		if !p.told.Load() {
-			b.noteFailure(p.hasEnded())
+			b.noteFailure(p.exitError())
 		}
 	})
 }
@@ -57,7 +57,7 @@ func (b *Bed) launchUntilReady(ctx context.Context, path string, args []string, 
 		b.watchProcess(p)
 		return nil
 	}
-	if p.hasEnded() != nil && strings.Contains(textFrom(p.log, p.from), "address already in use") {
+	if p.exitError() != nil && strings.Contains(textFrom(p.log, p.from), "address already in use") {
 		err = fmt.Errorf("start %s: %w", p.name, ErrPortTaken)
 	}
 	return errors.Join(err, b.haltProcess(p.name))
@@ -73,7 +73,7 @@ func (b *Bed) awaitReady(ctx context.Context, p *process, ready func(context.Con
 			if needed == nil {
 				continue
 			}
-			if err := needed.hasEnded(); err != nil {
+			if err := needed.exitError(); err != nil {
 				return finalError{err}
 			}
 		}

@@ -99,15 +99,15 @@ func Bed(tb testing.TB) *kubebed.Bed {
 		tb.Fatal(err)
 	}
 	if _, shows := current.showing.LoadOrStore(tb, nil); !shows {
-		ShowLogs(tb, bed)
+		ShowLogsOnFailure(tb, bed)
 		tb.Cleanup(func() { current.showing.Delete(tb) })
 	}
 	return bed
 }
 
-// ShowLogs logs the further output of a bed's programs if the test has failed at its
+// ShowLogsOnFailure logs the further output of a bed's programs if the test has failed at its
 // end. Bed and Namespace do so already.
-func ShowLogs(tb testing.TB, bed *kubebed.Bed) {
+func ShowLogsOnFailure(tb testing.TB, bed *kubebed.Bed) {
 	tb.Helper()
 	begin := logSizes(bed)
 	tb.Cleanup(func() {

@@ -39,9 +39,9 @@ func (o *ClusterOwner) Close(ctx context.Context) error {
 	return o.conn.Close(context.WithoutCancel(ctx))
 }
 
-// Load adds clusters with the numbers from first up to but excluding end, each with a
+// LoadClusters adds clusters with the numbers from first up to but excluding end, each with a
 // node pool. They have never been synced.
-func (o *ClusterOwner) Load(ctx context.Context, first, end int) error {
+func (o *ClusterOwner) LoadClusters(ctx context.Context, first, end int) error {
 	now := time.Now()
 	load := func(kind string, row func(i int) (id uuid.UUID, name, spec string, owner, ownerKind any)) error {
 		i := first
@@ -76,9 +76,9 @@ func newSpec(edit int) string {
 	return fmt.Sprintf(`{"region":"local","version":"1.34.2","network":{"type":"calico"},"team":"team-%d","edit":%d}`, edit%97, edit)
 }
 
-// Unsync makes every cluster due by one statement, as if each had been changed, and
+// MarkAllUnsynced makes every cluster due by one statement, as if each had been changed, and
 // vacuums the table, as a quiet day would.
-func (o *ClusterOwner) Unsync(ctx context.Context) error {
+func (o *ClusterOwner) MarkAllUnsynced(ctx context.Context) error {
 	err := o.execSQL(ctx, "checkpoint") // so that no checkpoint falls into the measurement
 	if err == nil {
 		err = o.execSQL(ctx, `update tenant.cluster_sync set generation = generation + 1, synced = null, sync_attempts = 0,
@@ -90,8 +90,8 @@ func (o *ClusterOwner) Unsync(ctx context.Context) error {
 	return o.execSQL(ctx, "vacuum (analyze) tenant.cluster_sync")
 }
 
-// Sync marks every cluster as synced, without a Gardener.
-func (o *ClusterOwner) Sync(ctx context.Context) error {
+// MarkAllSynced marks every cluster as synced, without a Gardener.
+func (o *ClusterOwner) MarkAllSynced(ctx context.Context) error {
 	err := o.execSQL(ctx, `update tenant.cluster_sync set synced = now(), synced_generation = generation, cluster_generation = generation,
 		unsynced_since = null, claim_token = null, claimed_by = null, shoot_name = coalesce(shoot_name, 'shoot-' || right(cluster_id::text, 12))`)
 	if err != nil {
@@ -100,8 +100,8 @@ func (o *ClusterOwner) Sync(ctx context.Context) error {
 	return o.execSQL(ctx, "vacuum (analyze) tenant.cluster_sync, tenant.clusters, tenant.nodepools")
 }
 
-// Edit changes the spec of cluster i in a transaction.
-func (o *ClusterOwner) Edit(ctx context.Context, i, edit int) error {
+// EditCluster changes the spec of cluster i in a transaction.
+func (o *ClusterOwner) EditCluster(ctx context.Context, i, edit int) error {
 	tag, err := o.conn.Exec(ctx, "update tenant.resources set spec = $2::text::json, generation = generation + 1, updated_time = now() where id = $1 and kind = 'Cluster'", ClusterID(i), newSpec(edit))
 	if err == nil && tag.RowsAffected() != 1 {
 		err = fmt.Errorf("there is no cluster %d", i)
@@ -109,17 +109,17 @@ func (o *ClusterOwner) Edit(ctx context.Context, i, edit int) error {
 	return err
 }
 
-// Triggers enables or disables the trigger that updates the sync row on every change of
+// SetTriggers enables or disables the trigger that updates the sync row on every change of
 // a cluster.
-func (o *ClusterOwner) Triggers(ctx context.Context, enabled bool) error {
+func (o *ClusterOwner) SetTriggers(ctx context.Context, enabled bool) error {
 	if enabled {
 		return o.execSQL(ctx, "alter table tenant.clusters enable trigger cluster_changed")
 	}
 	return o.execSQL(ctx, "alter table tenant.clusters disable trigger cluster_changed")
 }
 
-// Notifications enables or disables the notification of workers.
-func (o *ClusterOwner) Notifications(ctx context.Context, enabled bool) error {
+// SetNotifications enables or disables the notification of workers.
+func (o *ClusterOwner) SetNotifications(ctx context.Context, enabled bool) error {
 	if enabled {
 		return o.execSQL(ctx, "alter table tenant.cluster_sync enable trigger notify")
 	}

@@ -13,13 +13,13 @@ import (
 // newFleet returns a database with clusters that were never synced.
 func newFleet(t *testing.T, rows int) (url string, o *pgbench.ClusterOwner) {
 	t.Helper()
-	url = pgtest.URL(t)
+	url = pgtest.NewDatabaseURL(t)
 	o, err := pgbench.OpenOwner(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = o.Close(t.Context()) })
-	if err := o.Load(t.Context(), 0, rows); err != nil {
+	if err := o.LoadClusters(t.Context(), 0, rows); err != nil {
 		t.Fatal(err)
 	}
 	return url, o
@@ -58,7 +58,7 @@ func TestEachWayWorksThroughAll(t *testing.T) {
 	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
-			if err := o.Unsync(t.Context()); err != nil {
+			if err := o.MarkAllUnsynced(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			wantUnsynced(t, o, rows)
@@ -81,14 +81,14 @@ func TestEdits(t *testing.T) {
 		want   int
 	}{
 		{"nothing was synced yet", func(context.Context) error { return nil }, 5},
-		{"all are", o.Sync, 0},
-		{"one was changed", func(ctx context.Context) error { return o.Edit(ctx, 3, 1) }, 1},
-		{"all are again", o.Sync, 0},
-		{"nobody notes it", func(ctx context.Context) error { return o.Triggers(ctx, false) }, 0},
-		{"one was changed, and nobody noted it", func(ctx context.Context) error { return o.Edit(ctx, 3, 2) }, 0},
-		{"somebody will", func(ctx context.Context) error { return o.Triggers(ctx, true) }, 0},
-		{"nobody is told", func(ctx context.Context) error { return o.Notifications(ctx, false) }, 0},
-		{"one was changed, and it is noted", func(ctx context.Context) error { return o.Edit(ctx, 4, 3) }, 1},
+		{"all are", o.MarkAllSynced, 0},
+		{"one was changed", func(ctx context.Context) error { return o.EditCluster(ctx, 3, 1) }, 1},
+		{"all are again", o.MarkAllSynced, 0},
+		{"nobody notes it", func(ctx context.Context) error { return o.SetTriggers(ctx, false) }, 0},
+		{"one was changed, and nobody noted it", func(ctx context.Context) error { return o.EditCluster(ctx, 3, 2) }, 0},
+		{"somebody will", func(ctx context.Context) error { return o.SetTriggers(ctx, true) }, 0},
+		{"nobody is told", func(ctx context.Context) error { return o.SetNotifications(ctx, false) }, 0},
+		{"one was changed, and it is noted", func(ctx context.Context) error { return o.EditCluster(ctx, 4, 3) }, 1},
 	}
 	for _, s := range steps {
 		if err := s.do(t.Context()); err != nil {
@@ -97,7 +97,7 @@ func TestEdits(t *testing.T) {
 		t.Log(s.reason)
 		wantUnsynced(t, o, s.want)
 	}
-	if err := o.Edit(t.Context(), 5, 1); err == nil {
+	if err := o.EditCluster(t.Context(), 5, 1); err == nil {
 		t.Error("a cluster that is not there was changed")
 	}
 }

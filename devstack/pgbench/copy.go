@@ -12,8 +12,8 @@ import (
 const resourceColumns = `id, kind, tenant, name, display_name, labels, spec, generation, created_time, updated_time,
 	created_by, updated_by, phase, observed_generation, last_updated_time, last_transition_time, conditions`
 
-// DumpResources writes all clusters in the format of COPY, ordered by id.
-func DumpResources(ctx context.Context, url string, w io.Writer) (rows int64, err error) {
+// DumpClusters writes all clusters in the format of COPY, ordered by id.
+func DumpClusters(ctx context.Context, url string, w io.Writer) (rows int64, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return 0, err
@@ -26,9 +26,9 @@ func DumpResources(ctx context.Context, url string, w io.Writer) (rows int64, er
 	return tag.RowsAffected(), nil
 }
 
-// RestoreResources reads the output of DumpResources into a migrated database, as its owner: the
+// RestoreClusters reads the output of DumpClusters into a migrated database, as its owner: the
 // fastest way into the table.
-func RestoreResources(ctx context.Context, url string, r io.Reader) (rows int64, err error) {
+func RestoreClusters(ctx context.Context, url string, r io.Reader) (rows int64, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return 0, err

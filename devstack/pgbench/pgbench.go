@@ -152,9 +152,9 @@ func OpenReader(ctx context.Context, url string) (*Reader, error) {
 // Close disconnects.
 func (r *Reader) Close(ctx context.Context) error { return r.conn.Close(ctx) }
 
-// Page reads the columns of one page of a shard's clusters after an id, and discards them. It uses
+// ReadPage reads the columns of one page of a shard's clusters after an id, and discards them. It uses
 // one bare statement, and returns the number of rows and bytes.
-func (r *Reader) Page(ctx context.Context, shard string, after uuid.UUID, limit int) (count, size int, err error) {
+func (r *Reader) ReadPage(ctx context.Context, shard string, after uuid.UUID, limit int) (count, size int, err error) {
 	rows, err := r.conn.Query(ctx, barePage, `{"shard":"`+shard+`"}`, after, limit)
 	if err != nil {
 		return 0, 0, err

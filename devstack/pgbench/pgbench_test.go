@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // TestTheFleetIsWhatItSays checks that the bare statement and the store read the same rows.
 func TestTheFleetIsWhatItSays(t *testing.T) {
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	fleet := pgbench.Fleet{Rows: 1000, Shards: 4, Tenants: 3}
 	if err := pgbench.LoadFleet(t.Context(), url, fleet); err != nil {
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func TestTheFleetIsWhatItSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = bare.Close(t.Context()) }()
-	count, size, err := bare.Page(t.Context(), "s1", fleet.ID(200), 100)
+	count, size, err := bare.ReadPage(t.Context(), "s1", fleet.ID(200), 100)
 	if err != nil || count != 100 || size < 100*1000 {
 		t.Errorf("%d rows of %d bytes, %v", count, size, err)
 	}
@@ -54,19 +54,19 @@ func TestTheFleetIsWhatItSays(t *testing.T) {
 }
 
 func TestWhatIsDumpedIsRestored(t *testing.T) {
-	from, to := pgtest.URL(t), pgtest.URL(t)
+	from, to := pgtest.NewDatabaseURL(t), pgtest.NewDatabaseURL(t)
 	fleet := pgbench.Fleet{Rows: 100}
 	if err := pgbench.LoadFleet(t.Context(), from, fleet); err != nil {
 		t.Fatal(err)
 	}
 	var first, second bytes.Buffer
-	if n, err := pgbench.DumpResources(t.Context(), from, &first); n != 100 || err != nil {
+	if n, err := pgbench.DumpClusters(t.Context(), from, &first); n != 100 || err != nil {
 		t.Fatalf("dumped %d, %v", n, err)
 	}
-	if n, err := pgbench.RestoreResources(t.Context(), to, bytes.NewReader(first.Bytes())); n != 100 || err != nil {
+	if n, err := pgbench.RestoreClusters(t.Context(), to, bytes.NewReader(first.Bytes())); n != 100 || err != nil {
 		t.Fatalf("restored %d, %v", n, err)
 	}
-	if _, err := pgbench.DumpResources(t.Context(), to, &second); err != nil || !bytes.Equal(first.Bytes(), second.Bytes()) {
+	if _, err := pgbench.DumpClusters(t.Context(), to, &second); err != nil || !bytes.Equal(first.Bytes(), second.Bytes()) {
 		t.Errorf("%d bytes became %d, %v", first.Len(), second.Len(), err)
 	}
 }

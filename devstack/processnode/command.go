@@ -45,7 +45,7 @@ func (w *worker) commandOf(ctx context.Context, c *container) (SandboxCommand, e
 	}
 	command := SandboxCommand{Argv: argv, Dir: c.spec.WorkingDir, Hostname: w.podHostname(), Mounts: mounts, Scratch: w.podPath("tmp")}
 	if w.node.sandbox.Namespaces() != nil {
-		if err := w.withoutMounts(&command, env); err != nil {
+		if err := w.rewriteMountPaths(&command, env); err != nil {
 			return SandboxCommand{}, err
 		}
 	}
@@ -113,7 +113,7 @@ func (w *worker) containerMounts(c *container, env map[string]string) ([]Sandbox
 	var out []SandboxMount
 	for i := range c.spec.VolumeMounts {
 		m := &c.spec.VolumeMounts[i]
-		source, err := w.volumes.Path(w.pod, m, env)
+		source, err := w.volumes.ResolvePath(w.pod, m, env)
 		if err != nil {
 			return nil, err
 		}
@@ -146,9 +146,9 @@ func isWithin(path, folder string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// withoutMounts replaces mount paths by the real paths of the volumes, where they occur
+// rewriteMountPaths replaces mount paths by the real paths of the volumes, where they occur
 // in the command.
-func (w *worker) withoutMounts(c *SandboxCommand, env map[string]string) error {
+func (w *worker) rewriteMountPaths(c *SandboxCommand, env map[string]string) error {
 	where := volumeMoves(c.Mounts)
 	for i := range c.Argv {
 		c.Argv[i] = RewritePaths(c.Argv[i], where)

@@ -63,8 +63,8 @@ func (c *container) setWaiting(reason, message string) {
 	c.waiting = corev1.ContainerStateWaiting{Reason: reason, Message: message}
 }
 
-// neverRan marks a container that was given up before its start as failed.
-func (c *container) neverRan(now time.Time) {
+// markNeverRan marks a container that was given up before its start as failed.
+func (c *container) markNeverRan(now time.Time) {
 	if c.ended == nil {
 		c.ended = &corev1.ContainerStateTerminated{
 			ExitCode: 128 + int32(syscall.SIGKILL), Reason: reasonUnknown,

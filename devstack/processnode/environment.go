@@ -27,7 +27,7 @@ func (s *InputSource) Environment(ctx context.Context, pod *corev1.Pod, c *corev
 		env[name] = value
 	}
 	for _, from := range c.EnvFrom {
-		values, err := s.allOf(ctx, pod.Namespace, from)
+		values, err := s.envFromValues(ctx, pod.Namespace, from)
 		if err != nil {
 			return nil, err
 		}
@@ -74,19 +74,19 @@ func (s *InputSource) envValue(ctx context.Context, pod *corev1.Pod, container s
 		value, err = s.resourceField(pod, container, from.ResourceFieldRef)
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef
-		data, missing := s.configMap(ctx, pod.Namespace, ref.Name)
-		return keyOf(data, missing, ref.Key, isTrue(ref.Optional))
+		data, missing := s.getConfigMap(ctx, pod.Namespace, ref.Name)
+		return valueOfKey(data, missing, ref.Key, isTrue(ref.Optional))
 	case from.SecretKeyRef != nil:
 		ref := from.SecretKeyRef
 		data, missing := s.getSecret(ctx, pod.Namespace, ref.Name)
-		return keyOf(data, missing, ref.Key, isTrue(ref.Optional))
+		return valueOfKey(data, missing, ref.Key, isTrue(ref.Optional))
 	default:
 		err = fmt.Errorf("unsupported source: use fieldRef, resourceFieldRef, configMapKeyRef or secretKeyRef")
 	}
 	return value, err == nil, err
 }
 
-func keyOf(data map[string][]byte, missing error, key string, optional bool) (text string, found bool, err error) {
+func valueOfKey(data map[string][]byte, missing error, key string, optional bool) (text string, found bool, err error) {
 	if missing != nil {
 		if optional && apierrors.IsNotFound(missing) {
 			return "", false, nil
@@ -100,15 +100,15 @@ func keyOf(data map[string][]byte, missing error, key string, optional bool) (te
 	return string(value), ok, nil
 }
 
-// allOf returns all keys of a ConfigMap or Secret.
-func (s *InputSource) allOf(ctx context.Context, namespace string, from corev1.EnvFromSource) (map[string]string, error) {
+// envFromValues returns all keys of a ConfigMap or Secret.
+func (s *InputSource) envFromValues(ctx context.Context, namespace string, from corev1.EnvFromSource) (map[string]string, error) {
 	var data map[string][]byte
 	var err error
 	var optional bool
 	switch {
 	case from.ConfigMapRef != nil:
 		optional = isTrue(from.ConfigMapRef.Optional)
-		data, err = s.configMap(ctx, namespace, from.ConfigMapRef.Name)
+		data, err = s.getConfigMap(ctx, namespace, from.ConfigMapRef.Name)
 	case from.SecretRef != nil:
 		optional = isTrue(from.SecretRef.Optional)
 		data, err = s.getSecret(ctx, namespace, from.SecretRef.Name)
@@ -125,7 +125,7 @@ func (s *InputSource) allOf(ctx context.Context, namespace string, from corev1.E
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-func (s *InputSource) configMap(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+func (s *InputSource) getConfigMap(ctx context.Context, namespace, name string) (map[string][]byte, error) {
 	m, err := s.Client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && name == rootCAConfigMap && len(s.CA) > 0 {
 		return map[string][]byte{corev1.ServiceAccountRootCAKey: s.CA}, nil

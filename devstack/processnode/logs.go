@@ -39,7 +39,7 @@ type logServer struct {
 const followEvery = 100 * time.Millisecond
 
 func serveLogs(ctx context.Context) (*logServer, error) {
-	certificate, err := selfSigned()
+	certificate, err := newSelfSignedCertificate()
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func serveLogs(ctx context.Context) (*logServer, error) {
 	return l, nil
 }
 
-func selfSigned() (tls.Certificate, error) {
+func newSelfSignedCertificate() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, err
@@ -171,7 +171,7 @@ func (l *logServer) isBeingWritten(file string) bool {
 // copyLog sends a log according to the parameters of the request.
 func (l *logServer) copyLog(rw http.ResponseWriter, r *http.Request, f *os.File) error {
 	if lines, err := strconv.Atoi(r.FormValue("tailLines")); err == nil {
-		if err := seekLines(f, lines); err != nil {
+		if err := seekLastLines(f, lines); err != nil {
 			return err
 		}
 	}
@@ -202,8 +202,8 @@ func (l *logServer) copyLog(rw http.ResponseWriter, r *http.Request, f *os.File)
 	}
 }
 
-// seekLines seeks to the start of the last lines of a file.
-func seekLines(f *os.File, lines int) error {
+// seekLastLines seeks to the start of the last lines of a file.
+func seekLastLines(f *os.File, lines int) error {
 	text, err := io.ReadAll(f)
 	if err != nil {
 		return err

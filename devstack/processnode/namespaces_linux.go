@@ -37,8 +37,8 @@ func plainAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// namespaced returns the command that starts c in namespaces.
-func namespaced(c SandboxCommand) (*exec.Cmd, error) {
+// newNamespacedCommand returns the command that starts c in namespaces.
+func newNamespacedCommand(c SandboxCommand) (*exec.Cmd, error) {
 	root := filepath.Join(c.Scratch, "root")
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func tryNamespaces(scratch string) error {
 	if err := os.WriteFile(source, nil, 0o600); err != nil {
 		return err
 	}
-	cmd, err := namespaced(SandboxCommand{Scratch: scratch, Hostname: "sandbox", Mounts: []SandboxMount{
+	cmd, err := newNamespacedCommand(SandboxCommand{Scratch: scratch, Hostname: "sandbox", Mounts: []SandboxMount{
 		{Source: source, Target: "/var/run/secrets/fleetloop/sandbox", ReadOnly: true},
 		{Source: source, Target: "/dev/fleetloop-sandbox"},
 	}})
@@ -127,9 +127,9 @@ func tryNamespaces(scratch string) error {
 	return nil
 }
 
-// beginning reports whether a process still takes the first steps, or is just becoming
+// isStartingUp reports whether a process still takes the first steps, or is just becoming
 // its command: it then has no arguments.
-func beginning(pid int) bool {
+func isStartingUp(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
 		return false
@@ -138,9 +138,9 @@ func beginning(pid int) bool {
 	return name == insideName || name == ""
 }
 
-// undecided reports whether a process neither handles nor ignores a signal. It returns
+// hasDefaultAction reports whether a process neither handles nor ignores a signal. It returns
 // false for a process that has ended or is not readable.
-func undecided(pid int, sig syscall.Signal) bool {
+func hasDefaultAction(pid int, sig syscall.Signal) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return false

@@ -99,7 +99,7 @@ func New(cfg *rest.Config, o Options) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create process node: %w", err)
 	}
-	host, port, err := apiServer(cfg.Host)
+	host, port, err := splitServerURL(cfg.Host)
 	if err != nil {
 		return nil, fmt.Errorf("create process node: %w", err)
 	}
@@ -141,7 +141,7 @@ func withDefaults(o Options) Options {
 	return o
 }
 
-func apiServer(host string) (name, port string, err error) {
+func splitServerURL(host string) (name, port string, err error) {
 	u, err := url.Parse(host)
 	if err != nil || u.Host == "" {
 		return "", "", fmt.Errorf("API server address %q is not a URL", host)

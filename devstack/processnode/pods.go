@@ -21,9 +21,9 @@ func (n *Node) runPods(ctx context.Context) {
 		ListerWatcher: source,
 		ObjectType:    &corev1.Pod{},
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { d.podSeen(ctx, o) },
-			UpdateFunc: func(_, o any) { d.podSeen(ctx, o) },
-			DeleteFunc: d.podGone,
+			AddFunc:    func(o any) { d.handlePod(ctx, o) },
+			UpdateFunc: func(_, o any) { d.handlePod(ctx, o) },
+			DeleteFunc: d.handleDeletedPod,
 		},
 	})
 	informer.RunWithContext(ctx)
@@ -37,7 +37,7 @@ type dispatcher struct {
 	wg      sync.WaitGroup
 }
 
-func (d *dispatcher) podSeen(ctx context.Context, o any) {
+func (d *dispatcher) handlePod(ctx context.Context, o any) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
 		return
@@ -52,7 +52,7 @@ func (d *dispatcher) podSeen(ctx context.Context, o any) {
 	w.updatePod(pod)
 }
 
-func (d *dispatcher) podGone(o any) {
+func (d *dispatcher) handleDeletedPod(o any) {
 	if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = last.Obj
 	}

@@ -130,7 +130,7 @@ func probeOnce(ctx context.Context, c *corev1.Container, how *corev1.Probe) bool
 	defer cancel()
 	if how.TCPSocket != nil {
 		to := how.TCPSocket
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(hostOr(to.Host), portOf(c, to.Port)))
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(hostOrNodeAddress(to.Host), portOf(c, to.Port)))
 		if err == nil {
 			_ = conn.Close()
 		}
@@ -139,7 +139,7 @@ func probeOnce(ctx context.Context, c *corev1.Container, how *corev1.Probe) bool
 	return probeHTTP(ctx, c, how.HTTPGet)
 }
 
-func hostOr(host string) string {
+func hostOrNodeAddress(host string) string {
 	if host == "" {
 		return address
 	}
@@ -157,7 +157,7 @@ func portOf(c *corev1.Container, port intstr.IntOrString) string {
 
 func probeHTTP(ctx context.Context, c *corev1.Container, to *corev1.HTTPGetAction) bool {
 	path, query, _ := strings.Cut(to.Path, "?")
-	u := url.URL{Scheme: "http", Host: net.JoinHostPort(hostOr(to.Host), portOf(c, to.Port)), Path: path, RawQuery: query}
+	u := url.URL{Scheme: "http", Host: net.JoinHostPort(hostOrNodeAddress(to.Host), portOf(c, to.Port)), Path: path, RawQuery: query}
 	if to.Scheme == corev1.URISchemeHTTPS {
 		u.Scheme = "https"
 	}

@@ -92,7 +92,7 @@ const ExitUnstartable = 127
 
 func (s *Sandbox) newCommand(c SandboxCommand) (*exec.Cmd, error) {
 	if s.refused == nil {
-		return namespaced(c)
+		return newNamespacedCommand(c)
 	}
 	path, err := lookPath(c.Argv[0], c.Env)
 	if err != nil {
@@ -158,9 +158,9 @@ func (p *SandboxProcess) ExitCode() int { return p.code }
 // firstSteps is how long a process may take until it runs its command.
 const firstSteps = 5 * time.Second
 
-// repeatSignal kills a process that was sent sig during its first steps and runs its
+// killOnceStarted kills a process that was sent sig during its first steps and runs its
 // command nevertheless. The kernel drops a signal that arrives during the transition.
-func (p *SandboxProcess) repeatSignal(sig syscall.Signal) {
+func (p *SandboxProcess) killOnceStarted(sig syscall.Signal) {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	limit := time.NewTimer(firstSteps)
@@ -173,7 +173,7 @@ func (p *SandboxProcess) repeatSignal(sig syscall.Signal) {
 		case <-limit.C:
 			return
 		}
-		if !beginning(p.PID()) && undecided(p.PID(), sig) {
+		if !isStartingUp(p.PID()) && hasDefaultAction(p.PID(), sig) {
 			p.ended.Store(int32(sig))                 //nolint:gosec // below 65
 			_ = p.cmd.Process.Signal(syscall.SIGKILL) // it may have ended
 			return
@@ -186,9 +186,9 @@ func (p *SandboxProcess) repeatSignal(sig syscall.Signal) {
 func (p *SandboxProcess) Signal(sig syscall.Signal) error {
 	deadly := sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGHUP
 	if p.alone && deadly {
-		if beginning(p.PID()) {
-			go p.repeatSignal(sig)
-		} else if undecided(p.PID(), sig) {
+		if isStartingUp(p.PID()) {
+			go p.killOnceStarted(sig)
+		} else if hasDefaultAction(p.PID(), sig) {
 			p.ended.Store(int32(sig)) //nolint:gosec // below 65
 			sig = syscall.SIGKILL
 		}

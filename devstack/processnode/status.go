@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// reportStatus sends the pod's status to the API server, and removes the object of a
+// reportStatusThenDelete sends the pod's status to the API server, and removes the object of a
 // deleted pod that has ended.
-func (w *worker) reportStatus(ctx context.Context) error {
+func (w *worker) reportStatusThenDelete(ctx context.Context) error {
 	if status := w.podStatus(); !equality.Semantic.DeepEqual(status, w.sent) {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.pod.UID}, "status": status})
 		if err != nil {
@@ -62,7 +62,7 @@ func (w *worker) podStatus() corev1.PodStatus {
 	for _, c := range w.containers {
 		s.ContainerStatuses = append(s.ContainerStatuses, w.containerStatus(c, false))
 	}
-	s.Conditions = w.conditions(s.Phase, s.ContainerStatuses)
+	s.Conditions = w.podConditions(s.Phase, s.ContainerStatuses)
 	return s
 }
 
@@ -133,8 +133,8 @@ func (w *worker) containerStatus(c *container, init bool) corev1.ContainerStatus
 	return s
 }
 
-// conditions returns the conditions that a kubelet sets.
-func (w *worker) conditions(phase corev1.PodPhase, statuses []corev1.ContainerStatus) []corev1.PodCondition {
+// podConditions returns the conditions that a kubelet sets.
+func (w *worker) podConditions(phase corev1.PodPhase, statuses []corev1.ContainerStatus) []corev1.PodCondition {
 	done := phase == corev1.PodSucceeded
 	initialized := done || !slices.ContainsFunc(w.inits, func(c *container) bool { return !c.succeeded() })
 	var unready []string
@@ -164,11 +164,11 @@ func (w *worker) conditions(phase corev1.PodPhase, statuses []corev1.ContainerSt
 		initReason = reasonNotInitalized
 	}
 	return []corev1.PodCondition{
-		w.condition(corev1.PodReadyToStartContainers, w.hasBegun() && !w.over, "", ""),
-		w.condition(corev1.PodInitialized, initialized, initReason, ""),
-		w.condition(corev1.PodReady, readyReason == "", readyReason, readyMessage),
-		w.condition(corev1.ContainersReady, ready, reason, message),
-		w.condition(corev1.PodScheduled, true, "", ""),
+		w.newCondition(corev1.PodReadyToStartContainers, w.hasBegun() && !w.over, "", ""),
+		w.newCondition(corev1.PodInitialized, initialized, initReason, ""),
+		w.newCondition(corev1.PodReady, readyReason == "", readyReason, readyMessage),
+		w.newCondition(corev1.ContainersReady, ready, reason, message),
+		w.newCondition(corev1.PodScheduled, true, "", ""),
 	}
 }
 
@@ -186,7 +186,7 @@ func (w *worker) closedGate() corev1.PodConditionType {
 	return ""
 }
 
-func (w *worker) condition(kind corev1.PodConditionType, is bool, reason, message string) corev1.PodCondition {
+func (w *worker) newCondition(kind corev1.PodConditionType, is bool, reason, message string) corev1.PodCondition {
 	c := corev1.PodCondition{
 		Type: kind, Status: corev1.ConditionFalse, Reason: reason, Message: message,
 		ObservedGeneration: w.pod.Generation, LastTransitionTime: metav1.Now().Rfc3339Copy(),

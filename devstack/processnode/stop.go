@@ -42,7 +42,7 @@ func (w *worker) stopIfDue(ctx context.Context, now time.Time) (again time.Durat
 	if !left {
 		w.over = true
 		for _, c := range w.allContainers() {
-			c.neverRan(now)
+			c.markNeverRan(now)
 		}
 		return 0, true
 	}

@@ -196,16 +196,16 @@ func (v *view) isOwned(folder string) bool {
 		if folder == o {
 			return true
 		}
-		if rest, ok := strings.CutPrefix(folder, strings.TrimSuffix(o, "/")+"/"); ok && v.madeBelow(o, rest) {
+		if rest, ok := strings.CutPrefix(folder, strings.TrimSuffix(o, "/")+"/"); ok && v.isSameDevice(o, rest) {
 			return true
 		}
 	}
 	return false
 }
 
-// madeBelow reports whether nothing is mounted between an owned folder and one below
+// isSameDevice reports whether nothing is mounted between an owned folder and one below
 // it.
-func (v *view) madeBelow(own, rest string) bool {
+func (v *view) isSameDevice(own, rest string) bool {
 	var a, b syscall.Stat_t
 	if syscall.Stat(filepath.Join(v.root, own), &a) != nil || syscall.Stat(filepath.Join(v.root, own, rest), &b) != nil {
 		return false

@@ -74,9 +74,9 @@ func ensureHostPath(h *corev1.HostPathVolumeSource) error {
 	return err
 }
 
-// Path returns the real path of a mount's file or folder. env is the environment that
+// ResolvePath returns the real path of a mount's file or folder. env is the environment that
 // expands a subPathExpr.
-func (v *PodVolumes) Path(pod *corev1.Pod, m *corev1.VolumeMount, env map[string]string) (string, error) {
+func (v *PodVolumes) ResolvePath(pod *corev1.Pod, m *corev1.VolumeMount, env map[string]string) (string, error) {
 	base := filepath.Join(v.dir, m.Name)
 	empty := false
 	for i := range pod.Spec.Volumes {
@@ -114,7 +114,7 @@ func (v *PodVolumes) volumeFiles(ctx context.Context, pod *corev1.Pod, volume *c
 	switch {
 	case volume.ConfigMap != nil:
 		c := volume.ConfigMap
-		data, err := v.source.configMap(ctx, pod.Namespace, c.Name)
+		data, err := v.source.getConfigMap(ctx, pod.Namespace, c.Name)
 		return files, files.addKeys(data, err, selection{c.Items, c.DefaultMode, isTrue(c.Optional)})
 	case volume.Secret != nil:
 		c := volume.Secret
@@ -144,7 +144,7 @@ type projection struct {
 func (v *PodVolumes) projectSource(ctx context.Context, files fileSet, pod *corev1.Pod, p projection) error {
 	switch s := p.source; {
 	case s.ConfigMap != nil:
-		data, err := v.source.configMap(ctx, pod.Namespace, s.ConfigMap.Name)
+		data, err := v.source.getConfigMap(ctx, pod.Namespace, s.ConfigMap.Name)
 		return files.addKeys(data, err, selection{s.ConfigMap.Items, p.mode, isTrue(s.ConfigMap.Optional)})
 	case s.Secret != nil:
 		data, err := v.source.getSecret(ctx, pod.Namespace, s.Secret.Name)
@@ -152,7 +152,7 @@ func (v *PodVolumes) projectSource(ctx context.Context, files fileSet, pod *core
 	case s.DownwardAPI != nil:
 		return v.addFields(files, pod, s.DownwardAPI.Items, p.mode)
 	case s.ServiceAccountToken != nil:
-		text, err := v.requestToken(ctx, pod, p.key, s.ServiceAccountToken)
+		text, err := v.cachedOrNewToken(ctx, pod, p.key, s.ServiceAccountToken)
 		if err != nil {
 			return err
 		}
@@ -181,8 +181,8 @@ func (v *PodVolumes) addFields(files fileSet, pod *corev1.Pod, items []corev1.Do
 	return nil
 }
 
-// requestToken returns a service account's token that is bound to the pod.
-func (v *PodVolumes) requestToken(ctx context.Context, pod *corev1.Pod, key string, p *corev1.ServiceAccountTokenProjection) (string, error) {
+// cachedOrNewToken returns a service account's token that is bound to the pod.
+func (v *PodVolumes) cachedOrNewToken(ctx context.Context, pod *corev1.Pod, key string, p *corev1.ServiceAccountTokenProjection) (string, error) {
 	now := time.Now()
 	if t, ok := v.tokens[key]; ok && now.Before(t.renew) {
 		return t.text, nil

@@ -118,7 +118,7 @@ func (w *worker) runPod(ctx context.Context) {
 	defer w.cleanUp(ctx)
 	for {
 		pause := w.runStep(ctx)
-		if err := w.reportStatus(ctx); err != nil {
+		if err := w.reportStatusThenDelete(ctx); err != nil {
 			if ctx.Err() == nil {
 				w.node.log.WarnContext(ctx, "update pod status failed, retrying", "pod", w.podName(), "err", err)
 			}
@@ -176,7 +176,7 @@ func (w *worker) runStep(ctx context.Context) (again time.Duration) {
 	if w.over {
 		return never
 	}
-	if err := unsupported(w.pod); err != nil {
+	if err := checkSupported(w.pod); err != nil {
 		w.over, w.reason, w.message = true, reasonUnsupported, "process node does not support this pod: "+err.Error()
 		return never
 	}
@@ -273,8 +273,8 @@ func (w *worker) untilDeadline(now time.Time) time.Duration {
 	return w.started.Add(time.Duration(*seconds) * time.Second).Sub(now)
 }
 
-// unsupported returns an error with a feature of the pod that this node lacks.
-func unsupported(pod *corev1.Pod) error {
+// checkSupported returns an error with a feature of the pod that this node lacks.
+func checkSupported(pod *corev1.Pod) error {
 	if err := CheckPod(pod); err != nil {
 		return err
 	}
@@ -283,19 +283,19 @@ func unsupported(pod *corev1.Pod) error {
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			return fmt.Errorf("init container %q is a sidecar", c.Name)
 		}
-		if err := unsupportedIn(c); err != nil {
+		if err := checkContainerSupported(c); err != nil {
 			return err
 		}
 	}
 	for i := range pod.Spec.Containers {
-		if err := unsupportedIn(&pod.Spec.Containers[i]); err != nil {
+		if err := checkContainerSupported(&pod.Spec.Containers[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func unsupportedIn(c *corev1.Container) error {
+func checkContainerSupported(c *corev1.Container) error {
 	for kind, p := range map[string]*corev1.Probe{"readiness": c.ReadinessProbe, "liveness": c.LivenessProbe, "startup": c.StartupProbe} {
 		if p != nil && p.HTTPGet == nil && p.TCPSocket == nil {
 			return fmt.Errorf("the %s probe of container %q is not httpGet or tcpSocket", kind, c.Name)

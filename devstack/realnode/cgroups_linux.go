@@ -58,9 +58,9 @@ func makeCgroups(name string) error {
 	return nil
 }
 
-// removeCgroups removes the cgroups of nodes that have ended. A cgroup with processes
+// removeOwnAndStaleCgroups removes the cgroups of nodes that have ended. A cgroup with processes
 // cannot be removed.
-func removeCgroups() {
+func removeOwnAndStaleCgroups() {
 	for _, dir := range cgroupFolders(cgroupPrefix + "*") {
 		rest, _ := strings.CutPrefix(dir[strings.Index(dir, cgroupPrefix):], cgroupPrefix)
 		owner, _, _ := strings.Cut(rest, "/")

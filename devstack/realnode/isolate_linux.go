@@ -32,7 +32,7 @@ func Isolate(ctx context.Context, log *slog.Logger) (inside bool, code int, err 
 	if err := Possible(); err != nil {
 		return false, 0, err
 	}
-	assets, err := kubebed.Assets(ctx, log)
+	assets, err := kubebed.EnsureAssets(ctx, log)
 	if err != nil {
 		return false, 0, err
 	}
@@ -68,11 +68,11 @@ func runInside(ctx context.Context, assets string) (exitCode int, err error) {
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
 		Pdeathsig:  syscall.SIGKILL, // kills process 1 and so all others
 	}
-	removeCgroups() // those of killed programs
+	removeOwnAndStaleCgroups() // those of killed programs
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err = again.Run()
-	removeCgroups()
+	removeOwnAndStaleCgroups()
 	if left := cgroupFolders(cgroup); err == nil && len(left) > 0 {
 		return 0, fmt.Errorf("stop real node: cgroups not removed: %s", strings.Join(left, ", "))
 	}

@@ -53,7 +53,7 @@ func startNode(ctx context.Context, bed *kubebed.Bed, o Options) (*Node, error) 
 		if cause := context.Cause(ctx); cause != nil {
 			err = errors.Join(err, cause)
 		}
-		return nil, errors.Join(fmt.Errorf("start real node: %w", err), errors.New(n.Said()), n.Stop())
+		return nil, errors.Join(fmt.Errorf("start real node: %w", err), errors.New(n.LogTails()), n.Stop())
 	}
 	return n, nil
 }
@@ -66,7 +66,7 @@ func (n *Node) startPrograms(ctx context.Context, bed *kubebed.Bed, o Options, c
 	if err != nil {
 		return err
 	}
-	if err := n.runProgram("containerd", "--config", n.nodePath("containerd.toml")); err != nil {
+	if err := n.startProgram("containerd", "--config", n.nodePath("containerd.toml")); err != nil {
 		return err
 	}
 	if err := n.untilDone(ctx, func() error { return n.runCtr(ctx, "version") }); err != nil {
@@ -81,7 +81,7 @@ func (n *Node) startPrograms(ctx context.Context, bed *kubebed.Bed, o Options, c
 	if err != nil {
 		return err
 	}
-	err = n.runProgram(filepath.Join(bed.Assets(), "kubelet"),
+	err = n.startProgram(filepath.Join(bed.Assets(), "kubelet"),
 		"--config="+n.nodePath("kubelet.yaml"), "--kubeconfig="+kubeconfig, "--root-dir="+n.nodePath("kubelet"),
 		"--cert-dir="+n.nodePath("pki"), "--hostname-override="+Name, "--node-ip="+Address)
 	if err != nil {
@@ -196,9 +196,9 @@ type program struct {
 	done chan struct{}
 }
 
-// runProgram starts a program. It needs no parent-death signal: all others die with
+// startProgram starts a program. It needs no parent-death signal: all others die with
 // process 1.
-func (n *Node) runProgram(path string, args ...string) error {
+func (n *Node) startProgram(path string, args ...string) error {
 	p := &program{name: filepath.Base(path), cmd: exec.Command(path, args...), done: make(chan struct{})} //nolint:gosec,noctx // it outlives the start
 	log, err := os.OpenFile(n.nodePath(p.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -217,8 +217,8 @@ func (n *Node) runProgram(path string, args ...string) error {
 	return nil
 }
 
-// Said returns the end of the output of the node's programs.
-func (n *Node) Said() string {
+// LogTails returns the end of the output of the node's programs.
+func (n *Node) LogTails() string {
 	const most = 6000
 	var out strings.Builder
 	for _, p := range n.programs {

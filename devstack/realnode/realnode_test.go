@@ -67,7 +67,7 @@ func TestNode(t *testing.T) { //nolint:tparallel // it is the only one
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(node.Said())
+			t.Log(node.LogTails())
 		}
 		if err := node.Stop(); err != nil {
 			t.Error(err)

@@ -116,7 +116,7 @@ func (r *reconciler) Reconcile(ctx context.Context, rr *Request) (ctrl.Result, e
 
 func (r *reconciler) runStep(ctx context.Context, rr *Request) (after time.Duration, err error) {
 	rr.Status.OverallPhase, rr.Status.Execution = PhaseExecuting, rr.Name+"-step-1"
-	ke, err := r.execution(ctx, rr, rr.Status.Execution)
+	ke, err := r.getExecution(ctx, rr, rr.Status.Execution)
 	if err != nil {
 		return 0, err
 	}
@@ -134,9 +134,9 @@ func (r *reconciler) runStep(ctx context.Context, rr *Request) (after time.Durat
 	case ke.Status.Phase != v1alpha1.PhaseRollbackReady:
 		return r.enforceDeadline(ctx, rr, ke)
 	case ke.Status.Outcome == v1alpha1.OutcomeFailed && rr.Spec.Rollback:
-		return 0, r.takeBack(ctx, rr, ke)
+		return 0, r.rollBackExecution(ctx, rr, ke)
 	default:
-		return 0, r.setSpecField(ctx, ke, "finalize", ke.Spec.Finalize)
+		return 0, r.setSpecFlag(ctx, ke, "finalize", ke.Spec.Finalize)
 	}
 	return 0, nil
 }
@@ -149,17 +149,17 @@ func (r *reconciler) enforceDeadline(ctx context.Context, rr *Request, ke *v1alp
 	if left := time.Until(rr.CreationTimestamp.Add(rr.Spec.Timeout.Duration)); left > 0 {
 		return left, nil
 	}
-	return 0, r.setSpecField(ctx, ke, "cancel", ke.Spec.Cancel)
+	return 0, r.setSpecFlag(ctx, ke, "cancel", ke.Spec.Cancel)
 }
 
-// takeBack creates the rollback execution, finalizes it, and then finalizes the original execution.
-func (r *reconciler) takeBack(ctx context.Context, rr *Request, ke *v1alpha1.KubernetesExecution) error {
+// rollBackExecution creates the rollback execution, finalizes it, and then finalizes the original execution.
+func (r *reconciler) rollBackExecution(ctx context.Context, rr *Request, ke *v1alpha1.KubernetesExecution) error {
 	back := ke.Status.RollbackInformation
 	if back == nil || !back.Available {
-		return r.setSpecField(ctx, ke, "finalize", ke.Spec.Finalize)
+		return r.setSpecFlag(ctx, ke, "finalize", ke.Spec.Finalize)
 	}
 	rr.Status.Rollback = rr.Name + "-rollback-1"
-	undo, err := r.execution(ctx, rr, rr.Status.Rollback)
+	undo, err := r.getExecution(ctx, rr, rr.Status.Rollback)
 	if err != nil {
 		return err
 	}
@@ -171,9 +171,9 @@ func (r *reconciler) takeBack(ctx context.Context, rr *Request, ke *v1alpha1.Kub
 	}
 	switch undo.Status.Phase {
 	case v1alpha1.PhaseRollbackReady:
-		return r.setSpecField(ctx, undo, "finalize", undo.Spec.Finalize)
+		return r.setSpecFlag(ctx, undo, "finalize", undo.Spec.Finalize)
 	case v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed:
-		return r.setSpecField(ctx, ke, "finalize", ke.Spec.Finalize)
+		return r.setSpecFlag(ctx, ke, "finalize", ke.Spec.Finalize)
 	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval, v1alpha1.PhaseExecuting:
 	}
 	return nil
@@ -199,9 +199,9 @@ func (r *reconciler) createExecution(ctx context.Context, rr *Request, name stri
 	return nil
 }
 
-// execution reads an execution of a request. Nil means that it is not in the cache yet; its arrival
+// getExecution reads an execution of a request. Nil means that it is not in the cache yet; its arrival
 // wakes the request.
-func (r *reconciler) execution(ctx context.Context, rr *Request, name string) (*v1alpha1.KubernetesExecution, error) {
+func (r *reconciler) getExecution(ctx context.Context, rr *Request, name string) (*v1alpha1.KubernetesExecution, error) {
 	var ke v1alpha1.KubernetesExecution
 	err := r.client.Get(ctx, client.ObjectKey{Namespace: rr.Namespace, Name: name}, &ke)
 	if apierrors.IsNotFound(err) {
@@ -216,8 +216,8 @@ func (r *reconciler) execution(ctx context.Context, rr *Request, name string) (*
 	return &ke, nil
 }
 
-// setSpecField sets a spec field with which a parent controls an execution.
-func (r *reconciler) setSpecField(ctx context.Context, ke *v1alpha1.KubernetesExecution, field string, alreadySet bool) error {
+// setSpecFlag sets a spec field with which a parent controls an execution.
+func (r *reconciler) setSpecFlag(ctx context.Context, ke *v1alpha1.KubernetesExecution, field string, alreadySet bool) error {
 	if alreadySet {
 		return nil
 	}

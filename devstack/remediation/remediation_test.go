@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	kube.TakeLogs(slog.New(slog.DiscardHandler)) // before the clients of the tests begin to log
+	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler)) // before the clients of the tests begin to log
 	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../deploy/crds", "crd.yaml"}, Controllers: []string{"garbage-collector-controller"}})
 }
 

@@ -193,7 +193,7 @@ func (c *crowd) await() {
 		}
 		return nil
 	})
-	if err := sentinelbench.AwaitShares(ctx, members, sentinelbench.ShardIDs()); err != nil {
+	if err := sentinelbench.AwaitOwnedOnce(ctx, members, sentinelbench.ShardIDs()); err != nil {
 		c.t.Fatal(err)
 	}
 }

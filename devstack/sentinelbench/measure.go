@@ -18,12 +18,12 @@ func (r Result) VsTokenWalk() float64 { return float64(r.Round) / float64(r.Toke
 // VsPlain returns the cost of encoding/json into full structs relative to a round.
 func (r Result) VsPlain() float64 { return float64(r.Plain) / float64(r.Round) }
 
-// Measure reads a page of the given number of resources in all three ways, alternately. It returns
+// MeasurePageDecoding reads a page of the given number of resources in all three ways, alternately. It returns
 // the best time of each, because a disturbance can only lengthen a measurement. It takes about four
 // times budget.
-func Measure(resources int, budget time.Duration) (Result, error) {
+func MeasurePageDecoding(resources int, budget time.Duration) (Result, error) {
 	now := time.Now()
-	page := Page(resources, now)
+	page := NewPage(resources, now)
 	rounder := NewRounder()
 	ways := []struct {
 		name string
@@ -31,9 +31,9 @@ func Measure(resources int, budget time.Duration) (Result, error) {
 		want int // 0 accepts any count
 		best time.Duration
 	}{
-		{name: "round", work: func() (int, error) { return rounder.Round(page, now) }, want: resources},
-		{name: "token walk", work: func() (int, error) { return TokenWalk(page) }},
-		{name: "encoding/json", work: func() (int, error) { return Plain(page, now) }, want: resources},
+		{name: "round", work: func() (int, error) { return rounder.ScanAndDecide(page, now) }, want: resources},
+		{name: "token walk", work: func() (int, error) { return CountTokens(page) }},
+		{name: "encoding/json", work: func() (int, error) { return UnmarshalAndDecide(page, now) }, want: resources},
 	}
 	const turns = 20
 	for range turns {

@@ -22,9 +22,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 )
 
-// Page returns a list page of n resources as the fleet API serves them, each about a kilobyte and
+// NewPage returns a list page of n resources as the fleet API serves them, each about a kilobyte and
 // none of them due at now.
-func Page(n int, now time.Time) []byte {
+func NewPage(n int, now time.Time) []byte {
 	list := v1.List{Size: n, Continue: "bmV4dA"}
 	for i := range n {
 		list.Items = append(list.Items, newResource(i, now))
@@ -74,8 +74,8 @@ func NewRounder() *Rounder {
 	return &Rounder{scanner: source.NewScanner(false), profile: decision.GenerationThenAge(decision.DefaultAges())}
 }
 
-// Round returns how many of the resources on page were skipped at now.
-func (r *Rounder) Round(page []byte, now time.Time) (skipped int, err error) {
+// ScanAndDecide returns how many of the resources on page were skipped at now.
+func (r *Rounder) ScanAndDecide(page []byte, now time.Time) (skipped int, err error) {
 	_, err = r.scanner.Scan(page, func(it *source.Item) error {
 		if !it.Fault.Skips() && !r.profile.Decide(&it.Resource, now).ShouldPublish {
 			skipped++
@@ -85,8 +85,8 @@ func (r *Rounder) Round(page []byte, now time.Time) (skipped int, err error) {
 	return skipped, err
 }
 
-// TokenWalk visits every JSON token of page and ignores it: the minimum cost of a streaming reader.
-func TokenWalk(page []byte) (tokens int, err error) {
+// CountTokens visits every JSON token of page and ignores it: the minimum cost of a streaming reader.
+func CountTokens(page []byte) (tokens int, err error) {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(page), jsontext.AllowDuplicateNames(true))
 	for {
 		if _, err := dec.ReadToken(); err != nil {
@@ -99,9 +99,9 @@ func TokenWalk(page []byte) (tokens int, err error) {
 	}
 }
 
-// Plain does the work of Round the usual way: encoding/json into the structs of
+// UnmarshalAndDecide does the work of Round the usual way: encoding/json into the structs of
 // the wire contract, then a loop over them.
-func Plain(page []byte, now time.Time) (skipped int, err error) {
+func UnmarshalAndDecide(page []byte, now time.Time) (skipped int, err error) {
 	var list v1.List
 	if err := json.Unmarshal(page, &list); err != nil {
 		return 0, err

@@ -10,28 +10,28 @@ import (
 func TestAllWaysAgree(t *testing.T) {
 	const n = 100
 	now := time.Now()
-	page := sentinelbench.Page(n, now)
-	if got, err := sentinelbench.NewRounder().Round(page, now); err != nil || got != n {
+	page := sentinelbench.NewPage(n, now)
+	if got, err := sentinelbench.NewRounder().ScanAndDecide(page, now); err != nil || got != n {
 		t.Errorf("round: skipped %d, err %v", got, err)
 	}
-	if got, err := sentinelbench.Plain(page, now); err != nil || got != n {
+	if got, err := sentinelbench.UnmarshalAndDecide(page, now); err != nil || got != n {
 		t.Errorf("encoding/json: skipped %d, err %v", got, err)
 	}
-	if got, err := sentinelbench.TokenWalk(page); err != nil || got < 50*n {
+	if got, err := sentinelbench.CountTokens(page); err != nil || got < 50*n {
 		t.Errorf("token walk: %d tokens, err %v", got, err)
 	}
 	// A day later all of it is due: the work that is measured is real.
-	if got, err := sentinelbench.NewRounder().Round(page, now.Add(24*time.Hour)); err != nil || got != 0 {
+	if got, err := sentinelbench.NewRounder().ScanAndDecide(page, now.Add(24*time.Hour)); err != nil || got != 0 {
 		t.Errorf("round a day later: skipped %d, err %v", got, err)
 	}
 }
 
 func TestRoundAllocatesNothing(t *testing.T) {
 	now := time.Now()
-	page := sentinelbench.Page(200, now)
+	page := sentinelbench.NewPage(200, now)
 	r := sentinelbench.NewRounder()
 	got := testing.AllocsPerRun(20, func() {
-		if _, err := r.Round(page, now); err != nil {
+		if _, err := r.ScanAndDecide(page, now); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -41,7 +41,7 @@ func TestRoundAllocatesNothing(t *testing.T) {
 }
 
 func TestMeasure(t *testing.T) {
-	res, err := sentinelbench.Measure(50, 20*time.Millisecond)
+	res, err := sentinelbench.MeasurePageDecoding(50, 20*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,12 +54,12 @@ func TestMeasure(t *testing.T) {
 
 func BenchmarkRound(b *testing.B) {
 	now := time.Now()
-	page := sentinelbench.Page(500, now)
+	page := sentinelbench.NewPage(500, now)
 	r := sentinelbench.NewRounder()
 	b.SetBytes(int64(len(page)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := r.Round(page, now); err != nil {
+		if _, err := r.ScanAndDecide(page, now); err != nil {
 			b.Fatal(err)
 		}
 	}

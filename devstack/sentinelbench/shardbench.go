@@ -99,8 +99,8 @@ func ShardIDs() (ids [][]byte) {
 	return ids
 }
 
-// CheckShares checks that each of ids has one owner among members. An id with two owners is an ErrOwnedTwice.
-func CheckShares(members []*ShardMember, ids [][]byte) error {
+// CheckOwnedOnce checks that each of ids has one owner among members. An id with two owners is an ErrOwnedTwice.
+func CheckOwnedOnce(members []*ShardMember, ids [][]byte) error {
 	var missing error
 	for _, id := range ids {
 		owners := 0
@@ -122,12 +122,12 @@ func CheckShares(members []*ShardMember, ids [][]byte) error {
 // ErrOwnedTwice means that two members own the same resource.
 var ErrOwnedTwice = errors.New("owned by two members at a time")
 
-// AwaitShares waits until ids are divided among members, and fails if one of them ever has two owners.
-func AwaitShares(ctx context.Context, members []*ShardMember, ids [][]byte) error {
+// AwaitOwnedOnce waits until ids are divided among members, and fails if one of them ever has two owners.
+func AwaitOwnedOnce(ctx context.Context, members []*ShardMember, ids [][]byte) error {
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
 	for {
-		err := CheckShares(members, ids)
+		err := CheckOwnedOnce(members, ids)
 		if err == nil || errors.Is(err, ErrOwnedTwice) {
 			return err
 		}
@@ -195,7 +195,7 @@ func measureFailover(ctx context.Context, round int, open func(group string) (sh
 	killed, members = members[0], members[1:]
 	begin := time.Now()
 	killed.Kill()
-	err = AwaitShares(ctx, members, ShardIDs())
+	err = AwaitOwnedOnce(ctx, members, ShardIDs())
 	return time.Since(begin), err
 }
 
@@ -211,5 +211,5 @@ func awaitMembers(ctx context.Context, members []*ShardMember) error {
 			}
 		}
 	}
-	return AwaitShares(ctx, members, ShardIDs())
+	return AwaitOwnedOnce(ctx, members, ShardIDs())
 }

@@ -20,8 +20,8 @@ type Adapters struct {
 	closed atomic.Bool
 }
 
-// Deliver delivers an event to the adapters of its resource.
-func (a *Adapters) Deliver(e *Event) {
+// ScheduleReport delivers an event to the adapters of its resource.
+func (a *Adapters) ScheduleReport(e *Event) {
 	lot := a.Dice.For("adapter", e.Resource).IntN(10)
 	dice := a.Dice.For("report", e.Resource, e.Generation, time.Since(e.LastUpdated))
 	delay := Between(dice, 10*time.Millisecond, 2*time.Second)

@@ -77,7 +77,7 @@ func (p *Publisher) Most() int {
 
 // Ready returns an error if the broker is unreachable.
 func (p *Publisher) Ready() error {
-	if _, away := p.broker.cfg.Schedule.Struck(p.broker.cfg.Dice.For("ready"), BrokerAway); away {
+	if _, away := p.broker.cfg.Schedule.DrawFault(p.broker.cfg.Dice.For("ready"), BrokerAway); away {
 		return errLost
 	}
 	return nil
@@ -102,7 +102,7 @@ func (p *Publisher) beginAttempt(id string) (attempt int, first time.Time) {
 // Publish stores an event and confirms it, or applies a fault.
 func (p *Publisher) Publish(ctx context.Context, e *cloudevent.Event) error {
 	if err := e.Validate(); err != nil {
-		p.broker.history.Fault("event that is none: %v", err)
+		p.broker.history.RecordFault("event that is none: %v", err)
 		return err
 	}
 	attempt, first := p.beginAttempt(e.ID)
@@ -114,11 +114,11 @@ func (p *Publisher) Publish(ctx context.Context, e *cloudevent.Event) error {
 	b := p.broker
 	dice := b.cfg.Dice.For("publish", e.ID, attempt)
 	latency := Between(dice, b.cfg.Latency/4, b.cfg.Latency)
-	fault, struck := b.cfg.Schedule.Struck(dice, BrokerLosesConfirm, BrokerRefuses, BrokerBlocks, BrokerAway)
+	fault, struck := b.cfg.Schedule.DrawFault(dice, BrokerLosesConfirm, BrokerRefuses, BrokerBlocks, BrokerAway)
 	begin := time.Now()
 	if struck {
 		b.history.Note(e.Subject, "%s: attempt %d of %s", fault.Kind, attempt, e.ID)
-		defer func() { b.history.Strike(fault.Kind.String(), begin, time.Now()) }()
+		defer func() { b.history.RecordStrike(fault.Kind.String(), begin, time.Now()) }()
 	}
 	if err := p.applyFault(ctx, fault, struck, latency/2); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (p *Publisher) Publish(ctx context.Context, e *cloudevent.Event) error {
 	if err := p.sleepFor(ctx, latency/2); err != nil {
 		return err // the broker has the event, and the publisher does not know it
 	}
-	b.history.Confirm(stored, time.Now())
+	b.history.RecordConfirm(stored, time.Now())
 	return nil
 }
 
@@ -184,14 +184,14 @@ func (b *Broker) storeEvent(life int, first time.Time, e *cloudevent.Event) *Eve
 		Decided     time.Time `json:"decided"`
 	}
 	if err := json.Unmarshal(e.Data, &data); err != nil {
-		b.history.Fault("data of %s: %v", e.ID, err)
+		b.history.RecordFault("data of %s: %v", e.ID, err)
 	}
 	stored := &Event{
 		At: time.Now(), Life: life, Attempted: first,
 		ID: e.ID, Resource: e.Subject, Decided: data.Decided, Reason: data.Reason, Generation: data.Generation,
 		Phase: data.Phase, Updated: data.Updated, LastUpdated: data.LastUpdated,
 	}
-	b.history.Store(stored)
+	b.history.RecordEvent(stored)
 	if b.cfg.Deliver != nil {
 		b.cfg.Deliver(stored)
 	}

@@ -52,8 +52,8 @@ type Promise struct {
 // skew is how far ahead the API's clock may be and still be accepted.
 const skew = time.Minute
 
-// earlyAge returns an age without the fraction by which a resource falls due early.
-func (p *Promise) earlyAge(resource string, age time.Duration) time.Duration {
+// earliestAge returns an age without the fraction by which a resource falls due early.
+func (p *Promise) earliestAge(resource string, age time.Duration) time.Duration {
 	if p.Early == nil {
 		return age
 	}
@@ -67,8 +67,8 @@ type Breach struct {
 	What     string
 }
 
-// Check returns the breaches of a promise in order of time.
-func (h *History) Check(p Promise) []Breach {
+// FindBreaches returns the breaches of a promise in order of time.
+func (h *History) FindBreaches(p Promise) []Breach {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := &checker{History: h, promise: p, strikes: h.allStrikes(p.Drifts), of: map[string][]*Event{}}
@@ -78,15 +78,15 @@ func (h *History) Check(p Promise) []Breach {
 	for _, text := range h.faults {
 		c.addBreach(h.begin, "", "%s", text)
 	}
-	c.checkStops()
+	c.checkStopTimes()
 	c.checkIDs()
 	for resource, versions := range h.versions {
-		c.generations(resource, versions)
+		c.checkGenerations(resource, versions)
 		c.checkAges(resource, versions)
 		c.checkRepeats(resource)
 	}
 	for _, e := range h.events {
-		c.justified(e)
+		c.checkJustified(e)
 	}
 	slices.SortFunc(c.breaches, func(a, b Breach) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.What, b.What))
@@ -143,8 +143,8 @@ func (c *checker) deadlineFor(due time.Time, wait time.Duration) time.Time {
 	return d
 }
 
-// checkStops compares the duration of each stop with its limit.
-func (c *checker) checkStops() {
+// checkStopTimes compares the duration of each stop with its limit.
+func (c *checker) checkStopTimes() {
 	for _, l := range c.lives {
 		if took := l.Ended.Sub(l.Told); !l.Told.IsZero() && took > c.promise.Stop {
 			c.addBreach(l.Ended, "", "life %d took %s to stop", l.Number, took)
@@ -152,9 +152,9 @@ func (c *checker) checkStops() {
 	}
 }
 
-// generations finds generations that no adapter has observed and that were not published in time. A
+// checkGenerations finds generations that no adapter has observed and that were not published in time. A
 // generation that is published together with a later one counts as published.
-func (c *checker) generations(resource string, versions []Version) {
+func (c *checker) checkGenerations(resource string, versions []Version) {
 	for i, v := range versions {
 		if !v.isWatched() || !v.isUnobserved() || i > 0 && versions[i-1].isWatched() && versions[i-1].Generation == v.Generation {
 			continue
@@ -233,7 +233,7 @@ func (c *checker) dueSpans(versions []Version) []span {
 		if i+1 < len(versions) {
 			to = versions[i+1].At
 		}
-		for _, s := range c.dueTimes(&v, to) {
+		for _, s := range c.versionDueSpans(&v, to) {
 			if last := len(all) - 1; last >= 0 && all[last].to.Equal(s.from) {
 				all[last].to, all[last].hold = s.to, max(all[last].hold, s.hold)
 				continue
@@ -244,10 +244,10 @@ func (c *checker) dueSpans(versions []Version) []span {
 	return all
 }
 
-// dueTimes returns the times at which a version of a resource is due, until the next version. It
+// versionDueSpans returns the times at which a version of a resource is due, until the next version. It
 // returns two if the API's clock is so far ahead that the time of the last report is not accepted
 // at first, and one otherwise.
-func (c *checker) dueTimes(v *Version, to time.Time) []span {
+func (c *checker) versionDueSpans(v *Version, to time.Time) []span {
 	if !v.isWatched() {
 		return nil
 	}
@@ -278,9 +278,9 @@ func (c *checker) eventInterval(v *Version) time.Duration {
 	return c.maxAge(v)
 }
 
-// justified checks an event against the state of the resource at the time of the decision. Shortly
+// checkJustified checks an event against the state of the resource at the time of the decision. Shortly
 // before, the resource must have had such a version, been selected, and been due.
-func (c *checker) justified(e *Event) {
+func (c *checker) checkJustified(e *Event) {
 	versions := c.versions[e.Resource]
 	seen := false
 	for i, v := range versions {
@@ -306,7 +306,7 @@ func (c *checker) justified(e *Event) {
 // isDue reports whether a version of a resource is due at a time, slightly before its age if that
 // is configured.
 func (c *checker) isDue(v *Version, at time.Time) bool {
-	early := v.LastUpdated.Add(c.promise.earlyAge(v.Resource, c.maxAge(v)))
+	early := v.LastUpdated.Add(c.promise.earliestAge(v.Resource, c.maxAge(v)))
 	return v.isUnobserved() || v.LastUpdated.After(at.Add(skew)) || !early.After(at)
 }
 

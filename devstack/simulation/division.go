@@ -54,7 +54,7 @@ func (d *Division) Leave(s *Share) { d.redistribute(func() { d.removeShare(s) })
 // Miss gives the share of a sentinel that crashed at a time to the others.
 func (d *Division) Miss(s *Share, since time.Time) {
 	d.Leave(s)
-	d.history.Strike("a sentinel is missed", since, time.Now())
+	d.history.RecordStrike("a sentinel is missed", since, time.Now())
 }
 
 // Shuffle changes the division without any sentinel joining or leaving.
@@ -81,7 +81,7 @@ func (d *Division) redistribute(change func()) {
 	for _, s := range before {
 		for _, id := range d.ids {
 			if owners[id] != s && s.owned[id] {
-				d.history.Hand(id)
+				d.history.RecordHandover(id)
 				delete(s.owned, id)
 			}
 		}
@@ -100,7 +100,7 @@ func (d *Division) redistribute(change func()) {
 	for _, s := range d.shares {
 		s.signalChange()
 	}
-	d.history.Strike("divided anew", begin, time.Now())
+	d.history.RecordStrike("divided anew", begin, time.Now())
 }
 
 // ownerOf returns the share with the highest hash of a resource's id, or nil if no share exists.

@@ -166,8 +166,8 @@ func (r *row) setPhase(p v1.Phase, now time.Time) {
 	}
 }
 
-// Delete requests the deletion of a resource, which its adapters must confirm.
-func (f *Fleet) Delete(id string) (found bool) {
+// MarkDeleted requests the deletion of a resource, which its adapters must confirm.
+func (f *Fleet) MarkDeleted(id string) (found bool) {
 	return f.editResource(id, "deletion asked for", func(r *row, now time.Time) bool {
 		if r.DeletedTime == nil {
 			r.Generation++
@@ -203,7 +203,7 @@ func (f *Fleet) commitChange(r *row, relabeled bool, why string) {
 	if f.history == nil {
 		return
 	}
-	f.history.Commit(Version{
+	f.history.RecordVersion(Version{
 		At: time.Now(), Resource: r.ID, Gone: f.rows[r.ID] == nil, Matches: f.selector.Matches(selector.Map(r.Labels)),
 		Generation: r.Generation, Observed: r.Status.ObservedGeneration, Phase: string(r.Status.Phase),
 		Updated: r.UpdatedTime, LastUpdated: r.Status.LastUpdatedTime,
@@ -228,8 +228,8 @@ func (f *Fleet) Get(id string) (v1.Resource, bool) {
 	return r.Resource, true // its maps are replaced, never modified
 }
 
-// ForgetCursors makes every existing cursor too old.
-func (f *Fleet) ForgetCursors() {
+// ExpireCursors makes every existing cursor too old.
+func (f *Fleet) ExpireCursors() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.seq++ // so that the last cursor is too old as well

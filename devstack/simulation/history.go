@@ -100,47 +100,47 @@ func (h *History) Quiet() {
 // Begin returns the start of the history.
 func (h *History) Begin() time.Time { return h.begin }
 
-// Commit records a version.
-func (h *History) Commit(v Version, why string) {
+// RecordVersion records a version.
+func (h *History) RecordVersion(v Version, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.versions[v.Resource] = append(h.versions[v.Resource], v)
 	h.addNote(v.Resource, "%s: generation %d observed %d %s matches=%t gone=%t reported %s", why, v.Generation, v.Observed, v.Phase, v.Matches, v.Gone, h.secondsSince(v.LastUpdated))
 }
 
-// Store records an event that the broker has stored. Confirm records that the sentinel knows.
-func (h *History) Store(e *Event) {
+// RecordEvent records an event that the broker has stored. Confirm records that the sentinel knows.
+func (h *History) RecordEvent(e *Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.events = append(h.events, e)
 	h.addNote(e.Resource, "stored %s of life %d: generation %d, %s", e.ID, e.Life, e.Generation, e.Reason)
 }
 
-// Confirm records that the sentinel got the confirmation of a stored event.
-func (h *History) Confirm(e *Event, at time.Time) {
+// RecordConfirm records that the sentinel got the confirmation of a stored event.
+func (h *History) RecordConfirm(e *Event, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e.Confirmed = at
 }
 
-// Hand records that a resource belongs to another sentinel from now on.
-func (h *History) Hand(resource string) {
+// RecordHandover records that a resource belongs to another sentinel from now on.
+func (h *History) RecordHandover(resource string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.handed[resource] = append(h.handed[resource], time.Now())
 	h.addNote(resource, "another sentinel's")
 }
 
-// Strike records a fault with an effect.
-func (h *History) Strike(what string, from, to time.Time) {
+// RecordStrike records a fault with an effect.
+func (h *History) RecordStrike(what string, from, to time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.strikes = append(h.strikes, Strike{What: what, From: from, To: to})
 	h.addNote("", "strike: %s, over at %s", what, h.secondsSince(to))
 }
 
-// Start records the start of a sentinel, and whether it continues from another.
-func (h *History) Start(from *Life) *Life {
+// RecordStart records the start of a sentinel, and whether it continues from another.
+func (h *History) RecordStart(from *Life) *Life {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l := &Life{Number: len(h.lives) + 1, Line: len(h.lives) + 1, Started: time.Now()}
@@ -152,24 +152,24 @@ func (h *History) Start(from *Life) *Life {
 	return l
 }
 
-// Tell records a stop request to a sentinel, or its crash.
-func (h *History) Tell(l *Life, crash bool) {
+// RecordStopRequest records a stop request to a sentinel, or its crash.
+func (h *History) RecordStopRequest(l *Life, crash bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l.Told, l.Crash = time.Now(), crash
 	h.addNote("", "life %d is told to stop, crash=%t", l.Number, crash)
 }
 
-// End records the end of a sentinel.
-func (h *History) End(l *Life) {
+// RecordEnd records the end of a sentinel.
+func (h *History) RecordEnd(l *Life) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l.Ended = time.Now()
 	h.addNote("", "life %d has ended", l.Number)
 }
 
-// Fault records an error that is independent of the checker.
-func (h *History) Fault(format string, args ...any) {
+// RecordFault records an error that is independent of the checker.
+func (h *History) RecordFault(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	text := fmt.Sprintf(format, args...)

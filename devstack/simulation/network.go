@@ -54,12 +54,12 @@ func (n *Network) SetDown(down bool) {
 	n.down = down
 	n.mu.Unlock()
 	if down {
-		n.Cut()
+		n.CutConnections()
 	}
 }
 
-// Cut closes all connections.
-func (n *Network) Cut() {
+// CutConnections closes all connections.
+func (n *Network) CutConnections() {
 	n.mu.Lock()
 	conns := make([]net.Conn, 0, len(n.conns))
 	for c := range n.conns {

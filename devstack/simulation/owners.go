@@ -46,8 +46,8 @@ type Owners struct {
 	Demote bool
 }
 
-// Do runs a step, now, until ctx ends.
-func (o *Owners) Do(ctx context.Context, s Step) {
+// RunStep runs a step, now, until ctx ends.
+func (o *Owners) RunStep(ctx context.Context, s Step) {
 	for range max(1, s.Times) {
 		switch s.Deed {
 		case Create:
@@ -55,7 +55,7 @@ func (o *Owners) Do(ctx context.Context, s Step) {
 		case Patch:
 			o.Fleet.Patch(s.Resource, o.Demote)
 		case Delete:
-			o.Fleet.Delete(s.Resource)
+			o.Fleet.MarkDeleted(s.Resource)
 		case Remove:
 			o.Fleet.Remove(s.Resource)
 		case MoveIn:

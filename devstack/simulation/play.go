@@ -47,7 +47,7 @@ type publisher struct {
 // Publish publishes an event, correctly or not.
 func (p publisher) Publish(ctx context.Context, e *cloudevent.Event) error {
 	if p.share != nil && !p.share.Holds(e.Subject) {
-		p.history.Fault("%s is published about %s, which the sentinel does not hold", e.ID, e.Subject)
+		p.history.RecordFault("%s is published about %s, which the sentinel does not hold", e.ID, e.Subject)
 	}
 	if p.planted.Publish != nil {
 		return p.planted.Publish(ctx, e, p.Publisher.Publish)
@@ -75,9 +75,9 @@ type stage struct {
 	division *Division
 }
 
-// Play plays a world to its end. It returns its history and the promise that the history must meet.
+// Simulate plays a world to its end. It returns its history and the promise that the history must meet.
 // It must be called in a synctest bubble.
-func Play(ctx context.Context, w World, planted Planted) (*History, Promise, error) {
+func Simulate(ctx context.Context, w World, planted Planted) (*History, Promise, error) {
 	sel, err := w.Config.Selector()
 	if err != nil {
 		return nil, Promise{}, err
@@ -95,7 +95,7 @@ func Play(ctx context.Context, w World, planted Planted) (*History, Promise, err
 	server := NewServer(serving, s.fleet, s.history, s.network)
 	adapters := &Adapters{Fleet: s.fleet, Dice: dice, Late: w.Late, Never: w.Never, Patience: 2 * w.Config.MaxAgeNotReady}
 	s.broker = NewBroker(BrokerConfig{
-		Latency: w.Broker, Schedule: schedule, Dice: dice, Deliver: adapters.Deliver,
+		Latency: w.Broker, Schedule: schedule, Dice: dice, Deliver: adapters.ScheduleReport,
 	}, s.history)
 
 	promise := w.Promise(s.begin)
@@ -105,7 +105,7 @@ func Play(ctx context.Context, w World, planted Planted) (*History, Promise, err
 	defer cancel()
 	var parts sync.WaitGroup
 	parts.Go(server.Serve)
-	parts.Go(func() { server.Play(ctx) })
+	parts.Go(func() { server.RunFaults(ctx) })
 	active, rest := context.WithDeadline(ctx, s.begin.Add(w.Active))
 	defer rest()
 	s.runOwners(active, &parts)
@@ -126,7 +126,7 @@ func (s *stage) runOwners(ctx context.Context, parts *sync.WaitGroup) {
 	for _, step := range s.Steps {
 		parts.Go(func() {
 			if backoff.Sleep(ctx, step.After) == nil {
-				owners.Do(ctx, step)
+				owners.RunStep(ctx, step)
 			}
 		})
 	}
@@ -134,7 +134,7 @@ func (s *stage) runOwners(ctx context.Context, parts *sync.WaitGroup) {
 		parts.Go(func() {
 			if backoff.Sleep(ctx, j.After) == nil {
 				s.fleet.SetClock(j.Offset)
-				s.history.Strike("clock", time.Now(), time.Now())
+				s.history.RecordStrike("clock", time.Now(), time.Now())
 			}
 		})
 	}
@@ -218,8 +218,8 @@ func (s *stage) joinDivision(name string, from *lived) *lived {
 // runLife runs a sentinel until its planned end, or until ctx ends. It continues from another
 // sentinel if there was one.
 func (s *stage) runLife(ctx context.Context, until time.Time, end End, from *lived) (*lived, error) {
-	life := s.history.Start(from.life)
-	defer s.history.End(life)
+	life := s.history.RecordStart(from.life)
+	defer s.history.RecordEnd(life)
 	transport := &http.Transport{DialContext: s.network.Dial, DisableCompression: true, MaxIdleConnsPerHost: 16}
 	defer transport.CloseIdleConnections()
 	client, err := fleetclient.New(
@@ -249,7 +249,7 @@ func (s *stage) runLife(ctx context.Context, until time.Time, end End, from *liv
 	defer stop()
 	done := make(chan error, 1)
 	go func() { done <- it.Run(running) }()
-	s.waitUntil(ctx, it, until)
+	s.watchUntil(ctx, it, until)
 
 	if from.share != nil && !end.Crash && end.Change == nil && ctx.Err() == nil {
 		s.division.Leave(from.share)
@@ -257,26 +257,26 @@ func (s *stage) runLife(ctx context.Context, until time.Time, end End, from *liv
 	if end.Crash {
 		line.Kill()
 	}
-	s.history.Tell(life, end.Crash)
+	s.history.RecordStopRequest(life, end.Crash)
 	stop()
 	if err := <-done; err != nil {
-		s.history.Fault("life %d ended with %v", life.Number, err)
+		s.history.RecordFault("life %d ended with %v", life.Number, err)
 	}
 	_ = backoff.Sleep(context.WithoutCancel(ctx), s.planted.Linger)
 	if most := line.Most(); most > s.Config.Publish.Window {
-		s.history.Fault("%d events in flight, with a window of %d", most, s.Config.Publish.Window)
+		s.history.RecordFault("%d events in flight, with a window of %d", most, s.Config.Publish.Window)
 	}
 	return &lived{it, life, from.share}, nil
 }
 
-// waitUntil waits until a time or the end of ctx, and regularly checks whether the sentinel reports
+// watchUntil waits until a time or the end of ctx, and regularly checks whether the sentinel reports
 // that it is live.
-func (s *stage) waitUntil(ctx context.Context, it *sentinel.Sentinel, until time.Time) {
+func (s *stage) watchUntil(ctx context.Context, it *sentinel.Sentinel, until time.Time) {
 	const every = 10 * time.Second
 	for {
 		err := backoff.Sleep(ctx, min(every, time.Until(until)))
 		if live := it.Live(); live != nil {
-			s.history.Fault("it says that it does not live: %v", live)
+			s.history.RecordFault("it says that it does not live: %v", live)
 		}
 		if err != nil || !time.Now().Before(until) {
 			return

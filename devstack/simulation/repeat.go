@@ -70,9 +70,9 @@ func (c *checker) wasUnwatched(resource string, from, to time.Time) bool {
 func (c *checker) holdTime(e *Event) time.Duration {
 	switch e.Reason {
 	case reasonReady:
-		return c.promise.earlyAge(e.Resource, c.promise.Ready)
+		return c.promise.earliestAge(e.Resource, c.promise.Ready)
 	case reasonNotReady:
-		return c.promise.earlyAge(e.Resource, c.promise.NotReady)
+		return c.promise.earliestAge(e.Resource, c.promise.NotReady)
 	}
 	return c.promise.NotReady
 }

@@ -61,8 +61,8 @@ type Schedule struct {
 	Faults []Fault
 }
 
-// Struck returns the first fault of the given kinds that occurs now.
-func (s *Schedule) Struck(r *rand.Rand, kinds ...Kind) (Fault, bool) {
+// DrawFault returns the first fault of the given kinds that occurs now.
+func (s *Schedule) DrawFault(r *rand.Rand, kinds ...Kind) (Fault, bool) {
 	now := time.Since(s.Begin)
 	for _, f := range s.Faults {
 		if now < f.From || now >= f.To {

@@ -70,7 +70,7 @@ func (s *Server) Close() { _ = s.http.Close() }
 
 // currentFeatures returns the current features.
 func (s *Server) currentFeatures() Features {
-	if f, ok := s.cfg.Schedule.Struck(s.cfg.Dice.For("withdrawn"), Withdrawn); ok {
+	if f, ok := s.cfg.Schedule.DrawFault(s.cfg.Dice.For("withdrawn"), Withdrawn); ok {
 		return f.Features
 	}
 	return s.cfg.Features
@@ -106,7 +106,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if params := r.URL.Query(); params.Has("continue") || params.Has("changed_since") {
 		kinds = append(kinds, APIGone) // only a position can be gone
 	}
-	fault, struck := s.cfg.Schedule.Struck(q.dice, kinds...)
+	fault, struck := s.cfg.Schedule.DrawFault(q.dice, kinds...)
 	if struck && s.applyFault(r.Context(), q, fault) {
 		return
 	}
@@ -116,7 +116,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case q.features.Watch && params.Get("watch") == "true":
 		s.serveWatch(r.Context(), q)
 	case q.features.Cursor && params.Has("ids"):
-		s.byIDs(q, strings.Split(params.Get("ids"), ","))
+		s.serveByIDs(q, strings.Split(params.Get("ids"), ","))
 	case q.features.Cursor && params.Has("changed_since"):
 		s.serveChanges(q)
 	default:
@@ -127,7 +127,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // applyFault applies a fault to a request, and reports whether it replaces the response.
 func (s *Server) applyFault(ctx context.Context, q *request, f Fault) (answered bool) {
 	over := time.Now()
-	defer func() { s.history.Strike(f.Kind.String(), q.begin, over) }()
+	defer func() { s.history.RecordStrike(f.Kind.String(), q.begin, over) }()
 	switch f.Kind {
 	case APIError:
 		s.sendProblem(q, OneOf(q.dice, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable), "internal")
@@ -194,8 +194,8 @@ func (s *Server) serveResource(q *request, id string) {
 	s.sendResult(q, body, err)
 }
 
-// byIDs serves the existing ones of some resources.
-func (s *Server) byIDs(q *request, ids []string) {
+// serveByIDs serves the existing ones of some resources.
+func (s *Server) serveByIDs(q *request, ids []string) {
 	if len(ids) > 100 {
 		s.sendProblem(q, http.StatusBadRequest, "bad_request")
 		return
@@ -314,47 +314,47 @@ func (s *Server) refuseCursor(q *request, err error) {
 		s.sendProblem(q, http.StatusBadRequest, "bad_request")
 		return
 	}
-	s.history.Strike("cursor too old", q.begin, time.Now())
+	s.history.RecordStrike("cursor too old", q.begin, time.Now())
 	s.sendProblem(q, http.StatusGone, "cursor_expired")
 }
 
 func (s *Server) sendResult(q *request, body []byte, err error) {
 	if err != nil {
-		s.history.Fault("encode an answer: %v", err)
+		s.history.RecordFault("encode an answer: %v", err)
 	}
 	q.sendBody(body)
 }
 
-// Play applies the scheduled faults of the network and of cursors, until ctx ends.
-func (s *Server) Play(ctx context.Context) {
+// RunFaults applies the scheduled faults of the network and of cursors, until ctx ends.
+func (s *Server) RunFaults(ctx context.Context) {
 	var play sync.WaitGroup
 	for _, f := range s.cfg.Schedule.Faults {
-		play.Go(func() { s.playFault(ctx, f) })
+		play.Go(func() { s.runFault(ctx, f) })
 	}
 	play.Wait()
 }
 
-func (s *Server) playFault(ctx context.Context, f Fault) {
+func (s *Server) runFault(ctx context.Context, f Fault) {
 	begin := s.cfg.Schedule.Begin.Add(f.From)
 	if f.Kind != APIDown && f.Kind != CursorGone && f.Kind != Withdrawn || backoff.Sleep(ctx, time.Until(begin)) != nil {
 		return
 	}
 	switch f.Kind {
 	case CursorGone:
-		s.history.Strike(f.Kind.String(), begin, time.Now())
-		s.fleet.ForgetCursors()
+		s.history.RecordStrike(f.Kind.String(), begin, time.Now())
+		s.fleet.ExpireCursors()
 	case APIDown:
 		s.net.SetDown(true)
 		defer s.net.SetDown(false)
-		s.history.Strike(f.Kind.String(), begin, s.cfg.Schedule.Begin.Add(f.To))
+		s.history.RecordStrike(f.Kind.String(), begin, s.cfg.Schedule.Begin.Add(f.To))
 		_ = backoff.Sleep(ctx, s.cfg.Schedule.remaining(f))
 	case Withdrawn:
 		// The servers restart at a rollback, and at its end.
-		s.history.Strike(f.Kind.String(), begin, begin)
-		s.net.Cut()
+		s.history.RecordStrike(f.Kind.String(), begin, begin)
+		s.net.CutConnections()
 		if backoff.Sleep(ctx, s.cfg.Schedule.remaining(f)) == nil {
-			s.history.Strike("features back", time.Now(), time.Now())
-			s.net.Cut()
+			s.history.RecordStrike("features back", time.Now(), time.Now())
+			s.net.CutConnections()
 		}
 	case APIError, APIBusy, APIGone, APISlow, APIReset, APIGarbage, StreamCut, StreamDead, StreamEnd,
 		BrokerLosesConfirm, BrokerRefuses, BrokerBlocks, BrokerAway, NumKinds:

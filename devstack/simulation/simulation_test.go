@@ -71,13 +71,13 @@ func play(t *testing.T, w simulation.World, planted simulation.Planted, other fu
 	synctest.Test(t, func(t *testing.T) {
 		var promise simulation.Promise
 		var err error
-		if h, promise, err = simulation.Play(t.Context(), w, planted); err != nil {
+		if h, promise, err = simulation.Simulate(t.Context(), w, planted); err != nil {
 			t.Fatal(err)
 		}
 		if other != nil {
 			other(&promise)
 		}
-		breaches = h.Check(promise)
+		breaches = h.FindBreaches(promise)
 	})
 	return h, breaches
 }

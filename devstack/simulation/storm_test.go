@@ -92,7 +92,7 @@ func blow(t *testing.T, kind simulation.Kind) {
 	}, h)
 	var parts sync.WaitGroup
 	parts.Go(server.Serve)
-	parts.Go(func() { server.Play(ctx) })
+	parts.Go(func() { server.RunFaults(ctx) })
 	parts.Go(func() {
 		if backoff.Sleep(ctx, back-time.Minute) == nil {
 			for i := range stormPatched {

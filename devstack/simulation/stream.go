@@ -55,7 +55,7 @@ func (s *Server) serveWatch(ctx context.Context, q *request) {
 // sendStep sends the available changes and waits for more. It returns false when the watch has
 // ended.
 func (w *stream) sendStep(ctx context.Context) (more bool) {
-	f, struck := w.server.cfg.Schedule.Struck(
+	f, struck := w.server.cfg.Schedule.DrawFault(
 		w.server.cfg.Dice.For("stream", w.number, time.Since(w.server.cfg.Schedule.Begin)), StreamCut, StreamDead, StreamEnd)
 	if struck {
 		return w.applyFault(ctx, f)
@@ -75,7 +75,7 @@ func (w *stream) sendStep(ctx context.Context) (more bool) {
 		}
 		data, err := json.Marshal(n.resource)
 		if err != nil {
-			w.server.history.Fault("encode an event: %v", err)
+			w.server.history.RecordFault("encode an event: %v", err)
 		}
 		w.writeEvent(v1.WatchChanged, data)
 	}
@@ -117,15 +117,15 @@ func (w *stream) applyFault(ctx context.Context, f Fault) bool {
 	case StreamDead:
 		// No client may trust the watch for longer than that.
 		_ = backoff.Sleep(ctx, silence)
-		w.server.history.Strike(f.Kind.String(), begin, time.Now())
+		w.server.history.RecordStrike(f.Kind.String(), begin, time.Now())
 		<-ctx.Done()
 	case StreamCut:
-		w.server.history.Strike(f.Kind.String(), begin, begin)
+		w.server.history.RecordStrike(f.Kind.String(), begin, begin)
 		_, _ = fmt.Fprintf(w.w, "event: changed\nid: ")
 		w.flushEvents()
 		panic(http.ErrAbortHandler)
 	case StreamEnd:
-		w.server.history.Strike(f.Kind.String(), begin, begin)
+		w.server.history.RecordStrike(f.Kind.String(), begin, begin)
 		w.writeEvent(v1.WatchBookmark, []byte("{}"))
 		w.flushEvents()
 	case APIError, APIBusy, APIGone, APISlow, APIReset, APIGarbage, APIDown, CursorGone, Withdrawn,

@@ -88,8 +88,8 @@ func NewWorld(seed uint64) World {
 		w.addEnds(dice)
 		w.addClockJumps(dice)
 	}
-	w.addChanges(Dice(seed).For("changes"))
-	w.addOthers(Dice(seed).For("others"))
+	w.addConfigChanges(Dice(seed).For("changes"))
+	w.addOtherSentinels(Dice(seed).For("others"))
 	return w
 }
 
@@ -219,9 +219,9 @@ func (w *World) addEnds(dice *rand.Rand) {
 	}
 }
 
-// addChanges adds changes of the configuration, in a third of the worlds. They make nothing slower,
+// addConfigChanges adds changes of the configuration, in a third of the worlds. They make nothing slower,
 // so that the promise for the first configuration is valid for all.
-func (w *World) addChanges(dice *rand.Rand) {
+func (w *World) addConfigChanges(dice *rand.Rand) {
 	if dice.IntN(3) > 0 {
 		return
 	}
@@ -236,9 +236,9 @@ func (w *World) addChanges(dice *rand.Rand) {
 	slices.SortStableFunc(w.Ends, func(a, b End) int { return cmp.Compare(a.After, b.After) })
 }
 
-// addOthers adds sentinels that divide the resources with the first one, in a third of the worlds
+// addOtherSentinels adds sentinels that divide the resources with the first one, in a third of the worlds
 // with faults.
-func (w *World) addOthers(dice *rand.Rand) {
+func (w *World) addOtherSentinels(dice *rand.Rand) {
 	if w.Seed%5 == 0 || dice.IntN(3) > 0 {
 		return
 	}
@@ -312,7 +312,7 @@ func (w *World) Promise(begin time.Time) Promise {
 		Stale:    2*w.API + round,
 		Stop:     cfg.ShutdownTimeout,
 		NotReady: cfg.MaxAgeNotReady, Ready: cfg.MaxAgeReady,
-		Early: func(resource string) float64 { return cfg.Early([]byte(resource)) },
+		Early: func(resource string) float64 { return cfg.EarlyFraction([]byte(resource)) },
 		Calm:  w.Calm(), Clocks: len(w.Clock) > 0,
 		Drifts: !w.Features.Keyset || w.withdraws(func(f Features) bool { return !f.Keyset }),
 	}

@@ -142,9 +142,9 @@ type TLS struct {
 // Enabled reports whether any field is set.
 func (t TLS) Enabled() bool { return t != TLS{} }
 
-// Client returns the client configuration and reads the files. Call it for each connection:
+// ClientConfig returns the client configuration and reads the files. Call it for each connection:
 // certificates are renewed on disk.
-func (t TLS) Client() (*tls.Config, error) {
+func (t TLS) ClientConfig() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if t.CAFile != "" {
 		pem, err := os.ReadFile(t.CAFile)

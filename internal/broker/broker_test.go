@@ -146,7 +146,7 @@ func TestTLSFiles(t *testing.T) {
 			if got, want := tc.tls.Enabled(), name != "Nothing"; got != want {
 				t.Errorf("Enabled() = %v, want %v", got, want)
 			}
-			_, err := tc.tls.Client()
+			_, err := tc.tls.ClientConfig()
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("%s: Client() = %v, want an error with %q", tc.reason, err, tc.want)
 			}

@@ -119,7 +119,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 
 		attrs := maps.Collect(want.Attributes)
-		got, err = cloudevent.FromAttributes(func(n string) (string, bool) { v, ok := attrs[n]; return v, ok }, want.Body())
+		got, err = cloudevent.FromAttributes(func(n string) (string, bool) { v, ok := attrs[n]; return v, ok }, want.DataOrNull())
 		if err != nil {
 			t.Fatalf("binary: %v", err)
 		}

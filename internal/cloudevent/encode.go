@@ -33,13 +33,13 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	dst = appendOptional(dst, `,"traceparent":`, e.TraceParent)
 	dst = appendOptional(dst, `,"tracestate":`, e.TraceState)
 	dst = append(dst, `,"data":`...)
-	dst = append(dst, e.Body()...)
+	dst = append(dst, e.DataOrNull()...)
 	return append(dst, '}')
 }
 
-// Body returns the body of a message in binary mode: the data, or JSON null if the event has no
+// DataOrNull returns the body of a message in binary mode: the data, or JSON null if the event has no
 // data.
-func (e *Event) Body() []byte {
+func (e *Event) DataOrNull() []byte {
 	if len(e.Data) == 0 {
 		return []byte("null")
 	}

@@ -42,7 +42,7 @@ func Parse(b []byte) (Event, error) {
 		ID: w.ID, Source: w.Source, Type: w.Type, Subject: w.Subject,
 		Data: data, TraceParent: w.TraceParent, TraceState: w.TraceState,
 	}
-	return completeEvent(e, w.SpecVersion, w.Time, w.DataContentType)
+	return finishAndValidate(e, w.SpecVersion, w.Time, w.DataContentType)
 }
 
 // FromAttributes returns an event in binary mode: the attributes from get, by their names without a
@@ -51,9 +51,9 @@ func FromAttributes(get func(name string) (string, bool), data []byte) (Event, e
 	attr := func(name string) string { v, _ := get(name); return v }
 	e := Event{
 		ID: attr("id"), Source: attr("source"), Type: attr("type"), Subject: attr("subject"),
-		Data: withoutNull(data), TraceParent: attr("traceparent"), TraceState: attr("tracestate"),
+		Data: nilIfNull(data), TraceParent: attr("traceparent"), TraceState: attr("tracestate"),
 	}
-	return completeEvent(e, attr("specversion"), attr("time"), attr("datacontenttype"))
+	return finishAndValidate(e, attr("specversion"), attr("time"), attr("datacontenttype"))
 }
 
 // Decode decodes an event from a message in either mode, which it detects by the content type. It
@@ -72,8 +72,8 @@ func Decode(contentType string, get func(name string) (string, bool), body []byt
 	return FromAttributes(get, body)
 }
 
-// completeEvent parses the remaining attributes and validates the event.
-func completeEvent(e Event, version, timeText, dataContentType string) (Event, error) {
+// finishAndValidate parses the remaining attributes and validates the event.
+func finishAndValidate(e Event, version, timeText, dataContentType string) (Event, error) {
 	fail := func(format string, args ...any) (Event, error) {
 		return Event{}, fmt.Errorf("parse CloudEvent %q: "+format, append([]any{e.ID}, args...)...)
 	}
@@ -97,7 +97,7 @@ func completeEvent(e Event, version, timeText, dataContentType string) (Event, e
 }
 
 func (w *wire) eventData() ([]byte, error) {
-	data := withoutNull(w.Data)
+	data := nilIfNull(w.Data)
 	if w.DataBase64 == nil {
 		return data, nil
 	}
@@ -108,11 +108,11 @@ func (w *wire) eventData() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("decode data_base64: %w", err)
 	}
-	return withoutNull(data), nil
+	return nilIfNull(data), nil
 }
 
-// withoutNull maps both forms of missing data to one, whatever the mode.
-func withoutNull(data []byte) []byte {
+// nilIfNull maps both forms of missing data to one, whatever the mode.
+func nilIfNull(data []byte) []byte {
 	if len(data) == 0 || string(data) == "null" {
 		return nil
 	}

@@ -34,7 +34,7 @@ func (s *endlessStore) Claim(_ context.Context, _ string, room Room, lease time.
 	return list, nil
 }
 
-func (*endlessStore) Name(context.Context, []Naming) ([]Naming, error) { return nil, nil }
+func (*endlessStore) StoreNames(context.Context, []Naming) ([]Naming, error) { return nil, nil }
 
 func (s *endlessStore) Complete(_ context.Context, results []Result) ([]string, error) {
 	s.mu.Lock()
@@ -53,7 +53,7 @@ func (*endlessStore) Renew(context.Context, []Claim, time.Duration) ([]string, e
 	return nil, nil
 }
 
-func (*endlessStore) NextLease(context.Context, string) (time.Duration, bool, error) {
+func (*endlessStore) NextLeaseEndOfOthers(context.Context, string) (time.Duration, bool, error) {
 	return 0, false, nil
 }
 

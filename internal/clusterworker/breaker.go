@@ -16,7 +16,7 @@ const (
 )
 
 // A breaker records whether Gardener is down. A caller that meets an error which may be
-// an outage calls isDown. The breaker then probes once for all concurrent callers. If
+// an outage calls probeUnlessOpen. The breaker then probes once for all concurrent callers. If
 // the probe fails as well, the breaker opens and stays open until a later probe
 // succeeds.
 type breaker struct {
@@ -46,9 +46,9 @@ func newBreaker(probe func(context.Context) error, changed func(context.Context,
 	return &breaker{probe: probe, changed: changed, opened: make(chan struct{}, 1)}
 }
 
-// isDown reports whether Gardener is down. It returns the error of ctx if ctx ends
+// probeUnlessOpen reports whether Gardener is down. It returns the error of ctx if ctx ends
 // before the answer is known.
-func (b *breaker) isDown(ctx context.Context) (down bool, err error) {
+func (b *breaker) probeUnlessOpen(ctx context.Context) (down bool, err error) {
 	for {
 		b.mu.Lock()
 		if b.open {
@@ -108,12 +108,12 @@ func (b *breaker) Run(ctx context.Context) {
 			return
 		case <-b.opened:
 		}
-		b.awaitAnswer(ctx)
+		b.probeUntilAnswer(ctx)
 	}
 }
 
-// awaitAnswer probes while the breaker is open, and closes it when Gardener answers.
-func (b *breaker) awaitAnswer(ctx context.Context) {
+// probeUntilAnswer probes while the breaker is open, and closes it when Gardener answers.
+func (b *breaker) probeUntilAnswer(ctx context.Context) {
 	var probes sync.WaitGroup
 	defer probes.Wait()
 	ctx, cancel := context.WithCancel(ctx)

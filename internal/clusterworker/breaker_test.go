@@ -64,13 +64,13 @@ func newBreakerRig(t *testing.T) (p *fakeProbe, b *breaker) {
 	return p, b
 }
 
-// wantDown calls isDown concurrently.
+// wantDown calls probeUnlessOpen concurrently.
 func wantDown(t *testing.T, b *breaker, want bool) {
 	t.Helper()
 	answers := make(chan error, 20)
 	for range cap(answers) {
 		go func() {
-			down, err := b.isDown(t.Context())
+			down, err := b.probeUnlessOpen(t.Context())
 			if err == nil && down != want {
 				err = fmt.Errorf("down: %t", down)
 			}
@@ -141,10 +141,10 @@ func TestBreakerOfOneWhoIsStopped(t *testing.T) {
 		p.set(errDown)
 		ctx, stop := context.WithCancel(t.Context())
 		stopped := make(chan error, 1)
-		go func() { _, err := b.isDown(ctx); stopped <- err }()
+		go func() { _, err := b.probeUnlessOpen(ctx); stopped <- err }()
 		synctest.Wait()
 		other := make(chan bool, 1)
-		go func() { down, _ := b.isDown(t.Context()); other <- down }()
+		go func() { down, _ := b.probeUnlessOpen(t.Context()); other <- down }()
 		synctest.Wait()
 		stop()
 		if err := <-stopped; !errors.Is(err, context.Canceled) {

@@ -43,9 +43,9 @@ func (w *Worker) submitOutcome(o outcome) {
 
 // syncRow tries to sync one row.
 func (w *Worker) syncRow(ctx context.Context, t ticket) {
-	ctx, held := w.leases.holdLease(ctx, t)
+	ctx, held := w.leases.startRenewing(ctx, t)
 	o := w.trySync(ctx, t)
-	o.Until = w.leases.releaseLease(held)
+	o.Until = w.leases.stopRenewing(held)
 	w.floor.endCall(t.ClusterID)
 	w.submitOutcome(o)
 }
@@ -62,20 +62,20 @@ func (w *Worker) trySync(ctx context.Context, t ticket) outcome {
 		return expiredOutcome(t)
 	}
 	if ctx.Err() != nil {
-		return cutOff(ctx, t)
+		return canceledOutcome(ctx, t)
 	}
 	r := newResult(t.Claim)
 	if err = w.sendToGardener(ctx, t.Claim, m, &r); err == nil {
 		return outcomeOf(t, r)
 	}
 	if ctx.Err() != nil {
-		return cutOff(ctx, t)
+		return canceledOutcome(ctx, t)
 	}
 	outage := false
 	if class := classOf(err); class == ErrorClass(shoot.ClassUnavailable) || class == ClassTimeout {
 		var stopped error
-		if outage, stopped = w.breaker.isDown(ctx); stopped != nil {
-			return cutOff(ctx, t)
+		if outage, stopped = w.breaker.probeUnlessOpen(ctx); stopped != nil {
+			return canceledOutcome(ctx, t)
 		}
 	} else if class == ErrorClass(shoot.ClassThrottled) {
 		w.throttle.extendUntil(time.Now().Add(min(throttleOf(err), maxPause)))
@@ -83,9 +83,9 @@ func (w *Worker) trySync(ctx context.Context, t ticket) outcome {
 	return outcomeOf(t, classifyFailure(t.Claim, err, outage))
 }
 
-// cutOff returns the outcome of a call that the worker canceled. A row whose lease
+// canceledOutcome returns the outcome of a call that the worker canceled. A row whose lease
 // could not be renewed is not released, because another worker may hold it.
-func cutOff(ctx context.Context, t ticket) outcome {
+func canceledOutcome(ctx context.Context, t ticket) outcome {
 	if errors.Is(context.Cause(ctx), errLeaseOver) {
 		return expiredOutcome(t)
 	}
@@ -161,8 +161,8 @@ func (w *Worker) probeGardener(ctx context.Context) error {
 	return err
 }
 
-// breakerChanged logs and counts an outage that began or ended.
-func (w *Worker) breakerChanged(ctx context.Context, reason error, outageDuration time.Duration) {
+// recordOutageChange logs and counts an outage that began or ended.
+func (w *Worker) recordOutageChange(ctx context.Context, reason error, outageDuration time.Duration) {
 	if reason != nil {
 		w.metrics.outages.Inc()
 		w.metrics.breaker.Set(1)

@@ -170,5 +170,5 @@ func goWrong(t *testing.T, seed uint64) {
 		}
 		r.stop()
 	}
-	garden.wantSound(t, 3*newFloor(8).maxCalls())
+	garden.wantSound(t, 3*newCallLimiter(8).maxCalls())
 }

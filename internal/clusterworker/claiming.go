@@ -63,7 +63,7 @@ func (c *claimer) runClaims(ctx, callCtx, dbCtx context.Context) {
 			c.noteNotification(open)
 		default:
 		}
-		wait := c.claimIfDue(ctx, callCtx, dbCtx)
+		wait := c.claimAndDispatchIfDue(ctx, callCtx, dbCtx)
 		if wait <= 0 {
 			continue
 		}
@@ -89,8 +89,8 @@ func (c *claimer) noteNotification(channelOpen bool) {
 	c.woken.setTime(now)
 }
 
-// claimIfDue claims rows if a claim is due, and returns the wait until then otherwise.
-func (c *claimer) claimIfDue(ctx, callCtx, dbCtx context.Context) (wait time.Duration) {
+// claimAndDispatchIfDue claims rows if a claim is due, and returns the wait until then otherwise.
+func (c *claimer) claimAndDispatchIfDue(ctx, callCtx, dbCtx context.Context) (wait time.Duration) {
 	now := time.Now()
 	listening := c.listening()
 	if !listening {
@@ -108,7 +108,7 @@ func (c *claimer) claimIfDue(ctx, callCtx, dbCtx context.Context) (wait time.Dur
 		c.claims.expectWithin(c.cfg.PollInterval)
 		return throttled
 	}
-	c.awaitLeases(dbCtx, now)
+	c.alarmAtNextLeaseEnd(dbCtx, now)
 	at, why := c.schedule.nextClaim(room, freed)
 	if c.hold.After(at) {
 		at = c.hold
@@ -129,15 +129,15 @@ func (c *claimer) claimIfDue(ctx, callCtx, dbCtx context.Context) (wait time.Dur
 	if !listening { // read before the claim: earlier changes are part of it
 		interval = c.blindInterval()
 	}
-	c.schedule.noteClaim(now, filledCauses(tickets, room), interval)
+	c.schedule.noteClaim(now, limitsReached(tickets, room), interval)
 	c.claims.expectWithin(interval)
 	c.metrics.countClaim(why, len(tickets))
 	c.dispatchRows(ctx, callCtx, dbCtx, tickets)
 	return 0
 }
 
-// filledCauses reports for which rows a claim returned all that it asked for.
-func filledCauses(tickets []ticket, room Room) filled {
+// limitsReached reports for which rows a claim returned all that it asked for.
+func limitsReached(tickets []ticket, room Room) filled {
 	n := 0
 	for _, t := range tickets {
 		if t.LastClass == ClassTimeout {
@@ -147,16 +147,16 @@ func filledCauses(tickets []ticket, room Room) filled {
 	return filled{all: len(tickets) >= room.Slots, timedOut: n >= room.TimedOut}
 }
 
-// awaitLeases sets an alarm for the end of another worker's lease, as that worker may
+// alarmAtNextLeaseEnd sets an alarm for the end of another worker's lease, as that worker may
 // have died. It queries twice per lease duration, so that no lease ends unnoticed.
-func (c *claimer) awaitLeases(dbCtx context.Context, now time.Time) {
+func (c *claimer) alarmAtNextLeaseEnd(dbCtx context.Context, now time.Time) {
 	if now.Before(c.leases) {
 		return
 	}
 	c.leases = now.Add(c.cfg.Lease / 2)
 	ctx, cancel := context.WithTimeoutCause(dbCtx, storeTimeout, errStoreTimeout)
 	defer cancel()
-	in, ok, err := c.store.NextLease(ctx, c.owner)
+	in, ok, err := c.store.NextLeaseEndOfOthers(ctx, c.owner)
 	c.db.noteRequest(dbCtx, toFindLease, err)
 	if err != nil || !ok {
 		return
@@ -227,7 +227,7 @@ func (c *claimer) dispatchRows(ctx, callCtx, dbCtx context.Context, tickets []ti
 		}
 	}
 	for n := 0; len(nameless) > 0; n++ {
-		nameless = c.nameAndBegin(ctx, callCtx, dbCtx, nameless, n)
+		nameless = c.nameAndStartCalls(ctx, callCtx, dbCtx, nameless, n)
 	}
 }
 

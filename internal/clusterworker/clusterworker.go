@@ -108,9 +108,9 @@ type Store interface {
 	// Claim leases due rows, as many as there is room for. A row that cannot be read is
 	// among them, with the fields that could be read.
 	Claim(ctx context.Context, owner string, room Room, lease time.Duration) ([]Claim, error)
-	// Name stores the names of Shoots for rows without one, and returns the names that
+	// StoreNames stores the names of Shoots for rows without one, and returns the names that
 	// another row has taken.
-	Name(ctx context.Context, names []Naming) (taken []Naming, err error)
+	StoreNames(ctx context.Context, names []Naming) (taken []Naming, err error)
 	// Complete writes results, and returns the ids of clusters whose claim was lost. It
 	// writes nothing for those.
 	Complete(ctx context.Context, results []Result) (lost []string, err error)
@@ -132,9 +132,9 @@ type LeaseStore interface {
 	// Renew extends claims to a whole lease from now, and returns the ids of the
 	// renewed ones. Lost claims are not among them.
 	Renew(ctx context.Context, claims []Claim, lease time.Duration) (renewed []string, err error)
-	// NextLease returns the time until the first lease of another owner ends. ok is
+	// NextLeaseEndOfOthers returns the time until the first lease of another owner ends. ok is
 	// false if no other owner has a lease.
-	NextLease(ctx context.Context, owner string) (in time.Duration, ok bool, err error)
+	NextLeaseEndOfOthers(ctx context.Context, owner string) (in time.Duration, ok bool, err error)
 }
 
 // An Outage is a time in which a worker gets no answer from Gardener. The zero value

@@ -35,7 +35,7 @@ func (w *Worker) writeOutcomes(ctx context.Context) {
 	defer c.writePulse.noteIdle()
 	for c.awaitOutcome(ctx) {
 		c.writePulse.noteProgress()
-		c.collectMore(ctx)
+		c.collectMoreOutcomes(ctx)
 		if c.writeBatch(ctx) != nil {
 			_ = backoff.Sleep(ctx, dbRetry().Delay(c.failed))
 			c.failed++
@@ -56,7 +56,7 @@ func (c *writer) awaitOutcome(ctx context.Context) (hasOutcome bool) {
 			c.sortOutcome(ctx, o)
 		case <-c.ended:
 			// No outcome can follow those in the channel.
-			if c.takeAll(ctx); len(c.pending) == 0 {
+			if c.takeQueuedOutcomes(ctx); len(c.pending) == 0 {
 				return false
 			}
 		case <-ctx.Done():
@@ -83,8 +83,8 @@ func (c *writer) sortOutcome(ctx context.Context, o outcome) {
 	}
 }
 
-// takeAll takes the outcomes in the channel, up to one batch.
-func (c *writer) takeAll(ctx context.Context) {
+// takeQueuedOutcomes takes the outcomes in the channel, up to one batch.
+func (c *writer) takeQueuedOutcomes(ctx context.Context) {
 	for len(c.pending) < maxBatch {
 		select {
 		case o := <-c.outcomes:
@@ -95,13 +95,13 @@ func (c *writer) takeAll(ctx context.Context) {
 	}
 }
 
-// collectMore waits a little for more results while calls run.
-func (c *writer) collectMore(ctx context.Context) {
-	c.takeAll(ctx)
+// collectMoreOutcomes waits a little for more results while calls run.
+func (c *writer) collectMoreOutcomes(ctx context.Context) {
+	c.takeQueuedOutcomes(ctx)
 	c.timer.Reset(c.cfg.CompleteDelay)
 	for len(c.pending) < maxBatch {
 		if running, _, _ := c.floor.currentLoad(); running == 0 {
-			c.takeAll(ctx)
+			c.takeQueuedOutcomes(ctx)
 			return
 		}
 		select {
@@ -122,7 +122,7 @@ func (c *writer) writeBatch(ctx context.Context) error {
 	c.db.noteRequest(ctx, toComplete, err)
 	if err != nil {
 		c.batch = max(1, n/2)
-		c.putOff(ctx, n)
+		c.putOffOrDiscard(ctx, n)
 		return err
 	}
 	c.failed = 0
@@ -171,9 +171,9 @@ func (c *writer) completeOnce(ctx context.Context, results []Result) ([]string, 
 	return c.store.Complete(ctx, results)
 }
 
-// putOff moves the first n results behind the others, except those whose lease is over.
+// putOffOrDiscard moves the first n results behind the others, except those whose lease is over.
 // Those rows are due again and some worker will retry them.
-func (c *writer) putOff(ctx context.Context, count int) {
+func (c *writer) putOffOrDiscard(ctx context.Context, count int) {
 	first := slices.Clone(c.pending[:count])
 	c.pending = slices.Delete(c.pending, 0, count)
 	for _, o := range first {
@@ -202,7 +202,7 @@ func (c *writer) lookAgain(o outcome) { c.alarms.setAlarm(o.Until.Add(time.Secon
 // noteWritten logs and counts a written result, and sends its change event.
 func (c *writer) noteWritten(ctx context.Context, o outcome) {
 	now := time.Now()
-	c.metrics.completed(o.ticket, o.result)
+	c.metrics.countResult(o.ticket, o.result)
 	switch {
 	case o.result.Err != nil:
 		c.counts.failed.Add(1)

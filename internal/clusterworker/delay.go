@@ -8,13 +8,13 @@ const (
 	maxDelay   = 15 * time.Minute
 )
 
-// Delay returns how long a row waits after consecutive failures: 30 s × 2^attempts, at
+// RetryDelay returns how long a row waits after consecutive failures: 30 s × 2^attempts, at
 // most 15 minutes. attempts includes the last failure. So a minute follows the first
 // failure. It holds for any number of attempts.
 //
 // There is no jitter. The slots limit how many rows are tried at a time, so rows that
 // come due together do no harm.
-func Delay(failures int) time.Duration {
+func RetryDelay(failures int) time.Duration {
 	d := firstDelay
 	for range failures { // not a shift, which would overflow
 		if d *= 2; d >= maxDelay {

@@ -131,7 +131,7 @@ func (s *fakeStore) claim(owner string, room Room, lease time.Duration, began ti
 	return list
 }
 
-func (s *fakeStore) Name(ctx context.Context, names []Naming) ([]Naming, error) {
+func (s *fakeStore) StoreNames(ctx context.Context, names []Naming) ([]Naming, error) {
 	if err := s.before(ctx, toName); err != nil {
 		return nil, err
 	}
@@ -234,7 +234,7 @@ func (s *fakeStore) Renew(ctx context.Context, claims []Claim, lease time.Durati
 	return renewed, s.after(ctx, toRenew)
 }
 
-func (s *fakeStore) NextLease(ctx context.Context, owner string) (in time.Duration, ok bool, err error) {
+func (s *fakeStore) NextLeaseEndOfOthers(ctx context.Context, owner string) (in time.Duration, ok bool, err error) {
 	if err := s.before(ctx, toFindLease); err != nil {
 		return 0, false, err
 	}

@@ -50,7 +50,7 @@ type running struct {
 	timedOut bool // the last try of the row timed out
 }
 
-func newFloor(slots int) *callLimiter {
+func newCallLimiter(slots int) *callLimiter {
 	hanging := hangingPerSlot * slots
 	return &callLimiter{
 		slots: slots, hanging: hanging, timedOut: max(1, slots/timedOutShare), limit: slots + hanging + 2*maxBatch,

@@ -36,9 +36,9 @@ type heldLease struct {
 	timer  *time.Timer // calls cancel
 }
 
-// holdLease renews the lease of a row until releaseLease. The context ends shortly
+// startRenewing renews the lease of a row until stopRenewing. The context ends shortly
 // before a lease that could not be renewed.
-func (k *leaseKeeper) holdLease(ctx context.Context, t ticket) (context.Context, *heldLease) {
+func (k *leaseKeeper) startRenewing(ctx context.Context, t ticket) (context.Context, *heldLease) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	cfg := k.worker.cfg
 	// A probe may follow a call.
@@ -55,8 +55,8 @@ func (k *leaseKeeper) untilCut(h *heldLease) time.Duration {
 	return time.Until(h.claim.Until) - k.worker.cfg.Lease/leaseMargin
 }
 
-// releaseLease stops the renewal of a lease, and returns when the lease ends.
-func (k *leaseKeeper) releaseLease(h *heldLease) (leaseEnd time.Time) {
+// stopRenewing stops the renewal of a lease, and returns when the lease ends.
+func (k *leaseKeeper) stopRenewing(h *heldLease) (leaseEnd time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.held, h.claim.ClusterID)

@@ -76,7 +76,7 @@ func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 	for _, c := range []cause{causeNotify, causeDrain, causeRetry, causePoll} {
 		m.claims[c], m.emptyClaims[c] = claims.WithLabelValues(string(c)), empty.WithLabelValues(string(c))
 	}
-	m.callMetrics(r)
+	m.registerCallMetrics(r)
 	r.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "gardener_calls_in_flight", Help: "Number of calls from this cluster-worker to Gardener that are currently in progress."}, func() float64 {
 		running, _, _ := w.floor.currentLoad()
 		return float64(running)
@@ -96,7 +96,7 @@ func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 	return m, nil
 }
 
-func (m *metrics) callMetrics(r *registrar) {
+func (m *metrics) registerCallMetrics(r *registrar) {
 	calls := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: metricsPrefix + "gardener_call_duration_seconds", Help: "Duration of calls to Gardener that apply or delete a Shoot, in seconds, by verb (apply or delete) and result: ok, canceled (the cluster-worker stopped the call) or an error class, such as timeout.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
@@ -166,8 +166,8 @@ func (m *metrics) observeCall(v verb, result string, took time.Duration) {
 	m.calls[v][result].Observe(took.Seconds())
 }
 
-// completed counts a written result.
-func (m *metrics) completed(t ticket, r Result) {
+// countResult counts a written result.
+func (m *metrics) countResult(t ticket, r Result) {
 	if r.Err == nil {
 		m.synced.Inc()
 		if !t.UnsyncedSince.IsZero() {

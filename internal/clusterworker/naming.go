@@ -14,11 +14,11 @@ const nameChoices = 10
 
 var errNoName = &rowError{class: ErrorClass(shoot.ClassConflict), err: fmt.Errorf("all %d candidate names for the Shoot are in use", nameChoices)}
 
-// nameAndBegin stores the nth choice for the names of unnamed rows, and starts the
+// nameAndStartCalls stores the nth choice for the names of unnamed rows, and starts the
 // calls of those that got it. It returns the others for the next choice. No Shoot is
 // created before its name is in the database: a successor of this worker would not find
 // it.
-func (c *claimer) nameAndBegin(ctx, callCtx, dbCtx context.Context, tickets []ticket, choice int) (nameTaken []ticket) {
+func (c *claimer) nameAndStartCalls(ctx, callCtx, dbCtx context.Context, tickets []ticket, choice int) (nameTaken []ticket) {
 	names := make([]Naming, 0, len(tickets))
 	asked := tickets[:0:0]
 	for _, t := range tickets {
@@ -87,5 +87,5 @@ func (c *claimer) storeNames(ctx, dbCtx context.Context, tickets []ticket, names
 func (c *claimer) storeNamesOnce(hard context.Context, names []Naming) ([]Naming, error) {
 	ctx, cancel := context.WithTimeoutCause(hard, min(storeTimeout, c.cfg.Lease/2), errStoreTimeout)
 	defer cancel()
-	return c.store.Name(ctx, names)
+	return c.store.StoreNames(ctx, names)
 }

@@ -40,7 +40,7 @@ func TestDelay(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := Delay(tc.attempts); got != tc.want {
+			if got := RetryDelay(tc.attempts); got != tc.want {
 				t.Errorf("%s: %s, want %s", tc.reason, got, tc.want)
 			}
 		})
@@ -50,7 +50,7 @@ func TestDelay(t *testing.T) {
 func TestDelayGrows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 1<<30).Draw(t, "attempts")
-		if d := Delay(n); d < 30*time.Second || d > 15*time.Minute || Delay(n+1) < d {
+		if d := RetryDelay(n); d < 30*time.Second || d > 15*time.Minute || RetryDelay(n+1) < d {
 			t.Errorf("%d: %s", n, d)
 		}
 	})

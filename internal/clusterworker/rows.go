@@ -93,9 +93,9 @@ type RowStore interface {
 	// Installation returns the id of this database, as in the labels of Shoots.
 	Installation(ctx context.Context) (string, error)
 
-	// AddMissing creates rows, due at once, for up to limit clusters without one, and
+	// AddMissingRows creates rows, due at once, for up to limit clusters without one, and
 	// returns the ids of those clusters.
-	AddMissing(ctx context.Context, limit int) (clusterIDs []string, err error)
+	AddMissingRows(ctx context.Context, limit int) (clusterIDs []string, err error)
 	// Rows returns up to limit rows whose Shoot is not deleted, in the order of ids and
 	// after the given id. The empty id is before the first.
 	Rows(ctx context.Context, after string, limit int) ([]Row, error)
@@ -122,8 +122,8 @@ type StatusStore interface {
 type ReportStore interface {
 	// DueReports returns up to limit rows whose report is due.
 	DueReports(ctx context.Context, limit int) ([]Row, error)
-	// Reported records reports that were made, or that cannot be made.
-	Reported(ctx context.Context, reports []Reported) error
+	// RecordReports records reports that were made, or that cannot be made.
+	RecordReports(ctx context.Context, reports []Reported) error
 }
 
 // A PoolStore tracks the node pools that Gardener has received.

@@ -57,7 +57,7 @@ func (c *tallyCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect sends the metrics.
 func (c *tallyCollector) Collect(ch chan<- prometheus.Metric) {
-	t, ok := c.cachedTally()
+	t, ok := c.cachedOrNewTally()
 	if !ok {
 		return
 	}
@@ -74,9 +74,9 @@ func (c *tallyCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.oldestTransaction, t.OldestTransaction.Seconds())
 }
 
-// cachedTally returns the last tally, or a new one if the last is too old. Concurrent
+// cachedOrNewTally returns the last tally, or a new one if the last is too old. Concurrent
 // callers wait for a count in progress.
-func (c *tallyCollector) cachedTally() (Tally, bool) {
+func (c *tallyCollector) cachedOrNewTally() (Tally, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.at.IsZero() && time.Since(c.at) < tallyAge {

@@ -93,7 +93,7 @@ func classifyFailure(c Claim, err error, outage bool) Result {
 		r.Delay = rand.N(outageSpread)               //nolint:gosec // when a row is tried again is no secret
 	default:
 		r.Spend = true
-		r.Delay = Delay(failureCount(c))
+		r.Delay = RetryDelay(failureCount(c))
 	}
 	return r
 }

@@ -118,13 +118,13 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 	w := &Worker{
 		cfg: cfg, store: deps.Store, garden: deps.Garden, maker: deps.Maker, recorder: deps.Recorder,
 		waker: deps.Waker, owner: deps.Owner, log: deps.Log, askInstallation: deps.Installation,
-		floor: newFloor(cfg.Slots), alarms: newAlarms(), sampler: telemetry.NewSampler(),
+		floor: newCallLimiter(cfg.Slots), alarms: newAlarms(), sampler: telemetry.NewSampler(),
 		nudges: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	w.outcomes = make(chan outcome, w.floor.limit)
 	w.leases = &leaseKeeper{worker: w, held: map[string]*heldLease{}}
 	w.outages = &outageReporter{worker: w, store: deps.Outages, changed: make(chan struct{}, 1)}
-	w.breaker = newBreaker(w.probeGardener, w.breakerChanged)
+	w.breaker = newBreaker(w.probeGardener, w.recordOutageChange)
 	if w.metrics, err = newMetrics(deps.Registerer, w); err != nil {
 		return nil, err
 	}

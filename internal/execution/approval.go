@@ -12,9 +12,9 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// BeginApproval returns the initial approval status of a plan. A nil deadline means that the
+// InitialApprovalStatus returns the initial approval status of a plan. A nil deadline means that the
 // approval never expires.
-func BeginApproval(d Decision, deadline *metav1.Time) v1alpha1.ApprovalStatus {
+func InitialApprovalStatus(d Decision, deadline *metav1.Time) v1alpha1.ApprovalStatus {
 	if !d.RequireApproval {
 		return v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalNotRequired}
 	}
@@ -34,7 +34,7 @@ func RequiresStricterApproval(a v1alpha1.ApprovalStatus, d Decision) bool {
 	if !d.RequireApproval {
 		return false
 	}
-	now := BeginApproval(d, nil)
+	now := InitialApprovalStatus(d, nil)
 	others := len(now.Groups) > 0 && (len(a.Groups) == 0 || slices.ContainsFunc(a.Groups, func(g string) bool { return !slices.Contains(now.Groups, g) }))
 	return now.RequiredCount > max(a.RequiredCount, 1) || now.RequesterCannotApprove && !a.RequesterCannotApprove || others
 }
@@ -54,11 +54,11 @@ func RequiresStricterApproval(a v1alpha1.ApprovalStatus, d Decision) bool {
 // execution expires whatever the number of approvals, because the time at which an approval arrived
 // is unknown. Without a guard, no approval counts. Otherwise the approvals are counted.
 func DecideApproval(ke *v1alpha1.KubernetesExecution, approversUnverified error, now time.Time) (status v1alpha1.ApprovalStatus, failure *Failure, waitUntil time.Time) {
-	a := approvalStatus(ke)
+	a := approvalStatusOrPending(ke)
 	if a.State != v1alpha1.ApprovalPending {
 		return a, approvalFailure(ke, a, approversUnverified), time.Time{}
 	}
-	rejection, rejected := rejectionOf(ke)
+	rejection, rejected := firstPlanRejection(ke)
 	a.CountedDecisions = countedApprovals(ke, a)
 	switch {
 	case rejected && approversUnverified == nil:
@@ -68,20 +68,20 @@ func DecideApproval(ke *v1alpha1.KubernetesExecution, approversUnverified error,
 	case approversUnverified == nil && hasEnoughApprovals(ke, a):
 		a.State = v1alpha1.ApprovalApproved
 	case a.Deadline != nil:
-		return withoutGuard(a, approversUnverified), nil, a.Deadline.Time
+		return withoutUnverifiedDecisions(a, approversUnverified), nil, a.Deadline.Time
 	default:
-		return withoutGuard(a, approversUnverified), nil, time.Time{}
+		return withoutUnverifiedDecisions(a, approversUnverified), nil, time.Time{}
 	}
 	at := metav1.NewTime(now)
 	a.DecidedAt = &at
-	a = withoutGuard(a, approversUnverified)
+	a = withoutUnverifiedDecisions(a, approversUnverified)
 	return a, approvalFailure(ke, a, approversUnverified), time.Time{}
 }
 
 // DescribePendingApproval returns a sentence that explains what an undecided execution waits for.
 // The detail is set if something is wrong.
 func DescribePendingApproval(ke *v1alpha1.KubernetesExecution, approversUnverified error) (detail v1alpha1.Detail, message string) {
-	a := approvalStatus(ke)
+	a := approvalStatusOrPending(ke)
 	if approversUnverified != nil {
 		return v1alpha1.DetailAdmissionPoliciesMissing, fmt.Sprintf("approvals are not valid while the admission policies that verify approvers are not in force: %v", approversUnverified)
 	}
@@ -101,9 +101,9 @@ func DescribePendingApproval(ke *v1alpha1.KubernetesExecution, approversUnverifi
 	return "", text
 }
 
-// approvalStatus returns the approval status recorded so far. An execution without one was never
+// approvalStatusOrPending returns the approval status recorded so far. An execution without one was never
 // offered for approval, so it cannot have been approved.
-func approvalStatus(ke *v1alpha1.KubernetesExecution) v1alpha1.ApprovalStatus {
+func approvalStatusOrPending(ke *v1alpha1.KubernetesExecution) v1alpha1.ApprovalStatus {
 	if ke.Status.Approval == nil {
 		return v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalPending, Required: true, RequiredCount: 1}
 	}
@@ -114,8 +114,8 @@ func approvalStatus(ke *v1alpha1.KubernetesExecution) v1alpha1.ApprovalStatus {
 	return a
 }
 
-// rejectionOf returns the first rejection of the plan.
-func rejectionOf(ke *v1alpha1.KubernetesExecution) (first v1alpha1.Approval, found bool) {
+// firstPlanRejection returns the first rejection of the plan.
+func firstPlanRejection(ke *v1alpha1.KubernetesExecution) (first v1alpha1.Approval, found bool) {
 	plan := planHash(ke)
 	i := slices.IndexFunc(ke.Spec.Approvals, func(a v1alpha1.Approval) bool {
 		return a.Decision == v1alpha1.Reject && a.PlanHash == plan && plan != ""
@@ -148,13 +148,13 @@ func countedApprovals(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatu
 
 // hasEnoughApprovals reports whether the required number of approvals is reached.
 func hasEnoughApprovals(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) bool {
-	return len(a.CountedDecisions)+bareApproval(ke, a) >= int(max(a.RequiredCount, 1))
+	return len(a.CountedDecisions)+approvalReceivedCount(ke, a) >= int(max(a.RequiredCount, 1))
 }
 
-// bareApproval returns 1 if approvalReceived counts as an approval, and 0 otherwise. The field
+// approvalReceivedCount returns 1 if approvalReceived counts as an approval, and 0 otherwise. The field
 // names neither a person nor a plan, so it counts only if spec.approvals is empty. Beside an entry
 // it could be the same person, or refer to the previous plan.
-func bareApproval(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) int {
+func approvalReceivedCount(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) int {
 	if ke.Spec.ApprovalReceived && !a.ReceivedTooEarly && len(ke.Spec.Approvals) == 0 && planHash(ke) != "" && !isRequesterUnknown(ke, a) {
 		return 1
 	}
@@ -167,9 +167,9 @@ func isRequesterUnknown(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalSta
 	return a.RequesterCannotApprove && ke.Spec.RequestedBy == ""
 }
 
-// withoutGuard clears the counted decisions while the guard is missing, because their authors are
+// withoutUnverifiedDecisions clears the counted decisions while the guard is missing, because their authors are
 // unverified.
-func withoutGuard(a v1alpha1.ApprovalStatus, approversUnverified error) v1alpha1.ApprovalStatus {
+func withoutUnverifiedDecisions(a v1alpha1.ApprovalStatus, approversUnverified error) v1alpha1.ApprovalStatus {
 	if approversUnverified != nil {
 		a.CountedDecisions = nil
 	}
@@ -181,7 +181,7 @@ func withoutGuard(a v1alpha1.ApprovalStatus, approversUnverified error) v1alpha1
 func approvalFailure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus, approversUnverified error) *Failure {
 	switch a.State {
 	case v1alpha1.ApprovalRejected:
-		by, _ := rejectionOf(ke)
+		by, _ := firstPlanRejection(ke)
 		if len(a.CountedDecisions) > 0 {
 			by = a.CountedDecisions[0]
 		}
@@ -208,7 +208,7 @@ func approvalFailure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus
 
 // approvalTally formats the number of approvals and the number required.
 func approvalTally(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) string {
-	return fmt.Sprintf("%d of %d approvals", len(countedApprovals(ke, a))+bareApproval(ke, a), max(a.RequiredCount, 1))
+	return fmt.Sprintf("%d of %d approvals", len(countedApprovals(ke, a))+approvalReceivedCount(ke, a), max(a.RequiredCount, 1))
 }
 
 func planHash(ke *v1alpha1.KubernetesExecution) string {

@@ -43,7 +43,7 @@ func forPlan(hash string, a v1alpha1.Approval) v1alpha1.Approval {
 // newPending is an execution that rita asked for and that waits.
 func newPending(change func(ke *v1alpha1.KubernetesExecution)) *v1alpha1.KubernetesExecution {
 	ke := &v1alpha1.KubernetesExecution{Spec: v1alpha1.KubernetesExecutionSpec{RequestedBy: "rita"}}
-	begun := execution.BeginApproval(execution.Decision{RequireApproval: true}, &deadline)
+	begun := execution.InitialApprovalStatus(execution.Decision{RequireApproval: true}, &deadline)
 	ke.Status.Phase, ke.Status.Approval, ke.Status.Plan = v1alpha1.PhaseWaitingApproval, &begun, &v1alpha1.Plan{Hash: plan}
 	change(ke)
 	return ke
@@ -70,7 +70,7 @@ func TestBeginApproval(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(tc.want, execution.BeginApproval(tc.decision, tc.deadline)); diff != "" {
+			if diff := cmp.Diff(tc.want, execution.InitialApprovalStatus(tc.decision, tc.deadline)); diff != "" {
 				t.Errorf("%s: -want +got\n%s", tc.reason, diff)
 			}
 		})
@@ -225,7 +225,7 @@ func TestNoForgedApproval(t *testing.T) {
 		hashes := rapid.SampledFrom([]string{"", plan, older})
 		ke := newPending(func(ke *v1alpha1.KubernetesExecution) {
 			ke.Spec.RequestedBy = people.Draw(t, "requester")
-			begun := execution.BeginApproval(execution.Decision{RequireApproval: true, Approvals: execution.Approvals{
+			begun := execution.InitialApprovalStatus(execution.Decision{RequireApproval: true, Approvals: execution.Approvals{
 				Count: rapid.Int32Range(0, 3).Draw(t, "count"), RequesterCannotApprove: rapid.Bool().Draw(t, "requesterCannotApprove"),
 			}}, &deadline)
 			ke.Status.Approval = &begun

@@ -57,7 +57,7 @@ func TestEnds(t *testing.T) {
 		}
 	}
 	for _, p := range []v1alpha1.Phase{v1alpha1.PhaseValidating, v1alpha1.PhaseWaitingApproval, v1alpha1.PhaseCompleted} {
-		if execution.CanPass(p, p) || execution.CanPass(p, v1alpha1.PhaseNew) {
+		if execution.CanTransition(p, p) || execution.CanTransition(p, v1alpha1.PhaseNew) {
 			t.Errorf("%s leads back", p)
 		}
 	}

@@ -39,8 +39,8 @@ func Transitions() []Transition {
 	}
 }
 
-// CanPass reports whether a phase can follow another.
-func CanPass(from, to v1alpha1.Phase) bool {
+// CanTransition reports whether a phase can follow another.
+func CanTransition(from, to v1alpha1.Phase) bool {
 	for _, t := range Transitions() {
 		if t.From == from && t.To == to {
 			return true

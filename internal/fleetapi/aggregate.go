@@ -63,8 +63,8 @@ func AggregateStatus(f StatusFacts) v1.Status {
 	reports := f.requiredReports()
 	s := v1.Status{
 		Phase:              f.computePhase(reports),
-		ObservedGeneration: f.observedGeneration(reports),
-		LastUpdatedTime:    f.lastUpdated(reports),
+		ObservedGeneration: f.lowestObservedGeneration(reports),
+		LastUpdatedTime:    f.oldestReportTime(reports),
 		LastTransitionTime: f.Previous.LastTransitionTime,
 		Conditions:         []v1.Condition{},
 	}
@@ -75,8 +75,8 @@ func AggregateStatus(f StatusFacts) v1.Status {
 		return s
 	}
 	s.Conditions = append(s.Conditions,
-		f.reconciled(reports),
-		f.lastKnownReconciled(reports))
+		f.reconciledCondition(reports),
+		f.lastKnownReconciledCondition(reports))
 	for _, r := range reports {
 		if r == nil {
 			continue
@@ -143,7 +143,7 @@ func (f *StatusFacts) computePhase(reports []*v1.AdapterStatus) v1.Phase {
 	return v1.PhaseProvisioning
 }
 
-func (f *StatusFacts) observedGeneration(reports []*v1.AdapterStatus) int64 {
+func (f *StatusFacts) lowestObservedGeneration(reports []*v1.AdapterStatus) int64 {
 	lowest := f.Generation
 	for _, r := range reports {
 		if r == nil {
@@ -154,7 +154,7 @@ func (f *StatusFacts) observedGeneration(reports []*v1.AdapterStatus) int64 {
 	return lowest
 }
 
-func (f *StatusFacts) lastUpdated(reports []*v1.AdapterStatus) time.Time {
+func (f *StatusFacts) oldestReportTime(reports []*v1.AdapterStatus) time.Time {
 	if len(reports) == 0 {
 		return f.UpdatedTime
 	}
@@ -168,17 +168,17 @@ func (f *StatusFacts) lastUpdated(reports []*v1.AdapterStatus) time.Time {
 	return oldest
 }
 
-// reconciled returns the condition of the whole resource, as the public API defines it. Its
+// reconciledCondition returns the condition of the whole resource, as the public API defines it. Its
 // observed generation is that of the resource: the condition states how far that one is. The public
 // sentinel's rules rely on this. With the adapters' generation, they publish an event at every poll
 // until all adapters have reported. The generation that adapters have observed is in the status and
 // in their own conditions.
-func (f *StatusFacts) reconciled(reports []*v1.AdapterStatus) v1.Condition {
+func (f *StatusFacts) reconciledCondition(reports []*v1.AdapterStatus) v1.Condition {
 	c := v1.Condition{
 		Type:               v1.ConditionReconciled,
 		Status:             v1.ConditionFalse,
 		Reason:             ReasonMissingAdapters,
-		Message:            "waiting for " + strings.Join(f.missingAdapters(reports), ", "),
+		Message:            "waiting for " + strings.Join(f.unmetAdapters(reports), ", "),
 		ObservedGeneration: f.Generation,
 	}
 	switch done := f.allMet(reports, f.goalCondition()); {
@@ -202,12 +202,12 @@ func (f *StatusFacts) reconciled(reports []*v1.AdapterStatus) v1.Condition {
 	if c.Status == v1.ConditionFalse && oldest.IsZero() {
 		changed = f.UpdatedTime // the new generation caused the change
 	}
-	return f.continued(c, changed)
+	return f.withPreviousTimes(c, changed)
 }
 
-// lastKnownReconciled is True once all required adapters were available at one generation. It stays
+// lastKnownReconciledCondition is True once all required adapters were available at one generation. It stays
 // so through newer generations until an adapter withdraws its availability for that generation.
-func (f *StatusFacts) lastKnownReconciled(reports []*v1.AdapterStatus) v1.Condition {
+func (f *StatusFacts) lastKnownReconciledCondition(reports []*v1.AdapterStatus) v1.Condition {
 	c := v1.Condition{
 		Type:            v1.ConditionLastKnownReconciled,
 		Status:          v1.ConditionFalse,
@@ -245,7 +245,7 @@ func (f *StatusFacts) lastKnownReconciled(reports []*v1.AdapterStatus) v1.Condit
 	case takenBack && c.Status == v1.ConditionTrue:
 		c.Status, c.Reason, c.LastUpdatedTime = v1.ConditionFalse, ReasonMissingAdapters, f.Now
 	}
-	return f.continued(c, f.Now)
+	return f.withPreviousTimes(c, f.Now)
 }
 
 func successfulCondition(r *v1.AdapterStatus) v1.Condition {
@@ -262,9 +262,9 @@ func successfulCondition(r *v1.AdapterStatus) v1.Condition {
 	}
 }
 
-// continued returns c with the times of its predecessor; changed is the transition time if the
+// withPreviousTimes returns c with the times of its predecessor; changed is the transition time if the
 // status differs.
-func (f *StatusFacts) continued(c v1.Condition, changed time.Time) v1.Condition {
+func (f *StatusFacts) withPreviousTimes(c v1.Condition, changed time.Time) v1.Condition {
 	p, ok := f.previousCondition(c.Type)
 	switch {
 	case !ok:
@@ -303,7 +303,7 @@ func (f *StatusFacts) allMet(reports []*v1.AdapterStatus, conditionType string) 
 	return true
 }
 
-func (f *StatusFacts) missingAdapters(reports []*v1.AdapterStatus) []string {
+func (f *StatusFacts) unmetAdapters(reports []*v1.AdapterStatus) []string {
 	var names []string
 	for i, r := range reports {
 		if !f.isMet(r, f.goalCondition()) {

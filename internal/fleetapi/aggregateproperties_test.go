@@ -151,7 +151,7 @@ func sendReport(t *rapid.T, f *fleetapi.StatusFacts, kept map[string]v1.AdapterS
 	if l, ok := kept[adapter]; ok {
 		last = &l
 	}
-	if s, verdict := fleetapi.AcceptReport(r, last, f.Generation, f.Now); verdict == fleetapi.ReportStored {
+	if s, verdict := fleetapi.DecideReport(r, last, f.Generation, f.Now); verdict == fleetapi.ReportStored {
 		kept[adapter] = s
 	}
 }

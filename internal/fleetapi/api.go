@@ -5,7 +5,7 @@
 // spec changes, and only then. A late report never overwrites a newer one. A deleted resource stays
 // until its adapters have finalised and its children are gone. A tenant sees only its own rows.
 // Every change is one transaction under the row's lock; the rules are plain functions that run
-// inside it: ValidateReport and AcceptReport for a report, AggregateStatus for the status, and a
+// inside it: ValidateReport and DecideReport for a report, AggregateStatus for the status, and a
 // SpecSchema for the spec.
 //
 // Lists are paged by keyset (limit and continue) or by number (page and size). By keyset, a row
@@ -113,7 +113,7 @@ func New(cfg Config, deps Deps) (*API, error) {
 	if err := a.addTimeline(cfg, deps); err != nil {
 		return nil, fmt.Errorf("make fleet API: %w", err)
 	}
-	a.resources = resources{store: nudging{deps.Store, a.wakeSender}, kinds: kinds, schemas: new(schemaCache)}
+	a.resources = resources{store: nudging{deps.Store, a.wakeWatches}, kinds: kinds, schemas: new(schemaCache)}
 	build := version.Get()
 	a.version = build.Version + " " + build.Revision
 	if a.tracer == nil {
@@ -137,9 +137,9 @@ func (a *API) newRoutes(kinds []*kind) http.Handler {
 	for _, k := range kinds {
 		base := v1.BasePath + "/" + k.collection
 		one := route{http.MethodGet: a.handleGet(k), http.MethodPatch: a.handlePatch(k), http.MethodDelete: a.handleDelete(k)}
-		reports := route{http.MethodGet: a.listReports(k), http.MethodPost: a.postReport(k), http.MethodPut: a.postReport(k)}
+		reports := route{http.MethodGet: a.handleListReports(k), http.MethodPost: a.handlePostReport(k), http.MethodPut: a.handlePostReport(k)}
 		all := route{http.MethodGet: a.handleList(k), http.MethodPost: a.handlePost(k)}
-		force := route{http.MethodPost: a.forceDelete(k)}
+		force := route{http.MethodPost: a.handleForceDelete(k)}
 
 		prefixes := []string{base}
 		if k.parent != nil {
@@ -154,7 +154,7 @@ func (a *API) newRoutes(kinds []*kind) http.Handler {
 			a.handleRoute(mux, p+"/{id}/force-delete", force)
 		}
 		if k.synced {
-			a.syncRoutes(mux, base, k)
+			a.addSyncRoutes(mux, base, k)
 		}
 	}
 	a.schemaRoutes(mux)
@@ -210,14 +210,14 @@ func (a *API) authenticated(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
 		who, err := a.auth.Authenticate(r.Context(), r.Header.Get("Authorization"))
 		if err != nil {
-			return unauthenticated(err)
+			return explainAuthError(err)
 		}
 		return h(w, r, who)
 	}
 }
 
-// unauthenticated converts an authentication error into a problem.
-func unauthenticated(err error) error {
+// explainAuthError converts an authentication error into a problem.
+func explainAuthError(err error) error {
 	const challenge = `Bearer realm="fleet-api"`
 	switch {
 	case errors.Is(err, auth.ErrUnavailable):
@@ -259,8 +259,8 @@ func readScope(who auth.Principal) (Scope, error) {
 	return Scope{Tenant: who.Tenant}, nil
 }
 
-// steerScope returns the scope in which a principal may control the sync of clusters.
-func steerScope(who auth.Principal) (Scope, error) {
+// syncControlScope returns the scope in which a principal may control the sync of clusters.
+func syncControlScope(who auth.Principal) (Scope, error) {
 	if !who.Steers() {
 		return Scope{}, rest.NewError(rest.CodeForbidden, "%q has the role %s, which can read resources but not change them", who.Subject, joinWords(who.Roles))
 	}
@@ -277,8 +277,8 @@ func writeScope(who auth.Principal) (author, error) {
 	return author{scope: scope, subject: who.Subject, tenant: who.Tenant}, err
 }
 
-// reportsAs returns the scope in which a principal may report status.
-func reportsAs(who auth.Principal) (Scope, error) {
+// reportScope returns the scope in which a principal may report status.
+func reportScope(who auth.Principal) (Scope, error) {
 	if !who.Reports() {
 		return Scope{}, rest.NewError(rest.CodeForbidden, "reporting status needs the role %s, which %q does not have", auth.System, who.Subject)
 	}

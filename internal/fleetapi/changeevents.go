@@ -19,7 +19,7 @@ func (a *API) addTimeline(cfg Config, deps Deps) (err error) {
 		Authenticate: func(ctx context.Context, authorization string) (auth.Principal, error) {
 			who, err := a.auth.Authenticate(ctx, authorization)
 			if err != nil {
-				return who, unauthenticated(err)
+				return who, explainAuthError(err)
 			}
 			return who, nil
 		},
@@ -47,8 +47,8 @@ func (a *API) EndWatches() {
 	}
 }
 
-// wakeSender wakes the watches after a commit, which may have recorded change events.
-func (a *API) wakeSender() {
+// wakeWatches wakes the watches after a commit, which may have recorded change events.
+func (a *API) wakeWatches() {
 	a.hub.Nudge()
 	if a.timeline != nil {
 		a.timeline.Nudge()

@@ -97,7 +97,7 @@ func (c Config) newKinds() ([]*kind, error) {
 	}
 	var errs []error
 	for _, k := range list {
-		if err := checkRequired(k.required); err != nil {
+		if err := checkRequiredAdapters(k.required); err != nil {
 			errs = append(errs, fmt.Errorf("required adapters of %s: %w", k.collection, err))
 		}
 	}
@@ -107,7 +107,7 @@ func (c Config) newKinds() ([]*kind, error) {
 	return list, errors.Join(errs...)
 }
 
-func checkRequired(names []string) error {
+func checkRequiredAdapters(names []string) error {
 	types := make(map[string]string, len(names))
 	for i, n := range names {
 		if !IsAdapterName(n) {

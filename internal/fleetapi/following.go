@@ -106,14 +106,14 @@ func (a *API) serveChanges(w http.ResponseWriter, r *http.Request, k *kind, who 
 	q := ChangeQuery{Kind: k.name, After: *f.after, Limit: f.limit}
 	next, more, err := a.store.Changes(r.Context(), f.scope, q, func(change *Change) error { return c.addChange(f, change) })
 	if err != nil {
-		return expiredOr(err)
+		return explainExpiredCursor(err)
 	}
 	writeJSON(w, http.StatusOK, c.finishPage(next, more))
 	return nil
 }
 
-// expiredOr converts an expired cursor into a problem.
-func expiredOr(err error) error {
+// explainExpiredCursor converts an expired cursor into a problem.
+func explainExpiredCursor(err error) error {
 	if errors.Is(err, ErrCursorExpired) {
 		return rest.NewError(rest.CodeCursorExpired, "the changes since this cursor are no longer retained; list everything again and continue from the cursor of that list")
 	}

@@ -49,7 +49,7 @@ func (a *API) handlePost(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		parent, err := parentOf(r, k)
+		parent, err := parseParentID(r, k)
 		if err != nil {
 			return err
 		}
@@ -71,8 +71,8 @@ func (a *API) handlePost(k *kind) handler {
 	}
 }
 
-// parentOf returns the id under which a resource is created, "" for a top-level kind.
-func parentOf(r *http.Request, k *kind) (string, error) {
+// parseParentID returns the id under which a resource is created, "" for a top-level kind.
+func parseParentID(r *http.Request, k *kind) (string, error) {
 	id := r.PathValue("parent")
 	switch {
 	case k.parent == nil:
@@ -90,7 +90,7 @@ func (a *API) handlePatch(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		id, err := a.idUnder(r, by.scope, k)
+		id, err := a.parseIDCheckingParent(r, by.scope, k)
 		if err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func (a *API) handleDelete(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		id, err := a.idUnder(r, by.scope, k)
+		id, err := a.parseIDCheckingParent(r, by.scope, k)
 		if err != nil {
 			return err
 		}
@@ -131,13 +131,13 @@ func (a *API) handleDelete(k *kind) handler {
 	}
 }
 
-func (a *API) forceDelete(k *kind) handler {
+func (a *API) handleForceDelete(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		by, err := writeScope(who)
 		if err != nil {
 			return err
 		}
-		id, err := a.idUnder(r, by.scope, k)
+		id, err := a.parseIDCheckingParent(r, by.scope, k)
 		if err != nil {
 			return err
 		}
@@ -164,13 +164,13 @@ func (a *API) forceDelete(k *kind) handler {
 	}
 }
 
-func (a *API) postReport(k *kind) handler {
+func (a *API) handlePostReport(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		scope, err := reportsAs(who)
+		scope, err := reportScope(who)
 		if err != nil {
 			return err
 		}
-		id, err := a.idUnder(r, scope, k)
+		id, err := a.parseIDCheckingParent(r, scope, k)
 		if err != nil {
 			return err
 		}
@@ -179,8 +179,8 @@ func (a *API) postReport(k *kind) handler {
 			return e
 		}
 		fields := ValidateReport(req, time.Now())
-		fields = append(fields, checkObject("data", &req.Data, false)...)
-		fields = append(fields, checkObject("metadata", &req.Metadata, false)...)
+		fields = append(fields, checkAndCompactObject("data", &req.Data, false)...)
+		fields = append(fields, checkAndCompactObject("metadata", &req.Metadata, false)...)
 		if len(fields) > 0 {
 			return rest.NewFieldsError(fields)
 		}
@@ -198,13 +198,13 @@ func (a *API) postReport(k *kind) handler {
 	}
 }
 
-func (a *API) listReports(k *kind) handler {
+func (a *API) handleListReports(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		scope, err := readScope(who)
 		if err != nil {
 			return err
 		}
-		id, err := a.idUnder(r, scope, k)
+		id, err := a.parseIDCheckingParent(r, scope, k)
 		if err != nil {
 			return err
 		}
@@ -247,9 +247,9 @@ func (a *API) findRecord(r *http.Request, scope Scope, k *kind) (Record, error) 
 	return rec, nil
 }
 
-// idUnder returns the id that the path names. On a nested path it checks that the row has this
+// parseIDCheckingParent returns the id that the path names. On a nested path it checks that the row has this
 // parent, which never changes.
-func (a *API) idUnder(r *http.Request, scope Scope, k *kind) (string, error) {
+func (a *API) parseIDCheckingParent(r *http.Request, scope Scope, k *kind) (string, error) {
 	if r.PathValue("parent") == "" {
 		return parseID(k, r.PathValue("id"))
 	}

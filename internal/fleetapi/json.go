@@ -124,11 +124,11 @@ func appendTime(b []byte, t time.Time) []byte {
 // space, escapes and the notation of numbers. Numbers are compared as decimals of any size and
 // never rounded.
 func sameJSON(a, b []byte) bool {
-	return bytes.Equal(a, b) || bytes.Equal(canonical(a), canonical(b))
+	return bytes.Equal(a, b) || bytes.Equal(canonicalJSON(a), canonicalJSON(b))
 }
 
-// canonical returns a value in canonical form, or unchanged if it is not valid.
-func canonical(v []byte) []byte {
+// canonicalJSON returns a value in canonical form, or unchanged if it is not valid.
+func canonicalJSON(v []byte) []byte {
 	c := jsontext.Value(bytes.Clone(v))
 	// Numbers stay unchanged here: different ones could become equal as doubles.
 	if c.Format(jsontext.ReorderRawObjects(true), jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) != nil {
@@ -143,7 +143,7 @@ func canonicalNumbers(v []byte) []byte {
 	for i := 0; i < len(v); {
 		switch c := v[i]; {
 		case c == '"':
-			n := stringLen(v[i:])
+			n := quotedLen(v[i:])
 			out = append(out, v[i:i+n]...)
 			i += n
 		case c == '-' || c >= '0' && c <= '9':
@@ -151,7 +151,7 @@ func canonicalNumbers(v []byte) []byte {
 			for i+n < len(v) && bytes.IndexByte([]byte("0123456789.eE+-"), v[i+n]) >= 0 {
 				n++
 			}
-			out = appendDecimal(out, v[i:i+n])
+			out = appendCanonicalNumber(out, v[i:i+n])
 			i += n
 		default:
 			out = append(out, c)
@@ -161,7 +161,7 @@ func canonicalNumbers(v []byte) []byte {
 	return out
 }
 
-func stringLen(v []byte) int {
+func quotedLen(v []byte) int {
 	for i := 1; i < len(v); i++ {
 		switch v[i] {
 		case '\\':
@@ -173,9 +173,9 @@ func stringLen(v []byte) int {
 	return len(v)
 }
 
-// appendDecimal appends a number as digits without zeros at either end, and a power of ten. A
+// appendCanonicalNumber appends a number as digits without zeros at either end, and a power of ten. A
 // number whose exponent does not fit into 32 bits stays unchanged.
-func appendDecimal(b, number []byte) []byte {
+func appendCanonicalNumber(b, number []byte) []byte {
 	mantissa, exponent := number, 0
 	if i := bytes.IndexAny(number, "eE"); i >= 0 {
 		e, err := strconv.ParseInt(string(number[i+1:]), 10, 32)

@@ -76,7 +76,7 @@ func TestLineReaderCutsOff(t *testing.T) {
 		server := &http.Server{ReadTimeout: time.Second, WriteTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			began := time.Now()
 			lines := newLineReader(w, r.Body, 1000)
-			defer lines.stopReading()
+			defer lines.setFinalDeadlines()
 			var res result
 			for {
 				if _, res.err = lines.nextLine(); res.err != nil {

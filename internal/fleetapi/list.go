@@ -24,12 +24,12 @@ func (a *API) handleList(k *kind) handler {
 		if wantsChanges(r.URL.Query()) {
 			return a.serveChanges(w, r, k, who)
 		}
-		rd, err := a.parsePage(r, k, who)
+		rd, err := a.parseListRequest(r, k, who)
 		if err != nil {
 			return err
 		}
 		have := rest.ParseETags(r.Header.Values("If-None-Match"))
-		tag, err := a.unchanged(r.Context(), rd, have)
+		tag, err := a.matchingETag(r.Context(), rd, have)
 		if err != nil {
 			return err
 		}
@@ -87,8 +87,8 @@ type reading struct {
 	startAt string
 }
 
-// parsePage determines the page that a request selects, and where it begins.
-func (a *API) parsePage(r *http.Request, k *kind, who auth.Principal) (*reading, error) {
+// parseListRequest determines the page that a request selects, and where it begins.
+func (a *API) parseListRequest(r *http.Request, k *kind, who auth.Principal) (*reading, error) {
 	l, err := parseListing(k, r.URL.Query())
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (a *API) parsePage(r *http.Request, k *kind, who auth.Principal) (*reading,
 		rd.query.Limit = rd.show
 	case l.keyset:
 		rd.query.Limit = l.size + 1 // the extra row shows whether there is another page
-		rd.query.After, err = l.parseToken()
+		rd.query.After, err = l.parseContinueToken()
 	default:
 		rd.query.Limit, rd.query.Count = l.size, true
 		rd.who, rd.walk = walker{who.Subject, r.RemoteAddr}, l.queryDigest(who.Subject)
@@ -193,9 +193,9 @@ func (p *page) finishPage(rd *reading) error {
 	return nil
 }
 
-// unchanged returns the tag of a page that the client already has, or "". It reads only the changes
+// matchingETag returns the tag of a page that the client already has, or "". It reads only the changes
 // and not the page: the page follows from the changes, its start, and the program version.
-func (a *API) unchanged(ctx context.Context, rd *reading, have rest.ETagList) (tag string, err error) {
+func (a *API) matchingETag(ctx context.Context, rd *reading, have rest.ETagList) (tag string, err error) {
 	if !have.Given {
 		return "", nil
 	}

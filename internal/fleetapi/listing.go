@@ -77,12 +77,12 @@ func parseListing(k *kind, v url.Values) (*listing, error) {
 	}
 	l.keyset = v.Has("limit") || v.Has("continue")
 	if l.keyset {
-		err = l.parseKeyset(v)
+		err = l.parseKeysetPaging(v)
 	} else {
-		err = l.parseNumbered(v)
+		err = l.parseNumberedPaging(v)
 	}
 	l.selection = []string{l.query.Labels.String(), v.Get("search")}
-	for _, t := range l.query.Terms() {
+	for _, t := range l.query.TotalOrder() {
 		l.selection = append(l.selection, search.Column{Field: t.Column}.String(), strconv.FormatBool(t.Desc))
 	}
 	if l.fields != nil {
@@ -156,7 +156,7 @@ func parseSelector(s string) (selector.Selector, error) {
 	return sel, nil
 }
 
-func (l *listing) parseKeyset(v url.Values) error {
+func (l *listing) parseKeysetPaging(v url.Values) error {
 	for _, name := range []string{"page", "size", "pageSize", "orderBy"} {
 		if v.Has(name) {
 			return rest.NewQueryError(name, "format", v.Get(name), "selects paging by number and cannot be combined with limit or continue")
@@ -173,21 +173,21 @@ func (l *listing) parseKeyset(v url.Values) error {
 	return err
 }
 
-// parseToken returns the position that the token names. Without a token it returns the zero value.
-func (l *listing) parseToken() (Position, error) {
+// parseContinueToken returns the position that the token names. Without a token it returns the zero value.
+func (l *listing) parseContinueToken() (Position, error) {
 	if l.token == "" {
 		return Position{}, nil
 	}
 	if len(l.query.Order) == 0 {
 		id, err := rest.ParsePageToken(l.queryDigest(""), l.token)
-		return Position{ID: id}, refusedToken("continue", l.token, err)
+		return Position{ID: id}, explainTokenError("continue", l.token, err)
 	}
 	at, err := rest.ParsePlacePageToken(l.queryDigest(""), l.token)
 	p, ok := readPosition(at, l.query.Order)
 	if err == nil && (!ok || p.ID == "") {
 		err = rest.ErrMalformedToken
 	}
-	return p, refusedToken("continue", l.token, err)
+	return p, explainTokenError("continue", l.token, err)
 }
 
 // continueToken returns the token that continues the list after a position.
@@ -198,8 +198,8 @@ func (l *listing) continueToken(p Position) (string, error) {
 	return rest.NewPlacePageToken(l.queryDigest(""), appendPosition(nil, p)), nil
 }
 
-// refusedToken converts a token error into a problem, nil into nil.
-func refusedToken(parameter, token string, err error) error {
+// explainTokenError converts a token error into a problem, nil into nil.
+func explainTokenError(parameter, token string, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -209,7 +209,7 @@ func refusedToken(parameter, token string, err error) error {
 	return rest.NewQueryError(parameter, "format", token, "is not a token of this API; start again without it")
 }
 
-func (l *listing) parseNumbered(v url.Values) error {
+func (l *listing) parseNumberedPaging(v url.Values) error {
 	var err error
 	if l.page, l.size, err = parsePage(v); err != nil {
 		return err

@@ -53,8 +53,8 @@ type Loader interface {
 	// InsertBatch inserts the rows whose names are not in use, and returns how many it inserted.
 	InsertBatch(ctx context.Context, b *Batch) (created int, err error)
 
-	// FirstMissing returns the index of the first row of a batch that was not inserted.
-	FirstMissing(ctx context.Context, b *Batch) (int, error)
+	// FirstNotInserted returns the index of the first row of a batch that was not inserted.
+	FirstNotInserted(ctx context.Context, b *Batch) (int, error)
 }
 
 // handleBulkLoad creates a resource from each line of the body, batch by batch. A created batch
@@ -66,10 +66,10 @@ func (a *API) handleBulkLoad(k *kind) handler {
 		if l.by, err = writeScope(who); err != nil {
 			return err
 		}
-		if l.parent, err = parentOf(r, k); err != nil {
+		if l.parent, err = parseParentID(r, k); err != nil {
 			return err
 		}
-		if l.skip, err = parseExisting(r.URL.Query()); err != nil {
+		if l.skip, err = parseIfExists(r.URL.Query()); err != nil {
 			return err
 		}
 		if e := rest.CheckContentType(r, v1.ContentTypeNDJSON); e != nil {
@@ -77,18 +77,18 @@ func (a *API) handleBulkLoad(k *kind) handler {
 		}
 		began := time.Now()
 		lines := newLineReader(w, r.Body, a.maxBody)
-		defer lines.stopReading()
+		defer lines.setFinalDeadlines()
 		err = l.loadLines(r.Context(), lines)
 		a.log.InfoContext(r.Context(), "bulk load finished", "kind", k.name, "subject", who.Subject,
 			"created", l.result.Created, "skipped", l.result.Skipped, "took", time.Since(began), "complete", err == nil)
 		if err != nil {
-			return l.explainPartial(err)
+			return l.withLoadedCounts(err)
 		}
 		return writeValue(w, http.StatusOK, l.result)
 	}
 }
 
-func parseExisting(v url.Values) (skip bool, err error) {
+func parseIfExists(v url.Values) (skip bool, err error) {
 	if err := checkParameters(v, "if_exists"); err != nil {
 		return false, err
 	}
@@ -127,7 +127,7 @@ func (l *loader) loadLines(ctx context.Context, lines *lineReader) error {
 			err = l.addLine(line, lines.number)
 		}
 		if err != nil {
-			return atLine(lines.number, err)
+			return withLineNumber(lines.number, err)
 		}
 		if len(l.rows) < batchRows && l.size < batchBytes {
 			continue
@@ -164,7 +164,7 @@ func (l *loader) flushBatch(ctx context.Context) error {
 	if len(l.rows) == 0 {
 		return nil
 	}
-	guarded, err := l.rs.isGuarded(ctx, l.kind)
+	guarded, err := l.rs.isDeletionGuarded(ctx, l.kind)
 	if err != nil {
 		return err
 	}
@@ -186,11 +186,11 @@ func (l *loader) flushBatch(ctx context.Context) error {
 		if created, err = into.InsertBatch(ctx, &batch); err != nil || l.skip || created == len(l.rows) {
 			return err
 		}
-		first, err := into.FirstMissing(ctx, &batch)
+		first, err := into.FirstNotInserted(ctx, &batch)
 		if err != nil {
 			return err
 		}
-		return atLine(l.lines[first], rest.NewError(rest.CodeNameTaken, "a %s named %q already exists", l.kind.name, l.rows[first].Name))
+		return withLineNumber(l.lines[first], rest.NewError(rest.CodeNameTaken, "a %s named %q already exists", l.kind.name, l.rows[first].Name))
 	})
 	if err != nil {
 		return err
@@ -209,14 +209,14 @@ func (l *loader) checkSpecs(ctx context.Context, tx Tx) error {
 	}
 	for i := range l.rows {
 		if violations := schema.Check(l.rows[i].Spec); len(violations) > 0 {
-			return atLine(l.lines[i], rest.NewFieldsError(violations))
+			return withLineNumber(l.lines[i], rest.NewFieldsError(violations))
 		}
 	}
 	return nil
 }
 
-// atLine adds the line number to a problem.
-func atLine(number int, err error) error {
+// withLineNumber adds the line number to a problem.
+func withLineNumber(number int, err error) error {
 	p, ok := errors.AsType[*rest.Error](err)
 	if !ok {
 		return err
@@ -226,8 +226,8 @@ func atLine(number int, err error) error {
 	return &placed
 }
 
-// explainPartial adds the number of resources created before it to a problem.
-func (l *loader) explainPartial(err error) error {
+// withLoadedCounts adds the number of resources created before it to a problem.
+func (l *loader) withLoadedCounts(err error) error {
 	p, ok := errors.AsType[*rest.Error](err)
 	switch {
 	case ok:
@@ -315,8 +315,8 @@ func (l *lineReader) pauseDeadline() {
 	_ = l.control.SetReadDeadline(time.Time{})
 }
 
-// stopReading leaves time for an answer, and none for any rest of the body.
-func (l *lineReader) stopReading() {
+// setFinalDeadlines leaves time for an answer, and none for any rest of the body.
+func (l *lineReader) setFinalDeadlines() {
 	now := time.Now()
 	_ = l.control.SetWriteDeadline(now.Add(taken))
 	if !l.ended {

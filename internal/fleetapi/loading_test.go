@@ -259,7 +259,7 @@ func newServed(t *testing.T) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := httpserver.New(t.Context(), httpserver.Config{
+	server, err := httpserver.Listen(t.Context(), httpserver.Config{
 		Addr: "127.0.0.1:0", BodyTimeout: 300 * time.Millisecond, WriteTimeout: 300 * time.Millisecond, ShutdownTimeout: time.Second,
 	}, api.Handler(), log)
 	if err != nil {

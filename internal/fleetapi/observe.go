@@ -36,7 +36,7 @@ func (a *API) observeRequest(path, method string, h handler) http.Handler {
 			attribute.String("http.route", path), attribute.String("http.request.method", r.Method)))
 		defer span.End()
 
-		id := requestID(r)
+		id := requestIDOrNew(r)
 		w.Header().Set(requestIDHeader, id)
 		answer := &response{ResponseWriter: w, status: http.StatusOK}
 		r = r.WithContext(ctx)
@@ -104,8 +104,8 @@ func (a *API) problemOf(ctx context.Context, err error, id string) *rest.Error {
 	return p
 }
 
-// requestID returns the caller's request id if it is safe to log, or a new one.
-func requestID(r *http.Request) string {
+// requestIDOrNew returns the caller's request id if it is safe to log, or a new one.
+func requestIDOrNew(r *http.Request) string {
 	const longest = 128
 	id := r.Header.Get(requestIDHeader)
 	usable := id != "" && len(id) <= longest

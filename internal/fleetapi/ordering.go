@@ -32,10 +32,10 @@ func parseOrder(given []string, fallback string) ([]Order, error) {
 		}
 		if !ok || len(words) > 2 || direction != "asc" && direction != "desc" {
 			return nil, rest.NewQueryError("order", "format", text, "has the invalid term %q; separate terms with commas, each one of %s, optionally followed by asc or desc",
-				strings.TrimSpace(term), strings.Join(orderNames(), ", "))
+				strings.TrimSpace(term), strings.Join(orderableNames(), ", "))
 		}
 		for _, column := range columns {
-			terms = addTerm(terms, Order{Column: column, Desc: direction == "desc"})
+			terms = addEffectiveTerm(terms, Order{Column: column, Desc: direction == "desc"})
 		}
 	}
 	if len(terms) == 1 && terms[0] == (Order{Column: search.ID}) {
@@ -50,11 +50,11 @@ func orderColumns(name string) ([]search.Field, bool) {
 	if name == "href" {
 		return []search.Field{search.OwnerID, search.ID}, true
 	}
-	column, ok := search.Sortable(name)
+	column, ok := search.SortableField(name)
 	return []search.Field{column}, ok
 }
 
-func orderNames() []string {
+func orderableNames() []string {
 	names := []string{"href"}
 	for f := range search.Label {
 		if name := (search.Column{Field: f}).String(); !strings.HasPrefix(name, "status.") {
@@ -65,7 +65,7 @@ func orderNames() []string {
 	return names
 }
 
-func addTerm(terms []Order, t Order) []Order {
+func addEffectiveTerm(terms []Order, t Order) []Order {
 	if t.Column == search.Kind || slices.ContainsFunc(terms, func(o Order) bool { return o.Column == t.Column || o.Column == search.ID }) {
 		return terms
 	}
@@ -156,7 +156,7 @@ func readPosition(b []byte, order []Order) (p Position, ok bool) {
 			continue
 		}
 		var v search.Value
-		if v, b, ok = readValue(b, t.Column); !ok {
+		if v, b, ok = readPositionValue(b, t.Column); !ok {
 			return p, false
 		}
 		p.Values = append(p.Values, v)
@@ -164,7 +164,7 @@ func readPosition(b []byte, order []Order) (p Position, ok bool) {
 	return p, len(b) == 0
 }
 
-func readValue(b []byte, column search.Field) (v search.Value, remaining []byte, ok bool) {
+func readPositionValue(b []byte, column search.Field) (v search.Value, remaining []byte, ok bool) {
 	if len(b) == 0 {
 		return v, nil, false
 	}

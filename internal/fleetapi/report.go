@@ -42,7 +42,7 @@ const (
 	ReportUnknown ReportVerdict = "availability_unknown"
 )
 
-// AcceptReport decides about a valid report on a resource at the given generation. It distinguishes
+// DecideReport decides about a valid report on a resource at the given generation. It distinguishes
 // a report to store from one that is too late, or too early, to count. last is the same adapter's
 // last report, or nil. The returned status is the one to store, and is meaningful only for
 // ReportStored. The stored reports never go back: not in generation, not in time.
@@ -50,7 +50,7 @@ const (
 // The time of the report is that of the observation, or now if the report has none. An observation
 // later than now comes from an adapter's clock that runs ahead, and counts as now; otherwise that
 // adapter's next reports, sent with a corrected clock, would be stale.
-func AcceptReport(r v1.Report, last *v1.AdapterStatus, generation int64, now time.Time) (v1.AdapterStatus, ReportVerdict) {
+func DecideReport(r v1.Report, last *v1.AdapterStatus, generation int64, now time.Time) (v1.AdapterStatus, ReportVerdict) {
 	observed := now
 	if r.ObservedTime != nil && r.ObservedTime.Before(now) {
 		observed = r.ObservedTime.UTC().Truncate(time.Microsecond)

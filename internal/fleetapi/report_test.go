@@ -35,7 +35,7 @@ func withObservedTime(r v1.Report, t time.Time) v1.Report {
 }
 
 func TestAcceptReport(t *testing.T) {
-	first, verdict := fleetapi.AcceptReport(withObservedTime(newDNSReport(2, v1.ConditionTrue), at(10)), nil, 2, at(11))
+	first, verdict := fleetapi.DecideReport(withObservedTime(newDNSReport(2, v1.ConditionTrue), at(10)), nil, 2, at(11))
 	if verdict != fleetapi.ReportStored {
 		t.Fatalf("the first report: %s", verdict)
 	}
@@ -61,7 +61,7 @@ func TestAcceptReport(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, v := fleetapi.AcceptReport(tc.report, tc.last, 3, at(20))
+			got, v := fleetapi.DecideReport(tc.report, tc.last, 3, at(20))
 			if v != tc.verdict || !got.LastReportTime.Equal(tc.time) {
 				t.Errorf("%s: got %s at %v, want %s at %v", tc.reason, v, got.LastReportTime, tc.verdict, tc.time)
 			}
@@ -73,7 +73,7 @@ func TestAcceptReportKeeps(t *testing.T) {
 	r := newDNSReport(1, v1.ConditionTrue)
 	r.Data, r.Metadata = json.RawMessage(`{"a":1}`), json.RawMessage(`{"attempt":2}`)
 	r.ObservedTime = new(time.Date(2026, 3, 1, 13, 0, 5, 123456789, time.FixedZone("", 3600)))
-	first, _ := fleetapi.AcceptReport(r, nil, 1, at(20))
+	first, _ := fleetapi.DecideReport(r, nil, 1, at(20))
 	want := v1.AdapterStatus{
 		Adapter: "dns", ObservedGeneration: 1, Data: r.Data, Metadata: r.Metadata,
 		CreatedTime:    at(20),
@@ -88,7 +88,7 @@ func TestAcceptReportKeeps(t *testing.T) {
 
 	r = newDNSReport(1, v1.ConditionFalse)
 	r.Conditions = append(r.Conditions, v1.ReportCondition{Type: v1.ConditionFinalized, Status: v1.ConditionFalse})
-	second, _ := fleetapi.AcceptReport(r, &first, 1, at(30))
+	second, _ := fleetapi.DecideReport(r, &first, 1, at(30))
 	got := make(map[string]time.Time)
 	for _, c := range second.Conditions {
 		got[c.Type] = c.LastTransitionTime
@@ -100,7 +100,7 @@ func TestAcceptReportKeeps(t *testing.T) {
 	if diff := cmp.Diff(transitions, got); diff != "" {
 		t.Errorf("only what changed has a new transition (-want +got):\n%s", diff)
 	}
-	third, _ := fleetapi.AcceptReport(newDNSReport(1, v1.ConditionFalse), &second, 1, at(40))
+	third, _ := fleetapi.DecideReport(newDNSReport(1, v1.ConditionFalse), &second, 1, at(40))
 	got = make(map[string]time.Time)
 	for _, c := range third.Conditions {
 		got[c.Type] = c.LastTransitionTime
@@ -186,7 +186,7 @@ func TestReportsNeverGoBack(t *testing.T) {
 			if rapid.Bool().Draw(t, "timed") {
 				r = withObservedTime(r, now.Add(time.Duration(rapid.IntRange(-10, 10).Draw(t, "skew"))*time.Second))
 			}
-			got, verdict := fleetapi.AcceptReport(r, last, generation, now)
+			got, verdict := fleetapi.DecideReport(r, last, generation, now)
 			if verdict != fleetapi.ReportStored {
 				continue
 			}

@@ -32,7 +32,7 @@ func (b *patchBody) toPatch() (patch, error) {
 	var p patch
 	var errs []v1.FieldError
 	if b.Spec != nil {
-		errs = append(errs, checkObject("spec", &b.Spec, true)...)
+		errs = append(errs, checkAndCompactObject("spec", &b.Spec, true)...)
 		p.spec = b.Spec
 	}
 	if b.Labels != nil {
@@ -77,7 +77,7 @@ func (d *draft) fillFrom(k *kind, req *v1.CreateRequest) error {
 	}
 	errs = append(errs, checkName(k, d.name)...)
 	errs = append(errs, checkLabels(labelsField, labels)...)
-	errs = append(errs, checkObject("spec", &req.Spec, true)...)
+	errs = append(errs, checkAndCompactObject("spec", &req.Spec, true)...)
 	if len(errs) > 0 {
 		return rest.NewFieldsError(errs)
 	}
@@ -136,9 +136,9 @@ func labelsJSON(labels map[string]string) json.RawMessage {
 	return append(b, '}')
 }
 
-// checkObject requires an object, and removes its white space. If the object is not required, null
+// checkAndCompactObject requires an object, and removes its white space. If the object is not required, null
 // counts as absent.
-func checkObject(field string, raw *json.RawMessage, required bool) []v1.FieldError {
+func checkAndCompactObject(field string, raw *json.RawMessage, required bool) []v1.FieldError {
 	if !required && (len(*raw) == 0 || string(*raw) == "null") {
 		*raw = nil
 		return nil

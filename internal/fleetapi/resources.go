@@ -48,7 +48,7 @@ func (rs *resources) createResource(ctx context.Context, by author, k *kind, d d
 	if err != nil {
 		return Record{}, fmt.Errorf("make an id: %w", err)
 	}
-	guarded, err := rs.isGuarded(ctx, k)
+	guarded, err := rs.isDeletionGuarded(ctx, k)
 	if err != nil {
 		return Record{}, err
 	}
@@ -119,7 +119,7 @@ func (rs *resources) updateResource(ctx context.Context, by author, k *kind, id 
 	var updated Record
 	err := rs.changeLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
 		r := &t.Record
-		if err := unchangedSince(r, p.match); err != nil {
+		if err := checkIfMatch(r, p.match); err != nil {
 			return err
 		}
 		if r.Deleting() {
@@ -152,9 +152,9 @@ func (rs *resources) updateResource(ctx context.Context, by author, k *kind, id 
 	return updated, err
 }
 
-// unchangedSince refuses to change a row that differs from the revision the client has seen.
-func unchangedSince(r *Record, match rest.ETagList) error {
-	if match.Allows(revisionTag(r)) {
+// checkIfMatch refuses to change a row that differs from the revision the client has seen.
+func checkIfMatch(r *Record, match rest.ETagList) error {
+	if match.AllowsIfMatch(revisionTag(r)) {
 		return nil
 	}
 	return rest.NewError(rest.CodePreconditionFailed, "%s %q has changed; read it again and retry", r.Kind, r.ID)
@@ -167,23 +167,23 @@ func unchangedSince(r *Record, match rest.ETagList) error {
 func (rs *resources) requestDeletion(ctx context.Context, by author, k *kind, id string, match rest.ETagList) (Record, error) {
 	var deleted Record
 	err := rs.changeLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
-		if err := unchangedSince(&t.Record, match); err != nil {
+		if err := checkIfMatch(&t.Record, match); err != nil {
 			return err
 		}
 		deleted = t.Record
 		if t.Record.Deleting() {
 			if k.finalized(t.Locked) {
-				return rs.removeRow(ctx, tx, t)
+				return rs.removeRowAndSettleParent(ctx, tx, t)
 			}
 			return nil
 		}
 		if k.children {
-			if err := rs.deleteChildren(ctx, by, tx, t.Locked); err != nil {
+			if err := rs.markChildrenDeleted(ctx, by, tx, t.Locked); err != nil {
 				return err
 			}
 		}
 		markDeleted(t.Locked, by)
-		if err := rs.updateStatus(ctx, tx, k, t, nil); err != nil {
+		if err := rs.saveStatusOrRemove(ctx, tx, k, t, nil); err != nil {
 			return err
 		}
 		deleted = t.Record
@@ -192,7 +192,7 @@ func (rs *resources) requestDeletion(ctx context.Context, by author, k *kind, id
 	return deleted, err
 }
 
-func (rs *resources) deleteChildren(ctx context.Context, by author, tx Tx, parent *Locked) error {
+func (rs *resources) markChildrenDeleted(ctx context.Context, by author, tx Tx, parent *Locked) error {
 	children, err := tx.LockChildren(ctx, parent.Record.Key)
 	if err != nil {
 		return err
@@ -211,7 +211,7 @@ func (rs *resources) deleteChildren(ctx context.Context, by author, tx Tx, paren
 			continue
 		}
 		markDeleted(child.Locked, by)
-		if err := rs.updateStatus(ctx, tx, k, child, nil); err != nil {
+		if err := rs.saveStatusOrRemove(ctx, tx, k, child, nil); err != nil {
 			return err
 		}
 	}
@@ -241,7 +241,7 @@ func (rs *resources) purgeResource(ctx context.Context, by author, k *kind, id s
 				return err
 			}
 		}
-		return rs.removeRow(ctx, tx, t)
+		return rs.removeRowAndSettleParent(ctx, tx, t)
 	})
 }
 
@@ -257,11 +257,11 @@ func (rs *resources) storeReport(ctx context.Context, scope Scope, k *kind, id s
 				last = &t.Reports[i]
 			}
 		}
-		if last == nil && len(t.Reports) >= maxAdapters && !slices.Contains(k.requiredOf(t.Locked), r.Adapter) {
+		if last == nil && len(t.Reports) >= maxAdapters && !slices.Contains(k.requiredAdaptersOf(t.Locked), r.Adapter) {
 			return rest.NewError(rest.CodeTooManyAdapters, "%s %q already has reports from %d adapters, the maximum; only required adapters can still report",
 				k.name, id, len(t.Reports))
 		}
-		status, verdict = AcceptReport(r, last, t.Record.Generation, t.Now)
+		status, verdict = DecideReport(r, last, t.Record.Generation, t.Now)
 		if verdict != ReportStored {
 			return nil
 		}
@@ -270,7 +270,7 @@ func (rs *resources) storeReport(ctx context.Context, scope Scope, k *kind, id s
 		} else {
 			t.Reports = append(t.Reports, status)
 		}
-		return rs.updateStatus(ctx, tx, k, t, &status)
+		return rs.saveStatusOrRemove(ctx, tx, k, t, &status)
 	})
 	return status, verdict, err
 }
@@ -326,21 +326,21 @@ func notFound(k *kind, id string) error {
 	return rest.NewError(rest.CodeNotFound, "no %s %q", k.name, id)
 }
 
-// updateStatus computes and saves the status of a changed row, or removes the row if its deletion
+// saveStatusOrRemove computes and saves the status of a changed row, or removes the row if its deletion
 // is complete.
-func (rs *resources) updateStatus(ctx context.Context, tx Tx, k *kind, t *target, r *v1.AdapterStatus) error {
+func (rs *resources) saveStatusOrRemove(ctx context.Context, tx Tx, k *kind, t *target, r *v1.AdapterStatus) error {
 	if err := k.recomputeStatus(t.Locked); err != nil {
 		return err
 	}
 	if k.finalized(t.Locked) {
-		return rs.removeRow(ctx, tx, t)
+		return rs.removeRowAndSettleParent(ctx, tx, t)
 	}
 	return tx.Save(ctx, &t.Record, r)
 }
 
-// removeRow removes the row. It then checks its parent, whose deletion may have waited only for
+// removeRowAndSettleParent removes the row. It then checks its parent, whose deletion may have waited only for
 // this row.
-func (rs *resources) removeRow(ctx context.Context, tx Tx, t *target) error {
+func (rs *resources) removeRowAndSettleParent(ctx context.Context, tx Tx, t *target) error {
 	if err := tx.Remove(ctx, t.Record.Key); err != nil {
 		return err
 	}
@@ -351,7 +351,7 @@ func (rs *resources) removeRow(ctx context.Context, tx Tx, t *target) error {
 	if !t.parent.Record.Deleting() {
 		return nil
 	}
-	return rs.updateStatus(ctx, tx, rs.kinds[t.parent.Record.Kind], &target{Locked: t.parent}, nil)
+	return rs.saveStatusOrRemove(ctx, tx, rs.kinds[t.parent.Record.Kind], &target{Locked: t.parent}, nil)
 }
 
 // recomputeStatus computes the status of a row.
@@ -368,7 +368,7 @@ func (k *kind) recomputeStatus(l *Locked) error {
 			return fmt.Errorf("read conditions of %s %q: %w", r.Kind, r.ID, err)
 		}
 	}
-	s := AggregateStatus(k.newFacts(l, previous))
+	s := AggregateStatus(k.newStatusFacts(l, previous))
 	var conditions bytes.Buffer
 	e := json.NewEncoder(&conditions)
 	e.SetEscapeHTML(false)
@@ -382,17 +382,17 @@ func (k *kind) recomputeStatus(l *Locked) error {
 }
 
 // finalized reports whether the deletion of a row is complete.
-func (k *kind) finalized(l *Locked) bool { return IsFinalized(k.newFacts(l, v1.Status{})) }
+func (k *kind) finalized(l *Locked) bool { return IsFinalized(k.newStatusFacts(l, v1.Status{})) }
 
-func (k *kind) newFacts(l *Locked, previous v1.Status) StatusFacts {
+func (k *kind) newStatusFacts(l *Locked, previous v1.Status) StatusFacts {
 	return StatusFacts{
 		Generation:  l.Record.Generation,
 		Deleting:    l.Record.Deleting(),
 		Children:    l.Children,
 		CreatedTime: l.Record.CreatedTime,
 		UpdatedTime: l.Record.UpdatedTime,
-		Required:    k.requiredOf(l),
-		Reports:     l.reportsOn(previous),
+		Required:    k.requiredAdaptersOf(l),
+		Reports:     l.reportsWithShootReport(previous),
 		Previous:    previous,
 		Now:         l.Now,
 	}

@@ -38,9 +38,9 @@ type SchemaReader interface {
 	SpecSchema(ctx context.Context, kind string, have int64) (revision int64, schema json.RawMessage, err error)
 }
 
-// managesSchemas returns an error unless a principal may register schemas, which apply to all
+// requireSchemaManager returns an error unless a principal may register schemas, which apply to all
 // tenants.
-func managesSchemas(who auth.Principal) error {
+func requireSchemaManager(who auth.Principal) error {
 	if who.Unrestricted || who.Has(auth.Operator) {
 		return nil
 	}
@@ -52,8 +52,8 @@ func (a *API) schemaRoutes(mux *http.ServeMux) {
 	a.handleRoute(mux, v1.SchemasPath+"/{kind}", route{http.MethodGet: a.getSchema, http.MethodPut: a.putSchema, http.MethodDelete: a.deleteSchema})
 }
 
-// schemaKind returns the kind that the path names, by its name or its collection.
-func (a *API) schemaKind(r *http.Request) (*kind, error) {
+// kindFromPath returns the kind that the path names, by its name or its collection.
+func (a *API) kindFromPath(r *http.Request) (*kind, error) {
 	name := r.PathValue("kind")
 	for _, k := range a.kinds {
 		if k.name == name || k.collection == name {
@@ -79,7 +79,7 @@ func (a *API) listSchemas(w http.ResponseWriter, r *http.Request, _ auth.Princip
 }
 
 func (a *API) getSchema(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
-	k, err := a.schemaKind(r)
+	k, err := a.kindFromPath(r)
 	if err != nil {
 		return err
 	}
@@ -98,10 +98,10 @@ func (a *API) getSchema(w http.ResponseWriter, r *http.Request, _ auth.Principal
 // putSchema stores a schema, which applies to new specs from then on, and then finds the resources
 // that violate it.
 func (a *API) putSchema(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	if err := managesSchemas(who); err != nil {
+	if err := requireSchemaManager(who); err != nil {
 		return err
 	}
-	k, err := a.schemaKind(r)
+	k, err := a.kindFromPath(r)
 	if err != nil {
 		return err
 	}
@@ -164,10 +164,10 @@ func (a *API) findViolations(ctx context.Context, k *kind, schema *SpecSchema) (
 }
 
 func (a *API) deleteSchema(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	if err := managesSchemas(who); err != nil {
+	if err := requireSchemaManager(who); err != nil {
 		return err
 	}
-	k, err := a.schemaKind(r)
+	k, err := a.kindFromPath(r)
 	if err != nil {
 		return err
 	}

@@ -45,27 +45,27 @@ type ShootState struct {
 	Version int64
 }
 
-// isGuarded reports whether new rows of a kind are guarded by their Shoot.
-func (rs *resources) isGuarded(ctx context.Context, k *kind) (bool, error) {
+// isDeletionGuarded reports whether new rows of a kind are guarded by their Shoot.
+func (rs *resources) isDeletionGuarded(ctx context.Context, k *kind) (bool, error) {
 	if !k.synced {
 		return false, nil
 	}
 	return rs.store.HasClusterWorker(ctx)
 }
 
-// requiredOf returns the required adapters of a row. A registered cluster-worker counts as the
+// requiredAdaptersOf returns the required adapters of a row. A registered cluster-worker counts as the
 // adapter gardener, whatever is configured.
-func (k *kind) requiredOf(l *Locked) []string {
+func (k *kind) requiredAdaptersOf(l *Locked) []string {
 	if !l.Shoot.Guarded || slices.Contains(k.required, adapterGardener) {
 		return k.required
 	}
 	return append(slices.Clone(k.required), adapterGardener)
 }
 
-// reportsOn returns the reports on a row. While a cluster is being deleted, the database, not the
+// reportsWithShootReport returns the reports on a row. While a cluster is being deleted, the database, not the
 // adapter gardener, decides whether the Shoot is gone. Before that, the sync stands in for the
 // adapter if the worker does not report to the API.
-func (l *Locked) reportsOn(previous v1.Status) []v1.AdapterStatus {
+func (l *Locked) reportsWithShootReport(previous v1.Status) []v1.AdapterStatus {
 	isGardener := func(r v1.AdapterStatus) bool { return r.Adapter == adapterGardener }
 	reported := slices.ContainsFunc(l.Reports, isGardener)
 	if !l.Shoot.Guarded || reported && !l.Record.Deleting() || !l.Record.Deleting() && l.Shoot.Generation == 0 {
@@ -129,13 +129,13 @@ func conditionStatus(is bool) v1.ConditionStatus {
 	return v1.ConditionFalse
 }
 
-// FollowSyncs updates the status of clusters from the sync of their Shoots until ctx ends. It also
+// UpdateClustersFromSyncs updates the status of clusters from the sync of their Shoots until ctx ends. It also
 // removes deleted clusters that waited only for their Shoot. It retries while the database is
 // unavailable.
-func (a *API) FollowSyncs(ctx context.Context) error {
+func (a *API) UpdateClustersFromSyncs(ctx context.Context) error {
 	failing := false
 	for backoff.Sleep(ctx, unsettledEvery) == nil {
-		err := a.settleSyncs(ctx)
+		err := a.updateUnsettledClusters(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil && !failing:
@@ -148,19 +148,19 @@ func (a *API) FollowSyncs(ctx context.Context) error {
 	return nil
 }
 
-// settleSyncs computes the status of all clusters whose sync has changed. A failing cluster does
+// updateUnsettledClusters computes the status of all clusters whose sync has changed. A failing cluster does
 // not hold up the others.
-func (a *API) settleSyncs(ctx context.Context) error {
+func (a *API) updateUnsettledClusters(ctx context.Context) error {
 	k := a.kinds[v1.KindCluster]
 	var failures error
 	for after := ""; ; {
-		ids, err := a.store.UnsettledSyncs(ctx, after, unsettledBatch)
+		ids, err := a.store.ClustersWithUnsettledSync(ctx, after, unsettledBatch)
 		if err != nil {
 			return errors.Join(failures, err)
 		}
 		for _, id := range ids {
 			err := a.changeLocked(ctx, Scope{All: true}, k, id, func(ctx context.Context, tx Tx, t *target) error {
-				return a.updateStatus(ctx, tx, k, t, nil)
+				return a.saveStatusOrRemove(ctx, tx, k, t, nil)
 			})
 			if p, ok := errors.AsType[*rest.Error](err); !ok || p.Code != rest.CodeNotFound {
 				failures = errors.Join(failures, err)

@@ -138,8 +138,8 @@ type Query struct {
 	Count bool
 }
 
-// Terms returns the terms of the order followed by the id, which makes the order total.
-func (q *Query) Terms() []Order {
+// TotalOrder returns the terms of the order followed by the id, which makes the order total.
+func (q *Query) TotalOrder() []Order {
 	n := len(q.Order)
 	switch {
 	case n == 0:

@@ -63,31 +63,31 @@ type Syncs interface {
 	// ListSyncs returns a page of syncs.
 	ListSyncs(ctx context.Context, scope Scope, q SyncQuery) ([]v1.ClusterSync, error)
 
-	// SteerSync applies an action and returns the resulting sync. taken is false for a retry if a
+	// ApplySyncAction applies an action and returns the resulting sync. taken is false for a retry if a
 	// worker is syncing the cluster, or if the sync is paused or done; the state of the sync shows
 	// which. It returns ErrNotFound if the sync does not exist.
-	SteerSync(ctx context.Context, scope Scope, cluster string, action SyncAction) (sync v1.ClusterSync, taken bool, err error)
+	ApplySyncAction(ctx context.Context, scope Scope, cluster string, action SyncAction) (sync v1.ClusterSync, taken bool, err error)
 
 	// HasClusterWorker reports whether a cluster-worker is registered.
 	HasClusterWorker(ctx context.Context) (bool, error)
 
-	// UnsettledSyncs returns the ids of up to limit clusters of all tenants whose sync changed
+	// ClustersWithUnsettledSync returns the ids of up to limit clusters of all tenants whose sync changed
 	// after their status was saved. The ids are sorted and follow after; "" starts at the first.
-	UnsettledSyncs(ctx context.Context, after string, limit int) ([]string, error)
+	ClustersWithUnsettledSync(ctx context.Context, after string, limit int) ([]string, error)
 }
 
-// syncRoutes serves the syncs of a kind. Other methods on the list are not refused: its path is
+// addSyncRoutes serves the syncs of a kind. Other methods on the list are not refused: its path is
 // also that of an id.
-func (a *API) syncRoutes(mux *http.ServeMux, base string, k *kind) {
+func (a *API) addSyncRoutes(mux *http.ServeMux, base string, k *kind) {
 	mux.Handle("GET "+base+"/sync", a.observeRequest(base+"/sync", http.MethodGet, a.authenticated(a.listSyncs)))
 	one := base + "/{id}/sync"
-	a.handleRoute(mux, one, route{http.MethodGet: a.getSync(k)})
+	a.handleRoute(mux, one, route{http.MethodGet: a.handleGetSync(k)})
 	for _, action := range []SyncAction{SyncRetry, SyncPause, SyncResume} {
-		a.handleRoute(mux, one+"/"+string(action), route{http.MethodPost: a.steerSync(k, action)})
+		a.handleRoute(mux, one+"/"+string(action), route{http.MethodPost: a.handleSyncAction(k, action)})
 	}
 }
 
-func (a *API) getSync(k *kind) handler {
+func (a *API) handleGetSync(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		scope, err := readScope(who)
 		if err != nil {
@@ -108,11 +108,11 @@ func (a *API) getSync(k *kind) handler {
 	}
 }
 
-// steerSync is open to callers who may change the cluster, and to the role system, which drives the
+// handleSyncAction is open to callers who may change the cluster, and to the role system, which drives the
 // fleet: the cluster itself does not change.
-func (a *API) steerSync(k *kind, action SyncAction) handler {
+func (a *API) handleSyncAction(k *kind, action SyncAction) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		scope, err := steerScope(who)
+		scope, err := syncControlScope(who)
 		if err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (a *API) steerSync(k *kind, action SyncAction) handler {
 		if err != nil {
 			return err
 		}
-		sync, taken, err := a.store.SteerSync(r.Context(), scope, id, action)
+		sync, taken, err := a.store.ApplySyncAction(r.Context(), scope, id, action)
 		switch {
 		case errors.Is(err, ErrNotFound):
 			return notFound(k, id)
@@ -192,7 +192,7 @@ func parseSyncQuery(scope Scope, v url.Values) (q SyncQuery, query rest.QueryDig
 		return q, query, nil
 	}
 	q.After.Since, q.After.ID, err = rest.ParseTimedPageToken(query, v.Get("continue"))
-	return q, query, refusedToken("continue", v.Get("continue"), err)
+	return q, query, explainTokenError("continue", v.Get("continue"), err)
 }
 
 func joinWords[T ~string](words []T) string {

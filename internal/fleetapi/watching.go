@@ -17,24 +17,24 @@ import (
 // serveWatch streams changes to the client for as long as it listens.
 func (a *API) serveWatch(w http.ResponseWriter, r *http.Request, f *following, who auth.Principal) error {
 	return watch.ServeEvents(w, r, watch.EventStream{
-		Hub: a.hub, Log: a.log, Expired: expiredOr,
+		Hub: a.hub, Log: a.log, Expired: explainExpiredCursor,
 		Request: watch.Request{
 			Kind: f.kind.name, Tenant: f.scope.Tenant, All: f.scope.All, Labels: f.labels, After: f.after,
-			Until: watch.ChooseTimeLimit(time.Now(), who), Allowed: a.recheckAccess(r.Header.Get("Authorization"), f.scope),
+			Until: watch.ChooseTimeLimit(time.Now(), who), Allowed: a.newAccessRecheck(r.Header.Get("Authorization"), f.scope),
 		},
 	})
 }
 
-// recheckAccess returns a check that the token of a watch still has the same scope: access may be
+// newAccessRecheck returns a check that the token of a watch still has the same scope: access may be
 // withdrawn while a watch is open.
-func (a *API) recheckAccess(authorization string, scope Scope) func(context.Context) error {
+func (a *API) newAccessRecheck(authorization string, scope Scope) func(context.Context) error {
 	return func(ctx context.Context) error {
 		who, err := a.auth.Authenticate(ctx, authorization)
 		if errors.Is(err, auth.ErrUnavailable) {
 			return nil // it was valid before, and is checked again later
 		}
 		if err != nil {
-			return unauthenticated(err)
+			return explainAuthError(err)
 		}
 		now, err := readScope(who)
 		if err == nil && now != scope {
@@ -53,7 +53,7 @@ type watched struct {
 // Now returns the cursor after all settled changes.
 func (s watched) Now(ctx context.Context) (watch.Cursor, error) {
 	at, err := s.store.Horizon(ctx)
-	return at, forWatch(err)
+	return at, toWatchError(err)
 }
 
 // Changes reads the changes for watches.
@@ -76,11 +76,11 @@ func (s watched) Changes(ctx context.Context, q watch.Query, visit func(watch.Ch
 		}
 		return visit(change)
 	})
-	return next, more, forWatch(err)
+	return next, more, toWatchError(err)
 }
 
-// forWatch converts errors of the store into those of package watch.
-func forWatch(err error) error {
+// toWatchError converts errors of the store into those of package watch.
+func toWatchError(err error) error {
 	switch {
 	case errors.Is(err, ErrCursorExpired):
 		return fmt.Errorf("%w: %w", watch.ErrExpired, err)

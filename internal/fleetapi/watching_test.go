@@ -247,7 +247,7 @@ func TestServerStopsInSpiteOfWatches(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var log logtest.Buffer
 	cfg := httpserver.Config{Addr: "127.0.0.1:0", ShutdownTimeout: time.Minute}
-	server, err := httpserver.New(ctx, cfg, f.api.Handler(), slog.New(slog.NewTextHandler(&log, nil)))
+	server, err := httpserver.Listen(ctx, cfg, f.api.Handler(), slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,7 +98,7 @@ func hasStatus(err error, status int) bool {
 
 // newError returns an Error for a response and the part of its body that was read.
 func newError(op string, resp *http.Response, body []byte, now time.Time) *Error {
-	e := &Error{Op: op, Status: resp.StatusCode, retryAfter: retryAfter(resp.Header.Get("Retry-After"), now)}
+	e := &Error{Op: op, Status: resp.StatusCode, retryAfter: parseRetryAfter(resp.Header.Get("Retry-After"), now)}
 	e.TokenSent = resp.Request != nil && resp.Request.Header.Get("Authorization") != ""
 	if isJSON(resp.Header.Get("Content-Type")) {
 		_ = json.Unmarshal(body, &e.Problem) // an unreadable problem is filled in below
@@ -135,9 +135,9 @@ func fallbackDetail(resp *http.Response, body []byte) string {
 	return text
 }
 
-// retryAfter parses the header, which holds seconds or a date. A past date or an invalid value
+// parseRetryAfter parses the header, which holds seconds or a date. A past date or an invalid value
 // counts as missing.
-func retryAfter(value string, now time.Time) time.Duration {
+func parseRetryAfter(value string, now time.Time) time.Duration {
 	const most = 24 * time.Hour // a longer delay is a mistake
 	if value == "" {
 		return 0

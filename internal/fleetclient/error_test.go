@@ -100,7 +100,7 @@ func TestRetryAfter(t *testing.T) {
 		"Words":    {"nonsense counts as nothing", "soon", 0},
 	}
 	for name, tc := range cases {
-		if got := retryAfter(tc.value, now); got != tc.want {
+		if got := parseRetryAfter(tc.value, now); got != tc.want {
 			t.Errorf("%s: %s: got %s, want %s", name, tc.reason, got, tc.want)
 		}
 	}

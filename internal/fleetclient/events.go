@@ -155,7 +155,7 @@ func (r *eventReader) readLine() ([]byte, error) {
 		case int64(len(r.line)) > r.limit:
 			return nil, errTooLarge
 		case ended:
-			return r.withoutMark(), nil
+			return r.lineWithoutBOM(), nil
 		}
 	}
 }
@@ -171,9 +171,9 @@ func lineEnd(chunk []byte) int {
 	return lf
 }
 
-// withoutMark returns the line without the byte order mark with which the first line of the stream
+// lineWithoutBOM returns the line without the byte order mark with which the first line of the stream
 // may begin.
-func (r *eventReader) withoutMark() []byte {
+func (r *eventReader) lineWithoutBOM() []byte {
 	if r.begun {
 		return r.line
 	}

@@ -52,12 +52,12 @@ func (c *Client) Load(ctx context.Context, collection string, lines io.Reader, o
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	src := newSupply(lines, cancel)
-	defer src.endBody()
+	defer src.stopSupply()
 	r.stream = src
 
 	resp, err := c.sendWithToken(ctx, r)
 	if err != nil {
-		return 0, 0, c.unreachable(ctx, r, err)
+		return 0, 0, c.wrapTransportError(ctx, r, err)
 	}
 	defer closeStream(resp, cancel)
 	body, _, err := c.readBody(ctx, r, resp, nil)
@@ -107,7 +107,7 @@ func (s *supply) untouched() bool {
 	return !s.begun
 }
 
-func (s *supply) endBody() {
+func (s *supply) stopSupply() {
 	s.mu.Lock()
 	s.src = nil
 	s.mu.Unlock()

@@ -12,9 +12,9 @@ import (
 // MaxHead is the maximum number of bytes of a page that ListPageIf reads before it returns.
 const MaxHead = 4 << 20
 
-// doInParts is sendAndRead for a response with a possibly large body. rest reads the data after the
+// sendAndReadInParts is sendAndRead for a response with a possibly large body. rest reads the data after the
 // first MaxHead bytes, and is nil for a shorter body.
-func (c *Client) doInParts(ctx context.Context, r request, dst []byte) (body []byte, rest io.ReadCloser, a answer, err error) {
+func (c *Client) sendAndReadInParts(ctx context.Context, r request, dst []byte) (body []byte, rest io.ReadCloser, a answer, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(c.timeout, func() { cancel(errTimeout) })
 	begin := time.Now()
@@ -24,7 +24,7 @@ func (c *Client) doInParts(ctx context.Context, r request, dst []byte) (body []b
 	}
 	resp, err := c.sendWithToken(ctx, r)
 	if err != nil {
-		err = c.unreachable(ctx, r, err) // reads why ctx ended, before end does
+		err = c.wrapTransportError(ctx, r, err) // reads why ctx ended, before end does
 		end()
 		return dst[:0], nil, a, err
 	}
@@ -63,7 +63,7 @@ func (r *remainder) Read(p []byte) (int, error) {
 	r.timer.Stop()
 	r.left = max(1, r.left-time.Since(begin))
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = r.client.unreachable(r.ctx, r.request, fmt.Errorf("read the response: %w", err))
+		err = r.client.wrapTransportError(r.ctx, r.request, fmt.Errorf("read the response: %w", err))
 	}
 	return n, err
 }

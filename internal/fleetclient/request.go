@@ -57,7 +57,7 @@ func (c *Client) sendAndRead(ctx context.Context, r request, dst []byte) (body [
 
 	resp, err := c.sendWithToken(ctx, r)
 	if err != nil {
-		return dst[:0], a, c.unreachable(ctx, r, err)
+		return dst[:0], a, c.wrapTransportError(ctx, r, err)
 	}
 	defer closeBody(resp)
 	return c.readBody(ctx, r, resp, dst)
@@ -81,7 +81,7 @@ func (c *Client) readBody(ctx context.Context, r request, resp *http.Response, d
 	case errors.Is(err, errTooLarge):
 		return body[:0], a, fmt.Errorf("%s: %w: its body is larger than %d bytes", r.operation(), ErrBadAnswer, c.maxBody)
 	case err != nil:
-		return body[:0], a, c.unreachable(ctx, r, fmt.Errorf("read the response: %w", err))
+		return body[:0], a, c.wrapTransportError(ctx, r, fmt.Errorf("read the response: %w", err))
 	}
 	return body, a, nil
 }
@@ -94,7 +94,7 @@ func (c *Client) sendWithToken(ctx context.Context, r request) (*http.Response, 
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || r.stream != nil && !r.stream.untouched() {
 		return resp, err
 	}
-	renewed, other := c.token.renewToken(token)
+	renewed, other := c.token.rereadToken(token)
 	if !other {
 		return resp, nil
 	}
@@ -140,9 +140,9 @@ func (c *Client) sendOnce(ctx context.Context, r request, token string) (*http.R
 	return c.http.Do(req)
 }
 
-// unreachable adds the request and the server to an error. If the caller cancelled, the error
+// wrapTransportError adds the request and the server to an error. If the caller cancelled, the error
 // contains the caller's cause, and no statement about the server.
-func (c *Client) unreachable(ctx context.Context, r request, err error) error {
+func (c *Client) wrapTransportError(ctx context.Context, r request, err error) error {
 	if urlErr, ok := errors.AsType[*url.Error](err); ok {
 		err = urlErr.Err
 	}

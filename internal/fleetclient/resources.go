@@ -61,7 +61,7 @@ func (c *Client) ListPageIf(
 	if etag != "" {
 		r.header = map[string]string{"If-None-Match": etag}
 	}
-	body, rest, a, err := c.doInParts(ctx, r, dst)
+	body, rest, a, err := c.sendAndReadInParts(ctx, r, dst)
 	switch {
 	case err != nil:
 		return body, nil, "", err

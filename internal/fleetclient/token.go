@@ -30,7 +30,7 @@ func newTokenSource(token settings.Secret, file string) (*tokenSource, error) {
 	if file == "" {
 		return t, checkToken(t.token)
 	}
-	if err := t.readFile(); err != nil {
+	if err := t.readTokenFile(); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -40,15 +40,15 @@ func newTokenSource(token settings.Secret, file string) (*tokenSource, error) {
 func (t *tokenSource) currentToken() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.file != "" && t.fileChanged() {
-		_ = t.readFile() // the last token stays in force until the server rejects it
+	if t.file != "" && t.hasFileChanged() {
+		_ = t.readTokenFile() // the last token stays in force until the server rejects it
 	}
 	return t.token
 }
 
-// renewToken returns the token after the server rejected the one that was sent, and whether it is
+// rereadToken returns the token after the server rejected the one that was sent, and whether it is
 // different, so that a retry makes sense.
-func (t *tokenSource) renewToken(refused string) (token string, changed bool) {
+func (t *tokenSource) rereadToken(refused string) (token string, changed bool) {
 	if t.file == "" {
 		return "", false
 	}
@@ -56,11 +56,11 @@ func (t *tokenSource) renewToken(refused string) (token string, changed bool) {
 	defer t.mu.Unlock()
 	// Read without checking for changes: a file may be rewritten in place within the resolution of
 	// its time, with the same length.
-	_ = t.readFile()
+	_ = t.readTokenFile()
 	return t.token, t.token != refused
 }
 
-func (t *tokenSource) fileChanged() bool {
+func (t *tokenSource) hasFileChanged() bool {
 	info, err := os.Stat(t.file)
 	if err != nil {
 		return false
@@ -68,7 +68,7 @@ func (t *tokenSource) fileChanged() bool {
 	return t.seen == nil || !os.SameFile(info, t.seen) || !info.ModTime().Equal(t.seen.ModTime()) || info.Size() != t.seen.Size()
 }
 
-func (t *tokenSource) readFile() error {
+func (t *tokenSource) readTokenFile() error {
 	// The state is read before the content, so that the next request detects a change in between.
 	info, err := os.Stat(t.file)
 	if err != nil {

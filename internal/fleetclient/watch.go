@@ -46,7 +46,7 @@ func (c *Client) streamEvents(ctx context.Context, r request, handle func(v1.Wat
 	resp, err := c.sendWithToken(ctx, r)
 	late.Stop()
 	if err != nil {
-		return c.unreachable(ctx, r, err)
+		return c.wrapTransportError(ctx, r, err)
 	}
 	defer closeStream(resp, cancel)
 
@@ -77,13 +77,13 @@ func (c *Client) readEvents(ctx context.Context, r request, events *eventReader,
 		e, err := events.nextEvent()
 		switch {
 		case ctx.Err() != nil: // takes precedence over later errors
-			return c.unreachable(ctx, r, context.Cause(ctx))
+			return c.wrapTransportError(ctx, r, context.Cause(ctx))
 		case errors.Is(err, io.EOF):
 			return io.EOF
 		case errors.Is(err, errTooLarge):
 			return fmt.Errorf("%s: %w: an event is larger than %d bytes", r.operation(), ErrBadAnswer, c.maxBody)
 		case err != nil:
-			return c.unreachable(ctx, r, fmt.Errorf("read the stream: %w", err))
+			return c.wrapTransportError(ctx, r, fmt.Errorf("read the stream: %w", err))
 		case e.Type == v1.WatchError:
 			return streamError(r.operation(), e.Data)
 		}

@@ -29,7 +29,7 @@ const never = "1"
 func (c *Client) ApplyShoot(ctx context.Context, m shoot.Manifest, seen bool) (shoot.Applied, error) {
 	m.Metadata.Namespace = c.namespace
 	applied, err := c.applyManifest(ctx, m, seen)
-	return applied, wrapRefusal(err, "apply Shoot %q", m.Metadata.Name)
+	return applied, wrapWithClass(err, "apply Shoot %q", m.Metadata.Name)
 }
 
 func (c *Client) applyManifest(ctx context.Context, m shoot.Manifest, seenBefore bool) (applied shoot.Applied, err error) {
@@ -62,10 +62,10 @@ func (c *Client) applyManifest(ctx context.Context, m shoot.Manifest, seenBefore
 // PreflightShoot returns the error that ApplyShoot would return. It stores nothing.
 func (c *Client) PreflightShoot(ctx context.Context, m shoot.Manifest) error {
 	m.Metadata.Namespace = c.namespace
-	return wrapRefusal(c.preflight(ctx, m), "check Shoot %q", m.Metadata.Name)
+	return wrapWithClass(c.dryRunManifest(ctx, m), "check Shoot %q", m.Metadata.Name)
 }
 
-func (c *Client) preflight(ctx context.Context, m shoot.Manifest) error {
+func (c *Client) dryRunManifest(ctx context.Context, m shoot.Manifest) error {
 	live, err := c.findShoot(ctx, m.Metadata.Name)
 	if errors.Is(err, shoot.ErrNotFound) {
 		_, err = c.writeManifest(ctx, body{Manifest: m, version: never}, option{"dryRun", "All"})
@@ -111,23 +111,23 @@ func (c *Client) updateShoot(ctx context.Context, m shoot.Manifest, was *found) 
 			return shoot.Applied{}, err
 		}
 	}
-	return shoot.Applied{UID: is.Metadata.UID, Generation: is.Metadata.Generation, Changed: needsUpdate(m.Metadata, was, is)}, nil
+	return shoot.Applied{UID: is.Metadata.UID, Generation: is.Metadata.Generation, Changed: wasChangedByApply(m.Metadata, was, is)}, nil
 }
 
-// needsUpdate reports whether a Shoot differed from its manifest. The annotation of the
+// wasChangedByApply reports whether a Shoot differed from its manifest. The annotation of the
 // sent generation makes no difference.
-func needsUpdate(ours shoot.Metadata, was, is *found) bool {
+func wasChangedByApply(ours shoot.Metadata, was, is *found) bool {
 	notes := maps.Clone(ours.Annotations)
 	delete(notes, shoot.AnnotationGeneration)
 	return !bytes.Equal(was.Raw, is.Raw) ||
-		otherwise(ours.Labels, was.Metadata.Labels, is.Metadata.Labels) ||
-		otherwise(notes, was.Metadata.Annotations, is.Metadata.Annotations)
+		labelsDiffered(ours.Labels, was.Metadata.Labels, is.Metadata.Labels) ||
+		labelsDiffered(notes, was.Metadata.Annotations, is.Metadata.Annotations)
 }
 
-// otherwise reports whether labels or annotations differed from the wanted ones, or had
+// labelsDiffered reports whether labels or annotations differed from the wanted ones, or had
 // some that are now gone. It ignores those of Gardener, which come and go with every
 // request.
-func otherwise(ours, was, is map[string]string) bool {
+func labelsDiffered(ours, was, is map[string]string) bool {
 	for k, v := range ours {
 		if had, ok := was[k]; !ok || had != v {
 			return true

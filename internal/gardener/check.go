@@ -50,9 +50,9 @@ func (c *Client) Check(ctx context.Context, binding string) []Finding {
 	if api.Level == Broken {
 		return findings // every other check would report the same error
 	}
-	findings = append(findings, c.checkOurNamespace(ctx), c.checkBinding(ctx, binding))
+	findings = append(findings, c.checkNamespaceAccess(ctx), c.checkBinding(ctx, binding))
 	for _, need := range neededPermissions() {
-		findings = append(findings, c.checkRight(ctx, need))
+		findings = append(findings, c.checkPermission(ctx, need))
 	}
 	return findings
 }
@@ -60,19 +60,19 @@ func (c *Client) Check(ctx context.Context, binding string) []Finding {
 func (c *Client) checkAPI(ctx context.Context) Finding {
 	subject := "API " + shoot.APIVersion
 	if _, err := c.sendRequest(ctx, request{method: http.MethodGet, path: shootsAPI, unlimited: true}); err != nil {
-		return Finding{Broken, subject, wrapRefusal(err, "request to Gardener").Error()}
+		return Finding{Broken, subject, wrapWithClass(err, "request to Gardener").Error()}
 	}
 	return Finding{Fine, subject, "reachable"}
 }
 
-func (c *Client) checkOurNamespace(ctx context.Context) Finding {
+func (c *Client) checkNamespaceAccess(ctx context.Context) Finding {
 	subject := "namespace " + c.namespace
-	_, err := c.ourNamespace(ctx, false)
+	_, err := c.readNamespace(ctx, false)
 	if hasCode(err, http.StatusForbidden) {
 		return Finding{Worse, subject, "not permitted to get it; if it does not exist, every Shoot is treated as deleted"}
 	}
 	if err != nil {
-		return Finding{Broken, subject, wrapRefusal(err, "get").Error()}
+		return Finding{Broken, subject, wrapWithClass(err, "get").Error()}
 	}
 	name, err := c.Project(ctx)
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *Client) checkBinding(ctx context.Context, binding string) Finding {
 	case hasCode(err, http.StatusForbidden):
 		return Finding{Worse, subject, "not permitted to get it"}
 	default:
-		return Finding{Broken, subject, wrapRefusal(err, "get").Error()}
+		return Finding{Broken, subject, wrapWithClass(err, "get").Error()}
 	}
 }
 
@@ -118,14 +118,14 @@ func neededPermissions() []need {
 	}
 }
 
-func (c *Client) checkRight(ctx context.Context, n need) Finding {
+func (c *Client) checkPermission(ctx context.Context, n need) Finding {
 	subject := "permission to " + n.verb + " shoots"
 	allowed, err := c.reviewAccess(ctx, map[string]string{
 		"namespace": c.namespace, "verb": n.verb, "group": "core.gardener.cloud", "version": "v1beta1", "resource": "shoots",
 	})
 	switch {
 	case err != nil:
-		return Finding{Worse, subject, wrapRefusal(err, "check permission").Error()}
+		return Finding{Worse, subject, wrapWithClass(err, "check permission").Error()}
 	case !allowed:
 		return Finding{n.level, subject, "denied: " + n.without}
 	default:

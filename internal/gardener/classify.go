@@ -63,9 +63,9 @@ func hasCode(err error, code int) bool {
 	return errors.As(err, &r) && r.code == code
 }
 
-// wrapRefusal adds the attempted action and the class to an error of a request. Nil
+// wrapWithClass adds the attempted action and the class to an error of a request. Nil
 // stays nil.
-func wrapRefusal(err error, format string, args ...any) error {
+func wrapWithClass(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
@@ -76,12 +76,12 @@ func wrapRefusal(err error, format string, args ...any) error {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return &shoot.Error{Class: classifyRefusal(r), RetryAfter: r.after, Err: fmt.Errorf("%s: %w", did, err)}
 	}
-	return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("%s: %w", did, undressed(err))}
+	return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("%s: %w", did, withoutAddresses(err))}
 }
 
 // classifyRefusal returns the class of a refusal.
 func classifyRefusal(r *refusal) shoot.Class {
-	switch said := containsPattern(r.text); {
+	switch said := newPatternMatcher(r.text); {
 	case r.code == http.StatusTooManyRequests:
 		return shoot.ClassThrottled
 	case r.code == http.StatusUnauthorized:
@@ -127,7 +127,7 @@ func classifyForbidden(r *refusal, matches func(string) bool) shoot.Class {
 	}
 }
 
-func containsPattern(text string) func(pattern string) bool {
+func newPatternMatcher(text string) func(pattern string) bool {
 	return func(pattern string) bool {
 		found, err := regexp.MatchString("(?i)"+pattern, text)
 		return err == nil && found
@@ -168,9 +168,9 @@ func printable(s string) string {
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// undressed returns a network error without the addresses in it, which owners of
+// withoutAddresses returns a network error without the addresses in it, which owners of
 // clusters should not see.
-func undressed(err error) error {
+func withoutAddresses(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}

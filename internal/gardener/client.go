@@ -139,9 +139,9 @@ func (c *Client) Probe(ctx context.Context) error {
 	const impossible = "no--shoot" // Gardener rejects such names
 	_, err := c.sendRequest(ctx, request{method: http.MethodGet, path: c.shootPath(impossible), unlimited: true, patient: true})
 	if isAbsent(err, "shoots") {
-		err = c.checkNamespace(ctx, true)
+		err = c.checkNamespaceExists(ctx, true)
 	}
-	return wrapRefusal(err, "request to Gardener")
+	return wrapWithClass(err, "request to Gardener")
 }
 
 // Paths of the requests.
@@ -195,7 +195,7 @@ func (c *Client) sendRequest(ctx context.Context, r request) (answer, error) {
 // openResponse sends a request, and leaves the body of the response to the caller.
 func (c *Client) openResponse(ctx context.Context, r request) (*http.Response, error) {
 	if !r.unlimited {
-		if err := c.waitForSlot(ctx); err != nil {
+		if err := c.waitForRateLimit(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -249,9 +249,9 @@ func withCause(ctx context.Context, err error) error {
 	return err
 }
 
-// waitForSlot waits for the rate limiter. It fails at once if the wait would exceed the
+// waitForRateLimit waits for the rate limiter. It fails at once if the wait would exceed the
 // deadline of ctx.
-func (c *Client) waitForSlot(ctx context.Context) error {
+func (c *Client) waitForRateLimit(ctx context.Context) error {
 	turn := c.limiter.Reserve()
 	d := turn.Delay()
 	if d == 0 {

@@ -13,7 +13,7 @@ import (
 // as well.
 func (c *Client) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error) {
 	d, err := c.deleteShoot(ctx, ref)
-	return d, wrapRefusal(err, "delete Shoot %q", ref.Name)
+	return d, wrapWithClass(err, "delete Shoot %q", ref.Name)
 }
 
 func (c *Client) deleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error) {

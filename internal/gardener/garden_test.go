@@ -59,7 +59,7 @@ func TestAShootGoesThroughItsLife(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.Fault("a", gardenbed.Error)
+	g.SetFault("a", gardenbed.Error)
 	if _, err := c.ApplyShoot(patient(t), gardentest.Manifest("a", 1), false); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestAShootGoesThroughItsLife(t *testing.T) {
 	if len(o.LastErrors) == 0 || o.LastErrors[0].Description == "" || o.LastOperation.Type != "Create" || o.LastOperation.Updated.IsZero() {
 		t.Errorf("what went wrong is not told: %+v", o)
 	}
-	g.Fault("a", gardenbed.None)
+	g.SetFault("a", gardenbed.None)
 	o = follow(t, c, failed.Shoot.ResourceVersion, func(e shoot.Event) bool {
 		all := len(e.Shoot.Conditions) > 0 && !slices.ContainsFunc(e.Shoot.Conditions, func(c shoot.Condition) bool { return c.Status != "True" })
 		return all && e.Shoot.LastOperation.State == "Succeeded"

@@ -13,7 +13,7 @@ import (
 // leftovers returns the live pools that are not in the manifest and that an apply would
 // leave. Another manager created or also applied those.
 func (c *Client) leftovers(m shoot.Manifest, live *found) []shoot.Worker {
-	return slices.DeleteFunc(unwantedPools(m, live), func(w shoot.Worker) bool { return !c.othersHold(live, w.Name) })
+	return slices.DeleteFunc(unwantedPools(m, live), func(w shoot.Worker) bool { return !c.isPoolHeldByOthers(live, w.Name) })
 }
 
 // unwantedPools returns the live pools that are not in the manifest.
@@ -23,9 +23,9 @@ func unwantedPools(m shoot.Manifest, live *found) []shoot.Worker {
 	})
 }
 
-// othersHold reports whether a manager other than this client's applies owns a whole
+// isPoolHeldByOthers reports whether a manager other than this client's applies owns a whole
 // pool, and not only some of its fields.
-func (c *Client) othersHold(live *found, pool string) bool {
+func (c *Client) isPoolHeldByOthers(live *found, pool string) bool {
 	type level map[string]json.RawMessage
 	for _, m := range live.Metadata.Managers {
 		if m.Manager == c.manager && m.Operation == "Apply" {

@@ -12,10 +12,10 @@ import (
 // labelProject is the label of the namespace of a project.
 const labelProject = "project.gardener.cloud/name"
 
-// findProject reads the project's name from the namespace, then from the projects. It
+// findProjectName reads the project's name from the namespace, then from the projects. It
 // guesses the name if neither is permitted.
-func (c *Client) findProject(ctx context.Context) (string, error) {
-	ns, err := c.ourNamespace(ctx, false)
+func (c *Client) findProjectName(ctx context.Context) (string, error) {
+	ns, err := c.readNamespace(ctx, false)
 	if err != nil && !hasCode(err, http.StatusForbidden) {
 		return "", err
 	}
@@ -23,7 +23,7 @@ func (c *Client) findProject(ctx context.Context) (string, error) {
 		return name, nil
 	}
 	a, err := c.sendRequest(ctx, request{method: http.MethodGet, path: projects, unlimited: true})
-	if err != nil && shoot.ClassOf(wrapRefusal(err, "")) == shoot.ClassUnavailable && !hasCode(err, http.StatusNotFound) {
+	if err != nil && shoot.ClassOf(wrapWithClass(err, "")) == shoot.ClassUnavailable && !hasCode(err, http.StatusNotFound) {
 		return "", err
 	}
 	var all struct {
@@ -47,19 +47,19 @@ func (c *Client) findProject(ctx context.Context) (string, error) {
 	return cmp.Or(strings.TrimPrefix(c.namespace, "garden-"), c.namespace), nil
 }
 
-// Garden returns the identity of the Shoots' location, by the namespace and its uid, so
+// GardenIdentity returns the identity of the Shoots' location, by the namespace and its uid, so
 // that it does not depend on the server's address. If this client may not read the
 // namespace, the server's address identifies the location.
-func (c *Client) Garden(ctx context.Context) (string, error) {
-	ns, err := c.ourNamespace(ctx, false)
+func (c *Client) GardenIdentity(ctx context.Context) (string, error) {
+	ns, err := c.readNamespace(ctx, false)
 	switch {
 	case hasCode(err, http.StatusForbidden):
 		if err := c.confirmNoAccess(ctx, err); err != nil {
-			return "", wrapRefusal(err, "get the namespace of the Shoots")
+			return "", wrapWithClass(err, "get the namespace of the Shoots")
 		}
 		return c.base.Host + "/" + c.namespace, nil
 	case err != nil:
-		return "", wrapRefusal(err, "get the namespace of the Shoots")
+		return "", wrapWithClass(err, "get the namespace of the Shoots")
 	}
 	return c.namespace + " (" + ns.UID + ")", nil
 }

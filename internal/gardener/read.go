@@ -22,7 +22,7 @@ func (c *Client) GetShoot(ctx context.Context, name string) (shoot.Observed, err
 		err = decodeObject(a, &s)
 	}
 	if err != nil {
-		return shoot.Observed{}, wrapRefusal(err, "get Shoot %q", name)
+		return shoot.Observed{}, wrapWithClass(err, "get Shoot %q", name)
 	}
 	return s.toObserved(), nil
 }
@@ -35,19 +35,19 @@ func (c *Client) getShoot(ctx context.Context, name string) (answer, error) {
 	}
 	// A missing namespace has no Shoots either. Taking that for a completed deletion
 	// would mean to forget running clusters.
-	if err := c.checkNamespace(ctx, false); err != nil {
+	if err := c.checkNamespaceExists(ctx, false); err != nil {
 		return answer{}, err
 	}
 	return answer{}, shoot.ErrNotFound
 }
 
-// checkNamespace returns an error if the namespace does not exist. It asks until it
+// checkNamespaceExists returns an error if the namespace does not exist. It asks until it
 // knows, or until the read is forbidden.
-func (c *Client) checkNamespace(ctx context.Context, patient bool) error {
+func (c *Client) checkNamespaceExists(ctx context.Context, patient bool) error {
 	if c.exists.Load() {
 		return nil
 	}
-	_, err := c.ourNamespace(ctx, patient)
+	_, err := c.readNamespace(ctx, patient)
 	if err != nil && !hasCode(err, http.StatusForbidden) {
 		return err
 	}
@@ -55,8 +55,8 @@ func (c *Client) checkNamespace(ctx context.Context, patient bool) error {
 	return nil
 }
 
-// ourNamespace reads the namespace of the Shoots.
-func (c *Client) ourNamespace(ctx context.Context, patient bool) (meta, error) {
+// readNamespace reads the namespace of the Shoots.
+func (c *Client) readNamespace(ctx context.Context, patient bool) (meta, error) {
 	a, err := c.sendRequest(ctx, request{method: http.MethodGet, path: "/api/v1/namespaces/" + c.namespace, unlimited: true, patient: patient})
 	if isAbsent(err, "namespaces") {
 		return meta{}, shoot.Errorf(shoot.ClassUnavailable, "namespace %q not found", c.namespace)
@@ -90,7 +90,7 @@ func (c *Client) ListShoots(ctx context.Context) (shoot.List, error) {
 			break
 		}
 	}
-	return shoot.List{}, wrapRefusal(err, "list Shoots")
+	return shoot.List{}, wrapWithClass(err, "list Shoots")
 }
 
 func (c *Client) listShoots(ctx context.Context) (shoot.List, error) {
@@ -98,7 +98,7 @@ func (c *Client) listShoots(ctx context.Context) (shoot.List, error) {
 	query := c.ownSelector()
 	query.Set("limit", strconv.Itoa(pageSize))
 	for {
-		next, err := c.listPage(ctx, query, &l)
+		next, err := c.appendPage(ctx, query, &l)
 		if err != nil || next == "" {
 			return l, err
 		}
@@ -106,8 +106,8 @@ func (c *Client) listShoots(ctx context.Context) (shoot.List, error) {
 	}
 }
 
-// listPage appends one page to a list.
-func (c *Client) listPage(ctx context.Context, query url.Values, l *shoot.List) (next string, err error) {
+// appendPage appends one page to a list.
+func (c *Client) appendPage(ctx context.Context, query url.Values, l *shoot.List) (next string, err error) {
 	a, err := c.sendRequest(ctx, request{method: http.MethodGet, path: c.shootsPath(), query: query})
 	if err != nil {
 		return "", err
@@ -134,6 +134,6 @@ func (c *Client) listPage(ctx context.Context, query url.Values, l *shoot.List) 
 
 // Project returns the name of the project of the namespace.
 func (c *Client) Project(ctx context.Context) (string, error) {
-	p, err := c.findProject(ctx)
-	return p, wrapRefusal(err, "find project of namespace %q", c.namespace)
+	p, err := c.findProjectName(ctx)
+	return p, wrapWithClass(err, "find project of namespace %q", c.namespace)
 }

@@ -47,7 +47,7 @@ func (c *Client) WatchShoots(ctx context.Context, resourceVersion string, handle
 		case errors.Is(err, shoot.ErrExpired):
 			return err
 		case err != nil:
-			return wrapRefusal(err, "watch Shoots")
+			return wrapWithClass(err, "watch Shoots")
 		}
 		// The server has ended the watch. The pause protects a server that does so at
 		// once.
@@ -103,7 +103,7 @@ func (c *Client) watchOnce(ctx context.Context, resourceVersion string, handle f
 // parseEvent decodes one message of a watch.
 func parseEvent(kind string, object json.RawMessage) (shoot.Event, error) {
 	if kind == "ERROR" {
-		return shoot.Event{}, watchError(object)
+		return shoot.Event{}, parseWatchError(object)
 	}
 	types := map[string]shoot.EventType{"ADDED": shoot.Seen, "MODIFIED": shoot.Seen, "DELETED": shoot.Gone, "BOOKMARK": shoot.Mark}
 	t, ok := types[kind]
@@ -120,7 +120,7 @@ func parseEvent(kind string, object json.RawMessage) (shoot.Event, error) {
 	return shoot.Event{Type: t, Shoot: s.toObserved()}, nil
 }
 
-func watchError(object json.RawMessage) error {
+func parseWatchError(object json.RawMessage) error {
 	var s metav1.Status
 	if err := decodeObject(answer{body: object}, &s); err != nil {
 		return err

@@ -85,23 +85,23 @@ const (
 	stopped
 )
 
-// New returns a server for h and starts to listen. A port in use is therefore detected at once, and
+// Listen returns a server for h and starts to listen. A port in use is therefore detected at once, and
 // a random port is known. Requests inherit only the values of ctx; its end stops nothing. If Run is
 // not called, Close must be.
-func New(ctx context.Context, cfg Config, h http.Handler, log *slog.Logger) (*Server, error) {
+func Listen(ctx context.Context, cfg Config, h http.Handler, log *slog.Logger) (*Server, error) {
 	s := &Server{log: log, bound: orDefault(cfg.ShutdownTimeout, DefaultShutdownTimeout)}
 	s.http = &http.Server{
-		Handler:           boundBody(h, orDefault(cfg.BodyTimeout, DefaultBodyTimeout)),
+		Handler:           limitBodyTime(h, orDefault(cfg.BodyTimeout, DefaultBodyTimeout)),
 		ReadHeaderTimeout: orDefault(cfg.ReadHeaderTimeout, DefaultReadHeaderTimeout),
 		WriteTimeout:      orDefault(cfg.WriteTimeout, DefaultWriteTimeout),
 		IdleTimeout:       orDefault(cfg.IdleTimeout, DefaultIdleTimeout),
 		MaxHeaderBytes:    orDefault(cfg.MaxHeaderBytes, DefaultMaxHeaderBytes),
-		ConnState:         s.silent.trackState,
+		ConnState:         s.silent.trackNewConn,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
 	if cfg.TLSCertFile != "" || cfg.TLSKeyFile != "" {
-		tlsConfig, err := newTLSConfig(cfg.TLSCertFile, cfg.TLSKeyFile, log)
+		tlsConfig, err := newReloadingTLSConfig(cfg.TLSCertFile, cfg.TLSKeyFile, log)
 		if err != nil {
 			return nil, err
 		}

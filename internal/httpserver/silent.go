@@ -18,8 +18,8 @@ type silent struct {
 	conns map[net.Conn]struct{}
 }
 
-// trackState implements the server's ConnState.
-func (s *silent) trackState(c net.Conn, state http.ConnState) {
+// trackNewConn implements the server's ConnState.
+func (s *silent) trackNewConn(c net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if state != http.StateNew {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// newTLSConfig serves the certificate in two files, and reloads it when they change.
-func newTLSConfig(certFile, keyFile string, log *slog.Logger) (*tls.Config, error) {
+// newReloadingTLSConfig serves the certificate in two files, and reloads it when they change.
+func newReloadingTLSConfig(certFile, keyFile string, log *slog.Logger) (*tls.Config, error) {
 	if certFile == "" || keyFile == "" {
 		return nil, errors.New("serve TLS: certificate and key are both required, but only one file is set")
 	}
@@ -21,7 +21,7 @@ func newTLSConfig(certFile, keyFile string, log *slog.Logger) (*tls.Config, erro
 	}
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.currentCertificate(), nil },
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.reloadIfChanged(), nil },
 	}, nil
 }
 
@@ -41,9 +41,9 @@ type stamp struct {
 	size     int64
 }
 
-// currentCertificate returns the certificate in the current files. While the files do not match, as
+// reloadIfChanged returns the certificate in the current files. While the files do not match, as
 // during a renewal, the last valid one stays.
-func (c *certificate) currentCertificate() *tls.Certificate {
+func (c *certificate) reloadIfChanged() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.fileStamps() != c.stamps {

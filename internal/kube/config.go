@@ -36,9 +36,9 @@ const serviceAccountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/n
 // errNoCluster explains how to configure the host cluster.
 var errNoCluster = errors.New("no host cluster found: run in a pod, or set --kubeconfig, KUBECONFIG or ~/.kube/config")
 
-// Connect returns the REST config of the host cluster. It sends no request. userAgent
+// NewRESTConfig returns the REST config of the host cluster. It sends no request. userAgent
 // is the name of this process in the audit log.
-func Connect(cfg Config, userAgent string) (*rest.Config, error) {
+func NewRESTConfig(cfg Config, userAgent string) (*rest.Config, error) {
 	rc, err := cfg.findConfig()
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (c Config) findConfig() (*rest.Config, error) {
 			return nil, fmt.Errorf("read the pod's service account: %w", err)
 		}
 	}
-	rc, err := c.newLoader().ClientConfig()
+	rc, err := c.kubeconfigLoader().ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, errNoCluster
 	}
@@ -74,8 +74,8 @@ func (c Config) findConfig() (*rest.Config, error) {
 	return rc, nil
 }
 
-// newLoader returns a loader of the kubeconfig.
-func (c Config) newLoader() clientcmd.ClientConfig {
+// kubeconfigLoader returns a loader of the kubeconfig.
+func (c Config) kubeconfigLoader() clientcmd.ClientConfig {
 	rules := &clientcmd.ClientConfigLoadingRules{}
 	switch files := filepath.SplitList(c.Kubeconfig); len(files) {
 	case 0:
@@ -100,7 +100,7 @@ func (c Config) Namespace(env func(string) (string, bool)) (string, error) {
 			return ns, nil
 		}
 	}
-	ns, _, err := c.newLoader().Namespace()
+	ns, _, err := c.kubeconfigLoader().Namespace()
 	if err != nil && !clientcmd.IsEmptyConfig(err) {
 		return "", fmt.Errorf("read kubeconfig: %w", err)
 	}

@@ -53,7 +53,7 @@ func TestConnect(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			rc, err := kube.Connect(tc.cfg, "us")
+			rc, err := kube.NewRESTConfig(tc.cfg, "us")
 			if tc.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("%s: got %v, want %q", tc.reason, err, tc.want)
@@ -65,7 +65,7 @@ func TestConnect(t *testing.T) {
 			}
 		})
 	}
-	if rc, err := kube.Connect(kube.Config{Kubeconfig: good, QPS: 3, Burst: 4}, "us"); err != nil || rc.QPS != 3 || rc.Burst != 4 {
+	if rc, err := kube.NewRESTConfig(kube.Config{Kubeconfig: good, QPS: 3, Burst: 4}, "us"); err != nil || rc.QPS != 3 || rc.Burst != 4 {
 		t.Errorf("got %+v and %v, want the rates that are set", rc, err)
 	}
 }
@@ -104,7 +104,7 @@ func TestPatient(t *testing.T) {
 		answers := []error{down, down, down, nil, refusal}
 		var noted int
 		var log logtest.Buffer
-		lw := kube.Patient(&cache.ListWatch{
+		lw := kube.RetryListWatch(&cache.ListWatch{
 			ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 				err := answers[0]
 				answers = answers[1:]

@@ -19,12 +19,12 @@ type quiet struct{ slog.Handler }
 
 // Enabled reports whether the handler accepts the lowered level.
 func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {
-	return q.Handler.Enabled(ctx, lowerLevel(level))
+	return q.Handler.Enabled(ctx, infoToDebug(level))
 }
 
 // Handle passes a record with the lowered level to the handler.
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
-	r.Level = lowerLevel(r.Level)
+	r.Level = infoToDebug(r.Level)
 	return q.Handler.Handle(ctx, r)
 }
 
@@ -34,7 +34,7 @@ func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handle
 // WithGroup returns a quiet handler with a group.
 func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }
 
-func lowerLevel(level slog.Level) slog.Level {
+func infoToDebug(level slog.Level) slog.Level {
 	if level >= slog.LevelWarn {
 		return level
 	}
@@ -46,9 +46,9 @@ func lowerLevel(level slog.Level) slog.Level {
 //nolint:gochecknoglobals // theirs is global, and may be set only once
 var taken sync.Once
 
-// TakeLogs makes the Kubernetes libraries write to l instead of the standard error.
+// RedirectLibraryLogs makes the Kubernetes libraries write to l instead of the standard error.
 // Their logger is global to the process: the first call decides.
-func TakeLogs(l *slog.Logger) {
+func RedirectLibraryLogs(l *slog.Logger) {
 	taken.Do(func() {
 		klog.SetLoggerWithOptions(Logger(l), klog.ContextualLogger(true))
 		log.SetLogger(Logger(l))

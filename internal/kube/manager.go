@@ -65,12 +65,12 @@ const whileNothingAnswers = 10 * 365 * 24 * time.Hour
 // NewManager returns a manager without listeners: the process serves metrics and
 // health. It sends no request before it runs.
 func NewManager(cfg *rest.Config, o Options) (*Manager, error) {
-	TakeLogs(o.Log)
+	RedirectLibraryLogs(o.Log)
 	base, giveUp := context.WithCancel(context.Background())
 	yes, forever := true, time.Duration(-1)
 	options := manager.Options{
 		Scheme: o.Scheme,
-		Cache:  o.cacheOptions(),
+		Cache:  o.patientCacheOptions(),
 		Logger: Logger(o.Log),
 		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 			return newRESTMapper(o.Namespaced, o.ClusterScoped), nil
@@ -166,12 +166,12 @@ func (m *Manager) waitForLeadership(ctx context.Context) (elected bool) {
 	return true
 }
 
-// cacheOptions returns the options of a cache that waits for an unavailable host
+// patientCacheOptions returns the options of a cache that waits for an unavailable host
 // cluster.
-func (o Options) cacheOptions() cache.Options {
+func (o Options) patientCacheOptions() cache.Options {
 	c := o.Cache
 	c.NewInformer = func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
-		return toolscache.NewSharedIndexInformer(Patient(lw, o.Log, o.OnTrouble), example, resync, by)
+		return toolscache.NewSharedIndexInformer(RetryListWatch(lw, o.Log, o.OnTrouble), example, resync, by)
 	}
 	if o.OnTrouble != nil {
 		c.DefaultWatchErrorHandler = func(ctx context.Context, r *toolscache.Reflector, err error) {

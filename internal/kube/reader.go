@@ -44,7 +44,7 @@ func NewReader(cfg *rest.Config, o Options) (*Reader, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	TakeLogs(o.Log)
+	RedirectLibraryLogs(o.Log)
 	r := &Reader{scheme: o.Scheme}
 	told := o.OnTrouble
 	o.OnTrouble = func(err error) {
@@ -53,7 +53,7 @@ func NewReader(cfg *rest.Config, o Options) (*Reader, error) {
 			told(err)
 		}
 	}
-	options := o.cacheOptions()
+	options := o.patientCacheOptions()
 	options.Scheme = o.Scheme
 	options.Mapper = newRESTMapper(o.Namespaced, o.ClusterScoped)
 	options.ReaderFailOnMissingInformer = true
@@ -103,7 +103,7 @@ func (r *Reader) runReader(ctx context.Context, handlers []Handler) error {
 	defer cancel(nil)
 	ended := make(chan error, 1)
 	go func() { ended <- r.cache.Start(ctx) }()
-	err := r.followObjects(ctx, handlers)
+	err := r.startInformers(ctx, handlers)
 	if err == nil {
 		<-ctx.Done()
 	} else if ctx.Err() != nil {
@@ -113,7 +113,7 @@ func (r *Reader) runReader(ctx context.Context, handlers []Handler) error {
 	return errors.Join(err, <-ended)
 }
 
-func (r *Reader) followObjects(ctx context.Context, handlers []Handler) error {
+func (r *Reader) startInformers(ctx context.Context, handlers []Handler) error {
 	for _, h := range handlers {
 		informer, err := r.cache.GetInformer(ctx, h.Kind, cache.BlockUntilSynced(false))
 		if err != nil {

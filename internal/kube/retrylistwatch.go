@@ -23,10 +23,10 @@ func outagePolicy() backoff.Policy {
 	return backoff.Policy{Initial: 500 * time.Millisecond, Max: 3 * time.Second}
 }
 
-// Patient returns a lister and watcher that retries until the API server answers, where
+// RetryListWatch returns a lister and watcher that retries until the API server answers, where
 // lw would return an error. A refusal of the API server is an error at once. note is
 // called with each error that is retried; it may be nil.
-func Patient(lw toolscache.ListerWatcher, log *slog.Logger, onRetry func(error)) toolscache.ListerWatcher {
+func RetryListWatch(lw toolscache.ListerWatcher, log *slog.Logger, onRetry func(error)) toolscache.ListerWatcher {
 	if onRetry == nil {
 		onRetry = func(error) {}
 	}

@@ -34,9 +34,9 @@ func (w *Written) Note(written client.Object) {
 	}
 }
 
-// After reports whether a version newer than o was written. It removes the record once
+// HasNewerThan reports whether a version newer than o was written. It removes the record once
 // the cache has caught up.
-func (w *Written) After(cached client.Object) bool {
+func (w *Written) HasNewerThan(cached client.Object) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := client.ObjectKeyFromObject(cached)

@@ -30,7 +30,7 @@ func TestWritten(t *testing.T) {
 			for _, o := range test.wrote {
 				w.Note(o)
 			}
-			if got := w.After(test.seen); got != test.stale {
+			if got := w.HasNewerThan(test.seen); got != test.stale {
 				t.Errorf("older than what was written: %t, want %t", got, test.stale)
 			}
 			if left := len(w.version); (left > 0) != test.stale {
@@ -41,7 +41,7 @@ func TestWritten(t *testing.T) {
 	w := &Written{}
 	w.Note(at("a", "10"))
 	w.Forget(types.NamespacedName{Namespace: "n", Name: "e"})
-	if w.After(at("a", "9")) {
+	if w.HasNewerThan(at("a", "9")) {
 		t.Error("one that is gone is remembered")
 	}
 }

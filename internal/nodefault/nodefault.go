@@ -37,8 +37,8 @@ type Report struct {
 // KeyOf returns source/check/entity, which identifies a fault of a node.
 func KeyOf(f v1alpha1.Fault) string { return f.Source + "/" + f.Check + "/" + f.Entity }
 
-// CodeOf returns the error codes of a fault, or its check if it has none.
-func CodeOf(f v1alpha1.Fault) string {
+// ErrorCodesOrCheck returns the error codes of a fault, or its check if it has none.
+func ErrorCodesOrCheck(f v1alpha1.Fault) string {
 	if len(f.ErrorCodes) > 0 {
 		return strings.Join(f.ErrorCodes, ",")
 	}
@@ -71,17 +71,17 @@ const (
 	maxRecords  = 64
 )
 
-// Tell adds a numbered record to the history, unless a record with its id exists. It
+// AddRecordOnce adds a numbered record to the history, unless a record with its id exists. It
 // drops old processed records, and if there are too many, old unprocessed ones, which it
 // counts.
-func Tell(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) {
-	if Told(st, r.ID) {
+func AddRecordOnce(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) {
+	if HasRecord(st, r.ID) {
 		return
 	}
 	st.LastSequence++
 	r.Sequence = st.LastSequence
 	st.History = append(st.History, r)
-	settled := Settled(st)
+	settled := ProcessedByAllSinks(st)
 	for len(st.History) > keptRecords && st.History[0].Sequence <= settled {
 		st.History = st.History[1:]
 	}
@@ -91,8 +91,8 @@ func Tell(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) {
 	}
 }
 
-// Told reports whether the history has a record with this id.
-func Told(st *v1alpha1.NodeFaultStatus, id string) bool {
+// HasRecord reports whether the history has a record with this id.
+func HasRecord(st *v1alpha1.NodeFaultStatus, id string) bool {
 	for i := range st.History {
 		if st.History[i].ID == id {
 			return true
@@ -101,9 +101,9 @@ func Told(st *v1alpha1.NodeFaultStatus, id string) bool {
 	return false
 }
 
-// Settled returns the sequence number that every sink has processed. Without sinks it is
+// ProcessedByAllSinks returns the sequence number that every sink has processed. Without sinks it is
 // the last number.
-func Settled(st *v1alpha1.NodeFaultStatus) (sequence int64) {
+func ProcessedByAllSinks(st *v1alpha1.NodeFaultStatus) (sequence int64) {
 	settled := st.LastSequence
 	for _, d := range st.SinkDeliveries {
 		settled = min(settled, d.ProcessedSequence)
@@ -111,15 +111,15 @@ func Settled(st *v1alpha1.NodeFaultStatus) (sequence int64) {
 	return settled
 }
 
-// RecordOf returns a new record of an action of a session, with the data of the fault
+// NewRecord returns a new record of an action of a session, with the data of the fault
 // that opened the session.
-func RecordOf(st *v1alpha1.NodeFaultStatus, source, action, ordinal string, at time.Time) v1alpha1.Record {
+func NewRecord(st *v1alpha1.NodeFaultStatus, source, action, ordinal string, at time.Time) v1alpha1.Record {
 	r := v1alpha1.Record{
 		ID: RecordID(st.NodeUID, st.Session, action, ordinal), Action: action, Source: source,
 		At: metav1.NewMicroTime(at), Session: st.Session, Outcome: "succeeded",
 	}
 	if f := st.TriggeredBy; f != nil {
-		r.Check, r.ErrorCodes, r.Agent, r.Fatal, r.Message = f.Check, f.ErrorCodes, f.Source, f.Fatal, Cut(f.Message, maxText)
+		r.Check, r.ErrorCodes, r.Agent, r.Fatal, r.Message = f.Check, f.ErrorCodes, f.Source, f.Fatal, TruncateText(f.Message, maxText)
 	}
 	return r
 }
@@ -127,8 +127,8 @@ func RecordOf(st *v1alpha1.NodeFaultStatus, source, action, ordinal string, at t
 // maxText is the maximum length of free text in a record in bytes, as in its schema.
 const maxText = 512
 
-// Cut truncates a text to at most most bytes without splitting a character.
-func Cut(text string, maxBytes int) string {
+// TruncateText truncates a text to at most most bytes without splitting a character.
+func TruncateText(text string, maxBytes int) string {
 	if len(text) <= maxBytes {
 		return text
 	}

@@ -39,7 +39,7 @@ func TestDiagram(t *testing.T) {
 func TestNothingIsDoneFromAnywhere(t *testing.T) {
 	for _, from := range []v1alpha1.Phase{"", v1alpha1.PhaseObserved, v1alpha1.PhasePending, v1alpha1.PhaseDryRun, v1alpha1.PhaseOverridden, v1alpha1.PhaseHealthy, v1alpha1.PhaseGone} {
 		for _, to := range []v1alpha1.Phase{v1alpha1.PhaseDraining, v1alpha1.PhaseRemediating} {
-			if nodefault.CanPass(from, to) {
+			if nodefault.CanTransition(from, to) {
 				t.Errorf("a node that is %q can become %q without being quarantined first", from, to)
 			}
 		}
@@ -57,11 +57,11 @@ func TestHistory(t *testing.T) {
 		told := 0
 		for i := range rapid.IntRange(1, 150).Draw(t, "records") {
 			ordinal := fmt.Sprint(rapid.IntRange(0, 200).Draw(t, "ordinal"))
-			r := nodefault.RecordOf(st, "test", "cordon", ordinal, time.Unix(int64(i), 0))
-			if !nodefault.Told(st, r.ID) {
+			r := nodefault.NewRecord(st, "test", "cordon", ordinal, time.Unix(int64(i), 0))
+			if !nodefault.HasRecord(st, r.ID) {
 				told++
 			}
-			nodefault.Tell(st, r)
+			nodefault.AddRecordOnce(st, r)
 			if d, is := st.SinkDeliveries["pager"]; is && rapid.Bool().Draw(t, "taken") {
 				d.ProcessedSequence = min(st.LastSequence, d.ProcessedSequence+int64(rapid.IntRange(0, 5).Draw(t, "so many")))
 				st.SinkDeliveries["pager"] = d
@@ -75,8 +75,8 @@ func TestHistory(t *testing.T) {
 				t.Fatalf("number %d stands at place %d of %d", r.Sequence, i, len(st.History))
 			}
 		}
-		if first := st.History[0].Sequence; first-1 > nodefault.Settled(st)+st.Dropped {
-			t.Fatalf("all before number %d are dropped, %d are settled, and %d count as dropped", first, nodefault.Settled(st), st.Dropped)
+		if first := st.History[0].Sequence; first-1 > nodefault.ProcessedByAllSinks(st)+st.Dropped {
+			t.Fatalf("all before number %d are dropped, %d are settled, and %d count as dropped", first, nodefault.ProcessedByAllSinks(st), st.Dropped)
 		}
 	})
 }
@@ -84,7 +84,7 @@ func TestHistory(t *testing.T) {
 func TestCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text, most := rapid.String().Draw(t, "text"), rapid.IntRange(3, 40).Draw(t, "most")
-		got := nodefault.Cut(text, most)
+		got := nodefault.TruncateText(text, most)
 		if len(got) > most || !utf8.ValidString(got) || len(text) <= most && got != text {
 			t.Fatalf("%q cut to %d bytes is %q", text, most, got)
 		}

@@ -69,7 +69,7 @@ func Acts(p v1alpha1.Phase) bool {
 	return p == v1alpha1.PhaseDraining || p == v1alpha1.PhaseRemediating || p == v1alpha1.PhaseStuck
 }
 
-// CanPass reports whether a phase can follow another.
-func CanPass(from, to v1alpha1.Phase) bool {
+// CanTransition reports whether a phase can follow another.
+func CanTransition(from, to v1alpha1.Phase) bool {
 	return from == to || !Acts(to) || slices.ContainsFunc(Transitions(), func(t Transition) bool { return t.From == from && t.To == to })
 }

@@ -8,7 +8,7 @@ import (
 
 // BenchmarkDecide measures the shipped policies, from the bytes of a full input to the decision.
 func BenchmarkDecide(b *testing.B) {
-	s, err := policy.Compile(b.Context(), shipped(b), policy.Options{})
+	s, err := policy.CompileAndTest(b.Context(), shipped(b), policy.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func BenchmarkCompile(b *testing.B) {
 	files := shipped(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := policy.Compile(b.Context(), files, policy.Options{}); err != nil {
+		if _, err := policy.CompileAndTest(b.Context(), files, policy.Options{}); err != nil {
 			b.Fatal(err)
 		}
 	}

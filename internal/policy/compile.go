@@ -69,11 +69,11 @@ type Set struct {
 	timeout time.Duration
 }
 
-// Compile compiles a set of files with the names of a ConfigMap's keys. *.rego is a module,
+// CompileAndTest compiles a set of files with the names of a ConfigMap's keys. *.rego is a module,
 // *_test.rego one with tests of the others, *.v0.rego (and *_test.v0.rego) one in the syntax before
 // version 1. The error names file, line and test; it wraps ErrUnfinished if the tests did not run
 // to completion.
-func Compile(ctx context.Context, files map[string]string, o Options) (*Set, error) {
+func CompileAndTest(ctx context.Context, files map[string]string, o Options) (*Set, error) {
 	o = o.withDefaults()
 	if _, err := ParseMode(string(o.Mode)); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func Compile(ctx context.Context, files map[string]string, o Options) (*Set, err
 	if err := checkFiles(files); err != nil {
 		return nil, fmt.Errorf("read policies: %w", err)
 	}
-	s := &Set{hash: hashOf(files), names: slices.Sorted(maps.Keys(files)), mode: o.Mode, timeout: o.Timeout}
+	s := &Set{hash: hashFiles(files), names: slices.Sorted(maps.Keys(files)), mode: o.Mode, timeout: o.Timeout}
 	var err error
 	if s.shape, err = policyShape(); err != nil {
 		return nil, err
@@ -90,23 +90,23 @@ func Compile(ctx context.Context, files map[string]string, o Options) (*Set, err
 	if err != nil {
 		return nil, fmt.Errorf("compile policies: %w", err)
 	}
-	s.unseen = s.shape.Unseen(compiler)
+	s.unseen = s.shape.UnreferencedPart(compiler)
 	if s.query, err = prepareQuery(ctx, compiler, DecisionPath); err != nil {
 		return nil, fmt.Errorf("compile policies: %w", err)
 	}
-	ctx, done := withCPUTime(ctx, o.TrialCPUTime)
+	ctx, done := withCPUTimeLimit(ctx, o.TrialCPUTime)
 	defer done()
 	if s.tests, err = runTests(ctx, files, s.shape); err != nil {
-		return nil, fmt.Errorf("test policies: %w", unfinished(ctx, err))
+		return nil, fmt.Errorf("test policies: %w", wrapIfUnfinished(ctx, err))
 	}
 	if err := s.checkCanariesDenied(ctx); err != nil {
-		return nil, fmt.Errorf("self-test policies: %w", unfinished(ctx, err))
+		return nil, fmt.Errorf("self-test policies: %w", wrapIfUnfinished(ctx, err))
 	}
 	return s, nil
 }
 
-// unfinished adds why ctx ended to an error that it caused. The result wraps ErrUnfinished.
-func unfinished(ctx context.Context, err error) error {
+// wrapIfUnfinished adds why ctx ended to an error that it caused. The result wraps ErrUnfinished.
+func wrapIfUnfinished(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {
 	case cause == nil:
@@ -149,8 +149,8 @@ func (s *Set) evaluateDecision(ctx context.Context, input ast.Value, now time.Ti
 	return decodeDecision(t.Value)
 }
 
-// hashOf hashes the lengths too, so that no two different sets have the same encoding.
-func hashOf(files map[string]string) string {
+// hashFiles hashes the lengths too, so that no two different sets have the same encoding.
+func hashFiles(files map[string]string) string {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		for _, part := range []string{name, files[name]} {
@@ -200,7 +200,7 @@ func parseModules(files map[string]string, caps *ast.Capabilities) (map[string]*
 		m, err := ast.ParseModuleWithOpts(name, files[name], ast.ParserOptions{RegoVersion: version, Capabilities: caps})
 		switch {
 		case err != nil:
-			errs = append(errs, explainErrors(err))
+			errs = append(errs, shortenErrors(err))
 		case m == nil:
 			errs = append(errs, fmt.Errorf("%s is empty", name))
 		default:
@@ -221,7 +221,7 @@ func compilePolicies(files map[string]string, s *inputShape) (*ast.Compiler, err
 	}
 	c := newCompiler(caps, s)
 	if c.Compile(modules); c.Failed() {
-		return nil, explainErrors(c.Errors)
+		return nil, shortenErrors(c.Errors)
 	}
 	if len(c.GetRulesExact(ast.MustParseRef(DecisionPath))) == 0 {
 		return nil, fmt.Errorf("no module defines the rule %s", DecisionPath)
@@ -235,8 +235,8 @@ func newCompiler(caps *ast.Capabilities, s *inputShape) *ast.Compiler {
 	return ast.NewCompiler().WithCapabilities(caps).WithSchemas(s.Schemas()).WithStrict(true)
 }
 
-// explainErrors shortens compilation errors to a few lines, each with file and line.
-func explainErrors(err error) error {
+// shortenErrors shortens compilation errors to a few lines, each with file and line.
+func shortenErrors(err error) error {
 	var all ast.Errors
 	if !errors.As(err, &all) {
 		return err

@@ -90,7 +90,7 @@ func TestCompileRefuses(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := policy.Compile(t.Context(), tc.files, policy.Options{})
+			_, err := policy.CompileAndTest(t.Context(), tc.files, policy.Options{})
 			wantError(t, err, tc.want...)
 		})
 	}
@@ -106,7 +106,7 @@ func TestCapabilities(t *testing.T) {
 	} {
 		name, _, _ := strings.Cut(call, "(")
 		t.Run(name, func(t *testing.T) {
-			_, err := policy.Compile(t.Context(), with(map[string]string{"b.rego": "package b\nx := " + call}), policy.Options{})
+			_, err := policy.CompileAndTest(t.Context(), with(map[string]string{"b.rego": "package b\nx := " + call}), policy.Options{})
 			wantError(t, err, "b.rego:2", "undefined function "+name)
 		})
 	}
@@ -116,7 +116,7 @@ func TestCapabilities(t *testing.T) {
 		"And":       "package b\nimport future.keywords.and\nx := 1",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := policy.Compile(t.Context(), with(map[string]string{"b.rego": text}), policy.Options{}); err == nil {
+			if _, err := policy.CompileAndTest(t.Context(), with(map[string]string{"b.rego": text}), policy.Options{}); err == nil {
 				t.Error("a syntax of later versions was taken without thought")
 			}
 		})
@@ -134,7 +134,7 @@ func TestSyntaxBeforeVersion1(t *testing.T) {
 		t.Errorf("got %+v, %v", d, err)
 	}
 	files["old_test.v0.rego"] = "package old_test\ntest_old { false }"
-	_, err = policy.Compile(t.Context(), files, policy.Options{})
+	_, err = policy.CompileAndTest(t.Context(), files, policy.Options{})
 	wantError(t, err, "old_test.v0.rego:2: data.old_test.test_old fails")
 }
 
@@ -176,13 +176,13 @@ func TestTooManyFiles(t *testing.T) {
 	for i := range 200 {
 		files[fmt.Sprintf("f%d.rego", i)] = fmt.Sprintf("package f%d", i)
 	}
-	_, err := policy.Compile(t.Context(), files, policy.Options{})
+	_, err := policy.CompileAndTest(t.Context(), files, policy.Options{})
 	wantError(t, err, "there are 201 files")
 	files = with(nil)
 	for i := range 8 {
 		files[fmt.Sprintf("f%d.rego", i)] = "package f\n#" + strings.Repeat("x", 200<<10)
 	}
-	_, err = policy.Compile(t.Context(), files, policy.Options{})
+	_, err = policy.CompileAndTest(t.Context(), files, policy.Options{})
 	wantError(t, err, "all files together have more than")
 }
 
@@ -215,7 +215,7 @@ func TestDeadline(t *testing.T) {
 // TestDeadlineOfTests checks that a set with endless tests does not block other sets.
 func TestDeadlineOfTests(t *testing.T) {
 	text := strings.Replace(runaway, "\tinput.request.labels.run == \"away\"\n", "", 1)
-	_, err := policy.Compile(t.Context(), smallestAnd("b_test.rego", "package b_test\n"+strings.Replace(text, `violations contains "x"`, "test_x", 1)), policy.Options{})
+	_, err := policy.CompileAndTest(t.Context(), smallestAnd("b_test.rego", "package b_test\n"+strings.Replace(text, `violations contains "x"`, "test_x", 1)), policy.Options{})
 	wantError(t, err, "test policies: not finished within 30s of CPU time: b_test.rego:2: data.b_test.test_x does not end")
 }
 

@@ -102,7 +102,7 @@ func compileCondition(ctx context.Context, module string, s *inputShape) (c *Con
 	path := modules[name].Package.Path
 	compiler := newCompiler(caps, s).WithStrict(false)
 	if compiler.Compile(modules); compiler.Failed() {
-		return nil, explainErrors(compiler.Errors)
+		return nil, shortenErrors(compiler.Errors)
 	}
 	has := func(rule string) (string, bool) {
 		ref := path.Append(ast.StringTerm(rule))
@@ -112,7 +112,7 @@ func compileCondition(ctx context.Context, module string, s *inputShape) (c *Con
 	if !ok {
 		return nil, fmt.Errorf("package %s has no rule allow", path)
 	}
-	c = &Condition{shape: s, unseen: s.Unseen(compiler)}
+	c = &Condition{shape: s, unseen: s.UnreferencedPart(compiler)}
 	if c.allow, err = prepareQuery(ctx, compiler, allow); err != nil {
 		return nil, err
 	}

@@ -15,10 +15,10 @@ var ErrUnfinished = errors.New("not finished")
 // cpuLook is the interval at which the CPU time of the process is checked.
 const cpuLook = 50 * time.Millisecond
 
-// withCPUTime returns a context that ends when the process has used an amount of CPU time. Unlike a
+// withCPUTimeLimit returns a context that ends when the process has used an amount of CPU time. Unlike a
 // deadline, it does not advance while the process or the machine is paused. The returned function
 // releases the context.
-func withCPUTime(ctx context.Context, limit time.Duration) (bound context.Context, stop func()) {
+func withCPUTimeLimit(ctx context.Context, limit time.Duration) (bound context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	begin, done := cpuTime(), make(chan struct{})
 	go func() {

@@ -98,7 +98,7 @@ func decodeDecision(v ast.Value) (Decision, error) {
 		d.Approvals = Approvals{
 			Count: a.readCount("count"), Groups: a.readTexts("groups", false), RequesterCannotApprove: a.readBool("requesterCannotApprove", false),
 		}
-		if err := a.joinErrors(); err != nil {
+		if err := a.errorOrUnknownFields(); err != nil {
 			return Decision{}, err
 		}
 		if n := len(d.Approvals.Groups); n > maxGroups {
@@ -110,7 +110,7 @@ func decodeDecision(v ast.Value) (Decision, error) {
 			}
 		}
 	}
-	if err := f.joinErrors(); err != nil {
+	if err := f.errorOrUnknownFields(); err != nil {
 		return Decision{}, err
 	}
 	switch {
@@ -127,7 +127,7 @@ func decodeDecision(v ast.Value) (Decision, error) {
 	return d, nil
 }
 
-// fields reads the fields of an object one by one; joinErrors returns the first error.
+// fields reads the fields of an object one by one; errorOrUnknownFields returns the first error.
 type fields struct {
 	object ast.Object
 	of     string
@@ -150,7 +150,7 @@ func (f *fields) addErrorf(format string, args ...any) {
 	}
 }
 
-func (f *fields) joinErrors() error {
+func (f *fields) errorOrUnknownFields() error {
 	if f.err == nil && f.object.Len() > 0 {
 		f.object.Foreach(func(k, _ *ast.Term) {
 			name, ok := k.Value.(ast.String)

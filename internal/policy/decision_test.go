@@ -147,7 +147,7 @@ func TestModes(t *testing.T) {
 	for _, text := range []string{"Enforce", "off", "deny"} {
 		_, err := policy.ParseMode(text)
 		wantError(t, err, fmt.Sprintf("unknown mode %q: want enforce, warn or audit", text))
-		if _, err := policy.Compile(t.Context(), with(nil), policy.Options{Mode: policy.Mode(text)}); err == nil {
+		if _, err := policy.CompileAndTest(t.Context(), with(nil), policy.Options{Mode: policy.Mode(text)}); err == nil {
 			t.Errorf("%q was taken", text)
 		}
 	}

@@ -53,7 +53,7 @@ type inputReader struct {
 	terms  []*ast.Term    // of the lists being read
 }
 
-func (r *inputReader) readTerm(v ast.Value) *ast.Term {
+func (r *inputReader) newTerm(v ast.Value) *ast.Term {
 	if len(r.chunk) == 0 {
 		r.chunk = make([]ast.Term, 64)
 	}
@@ -154,8 +154,8 @@ func isCalculable(n string) bool {
 	return err == nil && -maxInputExponent <= exp && exp <= maxInputExponent
 }
 
-// enterValue enters an object or a list.
-func (r *inputReader) enterValue() error {
+// enterObjectOrList enters an object or a list.
+func (r *inputReader) enterObjectOrList() error {
 	if _, err := r.dec.ReadToken(); err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (r *inputReader) readObject(s *inputShape) (ast.Value, error) {
 	if s == r.unseen {
 		return ast.NewObject(), r.dec.SkipValue()
 	}
-	if err := r.enterValue(); err != nil {
+	if err := r.enterObjectOrList(); err != nil {
 		return nil, err
 	}
 	begin, missing := len(r.pairs), len(s.required)
@@ -182,7 +182,7 @@ func (r *inputReader) readObject(s *inputShape) (ast.Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		key, sub, err := r.readField(s, name)
+		key, sub, err := r.fieldKeyAndShape(s, name)
 		if err != nil {
 			return nil, err
 		}
@@ -193,7 +193,7 @@ func (r *inputReader) readObject(s *inputShape) (ast.Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.pairs = append(r.pairs, [2]*ast.Term{key, r.readTerm(v)})
+		r.pairs = append(r.pairs, [2]*ast.Term{key, r.newTerm(v)})
 	}
 	if _, err := r.dec.ReadToken(); err != nil {
 		return nil, err
@@ -206,8 +206,8 @@ func (r *inputReader) readObject(s *inputShape) (ast.Value, error) {
 	return o, nil
 }
 
-// readField returns the key of a field and its shape.
-func (r *inputReader) readField(s *inputShape, name string) (key *ast.Term, shape *inputShape, err error) {
+// fieldKeyAndShape returns the key of a field and its shape.
+func (r *inputReader) fieldKeyAndShape(s *inputShape, name string) (key *ast.Term, shape *inputShape, err error) {
 	if key, ok := s.keys[name]; ok {
 		return key, s.Properties[name], nil
 	}
@@ -231,7 +231,7 @@ func (s *inputShape) checkComplete(r *inputReader, o ast.Object) (ast.Value, err
 }
 
 func (r *inputReader) readArray(s *inputShape) (ast.Value, error) {
-	if err := r.enterValue(); err != nil {
+	if err := r.enterObjectOrList(); err != nil {
 		return nil, err
 	}
 	items := s.Items
@@ -244,7 +244,7 @@ func (r *inputReader) readArray(s *inputShape) (ast.Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.terms = append(r.terms, r.readTerm(v))
+		r.terms = append(r.terms, r.newTerm(v))
 	}
 	if _, err := r.dec.ReadToken(); err != nil {
 		return nil, err

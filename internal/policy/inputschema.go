@@ -140,9 +140,9 @@ func (s *inputShape) plainSchema() map[string]any {
 	return m
 }
 
-// Unseen returns the part of an input that modules cannot see, because no reference leads there. It
+// UnreferencedPart returns the part of an input that modules cannot see, because no reference leads there. It
 // is the target object, more than half of an input, if no module refers to it. Nil means nothing.
-func (s *inputShape) Unseen(c *ast.Compiler) *inputShape {
+func (s *inputShape) UnreferencedPart(c *ast.Compiler) *inputShape {
 	path := []string{"target", "object"}
 	at := s
 	for _, name := range path {
@@ -158,7 +158,7 @@ func (s *inputShape) Unseen(c *ast.Compiler) *inputShape {
 			if !x.HasPrefix(ast.InputRootRef) {
 				return false
 			}
-			seen = seen || !leadsPast(x[1:], path)
+			seen = seen || !leadsElsewhere(x[1:], path)
 			for _, t := range x[1:] {
 				visit.Walk(t)
 			}
@@ -175,9 +175,9 @@ func (s *inputShape) Unseen(c *ast.Compiler) *inputShape {
 	return at
 }
 
-// leadsPast reports whether a reference is known to lead elsewhere: it names another field on the
+// leadsElsewhere reports whether a reference is known to lead elsewhere: it names another field on the
 // way. A reference that ends earlier, or selects any field, includes everything below.
-func leadsPast(ref ast.Ref, path []string) bool {
+func leadsElsewhere(ref ast.Ref, path []string) bool {
 	for i, name := range path {
 		if i >= len(ref) {
 			return false

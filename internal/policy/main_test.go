@@ -66,7 +66,7 @@ func with(extra map[string]string) map[string]string {
 
 func newSet(tb testing.TB, files map[string]string, o policy.Options) *policy.Set {
 	tb.Helper()
-	s, err := policy.Compile(tb.Context(), files, o)
+	s, err := policy.CompileAndTest(tb.Context(), files, o)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func TestPage(t *testing.T) {
 
 func wantRefused(t *testing.T, files map[string]string, says block) {
 	t.Helper()
-	_, err := policy.Compile(t.Context(), files, policy.Options{})
+	_, err := policy.CompileAndTest(t.Context(), files, policy.Options{})
 	if says.kind != "text" {
 		t.Fatal("the page does not say why")
 	}

@@ -32,7 +32,7 @@ test_long if count([1 | some a in l; some b in l; some c in l; some d in l; some
 // compileForTest is the main function of that program.
 func compileForTest() {
 	_, _ = fmt.Fprintln(os.Stdout, "begins")
-	_, err := policy.Compile(context.Background(), with(map[string]string{"long_test.rego": long}), policy.Options{})
+	_, err := policy.CompileAndTest(context.Background(), with(map[string]string{"long_test.rego": long}), policy.Options{})
 	_, _ = fmt.Fprintln(os.Stdout, "ends with", err)
 }
 

@@ -29,7 +29,7 @@ func prepareQuery(ctx context.Context, c *ast.Compiler, path string) (q *query, 
 		rego.GenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t, nil }),
 	).PrepareForEval(ctx)
 	if err != nil {
-		return nil, explainErrors(err)
+		return nil, shortenErrors(err)
 	}
 	return &query{prepared: prepared}, nil
 }

@@ -26,7 +26,7 @@ func runTests(ctx context.Context, files map[string]string, s *inputShape) (test
 	runner := tester.NewRunner().SetCompiler(newCompiler(caps, s).WithStrict(false)).SetModules(modules).SetTimeout(24 * time.Hour).RaiseBuiltinErrors(true)
 	results, err := runner.RunTests(ctx, nil)
 	if err != nil {
-		return 0, explainErrors(err)
+		return 0, shortenErrors(err)
 	}
 	n := 0
 	var failed []error
@@ -36,7 +36,7 @@ func runTests(ctx context.Context, files map[string]string, s *inputShape) (test
 		case topdown.IsCancel(r.Error):
 			failed = append(failed, fmt.Errorf("%s: %s.%s does not end", r.Location, r.Package, r.Name))
 		case r.Error != nil:
-			failed = append(failed, fmt.Errorf("%s: %s.%s: %w", r.Location, r.Package, r.Name, explainErrors(r.Error)))
+			failed = append(failed, fmt.Errorf("%s: %s.%s: %w", r.Location, r.Package, r.Name, shortenErrors(r.Error)))
 		case r.Fail:
 			failed = append(failed, fmt.Errorf("%s: %s.%s fails", r.Location, r.Package, r.Name))
 		}

@@ -47,11 +47,11 @@ func (st *Store) Load(ctx context.Context, files map[string]string, mode Mode) e
 		mode = Enforce
 	}
 	before := st.now.Load()
-	if before != nil && before.set.hash == hashOf(files) && before.set.mode == mode {
+	if before != nil && before.set.hash == hashFiles(files) && before.set.mode == mode {
 		st.err.Store(nil)
 		return nil
 	}
-	set, err := Compile(ctx, files, Options{Mode: mode, Timeout: st.timeout, TrialCPUTime: st.trial})
+	set, err := CompileAndTest(ctx, files, Options{Mode: mode, Timeout: st.timeout, TrialCPUTime: st.trial})
 	if err != nil {
 		st.err.Store(&err)
 		if !errors.Is(ctx.Err(), context.Canceled) { // as at the end of the process

@@ -179,7 +179,7 @@ func FuzzCompile(f *testing.F) {
 			return
 		}
 		begin := time.Now()
-		_, err := policy.Compile(t.Context(), with(map[string]string{name: text}), policy.Options{Timeout: 250 * time.Millisecond, TrialCPUTime: 250 * time.Millisecond})
+		_, err := policy.CompileAndTest(t.Context(), with(map[string]string{name: text}), policy.Options{Timeout: 250 * time.Millisecond, TrialCPUTime: 250 * time.Millisecond})
 		if err != nil && strings.Contains(err.Error(), "panic") {
 			t.Error(err)
 		}

@@ -38,7 +38,7 @@ const insertClusters = `
 // without long waits.
 func TestOldClustersGetTheirSyncs(t *testing.T) {
 	const n, writers = 20_000, 3
-	url := pgtest.EmptyURL(t)
+	url := pgtest.NewEmptyDatabaseURL(t)
 	log := slog.New(slog.DiscardHandler)
 	if err := postgres.MigrateFiles(t.Context(), owner(url), before(t, "00004"), log); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ const insertOne = `
 // TestALockedClusterHoldsUpNoOther checks that a locked cluster is filled in after its unlock, and
 // the others before.
 func TestALockedClusterHoldsUpNoOther(t *testing.T) {
-	url := pgtest.EmptyURL(t)
+	url := pgtest.NewEmptyDatabaseURL(t)
 	log := slog.New(slog.DiscardHandler)
 	if err := postgres.MigrateFiles(t.Context(), owner(url), before(t, "00005"), log); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestALockedClusterHoldsUpNoOther(t *testing.T) {
 // TestForeignRowsAreNamed checks that rows under an owner of another tenant fail the migration,
 // which names them, and that it succeeds without them.
 func TestForeignRowsAreNamed(t *testing.T) {
-	url := pgtest.EmptyURL(t)
+	url := pgtest.NewEmptyDatabaseURL(t)
 	log := slog.New(slog.DiscardHandler)
 	if err := postgres.MigrateFiles(t.Context(), owner(url), before(t, "00009"), log); err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestForeignRowsAreNamed(t *testing.T) {
 func TestAnOldWorkerIsRegistered(t *testing.T) {
 	for name, garden := range map[string]string{"Worker": "'garden.example/garden-prod'", "None": "null"} {
 		t.Run(name, func(t *testing.T) {
-			url := pgtest.EmptyURL(t)
+			url := pgtest.NewEmptyDatabaseURL(t)
 			log := slog.New(slog.DiscardHandler)
 			if err := postgres.MigrateFiles(t.Context(), owner(url), before(t, "00009"), log); err != nil {
 				t.Fatal(err)

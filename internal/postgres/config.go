@@ -95,12 +95,12 @@ func (c Config) poolConfig() (*pgxpool.Config, error) {
 	pc.MaxConnLifetime = maxConnLifetime
 	pc.MaxConnLifetimeJitter = lifetimeJitter
 	c.configureConn(pc.ConnConfig)
-	c.configureWorkConn(pc.ConnConfig)
+	c.applyRoleAndTimeouts(pc.ConnConfig)
 	pc.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		conn.TypeMap().RegisterType(&pgtype.Type{
 			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
 		})
-		return checkRole(ctx, conn)
+		return checkRoleBoundByRLS(ctx, conn)
 	}
 	return pc, nil
 }
@@ -114,12 +114,12 @@ func (c Config) ConnConfig() (*pgx.ConnConfig, error) {
 		return nil, fmt.Errorf("read the database URL: %w", redactConnString(err))
 	}
 	c.configureConn(cc)
-	c.configureWorkConn(cc)
+	c.applyRoleAndTimeouts(cc)
 	return cc, nil
 }
 
-// configureWorkConn applies the settings of connections that use the role.
-func (c Config) configureWorkConn(cc *pgx.ConnConfig) {
+// applyRoleAndTimeouts applies the settings of connections that use the role.
+func (c Config) applyRoleAndTimeouts(cc *pgx.ConnConfig) {
 	if cc.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
 		return // there may be a pooler
 	}
@@ -145,9 +145,9 @@ func (c Config) configureConn(cc *pgx.ConnConfig) {
 	}
 }
 
-// checkRole refuses a role that row-level security does not bind, because every tenant would see
+// checkRoleBoundByRLS refuses a role that row-level security does not bind, because every tenant would see
 // every row without any symptom.
-func checkRole(ctx context.Context, conn *pgx.Conn) error {
+func checkRoleBoundByRLS(ctx context.Context, conn *pgx.Conn) error {
 	var role string
 	var unbound bool
 	err := conn.QueryRow(ctx, `

@@ -47,9 +47,9 @@ func Constraint(err error) string {
 	return ""
 }
 
-// unavailable marks an error of the connection as ErrUnavailable. An answer of a working server is
+// markUnavailable marks an error of the connection as ErrUnavailable. An answer of a working server is
 // not one.
-func unavailable(ctx context.Context, err error) error {
+func markUnavailable(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, ErrUnavailable) || !isConnectionLost(ctx, err) {
 		return err
 	}

@@ -124,7 +124,7 @@ func (p *Pool) checkFingerprints(ctx context.Context) error {
 		have, err = p.readFingerprints(ctx, applied)
 	}
 	if err != nil {
-		return fmt.Errorf("read the fingerprints of the migrations: %w", unavailable(ctx, err))
+		return fmt.Errorf("read the fingerprints of the migrations: %w", markUnavailable(ctx, err))
 	}
 	return compareFingerprints(have, want)
 }
@@ -157,7 +157,7 @@ func (l fingerprintLocker) SessionLock(ctx context.Context, conn *sql.Conn) erro
 	if err := l.locker.SessionLock(ctx, conn); err != nil {
 		return err
 	}
-	if err := l.storeFingerprints(ctx, conn); err != nil {
+	if err := l.checkAndStoreFingerprints(ctx, conn); err != nil {
 		return errors.Join(err, l.SessionUnlock(context.WithoutCancel(ctx), conn))
 	}
 	return nil
@@ -168,8 +168,8 @@ func (l fingerprintLocker) SessionUnlock(ctx context.Context, conn *sql.Conn) er
 	return l.locker.SessionUnlock(ctx, conn)
 }
 
-// storeFingerprints records the fingerprints of the pending migrations.
-func (l fingerprintLocker) storeFingerprints(ctx context.Context, conn *sql.Conn) error {
+// checkAndStoreFingerprints records the fingerprints of the pending migrations.
+func (l fingerprintLocker) checkAndStoreFingerprints(ctx context.Context, conn *sql.Conn) error {
 	have, err := readApplied(ctx, conn)
 	if err == nil {
 		err = compareFingerprints(have, l.want)

@@ -44,7 +44,7 @@ func TestIncompatibleSchemaIsRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := pgtest.EmptyURL(t)
+			url := pgtest.NewEmptyDatabaseURL(t)
 			if err := postgres.MigrateFiles(t.Context(), owner(url), tc.made, slog.New(slog.DiscardHandler)); err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +94,7 @@ func until(t *testing.T, last, column string) fstest.MapFS {
 // TestMigrationIsRepeatedAfterACrash records a fingerprint, and then fails before the migration is
 // applied. Other content of the same migration runs later.
 func TestMigrationIsRepeatedAfterACrash(t *testing.T) {
-	url := pgtest.EmptyURL(t)
+	url := pgtest.NewEmptyDatabaseURL(t)
 	bad := change(t, "00003_changes.sql", "-- +goose Up\n", "-- +goose Up\nselect 1/0;\n")
 	if err := postgres.MigrateFiles(t.Context(), owner(url), bad, slog.New(slog.DiscardHandler)); err == nil {
 		t.Fatal("the migration did not fail")
@@ -109,7 +109,7 @@ func TestMigrationIsRepeatedAfterACrash(t *testing.T) {
 
 // TestFingerprintsAreReadable checks that every server's role can read the fingerprints.
 func TestFingerprintsAreReadable(t *testing.T) {
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	for _, role := range []string{"fleet_api", "cluster_worker", "execution_controller", "execution_auditor"} {
 		pool, err := postgres.New(postgres.Config{URL: owner(url).URL, Role: role}, slog.New(slog.DiscardHandler))
 		if err != nil {

@@ -42,14 +42,14 @@ func (p *Pool) CheckSchema(ctx context.Context) error {
 	case Code(err) == codeInsufficientPrivilege: // the second migration grants it
 		return fmt.Errorf("%w: the role cannot read its version: run 'fleet-api migrate', or grant select on %s to the role: %w", ErrSchemaBehind, versionTable, err)
 	default:
-		return fmt.Errorf("read the version of the schema: %w", unavailable(ctx, err))
+		return fmt.Errorf("read the version of the schema: %w", markUnavailable(ctx, err))
 	}
 	if have > 0 {
 		if err := p.checkFingerprints(ctx); err != nil {
 			return err
 		}
 	}
-	if want := migrations.Latest(); have < want {
+	if want := migrations.LatestVersion(); have < want {
 		return fmt.Errorf("%w: it is at version %d, but version %d is required: run 'fleet-api migrate'", ErrSchemaBehind, have, want)
 	}
 	return nil
@@ -96,7 +96,7 @@ func runMigrations(ctx context.Context, cfg Config, files fs.FS, log *slog.Logge
 	return backoff.Retry(ctx, backoff.Policy{Initial: time.Second, Max: 10 * time.Second, MaxElapsed: migrationGiveUp}, func(ctx context.Context) error {
 		// If nothing is pending, Up does not lock, and so the locker does not check.
 		if err := checkApplied(ctx, db, want); err != nil {
-			return backoff.Permanent(fmt.Errorf("migrate the schema: %w", unavailable(ctx, err)))
+			return backoff.Permanent(fmt.Errorf("migrate the schema: %w", markUnavailable(ctx, err)))
 		}
 		done, err := provider.Up(ctx)
 		for _, r := range done {
@@ -112,7 +112,7 @@ func runMigrations(ctx context.Context, cfg Config, files fs.FS, log *slog.Logge
 			log.WarnContext(ctx, "migration waits for a table lock", "err", err)
 			return fmt.Errorf("migrate the schema: %w", err)
 		default:
-			return backoff.Permanent(fmt.Errorf("migrate the schema: %w", unavailable(ctx, err)))
+			return backoff.Permanent(fmt.Errorf("migrate the schema: %w", markUnavailable(ctx, err)))
 		}
 	})
 }

@@ -57,7 +57,7 @@ func owner(url string) postgres.Config { return postgres.Config{URL: settings.Se
 func TestMigrationsRunOnce(t *testing.T) {
 	for name, rounds := range map[string]int{"OneAfterAnother": 1, "AtOnce": 5} {
 		t.Run(name, func(t *testing.T) {
-			url, log := pgtest.EmptyURL(t), newMessages()
+			url, log := pgtest.NewEmptyDatabaseURL(t), newMessages()
 			for range 2 {
 				var g errgroup.Group
 				for range rounds {
@@ -88,7 +88,7 @@ func TestMigrationsAreNumberedWithoutAGap(t *testing.T) {
 func TestMigrationsOfTwoDatabasesAtOnce(t *testing.T) {
 	var g errgroup.Group
 	for range 4 {
-		url := pgtest.EmptyURL(t)
+		url := pgtest.NewEmptyDatabaseURL(t)
 		g.Go(func() error { return postgres.Migrate(t.Context(), owner(url), slog.New(slog.DiscardHandler)) })
 	}
 	if err := g.Wait(); err != nil {
@@ -99,7 +99,7 @@ func TestMigrationsOfTwoDatabasesAtOnce(t *testing.T) {
 // TestAPlainOwnerCanMigrate checks that a login that only owns its database can migrate it if the
 // roles exist.
 func TestAPlainOwnerCanMigrate(t *testing.T) {
-	url := pgtest.EmptyURL(t)
+	url := pgtest.NewEmptyDatabaseURL(t)
 	conn := connect(t, url)
 	for _, sql := range []string{
 		"create role plain_owner login",
@@ -131,7 +131,7 @@ func TestAPlainOwnerCanMigrate(t *testing.T) {
 // TestAMigrationHoldsNobodyUp checks that a migration that waits for a lock lets other transactions
 // pass.
 func TestAMigrationHoldsNobodyUp(t *testing.T) {
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	reader, writer := connect(t, url), connect(t, url)
 	if _, err := writer.Exec(t.Context(), insertCluster, "t", "one"); err != nil {
 		t.Fatal(err)
@@ -170,14 +170,14 @@ func TestAMigrationHoldsNobodyUp(t *testing.T) {
 
 func TestABadMigrationIsNamed(t *testing.T) {
 	bad := fstest.MapFS{"00001_bad.sql": {Data: []byte("-- +goose Up\ncreate table a (b nonsense);\n")}}
-	err := postgres.MigrateFiles(t.Context(), owner(pgtest.EmptyURL(t)), bad, slog.New(slog.DiscardHandler))
+	err := postgres.MigrateFiles(t.Context(), owner(pgtest.NewEmptyDatabaseURL(t)), bad, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "00001_bad.sql") || !strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestASchemaThatIsBehindIsNoticed(t *testing.T) {
-	url := pgtest.EmptyURL(t)
+	url := pgtest.NewEmptyDatabaseURL(t)
 	pool := pgtest.Open(t, url)
 	older := files(t)
 	var last string

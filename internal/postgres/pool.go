@@ -131,7 +131,7 @@ func (w *watcher) pingServer(ctx context.Context) error {
 			return err
 		}
 		w.conn = conn
-		return checkRole(ctx, conn)
+		return checkRoleBoundByRLS(ctx, conn)
 	}
 	var readOnly bool
 	if err := w.conn.QueryRow(ctx, "select current_setting('transaction_read_only')::bool").Scan(&readOnly); err != nil {

@@ -37,7 +37,7 @@ const insertCluster = `
 func countVisible(t *testing.T, p *postgres.Pool, s postgres.Scope) int {
 	t.Helper()
 	n := -1
-	err := p.Read(t.Context(), s, func(b *pgx.Batch) {
+	err := p.RunBatch(t.Context(), s, func(b *pgx.Batch) {
 		b.Queue("select count(*) from tenant.resources").QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
 	})
 	if err != nil {
@@ -47,7 +47,7 @@ func countVisible(t *testing.T, p *postgres.Pool, s postgres.Scope) int {
 }
 
 func TestAScopeSeesItsTenantAlone(t *testing.T) {
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	p := pgtest.Open(t, url)
 	owner := connect(t, url)
 	for _, row := range [][2]string{{"a", "one"}, {"a", "two"}, {"b", "one"}} {
@@ -82,12 +82,12 @@ func TestAScopeSeesItsTenantAlone(t *testing.T) {
 }
 
 func TestTheViewOfAllTenantsIsForTheirRole(t *testing.T) {
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	run(t, connect(t, url), insertCluster, "a", "one")
 	p := pgtest.Open(t, url)
 	n := 0
 	read := func(s postgres.Scope) error {
-		return p.Read(t.Context(), s, func(b *pgx.Batch) {
+		return p.RunBatch(t.Context(), s, func(b *pgx.Batch) {
 			b.Queue("select count(*) from tenant.all_resources").QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
 		})
 	}
@@ -102,7 +102,7 @@ func TestTheViewOfAllTenantsIsForTheirRole(t *testing.T) {
 // TestARoleThatNothingBindsIsRefused refuses a role that sees everything, because the pool would
 // show all rows to all tenants.
 func TestARoleThatNothingBindsIsRefused(t *testing.T) {
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	conn := connect(t, url)
 	run(t, conn, `create role unbound_owner; grant usage on schema tenant to unbound_owner; alter table tenant.resources owner to unbound_owner`)
 	t.Cleanup(func() {
@@ -120,7 +120,7 @@ func TestARoleThatNothingBindsIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(p.Close)
-			err = p.Read(t.Context(), postgres.Scope{}, func(b *pgx.Batch) { b.Queue("select 1") })
+			err = p.RunBatch(t.Context(), postgres.Scope{}, func(b *pgx.Batch) { b.Queue("select 1") })
 			if err == nil || !strings.Contains(err.Error(), "bypasses row-level security") {
 				t.Errorf("got %v", err)
 			}
@@ -148,7 +148,7 @@ func TestASecretStaysOutOfErrors(t *testing.T) {
 }
 
 func TestTimesAreUTCAndStatementsAreBounded(t *testing.T) {
-	cfg := pgtest.Config(pgtest.URL(t))
+	cfg := pgtest.Config(pgtest.NewDatabaseURL(t))
 	cfg.StatementTimeout = 50 * time.Millisecond
 	p, err := postgres.New(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -168,7 +168,7 @@ func TestTimesAreUTCAndStatementsAreBounded(t *testing.T) {
 }
 
 func TestTheRolesOfComponentsAreTaken(t *testing.T) {
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	for _, role := range []string{migrations.RoleFleetAPI, migrations.RoleClusterWorker} {
 		cfg := pgtest.Config(url)
 		cfg.Role = role
@@ -185,7 +185,7 @@ func TestTheRolesOfComponentsAreTaken(t *testing.T) {
 
 // TestAPoolProbesAsOftenAsItIsTold checks the probe interval.
 func TestAPoolProbesAsOftenAsItIsTold(t *testing.T) {
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	for name, every := range map[string]time.Duration{"often": time.Millisecond, "seldom": time.Hour} {
 		cfg := pgtest.Config(url)
 		cfg.ApplicationName, cfg.ProbeEvery = name, every

@@ -119,7 +119,7 @@ func TestARestartUnderLoad(t *testing.T) {
 	}
 	for range 4 {
 		load(func(ctx context.Context) error {
-			return p.Read(ctx, scope, func(b *pgx.Batch) {
+			return p.RunBatch(ctx, scope, func(b *pgx.Batch) {
 				b.Queue("select count(*) from tenant.resources").QueryRow(func(row pgx.Row) error { return row.Scan(new(int)) })
 			})
 		})
@@ -156,7 +156,7 @@ func TestARestartBetweenCalls(t *testing.T) {
 	p := newPool(t, server.URL())
 	calls := map[string]func() error{
 		"Read": func() error {
-			return p.Read(t.Context(), postgres.Scope{}, func(b *pgx.Batch) { b.Queue("select 1") })
+			return p.RunBatch(t.Context(), postgres.Scope{}, func(b *pgx.Batch) { b.Queue("select 1") })
 		},
 		"ReadSnapshot": func() error {
 			return p.ReadSnapshot(t.Context(), postgres.Scope{}, func(b *pgx.Batch) { b.Queue("select 1") })
@@ -230,7 +230,7 @@ func TestADatabaseThatIsAway(t *testing.T) {
 	}
 	p := newPool(t, server.URL())
 	runPool(t, p)
-	err := p.Read(t.Context(), postgres.Scope{}, func(b *pgx.Batch) { b.Queue("select 1") })
+	err := p.RunBatch(t.Context(), postgres.Scope{}, func(b *pgx.Batch) { b.Queue("select 1") })
 	if !errors.Is(err, postgres.ErrUnavailable) {
 		t.Errorf("read says %v", err)
 	}

@@ -51,13 +51,13 @@ func (s Scope) queueScope(b *pgx.Batch, now *time.Time) {
 	b.Queue(setScopeAndRole, s.Tenant, s.Role).QueryRow(func(row pgx.Row) error { return row.Scan(&discard, &discard, now) })
 }
 
-// Read runs the statements that fill queues, with their callbacks, in one round trip and one
+// RunBatch runs the statements that fill queues, with their callbacks, in one round trip and one
 // transaction. Each statement has its own snapshot.
 //
 // A dead connection is replaced once, so fill may be called twice; its callbacks have not been
 // called by then.
-func (p *Pool) Read(ctx context.Context, s Scope, queue func(*pgx.Batch)) error {
-	return p.runRead(ctx, func(b *pgx.Batch, now *time.Time) {
+func (p *Pool) RunBatch(ctx context.Context, s Scope, queue func(*pgx.Batch)) error {
+	return p.runBatchRetrying(ctx, func(b *pgx.Batch, now *time.Time) {
 		s.queueScope(b, now)
 		queue(b)
 	})
@@ -65,7 +65,7 @@ func (p *Pool) Read(ctx context.Context, s Scope, queue func(*pgx.Batch)) error 
 
 // ReadSnapshot is like Read, with one snapshot for all statements.
 func (p *Pool) ReadSnapshot(ctx context.Context, s Scope, queue func(*pgx.Batch)) error {
-	return p.runRead(ctx, func(b *pgx.Batch, now *time.Time) {
+	return p.runBatchRetrying(ctx, func(b *pgx.Batch, now *time.Time) {
 		b.Queue("begin isolation level repeatable read read only")
 		s.queueScope(b, now)
 		queue(b)
@@ -73,14 +73,14 @@ func (p *Pool) ReadSnapshot(ctx context.Context, s Scope, queue func(*pgx.Batch)
 	})
 }
 
-func (p *Pool) runRead(ctx context.Context, fill func(*pgx.Batch, *time.Time)) error {
+func (p *Pool) runBatchRetrying(ctx context.Context, fill func(*pgx.Batch, *time.Time)) error {
 	for again := false; ; again = true {
 		var now time.Time // set by the first answer, before any callback of the caller
 		var b pgx.Batch
 		fill(&b, &now)
 		err := p.sendBatch(ctx, &b)
-		if err == nil || again || !now.IsZero() || !p.dropIdleConns(ctx, err) {
-			return unavailable(ctx, err)
+		if err == nil || again || !now.IsZero() || !p.dropIdleConnsIfLost(ctx, err) {
+			return markUnavailable(ctx, err)
 		}
 	}
 }
@@ -101,14 +101,14 @@ func (p *Pool) InTx(ctx context.Context, s Scope, fn func(context.Context, Tx) e
 	for try := 1; ; try++ {
 		err := p.tryTx(ctx, s, fn)
 		if code := Code(err); try == maxTries || ctx.Err() != nil || code != codeSerialization && code != codeDeadlock {
-			return unavailable(ctx, err)
+			return markUnavailable(ctx, err)
 		}
 	}
 }
 
 func (p *Pool) tryTx(ctx context.Context, s Scope, fn func(context.Context, Tx) error) error {
 	tx, err := p.beginTx(ctx, s)
-	if err != nil && p.dropIdleConns(ctx, err) {
+	if err != nil && p.dropIdleConnsIfLost(ctx, err) {
 		tx, err = p.beginTx(ctx, s)
 	}
 	if err != nil {
@@ -121,7 +121,7 @@ func (p *Pool) tryTx(ctx context.Context, s Scope, fn func(context.Context, Tx) 
 	if err != nil {
 		// Also after a failed commit: it has no effect if there is nothing to roll back.
 		rollbackTx(ctx, tx)
-		p.dropIdleConns(ctx, err)
+		p.dropIdleConnsIfLost(ctx, err)
 	}
 	return err
 }
@@ -149,9 +149,9 @@ func rollbackTx(ctx context.Context, tx pgx.Tx) {
 	_ = tx.Rollback(ctx)
 }
 
-// dropIdleConns closes the idle connections if err means that their server is gone, because then
+// dropIdleConnsIfLost closes the idle connections if err means that their server is gone, because then
 // all of them are dead. It reports whether it closed them.
-func (p *Pool) dropIdleConns(ctx context.Context, err error) (dropped bool) {
+func (p *Pool) dropIdleConnsIfLost(ctx context.Context, err error) (dropped bool) {
 	if !isConnectionLost(ctx, err) {
 		return false
 	}

@@ -68,9 +68,9 @@ type Config struct {
 	Workers int
 }
 
-// Samples returns the three sample adapters. Each equals base except for its name and the adapter
+// SampleConfigs returns the three sample adapters. Each equals base except for its name and the adapter
 // that it waits for.
-func Samples(base Config) []Config {
+func SampleConfigs(base Config) []Config {
 	list := make([]Config, 0, 3)
 	after := ""
 	for _, name := range []string{Validation, DNS, Provisioning} {
@@ -240,7 +240,7 @@ func (a *Adapter) consumeUntil(ctx context.Context, stop <-chan struct{}) error 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- a.deps.Consumer.Consume(ctx, a.cfg.Subscription, a.handleWithTimeout) }()
+	go func() { done <- a.deps.Consumer.Consume(ctx, a.cfg.Subscription, a.handleInSlot) }()
 	select {
 	case <-stop:
 		cancel()
@@ -257,7 +257,7 @@ func (a *Adapter) consumeUntil(ctx context.Context, stop <-chan struct{}) error 
 	}
 }
 
-func (a *Adapter) handleWithTimeout(ctx context.Context, e cloudevent.Event) error {
+func (a *Adapter) handleInSlot(ctx context.Context, e cloudevent.Event) error {
 	select {
 	case a.slots <- struct{}{}:
 		defer func() { <-a.slots }()

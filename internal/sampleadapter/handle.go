@@ -134,12 +134,12 @@ func subjectOf(e cloudevent.Event) (collection, id string, err error) {
 	return "", "", fmt.Errorf("%w: no resource_id, resourceId or id in its data", errNotOurs)
 }
 
-func isGone(err error) bool { return statusOf(err) == http.StatusNotFound }
+func isGone(err error) bool { return httpStatusOf(err) == http.StatusNotFound }
 
 // isRefused reports whether the same request would be refused again. Permissions and rate limits
 // may change, so their errors are not final.
 func isRefused(err error) bool {
-	switch status := statusOf(err); status {
+	switch status := httpStatusOf(err); status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return false
 	default:
@@ -147,7 +147,7 @@ func isRefused(err error) bool {
 	}
 }
 
-func statusOf(err error) int {
+func httpStatusOf(err error) int {
 	if e, ok := errors.AsType[interface {
 		error
 		StatusCode() int

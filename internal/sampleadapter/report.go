@@ -38,21 +38,21 @@ const (
 // every adapter.
 func decideStep(cfg Config, r v1.Resource, statuses []v1.AdapterStatus) step {
 	switch {
-	case r.DeletedTime != nil && hasReported(statuses, cfg.Name, v1.ConditionFinalized, r.Generation):
+	case r.DeletedTime != nil && hasReportedTrue(statuses, cfg.Name, v1.ConditionFinalized, r.Generation):
 		return stepConfirmFinal
 	case r.DeletedTime != nil:
 		return stepFinalize
-	case cfg.After != "" && !hasReported(statuses, cfg.After, v1.ConditionAvailable, r.Generation):
+	case cfg.After != "" && !hasReportedTrue(statuses, cfg.After, v1.ConditionAvailable, r.Generation):
 		return stepWait
-	case hasReported(statuses, cfg.Name, v1.ConditionAvailable, r.Generation):
+	case hasReportedTrue(statuses, cfg.Name, v1.ConditionAvailable, r.Generation):
 		return stepConfirm
 	}
 	return stepWork
 }
 
-// hasReported reports whether an adapter's last report is about this generation and its condition
+// hasReportedTrue reports whether an adapter's last report is about this generation and its condition
 // is true. A report on an older generation concerns another spec and is ignored.
-func hasReported(statuses []v1.AdapterStatus, adapter, condition string, generation int64) bool {
+func hasReportedTrue(statuses []v1.AdapterStatus, adapter, condition string, generation int64) bool {
 	for _, s := range statuses {
 		if s.Adapter != adapter || s.ObservedGeneration != generation {
 			continue

@@ -118,7 +118,7 @@ func Parse(s string) (Selector, error) {
 	}
 	reqs := make([]Requirement, 0, len(parsed))
 	for _, p := range parsed {
-		op, ok := downstream(p.Operator())
+		op, ok := operatorFromUpstream(p.Operator())
 		if !ok {
 			return Selector{}, fmt.Errorf("parse selector %q: operator %q of label %q is not supported; use =, !=, in, notin, or the label alone", s, p.Operator(), p.Key())
 		}
@@ -222,8 +222,8 @@ func (o Op) upstreamOperator() selection.Operator {
 	return selection.Operator(o)
 }
 
-// downstream returns this package's name of an operator, if it is supported.
-func downstream(o selection.Operator) (op Op, supported bool) {
+// operatorFromUpstream returns this package's name of an operator, if it is supported.
+func operatorFromUpstream(o selection.Operator) (op Op, supported bool) {
 	switch o {
 	case selection.Equals, selection.DoubleEquals:
 		return Equals, true

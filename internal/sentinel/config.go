@@ -224,8 +224,8 @@ func (c Config) Selector() (selector.Selector, error) {
 	return both, nil
 }
 
-// Early returns the fraction of its maximum age by which the resource with an id is due early.
-func (c Config) Early(id []byte) float64 {
+// EarlyFraction returns the fraction of its maximum age by which the resource with an id is due early.
+func (c Config) EarlyFraction(id []byte) float64 {
 	if c.Jitter == 0 {
 		return 0
 	}

@@ -52,13 +52,13 @@ func (f *follower) followChanges(ctx context.Context) error {
 			if losses++; losses > 1 {
 				return fmt.Errorf("%w: %w", errWithdrawn, err)
 			}
-			f.setFeed(ctx, err)
-			cursor, err = f.replaceCursor(ctx)
+			f.setFeedError(ctx, err)
+			cursor, err = f.resyncForCursor(ctx)
 			continue
 		case err == nil:
 			losses = 0
 		}
-		f.setFeed(ctx, err)
+		f.setFeedError(ctx, err)
 		err = backoff.Sleep(ctx, w.nextDelay(begin, err))
 	}
 	return err
@@ -74,8 +74,8 @@ func (f *follower) awaitCursor(ctx context.Context) (string, error) {
 	}
 }
 
-// replaceCursor starts a full sweep to get a new cursor.
-func (f *follower) replaceCursor(ctx context.Context) (string, error) {
+// resyncForCursor starts a full sweep to get a new cursor.
+func (f *follower) resyncForCursor(ctx context.Context) (string, error) {
 	f.metrics.resyncs.Inc()
 	f.log.InfoContext(ctx, "change cursor lost, listing all resources")
 	select {
@@ -125,8 +125,8 @@ func (f *follower) pullChangesPage(ctx context.Context, p *pass, cursor string) 
 	f.buffer = body
 	p.now, p.asked = time.Now(), asked
 	p.trustFilter = p.trustsServerFilter(body, true, true)
-	env, err := p.scanner.Scan(body, func(it *source.Item) error { return p.decideResource(ctx, it) })
-	p.metrics.addTally(&p.tally)
+	env, err := p.scanner.Scan(body, func(it *source.Item) error { return p.decideAndDispatch(ctx, it) })
+	p.metrics.flushTally(&p.tally)
 	if err != nil {
 		return env, fmt.Errorf("read changes of %s: %w", f.cfg.ResourceType, err)
 	}
@@ -216,8 +216,8 @@ func (f *follower) handleWatchEvent(ctx context.Context, p *pass, e v1.WatchEven
 	switch e.Type {
 	case v1.WatchChanged:
 		p.trustFilter = p.trustsServerFilter(nil, false, true)
-		err = p.scanner.ScanOne(e.Data, func(it *source.Item) error { return p.decideResource(ctx, it) })
-		p.metrics.addTally(&p.tally)
+		err = p.scanner.ScanOne(e.Data, func(it *source.Item) error { return p.decideAndDispatch(ctx, it) })
+		p.metrics.flushTally(&p.tally)
 		f.metrics.changes.Inc()
 	case v1.WatchRemoved:
 		err = p.scanner.ScanOne(e.Data, func(it *source.Item) error {
@@ -233,6 +233,6 @@ func (f *follower) handleWatchEvent(ctx context.Context, p *pass, e v1.WatchEven
 	if e.Cursor != "" {
 		*cursor = e.Cursor
 	}
-	f.setFeed(ctx, nil)
+	f.setFeedError(ctx, nil)
 	return nil
 }

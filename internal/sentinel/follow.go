@@ -117,7 +117,7 @@ func (f *follower) newPass(ctx context.Context) *pass {
 func (f *follower) runFullSweeps(ctx context.Context) error {
 	d := shardEpoch{shard: f.shard}
 	for {
-		err := f.fullSweep(ctx, d.beginList())
+		err := f.sweepUntilComplete(ctx, d.beginList())
 		if err != nil && !errors.Is(err, errShardChanged) {
 			return err
 		}
@@ -156,16 +156,16 @@ func (f *follower) wakePoll() {
 	}
 }
 
-// fullSweep lists everything and resumes after errors. It returns errShardChanged when cut is
+// sweepUntilComplete lists everything and resumes after errors. It returns errShardChanged when cut is
 // closed.
-func (f *follower) fullSweep(ctx context.Context, cut <-chan struct{}) error {
+func (f *follower) sweepUntilComplete(ctx context.Context, cut <-chan struct{}) error {
 	begin := time.Now()
 	f.rounds.Add(1)
 	mark := f.index.BeginPass()
 	for {
 		p := f.newPass(ctx)
-		p.keep = func(id []byte, due time.Time, class state.DueClass) { f.index.Seen(id, due, class, mark) }
-		err := f.listAll(ctx, p, cut, f.offerCursor)
+		p.keep = func(id []byte, due time.Time, class state.DueClass) { f.index.PutFromSweep(id, due, class, mark) }
+		err := f.listAll(ctx, p, cut, f.offerCursorOrDetectMode)
 		if err == nil {
 			removed := f.index.EndPass(mark)
 			f.memory.Sweep()
@@ -189,12 +189,12 @@ func (f *follower) fullSweep(ctx context.Context, cut <-chan struct{}) error {
 	}
 }
 
-// offerCursor gives the feed the cursor of a sweep's first page: changes after it may be missing
-// from the sweep. A feed that has a cursor ignores it. In a mode without a feed, offerCursor checks
+// offerCursorOrDetectMode gives the feed the cursor of a sweep's first page: changes after it may be missing
+// from the sweep. A feed that has a cursor ignores it. In a mode without a feed, offerCursorOrDetectMode checks
 // whether the API offers one now.
-func (f *follower) offerCursor(pg source.Page, env source.Envelope) error {
+func (f *follower) offerCursorOrDetectMode(pg source.Page, env source.Envelope) error {
 	if f.mode == ModeETag {
-		err := f.checkOffer(pg, env)
+		err := f.detectBetterMode(pg, env)
 		if offer, ok := errors.AsType[offerError](err); ok && offer.mode == f.mode {
 			return nil
 		}
@@ -218,7 +218,7 @@ func (f *follower) runPolls(ctx context.Context) {
 		begin := time.Now()
 		err := f.runPoll(ctx)
 		took := time.Since(begin)
-		f.noteOverrun(ctx, took, err)
+		f.noteIfOverrun(ctx, took, err)
 		wait := f.pollDelay(took, err)
 		f.heartbeat.noteProgress(wait)
 		timer := time.NewTimer(wait)
@@ -242,7 +242,7 @@ func (f *follower) runPoll(ctx context.Context) error {
 	}
 	var err error
 	if f.mode == ModeETag && f.fullSweeps.Load() > 0 {
-		all, err = f.changedPages(ctx)
+		all, err = f.decideChangedPages(ctx)
 	}
 	p := f.newPass(ctx)
 	p.lastError, p.began = &f.looking, begin
@@ -268,7 +268,7 @@ func (f *follower) runPoll(ctx context.Context) error {
 	if f.mode != ModeETag {
 		all = f.index.Len()
 	}
-	p.resources, p.oldest = all, f.memory.Oldest(time.Now())
+	p.resources, p.oldest = all, f.memory.LongestWait(time.Now())
 	f.metrics.memoryEntries.Set(float64(f.memory.Len()))
 	f.metrics.indexBytes.Set(float64(f.index.Bytes()))
 	switch {
@@ -285,14 +285,14 @@ func (f *follower) logNotDue(ctx context.Context, now time.Time, debug bool) {
 	if !debug {
 		return
 	}
-	for id, due := range f.index.After(now) {
+	for id, due := range f.index.NotDue(now) {
 		f.log.DebugContext(ctx, "resource skipped", "resource_id", id, "reason", "not due according to the schedule index", "next_event", due)
 	}
 }
 
-// changedPages reads the pages of the list that have changed, and counts the resources on all
+// decideChangedPages reads the pages of the list that have changed, and counts the resources on all
 // pages. The index cannot count them: it does not know yet which resources are gone.
-func (f *follower) changedPages(ctx context.Context) (resources int, err error) {
+func (f *follower) decideChangedPages(ctx context.Context) (resources int, err error) {
 	if f.pages == nil || f.paging.isStale() {
 		f.paging.beginList()
 		f.etags, f.pages = f.newWalker(), map[source.Place]int{}
@@ -340,11 +340,11 @@ func (f *follower) lookUpDue(ctx context.Context, p *pass) error {
 			limit = max(left, lookupChunk) // there may be changed generations
 		}
 		var ids []string
-		taken, behind := f.index.Take(now, limit, again, func(id string) {
+		taken, behind := f.index.TakeOverdue(now, limit, again, func(id string) {
 			if f.shard.Owns([]byte(id)) {
 				ids = append(ids, id)
 			} else {
-				p.handOver([]byte(id))
+				p.dropUnowned([]byte(id))
 			}
 		})
 		if taken == 0 {
@@ -358,18 +358,18 @@ func (f *follower) lookUpDue(ctx context.Context, p *pass) error {
 		rush = urgent == taken
 		left = max(0, min(left-(p.dispatched-dispatched-urgent), f.budget.Available(p.began)))
 		if taken < limit || p.deferred.All() > deferred || left == 0 && urgent == 0 {
-			p.leaveOverdue(behind)
+			p.countOverdueAsDeferred(behind)
 			return nil
 		}
 	}
 }
 
-// leaveOverdue counts resources that are due and were not looked up because the budget is spent.
-func (p *pass) leaveOverdue(behind state.OverdueCount) {
+// countOverdueAsDeferred counts resources that are due and were not looked up because the budget is spent.
+func (p *pass) countOverdueAsDeferred(behind state.OverdueCount) {
 	p.deferred.Ready += behind.Ready
 	p.deferred.NotReady += behind.NotReady
 	p.tally.decisions[decision.ReasonDeferred] += behind.All()
-	p.metrics.addTally(&p.tally)
+	p.metrics.flushTally(&p.tally)
 }
 
 // decideByID looks resources up by id and decides them. A resource that is missing from the
@@ -382,14 +382,14 @@ func (f *follower) decideByID(ctx context.Context, p *pass, ids []string, retryA
 	}
 	p.keep = func(id []byte, due time.Time, class state.DueClass) {
 		delete(missing, string(id))
-		f.index.Settle(id, due, class, retryAt)
+		f.index.StoreLookup(id, due, class, retryAt)
 	}
 	err := f.lookup.Lookup(ctx, ids, func(pg source.Page) (source.Envelope, error) { return p.decidePage(ctx, pg) })
 	if err != nil {
 		return err
 	}
 	for id := range missing {
-		if id := []byte(id); f.index.Gone(id, retryAt) {
+		if id := []byte(id); f.index.RemoveMissing(id, retryAt) {
 			p.memory.ForgetAnnouncement(p.memory.Key(id), true)
 		}
 	}
@@ -402,8 +402,8 @@ func (p *pass) forgetResource(id []byte) {
 	p.memory.ForgetAnnouncement(p.memory.Key(id), true)
 }
 
-// statusOf returns the HTTP status of an error, or 0 if it has none.
-func statusOf(err error) int {
+// httpStatusOf returns the HTTP status of an error, or 0 if it has none.
+func httpStatusOf(err error) int {
 	if e, ok := errors.AsType[interface {
 		error
 		StatusCode() int
@@ -415,15 +415,15 @@ func statusOf(err error) int {
 
 // isCursorLost reports whether the API rejected a cursor.
 func isCursorLost(err error) bool {
-	switch statusOf(err) {
+	switch httpStatusOf(err) {
 	case http.StatusGone, http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity:
 		return true
 	}
 	return false
 }
 
-// setFeed records whether the feed is up to date.
-func (f *follower) setFeed(ctx context.Context, err error) {
+// setFeedError records whether the feed is up to date.
+func (f *follower) setFeedError(ctx context.Context, err error) {
 	before := f.feeding.load()
 	if err == nil {
 		f.feeding.store(nil)

@@ -33,7 +33,7 @@ func (s *Sentinel) inheritState(predecessor *Sentinel) {
 	s.feedDisabledUntil = predecessor.feedDisabledUntil
 	s.listing.store(predecessor.listing.load())
 	if !s.selectsSameAs(predecessor) {
-		s.memory.Restart()
+		s.memory.ForgetWaiting()
 		return
 	}
 	s.counts.resources, s.population = before.Resources, predecessor.population

@@ -91,7 +91,7 @@ func (s *Sentinel) logOmitted(ctx context.Context, stopping bool) {
 	if events, id, err := s.repeatedFailures.takeFailures(); events > 0 {
 		s.log.ErrorContext(ctx, "events not published repeatedly, retrying in the next poll", "events", events, "last_resource_id", id, "err", err)
 	}
-	for kind, lines := range s.sampler.Omitted(stopping) {
+	for kind, lines := range s.sampler.TakeOmitted(stopping) {
 		s.log.WarnContext(ctx, "similar log lines suppressed", "kind", kind, "lines", lines)
 	}
 }

@@ -113,7 +113,7 @@ func (s *Sentinel) claimMetrics(deps Deps) (*metrics, error) {
 
 func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 	f := &factory{reg: reg, labels: prometheus.Labels{"shard": key.shard, "resource_type": key.resourceType}}
-	api := f.apiErrors()
+	api := f.newAPIErrors()
 	m := &metrics{
 		key: key, reg: reg,
 		broker: f.newCounterVec("broker_errors_total", "Total number of times that the sentinel failed to publish a CloudEvent to the message broker, after all retries within one poll. The sentinel tries again in the next poll.", "broker_type"),
@@ -121,14 +121,14 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 		pending:      f.newGauge("pending_resources", "Number of resources that this shard watches, whether or not they need an event, as of the last completed poll."),
 		published:    f.newCounter("events_published_total", "Total number of CloudEvents that the sentinel published and the message broker confirmed."),
 		deferredNow:  f.newGauge("deferred_resources", "Number of resources that needed an event in the last completed poll, but that the sentinel deferred to a later poll because of its limit on events per second."),
-		duration:     f.histogram("reconcile_duration_seconds", "Duration of polls in seconds. In a poll the sentinel reads resources from the fleet API and publishes events for those that need one.", prometheus.ExponentialBuckets(0.01, 2, 16)),
+		duration:     f.newHistogram("reconcile_duration_seconds", "Duration of polls in seconds. In a poll the sentinel reads resources from the fleet API and publishes events for those that need one.", prometheus.ExponentialBuckets(0.01, 2, 16)),
 		apiErrors:    api.WithLabelValues(opFetchResources),
 		configErrors: api.WithLabelValues(opConfigLoad), // for the custom resource; exists from the start
 
 		oldestUnreconciled: f.newGauge("oldest_unreconciled_generation_seconds", "Longest time that any resource has been waiting for its adapters (the controllers that reconcile it) to observe its current generation, in seconds; 0 if no resource is waiting."),
 		lastGoodRound:      f.newGauge("last_successful_poll_timestamp_seconds", "Unix time of the last successful poll of the sentinel, in seconds; 0 before the first. A poll fails if the sentinel cannot read the resources, or if it cannot publish any of the events that are due. A poll that publishes only some of these events is successful."),
 		overruns:           f.newCounter("poll_overruns_total", "Total number of polls that took longer than the poll interval of the sentinel."),
-		publishDuration:    f.histogram("publish_duration_seconds", "Time from the first attempt to publish a CloudEvent until the message broker confirms the event, in seconds.", prometheus.ExponentialBuckets(0.0005, 2, 16)),
+		publishDuration:    f.newHistogram("publish_duration_seconds", "Time from the first attempt to publish a CloudEvent until the message broker confirms the event, in seconds.", prometheus.ExponentialBuckets(0.0005, 2, 16)),
 		retries:            f.newCounter("publish_retries_total", "Total number of times that the sentinel tried again to publish a CloudEvent to the message broker after a failed attempt."),
 		payloadProblems:    f.newCounter("payload_field_errors_total", "Total number of fields of messageData that the sentinel could not evaluate, for example because the resource lacks a value. The setting messageData defines the data of the CloudEvents."),
 		duplicates:         f.newCounter("duplicate_resources_total", "Total number of times that the fleet API returned a resource twice in one list. Only resources that needed an event are counted."),
@@ -144,8 +144,8 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 		lastReload:         f.newGauge("config_last_reload_successful", "1 if the sentinel uses the latest configuration, 0 if it rejected the latest configuration and still uses the previous one."),
 		modes:              map[Mode]prometheus.Gauge{},
 	}
-	m.skippedReady, m.skippedOthers = f.byReadyState("resources_skipped_total", "Total number of times that the sentinel checked a resource and published no event, because it was too early for one, by ready_state of the resource: ready or not_ready.")
-	m.deferredReady, m.deferredOther = f.byReadyState("resources_deferred_total", "Total number of times that the sentinel deferred the event of a resource to a later poll because of its limit on events per second, by ready_state of the resource: ready or not_ready.")
+	m.skippedReady, m.skippedOthers = f.newReadyStateCounters("resources_skipped_total", "Total number of times that the sentinel checked a resource and published no event, because it was too early for one, by ready_state of the resource: ready or not_ready.")
+	m.deferredReady, m.deferredOther = f.newReadyStateCounters("resources_deferred_total", "Total number of times that the sentinel deferred the event of a resource to a later poll because of its limit on events per second, by ready_state of the resource: ready or not_ready.")
 	m.lastReload.Set(1)
 	f.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts(f.newOpts("in_flight_events", "Number of CloudEvents that the sentinel has sent and that are waiting for the confirmation of the message broker.")),
 		func() float64 { return float64((*m.inFlight.Load())()) }))
@@ -184,14 +184,14 @@ func (m *metrics) addVectors(f *factory) {
 	}
 }
 
-// byReadyState creates a counter for ready resources and one for all others.
-func (f *factory) byReadyState(name, help string) (ready, others prometheus.Counter) {
+// newReadyStateCounters creates a counter for ready resources and one for all others.
+func (f *factory) newReadyStateCounters(name, help string) (ready, others prometheus.Counter) {
 	c := f.newCounterVec(name, help, "ready_state")
 	return c.WithLabelValues("ready"), c.WithLabelValues("not_ready")
 }
 
-// apiErrors creates the counter that a sentinel and LoadErrors share.
-func (f *factory) apiErrors() *prometheus.CounterVec {
+// newAPIErrors creates the counter that a sentinel and LoadErrors share.
+func (f *factory) newAPIErrors() *prometheus.CounterVec {
 	return f.newCounterVec("api_errors_total", "Total number of failed requests of the sentinel, by operation: fetch_resources (requests to the fleet API) or config_load (reads of its SentinelConfig or Secrets).", "operation")
 }
 
@@ -232,7 +232,7 @@ func (f *factory) newCounterVec(name, help, label string) *prometheus.CounterVec
 	return c
 }
 
-func (f *factory) histogram(name, help string, buckets []float64) prometheus.Histogram {
+func (f *factory) newHistogram(name, help string, buckets []float64) prometheus.Histogram {
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, ConstLabels: f.labels, Buckets: buckets,
 	})
@@ -262,7 +262,7 @@ type tally struct {
 	unselected   int
 }
 
-func (m *metrics) addTally(t *tally) {
+func (m *metrics) flushTally(t *tally) {
 	addEach(m.decisions[:], t.decisions[:])
 	addEach(m.warnings[:], t.warnings[:])
 	addEach(m.faults[:], t.faults[:])

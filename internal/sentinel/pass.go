@@ -91,8 +91,8 @@ func (p *pass) decidePage(ctx context.Context, pg source.Page) (source.Envelope,
 	if pg.Rest != nil {
 		pg.Rest = progress{ReadCloser: pg.Rest, pass: p}
 	}
-	env, err := pg.Scan(p.scanner, func(it *source.Item) error { return p.decideResource(ctx, it) })
-	p.metrics.addTally(&p.tally)
+	env, err := pg.Scan(p.scanner, func(it *source.Item) error { return p.decideAndDispatch(ctx, it) })
+	p.metrics.flushTally(&p.tally)
 	if err != nil {
 		p.resources, p.ready, p.deferred = before, ready, deferred // the page will be read again
 		return env, err
@@ -123,14 +123,14 @@ func (p *pass) resetCounts() {
 	p.served, p.labelled = 0, false
 }
 
-// decideResource decides one resource, and publishes or skips it.
-func (p *pass) decideResource(ctx context.Context, it *source.Item) error {
+// decideAndDispatch decides one resource, and publishes or skips it.
+func (p *pass) decideAndDispatch(ctx context.Context, it *source.Item) error {
 	if it.HasLabels && !p.labelled {
 		p.labelled = true
 		p.servesLabels.Store(true)
 	}
 	if len(it.ID) > 0 && !p.shard.Owns(it.ID) {
-		p.handOver(it.ID)
+		p.dropUnowned(it.ID)
 		return nil
 	}
 	if it.Fault != source.FaultNone {
@@ -156,7 +156,7 @@ func (p *pass) decideResource(ctx context.Context, it *source.Item) error {
 	if due {
 		was := p.memory.Recall(p.memory.Key(it.ID), it.Resource.Generation, p.asked, p.number)
 		if was.Claimed && p.index == nil {
-			p.noteDuplicate()
+			p.uncountDuplicate()
 			return nil
 		}
 		v = p.applyBudget(it, p.suppressRepeat(it, v, was))
@@ -169,8 +169,8 @@ func (p *pass) decideResource(ctx context.Context, it *source.Item) error {
 	return nil
 }
 
-// handOver drops a resource that belongs to another sentinel now.
-func (p *pass) handOver(id []byte) {
+// dropUnowned drops a resource that belongs to another sentinel now.
+func (p *pass) dropUnowned(id []byte) {
 	p.memory.ReleaseResource(p.memory.Key(id))
 	if p.index == nil {
 		return
@@ -197,9 +197,9 @@ func (p *pass) skipUnselected(ctx context.Context, it *source.Item) {
 	})
 }
 
-// noteDuplicate corrects the count of a resource that was read twice. If the walk started again,
+// uncountDuplicate corrects the count of a resource that was read twice. If the walk started again,
 // the first count has been discarded already.
-func (p *pass) noteDuplicate() {
+func (p *pass) uncountDuplicate() {
 	if p.again > 0 {
 		p.again--
 		return
@@ -212,14 +212,14 @@ func (p *pass) noteDuplicate() {
 func (p *pass) addUnreportedTimes(it *source.Item) {
 	res := &it.Resource
 	if p.cfg.Jitter > 0 {
-		res.Early = p.cfg.Early(it.ID)
+		res.Early = p.cfg.EarlyFraction(it.ID)
 	}
 	if res.Ready() && res.Created.IsZero() && (res.LastUpdated.IsZero() || res.LastTransition.IsZero()) {
-		res.FirstSeen = p.memory.FirstSeen(p.memory.Key(it.ID), p.now)
+		res.FirstSeen = p.memory.NoteFirstSeen(p.memory.Key(it.ID), p.now)
 	}
 	if res.Generation <= res.ObservedGeneration || res.ObservedGeneration == 0 && !p.generations {
 		if p.index != nil {
-			p.memory.Observed(p.memory.Key(it.ID))
+			p.memory.MarkObserved(p.memory.Key(it.ID))
 		}
 		return // observed, or the API does not report it
 	}
@@ -229,7 +229,7 @@ func (p *pass) addUnreportedTimes(it *source.Item) {
 			since = t // the last of these is the most exact
 		}
 	}
-	since = p.memory.StuckSince(p.memory.Key(it.ID), res.ObservedGeneration, p.toLocalClock(since))
+	since = p.memory.NoteStuckSince(p.memory.Key(it.ID), res.ObservedGeneration, p.toLocalClock(since))
 	p.oldest = max(p.oldest, p.now.Sub(since))
 }
 
@@ -251,7 +251,7 @@ func (p *pass) suppressRepeat(it *source.Item, v decision.Verdict, remembered st
 		v.ShouldPublish, v.Reason, v.Next = false, decision.ReasonAnnounced, p.now.Add(min(v.Interval, p.cfg.PollInterval))
 		return v
 	}
-	return v.Hold(&it.Resource, remembered.Last, p.now)
+	return v.HoldRepeat(&it.Resource, remembered.Last, p.now)
 }
 
 // applyBudget defers a resource when the budget is spent. A changed generation is not deferred.
@@ -264,7 +264,7 @@ func (p *pass) applyBudget(it *source.Item, v decision.Verdict) decision.Verdict
 	if !p.began.IsZero() {
 		at = p.began
 	}
-	if urgent && p.budget.Urgent(at) {
+	if urgent && p.budget.TakeUrgent(at) {
 		p.urgent++
 		return v
 	}

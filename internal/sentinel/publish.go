@@ -58,19 +58,19 @@ func (p *pass) publishJob(ctx context.Context, j *job) {
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
 		p.score.failed.Add(1)
-		p.record.Failed(j.id, j.eventID, time.Now(), err)
+		p.record.NoteFailed(j.id, j.eventID, time.Now(), err)
 		p.memory.Fail(j.key, j.generation)
 		if p.index != nil {
 			// The resource stays overdue until it is published, counted from now. An event that
 			// always fails must not precede all others, nor be tried twice in one round.
-			p.index.Settle([]byte(j.id), time.Now().Add(1), j.class, time.Time{})
+			p.index.StoreLookup([]byte(j.id), time.Now().Add(1), j.class, time.Time{})
 		}
 		p.logFailure(ctx, j, err)
 		return
 	}
 	p.memory.Confirm(j.key, j.generation, j.asked)
 	p.resourceLogs.failed.resetResource(j.key)
-	p.record.Confirmed(j.id, j.eventID, time.Now())
+	p.record.NoteConfirmed(j.id, j.eventID, time.Now())
 	p.score.published.Add(1)
 	p.metrics.published.Inc()
 	p.counts.notePublished()
@@ -89,9 +89,9 @@ func (p *pass) publishJob(ctx context.Context, j *job) {
 
 // dropJob drops an event about a resource that belongs to another sentinel now.
 func (p *pass) dropJob(j *job) {
-	p.record.Failed(j.id, j.eventID, time.Now(), errNotOurs)
+	p.record.NoteFailed(j.id, j.eventID, time.Now(), errNotOurs)
 	p.memory.Fail(j.key, j.generation)
-	p.handOver([]byte(j.id))
+	p.dropUnowned([]byte(j.id))
 }
 
 // buildEvent returns the CloudEvent of a job.

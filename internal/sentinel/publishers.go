@@ -34,7 +34,7 @@ func (p *publishers) submitWork(ctx context.Context, cut <-chan struct{}, do fun
 		return false, nil
 	default:
 	}
-	if p.startPublisher(do) {
+	if p.tryStartPublisher(do) {
 		return false, nil
 	}
 	defer p.doneWaiting()
@@ -48,9 +48,9 @@ func (p *publishers) submitWork(ctx context.Context, cut <-chan struct{}, do fun
 	}
 }
 
-// startPublisher starts another goroutine if the limit allows it. Otherwise it counts the caller as
+// tryStartPublisher starts another goroutine if the limit allows it. Otherwise it counts the caller as
 // waiting, until the caller calls doneWaiting.
-func (p *publishers) startPublisher(do func()) (started bool) {
+func (p *publishers) tryStartPublisher(do func()) (started bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.n == p.limit {

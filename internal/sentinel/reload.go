@@ -47,9 +47,9 @@ func NewLoadErrors(reg prometheus.Registerer) *LoadErrors {
 	return &LoadErrors{reg: reg, series: map[string]*prometheus.CounterVec{}}
 }
 
-// Count counts a failure. The resource type is that of the configuration, as far as it is known. A
+// CountFailure counts a failure. The resource type is that of the configuration, as far as it is known. A
 // type that is not a collection counts as unknown.
-func (l *LoadErrors) Count(resourceType string) error {
+func (l *LoadErrors) CountFailure(resourceType string) error {
 	if l.reg == nil {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (l *LoadErrors) Count(resourceType string) error {
 	series := l.series[resourceType]
 	if series == nil {
 		f := &factory{reg: l.reg, labels: prometheus.Labels{"shard": ShardNotLoaded, "resource_type": resourceType}}
-		series = f.apiErrors()
+		series = f.newAPIErrors()
 		if err := errors.Join(f.errs...); err != nil {
 			return fmt.Errorf("register metrics: %w", err)
 		}
@@ -71,9 +71,9 @@ func (l *LoadErrors) Count(resourceType string) error {
 	return nil
 }
 
-// Clear removes the series, because a sentinel with its own series runs, or nothing is left to
+// Unregister removes the series, because a sentinel with its own series runs, or nothing is left to
 // load.
-func (l *LoadErrors) Clear() {
+func (l *LoadErrors) Unregister() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, series := range l.series {

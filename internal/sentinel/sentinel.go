@@ -263,7 +263,7 @@ func (s *Sentinel) newBudget() *state.Budget {
 	p := s.cfg.Publish
 	cfg := state.BudgetConfig{Factor: p.CatchUpFactor, Floor: p.CatchUpFloor, Burst: s.cfg.PollInterval * 99 / 100, Max: p.MaxPerSecond}
 	if s.budget != nil {
-		return s.budget.Next(cfg, time.Now())
+		return s.budget.WithConfig(cfg, time.Now())
 	}
 	return state.NewBudget(cfg, time.Now())
 }
@@ -313,7 +313,7 @@ func (s *Sentinel) Run(ctx context.Context) error {
 			continue
 		}
 		took := time.Since(begin)
-		s.noteOverrun(ctx, took, err)
+		s.noteIfOverrun(ctx, took, err)
 		wait := s.pollDelay(took, err)
 		s.heartbeat.noteProgress(wait)
 		d.sleepUntilChange(ctx, wait)
@@ -338,7 +338,7 @@ func (s *Sentinel) errorDelay(err error) time.Duration {
 	return max(s.cfg.PollInterval, min(after, backoff.MaxRetryAfter))
 }
 
-func (s *Sentinel) noteOverrun(ctx context.Context, took time.Duration, err error) {
+func (s *Sentinel) noteIfOverrun(ctx context.Context, took time.Duration, err error) {
 	if err != nil || took <= s.cfg.PollInterval || ctx.Err() != nil {
 		return
 	}

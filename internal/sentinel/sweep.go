@@ -89,7 +89,7 @@ func (s *Sentinel) runSweepRound(ctx context.Context, cut <-chan struct{}) error
 	s.rounds.Add(1)
 	p := s.newPass(ctx)
 	p.began = begin
-	err := s.listAll(ctx, p, cut, s.checkOffer)
+	err := s.listAll(ctx, p, cut, s.detectBetterMode)
 	if !errors.Is(err, errShardChanged) && !s.awaitPublishing(p, cut) {
 		err = errShardChanged
 	}
@@ -134,9 +134,9 @@ func (s *Sentinel) awaitPublishing(p *pass, cut <-chan struct{}) (finished bool)
 	}
 }
 
-// checkOffer returns an offerError if a first page shows that the API supports a better mode than
+// detectBetterMode returns an offerError if a first page shows that the API supports a better mode than
 // sweeps.
-func (s *Sentinel) checkOffer(pg source.Page, env source.Envelope) error {
+func (s *Sentinel) detectBetterMode(pg source.Page, env source.Envelope) error {
 	mode := s.cfg.Source.Mode
 	if mode == ModeSweep || s.cfg.Decision.Profile == ProfileExpression || time.Now().Before(s.feedDisabledUntil) {
 		return nil

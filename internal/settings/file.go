@@ -28,7 +28,7 @@ func (l *loader) readFile(root reflect.Value) error {
 	data := l.src.FileData
 	if data == nil && l.src.File != "" {
 		var err error
-		if data, err = readAll(l.src.File); err != nil {
+		if data, err = readLimited(l.src.File); err != nil {
 			return fmt.Errorf("read configuration file: %w", err)
 		}
 	}
@@ -57,19 +57,19 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	case errors.Is(err, io.EOF):
 		return nil, nil //nolint:nilnil // an empty file gives nothing and is no error
 	case err != nil:
-		return nil, syntaxError(err)
+		return nil, formatYAMLError(err)
 	}
 	switch err := dec.Decode(&second); {
 	case err == nil:
 		return nil, fmt.Errorf("%d: a second YAML document begins here; use one document", second.Line)
 	case !errors.Is(err, io.EOF):
-		return nil, syntaxError(err)
+		return nil, formatYAMLError(err)
 	}
 	return doc.Content[0], nil
 }
 
-// syntaxError converts "yaml: line 3: what" to "3: what".
-func syntaxError(err error) error {
+// formatYAMLError converts "yaml: line 3: what" to "3: what".
+func formatYAMLError(err error) error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	line := 1
 	if rest, ok := strings.CutPrefix(text, "line "); ok {
@@ -114,7 +114,7 @@ func (l *loader) decodeNode(n *yaml.Node, s *shape, v reflect.Value, path string
 	case s.kind == ordered && n.Kind == yaml.MappingNode:
 		v.Set(reflect.ValueOf(l.decodeOrdered(n, path)))
 	default:
-		l.failAt(at, path, "must be %s, not %s", s.syntax(), nodeKind(n))
+		l.failAt(at, path, "must be %s, not %s", s.describeSyntax(), describeNode(n))
 	}
 }
 
@@ -145,7 +145,7 @@ func (l *loader) decodeScalar(n *yaml.Node, s *shape, v reflect.Value, path stri
 	case name == "boolean" && tag != "!!bool",
 		name == "integer" && tag != "!!int",
 		name == "number" && tag != "!!int" && tag != "!!float":
-		l.failAt(at, path, "must be %s, not %s", s.syntax(), nodeKind(n))
+		l.failAt(at, path, "must be %s, not %s", s.describeSyntax(), describeNode(n))
 		return
 	case n.Style&yaml.TaggedStyle != 0 && tag != "!!str":
 		l.failAt(at, path, "has the tag %s, which is not supported", tag)
@@ -158,10 +158,10 @@ func (l *loader) decodeScalar(n *yaml.Node, s *shape, v reflect.Value, path stri
 
 func (l *loader) decodeSection(n *yaml.Node, s *shape, v reflect.Value, path string) {
 	given := map[*field]*yaml.Node{}
-	l.eachKey(n, path, func(kn, vn *yaml.Node) {
+	l.eachValidKey(n, path, func(kn, vn *yaml.Node) {
 		f := s.findField(kn.Value)
 		if f == nil {
-			l.noteUnknownKey(kn, s, path)
+			l.addUnknownKeyProblem(kn, s, path)
 			return
 		}
 		at := place{kn.Line, kn.Column}
@@ -173,7 +173,7 @@ func (l *loader) decodeSection(n *yaml.Node, s *shape, v reflect.Value, path str
 		given[f] = kn
 		fv := v.FieldByIndex(f.index)
 		if kn.Value == f.fileKey {
-			l.decodeFile(vn, f, fv, key)
+			l.decodeFromNamedFile(vn, f, fv, key)
 		} else {
 			l.decodeNode(vn, f.shape, fv, key)
 		}
@@ -183,16 +183,16 @@ func (l *loader) decodeSection(n *yaml.Node, s *shape, v reflect.Value, path str
 	})
 }
 
-// decodeFile reads a value from a file that the configuration names. A relative path is relative to
+// decodeFromNamedFile reads a value from a file that the configuration names. A relative path is relative to
 // the configuration file.
-func (l *loader) decodeFile(n *yaml.Node, f *field, v reflect.Value, path string) {
+func (l *loader) decodeFromNamedFile(n *yaml.Node, f *field, v reflect.Value, path string) {
 	at := place{n.Line, n.Column}
 	if !l.enterNode(at, path) {
 		return
 	}
 	defer l.leaveNode()
 	if n.Kind != yaml.ScalarNode || n.Value == "" {
-		l.failAt(at, path, "must have a file path as %q, not %s", f.fileKey, nodeKind(n))
+		l.failAt(at, path, "must have a file path as %q, not %s", f.fileKey, describeNode(n))
 		return
 	}
 	name := n.Value
@@ -215,7 +215,7 @@ func (l *loader) decodeList(n *yaml.Node, s *shape, v reflect.Value, path string
 
 func (l *loader) decodeMapping(n *yaml.Node, s *shape, v reflect.Value, path string) {
 	out := reflect.MakeMapWithSize(s.typ, len(n.Content)/2)
-	l.eachKey(n, path, func(kn, vn *yaml.Node) {
+	l.eachValidKey(n, path, func(kn, vn *yaml.Node) {
 		ev := reflect.New(s.elem.typ).Elem()
 		setDefaults(s.elem, ev)
 		l.decodeNode(vn, s.elem, ev, path+"["+kn.Value+"]")
@@ -226,7 +226,7 @@ func (l *loader) decodeMapping(n *yaml.Node, s *shape, v reflect.Value, path str
 
 func (l *loader) decodeOrdered(n *yaml.Node, path string) OrderedMap {
 	out := make(OrderedMap, 0, len(n.Content)/2)
-	l.eachKey(n, path, func(kn, vn *yaml.Node) {
+	l.eachValidKey(n, path, func(kn, vn *yaml.Node) {
 		key := joinPath(path, kn.Value)
 		e := MapEntry{Key: kn.Value, Line: vn.Line, Column: vn.Column}
 		if !l.enterNode(place{vn.Line, vn.Column}, key) {
@@ -242,7 +242,7 @@ func (l *loader) decodeOrdered(n *yaml.Node, path string) OrderedMap {
 		case vn.Kind == yaml.ScalarNode && !isEmpty(vn):
 			e.Value = vn.Value
 		default:
-			l.failAt(place{e.Line, e.Column}, key, "must be a string or a mapping, not %s", nodeKind(vn))
+			l.failAt(place{e.Line, e.Column}, key, "must be a string or a mapping, not %s", describeNode(vn))
 			return
 		}
 		out = append(out, e)
@@ -250,16 +250,16 @@ func (l *loader) decodeOrdered(n *yaml.Node, path string) OrderedMap {
 	return out
 }
 
-// eachKey calls do for each pair of a mapping, and records keys that are not texts or are
+// eachValidKey calls do for each pair of a mapping, and records keys that are not texts or are
 // duplicates.
-func (l *loader) eachKey(n *yaml.Node, path string, do func(kn, vn *yaml.Node)) {
+func (l *loader) eachValidKey(n *yaml.Node, path string, do func(kn, vn *yaml.Node)) {
 	lines := make(map[string]int, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		kn, vn := n.Content[i], n.Content[i+1]
 		at := place{kn.Line, kn.Column}
 		switch {
 		case kn.Kind != yaml.ScalarNode || isEmpty(kn):
-			l.failAt(at, path, "must have string keys, not %s", nodeKind(kn))
+			l.failAt(at, path, "must have string keys, not %s", describeNode(kn))
 			continue
 		case kn.ShortTag() == "!!merge":
 			l.failAt(at, path, "has a merge key (<<), which is not supported; write the keys out")
@@ -276,8 +276,8 @@ func (l *loader) eachKey(n *yaml.Node, path string, do func(kn, vn *yaml.Node)) 
 	}
 }
 
-// noteUnknownKey records an unknown key, with the most similar known key.
-func (l *loader) noteUnknownKey(key *yaml.Node, s *shape, path string) {
+// addUnknownKeyProblem records an unknown key, with the most similar known key.
+func (l *loader) addUnknownKeyProblem(key *yaml.Node, s *shape, path string) {
 	var names []string
 	for _, f := range s.fields {
 		names = append(names, f.keyNames()...)
@@ -285,7 +285,7 @@ func (l *loader) noteUnknownKey(key *yaml.Node, s *shape, path string) {
 	hint := ""
 	if best := Nearest(key.Value, names); best != "" {
 		hint = fmt.Sprintf("; did you mean %q?", joinPath(path, best))
-	} else if where := l.root.elsewhere(key.Value); where != "" {
+	} else if where := l.root.pathOfKey(key.Value); where != "" {
 		hint = fmt.Sprintf("; did you mean %q?", where)
 	}
 	l.addProblem(place{key.Line, key.Column}, fmt.Errorf("%s:%d:%d: unknown key %q%s",
@@ -306,14 +306,14 @@ func (s *shape) findField(key string) *field {
 	return nil
 }
 
-// elsewhere returns the path of a key in any other section.
-func (s *shape) elsewhere(key string) string {
+// pathOfKey returns the path of a key in any other section.
+func (s *shape) pathOfKey(key string) string {
 	if f := s.findField(key); f != nil {
 		return f.path
 	}
 	for _, f := range s.fields {
 		if f.shape.kind == section {
-			if path := f.shape.elsewhere(key); path != "" {
+			if path := f.shape.pathOfKey(key); path != "" {
 				return path
 			}
 		}
@@ -325,8 +325,8 @@ func isEmpty(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
 
-// syntax returns the notation of a value of the shape in the file.
-func (s *shape) syntax() string {
+// describeSyntax returns the notation of a value of the shape in the file.
+func (s *shape) describeSyntax() string {
 	switch s.kind {
 	case section, mapping, ordered:
 		return "a mapping"
@@ -347,9 +347,9 @@ func (s *shape) syntax() string {
 	return "a string"
 }
 
-// nodeKind returns the kind of a node, for an error that does not show its content, which may be
+// describeNode returns the kind of a node, for an error that does not show its content, which may be
 // secret.
-func nodeKind(n *yaml.Node) string {
+func describeNode(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		return "a mapping"

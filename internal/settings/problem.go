@@ -29,8 +29,8 @@ func (l *loader) addProblem(p place, err error) {
 	l.problems = append(l.problems, problem{p, err})
 }
 
-// joinErrors joins the problems: first those of the file in its order, then the others.
-func (ps problems) joinErrors() error {
+// joinInFileOrder joins the problems: first those of the file in its order, then the others.
+func (ps problems) joinInFileOrder() error {
 	slices.SortStableFunc(ps, func(a, b problem) int {
 		if (a.place.line == 0) != (b.place.line == 0) {
 			return cmp.Compare(b.place.line, a.place.line)

@@ -41,15 +41,15 @@ type Entry struct {
 func Reference(cfg any) []Entry {
 	root := structOf(cfg)
 	setDefaults(readShape(root.Type()), root)
-	return entriesOf(readShape(root.Type()), root)
+	return referenceEntries(readShape(root.Type()), root)
 }
 
-func entriesOf(s *shape, defaults reflect.Value) []Entry {
+func referenceEntries(s *shape, defaults reflect.Value) []Entry {
 	var out []Entry
 	for _, f := range s.fields {
 		fv := defaults.FieldByIndex(f.index)
 		if f.shape.kind == section {
-			out = append(out, entriesOf(f.shape, fv)...)
+			out = append(out, referenceEntries(f.shape, fv)...)
 			continue
 		}
 		e := Entry{
@@ -64,7 +64,7 @@ func entriesOf(s *shape, defaults reflect.Value) []Entry {
 		if elem := f.shape.elem; elem != nil && elem.kind == section {
 			ev := reflect.New(elem.typ).Elem()
 			setDefaults(elem, ev)
-			out = append(out, entriesOf(elem, ev)...)
+			out = append(out, referenceEntries(elem, ev)...)
 		}
 	}
 	return out

@@ -28,7 +28,7 @@ func (r *Report) Origins() []Origin {
 		o := r.origins[f.path]
 		if f.shape.hasText() {
 			o.Value = strings.Join(textsOf(f.shape, v), ",")
-		} else if text, err := yaml.Marshal(flowStyle(nodeOf(f.shape, v))); err == nil {
+		} else if text, err := yaml.Marshal(flowStyle(yamlNodeOf(f.shape, v))); err == nil {
 			o.Value = strings.TrimSpace(string(text))
 		}
 		out = append(out, o)
@@ -56,7 +56,7 @@ func (r *Report) Wrap(key string, err error) error {
 // Write writes the effective configuration as YAML, with secrets as "***". withOrigins adds a
 // comment with its source to each value. Load can read the output, except for secrets.
 func (r *Report) Write(w io.Writer, withOrigins bool) error {
-	root := r.sectionOf(r.root, r.value, withOrigins)
+	root := r.sectionNode(r.root, r.value, withOrigins)
 	if len(root.Content) == 0 {
 		return nil
 	}
@@ -68,17 +68,17 @@ func (r *Report) Write(w io.Writer, withOrigins bool) error {
 	return enc.Close()
 }
 
-// sectionOf returns a section as YAML with the origins as comments.
-func (r *Report) sectionOf(s *shape, v reflect.Value, withOrigins bool) *yaml.Node {
+// sectionNode returns a section as YAML with the origins as comments.
+func (r *Report) sectionNode(s *shape, v reflect.Value, withOrigins bool) *yaml.Node {
 	out := &yaml.Node{Kind: yaml.MappingNode}
 	for _, f := range s.fields {
 		fv := v.FieldByIndex(f.index)
-		key, value := textNode(f.key), nodeOf(f.shape, fv)
+		key, value := textNode(f.key), yamlNodeOf(f.shape, fv)
 		if value == nil {
 			continue // a nil pointer, which has no YAML form
 		}
 		if f.shape.kind == section {
-			value = r.sectionOf(f.shape, fv, withOrigins)
+			value = r.sectionNode(f.shape, fv, withOrigins)
 		}
 		if o, ok := r.origins[f.path]; ok && withOrigins {
 			// The encoder places the comment of a block after its key.
@@ -93,13 +93,13 @@ func (r *Report) sectionOf(s *shape, v reflect.Value, withOrigins bool) *yaml.No
 	return out
 }
 
-// nodeOf returns a value as YAML; nil if it is not set.
-func nodeOf(s *shape, v reflect.Value) *yaml.Node {
+// yamlNodeOf returns a value as YAML; nil if it is not set.
+func yamlNodeOf(s *shape, v reflect.Value) *yaml.Node {
 	switch s.kind {
 	case section:
 		out := &yaml.Node{Kind: yaml.MappingNode}
 		for _, f := range s.fields {
-			if value := nodeOf(f.shape, v.FieldByIndex(f.index)); value != nil {
+			if value := yamlNodeOf(f.shape, v.FieldByIndex(f.index)); value != nil {
 				out.Content = append(out.Content, textNode(f.key), value)
 			}
 		}
@@ -107,13 +107,13 @@ func nodeOf(s *shape, v reflect.Value) *yaml.Node {
 	case list:
 		out := &yaml.Node{Kind: yaml.SequenceNode}
 		for i := range v.Len() {
-			out.Content = append(out.Content, nodeOf(s.elem, v.Index(i)))
+			out.Content = append(out.Content, yamlNodeOf(s.elem, v.Index(i)))
 		}
 		return flowIfEmpty(out)
 	case mapping:
 		out := &yaml.Node{Kind: yaml.MappingNode}
 		for _, key := range sortedKeys(v) {
-			out.Content = append(out.Content, textNode(key.String()), nodeOf(s.elem, v.MapIndex(key)))
+			out.Content = append(out.Content, textNode(key.String()), yamlNodeOf(s.elem, v.MapIndex(key)))
 		}
 		return flowIfEmpty(out)
 	case ordered:

@@ -67,8 +67,8 @@ func sectionSchema(s *shape, defaults reflect.Value) *jsonschema.Schema {
 		fv := defaults.FieldByIndex(f.index)
 		p := schemaOf(f.shape, fv)
 		p.Description = f.doc
-		p.Default = f.shape.jsonOf(fv)
-		addRules(p, strings.Split(f.rules, ","))
+		p.Default = f.shape.defaultAsJSON(fv)
+		addRuleKeywords(p, strings.Split(f.rules, ","))
 		put(f.key, p)
 		for _, alias := range f.aliases {
 			other := *p
@@ -91,8 +91,8 @@ func onlyInFile(f *field) bool {
 	return required && len(f.env) == 0 && f.flag == "" && !f.hasDefault && len(f.keyNames()) == 1
 }
 
-// jsonOf returns a default as JSON; nil if it is not worth showing.
-func (s *shape) jsonOf(v reflect.Value) json.RawMessage {
+// defaultAsJSON returns a default as JSON; nil if it is not worth showing.
+func (s *shape) defaultAsJSON(v reflect.Value) json.RawMessage {
 	if s.kind != scalar || s.secret || v.IsZero() {
 		return nil
 	}
@@ -108,8 +108,8 @@ func (s *shape) jsonOf(v reflect.Value) json.RawMessage {
 	return out
 }
 
-// addRules adds the rules that JSON Schema can express.
-func addRules(p *jsonschema.Schema, rules []string) {
+// addRuleKeywords adds the rules that JSON Schema can express.
+func addRuleKeywords(p *jsonschema.Schema, rules []string) {
 	for i, r := range rules {
 		name, param, _ := strings.Cut(r, "=")
 		switch name {
@@ -117,7 +117,7 @@ func addRules(p *jsonschema.Schema, rules []string) {
 			return // a zero value passes the following rules
 		case "dive":
 			if elem := cmp.Or(p.Items, p.AdditionalProperties); elem != nil {
-				addRules(elem, rules[i+1:])
+				addRuleKeywords(elem, rules[i+1:])
 			}
 			return
 		case "oneof":

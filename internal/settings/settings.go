@@ -90,7 +90,7 @@ func Load(cfg any, src Source) (*Report, error) {
 		l.readFlag(f, v)
 	}
 	l.validateRules(root)
-	if err := l.problems.joinErrors(); err != nil {
+	if err := l.problems.joinInFileOrder(); err != nil {
 		return nil, err
 	}
 	return &Report{file: src.File, root: l.root, value: root, origins: l.origins, places: l.places}, nil
@@ -148,7 +148,7 @@ func (l *loader) readEnv(f *field, v reflect.Value) {
 			return
 		}
 		given = name
-		l.noteOverride(o)
+		l.overrideOrigin(o)
 		if err := set(text); err != nil {
 			l.addProblemf(o, "%v", err)
 		}
@@ -171,7 +171,7 @@ func (l *loader) readFlag(f *field, v reflect.Value) {
 		return
 	}
 	o := Origin{Key: f.path, Source: FromFlag, Name: "--" + f.flag}
-	l.noteOverride(o)
+	l.overrideOrigin(o)
 	var err error
 	if list, ok := flag.Value.(pflag.SliceValue); ok {
 		err = setTexts(f.shape, v, list.GetSlice())
@@ -183,8 +183,8 @@ func (l *loader) readFlag(f *field, v reflect.Value) {
 	}
 }
 
-// noteOverride records that the value of a setting comes from o, whatever the file contains.
-func (l *loader) noteOverride(o Origin) {
+// overrideOrigin records that the value of a setting comes from o, whatever the file contains.
+func (l *loader) overrideOrigin(o Origin) {
 	l.origins[o.Key] = o
 	maps.DeleteFunc(l.places, func(path string, _ place) bool {
 		rest, ok := strings.CutPrefix(path, o.Key)

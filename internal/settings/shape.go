@@ -173,15 +173,15 @@ func (s *shape) hasRules() bool {
 // allSettings returns the settings below a section, in order, with their values.
 func allSettings(s *shape, v reflect.Value) iter.Seq2[*field, reflect.Value] {
 	return func(yield func(*field, reflect.Value) bool) {
-		walkShape(s, v, yield)
+		walkSettings(s, v, yield)
 	}
 }
 
-func walkShape(s *shape, v reflect.Value, yield func(*field, reflect.Value) bool) bool {
+func walkSettings(s *shape, v reflect.Value, yield func(*field, reflect.Value) bool) bool {
 	for _, f := range s.fields {
 		fv := v.FieldByIndex(f.index)
 		if f.shape.kind == section {
-			if !walkShape(f.shape, fv, yield) {
+			if !walkSettings(f.shape, fv, yield) {
 				return false
 			}
 		} else if !yield(f, fv) {

@@ -155,7 +155,7 @@ func numberError(err error, want string) error {
 // setFromFile reads the value from the file at path, without the trailing newline that editors add.
 // An empty file is an error.
 func setFromFile(s *shape, v reflect.Value, path string) error {
-	data, err := readAll(path)
+	data, err := readLimited(path)
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func setFromFile(s *shape, v reflect.Value, path string) error {
 // maxFile is the maximum size of a file, in bytes.
 const maxFile = 1 << 20
 
-func readAll(path string) ([]byte, error) {
+func readLimited(path string) ([]byte, error) {
 	f, err := os.Open(path) //nolint:gosec // which file is the operator's choice
 	if err != nil {
 		return nil, err

@@ -34,14 +34,14 @@ func (l *loader) validateRules(root reflect.Value) {
 			path = path[len(name)+1:]
 		}
 		path = strings.ReplaceAll(path, inlined, "")
-		if !l.hasProblem(path) {
-			l.addProblemf(l.originOf(path), "%s", l.explainRule(e, path))
+		if !l.hasProblemAtOrAbove(path) {
+			l.addProblemf(l.originOf(path), "%s", l.describeViolation(e, path))
 		}
 	}
 }
 
-// hasProblem reports whether a path, or one of its parents, has a problem.
-func (l *loader) hasProblem(path string) bool {
+// hasProblemAtOrAbove reports whether a path, or one of its parents, has a problem.
+func (l *loader) hasProblemAtOrAbove(path string) bool {
 	for {
 		if l.bad[path] {
 			return true
@@ -73,10 +73,10 @@ func (l *loader) originOf(path string) Origin {
 	}
 }
 
-// explainRule returns a message about the violated rule, in this package's words.
-func (l *loader) explainRule(e validator.FieldError, path string) string {
+// describeViolation returns a message about the violated rule, in this package's words.
+func (l *loader) describeViolation(e validator.FieldError, path string) string {
 	f := l.root.fieldAt(path)
-	say := requirement(e, func(goName string) string { return l.root.siblingKey(path, goName) })
+	say := describeRule(e, func(goName string) string { return l.root.siblingKey(path, goName) })
 	if strings.HasPrefix(e.Tag(), "required") {
 		return say + howToSet(f)
 	}
@@ -101,33 +101,33 @@ func (l *loader) explainRule(e validator.FieldError, path string) string {
 	return say
 }
 
-// requirement returns a rule as a sentence that begins with the name of the setting. keyOf returns
+// describeRule returns a rule as a sentence that begins with the name of the setting. keyOf returns
 // the key of a neighbouring field.
-func requirement(e validator.FieldError, keyOf func(goName string) string) string {
+func describeRule(e validator.FieldError, keyOf func(goName string) string) string {
 	param := e.Param()
 	switch e.Tag() {
 	case "required":
 		return "is required"
 	case "required_with", "required_with_all":
-		return "is required together with " + keyNamesOf(param, keyOf)
+		return "is required together with " + quoteKeys(param, keyOf)
 	case "required_without", "required_without_all":
-		return "is required without " + keyNamesOf(param, keyOf)
+		return "is required without " + quoteKeys(param, keyOf)
 	case "required_if":
-		return "is required when " + conditions(param, keyOf)
+		return "is required when " + describeConditions(param, keyOf)
 	case "required_unless":
-		return "is required unless " + conditions(param, keyOf)
+		return "is required unless " + describeConditions(param, keyOf)
 	case "excluded_with", "excluded_with_all":
-		return "cannot be set together with " + keyNamesOf(param, keyOf)
+		return "cannot be set together with " + quoteKeys(param, keyOf)
 	case "excluded_if":
-		return "cannot be set when " + conditions(param, keyOf)
+		return "cannot be set when " + describeConditions(param, keyOf)
 	case "excluded_unless":
-		return "cannot be set unless " + conditions(param, keyOf)
+		return "cannot be set unless " + describeConditions(param, keyOf)
 	case "oneof":
 		return "must be one of " + strings.Join(strings.Fields(param), ", ")
 	case "gtfield", "gtefield", "ltfield", "ltefield", "eqfield", "nefield":
-		return fmt.Sprintf("must be %s %s", comparison(strings.TrimSuffix(e.Tag(), "field")), keyNamesOf(param, keyOf))
+		return fmt.Sprintf("must be %s %s", comparisonWords(strings.TrimSuffix(e.Tag(), "field")), quoteKeys(param, keyOf))
 	case "gt", "gte", "min", "lt", "lte", "max", "eq", "ne", "len":
-		return boundText(e)
+		return describeLimit(e)
 	case "url", "uri", "http_url":
 		return `must be a URL such as "http://host:8080"`
 	case "hostname_port":
@@ -141,9 +141,9 @@ func requirement(e validator.FieldError, keyOf func(goName string) string) strin
 	return fmt.Sprintf("must satisfy the rule %s=%s", e.Tag(), param)
 }
 
-// boundText returns the text of a comparison with a constant: of the value, or of its length.
-func boundText(e validator.FieldError) string {
-	what := comparison(e.Tag())
+// describeLimit returns the text of a comparison with a constant: of the value, or of its length.
+func describeLimit(e validator.FieldError) string {
+	what := comparisonWords(e.Tag())
 	if k := e.Kind(); k == reflect.String {
 		return fmt.Sprintf("must have %s %s characters", what, e.Param())
 	} else if k == reflect.Slice || k == reflect.Map {
@@ -156,7 +156,7 @@ func boundText(e validator.FieldError) string {
 	return strings.ReplaceAll("must be "+what+" "+param, "exactly ", "")
 }
 
-func comparison(tag string) string {
+func comparisonWords(tag string) string {
 	switch tag {
 	case "gt":
 		return "more than"
@@ -173,8 +173,8 @@ func comparison(tag string) string {
 	}
 }
 
-// keyNamesOf returns the names of the fields in a rule's parameter.
-func keyNamesOf(param string, keyOf func(string) string) string {
+// quoteKeys returns the names of the fields in a rule's parameter.
+func quoteKeys(param string, keyOf func(string) string) string {
 	var out []string
 	for goName := range strings.FieldsSeq(param) {
 		out = append(out, fmt.Sprintf("%q", keyOf(goName)))
@@ -182,8 +182,8 @@ func keyNamesOf(param string, keyOf func(string) string) string {
 	return strings.Join(out, " and ")
 }
 
-// conditions returns the text for the pairs of field and value in a rule's parameter.
-func conditions(param string, keyOf func(string) string) string {
+// describeConditions returns the text for the pairs of field and value in a rule's parameter.
+func describeConditions(param string, keyOf func(string) string) string {
 	var out []string
 	for pair := range slices.Chunk(strings.Fields(param), 2) {
 		if len(pair) == 2 {

@@ -49,9 +49,9 @@ func (s *Sampler) Allow(kind string) (omitted int, ok bool) {
 	return omitted, true
 }
 
-// Omitted returns how many lines of each kind were omitted and not reported since: for the kinds
+// TakeOmitted returns how many lines of each kind were omitted and not reported since: for the kinds
 // that may log again, or for all. It counts them as reported.
-func (s *Sampler) Omitted(all bool) map[string]int {
+func (s *Sampler) TakeOmitted(all bool) map[string]int {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,8 +39,8 @@ type TraceConfig struct {
 	Log *slog.Logger
 }
 
-// endpointURL returns the destination of spans, or empty for none.
-func (c TraceConfig) endpointURL() (string, error) {
+// tracesURL returns the destination of spans, or empty for none.
+func (c TraceConfig) tracesURL() (string, error) {
 	if c.TracesEndpoint != "" || c.Endpoint == "" {
 		return c.TracesEndpoint, nil
 	}
@@ -61,7 +61,7 @@ type Tracing struct {
 // the background until Run ends. If the collector does not accept them they are lost, with a log
 // line.
 func NewTracing(ctx context.Context, cfg TraceConfig, component string) (*Tracing, error) {
-	endpoint, err := cfg.endpointURL()
+	endpoint, err := cfg.tracesURL()
 	if err != nil {
 		return nil, err
 	}

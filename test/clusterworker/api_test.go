@@ -44,11 +44,11 @@ func newAPIWriter(t *testing.T, database string) *apiWriter {
 		"DATABASE_URL": database, "DATABASE_APPLICATION_NAME": "fleet-api",
 		"FLEET_API_AUTH_MODE": "bearer", "FLEET_API_TOKEN_FILE": tokenFile,
 	}, "--config", config)
-	apptest.WantStatus(t, call.URL(t, "metrics and health")+"/readyz", http.StatusOK)
+	apptest.EventuallyStatus(t, call.URLFromLog(t, "metrics and health")+"/readyz", http.StatusOK)
 	w := &apiWriter{clients: map[string]*fleetclient.Client{}}
 	for _, tenant := range tenants {
 		client, err := fleetclient.New(fleetclient.Config{
-			Endpoint: call.URL(t, "fleet API"), Token: settings.Secret("token-of-" + tenant),
+			Endpoint: call.URLFromLog(t, "fleet API"), Token: settings.Secret("token-of-" + tenant),
 		}, fleetclient.Deps{})
 		if err != nil {
 			t.Fatal(err)

@@ -45,7 +45,7 @@ type rig struct {
 // newRig makes a rig with a database of its own on the server of the tests.
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	return newRigOn(t, pgtest.URL(t), uint64(time.Now().UnixNano()))
+	return newRigOn(t, pgtest.NewDatabaseURL(t), uint64(time.Now().UnixNano()))
 }
 
 // newRigOn makes a rig with a database.

@@ -90,8 +90,8 @@ func (p *Process) Stop() (exitCode int) {
 // Count returns how often the process has logged a text.
 func (p *Process) Count(text string) int { return strings.Count(p.log.String(), text) }
 
-// Says returns an error unless the process has logged a text.
-func (p *Process) Says(text string) error {
+// CheckLogged returns an error unless the process has logged a text.
+func (p *Process) CheckLogged(text string) error {
 	if p.Count(text) == 0 {
 		return fmt.Errorf("the controller has not said %q", text)
 	}
@@ -117,8 +117,8 @@ func (p *Process) Address(purpose string) (string, error) {
 	return "", fmt.Errorf("it does not say where it listens for %s", purpose)
 }
 
-// Logged returns a field of the first log line with this message.
-func (p *Process) Logged(message, field string) (string, error) {
+// LoggedField returns a field of the first log line with this message.
+func (p *Process) LoggedField(message, field string) (string, error) {
 	for text := range strings.Lines(p.log.String()) {
 		var line map[string]any
 		if json.Unmarshal([]byte(text), &line) == nil && line["msg"] == message {
@@ -215,8 +215,8 @@ func Kubeconfig(tb testing.TB, cfg *rest.Config) string {
 	return string(text)
 }
 
-// Build builds binaries of cmd/ into a folder, as they are released.
-func Build(ctx context.Context, dir string, names ...string) error {
+// BuildBinaries builds binaries of cmd/ into a folder, as they are released.
+func BuildBinaries(ctx context.Context, dir string, names ...string) error {
 	args := []string{"build", "-trimpath", "-o", dir}
 	for _, name := range names {
 		args = append(args, "github.com/fleetloop/fleetloop/cmd/"+name)

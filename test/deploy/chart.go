@@ -63,14 +63,14 @@ func (r Release) Render() (objects []*unstructured.Unstructured, notes string, e
 		manifest.WriteString(hook.Manifest + "\n---\n")
 	}
 	manifest.WriteString(done.Manifest)
-	if objects, err = Objects([]byte(manifest.String())); err != nil {
+	if objects, err = ParseObjects([]byte(manifest.String())); err != nil {
 		return nil, "", err
 	}
 	return objects, done.Info.Notes, nil
 }
 
-// Objects reads the objects of a file of YAML documents.
-func Objects(raw []byte) ([]*unstructured.Unstructured, error) {
+// ParseObjects reads the objects of a file of YAML documents.
+func ParseObjects(raw []byte) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(raw), 4096)
 	for {

@@ -34,7 +34,7 @@ func (n needs) rights() (inNamespaces, cluster []runtime.Object) {
 		if act.NoJob {
 			continue
 		}
-		for _, o := range n.actions.Base(act) {
+		for _, o := range n.actions.BaseObjects(act) {
 			_, binding := o.(*rbacv1.ClusterRoleBinding)
 			role, isRole := o.(*rbacv1.ClusterRole)
 			if binding || isRole && role.Name != act.ServiceAccount() {
@@ -44,22 +44,22 @@ func (n needs) rights() (inNamespaces, cluster []runtime.Object) {
 			}
 		}
 	}
-	return append(inNamespaces, n.actions.SecretLookup()...), cluster
+	return append(inNamespaces, n.actions.SecretLookupObjects()...), cluster
 }
 
 // bindings have actions act in namespaces: all of them, or those named.
 func (n needs) bindings(namespace string, only ...string) (list []runtime.Object) {
 	for _, act := range action.Catalogue() {
 		if !act.NoJob && (len(only) == 0 || slices.Contains(only, act.Name)) {
-			list = append(list, n.actions.InNamespaces(act, namespace)...)
+			list = append(list, n.actions.NamespaceBindings(act, namespace)...)
 		}
 	}
 	return list
 }
 
 func people() []runtime.Object {
-	list := []runtime.Object{roles.Viewer(), roles.Approver(), roles.Administrator()}
-	for _, role := range roles.Requesters() {
+	list := []runtime.Object{roles.Viewer(), roles.Approver(), roles.AdministratorClusterRole()}
+	for _, role := range roles.RequesterClusterRolesByRisk() {
 		list = append(list, role)
 	}
 	return list
@@ -119,10 +119,10 @@ func TestGeneratedExecution(t *testing.T) {
 		"actions-cluster":    cluster,
 		"actions-chosen":     byChoice,
 		"bindings":           chosen.bindings("TARGET_NAMESPACE"),
-		"secret-lookup":      n.actions.SecretLookupIn("TARGET_NAMESPACE"),
+		"secret-lookup":      n.actions.SecretLookupBindings("TARGET_NAMESPACE"),
 		"people":             people(),
 		"admission-policies": guarded(n.guard),
-		"mutating":           guard.Stamps(n.guard),
+		"mutating":           guard.MutatingPolicies(n.guard),
 	} {
 		var b bytes.Buffer
 		encoder := json.NewEncoder(&b)
@@ -189,7 +189,7 @@ func TestExecutionEquals(t *testing.T) {
 		"Targets": {
 			reason: "all actions in one namespace, one in another", values: on + "targetNamespaces: [shop, {name: batch, actions: [restart_pod]}]}",
 			want: func(n needs) []runtime.Object {
-				return slices.Concat(n.everything(), n.bindings("shop"), n.bindings("batch", "restart_pod"), n.actions.SecretLookupIn("shop", "batch"))
+				return slices.Concat(n.everything(), n.bindings("shop"), n.bindings("batch", "restart_pod"), n.actions.SecretLookupBindings("shop", "batch"))
 			},
 		},
 		"NoSecrets": {
@@ -199,7 +199,7 @@ func TestExecutionEquals(t *testing.T) {
 		"Chosen": {
 			reason: "Secrets by their names, and kinds", values: on + "targetNamespaces: [shop], rbac: {secretNames: [b, a, b], manifestKinds: [configmaps, apps/deployments]}}",
 			want: func(n needs) []runtime.Object {
-				return slices.Concat(n.everything(), n.bindings("shop"), n.actions.SecretLookupIn("shop"))
+				return slices.Concat(n.everything(), n.bindings("shop"), n.actions.SecretLookupBindings("shop"))
 			},
 			needs: needs{actions: roles.Actions{Secrets: []string{"b", "a"}, Manifests: []string{"configmaps", "apps/deployments"}}},
 		},
@@ -235,7 +235,7 @@ func TestExecutionEquals(t *testing.T) {
 func TestExecutionShipped(t *testing.T) {
 	var shipped []*unstructured.Unstructured
 	for _, file := range []string{"rbac/actions", "rbac/actions-cluster", "rbac/actions-namespace", "rbac/actions-controller", "rbac/actions-people", "admission-policies/validating", "admission-policies/mutating"} {
-		objects, err := deploy.Objects(readFile(t, root+"/deploy/"+file+".yaml"))
+		objects, err := deploy.ParseObjects(readFile(t, root+"/deploy/"+file+".yaml"))
 		if err != nil || len(objects) == 0 {
 			t.Fatalf("%s: %d objects, %v", file, len(objects), err)
 		}
@@ -272,11 +272,13 @@ func (n needs) everything() []runtime.Object {
 
 // guarded is all that guards executions, whatever the version of Kubernetes.
 func guarded(o guard.Options) []runtime.Object {
-	return slices.Concat(guard.Objects(o), guard.Advice(o))
+	return slices.Concat(guard.Objects(o), guard.WrongNamespaceWarning(o))
 }
 
 // stamped is that where names are filled in.
-func (n needs) stamped() []runtime.Object { return append(n.everything(), guard.Stamps(n.guard)...) }
+func (n needs) stamped() []runtime.Object {
+	return append(n.everything(), guard.MutatingPolicies(n.guard)...)
+}
 
 // withoutChart takes from an object the labels that are the chart's.
 func withoutChart(o *unstructured.Unstructured) *unstructured.Unstructured {

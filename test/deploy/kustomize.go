@@ -18,5 +18,5 @@ func Kustomize(folder string) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write kustomization %q: %w", folder, err)
 	}
-	return Objects(raw)
+	return ParseObjects(raw)
 }

@@ -35,7 +35,7 @@ func TestGeneratedNodeFaults(t *testing.T) {
 	for _, f := range roles.Features() {
 		file.Features[f] = roles.GrantOf(f, "EXECUTION_ACTIONS")
 	}
-	for _, r := range roles.People() {
+	for _, r := range roles.PeopleRoles() {
 		one := role{Rules: r.Rules}
 		one.Metadata.Name = r.Name
 		file.People = append(file.People, one)
@@ -138,7 +138,7 @@ func TestNodeFaultsEquals(t *testing.T) {
 				want = append(want, p.Rights()...)
 			}
 			if !test.nobody && !test.nothing {
-				for _, r := range roles.People() {
+				for _, r := range roles.PeopleRoles() {
 					want = append(want, r)
 				}
 			}
@@ -154,7 +154,7 @@ func TestNodeFaultsEquals(t *testing.T) {
 func TestNodeFaultsShipped(t *testing.T) {
 	var shipped []*unstructured.Unstructured
 	for _, file := range []string{"", "-manual-reset", "-deletion", "-verification", "-termination", "-job", "-machine", "-execution", "-people"} {
-		objects, err := deploy.Objects(readFile(t, root+"/deploy/rbac/node-faults"+file+".yaml"))
+		objects, err := deploy.ParseObjects(readFile(t, root+"/deploy/rbac/node-faults"+file+".yaml"))
 		if err != nil || len(objects) == 0 {
 			t.Fatalf("%s: %d objects, %v", file, len(objects), err)
 		}
@@ -168,7 +168,7 @@ func TestNodeFaultsShipped(t *testing.T) {
 	}
 	p.Actions = []string{"REBOOT_ACTION"}
 	want := p.Objects()
-	for _, r := range roles.People() {
+	for _, r := range roles.PeopleRoles() {
 		want = append(want, r)
 	}
 	if diff := cmp.Diff(byName(t, bare(t, want)), byName(t, shipped)); diff != "" {

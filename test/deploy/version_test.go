@@ -40,7 +40,7 @@ func TestOneVersion(t *testing.T) {
 				}
 				wantVersion(t, folder, built, release)
 			}
-			worker, err := deploy.Objects(readFile(t, dir+"/kustomize/cluster-worker/cluster-worker.yaml"))
+			worker, err := deploy.ParseObjects(readFile(t, dir+"/kustomize/cluster-worker/cluster-worker.yaml"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -26,7 +26,7 @@ import (
 // when its turn comes.
 func TestStartsWithoutAnything(t *testing.T) {
 	t.Parallel()
-	database := pgtest.EmptyURL(t)
+	database := pgtest.NewEmptyDatabaseURL(t)
 	where, err := url.Parse(database)
 	if err != nil {
 		t.Fatal(err)

@@ -26,19 +26,19 @@ func TestEnvironmentLabel(t *testing.T) {
 	}
 	label(f.Cheap, `{"environment": "production", "example.com/stage": "development"}`)
 	label(f.Dear, `{"environment": "development", "example.com/stage": null}`)
-	f.Deployment(f.Cheap, "web", 3)
-	f.Deployment(f.Dear, "web", 3)
+	f.CreateDeployment(f.Cheap, "web", 3)
+	f.CreateDeployment(f.Dear, "web", 3)
 	f.StartController("--environment-label=example.com/stage")
 
-	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 5, "--name=development", "--wait"), "rollback_ready")
+	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 5, "--name=development", "--wait"), "rollback_ready")
 	if p := f.Get("development").Status.ValidationResults.PolicyValidation; p.RequiredApproval || p.PolicyName == "" {
 		t.Errorf("the label says development, and the policy says %+v", p)
 	}
-	f.Does(alice, cli.CodePrecondition, fleettest.Scale(f.Dear, "web", 5, "--name=unlabelled", "--wait"), "is waiting for approval")
+	f.WantCommand(alice, cli.CodePrecondition, fleettest.Scale(f.Dear, "web", 5, "--name=unlabelled", "--wait"), "is waiting for approval")
 	// The word of whoever asks makes nothing cheaper.
-	f.Does(alice, cli.CodePrecondition, fleettest.Scale(f.Dear, "web", 6, "--name=asked", "--environment=development", "--wait"), "is waiting for approval")
+	f.WantCommand(alice, cli.CodePrecondition, fleettest.Scale(f.Dear, "web", 6, "--name=asked", "--environment=development", "--wait"), "is waiting for approval")
 	if ke := f.Reaches("asked", v1alpha1.PhaseWaitingApproval); len(ke.Status.ValidationResults.PolicyValidation.Warnings) == 0 {
 		t.Error("nobody is told that the request alone says development")
 	}
-	f.Does(alice, cli.CodePrecondition, fleettest.Scale(f.Cheap, "web", 6, "--name=dearer", "--environment=production", "--wait"), "is waiting for approval")
+	f.WantCommand(alice, cli.CodePrecondition, fleettest.Scale(f.Cheap, "web", 6, "--name=dearer", "--environment=production", "--wait"), "is waiting for approval")
 }

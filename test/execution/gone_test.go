@@ -21,11 +21,11 @@ import (
 func TestDeletedWhileItDoesNothing(t *testing.T) {
 	t.Parallel()
 	f := fleettest.Start(t, fleettest.Options{})
-	book := f.Audit()
+	book := f.OpenAudit()
 	waits := func(name string) *v1alpha1.KubernetesExecution {
 		t.Helper()
-		f.Deployment(f.Dear, name, 3)
-		f.Does(alice, cli.CodeOK, fleettest.Scale(f.Dear, name, 5, "--name="+name))
+		f.CreateDeployment(f.Dear, name, 3)
+		f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Dear, name, 5, "--name="+name))
 		ke := f.Reaches(name, v1alpha1.PhaseWaitingApproval)
 		tells(f, book, ke, audit.ApprovalRequested)
 		if len(ke.Finalizers) > 0 {
@@ -49,7 +49,7 @@ func TestDeletedWhileItDoesNothing(t *testing.T) {
 			t.Errorf("the audit says that one was deleted that is there: %+v", e)
 		}
 	}
-	f.WantSound(book)
+	f.WantAuditIntact(book)
 }
 
 // deletes deletes an execution, which is gone then.

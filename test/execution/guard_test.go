@@ -23,26 +23,26 @@ import (
 func TestGuardIsOff(t *testing.T) {
 	t.Parallel()
 	f := fleettest.Start(t, fleettest.Options{NoGuard: true, Args: []string{"--admission-policies=off"}})
-	f.Deployment(f.Dear, "web", 3)
-	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Dear, "web", 5, "--name=web"))
+	f.CreateDeployment(f.Dear, "web", 3)
+	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Dear, "web", 5, "--name=web"))
 	f.Reaches("web", v1alpha1.PhaseWaitingApproval)
-	f.Does(fleettest.Approver, cli.CodeOK, []string{"approve", "web", "--yes"})
+	f.WantCommand(fleettest.Approver, cli.CodeOK, []string{"approve", "web", "--yes"})
 	f.Becomes("web", func(ke *v1alpha1.KubernetesExecution) error {
 		if ke.Status.ReasonDetail != v1alpha1.DetailAdmissionPoliciesMissing || ke.Status.ObservedGeneration < ke.Generation {
 			return fmt.Errorf("it is %s because of %q, seen up to %d of %d", ke.Status.Phase, ke.Status.ReasonDetail, ke.Status.ObservedGeneration, ke.Generation)
 		}
 		return nil
 	})
-	f.Does(alice, cli.CodeOK, []string{"exec", "describe", "web"}, "An administrator must apply them")
+	f.WantCommand(alice, cli.CodeOK, []string{"exec", "describe", "web"}, "An administrator must apply them")
 	if ke := f.Get("web"); ke.Status.Phase != v1alpha1.PhaseWaitingApproval || len(f.Jobs("web")) > 0 {
 		t.Errorf("it is %s", ke.Status.Phase)
 	}
 	f.WantReplicas(f.Dear, "web", 3)
 
-	f.Deployment(f.Cheap, "web", 3)
-	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 5, "--name=cheap", "--wait"))
+	f.CreateDeployment(f.Cheap, "web", 3)
+	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 5, "--name=cheap", "--wait"))
 	f.Grant("eve", "create", "get") // and not to ask for any action
-	f.Ask("eve", asks(f, "eve", "own", 6))
+	f.CreateExecution("eve", asks(f, "eve", "own", 6))
 	f.Fails("own", v1alpha1.ReasonValidationError, v1alpha1.DetailRBACDenied)
 }
 
@@ -52,12 +52,12 @@ func TestRequesterUnverified(t *testing.T) {
 	t.Parallel()
 	f := fleettest.Start(t, fleettest.Options{NoGuard: true, NoController: true})
 	f.LaunchController("--admission-policy-propagation-delay=10m") // no period begins before what is asked for early
-	f.Deployment(f.Cheap, "web", 3)
+	f.CreateDeployment(f.Cheap, "web", 3)
 	f.Grant("eve", "create", "get")
-	f.Ask("eve", asks(f, alice, "as-alice", 5))
+	f.CreateExecution("eve", asks(f, alice, "as-alice", 5))
 	f.Fails("as-alice", v1alpha1.ReasonValidationError, v1alpha1.DetailRequesterUnverified)
 	f.InstallGuard()
-	f.Ask(alice, asks(f, alice, "early", 6))
+	f.CreateExecution(alice, asks(f, alice, "early", 6))
 	early := f.Fails("early", v1alpha1.ReasonValidationError, v1alpha1.DetailRequesterUnverified)
 	if len(f.Jobs("early"))+len(f.Jobs("as-alice")) > 0 {
 		t.Error("a Job was made")
@@ -73,7 +73,7 @@ func TestRequesterUnverified(t *testing.T) {
 	if err := f.As("eve").Create(t.Context(), late); !apierrors.IsForbidden(err) {
 		t.Errorf("with the guard eve asks as alice: %v", err)
 	}
-	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 5, "--name=honest", "--wait"))
+	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 5, "--name=honest", "--wait"))
 	if ke := f.Get("honest"); ke.Status.VerifiedRequest == nil {
 		t.Error("it does not say that the request was checked")
 	}
@@ -82,7 +82,7 @@ func TestRequesterUnverified(t *testing.T) {
 	period := f.Get("honest").Status.VerifiedRequest.AdmissionPolicyPeriod
 	f.Controller().Kill()
 	f.StartController()
-	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 4, "--name=after", "--wait"))
+	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 4, "--name=after", "--wait"))
 	if ke := f.Get("after"); ke.Status.VerifiedRequest == nil || ke.Status.VerifiedRequest.AdmissionPolicyPeriod != period {
 		t.Errorf("after a restart the request was checked as %+v, and before in %s", ke.Status.VerifiedRequest, period)
 	}
@@ -99,7 +99,7 @@ func TestRightIsWithdrawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for subject, group := range map[string]string{"gina": "on-call", "uma": ""} {
-		f.Deployment(f.Dear, subject, 3)
+		f.CreateDeployment(f.Dear, subject, 3)
 		binding := &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: subject}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: subject}},
@@ -125,7 +125,7 @@ func TestRightIsWithdrawn(t *testing.T) {
 	f.Controller().Stop() // an answer of the API server is believed for a minute
 	f.StartController()
 	for _, name := range []string{"gina", "uma"} {
-		f.Does(fleettest.Approver, cli.CodeOK, []string{"approve", name, "--yes"})
+		f.WantCommand(fleettest.Approver, cli.CodeOK, []string{"approve", name, "--yes"})
 		f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailRBACDenied)
 		f.WantReplicas(f.Dear, name, 3)
 	}
@@ -137,8 +137,8 @@ func TestRightIsWithdrawn(t *testing.T) {
 func TestApprovalForgedInAGap(t *testing.T) {
 	t.Parallel()
 	f := fleettest.Start(t, fleettest.Options{Args: []string{"--admission-policy-propagation-delay=3s"}})
-	f.Deployment(f.Dear, "web", 3)
-	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Dear, "web", 5, "--name=web"))
+	f.CreateDeployment(f.Dear, "web", 3)
+	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Dear, "web", 5, "--name=web"))
 	asked := f.Reaches("web", v1alpha1.PhaseWaitingApproval).Status
 	f.Controller().Kill() // it sees nothing of the gap, and decides as soon as it is back
 	var binding admissionv1.ValidatingAdmissionPolicyBinding
@@ -174,9 +174,9 @@ func TestApprovalForgedInAGap(t *testing.T) {
 		t.Fatalf("it is %s with %+v", s.Phase, s.Approval)
 	}
 	f.WantReplicas(f.Dear, "web", 3)
-	f.Does(fleettest.Approver, cli.CodeOK, []string{"approve", "web", "--yes", "--wait"})
+	f.WantCommand(fleettest.Approver, cli.CodeOK, []string{"approve", "web", "--yes", "--wait"})
 	f.WantReplicas(f.Dear, "web", 5)
-	store, want := f.Audit(), []string{fleettest.Approver + " " + again.Status.Plan.Hash}
+	store, want := f.OpenAudit(), []string{fleettest.Approver + " " + again.Status.Plan.Hash}
 	f.Until(func() error {
 		var approved []string
 		for _, e := range f.Trail(store, again) {
@@ -207,10 +207,10 @@ func TestBrokenPoliciesAreNotTaken(t *testing.T) {
 	t.Parallel()
 	f := fleettest.Start(t, fleettest.Options{})
 	f.SetPolicies(map[string]string{"decision.rego": "package fleetloop.safety\n\nthis is no policy\n"})
-	f.Until(func() error { return f.Controller().Says("policies rejected") })
-	f.Deployment(f.Cheap, "web", 3)
-	f.Does(alice, cli.CodeFailed, fleettest.Scale(f.Cheap, "web", 21, "--name=many", "--wait"), "21 replicas")
-	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 5, "--name=some", "--wait"))
+	f.Until(func() error { return f.Controller().CheckLogged("policies rejected") })
+	f.CreateDeployment(f.Cheap, "web", 3)
+	f.WantCommand(alice, cli.CodeFailed, fleettest.Scale(f.Cheap, "web", 21, "--name=many", "--wait"), "21 replicas")
+	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 5, "--name=some", "--wait"))
 
 	// Others that are good are, without a restart.
 	f.SetPolicies(map[string]string{"more.rego": "package fleetloop.safety\n\nviolations contains \"nothing today\" if input.action.name\n", "decision_test.rego": "", "nodes_test.rego": "", "targets_test.rego": "", "workloads_test.rego": ""})
@@ -220,5 +220,5 @@ func TestBrokenPoliciesAreNotTaken(t *testing.T) {
 		}
 		return nil
 	})
-	f.Does(alice, cli.CodeFailed, fleettest.Scale(f.Cheap, "web", 6, "--name=none", "--wait"), "nothing today")
+	f.WantCommand(alice, cli.CodeFailed, fleettest.Scale(f.Cheap, "web", 6, "--name=none", "--wait"), "nothing today")
 }

@@ -23,7 +23,7 @@ func TestHostileConditions(t *testing.T) {
 	const gigabytes = digits + "allow if count([[a, b, c, d, e, f] | some a in l; some b in l; some c in l; some d in l; some e in l; some f in l]) > 3"
 	says := func(user, name, module string) {
 		t.Helper()
-		f.Ask(user, &v1alpha1.KubernetesExecution{
+		f.CreateExecution(user, &v1alpha1.KubernetesExecution{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: v1alpha1.KubernetesExecutionSpec{
 				Action: "notify_only", Parameters: &runtime.RawExtension{Raw: []byte(`{"message":"look here"}`)},

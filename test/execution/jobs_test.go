@@ -20,8 +20,8 @@ const alice = fleettest.Requester
 // ask has a Deployment of its own name scaled from 3 to 5 replicas.
 func ask(f *fleettest.Fleet, name string, more ...string) {
 	f.Helper()
-	f.Deployment(f.Cheap, name, 3)
-	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, name, 5, append(more, "--name="+name)...))
+	f.CreateDeployment(f.Cheap, name, 3)
+	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Cheap, name, 5, append(more, "--name="+name)...))
 }
 
 // runs waits until the Pod of an execution runs.
@@ -129,15 +129,15 @@ func TestGated(t *testing.T) {
 func queue(f *fleettest.Fleet) {
 	ask(f, "q1")
 	runs(f, "q1")
-	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "q1", 6, "--name=q2"))
+	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "q1", 6, "--name=q2"))
 	f.Becomes("q2", func(ke *v1alpha1.KubernetesExecution) error {
 		if ke.Status.ReasonDetail != v1alpha1.DetailTargetBusy {
 			return fmt.Errorf("it is %s because of %q", ke.Status.Phase, ke.Status.ReasonDetail)
 		}
 		return nil
 	})
-	f.Does(alice, cli.CodeOK, []string{"exec", "describe", "q2"}, "Another execution is running on the same target")
-	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "q1", 7, "--name=q3"))
+	f.WantCommand(alice, cli.CodeOK, []string{"exec", "describe", "q2"}, "Another execution is running on the same target")
+	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "q1", 7, "--name=q3"))
 	f.Becomes("q3", func(ke *v1alpha1.KubernetesExecution) error {
 		if ke.Status.ReasonDetail != v1alpha1.DetailTargetBusy {
 			return fmt.Errorf("it is %s because of %q", ke.Status.Phase, ke.Status.ReasonDetail)
@@ -168,7 +168,7 @@ func queue(f *fleettest.Fleet) {
 func cancelRunning(f *fleettest.Fleet) {
 	ask(f, "c1")
 	runs(f, "c1")
-	f.Does(fleettest.Approver, cli.CodeOK, []string{"exec", "cancel", "c1"})
+	f.WantCommand(fleettest.Approver, cli.CodeOK, []string{"exec", "cancel", "c1"})
 	f.Fails("c1", v1alpha1.ReasonCancelled, "")
 	f.WantReplicas(f.Cheap, "c1", 3)
 }
@@ -221,9 +221,9 @@ func TestEmergencyStop(t *testing.T) {
 	f := fleettest.Start(t, fleettest.Options{Image: fleettest.Gated})
 	ask(f, "before")
 	runs(f, "before")
-	f.Does(alice, cli.CodeFailed, []string{"exec", "stop", "--reason=fire"}, "forbidden")
-	f.Does(fleettest.Admin, cli.CodeOK, []string{"exec", "stop", "--reason=fire"})
-	f.Until(func() error { return f.Controller().Says("emergency stop active") })
+	f.WantCommand(alice, cli.CodeFailed, []string{"exec", "stop", "--reason=fire"}, "forbidden")
+	f.WantCommand(fleettest.Admin, cli.CodeOK, []string{"exec", "stop", "--reason=fire"})
+	f.Until(func() error { return f.Controller().CheckLogged("emergency stop active") })
 	ask(f, "during")
 	f.Becomes("during", func(ke *v1alpha1.KubernetesExecution) error {
 		if ke.Status.ReasonDetail != v1alpha1.DetailEmergencyStop || !strings.Contains(ke.Status.Message, "fire") {
@@ -236,9 +236,9 @@ func TestEmergencyStop(t *testing.T) {
 	}
 	f.Open("before") // what is under way goes on
 	f.Reaches("before", v1alpha1.PhaseRollbackReady)
-	f.Does(fleettest.Admin, cli.CodeOK, []string{"exec", "resume"})
+	f.WantCommand(fleettest.Admin, cli.CodeOK, []string{"exec", "resume"})
 	runs(f, "during")
-	f.Does(fleettest.Admin, cli.CodeOK, []string{"exec", "stop", "--reason=flood", "--cancel-running"})
+	f.WantCommand(fleettest.Admin, cli.CodeOK, []string{"exec", "stop", "--reason=flood", "--cancel-running"})
 	f.Fails("during", v1alpha1.ReasonCancelled, "")
 	f.WantReplicas(f.Cheap, "during", 3)
 }
@@ -248,8 +248,8 @@ func TestEmergencyStop(t *testing.T) {
 func TestControllerIsKilled(t *testing.T) {
 	t.Parallel()
 	f := fleettest.Start(t, fleettest.Options{Image: fleettest.Gated})
-	f.Deployment(f.Dear, "waits", 3)
-	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Dear, "waits", 5, "--name=waits"))
+	f.CreateDeployment(f.Dear, "waits", 3)
+	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Dear, "waits", 5, "--name=waits"))
 	waiting := f.Reaches("waits", v1alpha1.PhaseWaitingApproval)
 	ask(f, "web")
 	runs(f, "web")
@@ -279,7 +279,7 @@ func TestControllerIsKilled(t *testing.T) {
 	if now := f.Get("waits"); now.Status.Plan.Hash != waiting.Status.Plan.Hash || !now.Status.Approval.Deadline.Equal(waiting.Status.Approval.Deadline) {
 		t.Errorf("what waits has another plan or another deadline: %+v", now.Status.Approval)
 	}
-	f.Does(fleettest.Approver, cli.CodeOK, []string{"approve", "waits", "--yes"})
+	f.WantCommand(fleettest.Approver, cli.CodeOK, []string{"approve", "waits", "--yes"})
 	f.Open("waits")
 	f.Reaches("waits", v1alpha1.PhaseRollbackReady)
 	if code := f.Controller().Stop(); code != 0 {
@@ -291,8 +291,8 @@ func TestControllerIsKilled(t *testing.T) {
 func TestNobodyWaitsForOthers(t *testing.T) {
 	t.Parallel()
 	f := fleettest.Start(t, fleettest.Options{})
-	f.Deployment(f.Dear, "slow", 3)
-	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Dear, "slow", 5, "--name=slow"))
+	f.CreateDeployment(f.Dear, "slow", 3)
+	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Dear, "slow", 5, "--name=slow"))
 	f.Reaches("slow", v1alpha1.PhaseWaitingApproval)
 	begin := time.Now()
 	for n := range 5 {

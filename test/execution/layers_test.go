@@ -79,7 +79,7 @@ func TestLayers(t *testing.T) {
 	var woken []time.Duration
 	for n := range 10 {
 		name := fmt.Sprintf("r%d", n)
-		f.Deployment(f.Cheap, name, 3)
+		f.CreateDeployment(f.Cheap, name, 3)
 		remedy(f, name, 5)
 		rr := ends(f, name, remediation.PhaseCompleted)
 		ke := f.Get(rr.Status.Execution)
@@ -99,7 +99,7 @@ func TestLayers(t *testing.T) {
 		t.Errorf("the parent saw the end after %v, want within a second", woken)
 	}
 
-	f.Deployment(f.Cheap, "toomany", 3)
+	f.CreateDeployment(f.Cheap, "toomany", 3)
 	remedy(f, "toomany", 500)
 	if rr := ends(f, "toomany", remediation.PhaseFailed); rr.Status.Message == "" {
 		t.Error("the request does not say why it failed")
@@ -111,7 +111,7 @@ func TestLayersAreDeletedTogether(t *testing.T) {
 	t.Parallel()
 	f := fleettest.Start(t, fleettest.Options{Image: fleettest.Gated})
 	parent(f)
-	f.Deployment(f.Cheap, "web", 3)
+	f.CreateDeployment(f.Cheap, "web", 3)
 	rr := remedy(f, "web", 5)
 	runs(f, "web-step-1")
 	if err := f.Client.Delete(t.Context(), rr, client.PropagationPolicy("Background")); err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if code, played := fleettest.Play(os.Args); played {
+	if code, played := fleettest.RunFakeImage(os.Args); played {
 		os.Exit(code) // this process is a program of a Pod
 	}
 	fleettest.Main(m, fleettest.ProcessNode)

@@ -63,8 +63,8 @@ func in(user string, groups ...string) fleettest.User {
 // asks has alice ask for an execution that has to be approved.
 func (d desk) asks(name string) {
 	d.Helper()
-	d.Deployment(d.Dear, name, 3)
-	d.Does(alice, cli.CodeOK, fleettest.Scale(d.Dear, name, 5, "--name="+name))
+	d.CreateDeployment(d.Dear, name, 3)
+	d.WantCommand(alice, cli.CodeOK, fleettest.Scale(d.Dear, name, 5, "--name="+name))
 	ke := d.Reaches(name, v1alpha1.PhaseWaitingApproval)
 	if a := ke.Status.Approval; a.RequiredCount != 2 || !slices.Equal(a.Groups, []string{"leads", "sre"}) || !a.RequesterCannotApprove {
 		d.Fatalf("approval %+v", a)
@@ -96,20 +96,20 @@ func TestQuorumOfGroups(t *testing.T) {
 	approve := []string{"approve", "web", "--yes"}
 
 	const refused = "must be in group leads or sre"
-	d.DoesAs(in(fleettest.Approver), cli.CodePrecondition, approve, refused) // who may, and is in no group
-	d.DoesAs(in("erin", "interns"), cli.CodePrecondition, approve, refused)
-	d.DoesAs(in("erin", "interns"), cli.CodePrecondition, []string{"reject", "web", "--reason=no"}, refused)
-	d.DoesAs(in(fleettest.Other, "sre-interns", "SRE"), cli.CodePrecondition, approve, refused) // who may, and is in groups that are called alike
-	d.DoesAs(in(alice, "sre", "leads"), cli.CodePrecondition, approve, "requested it")
+	d.WantCommandAs(in(fleettest.Approver), cli.CodePrecondition, approve, refused) // who may, and is in no group
+	d.WantCommandAs(in("erin", "interns"), cli.CodePrecondition, approve, refused)
+	d.WantCommandAs(in("erin", "interns"), cli.CodePrecondition, []string{"reject", "web", "--reason=no"}, refused)
+	d.WantCommandAs(in(fleettest.Other, "sre-interns", "SRE"), cli.CodePrecondition, approve, refused) // who may, and is in groups that are called alike
+	d.WantCommandAs(in(alice, "sre", "leads"), cli.CodePrecondition, approve, "requested it")
 	d.wantApproved(0)
 
-	d.DoesAs(in("dana", "interns", "sre"), cli.CodeOK, approve)
+	d.WantCommandAs(in("dana", "interns", "sre"), cli.CodeOK, approve)
 	d.wantApproved(1)
-	d.DoesAs(in("dana", "leads"), cli.CodePrecondition, approve) // the same person in another group
-	d.DoesAs(in("erin", "interns"), cli.CodePrecondition, approve, refused)
+	d.WantCommandAs(in("dana", "leads"), cli.CodePrecondition, approve) // the same person in another group
+	d.WantCommandAs(in("erin", "interns"), cli.CodePrecondition, approve, refused)
 	d.wantApproved(1)
 
-	d.DoesAs(in("frank", "leads"), cli.CodeOK, approve)
+	d.WantCommandAs(in("frank", "leads"), cli.CodeOK, approve)
 	ke := d.Reaches("web", v1alpha1.PhaseRollbackReady)
 	d.WantReplicas(d.Dear, "web", 5)
 	want := []string{"dana", "frank"}
@@ -119,7 +119,7 @@ func TestQuorumOfGroups(t *testing.T) {
 	}
 	d.Until(func() error {
 		recorded = nil
-		trail := d.Trail(d.Audit(), ke)
+		trail := d.Trail(d.OpenAudit(), ke)
 		for i := range trail {
 			if trail[i].Type == audit.Approved {
 				recorded = append(recorded, trail[i].ActorID)
@@ -157,8 +157,8 @@ func TestQuorumOfOneGroup(t *testing.T) {
 	d.WantReplicas(d.Dear, "web", 5)
 
 	d.asks("db")
-	d.DoesAs(in("frank", "leads"), cli.CodeOK, []string{"approve", "db", "--yes"})
-	d.DoesAs(in("dana", "sre"), cli.CodeOK, []string{"reject", "db", "--reason=not now"})
+	d.WantCommandAs(in("frank", "leads"), cli.CodeOK, []string{"approve", "db", "--yes"})
+	d.WantCommandAs(in("dana", "sre"), cli.CodeOK, []string{"reject", "db", "--reason=not now"})
 	d.Fails("db", v1alpha1.ReasonApprovalRejected, "")
 	d.WantReplicas(d.Dear, "db", 3)
 }

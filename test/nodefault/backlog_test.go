@@ -31,7 +31,7 @@ func sessions(c *faulttest.Cluster, node string, from, to int) {
 	for i := from; i < to; i++ {
 		fault := faulttest.Fatal(node, fmt.Sprintf("check-%02d", i))
 		c.Report(fault)
-		c.Want(node, "a cordon", func(f *v1alpha1.NodeFault) bool { return f.Status.Owned != nil && f.Status.Owned.Cordon })
+		c.WantFault(node, "a cordon", func(f *v1alpha1.NodeFault) bool { return f.Status.Owned != nil && f.Status.Owned.Cordon })
 		c.Report(fault.Healthy())
 		c.WantPhase(node, v1alpha1.PhaseHealthy)
 	}
@@ -48,31 +48,31 @@ func TestSinkThatWaitsForItsSecret(t *testing.T) {
 	second := faulttest.NewSink(t)
 	token := filepath.Join(t.TempDir(), "token")
 	const node = "node-waits"
-	c.Node(node, nil)
-	p := c.StartController(fastEnv(), "--config="+c.File("config.yaml", sinksFile("", fmt.Sprintf("name: second\nendpoint: %s\nauth_token_file: %s", second.URL(), token))))
+	c.CreateNode(node, nil)
+	p := c.StartController(fastEnv(), "--config="+c.WriteFile("config.yaml", sinksFile("", fmt.Sprintf("name: second\nendpoint: %s\nauth_token_file: %s", second.URL(), token))))
 	const some = 12
 	sessions(c, node, 0, some)
-	c.Want(node, "all records kept that a sink waits for", func(f *v1alpha1.NodeFault) bool {
+	c.WantFault(node, "all records kept that a sink waits for", func(f *v1alpha1.NodeFault) bool {
 		n := int64(len(f.Status.History))
 		return f.Status.LastSequence > 32 && f.Status.LastSequence <= 64 && n == f.Status.LastSequence && f.Status.Dropped == 0 && f.Status.SinkDeliveries["default"].ProcessedSequence == f.Status.LastSequence
 	})
 	p.Kill()
-	c.StartController(fastEnv(), "--config="+c.File("config.yaml", sinksFile("", fmt.Sprintf("name: second\nendpoint: %s\nauth_token_file: %s", second.URL(), token))))
+	c.StartController(fastEnv(), "--config="+c.WriteFile("config.yaml", sinksFile("", fmt.Sprintf("name: second\nendpoint: %s\nauth_token_file: %s", second.URL(), token))))
 	sessions(c, node, some, 2*some)
-	f := c.Want(node, "records dropped, and counted", func(f *v1alpha1.NodeFault) bool {
+	f := c.WantFault(node, "records dropped, and counted", func(f *v1alpha1.NodeFault) bool {
 		return len(f.Status.History) == 64 && f.Status.Dropped > 0 && f.Status.Dropped == f.Status.LastSequence-64
 	})
 	if err := os.WriteFile(token, []byte("a-token"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f = c.Want(node, "everything delivered or counted as dropped", func(now *v1alpha1.NodeFault) bool {
+	f = c.WantFault(node, "everything delivered or counted as dropped", func(now *v1alpha1.NodeFault) bool {
 		return now.Status.LastSequence == f.Status.LastSequence && settled("default", "second")(now)
 	})
 	dropped := f.Status.SinkDeliveries["second"].Dropped
-	if told := len(second.Taken(node, false)); int64(told)+dropped != f.Status.LastSequence || dropped == 0 {
+	if told := len(second.Received(node, false)); int64(told)+dropped != f.Status.LastSequence || dropped == 0 {
 		t.Errorf("of %d records the sink was told %d, and %d count as dropped", f.Status.LastSequence, told, dropped)
 	}
-	if all := c.Sink.Taken(node, false); int64(len(all)) != f.Status.LastSequence {
+	if all := c.Sink.Received(node, false); int64(len(all)) != f.Status.LastSequence {
 		t.Errorf("the other sink was told %d times, want %d", len(all), f.Status.LastSequence)
 	}
 }
@@ -91,26 +91,26 @@ func TestMendedSinkHearsWhatItMissed(t *testing.T) {
 		if p != nil {
 			p.Kill() // like a power failure
 		}
-		p = c.StartController(fastEnv(), "--config="+c.File("config.yaml", sinksFile(outbox, sinks...)))
+		p = c.StartController(fastEnv(), "--config="+c.WriteFile("config.yaml", sinksFile(outbox, sinks...)))
 	}
 	broken := "ftp://sink.example.com/changes"
 	for _, node := range []string{"node-before", "node-while-broken", "node-while-out", "node-after"} {
-		c.Node(node, nil)
+		c.CreateNode(node, nil)
 	}
 
 	start("", sink("second", second.URL()))
 	sessions(c, "node-before", 0, 1)
-	second.WantTold(t, "node-before", sick)
-	c.Want("node-before", "nothing left", settled("default", "second"))
+	second.WantActions(t, "node-before", sick)
+	c.WantFault("node-before", "nothing left", settled("default", "second"))
 
 	start("", sink("second", broken))
-	if err := p.Says("change event sink disabled"); err != nil {
+	if err := p.CheckLogged("change event sink disabled"); err != nil {
 		t.Error(err)
 	}
 	sessions(c, "node-while-broken", 0, 1)
 	sessions(c, "node-before", 1, 2)
-	c.Sink.WantTold(t, "node-while-broken", sick)
-	c.Want("node-while-broken", "three records that wait for a sink that cannot work", func(f *v1alpha1.NodeFault) bool {
+	c.Sink.WantActions(t, "node-while-broken", sick)
+	c.WantFault("node-while-broken", "three records that wait for a sink that cannot work", func(f *v1alpha1.NodeFault) bool {
 		return f.Status.UndeliveredChangeEvents == 3 && f.Status.SinkDeliveries["second"].LastError == "invalid_sink" && f.Status.SinkDeliveries["default"].ProcessedSequence == f.Status.LastSequence
 	})
 	if got := p.Metrics(); !strings.Contains(got, `fleetloop_change_events_sink_config_valid{sink="second"} 0`) || !strings.Contains(got, `fleetloop_change_events_sink_config_valid{sink="default"} 1`) {
@@ -118,19 +118,19 @@ func TestMendedSinkHearsWhatItMissed(t *testing.T) {
 	}
 
 	start("", sink("second", second.URL()))
-	second.WantTold(t, "node-while-broken", sick)
-	second.WantTold(t, "node-before", sick+" "+sick)
+	second.WantActions(t, "node-while-broken", sick)
+	second.WantActions(t, "node-before", sick+" "+sick)
 	for _, node := range []string{"node-before", "node-while-broken"} {
-		c.Want(node, "nothing left", settled("default", "second"))
+		c.WantFault(node, "nothing left", settled("default", "second"))
 	}
 
 	start("", sink("third", third.URL()))
 	sessions(c, "node-while-out", 0, 1)
-	c.Want("node-while-out", "the sink that is not configured forgotten", func(f *v1alpha1.NodeFault) bool {
+	c.WantFault("node-while-out", "the sink that is not configured forgotten", func(f *v1alpha1.NodeFault) bool {
 		_, is := f.Status.SinkDeliveries["second"]
 		return !is && settled("default", "third")(f)
 	})
-	c.Want("node-before", "the sink that is not configured forgotten", func(f *v1alpha1.NodeFault) bool {
+	c.WantFault("node-before", "the sink that is not configured forgotten", func(f *v1alpha1.NodeFault) bool {
 		_, is := f.Status.SinkDeliveries["second"]
 		return !is && settled("default", "third")(f)
 	})
@@ -138,18 +138,18 @@ func TestMendedSinkHearsWhatItMissed(t *testing.T) {
 	start(", replay: [fourth]", sink("second", second.URL()), sink("third", third.URL()), sink("fourth", fourth.URL()))
 	sessions(c, "node-after", 0, 1)
 	for _, s := range []*faulttest.Sink{second, third, fourth} {
-		s.WantTold(t, "node-after", sick)
+		s.WantActions(t, "node-after", sick)
 	}
-	fourth.WantTold(t, "node-before", sick+" "+sick)
-	fourth.WantTold(t, "node-while-out", sick)
+	fourth.WantActions(t, "node-before", sick+" "+sick)
+	fourth.WantActions(t, "node-while-out", sick)
 	for name, want := range map[*faulttest.Sink]map[string]int{
 		second: {"node-before": 6, "node-while-broken": 3, "node-while-out": 0, "node-after": 3},
 		third:  {"node-before": 0, "node-while-broken": 0, "node-while-out": 3, "node-after": 3},
 		fourth: {"node-before": 6, "node-while-broken": 3, "node-while-out": 3, "node-after": 3},
 	} {
 		for node, n := range want {
-			c.Want(node, "nothing left", settled("default", "second", "third", "fourth"))
-			if got := name.Taken(node, false); len(got) != n {
+			c.WantFault(node, "nothing left", settled("default", "second", "third", "fourth"))
+			if got := name.Received(node, false); len(got) != n {
 				t.Errorf("sink %s was told %d times of %s, want %d", name.URL(), len(got), node, n)
 			}
 		}
@@ -178,14 +178,14 @@ func TestOneNodeHoldsUpNoOther(t *testing.T) {
 				nodes = append(nodes, fmt.Sprintf("node-%02d", i))
 			}
 			for _, node := range nodes {
-				c.Node(node, nil)
+				c.CreateNode(node, nil)
 			}
-			c.Report(faulttest.Xid(bad))
+			c.Report(faulttest.NewXidReport(bad))
 			for _, node := range nodes[1:] {
-				c.Report(faulttest.Xid(node))
+				c.Report(faulttest.NewXidReport(node))
 			}
 			for _, node := range nodes[1:] {
-				c.Sink.WantTold(t, node, begun)
+				c.Sink.WantActions(t, node, begun)
 			}
 			if got := c.Sink.Actions(bad); got != "" {
 				t.Errorf("the sink took %s of the node that it fails on", got)
@@ -201,7 +201,7 @@ func TestOneNodeHoldsUpNoOther(t *testing.T) {
 func TestStopRepeatsNothing(t *testing.T) {
 	c := faulttest.Start(t)
 	const node = "node-stopped"
-	c.Node(node, nil)
+	c.CreateNode(node, nil)
 	var failed atomic.Bool
 	asked, answer := make(chan struct{}, 1), make(chan struct{})
 	c.Sink.Answer(func(ctx context.Context, p changeevent.Payload) int {
@@ -220,12 +220,12 @@ func TestStopRepeatsNothing(t *testing.T) {
 	})
 	env := map[string]string{"CHANGE_EVENTS_SHUTDOWN_TIMEOUT": "2m", "CHANGE_EVENTS_TIMEOUT": "2m", "SHUTDOWN_TIMEOUT": "3m"}
 	p := c.StartController(env)
-	c.Report(faulttest.Xid(node))
+	c.Report(faulttest.NewXidReport(node))
 	<-asked
 	metrics := p.Metrics()
 	ended := make(chan int, 1)
 	go func() { ended <- p.Stop() }()
-	controllertest.Eventually(t, func(context.Context) error { return p.Says("waiting for pending change events") })
+	controllertest.Eventually(t, func(context.Context) error { return p.CheckLogged("waiting for pending change events") })
 	close(answer)
 	if code := <-ended; code != 0 {
 		t.Errorf("it ends with %d", code)
@@ -246,8 +246,8 @@ func TestStopRepeatsNothing(t *testing.T) {
 	}
 	c.Sink.Answer(nil)
 	c.StartController(nil)
-	c.Want(node, "nothing left", settled("default"))
-	if got := c.Sink.Taken(node, false); len(got) != 3 {
+	c.WantFault(node, "nothing left", settled("default"))
+	if got := c.Sink.Received(node, false); len(got) != 3 {
 		t.Errorf("the sink was told %d times of three changes: %v", len(got), got)
 	}
 }

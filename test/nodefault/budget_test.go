@@ -19,19 +19,19 @@ import (
 func TestBudget(t *testing.T) {
 	const all = 20
 	c := faulttest.Start(t)
-	book := c.Book()
+	book := c.WatchNodes()
 	p := c.StartController(tenPercent())
 	waiting, faults := map[string]bool{}, map[string]faulttest.Report{}
 	for i := range all {
 		name := fmt.Sprintf("node-%02d", i)
-		c.Node(name, nil)
+		c.CreateNode(name, nil)
 		waiting[name], faults[name] = true, faulttest.Fatal(name, "disk")
 	}
 	for _, fault := range faults {
 		c.Report(fault)
 	}
 	for name := range faults {
-		f := c.Want(name, "a node that is taken, or waits", func(f *v1alpha1.NodeFault) bool {
+		f := c.WantFault(name, "a node that is taken, or waits", func(f *v1alpha1.NodeFault) bool {
 			return f.Status.Phase == v1alpha1.PhaseQuarantined || f.Status.Phase == v1alpha1.PhasePending
 		})
 		if f.Status.Phase == v1alpha1.PhaseQuarantined {
@@ -59,7 +59,7 @@ func TestBudget(t *testing.T) {
 	}
 	for name := range faults {
 		c.WantPhase(name, v1alpha1.PhaseHealthy)
-		c.Sink.WantTold(t, name, "cordon drain-completed uncordon")
+		c.Sink.WantActions(t, name, "cordon drain-completed uncordon")
 		if got := book.Of(c.GetNode(name)); got != "open cordoned open" {
 			t.Errorf("node %q was %s", name, got)
 		}
@@ -120,7 +120,7 @@ func TestRateOutlivesTheController(t *testing.T) {
 	env := map[string]string{"NODE_FAULT_BUDGET_WINDOW": "1h", "NODE_FAULT_BUDGET_WINDOW_MIN_ALLOWED_NODES": "2"}
 	p := c.StartController(env)
 	for _, name := range []string{"node-back", "node-undone", "node-next"} {
-		c.Node(name, nil)
+		c.CreateNode(name, nil)
 	}
 	for _, name := range []string{"node-back", "node-undone"} {
 		c.Report(faulttest.Fatal(name, "disk"))
@@ -133,7 +133,7 @@ func TestRateOutlivesTheController(t *testing.T) {
 	p.Kill()
 	c.StartController(env)
 	c.Report(faulttest.Fatal("node-next", "disk"))
-	f := c.Want("node-next", "a node that is taken, or waits", func(f *v1alpha1.NodeFault) bool { return f.Status.Phase != "" })
+	f := c.WantFault("node-next", "a node that is taken, or waits", func(f *v1alpha1.NodeFault) bool { return f.Status.Phase != "" })
 	if f.Status.Phase != v1alpha1.PhasePending || !strings.Contains(f.Status.Message, "2 nodes of the cluster were taken out of service within 1h") {
 		t.Errorf("it is %s: %s", f.Status.Phase, f.Status.Message)
 	}

@@ -81,7 +81,7 @@ type matrix struct {
 func newMatrix(t *testing.T) *matrix {
 	t.Helper()
 	c := faulttest.Start(t)
-	m := &matrix{T: t, c: c, way: c.Way(), machines: c.Machines(), book: c.Book(), ns: kubebedtest.Namespace(t)}
+	m := &matrix{T: t, c: c, way: c.ProxyHost(), machines: c.StartMachines(), book: c.WatchNodes(), ns: kubebedtest.Namespace(t)}
 	m.machines.Way = m.way
 	m.start()
 	return m
@@ -117,8 +117,8 @@ func (m *matrix) run(at faulttest.Point) (kinds map[string]int) {
 	m.Helper()
 	m.nodes++
 	name := fmt.Sprintf("node-%03d", m.nodes)
-	node := m.c.Node(name, nil)
-	m.c.Pod(m.ns, "pod-of-"+name, name)
+	node := m.c.CreateNode(name, nil)
+	m.c.CreatePod(m.ns, "pod-of-"+name, name)
 	point := &at
 	if at.Kind == "" {
 		point = nil
@@ -131,7 +131,7 @@ func (m *matrix) run(at faulttest.Point) (kinds map[string]int) {
 		}
 	}()
 
-	fault := faulttest.Xid(name)
+	fault := faulttest.NewXidReport(name)
 	m.until(func(ctx context.Context) error { return m.c.Send(ctx, fault) })
 	m.until(func(ctx context.Context) error {
 		f, err := m.c.Fault(ctx, name)
@@ -202,7 +202,7 @@ func (m *matrix) checkTold(name string) {
 	}
 	var before, at string
 	ids := map[string]bool{}
-	for _, p := range m.c.Sink.Taken(name, false) {
+	for _, p := range m.c.Sink.Received(name, false) {
 		if p.Timestamp < at {
 			m.Errorf("%s was at %s, before what was told before it, at %s", p.Action, p.Timestamp, at)
 		}

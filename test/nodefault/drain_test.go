@@ -29,18 +29,18 @@ func TestBlockedDrain(t *testing.T) {
 	c := faulttest.Start(t)
 	ns := kubebedtest.Namespace(t)
 	const node = "node-kept"
-	c.Node(node, nil)
-	kept := c.Pod(ns, "api-0", node)
-	bare := c.Pod(ns, "debug", node, faulttest.Bare, func(p *corev1.Pod) { p.Labels["app"] = "debug" })
-	budget := c.Budget(ns, "api", 1, 1)
+	c.CreateNode(node, nil)
+	kept := c.CreatePod(ns, "api-0", node)
+	bare := c.CreatePod(ns, "debug", node, faulttest.Bare, func(p *corev1.Pod) { p.Labels["app"] = "debug" })
+	budget := c.CreateDisruptionBudget(ns, "api", 1, 1)
 	c.StartController(nil)
 	c.Report(faulttest.Fatal(node, "disk"))
 
-	c.Want(node, "both pods to be named", func(f *v1alpha1.NodeFault) bool {
+	c.WantFault(node, "both pods to be named", func(f *v1alpha1.NodeFault) bool {
 		d := f.Status.Drain
 		return d != nil && len(d.BlockedPods) == 2 && d.Remaining == 2 && d.BlockedPods[0].BlockedBy == ns+"/api" && d.BlockedPods[1].BlockedBy == "bare-pod"
 	})
-	row := c.Row(node)
+	row := c.PrinterRow(node)
 	for _, part := range []string{ns + "/api-0", ns + "/api)", ns + "/debug", "bare-pod"} {
 		if !strings.Contains(row["MESSAGE"], part) {
 			t.Errorf("kubectl does not show %q: %v", part, row)
@@ -49,7 +49,7 @@ func TestBlockedDrain(t *testing.T) {
 	if row["PHASE"] != string(v1alpha1.PhaseDraining) || row["PODS LEFT"] != "2" || row["FAULT"] != "disk" {
 		t.Errorf("kubectl shows %v", row)
 	}
-	c.Sink.WantTold(t, node, "cordon drain-started")
+	c.Sink.WantActions(t, node, "cordon drain-started")
 
 	before := budget.DeepCopy()
 	none := intstr.FromInt32(0)
@@ -57,16 +57,16 @@ func TestBlockedDrain(t *testing.T) {
 	if err := c.Client.Patch(t.Context(), budget, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
-	c.Want(node, "the bare pod alone to be left", blocked(ns+"/debug", "bare-pod"))
+	c.WantFault(node, "the bare pod alone to be left", blocked(ns+"/debug", "bare-pod"))
 	if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(kept), kept); !apierrors.IsNotFound(err) {
 		t.Errorf("the pod is still there: %v", err)
 	}
-	c.Kill(bare)
-	f := c.Want(node, "the drain to be over", func(f *v1alpha1.NodeFault) bool { return f.Status.Drain.State == v1alpha1.DrainCompleted })
+	c.DeletePod(bare)
+	f := c.WantFault(node, "the drain to be over", func(f *v1alpha1.NodeFault) bool { return f.Status.Drain.State == v1alpha1.DrainCompleted })
 	if f.Status.Drain.Evicted != 1 {
 		t.Errorf("%d pods are said to be evicted, and it was one", f.Status.Drain.Evicted)
 	}
-	c.Sink.WantTold(t, node, "cordon drain-started drain-completed")
+	c.Sink.WantActions(t, node, "cordon drain-started drain-completed")
 }
 
 // TestFailedDrain verifies that a drain fails at its deadline and reports its blockers.
@@ -75,18 +75,18 @@ func TestFailedDrain(t *testing.T) {
 	c := faulttest.Start(t)
 	ns := kubebedtest.Namespace(t)
 	const node = "node-late"
-	c.Node(node, nil)
-	kept := c.Pod(ns, "api-0", node)
-	slow := c.Pod(ns, "batch-0", node, faulttest.Slow, func(p *corev1.Pod) { p.Labels["app"] = "batch" })
-	c.Budget(ns, "api", 1, 1)
+	c.CreateNode(node, nil)
+	kept := c.CreatePod(ns, "api-0", node)
+	slow := c.CreatePod(ns, "batch-0", node, faulttest.Slow, func(p *corev1.Pod) { p.Labels["app"] = "batch" })
+	c.CreateDisruptionBudget(ns, "api", 1, 1)
 	c.StartController(map[string]string{"NODE_FAULT_DRAIN_DEADLINE": "3s"})
-	c.Report(faulttest.Xid(node))
+	c.Report(faulttest.NewXidReport(node))
 	f := c.WantPhase(node, v1alpha1.PhaseStuck)
 	if d := f.Status.Drain; d.State != v1alpha1.DrainFailed || d.Remaining != 2 || d.Terminating != 1 || !strings.Contains(d.Message, ns+"/api") {
 		t.Errorf("%+v", d)
 	}
-	c.Sink.WantTold(t, node, "cordon drain-started drain-failed support-required")
-	if failed := c.Sink.Taken(node, true)[2]; failed.Outcome != "failed" || !strings.Contains(failed.Reason, ns+"/api-0") {
+	c.Sink.WantActions(t, node, "cordon drain-started drain-failed support-required")
+	if failed := c.Sink.Received(node, true)[2]; failed.Outcome != "failed" || !strings.Contains(failed.Reason, ns+"/api-0") {
 		t.Errorf("%+v", failed)
 	}
 	for _, p := range []*corev1.Pod{kept, slow} {
@@ -116,16 +116,16 @@ func TestSilentNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, node := c.For(t), "node-silent-"+strings.ToLower(name)
-			c.Node(node, nil)
-			slow := c.Pod(ns, "slow-"+strings.ToLower(name), node, faulttest.Slow)
+			c.CreateNode(node, nil)
+			slow := c.CreatePod(ns, "slow-"+strings.ToLower(name), node, faulttest.Slow)
 			env := map[string]string{"NODE_FAULT_DRAIN_DEADLINE": "3s"}
 			maps.Copy(env, tc.env)
 			process := c.StartController(env)
 			defer process.Kill()
-			c.Ready(c.GetNode(node), corev1.ConditionUnknown)
-			c.Report(faulttest.Xid(node))
+			c.SetReady(c.GetNode(node), corev1.ConditionUnknown)
+			c.Report(faulttest.NewXidReport(node))
 			c.WantPhase(node, tc.phase)
-			c.Sink.WantTold(t, node, tc.told)
+			c.Sink.WantActions(t, node, tc.told)
 			if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(slow), slow); err != nil {
 				t.Errorf("the pod that cannot end: %v", err)
 			}
@@ -142,17 +142,17 @@ func TestNodeGoesWhileDrained(t *testing.T) {
 	c := faulttest.Start(t)
 	ns := kubebedtest.Namespace(t)
 	const node = "node-leaves"
-	n := c.Node(node, nil)
-	c.Pod(ns, "slow-0", node, faulttest.Slow)
+	n := c.CreateNode(node, nil)
+	c.CreatePod(ns, "slow-0", node, faulttest.Slow)
 	c.StartController(nil)
-	c.Report(faulttest.Xid(node))
+	c.Report(faulttest.NewXidReport(node))
 	c.WantPhase(node, v1alpha1.PhaseDraining)
 	if err := c.Client.Delete(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
 	c.WantPhase(node, v1alpha1.PhaseGone)
-	c.Sink.WantTold(t, node, "cordon drain-started drain-cancelled")
-	told := c.Sink.Taken(node, true)
+	c.Sink.WantActions(t, node, "cordon drain-started drain-cancelled")
+	told := c.Sink.Received(node, true)
 	if last := told[len(told)-1]; last.Reason != "the node was deleted" {
 		t.Errorf("the drain ended because %q", last.Reason)
 	}

@@ -46,7 +46,7 @@ func TestEveryWayIn(t *testing.T) {
 		}
 	})
 	socket := filepath.Join(dir, "reports.sock")
-	env := c.Machines().Env()
+	env := c.StartMachines().Env()
 	env["NODE_FAULT_GRPC_SOCKET"] = socket
 	c.StartController(env)
 	for name, tc := range map[string]wayIn{
@@ -58,9 +58,9 @@ func TestEveryWayIn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, node := c.For(t), "node-"+name
-			c.Node(node, nil)
+			c.CreateNode(node, nil)
 			tc.say(t, c, node, false)
-			f := c.Want(node, "a node that is out of service, and repaired if it has to be", func(f *v1alpha1.NodeFault) bool {
+			f := c.WantFault(node, "a node that is out of service, and repaired if it has to be", func(f *v1alpha1.NodeFault) bool {
 				r := f.Status.Remediation
 				repaired := f.Status.DesiredActions != nil && (len(f.Status.DesiredActions.Remedies) == 0 || r != nil && r.State == v1alpha1.RemedySucceeded)
 				return f.Status.Phase == v1alpha1.PhaseQuarantined && f.Status.Drain != nil && repaired
@@ -71,8 +71,8 @@ func TestEveryWayIn(t *testing.T) {
 			if f.Status.Remediation != nil {
 				want = "cordon drain-completed reboot-requested reboot-sent reboot-executed uncordon"
 			}
-			c.Sink.WantTold(t, node, want)
-			h := c.Sink.Taken(node, true)[0].HealthEvent
+			c.Sink.WantActions(t, node, want)
+			h := c.Sink.Received(node, true)[0].HealthEvent
 			if h == nil || h.Agent != tc.source || h.CheckName != tc.check || h.ErrorCode != tc.code {
 				t.Errorf("%s: it is told of %+v", tc.reason, h)
 			}
@@ -94,7 +94,7 @@ func TestNoiseHidesNoFatalFault(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, node := c.For(t), "node-noisy-"+name
-			c.Node(node, nil)
+			c.CreateNode(node, nil)
 			var noise []faulttest.Report
 			for i := range 64 {
 				noise = append(noise, faulttest.Report{Agent: "chatty", CheckName: fmt.Sprintf("noise-%02d", i), NodeName: node})
@@ -104,9 +104,9 @@ func TestNoiseHidesNoFatalFault(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.Post("/v1/health-events", nil, string(body))
-			c.Want(node, "64 faults", func(f *v1alpha1.NodeFault) bool { return len(f.Spec.Faults) == 64 })
+			c.WantFault(node, "64 faults", func(f *v1alpha1.NodeFault) bool { return len(f.Spec.Faults) == 64 })
 			tc.find(t, c, node, false)
-			f := c.Want(node, "a node that is out of service", func(f *v1alpha1.NodeFault) bool { return f.Status.Owned != nil })
+			f := c.WantFault(node, "a node that is out of service", func(f *v1alpha1.NodeFault) bool { return f.Status.Owned != nil })
 			if n := len(f.Spec.Faults); n != 64 {
 				t.Errorf("%s: %d faults are known", tc.reason, n)
 			}
@@ -123,7 +123,7 @@ func byCondition(t *testing.T, c *faulttest.Cluster, node string, healthy bool) 
 	if healthy {
 		is.Status, is.Reason = corev1.ConditionFalse, "KernelHasNoDeadlock"
 	}
-	c.EditStatus(node, func(n *corev1.Node) {
+	c.EditNodeStatus(node, func(n *corev1.Node) {
 		others := slices.DeleteFunc(n.Status.Conditions, func(other corev1.NodeCondition) bool { return other.Type == is.Type })
 		n.Status.Conditions = append(others, is)
 	})
@@ -188,10 +188,10 @@ func holder(t *testing.T, c *faulttest.Cluster) string {
 // When the leader crashes, the other one continues with the reports received meanwhile.
 func TestReplicaTakesOver(t *testing.T) {
 	c := faulttest.Start(t)
-	book := c.Book()
+	book := c.WatchNodes()
 	elect := map[string]string{"LEADER_ELECT": "true"}
 	first := c.StartController(elect)
-	c.Report(faulttest.Fatal(c.Node("node-first", nil).Name, "disk"))
+	c.Report(faulttest.Fatal(c.CreateNode("node-first", nil).Name, "disk"))
 	c.WantPhase("node-first", v1alpha1.PhaseQuarantined)
 
 	leader := holder(t, c)
@@ -199,7 +199,7 @@ func TestReplicaTakesOver(t *testing.T) {
 	second := c.StartController(elect) // it receives the reports from now on
 	for i := range 8 {
 		name := fmt.Sprintf("node-second-%d", i)
-		c.Node(name, nil)
+		c.CreateNode(name, nil)
 		c.Report(faulttest.Fatal(name, "disk"))
 		c.WantPhase(name, v1alpha1.PhaseQuarantined)
 	}
@@ -211,7 +211,7 @@ func TestReplicaTakesOver(t *testing.T) {
 	}
 
 	first.Kill()
-	orphan := c.Node("node-orphan", nil)
+	orphan := c.CreateNode("node-orphan", nil)
 	c.Report(faulttest.Fatal(orphan.Name, "disk"))
 	c.Report(faulttest.Fatal("node-first", "disk").Healthy())
 	c.WantPhase("node-orphan", v1alpha1.PhaseQuarantined)
@@ -219,9 +219,9 @@ func TestReplicaTakesOver(t *testing.T) {
 	if now := holder(t, c); now == leader {
 		t.Errorf("%q acts, and was killed", now)
 	}
-	c.Sink.WantTold(t, "node-orphan", "cordon drain-completed")
-	c.Sink.WantTold(t, "node-first", "cordon drain-completed uncordon")
-	if err := second.Says(`"msg":"node change recorded"`); err != nil {
+	c.Sink.WantActions(t, "node-orphan", "cordon drain-completed")
+	c.Sink.WantActions(t, "node-first", "cordon drain-completed uncordon")
+	if err := second.CheckLogged(`"msg":"node change recorded"`); err != nil {
 		t.Error(err)
 	}
 	if got := book.Of(c.GetNode("node-first")); got != "open cordoned open" {

@@ -22,10 +22,10 @@ func TestMain(m *testing.M) { faulttest.Main(m, "../../deploy/crds") }
 // released when its fault is gone; each action is delivered once, in order.
 func TestRebooted(t *testing.T) {
 	c := faulttest.Start(t)
-	c.Node("gpu-node-01", nil)
-	c.Node("gpu-node-02", nil)
+	c.CreateNode("gpu-node-01", nil)
+	c.CreateNode("gpu-node-02", nil)
 	c.StartController(nil)
-	c.Report(faulttest.Xid("gpu-node-01"))
+	c.Report(faulttest.NewXidReport("gpu-node-01"))
 
 	f := c.WantPhase("gpu-node-01", v1alpha1.PhaseRemediating)
 	if n := c.GetNode("gpu-node-01"); !n.Spec.Unschedulable {
@@ -55,7 +55,7 @@ func TestRebooted(t *testing.T) {
 	// A person reboots the node.
 	n := c.GetNode("gpu-node-01")
 	n.Status.NodeInfo.BootID = "boot-2"
-	c.Ready(n, corev1.ConditionTrue)
+	c.SetReady(n, corev1.ConditionTrue)
 	controllertest.Eventually(t, func(ctx context.Context) error {
 		got, err := c.Fault(ctx, "gpu-node-01")
 		if err == nil && (got.Status.Remediation == nil || got.Status.Remediation.State != v1alpha1.RemedySucceeded) {
@@ -63,7 +63,7 @@ func TestRebooted(t *testing.T) {
 		}
 		return err
 	})
-	c.Report(faulttest.Xid("gpu-node-01").Healthy())
+	c.Report(faulttest.NewXidReport("gpu-node-01").Healthy())
 	c.WantPhase("gpu-node-01", v1alpha1.PhaseHealthy)
 	if n := c.GetNode("gpu-node-01"); n.Spec.Unschedulable || len(n.Annotations[v1alpha1.AnnotationOwned]) > 0 {
 		t.Errorf("something of ours is left: %v %v", n.Spec, n.Annotations)
@@ -75,7 +75,7 @@ func TestRebooted(t *testing.T) {
 		}
 		return nil
 	})
-	for _, p := range c.Sink.Taken("gpu-node-01", false) {
+	for _, p := range c.Sink.Received("gpu-node-01", false) {
 		t.Log(p.Timestamp, p.Source, p.Summary)
 		if p.Session != f.Status.Session || p.Cluster != "bed" || p.HealthEvent == nil || p.HealthEvent.ErrorCode != "XID-79" || !p.HealthEvent.IsFatal {
 			t.Errorf("%+v", p)
@@ -87,20 +87,20 @@ func TestRebooted(t *testing.T) {
 // events say that the request was sent, and then that the reboot failed.
 func TestRebootThatNeverHappens(t *testing.T) {
 	c := faulttest.Start(t)
-	machines := c.Machines()
+	machines := c.StartMachines()
 	machines.Deaf = true
 	env := machines.Env()
 	env["NODE_FAULT_REBOOT_ATTEMPTS"] = "1"
 	c.StartController(env)
 	const node = "node-deaf"
-	c.Node(node, nil)
-	c.Report(faulttest.Xid(node))
+	c.CreateNode(node, nil)
+	c.Report(faulttest.NewXidReport(node))
 	const sent = "cordon drain-completed reboot-requested reboot-sent"
-	c.Sink.WantTold(t, node, sent)
+	c.Sink.WantActions(t, node, sent)
 	machines.Fail()
 	c.WantPhase(node, v1alpha1.PhaseStuck)
-	c.Sink.WantTold(t, node, sent+" reboot-failed support-required")
-	for _, p := range c.Sink.Taken(node, true) {
+	c.Sink.WantActions(t, node, sent+" reboot-failed support-required")
+	for _, p := range c.Sink.Received(node, true) {
 		if p.Action == "reboot-failed" && p.Outcome != "failed" {
 			t.Errorf("it is told as %q", p.Outcome)
 		}

@@ -24,7 +24,7 @@ const extended = "change_events: {include_optional_actions: true}\n"
 // of the controller stays behind.
 func TestOwnership(t *testing.T) {
 	c := faulttest.Start(t)
-	c.StartController(nil, "--config="+c.File("config.yaml", extended))
+	c.StartController(nil, "--config="+c.WriteFile("config.yaml", extended))
 	for name, tc := range map[string]struct {
 		reason string
 		do     func(t *testing.T, c *faulttest.Cluster, node string)
@@ -40,9 +40,9 @@ func TestOwnership(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, node := c.For(t), "node-"+strings.ToLower(name)
-			c.Node(node, nil)
+			c.CreateNode(node, nil)
 			tc.do(t, c, node)
-			c.Sink.WantTold(t, node, tc.told)
+			c.Sink.WantActions(t, node, tc.told)
 			if t.Failed() {
 				t.Error(tc.reason)
 			}
@@ -74,7 +74,7 @@ func cordonedBefore(t *testing.T, c *faulttest.Cluster, node string) {
 // drained waits until a node is quarantined and drained.
 func drained(c *faulttest.Cluster, node string) {
 	c.Helper()
-	c.Want(node, "a node that is drained", func(f *v1alpha1.NodeFault) bool {
+	c.WantFault(node, "a node that is drained", func(f *v1alpha1.NodeFault) bool {
 		return f.Status.Phase == v1alpha1.PhaseQuarantined && f.Status.Drain != nil && f.Status.Drain.State == v1alpha1.DrainCompleted
 	})
 }
@@ -166,17 +166,17 @@ func optedOutLater(t *testing.T, c *faulttest.Cluster, node string) {
 func TestDryRun(t *testing.T) {
 	c := faulttest.Start(t)
 	const node = "node-dry"
-	c.Node(node, nil)
+	c.CreateNode(node, nil)
 	before := c.GetNode(node)
 	c.StartController(map[string]string{"DRY_RUN": "true"})
-	fault := faulttest.Xid(node)
+	fault := faulttest.NewXidReport(node)
 	c.Report(fault)
 	c.WantPhase(node, v1alpha1.PhaseDryRun)
-	c.Sink.WantTold(t, node, changeevent.ActionCordon)
+	c.Sink.WantActions(t, node, changeevent.ActionCordon)
 	c.Report(fault.Healthy())
 	c.WantPhase(node, v1alpha1.PhaseHealthy)
-	c.Sink.WantTold(t, node, changeevent.ActionCordon+" "+changeevent.ActionUncordon)
-	for _, p := range c.Sink.Taken(node, false) {
+	c.Sink.WantActions(t, node, changeevent.ActionCordon+" "+changeevent.ActionUncordon)
+	for _, p := range c.Sink.Received(node, false) {
 		if !p.DryRun || !strings.HasPrefix(p.Summary, "[DRY-RUN] Fleetloop would have ") {
 			t.Errorf("%+v", p)
 		}

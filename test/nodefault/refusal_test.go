@@ -21,7 +21,7 @@ import (
 func TestRefusedNode(t *testing.T) {
 	c := faulttest.Start(t)
 	const node, why = "node-refused-write", "the platform team cordons nodes"
-	n := c.Node(node, nil)
+	n := c.CreateNode(node, nil)
 	for _, o := range guard(node, why) {
 		apply(t, c, o)
 	}
@@ -35,10 +35,10 @@ func TestRefusedNode(t *testing.T) {
 	})
 	c.StartController(nil)
 	c.Report(faulttest.Fatal(node, "disk"))
-	c.Want(node, "the refusal to be shown", func(f *v1alpha1.NodeFault) bool {
+	c.WantFault(node, "the refusal to be shown", func(f *v1alpha1.NodeFault) bool {
 		return f.Status.Phase == v1alpha1.PhasePending && strings.Contains(f.Status.Message, why)
 	})
-	if row := c.Row(node); row["PHASE"] != string(v1alpha1.PhasePending) || !strings.Contains(row["MESSAGE"], why) {
+	if row := c.PrinterRow(node); row["PHASE"] != string(v1alpha1.PhasePending) || !strings.Contains(row["MESSAGE"], why) {
 		t.Errorf("kubectl shows %v", row)
 	}
 	wantNode(t, c, node, false, false)
@@ -49,7 +49,7 @@ func TestRefusedNode(t *testing.T) {
 	}
 	drained(c, node)
 	wantNode(t, c, node, true, true)
-	c.Sink.WantTold(t, node, "cordon drain-completed")
+	c.Sink.WantActions(t, node, "cordon drain-completed")
 }
 
 // guard makes the API server reject the mark of a node.

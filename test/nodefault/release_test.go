@@ -14,15 +14,15 @@ import (
 // quarantined nodes and no others.
 func TestReleaseAll(t *testing.T) {
 	c := faulttest.Start(t)
-	c.Node("ours", nil)
-	c.Node("theirs", func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	c.CreateNode("ours", nil)
+	c.CreateNode("theirs", func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	p := c.StartController(nil)
-	c.Report(faulttest.Xid("ours"))
-	c.Report(faulttest.Xid("theirs"))
+	c.Report(faulttest.NewXidReport("ours"))
+	c.Report(faulttest.NewXidReport("theirs"))
 	c.WantPhase("ours", v1alpha1.PhaseRemediating)
 	c.WantPhase("theirs", v1alpha1.PhaseRemediating)
 	p.Kill()
-	out := c.Run("release", "--all", "--reason=uninstalled")
+	out := c.RunBinary("release", "--all", "--reason=uninstalled")
 	if !strings.Contains(out, "node ours: released") || !strings.Contains(out, "it stays cordoned") {
 		t.Errorf("it says:\n%s", out)
 	}

@@ -185,7 +185,7 @@ remediation: {verification: {image: registry.example.com/verify}}
 	first := c.StartController(with(env, "ROLES", "controller,intake"), "--config="+file)
 	s := &stage{T: t, c: c, kept: kept, process: first, token: reporter(t, c)}
 	const failing = "node-that-fails"
-	c.Node(failing, nil) // early, so that it is in the cache of the janitor
+	c.CreateNode(failing, nil) // early, so that it is in the cache of the janitor
 	s.reboots()
 	s.terminates()
 	s.failsToReboot(failing)
@@ -232,7 +232,7 @@ func reporter(t *testing.T, c *faulttest.Cluster) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range roles.People() {
+	for _, r := range roles.PeopleRoles() {
 		if r.Name == roles.ReporterRole {
 			apply(t, c, r)
 		}
@@ -250,14 +250,14 @@ func reporter(t *testing.T, c *faulttest.Cluster) string {
 func (s *stage) reboots() {
 	s.Helper()
 	const node = "node-to-reboot"
-	s.c.Node(node, nil)
+	s.c.CreateNode(node, nil)
 	pod := s.podOn(node, s.kept, "keeps", map[string]string{"app": "keeps"})
 	one := intstr.FromInt32(1)
 	s.create(&policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "keeps", Namespace: s.kept},
 		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "keeps"}}},
 	})
-	s.report(faulttest.Xid(node))
+	s.report(faulttest.NewXidReport(node))
 	s.gone(pod)
 	s.started(node, s.job(node, "janitor.fleetloop.io/node"), nil)
 	controllertest.Eventually(s, func(ctx context.Context) error {
@@ -279,8 +279,8 @@ func (s *stage) reboots() {
 	})
 	n := s.c.GetNode(node)
 	n.Status.NodeInfo.BootID = "boot-2"
-	s.c.Ready(n, corev1.ConditionTrue)
-	s.report(faulttest.Xid(node).Healthy())
+	s.c.SetReady(n, corev1.ConditionTrue)
+	s.report(faulttest.NewXidReport(node).Healthy())
 	verify := s.job(node, "fleetloop.io/node")
 	now := metav1.Now()
 	verify.Status = batchv1.JobStatus{StartTime: &now, CompletionTime: &now, Succeeded: 1, Conditions: []batchv1.JobCondition{
@@ -299,8 +299,8 @@ func (s *stage) reboots() {
 func (s *stage) terminates() {
 	s.Helper()
 	const node = "node-to-end"
-	n := s.c.Node(node, nil)
-	r := faulttest.Xid(node)
+	n := s.c.CreateNode(node, nil)
+	r := faulttest.NewXidReport(node)
 	r.RecommendedAction = "REPLACE_VM"
 	s.report(r)
 	var all janitor.TerminateNodeList
@@ -338,8 +338,8 @@ func (s *stage) failsToReboot(node string) {
 func (s *stage) changesHands() {
 	s.Helper()
 	const node = "node-that-is-edited"
-	s.c.Node(node, nil)
-	r := faulttest.Xid(node)
+	s.c.CreateNode(node, nil)
+	r := faulttest.NewXidReport(node)
 	r.IsFatal, r.RecommendedAction = false, ""
 	s.report(r)
 	controllertest.Eventually(s, func(ctx context.Context) error {
@@ -358,7 +358,7 @@ func (s *stage) changesHands() {
 func (s *stage) knowsNoNode() {
 	s.Helper()
 	controllertest.Eventually(s, func(ctx context.Context) error {
-		code, err := s.send(ctx, s.process, faulttest.Xid("nowhere"))
+		code, err := s.send(ctx, s.process, faulttest.NewXidReport("nowhere"))
 		if err == nil && code != http.StatusNotFound {
 			err = fmt.Errorf("answered %d: %s", code, s.said)
 		}
@@ -370,12 +370,12 @@ func (s *stage) knowsNoNode() {
 // reports.
 func TestReportsToAnyReplica(t *testing.T) {
 	c := faulttest.Start(t)
-	c.Node("gpu-node-01", nil)
-	c.Node("gpu-node-02", nil)
+	c.CreateNode("gpu-node-01", nil)
+	c.CreateNode("gpu-node-02", nil)
 	env := map[string]string{"LEADER_ELECT": "true", "NAMESPACE": faulttest.Namespace}
 	for _, node := range []string{"gpu-node-01", "gpu-node-02"} {
 		c.StartController(env) // the last one receives the reports
-		c.Report(faulttest.Xid(node))
+		c.Report(faulttest.NewXidReport(node))
 		c.WantPhase(node, v1alpha1.PhaseRemediating)
 	}
 }

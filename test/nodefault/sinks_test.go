@@ -34,7 +34,7 @@ const begun = "cordon drain-completed reboot-requested"
 func TestBrokenSink(t *testing.T) {
 	c := faulttest.Start(t)
 	second := faulttest.NewSink(t)
-	c.StartController(nil, "--config="+c.File("config.yaml", fmt.Sprintf(impatient, second.URL())))
+	c.StartController(nil, "--config="+c.WriteFile("config.yaml", fmt.Sprintf(impatient, second.URL())))
 	answers := func(code int) func(context.Context, changeevent.Payload) int {
 		return func(context.Context, changeevent.Payload) int { return code }
 	}
@@ -53,12 +53,12 @@ func TestBrokenSink(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, node := c.For(t), "node-"+strings.ToLower(name)
-			c.Node(node, nil)
+			c.CreateNode(node, nil)
 			c.Sink.Answer(tc.answer)
-			c.Report(faulttest.Xid(node))
+			c.Report(faulttest.NewXidReport(node))
 			c.WantPhase(node, v1alpha1.PhaseRemediating)
-			second.WantTold(t, node, begun)
-			c.Want(node, string(tc.class)+" of three records", func(f *v1alpha1.NodeFault) bool {
+			second.WantActions(t, node, begun)
+			c.WantFault(node, string(tc.class)+" of three records", func(f *v1alpha1.NodeFault) bool {
 				d := f.Status.SinkDeliveries["default"]
 				return d.LastError == string(tc.class) && d.LastFailedAt != nil && d.ProcessedSequence == 0 && f.Status.UndeliveredChangeEvents == 3 && len(d.Rejected) == 0
 			})
@@ -66,8 +66,8 @@ func TestBrokenSink(t *testing.T) {
 				t.Errorf("%s: it took %s", tc.reason, got)
 			}
 			c.Sink.Answer(nil)
-			c.Sink.WantTold(t, node, begun)
-			c.Want(node, "nothing left to tell", settled("default", "second"))
+			c.Sink.WantActions(t, node, begun)
+			c.WantFault(node, "nothing left to tell", settled("default", "second"))
 		})
 	}
 }
@@ -77,30 +77,30 @@ func TestBrokenSink(t *testing.T) {
 func TestRefusedAndSentAgain(t *testing.T) {
 	c := faulttest.Start(t)
 	second := faulttest.NewSink(t)
-	c.StartController(nil, "--config="+c.File("config.yaml", fmt.Sprintf(impatient, second.URL())))
+	c.StartController(nil, "--config="+c.WriteFile("config.yaml", fmt.Sprintf(impatient, second.URL())))
 	const node = "node-refused"
-	c.Node(node, nil)
+	c.CreateNode(node, nil)
 	c.Sink.Answer(func(_ context.Context, p changeevent.Payload) int {
 		if p.Action == changeevent.ActionCordon || p.Action == changeevent.ActionRebootRequested {
 			return http.StatusBadRequest
 		}
 		return http.StatusAccepted
 	})
-	c.Report(faulttest.Xid(node))
-	c.Want(node, "two refused records of three", func(f *v1alpha1.NodeFault) bool {
+	c.Report(faulttest.NewXidReport(node))
+	c.WantFault(node, "two refused records of three", func(f *v1alpha1.NodeFault) bool {
 		d := f.Status.SinkDeliveries["default"]
 		return d.ProcessedSequence == 3 && fmt.Sprint(d.Rejected) == "[1 3]" && d.LastError == string(changeevent.ClassClientError) && f.Status.UndeliveredChangeEvents == 0
 	})
-	c.Sink.WantTold(t, node, "drain-completed")
-	second.WantTold(t, node, begun)
+	c.Sink.WantActions(t, node, "drain-completed")
+	second.WantActions(t, node, begun)
 	c.Sink.Answer(nil)
 	const again = "2026-05-01"
 	c.EditFault(node, func(f *v1alpha1.NodeFault) { f.Annotations = map[string]string{v1alpha1.AnnotationResend: again} })
-	c.Sink.WantTold(t, node, "drain-completed cordon reboot-requested")
-	c.Want(node, "nothing refused any more", func(f *v1alpha1.NodeFault) bool {
+	c.Sink.WantActions(t, node, "drain-completed cordon reboot-requested")
+	c.WantFault(node, "nothing refused any more", func(f *v1alpha1.NodeFault) bool {
 		return len(f.Status.SinkDeliveries["default"].Rejected) == 0 && f.Status.LastResendRequest == again && settled("default", "second")(f)
 	})
-	if all := second.Taken(node, false); len(all) != 3 {
+	if all := second.Received(node, false); len(all) != 3 {
 		t.Errorf("the other sink was told %d times", len(all))
 	}
 }
@@ -121,24 +121,24 @@ func settled(sinks ...string) func(*v1alpha1.NodeFault) bool {
 // in dry run by the time of delivery.
 func TestToldAsItWas(t *testing.T) {
 	c := faulttest.Start(t)
-	impatience := c.File("config.yaml", "outbox: {retry: 100ms, max_retry: 500ms}\nchange_events: {timeout: 2s, retry: {max_attempts: 1}}\n")
+	impatience := c.WriteFile("config.yaml", "outbox: {retry: 100ms, max_retry: 500ms}\nchange_events: {timeout: 2s, retry: {max_attempts: 1}}\n")
 	first := c.StartController(nil, "--config="+impatience)
 	const done, pretended = "node-real", "node-pretended"
-	c.Node(done, nil)
+	c.CreateNode(done, nil)
 	c.Sink.Answer(func(context.Context, changeevent.Payload) int { return http.StatusServiceUnavailable })
 	c.Report(faulttest.Fatal(done, "disk"))
-	c.Want(done, "a cordon that is not told yet", func(f *v1alpha1.NodeFault) bool {
+	c.WantFault(done, "a cordon that is not told yet", func(f *v1alpha1.NodeFault) bool {
 		return f.Status.Phase == v1alpha1.PhaseQuarantined && f.Status.SinkDeliveries["default"].LastError != ""
 	})
 	first.Kill()
 	c.StartController(map[string]string{"DRY_RUN": "true"}, "--config="+impatience)
 	c.Sink.Answer(nil)
-	c.Node(pretended, nil)
+	c.CreateNode(pretended, nil)
 	c.Report(faulttest.Fatal(pretended, "disk"))
-	c.Sink.WantTold(t, done, "cordon drain-completed")
-	c.Sink.WantTold(t, pretended, "cordon")
+	c.Sink.WantActions(t, done, "cordon drain-completed")
+	c.Sink.WantActions(t, pretended, "cordon")
 	for node, dry := range map[string]bool{done: false, pretended: true} {
-		for _, p := range c.Sink.Taken(node, true) {
+		for _, p := range c.Sink.Received(node, true) {
 			if p.DryRun != dry || strings.HasPrefix(p.Summary, "[DRY-RUN]") != dry {
 				t.Errorf("%s of node %q is told with dryRun %t: %s", p.Action, node, p.DryRun, p.Summary)
 			}

@@ -33,7 +33,7 @@ type stage struct {
 
 // send reports to a process like a monitor.
 func (s *stage) send(ctx context.Context, to *controllertest.Process, r faulttest.Report) (int, error) {
-	address, err := to.Logged("listening for fault reports", "address")
+	address, err := to.LoggedField("listening for fault reports", "address")
 	if err != nil {
 		return 0, err
 	}

@@ -139,7 +139,7 @@ func (b builder) writeLayout(ctx context.Context, dir, binary string, architectu
 		}
 		programs = append(programs, p)
 	}
-	index, err := image.Index(programs...)
+	index, err := image.NewIndex(programs...)
 	if err != nil {
 		return "", err
 	}
@@ -209,7 +209,7 @@ func (b builder) buildProgram(ctx context.Context, binary, architecture string) 
 func moduleRoot(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/fleetloop/fleetloop").Output()
 	if err != nil {
-		return "", fmt.Errorf("find source: %w", withOutput(err))
+		return "", fmt.Errorf("find source: %w", withStderr(err))
 	}
 	return strings.TrimSpace(string(out)), nil
 }
@@ -220,13 +220,13 @@ func certificateRoots(ctx context.Context, source string) (image.Roots, error) {
 	cmd.Dir = filepath.Join(source, "tools", "images", "roots")
 	out, err := cmd.Output()
 	if err != nil {
-		return image.Roots{}, fmt.Errorf("list CA certificates: %w", withOutput(err))
+		return image.Roots{}, fmt.Errorf("list CA certificates: %w", withStderr(err))
 	}
 	return image.ParseRoots(out)
 }
 
-// withOutput adds the output of a command to its error.
-func withOutput(err error) error {
+// withStderr adds the output of a command to its error.
+func withStderr(err error) error {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
 	}

@@ -123,7 +123,7 @@ func drawSVG(lines [][]span, columns int) string {
 			n := utf8.RuneCountInString(s.text)
 			if strings.TrimSpace(s.text) != "" {
 				fmt.Fprintf(&b, `<text x="%.1f" y="%d" textLength="%.1f"%s>%s</text>`+"\n",
-					padding+float64(column)*charWidth, padding+i*lineHeight+14, float64(n)*charWidth, attributes(s), escapeXML(s.text))
+					padding+float64(column)*charWidth, padding+i*lineHeight+14, float64(n)*charWidth, styleAttributes(s), escapeXML(s.text))
 			}
 			column += n
 		}
@@ -132,7 +132,7 @@ func drawSVG(lines [][]span, columns int) string {
 	return b.String()
 }
 
-func attributes(s span) string {
+func styleAttributes(s span) string {
 	var text string
 	if s.fill != "" {
 		text += ` fill="` + s.fill + `"`

@@ -18,16 +18,16 @@ import (
 )
 
 func main() {
-	if err := httpserver.CheckFree(context.Background(), addresses(os.Args[1:], settings.OSEnv)...); err != nil {
+	if err := httpserver.CheckFree(context.Background(), listenAddresses(os.Args[1:], settings.OSEnv)...); err != nil {
 		fmt.Fprintln(os.Stderr, "make up:", err)
 		fmt.Fprintln(os.Stderr, `set flags with UP_ARGS, such as UP_ARGS="--listen-address 127.0.0.1:9080"`)
 		os.Exit(1)
 	}
 }
 
-// addresses returns the addresses of "fleetloop up" with the given arguments and
+// listenAddresses returns the addresses of "fleetloop up" with the given arguments and
 // environment.
-func addresses(args []string, env func(string) (string, bool)) []httpserver.Address {
+func listenAddresses(args []string, env func(string) (string, bool)) []httpserver.Address {
 	list := []httpserver.Address{
 		{Name: "fleet API", Addr: "127.0.0.1:8080", Flag: "--listen-address"},
 		{Name: "health", Addr: "127.0.0.1:8081", Flag: "--health-probe-bind-address"},

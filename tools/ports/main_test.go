@@ -29,12 +29,12 @@ func TestAddresses(t *testing.T) {
 			if err := up.ParseFlags(args); err != nil {
 				t.Fatal(err)
 			}
-			cfg := allinone.Defaults()
+			cfg := allinone.OverriddenDefaults()
 			if _, err := settings.Load(&cfg, settings.Source{Env: lookup, Flags: up.Flags()}); err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, a := range addresses(args, lookup) {
+			for _, a := range listenAddresses(args, lookup) {
 				got = append(got, a.Addr)
 			}
 			if diff := cmp.Diff([]string{cfg.API.Server.Addr, cfg.HealthAddr, cfg.MetricsAddr}, got); diff != "" {

@@ -19,15 +19,15 @@ Parameters are flat: ` + "`parameters: {deployment: web, namespace: shop, replic
 
 `
 
-// writeActions describes the catalogue.
-func writeActions() ([]byte, error) {
+// renderActions describes the catalogue.
+func renderActions() ([]byte, error) {
 	var buf bytes.Buffer
 	buf.WriteString(generated + aboutActions)
 	buf.WriteString("| Action | Description | Target | Risk | Rollback | Timeout | Retries |\n|---|---|---|---|---|---|---|\n")
 	all := action.Catalogue()
 	for _, a := range all {
 		fmt.Fprintf(&buf, "| [%s](#%s) | %s | %s | %s | %s | %s | %d |\n",
-			a.Name, a.Name, tableCell(a.Summary), tableCell(kindList(a)), a.Risk, tableCell(wayBack(a)), formatDuration(a.Timeout), a.Retries)
+			a.Name, a.Name, tableCell(a.Summary), tableCell(targetKinds(a)), a.Risk, tableCell(rollbackText(a)), formatDuration(a.Timeout), a.Retries)
 	}
 	for _, a := range all {
 		writeAction(&buf, a)
@@ -45,16 +45,16 @@ func writeAction(buf *bytes.Buffer, a *action.Action) {
 	if len(a.Aliases) > 0 {
 		row("Aliases", quotedList(a.Aliases))
 	}
-	row("Target", kindList(a))
+	row("Target", targetKinds(a))
 	row("Service account", accountText(a))
 	row("Risk", string(a.Risk))
-	row("Rollback", wayBack(a))
+	row("Rollback", rollbackText(a))
 	row("Timeout", fmt.Sprintf("%s, at most %s", formatDuration(a.Timeout), formatDuration(a.MaxTimeout)))
 	row("Retries", retryText(a))
 
 	buf.WriteString("\n| Parameter | Type | Default | Description |\n|---|---|---|---|\n")
 	for _, p := range a.Parameters() {
-		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", codeSpan(p.Name), p.Type, requirement(p), tableCell(parameterText(p)))
+		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", codeSpan(p.Name), p.Type, defaultText(p), tableCell(parameterText(p)))
 	}
 	if len(a.Permissions) == 0 {
 		return
@@ -69,7 +69,7 @@ func writeAction(buf *bytes.Buffer, a *action.Action) {
 	}
 }
 
-func kindList(a *action.Action) string {
+func targetKinds(a *action.Action) string {
 	if len(a.Kinds) > 0 {
 		return strings.Join(a.Kinds, ", ")
 	}
@@ -86,7 +86,7 @@ func accountText(a *action.Action) string {
 	return codeSpan(a.ServiceAccount())
 }
 
-func wayBack(a *action.Action) string {
+func rollbackText(a *action.Action) string {
 	switch {
 	case a.ReadOnly:
 		return "read-only"
@@ -103,8 +103,8 @@ func retryText(a *action.Action) string {
 	return fmt.Sprint(a.Retries)
 }
 
-// requirement returns "required" or the default of a parameter.
-func requirement(p action.Parameter) string {
+// defaultText returns "required" or the default of a parameter.
+func defaultText(p action.Parameter) string {
 	switch {
 	case p.Required:
 		return "required"

@@ -46,8 +46,8 @@ type alertRule struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// combinations returns groups of alerts that have one cause when they fire together.
-func combinations() []struct {
+// alertCombinations returns groups of alerts that have one cause when they fire together.
+func alertCombinations() []struct {
 	alerts []string
 	cause  string
 } {
@@ -66,8 +66,8 @@ func combinations() []struct {
 	}
 }
 
-// writeAlerts describes the alerting rules.
-func writeAlerts() ([]byte, error) {
+// renderAlerts describes the alerting rules.
+func renderAlerts() ([]byte, error) {
 	paths, err := filepath.Glob(rulesPattern)
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func writeAlerts() ([]byte, error) {
 		}
 	}
 	buf.WriteString(alertsTogether)
-	for _, c := range combinations() {
+	for _, c := range alertCombinations() {
 		var links []string
 		for _, name := range c.alerts {
 			links = append(links, runbookLink(name))

@@ -38,28 +38,30 @@ func main() {
 
 func run() error {
 	files := map[string]func() ([]byte, error){
-		"docs/reference/config.md":                writeConfig,
-		"docs/reference/metrics.md":               writeMetrics,
-		"docs/reference/fleetloop.md":             func() ([]byte, error) { return writeCommands(fleetloop()) },
-		"docs/reference/fleet-api.md":             func() ([]byte, error) { return writeCommands(apiapp.Command(nil, nil, noEnv)) },
-		"docs/reference/sentinel.md":              func() ([]byte, error) { return writeCommands(sentinelapp.Command(nil, nil, noEnv)) },
-		"docs/reference/cluster-worker.md":        func() ([]byte, error) { return writeCommands(clusterworkerapp.Command(nil, nil, noEnv)) },
-		"docs/reference/execution-controller.md":  func() ([]byte, error) { return writeCommands(executionapp.Command(nil, nil, noEnv)) },
-		"docs/reference/node-fault-controller.md": func() ([]byte, error) { return writeCommands(nodefaultapp.Command(nil, nil, noEnv)) },
-		"docs/reference/actions.md":               writeActions,
-		"docs/reference/alerts.md":                writeAlerts,
-		"docs/reference/sentinelconfig.md":        sentinelConfig,
-		"docs/adr/README.md":                      decisions,
-		"docs/schema/sentinelconfig.schema.json":  sentinelConfigSchema,
-		"docs/schema/fleet-api.schema.json":       func() ([]byte, error) { return writeSchema(new(apiapp.Defaults()), "fleet-api") },
-		"docs/schema/cluster-worker.schema.json":  func() ([]byte, error) { return writeSchema(new(clusterworkerapp.Defaults()), "cluster-worker") },
+		"docs/reference/config.md":                renderConfig,
+		"docs/reference/metrics.md":               renderMetrics,
+		"docs/reference/fleetloop.md":             func() ([]byte, error) { return renderCommands(fleetloop()) },
+		"docs/reference/fleet-api.md":             func() ([]byte, error) { return renderCommands(apiapp.Command(nil, nil, noEnv)) },
+		"docs/reference/sentinel.md":              func() ([]byte, error) { return renderCommands(sentinelapp.Command(nil, nil, noEnv)) },
+		"docs/reference/cluster-worker.md":        func() ([]byte, error) { return renderCommands(clusterworkerapp.Command(nil, nil, noEnv)) },
+		"docs/reference/execution-controller.md":  func() ([]byte, error) { return renderCommands(executionapp.Command(nil, nil, noEnv)) },
+		"docs/reference/node-fault-controller.md": func() ([]byte, error) { return renderCommands(nodefaultapp.Command(nil, nil, noEnv)) },
+		"docs/reference/actions.md":               renderActions,
+		"docs/reference/alerts.md":                renderAlerts,
+		"docs/reference/sentinelconfig.md":        renderSentinelConfig,
+		"docs/adr/README.md":                      renderDecisions,
+		"docs/schema/sentinelconfig.schema.json":  renderSentinelConfigSchema,
+		"docs/schema/fleet-api.schema.json":       func() ([]byte, error) { return writeSchema(new(apiapp.OverriddenDefaults()), "fleet-api") },
+		"docs/schema/cluster-worker.schema.json": func() ([]byte, error) {
+			return writeSchema(new(clusterworkerapp.OverriddenDefaults()), "cluster-worker")
+		},
 		"docs/schema/execution-controller.schema.json": func() ([]byte, error) {
-			return writeSchema(new(executionapp.Defaults()), "execution-controller")
+			return writeSchema(new(executionapp.OverriddenDefaults()), "execution-controller")
 		},
 		"docs/schema/node-fault-controller.schema.json": func() ([]byte, error) {
 			return writeSchema(new(nodefaultapp.Defaults()), "node-fault-controller")
 		},
-		"docs/schema/sentinel.schema.json": func() ([]byte, error) { return writeSchema(new(sentinelapp.Defaults()), "sentinel") },
+		"docs/schema/sentinel.schema.json": func() ([]byte, error) { return writeSchema(new(sentinelapp.OverriddenDefaults()), "sentinel") },
 	}
 	for name, write := range files {
 		text, err := write()
@@ -83,7 +85,7 @@ func fleetloop() *cobra.Command {
 	root.AddCommand(allinone.Command(allinone.Env{LookupEnv: noEnv}))
 	root.AddCommand(execcli.Commands(execcli.Env{Env: cli.Env{LookupEnv: noEnv}})...)
 	root.AddCommand(faultcli.Commands(cli.Env{})...)
-	cli.AddToChanges(root, faultcli.DeliveriesCommand(cli.Env{}))
+	cli.AddChangesSubcommands(root, faultcli.DeliveriesCommand(cli.Env{}))
 	return root
 }
 
@@ -92,20 +94,20 @@ func writeSchema(cfg any, title string) ([]byte, error) {
 	return append(bytes.TrimRight(text, "\n"), '\n'), err
 }
 
-func writeConfig() ([]byte, error) {
+func renderConfig() ([]byte, error) {
 	var buf bytes.Buffer
 	buf.WriteString(generated + "# Configuration\n\nLater sources override earlier ones: default, file, environment, flag.\nSecrets come from the file, the environment, or a file that a `_FILE` variable names, and never from a flag.\n")
 	for _, section := range []struct {
 		title string
 		cfg   any
 	}{
-		{"fleet-api", new(apiapp.Defaults())},
-		{"sentinel", new(sentinelapp.Defaults())},
+		{"fleet-api", new(apiapp.OverriddenDefaults())},
+		{"sentinel", new(sentinelapp.OverriddenDefaults())},
 		{"sentinel with SentinelConfigs", new(sentinelapp.OperatorDefaults())},
-		{"cluster-worker", new(clusterworkerapp.Defaults())},
-		{"execution-controller", new(executionapp.Defaults())},
+		{"cluster-worker", new(clusterworkerapp.OverriddenDefaults())},
+		{"execution-controller", new(executionapp.OverriddenDefaults())},
 		{"node-fault-controller", new(nodefaultapp.Defaults())},
-		{"fleetloop up", new(allinone.Defaults())},
+		{"fleetloop up", new(allinone.OverriddenDefaults())},
 		{"RabbitMQ (BROKER_TYPE=rabbitmq)", &amqp.Config{}},
 		{"Google Cloud Pub/Sub (BROKER_TYPE=pubsub)", &pubsub.Config{}},
 		{"NATS JetStream (BROKER_TYPE=nats)", &nats.Config{}},
@@ -118,8 +120,8 @@ func writeConfig() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// writeCommands writes one binary's command line.
-func writeCommands(root *cobra.Command) ([]byte, error) {
+// renderCommands writes one binary's command line.
+func renderCommands(root *cobra.Command) ([]byte, error) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	var buf bytes.Buffer
@@ -129,7 +131,7 @@ func writeCommands(root *cobra.Command) ([]byte, error) {
 		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
 			return
 		}
-		fmt.Fprintf(&buf, "\n## %s\n\n%s\n\n```\n%s\n```\n", c.CommandPath(), orShort(c), strings.TrimSpace(usageText(c)))
+		fmt.Fprintf(&buf, "\n## %s\n\n%s\n\n```\n%s\n```\n", c.CommandPath(), longOrShort(c), strings.TrimSpace(usageText(c)))
 		for _, sub := range c.Commands() {
 			walk(sub)
 		}
@@ -138,7 +140,7 @@ func writeCommands(root *cobra.Command) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-func orShort(c *cobra.Command) string {
+func longOrShort(c *cobra.Command) string {
 	if c.Long != "" {
 		return strings.TrimSpace(c.Long)
 	}

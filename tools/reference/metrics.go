@@ -16,10 +16,10 @@ import (
 // A metric is one row of the table.
 type metric struct{ name, kind, labels, help string }
 
-// writeMetrics lists the metrics of a process that runs all components.
-func writeMetrics() ([]byte, error) {
+// renderMetrics lists the metrics of a process that runs all components.
+func renderMetrics() ([]byte, error) {
 	reg := &recorder{}
-	if err := allinone.Describe(reg); err != nil {
+	if err := allinone.RegisterAllMetrics(reg); err != nil {
 		return nil, err
 	}
 	var buf bytes.Buffer
@@ -43,7 +43,7 @@ func (r *recorder) Register(c prometheus.Collector) error {
 	c.Describe(descs)
 	close(descs)
 	for d := range descs {
-		m := parseDesc(d.String(), kindOf(c))
+		m := parseDesc(d.String(), metricKind(c))
 		if m.kind == "gauge" && strings.HasSuffix(m.name, "_total") { // of a collector with several metrics
 			m.kind = "counter"
 		}
@@ -62,7 +62,7 @@ func (r *recorder) MustRegister(list ...prometheus.Collector) {
 // Unregister does nothing.
 func (r *recorder) Unregister(prometheus.Collector) bool { return false }
 
-func kindOf(c prometheus.Collector) string {
+func metricKind(c prometheus.Collector) string {
 	// A gauge also has the methods of a counter, so it is checked first.
 	switch c.(type) {
 	case *prometheus.GaugeVec, prometheus.Gauge:

@@ -28,8 +28,8 @@ the condition ConfigValid and continues with the last valid configuration.
 
 `
 
-// sentinelConfig describes the fields of SentinelConfig.
-func sentinelConfig() ([]byte, error) {
+// renderSentinelConfig describes the fields of SentinelConfig.
+func renderSentinelConfig() ([]byte, error) {
 	crd, version, err := readCRD(sentinelConfigCRD)
 	if err != nil {
 		return nil, err
@@ -42,12 +42,12 @@ func sentinelConfig() ([]byte, error) {
 	for _, section := range []struct{ key, title string }{{"spec", "Spec"}, {"status", "Status"}} {
 		fmt.Fprintf(&buf, "## %s\n\n| Field | Type | Default | Description |\n|---|---|---|---|\n", section.title)
 		part := root.Properties[section.key]
-		fieldRows(&buf, section.key, &part)
+		writeFieldRows(&buf, section.key, &part)
 		buf.WriteByte('\n')
 	}
 	buf.WriteString("## Validation rules\n\nThe API server rejects a change that breaks a rule, with this message.\n\n| Fields | Message |\n|---|---|\n")
 	spec := root.Properties["spec"]
-	for _, r := range rulesOf("spec", &spec, nil) {
+	for _, r := range collectRules("spec", &spec, nil) {
 		fmt.Fprintf(&buf, "| %s | %s |\n", strings.Join(r.fields, ", "), r.message)
 	}
 	buf.WriteString("\n## Columns\n\n| Column | Field | Shown |\n|---|---|---|\n")
@@ -61,15 +61,15 @@ func sentinelConfig() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// sentinelConfigSchema returns the JSON Schema of SentinelConfig, for editors. It omits the
+// renderSentinelConfigSchema returns the JSON Schema of SentinelConfig, for editors. It omits the
 // validation rules.
-func sentinelConfigSchema() ([]byte, error) {
+func renderSentinelConfigSchema() ([]byte, error) {
 	crd, version, err := readCRD(sentinelConfigCRD)
 	if err != nil {
 		return nil, err
 	}
 	root := version.Schema.OpenAPIV3Schema.DeepCopy()
-	closeObjects(root)
+	forbidUnknownFields(root)
 	text, err := json.Marshal(root)
 	if err != nil {
 		return nil, err
@@ -100,8 +100,8 @@ func readCRD(file string) (definition *apiextensionsv1.CustomResourceDefinition,
 	return &crd, &crd.Spec.Versions[0], nil
 }
 
-// fieldRows writes a row for each field below s.
-func fieldRows(buf *bytes.Buffer, path string, s *apiextensionsv1.JSONSchemaProps) {
+// writeFieldRows writes a row for each field below s.
+func writeFieldRows(buf *bytes.Buffer, path string, s *apiextensionsv1.JSONSchemaProps) {
 	for _, key := range slices.Sorted(maps.Keys(s.Properties)) {
 		field := s.Properties[key]
 		def := ""
@@ -111,13 +111,13 @@ func fieldRows(buf *bytes.Buffer, path string, s *apiextensionsv1.JSONSchemaProp
 		case slices.Contains(s.Required, key):
 			def = "required"
 		}
-		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", codeSpan(path+"."+key), typeOf(&field), def, meaningOf(&field))
+		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", codeSpan(path+"."+key), typeOf(&field), def, fieldDescription(&field))
 		if key == "conditions" {
 			continue // they have the fields of all conditions
 		}
-		fieldRows(buf, path+"."+key, &field)
+		writeFieldRows(buf, path+"."+key, &field)
 		if field.Items != nil {
-			fieldRows(buf, path+"."+key+"[]", field.Items.Schema)
+			writeFieldRows(buf, path+"."+key+"[]", field.Items.Schema)
 		}
 	}
 }
@@ -135,8 +135,8 @@ func typeOf(s *apiextensionsv1.JSONSchemaProps) string {
 	return s.Type
 }
 
-// meaningOf returns the description, with the limits of the schema.
-func meaningOf(s *apiextensionsv1.JSONSchemaProps) string {
+// fieldDescription returns the description, with the limits of the schema.
+func fieldDescription(s *apiextensionsv1.JSONSchemaProps) string {
 	parts := []string{strings.TrimSuffix(strings.Join(strings.Fields(s.Description), " "), ".") + "."}
 	if len(s.Enum) > 0 {
 		var values []string
@@ -170,8 +170,8 @@ type rule struct {
 	message string
 }
 
-// rulesOf adds the rules of s and of the fields below it to list.
-func rulesOf(path string, s *apiextensionsv1.JSONSchemaProps, list []rule) []rule {
+// collectRules adds the rules of s and of the fields below it to list.
+func collectRules(path string, s *apiextensionsv1.JSONSchemaProps, list []rule) []rule {
 	for _, v := range s.XValidations {
 		i := slices.IndexFunc(list, func(r rule) bool { return r.message == v.Message })
 		if i < 0 {
@@ -181,23 +181,23 @@ func rulesOf(path string, s *apiextensionsv1.JSONSchemaProps, list []rule) []rul
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.Properties)) {
 		field := s.Properties[key]
-		list = rulesOf(path+"."+key, &field, list)
+		list = collectRules(path+"."+key, &field, list)
 	}
 	if s.Items != nil {
-		list = rulesOf(path+"[]", s.Items.Schema, list)
+		list = collectRules(path+"[]", s.Items.Schema, list)
 	}
 	return list
 }
 
-// closeObjects rejects unknown keys of objects, and removes fields that only the API server uses.
-func closeObjects(s *apiextensionsv1.JSONSchemaProps) {
+// forbidUnknownFields rejects unknown keys of objects, and removes fields that only the API server uses.
+func forbidUnknownFields(s *apiextensionsv1.JSONSchemaProps) {
 	s.XValidations, s.XListType, s.XListMapKeys, s.XPreserveUnknownFields = nil, nil, nil, nil
 	for key, field := range s.Properties {
-		closeObjects(&field)
+		forbidUnknownFields(&field)
 		s.Properties[key] = field
 	}
 	if s.Items != nil {
-		closeObjects(s.Items.Schema)
+		forbidUnknownFields(s.Items.Schema)
 	}
 	if len(s.Properties) > 0 && s.AdditionalProperties == nil {
 		s.AdditionalProperties = &apiextensionsv1.JSONSchemaPropsOrBool{Allows: false}

@@ -18,27 +18,27 @@ func writeActions() error {
 		if act.NoJob {
 			continue
 		}
-		for _, o := range bare.Base(act) {
-			if forCluster(act, o) {
+		for _, o := range bare.BaseObjects(act) {
+			if isClusterWide(act, o) {
 				cluster = append(cluster, o)
 			} else {
 				accounts = append(accounts, o)
 			}
 		}
-		namespace = append(namespace, bare.InNamespaces(act, "")...)
+		namespace = append(namespace, bare.NamespaceBindings(act, "")...)
 	}
-	accounts = append(accounts, bare.SecretLookup()...)
-	namespace = append(namespace, bare.SecretLookupIn("")...)
-	secrets, err := byChoice(roles.Actions{Secrets: []string{"web-credentials"}}, "update_secret")
+	accounts = append(accounts, bare.SecretLookupObjects()...)
+	namespace = append(namespace, bare.SecretLookupBindings("")...)
+	secrets, err := actionObjects(roles.Actions{Secrets: []string{"web-credentials"}}, "update_secret")
 	if err != nil {
 		return err
 	}
-	manifests, err := byChoice(roles.Actions{Manifests: []string{"configmaps", "apps/deployments"}}, "apply_manifest")
+	manifests, err := actionObjects(roles.Actions{Manifests: []string{"configmaps", "apps/deployments"}}, "apply_manifest")
 	if err != nil {
 		return err
 	}
-	people := []runtime.Object{roles.Viewer(), roles.Approver(), roles.Administrator()}
-	for _, role := range roles.Requesters() {
+	people := []runtime.Object{roles.Viewer(), roles.Approver(), roles.AdministratorClusterRole()}
+	for _, role := range roles.RequesterClusterRolesByRisk() {
 		people = append(people, role)
 	}
 	for _, f := range []file{
@@ -57,8 +57,8 @@ func writeActions() error {
 	return nil
 }
 
-// forCluster reports whether an object grants cluster-scoped permissions.
-func forCluster(act *action.Action, o runtime.Object) bool {
+// isClusterWide reports whether an object grants cluster-scoped permissions.
+func isClusterWide(act *action.Action, o runtime.Object) bool {
 	switch o := o.(type) {
 	case *rbacv1.ClusterRoleBinding:
 		return true
@@ -68,12 +68,12 @@ func forCluster(act *action.Action, o runtime.Object) bool {
 	return false
 }
 
-// byChoice returns the role and the binding of an action whose permissions are optional.
-func byChoice(a roles.Actions, name string) ([]runtime.Object, error) {
+// actionObjects returns the role and the binding of an action whose permissions are optional.
+func actionObjects(a roles.Actions, name string) ([]runtime.Object, error) {
 	act, ok := action.Find(name)
 	if !ok {
 		return nil, fmt.Errorf("unknown action %q", name)
 	}
 	role, _, _ := a.Roles(act)
-	return append([]runtime.Object{role}, a.InNamespaces(act, "")...), nil
+	return append([]runtime.Object{role}, a.NamespaceBindings(act, "")...), nil
 }

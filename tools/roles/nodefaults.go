@@ -11,7 +11,7 @@ import (
 // writeNodeFaults writes the permissions of the node fault controller.
 func writeNodeFaults() error {
 	var people []runtime.Object
-	for _, role := range roles.People() {
+	for _, role := range roles.PeopleRoles() {
 		people = append(people, role)
 	}
 	with := func(features ...roles.Feature) []runtime.Object {

@@ -37,7 +37,7 @@ func run(from, to string) error {
 	if from == "" {
 		return errors.New("-from is required: set it to the directory with the specifications")
 	}
-	cut, err := cutAll(from)
+	cut, err := cutExcerpts(from)
 	if err != nil {
 		return err
 	}
@@ -89,8 +89,8 @@ func specificationExcerpts() []piece {
 	}
 }
 
-// cutAll cuts every piece out of the specifications in a folder.
-func cutAll(from string) (map[string][]byte, error) {
+// cutExcerpts cuts every piece out of the specifications in a folder.
+func cutExcerpts(from string) (map[string][]byte, error) {
 	texts := map[string][]byte{}
 	cut := map[string][]byte{}
 	for _, p := range specificationExcerpts() {

@@ -26,8 +26,8 @@ func (c *Count) Rate() float64 {
 	return 1e4 * float64(len(c.Matches)) / float64(max(c.Words, 1))
 }
 
-// Add counts the words and matches of text, which begins at a line of a file.
-func (c *Count) Add(file string, line int, text string) {
+// CountText counts the words and matches of text, which begins at a line of a file.
+func (c *Count) CountText(file string, line int, text string) {
 	lower := strings.ToLower(text)
 	c.Words += len(strings.Fields(lower))
 	for _, pattern := range c.patterns {

@@ -81,7 +81,7 @@ func (c *Count) addMarkdown(name, page string) {
 			lines[i] = ""
 		}
 	}
-	c.Add(name, 1, strings.Join(lines, "\n"))
+	c.CountText(name, 1, strings.Join(lines, "\n"))
 }
 
 var comment = regexp.MustCompile(`(?:^|\s)//\s(.*)`)
@@ -90,7 +90,7 @@ var comment = regexp.MustCompile(`(?:^|\s)//\s(.*)`)
 func (c *Count) addComments(name, source string) {
 	for i, line := range strings.Split(source, "\n") {
 		if m := comment.FindStringSubmatch(line); m != nil && !strings.HasPrefix(m[1], "Licensed") {
-			c.Add(name, i+1, m[1])
+			c.CountText(name, i+1, m[1])
 		}
 	}
 }
@@ -103,21 +103,21 @@ func (c *Count) addStrings(name string, source []byte) error {
 		return fmt.Errorf("parse %s: %w", name, err)
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
-		for _, text := range textsOf(n) {
+		for _, text := range userTextsOf(n) {
 			for _, lit := range literalsOf(text) {
-				c.Add(name, files.Position(lit.Pos()).Line, textOf(lit))
+				c.CountText(name, files.Position(lit.Pos()).Line, unquoteLiteral(lit))
 			}
 		}
 		if field, ok := n.(*ast.Field); ok && field.Tag != nil {
-			c.Add(name, files.Position(field.Tag.Pos()).Line, docOf(field.Tag.Value))
+			c.CountText(name, files.Position(field.Tag.Pos()).Line, docOf(field.Tag.Value))
 		}
 		return true
 	})
 	return nil
 }
 
-// textsOf lists the expressions of a node that are texts for users.
-func textsOf(n ast.Node) []ast.Expr {
+// userTextsOf lists the expressions of a node that are texts for users.
+func userTextsOf(n ast.Node) []ast.Expr {
 	switch n := n.(type) {
 	case *ast.CallExpr:
 		if writesToUser(n.Fun) {
@@ -131,8 +131,8 @@ func textsOf(n ast.Node) []ast.Expr {
 	return nil
 }
 
-// textOf returns the text of a string literal.
-func textOf(lit *ast.BasicLit) string {
+// unquoteLiteral returns the text of a string literal.
+func unquoteLiteral(lit *ast.BasicLit) string {
 	text, err := strconv.Unquote(lit.Value)
 	if err != nil { // the parser rejects such a literal
 		return lit.Value

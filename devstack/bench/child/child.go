@@ -60,7 +60,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 func run(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 	// The log is written as usual, and discarded.
 	log := slog.New(slog.NewJSONHandler(io.Discard, nil)) //nolint:sloglint // the work is done that the binary does
-	to, stop, err := s.publisher(ctx, log)
+	to, stop, err := s.openPublisher(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func run(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 
 // newSentinel returns a sentinel as the binary creates it, with a separate client.
 func (s spec) newSentinel(deps sentinel.Deps) (*sentinel.Sentinel, error) {
-	cfg := sentinelapp.Defaults()
+	cfg := sentinelapp.OverriddenDefaults()
 	if _, err := settings.Load(&cfg, settings.Source{File: "sentinel.yaml", FileData: []byte(s.file)}); err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ type publisher interface {
 	Ready() error
 }
 
-func (s spec) publisher(ctx context.Context, log *slog.Logger) (to publisher, stop func(), err error) {
+func (s spec) openPublisher(ctx context.Context, log *slog.Logger) (to publisher, stop func(), err error) {
 	if s.broker == "" {
 		return nowhere{}, func() {}, nil
 	}

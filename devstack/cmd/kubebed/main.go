@@ -83,9 +83,9 @@ func (r *run) assetsCommand() *cobra.Command {
 		Short: "Print the directory of the Kubernetes programs; fill the cache if it is empty",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			folders := []func(context.Context, *slog.Logger) (string, error){kubebed.Assets}
+			folders := []func(context.Context, *slog.Logger) (string, error){kubebed.EnsureAssets}
 			if garden {
-				folders = append(folders, gardenbed.Assets)
+				folders = append(folders, gardenbed.EnsureAssets)
 			}
 			for _, folder := range folders {
 				dir, err := folder(cmd.Context(), r.log)

@@ -75,7 +75,7 @@ func pinModules(ctx context.Context, stderr io.Writer, dir string, from source) 
 		}
 		return out, err
 	}
-	text, err := goMod(goTool, dir, from)
+	text, err := newGoMod(goTool, dir, from)
 	if err != nil {
 		return err
 	}
@@ -104,8 +104,8 @@ func goFiles(dir string) ([]string, error) {
 	return found, err
 }
 
-// goMod returns a go.mod that requires a release and replaces its libraries.
-func goMod(goTool func(...string) ([]byte, error), dir string, from source) ([]byte, error) {
+// newGoMod returns a go.mod that requires a release and replaces its libraries.
+func newGoMod(goTool func(...string) ([]byte, error), dir string, from source) ([]byte, error) {
 	out, err := goTool("mod", "download", "-json", from.module+"@v"+from.version)
 	if err != nil {
 		return nil, err

@@ -46,7 +46,7 @@ const (
 
 func (r *run) runCommand(ctx context.Context, args []string) error {
 	if r.garden { // before this process enters its own network, in which nothing can be built
-		if _, err := gardenbed.Assets(ctx, r.log); err != nil {
+		if _, err := gardenbed.EnsureAssets(ctx, r.log); err != nil {
 			return err
 		}
 	}
@@ -129,7 +129,7 @@ func (r *run) serveUntilDone(ctx context.Context, args []string) error {
 	}
 	var ended error
 	parts = append(parts, lifecycle.Part{Name: args[0], Run: func(ctx context.Context) error {
-		ended = r.runOn(ctx, bed, args)
+		ended = r.runUserCommand(ctx, bed, args)
 		return errEnded
 	}})
 	if err := lifecycle.Run(ctx, lifecycle.Options{}, parts...); err != nil && !errors.Is(err, errEnded) {
@@ -220,8 +220,8 @@ func (r *run) printAccess(bed *kubebed.Bed) {
 // commandBound limits how long a stopped command may take to end.
 const commandBound = 10 * time.Second
 
-// runOn runs a command with access to the control plane.
-func (r *run) runOn(ctx context.Context, bed *kubebed.Bed, args []string) error {
+// runUserCommand runs a command with access to the control plane.
+func (r *run) runUserCommand(ctx context.Context, bed *kubebed.Bed, args []string) error {
 	program := args[0]
 	if _, err := exec.LookPath(program); err != nil && filepath.Base(program) == program {
 		program = filepath.Join(bed.Assets(), program)

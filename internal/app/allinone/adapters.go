@@ -21,7 +21,7 @@ func newAdapters(p *process.Process, cfg AdapterConfig, b *bus.Bus, api *fleetcl
 		return nil, nil
 	}
 	var list adapters
-	for _, c := range sampleadapter.Samples(sampleadapter.Config{Latency: cfg.Latency, FailureRate: cfg.FailureRate, Seed: cfg.Seed}) {
+	for _, c := range sampleadapter.SampleConfigs(sampleadapter.Config{Latency: cfg.Latency, FailureRate: cfg.FailureRate, Seed: cfg.Seed}) {
 		a, err := sampleadapter.New(c, sampleadapter.Deps{Consumer: b, Fleet: api, Log: p.Log, Registerer: p.Metrics})
 		if err != nil {
 			return nil, err
@@ -52,9 +52,9 @@ func (l adapters) adapterStates() []AdapterState {
 // adaptersPath serves the commands to pause and resume adapters.
 const adaptersPath = "/adapters/"
 
-// httpHandler pauses and resumes adapters: POST /adapters/{name}/pause. It requires a JSON content
+// newPauseHandler pauses and resumes adapters: POST /adapters/{name}/pause. It requires a JSON content
 // type, so that no web page can send the request unnoticed.
-func (l adapters) httpHandler() http.Handler {
+func (l adapters) newPauseHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+adaptersPath+"{name}/{verb}", func(w http.ResponseWriter, r *http.Request) {
 		if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {

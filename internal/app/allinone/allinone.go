@@ -41,8 +41,8 @@ func newLoop(ctx context.Context, p *process.Process, cfg Config, dataDir string
 	return l, nil
 }
 
-// migrateEmbedded migrates the embedded database before any other part uses it.
-func migrateEmbedded(ctx context.Context, p *process.Process, cfg Config, dataDir string) error {
+// migrateEmbeddedDatabase migrates the embedded database before any other part uses it.
+func migrateEmbeddedDatabase(ctx context.Context, p *process.Process, cfg Config, dataDir string) error {
 	err := postgres.Migrate(ctx, cfg.API.Database, p.Log)
 	if e, ok := errors.AsType[*postgres.IncompatibleSchemaError](err); ok {
 		return fmt.Errorf("%w: %s: remove the data folder %q and run 'fleetloop up' again", postgres.ErrSchemaIncompatible, e.Reason, dataDir)
@@ -60,13 +60,13 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 		l.parts = append(l.parts, lifecycle.Part{Name: "PostgreSQL", Run: server.Run, Ready: server.Ready, Close: server.Close})
 		l.audit = server.URL()
 		cfg.API.Database.URL = settings.Secret(l.audit)
-		if err := migrateEmbedded(ctx, p, cfg, dataDir); err != nil {
+		if err := migrateEmbeddedDatabase(ctx, p, cfg, dataDir); err != nil {
 			return err
 		}
 		cfg.API.Migrate = false
 	}
 
-	cfg.API.RequiredAdapters.Clusters = cfg.Garden.requireWorker(cfg.API.RequiredAdapters.Clusters)
+	cfg.API.RequiredAdapters.Clusters = cfg.Garden.withWorkerAdapter(cfg.API.RequiredAdapters.Clusters)
 	apiParts, addr, err := apiapp.Parts(ctx, p, cfg.API)
 	if err != nil {
 		return err
@@ -76,12 +76,12 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 	if l.api, err = fleetclient.New(fleetclient.Config{Endpoint: l.address, UserAgent: "fleetloop-up"}, fleetclient.Deps{}); err != nil {
 		return err
 	}
-	if l.sinks, err = changes.New(cfg.sinksConfig(addr), localSource, p); err != nil { //nolint:contextcheck // the sinks outlive the call
+	if l.sinks, err = changes.New(cfg.sinksWithTimeline(addr), localSource, p); err != nil { //nolint:contextcheck // the sinks outlive the call
 		return err
 	}
 	l.parts = append(l.parts, l.sinks.Part())
 
-	broker, err := openBroker(p, cfg.NATS, dataDir, env)
+	broker, err := openExternalOrEmbeddedBus(p, cfg.NATS, dataDir, env)
 	if err != nil {
 		return err
 	}
@@ -93,10 +93,10 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 	l.parts = append(l.parts, l.adapters.adapterParts()...)
 
 	l.watch = NewFleetWatch(l.api, cfg.Garden.Enabled, l.adapters.adapterStates)
-	if err := l.buildSentinel(ctx, p, cfg, broker, dataDir); err != nil || !cfg.Garden.Enabled {
+	if err := l.addSentinelsOrHostCluster(ctx, p, cfg, broker, dataDir); err != nil || !cfg.Garden.Enabled {
 		return err
 	}
-	worker, live, err := newWorker(ctx, p, cfg, clusterworkerapp.Overrides{Fleet: l.api, Sinks: l.sinks}, env)
+	worker, live, err := newClusterWorkerParts(ctx, p, cfg, clusterworkerapp.Overrides{Fleet: l.api, Sinks: l.sinks}, env)
 	if err != nil {
 		return err
 	}
@@ -106,13 +106,13 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 	return nil
 }
 
-// buildSentinel adds the sentinels: two fixed ones, or a host cluster whose SentinelConfigs define
+// addSentinelsOrHostCluster adds the sentinels: two fixed ones, or a host cluster whose SentinelConfigs define
 // them.
-func (l *loop) buildSentinel(ctx context.Context, p *process.Process, cfg Config, broker *bus.Bus, dataDir string) error {
+func (l *loop) addSentinelsOrHostCluster(ctx context.Context, p *process.Process, cfg Config, broker *bus.Bus, dataDir string) error {
 	var sentinels []lifecycle.Part
 	var err error
 	if cfg.Kube != kubeEmbedded {
-		sentinels, l.live, err = newSentinels(p, cfg.Sentinel, broker, l.api, l.watch.Note)
+		sentinels, l.live, err = newSentinels(p, cfg.Sentinel, broker, l.api, l.watch.RecordPublished)
 		l.parts = append(l.parts, sentinels...)
 		return err
 	}
@@ -123,29 +123,29 @@ func (l *loop) buildSentinel(ctx context.Context, p *process.Process, cfg Config
 		return err
 	}
 	l.parts = append(l.parts, l.host.clusterPart())
-	if err := l.host.ensureConfigs(ctx, cfg.Sentinel, l.api.Endpoint()); err != nil {
+	if err := l.host.ensureSentinelConfigs(ctx, cfg.Sentinel, l.api.Endpoint()); err != nil {
 		return err
 	}
-	sentinels, l.live, err = l.host.newOperator(p, broker, l.watch.Note) //nolint:contextcheck // they outlive the call
+	sentinels, l.live, err = l.host.newSentinelOperatorParts(p, broker, l.watch.RecordPublished) //nolint:contextcheck // they outlive the call
 	l.parts = append(l.parts, sentinels...)
 	if err != nil {
 		return err
 	}
-	carriers, err := l.host.startExecutions(ctx, p, cfg.API.Database.URL, l.sinks)
+	carriers, err := l.host.setUpExecutions(ctx, p, cfg.API.Database.URL, l.sinks)
 	l.parts = append(l.parts, carriers...)
 	if err != nil {
 		return err
 	}
-	nurses, err := l.host.startNodeFaults(ctx, p, l.sinks)
+	nurses, err := l.host.setUpNodeFaults(ctx, p, l.sinks)
 	l.parts = append(l.parts, nurses...)
 	return err
 }
 
-// viewParts returns the parts for --demo, which create the fleet, follow it and paint it.
-func (l *loop) viewParts(cfg DemoConfig, screen screen, endRun context.CancelCauseFunc) []lifecycle.Part {
+// demoParts returns the parts for --demo, which create the fleet, follow it and paint it.
+func (l *loop) demoParts(cfg DemoConfig, screen screen, endRun context.CancelCauseFunc) []lifecycle.Part {
 	parts := []lifecycle.Part{
 		{Name: "watch", Run: l.watch.Run},
-		{Name: "demo fleet", Run: func(ctx context.Context) error { return l.runDemo(ctx, cfg, endRun) }},
+		{Name: "demo fleet", Run: func(ctx context.Context) error { return l.createDemoFleetAndWaitReady(ctx, cfg, endRun) }},
 	}
 	return slices.Concat(parts, screen.displayParts(l.watch))
 }
@@ -153,8 +153,8 @@ func (l *loop) viewParts(cfg DemoConfig, screen screen, endRun context.CancelCau
 // errFleetReady ends a run with --exit-when-ready.
 var errFleetReady = errors.New("the demo fleet is Ready")
 
-// runDemo creates the demo fleet and reports when all of it is Ready.
-func (l *loop) runDemo(ctx context.Context, cfg DemoConfig, endRun context.CancelCauseFunc) error {
+// createDemoFleetAndWaitReady creates the demo fleet and reports when all of it is Ready.
+func (l *loop) createDemoFleetAndWaitReady(ctx context.Context, cfg DemoConfig, endRun context.CancelCauseFunc) error {
 	size := DemoFleet{Clusters: cfg.Clusters, Pace: cfg.Pace}
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -165,7 +165,7 @@ func (l *loop) runDemo(ctx context.Context, cfg DemoConfig, endRun context.Cance
 	}
 	err := CreateDemoFleet(bounded, l.api, size)
 	if err == nil {
-		err = l.watch.WaitReady(bounded, size.Size())
+		err = l.watch.WaitDemoReady(bounded, size.Size())
 	}
 	switch {
 	case ctx.Err() != nil:

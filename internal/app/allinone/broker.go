@@ -13,8 +13,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// openBroker opens the broker that BROKER_TYPE names, or the embedded one.
-func openBroker(p *process.Process, cfg natsserver.Config, dataDir string, env func(string) (string, bool)) (*bus.Bus, error) {
+// openExternalOrEmbeddedBus opens the broker that BROKER_TYPE names, or the embedded one.
+func openExternalOrEmbeddedBus(p *process.Process, cfg natsserver.Config, dataDir string, env func(string) (string, bool)) (*bus.Bus, error) {
 	external, err := bus.Load(env)
 	switch {
 	case errors.Is(err, bus.ErrNoType):

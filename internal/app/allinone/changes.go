@@ -18,8 +18,8 @@ const localSource = "fleetloop/fleetloop"
 // localCluster is the cluster name of changes without a cluster.
 const localCluster = "local"
 
-// sinksConfig returns the configured sinks and the timeline of the fleet API at addr.
-func (c Config) sinksConfig(apiAddr string) changes.Config {
+// sinksWithTimeline returns the configured sinks and the timeline of the fleet API at addr.
+func (c Config) sinksWithTimeline(apiAddr string) changes.Config {
 	cfg := c.Changes
 	if !cfg.Enabled {
 		cfg = changes.Config{Enabled: true, ShutdownTimeout: c.Changes.ShutdownTimeout, Product: c.Changes.Product}

@@ -21,7 +21,7 @@ import (
 
 // Command returns the command "up".
 func Command(env Env) *cobra.Command {
-	cfg := Defaults()
+	cfg := OverriddenDefaults()
 	var file string
 	up := &cobra.Command{
 		Use:   "up",
@@ -53,14 +53,14 @@ everything.`,
 			if err != nil {
 				return cli.NewUsageError(err, "")
 			}
-			cfg = cfg.limitLog(report, env)
+			cfg = cfg.quietLogIfExitWhenReady(report, env)
 			if err := cfg.validateSettings(); err != nil {
 				return cli.NewUsageError(err, cmd.CommandPath()+" --help")
 			}
 			if err := httpserver.CheckFree(cmd.Context(), cfg.listenAddresses()...); err != nil {
 				return err
 			}
-			return runLoop(cmd.Context(), cfg, env)
+			return runAllInOne(cmd.Context(), cfg, env)
 		},
 	}
 	up.Flags().StringVar(&file, "config", "", "configuration file (YAML)")
@@ -73,9 +73,9 @@ everything.`,
 	return up
 }
 
-// runLoop builds the loop, runs it until ctx ends or the demo is done, and prints the result.
-func runLoop(ctx context.Context, cfg Config, env Env) (err error) {
-	dir, cleanup, err := cfg.dataDir(env.LookupEnv)
+// runAllInOne builds the loop, runs it until ctx ends or the demo is done, and prints the result.
+func runAllInOne(ctx context.Context, cfg Config, env Env) (err error) {
+	dir, cleanup, err := cfg.createDataDir(env.LookupEnv)
 	if err != nil {
 		return fmt.Errorf("create data directory: %w", err)
 	}
@@ -84,7 +84,7 @@ func runLoop(ctx context.Context, cfg Config, env Env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, screen.closeScreen()) }()
+	defer func() { err = errors.Join(err, screen.closeLogFile()) }()
 
 	p, err := process.New(ctx, "fleetloop", cfg.Process, screen.logs)
 	if err != nil {
@@ -97,18 +97,18 @@ func runLoop(ctx context.Context, cfg Config, env Env) (err error) {
 	if err != nil {
 		return err
 	}
-	p.Handle(adaptersPath, l.adapters.httpHandler())
+	p.HandleOnHealthServer(adaptersPath, l.adapters.newPauseHandler())
 	p.Log.InfoContext(ctx, "fleet API ready", "url", l.api.Endpoint(), "data_dir", dir)
 	parts := l.parts
 	if l.host != nil {
 		l.host.logAccess(ctx, p.Log)
-		parts = append(parts, l.host.suggestionPart(l.parts, p.Log))
+		parts = append(parts, l.host.newExampleLoggerPart(l.parts, p.Log))
 	}
 	if cfg.Demo.Enabled {
-		if err := screen.showGuide(ctx, l, dir); err != nil {
+		if err := screen.writeAndShowGuide(ctx, l, dir); err != nil {
 			return errors.Join(err, lifecycle.Discard(parts...))
 		}
-		parts = append(parts, l.viewParts(cfg.Demo, screen, done)...)
+		parts = append(parts, l.demoParts(cfg.Demo, screen, done)...)
 	}
 
 	if err := p.Run(ctx, l.live, parts...); err != nil {

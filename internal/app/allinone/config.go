@@ -81,13 +81,13 @@ type AdapterConfig struct {
 	Seed        uint64        `key:"seed" flag:"adapter-seed" default:"1" doc:"random seed of the sample adapters"`
 }
 
-// Defaults returns the defaults that differ from those of the parts.
-func Defaults() Config {
+// OverriddenDefaults returns the defaults that differ from those of the parts.
+func OverriddenDefaults() Config {
 	var cfg Config
 	cfg.MetricsAddr = "127.0.0.1:8081"
 	cfg.HealthAddr = "127.0.0.1:8081"
 	cfg.Log.Format = "text"
-	cfg.API = apiapp.Defaults().Part
+	cfg.API = apiapp.OverriddenDefaults().Part
 	return cfg
 }
 
@@ -102,9 +102,9 @@ func (c Config) validateSettings() error {
 	return nil
 }
 
-// limitLog reduces the log to warnings and progress lines for a run that ends when ready. It keeps
+// quietLogIfExitWhenReady reduces the log to warnings and progress lines for a run that ends when ready. It keeps
 // the log if a level is set or the log goes to a file.
-func (c Config) limitLog(report *settings.Report, env Env) Config {
+func (c Config) quietLogIfExitWhenReady(report *settings.Report, env Env) Config {
 	if !c.Demo.ExitWhenReady || c.Demo.isLive(env) {
 		return c
 	}
@@ -156,14 +156,14 @@ func stateDir(env func(string) (string, bool)) (string, error) {
 	return filepath.Join(home, ".local", "state", "fleetloop"), nil
 }
 
-// dataDir creates the data directory and returns a function that cleans it up.
-func (c Config) dataDir(env func(string) (string, bool)) (dir string, cleanup func() error, err error) {
+// createDataDir creates the data directory and returns a function that cleans it up.
+func (c Config) createDataDir(env func(string) (string, bool)) (dir string, cleanup func() error, err error) {
 	keep := func() error { return nil }
 	switch {
 	case c.DataDir != "":
 		dir = c.DataDir
 	case c.Demo.Enabled:
-		return demoDir(os.TempDir())
+		return createDemoDir(os.TempDir())
 	case os.Geteuid() == 0:
 		dir = "/var/lib/fleetloop"
 	default:

@@ -15,10 +15,10 @@ const (
 	demoAbandoned = time.Minute
 )
 
-// demoDir creates the folder of one demo in tmp and returns a function that removes it. It first
+// createDemoDir creates the folder of one demo in tmp and returns a function that removes it. It first
 // removes the folders of killed demos, because nothing else would.
-func demoDir(tmpDir string) (dir string, remove func() error, err error) {
-	sweepDemos(tmpDir)
+func createDemoDir(tmpDir string) (dir string, remove func() error, err error) {
+	removeAbandonedDemoDirs(tmpDir)
 	if dir, err = os.MkdirTemp(tmpDir, demoPattern); err != nil {
 		return "", nil, err
 	}
@@ -43,12 +43,12 @@ func demoLock(dir string) string { return filepath.Join(dir, "lock") }
 // lockFile takes a lock without waiting. The kernel releases it when the process ends.
 func lockFile(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
 
-// sweepDemos removes the folders of demos that ended without cleanup. Folders that it cannot remove
+// removeAbandonedDemoDirs removes the folders of demos that ended without cleanup. Folders that it cannot remove
 // stay.
-func sweepDemos(tmpDir string) {
+func removeAbandonedDemoDirs(tmpDir string) {
 	dirs, _ := filepath.Glob(filepath.Join(tmpDir, demoPattern)) // fails only for a bad pattern
 	for _, dir := range dirs {
-		if !isOwnFolder(dir) {
+		if !isFolderOfThisUser(dir) {
 			continue
 		}
 		lock, err := os.Open(demoLock(dir))
@@ -63,9 +63,9 @@ func sweepDemos(tmpDir string) {
 	}
 }
 
-// isOwnFolder reports whether dir is a folder of this user. In a folder that all users can write
+// isFolderOfThisUser reports whether dir is a folder of this user. In a folder that all users can write
 // to, the content of another user is not trusted.
-func isOwnFolder(dir string) bool {
+func isFolderOfThisUser(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() {
 		return false

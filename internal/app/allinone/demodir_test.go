@@ -10,7 +10,7 @@ import (
 
 func TestADemoRemovesWhatKilledOnesLeft(t *testing.T) {
 	tmp := t.TempDir()
-	live, removeLive, err := demoDir(tmp)
+	live, removeLive, err := createDemoDir(tmp)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestADemoRemovesWhatKilledOnesLeft(t *testing.T) {
 		}
 	}
 
-	next, removeNext, err := demoDir(tmp)
+	next, removeNext, err := createDemoDir(tmp)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func (p demoPlace) labelSet() map[string]string {
 // existing resources stay unchanged. It retries while the API is unavailable, and ends with ctx.
 func CreateDemoFleet(ctx context.Context, api *fleetclient.Client, cfg DemoFleet) error {
 	for i := range cfg.Clusters {
-		if err := createDemoCluster(ctx, api, i); err != nil {
+		if err := createDemoClusterWithPools(ctx, api, i); err != nil {
 			return err
 		}
 		if err := backoff.Sleep(ctx, cfg.Pace); err != nil {
@@ -59,10 +59,10 @@ func CreateDemoFleet(ctx context.Context, api *fleetclient.Client, cfg DemoFleet
 	return nil
 }
 
-func createDemoCluster(ctx context.Context, api *fleetclient.Client, index int) error {
+func createDemoClusterWithPools(ctx context.Context, api *fleetclient.Client, index int) error {
 	at := demoPlaceOf(index)
 	name := fmt.Sprintf("%s-%02d", at.region, index+1)
-	cluster, err := createResource(ctx, api, v1.CollectionClusters, v1.CreateRequest{
+	cluster, err := createUnlessNameTaken(ctx, api, v1.CollectionClusters, v1.CreateRequest{
 		Kind:   v1.KindCluster,
 		Name:   name,
 		Labels: at.labelSet(),
@@ -78,7 +78,7 @@ func createDemoCluster(ctx context.Context, api *fleetclient.Client, index int) 
 		name     string
 		replicas int
 	}{{"system", 3}, {"workers", 5 + index%4}} {
-		_, err := createResource(ctx, api, fleetclient.Nested(v1.CollectionClusters, cluster.ID, v1.CollectionNodePools), v1.CreateRequest{
+		_, err := createUnlessNameTaken(ctx, api, fleetclient.Nested(v1.CollectionClusters, cluster.ID, v1.CollectionNodePools), v1.CreateRequest{
 			Kind:   v1.KindNodePool,
 			Name:   pool.name,
 			Labels: at.labelSet(),
@@ -102,9 +102,9 @@ func findCluster(ctx context.Context, api *fleetclient.Client, name string) (v1.
 	return v1.Resource{}, fmt.Errorf("find demo cluster %q: create failed because the name exists, but the cluster is not in the list", name)
 }
 
-// createResource creates one resource, or returns an empty one if its name is taken. It retries
+// createUnlessNameTaken creates one resource, or returns an empty one if its name is taken. It retries
 // while the API does not respond.
-func createResource(ctx context.Context, api *fleetclient.Client, collection string, in v1.CreateRequest) (v1.Resource, error) {
+func createUnlessNameTaken(ctx context.Context, api *fleetclient.Client, collection string, in v1.CreateRequest) (v1.Resource, error) {
 	var out v1.Resource
 	err := backoff.Retry(ctx, backoff.Policy{Initial: 50 * time.Millisecond, Max: time.Second}, func(ctx context.Context) error {
 		var err error

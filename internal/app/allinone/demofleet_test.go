@@ -197,7 +197,7 @@ func TestFleetWatch(t *testing.T) {
 	}
 	adapters := []allinone.AdapterState{{Name: "dns", Paused: true}}
 	w := allinone.NewFleetWatch(client, false, func() []allinone.AdapterState { return adapters })
-	w.Note("id-1", "before the first look", time.Now())
+	w.RecordPublished("id-1", "before the first look", time.Now())
 	if got := w.Snapshot().Recent[0].Resource; got != "new resource" {
 		t.Errorf("an event of a resource that was not seen yet is of %q", got)
 	}
@@ -221,7 +221,7 @@ func TestFleetWatch(t *testing.T) {
 	boom := errors.New("too late")
 	short, stop := context.WithTimeoutCause(t.Context(), time.Millisecond, boom)
 	defer stop()
-	if err := w.WaitReady(short, cfg.Size()); !errors.Is(err, boom) {
+	if err := w.WaitDemoReady(short, cfg.Size()); !errors.Is(err, boom) {
 		t.Errorf("nothing is ready: got %v, want %v", err, boom)
 	}
 	eventually(t, func() error { return wantPhases(w.Snapshot(), v1.PhasePending) })
@@ -231,10 +231,10 @@ func TestFleetWatch(t *testing.T) {
 
 	// Events are shown by name, the last first, and bounded.
 	for i := range 40 {
-		w.Note("id-1", fmt.Sprintf("reason %d", i), time.Now())
+		w.RecordPublished("id-1", fmt.Sprintf("reason %d", i), time.Now())
 	}
-	w.Note("id-2", "of a pool", time.Now())
-	w.Note("unheard of", "not seen yet", time.Now())
+	w.RecordPublished("id-2", "of a pool", time.Now())
+	w.RecordPublished("unheard of", "not seen yet", time.Now())
 	s := w.Snapshot()
 	if s.Published != 43 || len(s.Recent) != 16 || s.Recent[0].Resource != "new resource" || s.Recent[1].Resource != "nodepool/us-east-01/system" || s.Recent[2].Resource != "cluster/us-east-01" || s.Recent[2].Reason != "reason 39" {
 		t.Errorf("%d events, the last are %+v", s.Published, s.Recent[:3])
@@ -271,12 +271,12 @@ func TestFleetWatch(t *testing.T) {
 
 	// A fleet that is smaller than it will be is not ready yet.
 	api.setAllPhases(v1.PhaseReady)
-	if err := w.WaitReady(t.Context(), cfg.Size()); err != nil {
+	if err := w.WaitDemoReady(t.Context(), cfg.Size()); err != nil {
 		t.Error(err)
 	}
 	more, stopMore := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, boom)
 	defer stopMore()
-	if err := w.WaitReady(more, cfg.Size()+1); !errors.Is(err, boom) {
+	if err := w.WaitDemoReady(more, cfg.Size()+1); !errors.Is(err, boom) {
 		t.Errorf("one is missing: got %v, want %v", err, boom)
 	}
 	eventually(t, func() error {

@@ -23,11 +23,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// Describe registers the metrics of every component once, for the metrics reference. It runs
+// RegisterAllMetrics registers the metrics of every component once, for the metrics reference. It runs
 // nothing.
-func Describe(reg prometheus.Registerer) error {
+func RegisterAllMetrics(reg prometheus.Registerer) error {
 	noEnv := func(string) (string, bool) { return "", false }
-	cfg := Defaults()
+	cfg := OverriddenDefaults()
 	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
 		return err
 	}
@@ -44,5 +44,5 @@ func Describe(reg prometheus.Registerer) error {
 	_, keeperErr := timelinestore.NewKeeper(nil, 0, log, reg)
 	_, sentinelErr := sentinel.New(sentinel.Config{ResourceType: v1.CollectionClusters}, sentinel.Deps{API: api, Publisher: broker, Registerer: reg})
 	_, adapterErr := sampleadapter.New(sampleadapter.Config{Name: "reference"}, sampleadapter.Deps{Consumer: broker, Fleet: api, Registerer: reg})
-	return errors.Join(apiErr, keeperErr, sentinelErr, adapterErr, operator.Describe(reg), shard.Describe(reg), clusterworkerapp.Describe(reg), executionapp.Describe(reg), changes.Describe(reg), nodefaultapp.Describe(reg))
+	return errors.Join(apiErr, keeperErr, sentinelErr, adapterErr, operator.RegisterMetrics(reg), shard.RegisterMetrics(reg), clusterworkerapp.RegisterMetrics(reg), executionapp.RegisterMetrics(reg), changes.RegisterMetrics(reg), nodefaultapp.RegisterMetrics(reg))
 }

@@ -39,10 +39,10 @@ const (
 	webImage    = "fleetloop/web"
 )
 
-// startExecutions installs the objects that executions need, and builds the controller and the node
+// setUpExecutions installs the objects that executions need, and builds the controller and the node
 // that runs its Jobs.
-func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, database settings.Secret, sinks *changes.Sinks) ([]lifecycle.Part, error) {
-	cfg := executionapp.Defaults().Part
+func (h *hostCluster) setUpExecutions(ctx context.Context, p *process.Process, database settings.Secret, sinks *changes.Sinks) ([]lifecycle.Part, error) {
+	cfg := executionapp.OverriddenDefaults().Part
 	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
 		return nil, err
 	}
@@ -58,13 +58,13 @@ func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, d
 	if err != nil {
 		return nil, err
 	}
-	if err := h.createPeople(ctx, cfg.Namespace); err != nil {
+	if err := h.createRequesterAndApprover(ctx, cfg.Namespace); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(h.ensureWeb(ctx), h.ensureCredentials(ctx, cfg.Namespace)); err != nil {
+	if err := errors.Join(h.createProductionWebDeployment(ctx), h.ensureCredentialSecrets(ctx, cfg.Namespace)); err != nil {
 		return nil, err
 	}
-	node, err := h.runNode(ctx, p.Log)
+	node, err := h.newProcessNode(ctx, p.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -82,8 +82,8 @@ func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, d
 	return append([]lifecycle.Part{{Name: "process node", Run: node.Run, Ready: node.Ready}}, parts...), nil
 }
 
-// runNode runs Pods as processes of this program.
-func (h *hostCluster) runNode(ctx context.Context, log *slog.Logger) (*processnode.Node, error) {
+// newProcessNode runs Pods as processes of this program.
+func (h *hostCluster) newProcessNode(ctx context.Context, log *slog.Logger) (*processnode.Node, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find path of this executable: %w", err)
@@ -98,17 +98,17 @@ func (h *hostCluster) runNode(ctx context.Context, log *slog.Logger) (*processno
 	})
 }
 
-// createPeople creates a requester and an approver with their rights.
-func (h *hostCluster) createPeople(ctx context.Context, namespace string) error {
+// createRequesterAndApprover creates a requester and an approver with their rights.
+func (h *hostCluster) createRequesterAndApprover(ctx context.Context, namespace string) error {
 	bind := func(user, role string) error {
 		b := &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: user + "-" + role, Namespace: namespace},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 		}
-		return h.createObject(ctx, b)
+		return h.createIfMissing(ctx, b)
 	}
-	for _, r := range roles.Requesters() {
+	for _, r := range roles.RequesterClusterRolesByRisk() {
 		if err := bind(requester, r.Name); err != nil {
 			return err
 		}
@@ -127,8 +127,8 @@ func (h *hostCluster) createPeople(ctx context.Context, namespace string) error 
 	return nil
 }
 
-// ensureWeb creates the Deployment that example actions change.
-func (h *hostCluster) ensureWeb(ctx context.Context) error {
+// createProductionWebDeployment creates the Deployment that example actions change.
+func (h *hostCluster) createProductionWebDeployment(ctx context.Context) error {
 	ns := &corev1.Namespace{}
 	if err := h.objs.Get(ctx, client.ObjectKey{Name: shop}, ns); err != nil {
 		return err
@@ -143,7 +143,7 @@ func (h *hostCluster) ensureWeb(ctx context.Context) error {
 	}
 	labels := map[string]string{"app": web}
 	three := int32(3)
-	return h.createObject(ctx, &appsv1.Deployment{
+	return h.createIfMissing(ctx, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: web, Namespace: shop, Labels: labels},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &three,
@@ -156,31 +156,31 @@ func (h *hostCluster) ensureWeb(ctx context.Context) error {
 	})
 }
 
-// ensureCredentials creates a Secret, and a second one beside the executions with its next content.
-func (h *hostCluster) ensureCredentials(ctx context.Context, namespace string) error {
+// ensureCredentialSecrets creates a Secret, and a second one beside the executions with its next content.
+func (h *hostCluster) ensureCredentialSecrets(ctx context.Context, namespace string) error {
 	return errors.Join(
-		h.createObject(ctx, &corev1.Secret{
+		h.createIfMissing(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: credentials, Namespace: shop},
 			Data:       map[string][]byte{"password": []byte("old")},
 		}),
-		h.createObject(ctx, &corev1.Secret{
+		h.createIfMissing(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: next, Namespace: namespace, Labels: map[string]string{action.LabelSecretSource: "true"}},
 			Data:       map[string][]byte{"password": []byte("new")},
 		}),
 	)
 }
 
-// createObject creates an object unless it exists.
-func (h *hostCluster) createObject(ctx context.Context, o client.Object) error {
+// createIfMissing creates an object unless it exists.
+func (h *hostCluster) createIfMissing(ctx context.Context, o client.Object) error {
 	if err := h.objs.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create %T %q: %w", o, o.GetName(), err)
 	}
 	return nil
 }
 
-// exampleCommands returns example commands for executions. as returns the command prefix of a user
+// exampleExecutionCommands returns example commands for executions. as returns the command prefix of a user
 // by name.
-func (h *hostCluster) exampleCommands(kubeconfigFlag func(name string) string) []string {
+func (h *hostCluster) exampleExecutionCommands(kubeconfigFlag func(name string) string) []string {
 	return []string{
 		"fleetloop exec scale_deployment deployment=" + web + " namespace=" + shop + " replicas=5 --name scale-web " + kubeconfigFlag(requester),
 		"fleetloop approve scale-web " + kubeconfigFlag(approver),

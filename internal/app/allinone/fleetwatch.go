@@ -53,8 +53,8 @@ func NewFleetWatch(api *fleetclient.Client, garden bool, adapters func() []Adapt
 	return &FleetWatch{api: api, garden: garden, started: time.Now(), adapters: adapters, changed: make(chan struct{})}
 }
 
-// Note records a cloud event that the broker has confirmed.
-func (w *FleetWatch) Note(resourceID, reason string, at time.Time) {
+// RecordPublished records a cloud event that the broker has confirmed.
+func (w *FleetWatch) RecordPublished(resourceID, reason string, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.published++
@@ -69,7 +69,7 @@ func (w *FleetWatch) Run(ctx context.Context) error {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
 	for {
-		w.readFleet(ctx)
+		w.refreshObservation(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -78,9 +78,9 @@ func (w *FleetWatch) Run(ctx context.Context) error {
 	}
 }
 
-// readFleet reads the whole fleet once. State that cannot be read stays as it was, and the reason
+// refreshObservation reads the whole fleet once. State that cannot be read stays as it was, and the reason
 // becomes the notice.
-func (w *FleetWatch) readFleet(ctx context.Context) {
+func (w *FleetWatch) refreshObservation(ctx context.Context) {
 	seen, err := w.observeFleet(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,9 +208,9 @@ func (w *FleetWatch) Snapshot() FleetSnapshot {
 	}
 }
 
-// WaitReady waits until the demo fleet has at least size resources and all of them are Ready. It
+// WaitDemoReady waits until the demo fleet has at least size resources and all of them are Ready. It
 // returns the cause of ctx if that ends first.
-func (w *FleetWatch) WaitReady(ctx context.Context, leastResources int) error {
+func (w *FleetWatch) WaitDemoReady(ctx context.Context, leastResources int) error {
 	for {
 		w.mu.Lock()
 		seen, changed := w.seen, w.changed

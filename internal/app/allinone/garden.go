@@ -28,19 +28,19 @@ const (
 	retryTime   = 2 * time.Second
 )
 
-// requireWorker adds the worker to the required adapters of the API. A deleted cluster then remains
+// withWorkerAdapter adds the worker to the required adapters of the API. A deleted cluster then remains
 // until its Shoot is gone.
-func (c GardenConfig) requireWorker(adapters []string) []string {
+func (c GardenConfig) withWorkerAdapter(adapters []string) []string {
 	if !c.Enabled || slices.Contains(adapters, bridge.Adapter) {
 		return adapters
 	}
 	return append(slices.Clone(adapters), bridge.Adapter)
 }
 
-// newWorker builds the parts that sync clusters to Gardener. The Gardener variables of the
+// newClusterWorkerParts builds the parts that sync clusters to Gardener. The Gardener variables of the
 // environment have the same meaning as for the cluster-worker binary.
-func newWorker(ctx context.Context, p *process.Process, cfg Config, overrides clusterworkerapp.Overrides, env func(string) (string, bool)) (parts []lifecycle.Part, live func() error, err error) {
-	all := clusterworkerapp.Defaults()
+func newClusterWorkerParts(ctx context.Context, p *process.Process, cfg Config, overrides clusterworkerapp.Overrides, env func(string) (string, bool)) (parts []lifecycle.Part, live func() error, err error) {
+	all := clusterworkerapp.OverriddenDefaults()
 	if _, err := settings.Load(&all.Part, settings.Source{Env: env}); err != nil {
 		return nil, nil, err
 	}

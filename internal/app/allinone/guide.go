@@ -60,8 +60,8 @@ func (g *guide) formatScript() string {
 	return b.String()
 }
 
-// writeFiles writes the guide to a folder and returns the command that sources it.
-func (g *guide) writeFiles(dir string) (sourceCommand string, err error) {
+// writeScript writes the guide to a folder and returns the command that sources it.
+func (g *guide) writeScript(dir string) (sourceCommand string, err error) {
 	file := filepath.Join(dir, guideFile)
 	if err := os.WriteFile(file, []byte(g.formatScript()), 0o600); err != nil { // it may contain a password
 		return "", fmt.Errorf("write commands to try: %w", err)
@@ -106,11 +106,11 @@ func (l *loop) newGuide() (*guide, error) {
 	as := func(name string) string { return "--kubeconfig $" + strings.ToUpper(name) }
 	g.sections = append(g.sections,
 		section{"sentinels", []string{"kubectl get sentinelconfigs"}},
-		section{"executions: alice requests, bob approves", l.host.exampleCommands(as)},
+		section{"executions: alice requests, bob approves", l.host.exampleExecutionCommands(as)},
 	)
 	if l.audit != "" {
 		g.sections = append(g.sections, section{"audit of executions", []string{"DATABASE_URL=$AUDIT fleetloop audit list --execution scale-web"}})
 	}
-	g.sections = append(g.sections, section{"node faults", faultExamples("$REPORTS", "")})
+	g.sections = append(g.sections, section{"node faults", faultExampleCommands("$REPORTS", "")})
 	return g, nil
 }

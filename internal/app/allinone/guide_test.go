@@ -26,7 +26,7 @@ func TestGuideIsReadByAShell(t *testing.T) {
 			}
 			g.setVariable("BOB", filepath.Join(dir, "bob.kubeconfig"))
 			g.setVariable("AUDIT", "")
-			command, err := g.writeFiles(dir)
+			command, err := g.writeScript(dir)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -76,8 +76,8 @@ func TestOnlyTheDemoFleetIsWaitedFor(t *testing.T) {
 				defer cancel()
 				w := allinone.NewFleetWatch(newClient(t, serveList(v1.CollectionClusters, tc.fleet...)), false, nil)
 				go func() { _ = w.Run(ctx) }()
-				if got := w.WaitReady(ctx, 2); !errors.Is(got, tc.want) {
-					t.Errorf("%s: WaitReady() = %v, want %v", tc.reason, got, tc.want)
+				if got := w.WaitDemoReady(ctx, 2); !errors.Is(got, tc.want) {
+					t.Errorf("%s: WaitDemoReady() = %v, want %v", tc.reason, got, tc.want)
 				}
 			})
 		})

@@ -55,7 +55,7 @@ type hostCluster struct {
 
 // startHostCluster starts the control plane and registers the kind.
 func startHostCluster(ctx context.Context, p *process.Process, dataDir string) (*hostCluster, error) {
-	kube.TakeLogs(p.Log) // before the clients of the control plane begin to log
+	kube.RedirectLibraryLogs(p.Log) // before the clients of the control plane begin to log
 	bed, err := kubebed.Start(ctx, kubebed.Options{
 		Dir: filepath.Join(dataDir, "kubernetes"), Log: p.Log, Scheduler: true,
 		Controllers: append(kubebed.JobControllers(), "deployment-controller", "replicaset-controller"),
@@ -64,13 +64,13 @@ func startHostCluster(ctx context.Context, p *process.Process, dataDir string) (
 		return nil, fmt.Errorf("start embedded Kubernetes: %w", err)
 	}
 	h := &hostCluster{bed: bed}
-	if err := h.prepareCluster(ctx); err != nil {
+	if err := h.installCRDsAndConnect(ctx); err != nil {
 		return nil, fmt.Errorf("start embedded Kubernetes: %w", errors.Join(err, bed.Stop()))
 	}
 	return h, nil
 }
 
-func (h *hostCluster) prepareCluster(ctx context.Context) error {
+func (h *hostCluster) installCRDsAndConnect(ctx context.Context) error {
 	for _, crd := range [][]byte{crds.SentinelConfigs, crds.KubernetesExecutions, crds.NodeFaults, crds.RebootNodes, crds.TerminateNodes} {
 		if err := h.bed.InstallCRDText(ctx, crd); err != nil {
 			return err
@@ -94,9 +94,9 @@ func (h *hostCluster) logAccess(ctx context.Context, log *slog.Logger) {
 	log.InfoContext(ctx, "host cluster ready", "url", h.bed.URL(), "kubeconfig", h.bed.AdminKubeconfig(), "kubectl", filepath.Join(h.bed.Assets(), "kubectl"))
 }
 
-// suggestionPart returns the part that prints example commands when all parts are ready, because an
+// newExampleLoggerPart returns the part that prints example commands when all parts are ready, because an
 // earlier execution would be rejected.
-func (h *hostCluster) suggestionPart(parts []lifecycle.Part, log *slog.Logger) lifecycle.Part {
+func (h *hostCluster) newExampleLoggerPart(parts []lifecycle.Part, log *slog.Logger) lifecycle.Part {
 	return lifecycle.Part{Name: "suggestions", Run: func(ctx context.Context) error {
 		tick := time.NewTicker(readyEvery)
 		defer tick.Stop()
@@ -122,10 +122,10 @@ const readyEvery = 100 * time.Millisecond
 func (h *hostCluster) logExamples(ctx context.Context, log *slog.Logger) {
 	kubeconfig := h.bed.AdminKubeconfig()
 	as := func(name string) string { return "--kubeconfig " + h.kubeconfigs[name] }
-	for _, command := range h.exampleCommands(as) {
+	for _, command := range h.exampleExecutionCommands(as) {
 		log.InfoContext(ctx, "try an execution", "command", command)
 	}
-	for _, command := range faultExamples(h.reports, " --kubeconfig "+kubeconfig) {
+	for _, command := range faultExampleCommands(h.reports, " --kubeconfig "+kubeconfig) {
 		log.InfoContext(ctx, "try a node fault", "command", command)
 	}
 }
@@ -133,27 +133,27 @@ func (h *hostCluster) logExamples(ctx context.Context, log *slog.Logger) {
 // errBroker means that the broker does not support --kube=embedded.
 var errBroker = errors.New("--kube=embedded requires NATS: unset BROKER_TYPE, or set it to nats")
 
-// ensureConfigs creates the SentinelConfigs of the two collections.
-func (h *hostCluster) ensureConfigs(ctx context.Context, cfg SentinelConfig, apiURL string) error {
+// ensureSentinelConfigs creates the SentinelConfigs of the two collections.
+func (h *hostCluster) ensureSentinelConfigs(ctx context.Context, cfg SentinelConfig, apiURL string) error {
 	for _, collection := range []string{v1.CollectionClusters, v1.CollectionNodePools} {
-		if err := h.ensureConfig(ctx, sentinelConfig(collection, cfg, apiURL)); err != nil {
+		if err := h.createOrRepointSentinelConfig(ctx, newSentinelConfig(collection, cfg, apiURL)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// newOperator builds the operator that runs all SentinelConfigs, including those that users add.
+// newSentinelOperatorParts builds the operator that runs all SentinelConfigs, including those that users add.
 // live reports whether it makes progress.
-func (h *hostCluster) newOperator(p *process.Process, b *bus.Bus, note noteFunc) (parts []lifecycle.Part, live func() error, err error) {
+func (h *hostCluster) newSentinelOperatorParts(p *process.Process, b *bus.Bus, note noteFunc) (parts []lifecycle.Part, live func() error, err error) {
 	return sentinelapp.Operator{
 		Host: h.bed.Config(), Namespace: sentinelNamespace, Broker: b,
 		OnPublished: func(e sentinel.Published) { note(e.ResourceID, e.Reason, e.At) },
 	}.Parts(p)
 }
 
-// sentinelConfig returns the SentinelConfig that matches a built-in sentinel.
-func sentinelConfig(collection string, cfg SentinelConfig, apiURL string) *v1alpha1.SentinelConfig {
+// newSentinelConfig returns the SentinelConfig that matches a built-in sentinel.
+func newSentinelConfig(collection string, cfg SentinelConfig, apiURL string) *v1alpha1.SentinelConfig {
 	duration := func(d time.Duration) v1alpha1.Duration { return v1alpha1.Duration(d.String()) }
 	return &v1alpha1.SentinelConfig{
 		ObjectMeta: metav1.ObjectMeta{Name: collection, Namespace: sentinelNamespace},
@@ -169,9 +169,9 @@ func sentinelConfig(collection string, cfg SentinelConfig, apiURL string) *v1alp
 	}
 }
 
-// ensureConfig creates a SentinelConfig. An existing one keeps the changes of its user, except for
+// createOrRepointSentinelConfig creates a SentinelConfig. An existing one keeps the changes of its user, except for
 // the address of the API, which can change between runs.
-func (h *hostCluster) ensureConfig(ctx context.Context, want *v1alpha1.SentinelConfig) error {
+func (h *hostCluster) createOrRepointSentinelConfig(ctx context.Context, want *v1alpha1.SentinelConfig) error {
 	err := h.objs.Create(ctx, want)
 	if apierrors.IsAlreadyExists(err) {
 		there := &v1alpha1.SentinelConfig{}

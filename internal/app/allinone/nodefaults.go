@@ -25,9 +25,9 @@ const processNode = "process"
 // short, so that a user need not wait for minutes.
 const soonHealthy = 10 * time.Second
 
-// startNodeFaults builds the controller that takes the node out of service after a reported fault
+// setUpNodeFaults builds the controller that takes the node out of service after a reported fault
 // and returns it afterwards.
-func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, sinks *changes.Sinks) ([]lifecycle.Part, error) {
+func (h *hostCluster) setUpNodeFaults(ctx context.Context, p *process.Process, sinks *changes.Sinks) ([]lifecycle.Part, error) {
 	cfg := nodefaultapp.Defaults().Part
 	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, s
 	cfg.Namespace, cfg.Cluster, cfg.Elect = roles.Namespace, localCluster, false
 	cfg.Quarantine.HealthyFor = soonHealthy
 	cfg.Intake.Server.Addr, cfg.Intake.Auth.Mode = "127.0.0.1:0", intake.AuthModeNone
-	if err := h.createObject(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cfg.Namespace}}); err != nil {
+	if err := h.createIfMissing(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cfg.Namespace}}); err != nil {
 		return nil, err
 	}
 	account := roles.Whole()
@@ -45,7 +45,7 @@ func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, s
 		if !ok {
 			return nil, fmt.Errorf("install node faults: %T is not an object", o)
 		}
-		if err := h.createObject(ctx, object); err != nil {
+		if err := h.createIfMissing(ctx, object); err != nil {
 			return nil, err
 		}
 	}
@@ -59,9 +59,9 @@ func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, s
 	return nodefaultapp.Parts(ctx, p, cfg, nodefaultapp.Overrides{Host: host, Sinks: sinks, Listening: func(addr string) { h.reports = "http://" + addr + "/v1/health-events" }})
 }
 
-// faultExamples returns example commands for node faults. reports is the address for reports, and
+// faultExampleCommands returns example commands for node faults. reports is the address for reports, and
 // as the command prefix of an administrator.
-func faultExamples(reportsURL, kubeconfigFlag string) []string {
+func faultExampleCommands(reportsURL, kubeconfigFlag string) []string {
 	report := func(end string) string {
 		return fmt.Sprintf(`curl -d '{"agent": "me", "checkName": "fan", "nodeName": %q, %s}' -H 'Content-Type: application/json' %s`, processNode, end, reportsURL)
 	}

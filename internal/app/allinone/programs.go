@@ -19,9 +19,9 @@ const (
 	WebCommand = "web"
 )
 
-// Programs returns the commands that the node of the embedded host cluster runs as containers. They
+// ContainerCommands returns the commands that the node of the embedded host cluster runs as containers. They
 // are internal.
-func Programs(env Env) []*cobra.Command {
+func ContainerCommands(env Env) []*cobra.Command {
 	return []*cobra.Command{
 		{
 			Use: RunnerCommand, Hidden: true, DisableFlagParsing: true,

@@ -41,7 +41,7 @@ func RenderFleet(s FleetSnapshot, width, height int, colour bool) string {
 	}
 	top := slices.Concat([]viewLine{drawHeader(s, width)}, drawHint(s, width), []viewLine{drawRule(width)}, drawGroups(s, width))
 	top = append(top, drawShoots(s)...)
-	bottom := bottomBlock(s, width)
+	bottom := drawUnreadyAndAdapters(s, width)
 	if s.Notice != "" {
 		bottom = append(bottom, viewLine{{"! " + s.Notice, terminal.Bad}})
 	}
@@ -181,7 +181,7 @@ func placeBeside(blocks [][]viewLine, width int) []viewLine {
 func drawGroup(g ResourceGroup, width int) []viewLine {
 	total := g.totalCount()
 	lines := []viewLine{{{g.Title, terminal.Bold}, {fmt.Sprintf("  %d", total), terminal.Plain}}}
-	for _, p := range sortPhases(g.Phases) {
+	for _, p := range phasesInLifecycleOrder(g.Phases) {
 		n := g.Phases[p]
 		label := fmt.Sprintf("%s %-12s %6d ", terminal.PhaseSymbol(p), p, n)
 		style := terminal.PhaseStyle(p)
@@ -235,8 +235,8 @@ func shootStates() []shootState {
 	}
 }
 
-// sortPhases returns all known phases in lifecycle order, followed by any others.
-func sortPhases(counts map[v1.Phase]int) []v1.Phase {
+// phasesInLifecycleOrder returns all known phases in lifecycle order, followed by any others.
+func phasesInLifecycleOrder(counts map[v1.Phase]int) []v1.Phase {
 	list := []v1.Phase{v1.PhaseReady, v1.PhaseProvisioning, v1.PhasePending, v1.PhaseFailed, v1.PhaseDeleting}
 	for _, p := range slices.Sorted(maps.Keys(counts)) {
 		if !slices.Contains(list, p) {
@@ -307,7 +307,7 @@ func changeLine(c RecentChange) viewLine {
 	return viewLine{{c.Time.Format(time.TimeOnly) + "  ", terminal.Faint}, {c.Summary, style}}
 }
 
-func bottomBlock(s FleetSnapshot, width int) []viewLine {
+func drawUnreadyAndAdapters(s FleetSnapshot, width int) []viewLine {
 	lines := []viewLine{nil}
 	blocks := [][]viewLine{drawUnready(s, columnWidth(width)), drawAdapters(s)}
 	if columnCount(width) == 2 {

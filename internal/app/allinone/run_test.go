@@ -38,7 +38,7 @@ func runProgram() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	root := &cobra.Command{SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(allinone.Programs(allinone.Env{Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: settings.OSEnv})...)
+	root.AddCommand(allinone.ContainerCommands(allinone.Env{Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: settings.OSEnv})...)
 	root.SetArgs(os.Args[1:])
 	return cli.ExitCode(root.ExecuteContext(ctx))
 }
@@ -62,7 +62,7 @@ func startProgram(t *testing.T, env map[string]string, args ...string) *run {
 	t.Helper()
 	all := map[string]string{}
 	if _, given := env["DATABASE_URL"]; !given {
-		all["DATABASE_URL"] = pgtest.URL(t)
+		all["DATABASE_URL"] = pgtest.NewDatabaseURL(t)
 	}
 	maps.Copy(all, env)
 	r := &run{done: make(chan struct{})}

@@ -64,14 +64,14 @@ func newScreen(env Env, cfg DemoConfig, logDir string) (screen, error) {
 	return s, nil
 }
 
-// showGuide prints the example commands. With the live view it also writes them to a file, because
+// writeAndShowGuide prints the example commands. With the live view it also writes them to a file, because
 // the view covers the terminal.
-func (s *screen) showGuide(ctx context.Context, l *loop, scriptDir string) error {
+func (s *screen) writeAndShowGuide(ctx context.Context, l *loop, scriptDir string) error {
 	g, err := l.newGuide()
 	if err != nil {
 		return err
 	}
-	command, err := g.writeFiles(scriptDir)
+	command, err := g.writeScript(scriptDir)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (s *screen) showGuide(ctx context.Context, l *loop, scriptDir string) error
 	return nil
 }
 
-func (s *screen) closeScreen() error {
+func (s *screen) closeLogFile() error {
 	if s.file == nil {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (s *screen) logProgress(ctx context.Context, watch *FleetWatch) error {
 				total += n
 			}
 			ready := fmt.Sprintf("%d/%d", g.Phases[v1.PhaseReady], total)
-			attrs, counts = append(attrs, logKey(g.Title), ready), append(counts, ready+" "+strings.ToLower(g.Title))
+			attrs, counts = append(attrs, collectionOfGroup(g.Title), ready), append(counts, ready+" "+strings.ToLower(g.Title))
 		}
 		if line := fmt.Sprint(attrs...); len(attrs) > 0 && line != last {
 			last = line
@@ -141,8 +141,8 @@ func (s *screen) logProgress(ctx context.Context, watch *FleetWatch) error {
 	}
 }
 
-// logKey returns the log key of a group of the demo.
-func logKey(title string) string {
+// collectionOfGroup returns the log key of a group of the demo.
+func collectionOfGroup(title string) string {
 	if title == "Clusters" {
 		return v1.CollectionClusters
 	}

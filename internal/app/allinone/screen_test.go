@@ -33,7 +33,7 @@ func TestWhenTheRunIsShownLive(t *testing.T) {
 			if s.live != tc.want {
 				t.Errorf("%s: live is %t, want %t", tc.reason, s.live, tc.want)
 			}
-			if err := s.closeScreen(); err != nil {
+			if err := s.closeLogFile(); err != nil {
 				t.Error(err)
 			}
 		})

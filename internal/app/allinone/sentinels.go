@@ -37,7 +37,7 @@ func newSentinels(p *process.Process, cfg SentinelConfig, b *bus.Bus, api *fleet
 		lives = append(lives, s.Live)
 		decisions[s.Watches()] = s.Decisions()
 	}
-	p.HandleDebug(sentinelapp.DecisionsPath, state.NewRecordHandler(decisions))
+	p.HandleOnMetricsServer(sentinelapp.DecisionsPath, state.NewRecordHandler(decisions))
 	return parts, func() error {
 		var errs []error
 		for _, alive := range lives {

@@ -20,7 +20,7 @@ func FormatSummary(s FleetSnapshot) string {
 			all[p] += n
 		}
 	}
-	for _, p := range sortPhases(all)[1:] {
+	for _, p := range phasesInLifecycleOrder(all)[1:] {
 		if all[p] > 0 {
 			shown = append(shown, p)
 		}

@@ -38,8 +38,8 @@ type Part struct {
 	Migrate bool `key:"migrate" env:"FLEET_API_MIGRATE" flag:"migrate" default:"true" doc:"Migrate the database schema at start."`
 }
 
-// Defaults returns the defaults that differ from those of the parts.
-func Defaults() Config {
+// OverriddenDefaults returns the defaults that differ from those of the parts.
+func OverriddenDefaults() Config {
 	var cfg Config
 	cfg.Server.Addr = "127.0.0.1:8080"
 	cfg.MetricsAddr = ":9090"
@@ -79,7 +79,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 		pool.Close()
 		return nil, "", err
 	}
-	server, err := httpserver.New(ctx, cfg.Server, api.Handler(), p.Log)
+	server, err := httpserver.Listen(ctx, cfg.Server, api.Handler(), p.Log)
 	if err != nil {
 		pool.Close()
 		return nil, "", fmt.Errorf("listen for requests to the fleet API (--listen-address or LISTEN_ADDRESS): %w", err)
@@ -93,7 +93,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 		{Name: "change feed", Run: pgstore.NewPruner(pool, cfg.ChangeRetention, p.Log).Run},
 		{Name: "timeline", Run: keeper.Run},
 		{Name: "watches", Run: api.RunWatches},
-		{Name: "cluster sync", Run: api.FollowSyncs},
+		{Name: "cluster sync", Run: api.UpdateClustersFromSyncs},
 		{Name: "fleet API", Run: server.Run, Ready: server.Ready, Close: server.Close},
 	}, server.Addr(), nil
 }

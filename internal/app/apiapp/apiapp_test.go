@@ -29,15 +29,15 @@ func startAPI(t *testing.T, env map[string]string, args ...string) *apptest.Call
 // TestServe brings an empty database up to date, serves on it, and ends.
 func TestServe(t *testing.T) {
 	t.Parallel()
-	c := startAPI(t, map[string]string{"DATABASE_URL": pgtest.EmptyURL(t)})
-	health := c.URL(t, "metrics and health")
+	c := startAPI(t, map[string]string{"DATABASE_URL": pgtest.NewEmptyDatabaseURL(t)})
+	health := c.URLFromLog(t, "metrics and health")
 	apptest.Eventually(t, func() error {
 		if status, body := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", ""); status != http.StatusOK {
 			return fmt.Errorf("not ready: %s", body)
 		}
 		return nil
 	})
-	status, body := apptest.SendRequest(t, http.MethodPost, c.URL(t, "fleet API")+v1.BasePath+"/clusters", `{"name":"cluster-1","spec":{}}`)
+	status, body := apptest.SendRequest(t, http.MethodPost, c.URLFromLog(t, "fleet API")+v1.BasePath+"/clusters", `{"name":"cluster-1","spec":{}}`)
 	var r v1.Resource
 	if err := json.Unmarshal([]byte(body), &r); err != nil || status != http.StatusCreated || r.Generation != 1 {
 		t.Errorf("create: %d %s", status, body)
@@ -52,9 +52,9 @@ func TestServe(t *testing.T) {
 // the position at which to continue.
 func TestServeEndsWatches(t *testing.T) {
 	t.Parallel()
-	c := startAPI(t, map[string]string{"DATABASE_URL": pgtest.EmptyURL(t)})
-	where := c.URL(t, "fleet API") + v1.BasePath + "/clusters"
-	ready := c.URL(t, "metrics and health") + "/readyz" // there may be lists before the last migration
+	c := startAPI(t, map[string]string{"DATABASE_URL": pgtest.NewEmptyDatabaseURL(t)})
+	where := c.URLFromLog(t, "fleet API") + v1.BasePath + "/clusters"
+	ready := c.URLFromLog(t, "metrics and health") + "/readyz" // there may be lists before the last migration
 	apptest.Eventually(t, func() error {
 		if status, body := apptest.SendRequest(t, http.MethodGet, ready, ""); status != http.StatusOK {
 			return fmt.Errorf("%d %s", status, body)
@@ -93,7 +93,7 @@ func TestServeEndsWatches(t *testing.T) {
 // schema; the server then leaves it alone.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
-	env := map[string]string{"DATABASE_URL": pgtest.EmptyURL(t)}
+	env := map[string]string{"DATABASE_URL": pgtest.NewEmptyDatabaseURL(t)}
 	for range 2 { // a second time there is nothing to do
 		if err := startAPI(t, env, "migrate").Wait(t); err != nil {
 			t.Fatal(err)
@@ -101,7 +101,7 @@ func TestMigrate(t *testing.T) {
 	}
 	c := startAPI(t, env, "--migrate=false")
 	apptest.Eventually(t, func() error {
-		if status, body := apptest.SendRequest(t, http.MethodGet, c.URL(t, "fleet API")+v1.BasePath+"/clusters", ""); status != http.StatusOK {
+		if status, body := apptest.SendRequest(t, http.MethodGet, c.URLFromLog(t, "fleet API")+v1.BasePath+"/clusters", ""); status != http.StatusOK {
 			return fmt.Errorf("%d %s", status, body)
 		}
 		return nil
@@ -179,7 +179,7 @@ func TestRefuses(t *testing.T) {
 // TestSecretsAreNotShown runs with passwords that the database refuses.
 func TestSecretsAreNotShown(t *testing.T) {
 	t.Parallel()
-	where, err := url.Parse(pgtest.URL(t))
+	where, err := url.Parse(pgtest.NewDatabaseURL(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		}
 	}
 	c := startAPI(t, env)
-	health := c.URL(t, "metrics and health")
+	health := c.URLFromLog(t, "metrics and health")
 	var body string
 	apptest.Eventually(t, func() error {
 		select {

@@ -13,7 +13,7 @@ import (
 
 // Command returns the command line of fleet-api.
 func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
-	cfg := Defaults()
+	cfg := OverriddenDefaults()
 	var file string
 	load := func(cmd *cobra.Command) (*settings.Report, error) {
 		return settings.Load(&cfg, settings.Source{File: file, Env: env, Flags: cmd.Flags()})
@@ -52,7 +52,7 @@ func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.C
 			return []*settings.Report{report}, err
 		}, &cfg),
 	)
-	process.AddVersion(root)
+	process.AddVersionCommandAndFlag(root)
 	return root
 }
 

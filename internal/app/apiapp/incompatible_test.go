@@ -13,7 +13,7 @@ import (
 // migration.
 func TestIncompatibleDatabaseIsRejected(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)

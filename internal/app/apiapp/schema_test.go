@@ -13,9 +13,9 @@ import (
 // A server that leaves migrating to others is not ready until they are done:
 // it would answer every request with 500.
 func TestServeWithoutMigratingWaitsForTheSchema(t *testing.T) {
-	env := map[string]string{"DATABASE_URL": pgtest.EmptyURL(t)}
+	env := map[string]string{"DATABASE_URL": pgtest.NewEmptyDatabaseURL(t)}
 	server := startAPI(t, env, "--migrate=false")
-	ready := server.URL(t, "metrics and health") + "/readyz"
+	ready := server.URLFromLog(t, "metrics and health") + "/readyz"
 
 	apptest.Eventually(t, func() error {
 		if status, answer := apptest.SendRequest(t, http.MethodGet, ready, ""); status != http.StatusServiceUnavailable || !strings.Contains(answer, "fleet-api migrate") {

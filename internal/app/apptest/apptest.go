@@ -76,8 +76,8 @@ func (c *Call) Wait(t *testing.T) error {
 	return c.Err
 }
 
-// URL returns the address of an endpoint from the log.
-func (c *Call) URL(t *testing.T, server string) string {
+// URLFromLog returns the address of an endpoint from the log.
+func (c *Call) URLFromLog(t *testing.T, server string) string {
 	t.Helper()
 	mark := `"server":"` + server + `","addr":"`
 	var addr string
@@ -92,8 +92,8 @@ func (c *Call) URL(t *testing.T, server string) string {
 	return "http://" + addr
 }
 
-// WantStatus waits until a page has a status.
-func WantStatus(t *testing.T, url string, want int) (body string) {
+// EventuallyStatus waits until a page has a status.
+func EventuallyStatus(t *testing.T, url string, want int) (body string) {
 	t.Helper()
 	Eventually(t, func() error {
 		status, answer := SendRequest(t, http.MethodGet, url, "")

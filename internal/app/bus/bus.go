@@ -129,16 +129,16 @@ func LoadExplicit(e Explicit, env func(string) (string, bool)) (*Config, error) 
 func (c *Config) loadClientConfig(env func(string) (string, bool), e Explicit) (*Config, error) {
 	switch c.choice.Type {
 	case RabbitMQ:
-		return loadClient(c, env, e.rabbitMQ, func(cfg amqp.Config, log *slog.Logger) (client, error) { return amqp.New(cfg, log) })
+		return loadClient(c, env, e.applyToRabbitMQ, func(cfg amqp.Config, log *slog.Logger) (client, error) { return amqp.New(cfg, log) })
 	case PubSub:
-		return loadClient(c, env, e.pubSub, func(cfg pubsub.Config, log *slog.Logger) (client, error) { return pubsub.New(cfg, log) })
+		return loadClient(c, env, e.applyToPubSub, func(cfg pubsub.Config, log *slog.Logger) (client, error) { return pubsub.New(cfg, log) })
 	case NATS:
 		return loadClient(c, env, e.applyToNATS, func(cfg nats.Config, log *slog.Logger) (client, error) { return nats.New(cfg, log) })
 	}
 	return nil, fmt.Errorf("open broker: unknown broker type %q", c.choice.Type)
 }
 
-func (e Explicit) rabbitMQ(cfg *amqp.Config) {
+func (e Explicit) applyToRabbitMQ(cfg *amqp.Config) {
 	setIfGiven(&cfg.Topic, e.Topic)
 	setIfGiven(&cfg.Exchange, e.Exchange)
 	if e.URL != "" {
@@ -149,7 +149,7 @@ func (e Explicit) rabbitMQ(cfg *amqp.Config) {
 	}
 }
 
-func (e Explicit) pubSub(cfg *pubsub.Config) {
+func (e Explicit) applyToPubSub(cfg *pubsub.Config) {
 	setIfGiven(&cfg.Topic, e.Topic)
 	setIfGiven(&cfg.ProjectID, e.ProjectID)
 	setIfGiven(&cfg.CredentialsJSON, e.KeyJSON)

@@ -70,7 +70,7 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 	if err := cfg.validateNames(); err != nil {
 		return nil, err
 	}
-	s := &Sinks{log: p.Log, closeTimeout: limitWait(cfg.ShutdownTimeout, p.StopTimeout())}
+	s := &Sinks{log: p.Log, closeTimeout: limitCloseTimeout(cfg.ShutdownTimeout, p.StopTimeout())}
 	common := changeevent.Config{
 		Enabled: true, ClusterName: cfg.ClusterName, Source: source, AllowHosts: slices.Clone(cfg.AllowHosts),
 		Product:         cmp.Or(cfg.Product, changeevent.ProductFleetloop),
@@ -98,7 +98,7 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 		return nil, errors.Join(fmt.Errorf("register metrics of change event sinks: %w", err), s.closeAll())
 	}
 	s.close = sync.OnceValue(s.closeAll)
-	p.HandleDebug(debugPath, s)
+	p.HandleOnMetricsServer(debugPath, s)
 	return s, nil
 }
 
@@ -112,8 +112,8 @@ func (s *Sinks) addInvalid(c SinkConfig, why error) {
 // 1, so that a part is never abandoned while it waits.
 const stopShare = 0.9
 
-// limitWait limits the wait for sinks at shutdown by the stop timeout.
-func limitWait(wanted, stopTimeout time.Duration) time.Duration {
+// limitCloseTimeout limits the wait for sinks at shutdown by the stop timeout.
+func limitCloseTimeout(wanted, stopTimeout time.Duration) time.Duration {
 	if stopTimeout <= 0 {
 		stopTimeout = lifecycle.DefaultStopTimeout
 	}
@@ -166,9 +166,9 @@ func (s SinkConfig) acceptsAction(action string) bool {
 	return s.IncludeOptionalActions || !extension
 }
 
-// Each returns the sinks one by one, for callers that track deliveries per sink. It includes sinks
+// List returns the sinks one by one, for callers that track deliveries per sink. It includes sinks
 // with invalid settings, which have no client.
-func (s *Sinks) Each() []Sink {
+func (s *Sinks) List() []Sink {
 	if s == nil {
 		return nil
 	}
@@ -236,8 +236,8 @@ func (s *Sinks) Part() lifecycle.Part {
 	}
 }
 
-// Describe registers the metrics of a sink for the metrics reference. It sends nothing.
-func Describe(reg prometheus.Registerer) error {
+// RegisterMetrics registers the metrics of a sink for the metrics reference. It sends nothing.
+func RegisterMetrics(reg prometheus.Registerer) error {
 	client, err := changeevent.NewClient(changeevent.Config{
 		Enabled: true, ClusterName: "reference", Endpoint: "https://localhost/changes", Registerer: reg, Logger: slog.New(slog.DiscardHandler),
 	})

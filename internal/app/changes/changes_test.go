@@ -123,7 +123,7 @@ func TestTellsAllSinks(t *testing.T) {
 		}
 	}
 	var names []string
-	for _, each := range s.Each() {
+	for _, each := range s.List() {
 		names = append(names, each.Name)
 		each.Client.SendChangeEvent(t.Context(), cordon)
 	}
@@ -149,7 +149,7 @@ func TestOff(t *testing.T) {
 	s, _, out := newSinks(t, off)
 	for _, s := range []*changes.Sinks{none, s} {
 		s.SendChangeEvent(t.Context(), cordon)
-		if n := len(s.Each()); n != 0 {
+		if n := len(s.List()); n != 0 {
 			t.Errorf("%d sinks are told", n)
 		}
 		if err := s.Close(); err != nil {
@@ -192,7 +192,7 @@ func TestBroken(t *testing.T) {
 			if n := strings.Count(out.String(), `"level":"error"`); n != 1 || !strings.Contains(out.String(), tc.want) {
 				t.Errorf("%s: %d errors in the log, want one with %q:\n%s", tc.reason, n, tc.want, out.String())
 			}
-			if each := s.Each(); len(each) != 1 || each[0].Client != nil || each[0].Name != changes.DefaultSink {
+			if each := s.List(); len(each) != 1 || each[0].Client != nil || each[0].Name != changes.DefaultSink {
 				t.Errorf("%s: the sinks are %+v, want one without a client", tc.reason, each)
 			}
 			wantConfigValid(t, p, map[string]float64{changes.DefaultSink: 0})
@@ -227,8 +227,8 @@ func TestMissingFile(t *testing.T) {
 	}
 	s, p, out := newSinks(t, cfg)
 	s.SendChangeEvent(t.Context(), cordon)
-	if n := strings.Count(out.String(), `"level":"error"`); n != 1 || !strings.Contains(out.String(), file) || len(s.Each()) != 1 {
-		t.Errorf("%d errors in the log and %d sinks, want one of each:\n%s", n, len(s.Each()), out.String())
+	if n := strings.Count(out.String(), `"level":"error"`); n != 1 || !strings.Contains(out.String(), file) || len(s.List()) != 1 {
+		t.Errorf("%d errors in the log and %d sinks, want one of each:\n%s", n, len(s.List()), out.String())
 	}
 	shown := getDebug(t, s)
 	for _, want := range []string{`"waitingForFiles": true`, `"auth_token": "read file of AuthToken: open ` + file, `"pending": 1`} {
@@ -293,7 +293,7 @@ func TestWants(t *testing.T) {
 			cfg := newConfig(place.URL)
 			cfg.Actions, cfg.IncludeOptionalActions = tc.actions, tc.extensions
 			s, _, _ := newSinks(t, cfg)
-			each := s.Each()[0]
+			each := s.List()[0]
 			for action, want := range tc.want {
 				if got := each.Wants(action); got != want {
 					t.Errorf("%s: %s is wanted: %t", tc.reason, action, got)

@@ -136,7 +136,7 @@ change_events:
 		t.Error(err)
 	}
 	s, _, out := newSinks(t, cfg)
-	if each := s.Each(); len(each) != 2 || each[0].Client == nil || each[1].Client == nil {
+	if each := s.List(); len(each) != 2 || each[0].Client == nil || each[1].Client == nil {
 		t.Errorf("the sinks are %+v:\n%s", each, out.String())
 	}
 }

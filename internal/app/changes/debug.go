@@ -19,7 +19,7 @@ type report struct {
 // ServeHTTP writes the state of the sinks as JSON.
 func (s *Sinks) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	r := report{Sinks: []changeevent.Stats{}, InvalidSinks: s.invalid}
-	for _, sink := range s.Each() {
+	for _, sink := range s.List() {
 		if stats, ok := changeevent.StatsOf(sink.Client); ok { // an invalid sink has none
 			r.Sinks = append(r.Sinks, stats)
 		}

@@ -34,10 +34,10 @@ func wantConfigValid(t *testing.T, p *process.Process, want map[string]float64) 
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
-	if err := changes.Describe(reg); err != nil {
+	if err := changes.RegisterMetrics(reg); err != nil {
 		t.Fatal(err)
 	}
-	if err := changes.Describe(reg); err != nil {
+	if err := changes.RegisterMetrics(reg); err != nil {
 		t.Errorf("a second time: %v", err)
 	}
 }

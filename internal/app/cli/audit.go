@@ -28,7 +28,7 @@ func (s *session) auditCommand() *cobra.Command {
 		Long: "Read and verify the audit of executions.\n\n" +
 			"DATABASE_URL names the database to which the execution-controller writes the audit. The login needs the role\n" +
 			"execution_auditor, which is read-only.",
-		Args: noSuchCommand,
+		Args: rejectUnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	settings.AddFlags(cmd.PersistentFlags(), &AuditConfig{})
@@ -91,14 +91,14 @@ func (s *session) auditList(cmd *cobra.Command, o auditListOptions) error {
 	defer done()
 	out := newEventPrinter(s.env.Stdout, o.format, o.noHeaders)
 	if err := store.List(cmd.Context(), o.filter, out.writeEvent); err != nil {
-		return auditFailure(err)
+		return explainAuditError(err)
 	}
 	if out.count == 0 {
 		if err := checkExecution(cmd.Context(), store, o.filter.Execution); err != nil {
 			return err
 		}
 	}
-	if err := out.closePrinter(); err != nil {
+	if err := out.finishOutput(); err != nil {
 		return err
 	}
 	switch {
@@ -121,7 +121,7 @@ func checkExecution(ctx context.Context, store *audit.PostgresStore, name string
 		return nil
 	})
 	if err != nil {
-		return auditFailure(err)
+		return explainAuditError(err)
 	}
 	if !found {
 		return &failure{
@@ -191,9 +191,9 @@ func (s *session) auditVerify(cmd *cobra.Command, checkpoints []string, format s
 	defer done()
 	report, err := store.Verify(cmd.Context(), positions...)
 	if err != nil {
-		return auditFailure(err)
+		return explainAuditError(err)
 	}
-	if err := printReport(s.env.Stdout, format, &report); err != nil {
+	if err := printVerifyReport(s.env.Stdout, format, &report); err != nil {
 		return err
 	}
 	for _, p := range positions {
@@ -240,13 +240,13 @@ func (s *session) openAudit(cmd *cobra.Command) (store *audit.PostgresStore, don
 	}
 	if err := pool.CheckSchema(cmd.Context()); err != nil {
 		pool.Close()
-		return nil, nil, auditFailure(err)
+		return nil, nil, explainAuditError(err)
 	}
 	return audit.NewPostgresStore(pool), pool.Close, nil
 }
 
-// auditFailure explains how to solve an error of the database.
-func auditFailure(err error) error {
+// explainAuditError explains how to solve an error of the database.
+func explainAuditError(err error) error {
 	const noRight = "42501"
 	f := &failure{err: err, code: CodeFailed}
 	switch {

@@ -99,8 +99,8 @@ func (p *eventPrinter) writeEvent(e *audit.Event) error {
 		}
 	}
 	cells := []string{
-		e.Time.UTC().Format(time.RFC3339), string(e.Type), joinNonEmpty(e.Namespace, e.Name), e.Action,
-		joinNonEmpty(e.Target.Kind, e.Target.Namespace, e.Target.Name), actorText(e), e.Outcome, e.Reason,
+		e.Time.UTC().Format(time.RFC3339), string(e.Type), joinNonEmptyWithSlash(e.Namespace, e.Name), e.Action,
+		joinNonEmptyWithSlash(e.Target.Kind, e.Target.Namespace, e.Target.Name), actorText(e), e.Outcome, e.Reason,
 	}
 	if wide {
 		cells = append(cells, fmt.Sprint(e.Position), e.Cluster, shortHash(e.PlanHash), shortHash(e.PolicyHash), e.Correlation, e.Parent, e.ExecutionUID)
@@ -136,7 +136,7 @@ func (p *eventPrinter) writeJSON(e *audit.Event) error {
 	return err
 }
 
-func (p *eventPrinter) closePrinter() error {
+func (p *eventPrinter) finishOutput() error {
 	if p.format != terminal.FormatJSON {
 		return p.table.Flush()
 	}
@@ -148,8 +148,8 @@ func (p *eventPrinter) closePrinter() error {
 	return err
 }
 
-// joinNonEmpty joins the parts that are not empty.
-func joinNonEmpty(parts ...string) string {
+// joinNonEmptyWithSlash joins the parts that are not empty.
+func joinNonEmptyWithSlash(parts ...string) string {
 	var there []string
 	for _, p := range parts {
 		if p != "" {
@@ -189,7 +189,7 @@ type auditBreak struct {
 	Message   string          `json:"message"`
 }
 
-func printReport(w io.Writer, format string, r *audit.Report) error {
+func printVerifyReport(w io.Writer, format string, r *audit.Report) error {
 	if format == terminal.FormatJSON {
 		out := auditReport{Valid: r.Broken == nil, Checked: r.Checked, Begin: r.Begin.String(), End: r.End.String()}
 		if b := r.Broken; b != nil {

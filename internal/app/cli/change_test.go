@@ -198,11 +198,11 @@ func TestOutputCanBeGivenBack(t *testing.T) {
 			if got.code != 0 || len(to.items) != 2 {
 				t.Fatalf("exit code %d, %d clusters, %s", got.code, len(to.items), got.stderr)
 			}
-			want, err := resource.ToYAML(from.items[0].Spec)
+			want, err := resource.JSONToYAML(from.items[0].Spec)
 			if err != nil {
 				t.Fatal(err)
 			}
-			copied, err := resource.ToYAML(to.items[0].Spec)
+			copied, err := resource.JSONToYAML(to.items[0].Spec)
 			if err != nil {
 				t.Fatal(err)
 			}

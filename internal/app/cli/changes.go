@@ -40,8 +40,8 @@ type changesOptions struct {
 	follow    bool
 }
 
-// AddToChanges adds commands below fleetloop changes. Root is the result of Command.
-func AddToChanges(root *cobra.Command, more ...*cobra.Command) {
+// AddChangesSubcommands adds commands below fleetloop changes. Root is the result of Command.
+func AddChangesSubcommands(root *cobra.Command, more ...*cobra.Command) {
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == changesName {
 			cmd.AddCommand(more...)
@@ -67,7 +67,7 @@ func (s *session) changesCommand() *cobra.Command {
 
 		SuggestionsMinimumDistance: 2,
 
-		Args: noSuchCommand,
+		Args: rejectUnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.runChanges(cmd, o) },
 	}
 	f := cmd.Flags()
@@ -147,13 +147,13 @@ func (c *changesSession) readPages(ctx context.Context, handlePage func([]v1.Cha
 	}
 	for page, err := range c.client.ChangeEvents(ctx, q) {
 		if err != nil {
-			return "", false, changesFailure(err)
+			return "", false, explainChangesError(err)
 		}
 		if streamCursor == "" {
 			streamCursor = page.Cursor
 		}
 		items := page.Items
-		c.rememberEvents(items)
+		c.rememberIfFollowing(items)
 		if c.o.limit > 0 {
 			items = items[:min(len(items), left)]
 			left -= len(items)
@@ -181,7 +181,7 @@ func (c *changesSession) printList(ctx context.Context) error {
 		return err
 	}
 	if count == 0 {
-		if err := c.checkCluster(ctx); err != nil {
+		if err := c.checkClusterKnown(ctx); err != nil {
 			return err
 		}
 	}
@@ -195,16 +195,16 @@ func (c *changesSession) printList(ctx context.Context) error {
 	return nil
 }
 
-// checkCluster returns an error if a cluster without changes does not exist. The timeline also has
+// checkClusterKnown returns an error if a cluster without changes does not exist. The timeline also has
 // changes of clusters that the fleet API never kept or has deleted.
-func (c *changesSession) checkCluster(ctx context.Context) error {
+func (c *changesSession) checkClusterKnown(ctx context.Context) error {
 	name := c.o.query.Cluster
 	if name == "" {
 		return nil
 	}
 	page, err := c.client.ChangeEventsPage(ctx, fleetclient.ChangeEventsQuery{Cluster: name, PageSize: 1}, "")
 	if err != nil || len(page.Items) > 0 {
-		return changesFailure(err)
+		return explainChangesError(err)
 	}
 	cluster, err := resource.Resolve(ctx, c.client, resource.Ref{Kind: resource.Kinds()[0], Name: name})
 	switch {
@@ -226,20 +226,20 @@ func (c *changesSession) checkCluster(ctx context.Context) error {
 
 // followChanges prints past events, then new ones until ctx ends, which is the normal end.
 func (c *changesSession) followChanges(ctx context.Context) error {
-	if err := c.printLast(ctx); err != nil {
+	if err := c.printPastEvents(ctx); err != nil {
 		return err
 	}
 	again := backoff.Policy{Initial: 200 * time.Millisecond, Max: 10 * time.Second}
 	for failures := 0; ctx.Err() == nil; {
 		before := c.at
-		err := c.client.WatchChangeEvents(ctx, c.o.query, c.at, c.handleEvent)
+		err := c.client.WatchChangeEvents(ctx, c.o.query, c.at, c.printNewAndAdvanceCursor)
 		if c.at != before {
 			failures = 0
 		}
 		switch {
 		case ctx.Err() != nil, errors.Is(err, io.EOF): // a normal end, or the maximum duration
 		case !isTransient(err):
-			return changesFailure(err)
+			return explainChangesError(err)
 		case failures == 0:
 			c.printNote("warning: %v; retrying", err)
 		}
@@ -249,8 +249,8 @@ func (c *changesSession) followChanges(ctx context.Context) error {
 	return nil
 }
 
-// printLast prints the last events, the oldest first.
-func (c *changesSession) printLast(ctx context.Context) (err error) {
+// printPastEvents prints the last events, the oldest first.
+func (c *changesSession) printPastEvents(ctx context.Context) (err error) {
 	var items []v1.ChangeEvent
 	c.at, _, err = c.readPages(ctx, func(page []v1.ChangeEvent) error {
 		items = append(items, page...)
@@ -260,7 +260,7 @@ func (c *changesSession) printLast(ctx context.Context) (err error) {
 		return err
 	}
 	if len(items) == 0 {
-		if err := c.checkCluster(ctx); err != nil {
+		if err := c.checkClusterKnown(ctx); err != nil {
 			return err
 		}
 	}
@@ -268,8 +268,8 @@ func (c *changesSession) printLast(ctx context.Context) (err error) {
 	return c.out.Write(items)
 }
 
-// rememberEvents records the events of the list if a stream follows.
-func (c *changesSession) rememberEvents(items []v1.ChangeEvent) {
+// rememberIfFollowing records the events of the list if a stream follows.
+func (c *changesSession) rememberIfFollowing(items []v1.ChangeEvent) {
 	if !c.o.follow {
 		return
 	}
@@ -281,8 +281,8 @@ func (c *changesSession) rememberEvents(items []v1.ChangeEvent) {
 	}
 }
 
-// handleEvent prints an event of the stream.
-func (c *changesSession) handleEvent(e v1.WatchEvent) error {
+// printNewAndAdvanceCursor prints an event of the stream.
+func (c *changesSession) printNewAndAdvanceCursor(e v1.WatchEvent) error {
 	if e.Type == v1.WatchChanged {
 		var event v1.ChangeEvent
 		if err := json.Unmarshal(e.Data, &event); err != nil {
@@ -305,8 +305,8 @@ func keyOf(e *v1.ChangeEvent) string {
 	return e.Tenant + "\x00" + e.Cluster + "\x00" + e.Source + "\x00" + e.ID
 }
 
-// changesFailure explains how to solve an error of the API.
-func changesFailure(err error) error {
+// explainChangesError explains how to solve an error of the API.
+func explainChangesError(err error) error {
 	e, ok := errors.AsType[*fleetclient.Error](err)
 	switch {
 	case !ok:

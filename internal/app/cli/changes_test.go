@@ -245,7 +245,7 @@ func TestAddToChanges(t *testing.T) {
 	env := Env{Stdout: io.Discard, Stderr: io.Discard}
 	root := Command(env)
 	enough := errors.New("it ran")
-	AddToChanges(root, &cobra.Command{Use: "deliveries", RunE: func(*cobra.Command, []string) error { return enough }})
+	AddChangesSubcommands(root, &cobra.Command{Use: "deliveries", RunE: func(*cobra.Command, []string) error { return enough }})
 	root.SetArgs([]string{"changes", "deliveries"})
 	if err := root.ExecuteContext(t.Context()); !errors.Is(err, enough) {
 		t.Errorf("got %v", err)

@@ -68,7 +68,7 @@ func Command(env Env) *cobra.Command {
 
 		SuggestionsMinimumDistance: 2,
 
-		Args: noSuchCommand,
+		Args: rejectUnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(env.Stdin)
@@ -140,7 +140,7 @@ func (s *session) printNote(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.env.Stderr, format+"\n", args...) // a closed stderr is no error
 }
 
-func noSuchCommand(cmd *cobra.Command, args []string) error {
+func rejectUnknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}

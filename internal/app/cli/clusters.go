@@ -25,7 +25,7 @@ func (s *session) clustersCommand() *cobra.Command {
 
 		SuggestionsMinimumDistance: 2,
 
-		Args: noSuchCommand,
+		Args: rejectUnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(s.syncCommand(), s.retryCommand(), s.pauseCommand(), s.resumeCommand())
@@ -42,7 +42,7 @@ type syncOptions struct {
 // everyState selects all states.
 const everyState = "all"
 
-func stateNames() []string {
+func stateFilterNames() []string {
 	names := []string{everyState}
 	for _, state := range v1.SyncStates() {
 		names = append(names, string(state))
@@ -66,7 +66,7 @@ func (s *session) syncCommand() *cobra.Command {
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.showSyncs(cmd, args, o) },
 	}
 	cmd.Flags().StringSliceVar(&o.states, "state", nil, "show only clusters in these `states`, separated by commas, or all")
-	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateFilterNames(), cobra.ShellCompDirectiveNoFileComp))
 	addOutputFlag(cmd, &o.format, getFormats())
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	cmd.Flags().IntVar(&o.limit, "limit", 0, "maximum `number` of clusters; 0 for all")
@@ -77,7 +77,7 @@ func (s *session) showSyncs(cmd *cobra.Command, args []string, o syncOptions) er
 	if err := checkFormat(cmd, o.format, getFormats()); err != nil {
 		return err
 	}
-	refs, err := clusterRefs(args)
+	refs, err := parseClusterRefs(args)
 	switch {
 	case err != nil:
 		return usageError(cmd, err)
@@ -87,8 +87,8 @@ func (s *session) showSyncs(cmd *cobra.Command, args []string, o syncOptions) er
 		return usageErrorf(cmd, "names cannot be combined with --state")
 	}
 	for _, state := range o.states {
-		if !slices.Contains(stateNames(), state) {
-			return usageErrorf(cmd, "unknown state %q%s", state, resource.SuggestWords(state, stateNames()))
+		if !slices.Contains(stateFilterNames(), state) {
+			return usageErrorf(cmd, "unknown state %q%s", state, resource.SuggestWords(state, stateFilterNames()))
 		}
 	}
 	client, err := s.newClient(cmd)
@@ -105,8 +105,8 @@ func (s *session) showSyncs(cmd *cobra.Command, args []string, o syncOptions) er
 	return s.showSelectedSyncs(cmd.Context(), client, out, o)
 }
 
-// clusterRefs reads names and IDs of clusters, also in the form cluster/name.
-func clusterRefs(args []string) ([]resource.Ref, error) {
+// parseClusterRefs reads names and IDs of clusters, also in the form cluster/name.
+func parseClusterRefs(args []string) ([]resource.Ref, error) {
 	cluster := resource.Kinds()[0]
 	names := []string{cluster.Collection}
 	for _, arg := range args {
@@ -141,7 +141,7 @@ func showNamedSyncs(ctx context.Context, client *fleetclient.Client, refs []reso
 			return err
 		}
 	}
-	return joinErrors(errs, len(found))
+	return joinErrorsWithExitCode(errs, len(found))
 }
 
 // showSelectedSyncs prints a list as it arrives, and the total from which it was selected.
@@ -227,7 +227,7 @@ func (s *session) printSyncSummary(ctx context.Context, client *fleetclient.Clie
 	}
 	switch {
 	case total == 0:
-		s.noteNone(ctx, client, v1.CollectionClusters)
+		s.printNoneFound(ctx, client, v1.CollectionClusters)
 	case len(parts) == 0:
 		s.printNote("All %d clusters are synced.", total)
 	default:

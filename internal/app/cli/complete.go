@@ -17,14 +17,14 @@ const (
 	completionLimit   = 200
 )
 
-// completeNames completes kinds, then names from the server.
-func (s *session) completeNames(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// completeKindOrName completes kinds, then names from the server.
+func (s *session) completeKindOrName(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if prefix, rest, ok := strings.Cut(toComplete, "/"); ok && len(args) == 0 {
 		k, err := resource.ParseKind(prefix)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return s.liveNames(cmd, k, rest, prefix+"/")
+		return s.completeNamesFromServer(cmd, k, rest, prefix+"/")
 	}
 	if len(args) == 0 {
 		return cobra.AppendActiveHelp(resource.Collections(), "a resource kind, or kind/name"), cobra.ShellCompDirectiveNoFileComp
@@ -33,16 +33,16 @@ func (s *session) completeNames(cmd *cobra.Command, args []string, toComplete st
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return s.liveNames(cmd, k, toComplete, "")
+	return s.completeNamesFromServer(cmd, k, toComplete, "")
 }
 
 func (s *session) completeClusters(cmd *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return s.liveNames(cmd, resource.Kinds()[0], toComplete, "")
+	return s.completeNamesFromServer(cmd, resource.Kinds()[0], toComplete, "")
 }
 
-// liveNames returns the names on the server with a prefix. An unreachable server yields none,
+// completeNamesFromServer returns the names on the server with a prefix. An unreachable server yields none,
 // because a completion cannot show errors.
-func (s *session) liveNames(cmd *cobra.Command, k resource.Kind, typed, resultPrefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (s *session) completeNamesFromServer(cmd *cobra.Command, k resource.Kind, typed, resultPrefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveNoFileComp
 	client, err := s.newClient(cmd)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *session) liveNames(cmd *cobra.Command, k resource.Kind, typed, resultPr
 		}
 		sel.Parent, typed, resultPrefix = i.Resource.ID, name, resultPrefix+owner+"/"
 	}
-	sel.Search = resource.NamePrefix(typed)
+	sel.Search = resource.NamePrefixSearch(typed)
 	var names []cobra.Completion
 	for items, err := range resource.ListPages(ctx, client, sel) {
 		if err != nil {

@@ -46,13 +46,13 @@ func (s *session) loadConfig(cmd *cobra.Command) (Config, *settings.Report, erro
 		return cfg, nil, &failure{err: err, code: CodeUsage, next: "run 'fleetloop config schema' for the JSON Schema of the file"}
 	}
 	// The report keeps a pointer to cfg, so the result is a copy.
-	inForce, err := onlyStrongest(cfg, report)
+	inForce, err := keepStrongerTokenSetting(cfg, report)
 	return inForce, report, err
 }
 
-// onlyStrongest keeps the token or the token file, whichever has the stronger source, and drops the
+// keepStrongerTokenSetting keeps the token or the token file, whichever has the stronger source, and drops the
 // other. Giving one overrides the other.
-func onlyStrongest(cfg Config, report *settings.Report) (Config, error) {
+func keepStrongerTokenSetting(cfg Config, report *settings.Report) (Config, error) {
 	if cfg.Token == "" || cfg.TokenFile == "" {
 		return cfg, nil
 	}
@@ -105,7 +105,7 @@ func (s *session) configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Show the configuration of the command line",
-		Args:  noSuchCommand,
+		Args:  rejectUnknownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var origins bool

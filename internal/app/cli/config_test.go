@@ -181,7 +181,7 @@ func TestErrorsAreReadable(t *testing.T) {
 func TestACertificateThatIsNotTrustedIsNoServerThatIsDown(t *testing.T) {
 	t.Parallel()
 	err := fmt.Errorf("%w: %w", fleetclient.ErrUnreachable, &tls.CertificateVerificationError{Err: errors.New("unknown authority")})
-	if got := nextFor(err); !strings.Contains(got, "--ca-file") {
+	if got := nextStepFor(err); !strings.Contains(got, "--ca-file") {
 		t.Errorf("next is %q, want the flag for the certificate", got)
 	}
 }

@@ -80,7 +80,7 @@ func (s *session) runControl(cmd *cobra.Command, args []string, st controlAction
 	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}
-	refs, err := clusterRefs(args)
+	refs, err := parseClusterRefs(args)
 	ways := 0
 	for _, given := range []bool{len(refs) > 0, o.labels != "", o.allStuck} {
 		if given {
@@ -149,10 +149,10 @@ func (s *session) controlAll(ctx context.Context, client *fleetclient.Client, st
 			}
 			continue
 		case why != "" && !named:
-			s.printNote("%s %s", i.Label(), why)
+			s.printNote("%s %s", i.KindAndName(), why)
 			continue
 		}
-		errs = append(errs, fmt.Errorf("%s %s: %w", st.verb, i.Label(), err))
+		errs = append(errs, fmt.Errorf("%s %s: %w", st.verb, i.KindAndName(), err))
 		if errors.Is(err, fleetclient.ErrUnreachable) || ctx.Err() != nil {
 			break // all others would fail alike
 		}
@@ -162,7 +162,7 @@ func (s *session) controlAll(ctx context.Context, client *fleetclient.Client, st
 			return err
 		}
 	}
-	return joinErrors(errs, done)
+	return joinErrorsWithExitCode(errs, done)
 }
 
 // skipReason returns why one of many clusters was left unchanged. It is empty if the error has

@@ -72,7 +72,7 @@ func (s *session) createAll(ctx context.Context, client *fleetclient.Client, doc
 			return err
 		}
 	}
-	return joinErrors(errs, done)
+	return joinErrorsWithExitCode(errs, done)
 }
 
 func createOne(ctx context.Context, client *fleetclient.Client, d resource.Document) (resource.Item, error) {
@@ -86,7 +86,7 @@ func createOne(ctx context.Context, client *fleetclient.Client, d resource.Docum
 		collection = fleetclient.Nested(k.Parent().Collection, parent.Resource.ID, collection)
 		owner = parent.Resource.Name
 	}
-	r, err := client.Create(ctx, collection, d.Request())
+	r, err := client.Create(ctx, collection, d.CreateRequest())
 	if err != nil {
 		return resource.Item{}, err
 	}

@@ -27,7 +27,7 @@ func (s *session) deleteCommand() *cobra.Command {
 		Example: "  fleetloop delete cluster eu-1 --wait\n" +
 			"  fleetloop delete nodepool eu-1/workers\n" +
 			"  fleetloop delete clusters -l env=test",
-		ValidArgsFunction: s.completeNames,
+		ValidArgsFunction: s.completeKindOrName,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.runDelete(cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
@@ -57,18 +57,18 @@ func (s *session) runDelete(cmd *cobra.Command, args []string, o deleteOptions) 
 	var errs []error
 	for _, i := range items {
 		if _, err := client.Delete(cmd.Context(), i.Kind.Collection, i.Resource.ID); err != nil && !fleetclient.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("delete %s: %w", i.Label(), err))
+			errs = append(errs, fmt.Errorf("delete %s: %w", i.KindAndName(), err))
 			continue
 		}
 		asked = append(asked, i)
-		if _, err := fmt.Fprintf(s.env.Stdout, "%s deletion requested\n", i.Label()); err != nil {
+		if _, err := fmt.Fprintf(s.env.Stdout, "%s deletion requested\n", i.KindAndName()); err != nil {
 			return err
 		}
 	}
-	if err := joinErrors(errs, len(asked)); err != nil || !o.wait {
+	if err := joinErrorsWithExitCode(errs, len(asked)); err != nil || !o.wait {
 		return err
 	}
-	return s.waitFor(cmd.Context(), client, asked, goal{deleted: true}, o.waitOptions)
+	return s.waitForGoal(cmd.Context(), client, asked, goal{deleted: true}, o.waitOptions)
 }
 
 // targetToDelete reads the resources to delete from the arguments or from files.

@@ -19,7 +19,7 @@ func (s *session) describeCommand() *cobra.Command {
 		Long: "Show all details of resources: spec, generation, conditions, the report of each adapter, the status of the\n" +
 			"sync to Gardener, and the node pools of a cluster.",
 		Example:           "  fleetloop describe cluster eu-1\n  fleetloop describe nodepool eu-1/workers",
-		ValidArgsFunction: s.completeNames,
+		ValidArgsFunction: s.completeKindOrName,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			what, err := sc.parseTarget(cmd, args)
 			if err != nil {

@@ -109,17 +109,17 @@ func ExitCode(err error) int {
 	return CodeFailed
 }
 
-// joinErrors joins the errors about several objects. done is the number of successes.
-func joinErrors(errs []error, succeeded int) error {
+// joinErrorsWithExitCode joins the errors about several objects. done is the number of successes.
+func joinErrorsWithExitCode(errs []error, succeeded int) error {
 	switch {
 	case len(errs) == 0:
 		return nil
 	case succeeded > 0:
-		return &failure{err: errors.Join(errs...), code: CodePartial, next: nextFor(errs[0])}
+		return &failure{err: errors.Join(errs...), code: CodePartial, next: nextStepFor(errs[0])}
 	case len(errs) == 1:
 		return errs[0]
 	}
-	return &failure{err: errors.Join(errs...), code: ExitCode(errs[0]), next: nextFor(errs[0])}
+	return &failure{err: errors.Join(errs...), code: ExitCode(errs[0]), next: nextStepFor(errs[0])}
 }
 
 // printError prints an error and the next step for the user.
@@ -128,13 +128,13 @@ func printError(w io.Writer, err error) {
 	for text := range strings.SplitSeq(err.Error(), "\n") {
 		fmt.Fprintf(&b, "error: %s\n", terminal.Clean(strings.ReplaceAll(text, "\t", "  ")))
 	}
-	if next := nextFor(err); next != "" {
+	if next := nextStepFor(err); next != "" {
 		fmt.Fprintf(&b, "next:  %s\n", next)
 	}
 	_, _ = io.WriteString(w, b.String()) // there is no other output
 }
 
-func nextFor(err error) string {
+func nextStepFor(err error) string {
 	if f, ok := errors.AsType[*failure](err); ok && f.next != "" {
 		return f.next
 	}

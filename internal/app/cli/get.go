@@ -30,7 +30,7 @@ func (s *session) getCommand() *cobra.Command {
 			"  fleetloop get cluster eu-1 -o yaml\n" +
 			"  fleetloop get nodepools --cluster eu-1 -w\n" +
 			"  fleetloop get clusters -o name | xargs fleetloop describe",
-		ValidArgsFunction: s.completeNames,
+		ValidArgsFunction: s.completeKindOrName,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.runGet(cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
@@ -89,7 +89,7 @@ func (s *session) getSelected(ctx context.Context, client *fleetclient.Client, s
 		count += len(items)
 	}
 	if count == 0 && terminal.IsTableFormat(o.format) {
-		s.noteNone(ctx, client, sel.Kind.Collection)
+		s.printNoneFound(ctx, client, sel.Kind.Collection)
 	}
 	return out.Close()
 }
@@ -109,7 +109,7 @@ func (s *session) getNamed(ctx context.Context, client *fleetclient.Client, refs
 	if err := s.printNamed(ctx, client, found, len(refs) == 1, o); err != nil {
 		return err
 	}
-	return joinErrors(errs, len(found))
+	return joinErrorsWithExitCode(errs, len(found))
 }
 
 // printNamed writes items in their order. A table has the columns of one kind, so another kind

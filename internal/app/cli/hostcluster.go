@@ -47,7 +47,7 @@ func (w *HostFlags) Connect(env Env, scheme *runtime.Scheme, mapper meta.RESTMap
 	if err != nil {
 		return nil, NewUsageError(err, "select a cluster with --kubeconfig and --context")
 	}
-	kube.TakeLogs(slog.New(slog.DiscardHandler)) // the same messages are returned as errors
+	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler)) // the same messages are returned as errors
 	cfg.WarningHandler = rest.NewWarningWriter(env.Stderr, rest.WarningWriterOptions{Deduplicate: true})
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
@@ -60,7 +60,7 @@ func (w *HostFlags) Connect(env Env, scheme *runtime.Scheme, mapper meta.RESTMap
 // components.
 func (w *HostFlags) restConfig() (*rest.Config, error) {
 	if w.Context == "" {
-		return kube.Connect(kube.Config{Kubeconfig: w.Kubeconfig}, hostUserAgent)
+		return kube.NewRESTConfig(kube.Config{Kubeconfig: w.Kubeconfig}, hostUserAgent)
 	}
 	rules := &clientcmd.ClientConfigLoadingRules{}
 	switch files := filepath.SplitList(w.Kubeconfig); len(files) {
@@ -88,7 +88,7 @@ func IsUnservedKind(err error) bool {
 // ExplainHostError adds advice to an error of the API server. kind is the requested kind.
 func ExplainHostError(err error, doing, kind string) error {
 	wrapped := fmt.Errorf("%s: %w", doing, err)
-	if why, next, ok := parseDenial(err); ok {
+	if why, next, ok := parsePolicyDenial(err); ok {
 		return NewError(fmt.Errorf("%s: %s", doing, why), CodePrecondition, next)
 	}
 	switch _, offline := errors.AsType[*url.Error](err); {
@@ -108,9 +108,9 @@ func ExplainHostError(err error, doing, kind string) error {
 	return wrapped
 }
 
-// parseDenial extracts the message of an admission policy from an error: the reason and the next
+// parsePolicyDenial extracts the message of an admission policy from an error: the reason and the next
 // step.
-func parseDenial(err error) (why, next string, ok bool) {
+func parsePolicyDenial(err error) (why, next string, ok bool) {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok || !strings.Contains(status.ErrStatus.Message, "ValidatingAdmissionPolicy") {
 		return "", "", false

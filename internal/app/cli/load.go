@@ -115,7 +115,7 @@ func (s *session) loadLines(cmd *cobra.Command, args []string, o loadOptions) er
 	created, skipped, err := client.Load(ctx, collection, lines, options...)
 	stopProgress()
 	if err != nil {
-		return loadFailure(ctx, fmt.Errorf("load %s: %w", k.Collection, err), created, lines)
+		return explainLoadError(ctx, fmt.Errorf("load %s: %w", k.Collection, err), created, lines)
 	}
 	return s.printLoaded(k, o.format, v1.LoadResult{Created: created, Skipped: skipped})
 }
@@ -143,8 +143,8 @@ func (s *session) openInput(name string) (in io.ReadCloser, size int64, err erro
 	return f, info.Size(), nil
 }
 
-// loadFailure explains how to continue an interrupted load.
-func loadFailure(ctx context.Context, err error, created int64, lines *countingReader) error {
+// explainLoadError explains how to continue an interrupted load.
+func explainLoadError(ctx context.Context, err error, created int64, lines *countingReader) error {
 	code := ExitCode(err)
 	refusal, refused := errors.AsType[*fleetclient.Error](err)
 	switch {

@@ -65,7 +65,7 @@ type textPrinter struct {
 // Write prints the action on each item.
 func (p textPrinter) Write(items []resource.Item) error {
 	for _, i := range items {
-		if _, err := fmt.Fprintf(p.w, "%s %s\n", i.Label(), p.verb); err != nil {
+		if _, err := fmt.Fprintf(p.w, "%s %s\n", i.KindAndName(), p.verb); err != nil {
 			return err
 		}
 	}

@@ -34,7 +34,7 @@ func (s *session) patchCommand() *cobra.Command {
 		Example: "  fleetloop patch cluster eu-1 --spec '{\"replicas\": 5}'\n" +
 			"  fleetloop patch cluster eu-1 --label tier=gold --label old-\n" +
 			"  fleetloop patch -f fleet.yaml",
-		ValidArgsFunction: s.completeNames,
+		ValidArgsFunction: s.completeKindOrName,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.runPatch(cmd, args, o) },
 	}
 	o.addFlags(s, cmd, false)
@@ -52,7 +52,7 @@ func (s *session) labelCommand() *cobra.Command {
 		Short: "Set and remove labels of a resource",
 		Example: "  fleetloop label cluster eu-1 tier=gold old-\n" +
 			"  fleetloop label cluster/eu-1 tier=gold",
-		ValidArgsFunction: s.completeNames,
+		ValidArgsFunction: s.completeKindOrName,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n := 2
 			if len(args) > 0 && strings.Contains(args[0], "/") {
@@ -100,7 +100,7 @@ func (s *session) runPatch(cmd *cobra.Command, args []string, o patchOptions) er
 	for n, i := range items {
 		after, err := applyEdit(cmd.Context(), client, i, edits[n])
 		if err != nil {
-			errs = append(errs, fmt.Errorf("patch %s: %w", i.Label(), err))
+			errs = append(errs, fmt.Errorf("patch %s: %w", i.KindAndName(), err))
 			continue
 		}
 		done++
@@ -113,7 +113,7 @@ func (s *session) runPatch(cmd *cobra.Command, args []string, o patchOptions) er
 			return err
 		}
 	}
-	return joinErrors(errs, done)
+	return joinErrorsWithExitCode(errs, done)
 }
 
 // maxTries limits the attempts to apply an edit after conflicts.
@@ -159,7 +159,7 @@ func (o patchOptions) parseEdits(s *session, cmd *cobra.Command, args []string) 
 		var edits []edit
 		for _, d := range docs {
 			refs = append(refs, d.Ref)
-			edits = append(edits, declareEdit(d))
+			edits = append(edits, newReplaceEdit(d))
 		}
 		return refs, edits, nil
 	}
@@ -167,7 +167,7 @@ func (o patchOptions) parseEdits(s *session, cmd *cobra.Command, args []string) 
 	if err != nil {
 		return nil, nil, err
 	}
-	change, err := newEdit(o.spec, o.labels)
+	change, err := newMergeEdit(o.spec, o.labels)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -181,8 +181,8 @@ func (o patchOptions) parseEdits(s *session, cmd *cobra.Command, args []string) 
 	return what.refs, edits, nil
 }
 
-// declareEdit returns an edit that makes a resource equal to a document.
-func declareEdit(d resource.Document) edit {
+// newReplaceEdit returns an edit that makes a resource equal to a document.
+func newReplaceEdit(d resource.Document) edit {
 	return edit{patch: func(v1.Resource) (v1.PatchRequest, error) {
 		labels := map[string]string{}
 		maps.Copy(labels, d.Labels)
@@ -190,23 +190,23 @@ func declareEdit(d resource.Document) edit {
 	}}
 }
 
-// newEdit returns an edit that merges into the spec and changes single labels.
-func newEdit(spec string, labelChanges []string) (edit, error) {
+// newMergeEdit returns an edit that merges into the spec and changes single labels.
+func newMergeEdit(spec string, labelChanges []string) (edit, error) {
 	if spec == "" && len(labelChanges) == 0 {
 		return edit{}, errors.New("give the change with --spec, --label or -f")
 	}
 	if spec != "" {
-		if err := resource.CheckPatch(spec); err != nil {
+		if err := resource.CheckPatchIsObject(spec); err != nil {
 			return edit{}, fmt.Errorf("--spec %q: %w", spec, err)
 		}
 	}
-	set, remove, err := resource.ParseLabels(labelChanges)
+	set, remove, err := resource.ParseLabelChanges(labelChanges)
 	if err != nil {
 		return edit{}, err
 	}
 	return edit{merges: true, patch: func(now v1.Resource) (p v1.PatchRequest, err error) {
 		if spec != "" {
-			if p.Spec, err = resource.MergePatch(now.Spec, json.RawMessage(spec)); err != nil {
+			if p.Spec, err = resource.ApplyMergePatch(now.Spec, json.RawMessage(spec)); err != nil {
 				return p, err
 			}
 		}

@@ -18,15 +18,15 @@ func (s *session) schemaCommand() *cobra.Command {
 		Short: "Manage the JSON Schemas of specs",
 		Long: "Register a JSON Schema for a kind. The server then rejects new and changed specs that violate it, for all tenants.\n" +
 			"Existing resources are not changed. Without a schema, any JSON object is a valid spec.",
-		Args: noSuchCommand,
+		Args: rejectUnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(s.schemaSetCommand(), s.schemaGetCommand(), s.schemaDeleteCommand())
 	return cmd
 }
 
-// withKind runs a command with the kind of its first argument.
-func (s *session) withKind(run func(cmd *cobra.Command, client *fleetclient.Client, k resource.Kind) error) func(*cobra.Command, []string) error {
+// withKindAndClient runs a command with the kind of its first argument.
+func (s *session) withKindAndClient(run func(cmd *cobra.Command, client *fleetclient.Client, k resource.Kind) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		k, err := resource.ParseKind(args[0])
 		if err != nil {
@@ -49,7 +49,7 @@ func (s *session) schemaSetCommand() *cobra.Command {
 		Example:           "  fleetloop schema set clusters -f cluster.schema.json",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(resource.Collections(), cobra.ShellCompDirectiveNoFileComp),
-		RunE: s.withKind(func(cmd *cobra.Command, client *fleetclient.Client, k resource.Kind) error {
+		RunE: s.withKindAndClient(func(cmd *cobra.Command, client *fleetclient.Client, k resource.Kind) error {
 			if file == "" {
 				return usageErrorf(cmd, "give the file with the schema with -f; - is standard input")
 			}
@@ -61,16 +61,16 @@ func (s *session) schemaSetCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("set the schema of %s: %w", k.Collection, err)
 			}
-			return s.printWarnings(k, set.Existing)
+			return s.printSchemaResult(k, set.Existing)
 		}),
 	}
 	cmd.Flags().StringVarP(&file, "filename", "f", "", "a `file` with a JSON Schema, as JSON or YAML, or - (standard input)")
 	return cmd
 }
 
-// printWarnings prints the result of a schema change and lists the resources that violate the
+// printSchemaResult prints the result of a schema change and lists the resources that violate the
 // schema.
-func (s *session) printWarnings(k resource.Kind, existing *v1.SchemaWarnings) error {
+func (s *session) printSchemaResult(k resource.Kind, existing *v1.SchemaWarnings) error {
 	if _, err := fmt.Fprintf(s.env.Stdout, "schema/%s set\n", k.Collection); err != nil || existing == nil || existing.Invalid == 0 {
 		return err
 	}
@@ -96,7 +96,7 @@ func (s *session) schemaGetCommand() *cobra.Command {
 			if len(args) == 0 {
 				return s.listSchemas(cmd)
 			}
-			return s.withKind(s.showSchema)(cmd, args)
+			return s.withKindAndClient(s.showSchema)(cmd, args)
 		},
 	}
 }
@@ -141,7 +141,7 @@ func (s *session) schemaDeleteCommand() *cobra.Command {
 		Short:             "Remove the schema of a kind",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(resource.Collections(), cobra.ShellCompDirectiveNoFileComp),
-		RunE: s.withKind(func(cmd *cobra.Command, client *fleetclient.Client, k resource.Kind) error {
+		RunE: s.withKindAndClient(func(cmd *cobra.Command, client *fleetclient.Client, k resource.Kind) error {
 			if err := client.DeleteSchema(cmd.Context(), k.Collection); err != nil {
 				return fmt.Errorf("delete the schema of %s: %w", k.Collection, err)
 			}

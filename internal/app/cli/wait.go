@@ -34,7 +34,7 @@ func (s *session) waitCommand() *cobra.Command {
 		Example: "  fleetloop wait cluster eu-1 --for=phase=Ready --timeout=10m\n" +
 			"  fleetloop wait nodepools -l tier=gold --for=condition=Reconciled\n" +
 			"  fleetloop wait cluster/eu-1 --for=delete",
-		ValidArgsFunction: s.completeNames,
+		ValidArgsFunction: s.completeKindOrName,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.runWait(cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
@@ -75,11 +75,11 @@ func (s *session) runWait(cmd *cobra.Command, args []string, o waitOptions) erro
 	if err != nil {
 		return err
 	}
-	return s.waitFor(cmd.Context(), client, items, goal, o)
+	return s.waitForGoal(cmd.Context(), client, items, goal, o)
 }
 
-// waitFor polls items until all reach the goal.
-func (s *session) waitFor(ctx context.Context, client *fleetclient.Client, pending []resource.Item, g goal, o waitOptions) error {
+// waitForGoal polls items until all reach the goal.
+func (s *session) waitForGoal(ctx context.Context, client *fleetclient.Client, pending []resource.Item, g goal, o waitOptions) error {
 	if o.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, errWaitTimeout)
@@ -87,7 +87,7 @@ func (s *session) waitFor(ctx context.Context, client *fleetclient.Client, pendi
 	}
 	var trouble error
 	for {
-		left, now, err := s.readPending(ctx, client, pending, g)
+		left, now, err := s.pollAndPrintReached(ctx, client, pending, g)
 		if err != nil {
 			return err
 		}
@@ -111,9 +111,9 @@ func (s *session) waitFor(ctx context.Context, client *fleetclient.Client, pendi
 	}
 }
 
-// readPending reads the items and returns those that have not reached the goal. Trouble is why some
+// pollAndPrintReached reads the items and returns those that have not reached the goal. Trouble is why some
 // of them could not be read.
-func (s *session) readPending(ctx context.Context, client *fleetclient.Client, pending []resource.Item, g goal) (left []resource.Item, trouble, err error) {
+func (s *session) pollAndPrintReached(ctx context.Context, client *fleetclient.Client, pending []resource.Item, g goal) (left []resource.Item, trouble, err error) {
 	for n, i := range pending {
 		now, gone, err := resource.ReadAgain(ctx, client, i)
 		switch {
@@ -125,12 +125,12 @@ func (s *session) readPending(ctx context.Context, client *fleetclient.Client, p
 		case err != nil:
 			return nil, nil, err
 		case gone && !g.deleted:
-			return nil, nil, &failure{err: fmt.Errorf("wait for %s: %s was deleted", g, i.Label()), code: CodePrecondition}
+			return nil, nil, &failure{err: fmt.Errorf("wait for %s: %s was deleted", g, i.KindAndName()), code: CodePrecondition}
 		case !gone && !g.isReached(now.Resource):
 			left = append(left, now)
 			continue
 		}
-		if _, err := fmt.Fprintf(s.env.Stdout, "%s %s\n", i.Label(), g.describeReached()); err != nil {
+		if _, err := fmt.Fprintf(s.env.Stdout, "%s %s\n", i.KindAndName(), g.describeReached()); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -146,7 +146,7 @@ func timeoutError(pending []resource.Item, g goal, timeout time.Duration, troubl
 		if n > 0 {
 			b.WriteString("; ")
 		}
-		fmt.Fprintf(&b, "%s is %s", i.Label(), g.describeState(i))
+		fmt.Fprintf(&b, "%s is %s", i.KindAndName(), g.describeState(i))
 	}
 	if more := len(pending) - most; more > 0 {
 		fmt.Fprintf(&b, "; and %d more", more)
@@ -155,7 +155,7 @@ func timeoutError(pending []resource.Item, g goal, timeout time.Duration, troubl
 	if trouble != nil {
 		err = fmt.Errorf("%w: %w", err, trouble)
 	}
-	return &failure{err: err, code: CodeTimeout, next: "run 'fleetloop describe " + pending[0].Label() + "' to see why"}
+	return &failure{err: err, code: CodeTimeout, next: "run 'fleetloop describe " + pending[0].KindAndName() + "' to see why"}
 }
 
 // goal is the state for which a command waits.

@@ -34,7 +34,7 @@ func (s *session) watchCommand() *cobra.Command {
 		Long: "Show resources and then their changes, until interrupted or until all named resources are deleted.\n\n" +
 			"A row is printed again when a value other than an age changes. With -o json, each line is an object with the\n" +
 			"type of the change (ADDED, MODIFIED, DELETED) and the resource, for every change.",
-		ValidArgsFunction: s.completeNames,
+		ValidArgsFunction: s.completeKindOrName,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.runWatch(cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
@@ -114,13 +114,13 @@ type listFunc func(ctx context.Context, each func([]resource.Item) error) error
 func (w *watcher) listFuncFor(ctx context.Context, what target) (listFunc, error) {
 	if len(what.refs) == 0 {
 		sel, err := what.newSelection(ctx, w.client, w.kind)
-		return w.listSelected(sel), err
+		return w.listFuncOfSelection(sel), err
 	}
 	found, err := what.findItems(ctx, w.client)
-	return w.listEach(found), err
+	return w.listFuncOfItems(found), err
 }
 
-func (w *watcher) listSelected(sel resource.Selection) listFunc {
+func (w *watcher) listFuncOfSelection(sel resource.Selection) listFunc {
 	return func(ctx context.Context, each func([]resource.Item) error) error {
 		for items, err := range resource.ListPages(ctx, w.client, sel) {
 			if err == nil {
@@ -134,7 +134,7 @@ func (w *watcher) listSelected(sel resource.Selection) listFunc {
 	}
 }
 
-func (w *watcher) listEach(found []resource.Item) listFunc {
+func (w *watcher) listFuncOfItems(found []resource.Item) listFunc {
 	return func(ctx context.Context, each func([]resource.Item) error) error {
 		for _, i := range found {
 			now, gone, err := resource.ReadAgain(ctx, w.client, i)
@@ -191,7 +191,7 @@ func (w *watcher) printChanges(ctx context.Context, items []resource.Item) error
 	var types []string
 	for _, i := range items {
 		before, known := w.seen[i.Resource.ID]
-		now := watched{state: w.formatState(i), item: i, round: w.round}
+		now := watched{state: w.stateToCompare(i), item: i, round: w.round}
 		w.seen[i.Resource.ID] = now
 		switch {
 		case !known:
@@ -223,11 +223,11 @@ func (w *watcher) printDeleted() error {
 	return nil
 }
 
-func (w *watcher) formatState(i resource.Item) string {
+func (w *watcher) stateToCompare(i resource.Item) string {
 	if w.format == terminal.FormatJSON {
 		return string(i.Raw)
 	}
-	return resource.RowState(i, w.format == terminal.FormatWide)
+	return resource.RowTextWithoutAges(i, w.format == terminal.FormatWide)
 }
 
 func (w *watcher) writeItems(items []resource.Item, types []string) error {

@@ -71,8 +71,8 @@ func (s *session) showIdentity(server string, i v1.Identity) error {
 		{"Subject:", terminal.Clean(i.Subject)},
 		{"Tenant:", or(i.Tenant, "none")},
 		{"Roles:", or(strings.Join(i.Roles, ", "), "none")},
-		{"Read access:", formatReach(i.ReadScope, i.Tenant)},
-		{"Write access:", formatReach(i.WriteScope, i.Tenant)},
+		{"Read access:", formatScope(i.ReadScope, i.Tenant)},
+		{"Write access:", formatScope(i.WriteScope, i.Tenant)},
 		{"Status reports:", reports},
 	} {
 		_, _ = fmt.Fprintln(w, row[0]+"\t"+row[1]) // Flush returns the error
@@ -80,7 +80,7 @@ func (s *session) showIdentity(server string, i v1.Identity) error {
 	return w.Flush()
 }
 
-func formatReach(r v1.Scope, tenant string) string {
+func formatScope(r v1.Scope, tenant string) string {
 	switch r {
 	case v1.ScopeAll:
 		return "all tenants"
@@ -91,9 +91,9 @@ func formatReach(r v1.Scope, tenant string) string {
 	return "nothing"
 }
 
-// noteNone reports an empty result and the tenant of the caller. It leaves the tenant out if the
+// printNoneFound reports an empty result and the tenant of the caller. It leaves the tenant out if the
 // server does not identify the caller.
-func (s *session) noteNone(ctx context.Context, client *fleetclient.Client, collection string) {
+func (s *session) printNoneFound(ctx context.Context, client *fleetclient.Client, collection string) {
 	where := ""
 	if identity, err := client.WhoAmI(ctx); err == nil {
 		switch {

@@ -30,7 +30,7 @@ func (l changeLogger) Record(ctx context.Context, c clusterworker.Change) {
 // newOutbox builds the outbox that sends changes to the sinks.
 func newOutbox(store outbox.Store, sinks *changes.Sinks, log *slog.Logger, reg prometheus.Registerer) (*outbox.Outbox, error) {
 	deps := outbox.Deps{Store: store, Event: eventOf, Closing: sinks.CloseTimeout(), Log: log, Registerer: reg}
-	for _, s := range sinks.Each() {
+	for _, s := range sinks.List() {
 		deps.Sinks = append(deps.Sinks, outbox.Sink{Name: s.Name, Client: s.Client})
 	}
 	return outbox.New(deps)
@@ -40,7 +40,7 @@ func newOutbox(store outbox.Store, sinks *changes.Sinks, log *slog.Logger, reg p
 // settings, so that they receive missed changes after a fix.
 func namesOf(sinks *changes.Sinks) []string {
 	var names []string
-	for _, s := range sinks.Each() {
+	for _, s := range sinks.List() {
 		names = append(names, s.Name)
 	}
 	return names

@@ -147,7 +147,7 @@ func TestSinksThatCannotWork(t *testing.T) {
 		t.Errorf("without sinks nothing is wrong: %v", err)
 	}
 	c := start(t, env)
-	apptest.WantStatus(t, c.URL(t, "metrics and health")+"/healthz", http.StatusOK)
+	apptest.EventuallyStatus(t, c.URLFromLog(t, "metrics and health")+"/healthz", http.StatusOK)
 	if n := strings.Count(c.Stderr.String(), "no sink configured for change events"); n != 1 {
 		t.Errorf("the log says %d times that there is no sink", n)
 	}
@@ -174,7 +174,7 @@ func TestTellsASink(t *testing.T) {
 		got <- p
 	}))
 	t.Cleanup(place.Close)
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	conn := connectDB(t, url)
 	id := addCluster(t, conn, "first", `{}`)
 	c := start(t, map[string]string{
@@ -182,9 +182,9 @@ func TestTellsASink(t *testing.T) {
 		"CHANGE_EVENTS_AUTH_TOKEN": "canary", "CHANGE_EVENTS_AUTH_SCHEME": "Bearer",
 	})
 	wantRow(t, conn, id, "shoot_status = 'ready'")
-	health := c.URL(t, "metrics and health")
+	health := c.URLFromLog(t, "metrics and health")
 	apptest.Eventually(t, func() error {
-		body := apptest.WantStatus(t, health+"/metrics", http.StatusOK)
+		body := apptest.EventuallyStatus(t, health+"/metrics", http.StatusOK)
 		if !strings.Contains(body, `nvsentinel_change_events_total{action="shoot-ready",status="success"} 1`) {
 			return errors.New("/metrics has not counted that the Shoot is ready")
 		}
@@ -233,7 +233,7 @@ func TestKeepsWhatASinkDidNotTake(t *testing.T) {
 		taken <- p
 	}))
 	t.Cleanup(place.Close)
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	conn := connectDB(t, url)
 	id := addCluster(t, conn, "first", `{}`)
 	env := map[string]string{
@@ -286,7 +286,7 @@ func TestKeepsWhatASinkCouldNotTake(t *testing.T) {
 		taken <- p.Action
 	}))
 	t.Cleanup(place.Close)
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	conn := connectDB(t, url)
 	id := addCluster(t, conn, "first", `{}`)
 	env := map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "CHANGE_EVENTS_ENABLED": "true"}

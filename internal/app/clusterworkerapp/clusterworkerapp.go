@@ -61,7 +61,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, stopTimeout time.D
 	if cfg.Mode == Mock && overrides.Garden == nil {
 		p.Log.WarnContext(ctx, "gardener mode is mock, no real clusters are created", "hint", "set GARDENER_MODE=real")
 	}
-	database, err := e.connectParts(cfg, p, sinks) //nolint:contextcheck // the pool outlives the call
+	database, err := e.newDatabaseParts(cfg, p, sinks) //nolint:contextcheck // the pool outlives the call
 	if err != nil {
 		return parts, nil, err
 	}
@@ -75,8 +75,8 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, stopTimeout time.D
 	return append(parts, lifecycle.Part{Name: "cluster-worker", Run: e.Run, Ready: e.Ready, Warning: e.Warning}), e.Live, nil
 }
 
-// connectParts returns the parts that access the database.
-func (e *engine) connectParts(cfg Part, p *process.Process, sinks *changes.Sinks) ([]lifecycle.Part, error) {
+// newDatabaseParts returns the parts that access the database.
+func (e *engine) newDatabaseParts(cfg Part, p *process.Process, sinks *changes.Sinks) ([]lifecycle.Part, error) {
 	cfg.Database.ProbeEvery = probeEvery
 	pool, err := postgres.New(cfg.Database, p.Log)
 	if err != nil {

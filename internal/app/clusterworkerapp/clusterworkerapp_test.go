@@ -71,14 +71,14 @@ func wantRow(t *testing.T, conn *pgx.Conn, id, condition string) {
 // existing and new clusters, and ends on request.
 func TestRuns(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	conn := connectDB(t, url)
 	before := addCluster(t, conn, "before", `{}`)
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "50ms", "POLL_INTERVAL": "10m"})
-	health := c.URL(t, "metrics and health")
+	health := c.URLFromLog(t, "metrics and health")
 	wantRow(t, conn, before, "synced is not null and shoot_status = 'ready'")
-	apptest.WantStatus(t, health+"/readyz", http.StatusOK)
-	apptest.WantStatus(t, health+"/healthz", http.StatusOK)
+	apptest.EventuallyStatus(t, health+"/readyz", http.StatusOK)
+	apptest.EventuallyStatus(t, health+"/healthz", http.StatusOK)
 
 	// Long before the interval is over.
 	later := addCluster(t, conn, "later", `{}`)
@@ -86,7 +86,7 @@ func TestRuns(t *testing.T) {
 	broken := addCluster(t, conn, "broken", `{"region": 1}`)
 	wantRow(t, conn, broken, "synced is null and sync_attempts = 1 and error_class = 'invalid_spec' and sync_error like '%spec.region%' and due_at - sync_last_attempt > '50s'")
 
-	if body := apptest.WantStatus(t, health+"/metrics", http.StatusOK); !strings.Contains(body, "fleetloop_clusterworker_") {
+	if body := apptest.EventuallyStatus(t, health+"/metrics", http.StatusOK); !strings.Contains(body, "fleetloop_clusterworker_") {
 		t.Error("/metrics lacks those of the worker")
 	}
 	if !strings.Contains(c.Stderr.String(), "no real clusters are created") {
@@ -102,7 +102,7 @@ func TestRuns(t *testing.T) {
 // version is not synced and shows the reason. It is synced once its version is valid.
 func TestRefusesVersionsThatTheCloudProfileLacks(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	conn := connectDB(t, url)
 	bad := addCluster(t, conn, "bad", `{"version": "9.99"}`)
 	start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "POLL_INTERVAL": "10m"})
@@ -118,12 +118,12 @@ func TestRefusesVersionsThatTheCloudProfileLacks(t *testing.T) {
 func TestStartsWithoutItsDatabase(t *testing.T) {
 	t.Parallel()
 	c := start(t, map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"})
-	health := c.URL(t, "metrics and health")
-	body := apptest.WantStatus(t, health+"/readyz?verbose", http.StatusServiceUnavailable)
+	health := c.URLFromLog(t, "metrics and health")
+	body := apptest.EventuallyStatus(t, health+"/readyz?verbose", http.StatusServiceUnavailable)
 	if !strings.Contains(body, "listener") {
 		t.Errorf("/readyz does not say that nobody listens: %s", body)
 	}
-	apptest.WantStatus(t, health+"/healthz", http.StatusOK)
+	apptest.EventuallyStatus(t, health+"/healthz", http.StatusOK)
 	c.Cancel()
 	if err := c.Wait(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
@@ -133,14 +133,14 @@ func TestStartsWithoutItsDatabase(t *testing.T) {
 // TestPollsWithoutListening verifies that a worker without notifications finds due clusters.
 func TestPollsWithoutListening(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	conn := connectDB(t, url)
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms"}, "--listen=off")
-	health := c.URL(t, "metrics and health")
-	apptest.WantStatus(t, health+"/readyz", http.StatusOK)
+	health := c.URLFromLog(t, "metrics and health")
+	apptest.EventuallyStatus(t, health+"/readyz", http.StatusOK)
 	id := addCluster(t, conn, "polled", `{}`)
 	wantRow(t, conn, id, "synced is not null")
-	if body := apptest.WantStatus(t, health+"/readyz?verbose", http.StatusOK); strings.Contains(body, "listener") {
+	if body := apptest.EventuallyStatus(t, health+"/readyz?verbose", http.StatusOK); strings.Contains(body, "listener") {
 		t.Errorf("/readyz speaks of a listener: %s", body)
 	}
 }
@@ -149,11 +149,11 @@ func TestPollsWithoutListening(t *testing.T) {
 // says so, connects again, and misses nothing.
 func TestReadyFollowsTheListener(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	conn := connectDB(t, url)
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "POLL_INTERVAL": "10m"})
-	health := c.URL(t, "metrics and health")
-	apptest.WantStatus(t, health+"/readyz", http.StatusOK)
+	health := c.URLFromLog(t, "metrics and health")
+	apptest.EventuallyStatus(t, health+"/readyz", http.StatusOK)
 	said := strings.Count(c.Stderr.String(), "LISTEN connection established")
 	const kill = `select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`
 	if _, err := conn.Exec(t.Context(), kill); err != nil {
@@ -167,7 +167,7 @@ func TestReadyFollowsTheListener(t *testing.T) {
 		}
 		return nil
 	})
-	apptest.WantStatus(t, health+"/readyz", http.StatusOK)
+	apptest.EventuallyStatus(t, health+"/readyz", http.StatusOK)
 }
 
 // TestStopIsBounded holds that a call that hangs holds up the end no longer than
@@ -175,7 +175,7 @@ func TestReadyFollowsTheListener(t *testing.T) {
 func TestStopIsBounded(t *testing.T) {
 	t.Parallel()
 	const latency = 10 * time.Minute
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	conn := connectDB(t, url)
 	id := addCluster(t, conn, "hangs", `{}`)
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_LATENCY": latency.String(), "SHUTDOWN_TIMEOUT": "2s"})
@@ -252,8 +252,8 @@ func TestHealthPort(t *testing.T) {
 	t.Parallel()
 	c := start(t, map[string]string{"METRICS_BIND_ADDRESS": "", "HEALTH_PROBE_BIND_ADDRESS": "", "HEALTH_PORT": "0", "DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"},
 		"--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0")
-	apptest.WantStatus(t, c.URL(t, "metrics and health")+"/healthz", http.StatusOK)
-	cfg := clusterworkerapp.Defaults()
+	apptest.EventuallyStatus(t, c.URLFromLog(t, "metrics and health")+"/healthz", http.StatusOK)
+	cfg := clusterworkerapp.OverriddenDefaults()
 	cfg.HealthPort = 9000
 	cfg.Move()
 	if cfg.HealthAddr != ":9000" || cfg.MetricsAddr != ":9000" {
@@ -264,7 +264,7 @@ func TestHealthPort(t *testing.T) {
 // TestPreflight holds that clusters are checked, and that nothing is changed by it.
 func TestPreflight(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	conn := connectDB(t, url)
 	good, bad := addCluster(t, conn, "good", `{"version": "1.34"}`), addCluster(t, conn, "bad", `{"version": 1.34}`)
 	env := map[string]string{"DATABASE_URL": url}
@@ -320,14 +320,14 @@ func TestConfigFile(t *testing.T) {
 // nothing and logs the reason. A setting can confirm the change of garden.
 func TestAnotherGarden(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	conn := connectDB(t, url)
 	if _, err := conn.Exec(t.Context(), "update tenant.installation set garden = 'garden.example/garden-prod'"); err != nil {
 		t.Fatal(err)
 	}
 	id := addCluster(t, conn, "precious", `{}`)
 	c := start(t, map[string]string{"DATABASE_URL": url})
-	health := c.URL(t, "metrics and health")
+	health := c.URLFromLog(t, "metrics and health")
 	apptest.Eventually(t, func() error {
 		status, body := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
 		if status != http.StatusServiceUnavailable || !strings.Contains(body, "garden.example/garden-prod") || !strings.Contains(body, "CLUSTER_WORKER_RECREATE_SHOOTS") {

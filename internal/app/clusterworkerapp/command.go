@@ -16,7 +16,7 @@ const binary = "cluster-worker"
 
 // Command returns the command line of cluster-worker.
 func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
-	cfg := Defaults()
+	cfg := OverriddenDefaults()
 	var file string
 	load := func(cmd *cobra.Command) (*settings.Report, error) {
 		report, err := settings.Load(&cfg, settings.Source{File: file, Env: env, Flags: cmd.Flags()})
@@ -61,7 +61,7 @@ Unless GARDENER_MODE=real is set, it uses an in-memory mock of Gardener.`,
 			return []*settings.Report{report}, err
 		}, &cfg, func() error { return cfg.validateSettings() }, func() error { return cfg.sinksConfig().Check() }),
 	)
-	process.AddVersion(root)
+	process.AddVersionCommandAndFlag(root)
 	return root
 }
 

@@ -91,8 +91,8 @@ type APIConfig struct {
 // defaultAddr is the address for health and metrics.
 const defaultAddr = ":8097"
 
-// Defaults returns the defaults that differ from those of the parts.
-func Defaults() Config {
+// OverriddenDefaults returns the defaults that differ from those of the parts.
+func OverriddenDefaults() Config {
 	var cfg Config
 	cfg.MetricsAddr = defaultAddr
 	cfg.HealthAddr = defaultAddr
@@ -127,5 +127,5 @@ func (c Part) validateSettings() error {
 	case c.Mode == Real && c.Gardener.Kubeconfig == "":
 		return errNoKubeconfig
 	}
-	return c.tryWorker(prometheus.NewRegistry())
+	return c.buildTrialWorker(prometheus.NewRegistry())
 }

@@ -34,7 +34,7 @@ type fleetAPI struct {
 func startAPI(t *testing.T, url string) fleetAPI {
 	t.Helper()
 	c := apptest.Start(t, apiapp.Command, map[string]string{"DATABASE_URL": url})
-	return fleetAPI{t, c.URL(t, "fleet API") + v1.BasePath}
+	return fleetAPI{t, c.URLFromLog(t, "fleet API") + v1.BasePath}
 }
 
 func (f fleetAPI) sendRequest(method, path, body string, want int) string {
@@ -118,7 +118,7 @@ func wantRefused(t *testing.T, conn *pgx.Conn, id string) {
 // the specification are set: fleet API endpoint not set, no status is reported.
 func startWorker(t *testing.T, url string, garden *memory.Garden) (stop func()) {
 	t.Helper()
-	cfg := clusterworkerapp.Defaults()
+	cfg := clusterworkerapp.OverriddenDefaults()
 	if _, err := settings.Load(&cfg, settings.Source{Env: func(name string) (string, bool) {
 		value, ok := map[string]string{
 			"DATABASE_URL": url, "METRICS_BIND_ADDRESS": "127.0.0.1:0", "HEALTH_PROBE_BIND_ADDRESS": "127.0.0.1:0",
@@ -158,7 +158,7 @@ func startWorker(t *testing.T, url string, garden *memory.Garden) (stop func()) 
 // away, and while no worker runs. It then goes, although nothing is reported.
 func TestADeletedClusterKeepsItsRowWhileGardenerIsAway(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	conn := connectDB(t, url)
 	api := startAPI(t, url)
 	garden := memory.New(memory.Options{})
@@ -199,7 +199,7 @@ func TestAClusterThatGardenerNeverTookKeepsItsRow(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	conn := connectDB(t, url)
 	api := startAPI(t, url)
 	worker := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MODE": "real", "GARDENER_KUBECONFIG": kubeconfig})
@@ -227,7 +227,7 @@ func TestAClusterThatGardenerNeverTookKeepsItsRow(t *testing.T) {
 // deletes its clusters without one.
 func TestDeletionNeedsNoWorkerWhereThereWasNone(t *testing.T) {
 	t.Parallel()
-	api := startAPI(t, pgtest.URL(t))
+	api := startAPI(t, pgtest.NewDatabaseURL(t))
 	id := api.createCluster("plain")
 	api.sendRequest(http.MethodDelete, "/clusters/"+id, "", http.StatusAccepted)
 	api.finalizeCluster(id)
@@ -238,7 +238,7 @@ func TestDeletionNeedsNoWorkerWhereThereWasNone(t *testing.T) {
 // It leaves Shoots behind only with the explicit flag.
 func TestUnregister(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	conn := connectDB(t, url)
 	api := startAPI(t, url)
 	env := map[string]string{"DATABASE_URL": url}
@@ -268,7 +268,7 @@ func TestUnregister(t *testing.T) {
 // receive it. The phase differs from that of a cluster that has not been observed.
 func TestAClusterShowsItsShoot(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	conn := connectDB(t, url)
 	api := startAPI(t, url)
 	id := api.createCluster("shown")

@@ -17,14 +17,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// Describe registers the metrics of the worker for the metrics reference. It runs nothing.
-func Describe(reg prometheus.Registerer) error {
-	return errors.Join(Part{}.tryWorker(reg), registerListenerMetrics(pgstore.NewListener(postgres.Config{}, slog.New(slog.DiscardHandler)), reg))
+// RegisterMetrics registers the metrics of the worker for the metrics reference. It runs nothing.
+func RegisterMetrics(reg prometheus.Registerer) error {
+	return errors.Join(Part{}.buildTrialWorker(reg), registerListenerMetrics(pgstore.NewListener(postgres.Config{}, slog.New(slog.DiscardHandler)), reg))
 }
 
-// tryWorker builds a worker without dependencies, so that invalid settings fail before a database
+// buildTrialWorker builds a worker without dependencies, so that invalid settings fail before a database
 // or a Gardener is needed.
-func (c Part) tryWorker(reg prometheus.Registerer) error {
+func (c Part) buildTrialWorker(reg prometheus.Registerer) error {
 	const name, longest = "trial", 21
 	store, garden := pgstore.New(nil), memory.New(memory.Options{})
 	c.MaxShootNameLen = cmp.Or(c.MaxShootNameLen, longest)

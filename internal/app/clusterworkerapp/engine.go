@@ -82,7 +82,7 @@ func (e *engine) Live() error {
 
 // Run builds the parts and runs them until ctx ends.
 func (e *engine) Run(ctx context.Context) error {
-	parts, err := e.buildParts(ctx)
+	parts, err := e.prepareAndBuildParts(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return nil //nolint:nilerr // it was told to stop before it could begin
@@ -110,8 +110,8 @@ func retryUntilReady[T any](ctx context.Context, e *engine, what string, ask fun
 	return answer, err
 }
 
-// buildParts builds the parts that the engine runs.
-func (e *engine) buildParts(ctx context.Context) ([]lifecycle.Part, error) {
+// prepareAndBuildParts builds the parts that the engine runs.
+func (e *engine) prepareAndBuildParts(ctx context.Context) ([]lifecycle.Part, error) {
 	e.waits.Store(&errWaits)
 	installation, err := retryUntilReady(ctx, e, "read installation id", e.store.Installation)
 	if err != nil {
@@ -125,7 +125,7 @@ func (e *engine) buildParts(ctx context.Context) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := retryUntilReady(ctx, e, "check garden", func(ctx context.Context) (string, error) { return e.settleGarden(ctx, garden) }); err != nil {
+	if _, err := retryUntilReady(ctx, e, "check garden", func(ctx context.Context) (string, error) { return e.claimOrVerifyGarden(ctx, garden) }); err != nil {
 		return nil, err
 	}
 	e.waits.Store(nil)
@@ -138,7 +138,7 @@ func (e *engine) buildParts(ctx context.Context) ([]lifecycle.Part, error) {
 		return nil, err
 	}
 	owner := newOwnerName()
-	observer, reports, err := e.newObservers(garden, owner)
+	observer, reports, err := e.newPollerAndBridge(garden, owner)
 	if err != nil {
 		return nil, err
 	}
@@ -158,19 +158,19 @@ func (e *engine) buildParts(ctx context.Context) ([]lifecycle.Part, error) {
 
 // registerWorker records that this installation has a cluster-worker.
 func (e *engine) registerWorker(ctx context.Context) (struct{}, error) {
-	return struct{}{}, e.store.Register(ctx)
+	return struct{}{}, e.store.RegisterClusterWorker(ctx)
 }
 
-// settleGarden verifies that the garden of this worker is the one that holds the Shoots of the
+// claimOrVerifyGarden verifies that the garden of this worker is the one that holds the Shoots of the
 // database. In another garden all Shoots would be missing: the worker would create them again and
 // count deletions as complete.
-func (e *engine) settleGarden(ctx context.Context, garden Garden) (recorded string, err error) {
-	ours, err := describePlace(ctx, garden)
+func (e *engine) claimOrVerifyGarden(ctx context.Context, garden Garden) (recorded string, err error) {
+	ours, err := gardenIdentity(ctx, garden)
 	if err != nil {
 		e.waits.Store(nil) // Gardener is unavailable
 		return "", err
 	}
-	holds, err := e.store.TakeGarden(ctx, ours, e.cfg.MoveToGarden)
+	holds, err := e.store.RecordGardenIfNone(ctx, ours, e.cfg.MoveToGarden)
 	if err == nil && holds != ours {
 		err = elsewhere(holds, ours)
 	}
@@ -221,9 +221,9 @@ func (t eventEmitter) Complete(ctx context.Context, results []clusterworker.Resu
 	return lost, err
 }
 
-// newObservers builds the poller that reads the Shoots, and the bridge that reports them if there
+// newPollerAndBridge builds the poller that reads the Shoots, and the bridge that reports them if there
 // is a fleet API.
-func (e *engine) newObservers(garden Garden, owner string) (*poller.Poller, *bridge.Bridge, error) {
+func (e *engine) newPollerAndBridge(garden Garden, owner string) (*poller.Poller, *bridge.Bridge, error) {
 	cfg := e.cfg.Status
 	cfg.Owner = owner
 	deps := poller.Deps{

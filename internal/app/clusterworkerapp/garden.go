@@ -20,10 +20,10 @@ type Garden interface {
 	PreflightShoot(ctx context.Context, m shoot.Manifest) error
 }
 
-// describePlace returns the identity of the place where a garden keeps its Shoots.
-func describePlace(ctx context.Context, g Garden) (string, error) {
+// gardenIdentity returns the identity of the place where a garden keeps its Shoots.
+func gardenIdentity(ctx context.Context, g Garden) (string, error) {
 	if client, ok := g.(*gardener.Client); ok {
-		return client.Garden(ctx)
+		return client.GardenIdentity(ctx)
 	}
 	return "the memory of a worker (" + string(Mock) + ")", nil
 }

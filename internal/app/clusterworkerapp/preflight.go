@@ -76,11 +76,11 @@ func runPreflight(ctx context.Context, cfg Part, out io.Writer, names []string) 
 	}
 	if client, ok := garden.(*gardener.Client); ok {
 		defer client.Close()
-		if !writeFindings(out, client.Check(ctx, cfg.Shoots.CredentialsBindingName)) {
+		if !printFindings(out, client.Check(ctx, cfg.Shoots.CredentialsBindingName)) {
 			return errPreflight
 		}
 	}
-	if err := cfg.sameGarden(ctx, store, garden); err != nil {
+	if err := cfg.checkSameGarden(ctx, store, garden); err != nil {
 		return err
 	}
 	project, err := garden.Project(ctx)
@@ -92,27 +92,27 @@ func runPreflight(ctx context.Context, cfg Part, out io.Writer, names []string) 
 		return err
 	}
 	check := &checker{garden: garden, maker: maker, out: out, names: names}
-	if err := check.checkAll(ctx, store); err != nil {
+	if err := check.checkAllClusters(ctx, store); err != nil {
 		return err
 	}
-	return check.printSummary()
+	return check.reportMissingAndSummarize()
 }
 
-// sameGarden rejects a garden other than the one with the Shoots.
-func (c Part) sameGarden(ctx context.Context, store *pgstore.Store, garden Garden) error {
+// checkSameGarden rejects a garden other than the one with the Shoots.
+func (c Part) checkSameGarden(ctx context.Context, store *pgstore.Store, garden Garden) error {
 	holds, err := store.Garden(ctx)
 	if err != nil {
 		return err
 	}
-	ours, err := describePlace(ctx, garden)
+	ours, err := gardenIdentity(ctx, garden)
 	if err == nil && holds != "" && holds != ours && !c.MoveToGarden {
 		err = elsewhere(holds, ours)
 	}
 	return err
 }
 
-// writeFindings prints the findings and reports whether a worker could run.
-func writeFindings(out io.Writer, findings []gardener.Finding) (noneBroken bool) {
+// printFindings prints the findings and reports whether a worker could run.
+func printFindings(out io.Writer, findings []gardener.Finding) (noneBroken bool) {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fine := true
 	for _, f := range findings {
@@ -134,8 +134,8 @@ type checker struct {
 	found            []string
 }
 
-// checkAll checks the clusters of the database, page by page.
-func (c *checker) checkAll(ctx context.Context, store *pgstore.Store) error {
+// checkAllClusters checks the clusters of the database, page by page.
+func (c *checker) checkAllClusters(ctx context.Context, store *pgstore.Store) error {
 	for after := ""; ; {
 		page, err := store.Clusters(ctx, after, preflightPage)
 		if err != nil || len(page) == 0 {
@@ -189,8 +189,8 @@ func (c *checker) checkCluster(ctx context.Context, cl clusterworker.Claim) erro
 	return c.garden.PreflightShoot(ctx, m)
 }
 
-// printSummary prints the totals.
-func (c *checker) printSummary() error {
+// reportMissingAndSummarize prints the totals.
+func (c *checker) reportMissingAndSummarize() error {
 	for _, name := range c.names {
 		if !slices.Contains(c.found, name) {
 			c.refused++

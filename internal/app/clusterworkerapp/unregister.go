@@ -52,7 +52,7 @@ func runUnregister(ctx context.Context, database postgres.Config, out io.Writer,
 	if err := pool.CheckSchema(ctx); err != nil {
 		return err
 	}
-	u, err := pgstore.New(pool).Unregister(ctx, abandonShoots)
+	u, err := pgstore.New(pool).UnregisterClusterWorker(ctx, abandonShoots)
 	switch {
 	case err != nil:
 		return err

@@ -15,7 +15,7 @@ func (s *session) actionsCommand() *cobra.Command {
 		Short:             "List the available actions, or describe one",
 		Example:           "  fleetloop exec actions\n  fleetloop exec actions scale_deployment",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completeActions,
+		ValidArgsFunction: completeActionsAndParameters,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.runActions(cmd, args, format) },
 	}
 	addOutputFlag(cmd, &format, getFormats())
@@ -30,7 +30,7 @@ func (s *session) runActions(cmd *cobra.Command, args []string, format string) e
 	if len(args) > 0 {
 		a, ok := action.Find(args[0])
 		if !ok {
-			return noSuchAction(cmd, args[0])
+			return unknownActionError(cmd, args[0])
 		}
 		list = []*action.Action{a}
 	}

@@ -58,11 +58,11 @@ func Advise(ke *v1alpha1.KubernetesExecution, o OutputOptions) Advice {
 	case v1alpha1.PhaseValidated:
 		adviseQueued(&a, ke, o)
 	case v1alpha1.PhaseWaitingApproval:
-		adviseWaiting(&a, ke, o)
+		adviseWaitingApproval(&a, ke, o)
 	case v1alpha1.PhaseExecuting:
 		adviseExecuting(&a, ke, o)
 	case v1alpha1.PhaseRollbackReady:
-		adviseReady(&a, ke, o)
+		adviseRollbackReady(&a, ke, o)
 	case v1alpha1.PhaseCompleted:
 		adviseCompleted(&a, ke, o)
 	case v1alpha1.PhaseFailed:
@@ -84,7 +84,7 @@ func adviseUnseen(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) 
 }
 
 func adviseValidating(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) {
-	if open := openConditions(preResults(ke)); len(open) > 0 {
+	if open := unmetConditions(preResults(ke)); len(open) > 0 {
 		a.addText("The execution is waiting for its preconditions to pass: %s.", strings.Join(open, ", "))
 	} else {
 		a.addText("The checks are running.")
@@ -109,8 +109,8 @@ func postResults(ke *v1alpha1.KubernetesExecution) []v1alpha1.ConditionResult {
 	return ke.Status.ValidationResults.PostConditionResults
 }
 
-// openConditions returns the required conditions that do not hold.
-func openConditions(list []v1alpha1.ConditionResult) []string {
+// unmetConditions returns the required conditions that do not hold.
+func unmetConditions(list []v1alpha1.ConditionResult) []string {
 	var names []string
 	for _, c := range list {
 		if c.Required && !c.Passed {
@@ -167,13 +167,13 @@ func (o OutputOptions) NamespaceFlag(ke *v1alpha1.KubernetesExecution) string {
 	return " --namespace=" + ke.Namespace
 }
 
-func adviseWaiting(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) {
+func adviseWaitingApproval(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) {
 	status := ke.Status.Approval
 	if status == nil || status.State == v1alpha1.ApprovalApproved {
 		a.addText("The plan is approved. The execution is queued.")
 		adviseHeld(a, ke, o)
 	} else {
-		a.addText("%s", missingApprovals(ke, o))
+		a.addText("%s", describeMissingApprovals(ke, o))
 		adviseHeld(a, ke, o)
 		a.addStep(o.formatCommand("approve", ke, "--reason=TEXT"), "shows the plan and approves it")
 		a.addStep(o.formatCommand("reject", ke, "--reason=TEXT"), "rejects it")
@@ -183,8 +183,8 @@ func adviseWaiting(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions)
 	}
 }
 
-// missingApprovals describes whose approvals are missing.
-func missingApprovals(ke *v1alpha1.KubernetesExecution, o OutputOptions) string {
+// describeMissingApprovals describes whose approvals are missing.
+func describeMissingApprovals(ke *v1alpha1.KubernetesExecution, o OutputOptions) string {
 	status := ke.Status.Approval
 	missing := max(0, neededApprovals(status)-len(listApprovers(status)))
 	text := fmt.Sprintf("The execution is waiting for %d more approvals", missing)
@@ -214,7 +214,7 @@ func adviseExecuting(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOption
 	results := ke.Status.ExecutionResults
 	switch {
 	case results != nil && results.EndTime != nil && len(ke.Spec.PostConditions) > 0:
-		a.addText("The action succeeded. The execution is waiting for its postconditions to pass: %s.", strings.Join(firstNonEmpty(openConditions(postResults(ke)), conditionNames(ke.Spec.PostConditions)), ", "))
+		a.addText("The action succeeded. The execution is waiting for its postconditions to pass: %s.", strings.Join(firstNonEmpty(unmetConditions(postResults(ke)), conditionNames(ke.Spec.PostConditions)), ", "))
 	case ke.Status.JobName != "":
 		a.addText("Job %s is running the action.", ke.Status.JobName)
 		a.addStep("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName+" --follow", "shows the log")
@@ -243,13 +243,13 @@ func conditionNames(list []v1alpha1.Condition) []string {
 	return names
 }
 
-func adviseReady(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) {
+func adviseRollbackReady(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) {
 	if ke.Status.Outcome == v1alpha1.OutcomeFailed {
-		a.addText("The action succeeded, but required postconditions failed: %s. It is not rolled back automatically.", strings.Join(firstNonEmpty(openConditions(postResults(ke)), []string{"see below"}), ", "))
+		a.addText("The action succeeded, but required postconditions failed: %s. It is not rolled back automatically.", strings.Join(firstNonEmpty(unmetConditions(postResults(ke)), []string{"see below"}), ", "))
 	} else {
 		a.addText("The action succeeded. It can be rolled back as long as nothing else changes the target.")
 	}
-	if isRollback(ke) {
+	if hasRollback(ke) {
 		a.addStep(o.formatCommand("rollback", ke, "--reason=TEXT"), "rolls it back")
 	}
 	if !ke.Spec.Finalize {
@@ -257,7 +257,7 @@ func adviseReady(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) {
 	}
 }
 
-func isRollback(ke *v1alpha1.KubernetesExecution) bool {
+func hasRollback(ke *v1alpha1.KubernetesExecution) bool {
 	return ke.Status.RollbackInformation != nil && ke.Status.RollbackInformation.Available
 }
 
@@ -270,7 +270,7 @@ func adviseCompleted(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOption
 		return
 	}
 	a.addText("The execution is completed.")
-	if isRollback(ke) {
+	if hasRollback(ke) {
 		a.addStep(o.formatCommand("rollback", ke, "--reason=TEXT"), "rolls it back, if nothing else has changed the target")
 	}
 }
@@ -295,7 +295,7 @@ func adviseFailed(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) 
 	if ke.Status.JobName != "" && ke.Status.ExecutionResults != nil {
 		a.addStep("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName, "shows the log of the action, as long as its Pod exists")
 	}
-	if isRollback(ke) {
+	if hasRollback(ke) {
 		a.addStep(o.formatCommand("rollback", ke, "--reason=TEXT"), "rolls back the changes, if nothing else has changed the target")
 	}
 }
@@ -328,7 +328,7 @@ func remedyFor(ke *v1alpha1.KubernetesExecution, o OutputOptions) string {
 		v1alpha1.DetailTargetProtected:          "The target is protected. This cannot be overridden.",
 		v1alpha1.DetailPolicyDenied:             "The violated rules of the policy are listed below. Request an action that they allow.",
 		v1alpha1.DetailPolicyUnavailable:        "Without policies all actions are denied. Fix the policies, then create the execution again.",
-		v1alpha1.DetailPreConditionFailed:       "Required preconditions failed: " + strings.Join(firstNonEmpty(openConditions(preResults(ke)), []string{"see below"}), ", ") + ". Create the execution again when they pass.",
+		v1alpha1.DetailPreConditionFailed:       "Required preconditions failed: " + strings.Join(firstNonEmpty(unmetConditions(preResults(ke)), []string{"see below"}), ", ") + ". Create the execution again when they pass.",
 		v1alpha1.DetailConditionKilled:          "A condition exceeded its CPU or memory limit. Simplify it, then create the execution again.",
 		v1alpha1.DetailTargetBusy:               "Other executions occupied the target until the queue timed out. Create the execution again.",
 		v1alpha1.DetailCooldown:                 "Create the execution again later.",
@@ -359,7 +359,7 @@ func remedyFor(ke *v1alpha1.KubernetesExecution, o OutputOptions) string {
 	case v1alpha1.ReasonExecutionFailed:
 		return "The result below shows the error."
 	case v1alpha1.ReasonPostConditionFailed:
-		return "The action succeeded, but required postconditions failed: " + strings.Join(firstNonEmpty(openConditions(postResults(ke)), []string{"see below"}), ", ") + "."
+		return "The action succeeded, but required postconditions failed: " + strings.Join(firstNonEmpty(unmetConditions(postResults(ke)), []string{"see below"}), ", ") + "."
 	case v1alpha1.ReasonCancelled:
 		if ke.Status.ExecutionResults == nil {
 			return "The execution was cancelled" + formatCanceller(ke) + ". To run it after all, create it again with another name."

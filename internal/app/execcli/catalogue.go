@@ -86,7 +86,7 @@ func WriteAction(w io.Writer, a *action.Action, o OutputOptions) error {
 			p.writeField(f.name, f.value)
 		}
 	}
-	p.writeStyled("Risk", string(a.Risk), riskStyle(a.Risk))
+	p.writeStyledField("Risk", string(a.Risk), riskStyle(a.Risk))
 	p.writeField("Rollback", formatRollback(a))
 	p.writeField("Timeout", fmt.Sprintf("%s, at most %s", formatShortDuration(a.Timeout), formatShortDuration(a.MaxTimeout)))
 	p.writeField("Retries", fmt.Sprintf("%d", a.Retries))

@@ -57,16 +57,16 @@ func newMapper() meta.RESTMapper {
 
 // currentUser returns the user name that the API server sees.
 func (c *cluster) currentUser(ctx context.Context) (string, error) {
-	me, _, err := c.userInfo(ctx)
+	me, _, err := c.currentUserAndGroups(ctx)
 	return me, err
 }
 
 // maxGroups is the maximum number of groups that an execution records.
 const maxGroups = 64
 
-// userInfo returns the user name and the groups. It returns no groups if there are too many to
+// currentUserAndGroups returns the user name and the groups. It returns no groups if there are too many to
 // record.
-func (c *cluster) userInfo(ctx context.Context) (name string, groups []string, err error) {
+func (c *cluster) currentUserAndGroups(ctx context.Context) (name string, groups []string, err error) {
 	var review authenticationv1.SelfSubjectReview
 	if err := c.Create(ctx, &review); err != nil {
 		return "", nil, explainError(err, "get the current user")

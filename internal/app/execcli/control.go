@@ -35,7 +35,7 @@ func (st controlAction) newPatch(ke *v1alpha1.KubernetesExecution, by string) cl
 	if st.name != "" && by != "" && utf8.RuneCountInString(by) <= maxName && !ke.Spec.Cancel { // a cancelled execution keeps its name or its lack of one
 		asked[st.name] = by
 	}
-	return client.RawPatch(types.MergePatchType, patchOf(map[string]any{"spec": asked}))
+	return client.RawPatch(types.MergePatchType, encodePatch(map[string]any{"spec": asked}))
 }
 
 func (s *session) cancelCommand() *cobra.Command {
@@ -69,7 +69,7 @@ func (s *session) controlCommand(st controlAction) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               st.verb + " NAME ...",
 		Args:              requireNames,
-		ValidArgsFunction: s.completeNames,
+		ValidArgsFunction: s.completeExecutionNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.runControl(cmd, args, st, format) },
 	}
 	addOutputFlag(cmd, &format, changeFormats())
@@ -155,7 +155,7 @@ func (s *session) runStop(cmd *cobra.Command, reason string, cancelRunning bool)
 	err = c.Create(cmd.Context(), m)
 	if apierrors.IsAlreadyExists(err) {
 		var before string
-		before, err = c.stopAgain(cmd.Context(), m.Name, data)
+		before, err = c.replaceStopReason(cmd.Context(), m.Name, data)
 		text += fmt.Sprintf("; the previous reason was %q", terminal.Clean(before))
 	}
 	if err != nil {
@@ -164,15 +164,15 @@ func (s *session) runStop(cmd *cobra.Command, reason string, cancelRunning bool)
 	return s.printLine("%s", text)
 }
 
-// stopAgain replaces the reason of a stop and returns the earlier one, because a resume must
+// replaceStopReason replaces the reason of a stop and returns the earlier one, because a resume must
 // consider both.
-func (c *cluster) stopAgain(ctx context.Context, name string, data map[string]string) (before string, err error) {
+func (c *cluster) replaceStopReason(ctx context.Context, name string, data map[string]string) (before string, err error) {
 	m := &corev1.ConfigMap{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, m); err != nil {
 		return "", err
 	}
 	before = m.Data[v1alpha1.StopReason]
-	return before, c.Patch(ctx, m, client.RawPatch(types.MergePatchType, patchOf(map[string]any{"data": data})))
+	return before, c.Patch(ctx, m, client.RawPatch(types.MergePatchType, encodePatch(map[string]any{"data": data})))
 }
 
 func (s *session) resumeCommand() *cobra.Command {

@@ -40,7 +40,7 @@ approved again. Approvers need the verb approve on kubernetesexecutions and must
 		Example: "  fleetloop approve scale-deployment-x7kq2 --reason='seen in the incident channel'\n" +
 			"  fleetloop approve scale-deployment-x7kq2 --yes --plan=3f8a91c2d4e5",
 		Args:              requireName,
-		ValidArgsFunction: s.completeNames,
+		ValidArgsFunction: s.completeExecutionNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.runDecide(cmd, args[0], o) },
 	}
 	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, for the audit")
@@ -57,7 +57,7 @@ func (s *session) rejectCommand() *cobra.Command {
 		Use:               "reject NAME --reason=TEXT",
 		Short:             "Reject the plan of an execution; the execution fails",
 		Args:              requireName,
-		ValidArgsFunction: s.completeNames,
+		ValidArgsFunction: s.completeExecutionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.reason == "" {
 				return usageErrorf(cmd, "--reason is required; the requester of the execution sees it")
@@ -99,7 +99,7 @@ func (s *session) runDecide(cmd *cobra.Command, name string, o decideOptions) er
 	if ke, err = s.saveDecision(cmd.Context(), c, ke, o); err != nil {
 		return err
 	}
-	return s.printDecision(cmd, c, ke, o)
+	return s.printDecisionThenFollow(cmd, c, ke, o)
 }
 
 // checkDecidable returns an error unless an execution waits for approval of a plan.
@@ -162,7 +162,7 @@ func (s *session) saveDecision(ctx context.Context, c *cluster, ke *v1alpha1.Kub
 			}
 		}
 		mine := v1alpha1.Approval{Approver: me, Decision: o.decision, Reason: o.reason, PlanHash: plan}
-		patch := patchOf(map[string]any{
+		patch := encodePatch(map[string]any{
 			"metadata": map[string]any{"resourceVersion": ke.ResourceVersion},
 			"spec":     map[string]any{"approvals": append(others, mine)},
 		})
@@ -182,7 +182,7 @@ func (s *session) saveDecision(ctx context.Context, c *cluster, ke *v1alpha1.Kub
 	}
 }
 
-func (s *session) printDecision(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) error {
+func (s *session) printDecisionThenFollow(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) error {
 	if o.format == formatText {
 		verb := "approved"
 		if o.decision == v1alpha1.Reject {

@@ -31,7 +31,7 @@ func WriteDescription(w io.Writer, ke *v1alpha1.KubernetesExecution, o OutputOpt
 	p.writeApprovals(ke)
 	p.writeResult(ke)
 	p.writeRollback(ke)
-	p.conditions(ke.Status.Conditions)
+	p.writeConditions(ke.Status.Conditions)
 	return p.err
 }
 
@@ -62,7 +62,7 @@ func (p *page) writeHead(ke *v1alpha1.KubernetesExecution) {
 	if spec.DryRunMode == v1alpha1.DryRunOnly {
 		p.writeField("Dry run", "only, changes nothing")
 	}
-	p.writeStyled("Phase", p.formatPhase(ke), PhaseStyle(ke))
+	p.writeStyledField("Phase", p.formatPhase(ke), PhaseStyle(ke))
 	if ke.Status.Outcome != "" {
 		p.writeField("Outcome", string(ke.Status.Outcome))
 	}
@@ -174,7 +174,7 @@ func (p *page) writePolicy(v *v1alpha1.ValidationResults) {
 	if d.Mode != "" && d.Mode != "enforce" {
 		verdict += fmt.Sprintf(" (mode %s: violations are not enforced)", d.Mode)
 	}
-	p.writeStyled("Policy", verdict, style)
+	p.writeStyledField("Policy", verdict, style)
 	for _, text := range d.Violations {
 		p.writeBlock("  ", "violation: "+text)
 	}
@@ -192,11 +192,11 @@ func (p *page) writePolicy(v *v1alpha1.ValidationResults) {
 		p.writeLine("  requires %s", strings.Join(wants, " and "))
 	}
 	if d.PolicyHash != "" {
-		p.writeBlock("  ", "policy hash "+ShortHash(d.PolicyHash)+evaluationTime(p, d.EvaluatedAt))
+		p.writeBlock("  ", "policy hash "+ShortHash(d.PolicyHash)+formatEvaluationTime(p, d.EvaluatedAt))
 	}
 }
 
-func evaluationTime(p *page, t *metav1.Time) string {
+func formatEvaluationTime(p *page, t *metav1.Time) string {
 	if t == nil {
 		return ""
 	}
@@ -216,10 +216,10 @@ func (p *page) writeChecks(ke *v1alpha1.KubernetesExecution) {
 		verdictRow("target", v.ResourceExists),
 	})
 	if d := v.DryRunResults; d != nil {
-		p.dryRun(d)
+		p.writeDryRun(d)
 	}
-	p.conditionResults("Preconditions", v.PreConditionResults)
-	p.conditionResults("Postconditions", v.PostConditionResults)
+	p.writeConditionResults("Preconditions", v.PreConditionResults)
+	p.writeConditionResults("Postconditions", v.PostConditionResults)
 }
 
 func verdictRow(what string, passed bool) []terminal.Cell {
@@ -229,7 +229,7 @@ func verdictRow(what string, passed bool) []terminal.Cell {
 	return []terminal.Cell{{Text: what}, {Text: "failed", Style: terminal.Bad}}
 }
 
-func (p *page) dryRun(d *v1alpha1.DryRunResults) {
+func (p *page) writeDryRun(d *v1alpha1.DryRunResults) {
 	switch {
 	case !d.Performed:
 		p.writeLine("  dry run: not performed")
@@ -246,7 +246,7 @@ func (p *page) dryRun(d *v1alpha1.DryRunResults) {
 	}
 }
 
-func (p *page) conditionResults(title string, list []v1alpha1.ConditionResult) {
+func (p *page) writeConditionResults(title string, list []v1alpha1.ConditionResult) {
 	if len(list) == 0 {
 		return
 	}
@@ -277,7 +277,7 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-func (p *page) conditions(list []metav1.Condition) {
+func (p *page) writeConditions(list []metav1.Condition) {
 	if len(list) == 0 {
 		return
 	}
@@ -303,12 +303,12 @@ func FormatParameters(raw *runtime.RawExtension) string {
 	}
 	var list []string
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		list = append(list, key+"="+formatValue(fields[key]))
+		list = append(list, key+"="+formatShellValue(fields[key]))
 	}
 	return strings.Join(list, " ")
 }
 
-func formatValue(v any) string {
+func formatShellValue(v any) string {
 	text, ok := v.(string)
 	if !ok {
 		raw, err := json.Marshal(v)

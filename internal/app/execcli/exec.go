@@ -81,7 +81,7 @@ Parameters:
 			"  fleetloop exec drain_node -f drain.json --timeout=10m\n" +
 			"  fleetloop exec describe scale-deployment-x7kq2",
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: completeActions,
+		ValidArgsFunction: completeActionsAndParameters,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return cmd.Help()
@@ -120,18 +120,18 @@ func (s *session) runExec(cmd *cobra.Command, args []string, o execOptions) erro
 	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}
-	ke, err := s.newRequest(cmd, args, o)
+	ke, err := s.newExecution(cmd, args, o)
 	if err != nil {
 		return err
 	}
 	return s.createExecution(cmd, ke, o.format, o.waitOptions)
 }
 
-// newRequest returns the execution for a command line.
-func (s *session) newRequest(cmd *cobra.Command, args []string, o execOptions) (*v1alpha1.KubernetesExecution, error) {
+// newExecution returns the execution for a command line.
+func (s *session) newExecution(cmd *cobra.Command, args []string, o execOptions) (*v1alpha1.KubernetesExecution, error) {
 	a, ok := action.Find(args[0])
 	if !ok {
-		return nil, noSuchAction(cmd, args[0])
+		return nil, unknownActionError(cmd, args[0])
 	}
 	raw, err := ParameterReader{Stdin: s.env.Stdin}.Read(a.Parameters(), o.file, args[1:])
 	if err != nil {
@@ -203,7 +203,7 @@ func (o *execOptions) fillSpec(cmd *cobra.Command, spec *v1alpha1.KubernetesExec
 	return nil
 }
 
-func noSuchAction(cmd *cobra.Command, name string) error {
+func unknownActionError(cmd *cobra.Command, name string) error {
 	err := fmt.Errorf("unknown action %q", name)
 	_, parse := action.Parse(&v1alpha1.KubernetesExecutionSpec{Action: name})
 	unknown, ok := errors.AsType[*action.UnknownError](parse)
@@ -223,20 +223,20 @@ func (s *session) createExecution(cmd *cobra.Command, ke *v1alpha1.KubernetesExe
 		return err
 	}
 	ctx := cmd.Context()
-	if ke.Spec.RequestedBy, ke.Spec.RequesterGroups, err = c.userInfo(ctx); err != nil {
+	if ke.Spec.RequestedBy, ke.Spec.RequesterGroups, err = c.currentUserAndGroups(ctx); err != nil {
 		return err
 	}
 	if err := c.Create(ctx, ke); apierrors.IsAlreadyExists(err) {
 		return cli.NewError(fmt.Errorf("request %s: execution %q already exists", ke.Spec.Action, ke.Name), cli.CodePrecondition,
 			"use another --name or omit it; fleetloop exec describe "+ke.Name+s.showOptions().NamespaceFlag(ke)+"   shows the existing one")
 	} else if err != nil {
-		return c.explainRefusal(err, "request "+ke.Spec.Action, requester(ke.Spec.Action))
+		return c.explainRefusal(err, "request "+ke.Spec.Action, requesterRole(ke.Spec.Action))
 	}
-	return s.printCreated(cmd, c, ke, format, w)
+	return s.printCreatedThenFollow(cmd, c, ke, format, w)
 }
 
-// requester returns the smallest role that may request an action.
-func requester(name string) string {
+// requesterRole returns the smallest role that may request an action.
+func requesterRole(name string) string {
 	a, ok := action.Find(name)
 	if !ok {
 		return roles.RequesterRole
@@ -244,8 +244,8 @@ func requester(name string) string {
 	return roles.RequesterRole + "-" + string(a.Risk)
 }
 
-// printCreated prints the new execution and follows it if requested.
-func (s *session) printCreated(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
+// printCreatedThenFollow prints the new execution and follows it if requested.
+func (s *session) printCreatedThenFollow(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
 	if format == formatText {
 		if err := s.printLine("execution/%s created", ke.Name); err != nil {
 			return err
@@ -270,11 +270,11 @@ func (s *session) followExecution(cmd *cobra.Command, c *cluster, ke *v1alpha1.K
 	if failed != nil {
 		return failed
 	}
-	return s.printLine("execution/%s %s", ke.Name, describeDone(ke))
+	return s.printLine("execution/%s %s", ke.Name, describeOutcome(ke))
 }
 
-// describeDone returns the result in a few words.
-func describeDone(ke *v1alpha1.KubernetesExecution) string {
+// describeOutcome returns the result in a few words.
+func describeOutcome(ke *v1alpha1.KubernetesExecution) string {
 	text := string(ke.Status.Phase)
 	r := ke.Status.ExecutionResults
 	switch {
@@ -293,8 +293,8 @@ func describeDone(ke *v1alpha1.KubernetesExecution) string {
 	return text
 }
 
-// patchOf returns a merge patch.
-func patchOf(what map[string]any) []byte {
+// encodePatch returns a merge patch.
+func encodePatch(what map[string]any) []byte {
 	raw, err := json.Marshal(what)
 	if err != nil {
 		panic(err) // we made it ourselves, of texts and booleans

@@ -100,8 +100,8 @@ func requireName(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// completeActions completes the names of actions.
-func completeActions(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// completeActionsAndParameters completes the names of actions.
+func completeActionsAndParameters(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var names []cobra.Completion
 	if len(args) == 0 {
 		for _, a := range action.Catalogue() {
@@ -120,9 +120,9 @@ func completeActions(_ *cobra.Command, args []string, _ string) ([]cobra.Complet
 // completionTimeout limits the duration of a completion.
 const completionTimeout = 2 * time.Second
 
-// completeNames completes the names of executions. An unreachable cluster yields none, because a
+// completeExecutionNames completes the names of executions. An unreachable cluster yields none, because a
 // completion cannot show errors.
-func (s *session) completeNames(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (s *session) completeExecutionNames(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveNoFileComp
 	c, err := s.connectCluster()
 	if err != nil {

@@ -45,7 +45,7 @@ func (s *session) watchExecution(ctx context.Context, c *cluster, ke *v1alpha1.K
 		case err != nil:
 			s.printNote("watch interrupted, restarting: %v", err)
 		}
-		if ke, err = s.getAgain(ctx, c, ke.Name, uid); err != nil {
+		if ke, err = s.getWhenAvailable(ctx, c, ke.Name, uid); err != nil {
 			return err
 		}
 	}
@@ -76,8 +76,8 @@ func (c *cluster) watchChanges(ctx context.Context, ke *v1alpha1.KubernetesExecu
 	return false, nil // servers end watches regularly
 }
 
-// getAgain reads an execution and retries while the server is unavailable.
-func (s *session) getAgain(ctx context.Context, c *cluster, name string, uid types.UID) (*v1alpha1.KubernetesExecution, error) {
+// getWhenAvailable reads an execution and retries while the server is unavailable.
+func (s *session) getWhenAvailable(ctx context.Context, c *cluster, name string, uid types.UID) (*v1alpha1.KubernetesExecution, error) {
 	for {
 		if err := backoff.Sleep(ctx, again); err != nil {
 			return nil, err

@@ -54,7 +54,7 @@ func (s *session) getCommand() *cobra.Command {
 		Short:   "List executions",
 		Example: "  fleetloop exec get --phase=waiting_approval\n" +
 			"  fleetloop exec get scale-deployment-x7kq2 -o yaml",
-		ValidArgsFunction: s.completeNames,
+		ValidArgsFunction: s.completeExecutionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.watch {
 				return s.runWatch(cmd, args, o)
@@ -132,7 +132,7 @@ func (s *session) describeCommand() *cobra.Command {
 		Long: "Show the details of executions: status, what they wait for, next steps, plan, policy decision,\n" +
 			"checks, approvals, result and rollback.",
 		Args:              requireNames,
-		ValidArgsFunction: s.completeNames,
+		ValidArgsFunction: s.completeExecutionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.connectCluster()
 			if err != nil {
@@ -165,7 +165,7 @@ func (s *session) watchCommand() *cobra.Command {
 		Long: "Watch one execution until it ends, including the wait for approval, or watch all executions\n" +
 			"until interrupted. The exit codes for one execution are those of --wait:\n" +
 			"see fleetloop exec --help.",
-		ValidArgsFunction: s.completeNames,
+		ValidArgsFunction: s.completeExecutionNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.runWatch(cmd, args, o) },
 	}
 	o.addFlags(cmd, watchFormats())
@@ -193,7 +193,7 @@ func (s *session) runWatch(cmd *cobra.Command, args []string, o getOptions) erro
 	if ke, err = s.waitForExecution(cmd.Context(), c, ke, waitOptions{through: true}); err != nil {
 		return err
 	}
-	return s.printLine("execution/%s %s", ke.Name, describeDone(ke))
+	return s.printLine("execution/%s %s", ke.Name, describeOutcome(ke))
 }
 
 // watcher prints executions as they change.
@@ -210,7 +210,7 @@ func (s *session) watchAll(ctx context.Context, c *cluster, o getOptions) error 
 	look.NoHeaders = o.noHeaders
 	w := &watcher{s, o, NewListPrinter(s.env.Stdout, o.format == terminal.FormatWide, look), map[types.UID]string{}}
 	for begun := false; ; begun = true {
-		err := w.watchOnce(ctx, c)
+		err := w.listAndWatchOnce(ctx, c)
 		if ctx.Err() == nil && err != nil && (!begun || !isTransient(err)) {
 			return err
 		}
@@ -220,8 +220,8 @@ func (s *session) watchAll(ctx context.Context, c *cluster, o getOptions) error 
 	}
 }
 
-// watchOnce prints all executions, then changes until the watch ends.
-func (w *watcher) watchOnce(ctx context.Context, c *cluster) error {
+// listAndWatchOnce prints all executions, then changes until the watch ends.
+func (w *watcher) listAndWatchOnce(ctx context.Context, c *cluster) error {
 	list, err := c.listExecutions(ctx, w.o.selection)
 	if err != nil {
 		return err

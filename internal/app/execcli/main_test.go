@@ -33,7 +33,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestMain(m *testing.M) {
-	kube.TakeLogs(slog.New(slog.DiscardHandler)) // once for all, before the tests run side by side
+	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler)) // once for all, before the tests run side by side
 	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../../deploy/crds"}})
 }
 

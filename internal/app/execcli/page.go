@@ -41,10 +41,10 @@ const fieldWidth = 14
 
 // writeField writes a name and its value. Further lines of the value are aligned below the first.
 func (p *page) writeField(name, value string) {
-	p.writeStyled(name, value, terminal.Plain)
+	p.writeStyledField(name, value, terminal.Plain)
 }
 
-func (p *page) writeStyled(name, value string, style terminal.Style) {
+func (p *page) writeStyledField(name, value string, style terminal.Style) {
 	name += ":"
 	for text := range strings.SplitSeq(strings.TrimRight(value, "\n"), "\n") {
 		text = terminal.Clean(strings.ReplaceAll(text, "\t", "  "))

@@ -149,7 +149,7 @@ func (r *paramParser) addEntry(p action.Parameter, key, text string, hasValue bo
 	}
 	value := json.RawMessage("null")
 	if hasValue {
-		content, err := r.readText(text)
+		content, err := r.readTextOrFile(text)
 		if err != nil {
 			return fmt.Errorf("%s: %w", whole, err)
 		}
@@ -171,7 +171,7 @@ func (r ParameterReader) parseValue(p action.Parameter, text string) (json.RawMe
 	if p.Type == "object" || p.Type == "array" {
 		return r.parseStructure(p.Type, text)
 	}
-	text, err := r.readText(text)
+	text, err := r.readTextOrFile(text)
 	if err != nil {
 		return nil, err
 	}
@@ -224,8 +224,8 @@ func hasFirstByte(raw json.RawMessage, with byte) bool {
 	return json.Valid(raw) && bytes.TrimSpace(raw)[0] == with
 }
 
-// readText returns a value, or the content of the file that it names.
-func (r ParameterReader) readText(text string) (string, error) {
+// readTextOrFile returns a value, or the content of the file that it names.
+func (r ParameterReader) readTextOrFile(text string) (string, error) {
 	name, isFile := cutFileName(text)
 	if !isFile {
 		if rest, ok := strings.CutPrefix(text, "@@"); ok {

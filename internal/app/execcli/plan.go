@@ -37,7 +37,7 @@ func (p *page) writePlan(plan *v1alpha1.Plan) {
 	p.writeLine("  Steps:")
 	var rows [][]terminal.Cell
 	for i, s := range plan.Steps {
-		rows = append(rows, terminal.PlainRow(fmt.Sprintf("%d.", i+1), formatRequest(s), s.Description))
+		rows = append(rows, terminal.PlainRow(fmt.Sprintf("%d.", i+1), formatStep(s), s.Description))
 	}
 	p.writeTable("    ", rows)
 	p.writeLine("  Impact: %s", terminal.Clean(formatImpact(plan.Impact)))
@@ -46,19 +46,19 @@ func (p *page) writePlan(plan *v1alpha1.Plan) {
 		p.writeDiff(plan.Diff)
 	}
 	if r := plan.Rollback; r != nil && !r.Available {
-		p.writeBlock("  ", "Rollback: none"+formatReason(r.Reason))
+		p.writeBlock("  ", "Rollback: none"+formatReasonSuffix(r.Reason))
 	}
 }
 
-func formatReason(reason string) string {
+func formatReasonSuffix(reason string) string {
 	if reason == "" {
 		return ""
 	}
 	return ": " + reason
 }
 
-// formatRequest returns a step as an RBAC verb and resource.
-func formatRequest(s v1alpha1.PlanStep) string {
+// formatStep returns a step as an RBAC verb and resource.
+func formatStep(s v1alpha1.PlanStep) string {
 	resource := s.Resource
 	if s.Subresource != "" {
 		resource += "/" + s.Subresource
@@ -201,7 +201,7 @@ func (p *page) writeResult(ke *v1alpha1.KubernetesExecution) {
 	if r.Duration != "" {
 		text += " in " + r.Duration
 	}
-	p.writeStyled("Result", text, style)
+	p.writeStyledField("Result", text, style)
 	if r.ErrorMessage != "" {
 		p.writeBlock("  ", r.ErrorMessage)
 	}
@@ -252,7 +252,7 @@ func (p *page) writeRollback(ke *v1alpha1.KubernetesExecution) {
 	}
 	p.writeLine("")
 	if !r.Available {
-		p.writeField("Rollback", "none"+formatReason(r.Reason))
+		p.writeField("Rollback", "none"+formatReasonSuffix(r.Reason))
 		return
 	}
 	text := r.RollbackAction + " " + FormatParameters(r.RollbackParameters)

@@ -28,7 +28,7 @@ fails if the target has changed since.
 
 ` + waitHelp,
 		Args:              requireName,
-		ValidArgsFunction: s.completeNames,
+		ValidArgsFunction: s.completeExecutionNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.runRollback(cmd, args[0], o) },
 	}
 	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, for approvers and the audit")

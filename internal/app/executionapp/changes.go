@@ -20,10 +20,10 @@ func (l changeLogger) Record(ctx context.Context, c execution.Change) {
 		"target_kind", c.Target.Kind, "target_namespace", c.Target.Namespace, "target_name", c.Target.Name, "who", c.By, "dry_run", c.DryRun, "reason", c.Reason, "message", c.Message)
 }
 
-// eventOf converts a change to a change event. The UID of the execution, the action and the time
+// changeEventOf converts a change to a change event. The UID of the execution, the action and the time
 // make the ID. The time is stored with the change, so an event that is sent again has the same ID.
 // A second approval, as after a gap of the admission policies, has another one.
-func eventOf(c execution.Change, cluster string) changeevent.ChangeEvent {
+func changeEventOf(c execution.Change, cluster string) changeevent.ChangeEvent {
 	namespace, name, ok := strings.Cut(c.Execution, "/")
 	if !ok {
 		namespace, name = "", c.Execution

@@ -17,7 +17,7 @@ const binary = "execution-controller"
 
 // Command returns the command line of execution-controller.
 func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
-	cfg := Defaults()
+	cfg := OverriddenDefaults()
 	var file string
 	load := func(cmd *cobra.Command) (*settings.Report, error) {
 		return settings.Load(&cfg, settings.Source{File: file, Env: env, Flags: cmd.Flags()})
@@ -52,7 +52,7 @@ Of several replicas, one is active at a time (leader election).`,
 			return []*settings.Report{report}, err
 		}, &cfg, func() error { return cfg.validateSettings() }, func() error { return cfg.sinksConfig().Check() }),
 	)
-	process.AddVersion(root)
+	process.AddVersionCommandAndFlag(root)
 	return root
 }
 

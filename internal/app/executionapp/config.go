@@ -118,8 +118,8 @@ const (
 	defaultAddr   = ":8098"
 )
 
-// Defaults returns the defaults that differ from those of the parts.
-func Defaults() Config {
+// OverriddenDefaults returns the defaults that differ from those of the parts.
+func OverriddenDefaults() Config {
 	var cfg Config
 	cfg.MetricsAddr = defaultAddr
 	cfg.HealthAddr = defaultAddr

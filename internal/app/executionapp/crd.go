@@ -60,11 +60,11 @@ func newSchemaCheck(host *rest.Config, reg prometheus.Registerer, log *slog.Logg
 		return nil, fmt.Errorf("check the CustomResourceDefinition: %w", err)
 	}
 	c := &schemaCheck{host: client, log: log, missing: map[string]bool{}}
-	return c, watchSchema(reg, c.Ready)
+	return c, registerSchemaMetric(reg, c.Ready)
 }
 
-// watchSchema registers the metric of the check.
-func watchSchema(reg prometheus.Registerer, outdated func() error) error {
+// registerSchemaMetric registers the metric of the check.
+func registerSchemaMetric(reg prometheus.Registerer, outdated func() error) error {
 	return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubernetesexecution_crd_outdated",
 		Help: "1 if the installed CustomResourceDefinition of KubernetesExecution lacks fields of this controller version, 0 otherwise. While the value is 1, executions do not progress or approvals do not count. The readiness message names the fields and the command that adds them.",
@@ -99,7 +99,7 @@ func (c *schemaCheck) Run(ctx context.Context) error {
 		case err != nil:
 			c.noteUnreadable(ctx, err)
 		default:
-			c.noteSchema(ctx, missing)
+			c.noteMissingFields(ctx, missing)
 			if len(missing) == 0 {
 				wait = crdEvery
 			}
@@ -119,8 +119,8 @@ func (c *schemaCheck) noteUnreadable(ctx context.Context, err error) {
 	c.unreadable = true
 }
 
-// noteSchema records the fields that the schema lacks.
-func (c *schemaCheck) noteSchema(ctx context.Context, missing []string) {
+// noteMissingFields records the fields that the schema lacks.
+func (c *schemaCheck) noteMissingFields(ctx context.Context, missing []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unreadable, c.missing = false, map[string]bool{}

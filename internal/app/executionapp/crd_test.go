@@ -65,7 +65,7 @@ func newOldCluster(t *testing.T, fields ...string) *kubebed.Bed {
 // the CustomResourceDefinition.
 func wantCRDState(t *testing.T, c *apptest.Call, outdated int, ready, logs []string) {
 	t.Helper()
-	health := c.URL(t, "metrics and health")
+	health := c.URLFromLog(t, "metrics and health")
 	apptest.Eventually(t, func() error {
 		_, page := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
 		_, metrics := apptest.SendRequest(t, http.MethodGet, health+"/metrics", "")

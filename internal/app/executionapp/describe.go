@@ -11,9 +11,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
-// Describe registers the metrics of the controller for the metrics reference. It runs nothing.
-func Describe(reg prometheus.Registerer) error {
+// RegisterMetrics registers the metrics of the controller for the metrics reference. It runs nothing.
+func RegisterMetrics(reg prometheus.Registerer) error {
 	_, policyErr := policy.NewMetrics(reg)
 	_, auditErr := audit.New(nil, audit.Config{}, reg, slog.New(slog.DiscardHandler))
-	return errors.Join(policyErr, auditErr, registerMetrics(reg), operator.Describe(reg))
+	return errors.Join(policyErr, auditErr, registerMetrics(reg), operator.RegisterMetrics(reg))
 }

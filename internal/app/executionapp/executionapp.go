@@ -48,7 +48,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Override
 	}()
 	host := overrides.Host
 	if host == nil {
-		if host, err = kube.Connect(cfg.Kube, userAgent); err != nil {
+		if host, err = kube.NewRESTConfig(cfg.Kube, userAgent); err != nil {
 			return nil, err
 		}
 	}
@@ -62,7 +62,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Override
 	ids := identity.New(host, cfg.Namespace)
 	deps := operator.Deps{
 		Host: host, Identities: ids, Recorder: changeLogger{p.Log}, Log: p.Log, Registerer: p.Metrics,
-		Event: func(c execution.Change) changeevent.ChangeEvent { return eventOf(c, cfg.Cluster) },
+		Event: func(c execution.Change) changeevent.ChangeEvent { return changeEventOf(c, cfg.Cluster) },
 	}
 	deps.Sinks = outboxSinks(sinks)
 	if cfg.Audit.Mode == auditPostgres {
@@ -113,13 +113,13 @@ func newAuditing(cfg Part, p *process.Process) (auditor *audit.Auditor, database
 	if err != nil {
 		return nil, nil, errors.Join(err, lifecycle.Discard(parts...))
 	}
-	return a, append(parts, lifecycle.Part{Name: "audit", Run: a.Run}), nil
+	return a, append(parts, lifecycle.Part{Name: "audit", Run: a.RunMaintenance}), nil
 }
 
 // outboxSinks returns the sinks of the outbox of executions.
 func outboxSinks(sinks *changes.Sinks) []outbox.Sink {
 	var list []outbox.Sink
-	for _, s := range sinks.Each() {
+	for _, s := range sinks.List() {
 		list = append(list, outbox.Sink{Name: s.Name, Client: s.Client, Wants: s.Wants})
 	}
 	return list
@@ -137,14 +137,14 @@ func newGuardParts(ctx context.Context, host *rest.Config, cfg Part, p *process.
 	if cfg.Guard.Mode == guardOff {
 		p.Log.WarnContext(ctx, "admission policies are disabled, requesters are not verified and approvals are not accepted", "set", "ADMISSION_POLICIES=required")
 		deps.Guard = guard.Off{}
-		return []lifecycle.Part{stored.Part()}, watchGuard(p.Metrics, func() error { return guard.ErrOff })
+		return []lifecycle.Part{stored.Part()}, registerGuardMetric(p.Metrics, func() error { return guard.ErrOff })
 	}
 	watch, err := guard.New(host, cfg.guardOptions(), cfg.Guard.Propagation, p.Log)
 	if err != nil {
 		return nil, err
 	}
 	deps.Guard = watch
-	return []lifecycle.Part{{Name: "admission policies", Run: watch.Run, Ready: watch.Ready}, stored.Part()}, watchGuard(p.Metrics, watch.Missing)
+	return []lifecycle.Part{{Name: "admission policies", Run: watch.Run, Ready: watch.Ready}, stored.Part()}, registerGuardMetric(p.Metrics, watch.Missing)
 }
 
 // newCheckParts builds the checks, and the parts that supply them with policies and cluster state.
@@ -154,7 +154,7 @@ func newCheckParts(host *rest.Config, cfg Part, p *process.Process, ids *identit
 		return nil, nil, err
 	}
 	rules := newPolicyConfigMaps(policy.NewStore(cfg.Policy.Timeout, metrics), cfg, p.Log)
-	asked, err := newTimed(p.Metrics, conditionEvaluator{policy.NewEvaluator()})
+	asked, err := newTimedEvaluator(p.Metrics, conditionEvaluator{policy.NewEvaluator()})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -168,11 +168,11 @@ func newCheckParts(host *rest.Config, cfg Part, p *process.Process, ids *identit
 	if err != nil {
 		return nil, nil, err
 	}
-	follow, err := followPolicies(host, cfg.Namespace, cfg.Policy.ConfigMap, rules.enqueueConfigMap, p.Log)
+	follow, err := newPolicyFollower(host, cfg.Namespace, cfg.Policy.ConfigMap, rules.enqueueConfigMap, p.Log)
 	if err != nil {
 		return nil, nil, err
 	}
 	known := follow.Ready
 	follow.Ready = func() error { return errors.Join(known(), rules.Ready()) }
-	return []lifecycle.Part{follow, {Name: "policy loading", Run: rules.Run}, view.Part("cluster cache"), newNodeCounter(view, g, p.Log)}, checker, nil
+	return []lifecycle.Part{follow, {Name: "policy loading", Run: rules.Run}, view.Part("cluster cache"), newGateNodeUpdater(view, g, p.Log)}, checker, nil
 }

@@ -25,7 +25,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	kube.TakeLogs(slog.New(slog.DiscardHandler)) // before the clients of the tests begin to log
+	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler)) // before the clients of the tests begin to log
 	// The cache of a namespace that was never filled leaves these behind; they end with the process.
 	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../../deploy/crds"}},
 		goleak.IgnoreAnyFunction("sigs.k8s.io/controller-runtime/pkg/cache.newMultiNamespaceInformer.func1"),
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 func installNamespace(t *testing.T) (namespace, kubeconfig string) {
 	t.Helper()
 	namespace = kubebedtest.Namespace(t)
-	cfg := executionapp.Defaults().Part
+	cfg := executionapp.OverriddenDefaults().Part
 	cfg.Namespace, cfg.Policy.ConfigMap = namespace, guard.DefaultPolicyConfigMap
 	for range 2 { // a second time changes nothing
 		if err := executionapp.Install(t.Context(), kubebedtest.Bed(t).Config(), cfg, executionapp.Targets{Namespaces: []string{kubebedtest.Namespace(t)}}); err != nil {
@@ -81,7 +81,7 @@ func TestFollowsThePolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--leader-elect=false", "--admission-policy-propagation-delay=10ms")
-	health := c.URL(t, "metrics and health")
+	health := c.URLFromLog(t, "metrics and health")
 	says := func(status int, want string) {
 		t.Helper()
 		apptest.Eventually(t, func() error {
@@ -120,7 +120,7 @@ func TestFollowsThePolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	says(http.StatusOK, "policies")
-	if body := apptest.WantStatus(t, health+"/metrics", http.StatusOK); !strings.Contains(body, "kubernetesexecution_active") || !strings.Contains(body, "controller_runtime_") {
+	if body := apptest.EventuallyStatus(t, health+"/metrics", http.StatusOK); !strings.Contains(body, "kubernetesexecution_active") || !strings.Contains(body, "controller_runtime_") {
 		t.Error("/metrics lacks those of the controller")
 	}
 	c.Cancel()
@@ -139,8 +139,8 @@ func TestStartsWithoutAnything(t *testing.T) {
 	}
 	env := map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"}
 	c := apptest.Start(t, executionapp.Command, env, "--kubeconfig", kubeconfig, "--namespace", "nowhere", "--runner-image=runner", "--leader-elect=false")
-	health := c.URL(t, "metrics and health")
-	apptest.WantStatus(t, health+"/healthz", http.StatusOK)
+	health := c.URLFromLog(t, "metrics and health")
+	apptest.EventuallyStatus(t, health+"/healthz", http.StatusOK)
 	apptest.Eventually(t, func() error {
 		_, body := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
 		for _, want := range []string{"audit database", "ConfigMaps not listed yet: ", "nowhere", "Namespaces not listed yet: ", "forbidden"} {

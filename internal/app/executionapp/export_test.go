@@ -14,7 +14,9 @@ import (
 )
 
 // EventOf converts a change to a change event.
-func EventOf(c execution.Change, cluster string) changeevent.ChangeEvent { return eventOf(c, cluster) }
+func EventOf(c execution.Change, cluster string) changeevent.ChangeEvent {
+	return changeEventOf(c, cluster)
+}
 
 // JobsOf is how the operator makes Jobs.
 func JobsOf(c Part) job.Options { return c.operatorConfig(0).Job }
@@ -25,7 +27,7 @@ func (c RunnerConfig) Check() error { return c.validateSettings() }
 // LoadPolicies loads a ConfigMap into a store within a time. It reports whether no retry is needed,
 // and returns the error of readiness.
 func LoadPolicies(ctx context.Context, store *policy.Store, cm *corev1.ConfigMap, within time.Duration, log *slog.Logger) (done bool, ready error) {
-	cfg := Defaults().Part
+	cfg := OverriddenDefaults().Part
 	cfg.Namespace, cfg.Policy.ConfigMap = cm.Namespace, cm.Name
 	p := newPolicyConfigMaps(store, cfg, log)
 	p.timeout = within

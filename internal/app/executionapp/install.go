@@ -57,7 +57,7 @@ func Install(ctx context.Context, host *rest.Config, cfg Part, targets Targets) 
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("install executions: create ConfigMap %q: %w", cfg.Policy.ConfigMap, err)
 	}
-	return installStamps(ctx, c, cfg)
+	return installMutatingPolicies(ctx, c, cfg)
 }
 
 // installObjects returns the objects for any cluster.
@@ -71,22 +71,22 @@ func installObjects(cfg Part, targets Targets) []runtime.Object {
 		if a.NoJob {
 			continue // it changes no object
 		}
-		list = append(list, rights.Base(a)...)
-		list = append(list, rights.InNamespaces(a, targets.Namespaces...)...)
+		list = append(list, rights.BaseObjects(a)...)
+		list = append(list, rights.NamespaceBindings(a, targets.Namespaces...)...)
 	}
-	list = append(list, rights.SecretLookup()...)
-	list = append(list, rights.SecretLookupIn(targets.Namespaces...)...)
+	list = append(list, rights.SecretLookupObjects()...)
+	list = append(list, rights.SecretLookupBindings(targets.Namespaces...)...)
 	list = append(list, roles.Controller{Namespace: cfg.Namespace}.Objects()...)
-	for _, r := range roles.Requesters() {
+	for _, r := range roles.RequesterClusterRolesByRisk() {
 		list = append(list, r)
 	}
-	list = append(list, roles.Approver(), roles.Administrator(), roles.Viewer())
-	return slices.Concat(list, guard.Objects(cfg.guardOptions()), guard.Advice(cfg.guardOptions()))
+	list = append(list, roles.Approver(), roles.AdministratorClusterRole(), roles.Viewer())
+	return slices.Concat(list, guard.Objects(cfg.guardOptions()), guard.WrongNamespaceWarning(cfg.guardOptions()))
 }
 
-// installStamps applies objects that only Kubernetes 1.36 and later support.
-func installStamps(ctx context.Context, c client.Client, cfg Part) error {
-	for _, o := range guard.Stamps(cfg.guardOptions()) {
+// installMutatingPolicies applies objects that only Kubernetes 1.36 and later support.
+func installMutatingPolicies(ctx context.Context, c client.Client, cfg Part) error {
+	for _, o := range guard.MutatingPolicies(cfg.guardOptions()) {
 		err := applyObject(ctx, c, o)
 		if meta.IsNoMatchError(err) {
 			return nil

@@ -28,7 +28,7 @@ func TestSaysWhoLeads(t *testing.T) {
 	first := start()
 	apptest.Eventually(t, func() error { return says(first, 1, 0) })
 	second := start()
-	apptest.WantStatus(t, second.URL(t, "metrics and health")+"/healthz", 200)
+	apptest.EventuallyStatus(t, second.URLFromLog(t, "metrics and health")+"/healthz", 200)
 	first.Cancel()
 	if err := first.Wait(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)

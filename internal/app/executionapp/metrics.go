@@ -10,9 +10,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// watchGuard registers a metric that shows when approvals are rejected because no admission policy
+// registerGuardMetric registers a metric that shows when approvals are rejected because no admission policy
 // checks the approver. Without it, only the log and waiting users would show this.
-func watchGuard(reg prometheus.Registerer, missing func() error) error {
+func registerGuardMetric(reg prometheus.Registerer, missing func() error) error {
 	return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubernetesexecution_admission_policies_missing",
 		Help: "1 if the ValidatingAdmissionPolicies that verify requesters and approvers are missing, changed, disabled or not checked yet, 0 otherwise. While the value is 1, the controller accepts no approvals.",
@@ -31,7 +31,7 @@ type timedEvaluator struct {
 	took *prometheus.HistogramVec
 }
 
-func newTimed(reg prometheus.Registerer, conditions execution.Conditions) (timedEvaluator, error) {
+func newTimedEvaluator(reg prometheus.Registerer, conditions execution.Conditions) (timedEvaluator, error) {
 	c := timedEvaluator{conditions, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "kubernetesexecution_condition_evaluation_duration_seconds",
 		Help: "Duration of evaluations of the preconditions and postconditions of KubernetesExecutions, in seconds, by result: passed, failed, error, killed (CPU or memory limit exceeded) or deferred (all evaluator processes were busy).", Buckets: prometheus.ExponentialBuckets(1e-3, 2, 14),
@@ -77,7 +77,7 @@ func (p timedEvaluationPlace) Evaluate(ctx context.Context, module string, input
 
 // registerMetrics registers the metrics of this package.
 func registerMetrics(reg prometheus.Registerer) error {
-	_, err := newTimed(reg, nil)
+	_, err := newTimedEvaluator(reg, nil)
 	none := func() error { return nil }
-	return errors.Join(err, watchGuard(reg, none), watchSchema(reg, none))
+	return errors.Join(err, registerGuardMetric(reg, none), registerSchemaMetric(reg, none))
 }

@@ -24,7 +24,7 @@ func TestScraped(t *testing.T) {
 	t.Parallel()
 	namespace, kubeconfig := installNamespace(t)
 	c := apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--admission-policy-propagation-delay=10ms")
-	scrape := c.URL(t, "metrics and health") + "/metrics"
+	scrape := c.URLFromLog(t, "metrics and health") + "/metrics"
 	shows := func(series ...string) {
 		t.Helper()
 		apptest.Eventually(t, func() error {

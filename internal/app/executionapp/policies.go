@@ -150,7 +150,7 @@ type conditionEvaluator struct{ *policy.Evaluator }
 func (c conditionEvaluator) Enter(requester string) (execution.Place, error) {
 	p, err := c.Evaluator.Enter(requester)
 	if err != nil {
-		return nil, convertError(err)
+		return nil, toExecutionError(err)
 	}
 	return evaluationPlace{p}, nil
 }
@@ -165,16 +165,16 @@ func (p evaluationPlace) Evaluate(ctx context.Context, module string, input any,
 		return false, "", fmt.Errorf("encode condition input: %w", err)
 	}
 	passed, message, err = p.EvaluationPlace.Evaluate(ctx, module, text, now)
-	return passed, message, convertError(err)
+	return passed, message, toExecutionError(err)
 }
 
 // Compile reports why a condition can never hold.
 func (p evaluationPlace) Compile(ctx context.Context, module string) error {
-	return convertError(p.EvaluationPlace.Compile(ctx, module))
+	return toExecutionError(p.EvaluationPlace.Compile(ctx, module))
 }
 
-// convertError converts an error to the error types of executions.
-func convertError(err error) error {
+// toExecutionError converts an error to the error types of executions.
+func toExecutionError(err error) error {
 	never, killed, retry := (*policy.CompileError)(nil), (*policy.KilledError)(nil), (*policy.RetryError)(nil)
 	switch {
 	case errors.As(err, &never):

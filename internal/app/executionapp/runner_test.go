@@ -49,7 +49,7 @@ func newJob(t interface {
 // newPart is the configuration that a file gives.
 func newPart(t *testing.T, file string) executionapp.Part {
 	t.Helper()
-	cfg := executionapp.Defaults()
+	cfg := executionapp.OverriddenDefaults()
 	if _, err := settings.Load(&cfg, settings.Source{File: "file.yaml", FileData: []byte(file)}); err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
 
-// followPolicies returns a part that keeps the policies in line with their ConfigMap.
-func followPolicies(host *rest.Config, namespace, name string, take func(client.Object, bool), log *slog.Logger) (lifecycle.Part, error) {
+// newPolicyFollower returns a part that keeps the policies in line with their ConfigMap.
+func newPolicyFollower(host *rest.Config, namespace, name string, take func(client.Object, bool), log *slog.Logger) (lifecycle.Part, error) {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		return lifecycle.Part{}, err
@@ -44,14 +44,14 @@ func followPolicies(host *rest.Config, namespace, name string, take func(client.
 // nodesEvery is the interval at which the cached nodes are counted.
 const nodesEvery = 2 * time.Second
 
-// newNodeCounter returns a part that reports the number of nodes to the gate, and the nodes that
+// newGateNodeUpdater returns a part that reports the number of nodes to the gate, and the nodes that
 // executions have cordoned.
-func newNodeCounter(view client.Reader, g *gate.Gate, log *slog.Logger) lifecycle.Part {
+func newGateNodeUpdater(view client.Reader, g *gate.Gate, log *slog.Logger) lifecycle.Part {
 	return lifecycle.Part{Name: "node budget", Run: func(ctx context.Context) error {
 		tick := time.NewTicker(nodesEvery)
 		defer tick.Stop()
 		for {
-			if err := countNodes(ctx, view, g); err != nil && ctx.Err() == nil {
+			if err := updateGateNodes(ctx, view, g); err != nil && ctx.Err() == nil {
 				log.DebugContext(ctx, "node count is not available yet", "err", err)
 			}
 			select {
@@ -63,7 +63,7 @@ func newNodeCounter(view client.Reader, g *gate.Gate, log *slog.Logger) lifecycl
 	}}
 }
 
-func countNodes(ctx context.Context, view client.Reader, g *gate.Gate) error {
+func updateGateNodes(ctx context.Context, view client.Reader, g *gate.Gate) error {
 	var list corev1.NodeList
 	if err := view.List(ctx, &list); err != nil {
 		return err
@@ -72,7 +72,7 @@ func countNodes(ctx context.Context, view client.Reader, g *gate.Gate) error {
 	for i := range list.Items {
 		n := &list.Items[i]
 		if n.Spec.Unschedulable && n.Annotations[v1alpha1.AnnotationLastExecution] != "" {
-			cordoned = append(cordoned, gate.TargetOf(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: n.Name}))
+			cordoned = append(cordoned, gate.TargetKey(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: n.Name}))
 		}
 	}
 	g.SetNodes(len(list.Items))

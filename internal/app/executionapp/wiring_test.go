@@ -77,7 +77,7 @@ func TestCount(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := countNodes(t.Context(), seen{nodes: tc.nodes}, g); err != nil {
+			if err := updateGateNodes(t.Context(), seen{nodes: tc.nodes}, g); err != nil {
 				t.Fatal(err)
 			}
 			in := 0
@@ -85,7 +85,7 @@ func TestCount(t *testing.T) {
 			for i := 15; i < 20; i++ {
 				c := gate.Claim{
 					UID: types.UID(nameOf(i)), Key: types.NamespacedName{Name: nameOf(i)}, Action: "drain_node", Node: true,
-					Target: gate.TargetOf(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: nameOf(i)}),
+					Target: gate.TargetKey(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: nameOf(i)}),
 				}
 				if g.Enter(c, now).In {
 					in++
@@ -104,14 +104,14 @@ func TestCountKeeps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := countNodes(t.Context(), seen{nodes: newNodes(20, []int{0, 1}, nil)}, g); err != nil {
+	if err := updateGateNodes(t.Context(), seen{nodes: newNodes(20, []int{0, 1}, nil)}, g); err != nil {
 		t.Fatal(err)
 	}
 	away := errors.New("away")
-	if err := countNodes(t.Context(), seen{err: away}, g); !errors.Is(err, away) {
+	if err := updateGateNodes(t.Context(), seen{err: away}, g); !errors.Is(err, away) {
 		t.Errorf("got %v, want %v", err, away)
 	}
-	c := gate.Claim{UID: "x", Action: "drain_node", Node: true, Target: gate.TargetOf(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: nameOf(7)})}
+	c := gate.Claim{UID: "x", Action: "drain_node", Node: true, Target: gate.TargetKey(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: nameOf(7)})}
 	if g.Enter(c, time.Now()).In {
 		t.Error("a third of twenty nodes may be acted on")
 	}
@@ -120,7 +120,7 @@ func TestCountKeeps(t *testing.T) {
 // TestShareWithoutRequester verifies that executions without a requester share half of what one
 // requester gets, of the limit of executions and of the slots for conditions, as the help says.
 func TestShareWithoutRequester(t *testing.T) {
-	cfg := Defaults().Part
+	cfg := OverriddenDefaults().Part
 	cfg.Gate.MaxConcurrent, cfg.Gate.MaxPerRequester = 10, policy.MaxEvaluatorProcesses/2 // what one requester gets of the slots
 	g, err := gate.New(cfg.gateConfig())
 	if err != nil {

@@ -138,10 +138,10 @@ func isLater(a, b *metav1.Time) bool { return a != nil && (b == nil || b.Before(
 // sinkRows returns the delivery state of the sinks for one node.
 func sinkRows(now time.Time, st *v1alpha1.NodeFaultStatus) [][]string {
 	sinks, _ := summarizeSinks([]v1alpha1.NodeFault{{Status: *st}})
-	return rowsOf(now, sinks)
+	return sinkRowsOf(now, sinks)
 }
 
-func rowsOf(now time.Time, sinks []sinkState) [][]string {
+func sinkRowsOf(now time.Time, sinks []sinkState) [][]string {
 	rows := [][]string{{"SINK", "PENDING", "REJECTED", "DROPPED", "LAST DELIVERED", "LAST FAILED", "ERROR"}}
 	for _, s := range sinks {
 		rows = append(rows, []string{s.Sink, fmt.Sprint(s.Waiting), fmt.Sprint(s.Refused), fmt.Sprint(s.Dropped), formatAgo(now, s.Taken), formatAgo(now, s.Failed), s.Error})
@@ -170,7 +170,7 @@ func (s *session) runDeliveries(cmd *cobra.Command, args []string, format string
 	if isData(format) {
 		err = cli.WriteValue(s.env.Stdout, format, map[string]any{"sinks": nonNil(sinks), "undeliveredChangeEvents": nonNil(events)})
 	} else {
-		err = s.showDeliveries(sinks, events, countLost(list), format == terminal.FormatWide)
+		err = s.showDeliveries(sinks, events, countDropped(list), format == terminal.FormatWide)
 	}
 	if err != nil {
 		return err
@@ -186,8 +186,8 @@ func nonNil[T any](list []T) []T {
 	return list
 }
 
-// countLost returns how many events were dropped before all sinks had accepted them.
-func countLost(list []v1alpha1.NodeFault) int64 {
+// countDropped returns how many events were dropped before all sinks had accepted them.
+func countDropped(list []v1alpha1.NodeFault) int64 {
 	var n int64
 	for i := range list {
 		n += list[i].Status.Dropped
@@ -200,7 +200,7 @@ func (s *session) showDeliveries(sinks []sinkState, events []undelivered, droppe
 		s.printNote("No change event of a node has been sent yet.")
 		return nil
 	}
-	if err := writeGrid(s.env.Stdout, "", rowsOf(s.env.Now(), sinks)); err != nil {
+	if err := writeGrid(s.env.Stdout, "", sinkRowsOf(s.env.Now(), sinks)); err != nil {
 		return err
 	}
 	if dropped > 0 {

@@ -109,7 +109,7 @@ func (p *page) writeFault(f *v1alpha1.NodeFault) error {
 	p.writeDesired(f.Status.DesiredActions)
 	p.writeDrain(f.Status.Drain)
 	p.writeRemedy(f.Status.Remediation)
-	p.conditions(f.Status.Conditions)
+	p.writeConditions(f.Status.Conditions)
 	p.writeHistory(&f.Status)
 	p.writeSinks(&f.Status)
 	return p.err
@@ -123,7 +123,7 @@ func (p *page) writeHead(f *v1alpha1.NodeFault) {
 		p.writeLine("%s%s", terminal.Pad("Phase:", fieldWidth), p.paint(phaseStyle(st.Phase), terminal.Clean(phase)))
 	}
 	p.writeField("Phase since", p.formatTime(st.PhaseChangedAt))
-	p.writeField("Fault", faultOf(f))
+	p.writeField("Fault", faultCodeOf(f))
 	p.writeField("Message", st.Message)
 	p.writeField("Session", st.Session)
 	if o := st.Owned; o != nil {
@@ -284,7 +284,7 @@ func (p *page) writeRemedy(r *v1alpha1.RemediationStatus) {
 	p.writeField("Message", r.Message)
 }
 
-func (p *page) conditions(list []metav1.Condition) {
+func (p *page) writeConditions(list []metav1.Condition) {
 	rows := [][]string{{"CONDITION", "STATUS", "AGE", "REASON", "MESSAGE"}}
 	for _, c := range list {
 		rows = append(rows, []string{c.Type, string(c.Status), terminal.Since(p.now, c.LastTransitionTime.Time), c.Reason, oneLine(c.Message)})

@@ -88,7 +88,7 @@ func (s *session) writeTable(list []v1alpha1.NodeFault, wide bool) error {
 	rows := [][]string{heads}
 	for i := range list {
 		st := &list[i].Status
-		row := []string{list[i].Name, string(st.Phase), faultOf(&list[i]), formatRemedy(st.Remediation), podsOf(st.Drain), formatSince(s.env.Now(), st.PhaseChangedAt)}
+		row := []string{list[i].Name, string(st.Phase), faultCodeOf(&list[i]), formatRemedy(st.Remediation), formatPodsLeft(st.Drain), formatSince(s.env.Now(), st.PhaseChangedAt)}
 		if wide {
 			row = append(row, st.Session, fmt.Sprint(st.UndeliveredChangeEvents))
 		}
@@ -97,8 +97,8 @@ func (s *session) writeTable(list []v1alpha1.NodeFault, wide bool) error {
 	return writeGrid(s.env.Stdout, "", rows)
 }
 
-// faultOf returns the fault in one word, even before the controller has processed it.
-func faultOf(f *v1alpha1.NodeFault) string {
+// faultCodeOf returns the fault in one word, even before the controller has processed it.
+func faultCodeOf(f *v1alpha1.NodeFault) string {
 	if f.Status.FaultCode != "" || len(f.Spec.Faults) == 0 {
 		return f.Status.FaultCode
 	}
@@ -113,7 +113,7 @@ func formatRemedy(r *v1alpha1.RemediationStatus) string {
 	return fmt.Sprintf("%s #%d %s", r.Action, r.Attempt, strings.ToLower(string(r.State)))
 }
 
-func podsOf(d *v1alpha1.DrainStatus) string {
+func formatPodsLeft(d *v1alpha1.DrainStatus) string {
 	if d == nil {
 		return ""
 	}

@@ -29,7 +29,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestMain(m *testing.M) {
-	kube.TakeLogs(slog.New(slog.DiscardHandler)) // once for all, before the tests run side by side
+	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler)) // once for all, before the tests run side by side
 	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../../deploy/crds"}})
 }
 
@@ -67,7 +67,7 @@ func runCommand(t *testing.T, kubeconfig string, args ...string) run {
 	}
 	root := cli.Command(env)
 	root.AddCommand(faultcli.Commands(env)...)
-	cli.AddToChanges(root, faultcli.DeliveriesCommand(env))
+	cli.AddChangesSubcommands(root, faultcli.DeliveriesCommand(env))
 	r := run{args: args}
 	r.code = cli.Run(t.Context(), env, root, args)
 	r.out, r.errs = out.String(), errs.String()

@@ -62,7 +62,7 @@ func (s *session) runRelease(ctx context.Context, args []string, r releaseOption
 	var errs []error
 	done, released := 0, 0
 	for _, name := range names {
-		node, was, err := s.releaseOne(ctx, c, bareName(name), r)
+		node, was, err := s.releaseNode(ctx, c, bareName(name), r)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -71,9 +71,9 @@ func (s *session) runRelease(ctx context.Context, args []string, r releaseOption
 		switch {
 		case was:
 			released++
-			err = s.printLine("node %s: released%s", node.Name, blockingTaints(node))
+			err = s.printLine("node %s: released%s", node.Name, staysCordonedNote(node))
 		case !r.everything:
-			s.printNote("node %s: no changes of the controller found%s", node.Name, blockingTaints(node))
+			s.printNote("node %s: no changes of the controller found%s", node.Name, staysCordonedNote(node))
 		}
 		if err != nil {
 			return err
@@ -85,8 +85,8 @@ func (s *session) runRelease(ctx context.Context, args []string, r releaseOption
 	return cli.JoinHostErrors(errs, done)
 }
 
-// blockingTaints returns why a node does not accept other workloads.
-func blockingTaints(node *corev1.Node) string {
+// staysCordonedNote returns why a node does not accept other workloads.
+func staysCordonedNote(node *corev1.Node) string {
 	if node.Spec.Unschedulable {
 		return "; it stays cordoned, because someone else cordoned it"
 	}
@@ -96,8 +96,8 @@ func blockingTaints(node *corev1.Node) string {
 // maxConflicts limits the retries after a concurrent change of a node.
 const maxConflicts = 10
 
-// releaseOne removes the changes of Fleetloop from a node, and reports whether there were any.
-func (s *session) releaseOne(ctx context.Context, c *cluster, name string, r releaseOptions) (node *corev1.Node, released bool, err error) {
+// releaseNode removes the changes of Fleetloop from a node, and reports whether there were any.
+func (s *session) releaseNode(ctx context.Context, c *cluster, name string, r releaseOptions) (node *corev1.Node, released bool, err error) {
 	for range maxConflicts {
 		var before corev1.Node
 		if err := c.Get(ctx, client.ObjectKey{Name: name}, &before); err != nil {

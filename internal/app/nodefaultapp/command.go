@@ -61,7 +61,7 @@ One replica at a time acts. All replicas receive reports.`,
 		}, &cfg),
 		faultcli.ReleaseCommand(cli.Env{Stdout: stdout, Stderr: stderr, LookupEnv: env}),
 	)
-	process.AddVersion(root)
+	process.AddVersionCommandAndFlag(root)
 	return root
 }
 

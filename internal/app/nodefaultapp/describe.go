@@ -13,9 +13,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/operator"
 )
 
-// Describe registers the metrics of the controller for the metrics reference. It runs nothing.
-func Describe(reg prometheus.Registerer) error {
+// RegisterMetrics registers the metrics of the controller for the metrics reference. It runs nothing.
+func RegisterMetrics(reg prometheus.Registerer) error {
 	intake.NewMetrics(reg)
 	_, budgetErr := budget.New(budget.Config{}, func() []*corev1.Node { return nil }, reg)
-	return errors.Join(operator.Describe(reg), budgetErr, drain.New(drain.Config{}, nil, nil).Register(reg), janitor.Describe(reg))
+	return errors.Join(operator.RegisterMetrics(reg), budgetErr, drain.New(drain.Config{}, nil, nil).Register(reg), janitor.RegisterMetrics(reg))
 }

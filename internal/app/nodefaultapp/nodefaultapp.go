@@ -84,7 +84,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Override
 		return nil, err
 	}
 	if a.host == nil {
-		if a.host, err = kube.Connect(cfg.Kube, userAgent); err != nil {
+		if a.host, err = kube.NewRESTConfig(cfg.Kube, userAgent); err != nil {
 			return nil, err
 		}
 	}
@@ -100,7 +100,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Override
 	for _, role := range []struct {
 		name string
 		make func(context.Context) ([]lifecycle.Part, error)
-	}{{roleController, a.newController}, {roleJanitor, a.newJanitor}, {roleIntake, a.newReportParts}} {
+	}{{roleController, a.newControllerParts}, {roleJanitor, a.newJanitorParts}, {roleIntake, a.newReportParts}} {
 		if !cfg.hasRole(role.name) {
 			continue
 		}
@@ -139,8 +139,8 @@ func (a *app) openStore() (*intake.FaultStore, error) {
 	return a.store, err
 }
 
-// newController builds the parts that manage nodes.
-func (a *app) newController(ctx context.Context) ([]lifecycle.Part, error) {
+// newControllerParts builds the parts that manage nodes.
+func (a *app) newControllerParts(ctx context.Context) ([]lifecycle.Part, error) {
 	m, err := kube.NewManager(a.host, a.kubeOptions(controllerLease)) //nolint:contextcheck // the manager outlives the call
 	if err != nil {
 		return nil, err
@@ -210,7 +210,7 @@ func (a *app) newBudget(m *kube.Manager, seen nodeView) (quarantine.Budget, erro
 
 func (a *app) outboxSinks() []outbox.Sink {
 	var sinks []outbox.Sink
-	for _, s := range a.sinks.Each() {
+	for _, s := range a.sinks.List() {
 		sinks = append(sinks, outbox.Sink{Name: s.Name, Client: s.Client, Wants: s.Wants, Replay: slices.Contains(a.cfg.Outbox.Replay, s.Name)})
 	}
 	for _, name := range a.cfg.Outbox.Replay {
@@ -221,8 +221,8 @@ func (a *app) outboxSinks() []outbox.Sink {
 	return sinks
 }
 
-// newJanitor builds the parts that reboot and terminate nodes.
-func (a *app) newJanitor(ctx context.Context) ([]lifecycle.Part, error) {
+// newJanitorParts builds the parts that reboot and terminate nodes.
+func (a *app) newJanitorParts(ctx context.Context) ([]lifecycle.Part, error) {
 	if a.cfg.DryRun {
 		a.p.Log.InfoContext(ctx, "dry run: no node is rebooted or terminated")
 		return nil, nil
@@ -253,7 +253,7 @@ func (a *app) newProvider(kind string) (provider.Provider, error) {
 		return nil, fmt.Errorf("create client: %w", err)
 	}
 	if file := a.cfg.Janitor.Machine.Kubeconfig; file != "" {
-		there, err := kube.Connect(kube.Config{Kubeconfig: file}, userAgent)
+		there, err := kube.NewRESTConfig(kube.Config{Kubeconfig: file}, userAgent)
 		if err != nil {
 			return nil, err
 		}
@@ -280,7 +280,7 @@ func (a *app) newReportParts(ctx context.Context) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := httpserver.New(ctx, cfg.Server, handler, a.p.Log)
+	server, err := httpserver.Listen(ctx, cfg.Server, handler, a.p.Log)
 	if err != nil {
 		return nil, fmt.Errorf("listen for reports (--listen-address or LISTEN_ADDRESS): %w", err)
 	}

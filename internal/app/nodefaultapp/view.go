@@ -42,14 +42,14 @@ func newView(ctx context.Context, c cache.Cache) (v nodeView, err error) {
 	if err != nil {
 		return nodeView{}, fmt.Errorf("index nodes by address: %w", err)
 	}
-	if v.nodeStore, err = storeOf(ctx, c, &corev1.Node{}); err == nil {
-		v.faultStore, err = storeOf(ctx, c, &v1alpha1.NodeFault{})
+	if v.nodeStore, err = indexerOf(ctx, c, &corev1.Node{}); err == nil {
+		v.faultStore, err = indexerOf(ctx, c, &v1alpha1.NodeFault{})
 	}
 	return v, err
 }
 
-// storeOf returns the indexer in which a cache keeps a kind.
-func storeOf(ctx context.Context, c cache.Cache, kind client.Object) (toolscache.Indexer, error) {
+// indexerOf returns the indexer in which a cache keeps a kind.
+func indexerOf(ctx context.Context, c cache.Cache, kind client.Object) (toolscache.Indexer, error) {
 	informer, err := c.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, fmt.Errorf("get informer of %T: %w", kind, err)

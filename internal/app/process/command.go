@@ -56,13 +56,13 @@ func ConfigCommand(component string, out io.Writer, load func(*cobra.Command) ([
 	}
 	config.AddCommand(show, schema)
 	if len(checks) > 0 {
-		config.AddCommand(checkCommand(out, load, checks))
+		config.AddCommand(configCheckCommand(out, load, checks))
 	}
 	return config
 }
 
-// checkCommand returns the command "config check".
-func checkCommand(out io.Writer, load func(*cobra.Command) ([]*settings.Report, error), checks []func() error) *cobra.Command {
+// configCheckCommand returns the command "config check".
+func configCheckCommand(out io.Writer, load func(*cobra.Command) ([]*settings.Report, error), checks []func() error) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
 		Short: "Validate the configuration without starting anything",
@@ -87,8 +87,8 @@ invalid change event sink.`,
 	}
 }
 
-// AddVersion adds the command "version" and the flag --version, which print the same text.
-func AddVersion(root *cobra.Command) {
+// AddVersionCommandAndFlag adds the command "version" and the flag --version, which print the same text.
+func AddVersionCommandAndFlag(root *cobra.Command) {
 	text := version.Get().Text(root.Name())
 	root.AddCommand(&cobra.Command{
 		Use:   "version",

@@ -58,16 +58,16 @@ func (p *Process) StopTimeout() time.Duration { return p.cfg.StopTimeout }
 // Gather serves the metrics of g beside those of the process. Call it before Run.
 func (p *Process) Gather(g prometheus.Gatherer) { p.more = append(p.more, g) }
 
-// Handle serves a path beside the health endpoints. Call it before Run.
-func (p *Process) Handle(path string, h http.Handler) {
+// HandleOnHealthServer serves a path beside the health endpoints. Call it before Run.
+func (p *Process) HandleOnHealthServer(path string, h http.Handler) {
 	if p.extra == nil {
 		p.extra = map[string]http.Handler{}
 	}
 	p.extra[path] = h
 }
 
-// HandleDebug serves a path beside the metrics, with the same protection. Call it before Run.
-func (p *Process) HandleDebug(path string, h http.Handler) {
+// HandleOnMetricsServer serves a path beside the metrics, with the same protection. Call it before Run.
+func (p *Process) HandleOnMetricsServer(path string, h http.Handler) {
 	if p.debug == nil {
 		p.debug = map[string]http.Handler{}
 	}
@@ -97,7 +97,7 @@ var errStopping = errors.New("process is stopping")
 // first part starts until after the last one has stopped. live reports why the process makes no
 // progress; nil means that it always does. Parts that cannot run are discarded.
 func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle.Part) error {
-	endpoints, err := p.newEndpoints(ctx, live, parts)
+	endpoints, err := p.listenEndpoints(ctx, live, parts)
 	if err != nil {
 		return errors.Join(err, lifecycle.Discard(parts...))
 	}
@@ -105,7 +105,7 @@ func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle
 	all = append(all, endpoints...)
 	all = append(all, parts...)
 	for i := range all {
-		all[i].Run = p.watchPart(all[i])
+		all[i].Run = p.runLoggingEarlyEnd(all[i])
 	}
 	err = lifecycle.Run(ctx, lifecycle.Options{StopTimeout: p.cfg.StopTimeout}, all...)
 	if err != nil {
@@ -116,9 +116,9 @@ func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle
 	return nil
 }
 
-// watchPart runs a part and logs at once if it ends early. The error itself is returned only after
+// runLoggingEarlyEnd runs a part and logs at once if it ends early. The error itself is returned only after
 // all other parts have stopped.
-func (p *Process) watchPart(part lifecycle.Part) func(context.Context) error {
+func (p *Process) runLoggingEarlyEnd(part lifecycle.Part) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := part.Run(ctx)
 		if ctx.Err() == nil {
@@ -128,8 +128,8 @@ func (p *Process) watchPart(part lifecycle.Part) func(context.Context) error {
 	}
 }
 
-// newEndpoints returns the parts that serve metrics and health.
-func (p *Process) newEndpoints(ctx context.Context, live func() error, checked []lifecycle.Part) (endpoints []lifecycle.Part, err error) {
+// listenEndpoints returns the parts that serve metrics and health.
+func (p *Process) listenEndpoints(ctx context.Context, live func() error, checked []lifecycle.Part) (endpoints []lifecycle.Part, err error) {
 	checks := []httpserver.HealthCheck{{Name: "running", Ready: func() error {
 		if ctx.Err() != nil {
 			return errStopping
@@ -191,7 +191,7 @@ const (
 )
 
 func (p *Process) listenHTTP(ctx context.Context, name, flag, addr string, h http.Handler) (lifecycle.Part, error) {
-	server, err := httpserver.New(ctx, httpserver.Config{Addr: addr}, h, p.Log)
+	server, err := httpserver.Listen(ctx, httpserver.Config{Addr: addr}, h, p.Log)
 	if err != nil {
 		return lifecycle.Part{}, fmt.Errorf("serve %s (%s): %w", name, flag, err)
 	}

@@ -119,7 +119,7 @@ func TestEndpoints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, l := newProcess(t, newConfig(tc.metricsAddr, tc.health))
-			p.Handle("/extra/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+			p.HandleOnHealthServer("/extra/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 			ctx, cancel := context.WithCancel(t.Context())
 			stuck := make(chan struct{})
 			var broken, dead syncedError
@@ -167,7 +167,7 @@ func TestMetricsToken(t *testing.T) {
 	cfg := newConfig("127.0.0.1:0", "localhost:0")
 	cfg.MetricsToken = "right"
 	p, l := newProcess(t, cfg)
-	p.HandleDebug("/debug/decisions", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	p.HandleOnMetricsServer("/debug/decisions", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx, nil, newPart("first", nil)) }()
@@ -303,7 +303,7 @@ func TestCommands(t *testing.T) {
 		}
 		root.SetOut(&out)
 		root.AddCommand(process.ConfigCommand("test", &out, load, &cfg, small))
-		process.AddVersion(root)
+		process.AddVersionCommandAndFlag(root)
 		root.SetArgs(args)
 		err := root.ExecuteContext(t.Context())
 		return out.String(), err

@@ -29,8 +29,8 @@ func newFleet(t *testing.T) (endpoint string, ids []string) {
 		ids = append(ids, api.Create("clusters", fmt.Sprint("cluster-", i), "region", region))
 	}
 	for _, id := range ids[:2] {
-		api.Report("clusters", id, "validation", 1)
-		api.Report("clusters", id, "dns", 1)
+		api.ReportAvailable("clusters", id, "validation", 1)
+		api.ReportAvailable("clusters", id, "dns", 1)
 	}
 	server := httptest.NewServer(api)
 	t.Cleanup(server.Close)
@@ -187,7 +187,7 @@ func TestWhyAsksTheRunningSentinel(t *testing.T) {
 	file := configure(t, endpoint, "region=eu")
 	known := state.NewDecisionRecord(10)
 	known.Note([]byte(ids[2]), state.DecisionEntry{At: time.Now(), Reason: "a reason", Published: true, Generation: 1, EventID: "evt-1"})
-	known.Confirmed(ids[2], "evt-1", time.Now())
+	known.NoteConfirmed(ids[2], "evt-1", time.Now())
 	decisions := state.NewRecordHandler(map[string]*state.DecisionRecord{"clusters region=eu": known})
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/decisions", func(w http.ResponseWriter, r *http.Request) {

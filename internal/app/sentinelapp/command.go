@@ -20,7 +20,7 @@ import (
 
 // Command returns the command line of the sentinel.
 func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
-	c := &command{cfg: Defaults(), onHost: OperatorDefaults(), stdout: stdout, stderr: stderr, env: env}
+	c := &command{cfg: OverriddenDefaults(), onHost: OperatorDefaults(), stdout: stdout, stderr: stderr, env: env}
 	root := &cobra.Command{
 		Use:   "sentinel",
 		Short: "Watch the fleet API and publish a CloudEvent for every resource that is due",
@@ -57,7 +57,7 @@ every SentinelConfig of the namespace.`,
 		c.planCommand(), c.whyCommand(), c.coverageCommand(), c.convertCommand(),
 		process.ConfigCommand("sentinel", stdout, c.loadReports, &c.cfg),
 	)
-	process.AddVersion(root)
+	process.AddVersionCommandAndFlag(root)
 	return root
 }
 
@@ -123,8 +123,8 @@ func (c *command) loadReports(cmd *cobra.Command) ([]*settings.Report, error) {
 	return append([]*settings.Report{report}, broker.Reports()...), nil
 }
 
-// checkConfig reads the whole configuration and compiles its expressions. The broker is optional.
-func (c *command) checkConfig(cmd *cobra.Command) (*bus.Config, error) {
+// loadCheckedConfig reads the whole configuration and compiles its expressions. The broker is optional.
+func (c *command) loadCheckedConfig(cmd *cobra.Command) (*bus.Config, error) {
 	report, err := c.loadSettings(cmd)
 	if err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func (c *command) runSentinel(cmd *cobra.Command) error {
 	if c.runsOperator(cmd.Flags()) {
 		return c.runOperator(cmd)
 	}
-	broker, err := c.checkConfig(cmd)
+	broker, err := c.loadCheckedConfig(cmd)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (c *command) runSentinel(cmd *cobra.Command) error {
 }
 
 func (c *command) runValidate(cmd *cobra.Command) error {
-	broker, err := c.checkConfig(cmd)
+	broker, err := c.loadCheckedConfig(cmd)
 	about := "broker not checked (BROKER_TYPE is not set)"
 	switch {
 	case errors.Is(err, bus.ErrNoType):
@@ -198,11 +198,11 @@ func (c *command) runValidate(cmd *cobra.Command) error {
 	if _, err := fmt.Fprintf(c.stdout, "valid: watches %s (%s), %s\n", c.cfg.ResourceType, watched, about); err != nil {
 		return err
 	}
-	return c.warnOfTexts()
+	return c.warnOfStringConversions()
 }
 
-// warnOfTexts lists the values of message_data that send a number of the resource as a string.
-func (c *command) warnOfTexts() error {
+// warnOfStringConversions lists the values of message_data that send a number of the resource as a string.
+func (c *command) warnOfStringConversions() error {
 	data, err := payload.New(c.cfg.MessageData, payload.Keys(c.cfg.PayloadKeys))
 	if err != nil {
 		return err

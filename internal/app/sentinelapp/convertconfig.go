@@ -82,8 +82,8 @@ func ConvertConfig(name string, text []byte) ([]byte, error) {
 	for _, o := range report.Origins() {
 		c.given[o.Key] = o.Source == settings.FromFile
 	}
-	c.ages = c.agesOf()
-	if err := c.checkResult(report); err != nil {
+	c.ages = c.inferAges()
+	if err := c.checkInput(report); err != nil {
 		return nil, err
 	}
 	c.writeSettings(name)
@@ -98,8 +98,8 @@ type configConverter struct {
 	left  []string // omitted settings with reasons
 }
 
-// checkResult compiles the expressions of the result, so that an error refers to the input file.
-func (c *configConverter) checkResult(report *settings.Report) error {
+// checkInput compiles the expressions of the result, so that an error refers to the input file.
+func (c *configConverter) checkInput(report *settings.Report) error {
 	var errs []error
 	if u, err := url.Parse(c.in.Clients.API.BaseURL); err == nil && u.User != nil {
 		errs = append(errs, report.Wrap("clients.hyperfleet_api.base_url",
@@ -112,7 +112,7 @@ func (c *configConverter) checkResult(report *settings.Report) error {
 		errs = append(errs, report.Wrap("resource_selector", err))
 	}
 	errs = append(errs, c.checkRules(report))
-	_, err := payload.New(celValues(c.in.MessageData), payload.SnakeCase)
+	_, err := payload.New(prefixCEL(c.in.MessageData), payload.SnakeCase)
 	errs = append(errs, locateConvertError(err, report))
 	return errors.Join(errs...)
 }
@@ -151,12 +151,12 @@ func locateConvertError(err error, report *settings.Report) error {
 	return err
 }
 
-// celValues marks the values of message_data as expressions.
-func celValues(data settings.OrderedMap) settings.OrderedMap {
+// prefixCEL marks the values of message_data as expressions.
+func prefixCEL(data settings.OrderedMap) settings.OrderedMap {
 	data = slices.Clone(data)
 	for i := range data {
 		if data[i].Map != nil {
-			data[i].Map = celValues(data[i].Map)
+			data[i].Map = prefixCEL(data[i].Map)
 			continue
 		}
 		data[i].Value = "cel:" + data[i].Value
@@ -168,9 +168,9 @@ func durationLiteral() *regexp.Regexp {
 	return regexp.MustCompile(`duration\(\s*["']([^"']+)["']\s*\)`)
 }
 
-// agesOf returns how long an announcement is valid. A file with rules defines it by their
+// inferAges returns how long an announcement is valid. A file with rules defines it by their
 // durations: the shortest applies to resources that are not ready, the longest to ready ones.
-func (c *configConverter) agesOf() decision.Ages {
+func (c *configConverter) inferAges() decision.Ages {
 	ages := decision.Ages{NotReady: c.in.MaxAgeNotReady, Ready: c.in.MaxAgeReady}
 	var found []time.Duration
 	exprs := []string{c.in.Decision.Result}

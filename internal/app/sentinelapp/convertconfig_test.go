@@ -136,7 +136,7 @@ func TestConvertOddTexts(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 			continue
 		}
-		cfg := sentinelapp.Defaults()
+		cfg := sentinelapp.OverriddenDefaults()
 		if _, err := settings.Load(&cfg, settings.Source{File: "out", FileData: out}); err != nil {
 			t.Errorf("%q: %v\n%s", text, err, out)
 			continue
@@ -165,8 +165,8 @@ func TestConvertedSameDue(t *testing.T) {
 			{Name: "NodePool", Plural: "nodepools", Parent: "clusters"}, // without adapters, for once
 		}})
 		reconcile := func(id string, generation int64) {
-			api.Report("clusters", id, "validation", generation)
-			api.Report("clusters", id, "dns", generation)
+			api.ReportAvailable("clusters", id, "validation", generation)
+			api.ReportAvailable("clusters", id, "dns", generation)
 		}
 		stale := api.Create("clusters", "stale")
 		reconcile(stale, 1)
@@ -176,7 +176,7 @@ func TestConvertedSameDue(t *testing.T) {
 		time.Sleep(10*time.Minute + time.Second)
 		api.Create("clusters", "unanswered")
 		halfway := api.Create("clusters", "halfway")
-		api.Report("clusters", halfway, "dns", 1)
+		api.ReportAvailable("clusters", halfway, "dns", 1)
 		patched := api.Create("clusters", "patched")
 		reconcile(patched, 1)
 		api.Patch("clusters", patched, `{"x":1}`)
@@ -213,7 +213,7 @@ func TestConvertedSameDue(t *testing.T) {
 
 func loadConfig(t *testing.T, file string) sentinelapp.Config {
 	t.Helper()
-	cfg := sentinelapp.Defaults()
+	cfg := sentinelapp.OverriddenDefaults()
 	if _, err := settings.Load(&cfg, settings.Source{File: "out", FileData: mustConvert(t, file)}); err != nil {
 		t.Fatal(err)
 	}

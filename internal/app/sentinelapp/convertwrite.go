@@ -22,7 +22,7 @@ func (c *configConverter) writeSettings(name string) {
 	c.writeData()
 	c.writeLog()
 	c.writeBroker()
-	c.leftOut()
+	c.writeOmitted()
 }
 
 func (c *configConverter) writeLinef(format string, args ...any) {
@@ -137,7 +137,7 @@ func (c *configConverter) writeData() {
 	}
 	c.writeLinef("\n# A missing value is sent as an empty string. The public sentinel omits the key.")
 	c.writeLinef("message_data:")
-	c.writeEntries(celValues(c.in.MessageData), "  ")
+	c.writeEntries(prefixCEL(c.in.MessageData), "  ")
 }
 
 func (c *configConverter) writeEntries(data settings.OrderedMap, indent string) {
@@ -198,7 +198,7 @@ func (c *configConverter) writeBroker() {
 	}
 }
 
-func (c *configConverter) leftOut() {
+func (c *configConverter) writeOmitted() {
 	if len(c.left) == 0 {
 		return
 	}
@@ -213,7 +213,7 @@ func (c *configConverter) leftOut() {
 func quoteScalar(s string) string {
 	words := []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"} // that some readers do not read as strings
 	switch {
-	case isConfigName(s) && !slices.Contains(words, s):
+	case isPlainIdentifier(s) && !slices.Contains(words, s):
 		return s
 	case sanitizeLine(s) == s:
 		return "'" + strings.ReplaceAll(s, "'", "''") + "'"
@@ -226,9 +226,9 @@ func quoteScalar(s string) string {
 	return string(b)
 }
 
-// isConfigName reports whether s has only letters, digits and underscores and cannot be read as a
+// isPlainIdentifier reports whether s has only letters, digits and underscores and cannot be read as a
 // number.
-func isConfigName(s string) bool {
+func isPlainIdentifier(s string) bool {
 	for i, r := range s {
 		if (r < 'a' || r > 'z') && r != '_' && (i == 0 || r < '0' || r > '9') {
 			return false

@@ -26,7 +26,7 @@ The exit code is 0 if the fleet is covered, 1 if there are gaps or overlaps, and
 		Example: "  sentinel coverage ./us-east.yaml ./us-west.yaml ./eu.yaml\n  sentinel coverage sentinels/*.yaml -o json",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, files []string) error {
-			report, err := c.coverFiles(cmd, files, collections, &out)
+			report, err := c.checkFilesCoverage(cmd, files, collections, &out)
 			if err != nil {
 				return &exitError{err, codeTrouble}
 			}
@@ -45,7 +45,7 @@ The exit code is 0 if the fleet is covered, 1 if there are gaps or overlaps, and
 	return cmd
 }
 
-func (c *command) coverFiles(cmd *cobra.Command, files, collections []string, out *format) (*inspect.CoverageReport, error) {
+func (c *command) checkFilesCoverage(cmd *cobra.Command, files, collections []string, out *format) (*inspect.CoverageReport, error) {
 	if err := out.validateFormat(); err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (c *command) coverFiles(cmd *cobra.Command, files, collections []string, ou
 		if slices.ContainsFunc(watches, func(w *inspect.Watch) bool { return w.Name == file }) {
 			return nil, fmt.Errorf("the file %q is given twice", file)
 		}
-		one := &command{cfg: Defaults(), file: file, stdout: c.stdout, stderr: c.stderr, env: c.env}
+		one := &command{cfg: OverriddenDefaults(), file: file, stdout: c.stdout, stderr: c.stderr, env: c.env}
 		w, done, err := one.newWatch(cmd)
 		if err != nil {
 			return nil, err
@@ -73,7 +73,7 @@ func (c *command) coverFiles(cmd *cobra.Command, files, collections []string, ou
 	}
 	p := newProgress(c.stderr)
 	defer p.clearLine()
-	report, err := inspect.Cover(cmd.Context(), watches, collections, p.printProgress)
+	report, err := inspect.CheckCoverage(cmd.Context(), watches, collections, p.printProgress)
 	return report, explainAPIError(err)
 }
 
@@ -115,7 +115,7 @@ func writeCoverage(p *page, r *inspect.CoverageReport) {
 			continue
 		}
 		rows = append(rows, []string{
-			c.Collection, fmt.Sprint(c.Resources), fmt.Sprint(c.Unwatched), fmt.Sprint(c.Overlapping), c.Endpoint, formatValidity(c),
+			c.Collection, fmt.Sprint(c.Resources), fmt.Sprint(c.Unwatched), fmt.Sprint(c.Overlapping), c.Endpoint, formatAsOf(c),
 		})
 	}
 	p.writeTable("COLLECTIONS", []string{"COLLECTION", "RESOURCES", "UNWATCHED", "OVERLAPPING", "ENDPOINT", "AS OF"}, rows)
@@ -136,8 +136,8 @@ func writeCoverage(p *page, r *inspect.CoverageReport) {
 	}
 }
 
-// formatValidity returns the time for which a finding is valid.
-func formatValidity(c inspect.CoveredCollection) string {
+// formatAsOf returns the time for which a finding is valid.
+func formatAsOf(c inspect.CoveredCollection) string {
 	if c.At.IsZero() {
 		return formatSpan(c.Began, c.Ended)
 	}

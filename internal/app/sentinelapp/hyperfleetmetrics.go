@@ -31,7 +31,7 @@ func (h HyperFleetMetrics) servePublic(p *process.Process) {
 		return
 	}
 	build := version.Get()
-	p.HandleDebug(HyperFleetMetricsPath, telemetry.MetricsHandler(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+	p.HandleOnMetricsServer(HyperFleetMetricsPath, telemetry.MetricsHandler(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		families, err := p.Metrics.Gather()
 		return convertMetrics(families, build.Version), err
 	})))

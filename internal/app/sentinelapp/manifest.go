@@ -27,7 +27,7 @@ const maxManifest = 1 << 20
 // file, because the configuration loader reports its errors.
 func readManifest(file string) (*manifest, error) {
 	text := readStart(file)
-	is := typeOf(text)
+	is := typeMetaOf(text)
 	if is.Kind != "SentinelConfig" {
 		return nil, nil
 	}
@@ -52,8 +52,8 @@ func readManifest(file string) (*manifest, error) {
 	return m, nil
 }
 
-// typeOf returns the type of the object in a text, or the zero value without an object.
-func typeOf(text []byte) (is metav1.TypeMeta) {
+// typeMetaOf returns the type of the object in a text, or the zero value without an object.
+func typeMetaOf(text []byte) (is metav1.TypeMeta) {
 	if err := yaml.Unmarshal(text, &is); err != nil {
 		return metav1.TypeMeta{}
 	}

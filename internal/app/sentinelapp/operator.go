@@ -130,7 +130,7 @@ func (o Operator) Parts(p *process.Process) (parts []lifecycle.Part, live func()
 		return nil, nil, err
 	}
 	p.Gather(kube.Metrics())
-	p.HandleDebug(DecisionsPath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	p.HandleOnMetricsServer(DecisionsPath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		state.NewRecordHandler(op.Decisions()).ServeHTTP(w, r)
 	}))
 	return []lifecycle.Part{op.Part()}, op.Live, nil
@@ -141,15 +141,15 @@ func (o Operator) openBroker(b sentinelconfig.Broker, log *slog.Logger) (operato
 	if o.Broker != nil {
 		return borrowedBroker{o.Broker}, nil
 	}
-	cfg, err := bus.LoadExplicit(explicitSettings(b), o.lookupEnv)
+	cfg, err := bus.LoadExplicit(explicitSettings(b), o.lookupPermittedEnv)
 	if err != nil {
 		return nil, err
 	}
 	return cfg.Open(log)
 }
 
-// lookupEnv returns a setting that the specs leave out.
-func (o Operator) lookupEnv(name string) (string, bool) {
+// lookupPermittedEnv returns a setting that the specs leave out.
+func (o Operator) lookupPermittedEnv(name string) (string, bool) {
 	if o.Env == nil {
 		return "", false
 	}

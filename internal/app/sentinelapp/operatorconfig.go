@@ -35,7 +35,7 @@ type OperatorConfig struct {
 
 // OperatorDefaults returns the defaults that differ from those of the parts.
 func OperatorDefaults() OperatorConfig {
-	return OperatorConfig{Process: Defaults().Process}
+	return OperatorConfig{Process: OverriddenDefaults().Process}
 }
 
 // isFile reports whether --config has the form of a file path. Otherwise it is the name of a
@@ -95,17 +95,17 @@ func (c *command) rejectFileFlags(flags *pflag.FlagSet) error {
 	settings.AddFlags(known, &defaults)
 	var errs []error
 	flags.Visit(func(f *pflag.Flag) {
-		if c.cfgFlag(f.Name) && known.Lookup(f.Name) == nil {
+		if c.isFileFlag(f.Name) && known.Lookup(f.Name) == nil {
 			errs = append(errs, fmt.Errorf("--%s requires a configuration file; with SentinelConfigs, set it in the spec", f.Name))
 		}
 	})
 	return errors.Join(errs...)
 }
 
-// cfgFlag reports whether a flag belongs to the settings of the configuration file.
-func (*command) cfgFlag(name string) bool {
+// isFileFlag reports whether a flag belongs to the settings of the configuration file.
+func (*command) isFileFlag(name string) bool {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-	defaults := Defaults()
+	defaults := OverriddenDefaults()
 	settings.AddFlags(fs, &defaults)
 	return fs.Lookup(name) != nil
 }
@@ -116,7 +116,7 @@ func (c *command) runOperator(cmd *cobra.Command) error {
 		return err
 	}
 	cfg := c.onHost
-	host, err := kube.Connect(cfg.Kubernetes, userAgent)
+	host, err := kube.NewRESTConfig(cfg.Kubernetes, userAgent)
 	if err != nil && c.file != "" {
 		return fmt.Errorf("connect to Kubernetes for the SentinelConfig --config %q (for a file, pass a path such as ./%s.yaml): %w", c.file, c.file, err)
 	}

@@ -52,7 +52,7 @@ func writePlan(p *page, r *inspect.PlanReport) {
 		about = "at most"
 	}
 	p.writeLinef("%d of %s are due now; after that, %s %s events per minute.",
-		r.Due, formatCount(r.Matching, "watched resource", "watched resources"), about, perMinute(r.Events.PerMinute))
+		r.Due, formatCount(r.Matching, "watched resource", "watched resources"), about, formatRate(r.Events.PerMinute))
 	p.writeLinef("")
 	p.writeTable("", nil, [][]string{
 		{"watched", fmt.Sprintf("%d of %d %s at %s", r.Matching, r.OnServer, r.Collection, r.Endpoint)},
@@ -119,12 +119,12 @@ func writeRates(p *page, r *inspect.PlanReport) {
 		return fmt.Sprintf("%s, each every %s", formatCount(part.Resources, "resource", "resources"), formatSeconds(every))
 	}
 	rows := [][]string{
-		{"not ready", perMinute(r.Events.NotReady.PerMinute), rate(r.Events.NotReady, r.MaxAgeNotReadySeconds)},
-		{"ready", perMinute(r.Events.Ready.PerMinute), rate(r.Events.Ready, r.MaxAgeReadySeconds)},
-		{"if none were ready", perMinute(r.Events.WorstPerMinute)},
+		{"not ready", formatRate(r.Events.NotReady.PerMinute), rate(r.Events.NotReady, r.MaxAgeNotReadySeconds)},
+		{"ready", formatRate(r.Events.Ready.PerMinute), rate(r.Events.Ready, r.MaxAgeReadySeconds)},
+		{"if none were ready", formatRate(r.Events.WorstPerMinute)},
 	}
 	if r.Events.LimitPerMinute > 0 {
-		rows = append(rows, []string{"at most", perMinute(r.Events.LimitPerMinute), "publish.max_per_second"})
+		rows = append(rows, []string{"at most", formatRate(r.Events.LimitPerMinute), "publish.max_per_second"})
 	}
 	if r.Events.Once > 0 {
 		rows = append(rows, []string{"now, one time", fmt.Sprint(r.Events.Once), "changed generations"})
@@ -140,8 +140,8 @@ func countRows(list []inspect.Count) [][]string {
 	return rows
 }
 
-// perMinute formats a rate with its significant digits.
-func perMinute(rate float64) string {
+// formatRate formats a rate with its significant digits.
+func formatRate(rate float64) string {
 	if rate >= 100 {
 		return fmt.Sprintf("%.0f", rate)
 	}

@@ -29,8 +29,8 @@ type Config struct {
 	HyperFleetMetrics
 }
 
-// Defaults returns the defaults that differ from those of the parts.
-func Defaults() Config {
+// OverriddenDefaults returns the defaults that differ from those of the parts.
+func OverriddenDefaults() Config {
 	var cfg Config
 	cfg.MetricsAddr = ":8080"
 	cfg.HealthAddr = ":8081"
@@ -88,7 +88,7 @@ func runSentinel(ctx context.Context, p *process.Process, cfg Config, brokerConf
 		return err
 	}
 	cfg.servePublic(p)
-	p.HandleDebug(DecisionsPath, state.NewRecordHandler(map[string]*state.DecisionRecord{s.Watches(): s.Decisions()}))
+	p.HandleOnMetricsServer(DecisionsPath, state.NewRecordHandler(map[string]*state.DecisionRecord{s.Watches(): s.Decisions()}))
 	p.Log.InfoContext(ctx, "watching resources",
 		"resource_type", cfg.ResourceType,
 		"api", cfg.HyperfleetAPI.Endpoint,

@@ -110,7 +110,7 @@ func (c *command) newWatch(cmd *cobra.Command) (w *inspect.Watch, done func(), e
 		MaxPerSecond: cfg.Publish.MaxPerSecond, Certain: cfg.Decision.Profile != sentinel.ProfileExpression,
 	}
 	if cfg.Jitter > 0 {
-		w.Early = cfg.Early
+		w.Early = cfg.EarlyFraction
 	}
 	return w, api.CloseIdle, nil
 }

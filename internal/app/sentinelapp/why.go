@@ -44,7 +44,7 @@ running sentinel.`,
 				return err
 			}
 			defer done()
-			r, err := newRunning(at, c.cfg.MetricsAddr, c.cfg.MetricsToken.Reveal())
+			r, err := newRunningSentinel(at, c.cfg.MetricsAddr, c.cfg.MetricsToken.Reveal())
 			if err != nil {
 				return err
 			}
@@ -80,8 +80,8 @@ const (
 	maxRecord  = 4 << 20
 )
 
-// newRunning returns a client for the URL of a sentinel or, without one, for its metrics address.
-func newRunning(baseURL, metricsAddr, token string) (*runningSentinel, error) {
+// newRunningSentinel returns a client for the URL of a sentinel or, without one, for its metrics address.
+func newRunningSentinel(baseURL, metricsAddr, token string) (*runningSentinel, error) {
 	if baseURL == "" {
 		host, port, err := net.SplitHostPort(metricsAddr)
 		if err != nil {
@@ -170,9 +170,9 @@ func writeWhy(p *page, r *inspect.WhyReport) {
 	}
 	p.writeTable("SELECTOR", []string{"REQUIREMENT", "ACTUAL", "MATCHES"}, rows)
 	if r.Inputs != nil {
-		writeInputs(p, r)
+		writeInputsAndDecision(p, r)
 	}
-	writeRecorded(p, r)
+	writeRunningSentinel(p, r)
 }
 
 // formatAnswer returns the answer in one line.
@@ -202,7 +202,7 @@ func formatAnswer(r *inspect.WhyReport) string {
 	return rule
 }
 
-func writeInputs(p *page, r *inspect.WhyReport) {
+func writeInputsAndDecision(p *page, r *inspect.WhyReport) {
 	in, d := r.Inputs, r.Decision
 	phase := in.Phase + " (not ready)"
 	if in.Ready {
@@ -246,7 +246,7 @@ func writeInputs(p *page, r *inspect.WhyReport) {
 	p.writeTable("DECISION (RULES ONLY)", nil, rows)
 }
 
-func writeRecorded(p *page, r *inspect.WhyReport) {
+func writeRunningSentinel(p *page, r *inspect.WhyReport) {
 	p.writeLinef("")
 	p.writeLinef("RUNNING SENTINEL %s", r.Sentinel.URL)
 	switch {

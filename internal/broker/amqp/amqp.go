@@ -61,7 +61,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	var said string
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		began := time.Now()
-		err := b.connected(ctx)
+		err := b.runConnection(ctx)
 		if ctx.Err() != nil {
 			break
 		}
@@ -78,8 +78,8 @@ func (b *Broker) Run(ctx context.Context) error {
 	return b.window.Drain(context.WithoutCancel(ctx))
 }
 
-// connected runs one connection from its beginning to its end. The error is the reason of the end.
-func (b *Broker) connected(ctx context.Context) error {
+// runConnection runs one connection from its beginning to its end. The error is the reason of the end.
+func (b *Broker) runConnection(ctx context.Context) error {
 	s, err := b.openSession(ctx)
 	if err != nil {
 		err = fmt.Errorf("not connected: %w", err)

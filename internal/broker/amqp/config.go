@@ -196,7 +196,7 @@ func (c Config) validateAll() []error {
 	if c.Concurrency < 0 {
 		fail("concurrency is %d, must be at least 1", c.Concurrency)
 	}
-	if _, err := c.TLS.Client(); err != nil {
+	if _, err := c.TLS.ClientConfig(); err != nil {
 		errs = append(errs, err)
 	}
 	return append(errs, c.Mode.Validate())

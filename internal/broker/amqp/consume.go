@@ -32,7 +32,7 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 	policy := reconnects()
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
-		err := b.consumeOnce(ctx, subscription, handle)
+		err := b.consumeUntilLost(ctx, subscription, handle)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // told to stop
 		}
@@ -46,14 +46,14 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 	}
 }
 
-// consumeOnce consumes until the connection is lost.
-func (b *Broker) consumeOnce(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
+// consumeUntilLost consumes until the connection is lost.
+func (b *Broker) consumeUntilLost(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	var deliveries <-chan amqp091.Delivery
 	queue := b.cfg.queueOf(subscription)
 	l, err := b.dialLink(ctx, b.cfg.ConnectionName+" "+subscription, func(l *link) error {
 		err := errors.Join(b.declareExchange(l.conn), b.declareQueue(l.conn, queue))
 		if err == nil {
-			deliveries, err = b.subscribe(l.channel, queue)
+			deliveries, err = b.bindAndConsume(l.channel, queue)
 		}
 		return err
 	})
@@ -63,7 +63,7 @@ func (b *Broker) consumeOnce(ctx context.Context, subscription string, handle fu
 	c := &consumer{broker: b, handle: handle, slots: make(chan struct{}, b.cfg.Concurrency)}
 	ctx, cancel := context.WithCancelCause(ctx)
 	c.work.Go(func() { cancel(l.waitLost(ctx)) })
-	c.readDeliveries(ctx, deliveries)
+	c.dispatchDeliveries(ctx, deliveries)
 	cancel(fmt.Errorf("server cancelled the subscription to queue %q; the queue may have been deleted", queue))
 	c.work.Wait() // results can be acknowledged while the connection lasts
 	l.closeLink()
@@ -73,8 +73,8 @@ func (b *Broker) consumeOnce(ctx context.Context, subscription string, handle fu
 	return context.Cause(ctx)
 }
 
-// subscribe binds the queue and starts its delivery.
-func (b *Broker) subscribe(ch *amqp091.Channel, queue string) (<-chan amqp091.Delivery, error) {
+// bindAndConsume binds the queue and starts its delivery.
+func (b *Broker) bindAndConsume(ch *amqp091.Channel, queue string) (<-chan amqp091.Delivery, error) {
 	if err := ch.QueueBind(queue, b.cfg.BindingKey, b.cfg.Exchange, noWait, nil); err != nil {
 		return nil, fmt.Errorf("bind queue %q to exchange %q: %w", queue, b.cfg.Exchange, explainError(err))
 	}
@@ -97,7 +97,7 @@ type consumer struct {
 	work   sync.WaitGroup
 }
 
-func (c *consumer) readDeliveries(ctx context.Context, deliveries <-chan amqp091.Delivery) {
+func (c *consumer) dispatchDeliveries(ctx context.Context, deliveries <-chan amqp091.Delivery) {
 	for {
 		select {
 		case c.slots <- struct{}{}:

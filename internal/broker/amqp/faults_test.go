@@ -38,8 +38,8 @@ func newSubscribed(t *testing.T, cfg amqp.Config) (*amqp.Broker, *brokertest.Col
 	t.Helper()
 	b := newBroker(t, cfg)
 	brokertest.Start(t, b)
-	c := brokertest.Collect(t, b)
-	brokertest.WantSubscribed(t, b, c)
+	c := brokertest.StartCollector(t, b)
+	brokertest.AwaitSubscribed(t, b, c)
 	return b, c
 }
 
@@ -64,10 +64,10 @@ func TestUnroutable(t *testing.T) {
 		}
 	}
 	l := brokertest.NewLedger()
-	c := brokertest.Collect(t, b)
-	brokertest.WantSubscribed(t, b, c)
-	l.Enter("event-00007", err)
-	brokertest.WantKept(t, b, l, c)
+	c := brokertest.StartCollector(t, b)
+	brokertest.AwaitSubscribed(t, b, c)
+	l.Record("event-00007", err)
+	brokertest.WantReceivedAsReported(t, b, l, c)
 }
 
 // TestRouting checks that each type of exchange routes by the configured key.
@@ -98,7 +98,7 @@ func TestRouting(t *testing.T) {
 			}
 			b := newBroker(t, cfg)
 			brokertest.Start(t, b)
-			brokertest.Collect(t, b)
+			brokertest.StartCollector(t, b)
 			brokertest.WantReady(t, b)
 			if err := brokertest.Publish(t, b, brokertest.Event(1)); !errors.Is(err, broker.ErrUnroutable) {
 				t.Errorf("%s: Publish() = %v, want ErrUnroutable", tc.reason, err)
@@ -155,7 +155,7 @@ func TestBlocked(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), bound)
 		defer cancel()
 		err := b.Publish(ctx, brokertest.Event(n))
-		l.Enter(brokertest.Event(n).ID, err)
+		l.Record(brokertest.Event(n).ID, err)
 		return err
 	}
 	if err := try(1, time.Second); !errors.Is(err, context.DeadlineExceeded) { // this event may be what makes the server block the connection
@@ -172,7 +172,7 @@ func TestBlocked(t *testing.T) {
 		t.Errorf("Publish() = %v, want nil: it waited until the server took events again", err)
 	}
 	brokertest.WantReady(t, b)
-	brokertest.WantKept(t, b, l, c)
+	brokertest.WantReceivedAsReported(t, b, l, c)
 }
 
 // TestStopWhileBlocked relies on the timeout that Start sets for stopping.
@@ -180,7 +180,7 @@ func TestStopWhileBlocked(t *testing.T) {
 	server := newServer(t)
 	b := newBroker(t, amqp.Config{URL: settings.Secret(server.URL()), Topic: "stop-blocked"})
 	stop := brokertest.Start(t, b)
-	brokertest.WantSubscribed(t, b, brokertest.Collect(t, b))
+	brokertest.AwaitSubscribed(t, b, brokertest.StartCollector(t, b))
 	alarm(t, server, true)
 	defer alarm(t, server, false)
 	var work sync.WaitGroup
@@ -336,7 +336,7 @@ func TestMessageThatIsNoEvent(t *testing.T) {
 		}
 		return err
 	})
-	brokertest.WantKept(t, b, brokertest.NewLedger(), c)
+	brokertest.WantReceivedAsReported(t, b, brokertest.NewLedger(), c)
 }
 
 // TestNativeTimestamp decodes the binding's native type, and the prefix without a colon, which

@@ -49,7 +49,7 @@ func (b *Broker) newPublication(e *cloudevent.Event) *publication {
 		for name, value := range e.Attributes {
 			p.message.Headers[attributePrefix+name] = value
 		}
-		*body = append((*body)[:0], e.Body()...)
+		*body = append((*body)[:0], e.DataOrNull()...)
 	} else {
 		*body = e.AppendJSON((*body)[:0])
 	}

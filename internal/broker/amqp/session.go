@@ -101,21 +101,21 @@ func (s *session) writeLoop() {
 			if !s.awaitUnblocked() {
 				return
 			}
-			s.sendWith(p)
+			s.sendWithQueued(p)
 		case <-s.stop:
 			return
 		}
 	}
 }
 
-// sendWith sends p together with the rest of the queue.
-func (s *session) sendWith(p *publication) {
+// sendWithQueued sends p together with the rest of the queue.
+func (s *session) sendWithQueued(p *publication) {
 	s.socket.startBuffering()
 	s.sendPublication(p)
 	for range len(s.queue) { // only this goroutine receives from it
 		s.sendPublication(<-s.queue)
 	}
-	if err := s.socket.flushBuffered(); err != nil {
+	if err := s.socket.stopBuffering(); err != nil {
 		s.socket.killConnection() // the outcome of the buffered events is unknown, like that of all sent events
 	}
 }
@@ -182,7 +182,7 @@ func (s *session) settleOne(c amqp091.Confirmation) {
 	s.noteReturns()
 	if p := s.sent[c.DeliveryTag]; p != nil {
 		delete(s.sent, c.DeliveryTag)
-		p.Finish(s.confirmOutcome(p, c.Ack))
+		p.Finish(s.takeConfirmOutcome(p, c.Ack))
 	}
 }
 
@@ -201,8 +201,8 @@ func (s *session) noteReturns() {
 	}
 }
 
-// confirmOutcome returns the outcome of a confirm. The caller holds the lock.
-func (s *session) confirmOutcome(p *publication, ack bool) error {
+// takeConfirmOutcome returns the outcome of a confirm. The caller holds the lock.
+func (s *session) takeConfirmOutcome(p *publication, ack bool) error {
 	switch {
 	case !ack:
 		return fmt.Errorf("%w: a queue is full (x-overflow reject-publish)", broker.ErrRefused)
@@ -213,12 +213,12 @@ func (s *session) confirmOutcome(p *publication, ack bool) error {
 		delete(s.returned, p.id)
 	}
 	return fmt.Errorf("%w: exchange %q has no queue bound for routing key %q: start a consumer or bind a queue%s",
-		broker.ErrUnroutable, s.broker.cfg.Exchange, p.key, s.broker.adviseOnKey())
+		broker.ErrUnroutable, s.broker.cfg.Exchange, p.key, s.broker.routingKeyAdvice())
 }
 
-// adviseOnKey returns a hint at the setting that selects the queues. A fanout exchange ignores
+// routingKeyAdvice returns a hint at the setting that selects the queues. A fanout exchange ignores
 // routing keys.
-func (b *Broker) adviseOnKey() string {
+func (b *Broker) routingKeyAdvice() string {
 	if b.cfg.ExchangeType == Fanout {
 		return ""
 	}

@@ -23,7 +23,7 @@ const closeTimeout = time.Second
 // takes the same lock to shut down, so a blocked writer must be unblocked from below: by its
 // deadline, by a failed read (the heartbeat's deadline causes one), or by killConnection.
 //
-// The client writes each message separately. Between startBuffering and flushBuffered a socket
+// The client writes each message separately. Between startBuffering and stopBuffering a socket
 // buffers the writes, so that many messages share one write.
 type socket struct {
 	net.Conn
@@ -66,8 +66,8 @@ func (s *socket) startBuffering() {
 	s.held = true
 }
 
-// flushBuffered writes the buffered bytes and ends buffering.
-func (s *socket) flushBuffered() error {
+// stopBuffering writes the buffered bytes and ends buffering.
+func (s *socket) stopBuffering() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held = false
@@ -132,7 +132,7 @@ func (b *Broker) dialLink(ctx context.Context, connectionName string, prepare fu
 		},
 	}
 	if b.cfg.TLS.Enabled() {
-		tls, err := b.cfg.TLS.Client()
+		tls, err := b.cfg.TLS.ClientConfig()
 		if err != nil {
 			return nil, err
 		}

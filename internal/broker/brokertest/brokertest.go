@@ -68,13 +68,13 @@ func Run(t *testing.T, open func(t *testing.T) *Bed) {
 	}{
 		{"Structured", testStructured},
 		{"Binary", testBinary},
-		{"InvalidEvent", testInvalidEvent},
+		{"InvalidEvent", testUnsendableEvents},
 		{"ManyPublishers", testManyPublishers},
 		{"Redelivery", testRedelivery},
 		{"DownAtStart", testDownAtStart},
 		{"ConnectionCut", testConnectionCut},
 		{"ServerKilled", testServerKilled},
-		{"SlowConfirms", testSlowConfirms},
+		{"SlowConfirms", testPublishesShareLatency},
 		{"HungServer", testHungServer},
 		{"QueueFull", testQueueFull},
 		{"StopWhileDown", testStopWhileDown},
@@ -183,8 +183,8 @@ func NewLedger() *Ledger {
 	return &Ledger{published: map[string]bool{}, refused: map[string]error{}, unknown: map[string]bool{}}
 }
 
-// Enter records the outcome of one publish.
-func (l *Ledger) Enter(id string, err error) {
+// Record records the outcome of one publish.
+func (l *Ledger) Record(id string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -212,8 +212,8 @@ type Collector struct {
 	got map[string]cloudevent.Event
 }
 
-// Collect subscribes until the end of the test.
-func Collect(t *testing.T, b Broker) *Collector {
+// StartCollector subscribes until the end of the test.
+func StartCollector(t *testing.T, b Broker) *Collector {
 	t.Helper()
 	c := &Collector{got: map[string]cloudevent.Event{}}
 	StartConsumer(t, b, "collector", func(_ context.Context, e cloudevent.Event) error {
@@ -252,8 +252,8 @@ func StartConsumer(t *testing.T, b Broker, subscription string, handle func(cont
 	return stop
 }
 
-// collectFromServer adds the events that the server reports as stored.
-func (c *Collector) collectFromServer() {
+// addStored adds the events that the server reports as stored.
+func (c *Collector) addStored() {
 	if c.stored == nil {
 		return
 	}
@@ -277,15 +277,15 @@ func (c *Collector) Len() int {
 	return len(c.got)
 }
 
-// WantKept checks the rule of the suite. It waits for the published events, then publishes and
+// WantReceivedAsReported checks the rule of the suite. It waits for the published events, then publishes and
 // awaits a last event, and checks that no refused event was received.
-func WantKept(t *testing.T, b Broker, ledger *Ledger, received *Collector) {
+func WantReceivedAsReported(t *testing.T, b Broker, ledger *Ledger, received *Collector) {
 	t.Helper()
 	last := Event(99999)
 	Eventually(t, "publish the last event", func() error { return Publish(t, b, last) })
-	ledger.Enter(last.ID, nil)
+	ledger.Record(last.ID, nil)
 	Eventually(t, "receive what was published", func() error {
-		received.collectFromServer()
+		received.addStored()
 		ledger.mu.Lock()
 		defer ledger.mu.Unlock()
 		for id := range ledger.published {

@@ -16,20 +16,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// openBroker returns a running, ready adapter and its subscription.
-func (bed *Bed) openBroker(t *testing.T, mode cloudevent.Mode) (Broker, *Collector) {
+// startSubscribedBroker returns a running, ready adapter and its subscription.
+func (bed *Bed) startSubscribedBroker(t *testing.T, mode cloudevent.Mode) (Broker, *Collector) {
 	t.Helper()
 	b := bed.Open(t, mode)
 	Start(t, b)
-	c := Collect(t, b)
-	WantSubscribed(t, b, c)
+	c := StartCollector(t, b)
+	AwaitSubscribed(t, b, c)
 	c.stored = bed.Stored
 	return b, c
 }
 
-// WantSubscribed waits until an event is received. A broker that returns events without a queue
+// AwaitSubscribed waits until an event is received. A broker that returns events without a queue
 // then has one.
-func WantSubscribed(t *testing.T, b Broker, c *Collector) {
+func AwaitSubscribed(t *testing.T, b Broker, c *Collector) {
 	t.Helper()
 	WantReady(t, b)
 	first := Event(0)
@@ -57,7 +57,7 @@ func testBinary(t *testing.T, bed *Bed) {
 // testAttributes sends events with all, no and unusual attributes.
 func testAttributes(t *testing.T, bed *Bed, mode cloudevent.Mode) {
 	t.Helper()
-	b, c := bed.openBroker(t, mode)
+	b, c := bed.startSubscribedBroker(t, mode)
 	full := Event(1)
 	full.TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	full.TraceState = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"
@@ -84,10 +84,10 @@ func testAttributes(t *testing.T, bed *Bed, mode cloudevent.Mode) {
 	}
 }
 
-// testInvalidEvent requires a permanent error for an event that no retry can publish.
-func testInvalidEvent(t *testing.T, bed *Bed) {
+// testUnsendableEvents requires a permanent error for an event that no retry can publish.
+func testUnsendableEvents(t *testing.T, bed *Bed) {
 	t.Helper()
-	b, _ := bed.openBroker(t, "")
+	b, _ := bed.startSubscribedBroker(t, "")
 	e := Event(1)
 	e.Type = ""
 	if err := Publish(t, b, e); !backoff.IsPermanent(err) {
@@ -103,8 +103,8 @@ func testInvalidEvent(t *testing.T, bed *Bed) {
 // A stretch is a range of events and the number of goroutines that publish them.
 type stretch struct{ from, to, publishers int }
 
-// publishOnce publishes each event once and records its outcome.
-func publishOnce(t *testing.T, b Broker, l *Ledger, events stretch) {
+// publishEachOnce publishes each event once and records its outcome.
+func publishEachOnce(t *testing.T, b Broker, l *Ledger, events stretch) {
 	t.Helper()
 	var work sync.WaitGroup
 	var next atomic.Int64
@@ -114,9 +114,9 @@ func publishOnce(t *testing.T, b Broker, l *Ledger, events stretch) {
 			for n := int(next.Add(1) - 1); n < events.to; n = int(next.Add(1) - 1) {
 				e := Event(n)
 				err := Publish(t, b, e)
-				l.Enter(e.ID, err)
+				l.Record(e.ID, err)
 				if err != nil {
-					waitForFault(t, 50*time.Millisecond) // so that an outage does not use up all events
+					pause(t, 50*time.Millisecond) // so that an outage does not use up all events
 				}
 			}
 		})
@@ -126,13 +126,13 @@ func publishOnce(t *testing.T, b Broker, l *Ledger, events stretch) {
 
 func testManyPublishers(t *testing.T, bed *Bed) {
 	t.Helper()
-	b, c := bed.openBroker(t, "")
+	b, c := bed.startSubscribedBroker(t, "")
 	l := NewLedger()
-	publishOnce(t, b, l, stretch{1, 3000, 200})
+	publishEachOnce(t, b, l, stretch{1, 3000, 200})
 	if published, refused, unknown := l.Counts(); refused+unknown != 0 {
 		t.Errorf("%d published, %d refused, %d unknown, want nothing but published on a calm day", published, refused, unknown)
 	}
-	WantKept(t, b, l, c)
+	WantReceivedAsReported(t, b, l, c)
 }
 
 // testRedelivery uses a handler that fails at first.
@@ -157,7 +157,7 @@ func testRedelivery(t *testing.T, bed *Bed) {
 		}
 		return nil
 	})
-	WantSubscribed(t, b, seen)
+	AwaitSubscribed(t, b, seen)
 	if err := Publish(t, b, e); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func testDownAtStart(t *testing.T, bed *Bed) {
 	bed.Proxy.Cut()
 	b := bed.Open(t, "")
 	Start(t, b)
-	c := Collect(t, b)
+	c := StartCollector(t, b)
 	Eventually(t, "a reason", func() error {
 		if err := b.Ready(); err == nil || err.Error() == "not connected: not started" {
 			return fmt.Errorf("Ready() = %w", err)
@@ -200,7 +200,7 @@ func testDownAtStart(t *testing.T, bed *Bed) {
 		t.Errorf("Publish took %s without a server, want it to fail at once", took)
 	}
 	bed.Proxy.Refuse(false)
-	WantSubscribed(t, b, c)
+	AwaitSubscribed(t, b, c)
 	if _, ok := c.Get(Event(1).ID); ok {
 		t.Error("received an event that was rejected")
 	}
@@ -216,7 +216,7 @@ func publishDuringFaults(t *testing.T, b Broker, c *Collector, faults func(under
 		defer close(done)
 		const portion, most, publishers = 500, 90_000, 100
 		for n := 1; n < most; n += portion {
-			publishOnce(t, b, l, stretch{n, n + portion, publishers})
+			publishEachOnce(t, b, l, stretch{n, n + portion, publishers})
 			select {
 			case <-calm:
 				return
@@ -241,11 +241,11 @@ func publishDuringFaults(t *testing.T, b Broker, c *Collector, faults func(under
 	if published == 0 || refused+unknown == 0 {
 		t.Error("the faults were not felt: want some events published and some not")
 	}
-	WantKept(t, b, l, c)
+	WantReceivedAsReported(t, b, l, c)
 }
 
-// waitForFault waits for a fault to take effect.
-func waitForFault(t *testing.T, d time.Duration) {
+// pause waits for a fault to take effect.
+func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	if err := backoff.Sleep(t.Context(), d); err != nil {
 		t.Error(err)
@@ -254,7 +254,7 @@ func waitForFault(t *testing.T, d time.Duration) {
 
 func testConnectionCut(t *testing.T, bed *Bed) {
 	t.Helper()
-	b, c := bed.openBroker(t, "")
+	b, c := bed.startSubscribedBroker(t, "")
 	publishDuringFaults(t, b, c, func(underWay func()) {
 		for range 5 {
 			underWay()
@@ -265,7 +265,7 @@ func testConnectionCut(t *testing.T, bed *Bed) {
 
 func testServerKilled(t *testing.T, bed *Bed) {
 	t.Helper()
-	b, c := bed.openBroker(t, "")
+	b, c := bed.startSubscribedBroker(t, "")
 	publishDuringFaults(t, b, c, func(underWay func()) {
 		underWay()
 		bed.Kill(t)
@@ -279,26 +279,26 @@ func testServerKilled(t *testing.T, bed *Bed) {
 	})
 }
 
-// testSlowConfirms checks that many publishes share one slow round trip.
-func testSlowConfirms(t *testing.T, bed *Bed) {
+// testPublishesShareLatency checks that many publishes share one slow round trip.
+func testPublishesShareLatency(t *testing.T, bed *Bed) {
 	t.Helper()
-	b, c := bed.openBroker(t, "")
+	b, c := bed.startSubscribedBroker(t, "")
 	const latency, events = 100 * time.Millisecond, 200
 	bed.Proxy.Delay(latency)
 	l := NewLedger()
 	begin := time.Now()
-	publishOnce(t, b, l, stretch{1, events, events})
+	publishEachOnce(t, b, l, stretch{1, events, events})
 	if took := time.Since(begin); took > events*latency/4 {
 		t.Errorf("%d publishes with a latency of %s took %s: they wait for one another", events, latency, took)
 	}
 	bed.Proxy.Delay(0)
-	WantKept(t, b, l, c)
+	WantReceivedAsReported(t, b, l, c)
 }
 
 // testHungServer uses a server that accepts bytes and never answers.
 func testHungServer(t *testing.T, bed *Bed) {
 	t.Helper()
-	b, _ := bed.openBroker(t, "")
+	b, _ := bed.startSubscribedBroker(t, "")
 	bed.Proxy.Pause()
 	defer bed.Proxy.Resume()
 	var work sync.WaitGroup
@@ -340,7 +340,7 @@ func testQueueFull(t *testing.T, bed *Bed) {
 	l := NewLedger()
 	for n := range 2 * room {
 		err := Publish(t, b, Event(n+1))
-		l.Enter(Event(n+1).ID, err)
+		l.Record(Event(n+1).ID, err)
 		if err != nil && !errors.Is(err, broker.ErrRefused) {
 			t.Errorf("Publish() = %v, want nil or ErrRefused", err)
 		}
@@ -349,7 +349,7 @@ func testQueueFull(t *testing.T, bed *Bed) {
 	if published != room || refused != room {
 		t.Errorf("%d published and %d refused, want %d of each", published, refused, room)
 	}
-	c := Collect(t, b)
+	c := StartCollector(t, b)
 	Eventually(t, "receive what was published", func() error {
 		if n := c.Len(); n < room {
 			return fmt.Errorf("%d came", n)
@@ -365,7 +365,7 @@ func testQueueFull(t *testing.T, bed *Bed) {
 
 func testStopWhileDown(t *testing.T, bed *Bed) {
 	t.Helper()
-	b, _ := bed.openBroker(t, "")
+	b, _ := bed.startSubscribedBroker(t, "")
 	bed.Proxy.Refuse(true)
 	bed.Proxy.Cut()
 	Eventually(t, "the loss to be noticed", func() error {
@@ -382,14 +382,14 @@ func testStopAwaitsConfirms(t *testing.T, bed *Bed) {
 	t.Helper()
 	b := bed.Open(t, "")
 	stop := Start(t, b)
-	c := Collect(t, b)
-	WantSubscribed(t, b, c)
+	c := StartCollector(t, b)
+	AwaitSubscribed(t, b, c)
 	bed.Proxy.Delay(200 * time.Millisecond)
 	l := NewLedger()
 	const events = 100
 	var work sync.WaitGroup
 	for n := range events {
-		work.Go(func() { l.Enter(Event(n+1).ID, Publish(t, b, Event(n+1))) })
+		work.Go(func() { l.Record(Event(n+1).ID, Publish(t, b, Event(n+1))) })
 	}
 	Eventually(t, "events under way", func() error {
 		if n := b.InFlight(); n < events {

@@ -123,16 +123,16 @@ func (c Config) withDefaults() (Config, error) {
 func (c Config) validateAll() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if !areServers(c.URL.Reveal()) {
+	if !areServerURLs(c.URL.Reveal()) {
 		fail("url: must be nats://user:password@host:4222, or several separated by commas")
 	}
 	if strings.ContainsAny(c.Stream, ". *>/\\\t\r\n") {
 		fail("stream %q: a name must not contain spaces, dots, slashes, * or >", c.Stream)
 	}
-	if !isSubject(c.Topic) {
+	if !isPublishSubject(c.Topic) {
 		fail("topic %q: a subject must be words separated by single dots, without spaces, * or >", c.Topic)
 	}
-	if c.Subject != "" && !isSubject(c.Subject) {
+	if c.Subject != "" && !isPublishSubject(c.Subject) {
 		fail("subject %q: a subject must be words separated by single dots, without spaces, * or >", c.Subject)
 	}
 	for name, d := range map[string]time.Duration{
@@ -158,7 +158,7 @@ func (c Config) validateAll() error {
 	if c.Concurrency < 0 || c.MaxBytes < 0 || c.MaxMessages < 0 {
 		fail("concurrency, max_bytes and max_messages must not be negative")
 	}
-	if _, err := c.TLS.Client(); err != nil {
+	if _, err := c.TLS.ClientConfig(); err != nil {
 		errs = append(errs, err)
 	}
 	errs = append(errs, c.Mode.Validate())
@@ -168,9 +168,9 @@ func (c Config) validateAll() error {
 	return nil
 }
 
-// areServers reports whether the client can parse s. The client's own error would show the password
+// areServerURLs reports whether the client can parse s. The client's own error would show the password
 // that s may contain.
-func areServers(s string) bool {
+func areServerURLs(s string) bool {
 	for one := range strings.SplitSeq(s, ",") {
 		one = strings.TrimSpace(one)
 		if one != "" && !strings.Contains(one, "://") {
@@ -183,8 +183,8 @@ func areServers(s string) bool {
 	return true
 }
 
-// isSubject reports whether s is a subject that events can be published to.
-func isSubject(s string) bool {
+// isPublishSubject reports whether s is a subject that events can be published to.
+func isPublishSubject(s string) bool {
 	if s == "" || strings.ContainsAny(s, " *>\t\r\n\x00") {
 		return false
 	}
@@ -198,7 +198,7 @@ func (c Config) subjectOf(eventType string) string {
 		return c.Subject
 	}
 	s := c.Topic + "." + eventType
-	if isSubject(s) {
+	if isPublishSubject(s) {
 		return s
 	}
 	words := strings.Split(s, ".")

@@ -53,7 +53,7 @@ func TestSubjectOf(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		eventType := rapid.OneOf(rapid.String(), rapid.StringOf(rapid.SampledFrom([]rune(". *>a")))).Draw(t, "type")
-		if s := cfg.subjectOf(eventType); !isSubject(s) || !strings.HasPrefix(s, cfg.Topic+".") {
+		if s := cfg.subjectOf(eventType); !isPublishSubject(s) || !strings.HasPrefix(s, cfg.Topic+".") {
 			t.Errorf("subjectOf(%q) = %q, which nobody can publish to", eventType, s)
 		}
 	})

@@ -45,10 +45,10 @@ func (b *Broker) newConnection(server Server) (*nats.Conn, error) {
 		nats.ReconnectOnFlusherError(),
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(pingsLost),
-		nats.ConnectHandler(func(*nats.Conn) { b.signalWatch() }),
-		nats.ReconnectHandler(func(*nats.Conn) { b.signalWatch() }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.disconnected(err) }),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { b.disconnected(err) }),
+		nats.ConnectHandler(func(*nats.Conn) { b.wakeConnectionWatch() }),
+		nats.ReconnectHandler(func(*nats.Conn) { b.wakeConnectionWatch() }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.handleDisconnect(err) }),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { b.handleDisconnect(err) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			b.log.Warn("nats client error", "err", err)
 		}),
@@ -59,7 +59,7 @@ func (b *Broker) newConnection(server Server) (*nats.Conn, error) {
 		b.raw.dialer.Timeout = b.cfg.ConnectTimeout
 		opts = append(opts, nats.SetCustomDialer(&b.raw))
 	}
-	opts, err := b.credentials(opts)
+	opts, err := b.withTLSAndCredentials(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -78,9 +78,9 @@ func (b *Broker) newConnection(server Server) (*nats.Conn, error) {
 	return conn, nil
 }
 
-func (b *Broker) credentials(opts []nats.Option) ([]nats.Option, error) {
+func (b *Broker) withTLSAndCredentials(opts []nats.Option) ([]nats.Option, error) {
 	if b.cfg.TLS.Enabled() {
-		cfg, err := b.cfg.TLS.Client()
+		cfg, err := b.cfg.TLS.ClientConfig()
 		if err != nil {
 			return nil, fmt.Errorf("configure nats: %w", err)
 		}
@@ -98,25 +98,25 @@ func (b *Broker) credentials(opts []nats.Option) ([]nats.Option, error) {
 	return opts, nil
 }
 
-// signalWatch signals watchConnection that the connection changed.
-func (b *Broker) signalWatch() {
+// wakeConnectionWatch signals watchConnection that the connection changed.
+func (b *Broker) wakeConnectionWatch() {
 	select {
 	case b.changed <- struct{}{}:
 	default:
 	}
 }
 
-// disconnected is called when the connection breaks and after each attempt to reconnect.
-func (b *Broker) disconnected(err error) {
+// handleDisconnect is called when the connection breaks and after each attempt to reconnect.
+func (b *Broker) handleDisconnect(err error) {
 	if err != nil {
 		b.lost.Store(&err)
 	}
-	b.status.Set(b.notConnected())
+	b.status.Set(b.notConnectedError())
 	b.failSent(fmt.Errorf("%w: connection lost", broker.ErrUnknownOutcome))
-	b.signalWatch()
+	b.wakeConnectionWatch()
 }
 
-func (b *Broker) notConnected() error {
+func (b *Broker) notConnectedError() error {
 	if err := b.lost.Load(); err != nil {
 		return fmt.Errorf("not connected: %w", *err)
 	}
@@ -129,12 +129,12 @@ func (b *Broker) watchConnection(ctx context.Context, conn *nats.Conn, server Se
 	policy := reconnects()
 	var said string
 	for attempt := 0; ; attempt++ {
-		err := b.verifyStream(ctx, conn, server)
+		err := b.ensureStream(ctx, conn, server)
 		if ctx.Err() != nil {
 			return
 		}
 		b.status.Set(err)
-		said = b.logStatus(ctx, err, said)
+		said = b.logStatusChange(ctx, err, said)
 		again := time.NewTimer(policy.Delay(attempt))
 		if err == nil {
 			again.Stop()
@@ -152,8 +152,8 @@ func (b *Broker) watchConnection(ctx context.Context, conn *nats.Conn, server Se
 	}
 }
 
-// logStatus logs a change of the status once.
-func (b *Broker) logStatus(ctx context.Context, err error, lastLogged string) (logged string) {
+// logStatusChange logs a change of the status once.
+func (b *Broker) logStatusChange(ctx context.Context, err error, lastLogged string) (logged string) {
 	text := "ready"
 	if err != nil {
 		text = err.Error()
@@ -168,11 +168,11 @@ func (b *Broker) logStatus(ctx context.Context, err error, lastLogged string) (l
 	return text
 }
 
-// verifyStream checks the connection. It creates the stream if it is missing, and checks that the
+// ensureStream checks the connection. It creates the stream if it is missing, and checks that the
 // stream stores the events it acknowledges.
-func (b *Broker) verifyStream(ctx context.Context, conn *nats.Conn, server Server) error {
+func (b *Broker) ensureStream(ctx context.Context, conn *nats.Conn, server Server) error {
 	if conn.Status() != nats.CONNECTED {
-		return b.notConnected()
+		return b.notConnectedError()
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.ConnectTimeout)
 	defer cancel()
@@ -245,9 +245,9 @@ func (b *Broker) checkStream(ctx context.Context, js jetstream.JetStream, have j
 	return nil
 }
 
-// closeConn closes the connection. The client holds a lock while it writes, so a blocked write must
+// closeOrKill closes the connection. The client holds a lock while it writes, so a blocked write must
 // be broken off first.
-func (b *Broker) closeConn(conn *nats.Conn) {
+func (b *Broker) closeOrKill(conn *nats.Conn) {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)

@@ -24,13 +24,13 @@ const longestDelay = time.Minute
 // an error it is redelivered, later each time. A message that is not an event is logged and
 // dropped.
 func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
-	if subscription == "" || b.cfg.durableName(subscription) != subscription {
+	if subscription == "" || b.cfg.cleanDurableName(subscription) != subscription {
 		return fmt.Errorf("consume %q: a subscription name must have only letters, digits, - and _", subscription)
 	}
 	policy := reconnects()
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
-		err := b.consumeOnce(ctx, subscription, handle)
+		err := b.consumeUntilError(ctx, subscription, handle)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // told to stop
 		}
@@ -46,8 +46,8 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 	}
 }
 
-// durableName replaces the characters of s that are invalid in a durable name.
-func (Config) durableName(s string) string {
+// cleanDurableName replaces the characters of s that are invalid in a durable name.
+func (Config) cleanDurableName(s string) string {
 	out := []rune(s)
 	for i, r := range out {
 		if r <= ' ' || r == '.' || r == '*' || r == '>' || r == '/' || r == '\\' {
@@ -57,8 +57,8 @@ func (Config) durableName(s string) string {
 	return string(out)
 }
 
-// consumeOnce consumes until an error occurs.
-func (b *Broker) consumeOnce(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
+// consumeUntilError consumes until an error occurs.
+func (b *Broker) consumeUntilError(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	if err := b.status.Err(); err != nil {
 		return fmt.Errorf("%w: %w", broker.ErrNotReady, err)
 	}

@@ -65,9 +65,9 @@ func TestEmbeddedKeepsEvents(t *testing.T) {
 	brokertest.WantReady(t, again)
 	l := brokertest.NewLedger()
 	for n := range 50 {
-		l.Enter(brokertest.Event(n).ID, nil)
+		l.Record(brokertest.Event(n).ID, nil)
 	}
-	brokertest.WantKept(t, again, l, brokertest.Collect(t, again))
+	brokertest.WantReceivedAsReported(t, again, l, brokertest.StartCollector(t, again))
 }
 
 func TestEmbeddedIsReachedByOthers(t *testing.T) {
@@ -78,8 +78,8 @@ func TestEmbeddedIsReachedByOthers(t *testing.T) {
 	brokertest.Start(t, guest)
 	brokertest.WantReady(t, guest)
 	l := brokertest.NewLedger()
-	l.Enter(brokertest.Event(1).ID, brokertest.Publish(t, guest, brokertest.Event(1)))
-	brokertest.WantKept(t, guest, l, brokertest.Collect(t, owner))
+	l.Record(brokertest.Event(1).ID, brokertest.Publish(t, guest, brokertest.Event(1)))
+	brokertest.WantReceivedAsReported(t, guest, l, brokertest.StartCollector(t, owner))
 }
 
 func TestEmbeddedFolderThatCannotBeUsed(t *testing.T) {

@@ -129,7 +129,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	}
 	b.status.Set(errors.New("not connected: stopped"))
 	close(stop)
-	b.closeConn(conn)
+	b.closeOrKill(conn)
 	b.failSent(broker.ErrUnknownOutcome)
 	work.Wait()
 	return nil

@@ -38,7 +38,7 @@ func (b *Broker) newPublication(e *cloudevent.Event) *publication {
 		for name, value := range e.Attributes {
 			p.header[attributePrefix+name] = []string{escapeHeader(value)}
 		}
-		*body = append((*body)[:0], e.Body()...)
+		*body = append((*body)[:0], e.DataOrNull()...)
 		return p
 	}
 	p.header[contentTypeHeader] = []string{cloudevent.ContentType}
@@ -109,7 +109,7 @@ func (b *Broker) abandonPublication(p *publication) {
 	delete(b.sent, p.token)
 	b.mu.Unlock()
 	if waits {
-		b.signalWatch()
+		b.wakeConnectionWatch()
 	}
 }
 
@@ -138,7 +138,7 @@ func (b *Broker) handlePublishReply(m *nats.Msg) {
 // ackOutcome returns the outcome in the stream's answer.
 func (b *Broker) ackOutcome(subject string, m *nats.Msg) error {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		b.signalWatch() // so that the stream is verified, and created if it is missing
+		b.wakeConnectionWatch() // so that the stream is verified, and created if it is missing
 		return fmt.Errorf("%w: stream %q was deleted or no longer has the subject %q",
 			broker.ErrUnroutable, b.cfg.Stream, subject)
 	}

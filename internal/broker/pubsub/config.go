@@ -147,8 +147,8 @@ func isID(s string) bool {
 	return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._~+%-]{2,254}$`).MatchString(s) && !strings.HasPrefix(strings.ToLower(s), "goog")
 }
 
-// topicName returns the full name of the topic.
-func (c Config) topicName() string {
+// fullTopicName returns the full name of the topic.
+func (c Config) fullTopicName() string {
 	if strings.Contains(c.Topic, "/") {
 		return c.Topic
 	}

@@ -34,7 +34,7 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 	policy := reconnects()
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
-		err := b.consumeOnce(ctx, subscription, handle)
+		err := b.consumeUntilError(ctx, subscription, handle)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // told to stop
 		}
@@ -48,14 +48,14 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 	}
 }
 
-// consumeOnce consumes until an error occurs from which the client does not recover.
-func (b *Broker) consumeOnce(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
+// consumeUntilError consumes until an error occurs from which the client does not recover.
+func (b *Broker) consumeUntilError(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	client, err := b.newClient(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = client.Close() }() // the client is no longer needed
-	if err := b.subscribe(ctx, client, subscription); err != nil {
+	if err := b.ensureSubscription(ctx, client, subscription); err != nil {
 		return err
 	}
 	c := &consumer{broker: b, handle: handle, slots: make(chan struct{}, b.cfg.Concurrency)}
@@ -72,12 +72,12 @@ func (b *Broker) consumeOnce(ctx context.Context, subscription string, handle fu
 	return nil
 }
 
-// subscribe creates the subscription if it is missing. A client that may receive but not read the
+// ensureSubscription creates the subscription if it is missing. A client that may receive but not read the
 // subscription continues, and any error shows in receiving.
-func (b *Broker) subscribe(ctx context.Context, client *pubsub.Client, id string) error {
+func (b *Broker) ensureSubscription(ctx context.Context, client *pubsub.Client, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.ConnectTimeout)
 	defer cancel()
-	name, topic := b.cfg.subscriptionName(id), b.cfg.topicName()
+	name, topic := b.cfg.subscriptionName(id), b.cfg.fullTopicName()
 	if b.cfg.EmulatorHost != "" { // an emulator may be empty; an existing topic is fine
 		_, _ = client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: topic})
 	}
@@ -90,7 +90,7 @@ func (b *Broker) subscribe(ctx context.Context, client *pubsub.Client, id string
 			EnableMessageOrdering: b.cfg.Ordering,
 		})
 		if s := b.session.Load(); s != nil {
-			s.requestCheck() // the topic may have waited for a subscription
+			s.requestTopicCheck() // the topic may have waited for a subscription
 		}
 	}
 	switch code := status.Code(err); {

@@ -36,7 +36,7 @@ func (b *Broker) newPublication(e *cloudevent.Event) *publication {
 	}
 	if b.cfg.Mode == cloudevent.Binary {
 		attributes[contentTypeAttribute] = cloudevent.DataContentType
-		*body = append((*body)[:0], e.Body()...)
+		*body = append((*body)[:0], e.DataOrNull()...)
 	} else {
 		attributes[contentTypeAttribute] = cloudevent.ContentType
 		*body = e.AppendJSON((*body)[:0])

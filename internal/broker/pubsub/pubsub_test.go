@@ -82,8 +82,8 @@ func newSubscribed(t *testing.T, cfg pubsub.Config) (*pubsub.Broker, *brokertest
 	t.Helper()
 	b := newBroker(t, cfg)
 	brokertest.Start(t, b)
-	c := brokertest.Collect(t, b)
-	brokertest.WantSubscribed(t, b, c)
+	c := brokertest.StartCollector(t, b)
+	brokertest.AwaitSubscribed(t, b, c)
 	return b, c
 }
 
@@ -207,7 +207,7 @@ func TestBatches(t *testing.T) {
 	const events = 300
 	var work sync.WaitGroup
 	for n := range events {
-		work.Go(func() { l.Enter(brokertest.Event(n+1).ID, brokertest.Publish(t, b, brokertest.Event(n+1))) })
+		work.Go(func() { l.Record(brokertest.Event(n+1).ID, brokertest.Publish(t, b, brokertest.Event(n+1))) })
 	}
 	work.Wait()
 	mu.Lock()
@@ -216,7 +216,7 @@ func TestBatches(t *testing.T) {
 	if used > events/10 {
 		t.Errorf("%d events took %d requests, want 10 events in a request or more", events, used)
 	}
-	brokertest.WantKept(t, b, l, c)
+	brokertest.WantReceivedAsReported(t, b, l, c)
 }
 
 // TestBadEventDoesNotSpoilItsBatch lets the service refuse a whole request because of one message.
@@ -239,14 +239,14 @@ func TestBadEventDoesNotSpoilItsBatch(t *testing.T) {
 	for n := range 50 {
 		work.Go(func() {
 			err := brokertest.Publish(t, b, brokertest.Event(n))
-			l.Enter(brokertest.Event(n).ID, err)
+			l.Record(brokertest.Event(n).ID, err)
 			if bad := n == 7; bad != errors.Is(err, broker.ErrRefused) || !bad && err != nil {
 				t.Errorf("Publish(%d) = %v, want an error for 7 alone", n, err)
 			}
 		})
 	}
 	work.Wait()
-	brokertest.WantKept(t, b, l, c)
+	brokertest.WantReceivedAsReported(t, b, l, c)
 }
 
 func TestTopicWithoutSubscription(t *testing.T) {
@@ -257,7 +257,7 @@ func TestTopicWithoutSubscription(t *testing.T) {
 	if err := brokertest.Publish(t, b, brokertest.Event(1)); !errors.Is(err, broker.ErrNotReady) {
 		t.Errorf("Publish() = %v, want ErrNotReady: the event would be lost", err)
 	}
-	brokertest.WantSubscribed(t, b, brokertest.Collect(t, b))
+	brokertest.AwaitSubscribed(t, b, brokertest.StartCollector(t, b))
 }
 
 // TestLooks simulates the service's answers to checks of a topic.
@@ -335,7 +335,7 @@ func TestMessageThatIsNoEvent(t *testing.T) {
 		}
 		return nil
 	})
-	brokertest.WantKept(t, b, brokertest.NewLedger(), c)
+	brokertest.WantReceivedAsReported(t, b, brokertest.NewLedger(), c)
 }
 
 func TestConfig(t *testing.T) {

@@ -46,7 +46,7 @@ type session struct {
 func newSession(b *Broker) *session {
 	return &session{
 		broker:  b,
-		topic:   b.cfg.topicName(),
+		topic:   b.cfg.fullTopicName(),
 		queue:   make(chan *publication, queueLength),
 		ended:   make(chan struct{}),
 		trouble: make(chan struct{}, 1),
@@ -62,7 +62,7 @@ func (s *session) runSession(ctx context.Context, client *pubsub.Client) {
 	requests, breakOff := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer breakOff(nil)
 	stop := make(chan struct{})
-	s.work.Go(func() { s.collectBatches(requests, stop) })
+	s.work.Go(func() { s.sendBatches(requests, stop) })
 	b.session.Store(s)
 	lost := s.watchTopic(ctx)
 	if lost == nil { // ctx has ended
@@ -151,8 +151,8 @@ func (s *session) checkTopic(ctx context.Context) error {
 	return nil
 }
 
-// collectBatches builds batches from the queue and sends them.
-func (s *session) collectBatches(ctx context.Context, stop <-chan struct{}) {
+// sendBatches builds batches from the queue and sends them.
+func (s *session) sendBatches(ctx context.Context, stop <-chan struct{}) {
 	for {
 		select {
 		case s.slots <- struct{}{}: // first, so that a batch grows while it waits
@@ -225,7 +225,7 @@ func (s *session) sendRequest(ctx context.Context, messages []*pubsubpb.PubsubMe
 
 // finishPublications reports the outcome of a request to the callers.
 func (s *session) finishPublications(err error, publications ...*publication) {
-	outcome := s.requestOutcome(err)
+	outcome := s.classifyOutcome(err)
 	for _, p := range publications {
 		if !errors.Is(outcome, broker.ErrUnknownOutcome) {
 			s.broker.bodies.Put(p.body) // otherwise the transport may still read it
@@ -234,23 +234,23 @@ func (s *session) finishPublications(err error, publications ...*publication) {
 	}
 }
 
-func (s *session) requestOutcome(err error) error {
+func (s *session) classifyOutcome(err error) error {
 	switch status.Code(err) {
 	case codes.OK:
 		return nil
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.ResourceExhausted, codes.OutOfRange, codes.Unimplemented:
 		return fmt.Errorf("%w: %w", broker.ErrRefused, err)
 	case codes.NotFound, codes.PermissionDenied, codes.Unauthenticated:
-		s.requestCheck()
+		s.requestTopicCheck()
 		return fmt.Errorf("%w: topic %q: %w", broker.ErrRefused, s.topic, err)
 	case codes.Canceled, codes.Unknown, codes.DeadlineExceeded, codes.AlreadyExists, codes.Aborted, codes.Internal, codes.Unavailable, codes.DataLoss:
 	}
-	s.requestCheck()
+	s.requestTopicCheck()
 	return fmt.Errorf("%w: %w", broker.ErrUnknownOutcome, err)
 }
 
-// requestCheck triggers a check of the topic.
-func (s *session) requestCheck() {
+// requestTopicCheck triggers a check of the topic.
+func (s *session) requestTopicCheck() {
 	select {
 	case s.trouble <- struct{}{}:
 	default:
@@ -263,7 +263,7 @@ func (s *session) requestCheck() {
 // HandleConn triggers a check at the end of a connection.
 func (s *session) HandleConn(_ context.Context, what stats.ConnStats) {
 	if _, ok := what.(*stats.ConnEnd); ok {
-		s.requestCheck()
+		s.requestTopicCheck()
 	}
 }
 

@@ -57,9 +57,9 @@ type Fleet interface {
 type Observer interface {
 	// Leads reports whether this process is the leader.
 	Leads() bool
-	// Current reports whether a row's status is about the Shoot as it was last sent.
+	// IsStatusCurrent reports whether a row's status is about the Shoot as it was last sent.
 	// known is false if this process has not observed the Shoot yet.
-	Current(row *clusterworker.Row) (current, known bool)
+	IsStatusCurrent(row *clusterworker.Row) (current, known bool)
 }
 
 // Deps are the dependencies of a bridge.
@@ -151,7 +151,7 @@ func (b *Bridge) Nudge() {
 func (b *Bridge) Run(ctx context.Context) error {
 	policy := backoff.Policy{Initial: time.Second, Max: 10 * time.Second}
 	for failures := 0; ctx.Err() == nil; {
-		if !b.isLeading() {
+		if !b.noteLeadership() {
 			b.waitForWake(ctx, idle)
 			continue
 		}
@@ -175,8 +175,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 	return nil
 }
 
-// isLeading reports whether this process is the leader, and records since when.
-func (b *Bridge) isLeading() (isLeader bool) {
+// noteLeadership reports whether this process is the leader, and records since when.
+func (b *Bridge) noteLeadership() (isLeader bool) {
 	switch leads := b.deps.Observer.Leads(); {
 	case !leads:
 		b.leadsSince = time.Time{}

@@ -18,13 +18,13 @@ func PoolReport(row *clusterworker.Row, pool clusterworker.PoolSent, now time.Ti
 	now = now.UTC()
 	r := v1.Report{
 		Adapter: Adapter, ObservedGeneration: pool.Generation, ObservedTime: &now,
-		Conditions: []v1.ReportCondition{available(row), appliedTo(row), healthCondition(row)},
+		Conditions: []v1.ReportCondition{availableCondition(row), appliedCondition(row), healthCondition(row)},
 		Data:       reportData(row),
 	}
 	if !pool.Deleting {
 		return r
 	}
-	r.Conditions[0] = condition(v1.ConditionAvailable, false, "PoolDeleting", "The node pool is being deleted")
+	r.Conditions[0] = newCondition(v1.ConditionAvailable, false, "PoolDeleting", "The node pool is being deleted")
 	switch {
 	case isGone(row):
 		return withFinalized(r, true, "ShootDeleted", "The cluster and its machines are deleted")
@@ -35,15 +35,15 @@ func PoolReport(row *clusterworker.Row, pool clusterworker.PoolSent, now time.Ti
 }
 
 func withFinalized(r v1.Report, is bool, reason, message string) v1.Report {
-	r.Conditions = append(r.Conditions, condition(v1.ConditionFinalized, is, reason, message))
+	r.Conditions = append(r.Conditions, newCondition(v1.ConditionFinalized, is, reason, message))
 	return r
 }
 
-// tellPools reports on the node pools of a row that was reported on. current is whether
+// reportPools reports on the node pools of a row that was reported on. current is whether
 // the row's status is known to be about the Shoot as it was last sent. Otherwise the
 // Shoot may be ready with a pool that is being deleted, or without one that is being
 // added.
-func (b *Bridge) tellPools(ctx context.Context, row clusterworker.Row, statusIsCurrent bool, now time.Time) error {
+func (b *Bridge) reportPools(ctx context.Context, row clusterworker.Row, statusIsCurrent bool, now time.Time) error {
 	if b.deps.Pools == nil || !row.Synced {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (b *Bridge) tellPools(ctx context.Context, row clusterworker.Row, statusIsC
 	}
 	for _, pool := range pools {
 		_, err := b.deps.Fleet.Report(ctx, poolsCollection, pool.ID, PoolReport(&row, pool, now))
-		if statusOf(err) == http.StatusNotFound {
+		if httpStatusOf(err) == http.StatusNotFound {
 			continue // the pool is gone and needs no report
 		}
 		if err != nil {

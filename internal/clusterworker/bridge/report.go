@@ -35,11 +35,11 @@ func Report(row clusterworker.Row, now time.Time) (v1.Report, bool) {
 	now = now.UTC()
 	r := v1.Report{
 		Adapter: Adapter, ObservedGeneration: row.ClusterGeneration, ObservedTime: &now,
-		Conditions: []v1.ReportCondition{available(&row), appliedTo(&row), healthCondition(&row)},
+		Conditions: []v1.ReportCondition{availableCondition(&row), appliedCondition(&row), healthCondition(&row)},
 		Data:       reportData(&row),
 	}
 	if row.Deleting {
-		r.Conditions = append(r.Conditions, finalized(&row))
+		r.Conditions = append(r.Conditions, finalizedCondition(&row))
 	}
 	return r, true
 }
@@ -56,7 +56,7 @@ func isReady(row *clusterworker.Row) bool {
 	return row.Status == v1.ShootReady && isApplied(row) && !row.Deleting
 }
 
-func condition(kind string, isTrue bool, reason, message string) v1.ReportCondition {
+func newCondition(kind string, isTrue bool, reason, message string) v1.ReportCondition {
 	c := v1.ReportCondition{Type: kind, Status: v1.ConditionFalse, Reason: reason, Message: truncateMessage(message)}
 	if isTrue {
 		c.Status = v1.ConditionTrue
@@ -64,19 +64,19 @@ func condition(kind string, isTrue bool, reason, message string) v1.ReportCondit
 	return c
 }
 
-func available(row *clusterworker.Row) v1.ReportCondition {
+func availableCondition(row *clusterworker.Row) v1.ReportCondition {
 	if !isApplied(row) && !row.Deleting {
-		return condition(v1.ConditionAvailable, false, "SyncFailed", "Gardener does not have the current cluster spec: "+row.SyncError)
+		return newCondition(v1.ConditionAvailable, false, "SyncFailed", "Gardener does not have the current cluster spec: "+row.SyncError)
 	}
-	reason, message := conditionOf(row.Status)
+	reason, message := describeStatus(row.Status)
 	if row.StatusMessage != "" {
 		message = row.StatusMessage
 	}
-	return condition(v1.ConditionAvailable, isReady(row), reason, message)
+	return newCondition(v1.ConditionAvailable, isReady(row), reason, message)
 }
 
-// conditionOf returns the reason and message of a condition for a status.
-func conditionOf(status v1.ShootStatus) (reason, message string) {
+// describeStatus returns the reason and message of a condition for a status.
+func describeStatus(status v1.ShootStatus) (reason, message string) {
 	switch status {
 	case v1.ShootPending:
 		return "ShootPending", "The Shoot is not visible in Gardener yet"
@@ -94,37 +94,37 @@ func conditionOf(status v1.ShootStatus) (reason, message string) {
 	return "ShootUnknown", "The status of the Shoot is not known yet"
 }
 
-func appliedTo(row *clusterworker.Row) v1.ReportCondition {
+func appliedCondition(row *clusterworker.Row) v1.ReportCondition {
 	switch {
 	case isGone(row):
-		return condition(v1.ConditionApplied, false, "ShootDeleted", "The cluster is deleted")
+		return newCondition(v1.ConditionApplied, false, "ShootDeleted", "The cluster is deleted")
 	case isApplied(row):
-		return condition(v1.ConditionApplied, true, "Synced", "Gardener has the current cluster spec")
+		return newCondition(v1.ConditionApplied, true, "Synced", "Gardener has the current cluster spec")
 	case row.SyncError != "":
-		return condition(v1.ConditionApplied, false, reasonOf(row.ErrorClass), row.SyncError)
+		return newCondition(v1.ConditionApplied, false, reasonOfClass(row.ErrorClass), row.SyncError)
 	}
-	return condition(v1.ConditionApplied, false, "Syncing", "The cluster is being synced to Gardener")
+	return newCondition(v1.ConditionApplied, false, "Syncing", "The cluster is being synced to Gardener")
 }
 
 func healthCondition(row *clusterworker.Row) v1.ReportCondition {
 	switch {
 	case row.SyncError != "" && row.Attempts > 0:
-		return condition(v1.ConditionHealth, false, reasonOf(row.ErrorClass), row.SyncError)
+		return newCondition(v1.ConditionHealth, false, reasonOfClass(row.ErrorClass), row.SyncError)
 	case row.Status == v1.ShootError:
-		return condition(v1.ConditionHealth, false, "ShootFailed", row.StatusMessage)
+		return newCondition(v1.ConditionHealth, false, "ShootFailed", row.StatusMessage)
 	}
-	return condition(v1.ConditionHealth, true, "NoErrors", "No errors")
+	return newCondition(v1.ConditionHealth, true, "NoErrors", "No errors")
 }
 
-func finalized(row *clusterworker.Row) v1.ReportCondition {
+func finalizedCondition(row *clusterworker.Row) v1.ReportCondition {
 	if isGone(row) {
-		return condition(v1.ConditionFinalized, true, "ShootDeleted", "The deletion of the Shoot is confirmed")
+		return newCondition(v1.ConditionFinalized, true, "ShootDeleted", "The deletion of the Shoot is confirmed")
 	}
-	return condition(v1.ConditionFinalized, false, "ShootExists", "The deletion of the Shoot is not confirmed yet")
+	return newCondition(v1.ConditionFinalized, false, "ShootExists", "The deletion of the Shoot is not confirmed yet")
 }
 
-// reasonOf returns the condition reason for an error class, such as WaitingForApproval.
-func reasonOf(class clusterworker.ErrorClass) string {
+// reasonOfClass returns the condition reason for an error class, such as WaitingForApproval.
+func reasonOfClass(class clusterworker.ErrorClass) string {
 	if class == "" {
 		return "SyncFailed"
 	}

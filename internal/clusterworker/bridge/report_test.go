@@ -164,7 +164,7 @@ func TestReportsAreAccepted(t *testing.T) {
 			if problems := fleetapi.ValidateReport(r, now); len(problems) > 0 {
 				t.Fatalf("refused: %v", problems)
 			}
-			status, verdict := fleetapi.AcceptReport(r, last, 9, now)
+			status, verdict := fleetapi.DecideReport(r, last, 9, now)
 			if behind := last != nil && r.ObservedGeneration < last.ObservedGeneration; verdict != fleetapi.ReportStored && !behind {
 				t.Fatalf("not stored: %s", verdict)
 			}
@@ -211,7 +211,7 @@ func TestPhases(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
 			r, _ := bridge.Report(tc.row, now)
-			status, verdict := fleetapi.AcceptReport(r, nil, 3, now)
+			status, verdict := fleetapi.DecideReport(r, nil, 3, now)
 			facts := fleetapi.StatusFacts{
 				Generation: 3, Deleting: tc.row.Deleting, Required: []string{bridge.Adapter},
 				Reports: []v1.AdapterStatus{status}, Now: now,

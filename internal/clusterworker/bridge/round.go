@@ -86,7 +86,7 @@ func (b *Bridge) saveReported(ctx context.Context, notes []clusterworker.Reporte
 	}
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), queryTimeout, errors.New("database request timed out"))
 	defer cancel()
-	if err := b.deps.Store.Reported(ctx, notes); err != nil {
+	if err := b.deps.Store.RecordReports(ctx, notes); err != nil {
 		return fmt.Errorf("record %d reports: %w", len(notes), err)
 	}
 	return nil
@@ -98,7 +98,7 @@ func (b *Bridge) reportRow(ctx context.Context, row clusterworker.Row, now time.
 	if ready {
 		next = nextReady
 	}
-	current, known := b.deps.Observer.Current(&row)
+	current, known := b.deps.Observer.IsStatusCurrent(&row)
 	switch {
 	case !ready && row.Status != v1.ShootError:
 		// A change of the Shoot does not invalidate such a status.
@@ -116,13 +116,13 @@ func (b *Bridge) reportRow(ctx context.Context, row clusterworker.Row, now time.
 	defer cancel()
 	stored, err := b.deps.Fleet.Report(tctx, collection, row.ClusterID, report)
 	if err == nil {
-		err = b.tellPools(tctx, row, known && current, now)
+		err = b.reportPools(tctx, row, known && current, now)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return outcome{}
 	case err != nil:
-		return b.handleRefusal(ctx, &row, err)
+		return b.classifyReportError(ctx, &row, err)
 	case !stored:
 		return outcome{result: resultIgnored, next: nextOthers}
 	case next == nextReady:
@@ -132,9 +132,9 @@ func (b *Bridge) reportRow(ctx context.Context, row clusterworker.Row, now time.
 	return outcome{result: resultStored, next: next}
 }
 
-// handleRefusal returns the outcome of a report that failed.
-func (b *Bridge) handleRefusal(ctx context.Context, row *clusterworker.Row, err error) outcome {
-	switch code := statusOf(err); {
+// classifyReportError returns the outcome of a report that failed.
+func (b *Bridge) classifyReportError(ctx context.Context, row *clusterworker.Row, err error) outcome {
+	switch code := httpStatusOf(err); {
 	case code == http.StatusNotFound:
 		b.log.DebugContext(ctx, "cluster not found in fleet API, report skipped", "cluster_id", row.ClusterID)
 		return outcome{result: resultGone, next: nextReady}
@@ -147,8 +147,8 @@ func (b *Bridge) handleRefusal(ctx context.Context, row *clusterworker.Row, err 
 	return outcome{result: resultFailed, next: nextFailed, away: err}
 }
 
-// statusOf returns the HTTP status of an error, 0 if it has none.
-func statusOf(err error) int {
+// httpStatusOf returns the HTTP status of an error, 0 if it has none.
+func httpStatusOf(err error) int {
 	type coder interface {
 		error
 		StatusCode() int

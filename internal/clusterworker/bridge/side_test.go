@@ -91,7 +91,7 @@ func (s *side) DueReports(ctx context.Context, limit int) ([]clusterworker.Row, 
 	return list[:min(limit, len(list))], nil
 }
 
-func (s *side) Reported(ctx context.Context, reports []clusterworker.Reported) error {
+func (s *side) RecordReports(ctx context.Context, reports []clusterworker.Reported) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queries++
@@ -144,7 +144,7 @@ func (s *side) Leads() bool {
 	return !s.follower
 }
 
-func (s *side) Current(*clusterworker.Row) (current, known bool) {
+func (s *side) IsStatusCurrent(*clusterworker.Row) (current, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.outOfDate && !s.unseen, !s.unseen

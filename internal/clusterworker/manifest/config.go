@@ -73,23 +73,23 @@ func (c Config) resolveConfig() (settled, error) {
 	if s.CloudProfileKind != "CloudProfile" && s.CloudProfileKind != "NamespacedCloudProfile" {
 		errs = append(errs, fmt.Errorf("invalid cloud_profile_kind %q: must be CloudProfile or NamespacedCloudProfile", s.CloudProfileKind))
 	}
-	if s.KubernetesVersion != "" && !validVersion(s.KubernetesVersion) {
+	if s.KubernetesVersion != "" && !isValidVersion(s.KubernetesVersion) {
 		errs = append(errs, fmt.Errorf("invalid kubernetes_version %q: use the form 1.34 or 1.34.1", s.KubernetesVersion))
 	}
 	for _, cidr := range []string{s.NodeCIDR, s.PodCIDR, s.ServiceCIDR} {
-		if what := wrongCIDR(cidr); what != "" {
+		if what := describeCIDRFault(cidr); what != "" {
 			errs = append(errs, fmt.Errorf("%q %s", cidr, what))
 		}
 	}
 	var err error
-	if s.infrastructure, err = configured("infrastructure config", c.InfrastructureConfig); err != nil {
+	if s.infrastructure, err = parseProviderConfig("infrastructure config", c.InfrastructureConfig); err != nil {
 		errs = append(errs, err)
 	}
-	if s.controlPlane, err = configured("control plane config", c.ControlPlaneConfig); err != nil {
+	if s.controlPlane, err = parseProviderConfig("control plane config", c.ControlPlaneConfig); err != nil {
 		errs = append(errs, err)
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.Annotations)) {
-		if isReserved(key) {
+		if isReservedAnnotation(key) {
 			errs = append(errs, fmt.Errorf("annotation %q is reserved: Fleetloop or Gardener uses it", key))
 		}
 	}
@@ -98,20 +98,20 @@ func (c Config) resolveConfig() (settled, error) {
 
 func orDefault(field *string, value string) { *field = cmp.Or(*field, value) }
 
-// isReserved reports whether an annotation would interfere with those of the worker.
-func isReserved(key string) bool {
+// isReservedAnnotation reports whether an annotation would interfere with those of the worker.
+func isReservedAnnotation(key string) bool {
 	own, _, _ := strings.Cut(shoot.AnnotationGeneration, "/")
 	confirmation, _, _ := strings.Cut(shoot.AnnotationConfirmDeletion, "/")
 	domain, name, _ := strings.Cut(key, "/")
 	return domain == own || domain == confirmation || domain == "gardener.cloud" && name == "operation"
 }
 
-// configured parses a provider's config, nil if empty.
-func configured(what, text string) (json.RawMessage, error) {
+// parseProviderConfig parses a provider's config, nil if empty.
+func parseProviderConfig(what, text string) (json.RawMessage, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
 	}
-	raw, err := canonical(json.RawMessage(text))
+	raw, err := canonicalJSON(json.RawMessage(text))
 	if err != nil {
 		return nil, fmt.Errorf("the %s is not valid JSON: %w", what, err)
 	}
@@ -121,9 +121,9 @@ func configured(what, text string) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// canonical returns the canonical encoding of a value: sorted unique keys and no
+// canonicalJSON returns the canonical encoding of a value: sorted unique keys and no
 // spaces.
-func canonical(raw json.RawMessage) (json.RawMessage, error) {
+func canonicalJSON(raw json.RawMessage) (json.RawMessage, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber() // a float64 would change large numbers
 	var v any

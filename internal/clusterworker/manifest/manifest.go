@@ -80,14 +80,14 @@ func (m *Maker) Make(c clusterworker.Claim) (shoot.Manifest, error) {
 			Name:        c.ShootName,
 			Namespace:   m.Namespace,
 			Labels:      map[string]string{shoot.LabelCluster: c.ClusterID, shoot.LabelInstallation: m.installation},
-			Annotations: m.annotations(c),
+			Annotations: m.newAnnotations(c),
 		},
 		Spec: shoot.Spec{
 			CloudProfile:           shoot.CloudProfile{Name: m.CloudProfile, Kind: m.CloudProfileKind},
 			CredentialsBindingName: m.CredentialsBindingName,
 			Region:                 region,
 			Kubernetes:             shoot.Kubernetes{Version: m.kubernetesVersion(spec)},
-			Networking:             m.networking(spec),
+			Networking:             m.newNetworking(spec),
 			Provider:               m.newProvider(spec),
 		},
 	}
@@ -98,7 +98,7 @@ func (m *Maker) Make(c clusterworker.Claim) (shoot.Manifest, error) {
 	return made, nil
 }
 
-func (m *Maker) annotations(c clusterworker.Claim) map[string]string {
+func (m *Maker) newAnnotations(c clusterworker.Claim) map[string]string {
 	out := map[string]string{}
 	if m.ProviderType == providerMetal && c.Tenant != "" {
 		out[annotationMetalTenant] = c.Tenant
@@ -116,15 +116,15 @@ func (m *Maker) kubernetesVersion(spec object) string {
 		spec.p.addf("%s and %s have different values; set only one of them", spec.pathOf("version"), spec.pathOf("kubernetes.version"))
 	}
 	v = strings.TrimPrefix(cmp.Or(v, nested, m.KubernetesVersion), "v")
-	if v != "" && !validVersion(v) {
+	if v != "" && !isValidVersion(v) {
 		spec.p.addf("%s is %q, not a Kubernetes version; use the form 1.34 or 1.34.1", spec.pathOf("version"), v)
 	}
 	return v
 }
 
-// validVersion reports whether a version has two or three numbers and optionally a
+// isValidVersion reports whether a version has two or three numbers and optionally a
 // suffix, so that it can be compared with others.
-func validVersion(v string) bool {
+func isValidVersion(v string) bool {
 	if i := strings.IndexAny(v, "-+"); i > 0 {
 		v = v[:i]
 	}
@@ -137,11 +137,11 @@ func validVersion(v string) bool {
 	return len(parts) == 2 || len(parts) == 3
 }
 
-func (m *Maker) networking(spec object) *shoot.Networking {
+func (m *Maker) newNetworking(spec object) *shoot.Networking {
 	network := spec.readObject("network")
 	cidr := func(otherwise string, spellings ...string) string {
 		given := network.readText(spellings...)
-		if what := wrongCIDR(given); what != "" {
+		if what := describeCIDRFault(given); what != "" {
 			network.p.addf("%s is %q, which %s", network.pathOf(spellings[0]), given, what)
 		}
 		return cmp.Or(given, otherwise)
@@ -158,8 +158,8 @@ func (m *Maker) networking(spec object) *shoot.Networking {
 	return n
 }
 
-// wrongCIDR returns the fault of a CIDR, empty if it is valid or empty.
-func wrongCIDR(cidr string) string {
+// describeCIDRFault returns the fault of a CIDR, empty if it is valid or empty.
+func describeCIDRFault(cidr string) string {
 	if cidr == "" {
 		return ""
 	}

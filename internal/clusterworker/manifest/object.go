@@ -123,8 +123,8 @@ func (o object) findValue(spellings []string) (key string, raw json.RawMessage) 
 }
 
 func equalJSON(a, b json.RawMessage) bool {
-	x, errX := canonical(a)
-	y, errY := canonical(b)
+	x, errX := canonicalJSON(a)
+	y, errY := canonicalJSON(b)
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
@@ -193,7 +193,7 @@ func (o object) readOpaque(spellings ...string) json.RawMessage {
 		o.addWrongType(key, anObject, k)
 		return nil
 	}
-	out, err := canonical(raw)
+	out, err := canonicalJSON(raw)
 	if err != nil {
 		o.p.addf("%s cannot be read: %v", o.pathOf(key), err)
 	}
@@ -235,8 +235,8 @@ func (o object) readObjects(key string) []object {
 	return out
 }
 
-// textMap reads an object with string values.
-func (o object) textMap(key string) map[string]string {
+// readTextMap reads an object with string values.
+func (o object) readTextMap(key string) map[string]string {
 	in := o.readObject(key)
 	if len(in.keys) == 0 {
 		return nil

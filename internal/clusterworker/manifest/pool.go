@@ -38,7 +38,7 @@ func (m *Maker) newWorkers(p *problems, pools []clusterworker.Pool, region strin
 		if i > 0 && pool.Name == pools[i-1].Name {
 			p.addf("the name is used twice")
 		}
-		if !validWorkerName(pool.Name) {
+		if !isValidWorkerName(pool.Name) {
 			p.addf("the name must be 1 to %d lower-case letters, digits and hyphens, beginning and ending with a letter or digit", maxWorkerName)
 		}
 		out[i] = m.newWorker(openObject(p, "spec", pool.Spec), pool.Name, region)
@@ -51,8 +51,8 @@ func (m *Maker) newWorkers(p *problems, pools []clusterworker.Pool, region strin
 	return out
 }
 
-// validWorkerName reports whether a name is a DNS label within the limit.
-func validWorkerName(name string) bool {
+// isValidWorkerName reports whether a name is a DNS label within the limit.
+func isValidWorkerName(name string) bool {
 	edge := func(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
 	for _, c := range []byte(name) {
 		if c != '-' && !edge(c) {
@@ -68,18 +68,18 @@ func (m *Maker) newWorker(spec object, name, region string) shoot.Worker {
 		Machine: shoot.Machine{Type: cmp.Or(spec.readText("machineType", "machine_type"), m.MachineType), Image: readImage(spec)},
 		Volume:  m.newVolume(spec),
 		Zones:   m.workerZones(spec, region),
-		Labels:  spec.textMap("labels"),
+		Labels:  spec.readTextMap("labels"),
 		Taints:  readTaints(spec),
 	}
 	if w.Machine.Type == "" {
 		spec.addMissing("machineType", "no default machine type is configured")
 	}
-	w.Minimum, w.Maximum = readSize(spec)
+	w.Minimum, w.Maximum = readMachineCounts(spec)
 	return w
 }
 
-// readSize returns the minimum and maximum number of machines.
-func readSize(spec object) (minimum, maximum int32) {
+// readMachineCounts returns the minimum and maximum number of machines.
+func readMachineCounts(spec object) (minimum, maximum int32) {
 	autoscaling := spec.readObject("autoscaling")
 	replicas, fixed := spec.readCount("replicas")
 	minimum, hasMinimum := readEither(spec, "minimum", autoscaling, "min")

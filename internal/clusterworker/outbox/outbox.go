@@ -152,7 +152,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 			renewed = now
 			o.renewLeases(ctx, lease)
 		}
-		o.runOnce(ctx)
+		o.saveAnswersAndSendDue(ctx)
 		_ = backoff.Sleep(ctx, breath) // the loop checks ctx below
 		select {
 		case <-ctx.Done():
@@ -160,16 +160,16 @@ func (o *Outbox) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
-	o.sendUntilEmpty(context.WithoutCancel(ctx))
+	o.sendBeforeShutdown(context.WithoutCancel(ctx))
 	return nil
 }
 
-// sendUntilEmpty delivers due changes as long as sinks accept them, and leaves the rest
+// sendBeforeShutdown delivers due changes as long as sinks accept them, and leaves the rest
 // to another process.
-func (o *Outbox) sendUntilEmpty(ctx context.Context) {
+func (o *Outbox) sendBeforeShutdown(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lastWords)
 	defer cancel()
-	for (o.runOnce(ctx) || len(o.inFlight) > 0) && backoff.Sleep(ctx, breath) == nil {
+	for (o.saveAnswersAndSendDue(ctx) || len(o.inFlight) > 0) && backoff.Sleep(ctx, breath) == nil {
 		select {
 		case <-o.wake:
 		case <-ctx.Done():
@@ -184,16 +184,16 @@ func (o *Outbox) sendUntilEmpty(ctx context.Context) {
 	}
 }
 
-// runOnce saves answers and sends due changes. It reports whether there were any to
+// saveAnswersAndSendDue saves answers and sends due changes. It reports whether there were any to
 // send.
-func (o *Outbox) runOnce(ctx context.Context) (sent bool) {
+func (o *Outbox) saveAnswersAndSendDue(ctx context.Context) (sent bool) {
 	o.saveAnswers(ctx)
 	under := map[string]int{}
 	for _, p := range o.inFlight {
 		under[p.Sink]++
 	}
 	for _, s := range o.sinks {
-		if room := mostAtATime - under[s.Name]; room > 0 && o.fillSink(ctx, s, room) {
+		if room := mostAtATime - under[s.Name]; room > 0 && o.claimAndSendToSink(ctx, s, room) {
 			sent = true
 		}
 	}
@@ -201,8 +201,8 @@ func (o *Outbox) runOnce(ctx context.Context) (sent bool) {
 	return sent
 }
 
-// fillSink sends due changes to one sink, up to room.
-func (o *Outbox) fillSink(ctx context.Context, s Sink, room int) (sentAny bool) {
+// claimAndSendToSink sends due changes to one sink, up to room.
+func (o *Outbox) claimAndSendToSink(ctx context.Context, s Sink, room int) (sentAny bool) {
 	var due []Pending
 	// After an error there is nothing to send.
 	_ = o.askStore(ctx, "claim due change events", func(ctx context.Context) (err error) {

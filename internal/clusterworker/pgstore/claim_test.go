@@ -152,7 +152,7 @@ func TestALockedRowHoldsUpNobody(t *testing.T) {
 	if err := b.store.Release(t.Context(), []clusterworker.Claim{second}); err != nil {
 		t.Error(err)
 	}
-	taken, err := b.store.Name(t.Context(), []clusterworker.Naming{{ClusterID: held, Token: second.Token, ShootName: "s"}})
+	taken, err := b.store.StoreNames(t.Context(), []clusterworker.Naming{{ClusterID: held, Token: second.Token, ShootName: "s"}})
 	if err != nil || len(taken) != 1 {
 		t.Errorf("name gives %v, %v", taken, err)
 	}
@@ -173,7 +173,7 @@ func TestALockedRowHoldsUpNobody(t *testing.T) {
 	if got, err := b.store.Requeue(t.Context(), term.Fence, []string{held, free}); err != nil || !slices.Equal(got, []string{free}) {
 		t.Errorf("requeued %v, %v", got, err)
 	}
-	if err := b.store.Reported(t.Context(), []clusterworker.Reported{{ClusterID: held}, {ClusterID: free}}); err != nil {
+	if err := b.store.RecordReports(t.Context(), []clusterworker.Reported{{ClusterID: held}, {ClusterID: free}}); err != nil {
 		t.Error(err)
 	}
 	unlock(tx)
@@ -238,7 +238,7 @@ func TestALeaseThatEnds(t *testing.T) {
 	if err := b.store.Release(t.Context(), []clusterworker.Claim{late}); err != nil {
 		t.Error(err)
 	}
-	if taken, err := b.store.Name(t.Context(), []clusterworker.Naming{{ClusterID: id, Token: late.Token, ShootName: "late"}}); err != nil || len(taken) != 1 {
+	if taken, err := b.store.StoreNames(t.Context(), []clusterworker.Naming{{ClusterID: id, Token: late.Token, ShootName: "late"}}); err != nil || len(taken) != 1 {
 		t.Errorf("named: %v, %v", taken, err)
 	}
 	if diff := cmp.Diff(before, b.row(id)); diff != "" {

@@ -29,8 +29,8 @@ func (s *Store) Complete(ctx context.Context, results []clusterworker.Result) (l
 	if len(left) == 0 {
 		return nil, nil
 	}
-	err = s.retryLocked(ctx, func(ctx context.Context) (int, error) {
-		a, err := completeArgs(left)
+	err = s.retryWhileLocked(ctx, func(ctx context.Context) (int, error) {
+		a, err := sortIntoCompleteParams(left)
 		if err != nil {
 			return 0, err
 		}
@@ -49,7 +49,7 @@ func (s *Store) Complete(ctx context.Context, results []clusterworker.Result) (l
 			done[token] = true
 		}
 		left = slices.DeleteFunc(left, func(r clusterworker.Result) bool { return done[r.Token] })
-		return s.stillClaimed(ctx, left)
+		return s.countStillClaimed(ctx, left)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("complete claims: %w", err)
@@ -60,9 +60,9 @@ func (s *Store) Complete(ctx context.Context, results []clusterworker.Result) (l
 	return lost, nil
 }
 
-// stillClaimed counts the claims that are valid although their results were not
+// countStillClaimed counts the claims that are valid although their results were not
 // written.
-func (s *Store) stillClaimed(ctx context.Context, results []clusterworker.Result) (standing int, err error) {
+func (s *Store) countStillClaimed(ctx context.Context, results []clusterworker.Result) (standing int, err error) {
 	ids, tokens := make([]string, len(results)), make([]int64, len(results))
 	for i := range results {
 		ids[i], tokens[i] = results[i].ClusterID, results[i].Token
@@ -71,9 +71,9 @@ func (s *Store) stillClaimed(ctx context.Context, results []clusterworker.Result
 	return standing, err
 }
 
-// completeArgs arranges results in columns, in the order of the ids, so that concurrent
+// sortIntoCompleteParams arranges results in columns, in the order of the ids, so that concurrent
 // batches lock rows in the same order.
-func completeArgs(results []clusterworker.Result) (a db.CompleteParams, err error) {
+func sortIntoCompleteParams(results []clusterworker.Result) (a db.CompleteParams, err error) {
 	slices.SortFunc(results, func(a, b clusterworker.Result) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
 	n := len(results)
 	a = db.CompleteParams{

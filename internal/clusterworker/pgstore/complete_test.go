@@ -208,7 +208,7 @@ func TestNothingToWrite(t *testing.T) {
 	if lost, err := b.store.Complete(t.Context(), nil); err != nil || lost != nil {
 		t.Error(lost, err)
 	}
-	if taken, err := b.store.Name(t.Context(), nil); err != nil || len(taken) != 0 {
+	if taken, err := b.store.StoreNames(t.Context(), nil); err != nil || len(taken) != 0 {
 		t.Error(taken, err)
 	}
 	if err := b.store.Release(t.Context(), nil); err != nil {
@@ -240,7 +240,7 @@ func TestNames(t *testing.T) {
 	}
 	give := func(want []clusterworker.Naming, names ...clusterworker.Naming) {
 		t.Helper()
-		taken, err := b.store.Name(t.Context(), names)
+		taken, err := b.store.StoreNames(t.Context(), names)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +263,7 @@ func TestNames(t *testing.T) {
 	for _, c := range b.claim(10) {
 		names = append(names, clusterworker.Naming{ClusterID: c.ClusterID, Token: c.Token, ShootName: "same"})
 	}
-	taken, err := b.store.Name(t.Context(), names)
+	taken, err := b.store.StoreNames(t.Context(), names)
 	if err != nil || len(taken) != 1 || (b.row(more[0]).ShootName == "same") == (b.row(more[1]).ShootName == "same") {
 		t.Errorf("taken: %v, %v", taken, err)
 	}
@@ -293,7 +293,7 @@ func TestANameThatIsTakenMeanwhile(t *testing.T) {
 	go func() {
 		defer close(named)
 		var err error
-		if taken, err = b.store.Name(t.Context(), []clusterworker.Naming{{ClusterID: mine, Token: c.Token, ShootName: "name"}}); err != nil {
+		if taken, err = b.store.StoreNames(t.Context(), []clusterworker.Naming{{ClusterID: mine, Token: c.Token, ShootName: "name"}}); err != nil {
 			t.Error(err)
 		}
 	}()

@@ -34,7 +34,7 @@ type bed struct {
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	return &bed{T: t, url: url, owner: connect(t, url), store: pgstore.New(openAs(t, url, migrations.RoleClusterWorker))}
 }
 

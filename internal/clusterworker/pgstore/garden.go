@@ -14,9 +14,9 @@ const (
 	readGarden = `select coalesce(garden, '') from tenant.installation`
 )
 
-// Register records that this installation has a cluster-worker. From then on the
+// RegisterClusterWorker records that this installation has a cluster-worker. From then on the
 // database keeps the row of a cluster until its Shoot is confirmed gone.
-func (s *Store) Register(ctx context.Context) error {
+func (s *Store) RegisterClusterWorker(ctx context.Context) error {
 	if err := s.sendBatch(ctx, func(b *pgx.Batch) { b.Queue(register) }); err != nil {
 		return fmt.Errorf("register cluster-worker: %w", err)
 	}
@@ -33,10 +33,10 @@ type Unregistration struct {
 	Guarded int64
 }
 
-// Unregister removes the record of Register. It changes nothing while a worker
+// UnregisterClusterWorker removes the record of Register. It changes nothing while a worker
 // observes the Shoots or, unless abandon is set, while a cluster has a Shoot that is not
 // confirmed gone.
-func (s *Store) Unregister(ctx context.Context, abandonShoots bool) (u Unregistration, err error) {
+func (s *Store) UnregisterClusterWorker(ctx context.Context, abandonShoots bool) (u Unregistration, err error) {
 	err = s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(unregister, abandonShoots).QueryRow(func(row pgx.Row) error { return row.Scan(&u.Removed, &u.Running, &u.Guarded) })
 	})
@@ -46,9 +46,9 @@ func (s *Store) Unregister(ctx context.Context, abandonShoots bool) (u Unregistr
 	return u, nil
 }
 
-// TakeGarden records the garden of this database's Shoots, if none is recorded or anew
+// RecordGardenIfNone records the garden of this database's Shoots, if none is recorded or anew
 // is set to create the Shoots again there. It returns the garden that is now recorded.
-func (s *Store) TakeGarden(ctx context.Context, garden string, overwrite bool) (recorded string, err error) {
+func (s *Store) RecordGardenIfNone(ctx context.Context, garden string, overwrite bool) (recorded string, err error) {
 	err = s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(takeGarden, garden, overwrite)
 		b.Queue(readGarden).QueryRow(func(row pgx.Row) error { return row.Scan(&recorded) })

@@ -21,7 +21,7 @@ func TestTheFirstGardenStays(t *testing.T) {
 		{"another on purpose", "garden-b", true, "garden-b"},
 		{"the first is now the other", "garden-a", false, "garden-b"},
 	} {
-		if got, err := b.store.TakeGarden(t.Context(), step.garden, step.anew); err != nil || got != step.want {
+		if got, err := b.store.RecordGardenIfNone(t.Context(), step.garden, step.anew); err != nil || got != step.want {
 			t.Errorf("%s: %q, %v, want %q", step.reason, got, err, step.want)
 		}
 	}

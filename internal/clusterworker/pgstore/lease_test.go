@@ -93,7 +93,7 @@ func TestNextLease(t *testing.T) {
 	b := newBed(t)
 	next := func(owner string, least, most time.Duration) {
 		t.Helper()
-		in, ok, err := b.store.NextLease(t.Context(), owner)
+		in, ok, err := b.store.NextLeaseEndOfOthers(t.Context(), owner)
 		if err != nil || ok != (most > 0) || in < least || in > most {
 			t.Errorf("for %s the next lease ends in %s (%t, %v), want %s to %s", owner, in, ok, err, least, most)
 		}
@@ -154,7 +154,7 @@ func TestMissingRows(t *testing.T) {
 	e.heard()
 	var made []string
 	for _, want := range []int{1, 1, 0} {
-		ids, err := b.store.AddMissing(t.Context(), 1)
+		ids, err := b.store.AddMissingRows(t.Context(), 1)
 		if err != nil || len(ids) != want {
 			t.Fatalf("made %v, %v, want %d", ids, err, want)
 		}
@@ -197,7 +197,7 @@ func TestOutagesAreNoted(t *testing.T) {
 		`select tenant.add_missing_cluster_syncs(1)`: noRight,
 		`select from tenant.cluster_sync_notifier`:   noRight,
 	} {
-		err := api.Read(t.Context(), postgres.Scope{Tenant: "a"}, func(batch *pgx.Batch) { batch.Queue(sql) })
+		err := api.RunBatch(t.Context(), postgres.Scope{Tenant: "a"}, func(batch *pgx.Batch) { batch.Queue(sql) })
 		if postgres.Code(err) != code {
 			t.Errorf("%s: %v, want code %q", sql, err, code)
 		}

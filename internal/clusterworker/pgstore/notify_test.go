@@ -65,7 +65,7 @@ func TestWhatIsNotifiedOf(t *testing.T) {
 		{"a cluster is new", func() { id = b.cluster("one") }, 1},
 		{"the worker claims", func() { c = b.claimOne() }, 0},
 		{"the worker names", func() {
-			_, _ = b.store.Name(t.Context(), []clusterworker.Naming{{ClusterID: id, Token: c.Token, ShootName: "s"}})
+			_, _ = b.store.StoreNames(t.Context(), []clusterworker.Naming{{ClusterID: id, Token: c.Token, ShootName: "s"}})
 		}, 0},
 		{"the worker gives back", func() { _ = b.store.Release(t.Context(), []clusterworker.Claim{c}) }, 1},
 		{"the worker fails", func() { b.complete(failed(b.claimOne(), "no", true, 0)) }, 0},
@@ -73,7 +73,7 @@ func TestWhatIsNotifiedOf(t *testing.T) {
 		{"the observer writes", func() {
 			_, _ = b.store.SaveStatus(t.Context(), fence, []clusterworker.StatusChange{{ClusterID: id, WasStatus: "pending", Status: "ready"}})
 			_ = b.store.Touch(t.Context(), fence, []string{id})
-			_ = b.store.Reported(t.Context(), []clusterworker.Reported{{ClusterID: id, Version: b.row(id).ReportVersion}})
+			_ = b.store.RecordReports(t.Context(), []clusterworker.Reported{{ClusterID: id, Version: b.row(id).ReportVersion}})
 		}, 0},
 		{"the observer finds that the Shoot has drifted", func() { _, _ = b.store.Requeue(t.Context(), fence, []string{id}) }, 1},
 		{"an edit", func() { b.edit(id) }, 1},

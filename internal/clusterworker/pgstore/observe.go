@@ -51,8 +51,8 @@ func (s *Store) Installation(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-// AddMissing creates rows for up to limit clusters without one.
-func (s *Store) AddMissing(ctx context.Context, limit int) (clusterIDs []string, err error) {
+// AddMissingRows creates rows for up to limit clusters without one.
+func (s *Store) AddMissingRows(ctx context.Context, limit int) (clusterIDs []string, err error) {
 	err = s.sendBatch(ctx, func(b *pgx.Batch) { collectScalars(b.Queue(db.AddMissing, int32(limit)), &clusterIDs) }) //nolint:gosec // a limit of ours
 	if err != nil {
 		return nil, fmt.Errorf("add missing sync rows: %w", err)
@@ -156,24 +156,24 @@ func (s *Store) SaveStatus(ctx context.Context, fence int64, changes []clusterwo
 			return nil, err
 		}
 	}
-	return s.queryObserved(ctx, "save status of Shoots",
+	return s.queryFencedWrite(ctx, "save status of Shoots",
 		db.SaveStatus, a.Fence, a.IDs, a.WasStatuses, a.WasDeleting, a.Statuses, a.Messages, a.ShootUIDs, a.Changes, s.sinks)
 }
 
 // Touch records that rows were observed.
 func (s *Store) Touch(ctx context.Context, fence int64, clusterIDs []string) error {
-	_, err := s.queryObserved(ctx, "record check of Shoots", db.Touch, fence, clusterIDs)
+	_, err := s.queryFencedWrite(ctx, "record check of Shoots", db.Touch, fence, clusterIDs)
 	return err
 }
 
 // Requeue makes synced rows due again, and notifies the workers.
 func (s *Store) Requeue(ctx context.Context, fence int64, clusterIDs []string) (requeued []string, err error) {
-	return s.queryObserved(ctx, "requeue clusters", db.Requeue, fence, clusterIDs)
+	return s.queryFencedWrite(ctx, "requeue clusters", db.Requeue, fence, clusterIDs)
 }
 
-// queryObserved runs a statement that returns whether the fence is current, and the ids
+// queryFencedWrite runs a statement that returns whether the fence is current, and the ids
 // of the rows that it wrote.
-func (s *Store) queryObserved(ctx context.Context, what, statement string, args ...any) (written []string, err error) {
+func (s *Store) queryFencedWrite(ctx context.Context, what, statement string, args ...any) (written []string, err error) {
 	var held bool
 	err = s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(statement, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&held, &written) })

@@ -299,13 +299,13 @@ func TestReports(t *testing.T) {
 	}
 	// Meanwhile one has a further change to report.
 	b.complete(done(b.claimOne()))
-	if err := b.store.Reported(t.Context(), append(reported, clusterworker.Reported{ClusterID: uuid.NewString()})); err != nil {
+	if err := b.store.RecordReports(t.Context(), append(reported, clusterworker.Reported{ClusterID: uuid.NewString()})); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(ids[2:], due()); diff != "" {
 		t.Errorf("due after the reports (-want +got):\n%s", diff)
 	}
-	if err := b.store.Reported(t.Context(), []clusterworker.Reported{{ClusterID: ids[0], Version: b.row(ids[0]).ReportVersion, Next: -1}}); err != nil {
+	if err := b.store.RecordReports(t.Context(), []clusterworker.Reported{{ClusterID: ids[0], Version: b.row(ids[0]).ReportVersion, Next: -1}}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{ids[0], ids[2]}, due()); diff != "" {

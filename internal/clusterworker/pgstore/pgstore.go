@@ -103,11 +103,11 @@ func claimOf(r *db.ReadClaimedRow) clusterworker.Claim {
 	return c
 }
 
-// Name stores the names of Shoots for rows. A row whose claim is lost is returned as if
+// StoreNames stores the names of Shoots for rows. A row whose claim is lost is returned as if
 // its name were taken; its new owner may choose another.
-func (s *Store) Name(ctx context.Context, names []clusterworker.Naming) (taken []clusterworker.Naming, err error) {
+func (s *Store) StoreNames(ctx context.Context, names []clusterworker.Naming) (taken []clusterworker.Naming, err error) {
 	left := slices.Clone(names)
-	err = s.retryLocked(ctx, func(ctx context.Context) (int, error) {
+	err = s.retryWhileLocked(ctx, func(ctx context.Context) (int, error) {
 		ids, tokens, shoots := splitNamings(left)
 		var named []string
 		var busy int
@@ -136,8 +136,8 @@ const codeUniqueViolation = "23505"
 // Release releases rows. A row that stays locked by another transaction remains claimed
 // until its lease ends.
 func (s *Store) Release(ctx context.Context, claims []clusterworker.Claim) error {
-	ids, tokens := tokensOf(claims)
-	err := s.retryLocked(ctx, func(ctx context.Context) (busy int, err error) {
+	ids, tokens := splitClaims(claims)
+	err := s.retryWhileLocked(ctx, func(ctx context.Context) (busy int, err error) {
 		err = s.sendBatch(ctx, func(b *pgx.Batch) {
 			b.Queue(byIndex)
 			b.Queue(db.Release, ids, tokens)
@@ -151,8 +151,8 @@ func (s *Store) Release(ctx context.Context, claims []clusterworker.Claim) error
 	return nil
 }
 
-// tokensOf arranges claims in columns.
-func tokensOf(claims []clusterworker.Claim) (ids []string, tokens []int64) {
+// splitClaims arranges claims in columns.
+func splitClaims(claims []clusterworker.Claim) (ids []string, tokens []int64) {
 	for i := range claims {
 		ids, tokens = append(ids, claims[i].ClusterID), append(tokens, claims[i].Token)
 	}
@@ -162,7 +162,7 @@ func tokensOf(claims []clusterworker.Claim) (ids []string, tokens []int64) {
 // Renew extends claims to a whole lease from now. A row that another transaction has
 // locked is not among the returned ones.
 func (s *Store) Renew(ctx context.Context, claims []clusterworker.Claim, lease time.Duration) (renewed []string, err error) {
-	ids, tokens := tokensOf(claims)
+	ids, tokens := splitClaims(claims)
 	err = s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(byIndex)
 		collectScalars(b.Queue(db.Renew, lease.Truncate(time.Microsecond), ids, tokens), &renewed)
@@ -173,8 +173,8 @@ func (s *Store) Renew(ctx context.Context, claims []clusterworker.Claim, lease t
 	return renewed, nil
 }
 
-// NextLease returns the time until the first lease of another owner ends.
-func (s *Store) NextLease(ctx context.Context, self string) (in time.Duration, ok bool, err error) {
+// NextLeaseEndOfOthers returns the time until the first lease of another owner ends.
+func (s *Store) NextLeaseEndOfOthers(ctx context.Context, self string) (in time.Duration, ok bool, err error) {
 	var ends []time.Duration
 	err = s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(byIndex)
@@ -204,9 +204,9 @@ func (s *Store) SetOutage(ctx context.Context, owner string, o clusterworker.Out
 	return nil
 }
 
-// retryLocked calls work, which returns how many rows another transaction has locked,
+// retryWhileLocked calls work, which returns how many rows another transaction has locked,
 // until there are none or lockPatience has passed.
-func (s *Store) retryLocked(ctx context.Context, work func(context.Context) (busy int, err error)) error {
+func (s *Store) retryWhileLocked(ctx context.Context, work func(context.Context) (busy int, err error)) error {
 	again := backoff.Policy{Initial: time.Millisecond, Max: 100 * time.Millisecond}
 	begin := time.Now()
 	for try := 0; ; try++ {
@@ -223,7 +223,7 @@ func (s *Store) retryLocked(ctx context.Context, work func(context.Context) (bus
 // sendBatch runs statements in one round trip and one transaction. The scope is empty
 // because the policies of the role ignore tenants.
 func (s *Store) sendBatch(ctx context.Context, fill func(*pgx.Batch)) error {
-	return s.pool.Read(ctx, postgres.Scope{}, fill)
+	return s.pool.RunBatch(ctx, postgres.Scope{}, fill)
 }
 
 func splitNamings(names []clusterworker.Naming) (ids []string, tokens []int64, shoots []string) {

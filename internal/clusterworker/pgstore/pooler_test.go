@@ -144,7 +144,7 @@ func workThroughAPooler(b *bed, pool *postgres.Pool) {
 				}
 				var results []clusterworker.Result
 				for _, c := range claims {
-					taken, err := store.Name(b.Context(), []clusterworker.Naming{{ClusterID: c.ClusterID, Token: c.Token, ShootName: c.Name}})
+					taken, err := store.StoreNames(b.Context(), []clusterworker.Naming{{ClusterID: c.ClusterID, Token: c.Token, ShootName: c.Name}})
 					if err != nil || len(taken) != 0 {
 						b.Error(taken, err)
 						return
@@ -188,7 +188,7 @@ func workThroughAPooler(b *bed, pool *postgres.Pool) {
 	if err := store.Touch(b.Context(), term.Fence, []string{id}); err != nil {
 		b.Error(err)
 	}
-	if err := store.Reported(b.Context(), []clusterworker.Reported{{ClusterID: id, Version: 1, Next: time.Hour}}); err != nil {
+	if err := store.RecordReports(b.Context(), []clusterworker.Reported{{ClusterID: id, Version: 1, Next: time.Hour}}); err != nil {
 		b.Error(err)
 	}
 	if _, err := store.DueReports(b.Context(), 10); err != nil {
@@ -207,13 +207,13 @@ func workThroughAPooler(b *bed, pool *postgres.Pool) {
 		b.Error(err)
 	}
 	// The settings of a transaction are gone in the next one on the same connection.
-	err = pool.Read(b.Context(), postgres.Scope{Tenant: "leak"}, func(batch *pgx.Batch) { batch.Queue("select 1") })
+	err = pool.RunBatch(b.Context(), postgres.Scope{Tenant: "leak"}, func(batch *pgx.Batch) { batch.Queue("select 1") })
 	if err != nil {
 		b.Error(err)
 	}
 	for range 10 {
 		var got string
-		err := pool.Read(b.Context(), postgres.Scope{}, func(batch *pgx.Batch) {
+		err := pool.RunBatch(b.Context(), postgres.Scope{}, func(batch *pgx.Batch) {
 			batch.Queue("select current_setting('fleetloop.tenant') || current_setting('enable_bitmapscan')").QueryRow(func(row pgx.Row) error { return row.Scan(&got) })
 		})
 		if err != nil || got != "on" {

@@ -16,9 +16,9 @@ func (s *Store) DueReports(ctx context.Context, limit int) ([]clusterworker.Row,
 	return s.queryRows(ctx, db.DueReports, int64(limit))
 }
 
-// Reported records reports. The report of a row that another transaction has locked is
+// RecordReports records reports. The report of a row that another transaction has locked is
 // repeated.
-func (s *Store) Reported(ctx context.Context, reports []clusterworker.Reported) error {
+func (s *Store) RecordReports(ctx context.Context, reports []clusterworker.Reported) error {
 	n := len(reports)
 	ids, versions, nexts := make([]string, n), make([]int64, n), make([]int64, n)
 	for i, r := range reports {

@@ -115,7 +115,7 @@ func TestTenantsSeeTheSyncOfTheirClusters(t *testing.T) {
 		`select nextval('tenant.cluster_sync_token')`,
 	} {
 		for _, scope := range []postgres.Scope{{Tenant: "a"}, {Role: migrations.RoleAllTenants}} {
-			err := api.Read(t.Context(), scope, func(batch *pgx.Batch) { batch.Queue(sql) })
+			err := api.RunBatch(t.Context(), scope, func(batch *pgx.Batch) { batch.Queue(sql) })
 			if postgres.Code(err) != noRight {
 				t.Errorf("%s as %+v: %v", sql, scope, err)
 			}
@@ -133,7 +133,7 @@ type caller struct {
 // is returns the single value of a query about a cluster.
 func (c caller) is(sql, cluster string) (value bool) {
 	c.Helper()
-	err := c.pool.Read(c.Context(), c.scope, func(batch *pgx.Batch) {
+	err := c.pool.RunBatch(c.Context(), c.scope, func(batch *pgx.Batch) {
 		batch.Queue(sql, cluster).QueryRow(func(row pgx.Row) error { return row.Scan(&value) })
 	})
 	if err != nil {

@@ -78,7 +78,7 @@ func (s *session) saveChanges(ctx context.Context, b *batch) (int, error) {
 		c := &b.changes[i]
 		// The row is unknown until the result of the write is known.
 		s.book.removeEntry(c.ClusterID)
-		c.Change = toldOf(c, &b.causes[i].row, now)
+		c.Change = changeEventOf(c, &b.causes[i].row, now)
 	}
 	err := s.tenure.writeFenced(ctx, func(ctx context.Context, fence int64) (err error) {
 		saved, err = s.deps.Store.SaveStatus(ctx, fence, b.changes)
@@ -98,7 +98,7 @@ func (s *session) saveChanges(ctx context.Context, b *batch) (int, error) {
 			s.noteSaved(ctx, &b.changes[i], c, now)
 			continue
 		}
-		s.comeBack(key{c.row.ClusterID, c.row.ShootName}, c.from, databasePolicy().Delay(c.from.tries))
+		s.delayObservation(key{c.row.ClusterID, c.row.ShootName}, c.from, databasePolicy().Delay(c.from.tries))
 	}
 	return len(saved), nil
 }
@@ -133,8 +133,8 @@ func (s *session) noteSaved(ctx context.Context, c *clusterworker.StatusChange, 
 	s.deps.Recorder.Record(ctx, *c.Change)
 }
 
-// toldOf returns the change event of a new status of a row, nil without an event.
-func toldOf(c *clusterworker.StatusChange, row *clusterworker.Row, now time.Time) *clusterworker.Change {
+// changeEventOf returns the change event of a new status of a row, nil without an event.
+func changeEventOf(c *clusterworker.StatusChange, row *clusterworker.Row, now time.Time) *clusterworker.Change {
 	action, ok := actionOf(c.Status)
 	if !ok || c.Status == row.Status {
 		return nil

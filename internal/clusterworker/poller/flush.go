@@ -22,9 +22,9 @@ func (s *session) processInbox(ctx context.Context) {
 		delete(s.later, k) // the delayed one is older
 		switch {
 		case n.err != nil:
-			s.lookFailed(ctx, k, n)
+			s.handleReadFailure(ctx, k, n)
 			delete(rest, k)
-		case !isID(k.cluster), s.unchanged(k, &n):
+		case !isID(k.cluster), s.cacheIfUnchanged(k, &n):
 			delete(rest, k)
 		}
 	}
@@ -36,11 +36,11 @@ func (s *session) processInbox(ctx context.Context) {
 			}
 			part[k] = n
 		}
-		if err := s.settleAll(ctx, part); err != nil {
+		if err := s.processObservations(ctx, part); err != nil {
 			s.inbox.putBack(rest)
 			if ctx.Err() == nil {
-				s.databaseFailed(ctx, "save status of Shoots", err)
-				s.flushSoon(databasePolicy().Delay(s.dbFailures))
+				s.noteDatabaseFailure(ctx, "save status of Shoots", err)
+				s.scheduleFlush(databasePolicy().Delay(s.dbFailures))
 			}
 			return
 		}
@@ -58,9 +58,9 @@ func isID(cluster string) bool {
 	return len(cluster) == length && uuid.Validate(cluster) == nil
 }
 
-// unchanged reports whether an event changes nothing, compared with the cached row. The
+// cacheIfUnchanged reports whether an event changes nothing, compared with the cached row. The
 // absence of a Shoot always counts as a change, and so does any requested observation.
-func (s *session) unchanged(k key, n *observation) bool {
+func (s *session) cacheIfUnchanged(k key, n *observation) bool {
 	if !n.told || n.thorough || n.shoot == nil {
 		return false
 	}
@@ -89,8 +89,8 @@ func (s *session) classifySafely(row *clusterworker.Row, n *observation) (j judg
 	return classifyRow(row, s.installation, n), true
 }
 
-// settleAll handles some observations against the current rows.
-func (s *session) settleAll(ctx context.Context, part map[key]observation) error {
+// processObservations handles some observations against the current rows.
+func (s *session) processObservations(ctx context.Context, part map[key]observation) error {
 	ids := make([]string, 0, len(part))
 	for k := range part {
 		ids = append(ids, k.cluster)
@@ -138,7 +138,7 @@ func (s *session) addToBatch(b *batch, row *clusterworker.Row, n observation, re
 	k := key{row.ClusterID, row.ShootName}
 	switch {
 	case j.look && n.tries > maxTries:
-		s.comeBack(k, n, databasePolicy().Delay(n.tries))
+		s.delayObservation(k, n, databasePolicy().Delay(n.tries))
 	case j.look:
 		asked := *row
 		s.inbox.requestRead(liveRead{key: k, asked: &asked, thorough: n.thorough, polled: n.polled, tries: n.tries + 1})
@@ -149,7 +149,7 @@ func (s *session) addToBatch(b *batch, row *clusterworker.Row, n observation, re
 	if j.change != nil {
 		b.changes = append(b.changes, *j.change)
 		c := cause{row: *row, seen: o, from: n}
-		if n.told && o != nil && o.LastOperation != nil && s.book.isNews(row.ClusterID, o.LastOperation.Updated) {
+		if n.told && o != nil && o.LastOperation != nil && s.book.isNewOperation(row.ClusterID, o.LastOperation.Updated) {
 			c.began = o.LastOperation.Updated
 		}
 		b.causes = append(b.causes, c)
@@ -161,21 +161,21 @@ func (s *session) addToBatch(b *batch, row *clusterworker.Row, n observation, re
 	}
 }
 
-// lookFailed schedules another live read. A poll reaches the Shoot again in any case,
+// handleReadFailure schedules another live read. A poll reaches the Shoot again in any case,
 // and reads others first.
-func (s *session) lookFailed(ctx context.Context, k key, n observation) {
-	s.gardenerFailed(ctx, "get Shoot", n.err)
+func (s *session) handleReadFailure(ctx context.Context, k key, n observation) {
+	s.noteGardenerFailure(ctx, "get Shoot", n.err)
 	if n.polled {
-		s.passOver(k)
+		s.skipForSomeRounds(k)
 		return
 	}
 	wait := max(gardenerPolicy().Delay(n.tries), min(shoot.RetryAfter(n.err), backoff.MaxRetryAfter))
-	s.comeBack(k, n, wait)
+	s.delayObservation(k, n, wait)
 }
 
-// comeBack delays an observation, which is handled later unless a newer one arrives
+// delayObservation delays an observation, which is handled later unless a newer one arrives
 // first. It confirms nothing by then.
-func (s *session) comeBack(k key, n observation, after time.Duration) {
+func (s *session) delayObservation(k key, n observation, after time.Duration) {
 	n.tries++
 	n.asked, n.err = nil, nil
 	at := time.Now().Add(after)
@@ -186,8 +186,8 @@ func (s *session) comeBack(k key, n observation, after time.Duration) {
 	}
 }
 
-// bringBack returns the delayed observations that are due to the inbox.
-func (s *session) bringBack() {
+// returnDelayedToInbox returns the delayed observations that are due to the inbox.
+func (s *session) returnDelayedToInbox() {
 	due, now := map[key]observation{}, time.Now()
 	s.nextBack = time.Time{}
 	for k, d := range s.later {

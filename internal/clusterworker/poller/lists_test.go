@@ -136,7 +136,7 @@ func TestNoListsAllowed(t *testing.T) {
 		w := r.start(t, "a", func(c *poller.Config) { c.BatchSize = 20 })
 		known := func(i int) bool {
 			row := clusterworker.Row{ClusterID: idOf(i), Status: v1.ShootReady, SyncedGeneration: 1}
-			_, known := w.Current(&row)
+			_, known := w.IsStatusCurrent(&row)
 			return known
 		}
 		after(8 * time.Minute) // one cycle takes 7.5 minutes, and lists are tried every 5

@@ -75,8 +75,8 @@ func PlanOrphans(c Census) Plan {
 	return p
 }
 
-// seeToOrphans reports orphans, and deletes those that the plan deletes.
-func (s *session) seeToOrphans(ctx context.Context, c Census) {
+// reportAndDeleteOrphans reports orphans, and deletes those that the plan deletes.
+func (s *session) reportAndDeleteOrphans(ctx context.Context, c Census) {
 	p := PlanOrphans(c)
 	s.orphans = p.Seen
 	s.metrics.orphans.Set(float64(len(p.Report)))
@@ -107,7 +107,7 @@ func (s *session) seeToOrphans(ctx context.Context, c Census) {
 
 // deleteOrphan deletes an orphan after a last check.
 func (s *session) deleteOrphan(ctx context.Context, o *shoot.Observed) {
-	still, err := s.isOrphan(ctx, o)
+	still, err := s.isStillOrphan(ctx, o)
 	if err == nil && still {
 		dctx, cancel := context.WithTimeoutCause(ctx, s.cfg.CallTimeout, errTimeout)
 		defer cancel()
@@ -127,8 +127,8 @@ func (s *session) deleteOrphan(ctx context.Context, o *shoot.Observed) {
 	}
 }
 
-// isOrphan checks again, in Gardener and in the database, that a Shoot is an orphan.
-func (s *session) isOrphan(ctx context.Context, o *shoot.Observed) (bool, error) {
+// isStillOrphan checks again, in Gardener and in the database, that a Shoot is an orphan.
+func (s *session) isStillOrphan(ctx context.Context, o *shoot.Observed) (bool, error) {
 	live, err := s.getShoot(ctx, o.Name)
 	if err != nil || live == nil || live.UID != o.UID || live.Cluster != o.Cluster || live.Installation != s.installation || live.Deleting {
 		return false, err

@@ -51,7 +51,7 @@ func (s *session) compareWithList(ctx context.Context, list *shoot.List, observe
 			strangers = append(strangers, list.Shoots[i])
 		}
 	}
-	if err := s.handleStrangers(ctx, strangers, Census{Listed: len(list.Shoots), Clusters: len(clusters)}); err != nil {
+	if err := s.handleShootsWithoutRow(ctx, strangers, Census{Listed: len(list.Shoots), Clusters: len(clusters)}); err != nil {
 		return err
 	}
 	counts := s.book.countByStatus()
@@ -61,15 +61,15 @@ func (s *session) compareWithList(ctx context.Context, list *shoot.List, observe
 	return nil
 }
 
-// addMissing creates rows for clusters without one, for example after a restore or a
+// addMissingRows creates rows for clusters without one, for example after a restore or a
 // load without the triggers that create them. Without a row no worker knows of a
 // cluster.
-func (s *session) addMissing(ctx context.Context) {
+func (s *session) addMissingRows(ctx context.Context) {
 	for {
 		ids, err := s.addMissingBatch(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				s.databaseFailed(ctx, "add missing sync rows", err)
+				s.noteDatabaseFailure(ctx, "add missing sync rows", err)
 			}
 			return // retried before the next list
 		}
@@ -86,18 +86,18 @@ func (s *session) addMissing(ctx context.Context) {
 func (s *session) addMissingBatch(ctx context.Context) ([]string, error) {
 	ctx, cancel := queryTime(ctx)
 	defer cancel()
-	return s.deps.Store.AddMissing(ctx, maxBatch)
+	return s.deps.Store.AddMissingRows(ctx, maxBatch)
 }
 
-// forgetGone removes deleted rows from the cache, which no other step does without
+// forgetDeletedRows removes deleted rows from the cache, which no other step does without
 // lists. The other entries stay useful until their Shoots are polled again.
-func (s *session) forgetGone(ctx context.Context) {
+func (s *session) forgetDeletedRows(ctx context.Context) {
 	there := map[string]bool{}
 	for after := ""; ; {
 		rows, err := s.readPage(ctx, after)
 		if err != nil {
 			if ctx.Err() == nil {
-				s.databaseFailed(ctx, "read cluster ids", err)
+				s.noteDatabaseFailure(ctx, "read cluster ids", err)
 			}
 			return // retried at the next list attempt
 		}
@@ -118,9 +118,9 @@ func (s *session) readPage(ctx context.Context, after string) ([]clusterworker.R
 	return s.deps.Store.Rows(ctx, after, maxBatch)
 }
 
-// handleStrangers handles Shoots without a row among those read. It requests a live
+// handleShootsWithoutRow handles Shoots without a row among those read. It requests a live
 // read if the row is new or its status is deleted. The others are orphans.
-func (s *session) handleStrangers(ctx context.Context, strangers []shoot.Observed, census Census) error {
+func (s *session) handleShootsWithoutRow(ctx context.Context, strangers []shoot.Observed, census Census) error {
 	census.Installation, census.Before = s.installation, s.orphans
 	census.Now, census.MinAge, census.Delete = time.Now(), s.cfg.OrphanAge, s.cfg.DeleteOrphans
 	for len(strangers) > 0 {
@@ -155,6 +155,6 @@ func (s *session) handleStrangers(ctx context.Context, strangers []shoot.Observe
 		census.Clusters += len(rows)
 		s.inbox.putBack(known)
 	}
-	s.seeToOrphans(ctx, census)
+	s.reportAndDeleteOrphans(ctx, census)
 	return nil
 }

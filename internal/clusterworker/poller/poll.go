@@ -50,7 +50,7 @@ func (s *session) pollRound(ctx context.Context) {
 	cancel()
 	if err != nil {
 		if ctx.Err() == nil {
-			s.databaseFailed(ctx, "read Shoots to poll", err)
+			s.noteDatabaseFailure(ctx, "read Shoots to poll", err)
 		}
 		return
 	}
@@ -69,8 +69,8 @@ func (s *session) pollRound(ctx context.Context) {
 	}
 }
 
-// passOver skips a Shoot that could not be read for some rounds.
-func (s *session) passOver(k key) {
+// skipForSomeRounds skips a Shoot that could not be read for some rounds.
+func (s *session) skipForSomeRounds(k key) {
 	if len(s.unreadable) >= maxUnreadable {
 		clear(s.unreadable)
 	}

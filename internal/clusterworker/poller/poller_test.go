@@ -185,7 +185,7 @@ func TestClusterGoesForGood(t *testing.T) {
 		w := r.start(t, "a")
 		after(soon)
 		row := r.db.row(1)
-		if current, known := w.Current(&row); !current || !known {
+		if current, known := w.IsStatusCurrent(&row); !current || !known {
 			t.Error("it is not known while it is there")
 		}
 		r.db.drop(1)
@@ -193,14 +193,14 @@ func TestClusterGoesForGood(t *testing.T) {
 		r.garden.put(1, failed)
 		after(soon)
 		want(t, "written", len(r.db.log())-before, 0)
-		if _, known := w.Current(&row); known {
+		if _, known := w.IsStatusCurrent(&row); known {
 			t.Error("it is still remembered")
 		}
 		row = r.db.row(2)
 		r.db.drop(2)
 		r.garden.vanish(2)
 		after(20 * time.Minute)
-		if _, known := w.Current(&row); known {
+		if _, known := w.IsStatusCurrent(&row); known {
 			t.Error("one that no event told of is still remembered")
 		}
 		want(t, "orphans", w.metric(t, "orphan_shoots"), 0) // the cluster no longer exists
@@ -219,7 +219,7 @@ func TestCurrent(t *testing.T) {
 		wantCurrent := func(reason string, current, known bool) {
 			t.Helper()
 			row := r.db.row(1)
-			c, k := w.Current(&row)
+			c, k := w.IsStatusCurrent(&row)
 			want(t, reason, [2]bool{c, k}, [2]bool{current, known})
 		}
 		after(soon)
@@ -246,7 +246,7 @@ func TestCurrent(t *testing.T) {
 
 		row := r.db.row(1)
 		row.Status = v1.ShootProgressing
-		if c, _ := w.Current(&row); c {
+		if c, _ := w.IsStatusCurrent(&row); c {
 			t.Error("a row that is older than what was written is not current")
 		}
 		w.stop()

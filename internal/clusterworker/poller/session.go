@@ -95,7 +95,7 @@ func (s *session) runSession(ctx context.Context) {
 	defer s.wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if !s.identifyInstallation(ctx) {
+	if !s.readInstallationID(ctx) {
 		return
 	}
 	s.relist, s.flushAt, s.pollAt, s.laterAt = time.NewTimer(0), stoppedTimer(), stoppedTimer(), stoppedTimer()
@@ -107,7 +107,7 @@ func (s *session) runSession(ctx context.Context) {
 		s.startPolling(ctx, nil)
 	}
 	for range lookers {
-		s.wg.Go(func() { s.lookUp(ctx) })
+		s.wg.Go(func() { s.performLiveReads(ctx) })
 	}
 	for ctx.Err() == nil {
 		select {
@@ -115,23 +115,23 @@ func (s *session) runSession(ctx context.Context) {
 		case <-s.relist.C:
 			s.startList(ctx)
 		case l := <-s.lists:
-			s.handleList(ctx, l)
+			s.handleListResult(ctx, l)
 		case e := <-s.ends:
 			s.handleWatchEnd(ctx, e)
 		case <-s.inbox.wake:
-			s.flushSoon(collect)
+			s.scheduleFlush(collect)
 		case <-s.flushAt.C:
 			s.processInbox(ctx)
 		case <-s.laterAt.C:
-			s.bringBack()
+			s.returnDelayedToInbox()
 		case <-s.pollAt.C:
 			s.pollRound(ctx)
 		}
 	}
 }
 
-// identifyInstallation reads the id of the installation, with retries.
-func (s *session) identifyInstallation(ctx context.Context) bool {
+// readInstallationID reads the id of the installation, with retries.
+func (s *session) readInstallationID(ctx context.Context) bool {
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		id, err := s.deps.Store.Installation(ctx)
 		if err == nil {
@@ -139,7 +139,7 @@ func (s *session) identifyInstallation(ctx context.Context) bool {
 			return true
 		}
 		if ctx.Err() == nil {
-			s.databaseFailed(ctx, "read installation id", err)
+			s.noteDatabaseFailure(ctx, "read installation id", err)
 		}
 		if backoff.Sleep(ctx, databasePolicy().Delay(attempt)) != nil {
 			break
@@ -148,8 +148,8 @@ func (s *session) identifyInstallation(ctx context.Context) bool {
 	return false
 }
 
-// flushSoon schedules processInbox after a while, unless it is already scheduled.
-func (s *session) flushSoon(after time.Duration) {
+// scheduleFlush schedules processInbox after a while, unless it is already scheduled.
+func (s *session) scheduleFlush(after time.Duration) {
 	if !s.flushing {
 		s.flushing = true
 		s.flushAt.Reset(after)
@@ -161,7 +161,7 @@ func (s *session) startList(ctx context.Context) {
 	if s.listing {
 		return
 	}
-	s.addMissing(ctx) // before the list, or their Shoots would have no cluster
+	s.addMissingRows(ctx) // before the list, or their Shoots would have no cluster
 	s.listing = true
 	s.inbox.noteListing()
 	s.metrics.relists.Inc()
@@ -180,13 +180,13 @@ func (s *session) startList(ctx context.Context) {
 	})
 }
 
-// handleList handles the result of a list: it begins a new epoch with a watch from
+// handleListResult handles the result of a list: it begins a new epoch with a watch from
 // there, and compares every row.
-func (s *session) handleList(ctx context.Context, result any) {
+func (s *session) handleListResult(ctx context.Context, result any) {
 	s.listing = false
 	if err, ok := result.(error); ok {
 		if ctx.Err() == nil {
-			s.listFailed(ctx, err)
+			s.handleListFailure(ctx, err)
 		}
 		return
 	}
@@ -199,11 +199,11 @@ func (s *session) handleList(ctx context.Context, result any) {
 		s.startPolling(ctx, nil)
 	} else {
 		s.polling = false
-		s.watchFrom(ctx, epoch, list.ResourceVersion)
+		s.startWatch(ctx, epoch, list.ResourceVersion)
 	}
 	if err := s.compareWithList(ctx, &list, during); err != nil {
 		if ctx.Err() == nil {
-			s.databaseFailed(ctx, "compare Shoots with database", err)
+			s.noteDatabaseFailure(ctx, "compare Shoots with database", err)
 			s.relist.Reset(databasePolicy().Delay(s.dbFailures))
 		}
 		return
@@ -212,10 +212,10 @@ func (s *session) handleList(ctx context.Context, result any) {
 	s.relist.Reset(s.cfg.ReconcileInterval)
 }
 
-func (s *session) listFailed(ctx context.Context, err error) {
-	s.gardenerFailed(ctx, "list", err)
+func (s *session) handleListFailure(ctx context.Context, err error) {
+	s.noteGardenerFailure(ctx, "list", err)
 	if shoot.ClassOf(err) == shoot.ClassForbidden {
-		s.forgetGone(ctx)
+		s.forgetDeletedRows(ctx)
 		s.startPolling(ctx, err)
 		s.relist.Reset(s.cfg.ReconcileInterval)
 		return
@@ -231,8 +231,8 @@ func (s *session) relistAfterFailure(err error) {
 	s.relist.Reset(wait)
 }
 
-// gardenerFailed counts failures and logs the first of consecutive ones.
-func (s *session) gardenerFailed(ctx context.Context, doing string, err error) {
+// noteGardenerFailure counts failures and logs the first of consecutive ones.
+func (s *session) noteGardenerFailure(ctx context.Context, doing string, err error) {
 	class := shoot.ClassOf(err)
 	s.metrics.countFailure(string(class))
 	if first := s.state.noteGardener(err); first {
@@ -240,9 +240,9 @@ func (s *session) gardenerFailed(ctx context.Context, doing string, err error) {
 	}
 }
 
-// databaseFailed counts failures and logs the first of consecutive ones. The end of the
+// noteDatabaseFailure counts failures and logs the first of consecutive ones. The end of the
 // term is logged elsewhere.
-func (s *session) databaseFailed(ctx context.Context, doing string, err error) {
+func (s *session) noteDatabaseFailure(ctx context.Context, doing string, err error) {
 	if errors.Is(err, errTermOver) || errors.Is(err, clusterworker.ErrFenced) {
 		return
 	}

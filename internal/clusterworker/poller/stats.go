@@ -106,10 +106,10 @@ func (p *Poller) Leads() bool {
 	return p.state.isLeading()
 }
 
-// Current reports whether a row's status is about the Shoot as it was last sent, rather
+// IsStatusCurrent reports whether a row's status is about the Shoot as it was last sent, rather
 // than an earlier state. known is false if the Shoot was not observed since the term
 // began.
-func (p *Poller) Current(row *clusterworker.Row) (current, known bool) {
+func (p *Poller) IsStatusCurrent(row *clusterworker.Row) (current, known bool) {
 	p.state.mu.Lock()
 	b := p.state.book
 	p.state.mu.Unlock()

@@ -50,9 +50,9 @@ func (b *statusCache) putEntry(row *clusterworker.Row, o *shoot.Observed) {
 	b.entries[row.ClusterID] = e
 }
 
-// isNews reports whether Gardener has operated on a known Shoot since the last
+// isNewOperation reports whether Gardener has operated on a known Shoot since the last
 // observation.
-func (b *statusCache) isNews(clusterID string, operatedAt time.Time) bool {
+func (b *statusCache) isNewOperation(clusterID string, operatedAt time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e, ok := b.entries[clusterID]

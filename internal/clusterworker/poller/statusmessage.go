@@ -40,17 +40,17 @@ func operationText(op *shoot.Operation) (inProgress, infinitive string) {
 // describeOperation describes the running operation and its progress.
 func describeOperation(op *shoot.Operation) string {
 	doing, _ := operationText(op)
-	return fmt.Sprintf("Gardener is %s (%d %%)%s", doing, op.Progress, endSentence(quotation(op.Description)))
+	return fmt.Sprintf("Gardener is %s (%d %%)%s", doing, op.Progress, endWithQuotation(quotation(op.Description)))
 }
 
 func describeRetry(o *shoot.Observed) string {
 	_, to := operationText(o.LastOperation)
-	return fmt.Sprintf("Gardener failed to %s (%d %%) and retries%s", to, o.LastOperation.Progress, endSentence(failureText(o)))
+	return fmt.Sprintf("Gardener failed to %s (%d %%) and retries%s", to, o.LastOperation.Progress, endWithQuotation(failureText(o)))
 }
 
 func describeFailure(o *shoot.Observed) string {
 	_, to := operationText(o.LastOperation)
-	return fmt.Sprintf("Gardener failed to %s (%d %%) and stopped retrying%s", to, o.LastOperation.Progress, endSentence(failureText(o)))
+	return fmt.Sprintf("Gardener failed to %s (%d %%) and stopped retrying%s", to, o.LastOperation.Progress, endWithQuotation(failureText(o)))
 }
 
 // deletionText describes the progress of a deletion, with the last error if there is
@@ -60,8 +60,8 @@ func deletionText(o *shoot.Observed) string {
 		return "Gardener has not started to delete the cluster yet."
 	}
 	text := describeOperation(o.LastOperation)
-	if errs := errorsOf(o); errs != "" {
-		text += " Last error" + endSentence(errs)
+	if errs := describeErrors(o); errs != "" {
+		text += " Last error" + endWithQuotation(errs)
 	}
 	return text
 }
@@ -77,11 +77,11 @@ func unrequestedPrefix(k RowFacts) string {
 
 // failureText returns Gardener's text about an operation that did not succeed.
 func failureText(o *shoot.Observed) string {
-	return cmp.Or(errorsOf(o), quotation(o.LastOperation.Description))
+	return cmp.Or(describeErrors(o), quotation(o.LastOperation.Description))
 }
 
-// errorsOf returns the last errors with their codes, which show who has to fix them.
-func errorsOf(o *shoot.Observed) string {
+// describeErrors returns the last errors with their codes, which show who has to fix them.
+func describeErrors(o *shoot.Observed) string {
 	var out []string
 	for _, e := range o.LastErrors {
 		text := quotation(e.Description)
@@ -108,8 +108,8 @@ func describeConditions(list []shoot.Condition) string {
 	return strings.Join(out, ", ") + "."
 }
 
-// endSentence ends a sentence, after a quotation if there is one.
-func endSentence(quote string) string {
+// endWithQuotation ends a sentence, after a quotation if there is one.
+func endWithQuotation(quote string) string {
 	if quote == "" {
 		return "."
 	}

@@ -61,7 +61,7 @@ func deletionFailedRule(o *shoot.Observed, k RowFacts) (DerivedStatus, bool) {
 		return DerivedStatus{}, false
 	}
 	return DerivedStatus{
-		Status: v1.ShootError, Reason: ReasonDeletionFailed, ForceDeletable: forceDeletable(o.LastErrors),
+		Status: v1.ShootError, Reason: ReasonDeletionFailed, ForceDeletable: isForceDeletable(o.LastErrors),
 		Message: unrequestedPrefix(k) + describeFailure(o),
 	}, true
 }
@@ -157,9 +157,9 @@ func conditionsWith(o *shoot.Observed, status func(string) bool) []shoot.Conditi
 	return slices.DeleteFunc(slices.Clone(o.Conditions), func(c shoot.Condition) bool { return !status(c.Status) })
 }
 
-// forceDeletable reports whether an error has one of the codes that allow a forced
+// isForceDeletable reports whether an error has one of the codes that allow a forced
 // deletion. Gardener allows it because the leftover resources are not Gardener's fault.
-func forceDeletable(errs []shoot.LastError) bool {
+func isForceDeletable(errs []shoot.LastError) bool {
 	return slices.ContainsFunc(errs, func(e shoot.LastError) bool {
 		return slices.ContainsFunc(e.Codes, func(code string) bool {
 			switch code {

@@ -237,7 +237,7 @@ func (p *process) Installation(ctx context.Context) (string, error) {
 	return installation, p.enter(ctx, "Installation")
 }
 
-func (p *process) AddMissing(ctx context.Context, limit int) ([]string, error) {
+func (p *process) AddMissingRows(ctx context.Context, limit int) ([]string, error) {
 	if err := p.enter(ctx, "AddMissing"); err != nil {
 		return nil, err
 	}

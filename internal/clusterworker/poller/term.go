@@ -20,15 +20,15 @@ const renewals = 3
 // the database or Gardener is unavailable.
 func (p *Poller) Run(ctx context.Context) error {
 	for failing := false; ctx.Err() == nil; {
-		failing = p.tryLead(ctx, failing)
+		failing = p.tryLeadTerm(ctx, failing)
 		_ = backoff.Sleep(ctx, p.cfg.Term/renewals)
 	}
 	return nil
 }
 
-// tryLead requests the term, and observes if it gets the term. It reports whether the
+// tryLeadTerm requests the term, and observes if it gets the term. It reports whether the
 // database failed, which it logs once.
-func (p *Poller) tryLead(ctx context.Context, wasFailing bool) (databaseFailed bool) {
+func (p *Poller) tryLeadTerm(ctx context.Context, wasFailing bool) (databaseFailed bool) {
 	term, err := p.requestTerm(ctx)
 	switch {
 	case err != nil:
@@ -39,7 +39,7 @@ func (p *Poller) tryLead(ctx context.Context, wasFailing bool) (databaseFailed b
 	case term.Held && ctx.Err() != nil:
 		p.releaseTerm(ctx, term.Fence)
 	case term.Held:
-		p.observeTerm(ctx, term)
+		p.observeUntilTermEnds(ctx, term)
 	}
 	return false
 }
@@ -51,8 +51,8 @@ func (p *Poller) requestTerm(ctx context.Context) (clusterworker.Term, error) {
 	return p.deps.Store.Lead(ctx, p.cfg.Owner, p.cfg.Term)
 }
 
-// observeTerm observes until the term is over.
-func (p *Poller) observeTerm(ctx context.Context, term clusterworker.Term) {
+// observeUntilTermEnds observes until the term is over.
+func (p *Poller) observeUntilTermEnds(ctx context.Context, term clusterworker.Term) {
 	p.log.InfoContext(ctx, "leadership acquired", "fence", term.Fence)
 	sctx, cancel := context.WithCancelCause(ctx)
 	t := &leadership{fence: term.Fence, margin: p.cfg.Term / 10, over: cancel}
@@ -65,7 +65,7 @@ func (p *Poller) observeTerm(ctx context.Context, term clusterworker.Term) {
 		defer close(done)
 		s.runSession(sctx)
 	}()
-	p.renewTerm(sctx, t)
+	p.renewTermUntilLost(sctx, t)
 	cancel(errTermOver)
 	<-done
 	p.state.endTerm()
@@ -79,8 +79,8 @@ func (p *Poller) observeTerm(ctx context.Context, term clusterworker.Term) {
 	p.log.WarnContext(ctx, "leadership lost", "fence", term.Fence, "reason", context.Cause(sctx))
 }
 
-// renewTerm renews the term until it is lost or ctx ends.
-func (p *Poller) renewTerm(ctx context.Context, t *leadership) {
+// renewTermUntilLost renews the term until it is lost or ctx ends.
+func (p *Poller) renewTermUntilLost(ctx context.Context, t *leadership) {
 	pause := p.cfg.Term / renewals
 	for backoff.Sleep(ctx, min(pause, time.Until(t.writeDeadline()))) == nil {
 		if !time.Now().Before(t.writeDeadline()) {

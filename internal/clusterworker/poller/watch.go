@@ -16,9 +16,9 @@ const (
 	rewatch = time.Second
 )
 
-// watchFrom watches from a resource version on in a separate goroutine, until stopWatch
+// startWatch watches from a resource version on in a separate goroutine, until stopWatch
 // or until it needs a new list.
-func (s *session) watchFrom(ctx context.Context, epoch int, version string) {
+func (s *session) startWatch(ctx context.Context, epoch int, version string) {
 	ctx, cancel := context.WithCancel(ctx)
 	s.stopWatch = cancel
 	s.state.setWatching(true)
@@ -64,7 +64,7 @@ func (s *session) handleWatchEnd(ctx context.Context, e watchEnd) {
 		s.metrics.countFailure(string(shoot.ClassForbidden))
 		s.startPolling(ctx, e.err)
 	default:
-		s.gardenerFailed(ctx, "watch", e.err)
+		s.noteGardenerFailure(ctx, "watch", e.err)
 		s.relistAfterFailure(e.err)
 	}
 }
@@ -94,8 +94,8 @@ func (w *watcher) handleEvent(e shoot.Event) error {
 	return nil
 }
 
-// lookUp performs requested live reads until ctx ends.
-func (s *session) lookUp(ctx context.Context) {
+// performLiveReads performs requested live reads until ctx ends.
+func (s *session) performLiveReads(ctx context.Context) {
 	for {
 		l, ok := s.inbox.nextRead(ctx)
 		if !ok {

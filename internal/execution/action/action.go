@@ -200,9 +200,9 @@ type kind interface {
 	draftPlan(ctx context.Context, c Client, s Subject, parsed any, live *unstructured.Unstructured) (*draft, error)
 	// runPlan executes a plan. Most kinds send its steps.
 	runPlan(ctx context.Context, c Client, p *v1alpha1.Plan, parsed any, r Run) Result
-	// dependentFields returns the values of a live object on which the action depends: those in the
+	// relevantValues returns the values of a live object on which the action depends: those in the
 	// "before" of a plan and in the expected values of a rollback.
-	dependentFields(parsed any, live *unstructured.Unstructured) map[string]any
+	relevantValues(parsed any, live *unstructured.Unstructured) map[string]any
 }
 
 // A draft holds the parts of a plan that are specific to an action.

@@ -140,7 +140,7 @@ func (s *stage) made(err error) {
 func (s *stage) create(object map[string]any) *unstructured.Unstructured {
 	s.Helper()
 	u := (&unstructured.Unstructured{Object: object}).DeepCopy()
-	k, ok := resourceOf(u.GetAPIVersion(), u.GetKind())
+	k, ok := findKind(u.GetAPIVersion(), u.GetKind())
 	if !ok {
 		s.Fatalf("there is no kind %s %s", u.GetAPIVersion(), u.GetKind())
 	}
@@ -160,7 +160,7 @@ func (s *stage) create(object map[string]any) *unstructured.Unstructured {
 // remove deletes an object at once.
 func (s *stage) remove(o *unstructured.Unstructured) {
 	s.Helper()
-	k, _ := resourceOf(o.GetAPIVersion(), o.GetKind())
+	k, _ := findKind(o.GetAPIVersion(), o.GetKind())
 	var now int64
 	err := s.admin.resourceClient(k.GroupVersionResource, o.GetNamespace()).Delete(context.WithoutCancel(s.Context()), o.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &now})
 	if err != nil && !strings.Contains(err.Error(), "not found") {
@@ -181,7 +181,7 @@ func (s *stage) read(o *unstructured.Unstructured) *unstructured.Unstructured {
 // patch changes an object as another client. Clean-ups use it as well.
 func (s *stage) patch(o *unstructured.Unstructured, patch string, subresources ...string) *unstructured.Unstructured {
 	s.Helper()
-	k, _ := resourceOf(o.GetAPIVersion(), o.GetKind())
+	k, _ := findKind(o.GetAPIVersion(), o.GetKind())
 	live, err := s.admin.resourceClient(k.GroupVersionResource, o.GetNamespace()).Patch(context.WithoutCancel(s.Context()), o.GetName(), types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
 	if err != nil {
 		s.Fatalf("patch %s %s: %v", o.GetKind(), o.GetName(), err)

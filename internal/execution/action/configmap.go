@@ -58,15 +58,15 @@ func patchConfigMap() *Action {
 			return nil
 		},
 		values: func(p *configMapParameters, live *unstructured.Unstructured) map[string]any {
-			return boundFields(configData(p, live))
+			return digestOversizedFields(selectedConfigData(p, live))
 		},
 		draft: draftConfigMap,
 	})
 }
 
-// configData returns the given keys of a ConfigMap; nil marks a missing key. Each key is a separate
+// selectedConfigData returns the given keys of a ConfigMap; nil marks a missing key. Each key is a separate
 // field, so that a diff shows one line per line of text.
-func configData(p *configMapParameters, live *unstructured.Unstructured) map[string]any {
+func selectedConfigData(p *configMapParameters, live *unstructured.Unstructured) map[string]any {
 	data := make(map[string]any, len(p.Data))
 	for key := range p.Data {
 		data["data."+key] = nil
@@ -77,8 +77,8 @@ func configData(p *configMapParameters, live *unstructured.Unstructured) map[str
 	return data
 }
 
-// boundFields replaces fields that are too long for a plan by digests.
-func boundFields(fields map[string]any) map[string]any {
+// digestOversizedFields replaces fields that are too long for a plan by digests.
+func digestOversizedFields(fields map[string]any) map[string]any {
 	if sizeOf(fields) <= maxConfigData {
 		return fields
 	}
@@ -107,7 +107,7 @@ func draftConfigMap(_ context.Context, _ Client, s Subject, p *configMapParamete
 	if err := refuseImmutable(live); err != nil {
 		return nil, err
 	}
-	before, after, data, previous := configData(p, live), map[string]any{}, map[string]any{}, map[string]any{}
+	before, after, data, previous := selectedConfigData(p, live), map[string]any{}, map[string]any{}, map[string]any{}
 	for key, v := range p.Data {
 		previous[key] = before["data."+key]
 		after["data."+key], data[key] = nil, nil
@@ -115,7 +115,7 @@ func draftConfigMap(_ context.Context, _ Client, s Subject, p *configMapParamete
 			after["data."+key], data[key] = *v, *v
 		}
 	}
-	d := &draft{before: boundFields(before), after: boundFields(after)}
+	d := &draft{before: digestOversizedFields(before), after: digestOversizedFields(after)}
 	if reflect.DeepEqual(before, after) {
 		return d, nil
 	}
@@ -131,7 +131,7 @@ func draftConfigMap(_ context.Context, _ Client, s Subject, p *configMapParamete
 		d.rollback = noRollback(fmt.Sprintf("the previous values have %d bytes, and a plan can store at most %d", size, maxConfigData))
 		return d, nil
 	}
-	d.rollback, err = rollbackBy("patch_configmap", map[string]any{"configmap": p.ConfigMap, "namespace": p.Namespace, "data": previous}, "10s")
+	d.rollback, err = newRollbackInfo("patch_configmap", map[string]any{"configmap": p.ConfigMap, "namespace": p.Namespace, "data": previous}, "10s")
 	return d, err
 }
 

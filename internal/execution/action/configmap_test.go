@@ -142,7 +142,7 @@ func TestExpandPVC(t *testing.T) {
 // shared makes an object outside of namespaces that other tests make as well.
 func (s *stage) shared(o *unstructured.Unstructured) {
 	s.Helper()
-	k, _ := resourceOf(o.GetAPIVersion(), o.GetKind())
+	k, _ := findKind(o.GetAPIVersion(), o.GetKind())
 	_, err := s.admin.resourceClient(k.GroupVersionResource, "").Create(s.Context(), o, metav1.CreateOptions{})
 	s.made(err)
 }

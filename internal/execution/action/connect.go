@@ -43,11 +43,11 @@ func Connect(cfg *rest.Config) (Client, error) {
 	if err != nil {
 		return Client{}, fmt.Errorf("connect: %w", err)
 	}
-	return Client{Dynamic: objects, Logs: podLogs(logs), Warnings: unclaimed.takeAll}, nil
+	return Client{Dynamic: objects, Logs: newLogReader(logs), Warnings: unclaimed.takeAll}, nil
 }
 
-// podLogs returns a function that reads the end of a log. The API server limits its length.
-func podLogs(c rest.Interface) func(ctx context.Context, namespace, pod, container string, lines int64) (string, error) {
+// newLogReader returns a function that reads the end of a log. The API server limits its length.
+func newLogReader(c rest.Interface) func(ctx context.Context, namespace, pod, container string, lines int64) (string, error) {
 	const most = 64 << 10
 	return func(ctx context.Context, namespace, pod, container string, lines int64) (string, error) {
 		r := c.Get().Namespace(namespace).Resource("pods").Name(pod).SubResource("log").

@@ -79,7 +79,7 @@ func TestWarningsClaimed(t *testing.T) {
 	}
 	c := connect(t, w)
 	patch := func(ctx context.Context) {
-		k, _ := resourceOf("", kindDeployment)
+		k, _ := findKind("", kindDeployment)
 		if _, err := c.resourceClient(k.GroupVersionResource, s.namespace).Patch(ctx, o.GetName(), types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func updateImage() *Action {
 		},
 		draft: draftImage,
 		values: func(p *updateImageParameters, live *unstructured.Unstructured) map[string]any {
-			c, _ := containerOf(live, p.Container)
+			c, _ := findContainer(live, p.Container)
 			return map[string]any{"image": c.spec["image"]}
 		},
 		did: "image updated",
@@ -42,9 +42,9 @@ func updateImage() *Action {
 
 func draftImage(_ context.Context, _ Client, s Subject, p *updateImageParameters, live *unstructured.Unstructured) (*draft, error) {
 	name := objectName(targetOfObject(live))
-	c, ok := containerOf(live, p.Container)
+	c, ok := findContainer(live, p.Container)
 	if !ok {
-		return nil, noContainer(live, p.Container)
+		return nil, noContainerError(live, p.Container)
 	}
 	was := c.spec["image"]
 	d := &draft{before: map[string]any{"image": was}, after: map[string]any{"image": p.Image}}
@@ -59,7 +59,7 @@ func draftImage(_ context.Context, _ Client, s Subject, p *updateImageParameters
 	}
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s replaces its Pods: container %s gets the image %s", name, p.Container, p.Image)}
-	d.rollback, err = rollbackBy("update_image", map[string]any{
+	d.rollback, err = newRollbackInfo("update_image", map[string]any{
 		"deployment": p.Deployment, "namespace": p.Namespace, "container": p.Container, "image": was,
 	}, "30s")
 	return d, err
@@ -116,7 +116,7 @@ func increaseResources() *Action {
 		},
 		draft: draftResources,
 		values: func(p *increaseResourcesParameters, live *unstructured.Unstructured) map[string]any {
-			c, _ := containerOf(live, p.Container)
+			c, _ := findContainer(live, p.Container)
 			return currentResources(p, c)
 		},
 		did: "resource requirements updated",
@@ -145,9 +145,9 @@ func currentResource(c container, group, name string) any {
 
 func draftResources(_ context.Context, _ Client, s Subject, p *increaseResourcesParameters, live *unstructured.Unstructured) (*draft, error) {
 	name := objectName(targetOfObject(live))
-	c, ok := containerOf(live, p.Container)
+	c, ok := findContainer(live, p.Container)
 	if !ok {
-		return nil, noContainer(live, p.Container)
+		return nil, noContainerError(live, p.Container)
 	}
 	d := &draft{before: currentResources(p, c), after: map[string]any{}}
 	back := map[string]any{"deployment": p.Deployment, "namespace": p.Namespace, "container": p.Container, "allowDecrease": true}
@@ -187,7 +187,7 @@ func draftResources(_ context.Context, _ Client, s Subject, p *increaseResources
 	}
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s replaces its Pods: the resources of container %s change", name, p.Container)}
-	d.rollback, err = rollbackBy("increase_resources", back, "30s")
+	d.rollback, err = newRollbackInfo("increase_resources", back, "30s")
 	return d, err
 }
 

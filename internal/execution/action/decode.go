@@ -15,7 +15,6 @@ import (
 // decodeParameters decodes parameters into a struct and returns their normalised JSON: with
 // defaults, sorted, and in the notation of the API server.
 func decodeParameters(fields []field, raw map[string]json.RawMessage, into reflect.Value) (normalized json.RawMessage, problems []string) {
-
 	normal := make(map[string]any, len(fields))
 	names := make([]string, 0, len(fields))
 	for _, f := range fields {
@@ -41,7 +40,7 @@ func decodeParameters(fields []field, raw map[string]json.RawMessage, into refle
 	}
 	for name := range raw {
 		if !slices.Contains(names, name) {
-			problems = append(problems, unknownParameter(name, names))
+			problems = append(problems, describeUnknownParameter(name, names))
 		}
 	}
 	if len(problems) > 0 {
@@ -55,7 +54,7 @@ func decodeParameters(fields []field, raw map[string]json.RawMessage, into refle
 	return text, nil
 }
 
-func unknownParameter(name string, names []string) string {
+func describeUnknownParameter(name string, names []string) string {
 	name = truncateText(name, 64)
 	if near := nearestName(name, names); near != "" {
 		return fmt.Sprintf("%s: unknown parameter: did you mean %s?", name, near)
@@ -89,7 +88,7 @@ func (f *field) decodeValue(raw json.RawMessage, into reflect.Value) (understood
 	case reflect.Struct: // metav1.Duration
 		return f.decodeDuration(raw, into)
 	}
-	return f.decodeMany(raw, into)
+	return f.decodeListOrMap(raw, into)
 }
 
 func (f *field) decodeInteger(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
@@ -123,7 +122,7 @@ func (f *field) decodeString(raw json.RawMessage, into reflect.Value) (understoo
 	if f.Enum != nil && !slices.Contains(f.Enum, s) {
 		return nil, fmt.Sprintf("must be one of %s, is %q", strings.Join(f.Enum, ", "), truncateText(s, 64))
 	}
-	s, problem = f.formatField(f.Format, s)
+	s, problem = f.checkFieldFormat(f.Format, s)
 	if problem != "" {
 		return nil, problem
 	}
@@ -153,8 +152,8 @@ func (f *field) decodeRaw(raw json.RawMessage, into reflect.Value) (understood a
 	return json.RawMessage(normal), ""
 }
 
-// decodeMany decodes lists and maps.
-func (f *field) decodeMany(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+// decodeListOrMap decodes lists and maps.
+func (f *field) decodeListOrMap(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
 	if open := map[reflect.Kind]byte{reflect.Slice: '[', reflect.Map: '{'}[into.Kind()]; raw[0] != open {
 		return nil, f.typeProblem(raw)
 	}
@@ -163,18 +162,18 @@ func (f *field) decodeMany(raw json.RawMessage, into reflect.Value) (understood 
 	if err := decoder.Decode(value.Interface()); err != nil {
 		return nil, "must be " + compositeTypeName(into.Type())
 	}
-	if problem = f.checkMany(raw, value.Elem()); problem != "" {
+	if problem = f.checkListOrMap(raw, value.Elem()); problem != "" {
 		return nil, problem
 	}
 	into.Set(value.Elem())
 	return value.Elem().Interface(), ""
 }
 
-// checkMany checks the members of a list or map. It rejects null members where the type does not
+// checkListOrMap checks the members of a list or map. It rejects null members where the type does not
 // allow them, because Go would decode them as "".
-func (f *field) checkMany(raw json.RawMessage, value reflect.Value) string {
+func (f *field) checkListOrMap(raw json.RawMessage, value reflect.Value) string {
 	if value.Kind() == reflect.Slice {
-		return f.checkList(raw, value)
+		return f.checkAndNormalizeList(raw, value)
 	}
 	text := value.Type().Elem().Kind() == reflect.String
 	var members map[string]json.RawMessage
@@ -183,20 +182,20 @@ func (f *field) checkMany(raw json.RawMessage, value reflect.Value) string {
 		if text && string(members[key.String()]) == "null" {
 			return "must be " + compositeTypeName(value.Type())
 		}
-		if _, problem := f.formatField(f.keys, key.String()); problem != "" {
+		if _, problem := f.checkFieldFormat(f.keys, key.String()); problem != "" {
 			return "key " + problem
 		}
 		if !text {
 			continue
 		}
-		if _, problem := f.formatField(f.Format, value.MapIndex(key).String()); problem != "" {
+		if _, problem := f.checkFieldFormat(f.Format, value.MapIndex(key).String()); problem != "" {
 			return fmt.Sprintf("%q %s", truncateText(key.String(), 64), problem)
 		}
 	}
 	return ""
 }
 
-func (f *field) checkList(raw json.RawMessage, value reflect.Value) string {
+func (f *field) checkAndNormalizeList(raw json.RawMessage, value reflect.Value) string {
 	var members []json.RawMessage
 	_ = json.Unmarshal(raw, &members) // it was read once
 	for i := range value.Len() {
@@ -206,7 +205,7 @@ func (f *field) checkList(raw json.RawMessage, value reflect.Value) string {
 		if value.Type().Elem().Kind() != reflect.String {
 			continue
 		}
-		normal, problem := f.formatField(f.Format, value.Index(i).String())
+		normal, problem := f.checkFieldFormat(f.Format, value.Index(i).String())
 		if problem != "" {
 			return fmt.Sprintf("[%d] %s", i, problem)
 		}
@@ -215,7 +214,7 @@ func (f *field) checkList(raw json.RawMessage, value reflect.Value) string {
 	return ""
 }
 
-func (f *field) formatField(format, value string) (normal, problem string) {
+func (f *field) checkFieldFormat(format, value string) (normal, problem string) {
 	normal, problem = checkFormat(format, value)
 	if problem != "" {
 		return "", fmt.Sprintf("%s, is %q", problem, truncateText(value, 64))

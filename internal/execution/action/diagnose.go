@@ -114,7 +114,7 @@ func (d *diagnosis) listPods(ctx context.Context, live *unstructured.Unstructure
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &selector); err != nil {
 			return nil, newHalt(CodeInvalid, "read the selector of %s: %s", live.GetName(), err)
 		}
-		kind, _ := resourceOf("v1", "Pod")
+		kind, _ := findKind("v1", "Pod")
 		list, err := d.listObjects(ctx, kind.GroupVersionResource, live.GetNamespace(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&selector), Limit: maxDiagnosedPods})
 		if err != nil {
 			return nil, d.explainError("list the Pods of "+live.GetName(), err)
@@ -134,7 +134,7 @@ func (d *diagnosis) listPods(ctx context.Context, live *unstructured.Unstructure
 
 // printEvents writes the latest events about the given names.
 func (d *diagnosis) printEvents(ctx context.Context, about []string) error {
-	kind, _ := resourceOf("v1", "Event")
+	kind, _ := findKind("v1", "Event")
 	list, err := d.listObjects(ctx, kind.GroupVersionResource, d.parameters.Namespace, metav1.ListOptions{Limit: 500})
 	if err != nil {
 		return d.explainError("list events", err)

@@ -118,7 +118,7 @@ func TestCollectDiagnostics(t *testing.T) {
 	if strings.Contains(out.String(), "other-1") || !strings.Contains(result.Message, "1 Pods, 1 unhealthy") {
 		t.Errorf("message %q, output\n%s", result.Message, out.String())
 	}
-	if n := len(Encode(result)); n > MaxResult {
+	if n := len(EncodeBounded(result)); n > MaxResult {
 		t.Errorf("the result has %d bytes", n)
 	}
 }

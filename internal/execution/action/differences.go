@@ -12,7 +12,7 @@ import (
 // Differences lists the fields that differ between two values of Plan.Before, in a form suitable
 // for people and other systems.
 func Differences(was, is *runtime.RawExtension) []string {
-	return listDifferences(valuesOf(was), valuesOf(is))
+	return listDifferences(decodeValues(was), decodeValues(is))
 }
 
 // listDifferences lists the fields that differ. The result goes to events, logs and other systems, so

@@ -51,7 +51,7 @@ func drainNode() *Action {
 		draft: draftDrain,
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *drainParameters, r Run) Result {
 			d := &drain{attemptState: newAttempt(c, pl, r), parameters: p}
-			if err := d.readProtected(); err != nil {
+			if err := d.readProtectedNamespaces(); err != nil {
 				return d.buildResult(err)
 			}
 			return d.buildResult(d.drainAll(ctx))
@@ -61,7 +61,7 @@ func drainNode() *Action {
 
 func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, live *unstructured.Unstructured) (*draft, error) {
 	d := &drain{attemptState: newAttempt(c, &v1alpha1.Plan{}, Run{}), parameters: p, protected: s.Protected}
-	pods, err := d.listPods(ctx)
+	pods, err := d.listClassifiedPods(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, li
 		plan.rollback = noRollback("the Node was already cordoned, and evicted Pods are not restored")
 		return plan, nil
 	}
-	plan.rollback, err = rollbackBy("uncordon_node", map[string]any{"node": p.Node}, "5s")
+	plan.rollback, err = newRollbackInfo("uncordon_node", map[string]any{"node": p.Node}, "5s")
 	return plan, err
 }
 
@@ -119,8 +119,8 @@ type evictionBody struct {
 	Leave []string `json:"leave,omitempty"`
 }
 
-// readProtected reads the protected namespaces from the plan.
-func (d *drain) readProtected() error {
+// readProtectedNamespaces reads the protected namespaces from the plan.
+func (d *drain) readProtectedNamespaces() error {
 	for _, step := range d.plan.Steps {
 		if step.Verb != verbEvict || step.Body == "" {
 			continue
@@ -137,13 +137,13 @@ func (d *drain) readProtected() error {
 // drainAll cordons the Node and evicts Pods until none is left or the deadline passes.
 func (d *drain) drainAll(ctx context.Context) error {
 	if len(d.plan.Steps) == 0 {
-		return d.sendAll(ctx, d.nodeExpectation(), "")
+		return d.sendPlanSteps(ctx, d.nodeExpectation(), "")
 	}
 	if err := d.cordonNode(ctx); err != nil {
 		return err
 	}
 	for round := 0; ; round++ {
-		pods, err := d.listPods(ctx)
+		pods, err := d.listClassifiedPods(ctx)
 		if err != nil {
 			return d.drainError(d.explainError("list the Pods on Node "+d.parameters.Node, err), nil)
 		}
@@ -182,7 +182,7 @@ func (d *drain) nodeExpectation() expectation {
 
 // cordonNode marks the Node unschedulable unless it already is.
 func (d *drain) cordonNode(ctx context.Context) error {
-	live, done, err := d.openTarget(ctx, d.nodeExpectation())
+	live, done, err := d.readAndCheckTarget(ctx, d.nodeExpectation())
 	if err != nil {
 		return err
 	}
@@ -199,10 +199,10 @@ func (d *drain) cordonNode(ctx context.Context) error {
 	return d.sendToTarget(ctx, d.nodeExpectation(), live, d.plan.Steps[0], "cordoned")
 }
 
-// listPods returns the Pods on the Node.
-func (d *drain) listPods(ctx context.Context) (podsOfNode, error) {
+// listClassifiedPods returns the Pods on the Node.
+func (d *drain) listClassifiedPods(ctx context.Context) (podsOfNode, error) {
 	var all []corev1.Pod
-	kind, _ := resourceOf("v1", "Pod")
+	kind, _ := findKind("v1", "Pod")
 	o := metav1.ListOptions{FieldSelector: "spec.nodeName=" + d.parameters.Node, Limit: drainPage}
 	for {
 		page, err := d.listObjects(ctx, kind.GroupVersionResource, "", o)
@@ -221,7 +221,7 @@ func (d *drain) listPods(ctx context.Context) (podsOfNode, error) {
 		}
 	}
 	gone, err := d.goneDaemonSets(ctx, all)
-	return sortPods(all, d.parameters, gone, d.protected), err
+	return classifyPods(all, d.parameters, gone, d.protected), err
 }
 
 // goneDaemonSets returns the DaemonSets, as namespace/name, that own Pods but do not exist.

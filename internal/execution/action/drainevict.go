@@ -45,9 +45,9 @@ func (d *drain) evictPod(ctx context.Context, pod *corev1.Pod) error {
 	if err != nil {
 		return newHalt(CodeInvalid, "%s", err)
 	}
-	kind, _ := resourceOf("v1", "Pod")
+	kind, _ := findKind("v1", "Pod")
 	err = d.requestOnce(ctx, func(ctx context.Context) error {
-		_, err := d.requestStep(ctx, step, kind.GroupVersionResource, "")
+		_, err := d.sendStepOnce(ctx, step, kind.GroupVersionResource, "")
 		return err
 	})
 	switch {
@@ -60,9 +60,9 @@ func (d *drain) evictPod(ctx context.Context, pod *corev1.Pod) error {
 		d.blocked[podName(pod)] = "its namespace is being deleted"
 		return nil
 	case isTransient(err):
-		d.blocked[podName(pod)] = keptBy(err)
+		d.blocked[podName(pod)] = evictionBlocker(err)
 		if d.run.dry {
-			d.result.Warnings = append(d.result.Warnings, truncateText(podName(pod)+" cannot be evicted at the moment: "+keptBy(err), maxFields))
+			d.result.Warnings = append(d.result.Warnings, truncateText(podName(pod)+" cannot be evicted at the moment: "+evictionBlocker(err), maxFields))
 		}
 		return nil
 	}
@@ -86,8 +86,8 @@ func (d *drain) recordEviction(pod *corev1.Pod) {
 	}, "v1")
 }
 
-// keptBy names the disruption budget that blocks a Pod, if the API server reports it.
-func keptBy(err error) string {
+// evictionBlocker names the disruption budget that blocks a Pod, if the API server reports it.
+func evictionBlocker(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && status.Status().Details != nil {
 		for _, cause := range status.Status().Details.Causes {

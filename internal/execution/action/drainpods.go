@@ -19,9 +19,9 @@ type podsOfNode struct {
 	refused []string     // with reasons and the parameter to set
 }
 
-// sortPods decides on the treatment of each Pod. gone lists missing DaemonSets as namespace/name,
+// classifyPods decides on the treatment of each Pod. gone lists missing DaemonSets as namespace/name,
 // and protected the namespaces that actions must not touch.
-func sortPods(pods []corev1.Pod, p *drainParameters, gone, protected []string) podsOfNode {
+func classifyPods(pods []corev1.Pod, p *drainParameters, gone, protected []string) podsOfNode {
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(podName(&a), podName(&b)) })
 	var sorted podsOfNode
 	for i := range pods {

@@ -53,7 +53,7 @@ import (
 // createStep and deleteStep, which set everything that sendStep needs.
 //
 // An entry with a custom run (such as draining) starts with newAttempt, calls
-// openTarget to read and check the target, getObject, listObjects and sendStep for
+// readAndCheckTarget to read and check the target, getObject, listObjects and sendStep for
 // requests, and returns buildResult. These methods apply the common rules: a dry
 // run sends dryRun=All, transient errors are retried, and the deadline or a
 // cancellation stops between two requests.
@@ -127,7 +127,6 @@ func (k *typedKind[P]) parseParameters(q parseInput) (parsed any, normal json.Ra
 
 // targetOf returns the complete target.
 func (k *typedKind[P]) targetOf(p *P) (t v1alpha1.Target, problems []string) {
-
 	if k.entry.target != nil {
 		t = k.entry.target(p)
 	} else {
@@ -136,7 +135,7 @@ func (k *typedKind[P]) targetOf(p *P) (t v1alpha1.Target, problems []string) {
 	if t.Kind == "" { // action without a target
 		return t, nil
 	}
-	r, ok := resourceOf(t.APIVersion, t.Kind)
+	r, ok := findKind(t.APIVersion, t.Kind)
 	if !ok {
 		return t, []string{"kind: no action supports kind " + t.Kind}
 	}
@@ -151,7 +150,7 @@ func (k *typedKind[P]) draftPlan(ctx context.Context, c Client, s Subject, parse
 	return k.entry.draft(ctx, c, s, parsed.(*P), live) //nolint:errcheck,forcetypeassert // parse made it
 }
 
-func (k *typedKind[P]) dependentFields(parsed any, live *unstructured.Unstructured) map[string]any {
+func (k *typedKind[P]) relevantValues(parsed any, live *unstructured.Unstructured) map[string]any {
 	if k.entry.values == nil {
 		return map[string]any{}
 	}
@@ -164,13 +163,13 @@ func (k *typedKind[P]) runPlan(ctx context.Context, c Client, pl *v1alpha1.Plan,
 		return k.entry.run(ctx, c, pl, p, r)
 	}
 	w := newAttempt(c, pl, r)
-	return w.buildResult(w.sendAll(ctx, k.targetExpectation(c, p, r), k.entry.did))
+	return w.buildResult(w.sendPlanSteps(ctx, k.targetExpectation(c, p, r), k.entry.did))
 }
 
-// targetExpectation returns the required state of the target, see openTarget.
+// targetExpectation returns the required state of the target, see readAndCheckTarget.
 func (k *typedKind[P]) targetExpectation(c Client, p *P, r Run) expectation {
 	return expectation{
-		values: func(live *unstructured.Unstructured) map[string]any { return k.dependentFields(p, live) },
+		values: func(live *unstructured.Unstructured) map[string]any { return k.relevantValues(p, live) },
 		idle: func(ctx context.Context, live *unstructured.Unstructured) bool {
 			d, err := k.entry.draft(ctx, c, r.Subject, p, live)
 			return err == nil && len(d.steps) == 0

@@ -73,9 +73,9 @@ func boundOf(live *unstructured.Unstructured, name string) int64 {
 	return n
 }
 
-// ScaledBy returns the object that a HorizontalPodAutoscaler scales. Kind is empty for any other
+// ScaleTargetOf returns the object that a HorizontalPodAutoscaler scales. Kind is empty for any other
 // object, and for a kind that update_hpa cannot read.
-func ScaledBy(live *unstructured.Unstructured) v1alpha1.Target {
+func ScaleTargetOf(live *unstructured.Unstructured) v1alpha1.Target {
 	if live == nil || live.GetKind() != "HorizontalPodAutoscaler" {
 		return v1alpha1.Target{}
 	}
@@ -87,10 +87,10 @@ func ScaledBy(live *unstructured.Unstructured) v1alpha1.Target {
 	return v1alpha1.Target{APIVersion: "apps/v1", Kind: ref["kind"], Namespace: live.GetNamespace(), Name: ref["name"]}
 }
 
-// readScaleTarget reads the object that a HorizontalPodAutoscaler scales, so that policies see it.
+// checkScaleTarget reads the object that a HorizontalPodAutoscaler scales, so that policies see it.
 // A missing object cannot be harmed and is no error.
-func readScaleTarget(ctx context.Context, c Client, live *unstructured.Unstructured) error {
-	scaled := ScaledBy(live)
+func checkScaleTarget(ctx context.Context, c Client, live *unstructured.Unstructured) error {
+	scaled := ScaleTargetOf(live)
 	if scaled.Kind == "" {
 		kind, _, _ := unstructured.NestedString(live.Object, "spec", "scaleTargetRef", "kind")
 		return newRefusal(v1alpha1.DetailInvalidTargetState, "%s scales a %s: update_hpa supports only Deployments and StatefulSets, whose protection it can check",
@@ -103,7 +103,7 @@ func readScaleTarget(ctx context.Context, c Client, live *unstructured.Unstructu
 }
 
 func draftHPA(ctx context.Context, c Client, s Subject, p *updateHPAParameters, live *unstructured.Unstructured) (*draft, error) {
-	if err := readScaleTarget(ctx, c, live); err != nil {
+	if err := checkScaleTarget(ctx, c, live); err != nil {
 		return nil, err
 	}
 	name := objectName(targetOfObject(live))
@@ -133,6 +133,6 @@ func draftHPA(ctx context.Context, c Client, s Subject, p *updateHPAParameters, 
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s keeps between %d and %d replicas", name, least, most)}
 	back := map[string]any{"hpa": p.HPA, "namespace": p.Namespace}
 	maps.Copy(back, d.before)
-	d.rollback, err = rollbackBy("update_hpa", back, "10s")
+	d.rollback, err = newRollbackInfo("update_hpa", back, "10s")
 	return d, err
 }

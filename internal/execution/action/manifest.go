@@ -46,11 +46,11 @@ func applyManifest() *Action {
 		did:    "serverside-applied",
 		absent: true,
 		check: func(p *manifestParameters) []string {
-			_, problems := manifestOf(p)
+			_, problems := parseManifest(p)
 			return problems
 		},
 		target: func(p *manifestParameters) v1alpha1.Target {
-			object, _ := manifestOf(p)
+			object, _ := parseManifest(p)
 			return targetOfObject(object)
 		},
 		values: manifestValues,
@@ -62,13 +62,13 @@ func applyManifest() *Action {
 			if p.State == statePresent {
 				w.force = &p.Force
 			}
-			return w.buildResult(w.sendAll(ctx, j, "serverside-applied"))
+			return w.buildResult(w.sendPlanSteps(ctx, j, "serverside-applied"))
 		},
 	})
 }
 
-// manifestOf parses the object and returns its problems.
-func manifestOf(p *manifestParameters) (object *unstructured.Unstructured, problems []string) {
+// parseManifest parses the object and returns its problems.
+func parseManifest(p *manifestParameters) (object *unstructured.Unstructured, problems []string) {
 	object = &unstructured.Unstructured{Object: map[string]any{}}
 	if err := utiljson.Unmarshal(p.Manifest, &object.Object); err != nil || object.Object == nil {
 		return &unstructured.Unstructured{Object: map[string]any{}}, []string{"manifest: must be an object"}
@@ -79,7 +79,7 @@ func manifestOf(p *manifestParameters) (object *unstructured.Unstructured, probl
 	if len(p.Manifest) > maxManifest {
 		complain("must be at most %d bytes, is %d", maxManifest, len(p.Manifest))
 	}
-	switch k, ok := resourceOf(object.GetAPIVersion(), object.GetKind()); {
+	switch k, ok := findKind(object.GetAPIVersion(), object.GetKind()); {
 	case !ok || object.GetAPIVersion() == "":
 		complain("unsupported kind %s of API version %q", kindOrUnknown(object.GetKind()), truncateText(object.GetAPIVersion(), 64))
 	case k.cluster:
@@ -123,15 +123,15 @@ func manifestValues(p *manifestParameters, live *unstructured.Unstructured) map[
 	if p.State == stateAbsent {
 		return map[string]any{"exists": live != nil}
 	}
-	manifest, _ := manifestOf(p)
+	manifest, _ := parseManifest(p)
 	if live == nil {
 		return map[string]any{}
 	}
-	return planValues(selectFields(manifest.Object, live.Object))
+	return digestOversizedValues(selectFields(manifest.Object, live.Object))
 }
 
-// planValues replaces values by digests if the fields are too long for a plan.
-func planValues(fields map[string]any) map[string]any {
+// digestOversizedValues replaces values by digests if the fields are too long for a plan.
+func digestOversizedValues(fields map[string]any) map[string]any {
 	raw, err := json.Marshal(fields)
 	if err != nil || len(raw) <= 2*maxManifest {
 		return fields
@@ -140,7 +140,7 @@ func planValues(fields map[string]any) map[string]any {
 	for key, value := range fields {
 		texts[key] = formatValue(value)
 	}
-	return boundFields(texts)
+	return digestOversizedFields(texts)
 }
 
 // selectFields returns the fields of object that also occur in fields. Lists are taken as a whole.
@@ -163,12 +163,12 @@ func selectFields(fields, object map[string]any) map[string]any {
 }
 
 func draftManifest(ctx context.Context, c Client, s Subject, p *manifestParameters, live *unstructured.Unstructured) (*draft, error) {
-	manifest, _ := manifestOf(p)
+	manifest, _ := parseManifest(p)
 	name := objectName(targetOfObject(manifest))
 	if p.State == stateAbsent {
 		return draftRemoval(p, name, live)
 	}
-	result, err := c.tryManifest(ctx, p, manifest)
+	result, err := c.dryRunApply(ctx, p, manifest)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func draftManifest(ctx context.Context, c Client, s Subject, p *manifestParamete
 	if live != nil && reflect.DeepEqual(d.before, d.after) {
 		return d, nil
 	}
-	k, _ := resourceOf(manifest.GetAPIVersion(), manifest.GetKind())
+	k, _ := findKind(manifest.GetAPIVersion(), manifest.GetKind())
 	step := v1alpha1.PlanStep{
 		Description: "create " + name, Verb: verbPatch, APIVersion: k.apiVersion(), Resource: k.Resource,
 		Namespace: manifest.GetNamespace(), Name: manifest.GetName(), PatchType: string(types.ApplyPatchType),
@@ -189,15 +189,15 @@ func draftManifest(ctx context.Context, c Client, s Subject, p *manifestParamete
 	}
 	d.steps = []v1alpha1.PlanStep{step}
 	d.diff = lineDiff(flattenValue(d.before), flattenValue(d.after))
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: step.Description, ReplicasChanged: replicasChanged(live, result)}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: step.Description, ReplicasChanged: describeReplicaChange(live, result)}
 	d.rollback, err = p.rollbackInfo(manifest, live)
 	return d, err
 }
 
-// replicasChanged describes the change of the replicas of an object. It is empty if they stay the
+// describeReplicaChange describes the change of the replicas of an object. It is empty if they stay the
 // same or do not exist. A manifest can change them implicitly: omitting a value that an earlier
 // manifest set resets it.
-func replicasChanged(live, result *unstructured.Unstructured) string {
+func describeReplicaChange(live, result *unstructured.Unstructured) string {
 	if _, has, err := unstructured.NestedInt64(result.Object, "spec", "replicas"); err != nil || !has {
 		return ""
 	}
@@ -211,10 +211,10 @@ func replicasChanged(live, result *unstructured.Unstructured) string {
 	return fmt.Sprintf("%d -> %d", was, is)
 }
 
-// tryManifest returns the result of a dry-run apply. Only the API server knows the fields that it
+// dryRunApply returns the result of a dry-run apply. Only the API server knows the fields that it
 // adds.
-func (c Client) tryManifest(ctx context.Context, p *manifestParameters, manifest *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	k, _ := resourceOf(manifest.GetAPIVersion(), manifest.GetKind())
+func (c Client) dryRunApply(ctx context.Context, p *manifestParameters, manifest *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	k, _ := findKind(manifest.GetAPIVersion(), manifest.GetKind())
 	body, err := json.Marshal(manifest.Object)
 	if err != nil {
 		return nil, err
@@ -260,9 +260,9 @@ func (p *manifestParameters) rollbackInfo(manifest, live *unstructured.Unstructu
 			"apiVersion": manifest.GetAPIVersion(), "kind": manifest.GetKind(),
 			"metadata": map[string]any{"name": manifest.GetName(), "namespace": manifest.GetNamespace()},
 		}
-		return rollbackBy("apply_manifest", parameters, "10s")
+		return newRollbackInfo("apply_manifest", parameters, "10s")
 	}
-	before := selectFields(mergeFields(manifest.Object, ownedBy(live, p.FieldManager)), withoutServerFields(live))
+	before := selectFields(unionFields(manifest.Object, fieldsOwnedBy(live, p.FieldManager)), withoutServerFields(live))
 	raw, err := json.Marshal(before)
 	if err != nil {
 		return nil, err
@@ -271,5 +271,5 @@ func (p *manifestParameters) rollbackInfo(manifest, live *unstructured.Unstructu
 		return noRollback("the previous fields are too large for a plan"), nil
 	}
 	parameters["manifest"] = before
-	return rollbackBy("apply_manifest", parameters, "10s")
+	return newRollbackInfo("apply_manifest", parameters, "10s")
 }

@@ -176,7 +176,7 @@ func TestCut(t *testing.T) {
 		if again := selectFields(fields, had); canonicalValue(again) != canonicalValue(had) {
 			t.Fatalf("cut again: %v, want %v", again, had)
 		}
-		if all := selectFields(mergeFields(fields, object), object); canonicalValue(all) != canonicalValue(object) {
+		if all := selectFields(unionFields(fields, object), object); canonicalValue(all) != canonicalValue(object) {
 			t.Fatalf("cut by all of its fields: %v, want %v", all, object)
 		}
 	})

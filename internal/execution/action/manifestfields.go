@@ -11,22 +11,22 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// ownedBy returns the fields applied by a manager: nested objects, with null where the manager owns
+// fieldsOwnedBy returns the fields applied by a manager: nested objects, with null where the manager owns
 // the whole value.
-func ownedBy(live *unstructured.Unstructured, manager string) map[string]any {
+func fieldsOwnedBy(live *unstructured.Unstructured, manager string) map[string]any {
 	for _, m := range live.GetManagedFields() {
 		if m.Manager != manager || m.Operation != metav1.ManagedFieldsOperationApply || m.FieldsV1 == nil {
 			continue
 		}
 		var fields map[string]any
 		if json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields) == nil {
-			return ownedIn(fields)
+			return ownedFields(fields)
 		}
 	}
 	return nil
 }
 
-func ownedIn(fields map[string]any) map[string]any {
+func ownedFields(fields map[string]any) map[string]any {
 	owned := map[string]any{}
 	for key, value := range fields {
 		name, ok := strings.CutPrefix(key, "f:")
@@ -37,7 +37,7 @@ func ownedIn(fields map[string]any) map[string]any {
 		inside, _ := value.(map[string]any)
 		for k := range inside {
 			if strings.HasPrefix(k, "f:") {
-				owned[name] = ownedIn(inside)
+				owned[name] = ownedFields(inside)
 				break
 			}
 		}
@@ -45,8 +45,8 @@ func ownedIn(fields map[string]any) map[string]any {
 	return owned
 }
 
-// mergeFields returns the fields of both. A whole value in either takes precedence.
-func mergeFields(a, b map[string]any) map[string]any {
+// unionFields returns the fields of both. A whole value in either takes precedence.
+func unionFields(a, b map[string]any) map[string]any {
 	all := make(map[string]any, len(a)+len(b))
 	maps.Copy(all, a)
 	for key, value := range b {
@@ -58,7 +58,7 @@ func mergeFields(a, b map[string]any) map[string]any {
 		x, isMap := first.(map[string]any)
 		y, too := value.(map[string]any)
 		if isMap && too {
-			all[key] = mergeFields(x, y)
+			all[key] = unionFields(x, y)
 		}
 	}
 	return all

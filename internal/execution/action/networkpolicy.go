@@ -46,7 +46,7 @@ func updateNetworkPolicy() *Action {
 			if len(p.Spec) > maxPolicySpec {
 				return []string{fmt.Sprintf("spec: must be at most %d bytes, is %d", maxPolicySpec, len(p.Spec))}
 			}
-			if _, problem := policySpec(p.Spec); problem != "" {
+			if _, problem := parsePolicySpec(p.Spec); problem != "" {
 				return []string{"spec: " + problem}
 			}
 			return nil
@@ -59,7 +59,7 @@ func updateNetworkPolicy() *Action {
 }
 
 func draftNetworkPolicy(_ context.Context, _ Client, s Subject, p *networkPolicyParameters, live *unstructured.Unstructured) (*draft, error) {
-	spec, problem := policySpec(p.Spec)
+	spec, problem := parsePolicySpec(p.Spec)
 	if problem != "" {
 		return nil, &InvalidError{Action: "update_network_policy", Problems: []string{"spec: " + problem}}
 	}
@@ -80,12 +80,12 @@ func draftNetworkPolicy(_ context.Context, _ Client, s Subject, p *networkPolicy
 		d.rollback = noRollback("the previous spec is too large for a plan")
 		return d, nil
 	}
-	d.rollback, err = rollbackBy("update_network_policy", map[string]any{"networkpolicy": p.NetworkPolicy, "namespace": p.Namespace, "spec": before}, "10s")
+	d.rollback, err = newRollbackInfo("update_network_policy", map[string]any{"networkpolicy": p.NetworkPolicy, "namespace": p.Namespace, "spec": before}, "10s")
 	return d, err
 }
 
-// policySpec returns a spec as the API server stores it: with defaults and without empty fields.
-func policySpec(raw json.RawMessage) (spec map[string]any, problem string) {
+// parsePolicySpec returns a spec as the API server stores it: with defaults and without empty fields.
+func parsePolicySpec(raw json.RawMessage) (spec map[string]any, problem string) {
 	var typed networkingv1.NetworkPolicySpec
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
@@ -103,10 +103,10 @@ func policySpec(raw json.RawMessage) (spec map[string]any, problem string) {
 		}
 	}
 	for i := range typed.Ingress {
-		defaultProtocol(typed.Ingress[i].Ports)
+		setDefaultProtocols(typed.Ingress[i].Ports)
 	}
 	for i := range typed.Egress {
-		defaultProtocol(typed.Egress[i].Ports)
+		setDefaultProtocols(typed.Egress[i].Ports)
 	}
 	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&typed)
 	if err != nil {
@@ -115,7 +115,7 @@ func policySpec(raw json.RawMessage) (spec map[string]any, problem string) {
 	return spec, ""
 }
 
-func defaultProtocol(ports []networkingv1.NetworkPolicyPort) {
+func setDefaultProtocols(ports []networkingv1.NetworkPolicyPort) {
 	for i := range ports {
 		if ports[i].Protocol == nil {
 			tcp := corev1.ProtocolTCP

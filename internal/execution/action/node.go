@@ -15,7 +15,7 @@ type nodeParameters struct {
 }
 
 func cordonNode() *Action {
-	return schedulingOf(true, Action{
+	return newSchedulingAction(true, Action{
 		Name:     "cordon_node",
 		Summary:  "Mark a Node as unschedulable.",
 		Kubectl:  "kubectl cordon node-1",
@@ -24,7 +24,7 @@ func cordonNode() *Action {
 }
 
 func uncordonNode() *Action {
-	return schedulingOf(false, Action{
+	return newSchedulingAction(false, Action{
 		Name:     "uncordon_node",
 		Summary:  "Mark a Node as schedulable.",
 		Kubectl:  "kubectl uncordon node-1",
@@ -32,8 +32,8 @@ func uncordonNode() *Action {
 	}, "uncordoned")
 }
 
-// schedulingOf returns an action that cordons or uncordons a Node.
-func schedulingOf(unschedulable bool, a Action, did string) *Action {
+// newSchedulingAction returns an action that cordons or uncordons a Node.
+func newSchedulingAction(unschedulable bool, a Action, did string) *Action {
 	back := a.Rollback
 	a.Kinds, a.Scope = []string{"Node"}, Cluster
 	a.Permissions = []Permission{
@@ -58,7 +58,7 @@ func schedulingOf(unschedulable bool, a Action, did string) *Action {
 			}
 			d.steps = []v1alpha1.PlanStep{step}
 			d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "running Pods stay"}
-			d.rollback, err = rollbackBy(back, map[string]any{"node": p.Node}, "5s")
+			d.rollback, err = newRollbackInfo(back, map[string]any{"node": p.Node}, "5s")
 			return d, err
 		},
 	})

@@ -151,7 +151,7 @@ func (t taint) draftTaint(s Subject, live *unstructured.Unstructured) (*draft, e
 	if was != nil {
 		action, back["value"] = "taint_node", was
 	}
-	d.rollback, err = rollbackBy(action, back, "5s")
+	d.rollback, err = newRollbackInfo(action, back, "5s")
 	return d, err
 }
 
@@ -164,21 +164,21 @@ func (t taint) applyTaint(ctx context.Context, w *attemptState, did string) erro
 	j := expectation{values: t.valueOn, idle: func(_ context.Context, live *unstructured.Unstructured) bool {
 		return len(listDifferences(wanted, t.valueOn(live))) == 0
 	}}
-	return w.sendMade(ctx, j, did, func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
+	return w.buildAndSendStep(ctx, j, did, func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
 		return t.patchStep(w.run.Subject, live)
 	})
 }
 
-// sendMade sends a step built from the present target, and rebuilds it after a conflict.
-func (w *attemptState) sendMade(ctx context.Context, j expectation, did string, buildStep func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error)) error {
+// buildAndSendStep sends a step built from the present target, and rebuilds it after a conflict.
+func (w *attemptState) buildAndSendStep(ctx context.Context, j expectation, did string, buildStep func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error)) error {
 	policy := backoff.Policy{Initial: 20 * time.Millisecond, Max: time.Second}
 	for try := 0; ; try++ {
-		live, done, err := w.openTarget(ctx, j)
+		live, done, err := w.readAndCheckTarget(ctx, j)
 		if err != nil {
 			return err
 		}
 		if done || len(w.plan.Steps) == 0 {
-			w.recordFound(live, j, did)
+			w.recordAlreadyDone(live, j, did)
 			return nil
 		}
 		s, err := buildStep(live)

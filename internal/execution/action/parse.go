@@ -73,7 +73,7 @@ func flattenParameters(a *Action, raw json.RawMessage) (members map[string]json.
 		return members, ""
 	}
 	for name, value := range members {
-		of, ok := unionMember(name)
+		of, ok := actionOfUnionMember(name)
 		if !ok || slices.ContainsFunc(a.schema, func(p Parameter) bool { return p.Name == name }) {
 			continue
 		}
@@ -87,8 +87,8 @@ func flattenParameters(a *Action, raw json.RawMessage) (members map[string]json.
 	return members, ""
 }
 
-// unionMember returns the action with the given name in camel case.
-func unionMember(name string) (action string, ok bool) {
+// actionOfUnionMember returns the action with the given name in camel case.
+func actionOfUnionMember(name string) (action string, ok bool) {
 	for _, a := range Catalogue() {
 		for _, other := range append([]string{a.Name}, a.Aliases...) {
 			if camelCase(other) == name {
@@ -138,7 +138,7 @@ func (q parseInput) fillTarget(fields []field) {
 		if v, given := q.parameters[f.Name]; given && string(v) != "null" && string(v) != `""` {
 			continue
 		}
-		for _, value := range q.specValues(f.target) {
+		for _, value := range q.targetValuesInSpec(f.target) {
 			if value != "" {
 				text, err := json.Marshal(value)
 				if err == nil {
@@ -150,8 +150,8 @@ func (q parseInput) fillTarget(fields []field) {
 	}
 }
 
-// specValues returns the target values in the spec of the execution.
-func (q parseInput) specValues(what string) []string {
+// targetValuesInSpec returns the target values in the spec of the execution.
+func (q parseInput) targetValuesInSpec(what string) []string {
 	var t v1alpha1.Target
 	if q.spec.Target != nil {
 		t = *q.spec.Target

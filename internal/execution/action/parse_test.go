@@ -253,7 +253,7 @@ func TestCatalogue(t *testing.T) {
 			t.Errorf("%s: reversible %t by %q, %d retries, idempotent %t", a.Name, a.Reversible, a.Rollback, a.Retries, a.Idempotent)
 		}
 		for _, kind := range a.Kinds {
-			if _, ok := resourceOf("", kind); !ok {
+			if _, ok := findKind("", kind); !ok {
 				t.Errorf("%s: there is no %s", a.Name, kind)
 			}
 		}

@@ -45,7 +45,7 @@ func patchDeployment() *Action {
 			Timeout:     2 * time.Minute, MaxTimeout: maxTimeout,
 			Risk: RiskHigh, Idempotent: true, Reversible: true, Rollback: "patch_deployment",
 		},
-		spell: spellPatch,
+		spell: decodeStringPatch,
 		check: checkPatch,
 		draft: draftPatch,
 		values: func(p *patchDeploymentParameters, live *unstructured.Unstructured) map[string]any {
@@ -56,8 +56,8 @@ func patchDeployment() *Action {
 	})
 }
 
-// spellPatch decodes a patch that is given as a string.
-func spellPatch(_ string, raw map[string]json.RawMessage) []string {
+// decodeStringPatch decodes a patch that is given as a string.
+func decodeStringPatch(_ string, raw map[string]json.RawMessage) []string {
 	var text string
 	if patch := raw["patch"]; len(patch) == 0 || patch[0] != '"' || json.Unmarshal(patch, &text) != nil {
 		return nil
@@ -89,11 +89,11 @@ func draftPatch(ctx context.Context, c Client, s Subject, p *patchDeploymentPara
 	if err != nil {
 		return nil, err
 	}
-	changed, err := tryPatch(ctx, c, step, live.GetResourceVersion())
+	changed, err := dryRunPatch(ctx, c, step, live.GetResourceVersion())
 	if err != nil {
 		return nil, err
 	}
-	if !keepsIdentity(live, changed) {
+	if !keepsProtectedFields(live, changed) {
 		return nil, &InvalidError{Action: "patch_deployment", Problems: []string{"patch: must not change owner references or finalizers"}}
 	}
 	paths, _ := patchedPaths(p.PatchType, p.Patch) // checked when it was read
@@ -109,7 +109,7 @@ func draftPatch(ctx context.Context, c Client, s Subject, p *patchDeploymentPara
 	if was != is {
 		d.impact.ReplicasChanged = fmt.Sprintf("%d -> %d", was, is)
 	}
-	d.rollback, err = rollbackBy("patch_deployment", map[string]any{
+	d.rollback, err = newRollbackInfo("patch_deployment", map[string]any{
 		"deployment": p.Deployment, "namespace": p.Namespace, "patchType": patchMerge, "patch": reversePatch(paths, d.before, d.after),
 	}, "30s")
 	return d, err
@@ -136,8 +136,8 @@ func patchStepOf(p *patchDeploymentParameters, live *unstructured.Unstructured, 
 	return patchStep(live, kind, withMarker(body, s), what)
 }
 
-// tryPatch sends a patch as a dry run.
-func tryPatch(ctx context.Context, c Client, step v1alpha1.PlanStep, resourceVersion string) (*unstructured.Unstructured, error) {
+// dryRunPatch sends a patch as a dry run.
+func dryRunPatch(ctx context.Context, c Client, step v1alpha1.PlanStep, resourceVersion string) (*unstructured.Unstructured, error) {
 	resource, err := resourceOfStep(step)
 	if err != nil {
 		return nil, err
@@ -172,8 +172,8 @@ func tryPatch(ctx context.Context, c Client, step v1alpha1.PlanStep, resourceVer
 // hasCause reports whether a refusal states a cause.
 func hasCause(s metav1.Status) bool { return s.Details != nil && len(s.Details.Causes) > 0 }
 
-// keepsIdentity reports whether an object keeps its identity.
-func keepsIdentity(was, is *unstructured.Unstructured) bool {
+// keepsProtectedFields reports whether an object keeps its identity.
+func keepsProtectedFields(was, is *unstructured.Unstructured) bool {
 	return was.GetName() == is.GetName() && was.GetNamespace() == is.GetNamespace() && was.GetUID() == is.GetUID() &&
 		was.GetAPIVersion() == is.GetAPIVersion() && was.GetKind() == is.GetKind() &&
 		slices.Equal(was.GetFinalizers(), is.GetFinalizers()) &&

@@ -20,7 +20,7 @@ func patchedPaths(patchType string, patch json.RawMessage) (paths, problems []st
 	if patchType == patchJSON {
 		found.addOperations(patch)
 	} else {
-		found.addObject(patch)
+		found.addMergePatch(patch)
 	}
 	slices.Sort(found.paths)
 	slices.Sort(found.problems)
@@ -44,8 +44,8 @@ func (f *pathCollector) addProblem(format string, args ...any) {
 	f.problems = append(f.problems, "patch: "+fmt.Sprintf(format, args...))
 }
 
-// addObject adds the paths of a merge patch or a strategic merge patch.
-func (f *pathCollector) addObject(patch json.RawMessage) {
+// addMergePatch adds the paths of a merge patch or a strategic merge patch.
+func (f *pathCollector) addMergePatch(patch json.RawMessage) {
 	var body map[string]any
 	if err := json.Unmarshal(patch, &body); err != nil || body == nil {
 		f.addProblem("must be an object")

@@ -46,20 +46,20 @@ const (
 // error.
 func (r Request) Plan(ctx context.Context, c Client, s Subject) (*v1alpha1.Plan, error) {
 	ctx, _ = withWarningCollector(ctx) // discard warnings here: the dry run receives them again
-	live, err := r.readTarget(ctx, c)
+	live, err := r.readSettledTarget(ctx, c)
 	if err != nil {
-		return nil, r.refusalFor(err)
+		return nil, r.asPlanningError(err)
 	}
 	d, err := r.Action.kind.draftPlan(ctx, c, s, r.parsed, live)
 	if err != nil {
-		return nil, r.refusalFor(err)
+		return nil, r.asPlanningError(err)
 	}
 	return r.finishPlan(s, live, d)
 }
 
-// readTarget reads the target and checks that planning is possible. It returns nil without a
+// readSettledTarget reads the target and checks that planning is possible. It returns nil without a
 // target.
-func (r Request) readTarget(ctx context.Context, c Client) (*unstructured.Unstructured, error) {
+func (r Request) readSettledTarget(ctx context.Context, c Client) (*unstructured.Unstructured, error) {
 	if r.Target.Kind == "" {
 		return nil, nil
 	}
@@ -110,8 +110,8 @@ func newRefusal(d v1alpha1.Detail, format string, args ...any) error {
 	return &RefusedError{Detail: d, Message: fmt.Sprintf(format, args...)}
 }
 
-// refusalFor converts API errors to errors of planning.
-func (r Request) refusalFor(err error) error {
+// asPlanningError converts API errors to errors of planning.
+func (r Request) asPlanningError(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		return newRefusal(v1alpha1.DetailTargetNotFound, "%s does not exist: %s", objectName(r.Target), err)

@@ -43,14 +43,16 @@ func quarantinePod() *Action {
 			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 1,
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "release_pod",
 		},
-		did:    "quarantined",
-		values: func(_ *quarantineParameters, live *unstructured.Unstructured) map[string]any { return labelsOf(live) },
-		draft:  draftQuarantine,
+		did: "quarantined",
+		values: func(_ *quarantineParameters, live *unstructured.Unstructured) map[string]any {
+			return labelsField(live)
+		},
+		draft: draftQuarantine,
 	})
 }
 
-// labelsOf returns only the labels of an object.
-func labelsOf(live *unstructured.Unstructured) map[string]any {
+// labelsField returns only the labels of an object.
+func labelsField(live *unstructured.Unstructured) map[string]any {
 	labels := map[string]any{}
 	for key, value := range live.GetLabels() {
 		labels[key] = value
@@ -67,11 +69,11 @@ func quarantineID(uid types.UID) string {
 func quarantinePolicyName(uid types.UID) string { return "quarantine-" + quarantineID(uid) }
 
 func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantineParameters, live *unstructured.Unstructured) (*draft, error) {
-	if err := refuseQuarantine(live); err != nil {
+	if err := refuseUnquarantinable(live); err != nil {
 		return nil, err
 	}
 	id := quarantineID(live.GetUID())
-	d := &draft{before: labelsOf(live), after: map[string]any{"labels": map[string]any{LabelQuarantine: id}}}
+	d := &draft{before: labelsField(live), after: map[string]any{"labels": map[string]any{LabelQuarantine: id}}}
 	forbidden, err := c.hasDenyPolicy(ctx, live)
 	if err != nil {
 		return nil, err
@@ -80,12 +82,12 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 	if forbidden && labelled {
 		return d, nil
 	}
-	open, err := c.openPolicies(ctx, p.Namespace)
+	open, err := c.listAllowingPolicies(ctx, p.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	if !forbidden {
-		forbid, err := createStep(withMarker(denyAll(live), s), fmt.Sprintf("block all traffic of Pod %s/%s once it has the label %s=%s", p.Namespace, p.Pod, LabelQuarantine, id))
+		forbid, err := createStep(withMarker(denyAllPolicy(live), s), fmt.Sprintf("block all traffic of Pod %s/%s once it has the label %s=%s", p.Namespace, p.Pod, LabelQuarantine, id))
 		if err != nil {
 			return nil, err
 		}
@@ -118,12 +120,12 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 	for key, value := range live.GetLabels() {
 		before[key] = value
 	}
-	d.rollback, err = rollbackBy("release_pod", map[string]any{"pod": p.Pod, "namespace": p.Namespace, "labels": before}, "10s")
+	d.rollback, err = newRollbackInfo("release_pod", map[string]any{"pod": p.Pod, "namespace": p.Namespace, "labels": before}, "10s")
 	return d, err
 }
 
-// refuseQuarantine refuses Pods that labels and policies do not affect.
-func refuseQuarantine(live *unstructured.Unstructured) error {
+// refuseUnquarantinable refuses Pods that labels and policies do not affect.
+func refuseUnquarantinable(live *unstructured.Unstructured) error {
 	name := live.GetNamespace() + "/" + live.GetName()
 	if _, mirror := live.GetAnnotations()[corev1.MirrorPodAnnotationKey]; mirror {
 		return newRefusal(v1alpha1.DetailInvalidTargetState, "Pod %s is a static Pod, whose labels cannot be changed", name)
@@ -134,8 +136,8 @@ func refuseQuarantine(live *unstructured.Unstructured) error {
 	return nil
 }
 
-// denyAll returns a policy that selects one Pod and blocks all traffic. It is deleted with its Pod.
-func denyAll(pod *unstructured.Unstructured) map[string]any {
+// denyAllPolicy returns a policy that selects one Pod and blocks all traffic. It is deleted with its Pod.
+func denyAllPolicy(pod *unstructured.Unstructured) map[string]any {
 	return map[string]any{
 		"apiVersion": "networking.k8s.io/v1",
 		"kind":       "NetworkPolicy",
@@ -163,16 +165,16 @@ func (c Client) hasDenyPolicy(ctx context.Context, pod *unstructured.Unstructure
 		return false, nil
 	case err != nil:
 		return false, err
-	case canonicalValue(policy.Object["spec"]) != canonicalValue(denyAll(pod)["spec"]):
+	case canonicalValue(policy.Object["spec"]) != canonicalValue(denyAllPolicy(pod)["spec"]):
 		return false, newRefusal(v1alpha1.DetailInvalidTargetState, "%s allows traffic and has the name of the quarantine policy: delete it first", objectName(t))
 	}
 	return true, nil
 }
 
-// openPolicies returns the policies that allow traffic to Pods with only the quarantine label.
+// listAllowingPolicies returns the policies that allow traffic to Pods with only the quarantine label.
 // Policies add up, so none can revoke what another allows.
-func (c Client) openPolicies(ctx context.Context, namespace string) ([]string, error) {
-	kind, _ := resourceOf("networking.k8s.io/v1", "NetworkPolicy")
+func (c Client) listAllowingPolicies(ctx context.Context, namespace string) ([]string, error) {
+	kind, _ := findKind("networking.k8s.io/v1", "NetworkPolicy")
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	list, err := c.resourceClient(kind.GroupVersionResource, namespace).List(ctx, metav1.ListOptions{})

@@ -77,7 +77,7 @@ func TestQuarantineRefused(t *testing.T) {
 			}
 			if name == "Mirror" { // only a kubelet may make one
 				live := &unstructured.Unstructured{Object: object}
-				if err := refuseQuarantine(live); err == nil || !strings.Contains(err.Error(), tc.says) {
+				if err := refuseUnquarantinable(live); err == nil || !strings.Contains(err.Error(), tc.says) {
 					t.Errorf("%s: %v, want %q", tc.reason, err, tc.says)
 				}
 				return
@@ -120,7 +120,9 @@ func TestQuarantineIsBoth(t *testing.T) {
 	mark := func(s *stage, o *unstructured.Unstructured) {
 		s.patch(o, `{"metadata":{"labels":{"app":null,"`+LabelQuarantine+`":"`+quarantineID(o.GetUID())+`"},"annotations":{"`+v1alpha1.AnnotationLastExecution+`":"uid"}}}`)
 	}
-	forbid := func(o *unstructured.Unstructured) map[string]any { return withMarker(denyAll(o), newSubject("uid")) }
+	forbid := func(o *unstructured.Unstructured) map[string]any {
+		return withMarker(denyAllPolicy(o), newSubject("uid"))
+	}
 	for name, tc := range map[string]struct {
 		reason  string
 		forge   func(s *stage, o *unstructured.Unstructured)

@@ -34,7 +34,7 @@ func releasePod() *Action {
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "quarantine_pod",
 		},
 		did:    "released",
-		values: func(_ *releaseParameters, live *unstructured.Unstructured) map[string]any { return labelsOf(live) },
+		values: func(_ *releaseParameters, live *unstructured.Unstructured) map[string]any { return labelsField(live) },
 		draft:  draftRelease,
 	})
 }
@@ -48,7 +48,7 @@ func draftRelease(ctx context.Context, c Client, s Subject, p *releaseParameters
 	for key, value := range p.Labels {
 		wanted[key], labels[key] = value, value
 	}
-	d := &draft{before: labelsOf(live), after: map[string]any{"labels": wanted}}
+	d := &draft{before: labelsField(live), after: map[string]any{"labels": wanted}}
 	if len(listDifferences(d.before, d.after)) == 0 {
 		return d, nil
 	}
@@ -76,6 +76,6 @@ func draftRelease(ctx context.Context, c Client, s Subject, p *releaseParameters
 	d.steps = append(d.steps, relabel)
 	d.diff = labelsDiff(live.GetLabels(), p.Labels) + d.diff
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: int32(len(d.steps)), Description: "its Services and its controller select it again; the controller may delete a surplus Pod"} //nolint:gosec // two at most
-	d.rollback, err = rollbackBy("quarantine_pod", map[string]any{"pod": p.Pod, "namespace": p.Namespace}, "10s")
+	d.rollback, err = newRollbackInfo("quarantine_pod", map[string]any{"pod": p.Pod, "namespace": p.Namespace}, "10s")
 	return d, err
 }

@@ -33,7 +33,7 @@ func TestReplicasChanged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := replicasChanged(tc.live, tc.result); got != tc.want {
+			if got := describeReplicaChange(tc.live, tc.result); got != tc.want {
 				t.Errorf("%s: got %q, want %q", tc.reason, got, tc.want)
 			}
 		})

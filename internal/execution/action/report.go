@@ -22,8 +22,8 @@ const (
 	maxMessage   = 1024 // bytes
 )
 
-// recordFound reports work done by an earlier attempt.
-func (w *attemptState) recordFound(live *unstructured.Unstructured, j expectation, did string) {
+// recordAlreadyDone reports work done by an earlier attempt.
+func (w *attemptState) recordAlreadyDone(live *unstructured.Unstructured, j expectation, did string) {
 	w.logLine(w.note)
 	if live == nil || w.run.dry || !w.isRetry() {
 		return
@@ -37,7 +37,7 @@ func (w *attemptState) recordFound(live *unstructured.Unstructured, j expectatio
 // affectedResource describes a changed object.
 func affectedResource(live, answer *unstructured.Unstructured, j expectation, did, verb string) (object v1alpha1.AffectedResource, apiVersion string) {
 	object = v1alpha1.AffectedResource{
-		Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: live.GetUID(), Action: doneBy(verb, did),
+		Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: live.GetUID(), Action: actionWord(verb, did),
 		Before: fieldsText(j.values(live)), ResourceVersionBefore: live.GetResourceVersion(),
 	}
 	if answer != nil && verb != verbDelete && verb != verbEvict {
@@ -118,8 +118,8 @@ func lastLines(lines []string, maxBytes int) (text string, cut bool) {
 	return b.String(), from > 0
 }
 
-// valuesOf reads what extension wrote.
-func valuesOf(e *runtime.RawExtension) map[string]any {
+// decodeValues reads what extension wrote.
+func decodeValues(e *runtime.RawExtension) map[string]any {
 	var values map[string]any
 	if e == nil || json.Unmarshal(e.Raw, &values) != nil {
 		return nil
@@ -138,8 +138,8 @@ func fieldsText(values map[string]any) string {
 	return truncateText(strings.Join(parts, ", "), maxFields)
 }
 
-// doneBy returns one word for a completed step.
-func doneBy(verb, did string) string {
+// actionWord returns one word for a completed step.
+func actionWord(verb, did string) string {
 	switch {
 	case did != "" && verb == verbPatch:
 		return did

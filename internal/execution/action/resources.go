@@ -61,8 +61,8 @@ func knownKinds() []knownKind {
 	}
 }
 
-// resourceOf returns a kind by its name. An empty apiVersion matches any.
-func resourceOf(apiVersion, kind string) (knownKind, bool) {
+// findKind returns a kind by its name. An empty apiVersion matches any.
+func findKind(apiVersion, kind string) (knownKind, bool) {
 	for _, k := range knownKinds() {
 		if k.kind == kind && (apiVersion == "" || apiVersion == k.apiVersion()) {
 			return k, true
@@ -73,7 +73,7 @@ func resourceOf(apiVersion, kind string) (knownKind, bool) {
 
 // ResourceOf returns the resource of a kind that actions access.
 func ResourceOf(apiVersion, kind string) (resource schema.GroupVersionResource, known bool) {
-	k, known := resourceOf(apiVersion, kind)
+	k, known := findKind(apiVersion, kind)
 	return k.GroupVersionResource, known
 }
 
@@ -87,7 +87,7 @@ func (c Client) resourceClient(resource schema.GroupVersionResource, namespace s
 
 // readObject reads the present state of an object of a known kind.
 func (c Client) readObject(ctx context.Context, t v1alpha1.Target) (*unstructured.Unstructured, error) {
-	k, ok := resourceOf(t.APIVersion, t.Kind)
+	k, ok := findKind(t.APIVersion, t.Kind)
 	if !ok {
 		return nil, &InvalidError{Action: "the target", Problems: []string{"kind: no action supports kind " + t.Kind}}
 	}

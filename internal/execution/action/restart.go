@@ -40,7 +40,7 @@ func rolloutRestart() *Action {
 			Timeout: 2 * time.Minute, MaxTimeout: maxTimeout, Retries: 2,
 			Risk: RiskLow, Idempotent: true,
 		},
-		spell: spellWorkload,
+		spell: normalizeWorkloadParameters,
 		draft: draftRestart,
 		values: func(_ *rolloutRestartParameters, live *unstructured.Unstructured) map[string]any {
 			at, found, err := unstructured.NestedString(live.Object, "spec", "template", "metadata", "annotations", restartedAt)
@@ -53,9 +53,9 @@ func rolloutRestart() *Action {
 	})
 }
 
-// spellWorkload converts {"daemonset": "x"} to {"kind": "DaemonSet", "name": "x"}, and takes the
+// normalizeWorkloadParameters converts {"daemonset": "x"} to {"kind": "DaemonSet", "name": "x"}, and takes the
 // kind from an alias.
-func spellWorkload(asked string, raw map[string]json.RawMessage) []string {
+func normalizeWorkloadParameters(asked string, raw map[string]json.RawMessage) []string {
 	for _, kind := range []string{kindDeployment, kindStatefulSet, kindDaemonSet} {
 		short := strings.ToLower(kind)
 		name, named := raw[short]

@@ -12,10 +12,10 @@ import (
 // MaxResult limits an encoded result to the size of a termination message.
 const MaxResult = 4096
 
-// Encode returns a result as text of at most MaxResult bytes. To fit, it omits in this order: the
+// EncodeBounded returns a result as text of at most MaxResult bytes. To fit, it omits in this order: the
 // beginning of the log, the last resources, warnings, errors of a dry run, and the end of the
 // message. Count is kept.
-func Encode(r Result) string {
+func EncodeBounded(r Result) string {
 	text, fits := encodeResult(r)
 	if fits {
 		return text

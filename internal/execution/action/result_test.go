@@ -41,7 +41,7 @@ func results() *rapid.Generator[Result] {
 func TestEncode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := results().Draw(t, "result")
-		text := Encode(r)
+		text := EncodeBounded(r)
 		if len(text) > MaxResult {
 			t.Fatalf("%d bytes", len(text))
 		}
@@ -64,7 +64,7 @@ func TestEncode(t *testing.T) {
 // TestEncodeOrder verifies the order in which parts of a result are omitted.
 func TestEncodeOrder(t *testing.T) {
 	r := Result{Version: 1, Message: "scaled", Log: strings.Repeat("a line of the log\n", 300) + "the last line\n", Warnings: []string{"a warning"}}
-	got, err := DecodeResult(Encode(r))
+	got, err := DecodeResult(EncodeBounded(r))
 	if err != nil || !got.Truncated || got.Message != r.Message || len(got.Warnings) != 1 || !strings.HasSuffix(got.Log, "the last line\n") || !strings.HasPrefix(got.Log, "a line of the log\n") {
 		t.Errorf("read %+v, %v", got, err)
 	}
@@ -72,7 +72,7 @@ func TestEncodeOrder(t *testing.T) {
 		r.Resources = append(r.Resources, v1alpha1.AffectedResource{Kind: "Pod", Name: fmt.Sprintf("pod-%d", i), Before: strings.Repeat("x", 100), Action: "evicted"})
 	}
 	r.Count = 90
-	got, err = DecodeResult(Encode(r))
+	got, err = DecodeResult(EncodeBounded(r))
 	if err != nil || got.Log != "" || got.Count != 90 || len(got.Resources) == 0 || len(got.Resources) >= 50 || got.Resources[0].Name != "pod-0" || len(got.Warnings) != 1 {
 		t.Errorf("read %d resources of %d with the log %q, %v", len(got.Resources), got.Count, got.Log, err)
 	}
@@ -80,7 +80,7 @@ func TestEncodeOrder(t *testing.T) {
 		t.Error("Encode changed what it was given")
 	}
 	r.Started = time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)
-	if got, err = DecodeResult(Encode(r)); err != nil || got.Code != r.Code {
+	if got, err = DecodeResult(EncodeBounded(r)); err != nil || got.Code != r.Code {
 		t.Errorf("a time that JSON has not: %+v, %v", got, err)
 	}
 }
@@ -97,14 +97,14 @@ func TestDecodeResultRefuses(t *testing.T) {
 }
 
 func FuzzDecodeResult(f *testing.F) {
-	f.Add(Encode(Result{Version: 1, Code: CodeGuard, Message: "no", Log: "a\nb\n", Started: time.Unix(1, 0), Ended: time.Unix(2, 0)}))
+	f.Add(EncodeBounded(Result{Version: 1, Code: CodeGuard, Message: "no", Log: "a\nb\n", Started: time.Unix(1, 0), Ended: time.Unix(2, 0)}))
 	f.Add(`{"v":1,"code":20,"resources":[{"kind":"Pod","name":"a","action":"b"}],"dryRun":{"performed":true,"success":false,"warnings":["x"]}}`)
 	f.Fuzz(func(t *testing.T, in string) {
 		r, err := DecodeResult(in)
 		if err != nil {
 			return
 		}
-		again, err := DecodeResult(Encode(r))
+		again, err := DecodeResult(EncodeBounded(r))
 		if err != nil {
 			t.Fatalf("DecodeResult(Encode()) = %v", err)
 		}

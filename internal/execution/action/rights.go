@@ -29,10 +29,10 @@ func (r Right) String() string {
 // Rights returns the rights that the account needs for the target of the request. For an action
 // with several kinds it returns those for the kind of the target.
 func (r Request) Rights() []Right {
-	own, _ := resourceOf(r.Target.APIVersion, r.Target.Kind)
+	own, _ := findKind(r.Target.APIVersion, r.Target.Kind)
 	var others []string
 	for _, kind := range r.Action.Kinds {
-		if k, ok := resourceOf("", kind); ok && k.Resource != own.Resource {
+		if k, ok := findKind("", kind); ok && k.Resource != own.Resource {
 			others = append(others, k.Resource)
 		}
 	}

@@ -45,15 +45,15 @@ func rollbackDeployment() *Action {
 		draft: draftRollback,
 		values: func(_ *rollbackDeploymentParameters, live *unstructured.Unstructured) map[string]any {
 			template, _, _ := unstructured.NestedMap(live.Object, "spec", "template") // an object without a template has no values
-			return templateValues(template)
+			return summarizeTemplate(template)
 		},
 		did: "rolled back",
 	})
 }
 
-// templateValues returns the images and a digest of a template, which identify it for people and in
+// summarizeTemplate returns the images and a digest of a template, which identify it for people and in
 // comparisons.
-func templateValues(template map[string]any) map[string]any {
+func summarizeTemplate(template map[string]any) map[string]any {
 	images := []any{}
 	for _, c := range containersOf(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": template}}}) {
 		images = append(images, c.spec["image"])
@@ -86,7 +86,7 @@ func draftRollback(ctx context.Context, c Client, s Subject, p *rollbackDeployme
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	d := &draft{before: templateValues(template), after: templateValues(to.template)}
+	d := &draft{before: summarizeTemplate(template), after: summarizeTemplate(to.template)}
 	if len(listDifferences(d.before, d.after)) == 0 {
 		d.impact.Description = fmt.Sprintf("%s already has the template of revision %d", name, to.number)
 		return d, nil
@@ -100,16 +100,16 @@ func draftRollback(ctx context.Context, c Client, s Subject, p *rollbackDeployme
 	}
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s replaces its Pods with Pods of revision %d", name, to.number)}
-	d.rollback, err = rollForward(p, revisions, current)
+	d.rollback, err = rollbackToCurrent(p, revisions, current)
 	return d, err
 }
 
-// rollForward returns the rollback to the present revision.
-func rollForward(p *rollbackDeploymentParameters, revisions []revision, current int64) (*v1alpha1.RollbackInformation, error) {
+// rollbackToCurrent returns the rollback to the present revision.
+func rollbackToCurrent(p *rollbackDeploymentParameters, revisions []revision, current int64) (*v1alpha1.RollbackInformation, error) {
 	if !slices.ContainsFunc(revisions, func(r revision) bool { return r.number == current }) {
 		return &v1alpha1.RollbackInformation{Reason: "the ReplicaSet of the current revision does not exist"}, nil
 	}
-	return rollbackBy("rollback_deployment", map[string]any{"deployment": p.Deployment, "namespace": p.Namespace, "revision": current}, "30s")
+	return newRollbackInfo("rollback_deployment", map[string]any{"deployment": p.Deployment, "namespace": p.Namespace, "revision": current}, "30s")
 }
 
 // revisionsOf returns the revisions whose ReplicaSet still exists, latest first.
@@ -137,7 +137,7 @@ func revisionsOf(ctx context.Context, c Client, live *unstructured.Unstructured)
 
 // replicaSetsOf returns the ReplicaSets controlled by a Deployment.
 func replicaSetsOf(ctx context.Context, c Client, live *unstructured.Unstructured) ([]unstructured.Unstructured, error) {
-	k, _ := resourceOf("", "ReplicaSet")
+	k, _ := findKind("", "ReplicaSet")
 	matching, _, err := unstructured.NestedStringMap(live.Object, "spec", "selector", "matchLabels")
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", objectName(targetOfObject(live)), err)
@@ -175,15 +175,15 @@ func chooseRevision(name string, revisions []revision, current int64, requested 
 // element.
 func flattenValue(value any) map[string]any {
 	leaves := map[string]any{}
-	leavesOf(leaves, "", value)
+	addLeaves(leaves, "", value)
 	return leaves
 }
 
-func leavesOf(leaves map[string]any, path string, value any) {
+func addLeaves(leaves map[string]any, path string, value any) {
 	switch v := value.(type) {
 	case map[string]any:
 		for key, member := range v {
-			leavesOf(leaves, strings.TrimPrefix(path+"."+key, "."), member)
+			addLeaves(leaves, strings.TrimPrefix(path+"."+key, "."), member)
 		}
 	case []any:
 		for i, member := range v {
@@ -193,7 +193,7 @@ func leavesOf(leaves map[string]any, path string, value any) {
 					at = name
 				}
 			}
-			leavesOf(leaves, path+"["+at+"]", member)
+			addLeaves(leaves, path+"["+at+"]", member)
 		}
 	default:
 		text, err := json.Marshal(v)

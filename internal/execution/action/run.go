@@ -49,7 +49,7 @@ func attemptPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result 
 		ctx, cancel = context.WithDeadlineCause(ctx, r.Deadline, errDeadline)
 		defer cancel()
 	}
-	result := performPlan(ctx, c, p, r)
+	result := parseAndRunPlan(ctx, c, p, r)
 	result.Version, result.Attempt, result.PlanHash = resultVersion, max(1, r.Attempt), p.Hash
 	result.Warnings = append(result.Warnings, heard.takeAll()...)
 	if c.Warnings != nil {
@@ -71,17 +71,17 @@ func limitWarnings(warnings []string) []string {
 	return append(kept, fmt.Sprintf("and %d more", len(warnings)-len(kept)))
 }
 
-// performPlan validates a plan and runs its action.
-func performPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
-	a, parsed, err := parsePlan(p)
+// parseAndRunPlan validates a plan and runs its action.
+func parseAndRunPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
+	a, parsed, err := verifyAndParsePlan(p)
 	if err != nil {
 		return Result{Code: CodeInvalid, Message: truncateText(err.Error(), maxMessage)}
 	}
 	return a.kind.runPlan(ctx, c, p, parsed, r)
 }
 
-// parsePlan returns the action and parameters of a plan.
-func parsePlan(p *v1alpha1.Plan) (a *Action, parsed any, err error) {
+// verifyAndParsePlan returns the action and parameters of a plan.
+func verifyAndParsePlan(p *v1alpha1.Plan) (a *Action, parsed any, err error) {
 	if hash := Hash(p); hash == "" || hash != p.Hash {
 		return nil, nil, fmt.Errorf("the plan has hash %s, but its content has hash %s", p.Hash, hash)
 	}

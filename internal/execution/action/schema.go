@@ -61,7 +61,7 @@ func fieldsOf(t reflect.Type) []field {
 		}
 		p.Type = typeOf(f, p.Format)
 		if value, ok := f.Tag.Lookup("default"); ok {
-			p.Default = defaultOf(p.Type, value)
+			p.Default = defaultAsJSON(p.Type, value)
 		}
 		made := field{Parameter: p, index: i, target: f.Tag.Get("target"), keys: f.Tag.Get("keys"), either: f.Tag.Get("type") == "either"}
 		if p.Default != "" {
@@ -122,8 +122,8 @@ func typeOf(f reflect.StructField, format string) string {
 	panic(fmt.Sprintf("parameter %s has the type %s", f.Name, f.Type))
 }
 
-// defaultOf returns a default as JSON.
-func defaultOf(kind, value string) string {
+// defaultAsJSON returns a default as JSON.
+func defaultAsJSON(kind, value string) string {
 	switch kind {
 	case typeString, typeQuantity, typeDuration:
 		return strconv.Quote(value)

@@ -52,11 +52,11 @@ func updateSecret() *Action {
 			Risk: RiskHigh, Idempotent: true, Reversible: true, Rollback: "update_secret",
 		},
 		check: func(p *secretParameters) []string {
-			_, problems := secretChanges(p.DataFrom)
+			_, problems := parseSecretChanges(p.DataFrom)
 			return problems
 		},
 		values: func(p *secretParameters, live *unstructured.Unstructured) map[string]any {
-			changes, _ := secretChanges(p.DataFrom)
+			changes, _ := parseSecretChanges(p.DataFrom)
 			return secretDigests(changes, live)
 		},
 		draft: draftSecret,
@@ -73,14 +73,14 @@ type secretChange struct {
 	source, from string // a Secret and its key; empty removes the key from the target
 }
 
-// secretChanges parses dataFrom and returns its problems.
-func secretChanges(list []map[string]any) (changes []secretChange, problems []string) {
+// parseSecretChanges parses dataFrom and returns its problems.
+func parseSecretChanges(list []map[string]any) (changes []secretChange, problems []string) {
 	if len(list) == 0 || len(list) > maxSecretKeys {
 		problems = append(problems, fmt.Sprintf("dataFrom: must name 1 to %d keys, names %d", maxSecretKeys, len(list)))
 	}
 	seen := map[string]bool{}
 	for i, item := range list {
-		change, problem := secretChangeOf(item)
+		change, problem := parseSecretChange(item)
 		if problem == "" && seen[change.key] {
 			problem = fmt.Sprintf("has the key %q twice", change.key)
 		}
@@ -94,9 +94,9 @@ func secretChanges(list []map[string]any) (changes []secretChange, problems []st
 	return changes, problems
 }
 
-// secretChangeOf parses one entry. Messages repeat only its names, because a malformed entry may
+// parseSecretChange parses one entry. Messages repeat only its names, because a malformed entry may
 // contain a secret value.
-func secretChangeOf(item map[string]any) (c secretChange, problem string) {
+func parseSecretChange(item map[string]any) (c secretChange, problem string) {
 	const want = "must be {key, secretKeyRef: {name, key}} or {key, remove: true}; values cannot be set inline"
 	var ok bool
 	if c.key, ok = item["key"].(string); !ok || len(validation.IsConfigMapKey(c.key)) > 0 || len(item) != 2 {
@@ -124,8 +124,8 @@ func draftSecret(ctx context.Context, c Client, s Subject, p *secretParameters, 
 	if err := refuseSecret(live, s); err != nil {
 		return nil, err
 	}
-	changes, _ := secretChanges(p.DataFrom)
-	values, err := secretSources(ctx, func(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+	changes, _ := parseSecretChanges(p.DataFrom)
+	values, err := readNewSecretValues(ctx, func(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 		return c.readObject(ctx, v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: s.Namespace, Name: name})
 	}, changes, live.GetUID())
 	if err != nil {
@@ -160,7 +160,7 @@ func draftSecret(ctx context.Context, c Client, s Subject, p *secretParameters, 
 	step.PatchType = string(types.MergePatchType)
 	d.steps = []v1alpha1.PlanStep{keep, step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "keys " + joinFirst(keys) + "; Pods that read them at start keep the old values until they restart"}
-	d.rollback, err = rollbackBy("update_secret", map[string]any{"secret": p.Secret, "namespace": p.Namespace, "dataFrom": back}, "10s")
+	d.rollback, err = newRollbackInfo("update_secret", map[string]any{"secret": p.Secret, "namespace": p.Namespace, "dataFrom": back}, "10s")
 	return d, err
 }
 
@@ -176,9 +176,9 @@ func refuseSecret(live *unstructured.Unstructured, s Subject) error {
 	return refuseImmutable(live)
 }
 
-// secretSources returns the new values by key; nil removes a key. A source must carry
+// readNewSecretValues returns the new values by key; nil removes a key. A source must carry
 // LabelSecretSource, or be a snapshot of the same Secret.
-func secretSources(ctx context.Context, read func(ctx context.Context, name string) (*unstructured.Unstructured, error), changes []secretChange, target types.UID) (map[string][]byte, error) {
+func readNewSecretValues(ctx context.Context, read func(ctx context.Context, name string) (*unstructured.Unstructured, error), changes []secretChange, target types.UID) (map[string][]byte, error) {
 	sources := map[string]*unstructured.Unstructured{}
 	values := make(map[string][]byte, len(changes))
 	for _, change := range changes {

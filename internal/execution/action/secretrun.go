@@ -23,21 +23,21 @@ const (
 // updateSecret reads the new values, stores the previous ones and sets the new ones, if all are as
 // planned.
 func (w *attemptState) updateSecret(ctx context.Context, p *secretParameters) error {
-	changes, _ := secretChanges(p.DataFrom)
+	changes, _ := parseSecretChanges(p.DataFrom)
 	j := expectation{values: func(live *unstructured.Unstructured) map[string]any { return secretDigests(changes, live) }}
-	live, done, err := w.openTarget(ctx, j)
+	live, done, err := w.readAndCheckTarget(ctx, j)
 	if err != nil {
 		return err
 	}
 	if done {
-		w.recordFound(live, j, "patched")
+		w.recordAlreadyDone(live, j, "patched")
 		return nil
 	}
 	if len(w.plan.Steps) != 2 { // whatever the source of the plan
 		return newHalt(CodeInvalid, "the plan lacks the Secret for the previous values")
 	}
 	patch := w.plan.Steps[1]
-	values, err := w.plannedValues(ctx, changes, live)
+	values, err := w.readPlannedValues(ctx, changes, live)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (w *attemptState) updateSecret(ctx context.Context, p *secretParameters) er
 	if patch, err = withBody(patch, withMarker(map[string]any{"data": data}, w.run.Subject)); err != nil {
 		return newHalt(CodeInvalid, "the new values of Secret %s cannot be written", p.Secret)
 	}
-	keep, err := w.filledSnapshot(changes, live)
+	keep, err := w.snapshotStepWithValues(changes, live)
 	if err != nil {
 		return err
 	}
@@ -61,10 +61,10 @@ func (w *attemptState) updateSecret(ctx context.Context, p *secretParameters) er
 	return w.sendToTarget(ctx, j, live, patch, "patched")
 }
 
-// plannedValues returns the new values if they are those of the plan.
-func (w *attemptState) plannedValues(ctx context.Context, changes []secretChange, live *unstructured.Unstructured) (map[string][]byte, error) {
+// readPlannedValues returns the new values if they are those of the plan.
+func (w *attemptState) readPlannedValues(ctx context.Context, changes []secretChange, live *unstructured.Unstructured) (map[string][]byte, error) {
 	namespace := w.plan.Steps[0].Namespace // namespace of the execution, where the snapshot is stored
-	values, err := secretSources(ctx, func(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+	values, err := readNewSecretValues(ctx, func(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 		return w.getObject(ctx, v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: namespace, Name: name})
 	}, changes, live.GetUID())
 	if not, ok := errors.AsType[*RefusedError](err); ok {
@@ -75,7 +75,7 @@ func (w *attemptState) plannedValues(ctx context.Context, changes []secretChange
 	}
 	var expected map[string]any
 	if w.plan.Rollback != nil {
-		expected = valuesOf(w.plan.Rollback.ExpectedCurrentValues)
+		expected = decodeValues(w.plan.Rollback.ExpectedCurrentValues)
 	}
 	for _, change := range changes {
 		if digestOf(values[change.key], live.GetUID(), change.key) != expected[fieldOfKey(change.key)] {
@@ -100,8 +100,8 @@ func snapshotManifest(s Subject, live *unstructured.Unstructured) map[string]any
 	}, s)
 }
 
-// filledSnapshot returns the step that stores the previous values, with the values.
-func (w *attemptState) filledSnapshot(changes []secretChange, live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
+// snapshotStepWithValues returns the step that stores the previous values, with the values.
+func (w *attemptState) snapshotStepWithValues(changes []secretChange, live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
 	step := w.plan.Steps[0]
 	object, err := w.objectOf(step)
 	if err != nil {

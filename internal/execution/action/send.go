@@ -33,7 +33,7 @@ func (w *attemptState) sendStep(ctx context.Context, step v1alpha1.PlanStep, res
 	}
 	err = w.retryRequestFor(ctx, bound, func(ctx context.Context) error {
 		var err error
-		answer, err = w.requestStep(ctx, step, resource, resourceVersion)
+		answer, err = w.sendStepOnce(ctx, step, resource, resourceVersion)
 		switch {
 		case err == nil:
 			w.unsure = false
@@ -46,8 +46,8 @@ func (w *attemptState) sendStep(ctx context.Context, step v1alpha1.PlanStep, res
 	return answer, err
 }
 
-// requestStep sends the request of a step.
-func (w *attemptState) requestStep(ctx context.Context, step v1alpha1.PlanStep, resource schema.GroupVersionResource, resourceVersion string) (*unstructured.Unstructured, error) {
+// sendStepOnce sends the request of a step.
+func (w *attemptState) sendStepOnce(ctx context.Context, step v1alpha1.PlanStep, resource schema.GroupVersionResource, resourceVersion string) (*unstructured.Unstructured, error) {
 	objects := w.client.resourceClient(resource, step.Namespace)
 	var subresources []string
 	if step.Subresource != "" {
@@ -59,14 +59,14 @@ func (w *attemptState) requestStep(ctx context.Context, step v1alpha1.PlanStep, 
 		if err != nil {
 			return nil, newHalt(CodeInvalid, "%s", err)
 		}
-		o := metav1.PatchOptions{DryRun: w.dryRun(), FieldManager: w.manager, Force: w.force}
+		o := metav1.PatchOptions{DryRun: w.dryRunOption(), FieldManager: w.manager, Force: w.force}
 		return objects.Patch(ctx, step.Name, types.PatchType(step.PatchType), body, o, subresources...)
 	case verbCreate:
 		object, err := w.objectOf(step)
 		if err != nil {
 			return nil, err
 		}
-		return objects.Create(ctx, object, metav1.CreateOptions{DryRun: w.dryRun(), FieldManager: w.manager}, subresources...)
+		return objects.Create(ctx, object, metav1.CreateOptions{DryRun: w.dryRunOption(), FieldManager: w.manager}, subresources...)
 	case verbDelete:
 		o, err := w.deleteOptions(step)
 		if err != nil {
@@ -99,7 +99,7 @@ func (w *attemptState) deleteOptions(step v1alpha1.PlanStep) (metav1.DeleteOptio
 	if step.UID != "" {
 		o.Preconditions = &metav1.Preconditions{UID: &step.UID}
 	}
-	o.DryRun = w.dryRun()
+	o.DryRun = w.dryRunOption()
 	return o, nil
 }
 
@@ -109,7 +109,7 @@ func (w *attemptState) requestEviction(ctx context.Context, step v1alpha1.PlanSt
 	if err != nil {
 		return nil, err
 	}
-	options, err := objectMembers(o)
+	options, err := toObject(o)
 	if err != nil {
 		return nil, newHalt(CodeInvalid, "%s: %s", step.Description, err)
 	}
@@ -119,12 +119,12 @@ func (w *attemptState) requestEviction(ctx context.Context, step v1alpha1.PlanSt
 		"metadata":      map[string]any{"name": step.Name, "namespace": step.Namespace},
 		"deleteOptions": options,
 	}}
-	_, err = w.client.resourceClient(pods, step.Namespace).Create(ctx, eviction, metav1.CreateOptions{DryRun: w.dryRun()}, "eviction")
+	_, err = w.client.resourceClient(pods, step.Namespace).Create(ctx, eviction, metav1.CreateOptions{DryRun: w.dryRunOption()}, "eviction")
 	return nil, err
 }
 
-// objectMembers returns a value as an object.
-func objectMembers(value any) (map[string]any, error) {
+// toObject returns a value as an object.
+func toObject(value any) (map[string]any, error) {
 	raw, err := json.Marshal(value)
 	if err != nil {
 		return nil, err

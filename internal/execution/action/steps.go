@@ -42,7 +42,7 @@ func ensureMap(in map[string]any, key string) map[string]any {
 
 // stepOn returns a step on a live object, without a body.
 func stepOn(live *unstructured.Unstructured, verb, description string) (v1alpha1.PlanStep, error) {
-	k, ok := resourceOf(live.GetAPIVersion(), live.GetKind())
+	k, ok := findKind(live.GetAPIVersion(), live.GetKind())
 	if !ok {
 		return v1alpha1.PlanStep{}, fmt.Errorf("no action supports kind %s", live.GetKind())
 	}

@@ -66,7 +66,7 @@ func wantDone(s *stage, tr trial, o *unstructured.Unstructured) {
 	if n := len(w.sent()); n > 0 {
 		s.Fatalf("planning wrote: %v", w.sent())
 	}
-	was := r.Action.kind.dependentFields(r.parsed, s.read(o))
+	was := r.Action.kind.relevantValues(r.parsed, s.read(o))
 	var out bytes.Buffer
 	result := Execute(s.Context(), c, p, Run{Subject: subject, Output: &out})
 	wantCode(s.T, result, CodeOK)
@@ -117,7 +117,7 @@ func (tr trial) goBack(s *stage, o *unstructured.Unstructured, p *v1alpha1.Plan,
 		s.Errorf("the way back changed nothing: %s", result.Message)
 	}
 	first, _ := Parse(s.spec(tr.action, tr.parameters))
-	if different := listDifferences(was, first.Action.kind.dependentFields(first.parsed, s.read(o))); len(different) > 0 {
+	if different := listDifferences(was, first.Action.kind.relevantValues(first.parsed, s.read(o))); len(different) > 0 {
 		s.Errorf("after the way back: %v", different)
 	}
 	if CheckUnchanged(s.Context(), s.admin, p, back.ExpectedCurrentValues) == nil {

@@ -15,7 +15,7 @@ import (
 // with the expected values. Otherwise the error is a *RefusedError that names each field, or an API
 // error. A rollback from any other state would revert a foreign change.
 func CheckUnchanged(ctx context.Context, c Client, p *v1alpha1.Plan, expected *runtime.RawExtension) error {
-	a, parsed, err := parsePlan(p)
+	a, parsed, err := verifyAndParsePlan(p)
 	if err != nil {
 		return fmt.Errorf("check the target of %s: %w", p.Action, err)
 	}
@@ -36,7 +36,7 @@ func CheckUnchanged(ctx context.Context, c Client, p *v1alpha1.Plan, expected *r
 	case live.GetDeletionTimestamp() != nil:
 		return newRefusal(v1alpha1.DetailTargetChanged, "%s is being deleted", objectName(t))
 	}
-	if different := listDifferences(valuesOf(expected), a.kind.dependentFields(parsed, live)); len(different) > 0 {
+	if different := listDifferences(decodeValues(expected), a.kind.relevantValues(parsed, live)); len(different) > 0 {
 		return newRefusal(v1alpha1.DetailTargetChanged, "%s was changed: %s", objectName(t), strings.Join(different, "; "))
 	}
 	return nil

@@ -78,10 +78,10 @@ func (j expectation) isIdle(ctx context.Context, live *unstructured.Unstructured
 	return j.idle != nil && j.idle(ctx, live)
 }
 
-// openTarget reads the target and reports whether everything is done already. It halts if the
+// readAndCheckTarget reads the target and reports whether everything is done already. It halts if the
 // object or its values differ from the plan. live is nil if the plan has no target or no existing
 // one.
-func (w *attemptState) openTarget(ctx context.Context, j expectation) (live *unstructured.Unstructured, done bool, err error) {
+func (w *attemptState) readAndCheckTarget(ctx context.Context, j expectation) (live *unstructured.Unstructured, done bool, err error) {
 	t := w.planTarget()
 	if t.Kind == "" {
 		return nil, false, nil
@@ -96,13 +96,13 @@ func (w *attemptState) openTarget(ctx context.Context, j expectation) (live *uns
 	case err != nil:
 		return nil, false, w.explainError("read "+objectName(t), err)
 	}
-	done, err = w.classifyTarget(ctx, j, live)
+	done, err = w.checkTargetAgainstPlan(ctx, j, live)
 	return live, done, err
 }
 
-// classifyTarget reports whether the present target is done, and halts if it does not match the
+// checkTargetAgainstPlan reports whether the present target is done, and halts if it does not match the
 // plan.
-func (w *attemptState) classifyTarget(ctx context.Context, j expectation, live *unstructured.Unstructured) (done bool, err error) {
+func (w *attemptState) checkTargetAgainstPlan(ctx context.Context, j expectation, live *unstructured.Unstructured) (done bool, err error) {
 	t := w.planTarget()
 	if live != nil && w.isRetry() && w.hasMarker(live) {
 		if done, err = w.verifyDone(ctx, j, live); done || err != nil {
@@ -133,10 +133,10 @@ func (w *attemptState) classifyTarget(ctx context.Context, j expectation, live *
 			w.note = objectName(t) + " already has the desired state"
 			return true, nil
 		}
-		return false, w.checkUndone(live)
+		return false, w.checkNotReverted(live)
 	}
 	if live != nil && j.isIdle(ctx, live) {
-		if done, err = w.othersDone(ctx); done || err != nil {
+		if done, err = w.otherStepsDone(ctx); done || err != nil {
 			w.note = objectName(t) + " already has the desired state"
 			return done, err
 		}
@@ -154,18 +154,18 @@ func (w *attemptState) verifyDone(ctx context.Context, j expectation, live *unst
 	if !w.hasExpectedValues(j, live) && !j.isIdle(ctx, live) {
 		return false, nil
 	}
-	return w.othersDone(ctx)
+	return w.otherStepsDone(ctx)
 }
 
 // hasExpectedValues reports whether the target has the values after the plan.
 func (w *attemptState) hasExpectedValues(j expectation, live *unstructured.Unstructured) bool {
 	back := w.plan.Rollback
-	return back != nil && back.ExpectedCurrentValues != nil && len(listDifferences(valuesOf(back.ExpectedCurrentValues), j.values(live))) == 0
+	return back != nil && back.ExpectedCurrentValues != nil && len(listDifferences(decodeValues(back.ExpectedCurrentValues), j.values(live))) == 0
 }
 
-// othersDone reports whether the steps for objects other than the target are done. Created objects
+// otherStepsDone reports whether the steps for objects other than the target are done. Created objects
 // must match their step, and deleted ones must be gone.
-func (w *attemptState) othersDone(ctx context.Context) (done bool, err error) {
+func (w *attemptState) otherStepsDone(ctx context.Context) (done bool, err error) {
 	for _, step := range w.plan.Steps {
 		if w.onTarget(step) || step.Verb != verbCreate && step.Verb != verbDelete {
 			continue
@@ -180,7 +180,7 @@ func (w *attemptState) othersDone(ctx context.Context) (done bool, err error) {
 		}
 		done := live == nil || live.GetUID() != step.UID // deleted
 		if step.Verb == verbCreate {
-			done = live != nil && w.isCreated(step, live)
+			done = live != nil && w.matchesCreateStep(step, live)
 		}
 		if !done {
 			return false, nil
@@ -189,9 +189,9 @@ func (w *attemptState) othersDone(ctx context.Context) (done bool, err error) {
 	return true, nil
 }
 
-// isCreated reports whether an object is as a step creates it, with the marker of this execution.
+// matchesCreateStep reports whether an object is as a step creates it, with the marker of this execution.
 // Its metadata may contain more, because the API server adds some.
-func (w *attemptState) isCreated(step v1alpha1.PlanStep, live *unstructured.Unstructured) bool {
+func (w *attemptState) matchesCreateStep(step v1alpha1.PlanStep, live *unstructured.Unstructured) bool {
 	object, err := w.objectOf(step)
 	if err != nil {
 		return false
@@ -217,10 +217,10 @@ func coversFields(object, fields map[string]any) bool {
 	return canonicalValue(selectFields(fields, object)) == canonicalValue(fields)
 }
 
-// checkUndone returns an error if an earlier attempt may have acted and been reverted. The values
+// checkNotReverted returns an error if an earlier attempt may have acted and been reverted. The values
 // alone cannot show that, because they are those from before. If the plan marks its target, the
 // marker decides.
-func (w *attemptState) checkUndone(live *unstructured.Unstructured) error {
+func (w *attemptState) checkNotReverted(live *unstructured.Unstructured) error {
 	planned := w.plan.Target.Generation
 	switch {
 	case !w.isRetry() || live == nil:
@@ -246,7 +246,7 @@ func (w *attemptState) planTarget() v1alpha1.Target {
 }
 
 // valuesBefore returns the planned values of the target before the action.
-func (w *attemptState) valuesBefore() map[string]any { return valuesOf(w.plan.Before) }
+func (w *attemptState) valuesBefore() map[string]any { return decodeValues(w.plan.Before) }
 
 // hasMarker reports whether an object carries the marker of this execution. Other users may have
 // set it: see verifyDone.
@@ -266,19 +266,19 @@ func (w *attemptState) isRetry() bool { return w.run.Attempt > 1 || w.lost }
 
 // onTarget reports whether a step applies to the target of the plan.
 func (w *attemptState) onTarget(step v1alpha1.PlanStep) bool {
-	k, ok := resourceOf(w.plan.Target.APIVersion, w.plan.Target.Kind)
+	k, ok := findKind(w.plan.Target.APIVersion, w.plan.Target.Kind)
 	return ok && step.Resource == k.Resource && step.APIVersion == k.apiVersion() &&
 		step.Namespace == w.plan.Target.Namespace && step.Name == w.plan.Target.Name
 }
 
-// sendAll sends the steps in order, checking the target against an expectation.
-func (w *attemptState) sendAll(ctx context.Context, j expectation, did string) error {
-	live, done, err := w.openTarget(ctx, j)
+// sendPlanSteps sends the steps in order, checking the target against an expectation.
+func (w *attemptState) sendPlanSteps(ctx context.Context, j expectation, did string) error {
+	live, done, err := w.readAndCheckTarget(ctx, j)
 	if err != nil {
 		return err
 	}
 	if done {
-		w.recordFound(live, j, did)
+		w.recordAlreadyDone(live, j, did)
 		return nil
 	}
 	for _, step := range w.plan.Steps {
@@ -314,12 +314,12 @@ func (w *attemptState) sendToTarget(ctx context.Context, j expectation, live *un
 		if over := w.waitFor(ctx, policy.Delay(try)); over != nil {
 			return over
 		}
-		fresh, done, over := w.openTarget(ctx, j)
+		fresh, done, over := w.readAndCheckTarget(ctx, j)
 		switch {
 		case over != nil:
 			return over
 		case done:
-			w.recordTarget(live, fresh, j, did, step.Verb)
+			w.recordAfterFailedWrite(live, fresh, j, did, step.Verb)
 			return nil
 		case apierrors.IsInvalid(err) && fresh.GetResourceVersion() == live.GetResourceVersion():
 			return w.explainError(step.Description, err)
@@ -328,23 +328,23 @@ func (w *attemptState) sendToTarget(ctx context.Context, j expectation, live *un
 	}
 }
 
-// recordTarget records a target that is in the planned state after a write that seemed to fail.
+// recordAfterFailedWrite records a target that is in the planned state after a write that seemed to fail.
 // Either that write or a foreign change caused it.
-func (w *attemptState) recordTarget(live, fresh *unstructured.Unstructured, j expectation, did, verb string) {
+func (w *attemptState) recordAfterFailedWrite(live, fresh *unstructured.Unstructured, j expectation, did, verb string) {
 	if w.lost {
 		w.recordChange(affectedResource(live, fresh, j, did, verb))
 		return
 	}
-	w.recordFound(fresh, j, did)
+	w.recordAlreadyDone(fresh, j, did)
 }
 
 // sendToOther sends a step for an object other than the target, or for a new one.
 func (w *attemptState) sendToOther(ctx context.Context, step v1alpha1.PlanStep, did string) error {
 	answer, err := w.sendStep(ctx, step, "")
-	object := v1alpha1.AffectedResource{Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name, UID: step.UID, Action: doneBy(step.Verb, did)}
+	object := v1alpha1.AffectedResource{Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name, UID: step.UID, Action: actionWord(step.Verb, did)}
 	switch {
 	case apierrors.IsAlreadyExists(err) && step.Verb == verbCreate:
-		return w.verifyExisting(ctx, step, err)
+		return w.acceptIfCreated(ctx, step, err)
 	case apierrors.IsNotFound(err) && step.Verb == verbDelete:
 		w.logLine(kubectlName(step.APIVersion, object.Kind, step.Name) + " not found")
 		return nil
@@ -358,14 +358,14 @@ func (w *attemptState) sendToOther(ctx context.Context, step v1alpha1.PlanStep, 
 	return nil
 }
 
-// verifyExisting handles a create request for an object that already exists.
-func (w *attemptState) verifyExisting(ctx context.Context, step v1alpha1.PlanStep, exists error) error {
+// acceptIfCreated handles a create request for an object that already exists.
+func (w *attemptState) acceptIfCreated(ctx context.Context, step v1alpha1.PlanStep, exists error) error {
 	t := v1alpha1.Target{APIVersion: step.APIVersion, Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name}
 	live, err := w.getObject(ctx, t)
 	if err != nil {
 		return w.explainError("read "+objectName(t), err)
 	}
-	if w.isRetry() && w.isCreated(step, live) {
+	if w.isRetry() && w.matchesCreateStep(step, live) {
 		w.logLine(kubectlName(t.APIVersion, t.Kind, t.Name) + " unchanged")
 		return nil
 	}
@@ -391,8 +391,8 @@ func resourceOfStep(step v1alpha1.PlanStep) (schema.GroupVersionResource, error)
 	return gv.WithResource(step.Resource), nil
 }
 
-// dryRun returns the dry-run option of requests.
-func (w *attemptState) dryRun() []string {
+// dryRunOption returns the dry-run option of requests.
+func (w *attemptState) dryRunOption() []string {
 	if w.run.dry {
 		return []string{metav1.DryRunAll}
 	}

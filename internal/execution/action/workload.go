@@ -32,8 +32,8 @@ func targetOfObject(live *unstructured.Unstructured) v1alpha1.Target {
 	return v1alpha1.Target{APIVersion: live.GetAPIVersion(), Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName()}
 }
 
-// rollbackBy returns a rollback by an action.
-func rollbackBy(action string, parameters map[string]any, estimatedDuration string) (*v1alpha1.RollbackInformation, error) {
+// newRollbackInfo returns a rollback by an action.
+func newRollbackInfo(action string, parameters map[string]any, estimatedDuration string) (*v1alpha1.RollbackInformation, error) {
 	raw, err := encodeValues(parameters)
 	if err != nil {
 		return nil, err
@@ -75,8 +75,8 @@ func containersOf(live *unstructured.Unstructured) []container {
 	return all
 }
 
-// containerOf returns a container by name.
-func containerOf(live *unstructured.Unstructured, name string) (container, bool) {
+// findContainer returns a container by name.
+func findContainer(live *unstructured.Unstructured, name string) (container, bool) {
 	for _, c := range containersOf(live) {
 		if c.spec["name"] == name {
 			return c, true
@@ -85,8 +85,8 @@ func containerOf(live *unstructured.Unstructured, name string) (container, bool)
 	return container{}, false
 }
 
-// noContainer refuses a workload without a container of the name, and lists its containers.
-func noContainer(live *unstructured.Unstructured, name string) error {
+// noContainerError refuses a workload without a container of the name, and lists its containers.
+func noContainerError(live *unstructured.Unstructured, name string) error {
 	var has []any
 	for _, c := range containersOf(live) {
 		has = append(has, c.spec["name"])

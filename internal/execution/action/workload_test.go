@@ -179,7 +179,7 @@ func pod(name string) map[string]any {
 func withController(s *stage, o *unstructured.Unstructured) {
 	owner := s.create(workload("ReplicaSet", "web", 0))
 	o.SetOwnerReferences(controlledBy(owner))
-	k, _ := resourceOf("v1", kindPod)
+	k, _ := findKind("v1", kindPod)
 	if _, err := s.admin.resourceClient(k.GroupVersionResource, s.namespace).Update(s.Context(), o, metav1.UpdateOptions{}); err != nil {
 		s.Fatal(err)
 	}

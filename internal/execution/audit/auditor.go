@@ -36,9 +36,9 @@ type Store interface {
 	// Append stores the records that are not stored yet, all of them or none. It wraps
 	// ErrUnavailable if the store could not be reached.
 	Append(ctx context.Context, records []Record) error
-	// Open returns, for executions with neither an end nor a deletion on record, the fields that
+	// ListOpenExecutions returns, for executions with neither an end nor a deletion on record, the fields that
 	// all their records share. The order is by UID, and the length at most Page.Most.
-	Open(ctx context.Context, p Page) ([]Record, error)
+	ListOpenExecutions(ctx context.Context, p Page) ([]Record, error)
 	// Maintain prepares room for new records, and drops those older than the retention if the chain
 	// is intact. Records that prove a break are kept.
 	Maintain(ctx context.Context, retention time.Duration) (Maintenance, error)
@@ -115,9 +115,9 @@ func (a *Auditor) appendRecords(ctx context.Context, records []Record) error {
 	return err
 }
 
-// Run maintains the store until ctx ends: it prepares the coming months and drops records older
+// RunMaintenance maintains the store until ctx ends: it prepares the coming months and drops records older
 // than the retention.
-func (a *Auditor) Run(ctx context.Context) error {
+func (a *Auditor) RunMaintenance(ctx context.Context) error {
 	failing := false
 	for wait := time.Duration(0); backoff.Sleep(ctx, wait) == nil; {
 		m, err := a.store.Maintain(ctx, a.cfg.Retention)
@@ -135,15 +135,15 @@ func (a *Auditor) Run(ctx context.Context) error {
 				a.log.InfoContext(ctx, "audit maintenance recovered")
 			}
 			failing = false
-			a.logPosition(ctx, m)
+			a.reportMaintenance(ctx, m)
 		}
 	}
 	return nil
 }
 
-// logPosition logs the end of the chain, out of reach of anyone who changes the database.
-func (a *Auditor) logPosition(ctx context.Context, m Maintenance) {
-	a.metrics.observeBreak(m.Broken)
+// reportMaintenance logs the end of the chain, out of reach of anyone who changes the database.
+func (a *Auditor) reportMaintenance(ctx context.Context, m Maintenance) {
+	a.metrics.observeVerification(m.Broken)
 	if m.Broken != nil {
 		a.log.ErrorContext(ctx, "audit verification failed, pruning is suspended",
 			"position", m.Broken.Position, "kind", string(m.Broken.Kind), "why", m.Broken.Message)

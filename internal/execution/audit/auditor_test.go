@@ -334,7 +334,7 @@ func TestTheStoreIsLookedAfter(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		answer(audit.Maintenance{}, audit.ErrUnavailable)
-		go func() { ended <- a.Run(ctx) }()
+		go func() { ended <- a.RunMaintenance(ctx) }()
 		looked(1, "audit maintenance failed")
 		end := audit.Position{Position: 7, Hash: []byte{0xab}}
 		answer(audit.Maintenance{End: end}, nil)

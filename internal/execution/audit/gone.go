@@ -27,10 +27,10 @@ func (g Gone) gonePayload() payloadObject {
 	return payloadObject{}
 }
 
-// SyncGone records that an execution was deleted, along with its records that are not stored yet.
+// RecordDeletion records that an execution was deleted, along with its records that are not stored yet.
 // ke is its last known state. After an error the call may be repeated as long as the caller holds
 // ke, which is stored nowhere else.
-func (a *Auditor) SyncGone(ctx context.Context, ke *v1alpha1.KubernetesExecution, deletedAt time.Time, unseen bool) error {
+func (a *Auditor) RecordDeletion(ctx context.Context, ke *v1alpha1.KubernetesExecution, deletedAt time.Time, unseen bool) error {
 	records := RecordsOfGone(ke, Gone{At: deletedAt, Unseen: unseen}, a.cfg.Cluster)
 	if err := a.queue.appendRecords(ctx, records); err != nil {
 		a.metrics.markWaiting(string(ke.UID), len(records))
@@ -40,14 +40,14 @@ func (a *Auditor) SyncGone(ctx context.Context, ke *v1alpha1.KubernetesExecution
 	return nil
 }
 
-// CloseLost records deletions that were missed: executions of a namespace without a recorded end or
+// RecordMissedDeletions records deletions that were missed: executions of a namespace without a recorded end or
 // deletion that no longer exist. It returns their number. Existence is checked after the list was
 // read, so a new execution is never mistaken for a deleted one. After an error the next call
 // continues with the rest.
-func (a *Auditor) CloseLost(ctx context.Context, namespace string, exists func(context.Context, types.NamespacedName, types.UID) (bool, error)) (recorded int, err error) {
+func (a *Auditor) RecordMissedDeletions(ctx context.Context, namespace string, exists func(context.Context, types.NamespacedName, types.UID) (bool, error)) (recorded int, err error) {
 	p := Page{Cluster: cleanText(a.cfg.Cluster, maxText), Namespace: cleanText(namespace, maxText), Most: openPage}
 	for {
-		open, err := a.store.Open(ctx, p)
+		open, err := a.store.ListOpenExecutions(ctx, p)
 		if err != nil {
 			return recorded, fmt.Errorf("find deleted executions: %w", err)
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
 )
 
-// Open gives the executions that are open, as a store does.
-func (s *fakeStore) Open(_ context.Context, p audit.Page) ([]audit.Record, error) {
+// ListOpenExecutions gives the executions that are open, as a store does.
+func (s *fakeStore) ListOpenExecutions(_ context.Context, p audit.Page) ([]audit.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sick != nil {
@@ -99,12 +99,12 @@ func TestGoneWhileTheStoreIsAway(t *testing.T) {
 		kubernetesexecution_audit_pending_records %d
 	`
 	s.fail = func([]audit.Record) error { return audit.ErrUnavailable }
-	if err := a.SyncGone(t.Context(), newExecution(), begin, false); !errors.Is(err, audit.ErrUnavailable) {
+	if err := a.RecordDeletion(t.Context(), newExecution(), begin, false); !errors.Is(err, audit.ErrUnavailable) {
 		t.Fatal(err)
 	}
 	wantMetric(t, reg, "pending_records", fmt.Sprintf(pending, 2))
 	s.fail = nil
-	if err := a.SyncGone(t.Context(), newExecution(), begin, false); err != nil {
+	if err := a.RecordDeletion(t.Context(), newExecution(), begin, false); err != nil {
 		t.Fatal(err)
 	}
 	wantMetric(t, reg, "pending_records", fmt.Sprintf(pending, 0))
@@ -131,7 +131,7 @@ func TestLostOnesAreClosed(t *testing.T) {
 		return name.Name >= "ke-100" && name.Name < "ke-440", nil
 	}
 	begun := time.Now().Truncate(time.Microsecond)
-	if closed, err := a.CloseLost(t.Context(), "exec", there); closed != 110 || err != nil {
+	if closed, err := a.RecordMissedDeletions(t.Context(), "exec", there); closed != 110 || err != nil {
 		t.Errorf("%d were closed, want 110: %v", closed, err)
 	}
 	if len(written) != 110 || len(s.pages) != 3 {
@@ -155,7 +155,7 @@ func TestLostOnesAreClosed(t *testing.T) {
 			t.Fatalf("(-want +got):\n%s", diff)
 		}
 	}
-	if closed, err := a.CloseLost(t.Context(), "exec", there); closed != 0 || err != nil {
+	if closed, err := a.RecordMissedDeletions(t.Context(), "exec", there); closed != 0 || err != nil {
 		t.Errorf("%d were closed again: %v", closed, err)
 	}
 }
@@ -188,7 +188,7 @@ func TestLostOnesAreNotGuessed(t *testing.T) {
 	} {
 		s.sick, answer = step.sick, step.answer
 		s.fail = func([]audit.Record) error { return step.fail }
-		if closed, err := a.CloseLost(t.Context(), "exec", there); closed != step.closed || !errors.Is(err, step.want) {
+		if closed, err := a.RecordMissedDeletions(t.Context(), "exec", there); closed != step.closed || !errors.Is(err, step.want) {
 			t.Errorf("%s: %d were closed, want %d: %v", step.reason, closed, step.closed, err)
 		}
 	}

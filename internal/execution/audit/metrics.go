@@ -99,8 +99,8 @@ func (m *metrics) observeWrite(took time.Duration, err error) {
 	}
 }
 
-// observeBreak records the result of a verification.
-func (m *metrics) observeBreak(b *Break) {
+// observeVerification records the result of a verification.
+func (m *metrics) observeVerification(b *Break) {
 	var is float64
 	if b != nil {
 		is = 1

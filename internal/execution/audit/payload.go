@@ -24,7 +24,7 @@ type payloadObject map[string]any
 func (o payloadObject) boundedJSON(r *redactor) json.RawMessage {
 	kept := map[string]any{}
 	for name, v := range o {
-		if v = r.cleanTexts(v); v != nil {
+		if v = r.redactAndLimit(v); v != nil {
 			kept[name] = v
 		}
 	}
@@ -63,8 +63,8 @@ func shrinkLargest(kept map[string]any) {
 	}
 }
 
-// cleanTexts cleans the texts of a payload and limits its lists. It returns nil for an empty value.
-func (r *redactor) cleanTexts(v any) any {
+// redactAndLimit cleans the texts of a payload and limits its lists. It returns nil for an empty value.
+func (r *redactor) redactAndLimit(v any) any {
 	switch v := v.(type) {
 	case string:
 		if v == "" {
@@ -86,13 +86,13 @@ func (r *redactor) cleanTexts(v any) any {
 		}
 		out := make([]any, 0, len(v))
 		for _, o := range v[:min(len(v), maxList)] {
-			out = append(out, r.cleanTexts(o))
+			out = append(out, r.redactAndLimit(o))
 		}
 		return out
 	case payloadObject:
 		out := map[string]any{}
 		for name, member := range v {
-			if member = r.cleanTexts(member); member != nil {
+			if member = r.redactAndLimit(member); member != nil {
 				out[name] = member
 			}
 		}
@@ -136,8 +136,8 @@ func (s *recordBuilder) policyPayload(p *v1alpha1.PolicyValidation) payloadObjec
 		"mode":             p.Mode,
 		"requiredApproval": p.RequiredApproval,
 		"requiredDryRun":   p.RequiredDryRun,
-		"violations":       s.redactMachineTexts(p.Violations),
-		"warnings":         s.redactMachineTexts(p.Warnings),
+		"violations":       s.withholdIfAboutSecret(p.Violations),
+		"warnings":         s.withholdIfAboutSecret(p.Warnings),
 	}
 }
 
@@ -154,7 +154,7 @@ func (s *recordBuilder) validationPayload(v *v1alpha1.ValidationResults) payload
 	if d := v.DryRunResults; d != nil {
 		o["dryRun"] = payloadObject{
 			"performed": d.Performed, "success": d.Success,
-			"warnings": s.redactMachineTexts(d.Warnings), "errors": s.redactMachineTexts(d.Errors),
+			"warnings": s.withholdIfAboutSecret(d.Warnings), "errors": s.withholdIfAboutSecret(d.Errors),
 		}
 	}
 	return o
@@ -170,13 +170,13 @@ func (s *recordBuilder) conditionPayloads(results []v1alpha1.ConditionResult) []
 		c := &results[i]
 		out = append(out, payloadObject{
 			"type": c.ConditionType, "evaluated": c.Evaluated, "passed": c.Passed, "required": c.Required,
-			"message": s.redact.redactMachineText(c.ErrorMessage), "attempts": c.Attempts,
+			"message": s.redact.withholdIfAboutSecret(c.ErrorMessage), "attempts": c.Attempts,
 		})
 	}
 	return out
 }
 
-func approvalPayload(a *v1alpha1.ApprovalStatus) payloadObject {
+func approvalRequestPayload(a *v1alpha1.ApprovalStatus) payloadObject {
 	if a == nil {
 		return payloadObject{}
 	}
@@ -215,7 +215,7 @@ func (s *recordBuilder) resultPayload(r *v1alpha1.ExecutionResults) payloadObjec
 		"duration":  r.Duration,
 		"retries":   r.RetriesAttempted,
 		"count":     r.ResourcesAffectedCount,
-		"error":     s.redact.redactMachineText(r.ErrorMessage),
+		"error":     s.redact.withholdIfAboutSecret(r.ErrorMessage),
 		"resources": s.resourcePayloads(r.ResourcesAffected),
 	}
 	if r.StartTime != nil {
@@ -233,7 +233,7 @@ func (s *recordBuilder) resourcePayloads(list []v1alpha1.AffectedResource) []pay
 		a := &list[i]
 		o := payloadObject{
 			"kind": a.Kind, "namespace": a.Namespace, "name": a.Name, "action": a.Action, "uid": string(a.UID),
-			"before": s.redact.redactMachineText(a.Before), "after": s.redact.redactMachineText(a.After),
+			"before": s.redact.withholdIfAboutSecret(a.Before), "after": s.redact.withholdIfAboutSecret(a.After),
 		}
 		if a.Kind == "Secret" {
 			delete(o, "before")
@@ -250,7 +250,7 @@ func (s *recordBuilder) rollbackPayload(r *v1alpha1.RollbackInformation) payload
 
 func (s *recordBuilder) endPayload() payloadObject {
 	st := &s.ke.Status
-	o := payloadObject{"detail": string(st.ReasonDetail), "message": s.redact.redactMachineText(st.Message), "target": st.Target}
+	o := payloadObject{"detail": string(st.ReasonDetail), "message": s.redact.withholdIfAboutSecret(st.Message), "target": st.Target}
 	if s.ke.Spec.Cancel {
 		o["cancel"] = true
 		if by := s.ke.Spec.CancelledBy; by != "" {
@@ -263,10 +263,10 @@ func (s *recordBuilder) endPayload() payloadObject {
 	return o
 }
 
-func (s *recordBuilder) redactMachineTexts(texts []string) []string {
+func (s *recordBuilder) withholdIfAboutSecret(texts []string) []string {
 	var out []string
 	for _, t := range texts {
-		out = append(out, s.redact.redactMachineText(t))
+		out = append(out, s.redact.withholdIfAboutSecret(t))
 	}
 	return out
 }

@@ -98,7 +98,7 @@ func (s *PostgresStore) Append(ctx context.Context, records []Record) error {
 		return fmt.Errorf("append to the audit: %w", err)
 	}
 	// One statement cannot be interrupted halfway, as two could.
-	err = s.pool.Read(ctx, postgres.Scope{}, func(b *pgx.Batch) { b.Queue(db.AppendAudit, text) })
+	err = s.pool.RunBatch(ctx, postgres.Scope{}, func(b *pgx.Batch) { b.Queue(db.AppendAudit, text) })
 	if err != nil {
 		return fmt.Errorf("append to the audit: %w", markUnavailable(err))
 	}
@@ -110,7 +110,7 @@ func (s *PostgresStore) Append(ctx context.Context, records []Record) error {
 func (s *PostgresStore) Maintain(ctx context.Context, retention time.Duration) (Maintenance, error) {
 	var m Maintenance
 	var old []string
-	err := s.pool.Read(ctx, postgres.Scope{}, func(b *pgx.Batch) {
+	err := s.pool.RunBatch(ctx, postgres.Scope{}, func(b *pgx.Batch) {
 		b.Queue(db.CreateAuditPartitions, int32(monthsAhead))
 		readRowsInto(b.Queue(db.ExpiredAuditPartitions, retention), pgx.RowTo[string], &old)
 	})
@@ -125,7 +125,7 @@ func (s *PostgresStore) Maintain(ctx context.Context, retention time.Duration) (
 		m.Broken = report.Broken
 	}
 	var ends []db.AuditEndsRow
-	err = s.pool.Read(ctx, postgres.Scope{}, func(b *pgx.Batch) {
+	err = s.pool.RunBatch(ctx, postgres.Scope{}, func(b *pgx.Batch) {
 		if m.Broken == nil {
 			readRowsInto(b.Queue(db.PruneAudit, retention), pgx.RowTo[string], &m.Pruned)
 		}

@@ -32,7 +32,7 @@ type storeBed struct {
 
 func newStoreBed(tb testing.TB) *storeBed {
 	tb.Helper()
-	url := pgtest.URL(tb)
+	url := pgtest.NewDatabaseURL(tb)
 	return &storeBed{TB: tb, url: url, owner: connect(tb, url), store: audit.NewPostgresStore(openAs(tb, url, migrations.RoleExecutionController))}
 }
 

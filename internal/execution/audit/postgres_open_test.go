@@ -32,7 +32,7 @@ func (b *storeBed) open(p audit.Page) []string {
 	b.Helper()
 	var list []string
 	for {
-		page, err := b.store.Open(b.Context(), p)
+		page, err := b.store.ListOpenExecutions(b.Context(), p)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestWhichAreOpen(t *testing.T) {
 			t.Errorf("in pages of %d (-want +got):\n%s", most, diff)
 		}
 	}
-	page, err := b.store.Open(t.Context(), audit.Page{Cluster: "other", Namespace: "kubernaut-executor", Most: 9})
+	page, err := b.store.ListOpenExecutions(t.Context(), audit.Page{Cluster: "other", Namespace: "kubernaut-executor", Most: 9})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestLostOnesAreClosedOnce(t *testing.T) {
 	b.append(newRecords("ended")...)
 	closes := func(want int) {
 		t.Helper()
-		closed, err := a.CloseLost(t.Context(), "kubernaut-executor", func(_ context.Context, _ types.NamespacedName, uid types.UID) (bool, error) {
+		closed, err := a.RecordMissedDeletions(t.Context(), "kubernaut-executor", func(_ context.Context, _ types.NamespacedName, uid types.UID) (bool, error) {
 			return uid == "uid-there", nil
 		})
 		if closed != want || err != nil {
@@ -118,7 +118,7 @@ func TestLostOnesAreClosedOnce(t *testing.T) {
 	ke := &v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{Namespace: "kubernaut-executor", Name: "lost", UID: "uid-lost", CreationTimestamp: metav1.NewTime(recordsBegin)}}
 	ke.Status.Phase = v1alpha1.PhaseFailed
 	for range 2 {
-		if err := a.SyncGone(t.Context(), ke, recordsBegin, false); err != nil {
+		if err := a.RecordDeletion(t.Context(), ke, recordsBegin, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -146,7 +146,7 @@ func TestDeletedWhileItWaits(t *testing.T) {
 	}
 	before := events()
 	for range 3 {
-		if err := a.SyncGone(t.Context(), ke, recordsBegin.Add(time.Hour), false); err != nil {
+		if err := a.RecordDeletion(t.Context(), ke, recordsBegin.Add(time.Hour), false); err != nil {
 			t.Fatal(err)
 		}
 	}

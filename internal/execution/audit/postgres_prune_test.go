@@ -251,7 +251,7 @@ func TestARestoredDump(t *testing.T) {
 	if err != nil {
 		t.Fatalf("dump the audit: %v: %s", err, text)
 	}
-	url := pgtest.EmptyURL(t)
+	url := pgtest.NewEmptyDatabaseURL(t)
 	restored := &storeBed{TB: t, url: url, owner: connect(t, url), store: audit.NewPostgresStore(openAs(t, url, migrations.RoleExecutionController))}
 	restored.exec(plainSQL(string(text)))
 	restored.exec(`reset all`)

@@ -38,7 +38,7 @@ func (s *PostgresStore) Verify(ctx context.Context, checkpoints ...Position) (Re
 		}
 		report = v.Close(Position{Position: ends.EndPosition, Hash: ends.EndHash})
 		if report.Broken == nil {
-			report.Broken, err = compareEnds(ctx, q, ends)
+			report.Broken, err = findBreakOutsideChain(ctx, q, ends)
 		}
 		return err
 	})
@@ -68,9 +68,9 @@ func verifyEvents(ctx context.Context, q *db.Queries, v *Verifier, end int64) er
 	}
 }
 
-// compareEnds detects breaks that the chain itself does not show: an event beyond its end, and an
+// findBreakOutsideChain detects breaks that the chain itself does not show: an event beyond its end, and an
 // execution that refers to a missing event.
-func compareEnds(ctx context.Context, q *db.Queries, ends db.AuditEndsRow) (*Break, error) {
+func findBreakOutsideChain(ctx context.Context, q *db.Queries, ends db.AuditEndsRow) (*Break, error) {
 	if ends.LastPosition > ends.EndPosition {
 		b := Break{Kind: Inserted, Position: ends.LastPosition, Message: fmt.Sprintf("the chain was recorded up to position %d, and this event comes after it", ends.EndPosition)}
 		rows, err := q.ReadAuditPosition(ctx, ends.LastPosition)
@@ -151,8 +151,8 @@ func listParams(f Filter) db.ListAuditParams {
 	return p
 }
 
-// Open returns the executions with neither an end nor a deletion on record.
-func (s *PostgresStore) Open(ctx context.Context, p Page) ([]Record, error) {
+// ListOpenExecutions returns the executions with neither an end nor a deletion on record.
+func (s *PostgresStore) ListOpenExecutions(ctx context.Context, p Page) ([]Record, error) {
 	var rows []db.Summary
 	err := s.pool.InTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
 		var err error

@@ -101,7 +101,7 @@ func (s *recordBuilder) buildRecords() []Record {
 	s.addChecks()
 	s.addApprovals()
 	s.addRun()
-	s.addEnd()
+	s.addEndAndDeletion()
 	return s.records
 }
 
@@ -137,7 +137,7 @@ func (s *recordBuilder) checksOutcome() (at time.Time, over, passed bool) {
 	return s.at[s.ke.Status.Phase], execution.Ended(s.ke.Status.Phase), false
 }
 
-func (s *recordBuilder) planRef() (planHash, policyHash string) {
+func (s *recordBuilder) planAndPolicyHash() (planHash, policyHash string) {
 	if p := s.ke.Status.Plan; p != nil {
 		return p.Hash, p.PolicyHash
 	}
@@ -155,7 +155,7 @@ func (s *recordBuilder) addChecks() {
 		return
 	}
 	v := s.ke.Status.ValidationResults
-	hash, policy := s.planRef()
+	hash, policy := s.planAndPolicyHash()
 	if v != nil && v.PolicyValidation != nil {
 		p := v.PolicyValidation
 		r := Record{Outcome: OutcomeDenied, PolicyHash: cmp.Or(p.PolicyHash, policy), PlanHash: hash}
@@ -173,15 +173,15 @@ func (s *recordBuilder) addApprovals() {
 	if !s.hasReached(v1alpha1.PhaseWaitingApproval) {
 		return
 	}
-	hash, policy := s.planRef()
+	hash, policy := s.planAndPolicyHash()
 	status := s.ke.Status.Approval
-	s.addRecord(seqApprovalRequested, ApprovalRequested, s.at[v1alpha1.PhaseWaitingApproval], Record{PolicyHash: policy, PlanHash: hash}, approvalPayload(status))
+	s.addRecord(seqApprovalRequested, ApprovalRequested, s.at[v1alpha1.PhaseWaitingApproval], Record{PolicyHash: policy, PlanHash: hash}, approvalRequestPayload(status))
 
 	if status == nil || s.ke.Status.Phase == v1alpha1.PhaseWaitingApproval && s.gone == nil {
 		return // earlier events may still follow, or the approval may be requested again
 	}
 	at := s.decisionTime(status)
-	for i, a := range s.listDecisions(status) {
+	for i, a := range s.decisionsToRecord(status) {
 		if i == maxDecisions {
 			break
 		}
@@ -208,14 +208,14 @@ func (s *recordBuilder) decisionTime(status *v1alpha1.ApprovalStatus) time.Time 
 	return s.at[v1alpha1.PhaseWaitingApproval]
 }
 
-// listDecisions returns the approvals that counted, or all of them if one was a rejection.
-func (s *recordBuilder) listDecisions(status *v1alpha1.ApprovalStatus) []v1alpha1.Approval {
+// decisionsToRecord returns the approvals that counted, or all of them if one was a rejection.
+func (s *recordBuilder) decisionsToRecord(status *v1alpha1.ApprovalStatus) []v1alpha1.Approval {
 	list := slices.Clone(status.CountedDecisions)
 	if status.State == v1alpha1.ApprovalApproved && len(list) == 0 {
 		list = append(list, v1alpha1.Approval{Decision: v1alpha1.Approve}) // the bare approvalReceived
 	}
 	if status.State == v1alpha1.ApprovalRejected && len(s.ke.Spec.Approvals) > 0 {
-		plan, _ := s.planRef()                                                                                                    // approvals for other plans were written without the guard
+		plan, _ := s.planAndPolicyHash()                                                                                          // approvals for other plans were written without the guard
 		return slices.DeleteFunc(slices.Clone(s.ke.Spec.Approvals), func(a v1alpha1.Approval) bool { return a.PlanHash != plan }) // the status holds only the rejection
 	}
 	return list
@@ -225,7 +225,7 @@ func (s *recordBuilder) addRun() {
 	if !s.hasReached(v1alpha1.PhaseExecuting) {
 		return
 	}
-	hash, policy := s.planRef()
+	hash, policy := s.planAndPolicyHash()
 	begun := s.at[v1alpha1.PhaseExecuting]
 	results := s.ke.Status.ExecutionResults
 	if results != nil {
@@ -278,9 +278,9 @@ func outcomeName(success bool) string {
 	return string(v1alpha1.OutcomeFailed)
 }
 
-func (s *recordBuilder) addEnd() {
+func (s *recordBuilder) addEndAndDeletion() {
 	st := &s.ke.Status
-	hash, policy := s.planRef()
+	hash, policy := s.planAndPolicyHash()
 	if s.hasReached(v1alpha1.PhaseRollbackReady) && st.RollbackInformation != nil && st.RollbackInformation.Available {
 		s.addRecord(seqRollback, RollbackAvailable, s.at[v1alpha1.PhaseRollbackReady], Record{PlanHash: hash}, s.rollbackPayload(st.RollbackInformation))
 	}

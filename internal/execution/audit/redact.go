@@ -119,7 +119,7 @@ func (r *redactor) redactValue(v any, at valueContext) any {
 		if at.secret {
 			return r.withholdText(v)
 		}
-		return r.redactEmbedded(v, at)
+		return r.redactTextOrJSON(v, at)
 	case json.Number:
 		if at.secret {
 			return r.withholdText(v.String())
@@ -156,7 +156,7 @@ func (r *redactor) redactMembers(v map[string]any, at valueContext) map[string]a
 		switch {
 		case text && (at.names || isSecret) && namesEntry(name), text && at.key && name == "key":
 			in.secret = false
-		case isSecret, isSecretName(v, name):
+		case isSecret, isSecretMember(v, name):
 			in.secret = true
 		}
 		out[cleanText(r.redactText(name), maxText)] = r.redactValue(member, in)
@@ -169,9 +169,9 @@ func namesEntry(name string) bool {
 	return slices.Contains([]string{"apiVersion", "kind", "namespace", "name", "secret", "secretName"}, name)
 }
 
-// isSecretName reports whether a member has a secret-like name, or is the value of such an entry,
+// isSecretMember reports whether a member has a secret-like name, or is the value of such an entry,
 // as in {name: PASSWORD, value: …} and in patches.
-func isSecretName(object map[string]any, member string) bool {
+func isSecretMember(object map[string]any, member string) bool {
 	if member == "value" {
 		name, _ := object["name"].(string)
 		path, _ := object["path"].(string)
@@ -187,8 +187,8 @@ func isSecretName(object map[string]any, member string) bool {
 	return secretName.MatchString(member)
 }
 
-// redactEmbedded redacts a text that may itself be JSON, such as a patch.
-func (r *redactor) redactEmbedded(text string, at valueContext) any {
+// redactTextOrJSON redacts a text that may itself be JSON, such as a patch.
+func (r *redactor) redactTextOrJSON(text string, at valueContext) any {
 	if trimmed := strings.TrimSpace(text); strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") {
 		if v, err := decodeJSON([]byte(trimmed)); err == nil {
 			out, err := json.Marshal(r.redactValue(v, at))
@@ -214,11 +214,11 @@ func (r *redactor) redactText(text string) string {
 	for _, s := range r.secrets {
 		text = strings.ReplaceAll(text, s, withheld)
 	}
-	return removeSecretPrefixes(text, r.secrets)
+	return withholdTruncatedSecrets(text, r.secrets)
 }
 
-// redactMachineText redacts a text that was not written by a person and may repeat its input.
-func (r *redactor) redactMachineText(text string) string {
+// withholdIfAboutSecret redacts a text that was not written by a person and may repeat its input.
+func (r *redactor) withholdIfAboutSecret(text string) string {
 	if r.aboutSecret && text != "" {
 		return withheld
 	}

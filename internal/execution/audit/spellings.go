@@ -39,9 +39,9 @@ func jsonEncoding(text string, html bool) string {
 	return quoted[1 : len(quoted)-1]
 }
 
-// removeSecretPrefixes removes the start of a secret in front of each truncation mark. The text may
+// withholdTruncatedSecrets removes the start of a secret in front of each truncation mark. The text may
 // have been truncated by this package or by an action.
-func removeSecretPrefixes(text string, secrets []string) string {
+func withholdTruncatedSecrets(text string, secrets []string) string {
 	const mark = "…"
 	parts := strings.Split(text, mark)
 	for i, part := range parts[:len(parts)-1] {

@@ -73,7 +73,7 @@ type Verifier struct {
 // elsewhere, which the chain must contain.
 func NewVerifier(begin Position, checkpoints ...Position) *Verifier {
 	v := &Verifier{report: Report{Begin: begin, End: begin}, vouched: begin.Position == 0, noted: checkpoints}
-	v.compareNoted(begin)
+	v.compareCheckpoints(begin)
 	return v
 }
 
@@ -92,7 +92,7 @@ func (v *Verifier) Next(e *Event) bool {
 	case held.Position == e.Position && v.isNextEvent(e):
 		return v.reportBreak(Inserted, held, "another valid event has its position")
 	}
-	return v.acceptEvent(held, e.PrevHash)
+	return v.verifyEvent(held, e.PrevHash)
 }
 
 // Close ends the chain and returns the report. end is the stored end of the chain.
@@ -102,15 +102,15 @@ func (v *Verifier) Close(end Position) Report {
 		if v.held.Position == end.Position {
 			follows = end.Hash
 		}
-		v.acceptEvent(v.held, follows)
+		v.verifyEvent(v.held, follows)
 	}
 	if v.report.Broken == nil {
-		v.closeAt(end)
+		v.verifyEnd(end)
 	}
 	return v.report
 }
 
-func (v *Verifier) closeAt(end Position) {
+func (v *Verifier) verifyEnd(end Position) {
 	got := v.report.End
 	switch {
 	case got.Position < end.Position:
@@ -134,8 +134,8 @@ func (v *Verifier) isNextEvent(e *Event) bool {
 	return e.Position == v.report.End.Position+1 && bytes.Equal(e.PrevHash, v.report.End.Hash) && bytes.Equal(e.Digest(), e.Hash)
 }
 
-// acceptEvent verifies an event. follows is the previous hash stored in the event after it.
-func (v *Verifier) acceptEvent(e *Event, nextPrevHash []byte) bool {
+// verifyEvent verifies an event. follows is the previous hash stored in the event after it.
+func (v *Verifier) verifyEvent(e *Event, nextPrevHash []byte) bool {
 	want := v.report.End.Position + 1
 	whole := bytes.Equal(e.Digest(), e.Hash)
 	switch {
@@ -157,7 +157,7 @@ func (v *Verifier) acceptEvent(e *Event, nextPrevHash []byte) bool {
 	v.report.End = Position{Position: e.Position, Hash: e.Hash}
 	v.report.Checked++
 	v.confirmBegin(e)
-	return v.compareNoted(v.report.End)
+	return v.compareCheckpoints(v.report.End)
 }
 
 // confirmBegin notes that a pruned event confirms the beginning of the chain.
@@ -174,7 +174,7 @@ func (v *Verifier) confirmBegin(e *Event) {
 	}
 }
 
-func (v *Verifier) compareNoted(at Position) bool {
+func (v *Verifier) compareCheckpoints(at Position) bool {
 	for _, p := range v.noted {
 		if p.Position != at.Position || bytes.Equal(p.Hash, at.Hash) {
 			continue

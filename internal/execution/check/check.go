@@ -94,7 +94,7 @@ type lookups interface {
 type traffic interface {
 	InFlight(exceptUID types.UID) execution.InputInFlight
 	// History returns the past executions on a target, named as by gate.TargetOf.
-	History(action, target string, now time.Time) execution.InputPast
+	History(actionName, target string, now time.Time) execution.InputPast
 }
 
 // Deps are the dependencies of a Checker. All are required.
@@ -201,7 +201,7 @@ type step func(r *round, ctx context.Context) error
 func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (Outcome, error) {
 	r := &round{Checker: c, ke: ke, dry: dry, now: now}
 	return r.runSteps(ctx, []step{
-		(*round).checkParameters, (*round).checkProtectedName, (*round).checkRights, (*round).checkTarget, (*round).checkPolicy,
+		(*round).checkParameters, (*round).checkProtectedName, (*round).checkRights, (*round).planAndCheckTarget, (*round).checkPolicy,
 		(*round).checkPreConditions, (*round).checkDryRun, (*round).checkPlanPolicy,
 	})
 }
@@ -212,7 +212,7 @@ func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, d
 func (c *Checker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (Outcome, error) {
 	r := &round{Checker: c, ke: ke, now: now, replan: true}
 	return r.runSteps(ctx, []step{
-		(*round).checkParameters, (*round).checkProtectedName, (*round).checkRights, (*round).checkTarget, (*round).checkPolicy,
+		(*round).checkParameters, (*round).checkProtectedName, (*round).checkRights, (*round).planAndCheckTarget, (*round).checkPolicy,
 		(*round).recheckPreConditions, (*round).carryOverResults, (*round).checkPlanPolicy,
 	})
 }
@@ -227,7 +227,7 @@ func (r *round) runSteps(ctx context.Context, steps []step) (Outcome, error) {
 			break
 		}
 	}
-	if err := r.recordPreConditions(ctx); err != nil {
+	if err := r.recordPreConditionsAfterFailure(ctx); err != nil {
 		return r.out, err
 	}
 	if r.out.Wait == 0 && !r.out.NeedDryRunJob {

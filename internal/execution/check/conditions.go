@@ -32,10 +32,10 @@ func (r *round) checkPreConditions(ctx context.Context) error {
 		return err
 	}
 	defer leave()
-	known := resultsOf(r.ke).PostConditionResults
+	known := previousResults(r.ke).PostConditionResults
 	for i, c := range r.ke.Spec.PostConditions { // report invalid ones before the action, not after it
 		if i < len(known) && known[i].Killed {
-			r.markKilled(i, known[i])
+			r.recordKilledPostCondition(i, known[i])
 			continue
 		}
 		err := r.place.Compile(ctx, c.Rego)
@@ -50,17 +50,17 @@ func (r *round) checkPreConditions(ctx context.Context) error {
 			r.failWith(v1alpha1.DetailInvalidParameters, "postcondition %q can never pass: %v", c.Type, err)
 			return nil
 		case errors.Is(err, execution.ErrKilled):
-			r.markKilled(i, v1alpha1.ConditionResult{
+			r.recordKilledPostCondition(i, v1alpha1.ConditionResult{
 				ConditionType: c.Type, Killed: true, Attempts: 1, EvaluationTime: apiTime(r.now), ErrorMessage: truncateText(err.Error(), maxConditionMessage),
 			})
 		}
 	}
-	return r.checkConditions(ctx, timing{begun: phaseStart(r.ke, v1alpha1.PhaseValidating, r.now), now: r.now, usual: preConditionTimeout})
+	return r.evaluatePreConditions(ctx, timing{begun: phaseStart(r.ke, v1alpha1.PhaseValidating, r.now), now: r.now, usual: preConditionTimeout})
 }
 
-// markKilled marks an optional postcondition whose evaluation was killed, so that it is not
+// recordKilledPostCondition marks an optional postcondition whose evaluation was killed, so that it is not
 // evaluated again. The results of those before it state that they were not evaluated.
-func (r *round) markKilled(i int, result v1alpha1.ConditionResult) {
+func (r *round) recordKilledPostCondition(i int, result v1alpha1.ConditionResult) {
 	results := &r.out.Results.PostConditionResults
 	for n := len(*results); n < i; n++ {
 		c := r.ke.Spec.PostConditions[n]
@@ -77,7 +77,7 @@ func (r *round) recheckPreConditions(ctx context.Context) error {
 		return err
 	}
 	defer leave()
-	return r.checkConditions(ctx, timing{begun: r.now, now: r.now, once: true})
+	return r.evaluatePreConditions(ctx, timing{begun: r.now, now: r.now, once: true})
 }
 
 // takeEvaluationSlot takes one evaluation slot for all conditions. With a slot per condition, others
@@ -92,12 +92,12 @@ func (r *round) takeEvaluationSlot(conditionCount int) (leave func(), err error)
 	return r.place.Leave, nil
 }
 
-func (r *round) checkConditions(ctx context.Context, t timing) error {
+func (r *round) evaluatePreConditions(ctx context.Context, t timing) error {
 	conditions := r.ke.Spec.PreConditions
 	if len(conditions) == 0 {
 		return nil
 	}
-	t.before = resultsOf(r.ke).PreConditionResults
+	t.before = previousResults(r.ke).PreConditionResults
 	verdicts, err := r.evaluateAll(ctx, conditions, t)
 	if err != nil {
 		return err
@@ -123,15 +123,15 @@ func (r *round) checkConditions(ctx context.Context, t timing) error {
 		r.failWith(detail, "%s", strings.Join(broken, "; "))
 		return nil
 	}
-	r.out.Wait = waitFor(verdicts)
+	r.out.Wait = nextEvaluationDelay(verdicts)
 	return nil
 }
 
-// recordPreConditions evaluates the preconditions of an execution that failed because its account
+// recordPreConditionsAfterFailure evaluates the preconditions of an execution that failed because its account
 // lacks rights or its target is missing. Conditions may be about exactly that, and the requester
 // finds the results in the status. The conditions see only data that was read, and do not change
 // the failure. A requester without permission for the action gets no results.
-func (r *round) recordPreConditions(ctx context.Context) error {
+func (r *round) recordPreConditionsAfterFailure(ctx context.Context) error {
 	f, conditions := r.out.Failed, r.ke.Spec.PreConditions
 	if r.stranger || f == nil || f.Detail != v1alpha1.DetailRBACDenied && f.Detail != v1alpha1.DetailTargetNotFound ||
 		len(conditions) == 0 || len(r.out.Results.PreConditionResults) > 0 {
@@ -156,9 +156,9 @@ func (r *round) recordPreConditions(ctx context.Context) error {
 	return nil
 }
 
-// PostConditions evaluates the postconditions of an action that ended at since. The wait is
+// EvaluatePostConditions evaluates the postconditions of an action that ended at since. The wait is
 // non-zero while some do not hold and have time left. Zero means that the results are final.
-func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, actionEnded, now time.Time) (results []v1alpha1.ConditionResult, wait time.Duration, err error) {
+func (c *Checker) EvaluatePostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, actionEnded, now time.Time) (results []v1alpha1.ConditionResult, wait time.Duration, err error) {
 	conditions := ke.Spec.PostConditions
 	if len(conditions) == 0 {
 		return nil, 0, nil
@@ -194,7 +194,7 @@ func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExe
 		r.input.Plan = PlanInput(r.plan, dry)
 	}
 	verdicts, err := r.evaluateAll(ctx, conditions, timing{
-		begun: actionEnded, now: now, usual: postConditionTimeout, blind: blind, before: resultsOf(ke).PostConditionResults,
+		begun: actionEnded, now: now, usual: postConditionTimeout, blind: blind, before: previousResults(ke).PostConditionResults,
 	})
 	if err != nil {
 		return nil, 0, err
@@ -203,7 +203,7 @@ func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExe
 	for i, v := range verdicts {
 		results[i] = v.result
 	}
-	return results, waitFor(verdicts), nil
+	return results, nextEvaluationDelay(verdicts), nil
 }
 
 // PostConditionEnd returns the deadline of a postcondition for an action that ended at since.
@@ -219,8 +219,8 @@ func timeoutOf(c v1alpha1.Condition, usual time.Duration) time.Duration {
 	return min(c.Timeout.Duration, MaxConditionTimeout)
 }
 
-// resultsOf returns the recorded results of the previous check.
-func resultsOf(ke *v1alpha1.KubernetesExecution) v1alpha1.ValidationResults {
+// previousResults returns the recorded results of the previous check.
+func previousResults(ke *v1alpha1.KubernetesExecution) v1alpha1.ValidationResults {
 	if v := ke.Status.ValidationResults; v != nil {
 		return *v
 	}
@@ -238,7 +238,7 @@ func (r *round) conditionInput(ctx context.Context, conditions []v1alpha1.Condit
 			return nil, err
 		}
 	}
-	return r.state.Conditions(r.input, r.plan, pods)
+	return r.state.ConditionInput(r.input, r.plan, pods)
 }
 
 // readTarget reads the present target as the account of the action. A deleted target is an ordinary
@@ -311,7 +311,7 @@ func (r *round) evaluateAll(ctx context.Context, conditions []v1alpha1.Condition
 	if err != nil {
 		return nil, err
 	}
-	attempt, next := nextAttempt(t.begun, t.now)
+	attempt, next := currentAttempt(t.begun, t.now)
 	verdicts := make([]verdict, len(conditions))
 	for i, c := range conditions {
 		v := verdict{timeout: timeoutOf(c, t.usual), result: v1alpha1.ConditionResult{
@@ -370,9 +370,9 @@ func (r *round) evaluateCondition(ctx context.Context, c v1alpha1.Condition, inp
 	return r.place.Evaluate(ctx, c.Rego, input, t.now)
 }
 
-// waitFor returns the delay until the earliest evaluation of a condition that can still become
+// nextEvaluationDelay returns the delay until the earliest evaluation of a condition that can still become
 // true. After a required condition was killed, it returns zero.
-func waitFor(verdicts []verdict) time.Duration {
+func nextEvaluationDelay(verdicts []verdict) time.Duration {
 	if last := len(verdicts) - 1; last >= 0 && verdicts[last].result.Killed && verdicts[last].result.Required {
 		return 0
 	}
@@ -385,10 +385,10 @@ func waitFor(verdicts []verdict) time.Duration {
 	return wait
 }
 
-// nextAttempt returns the number of the present attempt and the time of the next one. The delays
+// currentAttempt returns the number of the present attempt and the time of the next one. The delays
 // are 1, 2, 4 and 8 seconds, then 10. Both follow from the clock alone, so a restart neither starts
 // over nor evaluates more often.
-func nextAttempt(begun, now time.Time) (attempt int32, nextAt time.Time) {
+func currentAttempt(begun, now time.Time) (attempt int32, nextAt time.Time) {
 	const most = 10 * time.Second
 	pause := time.Second
 	attempt, nextAt = 1, begun.Add(pause)

@@ -195,7 +195,7 @@ func TestPostConditionsThatNeverHold(t *testing.T) {
 	wantPassed(t, out)
 	ke := asks(false)
 	ke.Status.Plan = out.Plan
-	results, wait, err := r.checker(t).PostConditions(t.Context(), ke, begun, begun)
+	results, wait, err := r.checker(t).EvaluatePostConditions(t.Context(), ke, begun, begun)
 	if err != nil || wait != 0 || len(results) != 1 || results[0].Passed || results[0].ErrorMessage != "the condition does not compile: line 3" {
 		t.Errorf("%+v, wait %s: %v", results, wait, err)
 	}
@@ -208,7 +208,7 @@ func TestPostConditionsEndWithOneThatIsKilled(t *testing.T) {
 	ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
 		ke.Spec.PostConditions = []v1alpha1.Condition{within(60, "a", "10s", true), within(60, "b", "killed", true), within(60, "c", "later", true)}
 	})
-	results, wait, err := r.checker(t).PostConditions(t.Context(), ke, begun, begun)
+	results, wait, err := r.checker(t).EvaluatePostConditions(t.Context(), ke, begun, begun)
 	if err != nil || wait != 0 || len(results) != 2 || !results[1].Killed {
 		t.Errorf("%+v, wait %s: %v", results, wait, err)
 	}
@@ -235,7 +235,7 @@ func TestPostConditionsThatWereKilled(t *testing.T) {
 	if diff := cmp.Diff(got, second.Results.PostConditionResults); diff != "" {
 		t.Error(diff)
 	}
-	results, wait, err := r.checker(t).PostConditions(t.Context(), ke, begun, begun)
+	results, wait, err := r.checker(t).EvaluatePostConditions(t.Context(), ke, begun, begun)
 	if err != nil || wait != 0 || len(results) != 2 || !results[0].Passed || !results[1].Killed {
 		t.Errorf("%+v, wait %s: %v", results, wait, err)
 	}
@@ -274,7 +274,7 @@ func TestPostConditions(t *testing.T) {
 	ke.Status.Plan = r.check(t, r.execution(scale, nil), begun).Plan
 	at := func(after time.Duration) ([]v1alpha1.ConditionResult, time.Duration) {
 		t.Helper()
-		results, wait, err := r.checker(t).PostConditions(t.Context(), ke, begun, begun.Add(after))
+		results, wait, err := r.checker(t).EvaluatePostConditions(t.Context(), ke, begun, begun.Add(after))
 		if err != nil {
 			t.Fatal(err)
 		}

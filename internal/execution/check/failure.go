@@ -25,8 +25,8 @@ func (r *round) failFor(reason v1alpha1.Reason, d v1alpha1.Detail, format string
 	r.out.Failed = &execution.Failure{Reason: reason, Detail: d, Message: truncateText(fmt.Sprintf(format, args...), maxMessage)}
 }
 
-// failRights refuses the execution because its account lacks rights.
-func (r *round) failRights(rights []action.Right) {
+// failMissingRights refuses the execution because its account lacks rights.
+func (r *round) failMissingRights(rights []action.Right) {
 	r.permitted, r.out.Results.RBACValidation = false, false
 	a := r.request.Action
 	lacks := make([]string, len(rights))
@@ -80,12 +80,12 @@ func (r *round) recheckRights(ctx context.Context) (failed bool, err error) {
 	if err != nil || len(rights) == 0 {
 		return false, err
 	}
-	r.failRights(rights)
+	r.failMissingRights(rights)
 	return true, nil
 }
 
-// classifyAPIError classifies an error of the API. Transient errors are returned.
-func (r *round) classifyAPIError(ctx context.Context, err error) error {
+// failUnlessTransient classifies an error of the API. Transient errors are returned.
+func (r *round) failUnlessTransient(ctx context.Context, err error) error {
 	var missing *identity.MissingError
 	var status apierrors.APIStatus
 	switch {

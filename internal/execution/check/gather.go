@@ -39,7 +39,7 @@ func (r *round) gatherState(ctx context.Context) error {
 		PermissionsOK:    r.permitted,
 		EnvironmentLabel: r.cfg.EnvironmentLabel, Cluster: r.cfg.ClusterName,
 		InFlight: r.deps.Traffic.InFlight(r.ke.UID),
-		Past: r.deps.Traffic.History(r.request.Action.Name, gate.TargetOf(v1alpha1.PlanTarget{
+		Past: r.deps.Traffic.History(r.request.Action.Name, gate.TargetKey(v1alpha1.PlanTarget{
 			APIVersion: t.APIVersion, Kind: t.Kind, Namespace: t.Namespace, Name: t.Name,
 		}), r.now),
 	}

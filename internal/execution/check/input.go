@@ -66,7 +66,7 @@ func (s *ClusterState) Input() *execution.Input {
 		Target:         targetInput(t, s.Target),
 		Namespace:      s.namespaceInput(t.Namespace),
 		Cluster:        clusterInput(s.Cluster, s.Nodes, s.Used),
-		InFlight:       inFlightInput(s.InFlight),
+		InFlight:       withoutNilFields(s.InFlight),
 		History:        execution.InputHistory{SameActionTarget: s.Past},
 		ServiceAccount: execution.InputServiceAccount{Name: a.ServiceAccount(), PermissionsOK: s.PermissionsOK},
 	}
@@ -85,8 +85,8 @@ func requestInput(ke *v1alpha1.KubernetesExecution, request action.Request) exec
 	return execution.InputRequest{
 		Name: ke.Name, Namespace: ke.Namespace, UID: string(ke.UID),
 		Action:        request.Action.Name,
-		Parameters:    objectOf(request.Parameters),
-		RequestedBy:   execution.InputUser{Username: ke.Spec.RequestedBy, Groups: requesterGroups(ke)},
+		Parameters:    objectOrEmpty(request.Parameters),
+		RequestedBy:   execution.InputUser{Username: ke.Spec.RequestedBy, Groups: verifiedRequesterGroups(ke)},
 		Labels:        nonNilMap(ke.Labels),
 		Annotations:   shortAnnotations(ke.Annotations),
 		CorrelationID: ke.Spec.CorrelationID,
@@ -97,9 +97,9 @@ func requestInput(ke *v1alpha1.KubernetesExecution, request action.Request) exec
 	}
 }
 
-// requesterGroups returns the groups of the requester. It is empty unless the admission policies
+// verifiedRequesterGroups returns the groups of the requester. It is empty unless the admission policies
 // verified the request: otherwise the user could have named any group.
-func requesterGroups(ke *v1alpha1.KubernetesExecution) []string {
+func verifiedRequesterGroups(ke *v1alpha1.KubernetesExecution) []string {
 	if ke.Status.VerifiedRequest == nil {
 		return []string{}
 	}
@@ -140,7 +140,7 @@ func (s *ClusterState) namespaceInput(name string) execution.InputNamespace {
 	return in
 }
 
-func inFlightInput(in execution.InputInFlight) execution.InputInFlight {
+func withoutNilFields(in execution.InputInFlight) execution.InputInFlight {
 	if in.ByAction == nil {
 		in.ByAction = map[string]int{}
 	}
@@ -158,14 +158,14 @@ func PlanInput(p *v1alpha1.Plan, dry *v1alpha1.DryRunResults) *execution.InputPl
 	in := &execution.InputPlan{
 		Hash: p.Hash, Changes: make([]map[string]any, len(p.Steps)),
 		Affected: p.Impact.ResourcesAffected, ReplicasChanged: p.Impact.ReplicasChanged,
-		Diff: p.Diff, Before: objectOf(nil),
+		Diff: p.Diff, Before: objectOrEmpty(nil),
 		Reversible:     p.Rollback != nil && p.Rollback.Available,
 		DryRunWarnings: []string{},
 	}
 	if p.Target.Kind == kindSecret {
 		in.Diff = ""
 	} else if p.Before != nil {
-		in.Before = objectOf(p.Before.Raw)
+		in.Before = objectOrEmpty(p.Before.Raw)
 	}
 	for i, s := range p.Steps {
 		in.Changes[i] = map[string]any{
@@ -180,8 +180,8 @@ func PlanInput(p *v1alpha1.Plan, dry *v1alpha1.DryRunResults) *execution.InputPl
 	return in
 }
 
-// objectOf returns a JSON object, which is never empty.
-func objectOf(raw json.RawMessage) json.RawMessage {
+// objectOrEmpty returns a JSON object, which is never empty.
+func objectOrEmpty(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 || string(raw) == "null" {
 		return json.RawMessage("{}")
 	}

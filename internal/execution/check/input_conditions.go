@@ -17,10 +17,10 @@ import (
 
 const maxConditionPods = 100 // listed individually for conditions
 
-// Conditions returns the input of conditions: the parts of the policy input that a requester may
+// ConditionInput returns the input of conditions: the parts of the policy input that a requester may
 // see, and flat names beside them. A name that does not apply or is unknown is absent, so a
 // condition that uses it does not hold. pods are those of PodSelector; nil means unknown.
-func (s *ClusterState) Conditions(in *execution.Input, plan *v1alpha1.Plan, pods []corev1.Pod) (json.RawMessage, error) {
+func (s *ClusterState) ConditionInput(in *execution.Input, plan *v1alpha1.Plan, pods []corev1.Pod) (json.RawMessage, error) {
 	names := map[string]any{}
 	if s.Used != nil {
 		names["available_cpu"], names["available_memory"] = in.Cluster.AvailableCPU, in.Cluster.AvailableMemory
@@ -39,12 +39,12 @@ func (s *ClusterState) Conditions(in *execution.Input, plan *v1alpha1.Plan, pods
 	if w, ok := workloadOf(s.Target); ok {
 		w.addStatus(names, t.Kind)
 		w.addRequests(names)
-		names["matching_nodes"] = countMatching(w.Spec.Template.Spec.NodeSelector, s.Nodes)
+		names["matching_nodes"] = countSchedulableNodes(w.Spec.Template.Spec.NodeSelector, s.Nodes)
 		if pods != nil {
 			addPods(names, pods)
 		}
 	}
-	all, err := showInput(in, s.Target)
+	all, err := inputForConditions(in, s.Target)
 	if err != nil {
 		return nil, err
 	}
@@ -170,8 +170,8 @@ func (w *workload) addRequests(names map[string]any) {
 	}
 }
 
-// countMatching returns the number of nodes on which Pods with the selector can be scheduled.
-func countMatching(selector map[string]string, nodes []corev1.Node) int {
+// countSchedulableNodes returns the number of nodes on which Pods with the selector can be scheduled.
+func countSchedulableNodes(selector map[string]string, nodes []corev1.Node) int {
 	count := 0
 	for i := range nodes {
 		n := &nodes[i]

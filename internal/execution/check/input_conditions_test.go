@@ -19,7 +19,7 @@ import (
 func flatInput(t *testing.T, s *check.ClusterState, plan *v1alpha1.Plan, pods []corev1.Pod) map[string]any {
 	t.Helper()
 	in := s.Input()
-	raw, err := s.Conditions(in, plan, pods)
+	raw, err := s.ConditionInput(in, plan, pods)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func FuzzObjects(f *testing.F) {
 		if s.Request.Target.Kind == "Secret" && len(in.Target.Object)+len(in.Target.Annotations) > 0 {
 			t.Fatalf("something of a Secret is told: %s", text)
 		}
-		flat, err := s.Conditions(in, nil, []corev1.Pod{})
+		flat, err := s.ConditionInput(in, nil, []corev1.Pod{})
 		if err != nil {
 			t.Fatal(err)
 		}

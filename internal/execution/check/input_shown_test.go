@@ -68,7 +68,7 @@ func TestWhatConditionsSee(t *testing.T) {
 	in.Plan = check.PlanInput(&v1alpha1.Plan{
 		Hash: "h", Target: v1alpha1.PlanTarget{Kind: "Deployment"}, Diff: "- hunter2", Before: &runtime.RawExtension{Raw: []byte(`{"replicas": 3, "env": "hunter2"}`)},
 	}, nil)
-	raw, err := s.Conditions(in, nil, nil)
+	raw, err := s.ConditionInput(in, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestWhatConditionsSeeOfOtherKinds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := scalingState(t)
 			s.Target = parseObject(t, c.object)
-			raw, err := s.Conditions(s.Input(), nil, nil)
+			raw, err := s.ConditionInput(s.Input(), nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

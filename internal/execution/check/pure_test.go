@@ -34,7 +34,7 @@ func TestSchedule(t *testing.T) {
 		125 * time.Second:      {16, 135 * time.Second},
 		-time.Second:           {1, 1 * time.Second}, // the clock went back
 	} {
-		attempt, next := nextAttempt(begun, begun.Add(after))
+		attempt, next := currentAttempt(begun, begun.Add(after))
 		if diff := cmp.Diff(want, look{attempt, next.Sub(begun)}); diff != "" {
 			t.Errorf("after %s:\n%s", after, diff)
 		}
@@ -42,11 +42,11 @@ func TestSchedule(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		after := time.Duration(rapid.Int64Range(0, int64(1000*time.Hour)).Draw(t, "after"))
 		now := begun.Add(after)
-		attempt, next := nextAttempt(begun, now)
+		attempt, next := currentAttempt(begun, now)
 		if !next.After(now) || next.Sub(now) > 10*time.Second {
 			t.Fatalf("the next look is after %s", next.Sub(now))
 		}
-		if following, _ := nextAttempt(begun, next); following != attempt+1 {
+		if following, _ := currentAttempt(begun, next); following != attempt+1 {
 			t.Fatalf("look %d follows look %d", following, attempt)
 		}
 	})
@@ -63,10 +63,10 @@ func TestOtherNamespaces(t *testing.T) {
 		{Verb: "patch", Resource: "nodes"},
 		{Verb: "create", Resource: "secrets", Namespace: "executor"},
 	}}
-	if diff := cmp.Diff([]string{"other"}, otherNamespaces(plan, keeps, "executor")); diff != "" {
+	if diff := cmp.Diff([]string{"other"}, otherWrittenNamespaces(plan, keeps, "executor")); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"other", "executor"}, otherNamespaces(plan, &action.Action{}, "executor")); diff != "" {
+	if diff := cmp.Diff([]string{"other", "executor"}, otherWrittenNamespaces(plan, &action.Action{}, "executor")); diff != "" {
 		t.Errorf("an action that keeps nothing writes where executions are:\n%s", diff)
 	}
 }

@@ -58,8 +58,8 @@ func (r *round) revertsOriginal(back *v1alpha1.RollbackInformation) bool {
 	return err == nil && way.Action.Name == r.request.Action.Name && bytes.Equal(way.Parameters, r.request.Parameters)
 }
 
-// checkUnchanged verifies that the target has not changed since the original execution.
-func (r *round) checkUnchanged(ctx context.Context) error {
+// checkUnchangedSinceOriginal verifies that the target has not changed since the original execution.
+func (r *round) checkUnchangedSinceOriginal(ctx context.Context) error {
 	if r.original == nil {
 		return nil
 	}
@@ -76,5 +76,5 @@ func (r *round) checkUnchanged(ctx context.Context) error {
 		r.failWith(refused.Detail, "rollbackOf: the target has changed since execution %s: %s. To change it anyway, omit rollbackOf", r.original.Name, refused.Message)
 		return nil
 	}
-	return r.classifyAPIError(ctx, err)
+	return r.failUnlessTransient(ctx, err)
 }

@@ -33,7 +33,7 @@ func (r *rig) bindSecretLookup(t *testing.T) {
 		t.Fatal(err)
 	}
 	rights := roles.Actions{Namespace: r.executor}
-	for _, o := range rights.SecretLookup() {
+	for _, o := range rights.SecretLookupObjects() {
 		role, ok := o.(*rbacv1.ClusterRole)
 		if !ok {
 			continue
@@ -42,7 +42,7 @@ func (r *rig) bindSecretLookup(t *testing.T) {
 		if _, err := r.admin.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		for _, o := range rights.SecretLookupIn(r.shop) {
+		for _, o := range rights.SecretLookupBindings(r.shop) {
 			if binding, ok := o.(*rbacv1.RoleBinding); ok {
 				binding.RoleRef.Name = role.Name
 				if _, err := r.admin.RbacV1().RoleBindings(r.shop).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
@@ -184,7 +184,7 @@ func TestPermissionsAreTold(t *testing.T) {
 	wantPassed(t, out)
 	check(true, out.Results.PreConditionResults)
 	ke.Status.Plan = out.Plan
-	results, _, err := r.realChecker(t).PostConditions(t.Context(), ke, begun, begun)
+	results, _, err := r.realChecker(t).EvaluatePostConditions(t.Context(), ke, begun, begun)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestPermissionsAreTold(t *testing.T) {
 	}
 	r.wantRights(t, a, r.shop, false)
 	r.ids = identity.New(r.controllerAgain(t), r.executor) // that believes nothing any more
-	if results, _, err = r.realChecker(t).PostConditions(t.Context(), ke, begun, begun); err != nil {
+	if results, _, err = r.realChecker(t).EvaluatePostConditions(t.Context(), ke, begun, begun); err != nil {
 		t.Fatal(err)
 	}
 	if len(results) != 2 || results[0].Passed || !results[1].Passed {

@@ -60,7 +60,7 @@ func (r *round) checkRights(ctx context.Context) error {
 		return err
 	}
 	if len(denied) > 0 {
-		r.failRights(denied)
+		r.failMissingRights(denied)
 		return nil
 	}
 	r.permitted, r.out.Results.RBACValidation = true, true
@@ -98,7 +98,7 @@ func (r *round) checkRequester(ctx context.Context) error {
 	return nil
 }
 
-// checkPolicy is the fourth step, after checkTarget: it asks whether the policy allows the request.
+// checkPolicy is the fourth step, after planAndCheckTarget: it asks whether the policy allows the request.
 func (r *round) checkPolicy(ctx context.Context) error {
 	if err := r.gatherState(ctx); err != nil {
 		return err
@@ -158,14 +158,14 @@ func (r *round) checkDryRun(ctx context.Context) error {
 	if !asked || !r.hasDryRun() {
 		return nil
 	}
-	return r.runDryRun(ctx)
+	return r.obtainDryRun(ctx)
 }
 
 // hasDryRun reports whether the action supports a dry run.
 func (r *round) hasDryRun() bool { return !r.request.Action.ReadOnly && !r.request.Action.NoJob }
 
-// runDryRun makes the dry run, or requests it in a Job.
-func (r *round) runDryRun(ctx context.Context) error {
+// obtainDryRun makes the dry run, or requests it in a Job.
+func (r *round) obtainDryRun(ctx context.Context) error {
 	switch {
 	case r.dry != nil && r.dry.DryRun != nil && r.dry.PlanHash != r.plan.Hash:
 		r.failFor(v1alpha1.ReasonDryRunFailed, v1alpha1.DetailTargetChanged,
@@ -248,7 +248,7 @@ func (r *round) carryOverResults(ctx context.Context) error {
 			"%s changed after the dry run of %s: create the execution again", objectName(r.request.Target), r.request.Action.Name)
 		return nil
 	}
-	return r.runDryRun(ctx)
+	return r.obtainDryRun(ctx)
 }
 
 // checkPlanPolicy repeats the fourth step with the plan as input. The policy may require a dry run
@@ -268,7 +268,7 @@ func (r *round) checkPlanPolicy(ctx context.Context) error {
 				"the policy changed and now requires a dry run of %s: create the execution again", r.request.Action.Name)
 			return nil
 		}
-		if err := r.runDryRun(ctx); err != nil || r.out.Failed != nil || r.out.NeedDryRunJob {
+		if err := r.obtainDryRun(ctx); err != nil || r.out.Failed != nil || r.out.NeedDryRunJob {
 			return err
 		}
 		if dry = r.out.Results.DryRunResults; dry == nil || !dry.Performed { // do not repeat the dry run forever

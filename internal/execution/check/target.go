@@ -32,10 +32,10 @@ func (r *round) failProtected() {
 	r.failWith(v1alpha1.DetailTargetProtected, "%s is protected: %s. Actions cannot change it", objectName(r.request.Target), r.shield)
 }
 
-// checkTarget reads the target, creates the plan and refuses protected targets. Planning shows
+// planAndCheckTarget reads the target, creates the plan and refuses protected targets. Planning shows
 // whether the state of the object fits the action. Its errors are reported after the earlier steps
 // have passed.
-func (r *round) checkTarget(ctx context.Context) error {
+func (r *round) planAndCheckTarget(ctx context.Context) error {
 	a := r.request.Action
 	subject, err := r.subjectOfPlan(ctx)
 	if err != nil {
@@ -44,7 +44,7 @@ func (r *round) checkTarget(ctx context.Context) error {
 	if !a.NoJob { // such actions have no account and no cluster access
 		c, err := r.deps.Identities.Client(ctx, a)
 		if err != nil {
-			return r.classifyAPIError(ctx, err)
+			return r.failUnlessTransient(ctx, err)
 		}
 		r.client = c
 		r.seen = newMemory(c.Dynamic)
@@ -89,7 +89,7 @@ func (r *round) checkPlanResult(ctx context.Context, planErr error) error {
 	t := r.request.Target
 	if r.seen != nil {
 		r.live = r.seen.lastRead(t)
-		r.scaled = r.seen.lastRead(action.ScaledBy(r.live))
+		r.scaled = r.seen.lastRead(action.ScaleTargetOf(r.live))
 	}
 	if err := r.readNamespace(ctx); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (r *round) checkPlanResult(ctx context.Context, planErr error) error {
 	case r.space != nil && r.space.DeletionTimestamp != nil:
 		r.failWith(v1alpha1.DetailInvalidTargetState, "namespace %q, which contains %s, is being deleted", t.Namespace, objectName(t))
 	default:
-		return r.checkUnchanged(ctx)
+		return r.checkUnchangedSinceOriginal(ctx)
 	}
 	return nil
 }
@@ -136,12 +136,12 @@ func (r *round) findProtection(ctx context.Context) error {
 	t := r.request.Target
 	r.shield = r.protectionReason(t, r.space, r.live)
 	if own := ownProtection(r.scaled); r.shield == "" && own != "" {
-		r.shield = fmt.Sprintf("it scales %s: %s", objectName(action.ScaledBy(r.live)), own)
+		r.shield = fmt.Sprintf("it scales %s: %s", objectName(action.ScaleTargetOf(r.live)), own)
 	}
 	if r.plan == nil || r.shield != "" {
 		return nil
 	}
-	for _, name := range otherNamespaces(r.plan, r.request.Action, r.cfg.Namespace) {
+	for _, name := range otherWrittenNamespaces(r.plan, r.request.Action, r.cfg.Namespace) {
 		var ns corev1.Namespace
 		err := r.deps.Reader.Get(ctx, client.ObjectKey{Name: name}, &ns)
 		if client.IgnoreNotFound(err) != nil {
@@ -193,10 +193,10 @@ func ownProtection(live *unstructured.Unstructured) string {
 	return ""
 }
 
-// otherNamespaces returns the namespaces that a plan writes to besides that of the target. It
+// otherWrittenNamespaces returns the namespaces that a plan writes to besides that of the target. It
 // excludes evictions from a node, which affect Pods of all namespaces, and objects that an action
 // stores beside the execution.
-func otherNamespaces(p *v1alpha1.Plan, a *action.Action, executorNamespace string) []string {
+func otherWrittenNamespaces(p *v1alpha1.Plan, a *action.Action, executorNamespace string) []string {
 	var others []string
 	for _, s := range p.Steps {
 		own := s.Namespace == executorNamespace && slices.ContainsFunc(a.Permissions, func(p action.Permission) bool {
@@ -229,7 +229,7 @@ func (r *round) failPlanning(ctx context.Context, err error) error {
 	case apierrors.IsForbidden(err):
 		return r.handleForbidden(ctx, err.Error())
 	}
-	return r.classifyAPIError(ctx, err)
+	return r.failUnlessTransient(ctx, err)
 }
 
 // objectName formats an object for messages, such as Deployment shop/web.

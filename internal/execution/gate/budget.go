@@ -103,9 +103,9 @@ func newBudget(cfg Config) budget {
 	}
 }
 
-// sharesOf returns the two shares that a claim counts towards. Targets outside namespaces use a
+// ensureShares returns the two shares that a claim counts towards. Targets outside namespaces use a
 // share without a limit.
-func (b *budget) sharesOf(c Claim) [2]*share {
+func (b *budget) ensureShares(c Claim) [2]*share {
 	space := b.ensureShare(shareKey{ofNamespace, c.TargetNamespace, poolOf(c)})
 	if c.TargetNamespace != "" {
 		space.most = b.cfg.MaxPerNamespace
@@ -142,7 +142,7 @@ func (b *budget) queueReady(m *member) {
 	key := streamKey{lane: lane, namespace: m.TargetNamespace, requester: m.Requester}
 	s := b.streams[key]
 	if s == nil {
-		s = &stream{key: key, shares: b.sharesOf(m.Claim), at: -1}
+		s = &stream{key: key, shares: b.ensureShares(m.Claim), at: -1}
 		b.streams[key] = s
 		for _, of := range s.shares {
 			of.streams[s] = true
@@ -150,7 +150,7 @@ func (b *budget) queueReady(m *member) {
 	}
 	m.stream = s
 	s.ready.pushItem(m)
-	b.updateLane(s)
+	b.placeStreamInLane(s)
 }
 
 // removeReady removes a ready member from its stream.
@@ -158,7 +158,7 @@ func (b *budget) removeReady(m *member) {
 	s := m.stream
 	s.ready.removeAt(m.at)
 	m.stream = nil
-	b.updateLane(s)
+	b.placeStreamInLane(s)
 	if len(s.ready) > 0 {
 		return
 	}
@@ -169,8 +169,8 @@ func (b *budget) removeReady(m *member) {
 	b.dropUnusedShares(s.shares)
 }
 
-// updateLane moves a stream to its position in its lane, or out of the lane.
-func (b *budget) updateLane(s *stream) {
+// placeStreamInLane moves a stream to its position in its lane, or out of the lane.
+func (b *budget) placeStreamInLane(s *stream) {
 	key := s.key.lane
 	l := b.lanes[key]
 	switch out := len(s.ready) == 0 || s.shares[0].isFull() || s.shares[1].isFull(); {
@@ -193,8 +193,8 @@ func (b *budget) updateLane(s *stream) {
 	}
 }
 
-// nextMember returns the first ready member with room in all budgets, or nil.
-func (b *budget) nextMember() *member {
+// firstReadyWithRoom returns the first ready member with room in all budgets, or nil.
+func (b *budget) firstReadyWithRoom() *member {
 	var first *member
 	for key, l := range b.lanes {
 		if !b.hasRoom(key) {
@@ -234,9 +234,9 @@ func (b *budget) countInside(m *member) {
 	if m.Node {
 		b.acted[m.Target] = true
 	}
-	for _, s := range b.sharesOf(m.Claim) {
+	for _, s := range b.ensureShares(m.Claim) {
 		s.held++
-		b.updateLanes(s)
+		b.placeStreamsInLanes(s)
 	}
 }
 
@@ -249,10 +249,10 @@ func (b *budget) uncountInside(m *member) {
 	if m.Node {
 		delete(b.acted, m.Target)
 	}
-	shares := b.sharesOf(m.Claim)
+	shares := b.ensureShares(m.Claim)
 	for _, s := range shares {
 		s.held--
-		b.updateLanes(s)
+		b.placeStreamsInLanes(s)
 	}
 	b.dropUnusedShares(shares)
 }
@@ -265,18 +265,18 @@ func (b *budget) countCordoned(m *member) {
 	}
 }
 
-// updateLanes updates the streams of a share that may have reached or left its limit.
-func (b *budget) updateLanes(s *share) {
+// placeStreamsInLanes updates the streams of a share that may have reached or left its limit.
+func (b *budget) placeStreamsInLanes(s *share) {
 	if s.most == 0 {
 		return
 	}
 	for one := range s.streams {
-		b.updateLane(one)
+		b.placeStreamInLane(one)
 	}
 }
 
-// exceededLimit describes the limit that blocks a ready member.
-func (b *budget) exceededLimit(m *member) string {
+// describeExceededLimit describes the limit that blocks a ready member.
+func (b *budget) describeExceededLimit(m *member) string {
 	what := "executions"
 	if m.ReadOnly {
 		what = "read-only executions"

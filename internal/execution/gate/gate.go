@@ -29,7 +29,7 @@ type Claim struct {
 	UID    types.UID
 	Key    types.NamespacedName // of the execution
 	Action string
-	// Target is the object on which one execution acts at a time, see TargetOf. Empty means no
+	// Target is the object on which one execution acts at a time, see TargetKey. Empty means no
 	// target.
 	Target          string
 	TargetNamespace string // empty means cluster-scoped
@@ -45,9 +45,9 @@ type Claim struct {
 	Since time.Time
 }
 
-// TargetOf returns the Target of a claim: kind.group/namespace/name. It is empty for an action
+// TargetKey returns the Target of a claim: kind.group/namespace/name. It is empty for an action
 // without a target.
-func TargetOf(t v1alpha1.PlanTarget) string {
+func TargetKey(t v1alpha1.PlanTarget) string {
 	if t.Kind == "" {
 		return ""
 	}
@@ -132,8 +132,8 @@ func (g *Gate) OnWake(f func(types.NamespacedName)) {
 	g.onWake = f
 }
 
-// withLock runs do with the lock held, then wakes the queued executions except the caller.
-func (g *Gate) withLock(except types.NamespacedName, change func()) {
+// lockThenWake runs do with the lock held, then wakes the queued executions except the caller.
+func (g *Gate) lockThenWake(except types.NamespacedName, change func()) {
 	g.mu.Lock()
 	change()
 	wakes, onWake := g.wakes, g.onWake
@@ -151,7 +151,7 @@ func (g *Gate) withLock(except types.NamespacedName, change func()) {
 
 // Restore loads the running and past executions into a new gate. Call it before the first Enter.
 func (g *Gate) Restore(inside []Claim, past []Past) {
-	g.withLock(types.NamespacedName{}, func() {
+	g.lockThenWake(types.NamespacedName{}, func() {
 		for _, c := range inside {
 			if g.members[c.UID] != nil {
 				continue
@@ -172,7 +172,7 @@ func (g *Gate) Restore(inside []Claim, past []Past) {
 // however often it calls Enter. An admitted execution must Leave. A queued one must be removed with
 // Forget when it no longer wants a place.
 func (g *Gate) Enter(c Claim, now time.Time) (v Verdict) {
-	g.withLock(c.Key, func() { v = g.enterLocked(c, now) })
+	g.lockThenWake(c.Key, func() { v = g.enterLocked(c, now) })
 	return v
 }
 
@@ -190,7 +190,7 @@ func (g *Gate) enterLocked(c Claim, now time.Time) Verdict {
 		m = g.addMember(c, since)
 		m.target.queue.pushItem(m)
 	}
-	g.promoteHead(m.target, now)
+	g.updateHead(m.target, now)
 	g.reservePlaces()
 	switch m.state {
 	case stateInside:
@@ -232,7 +232,7 @@ func (g *Gate) Deadline(since time.Time) time.Time { return since.Add(g.cfg.Queu
 
 // Leave removes an execution that was inside and has ended.
 func (g *Gate) Leave(uid types.UID, outcome v1alpha1.Outcome, now time.Time) {
-	g.withLock(types.NamespacedName{}, func() {
+	g.lockThenWake(types.NamespacedName{}, func() {
 		m := g.members[uid]
 		if m == nil {
 			return
@@ -248,7 +248,7 @@ func (g *Gate) Leave(uid types.UID, outcome v1alpha1.Outcome, now time.Time) {
 
 // Forget removes an execution that no longer wants a place, or that left without acting.
 func (g *Gate) Forget(uid types.UID) {
-	g.withLock(types.NamespacedName{}, func() {
+	g.lockThenWake(types.NamespacedName{}, func() {
 		if m := g.members[uid]; m != nil {
 			g.removeMember(m, time.Time{})
 		}
@@ -273,7 +273,7 @@ func (g *Gate) removeMember(m *member, now time.Time) {
 		g.budget.uncountInside(m)
 		t.removeInside(m)
 	}
-	g.promoteHead(t, now)
+	g.updateHead(t, now)
 	if t.isEmpty() {
 		delete(g.targets, t.name)
 	}
@@ -282,7 +282,7 @@ func (g *Gate) removeMember(m *member, now time.Time) {
 
 // Stop blocks all admissions until Resume. Executions that are inside continue.
 func (g *Gate) Stop(reason string) {
-	g.withLock(types.NamespacedName{}, func() {
+	g.lockThenWake(types.NamespacedName{}, func() {
 		g.stopped, g.reason = true, reason
 		g.revokeReserved()
 	})
@@ -296,13 +296,13 @@ func (g *Gate) revokeReserved() {
 		m.target.removeInside(m)
 		m.target.head, m.state = m, stateReady
 		g.budget.queueReady(m)
-		g.promoteHead(m.target, time.Time{}) // one that goes first may have come meanwhile
+		g.updateHead(m.target, time.Time{}) // one that goes first may have come meanwhile
 	}
 }
 
 // Resume ends a Stop.
 func (g *Gate) Resume() {
-	g.withLock(types.NamespacedName{}, func() {
+	g.lockThenWake(types.NamespacedName{}, func() {
 		if !g.stopped {
 			return
 		}
@@ -318,7 +318,7 @@ func (g *Gate) Resume() {
 
 // SetNodes sets the number of nodes in the cluster. Until the first call, one node may be acted on.
 func (g *Gate) SetNodes(total int) {
-	g.withLock(types.NamespacedName{}, func() {
+	g.lockThenWake(types.NamespacedName{}, func() {
 		if total < g.budget.nodes {
 			g.revokeReserved()
 		}
@@ -336,7 +336,7 @@ func (g *Gate) SetCordoned(nodeTargets []string) {
 	for _, t := range nodeTargets {
 		cordoned[t] = true
 	}
-	g.withLock(types.NamespacedName{}, func() {
+	g.lockThenWake(types.NamespacedName{}, func() {
 		g.budget.cordons = true
 		if maps.Equal(cordoned, g.budget.cordoned) {
 			return

@@ -397,7 +397,7 @@ func TestTargetOf(t *testing.T) {
 		"Core":    {v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: "n1"}, "Node.//n1"},
 		"None":    {v1alpha1.PlanTarget{}, ""},
 	} {
-		if got := gate.TargetOf(c.target); got != c.want {
+		if got := gate.TargetKey(c.target); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}

@@ -57,8 +57,8 @@ func (t *target) removeInside(m *member) {
 
 func (t *target) isEmpty() bool { return len(t.inside) == 0 && t.head == nil && len(t.queue) == 0 }
 
-// promoteHead selects the next member for a target.
-func (g *Gate) promoteHead(t *target, now time.Time) {
+// updateHead selects the next member for a target.
+func (g *Gate) updateHead(t *target, now time.Time) {
 	if len(t.inside) > 0 {
 		return
 	}
@@ -90,7 +90,7 @@ func (g *Gate) isUnblocked(m *member, now time.Time) bool {
 // reservePlaces reserves the free places for ready members.
 func (g *Gate) reservePlaces() {
 	for !g.stopped {
-		m := g.budget.nextMember()
+		m := g.budget.firstReadyWithRoom()
 		if m == nil {
 			return
 		}

@@ -28,7 +28,7 @@ func (g *Gate) refusalFor(m *member, now time.Time) Verdict {
 		v.Detail, v.After = v1alpha1.DetailCooldown, min(left, cooldown)
 		v.Message = fmt.Sprintf("cooldown: %s ended recently on %s and can start again at %s", m.Action, m.Target, now.Add(cooldown).UTC().Format(time.RFC3339))
 	case m.state == stateReady:
-		v.Detail, v.Message = v1alpha1.DetailBudgetExceeded, g.budget.exceededLimit(m)
+		v.Detail, v.Message = v1alpha1.DetailBudgetExceeded, g.budget.describeExceededLimit(m)
 	case len(m.target.inside) > 0:
 		v.Detail, v.Message = v1alpha1.DetailTargetBusy, fmt.Sprintf("execution %s is running on %s", m.target.inside[0].Key, m.Target)
 	default:
@@ -81,13 +81,13 @@ func (g *Gate) InFlight(exceptUID types.UID) execution.InputInFlight {
 	m := g.members[exceptUID]
 	in := g.budget.inFlight(m)
 	if m != nil {
-		in.SameTarget = m.target.otherNames(exceptUID)
+		in.SameTarget = m.target.namesInsideExcept(exceptUID)
 	}
 	return in
 }
 
-// otherNames returns the names of the executions inside, except one. It is never nil.
-func (t *target) otherNames(exceptUID types.UID) []string {
+// namesInsideExcept returns the names of the executions inside, except one. It is never nil.
+func (t *target) namesInsideExcept(exceptUID types.UID) []string {
 	names := make([]string, 0, len(t.inside))
 	for _, m := range t.inside {
 		if m.UID != exceptUID {

@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Advice returns a policy with its binding that warns and refuses nothing. It warns users who
+// WrongNamespaceWarning returns a policy with its binding that warns and refuses nothing. It warns users who
 // create an execution in another namespace than the guarded one, which the controller does not
 // watch. kubectl shows the warning.
 //
 // Advice is not part of Objects, which approvals depend on.
-func Advice(o Options) []runtime.Object {
+func WrongNamespaceWarning(o Options) []runtime.Object {
 	o = o.withDefaults()
 	p := o.newPolicy(policyElsewhere, matchExecutions("", admissionv1.Create))
 	ignore := admissionv1.Ignore

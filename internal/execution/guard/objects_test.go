@@ -63,7 +63,7 @@ func TestNothingIsDefaulted(t *testing.T) {
 	must(t, err)
 	group, trial := client.AdmissionregistrationV1(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	o := guard.Options{Namespace: "nothing-defaulted", PolicyAdmins: `a "group" \ é`, TrustedRequesters: []string{"b'", "a", "a"}}
-	for _, object := range append(all(o), guard.Stamps(o)...) {
+	for _, object := range append(all(o), guard.MutatingPolicies(o)...) {
 		var want, got any
 		switch object := object.(type) {
 		case *admissionv1.ValidatingAdmissionPolicy:
@@ -93,7 +93,7 @@ func TestNothingIsDefaulted(t *testing.T) {
 // namespace's are theirs with another name.
 func TestManifests(t *testing.T) {
 	t.Parallel()
-	for name, objects := range map[string]func(guard.Options) []runtime.Object{"validating": all, "mutating": guard.Stamps} {
+	for name, objects := range map[string]func(guard.Options) []runtime.Object{"validating": all, "mutating": guard.MutatingPolicies} {
 		text, err := os.ReadFile("../../../deploy/admission-policies/" + name + ".yaml")
 		must(t, err)
 		for _, namespace := range []string{guard.DefaultNamespace, "elsewhere"} {
@@ -118,7 +118,9 @@ func TestManifests(t *testing.T) {
 }
 
 // all is what guard.yaml has.
-func all(o guard.Options) []runtime.Object { return slices.Concat(guard.Objects(o), guard.Advice(o)) }
+func all(o guard.Options) []runtime.Object {
+	return slices.Concat(guard.Objects(o), guard.WrongNamespaceWarning(o))
+}
 
 // TestMessages holds that every refusal says what to do next: after a colon.
 func TestMessages(t *testing.T) {

@@ -35,7 +35,7 @@ type observer struct {
 // the current period.
 func (l observer) observe(ctx context.Context) (observation, error) {
 	began := time.Now()
-	objects, err := l.readVersions(ctx)
+	objects, err := l.readVerifiedVersions(ctx)
 	if err != nil {
 		if !IsUnknown(err) {
 			l.record.noteGap(ctx, began)
@@ -51,13 +51,13 @@ func (l observer) observe(ctx context.Context) (observation, error) {
 		}
 		return observation{}, err
 	}
-	p, err := l.record.currentPeriod(ctx, objects)
+	p, err := l.record.currentOrBeginPeriod(ctx, objects)
 	return observation{objects, p}, err
 }
 
-// readVersions returns the UID and generation of each object of the guard. It fails if an object is
+// readVerifiedVersions returns the UID and generation of each object of the guard. It fails if an object is
 // missing or different. The result changes with every change of an object.
-func (l observer) readVersions(ctx context.Context) (string, error) {
+func (l observer) readVerifiedVersions(ctx context.Context) (string, error) {
 	there, err := l.listObjects(ctx)
 	if err != nil {
 		return "", err
@@ -126,18 +126,18 @@ func (l observer) listObjects(ctx context.Context) (map[string]storedObject, err
 // each. Servers that cannot be reached individually are skipped. If one accepts the approval, the
 // answers of the others do not matter.
 func (l observer) verifyServers(ctx context.Context) error {
-	direct, err := l.servers.listServers(ctx)
+	direct, err := l.servers.connectListedServers(ctx)
 	if err != nil {
 		return err
 	}
 	var g sync.WaitGroup
 	all := make(chan error, 1+len(direct))
-	g.Go(func() { all <- l.tryForgedApproval(ctx, l.servers.executions) })
+	g.Go(func() { all <- l.verifyForgeryRejected(ctx, l.servers.executions) })
 	for address, executions := range direct {
 		g.Go(func() {
 			ctx, cancel := context.WithTimeoutCause(ctx, serverTimeout, errServerTimeout)
 			defer cancel()
-			err := l.tryForgedApproval(ctx, executions)
+			err := l.verifyForgeryRejected(ctx, executions)
 			if err == nil || IsUnknown(err) && !isRefusal(err) {
 				return
 			}
@@ -156,11 +156,11 @@ func (l observer) verifyServers(ctx context.Context) error {
 	return unproven
 }
 
-// tryForgedApproval sends a forged approval to an API server as a dry run. A refusal for another
+// verifyForgeryRejected sends a forged approval to an API server as a dry run. A refusal for another
 // reason than the policy is an unknownError: it shows neither that the API server enforces the
 // policy nor that it accepts such an approval. A starting API server refuses requests while it
 // lacks roles, the CustomResourceDefinition or a ready plugin.
-func (l observer) tryForgedApproval(ctx context.Context, executions dynamic.ResourceInterface) error {
+func (l observer) verifyForgeryRejected(ctx context.Context, executions dynamic.ResourceInterface) error {
 	canary := &unstructured.Unstructured{Object: map[string]any{
 		"spec": map[string]any{
 			"action":    "guard_canary",

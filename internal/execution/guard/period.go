@@ -76,10 +76,10 @@ func (e settlingError) Error() string {
 	return fmt.Sprintf("the admission policies were created or changed: waiting until %s for every API server to enforce them", e.until.UTC().Format(time.RFC3339))
 }
 
-// currentPeriod returns the period for the given object versions. It begins a new one once the
+// currentOrBeginPeriod returns the period for the given object versions. It begins a new one once the
 // objects have been unchanged for the propagation time.
-func (r *periodRecord) currentPeriod(ctx context.Context, objects string) (Period, error) {
-	lease, err := r.readLease(ctx)
+func (r *periodRecord) currentOrBeginPeriod(ctx context.Context, objects string) (Period, error) {
+	lease, err := r.readOrNewLease(ctx)
 	if err != nil {
 		return Period{}, err
 	}
@@ -171,7 +171,7 @@ func (r *periodRecord) beginPeriod(ctx context.Context, lease *coordinationv1.Le
 // the objects although they are unchanged.
 func (r *periodRecord) endPeriod(ctx context.Context) error {
 	r.settling = ""
-	lease, err := r.readLease(ctx)
+	lease, err := r.readOrNewLease(ctx)
 	if err != nil || periodOf(lease).ID == "" {
 		return err
 	}
@@ -180,8 +180,8 @@ func (r *periodRecord) endPeriod(ctx context.Context) error {
 	return r.writeLease(ctx, lease)
 }
 
-// readLease returns the stored record, or a new one.
-func (r *periodRecord) readLease(ctx context.Context) (*coordinationv1.Lease, error) {
+// readOrNewLease returns the stored record, or a new one.
+func (r *periodRecord) readOrNewLease(ctx context.Context) (*coordinationv1.Lease, error) {
 	lease, err := r.client.CoordinationV1().Leases(r.namespace).Get(ctx, RecordName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: RecordName, Namespace: r.namespace}}, nil

@@ -44,11 +44,11 @@ type apiServers struct {
 func newServers(cfg *rest.Config, client kubernetes.Interface, namespace string) (*apiServers, error) {
 	s := &apiServers{cfg: cfg, namespace: namespace, client: client}
 	var err error
-	s.executions, err = executionsOf(cfg, namespace)
+	s.executions, err = newExecutionsClient(cfg, namespace)
 	return s, err
 }
 
-func executionsOf(cfg *rest.Config, namespace string) (dynamic.ResourceInterface, error) {
+func newExecutionsClient(cfg *rest.Config, namespace string) (dynamic.ResourceInterface, error) {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -56,10 +56,10 @@ func executionsOf(cfg *rest.Config, namespace string) (dynamic.ResourceInterface
 	return client.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).Namespace(namespace), nil
 }
 
-// listServers returns a client for each listed API server, by address. It returns none if the list
+// connectListedServers returns a client for each listed API server, by address. It returns none if the list
 // may not be read, or if a server could not prove its identity.
-func (s *apiServers) listServers(ctx context.Context) (map[string]dynamic.ResourceInterface, error) {
-	name, ok := s.verifiedName()
+func (s *apiServers) connectListedServers(ctx context.Context) (map[string]dynamic.ResourceInterface, error) {
+	name, ok := s.tlsServerName()
 	if !ok {
 		return nil, nil
 	}
@@ -95,7 +95,7 @@ func (s *apiServers) connectServers(serverName string, addresses map[string]bool
 			cfg := rest.CopyConfig(s.cfg)
 			cfg.Host, cfg.ServerName, cfg.RateLimiter = "https://"+a, serverName, nil
 			var err error
-			if client, err = executionsOf(cfg, s.namespace); err != nil {
+			if client, err = newExecutionsClient(cfg, s.namespace); err != nil {
 				return nil, fmt.Errorf("connect to API server %s: %w", a, err)
 			}
 		}
@@ -105,9 +105,9 @@ func (s *apiServers) connectServers(serverName string, addresses map[string]bool
 	return maps.Clone(now), nil
 }
 
-// verifiedName returns the name in the certificates of the API servers, independent of their
+// tlsServerName returns the name in the certificates of the API servers, independent of their
 // address. Credentials are sent only to servers that prove this name.
-func (s *apiServers) verifiedName() (string, bool) {
+func (s *apiServers) tlsServerName() (string, bool) {
 	if s.cfg.Insecure || s.cfg.Transport != nil {
 		return "", false
 	}

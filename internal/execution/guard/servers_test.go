@@ -171,7 +171,7 @@ func TestOnlyWhatIsTakenEndsAPeriod(t *testing.T) {
 			var asked atomic.Int32
 			client := fake.NewClientset(Objects(Options{Namespace: "executor"}.withDefaults())...)
 			l := lookerOf(t, apiServer(t, tc.says, &asked), client)
-			objects, err := l.readVersions(t.Context())
+			objects, err := l.readVerifiedVersions(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -179,7 +179,7 @@ func TestOnlyWhatIsTakenEndsAPeriod(t *testing.T) {
 			if err := client.Tracker().Add(recordOf(period, objects)); err != nil {
 				t.Fatal(err)
 			}
-			w := newWatch(l.observe, l.readVersions, nil)
+			w := newWatch(l.observe, l.readVerifiedVersions, nil)
 			if err := w.observeOnce(t.Context()); err == nil || asked.Load() != 1 {
 				t.Errorf("after %d trials the look gives %v", asked.Load(), err)
 			}
@@ -257,7 +257,7 @@ func TestForgedRecord(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			objects, err := l.readVersions(t.Context())
+			objects, err := l.readVerifiedVersions(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

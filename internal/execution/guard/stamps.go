@@ -8,7 +8,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// Stamps returns policies with their bindings that fill in missing user names. They set the
+// MutatingPolicies returns policies with their bindings that fill in missing user names. They set the
 // requester of an execution and the requester's groups, the approver and the plan if only
 // approvalReceived is set, and the user who cancels. API servers support them since Kubernetes
 // 1.36.
@@ -16,19 +16,19 @@ import (
 // Objects also checks the values that they write. Without them, an execution without a requester
 // cannot be approved if the policy requires a second person, and an approvalReceived has no
 // approver in the audit.
-func Stamps(o Options) []runtime.Object {
+func MutatingPolicies(o Options) []runtime.Object {
 	o = o.withDefaults()
-	requests := o.newStamp(stampRequests, admissionv1.Create,
+	requests := o.newMutatingPolicy(stampRequests, admissionv1.Create,
 		"Object{spec: Object.spec{requestedBy: "+user+"}}",
 		admissionv1.MatchCondition{Name: "names-nobody", Expression: "object.spec.?requestedBy.orValue('') == ''"})
-	approvals := o.newStamp(stampApprovals, admissionv1.Update,
+	approvals := o.newMutatingPolicy(stampApprovals, admissionv1.Update,
 		"Object{spec: Object.spec{approvals: [Object.spec.approvals{approver: "+user+", decision: "+quoteExpression(string(v1alpha1.Approve))+", planHash: oldObject.status.plan.hash}]}}",
 		admissionv1.MatchCondition{Name: "approves", Expression: "object.spec.?approvalReceived.orValue(false) && !oldObject.spec.?approvalReceived.orValue(false)"},
 		admissionv1.MatchCondition{Name: "has-a-plan", Expression: "oldObject.?status.plan.hash.orValue('') != ''"},
 		admissionv1.MatchCondition{Name: "adds-nothing", Expression: "object.spec.?approvals.orValue([]).all(a, oldObject.spec.?approvals.orValue([]).exists(b, b.approver == a.approver))"},
 		admissionv1.MatchCondition{Name: "not-decided-before", Expression: "!object.spec.?approvals.orValue([]).exists(a, a.approver == " + user + ")"})
 	// The groups of another user are not known.
-	groups := o.newStamp(stampGroups, admissionv1.Create,
+	groups := o.newMutatingPolicy(stampGroups, admissionv1.Create,
 		"Object{spec: Object.spec{requesterGroups: "+userGroups+"}}",
 		admissionv1.MatchCondition{Name: "names-no-groups", Expression: "size(object.spec.?requesterGroups.orValue([])) == 0"},
 		admissionv1.MatchCondition{Name: "asks-for-themselves", Expression: "object.spec.?requestedBy.orValue('') in ['', " + user + "]"},
@@ -37,19 +37,19 @@ func Stamps(o Options) []runtime.Object {
 	// without groups is better than none.
 	ignore := admissionv1.Ignore
 	groups.Spec.FailurePolicy = &ignore
-	cancels := o.newStamp(stampCancels, admissionv1.Update,
+	cancels := o.newMutatingPolicy(stampCancels, admissionv1.Update,
 		"Object{spec: Object.spec{cancelledBy: "+user+"}}",
 		admissionv1.MatchCondition{Name: "cancels", Expression: "object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false)"},
 		admissionv1.MatchCondition{Name: "names-nobody", Expression: "object.spec.?cancelledBy.orValue('') == ''"},
 		admissionv1.MatchCondition{Name: "has-room", Expression: "size(" + user + ") <= 253"}) // otherwise the length of the name would fail the cancel
 	var list []runtime.Object
 	for _, p := range []*admissionv1.MutatingAdmissionPolicy{requests, groups, approvals, cancels} {
-		list = append(list, p, o.newStampBinding(p))
+		list = append(list, p, o.newMutatingBinding(p))
 	}
 	return list
 }
 
-func (o Options) newStamp(name string, operation admissionv1.OperationType, applyExpression string, conditions ...admissionv1.MatchCondition) *admissionv1.MutatingAdmissionPolicy {
+func (o Options) newMutatingPolicy(name string, operation admissionv1.OperationType, applyExpression string, conditions ...admissionv1.MatchCondition) *admissionv1.MutatingAdmissionPolicy {
 	fail, none := admissionv1.Fail, metav1.LabelSelector{}
 	return &admissionv1.MutatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicy"},
@@ -72,7 +72,7 @@ func (o Options) newStamp(name string, operation admissionv1.OperationType, appl
 	}
 }
 
-func (o Options) newStampBinding(p *admissionv1.MutatingAdmissionPolicy) *admissionv1.MutatingAdmissionPolicyBinding {
+func (o Options) newMutatingBinding(p *admissionv1.MutatingAdmissionPolicy) *admissionv1.MutatingAdmissionPolicyBinding {
 	return &admissionv1.MutatingAdmissionPolicyBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicyBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Labels: p.Labels},

@@ -99,7 +99,7 @@ func New(cfg *rest.Config, o Options, propagation time.Duration, log *slog.Logge
 		options: o, client: client, servers: all,
 		record: &periodRecord{client: client, namespace: o.Namespace, propagation: propagation},
 	}
-	w := newWatch(l.observe, l.readVersions, l.watchObjects)
+	w := newWatch(l.observe, l.readVerifiedVersions, l.watchObjects)
 	w.log = log
 	return w, nil
 }

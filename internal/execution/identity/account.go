@@ -122,7 +122,7 @@ func (a *account) requestShared(ctx context.Context, q *tokenRequest) {
 	}
 	a.mu.Unlock()
 	if isMissing(err) {
-		a.dropCache()
+		a.dropCachedAnswers()
 	}
 	close(q.done)
 }
@@ -207,7 +207,7 @@ func (a *account) cacheExisting(now time.Time) {
 	a.there = now.Add(believed)
 }
 
-func (a *account) dropCache() {
+func (a *account) dropCachedAnswers() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clear(a.yes)

@@ -84,7 +84,9 @@ func New(cfg *rest.Config, namespace string) *Identities {
 		known:     make(map[string]*account),
 		requests:  make(map[request]time.Time),
 	}
-	i.secrets = sync.OnceValues(func() (rest.Interface, error) { return connectForSecrets(i.accountByName(SecretLookup).restConfig()) })
+	i.secrets = sync.OnceValues(func() (rest.Interface, error) {
+		return connectForSecrets(i.getOrCreateAccount(SecretLookup).restConfig())
+	})
 	return i
 }
 
@@ -121,7 +123,7 @@ func (i *Identities) Exists(ctx context.Context, a *action.Action) (bool, error)
 	_, err = own.CoreV1().ServiceAccounts(i.namespace).Get(ctx, acc.name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		acc.dropCache()
+		acc.dropCachedAnswers()
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("read %s: %w", acc, err)
@@ -141,7 +143,7 @@ func (i *Identities) Denied(ctx context.Context, a *action.Action, rights []acti
 			continue
 		}
 		g.Go(func() error {
-			yes, err := i.isAllowed(ctx, acc, right)
+			yes, err := i.reviewUncachedAccess(ctx, acc, right)
 			no[n] = !yes
 			return err
 		})
@@ -223,10 +225,10 @@ func AccountGroups(user string) (groups []string, isServiceAccount bool) {
 
 // Forget drops the cached answers for the account of an action. For a while, rights are then asked
 // for each object by name. Call it when the API server contradicts a cached answer.
-func (i *Identities) Forget(a *action.Action) { i.accountFor(a).dropCache() }
+func (i *Identities) Forget(a *action.Action) { i.accountFor(a).dropCachedAnswers() }
 
-// isAllowed reports whether an account has a right that is not cached.
-func (i *Identities) isAllowed(ctx context.Context, acc *account, right action.Right) (allowed bool, err error) {
+// reviewUncachedAccess reports whether an account has a right that is not cached.
+func (i *Identities) reviewUncachedAccess(ctx context.Context, acc *account, right action.Right) (allowed bool, err error) {
 	if wide := onAllObjects(right); wide != right && acc.shouldAskForAll(wide, time.Now()) {
 		yes, err := i.reviewAccess(ctx, acc, wide)
 		if err != nil {
@@ -275,11 +277,11 @@ func (i *Identities) reviewAccess(ctx context.Context, acc *account, right actio
 
 // accountFor returns the account of an action.
 func (i *Identities) accountFor(a *action.Action) *account {
-	return i.accountByName(a.ServiceAccount())
+	return i.getOrCreateAccount(a.ServiceAccount())
 }
 
-// accountByName returns the account with a name.
-func (i *Identities) accountByName(name string) *account {
+// getOrCreateAccount returns the account with a name.
+func (i *Identities) getOrCreateAccount(name string) *account {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	acc, ok := i.known[name]

@@ -24,12 +24,12 @@ const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
 // the Secret stay in the API server. The error is a *MissingError if that account does not exist,
 // and an API error if the account may not get the Secret.
 func (i *Identities) SecretType(ctx context.Context, namespace, name string) (secretType string, found bool, err error) {
-	if _, err := i.accountByName(SecretLookup).validToken(ctx, ""); err != nil {
+	if _, err := i.getOrCreateAccount(SecretLookup).validToken(ctx, ""); err != nil {
 		return "", false, err
 	}
 	c, err := i.secrets()
 	if err != nil {
-		return "", false, fmt.Errorf("connect as %s: %w", i.accountByName(SecretLookup), err)
+		return "", false, fmt.Errorf("connect as %s: %w", i.getOrCreateAccount(SecretLookup), err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()

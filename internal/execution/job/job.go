@@ -234,7 +234,7 @@ func (b *builder) podSpec() (corev1.PodSpec, error) {
 		PriorityClassName:             b.PriorityClassName,
 		NodeSelector:                  b.NodeSelector,
 		Tolerations:                   b.Tolerations,
-		Affinity:                      b.nodeAffinity(),
+		Affinity:                      b.affinityOffTargetNode(),
 		ImagePullSecrets:              secrets,
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot: new(true), RunAsUser: new(int64(user)), RunAsGroup: new(int64(user)),
@@ -314,9 +314,9 @@ func (b *builder) accountVolumeSource() *corev1.ProjectedVolumeSource {
 	}}
 }
 
-// nodeAffinity keeps the Pod of an action on a node away from that node, because it would drain
+// affinityOffTargetNode keeps the Pod of an action on a node away from that node, because it would drain
 // itself.
-func (b *builder) nodeAffinity() *corev1.Affinity {
+func (b *builder) affinityOffTargetNode() *corev1.Affinity {
 	if b.plan.Target.Kind != nodeKind {
 		return nil
 	}

@@ -77,20 +77,20 @@ func (l *jobState) observeAttempts() Observation {
 	if a := l.findLatest(func(a *attempt) bool { return a.over && a.hasSucceeded() }); a != nil {
 		return l.successObservation(a)
 	}
-	broken := l.findCondition(batchv1.JobFailed)
+	broken := l.findTrueCondition(batchv1.JobFailed)
 	if a := l.findLatest((*attempt).isRunning); a != nil && broken == nil {
 		return Observation{State: Running, Pod: a.pod.Name}
 	}
 	last := l.findLatest(func(a *attempt) bool { return a.over })
 	if broken == nil && len(l.attempts) > 0 { // without Pods, the Job has not counted its failures yet
-		broken = l.findCondition(batchv1.JobFailureTarget)
+		broken = l.findTrueCondition(batchv1.JobFailureTarget)
 	}
 	switch {
 	case broken != nil:
 		return l.failureObservation(last, broken)
 	case last != nil && l.isLastAttempt(last):
 		return l.failureObservation(last, nil)
-	case l.findCondition(batchv1.JobComplete) != nil || l.findCondition(batchv1.JobSuccessCriteriaMet) != nil:
+	case l.findTrueCondition(batchv1.JobComplete) != nil || l.findTrueCondition(batchv1.JobSuccessCriteriaMet) != nil:
 		return l.successObservation(nil)
 	}
 	o := Observation{State: Pending}
@@ -137,7 +137,7 @@ func (l *jobState) isLastAttempt(last *attempt) bool {
 	return max(counted, l.job.Status.Failed) > most
 }
 
-func (l *jobState) findCondition(t batchv1.JobConditionType) *batchv1.JobCondition {
+func (l *jobState) findTrueCondition(t batchv1.JobConditionType) *batchv1.JobCondition {
 	for i := range l.job.Status.Conditions {
 		if c := &l.job.Status.Conditions[i]; c.Type == t && c.Status == corev1.ConditionTrue {
 			return c
@@ -172,8 +172,8 @@ func (l *jobState) firstStart() *time.Time {
 	return first
 }
 
-// endTime returns when an attempt ended, or else now.
-func (l *jobState) endTime(a *attempt) *time.Time {
+// endTimeOrNow returns when an attempt ended, or else now.
+func (l *jobState) endTimeOrNow(a *attempt) *time.Time {
 	if a != nil && a.terminated != nil && !a.terminated.FinishedAt.IsZero() {
 		return new(a.terminated.FinishedAt.Time)
 	}
@@ -183,7 +183,7 @@ func (l *jobState) endTime(a *attempt) *time.Time {
 // successObservation is the observation of a successful attempt, or of a complete Job without
 // attempts.
 func (l *jobState) successObservation(a *attempt) Observation {
-	o := Observation{State: Succeeded, Ended: l.endTime(a)}
+	o := Observation{State: Succeeded, Ended: l.endTimeOrNow(a)}
 	if a != nil {
 		o.Pod, o.Result, o.Unreadable = a.pod.Name, a.result, a.unreadable
 	} else {
@@ -198,7 +198,7 @@ func (l *jobState) successObservation(a *attempt) Observation {
 
 // failureObservation is the observation of a failed last attempt or a failed Job.
 func (l *jobState) failureObservation(last *attempt, failedCondition *batchv1.JobCondition) Observation {
-	o := Observation{State: Failed, Ended: l.endTime(last)}
+	o := Observation{State: Failed, Ended: l.endTimeOrNow(last)}
 	if last != nil {
 		o.Pod, o.Result, o.Unreadable = last.pod.Name, last.result, last.unreadable
 	}
@@ -219,7 +219,7 @@ func (l *jobState) explainFailure(last *attempt, failedCondition *batchv1.JobCon
 	case late:
 		return l.timeoutFailure(begun)
 	case last == nil || last.result == nil:
-		return l.unknownFailure(last, failedCondition)
+		return l.unknownResultFailure(last, failedCondition)
 	case last.result.Code == action.CodeCancelled && last.disrupted != nil:
 		f := FailureOf(last.result)
 		return l.newFailure(v1alpha1.ReasonExecutionFailed, f.Detail, fmt.Sprintf("the node evicted it (%s): %s", last.disrupted.Message, f.Message))
@@ -232,7 +232,7 @@ func (l *jobState) explainFailure(last *attempt, failedCondition *batchv1.JobCon
 // all its Pods, including deleted ones.
 func (l *jobState) hadNoPod() bool {
 	s := l.job.Status
-	return l.findCondition(batchv1.JobFailed) != nil && len(l.attempts) == 0 && s.Active+s.Failed+s.Succeeded == 0
+	return l.findTrueCondition(batchv1.JobFailed) != nil && len(l.attempts) == 0 && s.Active+s.Failed+s.Succeeded == 0
 }
 
 func (l *jobState) neverStartedFailure(late bool) *execution.Failure {
@@ -263,8 +263,8 @@ func (l *jobState) timeoutFailure(begun *attempt) *execution.Failure {
 	return l.newFailure(v1alpha1.ReasonExecutionTimeout, detail, message+": "+f.Message)
 }
 
-// unknownFailure is the failure of a last attempt that is gone or left no readable result.
-func (l *jobState) unknownFailure(last *attempt, failedCondition *batchv1.JobCondition) *execution.Failure {
+// unknownResultFailure is the failure of a last attempt that is gone or left no readable result.
+func (l *jobState) unknownResultFailure(last *attempt, failedCondition *batchv1.JobCondition) *execution.Failure {
 	const advice = "The result is unknown: check the target before you retry"
 	message := "no Pod of the Job is left"
 	switch {

@@ -71,7 +71,7 @@ func (p *fakePod) left(code action.Code, change func(*action.Result)) *fakePod {
 	if change != nil {
 		change(&r)
 	}
-	return p.ended(int32(code), action.Encode(r))
+	return p.ended(int32(code), action.EncodeBounded(r))
 }
 
 // lost marks the container as a node does that never started it.

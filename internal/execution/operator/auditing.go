@@ -55,27 +55,27 @@ func (a *auditReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 // recordDeleted records the deletion of executions of a name. It reports whether some could not be
 // recorded and are left.
 func (a *auditReconciler) recordDeleted(ctx context.Context, name types.NamespacedName) (left bool) {
-	for g, ok := a.deleted.nextExecution(name); ok; g, ok = a.deleted.nextExecution(name) {
-		if err := a.auditor.SyncGone(ctx, g.ke, g.at, g.unseen); err != nil {
+	for g, ok := a.deleted.firstDeleted(name); ok; g, ok = a.deleted.firstDeleted(name) {
+		if err := a.auditor.RecordDeletion(ctx, g.ke, g.at, g.unseen); err != nil {
 			a.log.WarnContext(ctx, "audit record of deleted execution not written, retrying", "execution", logKey(g.ke), "err", err)
 			return true
 		}
-		a.deleted.forgetNext(name)
+		a.deleted.removeFirstDeleted(name)
 	}
 	return false
 }
 
-// releaseRecorded removes the finalizer of an execution whose audit is complete, unless a sink has
+// removeFinalizerOnceDelivered removes the finalizer of an execution whose audit is complete, unless a sink has
 // not yet acknowledged a change event.
-func (a *auditReconciler) releaseRecorded(ctx context.Context, ke *v1alpha1.KubernetesExecution) (reconcile.Result, error) {
+func (a *auditReconciler) removeFinalizerOnceDelivered(ctx context.Context, ke *v1alpha1.KubernetesExecution) (reconcile.Result, error) {
 	if len(ke.Status.PendingChangeEvents) > 0 {
-		return reconcile.Result{}, nil // auditChanged selects the update that removes the last one
+		return reconcile.Result{}, nil // auditedFieldsChanged selects the update that removes the last one
 	}
 	err := a.executions.SetFinalizer(ctx, ke, false)
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: requeueSoon}, nil
 	}
-	return reconcile.Result{}, ignoreNotFound(err)
+	return reconcile.Result{}, finalizerErrorUnlessGone(err)
 }
 
 // syncAudit brings the audit of the existing execution up to date.
@@ -93,13 +93,13 @@ func (a *auditReconciler) syncAudit(ctx context.Context, req reconcile.Request) 
 		return reconcile.Result{}, nil
 	}
 	if isRecorded(ke) && !deleted { // it may still have the finalizer
-		return a.releaseRecorded(ctx, ke)
+		return a.removeFinalizerOnceDelivered(ctx, ke)
 	}
 	done, err := a.auditor.Sync(ctx, ke)
 	if err != nil {
 		if deleted && a.now().Sub(ke.DeletionTimestamp.Time) > auditGiveUpAfter {
 			a.log.ErrorContext(ctx, "finalizer removed from deleted execution with incomplete audit", "execution", logKey(ke), "err", err)
-			return reconcile.Result{}, ignoreNotFound(a.executions.SetFinalizer(ctx, ke, false))
+			return reconcile.Result{}, finalizerErrorUnlessGone(a.executions.SetFinalizer(ctx, ke, false))
 		}
 		a.log.WarnContext(ctx, "audit records not written, retrying", "execution", logKey(ke), "err", err)
 		return reconcile.Result{RequeueAfter: auditRetryDelay}, nil
@@ -107,21 +107,21 @@ func (a *auditReconciler) syncAudit(ctx context.Context, req reconcile.Request) 
 	if !done && !deleted {
 		return reconcile.Result{}, nil
 	}
-	if deleted && isUnderWay(ke, a.now().Add(-deletedEndDelay)) {
+	if deleted && mayStillReportResult(ke, a.now().Add(-deletedEndDelay)) {
 		return reconcile.Result{RequeueAfter: requeueSoon * 40}, nil // the running action reports its result first
 	}
 	if deleted && hasUndelivered(ke, a.now()) {
 		return reconcile.Result{RequeueAfter: requeueSoon * 40}, nil
 	}
-	err = a.markRecorded(ctx, ke)
+	err = a.markRecordedAndRemoveFinalizer(ctx, ke)
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: requeueSoon}, nil
 	}
-	return reconcile.Result{}, ignoreNotFound(err)
+	return reconcile.Result{}, finalizerErrorUnlessGone(err)
 }
 
-// markRecorded sets the condition AuditRecorded and removes the finalizer.
-func (a *auditReconciler) markRecorded(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
+// markRecordedAndRemoveFinalizer sets the condition AuditRecorded and removes the finalizer.
+func (a *auditReconciler) markRecordedAndRemoveFinalizer(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
 	if ke.DeletionTimestamp.IsZero() {
 		version, status := ke.ResourceVersion, ke.Status
 		ke.Status = v1alpha1.KubernetesExecutionStatus{Conditions: []metav1.Condition{{
@@ -133,14 +133,14 @@ func (a *auditReconciler) markRecorded(ctx context.Context, ke *v1alpha1.Kuberne
 			return err
 		}
 		if len(ke.Status.PendingChangeEvents) > 0 {
-			return nil // auditChanged selects the update that removes the last one
+			return nil // auditedFieldsChanged selects the update that removes the last one
 		}
 	}
 	return a.executions.SetFinalizer(ctx, ke, false)
 }
 
-// ignoreNotFound returns nil if the object no longer exists, and wraps any other error.
-func ignoreNotFound(err error) error {
+// finalizerErrorUnlessGone returns nil if the object no longer exists, and wraps any other error.
+func finalizerErrorUnlessGone(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -150,9 +150,9 @@ func ignoreNotFound(err error) error {
 	return nil
 }
 
-// auditChanged selects the updates that add to the audit of an existing execution. deletedCache
+// auditedFieldsChanged selects the updates that add to the audit of an existing execution. deletedCache
 // handles deletions.
-func auditChanged() predicate.Predicate {
+func auditedFieldsChanged() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, ok := e.ObjectOld.(*v1alpha1.KubernetesExecution)

@@ -24,11 +24,11 @@ const dryRunTimeout = 30 * time.Second
 // checkRetryDelay is the delay before checks that could not run are retried.
 const checkRetryDelay = 2 * time.Second
 
-// acceptExecution moves a new execution to phase validating and checks it. Both are one write if
+// acceptAndValidate moves a new execution to phase validating and checks it. Both are one write if
 // the checks need not wait.
-func (r *reconciler) acceptExecution(ctx context.Context, t *reconcileState) error {
+func (r *reconciler) acceptAndValidate(ctx context.Context, t *reconcileState) error {
 	if request, err := action.Parse(&t.ke.Spec); err == nil {
-		t.ke.Status.Target = targetOf(request.Target)
+		t.ke.Status.Target = formatTarget(request.Target)
 	}
 	enterPhase(t, v1alpha1.PhaseValidating)
 	return r.validateExecution(ctx, t)
@@ -47,20 +47,20 @@ func (r *reconciler) validateExecution(ctx context.Context, t *reconcileState) e
 		failExecution(t, *refusal)
 		return nil
 	}
-	dry, waits, failed, err := r.dryRunResult(ctx, t)
+	dry, waits, failed, err := r.finishDryRunJob(ctx, t)
 	if err != nil || waits {
 		return err
 	}
 	if failed != nil {
-		t.ke.Status.ValidationResults = finishedResults(t.ke.Status.ValidationResults, t.now)
+		t.ke.Status.ValidationResults = withValidationTime(t.ke.Status.ValidationResults, t.now)
 		failExecution(t, *failed)
 		return nil
 	}
 	out, err := r.check.Check(ctx, t.ke, dry, t.now)
 	t.now = r.now() // the checks take time
-	keepKilled(&t.ke.Status, out.Results.PreConditionResults, out.Results.PostConditionResults)
+	storeKilledResults(&t.ke.Status, out.Results.PreConditionResults, out.Results.PostConditionResults)
 	if err != nil {
-		return r.retryCheck(ctx, t, err)
+		return r.retryOrFailCheck(ctx, t, err)
 	}
 	return r.handleOutcome(ctx, t, out)
 }
@@ -74,11 +74,11 @@ func (r *reconciler) handleOutcome(ctx context.Context, t *reconcileState, out c
 	switch {
 	case out.Failed != nil:
 		s.Plan = out.Plan
-		s.ValidationResults = finishedResults(&out.Results, t.now)
+		s.ValidationResults = withValidationTime(&out.Results, t.now)
 		s.ValidationTime = newTime(t.now)
 		failExecution(t, *out.Failed)
 	case out.NeedDryRunJob:
-		return r.startDryRun(ctx, t, out.Plan)
+		return r.startDryRunJob(ctx, t, out.Plan)
 	case out.Wait > 0:
 		if c := findCondition(s, v1alpha1.ConditionValidated); c == nil || c.Reason != "WaitingForPreconditions" { // only once, to avoid a write per reconcile
 			s.ValidationResults = &out.Results
@@ -99,15 +99,15 @@ func (r *reconciler) handleOutcome(ctx context.Context, t *reconcileState, out c
 func (r *reconciler) acceptPlan(ctx context.Context, t *reconcileState, out check.Outcome) error {
 	s := &t.ke.Status
 	s.Plan = out.Plan
-	s.ValidationResults = finishedResults(&out.Results, t.now)
+	s.ValidationResults = withValidationTime(&out.Results, t.now)
 	s.ValidationTime = newTime(t.now)
-	pending := execution.BeginApproval(out.Decision, nil)
+	pending := execution.InitialApprovalStatus(out.Decision, nil)
 	s.Approval = &pending
 	s.Message, s.ReasonDetail = out.Plan.Impact.Description, ""
 	setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionTrue, "ChecksPassed", "all checks passed")
 	enterPhase(t, v1alpha1.PhaseValidated)
 	t.addAfterWrite(func(ctx context.Context) {
-		r.warnConditions(ctx, t.ke, "PreconditionWarning", "precondition", out.Results.PreConditionResults)
+		r.warnFailedOptional(ctx, t.ke, "PreconditionWarning", "precondition", out.Results.PreConditionResults)
 		for _, w := range out.Warnings {
 			r.events.emitWarning(t.ke, "PolicyWarning", w)
 		}
@@ -119,13 +119,13 @@ func (r *reconciler) acceptPlan(ctx context.Context, t *reconcileState, out chec
 		completeDryRun(t)
 	case r.isInline(t.ke):
 		t.checked = true
-		return r.launchAction(ctx, t)
+		return r.tryLaunchAction(ctx, t)
 	}
 	return nil
 }
 
-// warnConditions logs and emits a warning for each optional condition that failed.
-func (r *reconciler) warnConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, eventReason, conditionKind string, results []v1alpha1.ConditionResult) {
+// warnFailedOptional logs and emits a warning for each optional condition that failed.
+func (r *reconciler) warnFailedOptional(ctx context.Context, ke *v1alpha1.KubernetesExecution, eventReason, conditionKind string, results []v1alpha1.ConditionResult) {
 	for _, c := range results {
 		if c.Passed || c.Required {
 			continue
@@ -135,9 +135,9 @@ func (r *reconciler) warnConditions(ctx context.Context, ke *v1alpha1.Kubernetes
 	}
 }
 
-// retryCheck retries checks that could not run, up to Config.CheckTimeout, and shows the error in
+// retryOrFailCheck retries checks that could not run, up to Config.CheckTimeout, and shows the error in
 // the status.
-func (r *reconciler) retryCheck(ctx context.Context, t *reconcileState, err error) error {
+func (r *reconciler) retryOrFailCheck(ctx context.Context, t *reconcileState, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
@@ -181,8 +181,8 @@ func checkRetryAfter(err error) time.Duration {
 	return checkRetryDelay
 }
 
-// dryRunResult returns the result of the dry run in a Job, if such a Job exists.
-func (r *reconciler) dryRunResult(ctx context.Context, t *reconcileState) (dry *action.Result, waits bool, failed *execution.Failure, err error) {
+// finishDryRunJob returns the result of the dry run in a Job, if such a Job exists.
+func (r *reconciler) finishDryRunJob(ctx context.Context, t *reconcileState) (dry *action.Result, waits bool, failed *execution.Failure, err error) {
 	j, err := r.jobs.Job(ctx, t.ke, job.Name(t.ke.UID, v1alpha1.PurposeDryRun, 1), false)
 	if err != nil || j == nil {
 		return nil, false, nil, err
@@ -192,7 +192,7 @@ func (r *reconciler) dryRunResult(ctx context.Context, t *reconcileState) (dry *
 		return nil, false, nil, err
 	}
 	if o.Result != nil && (o.State == job.Succeeded || o.State == job.Failed) {
-		return o.Result, false, nil, r.expireJob(ctx, j)
+		return o.Result, false, nil, r.setJobTTL(ctx, j)
 	}
 	began := j.CreationTimestamp.Time
 	detail, what := v1alpha1.DetailExecutorUnavailable, "did not start"
@@ -211,18 +211,18 @@ func (r *reconciler) dryRunResult(ctx context.Context, t *reconcileState) (dry *
 		t.requeueAt(end)
 		return nil, true, nil, nil
 	}
-	return nil, false, failed, errors.Join(r.jobs.Patch(ctx, j, map[string]any{"suspend": true}), r.expireJob(ctx, j))
+	return nil, false, failed, errors.Join(r.jobs.Patch(ctx, j, map[string]any{"suspend": true}), r.setJobTTL(ctx, j))
 }
 
-// startDryRun creates the Job that runs the plan as a dry run.
-func (r *reconciler) startDryRun(ctx context.Context, t *reconcileState, plan *v1alpha1.Plan) error {
+// startDryRunJob creates the Job that runs the plan as a dry run.
+func (r *reconciler) startDryRunJob(ctx context.Context, t *reconcileState, plan *v1alpha1.Plan) error {
 	j, err := job.Build(t.ke, plan, v1alpha1.PurposeDryRun, 1, r.cfg.Job)
 	if err != nil {
 		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonDryRunFailed, Message: err.Error()})
 		return nil //nolint:nilerr // the execution ends with it
 	}
-	if _, err := r.jobs.Create(ctx, t.ke, j); err != nil {
-		return r.retryCheck(ctx, t, err)
+	if _, err := r.jobs.CreateOrGet(ctx, t.ke, j); err != nil {
+		return r.retryOrFailCheck(ctx, t, err)
 	}
 	t.requeueIn(dryRunTimeout)
 	return nil
@@ -249,8 +249,8 @@ func (r *reconciler) observeJob(ctx context.Context, t *reconcileState, j *batch
 // After a gap, approvers need the new plan hash.
 const periodCheckInterval = 30 * time.Second
 
-// awaitApproval evaluates the approvals and launches the action once the plan is approved.
-func (r *reconciler) awaitApproval(ctx context.Context, t *reconcileState) error {
+// launchOnceApproved evaluates the approvals and launches the action once the plan is approved.
+func (r *reconciler) launchOnceApproved(ctx context.Context, t *reconcileState) error {
 	if taken, err := r.adoptJob(ctx, t); err != nil || taken {
 		return err
 	}
@@ -285,14 +285,14 @@ func (r *reconciler) awaitApproval(ctx context.Context, t *reconcileState) error
 		r.setPendingApproval(t, missing, until)
 		return nil
 	}
-	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionTrue, "Approved", approvedBy(status))
+	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionTrue, "Approved", approvedByText(status))
 	if before == nil || before.State != v1alpha1.ApprovalApproved {
-		t.ke.Status.ReasonDetail, t.ke.Status.Message = "", approvedBy(status)
+		t.ke.Status.ReasonDetail, t.ke.Status.Message = "", approvedByText(status)
 		r.recordDecision(t, v1alpha1.Approve)
 		t.continueNow = true // the approval is written before the Job is created: a Job must not outlive its operator without an approval
 		return nil
 	}
-	return r.launchAction(ctx, t)
+	return r.tryLaunchAction(ctx, t)
 }
 
 // admissionPolicyPeriod returns the period without a gap in which approvals are checked, or the
@@ -338,7 +338,7 @@ func (r *reconciler) proceedValidated(ctx context.Context, t *reconcileState) er
 	case needsApproval(t.ke):
 		r.requestApproval(t)
 	default:
-		return r.launchAction(ctx, t)
+		return r.tryLaunchAction(ctx, t)
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func (o *Operator) addControllers(deps Deps) error {
 		return err
 	}
 	// Before the manager starts, this sends no request.
-	indexed := o.manager.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, podsOfJob, controllerOf)
+	indexed := o.manager.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, podsOfJob, controllingJobUID)
 	if err := errors.Join(indexed, deps.Registerer.Register(newPhaseGauges(host, deps.Log))); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (o *Operator) addControllers(deps Deps) error {
 	}
 	stop := &emergencyStop{gate: deps.Gate, log: deps.Log, halted: &r.halted, wakeRunning: func(ctx context.Context) error { return r.wakeRunning(ctx, w.Wake) }}
 	r.readStop = func(ctx context.Context) error {
-		return stop.readConfigMap(ctx, o.manager.GetClient(), types.NamespacedName{Namespace: o.cfg.Namespace, Name: v1alpha1.EmergencyStop})
+		return stop.syncFromConfigMap(ctx, o.manager.GetClient(), types.NamespacedName{Namespace: o.cfg.Namespace, Name: v1alpha1.EmergencyStop})
 	}
 	err = ctrl.NewControllerManagedBy(o.manager).
 		Named("execution").
@@ -98,18 +98,18 @@ func (o *Operator) addControllers(deps Deps) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(o.addAuditController(host, deps), o.manager.Add(manager.RunnableFunc(r.drainOutbox)), o.manager.Add(unelectedRunnable(o.waitForSync)))
+	return errors.Join(o.addAuditControllerAndSweeper(host, deps), o.manager.Add(manager.RunnableFunc(r.drainOutboxOnStop)), o.manager.Add(unelectedRunnable(o.markSyncedOnceListed)))
 }
 
-// addAuditController registers the controller that writes the audit, if auditing is enabled.
-func (o *Operator) addAuditController(host executions, deps Deps) error {
+// addAuditControllerAndSweeper registers the controller that writes the audit, if auditing is enabled.
+func (o *Operator) addAuditControllerAndSweeper(host executions, deps Deps) error {
 	if !o.cfg.Audited {
 		return nil
 	}
 	a := &auditReconciler{executions: host, auditor: deps.Auditor, log: deps.Log, now: time.Now}
 	err := ctrl.NewControllerManagedBy(o.manager).
 		Named("audit").
-		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(auditChanged())).
+		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(auditedFieldsChanged())).
 		Watches(&v1alpha1.KubernetesExecution{}, a.deleted.newHandler(deps.Log, time.Now)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: auditWorkers, RateLimiter: newRateLimiter()}).
 		Complete(a)
@@ -118,8 +118,8 @@ func (o *Operator) addAuditController(host executions, deps Deps) error {
 	}))
 }
 
-// waitForSync marks the operator as synced once the executions have been listed.
-func (o *Operator) waitForSync(ctx context.Context) error {
+// markSyncedOnceListed marks the operator as synced once the executions have been listed.
+func (o *Operator) markSyncedOnceListed(ctx context.Context) error {
 	if _, err := o.manager.GetCache().GetInformer(ctx, &v1alpha1.KubernetesExecution{}); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("list executions: %w", err)
 	}

@@ -52,8 +52,8 @@ func (d *deletedCache) addExecution(g deletedExecution) (stored bool) {
 	return true
 }
 
-// nextExecution returns the execution of a name that was deleted first.
-func (d *deletedCache) nextExecution(name types.NamespacedName) (first deletedExecution, found bool) {
+// firstDeleted returns the execution of a name that was deleted first.
+func (d *deletedCache) firstDeleted(name types.NamespacedName) (first deletedExecution, found bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if list := d.byName[name]; len(list) > 0 {
@@ -62,8 +62,8 @@ func (d *deletedCache) nextExecution(name types.NamespacedName) (first deletedEx
 	return deletedExecution{}, false
 }
 
-// forgetNext removes the execution of a name that was deleted first.
-func (d *deletedCache) forgetNext(name types.NamespacedName) {
+// removeFirstDeleted removes the execution of a name that was deleted first.
+func (d *deletedCache) removeFirstDeleted(name types.NamespacedName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.count--

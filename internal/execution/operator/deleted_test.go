@@ -28,8 +28,8 @@ type register struct {
 	told []string
 }
 
-// SyncGone notes who went, in which phase, and whether that was seen.
-func (r *register) SyncGone(_ context.Context, ke *v1alpha1.KubernetesExecution, at time.Time, unseen bool) error {
+// RecordDeletion notes who went, in which phase, and whether that was seen.
+func (r *register) RecordDeletion(_ context.Context, ke *v1alpha1.KubernetesExecution, at time.Time, unseen bool) error {
 	if r.away != nil {
 		return r.away
 	}
@@ -240,7 +240,7 @@ func TestWhoIsThere(t *testing.T) {
 			w := newWorld()
 			s := &sweeper{executions: storedExecutions{w}, live: liveUIDs{}, deleted: &deletedCache{}}
 			tc.with(w, s)
-			got, err := s.executionExists(t.Context(), types.NamespacedName{Namespace: namespace, Name: "a"}, "uid-a")
+			got, err := s.existsOrDeletionSeen(t.Context(), types.NamespacedName{Namespace: namespace, Name: "a"}, "uid-a")
 			if got != tc.want || !errors.Is(err, tc.err) {
 				t.Errorf("%s: there %t, %v", tc.reason, got, err)
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 )
 
-// Describe registers the metrics of an operator and runs nothing. The reference of metrics uses it.
-func Describe(reg prometheus.Registerer) error {
+// RegisterMetrics registers the metrics of an operator and runs nothing. The reference of metrics uses it.
+func RegisterMetrics(reg prometheus.Registerer) error {
 	newMetrics(reg)
 	_, err := newWriteCounter(reg)
 	_, failed := outbox.New(outbox.Config{}, outbox.Deps{Registerer: reg})

@@ -11,9 +11,9 @@ const drainWriteTimeout = 10 * time.Second
 
 var errDrainWrites = errors.New("the acknowledgements of sinks could not be written in time")
 
-// drainOutbox waits for the answers of sinks when the manager stops. It removes acknowledged events
+// drainOutboxOnStop waits for the answers of sinks when the manager stops. It removes acknowledged events
 // from the status, because another replica would send them again.
-func (r *reconciler) drainOutbox(ctx context.Context) error {
+func (r *reconciler) drainOutboxOnStop(ctx context.Context) error {
 	<-ctx.Done()
 	names, err := r.outbox.Drain(ctx)
 	write, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), drainWriteTimeout, errDrainWrites)
@@ -21,7 +21,7 @@ func (r *reconciler) drainOutbox(ctx context.Context) error {
 	for _, name := range names {
 		ke, failed := r.executions.Get(write, name)
 		if failed == nil && ke != nil {
-			if settled, _ := r.outbox.Settle(ke, r.now()); settled {
+			if settled, _ := r.outbox.RemoveAcknowledged(ke, r.now()); settled {
 				failed = r.writeStatus(write, ke)
 			}
 		}

@@ -28,12 +28,12 @@ type emergencyStop struct {
 // ConfigMap.
 func (e *emergencyStop) newReconciler(c client.Reader) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-		return reconcile.Result{}, e.readConfigMap(ctx, c, req.NamespacedName)
+		return reconcile.Result{}, e.syncFromConfigMap(ctx, c, req.NamespacedName)
 	})
 }
 
-// readConfigMap reads the ConfigMap and stops or resumes the gate accordingly.
-func (e *emergencyStop) readConfigMap(ctx context.Context, c client.Reader, name types.NamespacedName) error {
+// syncFromConfigMap reads the ConfigMap and stops or resumes the gate accordingly.
+func (e *emergencyStop) syncFromConfigMap(ctx context.Context, c client.Reader, name types.NamespacedName) error {
 	var stop corev1.ConfigMap
 	err := c.Get(ctx, name, &stop)
 	if apierrors.IsNotFound(err) {

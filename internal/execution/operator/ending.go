@@ -18,7 +18,7 @@ import (
 // window ends.
 func (r *reconciler) awaitFinalize(ctx context.Context, t *reconcileState) error {
 	r.releaseGate(t.ke, t.now) // in case the response of the earlier write was lost
-	if err := r.expireJobs(ctx, t.ke); err != nil {
+	if err := r.setJobTTLs(ctx, t.ke); err != nil {
 		return err
 	}
 	end := phaseStart(t.ke, v1alpha1.PhaseRollbackReady, t.now).Add(r.cfg.RollbackWindow)
@@ -39,10 +39,10 @@ func enterFinalPhase(t *reconcileState) {
 	enterPhase(t, v1alpha1.PhaseCompleted)
 }
 
-// retainEnded deletes an ended execution once its retention period is over.
-func (r *reconciler) retainEnded(ctx context.Context, t *reconcileState) error {
+// cleanUpEnded deletes an ended execution once its retention period is over.
+func (r *reconciler) cleanUpEnded(ctx context.Context, t *reconcileState) error {
 	r.releaseGate(t.ke, t.now)
-	if err := r.expireJobs(ctx, t.ke); err != nil {
+	if err := r.setJobTTLs(ctx, t.ke); err != nil {
 		return err
 	}
 	if r.cfg.Audited && !isRecorded(t.ke) {
@@ -86,8 +86,8 @@ func (r *reconciler) releaseGate(ke *v1alpha1.KubernetesExecution, now time.Time
 	}
 }
 
-// expireJobs sets a TTL on the Jobs of an execution, because their results are stored.
-func (r *reconciler) expireJobs(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
+// setJobTTLs sets a TTL on the Jobs of an execution, because their results are stored.
+func (r *reconciler) setJobTTLs(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
 	for _, name := range []string{ke.Status.JobName, job.Name(ke.UID, v1alpha1.PurposeDryRun, 1)} {
 		if name == "" {
 			continue
@@ -97,9 +97,9 @@ func (r *reconciler) expireJobs(ctx context.Context, ke *v1alpha1.KubernetesExec
 		case err != nil:
 		case j == nil:
 		case isAbandoned(ke, j):
-			err = r.deleteDryRun(ctx, j)
+			err = r.deleteUnfinishedDryRun(ctx, j)
 		default:
-			err = r.expireJob(ctx, j)
+			err = r.setJobTTL(ctx, j)
 		}
 		if err != nil {
 			return err
@@ -115,15 +115,15 @@ func isAbandoned(ke *v1alpha1.KubernetesExecution, j *batchv1.Job) bool {
 		j.Spec.TTLSecondsAfterFinished == nil
 }
 
-// deleteDryRun deletes an abandoned dry run, which would otherwise run up to its deadline. Its
+// deleteUnfinishedDryRun deletes an abandoned dry run, which would otherwise run up to its deadline. Its
 // result is not needed.
-func (r *reconciler) deleteDryRun(ctx context.Context, j *batchv1.Job) error {
+func (r *reconciler) deleteUnfinishedDryRun(ctx context.Context, j *batchv1.Job) error {
 	pods, err := r.jobs.Pods(ctx, j, false)
 	if err != nil {
 		return err
 	}
 	if o := job.Observe(j, pods, r.now()); o.State == job.Succeeded || o.State == job.Failed {
-		return r.expireJob(ctx, j)
+		return r.setJobTTL(ctx, j)
 	}
 	if !j.DeletionTimestamp.IsZero() {
 		return nil
@@ -131,7 +131,7 @@ func (r *reconciler) deleteDryRun(ctx context.Context, j *batchv1.Job) error {
 	return r.jobs.Delete(ctx, j)
 }
 
-func (r *reconciler) expireJob(ctx context.Context, j *batchv1.Job) error {
+func (r *reconciler) setJobTTL(ctx context.Context, j *batchv1.Job) error {
 	if j.Spec.TTLSecondsAfterFinished != nil {
 		return nil
 	}
@@ -144,11 +144,11 @@ const deletionGracePeriod = time.Minute
 
 // handleDeletion stops the Jobs of a deleted execution. The auditor removes the finalizer.
 func (r *reconciler) handleDeletion(ctx context.Context, t *reconcileState) error {
-	if isUnderWay(t.ke, t.now) {
+	if mayStillReportResult(t.ke, t.now) {
 		t.requeueAt(t.ke.DeletionTimestamp.Add(deletionGracePeriod))
 		if t.ke.Status.Phase == v1alpha1.PhaseExecuting {
 			t.ke.Spec.Cancel = true
-			return r.watchAction(ctx, t)
+			return r.advanceRunningAction(ctx, t)
 		}
 		taken, err := r.adoptJob(ctx, t)
 		if err == nil && !taken {
@@ -157,9 +157,9 @@ func (r *reconciler) handleDeletion(ctx context.Context, t *reconcileState) erro
 		return err
 	}
 	if t.ke.Status.Phase == v1alpha1.PhaseExecuting && slices.Contains(t.ke.Finalizers, v1alpha1.Finalizer) {
-		return r.endDeleted(ctx, t)
+		return r.endDeletedAfterGrace(ctx, t)
 	}
-	if err := r.deleteJobs(ctx, t.ke); err != nil {
+	if err := r.deleteActionJobs(ctx, t.ke); err != nil {
 		return err
 	}
 	r.gate.Forget(t.ke.UID)
@@ -167,29 +167,29 @@ func (r *reconciler) handleDeletion(ctx context.Context, t *reconcileState) erro
 	case hasUndelivered(t.ke, t.now):
 		t.requeueIn(undeliveredPollInterval)
 	case !r.cfg.Audited: // no auditor removes the finalizer
-		return ignoreNotFound(r.executions.SetFinalizer(ctx, t.ke, false))
+		return finalizerErrorUnlessGone(r.executions.SetFinalizer(ctx, t.ke, false))
 	}
 	return nil
 }
 
-// endDeleted ends a deleted execution whose action did not stop in time, so that the audit and the
+// endDeletedAfterGrace ends a deleted execution whose action did not stop in time, so that the audit and the
 // sinks receive an end.
-func (r *reconciler) endDeleted(ctx context.Context, t *reconcileState) error {
+func (r *reconciler) endDeletedAfterGrace(ctx context.Context, t *reconcileState) error {
 	t.ke.Spec.Cancel = true
-	if err := r.watchAction(ctx, t); err != nil || t.ke.Status.Phase != v1alpha1.PhaseExecuting {
+	if err := r.advanceRunningAction(ctx, t); err != nil || t.ke.Status.Phase != v1alpha1.PhaseExecuting {
 		return err
 	}
-	if err := r.deleteJobs(ctx, t.ke); err != nil { // before the gate lets others act on the target
+	if err := r.deleteActionJobs(ctx, t.ke); err != nil { // before the gate lets others act on the target
 		return err
 	}
-	return r.recordResult(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{
+	return r.finishAction(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{
 		Reason: v1alpha1.ReasonCancelled, Detail: v1alpha1.DetailResultUnknown,
 		Message: fmt.Sprintf("the execution was deleted, and its action did not stop within %s: check %s", deletionGracePeriod, t.ke.Status.Target),
 	}})
 }
 
-// deleteJobs deletes the Jobs that run the action of an execution.
-func (r *reconciler) deleteJobs(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
+// deleteActionJobs deletes the Jobs that run the action of an execution.
+func (r *reconciler) deleteActionJobs(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
 	for _, name := range []string{runName(ke), ke.Status.JobName} {
 		if name == "" {
 			continue
@@ -217,9 +217,9 @@ func hasUndelivered(ke *v1alpha1.KubernetesExecution, now time.Time) bool {
 	return len(ke.Status.PendingChangeEvents) > 0 && now.Before(ke.DeletionTimestamp.Add(auditGiveUpAfter))
 }
 
-// isUnderWay reports whether a deleted execution may still report a result: it has the finalizer,
+// mayStillReportResult reports whether a deleted execution may still report a result: it has the finalizer,
 // so its action runs or was about to start.
-func isUnderWay(ke *v1alpha1.KubernetesExecution, now time.Time) bool {
+func mayStillReportResult(ke *v1alpha1.KubernetesExecution, now time.Time) bool {
 	switch ke.Status.Phase {
 	case v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval, v1alpha1.PhaseExecuting:
 		return slices.Contains(ke.Finalizers, v1alpha1.Finalizer) && now.Before(ke.DeletionTimestamp.Add(deletionGracePeriod))

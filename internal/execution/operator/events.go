@@ -66,22 +66,22 @@ func approvalNote(s *v1alpha1.KubernetesExecutionStatus) string {
 	if s.Approval == nil || !s.Approval.Required {
 		return ""
 	}
-	return ", " + approvedBy(*s.Approval)
+	return ", " + approvedByText(*s.Approval)
 }
 
 // emitFailed emits the event of a failed execution. If a named refusal prevented it, an event with
 // that name comes first. The note begins with the word that the status, the command line and the
 // audit also use.
 func (t eventEmitter) emitFailed(ke *v1alpha1.KubernetesExecution) {
-	if reason := refusalReason(&ke.Status); reason != "" {
+	if reason := refusalEventReason(&ke.Status); reason != "" {
 		t.emitWarning(ke, reason, ke.Status.Message)
 	}
 	t.emitWarning(ke, "ExecutionFailed", cmp.Or(string(ke.Status.ReasonDetail), string(ke.Status.Reason))+": "+ke.Status.Message)
 }
 
-// refusalReason returns the event reason of a refusal. Empty means that the failure has no reason
+// refusalEventReason returns the event reason of a refusal. Empty means that the failure has no reason
 // with a separate event.
-func refusalReason(s *v1alpha1.KubernetesExecutionStatus) string {
+func refusalEventReason(s *v1alpha1.KubernetesExecutionStatus) string {
 	switch {
 	case s.ReasonDetail == v1alpha1.DetailPolicyDenied:
 		return "PolicyDenied"

@@ -23,8 +23,8 @@ const (
 	maxAffected = 50
 )
 
-// watchAction follows a running action.
-func (r *reconciler) watchAction(ctx context.Context, t *reconcileState) error {
+// advanceRunningAction follows a running action.
+func (r *reconciler) advanceRunningAction(ctx context.Context, t *reconcileState) error {
 	results := t.ke.Status.ExecutionResults
 	switch {
 	case results == nil: // another client wrote the status
@@ -46,7 +46,7 @@ func (r *reconciler) watchAction(ctx context.Context, t *reconcileState) error {
 		return err
 	}
 	if j == nil || j.UID != results.JobUID {
-		return r.failVanished(ctx, t)
+		return r.failVanishedJob(ctx, t)
 	}
 	o, err := r.observeJob(ctx, t, j)
 	if err != nil {
@@ -60,14 +60,14 @@ func (r *reconciler) handleObservation(ctx context.Context, t *reconcileState, j
 	end := j.CreationTimestamp.Add(timeoutOf(j)).Add(jobOverdueAfter)
 	switch {
 	case o.State == job.Succeeded || o.State == job.Failed:
-		return r.recordResult(ctx, t, o)
+		return r.finishAction(ctx, t, o)
 	case !t.now.Before(end):
 		pods, err := r.jobs.Pods(ctx, j, true) // the cache may be stale, in particular after an outage of the host cluster
 		if err != nil {
 			return err
 		}
 		if last := job.Observe(j, pods, t.now); last.State == job.Succeeded || last.State == job.Failed {
-			return r.recordResult(ctx, t, last)
+			return r.finishAction(ctx, t, last)
 		}
 		o.State = job.Failed
 		o.Failure = &execution.Failure{
@@ -77,7 +77,7 @@ func (r *reconciler) handleObservation(ctx context.Context, t *reconcileState, j
 		if err := r.suspendJob(ctx, j); err != nil {
 			return err
 		}
-		return r.recordResult(ctx, t, o)
+		return r.finishAction(ctx, t, o)
 	case t.ke.Spec.Cancel:
 		return r.cancelJob(ctx, t, j, o)
 	}
@@ -124,10 +124,10 @@ func (r *reconciler) cancelJob(ctx context.Context, t *reconcileState, j *batchv
 	if o.Started != nil || j.Status.Failed > 0 { // includes attempts whose Pod is gone
 		failure = execution.Failure{
 			Reason: v1alpha1.ReasonCancelled, Detail: v1alpha1.DetailResultUnknown,
-			Message: fmt.Sprintf("the action was cancelled%s and left no result: check %s", byWhom(t.ke), t.ke.Status.Target),
+			Message: fmt.Sprintf("the action was cancelled%s and left no result: check %s", cancelledByText(t.ke), t.ke.Status.Target),
 		}
 	}
-	return r.recordResult(ctx, t, job.Observation{State: job.Failed, Failure: &failure, Started: o.Started})
+	return r.finishAction(ctx, t, job.Observation{State: job.Failed, Failure: &failure, Started: o.Started})
 }
 
 // stopPod stops a running Pod once.
@@ -153,17 +153,17 @@ func (r *reconciler) suspendJob(ctx context.Context, j *batchv1.Job) error {
 	return r.jobs.Patch(ctx, j, map[string]any{"suspend": true})
 }
 
-// failVanished ends an execution whose Job was deleted. The action is not repeated, because its
+// failVanishedJob ends an execution whose Job was deleted. The action is not repeated, because its
 // result is unknown.
-func (r *reconciler) failVanished(ctx context.Context, t *reconcileState) error {
-	return r.recordResult(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{
+func (r *reconciler) failVanishedJob(ctx context.Context, t *reconcileState) error {
+	return r.finishAction(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{
 		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
 		Message: fmt.Sprintf("Job %q was deleted before the controller read its result. The result is unknown, and the controller does not retry the action: check %s", t.ke.Status.ExecutionResults.JobName, t.ke.Status.Target),
 	}})
 }
 
-// recordResult stores the result of an action and verifies the postconditions.
-func (r *reconciler) recordResult(ctx context.Context, t *reconcileState, o job.Observation) error {
+// finishAction stores the result of an action and verifies the postconditions.
+func (r *reconciler) finishAction(ctx context.Context, t *reconcileState, o job.Observation) error {
 	results := t.ke.Status.ExecutionResults
 	fillResults(results, o, t.now)
 	if o.State == job.Succeeded {
@@ -171,7 +171,7 @@ func (r *reconciler) recordResult(ctx context.Context, t *reconcileState, o job.
 		t.ke.Status.ReasonDetail = "" // clear the detail of earlier retries
 		removeCondition(&t.ke.Status, v1alpha1.ConditionQueued)
 		setCondition(t, v1alpha1.ConditionExecuted, metav1.ConditionTrue, "ActionSucceeded", "the action succeeded")
-		t.addAfterWrite(func(context.Context) { r.metrics.countAction(t.ke, o) })
+		t.addAfterWrite(func(context.Context) { r.metrics.observeAction(t.ke, o) })
 		return r.verifyPostConditions(ctx, t)
 	}
 	failure := *o.Failure
@@ -184,7 +184,7 @@ func (r *reconciler) recordResult(ctx context.Context, t *reconcileState, o job.
 		t.ke.Status.RollbackInformation = t.ke.Status.Plan.Rollback // for users who find that the target was changed
 	}
 	failExecution(t, failure)
-	t.addAfterWrite(func(context.Context) { r.metrics.countAction(t.ke, o) })
+	t.addAfterWrite(func(context.Context) { r.metrics.observeAction(t.ke, o) })
 	return nil
 }
 
@@ -221,8 +221,8 @@ func (r *reconciler) verifyPostConditions(ctx context.Context, t *reconcileState
 	if waiting := findCondition(s, v1alpha1.ConditionPostConditionsMet); waiting != nil {
 		since = waiting.LastTransitionTime.Time
 	}
-	results, wait, err := r.check.PostConditions(ctx, t.ke, since, t.now)
-	keepKilled(s, nil, results)
+	results, wait, err := r.check.EvaluatePostConditions(ctx, t.ke, since, t.now)
+	storeKilledResults(s, nil, results)
 	if err != nil {
 		if ctx.Err() != nil {
 			return err
@@ -250,7 +250,7 @@ func (r *reconciler) verifyPostConditions(ctx context.Context, t *reconcileState
 	}
 	r.finishSucceeded(t, results, open)
 	t.addAfterWrite(func(ctx context.Context) {
-		r.warnConditions(ctx, t.ke, "PostconditionWarning", "postcondition", results)
+		r.warnFailedOptional(ctx, t.ke, "PostconditionWarning", "postcondition", results)
 	})
 	return nil
 }
@@ -293,10 +293,10 @@ func unevaluatedResults(ke *v1alpha1.KubernetesExecution, why error, now time.Ti
 	return results
 }
 
-// classifyOutcome sets the outcome of a successful action by its postconditions. A required
+// setOutcome sets the outcome of a successful action by its postconditions. A required
 // postcondition that a cancel cut short is no failure of the action, because it might still have
 // passed.
-func classifyOutcome(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.ConditionResult, undecided []bool) (reason string) {
+func setOutcome(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.ConditionResult, undecided []bool) (reason string) {
 	s.Outcome, reason = v1alpha1.OutcomeSucceeded, "ActionSucceeded"
 	s.Message = s.Plan.Impact.Description
 	var cut *v1alpha1.ConditionResult
@@ -329,7 +329,7 @@ func classifyOutcome(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.C
 // might still have passed.
 func (r *reconciler) finishSucceeded(t *reconcileState, results []v1alpha1.ConditionResult, undecided []bool) {
 	s := &t.ke.Status
-	reason := classifyOutcome(s, results, undecided)
+	reason := setOutcome(s, results, undecided)
 	switch {
 	case s.Reason == v1alpha1.ReasonCancelled:
 		setCondition(t, v1alpha1.ConditionPostConditionsMet, metav1.ConditionUnknown, reason, s.Message)
@@ -341,7 +341,7 @@ func (r *reconciler) finishSucceeded(t *reconcileState, results []v1alpha1.Condi
 		way = &v1alpha1.RollbackInformation{Reason: "this action cannot be rolled back"}
 	}
 	s.RollbackInformation = way
-	setCondition(t, v1alpha1.ConditionRollbackAvailable, statusOf(way.Available), rollbackReason(way), way.Reason)
+	setCondition(t, v1alpha1.ConditionRollbackAvailable, statusOf(way.Available), rollbackConditionReason(way), way.Reason)
 	setCondition(t, v1alpha1.ConditionSucceeded, statusOf(s.Outcome != v1alpha1.OutcomeFailed), reason, s.Message)
 	if s.Outcome == v1alpha1.OutcomeFailed || way.Available {
 		enterPhase(t, v1alpha1.PhaseRollbackReady)
@@ -353,7 +353,7 @@ func (r *reconciler) finishSucceeded(t *reconcileState, results []v1alpha1.Condi
 	enterPhase(t, v1alpha1.PhaseCompleted)
 }
 
-func rollbackReason(way *v1alpha1.RollbackInformation) string {
+func rollbackConditionReason(way *v1alpha1.RollbackInformation) string {
 	if way.Available {
 		return "Available"
 	}

@@ -55,13 +55,13 @@ type jobReader interface {
 	Job(ctx context.Context, ke *v1alpha1.KubernetesExecution, name string, live bool) (*batchv1.Job, error)
 	// Pods reads the Pods of a Job, in the same way.
 	Pods(ctx context.Context, j *batchv1.Job, live bool) ([]corev1.Pod, error)
-	// Running returns the names of all Jobs in the host cluster that run actions or have run them.
-	Running(ctx context.Context) (map[string]bool, error)
+	// ActionJobNames returns the names of all Jobs in the host cluster that run actions or have run them.
+	ActionJobNames(ctx context.Context) (map[string]bool, error)
 }
 
 type jobWriter interface {
-	// Create creates a Job, or returns the existing one of the same execution and name.
-	Create(ctx context.Context, ke *v1alpha1.KubernetesExecution, j *batchv1.Job) (*batchv1.Job, error)
+	// CreateOrGet creates a Job, or returns the existing one of the same execution and name.
+	CreateOrGet(ctx context.Context, ke *v1alpha1.KubernetesExecution, j *batchv1.Job) (*batchv1.Job, error)
 	// Patch merges fields into the spec of a Job.
 	Patch(ctx context.Context, j *batchv1.Job, spec map[string]any) error
 	// Stop stops the container of a Pod. The Pod and its result stay.
@@ -90,7 +90,7 @@ func cacheOptions(namespace string) (cache.Options, error) {
 // podsOfJob is the index of Pods by the UID of their controlling Job.
 const podsOfJob = "controller-uid"
 
-func controllerOf(o client.Object) []string {
+func controllingJobUID(o client.Object) []string {
 	if ref := metav1.GetControllerOf(o); ref != nil && ref.Kind == "Job" {
 		return []string{string(ref.UID)}
 	}
@@ -113,7 +113,7 @@ func (h hostExecutions) Get(ctx context.Context, name types.NamespacedName) (*v1
 		h.written.Forget(name)
 		return nil, nil //nolint:nilnil // one that is not there is no error
 	}
-	if err == nil && h.written.After(&ke) {
+	if err == nil && h.written.HasNewerThan(&ke) {
 		return nil, apierrors.NewConflict(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource).GroupResource(), name.Name, errors.New("the cache does not have the last write yet"))
 	}
 	return &ke, err
@@ -240,8 +240,8 @@ func (h hostJobs) Pods(ctx context.Context, j *batchv1.Job, live bool) ([]corev1
 	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return !metav1.IsControlledBy(&p, j) }), nil
 }
 
-// Running lists the Jobs in the host cluster.
-func (h hostJobs) Running(ctx context.Context) (map[string]bool, error) {
+// ActionJobNames lists the Jobs in the host cluster.
+func (h hostJobs) ActionJobNames(ctx context.Context) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	var list batchv1.JobList
@@ -257,8 +257,8 @@ func (h hostJobs) Running(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-// Create creates j, or returns the existing Job of that name.
-func (h hostJobs) Create(ctx context.Context, ke *v1alpha1.KubernetesExecution, j *batchv1.Job) (*batchv1.Job, error) {
+// CreateOrGet creates j, or returns the existing Job of that name.
+func (h hostJobs) CreateOrGet(ctx context.Context, ke *v1alpha1.KubernetesExecution, j *batchv1.Job) (*batchv1.Job, error) {
 	call, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	err := h.client.Create(call, j, client.FieldOwner(component))

@@ -30,11 +30,11 @@ func (r *reconciler) runInline(ctx context.Context, t *reconcileState) error {
 	known, ours := r.inlineRuns[t.ke.UID]
 	r.mu.Unlock()
 	if known.result != nil { // the result is known, but its write failed
-		return r.recordResult(ctx, t, *known.result)
+		return r.finishAction(ctx, t, *known.result)
 	}
 	a, _ := action.Find(t.ke.Spec.Action)
 	if failure := r.inlineRefusal(t, a, ours && known.tries == 0); failure != nil {
-		return r.recordResult(ctx, t, job.Observation{State: job.Failed, Failure: failure, Retries: max(0, known.tries-1)})
+		return r.finishAction(ctx, t, job.Observation{State: job.Failed, Failure: failure, Retries: max(0, known.tries-1)})
 	}
 	if r.gate.Stats().Stopped { // the gate admitted it, but no attempt or retry has started
 		s := &t.ke.Status
@@ -48,7 +48,7 @@ func (r *reconciler) runInline(ctx context.Context, t *reconcileState) error {
 	}
 	c, err := r.identities.Client(ctx, a)
 	if err != nil {
-		return r.unavailable(ctx, t, fmt.Errorf("use service account of the action: %w", err))
+		return r.retryOrFailUnavailable(ctx, t, fmt.Errorf("use service account of the action: %w", err))
 	}
 	r.mu.Lock()
 	r.inlineRuns[t.ke.UID] = inlineRun{tries: attempt}
@@ -59,7 +59,7 @@ func (r *reconciler) runInline(ctx context.Context, t *reconcileState) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if result.Code.Retry() && attempt <= retriesFor(t.ke, a) {
+	if result.Code.Retry() && attempt <= maxRetriesFor(t.ke, a) {
 		t.requeueIn(time.Second << min(attempt-1, 5))
 		return nil
 	}
@@ -70,12 +70,12 @@ func (r *reconciler) runInline(ctx context.Context, t *reconcileState) error {
 	r.mu.Lock()
 	r.inlineRuns[t.ke.UID] = inlineRun{tries: attempt, result: &o}
 	r.mu.Unlock()
-	return r.recordResult(ctx, t, o)
+	return r.finishAction(ctx, t, o)
 }
 
-// inlineFailure returns the failure of an inline action that cannot run, or cannot run again. The
+// markUnknownIfAttempted returns the failure of an inline action that cannot run, or cannot run again. The
 // result is unknown if an earlier attempt may have started.
-func (r *reconciler) inlineFailure(t *reconcileState, f execution.Failure) *execution.Failure {
+func (r *reconciler) markUnknownIfAttempted(t *reconcileState, f execution.Failure) *execution.Failure {
 	r.mu.Lock()
 	known, ours := r.inlineRuns[t.ke.UID]
 	r.mu.Unlock()
@@ -119,8 +119,8 @@ func (r *reconciler) inlineRefusal(t *reconcileState, a *action.Action, neverAtt
 	return nil
 }
 
-// retriesFor returns how often an action may be retried.
-func retriesFor(ke *v1alpha1.KubernetesExecution, a *action.Action) int32 {
+// maxRetriesFor returns how often an action may be retried.
+func maxRetriesFor(ke *v1alpha1.KubernetesExecution, a *action.Action) int32 {
 	if ke.Spec.MaxRetries != nil {
 		return *ke.Spec.MaxRetries
 	}

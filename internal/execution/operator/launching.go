@@ -39,13 +39,13 @@ func (r *reconciler) adoptJob(ctx context.Context, t *reconcileState) (adopted b
 		return false, fmt.Errorf("read the plan in Job %q: %w", j.Name, err)
 	}
 	t.ke.Status.Plan = plan
-	r.forceGate(t)
+	r.forceEnterGate(t)
 	r.setJobRunning(t, j)
 	return true, nil
 }
 
-// forceGate makes the gate count a running execution, even if the gate refuses it.
-func (r *reconciler) forceGate(t *reconcileState) {
+// forceEnterGate makes the gate count a running execution, even if the gate refuses it.
+func (r *reconciler) forceEnterGate(t *reconcileState) {
 	if r.enterGate(t).In {
 		return
 	}
@@ -67,32 +67,32 @@ func planOf(j *batchv1.Job) (*v1alpha1.Plan, error) {
 	return nil, fmt.Errorf("the execution has no plan")
 }
 
-// launchAction starts the action if the gate admits it and the plan is still current.
-func (r *reconciler) launchAction(ctx context.Context, t *reconcileState) error {
+// tryLaunchAction starts the action if the gate admits it and the plan is still current.
+func (r *reconciler) tryLaunchAction(ctx context.Context, t *reconcileState) error {
 	s := &t.ke.Status
 	if t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly { // the controller may have switched to dry-run mode
 		completeDryRun(t)
 		return nil
 	}
 	if v := r.enterGate(t); !v.In {
-		r.queueAtGate(t, v)
+		r.queueOrFailAtGate(t, v)
 		return nil
 	}
 	r.mu.Lock()
-	_, unsure := r.inlineRuns[t.ke.UID] // it may already run, see releaseGateSlot
+	_, unsure := r.inlineRuns[t.ke.UID] // it may already run, see releaseUnusedGateSlot
 	r.mu.Unlock()
 	defer func() {
 		if !t.atGate && !unsure {
 			r.gate.Forget(t.ke.UID)
 		}
 	}()
-	if holds, err := r.checkPlan(ctx, t); err != nil || !holds {
+	if holds, err := r.replanAndCheck(ctx, t); err != nil || !holds {
 		return err
 	}
-	if !unsure && r.gate.Stats().Stopped { // checkPlan took time
+	if !unsure && r.gate.Stats().Stopped { // replanAndCheck took time
 		r.gate.Forget(t.ke.UID)
 		if v := r.enterGate(t); !v.In {
-			r.queueAtGate(t, v)
+			r.queueOrFailAtGate(t, v)
 			return nil
 		}
 	}
@@ -156,7 +156,7 @@ func (r *reconciler) startAction(ctx context.Context, t *reconcileState) (starte
 			return true, err
 		}
 	}
-	j, err := r.jobs.Create(ctx, t.ke, built)
+	j, err := r.jobs.CreateOrGet(ctx, t.ke, built)
 	if err != nil {
 		r.metrics.jobs.WithLabelValues("failed").Inc()
 		if isRefused(err) && !again {
@@ -164,7 +164,7 @@ func (r *reconciler) startAction(ctx context.Context, t *reconcileState) (starte
 			delete(r.launched, t.ke.UID)
 			r.mu.Unlock()
 		}
-		return !isRefused(err), r.unavailable(ctx, t, fmt.Errorf("create the Job: %w", err))
+		return !isRefused(err), r.retryOrFailUnavailable(ctx, t, fmt.Errorf("create the Job: %w", err))
 	}
 	if j.Annotations[v1alpha1.AnnotationPlan] != t.ke.Status.Plan.Hash { // an unknown Job already existed
 		if t.ke.Status.Plan, err = planOf(j); err != nil {

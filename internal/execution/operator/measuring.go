@@ -31,9 +31,9 @@ func (c measuredChecker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExec
 	return out, err
 }
 
-// PostConditions evaluates the postconditions and counts them.
-func (c measuredChecker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, actionEnded, now time.Time) (results []v1alpha1.ConditionResult, wait time.Duration, err error) {
-	results, wait, err = c.checker.PostConditions(ctx, ke, actionEnded, now)
+// EvaluatePostConditions evaluates the postconditions and counts them.
+func (c measuredChecker) EvaluatePostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, actionEnded, now time.Time) (results []v1alpha1.ConditionResult, wait time.Duration, err error) {
+	results, wait, err = c.checker.EvaluatePostConditions(ctx, ke, actionEnded, now)
 	c.metrics.countEvaluations("postcondition", results)
 	return results, wait, err
 }
@@ -66,10 +66,10 @@ type timedJobs struct {
 	metrics *metrics
 }
 
-// Create creates a Job and measures the duration.
-func (j timedJobs) Create(ctx context.Context, ke *v1alpha1.KubernetesExecution, made *batchv1.Job) (*batchv1.Job, error) {
+// CreateOrGet creates a Job and measures the duration.
+func (j timedJobs) CreateOrGet(ctx context.Context, ke *v1alpha1.KubernetesExecution, made *batchv1.Job) (*batchv1.Job, error) {
 	begin := time.Now()
-	stored, err := j.jobs.Create(ctx, ke, made)
+	stored, err := j.jobs.CreateOrGet(ctx, ke, made)
 	j.metrics.jobTook.Observe(time.Since(begin).Seconds())
 	return stored, err
 }

@@ -152,8 +152,8 @@ func outcomeLabel(o v1alpha1.Outcome) string {
 	return "unknown"
 }
 
-// countAction observes the duration of an action and counts unreadable results.
-func (m *metrics) countAction(ke *v1alpha1.KubernetesExecution, o job.Observation) {
+// observeAction observes the duration of an action and counts unreadable results.
+func (m *metrics) observeAction(ke *v1alpha1.KubernetesExecution, o job.Observation) {
 	if o.Unreadable {
 		m.unreadable.Inc()
 	}

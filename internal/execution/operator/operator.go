@@ -97,7 +97,7 @@ func (c Config) withDefaults() Config {
 type checker interface {
 	Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (check.Outcome, error)
 	Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (check.Outcome, error)
-	PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, actionEnded, now time.Time) (results []v1alpha1.ConditionResult, wait time.Duration, err error)
+	EvaluatePostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, actionEnded, now time.Time) (results []v1alpha1.ConditionResult, wait time.Duration, err error)
 }
 
 // identities returns clients that act as the accounts of actions. *identity.Identities implements
@@ -119,9 +119,9 @@ type admissionGuard interface {
 type auditor interface {
 	// Sync reports whether the execution has ended and all its records are durable.
 	Sync(ctx context.Context, ke *v1alpha1.KubernetesExecution) (done bool, err error)
-	// SyncGone records a deleted execution. ke is its last known state; unseen means that at is
+	// RecordDeletion records a deleted execution. ke is its last known state; unseen means that at is
 	// when the deletion was noticed, not when it happened.
-	SyncGone(ctx context.Context, ke *v1alpha1.KubernetesExecution, deletedAt time.Time, unseen bool) error
+	RecordDeletion(ctx context.Context, ke *v1alpha1.KubernetesExecution, deletedAt time.Time, unseen bool) error
 }
 
 // auditArchive is an auditor that can also close executions whose end was missed.

@@ -128,7 +128,7 @@ func (troubled) Replan(context.Context, *v1alpha1.KubernetesExecution, time.Time
 	return check.Outcome{}, errNoAnswer
 }
 
-func (troubled) PostConditions(context.Context, *v1alpha1.KubernetesExecution, time.Time, time.Time) ([]v1alpha1.ConditionResult, time.Duration, error) {
+func (troubled) EvaluatePostConditions(context.Context, *v1alpha1.KubernetesExecution, time.Time, time.Time) ([]v1alpha1.ConditionResult, time.Duration, error) {
 	return nil, 0, errNoAnswer
 }
 

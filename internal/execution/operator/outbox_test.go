@@ -287,7 +287,7 @@ func TestDrainStoresAnswers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	go slow.got[0].OnDelivery(changeevent.Delivery{})
-	if err := r.drainOutbox(ctx); err != nil {
+	if err := r.drainOutboxOnStop(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.get("a").Status.PendingChangeEvents; len(got) != 0 {

@@ -300,7 +300,7 @@ func (m *machine) check(t *rapid.T) {
 		}
 		from := v1alpha1.PhaseNew
 		for _, p := range got {
-			if !execution.CanPass(from, p) {
+			if !execution.CanTransition(from, p) {
 				t.Fatalf("%s passed from %q to %q", name, from, p)
 			}
 			from = p
@@ -324,7 +324,7 @@ func (m *machine) check(t *rapid.T) {
 func (m *machine) acting(ke *v1alpha1.KubernetesExecution) bool {
 	if results := ke.Status.ExecutionResults; results != nil && results.Mode == v1alpha1.ExecuteInline {
 		// What somebody deletes is heard for a while, and then neither done nor waited for.
-		return ke.Status.Phase == v1alpha1.PhaseExecuting && results.EndTime == nil && (ke.DeletionTimestamp.IsZero() || isUnderWay(ke, m.w.now))
+		return ke.Status.Phase == v1alpha1.PhaseExecuting && results.EndTime == nil && (ke.DeletionTimestamp.IsZero() || mayStillReportResult(ke, m.w.now))
 	}
 	j := m.w.jobs[runName(ke)]
 	return j != nil && len(j.Status.Conditions) == 0 && j.Spec.Suspend == nil

@@ -111,12 +111,12 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, fmt.Errorf("read execution %s: %w", req.NamespacedName, err)
 	}
 	if ke == nil {
-		r.forgetExecution(req.NamespacedName, "")
-		return reconcile.Result{RequeueAfter: r.outbox.Deleted(ctx, req.NamespacedName, "", r.now())}, nil
+		r.forgetPrevious(req.NamespacedName, "")
+		return reconcile.Result{RequeueAfter: r.outbox.DeliverDeleted(ctx, req.NamespacedName, "", r.now())}, nil
 	}
-	r.forgetExecution(req.NamespacedName, ke.UID)
-	gone := r.outbox.Deleted(ctx, req.NamespacedName, ke.UID, r.now())
-	r.outbox.Observe(ke)
+	r.forgetPrevious(req.NamespacedName, ke.UID)
+	gone := r.outbox.DeliverDeleted(ctx, req.NamespacedName, ke.UID, r.now())
+	r.outbox.SyncQueue(ke)
 	for range maxSteps {
 		moved, again, err := r.reconcileOnce(ctx, ke.DeepCopy())
 		if stale := (staleError{}); errors.As(err, &stale) { // the object has changed since it was read
@@ -147,29 +147,29 @@ func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesE
 	if err := r.handleExecution(ctx, t); err != nil {
 		return nil, 0, err
 	}
-	if !r.needsWrite(t, before) {
-		return nil, t.requeueAfter, r.deliverEvents(ctx, t)
+	if !r.settleAndCheckWrite(t, before) {
+		return nil, t.requeueAfter, r.holdAndDeliverEvents(ctx, t)
 	}
 	if err := validateTransitions(before, t.ke); err != nil {
 		return nil, 0, reconcile.TerminalError(err)
 	}
-	r.storeEvents(t, before)
+	r.addEventsToStatus(t, before)
 	t.ke.Status.ObservedGeneration = t.ke.Generation
 	if err := r.writeStatus(ctx, t.ke); err != nil {
 		return nil, 0, err
 	}
-	r.releaseGateSlot(t)
+	r.releaseUnusedGateSlot(t)
 	for i := range t.events {
 		r.recorder.Record(ctx, outbox.ChangeOf(t.ke, &t.events[i]))
 	}
-	r.outbox.Observe(t.ke)
+	r.outbox.SyncQueue(t.ke)
 	for _, do := range t.afterWrite {
 		do(ctx)
 	}
 	if before.Status.Phase != t.ke.Status.Phase {
 		r.publishTransition(ctx, before, t.ke)
 	}
-	if err := r.deliverEvents(ctx, t); err != nil {
+	if err := r.holdAndDeliverEvents(ctx, t); err != nil {
 		return nil, 0, err
 	}
 	switch {
@@ -180,11 +180,11 @@ func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesE
 	return nil, t.requeueAfter, nil
 }
 
-// needsWrite reports whether the status differs from the stored one. Acknowledgements of sinks wait
+// settleAndCheckWrite reports whether the status differs from the stored one. Acknowledgements of sinks wait
 // for another write, unless the execution is over.
-func (r *reconciler) needsWrite(t *reconcileState, before *v1alpha1.KubernetesExecution) bool {
+func (r *reconciler) settleAndCheckWrite(t *reconcileState, before *v1alpha1.KubernetesExecution) bool {
 	other := !equality.Semantic.DeepEqual(&before.Status, &t.ke.Status)
-	settled, wait := r.outbox.Settle(t.ke, t.now)
+	settled, wait := r.outbox.RemoveAcknowledged(t.ke, t.now)
 	over := !t.ke.DeletionTimestamp.IsZero() || execution.Ended(t.ke.Status.Phase) && (!r.cfg.Audited || isRecorded(t.ke))
 	switch {
 	case other || !settled:
@@ -198,8 +198,8 @@ func (r *reconciler) needsWrite(t *reconcileState, before *v1alpha1.KubernetesEx
 	return true
 }
 
-// storeEvents adds the change events of this write to the status.
-func (r *reconciler) storeEvents(t *reconcileState, before *v1alpha1.KubernetesExecution) {
+// addEventsToStatus adds the change events of this write to the status.
+func (r *reconciler) addEventsToStatus(t *reconcileState, before *v1alpha1.KubernetesExecution) {
 	for _, do := range t.beforeWrite {
 		do()
 	}
@@ -211,10 +211,10 @@ func (r *reconciler) storeEvents(t *reconcileState, before *v1alpha1.KubernetesE
 	}
 }
 
-// deliverEvents sends pending change events. An execution whose events are not delivered soon gets
+// holdAndDeliverEvents sends pending change events. An execution whose events are not delivered soon gets
 // the finalizer, so that its deletion does not lose them.
-func (r *reconciler) deliverEvents(ctx context.Context, t *reconcileState) error {
-	hold, again := r.outbox.Hold(t.ke, t.now)
+func (r *reconciler) holdAndDeliverEvents(ctx context.Context, t *reconcileState) error {
+	hold, again := r.outbox.NeedsFinalizer(t.ke, t.now)
 	if again > 0 {
 		t.requeueIn(again)
 	}
@@ -229,10 +229,10 @@ func (r *reconciler) deliverEvents(ctx context.Context, t *reconcileState) error
 	return nil
 }
 
-// releaseGateSlot releases the gate slot of an execution that neither runs nor queues, after that
+// releaseUnusedGateSlot releases the gate slot of an execution that neither runs nor queues, after that
 // is written. Before the write it may still run, by an earlier write whose response was lost: the
 // object that was read may be older.
-func (r *reconciler) releaseGateSlot(t *reconcileState) {
+func (r *reconciler) releaseUnusedGateSlot(t *reconcileState) {
 	p := t.ke.Status.Phase
 	if t.atGate || p == v1alpha1.PhaseExecuting || p == v1alpha1.PhaseRollbackReady || execution.Ended(p) {
 		return
@@ -248,7 +248,7 @@ func (r *reconciler) releaseGateSlot(t *reconcileState) {
 func validateTransitions(before, ke *v1alpha1.KubernetesExecution) error {
 	from := before.Status.Phase
 	for _, passed := range ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):] {
-		if !execution.CanPass(from, passed.Phase) {
+		if !execution.CanTransition(from, passed.Phase) {
 			return fmt.Errorf("invalid phase transition of execution %s from %q to %q", logKey(ke), from, passed.Phase)
 		}
 		from = passed.Phase
@@ -271,19 +271,19 @@ func (r *reconciler) handleExecution(ctx context.Context, t *reconcileState) err
 func (r *reconciler) handlePhase(ctx context.Context, t *reconcileState) error {
 	switch t.ke.Status.Phase {
 	case v1alpha1.PhaseNew:
-		return r.acceptExecution(ctx, t)
+		return r.acceptAndValidate(ctx, t)
 	case v1alpha1.PhaseValidating:
 		return r.validateExecution(ctx, t)
 	case v1alpha1.PhaseValidated:
 		return r.proceedValidated(ctx, t)
 	case v1alpha1.PhaseWaitingApproval:
-		return r.awaitApproval(ctx, t)
+		return r.launchOnceApproved(ctx, t)
 	case v1alpha1.PhaseExecuting:
-		return r.watchAction(ctx, t)
+		return r.advanceRunningAction(ctx, t)
 	case v1alpha1.PhaseRollbackReady:
 		return r.awaitFinalize(ctx, t)
 	case v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed:
-		return r.retainEnded(ctx, t)
+		return r.cleanUpEnded(ctx, t)
 	}
 	return reconcile.TerminalError(fmt.Errorf("execution %s is in phase %q, which this version does not support", logKey(t.ke), t.ke.Status.Phase))
 }
@@ -326,7 +326,7 @@ func (r *reconciler) restoreGate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list executions: %w", err)
 	}
-	running, err := r.jobs.Running(ctx) // the cache may not have all of them yet
+	running, err := r.jobs.ActionJobNames(ctx) // the cache may not have all of them yet
 	if err != nil {
 		return err
 	}

@@ -389,8 +389,8 @@ func (recorder) Sync(_ context.Context, ke *v1alpha1.KubernetesExecution) (bool,
 	return execution.Ended(ke.Status.Phase), nil
 }
 
-// SyncGone does as well.
-func (recorder) SyncGone(context.Context, *v1alpha1.KubernetesExecution, time.Time, bool) error {
+// RecordDeletion does as well.
+func (recorder) RecordDeletion(context.Context, *v1alpha1.KubernetesExecution, time.Time, bool) error {
 	return nil
 }
 

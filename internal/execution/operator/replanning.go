@@ -11,19 +11,19 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 )
 
-// checkPlan computes the plan again after a wait and reports whether it may run. If not, the status
+// replanAndCheck computes the plan again after a wait and reports whether it may run. If not, the status
 // shows why.
-func (r *reconciler) checkPlan(ctx context.Context, t *reconcileState) (mayRun bool, err error) {
+func (r *reconciler) replanAndCheck(ctx context.Context, t *reconcileState) (mayRun bool, err error) {
 	if t.checked {
 		return true, nil
 	}
 	s := &t.ke.Status
 	out, err := r.check.Replan(ctx, t.ke, t.now)
 	if err != nil {
-		return false, r.unavailable(ctx, t, fmt.Errorf("compute the plan again: %w", err))
+		return false, r.retryOrFailUnavailable(ctx, t, fmt.Errorf("compute the plan again: %w", err))
 	}
 	if out.Failed == nil {
-		keepKilled(s, out.Results.PreConditionResults, nil)
+		storeKilledResults(s, out.Results.PreConditionResults, nil)
 	}
 	switch approved := s.Approval != nil && s.Approval.Required; {
 	case out.Failed != nil:

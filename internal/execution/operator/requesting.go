@@ -24,7 +24,7 @@ func (r *reconciler) verifyRequest(ctx context.Context, t *reconcileState) (veri
 	}
 	switch known := t.ke.Status.VerifiedRequest; {
 	case known == nil:
-		return r.verifyNew(ctx, t, parameters)
+		return r.verifyNewRequest(ctx, t, parameters)
 	case known.ParametersHash != parameters: // the schema cannot detect it, and the guard had a gap
 		failUnverified(t, "spec.parameters were changed while the admission policies were not in force")
 		return false, nil
@@ -32,14 +32,14 @@ func (r *reconciler) verifyRequest(ctx context.Context, t *reconcileState) (veri
 	return true, nil
 }
 
-// verifyNew verifies a request that has not been verified yet.
-func (r *reconciler) verifyNew(ctx context.Context, t *reconcileState, parametersSum string) (verified bool, err error) {
+// verifyNewRequest verifies a request that has not been verified yet.
+func (r *reconciler) verifyNewRequest(ctx context.Context, t *reconcileState, parametersSum string) (verified bool, err error) {
 	period, err := r.guard.Confirm(ctx)
 	switch created := t.ke.CreationTimestamp.Time; {
 	case errors.Is(err, guard.ErrOff):
 		return true, nil
 	case err != nil && guard.IsUnknown(err) && t.ke.Status.Phase == v1alpha1.PhaseValidating:
-		return false, r.retryCheck(ctx, t, err)
+		return false, r.retryOrFailCheck(ctx, t, err)
 	case err != nil && guard.IsUnknown(err):
 		t.requeueIn(checkRetryDelay)
 		return false, nil

@@ -23,8 +23,8 @@ func (forgetful) Sync(context.Context, *v1alpha1.KubernetesExecution) (bool, err
 	return false, errors.New("the database is away")
 }
 
-// SyncGone says so.
-func (forgetful) SyncGone(context.Context, *v1alpha1.KubernetesExecution, time.Time, bool) error {
+// RecordDeletion says so.
+func (forgetful) RecordDeletion(context.Context, *v1alpha1.KubernetesExecution, time.Time, bool) error {
 	return errors.New("the database is away")
 }
 

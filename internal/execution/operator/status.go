@@ -21,11 +21,11 @@ const maxMessage = 2048
 
 // cancelledFailure is the failure of an execution that was cancelled before it changed anything.
 func cancelledFailure(ke *v1alpha1.KubernetesExecution) execution.Failure {
-	return execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: "the execution was cancelled" + byWhom(ke) + " before anything was changed"}
+	return execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: "the execution was cancelled" + cancelledByText(ke) + " before anything was changed"}
 }
 
-// byWhom names the user who cancelled. It is empty if no user is named, as by an emergency stop.
-func byWhom(ke *v1alpha1.KubernetesExecution) string {
+// cancelledByText names the user who cancelled. It is empty if no user is named, as by an emergency stop.
+func cancelledByText(ke *v1alpha1.KubernetesExecution) string {
 	if ke.Spec.CancelledBy == "" {
 		return ""
 	}
@@ -116,16 +116,16 @@ func statusOf(holds bool) metav1.ConditionStatus {
 	return metav1.ConditionFalse
 }
 
-// targetOf formats a target as kind/namespace/name.
-func targetOf(t v1alpha1.Target) string {
+// formatTarget formats a target as kind/namespace/name.
+func formatTarget(t v1alpha1.Target) string {
 	if t.Namespace == "" {
 		return t.Kind + "/" + t.Name
 	}
 	return t.Kind + "/" + t.Namespace + "/" + t.Name
 }
 
-// finishedResults sets the validation time of check results.
-func finishedResults(v *v1alpha1.ValidationResults, now time.Time) *v1alpha1.ValidationResults {
+// withValidationTime sets the validation time of check results.
+func withValidationTime(v *v1alpha1.ValidationResults, now time.Time) *v1alpha1.ValidationResults {
 	if v == nil {
 		v = &v1alpha1.ValidationResults{}
 	}
@@ -144,14 +144,14 @@ func mergeResults(first *v1alpha1.ValidationResults, later v1alpha1.ValidationRe
 	return &later
 }
 
-// keepKilled stores results that contain a newly killed evaluation, so that the condition is not
+// storeKilledResults stores results that contain a newly killed evaluation, so that the condition is not
 // evaluated again.
-func keepKilled(s *v1alpha1.KubernetesExecutionStatus, pre, post []v1alpha1.ConditionResult) {
+func storeKilledResults(s *v1alpha1.KubernetesExecutionStatus, pre, post []v1alpha1.ConditionResult) {
 	var v v1alpha1.ValidationResults
 	if s.ValidationResults != nil {
 		v = *s.ValidationResults
 	}
-	before, after := newlyKilled(v.PreConditionResults, pre), newlyKilled(v.PostConditionResults, post)
+	before, after := hasNewlyKilled(v.PreConditionResults, pre), hasNewlyKilled(v.PostConditionResults, post)
 	if before {
 		v.PreConditionResults = pre
 	}
@@ -163,7 +163,7 @@ func keepKilled(s *v1alpha1.KubernetesExecutionStatus, pre, post []v1alpha1.Cond
 	}
 }
 
-func newlyKilled(stored, now []v1alpha1.ConditionResult) bool {
+func hasNewlyKilled(stored, now []v1alpha1.ConditionResult) bool {
 	for i, c := range now {
 		if c.Killed && (i >= len(stored) || !stored[i].Killed) {
 			return true
@@ -181,10 +181,12 @@ func withPostConditions(v *v1alpha1.ValidationResults, results []v1alpha1.Condit
 }
 
 // approvalOf returns the approval that a decision requires.
-func approvalOf(d execution.Decision) v1alpha1.ApprovalStatus { return execution.BeginApproval(d, nil) }
+func approvalOf(d execution.Decision) v1alpha1.ApprovalStatus {
+	return execution.InitialApprovalStatus(d, nil)
+}
 
-// approvedBy names the approvers.
-func approvedBy(s v1alpha1.ApprovalStatus) string {
+// approvedByText names the approvers.
+func approvedByText(s v1alpha1.ApprovalStatus) string {
 	var names []string
 	for _, a := range s.CountedDecisions {
 		names = append(names, a.Approver)
@@ -201,7 +203,7 @@ func pastOf(ke *v1alpha1.KubernetesExecution) (gate.Past, bool) {
 	if s.ExecutionResults == nil || s.ExecutionResults.EndTime == nil || s.Plan == nil {
 		return gate.Past{}, false
 	}
-	p := gate.Past{Action: s.Plan.Action, Target: gate.TargetOf(s.Plan.Target), Outcome: s.Outcome, Ended: s.ExecutionResults.EndTime.Time}
+	p := gate.Past{Action: s.Plan.Action, Target: gate.TargetKey(s.Plan.Target), Outcome: s.Outcome, Ended: s.ExecutionResults.EndTime.Time}
 	if s.Reason == v1alpha1.ReasonCancelled { // a cancel is no result of the action
 		p.Outcome = ""
 	}

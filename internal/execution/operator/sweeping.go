@@ -27,9 +27,9 @@ const (
 
 // lostCloser closes executions in the audit whose end was missed.
 type lostCloser interface {
-	// CloseLost records the end of executions in a namespace that are open in the audit and do not
+	// RecordMissedDeletions records the end of executions in a namespace that are open in the audit and do not
 	// exist. It returns their number.
-	CloseLost(ctx context.Context, namespace string, exists func(context.Context, types.NamespacedName, types.UID) (bool, error)) (recorded int, err error)
+	RecordMissedDeletions(ctx context.Context, namespace string, exists func(context.Context, types.NamespacedName, types.UID) (bool, error)) (recorded int, err error)
 }
 
 // sweeper searches the audit for executions that were deleted while no controller ran. Only the
@@ -53,7 +53,7 @@ type liveExecutions interface {
 func (s *sweeper) Start(ctx context.Context) error {
 	failing, again := false, sweepRetryDelay
 	for wait := time.Duration(0); backoff.Sleep(ctx, wait) == nil; {
-		closed, err := s.closer.CloseLost(ctx, s.namespace, s.executionExists)
+		closed, err := s.closer.RecordMissedDeletions(ctx, s.namespace, s.existsOrDeletionSeen)
 		wait = sweepInterval
 		if closed > 0 {
 			s.log.InfoContext(ctx, "executions deleted while the controller was down, audit records added", "count", closed)
@@ -71,10 +71,10 @@ func (s *sweeper) Start(ctx context.Context) error {
 	return nil
 }
 
-// executionExists reports whether an execution exists, or its deletion was observed. The order
+// existsOrDeletionSeen reports whether an execution exists, or its deletion was observed. The order
 // matters: an execution in the cache that is deleted later is observed, and one that was observed
 // before is in the deletedCache.
-func (s *sweeper) executionExists(ctx context.Context, name types.NamespacedName, uid types.UID) (bool, error) {
+func (s *sweeper) existsOrDeletionSeen(ctx context.Context, name types.NamespacedName, uid types.UID) (bool, error) {
 	ke, err := s.executions.Get(ctx, name)
 	if apierrors.IsConflict(err) {
 		return true, nil // it was just written; if that was another execution of the name, the next search finds this one

@@ -19,7 +19,7 @@ type search struct {
 	fails atomic.Bool
 }
 
-func (s *search) CloseLost(_ context.Context, namespace string, _ func(context.Context, types.NamespacedName, types.UID) (bool, error)) (int, error) {
+func (s *search) RecordMissedDeletions(_ context.Context, namespace string, _ func(context.Context, types.NamespacedName, types.UID) (bool, error)) (int, error) {
 	s.of.Store(&namespace)
 	s.times.Add(1)
 	if s.fails.Load() {

@@ -72,7 +72,7 @@ func (f *targetWatches) watchTarget(name types.NamespacedName, t v1alpha1.Target
 			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, t.Name).String(),
 		})
 		if err != nil {
-			f.log.DebugContext(ctx, "target watch failed, conditions are polled instead", "target", targetOf(t), "err", err)
+			f.log.DebugContext(ctx, "target watch failed, conditions are polled instead", "target", formatTarget(t), "err", err)
 			return
 		}
 		defer w.Stop()

@@ -79,7 +79,7 @@ func (w *world) found(t *testing.T, j *batchv1.Job, code action.Code) {
 		result.Message, phase, kind = "five are too many", corev1.PodFailed, batchv1.JobFailed
 	}
 	w.trying(j, phase, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-		ExitCode: int32(code), Message: action.Encode(result), StartedAt: metav1.NewTime(w.now), FinishedAt: metav1.NewTime(w.now), ContainerID: "x",
+		ExitCode: int32(code), Message: action.EncodeBounded(result), StartedAt: metav1.NewTime(w.now), FinishedAt: metav1.NewTime(w.now), ContainerID: "x",
 	}})
 	j.Status.Conditions = append(j.Status.Conditions, batchv1.JobCondition{Type: kind, Status: corev1.ConditionTrue})
 }

@@ -28,7 +28,7 @@ func (r *reconciler) gateClaim(ke *v1alpha1.KubernetesExecution) gate.Claim {
 	}
 	if p != nil {
 		c.Action = p.Action // the request may name an alias
-		c.Target, c.TargetNamespace, c.Node = gate.TargetOf(p.Target), p.Target.Namespace, p.Target.Kind == "Node"
+		c.Target, c.TargetNamespace, c.Node = gate.TargetKey(p.Target), p.Target.Namespace, p.Target.Kind == "Node"
 	}
 	if a, known := action.Find(c.Action); known && a.ReadOnly {
 		c.ReadOnly, c.Node = true, false
@@ -54,9 +54,9 @@ func (r *reconciler) enterGate(t *reconcileState) gate.Verdict {
 	return r.gate.Enter(c, t.now)
 }
 
-// forgetExecution drops the state of a name, unless it belongs to the execution that has the name
+// forgetPrevious drops the state of a name, unless it belongs to the execution that has the name
 // now. An empty UID means that no such execution exists.
-func (r *reconciler) forgetExecution(name types.NamespacedName, currentUID types.UID) {
+func (r *reconciler) forgetPrevious(name types.NamespacedName, currentUID types.UID) {
 	r.mu.Lock()
 	uid, known := r.claimed[name]
 	if known && uid == currentUID {
@@ -76,8 +76,8 @@ func (r *reconciler) forgetExecution(name types.NamespacedName, currentUID types
 	}
 }
 
-// queueAtGate makes an execution wait at the gate, or fails it if the gate refuses it.
-func (r *reconciler) queueAtGate(t *reconcileState, v gate.Verdict) {
+// queueOrFailAtGate makes an execution wait at the gate, or fails it if the gate refuses it.
+func (r *reconciler) queueOrFailAtGate(t *reconcileState, v gate.Verdict) {
 	s := &t.ke.Status
 	t.atGate = !v.Failed
 	if v.Failed {
@@ -103,22 +103,22 @@ func (r *reconciler) queueAtGate(t *reconcileState, v gate.Verdict) {
 	}
 }
 
-// unavailable retries an operation that cannot succeed at present, such as a Job that a quota
+// retryOrFailUnavailable retries an operation that cannot succeed at present, such as a Job that a quota
 // forbids. It shows the error in the status and gives up after a timeout.
-func (r *reconciler) unavailable(ctx context.Context, t *reconcileState, cause error) error {
+func (r *reconciler) retryOrFailUnavailable(ctx context.Context, t *reconcileState, cause error) error {
 	if ctx.Err() != nil {
 		return cause
 	}
 	s := &t.ke.Status
 	message := truncateText(cause.Error(), maxMessage)
 	queued := findCondition(s, v1alpha1.ConditionQueued)
-	if failure := r.tooLong(t, queued, message); failure != nil {
+	if failure := r.retryTimeoutFailure(t, queued, message); failure != nil {
 		// The last attempt may have created the Job although its response was an error.
 		if j, err := r.jobs.Job(ctx, t.ke, runName(t.ke), true); err != nil || j != nil {
 			return err
 		}
 		if s.Phase == v1alpha1.PhaseExecuting { // inline, so an earlier attempt may have started
-			return r.recordResult(ctx, t, job.Observation{State: job.Failed, Failure: r.inlineFailure(t, *failure)})
+			return r.finishAction(ctx, t, job.Observation{State: job.Failed, Failure: r.markUnknownIfAttempted(t, *failure)})
 		}
 		failExecution(t, *failure)
 		return nil
@@ -141,10 +141,10 @@ func (r *reconciler) unavailable(ctx context.Context, t *reconcileState, cause e
 	return nil
 }
 
-// tooLong returns the failure of an operation that has been retried for too long. Nil means that it
+// retryTimeoutFailure returns the failure of an operation that has been retried for too long. Nil means that it
 // is retried. An execution that is blocked alternately by this and by the gate also fails, because
 // its queue time continues.
-func (r *reconciler) tooLong(t *reconcileState, queued *metav1.Condition, why string) *execution.Failure {
+func (r *reconciler) retryTimeoutFailure(t *reconcileState, queued *metav1.Condition, why string) *execution.Failure {
 	failure := execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailExecutorUnavailable, Message: why}
 	end := r.gate.Deadline(readyTime(t.ke))
 	switch {

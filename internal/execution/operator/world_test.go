@@ -200,7 +200,7 @@ func (w *world) end(name string, code action.Code) {
 		ObjectMeta: metav1.ObjectMeta{Name: j.Name + "-0", Namespace: namespace, CreationTimestamp: metav1.NewTime(w.now)},
 		Status: corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{
 			Name: job.Container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-				ExitCode: int32(code), Message: action.Encode(result), StartedAt: metav1.NewTime(w.now), FinishedAt: metav1.NewTime(w.now), ContainerID: "x",
+				ExitCode: int32(code), Message: action.EncodeBounded(result), StartedAt: metav1.NewTime(w.now), FinishedAt: metav1.NewTime(w.now), ContainerID: "x",
 			}},
 		}}},
 	}}
@@ -330,7 +330,7 @@ func (s storedJobs) Pods(_ context.Context, j *batchv1.Job, _ bool) ([]corev1.Po
 	return s.w.pods[j.UID], nil
 }
 
-func (s storedJobs) Running(context.Context) (map[string]bool, error) {
+func (s storedJobs) ActionJobNames(context.Context) (map[string]bool, error) {
 	names := map[string]bool{}
 	for name := range s.w.jobs {
 		names[name] = true
@@ -338,7 +338,7 @@ func (s storedJobs) Running(context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-func (s storedJobs) Create(_ context.Context, ke *v1alpha1.KubernetesExecution, j *batchv1.Job) (*batchv1.Job, error) {
+func (s storedJobs) CreateOrGet(_ context.Context, ke *v1alpha1.KubernetesExecution, j *batchv1.Job) (*batchv1.Job, error) {
 	if there := s.w.jobs[j.Name]; there != nil {
 		return there.DeepCopy(), nil
 	}
@@ -404,7 +404,7 @@ func (c checks) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, no
 	return out, err
 }
 
-func (c checks) PostConditions(context.Context, *v1alpha1.KubernetesExecution, time.Time, time.Time) ([]v1alpha1.ConditionResult, time.Duration, error) {
+func (c checks) EvaluatePostConditions(context.Context, *v1alpha1.KubernetesExecution, time.Time, time.Time) ([]v1alpha1.ConditionResult, time.Duration, error) {
 	return c.w.post, c.w.postWait, nil
 }
 

@@ -35,14 +35,14 @@ type counting struct {
 
 // RoundTrip counts the request and sends it.
 func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
-	if verb := verbOf(r.Method); verb != "" {
-		c.total.WithLabelValues(resourceOf(r.URL.Path), verb).Inc()
+	if verb := writeVerb(r.Method); verb != "" {
+		c.total.WithLabelValues(writtenResourceLabel(r.URL.Path), verb).Inc()
 	}
 	return c.next.RoundTrip(r)
 }
 
-// verbOf returns the verb of a write. It is empty for other requests.
-func verbOf(method string) string {
+// writeVerb returns the verb of a write. It is empty for other requests.
+func writeVerb(method string) string {
 	switch method {
 	case http.MethodPost:
 		return "create"
@@ -56,9 +56,9 @@ func verbOf(method string) string {
 	return ""
 }
 
-// resourceOf returns the resource and subresource of a path if the operator writes it, else
+// writtenResourceLabel returns the resource and subresource of a path if the operator writes it, else
 // "other".
-func resourceOf(path string) string {
+func writtenResourceLabel(path string) string {
 	_, path, _ = strings.Cut(path, "/namespaces/")
 	parts := strings.Split(path, "/") // namespace, resource, name, subresource
 	if len(parts) < 2 {

@@ -146,8 +146,8 @@ func (o *Outbox) Append(s *v1alpha1.KubernetesExecutionStatus, p v1alpha1.Pendin
 	}
 }
 
-// Observe updates the outbox with the stored events of an execution.
-func (o *Outbox) Observe(ke *v1alpha1.KubernetesExecution) {
+// SyncQueue updates the outbox with the stored events of an execution.
+func (o *Outbox) SyncQueue(ke *v1alpha1.KubernetesExecution) {
 	if !o.Enabled() {
 		return
 	}
@@ -159,7 +159,7 @@ func (o *Outbox) Observe(ke *v1alpha1.KubernetesExecution) {
 		if len(stored) == 0 {
 			return
 		}
-		l = o.newQueue(nameOf(ke), ke.UID)
+		l = o.addQueue(nameOf(ke), ke.UID)
 	}
 	kept := make([]*event, 0, len(stored))
 	for _, e := range l.events {
@@ -175,7 +175,7 @@ func (o *Outbox) Observe(ke *v1alpha1.KubernetesExecution) {
 		}
 	}
 	l.events = kept
-	if !slices.ContainsFunc(stored, func(p v1alpha1.PendingChangeEvent) bool { return l.isAcked(&p) }) {
+	if !slices.ContainsFunc(stored, func(p v1alpha1.PendingChangeEvent) bool { return l.isPartlyAcknowledged(&p) }) {
 		l.acked = time.Time{}
 	}
 	if len(kept) == 0 {
@@ -188,7 +188,7 @@ func (o *Outbox) isUnknownSink(name string) bool {
 	return !slices.ContainsFunc(o.sinks, func(s Sink) bool { return s.Name == name })
 }
 
-func (o *Outbox) newQueue(name types.NamespacedName, uid types.UID) *eventQueue {
+func (o *Outbox) addQueue(name types.NamespacedName, uid types.UID) *eventQueue {
 	l := &eventQueue{sinks: map[string]*progress{}}
 	if o.queues[name] == nil {
 		o.queues[name] = map[types.UID]*eventQueue{}
@@ -206,9 +206,9 @@ func (o *Outbox) removeQueue(name types.NamespacedName, uid types.UID) {
 	}
 }
 
-// Settle removes acknowledged and dropped events from a status. It reports whether it changed the
+// RemoveAcknowledged removes acknowledged and dropped events from a status. It reports whether it changed the
 // status, and how long a write of only that change may wait for another one.
-func (o *Outbox) Settle(ke *v1alpha1.KubernetesExecution, now time.Time) (changed bool, writeWithin time.Duration) {
+func (o *Outbox) RemoveAcknowledged(ke *v1alpha1.KubernetesExecution, now time.Time) (changed bool, writeWithin time.Duration) {
 	stored := ke.Status.PendingChangeEvents
 	if o == nil || len(stored) == 0 {
 		return false, 0
@@ -218,7 +218,7 @@ func (o *Outbox) Settle(ke *v1alpha1.KubernetesExecution, now time.Time) (change
 	l := o.queues[nameOf(ke)][ke.UID]
 	var left []v1alpha1.PendingChangeEvent
 	for _, p := range stored {
-		sinks := slices.DeleteFunc(slices.Clone(p.Sinks), func(name string) bool { return o.isUnknownSink(name) || l.acknowledged(keyOf(&p), name) })
+		sinks := slices.DeleteFunc(slices.Clone(p.Sinks), func(name string) bool { return o.isUnknownSink(name) || l.isAcknowledgedBy(keyOf(&p), name) })
 		changed = changed || len(sinks) != len(p.Sinks)
 		if p.Sinks = sinks; len(sinks) > 0 {
 			left = append(left, p)
@@ -240,33 +240,33 @@ func (o *Outbox) Deliver(ctx context.Context, ke *v1alpha1.KubernetesExecution, 
 	return o.deliverQueue(ctx, nameOf(ke), ke.UID, now)
 }
 
-// Hold reports whether an execution needs a finalizer because its deletion would lose an event. It
+// NeedsFinalizer reports whether an execution needs a finalizer because its deletion would lose an event. It
 // also returns when to ask again.
-func (o *Outbox) Hold(ke *v1alpha1.KubernetesExecution, now time.Time) (hold bool, again time.Duration) {
+func (o *Outbox) NeedsFinalizer(ke *v1alpha1.KubernetesExecution, now time.Time) (hold bool, again time.Duration) {
 	for i := range ke.Status.PendingChangeEvents {
 		p := &ke.Status.PendingChangeEvents[i]
 		if wait := p.At.Add(holdAfter).Sub(now); wait > 0 {
 			again = earlierWait(again, wait)
-		} else if o.isWaiting(ke, p) {
+		} else if o.isUnacknowledged(ke, p) {
 			hold = true
 		}
 	}
 	return hold, again
 }
 
-func (o *Outbox) isWaiting(ke *v1alpha1.KubernetesExecution, p *v1alpha1.PendingChangeEvent) bool {
+func (o *Outbox) isUnacknowledged(ke *v1alpha1.KubernetesExecution, p *v1alpha1.PendingChangeEvent) bool {
 	if !o.Enabled() {
 		return false
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	l := o.queues[nameOf(ke)][ke.UID]
-	return slices.ContainsFunc(p.Sinks, func(sink string) bool { return !l.acknowledged(keyOf(p), sink) })
+	return slices.ContainsFunc(p.Sinks, func(sink string) bool { return !l.isAcknowledgedBy(keyOf(p), sink) })
 }
 
-// Deleted continues the delivery for deleted executions of a name, all except the one with UID but.
+// DeliverDeleted continues the delivery for deleted executions of a name, all except the one with UID but.
 // It returns when to call again.
-func (o *Outbox) Deleted(ctx context.Context, name types.NamespacedName, exceptUID types.UID, now time.Time) (again time.Duration) {
+func (o *Outbox) DeliverDeleted(ctx context.Context, name types.NamespacedName, exceptUID types.UID, now time.Time) (again time.Duration) {
 	if !o.Enabled() {
 		return 0
 	}
@@ -311,7 +311,7 @@ func (o *Outbox) deliverQueue(ctx context.Context, name types.NamespacedName, ui
 	var send []delivery
 	if l != nil {
 		for _, sink := range o.sinks {
-			d, wait := o.nextDelivery(name, uid, l, sink, now)
+			d, wait := o.takeNextDelivery(name, uid, l, sink, now)
 			again = earlierWait(again, wait)
 			if d != nil {
 				send = append(send, *d)
@@ -325,8 +325,8 @@ func (o *Outbox) deliverQueue(ctx context.Context, name types.NamespacedName, ui
 	return again
 }
 
-// nextDelivery returns the next event for a sink, if any, and when to ask again.
-func (o *Outbox) nextDelivery(name types.NamespacedName, uid types.UID, l *eventQueue, sink Sink, now time.Time) (d *delivery, again time.Duration) {
+// takeNextDelivery returns the next event for a sink, if any, and when to ask again.
+func (o *Outbox) takeNextDelivery(name types.NamespacedName, uid types.UID, l *eventQueue, sink Sink, now time.Time) (d *delivery, again time.Duration) {
 	p := l.sinks[sink.Name]
 	if p == nil {
 		p = &progress{}

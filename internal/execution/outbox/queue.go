@@ -43,8 +43,8 @@ func (l *eventQueue) hasPending() bool {
 	return slices.ContainsFunc(l.events, func(e *event) bool { return len(e.waiting) > 0 })
 }
 
-// isAcked reports whether a sink of a stored event has acknowledged it.
-func (l *eventQueue) isAcked(p *v1alpha1.PendingChangeEvent) bool {
+// isPartlyAcknowledged reports whether a sink of a stored event has acknowledged it.
+func (l *eventQueue) isPartlyAcknowledged(p *v1alpha1.PendingChangeEvent) bool {
 	for _, e := range l.events {
 		if e.key == keyOf(p) {
 			return len(e.waiting) < len(p.Sinks)
@@ -53,8 +53,8 @@ func (l *eventQueue) isAcked(p *v1alpha1.PendingChangeEvent) bool {
 	return false
 }
 
-// acknowledged reports whether a sink has acknowledged a stored event.
-func (l *eventQueue) acknowledged(k key, sink string) bool {
+// isAcknowledgedBy reports whether a sink has acknowledged a stored event.
+func (l *eventQueue) isAcknowledgedBy(k key, sink string) bool {
 	if l == nil {
 		return false
 	}

@@ -93,9 +93,9 @@ func (a Actions) Roles(act *action.Action) (targets, cluster *rbacv1.ClusterRole
 	return targets, cluster, executor
 }
 
-// Base returns the objects that an action needs for any target. These are its account, its roles,
+// BaseObjects returns the objects that an action needs for any target. These are its account, its roles,
 // and the bindings for the cluster and for the namespace of executions.
-func (a Actions) Base(act *action.Action) []runtime.Object {
+func (a Actions) BaseObjects(act *action.Action) []runtime.Object {
 	list := []runtime.Object{a.Account(act)}
 	targets, cluster, executor := a.Roles(act)
 	if targets != nil {
@@ -115,9 +115,9 @@ func (a Actions) Base(act *action.Action) []runtime.Object {
 	return list
 }
 
-// InNamespaces returns the bindings for target namespaces. With an empty name, the namespace is
+// NamespaceBindings returns the bindings for target namespaces. With an empty name, the namespace is
 // chosen when the binding is applied.
-func (a Actions) InNamespaces(act *action.Action, namespaces ...string) []runtime.Object {
+func (a Actions) NamespaceBindings(act *action.Action, namespaces ...string) []runtime.Object {
 	targets, _, _ := a.Roles(act)
 	if targets == nil {
 		return nil

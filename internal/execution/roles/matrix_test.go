@@ -162,7 +162,7 @@ func (s *stage) granted() []grant {
 // account is a client of the action's account, with all that roles gives it.
 func (s *stage) account(t *testing.T) action.Client {
 	t.Helper()
-	objects := append(s.rights.Base(s.act), s.rights.InNamespaces(s.act, s.targets)...)
+	objects := append(s.rights.BaseObjects(s.act), s.rights.NamespaceBindings(s.act, s.targets)...)
 	for _, o := range objects {
 		s.create(t, o)
 	}

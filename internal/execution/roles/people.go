@@ -27,8 +27,8 @@ const (
 	executions     = "kubernetesexecutions"
 )
 
-// Requester returns a role for users who may request the given actions only.
-func Requester(name string, actions ...*action.Action) *rbacv1.ClusterRole {
+// RequesterClusterRole returns a role for users who may request the given actions only.
+func RequesterClusterRole(name string, actions ...*action.Action) *rbacv1.ClusterRole {
 	ask := newRule(executionGroup, executions, v1alpha1.VerbExecute)
 	for _, act := range actions {
 		// The resource name is the requested action, which may be an alias.
@@ -51,10 +51,10 @@ func Approver() *rbacv1.ClusterRole {
 	}, readRules()...))
 }
 
-// Administrator returns a role for users who change the policies, set the emergency stop, and
+// AdministratorClusterRole returns a role for users who change the policies, set the emergency stop, and
 // release or delete executions. The guard protects the two ConfigMaps from all other users,
 // whatever rights those have on ConfigMaps.
-func Administrator() *rbacv1.ClusterRole {
+func AdministratorClusterRole() *rbacv1.ClusterRole {
 	return newClusterRole(AdministratorRole, nil, append([]rbacv1.PolicyRule{
 		newRule(executionGroup, executions, "get", "list", "watch", "patch", "delete", v1alpha1.VerbAdminister),
 		newRule("", "configmaps", "get", "list", "watch", "create", "update", "patch", "delete"),
@@ -83,9 +83,9 @@ func readRules() []rbacv1.PolicyRule {
 	}
 }
 
-// Requesters returns a role for each risk, which covers the actions of the catalogue up to that
+// RequesterClusterRolesByRisk returns a role for each risk, which covers the actions of the catalogue up to that
 // risk.
-func Requesters() []*rbacv1.ClusterRole {
+func RequesterClusterRolesByRisk() []*rbacv1.ClusterRole {
 	var list []*rbacv1.ClusterRole
 	var covered []*action.Action
 	for _, risk := range []action.Risk{action.RiskLow, action.RiskMedium, action.RiskHigh, action.RiskCritical} {
@@ -94,7 +94,7 @@ func Requesters() []*rbacv1.ClusterRole {
 				covered = append(covered, act)
 			}
 		}
-		list = append(list, Requester(RequesterRole+"-"+string(risk), covered...))
+		list = append(list, RequesterClusterRole(RequesterRole+"-"+string(risk), covered...))
 	}
 	return list
 }

@@ -47,16 +47,16 @@ func find(t *testing.T, name string) *action.Action {
 // Secrets that nobody named, nor give away rights.
 func TestNoWildcards(t *testing.T) {
 	t.Parallel()
-	objects := map[string][]runtime.Object{"controller": roles.Controller{}.Objects(), "approver": {roles.Approver()}, "viewer": {roles.Viewer()}, "administrator": {roles.Administrator()}}
+	objects := map[string][]runtime.Object{"controller": roles.Controller{}.Objects(), "approver": {roles.Approver()}, "viewer": {roles.Viewer()}, "administrator": {roles.AdministratorClusterRole()}}
 	for _, act := range action.Catalogue() {
-		objects[act.Name] = roles.Actions{}.Base(act)
+		objects[act.Name] = roles.Actions{}.BaseObjects(act)
 	}
-	for _, role := range roles.Requesters() {
+	for _, role := range roles.RequesterClusterRolesByRisk() {
 		objects[role.Name] = []runtime.Object{role}
 	}
 	// What conditions are told of Secrets is looked up by an account that no action
 	// has, where an installation binds it: by name, and nothing else.
-	lookup := rules(roles.Actions{}.SecretLookup())
+	lookup := rules(roles.Actions{}.SecretLookupObjects())
 	if want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}}}; !cmp.Equal(want, lookup) {
 		t.Errorf("Secrets are looked up with %v, want %v", lookup, want)
 	}
@@ -128,7 +128,7 @@ func TestByName(t *testing.T) {
 		if targets, cluster, _ := (roles.Actions{}).Roles(act); targets != nil || cluster != nil {
 			t.Errorf("%s: rights %v, %v without a choice", name, targets, cluster)
 		}
-		if list := (roles.Actions{}).InNamespaces(act, "shop"); list != nil {
+		if list := (roles.Actions{}).NamespaceBindings(act, "shop"); list != nil {
 			t.Errorf("%s: bindings %v without a role", name, list)
 		}
 	}
@@ -168,7 +168,7 @@ func TestNobodyShares(t *testing.T) {
 func TestRequesters(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{}
-	for _, role := range roles.Requesters() {
+	for _, role := range roles.RequesterClusterRolesByRisk() {
 		for _, r := range role.Rules {
 			if slices.Contains(r.Verbs, "execute") {
 				may[role.Name] = r.ResourceNames
@@ -197,7 +197,7 @@ func TestRequesters(t *testing.T) {
 			t.Errorf("%s: %s: %t", name, tc.reason, got)
 		}
 	}
-	for _, r := range roles.Requester("nobody").Rules {
+	for _, r := range roles.RequesterClusterRole("nobody").Rules {
 		if slices.Contains(r.Verbs, "execute") {
 			t.Errorf("%v of one who may ask for nothing", r)
 		}

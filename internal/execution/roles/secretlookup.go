@@ -9,11 +9,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
-// SecretLookup returns the account that checks for conditions which Secrets exist, and its role.
-// The role grants nothing until it is bound by SecretLookupIn. It allows get and not list, because
+// SecretLookupObjects returns the account that checks for conditions which Secrets exist, and its role.
+// The role grants nothing until it is bound by SecretLookupBindings. It allows get and not list, because
 // no smaller right reveals whether a Secret exists. The controller requests only their types, not
 // their values.
-func (a Actions) SecretLookup() []runtime.Object {
+func (a Actions) SecretLookupObjects() []runtime.Object {
 	off := false
 	return []runtime.Object{
 		&corev1.ServiceAccount{
@@ -25,9 +25,9 @@ func (a Actions) SecretLookup() []runtime.Object {
 	}
 }
 
-// SecretLookupIn returns the bindings that allow the account to look up Secrets in namespaces. With
+// SecretLookupBindings returns the bindings that allow the account to look up Secrets in namespaces. With
 // an empty name, the namespace is chosen when the binding is applied.
-func (a Actions) SecretLookupIn(namespaces ...string) []runtime.Object {
+func (a Actions) SecretLookupBindings(namespaces ...string) []runtime.Object {
 	var list []runtime.Object
 	for _, namespace := range namespaces {
 		list = append(list, &rbacv1.RoleBinding{

@@ -54,7 +54,7 @@ func Run(ctx context.Context, env func(string) (string, bool), args []string, ou
 	}
 	result := runPlan(ctx, env, args, out)
 	const mode = 0o600 // in a container, the file already exists with its own mode
-	if err := os.WriteFile(terminationLog, []byte(action.Encode(result)), mode); err != nil {
+	if err := os.WriteFile(terminationLog, []byte(action.EncodeBounded(result)), mode); err != nil {
 		_, _ = fmt.Fprintf(out, "error: write result: %v\n", err)
 	}
 	return int(result.Code)
@@ -64,14 +64,14 @@ func runPlan(ctx context.Context, env func(string) (string, bool), args []string
 	w := work{started: time.Now().UTC(), out: out}
 	err := w.parseArguments(args)
 	if err != nil {
-		return w.newResult(action.CodeInvalid, err.Error())
+		return w.newFailedResult(action.CodeInvalid, err.Error())
 	}
 	if w.in, err = input.Read(env); err != nil {
-		return w.newResult(action.CodeInvalid, fmt.Sprintf("read the plan: %v", err))
+		return w.newFailedResult(action.CodeInvalid, fmt.Sprintf("read the plan: %v", err))
 	}
 	client, err := newClient(env)
 	if err != nil { // the mounted files may be late
-		return w.newResult(action.CodeTransient, err.Error())
+		return w.newFailedResult(action.CodeTransient, err.Error())
 	}
 	do := action.Execute
 	if w.dry {
@@ -131,8 +131,8 @@ func (w *work) parseArguments(args []string) error {
 	return nil
 }
 
-// newResult returns a result with only a code and a message, and prints the message.
-func (w *work) newResult(code action.Code, message string) action.Result {
+// newFailedResult returns a result with only a code and a message, and prints the message.
+func (w *work) newFailedResult(code action.Code, message string) action.Result {
 	_, _ = fmt.Fprintf(w.out, "error: %s\n", message)
 	r := action.Result{Version: resultVersion, Code: code, Message: message, Attempt: w.in.Attempt, Started: w.started, Ended: time.Now().UTC()}
 	if w.in.Plan != nil {
@@ -173,7 +173,7 @@ func (w *work) runBounded(ctx context.Context, do func(context.Context, action.R
 				give.Reset(reportTimeout)
 			}
 		case <-give.C:
-			r := w.newResult(code, fmt.Sprintf("%v, and the action did not stop: the result is unknown", why))
+			r := w.newFailedResult(code, fmt.Sprintf("%v, and the action did not stop: the result is unknown", why))
 			r.Changed = !w.dry // the target may have changed
 			return r
 		}

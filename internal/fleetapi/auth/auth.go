@@ -171,7 +171,7 @@ func New(cfg Config, deps Deps) (*Authenticator, error) {
 		a.issuers[c.Issuer] = i
 	}
 	if cfg.TokenFile != "" {
-		t, err := bearer.Open(cfg.TokenFile, readTokens, deps.Log)
+		t, err := bearer.Open(cfg.TokenFile, readTokenFile, deps.Log)
 		if err != nil {
 			return nil, err //nolint:wrapcheck // it says that it is about the token file
 		}

@@ -45,8 +45,8 @@ func newIssuer(cfg Issuer, client *http.Client) (*issuer, error) {
 		cfg.Algorithms = []string{oidc.RS256, oidc.ES256, oidc.EdDSA}
 	}
 	for _, alg := range cfg.Algorithms {
-		if !slices.Contains(asymmetric(), alg) {
-			return nil, fmt.Errorf("unknown algorithm %q; use one of %s", alg, strings.Join(asymmetric(), ", "))
+		if !slices.Contains(asymmetricAlgorithms(), alg) {
+			return nil, fmt.Errorf("unknown algorithm %q; use one of %s", alg, strings.Join(asymmetricAlgorithms(), ", "))
 		}
 	}
 	if cfg.Issuer == "" || cfg.Audience == "" {
@@ -64,9 +64,9 @@ func newIssuer(cfg Issuer, client *http.Client) (*issuer, error) {
 	return &issuer{cfg: cfg, client: &own, fetch: f, discovering: make(chan struct{}, 1)}, nil
 }
 
-// asymmetric returns the algorithms whose keys an issuer can publish. A symmetric one would use a
+// asymmetricAlgorithms returns the algorithms whose keys an issuer can publish. A symmetric one would use a
 // public key as a secret.
-func asymmetric() []string {
+func asymmetricAlgorithms() []string {
 	return []string{
 		oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512,
 		oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA,
@@ -92,7 +92,7 @@ func (i *issuer) verifyToken(ctx context.Context, token string) (Principal, erro
 	case err != nil:
 		return Principal{}, fmt.Errorf("%w: %w", ErrInvalidToken, err)
 	}
-	return i.principal(t)
+	return i.newPrincipal(t)
 }
 
 // keySet returns the issuer's keys. It discovers them at the first token of the issuer.
@@ -130,7 +130,7 @@ func (i *issuer) keySet(ctx context.Context) (*oidc.RemoteKeySet, error) {
 	return k, nil
 }
 
-func (i *issuer) principal(t *oidc.IDToken) (Principal, error) {
+func (i *issuer) newPrincipal(t *oidc.IDToken) (Principal, error) {
 	var claims map[string]any
 	if err := t.Claims(&claims); err != nil {
 		return Principal{}, fmt.Errorf("%w: %w", ErrInvalidToken, err)

@@ -22,8 +22,8 @@ type entry struct {
 	Roles   []Role          `key:"roles" validate:"dive,oneof=system viewer operator" doc:"Roles of the subject: system for sentinels and adapters, viewer to read all tenants, operator to read and change all tenants."`
 }
 
-// readTokens reads a token file.
-func readTokens(path string) ([]bearer.Token[Principal], error) {
+// readTokenFile reads a token file.
+func readTokenFile(path string) ([]bearer.Token[Principal], error) {
 	var list tokenList
 	if _, err := settings.Load(&list, settings.Source{File: path}); err != nil {
 		return nil, err //nolint:wrapcheck // it names the file
@@ -32,13 +32,13 @@ func readTokens(path string) ([]bearer.Token[Principal], error) {
 	for _, e := range list.Tokens {
 		tokens = append(tokens, bearer.Token[Principal]{
 			Plain: e.Token.Reveal(), SHA256: e.SHA256, Subject: e.Subject,
-			Owner: Principal{Subject: e.Subject, Tenant: e.Tenant, Roles: e.Roles}, Wrong: e.checkTenant(),
+			Owner: Principal{Subject: e.Subject, Tenant: e.Tenant, Roles: e.Roles}, Wrong: e.checkTenantAndRoles(),
 		})
 	}
 	return tokens, nil
 }
 
-func (e entry) checkTenant() error {
+func (e entry) checkTenantAndRoles() error {
 	switch {
 	case e.Tenant == "" && len(e.Roles) == 0:
 		return fmt.Errorf("must have a tenant or one of the roles %q, %q and %q", System, Viewer, Operator)

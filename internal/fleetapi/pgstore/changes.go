@@ -36,8 +36,8 @@ left join lateral (select * from tenant.resources where id = of_id and kind = of
 where age = 1%s
 order by at_xact, at_seq`
 
-// changesOf returns the statement for one kind, or for all.
-func changesOf(q fleetapi.ChangeQuery) *clause {
+// changesStatement returns the statement for one kind, or for all.
+func changesStatement(q fleetapi.ChangeQuery) *clause {
 	c := new(clause)
 	c.args = []any{q.After.Xact, q.After.Seq, q.Limit}
 	of := ""
@@ -64,7 +64,7 @@ func (s *Store) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.Ch
 	next, more, err = s.peekHorizon(ctx, q)
 	visiting := visitor[*fleetapi.Change]{visit: visit}
 	if err == nil && more {
-		err = s.onFeed(ctx, func() error {
+		err = s.readFeedRenewingEpoch(ctx, func() error {
 			next, more, err = s.readChanges(ctx, scope, q, visiting.visitItem)
 			return err
 		})
@@ -83,10 +83,10 @@ func (s *Store) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.Ch
 // peekHorizon returns the horizon, and whether there are changes between the cursor of a query and
 // the horizon.
 func (s *Store) peekHorizon(ctx context.Context, q fleetapi.ChangeQuery) (next watch.Cursor, more bool, err error) {
-	err = s.onFeed(ctx, func() error {
-		return s.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
-			boundsOf(b, q, func(bounds *db.FeedBoundsRow) (err error) {
-				next, err = horizonBehind(q.After, bounds)
+	err = s.readFeedRenewingEpoch(ctx, func() error {
+		return s.pool.RunBatch(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
+			queueBounds(b, q, func(bounds *db.FeedBoundsRow) (err error) {
+				next, err = horizonNotBefore(q.After, bounds)
 				more = bounds.More
 				return err
 			})
@@ -97,14 +97,14 @@ func (s *Store) peekHorizon(ctx context.Context, q fleetapi.ChangeQuery) (next w
 
 // readChanges reads the changes after the cursor of a query.
 func (s *Store) readChanges(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (next watch.Cursor, more bool, err error) {
-	statement := changesOf(q)
+	statement := changesStatement(q)
 	err = s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
-		boundsOf(b, q, func(bounds *db.FeedBoundsRow) (err error) {
-			next, err = horizonBehind(q.After, bounds)
+		queueBounds(b, q, func(bounds *db.FeedBoundsRow) (err error) {
+			next, err = horizonNotBefore(q.After, bounds)
 			return err
 		})
 		b.Queue(statement.sql.String(), statement.args...).Query(func(rows pgx.Rows) error {
-			last, read, err := eachChange(rows, visit)
+			last, read, err := visitChanges(rows, visit)
 			if more = read == q.Limit; more {
 				next.Position = last
 			}
@@ -116,9 +116,9 @@ func (s *Store) readChanges(ctx context.Context, scope fleetapi.Scope, q fleetap
 
 // Horizon returns the cursor after all changes that are settled now.
 func (s *Store) Horizon(ctx context.Context) (next watch.Cursor, err error) {
-	err = s.onFeed(ctx, func() error {
-		return s.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
-			boundsOf(b, fleetapi.ChangeQuery{}, func(bounds *db.FeedBoundsRow) (err error) {
+	err = s.readFeedRenewingEpoch(ctx, func() error {
+		return s.pool.RunBatch(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
+			queueBounds(b, fleetapi.ChangeQuery{}, func(bounds *db.FeedBoundsRow) (err error) {
 				next, err = horizonCursor(bounds)
 				return err
 			})
@@ -132,8 +132,8 @@ func (s *Store) Horizon(ctx context.Context) (next watch.Cursor, err error) {
 
 // State returns the visible state of the changes of a kind.
 func (s *Store) State(ctx context.Context, kind string) (state watch.FeedState, err error) {
-	err = s.onFeed(ctx, func() error {
-		return s.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) { queueState(b, kind, &state) })
+	err = s.readFeedRenewingEpoch(ctx, func() error {
+		return s.pool.RunBatch(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) { queueState(b, kind, &state) })
 	})
 	if err != nil {
 		return watch.FeedState{}, wrapError(err, "read the state of the change feed")
@@ -141,15 +141,15 @@ func (s *Store) State(ctx context.Context, kind string) (state watch.FeedState, 
 	return state, nil
 }
 
-// onFeed runs a read of the feed. If the database has been restored since, the feed begins a new
+// readFeedRenewingEpoch runs a read of the feed. If the database has been restored since, the feed begins a new
 // epoch and the read runs again.
-func (s *Store) onFeed(ctx context.Context, read func() error) error {
+func (s *Store) readFeedRenewingEpoch(ctx context.Context, read func() error) error {
 	err := read()
 	if !errors.Is(err, errOtherHistory) {
 		return err
 	}
 	for done := false; !done; {
-		err := s.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
+		err := s.pool.RunBatch(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
 			b.Queue(db.RenewFeed, renewBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&done) })
 		})
 		if err != nil {
@@ -173,8 +173,8 @@ func queueState(b *pgx.Batch, kind string, state *watch.FeedState) {
 	})
 }
 
-// boundsOf adds the read of a query's bounds to a batch.
-func boundsOf(b *pgx.Batch, q fleetapi.ChangeQuery, use func(*db.FeedBoundsRow) error) {
+// queueBounds adds the read of a query's bounds to a batch.
+func queueBounds(b *pgx.Batch, q fleetapi.ChangeQuery, use func(*db.FeedBoundsRow) error) {
 	b.Queue(db.FeedBounds, q.Kind, q.After.Xact, q.After.Seq).QueryRow(func(row pgx.Row) error {
 		var r db.FeedBoundsRow
 		if err := row.Scan(&r.Epoch, &r.Current, &r.PrunedXact, &r.PrunedSeq, &r.Settled, &r.LastXact, &r.LastSeq, &r.Known, &r.More); err != nil {
@@ -200,10 +200,10 @@ func parseEpoch(text string, isCurrent bool) (uuid.UUID, error) {
 	return uuid.Parse(text)
 }
 
-// horizonBehind returns the later of the horizon and the cursor. It fails if changes after the
+// horizonNotBefore returns the later of the horizon and the cursor. It fails if changes after the
 // cursor were pruned, or if the cursor cannot have been issued by now. (The cursor of a page may be
 // at a running transaction.)
-func horizonBehind(after watch.Cursor, r *db.FeedBoundsRow) (watch.Cursor, error) {
+func horizonNotBefore(after watch.Cursor, r *db.FeedBoundsRow) (watch.Cursor, error) {
 	next, err := horizonCursor(r)
 	pruned := watch.Position{Xact: r.PrunedXact, Seq: r.PrunedSeq}
 	if err == nil && (after.Epoch != next.Epoch || after.Compare(pruned) < 0 || after.Xact > r.Known) {
@@ -215,9 +215,9 @@ func horizonBehind(after watch.Cursor, r *db.FeedBoundsRow) (watch.Cursor, error
 	return next, err
 }
 
-// eachChange calls visit for every change. The change and its record are reused for the next one.
+// visitChanges calls visit for every change. The change and its record are reused for the next one.
 // It returns the position of the last change, and the number of log entries.
-func eachChange(rows pgx.Rows, visit func(*fleetapi.Change) error) (last watch.Position, read int, err error) {
+func visitChanges(rows pgx.Rows, visit func(*fleetapi.Change) error) (last watch.Position, read int, err error) {
 	var row pageRow
 	var rec fleetapi.Record
 	var c fleetapi.Change

@@ -31,7 +31,7 @@ type database struct {
 
 func newDatabase(t *testing.T) *database {
 	t.Helper()
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	d := &database{pgstore.New(pgtest.Open(t, url)), url, connectTo(t, url)}
 	if _, err := d.Horizon(t.Context()); err != nil { // the database is a copy, and begins a new epoch
 		t.Fatal(err)

@@ -53,15 +53,15 @@ func (s *Store) List(ctx context.Context, scope fleetapi.Scope, q fleetapi.Query
 		return page, nil // no row has such a parent, and no row follows such a row
 	}
 	visiting := visitor[*fleetapi.Record]{visit: visit}
-	statement := pageOf(scope, q)
-	err = s.onFeed(ctx, func() error {
+	statement := pageStatement(scope, q)
+	err = s.readFeedRenewingEpoch(ctx, func() error {
 		return s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
 			queueState(b, q.Kind, &page.State)
 			if !scope.All {
 				b.Queue(inOrder)
 			}
 			if q.Count {
-				total := countOf(scope, q)
+				total := countStatement(scope, q)
 				b.Queue(total.sql.String(), total.args...).QueryRow(func(row pgx.Row) error { return row.Scan(&page.Count) })
 			}
 			b.Queue(statement.sql.String(), statement.args...).Query(func(rows pgx.Rows) error {
@@ -89,8 +89,8 @@ func (v *visitor[T]) visitItem(item T) error {
 	return v.err
 }
 
-// pageOf returns the statement that reads a page.
-func pageOf(scope fleetapi.Scope, q fleetapi.Query) *clause {
+// pageStatement returns the statement that reads a page.
+func pageStatement(scope fleetapi.Scope, q fleetapi.Query) *clause {
 	c := new(clause)
 	shoot, join := noShoot, ""
 	if q.Kind == v1.KindCluster {
@@ -98,7 +98,7 @@ func pageOf(scope fleetapi.Scope, q fleetapi.Query) *clause {
 	}
 	c.writeSQL("select page.*, ", shoot, " from (select ", pageColumns, " from ", tableOf(scope))
 	c.writeFilter(q)
-	terms := q.Terms()
+	terms := q.TotalOrder()
 	if q.After.ID != "" {
 		c.writeSQL(" and ")
 		c.writeAfter(terms, append(slices.Clone(q.After.Values), search.Value{Text: q.After.ID}))
@@ -120,7 +120,7 @@ func orderBy(terms []fleetapi.Order) string {
 		if t.Column == search.Kind {
 			continue
 		}
-		column := plainColumn(t.Column)
+		column := plainColumnSQL(t.Column)
 		if t.Desc {
 			column += " desc"
 		}
@@ -137,21 +137,21 @@ func (c *clause) writeAfter(terms []fleetapi.Order, at []search.Value) {
 		uniform = uniform && t.Desc == terms[0].Desc && !isNullable(t.Column)
 	}
 	if !uniform {
-		c.behindByTerm(terms, at)
+		c.writeAfterByTerm(terms, at)
 		return
 	}
 	columns, values := make([]string, len(terms)), make([]string, len(terms))
 	for i, t := range terms {
-		columns[i], values[i] = plainColumn(t.Column), c.orderValue(t.Column, at[i])
+		columns[i], values[i] = plainColumnSQL(t.Column), c.orderValueSQL(t.Column, at[i])
 	}
 	c.writeSQL("(", strings.Join(columns, ", "), ")", orderOperator(terms[0]), "(", strings.Join(values, ", "), ")")
 }
 
-// behindByTerm writes the condition of writeAfter for any terms. PostgreSQL sorts null as the
+// writeAfterByTerm writes the condition of writeAfter for any terms. PostgreSQL sorts null as the
 // largest value.
-func (c *clause) behindByTerm(terms []fleetapi.Order, at []search.Value) {
+func (c *clause) writeAfterByTerm(terms []fleetapi.Order, at []search.Value) {
 	t, v := terms[0], at[0]
-	column, null := plainColumn(t.Column), v.Type == search.Absent
+	column, null := plainColumnSQL(t.Column), v.Type == search.Absent
 	c.writeSQL("(")
 	switch {
 	case null && t.Desc:
@@ -159,7 +159,7 @@ func (c *clause) behindByTerm(terms []fleetapi.Order, at []search.Value) {
 	case null:
 		c.writeSQL("false")
 	default:
-		c.writeSQL(column, orderOperator(t), c.orderValue(t.Column, v))
+		c.writeSQL(column, orderOperator(t), c.orderValueSQL(t.Column, v))
 		if isNullable(t.Column) && !t.Desc {
 			c.writeSQL(" or ", column, " is null")
 		}
@@ -169,20 +169,20 @@ func (c *clause) behindByTerm(terms []fleetapi.Order, at []search.Value) {
 		if null {
 			c.writeSQL(" is null")
 		} else {
-			c.writeSQL(" = ", c.orderValue(t.Column, v))
+			c.writeSQL(" = ", c.orderValueSQL(t.Column, v))
 		}
 		c.writeSQL(" and ")
-		c.behindByTerm(terms[1:], at[1:])
+		c.writeAfterByTerm(terms[1:], at[1:])
 	}
 	c.writeSQL(")")
 }
 
-// orderValue returns the SQL of a value of an ordered column.
-func (c *clause) orderValue(f search.Field, v search.Value) string {
+// orderValueSQL returns the SQL of a value of an ordered column.
+func (c *clause) orderValueSQL(f search.Field, v search.Value) string {
 	if f == search.ID || f == search.OwnerID {
 		return c.addArg(v.Text, "uuid")
 	}
-	return c.writeValue(v)
+	return c.valueSQL(v)
 }
 
 func orderOperator(t fleetapi.Order) string {
@@ -192,8 +192,8 @@ func orderOperator(t fleetapi.Order) string {
 	return " > "
 }
 
-// countOf returns the statement that counts all matches.
-func countOf(scope fleetapi.Scope, q fleetapi.Query) *clause {
+// countStatement returns the statement that counts all matches.
+func countStatement(scope fleetapi.Scope, q fleetapi.Query) *clause {
 	c := new(clause)
 	c.writeSQL("select count(*) from ", tableOf(scope))
 	c.writeFilter(q)
@@ -247,7 +247,7 @@ func (row *pageRow) fillRecord(rec *fleetapi.Record) {
 	rec.Status.Phase = v1.Phase(row.phase)
 	rec.Labels, rec.Spec = json.RawMessage(row.labels), json.RawMessage(row.spec)
 	rec.Status.Conditions = json.RawMessage(row.conditions)
-	row.shown.fillRecord(rec)
+	row.fillShootStatus(rec)
 }
 
 // visitRows calls visit for every row. The record is reused for the next one.

@@ -54,7 +54,7 @@ func (t *tx) InsertBatch(ctx context.Context, b *fleetapi.Batch) (created int, e
 	if err != nil {
 		return 0, fmt.Errorf("insert %d of kind %s: %w", n, c.Kind, err)
 	}
-	return len(inserted), t.tellLoaded(ctx, b, inserted)
+	return len(inserted), t.recordBatchCreation(ctx, b, inserted)
 }
 
 // An insertedRow is a row that was inserted.
@@ -63,9 +63,9 @@ type insertedRow struct {
 	Revision int64
 }
 
-// FirstMissing returns the index of the first row of a batch that was not inserted. Its name is in
+// FirstNotInserted returns the index of the first row of a batch that was not inserted. Its name is in
 // use.
-func (t *tx) FirstMissing(ctx context.Context, b *fleetapi.Batch) (index int, err error) {
+func (t *tx) FirstNotInserted(ctx context.Context, b *fleetapi.Batch) (index int, err error) {
 	ids := make([]string, len(b.Rows))
 	for i := range b.Rows {
 		ids[i] = b.Rows[i].ID

@@ -34,7 +34,7 @@ func insertBatch(ctx context.Context, s *pgstore.Store, scope fleetapi.Scope, b 
 			missing = -1
 			return err
 		}
-		missing, err = into.FirstMissing(ctx, b)
+		missing, err = into.FirstNotInserted(ctx, b)
 		return err
 	})
 	return created, missing, err

@@ -21,7 +21,7 @@ func TestPagesCoverEverythingOnceInEveryOrder(t *testing.T) {
 	rows := fleet(t, s)
 	orders := [][]fleetapi.Order{nil}
 	for f := range search.Label {
-		if _, ok := search.Sortable(search.Column{Field: f}.String()); ok {
+		if _, ok := search.SortableField(search.Column{Field: f}.String()); ok {
 			orders = append(orders, []fleetapi.Order{{Column: f}}, []fleetapi.Order{{Column: f, Desc: true}})
 		}
 	}
@@ -61,7 +61,7 @@ func TestPagesCoverEverythingOnceInEveryOrder(t *testing.T) {
 
 // compareRows compares two rows by an order, in Go.
 func compareRows(q *fleetapi.Query, a, b *fleetapi.Record) int {
-	for _, term := range q.Terms() {
+	for _, term := range q.TotalOrder() {
 		v, hasA := valueOf(search.Column{Field: term.Column}, a)
 		w, hasB := valueOf(search.Column{Field: term.Column}, b)
 		n := 0

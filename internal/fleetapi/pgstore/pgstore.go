@@ -39,7 +39,7 @@ func (s *Store) Get(ctx context.Context, scope fleetapi.Scope, key fleetapi.Key)
 		return fleetapi.Record{}, fleetapi.ErrNotFound
 	}
 	var rows []shownRow
-	err := s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) {
+	err := s.pool.RunBatch(ctx, scopeOf(scope), func(b *pgx.Batch) {
 		collectRows(b.Queue(db.GetResource, key.ID, key.Kind), &rows)
 	})
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Store) Get(ctx context.Context, scope fleetapi.Scope, key fleetapi.Key)
 		return fleetapi.Record{}, fleetapi.ErrNotFound
 	}
 	rec := recordOf(&rows[0].Resource)
-	rows[0].fillRecord(&rec)
+	rows[0].fillShootStatus(&rec)
 	return rec, nil
 }
 
@@ -58,7 +58,7 @@ type shown struct {
 	ShootStatus, ShootMessage, SyncError *string
 }
 
-func (s *shown) fillRecord(rec *fleetapi.Record) {
+func (s *shown) fillShootStatus(rec *fleetapi.Record) {
 	text := func(t *string) string {
 		if t == nil {
 			return ""

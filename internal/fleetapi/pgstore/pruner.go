@@ -68,9 +68,9 @@ func (p *Pruner) Run(ctx context.Context) error {
 func (p *Pruner) pruneOnce(ctx context.Context, now time.Time) error {
 	for pruned := int32(pruneBatch); pruned == pruneBatch; {
 		var bounds db.FeedBoundsRow
-		err := p.pool.Read(ctx, scopeOf(fleetapi.Scope{All: true}), func(b *pgx.Batch) {
+		err := p.pool.RunBatch(ctx, scopeOf(fleetapi.Scope{All: true}), func(b *pgx.Batch) {
 			b.Queue(db.PruneChanges, p.retention, pruneBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&pruned) })
-			boundsOf(b, fleetapi.ChangeQuery{}, func(r *db.FeedBoundsRow) error {
+			queueBounds(b, fleetapi.ChangeQuery{}, func(r *db.FeedBoundsRow) error {
 				bounds = *r
 				return nil
 			})
@@ -78,14 +78,14 @@ func (p *Pruner) pruneOnce(ctx context.Context, now time.Time) error {
 		if err != nil {
 			return fmt.Errorf("prune changes: %w", err)
 		}
-		p.warnLongTransaction(ctx, &bounds, now)
+		p.warnIfLongTransaction(ctx, &bounds, now)
 	}
 	return nil
 }
 
-// warnLongTransaction logs one warning for a transaction that delays the changes for long. The
+// warnIfLongTransaction logs one warning for a transaction that delays the changes for long. The
 // transaction may belong to another database of the server.
-func (p *Pruner) warnLongTransaction(ctx context.Context, bounds *db.FeedBoundsRow, now time.Time) {
+func (p *Pruner) warnIfLongTransaction(ctx context.Context, bounds *db.FeedBoundsRow, now time.Time) {
 	if bounds.Settled != p.oldest || bounds.Settled == bounds.Known {
 		p.oldest, p.since, p.told = bounds.Settled, now, false
 		return

@@ -22,7 +22,7 @@ func everywhere() postgres.Scope { return scopeOf(fleetapi.Scope{All: true}) }
 // SpecSchemas returns all schemas, ordered by kind.
 func (s *Store) SpecSchemas(ctx context.Context) ([]v1.SpecSchema, error) {
 	var rows []db.ListSpecSchemasRow
-	err := s.pool.Read(ctx, everywhere(), func(b *pgx.Batch) { collectRows(b.Queue(db.ListSpecSchemas), &rows) })
+	err := s.pool.RunBatch(ctx, everywhere(), func(b *pgx.Batch) { collectRows(b.Queue(db.ListSpecSchemas), &rows) })
 	if err != nil {
 		return nil, wrapError(err, "read the schemas of specs")
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // syncColumns are the columns of a sync, in the order in which scanSync reads them. They include
-// the state, which syncTable computes.
+// the state, which syncTableSQL computes.
 const syncColumns = `s.cluster_id, r.name, s.state, s.synced, r.deleted_time is not null, s.unsynced_since,
 	s.sync_attempts, s.sync_last_attempt, coalesce(s.sync_error, ''), coalesce(s.error_class, ''), s.due_at, coalesce(s.claimed_by, ''), s.paused_at,
 	s.generation, s.synced_generation,
@@ -27,10 +27,10 @@ const syncColumns = `s.cluster_id, r.name, s.state, s.synced, r.deleted_time is 
 	(select to_json(o) from (select w.since, w.reason, w.worker as reported_by from tenant.cluster_worker_outages w
 		where w.until > statement_timestamp() order by w.since, w.worker limit 1) o)`
 
-// syncTable returns the table of syncs with the state of each, as v1.SyncState describes it. An
+// syncTableSQL returns the table of syncs with the state of each, as v1.SyncState describes it. An
 // expired claim does not count. The clock is that of the statement: it is never behind a due time
 // set earlier in the transaction.
-func (c *clause) syncTable() string {
+func (c *clause) syncTableSQL() string {
 	return `(select s.*, case
 	when s.paused_at is not null then '` + string(v1.SyncPaused) + `'
 	when s.synced is not null then '` + string(v1.SyncSynced) + `'
@@ -86,7 +86,7 @@ func (s *Store) Sync(ctx context.Context, scope fleetapi.Scope, cluster string) 
 		return v1.ClusterSync{}, fleetapi.ErrNotFound
 	}
 	var found []v1.ClusterSync
-	err := s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) { collectSyncs(b, syncOf(cluster), &found) })
+	err := s.pool.RunBatch(ctx, scopeOf(scope), func(b *pgx.Batch) { collectSyncs(b, syncOf(cluster), &found) })
 	switch {
 	case err != nil:
 		return v1.ClusterSync{}, wrapError(err, "read the sync of cluster %q", cluster)
@@ -99,13 +99,13 @@ func (s *Store) Sync(ctx context.Context, scope fleetapi.Scope, cluster string) 
 // syncOf returns the statement that reads one sync.
 func syncOf(cluster string) *clause {
 	c := new(clause)
-	c.writeSQL("select ", syncColumns, " from ", c.syncTable(), c.joinClusters(), " where s.cluster_id = ", c.addArg(cluster, "uuid"))
+	c.writeSQL("select ", syncColumns, " from ", c.syncTableSQL(), c.joinClusters(), " where s.cluster_id = ", c.addArg(cluster, "uuid"))
 	return c
 }
 
-// SteerSync applies an action. An action that is not taken is rolled back.
-func (s *Store) SteerSync(ctx context.Context, scope fleetapi.Scope, cluster string, action fleetapi.SyncAction) (sync v1.ClusterSync, applied bool, err error) {
-	statement, err := steerStatement(action)
+// ApplySyncAction applies an action. An action that is not taken is rolled back.
+func (s *Store) ApplySyncAction(ctx context.Context, scope fleetapi.Scope, cluster string, action fleetapi.SyncAction) (sync v1.ClusterSync, applied bool, err error) {
+	statement, err := syncActionStatement(action)
 	switch {
 	case err != nil:
 		return sync, false, err
@@ -143,7 +143,7 @@ func (s *Store) SteerSync(ctx context.Context, scope fleetapi.Scope, cluster str
 
 // HasClusterWorker reports whether a cluster-worker is registered.
 func (s *Store) HasClusterWorker(ctx context.Context) (registered bool, err error) {
-	err = s.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
+	err = s.pool.RunBatch(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
 		b.Queue(db.HasClusterWorker).QueryRow(func(row pgx.Row) error { return row.Scan(&registered) })
 	})
 	if err != nil {
@@ -152,10 +152,10 @@ func (s *Store) HasClusterWorker(ctx context.Context) (registered bool, err erro
 	return registered, nil
 }
 
-// UnsettledSyncs returns the clusters whose sync changed after their status was saved.
-func (s *Store) UnsettledSyncs(ctx context.Context, after string, limit int) (ids []string, err error) {
+// ClustersWithUnsettledSync returns the clusters whose sync changed after their status was saved.
+func (s *Store) ClustersWithUnsettledSync(ctx context.Context, after string, limit int) (ids []string, err error) {
 	after = cmp.Or(after, uuid.Nil.String())
-	err = s.pool.Read(ctx, scopeOf(fleetapi.Scope{All: true}), func(b *pgx.Batch) {
+	err = s.pool.RunBatch(ctx, scopeOf(fleetapi.Scope{All: true}), func(b *pgx.Batch) {
 		b.Queue(db.UnsettledSyncs, after, limit).Query(func(rows pgx.Rows) error {
 			ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
 			return err
@@ -170,8 +170,8 @@ func (s *Store) UnsettledSyncs(ctx context.Context, after string, limit int) (id
 // errNotTaken rolls back the retry of a sync that cannot be retried now.
 var errNotTaken = errors.New("not taken")
 
-// steerStatement returns the statement of an action.
-func steerStatement(action fleetapi.SyncAction) (string, error) {
+// syncActionStatement returns the statement of an action.
+func syncActionStatement(action fleetapi.SyncAction) (string, error) {
 	switch action {
 	case fleetapi.SyncRetry:
 		return "select tenant.retry_cluster_sync($1::uuid)", nil
@@ -244,7 +244,7 @@ func (q syncQuery) isAfterWaiting() bool { return q.After.ID != "" && q.After.Si
 // selectWaiting returns the statement that reads the syncs with work since a known time.
 func (q syncQuery) selectWaiting() *clause {
 	c := new(clause)
-	page := c.syncTable() + " where s.synced is null and s.unsynced_since is not null" + q.inStates(c)
+	page := c.syncTableSQL() + " where s.synced is null and s.unsynced_since is not null" + q.inStatesSQL(c)
 	if q.After.ID != "" {
 		page += " and (s.unsynced_since, s.cluster_id) > (" + c.addArg(q.After.Since, "timestamptz") + ", " + c.addArg(q.After.ID, "uuid") + ")"
 	}
@@ -256,7 +256,7 @@ func (q syncQuery) selectWaiting() *clause {
 // they were marked by hand.
 func (q syncQuery) selectUndated() *clause {
 	c := new(clause)
-	page := c.syncTable() + " where s.synced is null and s.unsynced_since is null" + q.inStates(c)
+	page := c.syncTableSQL() + " where s.synced is null and s.unsynced_since is null" + q.inStatesSQL(c)
 	if q.isAfterWaiting() {
 		page += " and s.cluster_id > " + c.addArg(q.After.ID, "uuid")
 	}
@@ -264,9 +264,9 @@ func (q syncQuery) selectUndated() *clause {
 	return c
 }
 
-// inStates returns the condition that a sync with work is in one of the wanted states. Where
+// inStatesSQL returns the condition that a sync with work is in one of the wanted states. Where
 // possible it avoids the computed state, so that the planner understands it.
-func (q syncQuery) inStates(c *clause) string {
+func (q syncQuery) inStatesSQL(c *clause) string {
 	all := true
 	for _, state := range []v1.SyncState{v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck} {
 		all = all && q.wantsState(state)
@@ -293,7 +293,7 @@ func (c *clause) selectPage(from string, limit int) {
 // through its clusters.
 func (q syncQuery) selectIdle() *clause {
 	c := new(clause)
-	c.writeSQL("select ", syncColumns, " from ", c.syncTable(), c.joinClusters(), " where s.synced is not null")
+	c.writeSQL("select ", syncColumns, " from ", c.syncTableSQL(), c.joinClusters(), " where s.synced is not null")
 	switch {
 	case !q.wantsState(v1.SyncSynced):
 		c.writeSQL(" and s.paused_at is not null")

@@ -42,7 +42,7 @@ func actionsOf(kind string) (actions, bool) {
 	return actions{}, false
 }
 
-func (t *tx) tellInserted(ctx context.Context, r *fleetapi.Record) error {
+func (t *tx) recordCreation(ctx context.Context, r *fleetapi.Record) error {
 	a, told := actionsOf(r.Kind)
 	if !told {
 		return nil
@@ -50,8 +50,8 @@ func (t *tx) tellInserted(ctx context.Context, r *fleetapi.Record) error {
 	return t.recordChange(ctx, r, timeline.ResourceChange{Action: a.created, Who: r.CreatedBy, At: r.CreatedTime, Changes: diffRecords(&fleetapi.Record{}, r)})
 }
 
-// tellSaved records the changes of owners, and not the reports of adapters.
-func (t *tx) tellSaved(ctx context.Context, r, was *fleetapi.Record) error {
+// recordOwnerChange records the changes of owners, and not the reports of adapters.
+func (t *tx) recordOwnerChange(ctx context.Context, r, was *fleetapi.Record) error {
 	a, told := actionsOf(r.Kind)
 	if !told {
 		return nil
@@ -78,7 +78,7 @@ func diffRecords(was, is *fleetapi.Record) []changeevent.FieldChange {
 	return append(timeline.DiffFields("spec", was.Spec, is.Spec), timeline.DiffFields("labels", was.Labels, is.Labels)...)
 }
 
-func (t *tx) tellRemoved(ctx context.Context, key fleetapi.Key) error {
+func (t *tx) recordDeletion(ctx context.Context, key fleetapi.Key) error {
 	a, told := actionsOf(key.Kind)
 	if !told {
 		return nil
@@ -89,9 +89,9 @@ func (t *tx) tellRemoved(ctx context.Context, key fleetapi.Key) error {
 	return t.recordChange(ctx, r, timeline.ResourceChange{Action: a.deleted, Who: r.DeletedBy, At: t.clock, Changes: diffRecords(r, &fleetapi.Record{})})
 }
 
-// tellLoaded records the inserted rows of a batch. It omits their content: there may be a million
+// recordBatchCreation records the inserted rows of a batch. It omits their content: there may be a million
 // rows, and they can be read from the API.
-func (t *tx) tellLoaded(ctx context.Context, b *fleetapi.Batch, inserted []insertedRow) error {
+func (t *tx) recordBatchCreation(ctx context.Context, b *fleetapi.Batch, inserted []insertedRow) error {
 	a, told := actionsOf(b.Common.Kind)
 	if !told || len(inserted) == 0 {
 		return nil
@@ -112,7 +112,7 @@ func (t *tx) tellLoaded(ctx context.Context, b *fleetapi.Batch, inserted []inser
 			return err
 		}
 	}
-	return timelinestore.Insert(ctx, t.tx, events)
+	return timelinestore.InsertInTx(ctx, t.tx, events)
 }
 
 func (t *tx) recordChange(ctx context.Context, r *fleetapi.Record, c timeline.ResourceChange) error {
@@ -124,7 +124,7 @@ func (t *tx) recordChange(ctx context.Context, r *fleetapi.Record, c timeline.Re
 	if err != nil {
 		return err
 	}
-	return timelinestore.Insert(ctx, t.tx, []timeline.Event{event})
+	return timelinestore.InsertInTx(ctx, t.tx, []timeline.Event{event})
 }
 
 // completeChange sets the fields of a change that describe its resource.

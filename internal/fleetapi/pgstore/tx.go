@@ -79,7 +79,7 @@ func (t *tx) Insert(ctx context.Context, r *fleetapi.Record) error {
 		return fmt.Errorf("insert %s %q: %w", r.Kind, r.Name, err)
 	}
 	r.Revision = revision
-	return t.tellInserted(ctx, r)
+	return t.recordCreation(ctx, r)
 }
 
 // Lock locks and returns one row.
@@ -106,7 +106,7 @@ func (t *tx) Lock(ctx context.Context, key fleetapi.Key) (*fleetapi.Locked, erro
 	if len(rows) == 0 {
 		return nil, fleetapi.ErrNotFound
 	}
-	locked := t.newLocked(&rows[0], rest.Now)
+	locked := t.trackLocked(&rows[0], rest.Now)
 	locked.Children = int(rest.Children)
 	if len(shoot) > 0 {
 		t.addShoot(locked, &shoot[0])
@@ -150,7 +150,7 @@ func (t *tx) LockChildren(ctx context.Context, key fleetapi.Key) ([]fleetapi.Loc
 	list := make([]fleetapi.Locked, len(rows))
 	at := make(map[string]*fleetapi.Locked, len(rows))
 	for i := range rows {
-		list[i] = *t.newLocked(&rows[i], now)
+		list[i] = *t.trackLocked(&rows[i], now)
 		t.was[list[i].Record.Key].locked = &list[i]
 		at[rows[i].ID] = &list[i]
 	}
@@ -167,7 +167,7 @@ func (t *tx) LockChildren(ctx context.Context, key fleetapi.Key) ([]fleetapi.Loc
 	return list, nil
 }
 
-func (t *tx) newLocked(r *db.Resource, now time.Time) *fleetapi.Locked {
+func (t *tx) trackLocked(r *db.Resource, now time.Time) *fleetapi.Locked {
 	l := &fleetapi.Locked{Record: recordOf(r), Now: now}
 	t.clock = now
 	was := &before{Record: l.Record, locked: l}
@@ -230,7 +230,7 @@ func (t *tx) Save(ctx context.Context, r *fleetapi.Record, adapterReport *v1.Ada
 		}
 		was.unsettled = false
 	}
-	if err := t.tellSaved(ctx, r, &was.Record); err != nil || adapterReport == nil {
+	if err := t.recordOwnerChange(ctx, r, &was.Record); err != nil || adapterReport == nil {
 		return err
 	}
 	return t.saveReport(ctx, r, adapterReport)
@@ -265,16 +265,16 @@ func (t *tx) Remove(ctx context.Context, key fleetapi.Key) error {
 			return fmt.Errorf("remove %s %q: %w", key.Kind, key.ID, err)
 		}
 	}
-	if err := changedOne(t.q.RemoveResource(ctx, key.ID, key.Kind)); err != nil {
+	if err := requireOneRow(t.q.RemoveResource(ctx, key.ID, key.Kind)); err != nil {
 		if postgres.Constraint(err) == shootGuard {
 			err = fmt.Errorf("%w: %w", fleetapi.ErrShootExists, err)
 		}
 		return fmt.Errorf("remove %s %q: %w", key.Kind, key.ID, err)
 	}
-	return t.tellRemoved(ctx, key)
+	return t.recordDeletion(ctx, key)
 }
 
-func changedOne(n int64, err error) error {
+func requireOneRow(n int64, err error) error {
 	if err == nil && n != 1 {
 		return fmt.Errorf("changed %d rows, want 1", n)
 	}

@@ -36,10 +36,10 @@ func (c *clause) writeLabels(s selector.Selector) {
 		c.writeSQL(" and ")
 		switch r.Op {
 		case selector.Equals, selector.In:
-			c.labelIn(r.Key, r.Values)
+			c.writeLabelIn(r.Key, r.Values)
 		case selector.NotEquals, selector.NotIn:
 			c.writeSQL("not ")
-			c.labelIn(r.Key, r.Values)
+			c.writeLabelIn(r.Key, r.Values)
 		case selector.Exists:
 			c.writeSQL("labels ? ", c.addArg(r.Key, "text"))
 		case selector.NotExists:
@@ -48,10 +48,10 @@ func (c *clause) writeLabels(s selector.Selector) {
 	}
 }
 
-// labelIn writes the condition that the label has one of the values. It uses one containment for
+// writeLabelIn writes the condition that the label has one of the values. It uses one containment for
 // each value, which the index on labels can answer and whose frequency the planner knows. The
 // condition is never null, so its negation also holds for rows without the label.
-func (c *clause) labelIn(key string, values []string) {
+func (c *clause) writeLabelIn(key string, values []string) {
 	c.writeSQL("(")
 	for i, v := range values {
 		if i > 0 {
@@ -154,18 +154,18 @@ func (c *clause) writeIn(e search.In) {
 // value is one, because that can use the index. Other text is compared with the text of ids.
 func (c *clause) operandsOf(col search.Column, v search.Value) (column, value string) {
 	if (col.Field == search.ID || col.Field == search.OwnerID) && isID(v.Text) && v.Text == strings.ToLower(v.Text) {
-		return plainColumn(col.Field), c.addArg(v.Text, "uuid")
+		return plainColumnSQL(col.Field), c.addArg(v.Text, "uuid")
 	}
 	if v.Type == search.Number {
-		return "tenant.spec_number(spec, " + c.specPath(col.Key) + ")", c.writeValue(v)
+		return "tenant.spec_number(spec, " + c.specPath(col.Key) + ")", c.valueSQL(v)
 	}
-	return c.columnSQL(col), c.writeValue(v)
+	return c.columnSQL(col), c.valueSQL(v)
 }
 
 // specPath returns the SQL of a path below the spec.
 func (c *clause) specPath(key string) string { return c.addArg(strings.Split(key, "."), "text[]") }
 
-func (c *clause) writeValue(v search.Value) string {
+func (c *clause) valueSQL(v search.Value) string {
 	switch v.Type {
 	case search.Text:
 		return c.addArg(v.Text, "text")
@@ -204,7 +204,7 @@ func (c *clause) columnSQL(col search.Column) string {
 		return c.condition(col.Key, "last_transition_time") + "::timestamptz"
 	case search.Name, search.Generation, search.CreatedTime, search.UpdatedTime, search.DeletedTime, search.CreatedBy, search.UpdatedBy,
 		search.DeletedBy, search.Kind, search.Phase, search.ObservedGeneration, search.LastUpdatedTime, search.LastTransitionTime:
-		return plainColumn(col.Field)
+		return plainColumnSQL(col.Field)
 	}
 	panic(fmt.Sprintf("pgstore: no SQL for column %q", col)) // the set is closed
 }
@@ -213,8 +213,8 @@ func (c *clause) condition(kind, member string) string {
 	return "(jsonb_path_query_first(conditions, '$[*] ? (@.type == $t)', jsonb_build_object('t', " + c.addArg(kind, "text") + ")) ->> '" + member + "')"
 }
 
-// plainColumn returns the SQL of a field that has its own column.
-func plainColumn(f search.Field) string {
+// plainColumnSQL returns the SQL of a field that has its own column.
+func plainColumnSQL(f search.Field) string {
 	switch f {
 	case search.ID:
 		return "id"

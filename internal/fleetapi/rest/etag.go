@@ -64,9 +64,9 @@ func (l ETagList) Find(matches func(value string) bool) (tag string, found bool)
 	return "", false
 }
 
-// Allows reports whether If-Match allows a change of something with the tag. It does without a
+// AllowsIfMatch reports whether If-Match allows a change of something with the tag. It does without a
 // condition, or if the condition contains the tag, and not as a weak one.
-func (l ETagList) Allows(tag string) bool {
+func (l ETagList) AllowsIfMatch(tag string) bool {
 	if !l.Given || l.Any {
 		return true
 	}

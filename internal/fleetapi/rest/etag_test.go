@@ -47,7 +47,7 @@ func TestParseETags(t *testing.T) {
 				t.Errorf("%+v (-want +got):\n%s%s", l, diff, tc.reason)
 			}
 			for _, value := range []string{"a", "b"} {
-				if got, want := l.Allows(value), strings.Contains(tc.allows, value); got != want {
+				if got, want := l.AllowsIfMatch(value), strings.Contains(tc.allows, value); got != want {
 					t.Errorf("allows %s: %t, want %t: %s", value, got, want, tc.reason)
 				}
 			}

@@ -59,7 +59,7 @@ func (w *PageWalks[P]) FindStart(query QueryDigest, client string, page int, now
 			if c.page == page && c.start == counted {
 				continue
 			}
-			if best == nil || preferWalk(c, best, client) {
+			if best == nil || isPreferredWalk(c, best, client) {
 				best = c
 			}
 		}
@@ -86,7 +86,7 @@ func (w *PageWalks[P]) RecordPage(query QueryDigest, client string, page int, st
 			w.queries = make(map[QueryDigest]*list.Element)
 		}
 		w.queries[query] = e
-		w.evictOldest()
+		w.evictOldestIfFull()
 	}
 	w.recent.MoveToFront(e)
 	q := walkedQueryOf[P](e.Value)
@@ -109,8 +109,8 @@ func (w *PageWalks[P]) RecordPage(query QueryDigest, client string, page int, st
 
 func walkedQueryOf[P comparable](v any) *walkedQuery[P] { return v.(*walkedQuery[P]) } //nolint:errcheck // nothing else is put in
 
-// evictOldest evicts the least recently used query if there are too many.
-func (w *PageWalks[P]) evictOldest() {
+// evictOldestIfFull evicts the least recently used query if there are too many.
+func (w *PageWalks[P]) evictOldestIfFull() {
 	if w.recent.Len() <= maxWalkedQueries {
 		return
 	}
@@ -121,8 +121,8 @@ func (w *PageWalks[P]) evictOldest() {
 // leadsTo reports whether the page is the next one, or the same again.
 func (c *pageWalk[P]) leadsTo(page int) bool { return page == c.page+1 || page == c.page }
 
-// preferWalk prefers the client's own walk, then the one seen last.
-func preferWalk[P comparable](a, b *pageWalk[P], client string) bool {
+// isPreferredWalk prefers the client's own walk, then the one seen last.
+func isPreferredWalk[P comparable](a, b *pageWalk[P], client string) bool {
 	if (a.client == client) != (b.client == client) {
 		return a.client == client
 	}

@@ -72,8 +72,8 @@ func plainColumns() []named {
 	}
 }
 
-// ofCondition returns the column suffixes of a condition.
-func ofCondition() []named {
+// conditionColumns returns the column suffixes of a condition.
+func conditionColumns() []named {
 	return []named{
 		{"", ConditionStatus},
 		{".status", ConditionStatus},
@@ -85,7 +85,7 @@ func ofCondition() []named {
 }
 
 func conditionSuffix(f Field) (string, bool) {
-	for _, n := range ofCondition() {
+	for _, n := range conditionColumns() {
 		if n.field == f {
 			return n.name, true
 		}
@@ -113,7 +113,7 @@ func (p *parser) parseColumn() (Column, error) {
 		return p.parseSpecPath(t, path)
 	}
 	if rest, ok := strings.CutPrefix(name, conditionPrefix); ok {
-		return condition(t, rest)
+		return parseConditionColumn(t, rest)
 	}
 	for _, n := range plainColumns() {
 		if n.name == name {
@@ -137,7 +137,7 @@ func (p *parser) parseSpecPath(t token, path string) (Column, error) {
 	return Column{Field: Spec, Key: path}, nil
 }
 
-func condition(t token, rest string) (Column, error) {
+func parseConditionColumn(t token, rest string) (Column, error) {
 	kind, part := rest, ""
 	if i := strings.IndexByte(rest, '.'); i >= 0 {
 		kind, part = rest[:i], rest[i:]
@@ -146,7 +146,7 @@ func condition(t token, rest string) (Column, error) {
 		return Column{}, errorAt(t.column, "%q is not the type of a condition", kind)
 	}
 	var parts []string
-	for _, n := range ofCondition() {
+	for _, n := range conditionColumns() {
 		if n.name == part {
 			return Column{Field: n.field, Key: kind}, nil
 		}
@@ -164,9 +164,9 @@ func listColumns() string {
 	return strings.Join(append(names, "labels.<key>", "spec.<path>", "status.conditions.<type>"), ", ")
 }
 
-// Sortable returns the field with a name, if an order may use it: any column without a key, except
+// SortableField returns the field with a name, if an order may use it: any column without a key, except
 // those of the status.
-func Sortable(name string) (Field, bool) {
+func SortableField(name string) (Field, bool) {
 	for _, n := range plainColumns() {
 		if n.name == name && !strings.HasPrefix(name, "status.") {
 			return n.field, true

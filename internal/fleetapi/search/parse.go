@@ -131,17 +131,17 @@ func (p *parser) parseNot(depth int) (Expr, error) {
 		}
 		return x, p.expectToken(")")
 	}
-	return p.comparison()
+	return p.parseComparison()
 }
 
-func (p *parser) comparison() (Expr, error) {
+func (p *parser) parseComparison() (Expr, error) {
 	c, err := p.parseColumn()
 	if err != nil {
 		return nil, err
 	}
 	if p.acceptToken("is") {
 		negated := p.acceptToken("not")
-		return negateExpr(!negated, Present{c}), p.expectToken("null")
+		return negateIf(!negated, Present{c}), p.expectToken("null")
 	}
 	t := p.nextToken()
 	if negated := t.matches("not"); negated {
@@ -160,7 +160,7 @@ func (p *parser) comparison() (Expr, error) {
 		return nil, errorAt(t.column, "expected a comparison (=, !=, <, <=, >, >=, in, like, between or is null), found %s", t)
 	}
 	v, err := p.parseLiteral(c)
-	return negateExpr(negated, Compare{Column: c, Op: op, Value: v}), err
+	return negateIf(negated, Compare{Column: c, Op: op, Value: v}), err
 }
 
 // parseSetOperator parses the rest of in, like and between, if t is one of them.
@@ -186,7 +186,7 @@ func (p *parser) parseSetOperator(c Column, t token) (x Expr, isSetOperator bool
 	return nil, false, nil
 }
 
-func negateExpr(negated bool, x Expr) Expr {
+func negateIf(negated bool, x Expr) Expr {
 	if negated {
 		return Not{x}
 	}
@@ -254,13 +254,13 @@ func (p *parser) parseLiteral(c Column) (Value, error) {
 	t := p.nextToken()
 	switch c.Field.Type() {
 	case Integer:
-		return integerOf(c, t)
+		return parseInteger(c, t)
 	case Time:
-		return timeOf(c, t)
+		return parseTime(c, t)
 	case Text, Number, Absent:
 	}
 	if c.Field == Spec {
-		return specValue(c, t)
+		return parseSpecValue(c, t)
 	}
 	if t.kind != text {
 		return Value{}, errorAt(t.column, "%s must be compared with a quoted string, found %s", c, t)
@@ -278,8 +278,8 @@ func (p *parser) parseLiteral(c Column) (Value, error) {
 	return Value{Type: Text, Text: t.value}, nil
 }
 
-// specValue parses a value of the spec, which may be of any type.
-func specValue(c Column, t token) (Value, error) {
+// parseSpecValue parses a value of the spec, which may be of any type.
+func parseSpecValue(c Column, t token) (Value, error) {
 	switch {
 	case t.kind == text:
 		return Value{Type: Text, Text: t.value}, nil
@@ -291,7 +291,7 @@ func specValue(c Column, t token) (Value, error) {
 	return Value{}, errorAt(t.column, "%s must be compared with a quoted string, a number, true or false, found %s", c, t)
 }
 
-func integerOf(c Column, t token) (Value, error) {
+func parseInteger(c Column, t token) (Value, error) {
 	if t.kind != integer {
 		return Value{}, errorAt(t.column, "%s must be compared with an integer, found %s", c, t)
 	}
@@ -302,7 +302,7 @@ func integerOf(c Column, t token) (Value, error) {
 	return Value{Type: Integer, Int: n}, nil
 }
 
-func timeOf(c Column, t token) (Value, error) {
+func parseTime(c Column, t token) (Value, error) {
 	if t.kind == text {
 		for _, layout := range []string{time.RFC3339Nano, time.DateOnly} {
 			if at, err := time.Parse(layout, t.value); err == nil {

@@ -33,7 +33,7 @@ func newEvent(p changeevent.Payload, tenant, recordedBy string, senderServesAll 
 		At: at, Tenant: tenant, RecordedBy: recordedBy, Payload: text,
 		Facts: Facts{
 			Cluster: p.Cluster, Node: p.Node, Source: p.Source, Actor: cmp.Or(strings.TrimSpace(p.Details[DetailActor]), p.Source),
-			Action: p.Action, Subject: p.Subject, Session: p.Session, Fields: fieldKeys(p.Changes),
+			Action: p.Action, Subject: p.Subject, Session: p.Session, Fields: fieldSearchKeys(p.Changes),
 		},
 	}, nil
 }

@@ -107,12 +107,12 @@ func encodeField(value any) json.RawMessage {
 // steps, and as a whole.
 const maxKeyDepth = 16
 
-// fieldKeys returns the search keys of changed fields: their paths and the paths of the enclosing
+// fieldSearchKeys returns the search keys of changed fields: their paths and the paths of the enclosing
 // fields, without list positions.
-func fieldKeys(changes []changeevent.FieldChange) []string {
+func fieldSearchKeys(changes []changeevent.FieldChange) []string {
 	var keys []string
 	for i := range changes {
-		path := fieldKey(changes[i].Field)
+		path := stripListPositions(changes[i].Field)
 		keys = append(keys, path)
 		for at, depth := 0, 0; depth < maxKeyDepth; depth++ {
 			n := strings.IndexByte(path[at:], '.')
@@ -129,8 +129,8 @@ func fieldKeys(changes []changeevent.FieldChange) []string {
 	return slices.DeleteFunc(slices.Compact(keys), func(key string) bool { return key == "" })
 }
 
-// fieldKey returns a path without list positions: spec.workers for spec.workers[0].
-func fieldKey(path string) string {
+// stripListPositions returns a path without list positions: spec.workers for spec.workers[0].
+func stripListPositions(path string) string {
 	var key strings.Builder
 	for path != "" {
 		begin := strings.IndexByte(path, '[')

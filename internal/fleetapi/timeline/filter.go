@@ -76,8 +76,8 @@ func (f *Filter) Matches(facts selector.Labels) bool {
 		either("actor", f.Actors) && either("source", f.Sources) && either("action", f.Actions)
 }
 
-// selection returns the filter in canonical form, for the digest of a query.
-func (f *Filter) selection() []string {
+// canonicalParts returns the filter in canonical form, for the digest of a query.
+func (f *Filter) canonicalParts() []string {
 	return []string{
 		f.Cluster, f.Node, f.Subject, f.Session, f.Field, strings.Join(f.Actors, ","), strings.Join(f.Sources, ","), strings.Join(f.Actions, ","),
 		strconv.FormatInt(f.Since.UnixMicro(), 10), strconv.FormatInt(f.Until.UnixMicro(), 10),
@@ -102,14 +102,14 @@ func parseFilter(v url.Values) (Filter, error) {
 	}
 	return Filter{
 		Cluster: v.Get("cluster"), Node: v.Get("node"), Subject: v.Get("subject"), Session: v.Get("session"),
-		Field:  fieldKey(v.Get("field")),
-		Actors: components(v.Get("actor")), Sources: components(v.Get("source")), Actions: splitList(v.Get("action")),
+		Field:  stripListPositions(v.Get("field")),
+		Actors: expandComponentNames(v.Get("actor")), Sources: expandComponentNames(v.Get("source")), Actions: splitList(v.Get("action")),
 	}, nil
 }
 
-// components returns the component names that a name may stand for. The prefix may be omitted:
+// expandComponentNames returns the component names that a name may stand for. The prefix may be omitted:
 // fault-quarantine for nvsentinel/fault-quarantine.
-func components(text string) []string {
+func expandComponentNames(text string) []string {
 	var list []string
 	for _, name := range splitList(text) {
 		list = append(list, name)

@@ -34,7 +34,7 @@ func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Princip
 	if err != nil {
 		return err
 	}
-	cluster, err := clusterOf(r)
+	cluster, err := clusterNameFromPath(r)
 	if err != nil {
 		return err
 	}
@@ -49,13 +49,13 @@ func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Princip
 			payloads[i].Cluster = cluster
 		}
 		if err := t.checkPayload(&payloads[i], now); err != nil {
-			return atIndex(i, len(payloads), err)
+			return withElementIndex(i, len(payloads), err)
 		}
 		if events[i], err = newEvent(payloads[i], tenantOf(&payloads[i], who), who.Subject, servesAll(who)); err != nil {
 			return err
 		}
 	}
-	if err := t.checkClusters(r, scope, events); err != nil {
+	if err := t.checkClustersKnown(r, scope, events); err != nil {
 		return err
 	}
 	outcomes, err := t.intake.appendEvents(r.Context(), scope, events)
@@ -63,7 +63,7 @@ func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Princip
 		return problemOf(err)
 	}
 	t.metrics.countOutcomes(outcomes)
-	taken := takenOf(payloads, outcomes)
+	taken := summarizeOutcomes(payloads, outcomes)
 	if taken.Stored > 0 {
 		t.hub.Nudge()
 	}
@@ -75,8 +75,8 @@ func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Princip
 	return nil
 }
 
-// clusterOf returns the cluster name in the path.
-func clusterOf(r *http.Request) (string, error) {
+// clusterNameFromPath returns the cluster name in the path.
+func clusterNameFromPath(r *http.Request) (string, error) {
 	name := r.PathValue("cluster")
 	if !validName(name) {
 		return "", rest.NewError(rest.CodeNotFound, "%q is not a cluster name; use 1 to %d printable characters", name, maxName)
@@ -159,8 +159,8 @@ func (t *Timeline) checkPayload(p *changeevent.Payload, now time.Time) error {
 	return nil
 }
 
-// atIndex adds the index of an event to a problem.
-func atIndex(i, of int, err error) error {
+// withElementIndex adds the index of an event to a problem.
+func withElementIndex(i, of int, err error) error {
 	p, ok := errors.AsType[*rest.Error](err)
 	if !ok || of == 1 {
 		return err
@@ -170,8 +170,8 @@ func atIndex(i, of int, err error) error {
 	return &placed
 }
 
-// checkClusters requires that the clusters of events exist, if so configured.
-func (t *Timeline) checkClusters(r *http.Request, scope Scope, events []Event) error {
+// checkClustersKnown requires that the clusters of events exist, if so configured.
+func (t *Timeline) checkClustersKnown(r *http.Request, scope Scope, events []Event) error {
 	if !t.knownOnly {
 		return nil
 	}
@@ -190,8 +190,8 @@ func (t *Timeline) checkClusters(r *http.Request, scope Scope, events []Event) e
 	return nil
 }
 
-// takenOf counts the outcomes of events.
-func takenOf(payloads []changeevent.Payload, outcomes []Outcome) v1.ChangesAccepted {
+// summarizeOutcomes counts the outcomes of events.
+func summarizeOutcomes(payloads []changeevent.Payload, outcomes []Outcome) v1.ChangesAccepted {
 	taken := v1.ChangesAccepted{Conflicts: []string{}}
 	for i, o := range outcomes {
 		switch o {

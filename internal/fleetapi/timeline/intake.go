@@ -63,7 +63,7 @@ func (in *intake) appendEvents(ctx context.Context, scope Scope, events []Event)
 		return nil, g.err
 	}
 	// The cause may be the events of other callers.
-	return appendOnce(ctx, in.store, scope, events)
+	return appendWithRepeatedKeys(ctx, in.store, scope, events)
 }
 
 // joinGroup adds events to a group and returns their index in it.
@@ -115,14 +115,14 @@ func (in *intake) appendGroup(ctx context.Context, scope Scope, g *group) {
 	g.err = errors.New("the events were not stored")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendBound)
 	defer cancel()
-	g.outcomes, g.err = appendOnce(ctx, in.store, scope, g.events)
+	g.outcomes, g.err = appendWithRepeatedKeys(ctx, in.store, scope, g.events)
 	if g.err != nil && ctx.Err() != nil { // the store was slow, and separate appends would take as long each
 		g.err = fmt.Errorf("%w: %w", ErrUnavailable, g.err)
 	}
 }
 
-// appendOnce appends events whose keys may repeat. The first event of a key counts.
-func appendOnce(ctx context.Context, store Store, scope Scope, events []Event) ([]Outcome, error) {
+// appendWithRepeatedKeys appends events whose keys may repeat. The first event of a key counts.
+func appendWithRepeatedKeys(ctx context.Context, store Store, scope Scope, events []Event) ([]Outcome, error) {
 	first := make(map[uuid.UUID]int, len(events)) // by key, its index among the unique ones
 	unique := make([]Event, 0, len(events))
 	for i := range events {
@@ -156,7 +156,7 @@ func appendOnce(ctx context.Context, store Store, scope Scope, events []Event) (
 	if len(rest) == 0 {
 		return outcomes, nil
 	}
-	became, err = appendOnce(ctx, store, scope, rest)
+	became, err = appendWithRepeatedKeys(ctx, store, scope, rest)
 	for i, o := range became {
 		outcomes[places[i]] = o
 	}

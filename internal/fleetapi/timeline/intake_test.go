@@ -311,7 +311,7 @@ func TestTheSameInAGroup(t *testing.T) {
 		for _, e := range events {
 			want = append(want, one.append(e))
 		}
-		got, err := appendOnce(t.Context(), onlyAppend{nil, many}, Scope{}, events)
+		got, err := appendWithRepeatedKeys(t.Context(), onlyAppend{nil, many}, Scope{}, events)
 		if err != nil {
 			r.Fatal(err)
 		}

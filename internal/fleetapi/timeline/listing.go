@@ -106,7 +106,7 @@ func (t *Timeline) parseListing(r *http.Request, scope Scope, now time.Time) (*l
 		}
 		l.query.Limit = n
 	}
-	l.digest = rest.DigestQuery(append(filter.selection(), "changes", scope.Tenant, strconv.FormatBool(scope.All), v.Get("since"), v.Get("until"))...)
+	l.digest = rest.DigestQuery(append(filter.canonicalParts(), "changes", scope.Tenant, strconv.FormatBool(scope.All), v.Get("since"), v.Get("until"))...)
 	return l, l.parseCursor(v.Get("continue"))
 }
 

@@ -32,10 +32,10 @@ func (t *Timeline) streamEvents(w http.ResponseWriter, r *http.Request, scope Sc
 		return err
 	}
 	return watch.ServeEvents(w, r, watch.EventStream{
-		Hub: t.hub, Log: t.log, Expired: asProblem,
+		Hub: t.hub, Log: t.log, Expired: streamEndProblem,
 		Request: watch.Request{
 			Tenant: scope.Tenant, All: scope.All, Labels: &filter, After: after,
-			Until: watch.ChooseTimeLimit(time.Now(), who), Allowed: t.recheckAccess(r.Header.Get("Authorization"), scope),
+			Until: watch.ChooseTimeLimit(time.Now(), who), Allowed: t.newAccessRecheck(r.Header.Get("Authorization"), scope),
 		},
 	})
 }
@@ -60,8 +60,8 @@ func parseAfter(r *http.Request) (*watch.Cursor, error) {
 	return nil, rest.NewQueryError("after", "format", text, "is not a cursor of this API; use the cursor of a list or the id of an event")
 }
 
-// recheckAccess returns a check that the token of a stream still has the same scope.
-func (t *Timeline) recheckAccess(authorization string, scope Scope) func(context.Context) error {
+// newAccessRecheck returns a check that the token of a stream still has the same scope.
+func (t *Timeline) newAccessRecheck(authorization string, scope Scope) func(context.Context) error {
 	return func(ctx context.Context) error {
 		who, err := t.authenticate(ctx, authorization)
 		if p, ok := errors.AsType[*rest.Error](err); ok && p.Code == rest.CodeUnavailable {
@@ -78,8 +78,8 @@ func (t *Timeline) recheckAccess(authorization string, scope Scope) func(context
 	}
 }
 
-// asProblem converts the error that ends a stream into a problem.
-func asProblem(err error) error {
+// streamEndProblem converts the error that ends a stream into a problem.
+func streamEndProblem(err error) error {
 	if errors.Is(err, watch.ErrExpired) {
 		return problemOf(ErrCursorExpired)
 	}
@@ -92,7 +92,7 @@ type streamed struct{ store Store }
 // Now returns the cursor after all settled events.
 func (s streamed) Now(ctx context.Context) (watch.Cursor, error) {
 	at, err := s.store.Horizon(ctx)
-	return at, forWatch(err)
+	return at, toWatchError(err)
 }
 
 // Changes reads the new events for streams.
@@ -107,11 +107,11 @@ func (s streamed) Changes(ctx context.Context, q watch.Query, visit func(watch.C
 		facts := row.Facts
 		return visit(watch.Change{At: row.Arrival, Tenant: row.Tenant, Labels: &facts, Record: record})
 	})
-	return next, more, forWatch(err)
+	return next, more, toWatchError(err)
 }
 
-// forWatch converts errors of the store into those of package watch.
-func forWatch(err error) error {
+// toWatchError converts errors of the store into those of package watch.
+func toWatchError(err error) error {
 	switch {
 	case errors.Is(err, ErrCursorExpired):
 		return fmt.Errorf("%w: %w", watch.ErrExpired, err)

@@ -214,7 +214,7 @@ func (h *Hub) followFeed(ctx context.Context) {
 	defer h.ring.clearAll()
 	t := tail{Hub: h}
 	for failures := 0; ctx.Err() == nil && h.hasWatchers(); {
-		again, err := t.readPage(ctx)
+		again, err := t.readPageIntoRing(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -232,7 +232,7 @@ func (h *Hub) followFeed(ctx context.Context) {
 		}
 		h.metrics.lastRead.SetToCurrentTime()
 		if !again {
-			t.waitForChanges(ctx)
+			t.waitForNextRead(ctx)
 		}
 	}
 }
@@ -253,8 +253,8 @@ type tail struct {
 	nudged bool // before the last read
 }
 
-// readPage reads one page and adds it to the ring. It reports whether there is more.
-func (t *tail) readPage(ctx context.Context) (more bool, err error) {
+// readPageIntoRing reads one page and adds it to the ring. It reports whether there is more.
+func (t *tail) readPageIntoRing(ctx context.Context) (more bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, longestRead, errNoAnswer)
 	defer cancel()
 	defer time.AfterFunc(slowRead, t.ring.markUnavailable).Stop()
@@ -281,8 +281,8 @@ func (t *tail) readPage(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// waitForChanges waits until the next read is due.
-func (t *tail) waitForChanges(ctx context.Context) {
+// waitForNextRead waits until the next read is due.
+func (t *tail) waitForNextRead(ctx context.Context) {
 	least, most := gap, idleEvery
 	if t.found > 0 {
 		least = busyEvery

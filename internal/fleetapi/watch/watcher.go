@@ -79,7 +79,7 @@ func (h *Hub) Watch(ctx context.Context, r Request, out Stream) error {
 	}
 	defer leave()
 	begun := false
-	if err = w.findStart(ctx); err == nil {
+	if err = w.findStartAndOpenStream(ctx); err == nil {
 		begun, err = true, w.runWatch(ctx)
 	}
 	switch cause := context.Cause(ctx); {
@@ -91,8 +91,8 @@ func (h *Hub) Watch(ctx context.Context, r Request, out Stream) error {
 	return w.sendBookmark(ctx)
 }
 
-// findStart finds the start of the watch, and checks that all changes since then are still known.
-func (w *watcher) findStart(ctx context.Context) (err error) {
+// findStartAndOpenStream finds the start of the watch, and checks that all changes since then are still known.
+func (w *watcher) findStartAndOpenStream(ctx context.Context) (err error) {
 	if w.After == nil {
 		if w.at, err = w.source.Now(ctx); err != nil {
 			return err
@@ -100,7 +100,7 @@ func (w *watcher) findStart(ctx context.Context) (err error) {
 		return w.sendBookmark(ctx)
 	}
 	w.at, w.behind = *w.After, true
-	if err := w.readFeed(ctx); err != nil {
+	if err := w.readAndSendPage(ctx); err != nil {
 		return err
 	}
 	return w.batch.out.Send(ctx, nil)
@@ -142,7 +142,7 @@ func (w *watcher) sendNext(ctx context.Context) (again <-chan struct{}, err erro
 	switch {
 	case v.missed:
 		w.metrics.fallbacks.Inc()
-		if err := w.rereadFeed(ctx); err != nil {
+		if err := w.readFeedOrBackOff(ctx); err != nil {
 			return nil, err
 		}
 		news = w.ready
@@ -162,11 +162,11 @@ func (w *watcher) sendNext(ctx context.Context) (again <-chan struct{}, err erro
 	if v.live && !v.missed && !v.more && w.at.Compare(v.head.Position) < 0 {
 		w.at = v.head
 	}
-	return news, w.finishBatch(ctx, &v)
+	return news, w.sendBatchAndBookmark(ctx, &v)
 }
 
-// finishBatch sends the batch, followed by a bookmark if one is due.
-func (w *watcher) finishBatch(ctx context.Context, v *view) error {
+// sendBatchAndBookmark sends the batch, followed by a bookmark if one is due.
+func (w *watcher) sendBatchAndBookmark(ctx context.Context, v *view) error {
 	blind := !v.live || v.away || w.failures > 0
 	upToDate := !blind && !v.missed && !v.more
 	switch {
@@ -199,9 +199,9 @@ func (w *watcher) addChange(e *entry) {
 	}
 }
 
-// rereadFeed reads a page of the feed. If the feed is unavailable, it waits for a short time.
-func (w *watcher) rereadFeed(ctx context.Context) error {
-	err := w.readFeed(ctx)
+// readFeedOrBackOff reads a page of the feed. If the feed is unavailable, it waits for a short time.
+func (w *watcher) readFeedOrBackOff(ctx context.Context) error {
+	err := w.readAndSendPage(ctx)
 	if !errors.Is(err, ErrUnavailable) || ctx.Err() != nil {
 		w.failures = 0
 		return err
@@ -211,8 +211,8 @@ func (w *watcher) rereadFeed(ctx context.Context) error {
 	return nil
 }
 
-// readFeed reads a page of the feed into the batch and sends it.
-func (w *watcher) readFeed(ctx context.Context) error {
+// readAndSendPage reads a page of the feed into the batch and sends it.
+func (w *watcher) readAndSendPage(ctx context.Context) error {
 	select {
 	case w.reads <- struct{}{}:
 	case <-ctx.Done():

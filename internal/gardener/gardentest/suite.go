@@ -21,31 +21,31 @@ func Run(t *testing.T, open func(t *testing.T) *Bed) {
 		run  func(t *testing.T, bed *Bed)
 	}{
 		{"Create", testCreate},
-		{"AppliedAgain", testAppliedAgain},
-		{"OnlyNotedAgain", testOnlyNotedAgain},
+		{"AppliedAgain", testRepeatedApplyChangesNothing},
+		{"OnlyNotedAgain", testApplyNotesNewGenerationOnly},
 		{"Update", testUpdate},
-		{"PoolRemoved", testPoolRemoved},
-		{"PoolRemovedThatOthersChanged", testPoolRemovedThatOthersChanged},
-		{"OthersPool", testOthersPool},
-		{"LabelRemoved", testLabelRemoved},
-		{"OthersEdit", testOthersEdit},
-		{"OthersFields", testOthersFields},
+		{"PoolRemoved", testPoolRemovedFromManifest},
+		{"PoolRemovedThatOthersChanged", testRemovesPoolThatOthersChanged},
+		{"OthersPool", testPoolsOfOthersRemoved},
+		{"LabelRemoved", testLabelDifferenceCountsAsChange},
+		{"OthersEdit", testEditOfOthersReverted},
+		{"OthersFields", testUnsetFieldsOfOthersKept},
 		{"VersionNeverLowered", testVersionNeverLowered},
 		{"ImageNeverLowered", testImageNeverLowered},
-		{"StaleGeneration", testStaleGeneration},
-		{"ForeignShoot", testForeignShoot},
-		{"GoneAndMadeAgain", testGoneAndMadeAgain},
-		{"ManyAtOnce", testManyAtOnce},
+		{"StaleGeneration", testStaleGenerationRejected},
+		{"ForeignShoot", testForeignShootNeverTouched},
+		{"GoneAndMadeAgain", testDeletedShootCreatedAgain},
+		{"ManyAtOnce", testConcurrentAppliesKeepNewest},
 		{"DeleteAbsent", testDeleteAbsent},
-		{"DeleteLingering", testDeleteLingering},
-		{"ApplyWhileDeleting", testApplyWhileDeleting},
-		{"DeleteOtherUID", testDeleteOtherUID},
-		{"Preflight", testPreflight},
-		{"Invalid", testInvalid},
-		{"List", testList},
-		{"Watch", testWatch},
-		{"WatchExpired", testWatchExpired},
-		{"WatchEndsWithItsHandler", testWatchEndsWithItsHandler},
+		{"DeleteLingering", testRepeatedDeleteWhileLingering},
+		{"ApplyWhileDeleting", testApplyWhileDeletingRejected},
+		{"DeleteOtherUID", testDeleteIgnoresUID},
+		{"Preflight", testPreflightStoresNothing},
+		{"Invalid", testInvalidManifestsRejected},
+		{"List", testListReturnsOwnShoots},
+		{"Watch", testWatchReportsOwnChanges},
+		{"WatchExpired", testWatchFromForgottenVersionExpires},
+		{"WatchEndsWithItsHandler", testWatchReturnsHandlerError},
 		{"ProbeAndProject", testProbeAndProject},
 	}
 	for _, test := range tests {
@@ -71,7 +71,7 @@ func (b *Bed) mustGet(t *testing.T, name string) shoot.Observed {
 	return o
 }
 
-func (b *Bed) mustRemove(t *testing.T, name string) shoot.Deletion {
+func (b *Bed) mustDelete(t *testing.T, name string) shoot.Deletion {
 	t.Helper()
 	d, err := b.Garden.DeleteShoot(boundedContext(t), shootRef(name))
 	if err != nil {
@@ -128,7 +128,7 @@ func boundedContext(t *testing.T) context.Context {
 	return ctx
 }
 
-func testPreflight(t *testing.T, bed *Bed) {
+func testPreflightStoresNothing(t *testing.T, bed *Bed) {
 	t.Helper()
 	if err := bed.Garden.PreflightShoot(boundedContext(t), Manifest("a", 1)); err != nil {
 		t.Errorf("a good Shoot: %v", err)
@@ -156,7 +156,7 @@ func testPreflight(t *testing.T, bed *Bed) {
 	}
 }
 
-func testInvalid(t *testing.T, bed *Bed) {
+func testInvalidManifestsRejected(t *testing.T, bed *Bed) {
 	t.Helper()
 	long := strings.Repeat("x", 22-len(bed.Project))
 	tests := map[string]struct {
@@ -194,11 +194,11 @@ func testInvalid(t *testing.T, bed *Bed) {
 			}
 		})
 	}
-	t.Run("Changes", func(t *testing.T) { invalidChanges(t, bed) })
+	t.Run("Changes", func(t *testing.T) { testInvalidChangesRejected(t, bed) })
 }
 
-// invalidChanges tests invalid changes of an existing Shoot.
-func invalidChanges(t *testing.T, bed *Bed) {
+// testInvalidChangesRejected tests invalid changes of an existing Shoot.
+func testInvalidChangesRejected(t *testing.T, bed *Bed) {
 	t.Helper()
 	bed.mustApply(t, Manifest("a", 1), false)
 	for reason, edit := range map[string]func(*shoot.Spec){

@@ -47,7 +47,7 @@ func (v *view) watchUntil(t *testing.T, bed *Bed, enough func() bool) {
 	}
 }
 
-func testWatch(t *testing.T, bed *Bed) {
+func testWatchReportsOwnChanges(t *testing.T, bed *Bed) {
 	t.Helper()
 	bed.mustApply(t, Manifest("before", 1), false)
 	l, err := bed.Garden.ListShoots(boundedContext(t))
@@ -84,7 +84,7 @@ func testWatch(t *testing.T, bed *Bed) {
 	foreign := Manifest("foreign", 1)
 	foreign.Metadata.Labels = nil
 	bed.Put(t, foreign)
-	bed.mustRemove(t, "s03")
+	bed.mustDelete(t, "s03")
 	bed.awaitGone(t, "s03")
 	bed.mustApply(t, Manifest("last", 1), false)
 	v.watchUntil(t, bed, func() bool { return len(v.gone) > 0 && v.shoots["last"].Name != "" })
@@ -96,7 +96,7 @@ func testWatch(t *testing.T, bed *Bed) {
 	}
 }
 
-func testWatchExpired(t *testing.T, bed *Bed) {
+func testWatchFromForgottenVersionExpires(t *testing.T, bed *Bed) {
 	t.Helper()
 	bed.mustApply(t, Manifest("a", 1), false)
 	err := bed.Garden.WatchShoots(boundedContext(t), bed.Forgotten(t), func(shoot.Event) error { return nil })
@@ -105,7 +105,7 @@ func testWatchExpired(t *testing.T, bed *Bed) {
 	}
 }
 
-func testWatchEndsWithItsHandler(t *testing.T, bed *Bed) {
+func testWatchReturnsHandlerError(t *testing.T, bed *Bed) {
 	t.Helper()
 	l, err := bed.Garden.ListShoots(boundedContext(t))
 	if err != nil {

@@ -33,7 +33,7 @@ func testCreate(t *testing.T, bed *Bed) {
 	wantPools(t, bed.Spec(t, "a"), "default")
 }
 
-func testAppliedAgain(t *testing.T, bed *Bed) {
+func testRepeatedApplyChangesNothing(t *testing.T, bed *Bed) {
 	t.Helper()
 	first := bed.mustApply(t, Manifest("a", 1), false)
 	var was shoot.Observed
@@ -52,7 +52,7 @@ func testAppliedAgain(t *testing.T, bed *Bed) {
 	}
 }
 
-func testOnlyNotedAgain(t *testing.T, bed *Bed) {
+func testApplyNotesNewGenerationOnly(t *testing.T, bed *Bed) {
 	t.Helper()
 	first := bed.mustApply(t, Manifest("a", 1), false)
 	got := bed.mustApply(t, Manifest("a", 2), true)
@@ -92,7 +92,7 @@ func maximumOf(s shoot.Spec) int32 {
 	return -1
 }
 
-func testPoolRemoved(t *testing.T, bed *Bed) {
+func testPoolRemovedFromManifest(t *testing.T, bed *Bed) {
 	t.Helper()
 	m := Manifest("a", 1)
 	m.Spec.Provider.Workers = append(m.Spec.Provider.Workers, Worker("more"))
@@ -103,9 +103,9 @@ func testPoolRemoved(t *testing.T, bed *Bed) {
 	wantPools(t, bed.Spec(t, "a"), "other")
 }
 
-// testOthersPool tests that pools of other clients are removed, even when added again,
+// testPoolsOfOthersRemoved tests that pools of other clients are removed, even when added again,
 // and all at once.
-func testOthersPool(t *testing.T, bed *Bed) {
+func testPoolsOfOthersRemoved(t *testing.T, bed *Bed) {
 	t.Helper()
 	bed.mustApply(t, Manifest("a", 1), false)
 	bed.Edit(t, "a", func(s *shoot.Spec) { s.Provider.Workers = append(s.Provider.Workers, Worker("more"), Worker("most")) })
@@ -127,9 +127,9 @@ func testOthersPool(t *testing.T, bed *Bed) {
 	}
 }
 
-// testPoolRemovedThatOthersChanged covers that Gardener itself writes to pools, when it
+// testRemovesPoolThatOthersChanged covers that Gardener itself writes to pools, when it
 // raises the version of an image.
-func testPoolRemovedThatOthersChanged(t *testing.T, bed *Bed) {
+func testRemovesPoolThatOthersChanged(t *testing.T, bed *Bed) {
 	t.Helper()
 	m := Manifest("a", 1)
 	m.Spec.Provider.Workers = append(m.Spec.Provider.Workers, Worker("more"), Worker("most"))
@@ -162,7 +162,7 @@ func testPoolRemovedThatOthersChanged(t *testing.T, bed *Bed) {
 	}
 }
 
-func testLabelRemoved(t *testing.T, bed *Bed) {
+func testLabelDifferenceCountsAsChange(t *testing.T, bed *Bed) {
 	t.Helper()
 	m := Manifest("a", 1)
 	m.Metadata.Labels["team"] = "blue"
@@ -178,7 +178,7 @@ func testLabelRemoved(t *testing.T, bed *Bed) {
 	}
 }
 
-func testOthersEdit(t *testing.T, bed *Bed) {
+func testEditOfOthersReverted(t *testing.T, bed *Bed) {
 	t.Helper()
 	bed.mustApply(t, Manifest("a", 1), false)
 	bed.Edit(t, "a", func(s *shoot.Spec) { s.Provider.Workers[0].Maximum = 50 })
@@ -191,7 +191,7 @@ func testOthersEdit(t *testing.T, bed *Bed) {
 	}
 }
 
-func testOthersFields(t *testing.T, bed *Bed) {
+func testUnsetFieldsOfOthersKept(t *testing.T, bed *Bed) {
 	t.Helper()
 	bed.mustApply(t, Manifest("a", 1), false)
 	bed.Edit(t, "a", func(s *shoot.Spec) {
@@ -236,7 +236,7 @@ func testImageNeverLowered(t *testing.T, bed *Bed) {
 	}
 }
 
-func testStaleGeneration(t *testing.T, bed *Bed) {
+func testStaleGenerationRejected(t *testing.T, bed *Bed) {
 	t.Helper()
 	bed.mustApply(t, Manifest("a", 5), false)
 	for _, seen := range []bool{true, false} {
@@ -250,7 +250,7 @@ func testStaleGeneration(t *testing.T, bed *Bed) {
 	}
 }
 
-func testForeignShoot(t *testing.T, bed *Bed) {
+func testForeignShootNeverTouched(t *testing.T, bed *Bed) {
 	t.Helper()
 	nobodys := Manifest("nobodys", 1)
 	nobodys.Metadata.Labels, nobodys.Metadata.Annotations = nil, nil
@@ -275,10 +275,10 @@ func testForeignShoot(t *testing.T, bed *Bed) {
 	}
 }
 
-func testGoneAndMadeAgain(t *testing.T, bed *Bed) {
+func testDeletedShootCreatedAgain(t *testing.T, bed *Bed) {
 	t.Helper()
 	first := bed.mustApply(t, Manifest("a", 1), false)
-	bed.mustRemove(t, "a")
+	bed.mustDelete(t, "a")
 	bed.awaitGone(t, "a")
 	got := bed.mustApply(t, Manifest("a", 1), true)
 	if !got.Created || got.UID == first.UID {
@@ -286,8 +286,8 @@ func testGoneAndMadeAgain(t *testing.T, bed *Bed) {
 	}
 }
 
-// testManyAtOnce tests that the newest generation remains, in any order of arrival.
-func testManyAtOnce(t *testing.T, bed *Bed) {
+// testConcurrentAppliesKeepNewest tests that the newest generation remains, in any order of arrival.
+func testConcurrentAppliesKeepNewest(t *testing.T, bed *Bed) {
 	t.Helper()
 	const most = 12
 	var calls sync.WaitGroup
@@ -326,17 +326,17 @@ func testManyAtOnce(t *testing.T, bed *Bed) {
 
 func testDeleteAbsent(t *testing.T, bed *Bed) {
 	t.Helper()
-	if got := bed.mustRemove(t, "a"); !got.Absent {
+	if got := bed.mustDelete(t, "a"); !got.Absent {
 		t.Errorf("got %+v, want it absent", got)
 	}
 }
 
-func testDeleteLingering(t *testing.T, bed *Bed) {
+func testRepeatedDeleteWhileLingering(t *testing.T, bed *Bed) {
 	t.Helper()
 	bed.mustApply(t, Manifest("a", 1), false)
 	bed.Linger(t, "a", true)
 	for range 3 {
-		if got := bed.mustRemove(t, "a"); got.Absent {
+		if got := bed.mustDelete(t, "a"); got.Absent {
 			t.Errorf("got %+v, but it is still there", got)
 		}
 		if !bed.mustGet(t, "a").Deleting {
@@ -345,16 +345,16 @@ func testDeleteLingering(t *testing.T, bed *Bed) {
 	}
 	bed.Linger(t, "a", false)
 	bed.awaitGone(t, "a")
-	if got := bed.mustRemove(t, "a"); !got.Absent {
+	if got := bed.mustDelete(t, "a"); !got.Absent {
 		t.Errorf("got %+v, want it absent", got)
 	}
 }
 
-func testApplyWhileDeleting(t *testing.T, bed *Bed) {
+func testApplyWhileDeletingRejected(t *testing.T, bed *Bed) {
 	t.Helper()
 	bed.mustApply(t, Manifest("a", 1), false)
 	bed.Linger(t, "a", true)
-	bed.mustRemove(t, "a")
+	bed.mustDelete(t, "a")
 	for _, seen := range []bool{true, false} {
 		_, err := bed.Garden.ApplyShoot(boundedContext(t), Manifest("a", 2), seen)
 		wantClass(t, err, shoot.ClassConflict)
@@ -366,9 +366,9 @@ func testApplyWhileDeleting(t *testing.T, bed *Bed) {
 	}
 }
 
-// testDeleteOtherUID covers a Shoot that was created again without the caller's
+// testDeleteIgnoresUID covers a Shoot that was created again without the caller's
 // knowledge.
-func testDeleteOtherUID(t *testing.T, bed *Bed) {
+func testDeleteIgnoresUID(t *testing.T, bed *Bed) {
 	t.Helper()
 	bed.mustApply(t, Manifest("a", 1), false)
 	r := shootRef("a")
@@ -379,7 +379,7 @@ func testDeleteOtherUID(t *testing.T, bed *Bed) {
 	bed.awaitGone(t, "a")
 }
 
-func testList(t *testing.T, bed *Bed) {
+func testListReturnsOwnShoots(t *testing.T, bed *Bed) {
 	t.Helper()
 	l, err := bed.Garden.ListShoots(boundedContext(t))
 	if err != nil || len(l.Shoots) != 0 || l.ResourceVersion == "" {

@@ -31,8 +31,8 @@ func (g *Garden) checkNew(m shoot.Manifest) error {
 	return invalidError(slices.Concat(g.nameFaults(m.Metadata.Name), g.specFaults(m.Spec)))
 }
 
-// checkChange returns the manifest to apply to a Shoot, or the objections to it.
-func (g *Garden) checkChange(m shoot.Manifest, it *item) (shoot.Manifest, error) {
+// planChange returns the manifest to apply to a Shoot, or the objections to it.
+func (g *Garden) planChange(m shoot.Manifest, it *item) (shoot.Manifest, error) {
 	m, err := shoot.PlanManifest(m, it.toLive())
 	if err != nil {
 		return m, err

@@ -91,7 +91,7 @@ func (g *Garden) Put(m shoot.Manifest) {
 	g.advanceTo(now)
 	if it, ok := g.shoots[m.Metadata.Name]; ok {
 		it.lingers = false
-		g.finishDeletion(it)
+		g.removeUnlessLingering(it)
 	}
 	it := g.createItem(m, now)
 	it.ours = shoot.Manifest{}
@@ -110,12 +110,12 @@ func (g *Garden) Edit(name string, edit func(*shoot.Spec)) error {
 	it.spec = cloneSpec(it.spec)
 	edit(&it.spec)
 	it.generation++
-	g.startOperation(it, it.op.nextType(), now)
+	g.startOperation(it, it.op.nextOperationType(), now)
 	return nil
 }
 
-// Linger blocks the end of a Shoot's deletion, or unblocks it.
-func (g *Garden) Linger(name string, blocked bool) {
+// BlockDeletion blocks the end of a Shoot's deletion, or unblocks it.
+func (g *Garden) BlockDeletion(name string, blocked bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
@@ -138,6 +138,6 @@ func (g *Garden) Remove(name string) {
 	g.advanceTo(time.Now())
 	if it, ok := g.shoots[name]; ok {
 		it.lingers = false
-		g.finishDeletion(it)
+		g.removeUnlessLingering(it)
 	}
 }

@@ -85,7 +85,7 @@ func (g *Garden) changeItem(it *item, m shoot.Manifest, now time.Time) (changed 
 	labels := replaceOwned(it.labels, it.ours.Metadata.Labels, m.Metadata.Labels)
 	annotations := replaceOwned(it.annotations, it.ours.Metadata.Annotations, m.Metadata.Annotations)
 	spec := mergeSpec(m.Spec, it.ours.Spec, it.spec)
-	rest := !maps.Equal(labels, it.labels) || !sameButGeneration(annotations, it.annotations)
+	rest := !maps.Equal(labels, it.labels) || !equalExceptGeneration(annotations, it.annotations)
 	noted := !maps.Equal(annotations, it.annotations)
 
 	it.labels, it.annotations, it.ours = labels, annotations, cloneManifest(m)
@@ -93,7 +93,7 @@ func (g *Garden) changeItem(it *item, m shoot.Manifest, now time.Time) (changed 
 	case !reflect.DeepEqual(spec, it.spec):
 		it.spec = spec
 		it.generation++
-		g.startOperation(it, it.op.nextType(), now)
+		g.startOperation(it, it.op.nextOperationType(), now)
 	case rest:
 		g.bumpVersion(it)
 	default:
@@ -139,12 +139,12 @@ func replaceOwned(all, oldOwned, newOwned map[string]string) map[string]string {
 func mergeSpec(wanted, was, live shoot.Spec) shoot.Spec {
 	s := cloneSpec(wanted)
 	if s.Networking == nil && was.Networking == nil {
-		s.Networking = pointerTo(live.Networking)
+		s.Networking = clonePointer(live.Networking)
 	}
 	for i := range s.Provider.Workers {
 		w := &s.Provider.Workers[i]
 		if w.Volume == nil && findWorker(was, w.Name).Volume == nil {
-			w.Volume = pointerTo(findWorker(live, w.Name).Volume)
+			w.Volume = clonePointer(findWorker(live, w.Name).Volume)
 		}
 	}
 	return s
@@ -160,8 +160,8 @@ func findWorker(s shoot.Spec, name string) shoot.Worker {
 	return shoot.Worker{}
 }
 
-// sameButGeneration compares annotations except the one of the generation.
-func sameButGeneration(a, b map[string]string) bool {
+// equalExceptGeneration compares annotations except the one of the generation.
+func equalExceptGeneration(a, b map[string]string) bool {
 	if len(b) != len(a) {
 		return false
 	}
@@ -175,14 +175,14 @@ func sameButGeneration(a, b map[string]string) bool {
 
 // cloneSpec returns a deep copy of a spec.
 func cloneSpec(s shoot.Spec) shoot.Spec {
-	s.Networking = pointerTo(s.Networking)
+	s.Networking = clonePointer(s.Networking)
 	s.Provider.InfrastructureConfig = slices.Clone(s.Provider.InfrastructureConfig)
 	s.Provider.ControlPlaneConfig = slices.Clone(s.Provider.ControlPlaneConfig)
 	s.Provider.Workers = slices.Clone(s.Provider.Workers)
 	for i := range s.Provider.Workers {
 		w := &s.Provider.Workers[i]
-		w.Machine.Image = pointerTo(w.Machine.Image)
-		w.Volume = pointerTo(w.Volume)
+		w.Machine.Image = clonePointer(w.Machine.Image)
+		w.Volume = clonePointer(w.Volume)
 		w.Zones = slices.Clone(w.Zones)
 		w.Labels = maps.Clone(w.Labels)
 		w.Taints = slices.Clone(w.Taints)
@@ -190,7 +190,7 @@ func cloneSpec(s shoot.Spec) shoot.Spec {
 	return s
 }
 
-func pointerTo[T any](p *T) *T {
+func clonePointer[T any](p *T) *T {
 	if p == nil {
 		return nil
 	}

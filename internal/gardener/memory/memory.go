@@ -153,7 +153,7 @@ func (g *Garden) ApplyShoot(ctx context.Context, m shoot.Manifest, _ bool) (shoo
 			g.counts.Created++
 			return shoot.Applied{UID: it.uid, Generation: it.generation, Created: true, Changed: true}, nil
 		}
-		m, err := g.checkChange(m, it)
+		m, err := g.planChange(m, it)
 		if err != nil {
 			return shoot.Applied{}, err
 		}
@@ -170,7 +170,7 @@ func (g *Garden) PreflightShoot(ctx context.Context, m shoot.Manifest) error {
 		if !ok {
 			return struct{}{}, g.checkNew(m)
 		}
-		_, err := g.checkChange(m, it)
+		_, err := g.planChange(m, it)
 		return struct{}{}, err
 	})
 	return err

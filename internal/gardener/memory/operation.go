@@ -40,8 +40,8 @@ type operation struct {
 	ready   bool // a creation succeeded
 }
 
-// nextType returns the type of the operation that a change starts.
-func (o operation) nextType() string {
+// nextOperationType returns the type of the operation that a change starts.
+func (o operation) nextOperationType() string {
 	if !o.ready {
 		return opCreate
 	}
@@ -127,7 +127,7 @@ func (g *Garden) runStep(it *item, at time.Time) (gone bool) {
 	case o.step < steps:
 		o.step++
 	case o.kind == opDelete:
-		return g.finishDeletion(it)
+		return g.removeUnlessLingering(it)
 	default:
 		o.state, o.errors = stateSucceeded, nil
 		if o.healthy || o.took == 0 {
@@ -153,8 +153,8 @@ func (g *Garden) failOperation(it *item, at time.Time) {
 	o.state, o.due = stateError, at.Add(g.o.RetryTime)
 }
 
-// finishDeletion removes a Shoot, unless a finalizer is left.
-func (g *Garden) finishDeletion(it *item) (removed bool) {
+// removeUnlessLingering removes a Shoot, unless a finalizer is left.
+func (g *Garden) removeUnlessLingering(it *item) (removed bool) {
 	if it.lingers {
 		it.op.due = time.Time{}
 		return false

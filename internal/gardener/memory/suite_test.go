@@ -31,7 +31,7 @@ func TestSuite(t *testing.T) {
 				}
 				return s
 			},
-			Linger: func(_ *testing.T, name string, on bool) { g.Linger(name, on) },
+			Linger: func(_ *testing.T, name string, on bool) { g.BlockDeletion(name, on) },
 			Forgotten: func(*testing.T) string {
 				for range 100 {
 					g.Put(gardentest.Manifest("forget", 1))

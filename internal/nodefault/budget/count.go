@@ -123,16 +123,16 @@ func (b *Budget) observeNode(n *corev1.Node, now time.Time) (granted bool) {
 	}
 	// The annotation has the time of the grant in microseconds. An older one belongs to a
 	// previous session.
-	if known && !taken.Before(g.at.Truncate(time.Microsecond)) || givenBack(n, g) || now.Sub(g.at) > patience {
+	if known && !taken.Before(g.at.Truncate(time.Microsecond)) || isReleasedSince(n, g) || now.Sub(g.at) > patience {
 		delete(b.grants, n.UID)
 		return false
 	}
 	return true
 }
 
-// givenBack reports whether a granted node is in service again without having been
+// isReleasedSince reports whether a granted node is in service again without having been
 // observed out of service. It was released, or a person uncordoned it, since the grant.
-func givenBack(n *corev1.Node, g grant) bool {
+func isReleasedSince(n *corev1.Node, g grant) bool {
 	for _, key := range []string{v1alpha1.AnnotationReleased, v1alpha1.AnnotationOverridden} {
 		text, is := n.Annotations[key]
 		var ended struct {

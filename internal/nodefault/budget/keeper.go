@@ -54,7 +54,7 @@ func NewKeeper(b *Budget, leases typed.LeasesGetter, namespace string, log *slog
 // Reserve calls Reserve of the budget. It denies while the Lease cannot be read, because
 // a person may have to reset the budget first.
 func (k *Keeper) Reserve(node *corev1.Node, now time.Time) (release func(), denial string) {
-	if err := k.restoreClosed(); err != nil {
+	if err := k.restoreLatchesOnce(); err != nil {
 		return nil, fmt.Sprintf("cannot read whether the budget waits for a manual reset: %v", err)
 	}
 	release, denial = k.budget.Reserve(node, now)
@@ -70,8 +70,8 @@ func (k *Keeper) isClosed() bool {
 	return len(k.known) > 0
 }
 
-// restoreClosed closes the stored pools, once.
-func (k *Keeper) restoreClosed() error {
+// restoreLatchesOnce closes the stored pools, once.
+func (k *Keeper) restoreLatchesOnce() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.known != nil {
@@ -115,7 +115,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	defer ticker.Stop()
 	failing := false
 	for {
-		err := k.refreshLease(ctx, time.Now())
+		err := k.syncLatchesWithLease(ctx, time.Now())
 		if err != nil && !failing && ctx.Err() == nil {
 			k.log.WarnContext(ctx, "store exhausted budget failed, it would be lost at a restart", "err", err)
 		}
@@ -128,8 +128,8 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 }
 
-func (k *Keeper) refreshLease(ctx context.Context, now time.Time) error {
-	if err := k.restoreClosed(); err != nil { //nolint:contextcheck // Reserve, which does it too, has none
+func (k *Keeper) syncLatchesWithLease(ctx context.Context, now time.Time) error {
+	if err := k.restoreLatchesOnce(); err != nil { //nolint:contextcheck // Reserve, which does it too, has none
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)

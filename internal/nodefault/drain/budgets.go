@@ -14,9 +14,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// budgetsOf returns the names of the disruption budgets of a pod, as namespace/name.
+// blockingBudgetNames returns the names of the disruption budgets of a pod, as namespace/name.
 // known caches the budgets of each namespace.
-func (d *Drainer) budgetsOf(ctx context.Context, pod *corev1.Pod, cache map[string][]policyv1.PodDisruptionBudget) string {
+func (d *Drainer) blockingBudgetNames(ctx context.Context, pod *corev1.Pod, cache map[string][]policyv1.PodDisruptionBudget) string {
 	budgets, is := cache[pod.Namespace]
 	if !is {
 		ctx, cancel := context.WithTimeout(ctx, callBound)

@@ -89,16 +89,16 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, st *v1alpha1.Node
 	switch {
 	case hasEnded(st.Drain):
 		d.releaseSlot(st.NodeUID)
-		return d.lookBack(ctx, node, st, now)
+		return d.recheckFailedDrain(ctx, node, st, now)
 	case st.DesiredActions == nil || !st.DesiredActions.Drain:
 		d.Cancel(st, "no rule requires the drain any more", now)
 		return Never, nil
 	case st.DesiredActions.DryRun:
-		return Never, d.tellDry(ctx, node, st, now)
+		return Never, d.recordDryRunOnce(ctx, node, st, now)
 	case st.Drain == nil || st.Drain.State == v1alpha1.DrainCancelled:
 		return d.tryBeginDrain(ctx, node, st, now)
 	}
-	return d.goOn(ctx, node, st, now)
+	return d.continueDrain(ctx, node, st, now)
 }
 
 // hasEnded reports whether a drain has completed or failed. A cancelled drain may be
@@ -114,9 +114,9 @@ func (d *Drainer) Cancel(st *v1alpha1.NodeFaultStatus, reason string, now time.T
 		return
 	}
 	d.endDrain(st, v1alpha1.DrainCancelled, reason, now)
-	r := nodefault.RecordOf(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainCancelled, "", now)
-	r.Reason = nodefault.Cut(reason, maxText)
-	nodefault.Tell(st, r)
+	r := nodefault.NewRecord(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainCancelled, "", now)
+	r.Reason = nodefault.TruncateText(reason, maxText)
+	nodefault.AddRecordOnce(st, r)
 }
 
 // Message returns a sentence about the progress of the drain, or "" if no drain is
@@ -144,7 +144,7 @@ func (d *Drainer) tryBeginDrain(ctx context.Context, node *corev1.Node, st *v1al
 	began := &v1alpha1.DrainStatus{
 		State: v1alpha1.DrainRunning, StartedAt: metav1.NewTime(now), Deadline: metav1.NewTime(now.Add(d.cfg.Deadline)),
 	}
-	going := d.sortPods(node, began, pods, now)
+	going := d.selectLeavingPods(node, began, pods, now)
 	st.Drain = began
 	if len(going) == 0 {
 		d.completeDrain(st, now)
@@ -156,8 +156,8 @@ func (d *Drainer) tryBeginDrain(ctx context.Context, node *corev1.Node, st *v1al
 	return 0, nil
 }
 
-// lookBack checks whether all pods have left the node since the drain failed.
-func (d *Drainer) lookBack(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (again time.Duration, err error) {
+// recheckFailedDrain checks whether all pods have left the node since the drain failed.
+func (d *Drainer) recheckFailedDrain(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (again time.Duration, err error) {
 	if st.Drain.State != v1alpha1.DrainFailed {
 		return Never, nil
 	}
@@ -165,22 +165,22 @@ func (d *Drainer) lookBack(ctx context.Context, node *corev1.Node, st *v1alpha1.
 	if err != nil {
 		return 0, err
 	}
-	if len(d.sortPods(node, &v1alpha1.DrainStatus{StartedAt: st.Drain.StartedAt}, pods, now)) > 0 {
+	if len(d.selectLeavingPods(node, &v1alpha1.DrainStatus{StartedAt: st.Drain.StartedAt}, pods, now)) > 0 {
 		return failedLook, nil
 	}
 	d.completeDrain(st, now)
 	return Never, nil
 }
 
-// goOn evicts the pods that may be evicted now.
-func (d *Drainer) goOn(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (again time.Duration, err error) {
+// continueDrain evicts the pods that may be evicted now.
+func (d *Drainer) continueDrain(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (again time.Duration, err error) {
 	d.keepSlot(st.NodeUID, now)
 	late := !now.Before(st.Drain.Deadline.Time)
-	going, err := d.remaining(ctx, node, st, now, late)
+	going, err := d.listRemainingPods(ctx, node, st, now, late)
 	if err != nil {
 		return 0, err
 	}
-	m := d.podMemory(st.NodeUID, going)
+	m := d.prunePodMemory(st.NodeUID, going)
 	if len(going) == 0 {
 		d.completeDrain(st, now)
 		return Never, nil
@@ -198,9 +198,9 @@ func (d *Drainer) goOn(ctx context.Context, node *corev1.Node, st *v1alpha1.Node
 	return d.nextCheck(st, going, m, now), nil
 }
 
-// remaining returns the pods that must leave. If a stale list has none, it lists them
+// listRemainingPods returns the pods that must leave. If a stale list has none, it lists them
 // again from the API server.
-func (d *Drainer) remaining(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time, pastDeadline bool) ([]item, error) {
+func (d *Drainer) listRemainingPods(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time, pastDeadline bool) ([]item, error) {
 	how := lagging
 	if pastDeadline {
 		how = fresh
@@ -209,19 +209,19 @@ func (d *Drainer) remaining(ctx context.Context, node *corev1.Node, st *v1alpha1
 	if err != nil {
 		return nil, err
 	}
-	going := d.sortPods(node, st.Drain, pods, now)
+	going := d.selectLeavingPods(node, st.Drain, pods, now)
 	if len(going) > 0 || pastDeadline {
 		return going, nil
 	}
 	if pods, err = d.podsOf(ctx, node.Name, fresh); err != nil {
 		return nil, err
 	}
-	return d.sortPods(node, st.Drain, pods, now), nil
+	return d.selectLeavingPods(node, st.Drain, pods, now), nil
 }
 
 func (d *Drainer) completeDrain(st *v1alpha1.NodeFaultStatus, now time.Time) {
 	message := "no pods to evict"
-	if nodefault.Told(st, nodefault.RecordID(st.NodeUID, st.Session, changeevent.ActionDrainStarted, "")) {
+	if nodefault.HasRecord(st, nodefault.RecordID(st.NodeUID, st.Session, changeevent.ActionDrainStarted, "")) {
 		message = fmt.Sprintf("all pods have left the node, %d were evicted", st.Drain.Evicted)
 	}
 	d.endDrain(st, v1alpha1.DrainCompleted, message, now)
@@ -234,15 +234,15 @@ func (d *Drainer) failDrain(st *v1alpha1.NodeFaultStatus, now time.Time) {
 	blocked, remaining, terminating := st.Drain.BlockedPods, st.Drain.Remaining, st.Drain.Terminating
 	d.endDrain(st, v1alpha1.DrainFailed, reason, now)
 	st.Drain.BlockedPods, st.Drain.Remaining, st.Drain.Terminating = blocked, remaining, terminating
-	r := nodefault.RecordOf(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainFailed, "", now)
-	r.Outcome, r.Reason = changeevent.OutcomeFailed, nodefault.Cut(reason, maxText)
-	nodefault.Tell(st, r)
+	r := nodefault.NewRecord(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainFailed, "", now)
+	r.Outcome, r.Reason = changeevent.OutcomeFailed, nodefault.TruncateText(reason, maxText)
+	nodefault.AddRecordOnce(st, r)
 }
 
 // endDrain records the end of a drain.
 func (d *Drainer) endDrain(st *v1alpha1.NodeFaultStatus, state v1alpha1.DrainState, message string, now time.Time) {
 	at := metav1.NewTime(now)
-	st.Drain.State, st.Drain.FinishedAt, st.Drain.Message = state, &at, nodefault.Cut(message, maxText)
+	st.Drain.State, st.Drain.FinishedAt, st.Drain.Message = state, &at, nodefault.TruncateText(message, maxText)
 	st.Drain.Remaining, st.Drain.Terminating, st.Drain.BlockedPods = 0, 0, nil
 	d.metrics.countEnd(state)
 	d.releaseSlot(st.NodeUID)
@@ -250,30 +250,30 @@ func (d *Drainer) endDrain(st *v1alpha1.NodeFaultStatus, state v1alpha1.DrainSta
 
 // recordAction records an action, once per session.
 func (d *Drainer) recordAction(st *v1alpha1.NodeFaultStatus, action, reason string, now time.Time) {
-	r := nodefault.RecordOf(st, changeevent.SourceNodeDrainer, action, "", now)
-	r.Reason = nodefault.Cut(reason, maxText)
-	nodefault.Tell(st, r)
+	r := nodefault.NewRecord(st, changeevent.SourceNodeDrainer, action, "", now)
+	r.Reason = nodefault.TruncateText(reason, maxText)
+	nodefault.AddRecordOnce(st, r)
 }
 
 // ordinalDryRun distinguishes the record of a dry run from that of a real drain in the
 // same session.
 const ordinalDryRun = "dry-run"
 
-// tellDry records how many pods a drain would evict.
-func (d *Drainer) tellDry(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) error {
-	r := nodefault.RecordOf(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainStarted, ordinalDryRun, now)
-	if nodefault.Told(st, r.ID) {
+// recordDryRunOnce records how many pods a drain would evict.
+func (d *Drainer) recordDryRunOnce(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) error {
+	r := nodefault.NewRecord(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainStarted, ordinalDryRun, now)
+	if nodefault.HasRecord(st, r.ID) {
 		return nil
 	}
 	pods, err := d.podsOf(ctx, node.Name, lagging)
 	if err != nil {
 		return err
 	}
-	going := d.sortPods(node, &v1alpha1.DrainStatus{StartedAt: metav1.NewTime(now)}, pods, now)
+	going := d.selectLeavingPods(node, &v1alpha1.DrainStatus{StartedAt: metav1.NewTime(now)}, pods, now)
 	if len(going) == 0 {
 		return nil
 	}
 	r.DryRun, r.Reason = true, fmt.Sprintf("pods that a drain would evict: %d", len(going))
-	nodefault.Tell(st, r)
+	nodefault.AddRecordOnce(st, r)
 	return nil
 }

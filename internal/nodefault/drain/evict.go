@@ -58,7 +58,7 @@ type order struct {
 // a rejected request is retried.
 func (d *Drainer) sendEvictions(ctx context.Context, st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) error {
 	orders := d.nextEvictions(st.Drain, going, m, now)
-	d.carryOut(ctx, orders)
+	d.sendRequests(ctx, orders)
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
@@ -122,14 +122,14 @@ func dueNow(s *v1alpha1.DrainStatus, it item, t try, now time.Time) (how way, du
 	return "", false
 }
 
-// carryOut sends requests concurrently, and returns when all are done.
-func (d *Drainer) carryOut(ctx context.Context, orders []*order) {
+// sendRequests sends requests concurrently, and returns when all are done.
+func (d *Drainer) sendRequests(ctx context.Context, orders []*order) {
 	work := make(chan *order)
 	var workers sync.WaitGroup
 	for range min(d.cfg.MaxPodsInFlight, len(orders)) {
 		workers.Go(func() {
 			for o := range work {
-				o.err = d.tellToGo(ctx, o)
+				o.err = d.requestRemoval(ctx, o)
 			}
 		})
 	}
@@ -140,10 +140,10 @@ func (d *Drainer) carryOut(ctx context.Context, orders []*order) {
 	workers.Wait()
 }
 
-// tellToGo sends one request. A precondition on the UID protects another pod of the same
+// requestRemoval sends one request. A precondition on the UID protects another pod of the same
 // name, and the pod's own grace period applies. The client does not retry, because it
 // would wait as long as the API server suggests.
-func (d *Drainer) tellToGo(ctx context.Context, o *order) error {
+func (d *Drainer) requestRemoval(ctx context.Context, o *order) error {
 	ctx, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
 	uid := o.pod.UID
@@ -192,10 +192,10 @@ func isTransient(err error) bool {
 
 // findBlocker returns what blocks the removal of a pod.
 func (d *Drainer) findBlocker(ctx context.Context, o *order, r result, budgets map[string][]policyv1.PodDisruptionBudget) v1alpha1.BlockedPod {
-	b := v1alpha1.BlockedPod{Pod: nameOf(o.pod), Message: nodefault.Cut(apiMessage(o.err), maxBlocker)}
+	b := v1alpha1.BlockedPod{Pod: nameOf(o.pod), Message: nodefault.TruncateText(apiMessage(o.err), maxBlocker)}
 	switch {
 	case r == kept:
-		b.BlockedBy = d.budgetsOf(ctx, o.pod, budgets)
+		b.BlockedBy = d.blockingBudgetNames(ctx, o.pod, budgets)
 	case apierrors.HasStatusCause(o.err, corev1.NamespaceTerminatingCause):
 		b.BlockedBy = byNamespace
 	case r == refused:

@@ -10,6 +10,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	kube.TakeLogs(slog.New(slog.DiscardHandler))
+	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler))
 	kubebedtest.Main(m, kubebed.Options{Controllers: []string{"disruption-controller"}})
 }

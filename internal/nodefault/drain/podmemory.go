@@ -21,8 +21,8 @@ type try struct {
 	blocker  v1alpha1.BlockedPod
 }
 
-// podMemory returns the memory of a node, reduced to the pods that must still leave.
-func (d *Drainer) podMemory(node types.UID, going []item) memory {
+// prunePodMemory returns the memory of a node, reduced to the pods that must still leave.
+func (d *Drainer) prunePodMemory(node types.UID, going []item) memory {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m, is := d.nodes[node]

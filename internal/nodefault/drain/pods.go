@@ -68,11 +68,11 @@ type item struct {
 	until   time.Time
 }
 
-// sortPods returns the pods that must leave, in order of increasing priority.
-func (d *Drainer) sortPods(node *corev1.Node, s *v1alpha1.DrainStatus, pods []corev1.Pod, now time.Time) []item {
+// selectLeavingPods returns the pods that must leave, in order of increasing priority.
+func (d *Drainer) selectLeavingPods(node *corev1.Node, s *v1alpha1.DrainStatus, pods []corev1.Pod, now time.Time) []item {
 	var going []item
 	for i := range pods {
-		if it := d.fateOf(node, s, &pods[i], now); it.fate != stays {
+		if it := d.decideFate(node, s, &pods[i], now); it.fate != stays {
 			going = append(going, it)
 		}
 	}
@@ -89,8 +89,8 @@ func priorityOf(pod *corev1.Pod) int32 {
 	return *pod.Spec.Priority
 }
 
-// fateOf returns the part of a pod in the drain.
-func (d *Drainer) fateOf(node *corev1.Node, s *v1alpha1.DrainStatus, pod *corev1.Pod, now time.Time) item {
+// decideFate returns the part of a pod in the drain.
+func (d *Drainer) decideFate(node *corev1.Node, s *v1alpha1.DrainStatus, pod *corev1.Pod, now time.Time) item {
 	it := item{pod: pod, rule: d.cfg.namespaceConfig(pod.Namespace), fate: stays}
 	switch {
 	case it.rule.Mode == ModeSkip, isMirror(pod), isFinished(pod), isOfDaemonSet(pod, node):

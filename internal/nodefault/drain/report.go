@@ -55,7 +55,7 @@ func progressMessage(s *v1alpha1.DrainStatus, blocked int) string {
 	if blocked > 0 {
 		text += "; blocked: " + blockerNames(s.BlockedPods, blocked)
 	}
-	return nodefault.Cut(text, maxText)
+	return nodefault.TruncateText(text, maxText)
 }
 
 // blockerNames lists some of the blocked pods with their blockers. all is the total

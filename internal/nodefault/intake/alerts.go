@@ -158,8 +158,8 @@ func stripPort(value string) string {
 	return strings.Trim(value, "[]")
 }
 
-// resolveNode replaces the address of a node with its name.
-func resolveNode(ctx context.Context, e Event, nodeAt func(context.Context, string) (string, error)) (Event, error) {
+// resolveNodeAddress replaces the address of a node with its name.
+func resolveNodeAddress(ctx context.Context, e Event, nodeAt func(context.Context, string) (string, error)) (Event, error) {
 	if nodeAt == nil || net.ParseIP(e.Node) == nil {
 		return e, nil
 	}
@@ -171,8 +171,8 @@ func resolveNode(ctx context.Context, e Event, nodeAt func(context.Context, stri
 	return e, nil
 }
 
-// toElements converts the alerts of a notification to events.
-func (c AlertConfig) toElements(ctx context.Context, body []byte, nodeAt func(context.Context, string) (string, error)) ([]requestEvent, error) {
+// decodeNotification converts the alerts of a notification to events.
+func (c AlertConfig) decodeNotification(ctx context.Context, body []byte, nodeAt func(context.Context, string) (string, error)) ([]requestEvent, error) {
 	alerts, err := decodeAlerts(body)
 	if err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func (c AlertConfig) toElements(ctx context.Context, body []byte, nodeAt func(co
 	for i, a := range alerts {
 		out[i].event, out[i].err = c.toEvent(a)
 		if out[i].err == nil {
-			out[i].event, out[i].err = resolveNode(ctx, out[i].event, nodeAt)
+			out[i].event, out[i].err = resolveNodeAddress(ctx, out[i].event, nodeAt)
 		}
 	}
 	return out, nil

@@ -173,11 +173,11 @@ func (g *Authenticator) Authenticate(ctx context.Context, header, address string
 		}
 	}
 	f := tokenReview{token: token, hash: hash, place: CallerOrigin(address), key: string(hash[:])}
-	caller, err = g.ofCluster(ctx, f)
+	caller, err = g.authenticateByCluster(ctx, f)
 	var crowd *originLimitError
 	if errors.As(err, &crowd) && crowd.place != f.place { // the limit was reached by another address with the same token
 		f.key += f.place
-		caller, err = g.ofCluster(ctx, f)
+		caller, err = g.authenticateByCluster(ctx, f)
 	}
 	return caller, err
 }
@@ -199,8 +199,8 @@ func (e *originLimitError) Error() string { return ErrTooManyInvalidTokens.Error
 // Is makes the error match ErrTooManyInvalidTokens.
 func (e *originLimitError) Is(target error) bool { return target == ErrTooManyInvalidTokens }
 
-// ofCluster returns the owner of a Kubernetes token.
-func (g *Authenticator) ofCluster(ctx context.Context, f tokenReview) (caller string, err error) {
+// authenticateByCluster returns the owner of a Kubernetes token.
+func (g *Authenticator) authenticateByCluster(ctx context.Context, f tokenReview) (caller string, err error) {
 	asked := g.asking.DoChan(f.key, func() (any, error) {
 		if !g.from.Allow(f.place, time.Now()) {
 			return "", &originLimitError{f.place}
@@ -210,7 +210,7 @@ func (g *Authenticator) ofCluster(ctx context.Context, f tokenReview) (caller st
 		}
 		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), reviewTimeout, errReviewTimeout)
 		defer cancel()
-		caller, err := g.reviewToken(ctx, f.token)
+		caller, err := g.reviewTokenAndAccess(ctx, f.token)
 		switch {
 		case err == nil:
 			g.known.Add(f.hash, authResult{caller: caller}, g.cfg.CacheTTL)
@@ -228,9 +228,9 @@ func (g *Authenticator) ofCluster(ctx context.Context, f tokenReview) (caller st
 	}
 }
 
-// reviewToken asks the API server for the owner of a token, and whether the owner may
+// reviewTokenAndAccess asks the API server for the owner of a token, and whether the owner may
 // create NodeFaults.
-func (g *Authenticator) reviewToken(ctx context.Context, token string) (username string, err error) {
+func (g *Authenticator) reviewTokenAndAccess(ctx context.Context, token string) (username string, err error) {
 	t, err := g.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: g.cfg.Audiences},
 	}, metav1.CreateOptions{})

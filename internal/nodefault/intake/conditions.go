@@ -38,8 +38,8 @@ type ConditionSet struct {
 // it, so it is kept in memory, and a shortfall starts again if it is lost.
 type Shortages map[corev1.ResourceName]time.Time
 
-// Short returns the shortages of a node at now, given the previous ones.
-func (s *ConditionSet) Short(node *corev1.Node, before Shortages, now time.Time) Shortages {
+// FindShortages returns the shortages of a node at now, given the previous ones.
+func (s *ConditionSet) FindShortages(node *corev1.Node, before Shortages, now time.Time) Shortages {
 	var out Shortages
 	for _, r := range s.resources {
 		if missing, known := shortfall(node, r.Resource); !known || missing == "" {
@@ -70,18 +70,18 @@ func shortfall(node *corev1.Node, name corev1.ResourceName) (missing string, kno
 	return fmt.Sprintf("%s of %s %s allocatable", allocatable.String(), capacity.String(), name), true
 }
 
-// Look returns the faults of a node and the checks that are healthy, in a stable order,
+// CheckNode returns the faults of a node and the checks that are healthy, in a stable order,
 // and the delay until the next look. Zero means that no later look is needed. A check
 // without a report has an unknown status, or has not been unhealthy for long enough.
-func (s *ConditionSet) Look(node *corev1.Node, now time.Time, short Shortages) (reports []nodefault.Report, after time.Duration) {
+func (s *ConditionSet) CheckNode(node *corev1.Node, now time.Time, short Shortages) (reports []nodefault.Report, after time.Duration) {
 	l := conditionCheck{node: node, now: now}
 	seen := map[corev1.NodeConditionType]bool{}
 	for _, c := range node.Status.Conditions {
 		seen[c.Type] = true
 		if rule, ok := s.conditions[c.Type]; ok {
-			l.condition(c, rule)
+			l.reportCondition(c, rule)
 		} else if s.connector {
-			l.connector(c)
+			l.reportConnectorCondition(c)
 		}
 	}
 	for _, t := range slices.Sorted(maps.Keys(s.conditions)) {
@@ -126,7 +126,7 @@ func (l *conditionCheck) reportFault(f v1alpha1.Fault, since time.Time, wait tim
 	l.reports = append(l.reports, nodefault.Report{Node: l.node.Name, Fault: f})
 }
 
-func (l *conditionCheck) condition(c corev1.NodeCondition, rule NodeCondition) {
+func (l *conditionCheck) reportCondition(c corev1.NodeCondition, rule NodeCondition) {
 	switch {
 	case slices.Contains(rule.UnhealthyStatus, c.Status):
 	case c.Status == corev1.ConditionUnknown:

@@ -17,10 +17,10 @@ const (
 	healthySuffix   = "IsHealthy"
 )
 
-// connector evaluates a condition of NVSentinel's connector, which is recognized by its
+// reportConnectorCondition evaluates a condition of NVSentinel's connector, which is recognized by its
 // reason. The connector writes one condition for each check with a fatal error. The
 // message has the errors and the recommended actions.
-func (l *conditionCheck) connector(c corev1.NodeCondition) {
+func (l *conditionCheck) reportConnectorCondition(c corev1.NodeCondition) {
 	switch {
 	case c.Status == corev1.ConditionTrue && c.Reason == string(c.Type)+unhealthySuffix:
 	case c.Status == corev1.ConditionFalse && c.Reason == string(c.Type)+healthySuffix:
@@ -29,7 +29,7 @@ func (l *conditionCheck) connector(c corev1.NodeCondition) {
 	default:
 		return
 	}
-	codes, action := parseCodes(c.Message)
+	codes, action := parseCodesAndAction(c.Message)
 	since := l.conditionSince(c)
 	if since.IsZero() {
 		since = l.now
@@ -40,9 +40,9 @@ func (l *conditionCheck) connector(c corev1.NodeCondition) {
 	}, since, 0)
 }
 
-// parseCodes returns the error codes in a message of the connector, and the recommended
+// parseCodesAndAction returns the error codes in a message of the connector, and the recommended
 // action with the largest effect.
-func parseCodes(message string) (codes []string, action v1alpha1.RecommendedAction) {
+func parseCodesAndAction(message string) (codes []string, action v1alpha1.RecommendedAction) {
 	const most, longest = 16, 64
 
 	for _, m := range regexp.MustCompile(`ErrorCode:([^\s;]+)`).FindAllStringSubmatch(message, -1) {

@@ -91,15 +91,15 @@ func (r *conditionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 		return ctrl.Result{}, fmt.Errorf("read NodeFault %q: %w", node.Name, err)
 	}
 	now := r.now()
-	short := r.set.Short(&node, r.shortages(node.Name), now)
+	short := r.set.FindShortages(&node, r.shortages(node.Name), now)
 	r.setShortages(node.Name, short)
-	reports, after := r.set.Look(&node, now, short)
+	reports, after := r.set.CheckNode(&node, now, short)
 	changed := r.set.diffReports(&node, nf.Spec.Faults, reports)
 	if len(changed) == 0 {
 		return ctrl.Result{RequeueAfter: after}, nil
 	}
 	err := r.store.Apply(ctx, changed)
-	for i, e := range Each(err, len(changed)) {
+	for i, e := range SplitReportErrors(err, len(changed)) {
 		if Transient(e) {
 			return ctrl.Result{}, fmt.Errorf("store faults of node %q: %w", node.Name, err)
 		}

@@ -231,7 +231,7 @@ func TestRelevantChange(t *testing.T) {
 func FuzzParseCodes(f *testing.F) {
 	f.Add("ErrorCode:119,79 PCI:0002:00:00 Recommended Action=COMPONENT_RESET;ErrorCode:\xff Recommended Action=X;")
 	f.Fuzz(func(t *testing.T, message string) {
-		codes, action := parseCodes(message)
+		codes, action := parseCodesAndAction(message)
 		if len(codes) > 16 || action == "" || len(action) > 64 {
 			t.Fatalf("%d codes, action %q", len(codes), action)
 		}

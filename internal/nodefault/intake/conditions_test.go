@@ -103,7 +103,7 @@ func TestLookAtConditions(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			reports, after := newConditionSet(t, tc.cfg).Look(nodeWithConditions(tc.cond), noon(), nil)
+			reports, after := newConditionSet(t, tc.cfg).CheckNode(nodeWithConditions(tc.cond), noon(), nil)
 			if diff := cmp.Diff(tc.want, unhealthyReports(reports)); diff != "" {
 				t.Errorf("%s: faults (-want +got):\n%s", tc.reason, diff)
 			}
@@ -119,7 +119,7 @@ func TestLookAtConditions(t *testing.T) {
 
 func TestAConditionThatIsGoneIsWell(t *testing.T) {
 	set := newConditionSet(t, intake.ConditionConfig{Presets: []string{"eks"}})
-	reports, _ := set.Look(nodeWithConditions(newCondition("KernelReady", "Unknown", 0)), noon(), nil)
+	reports, _ := set.CheckNode(nodeWithConditions(newCondition("KernelReady", "Unknown", 0)), noon(), nil)
 	if diff := cmp.Diff("AcceleratedHardwareReady,ContainerRuntimeReady,NetworkingReady,StorageReady", healthyChecks(reports)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -147,7 +147,7 @@ func TestConnectorOfNVSentinel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCondition("SysLogsXIDError", tc.status, time.Minute)
 			c.Reason, c.Message = tc.conditionReason, tc.message
-			reports, _ := set.Look(nodeWithConditions(c), noon(), nil)
+			reports, _ := set.CheckNode(nodeWithConditions(c), noon(), nil)
 			var want []nodefault.Report
 			if tc.action != "" {
 				r := conditionReport("SysLogsXIDError", time.Minute, true, tc.action, "")
@@ -178,13 +178,13 @@ func withGPUs(allocatable, capacity string) *corev1.Node {
 
 func TestShortfall(t *testing.T) {
 	set := newConditionSet(t, intake.ConditionConfig{Resources: []intake.NodeResource{{Resource: gpu, For: 5 * time.Minute, ErrorCode: "GPULost", RecommendedAction: "RESTART_BM", Fatal: true, ComponentClass: "GPU"}}})
-	short := set.Short(withGPUs("7", "8"), nil, noon())
-	if reports, after := set.Look(withGPUs("7", "8"), noon(), short); len(reports) != 0 || after != 5*time.Minute {
+	short := set.FindShortages(withGPUs("7", "8"), nil, noon())
+	if reports, after := set.CheckNode(withGPUs("7", "8"), noon(), short); len(reports) != 0 || after != 5*time.Minute {
 		t.Errorf("at once: %v, again after %s, want nothing yet and 5m", reports, after)
 	}
 	later := noon().Add(5 * time.Minute)
-	short = set.Short(withGPUs("6", "8"), short, later)
-	reports, _ := set.Look(withGPUs("6", "8"), later, short)
+	short = set.FindShortages(withGPUs("6", "8"), short, later)
+	reports, _ := set.CheckNode(withGPUs("6", "8"), later, short)
 	want := []nodefault.Report{{Node: "n1", Fault: v1alpha1.Fault{
 		Source: "node-resources", Check: "nvidia.com/gpu", ErrorCodes: []string{"GPULost"}, Fatal: true, ComponentClass: "GPU",
 		Message: "6 of 8 nvidia.com/gpu allocatable", RecommendedAction: "RESTART_BM", DetectedAt: metav1.NewMicroTime(noon()),
@@ -193,14 +193,14 @@ func TestShortfall(t *testing.T) {
 		t.Errorf("later (-want +got):\n%s", diff)
 	}
 	for _, away := range []*corev1.Node{withGPUs("", ""), withGPUs("0", "0")} {
-		if reports, after := set.Look(away, later, set.Short(away, short, later)); len(reports) != 0 || after != 0 {
+		if reports, after := set.CheckNode(away, later, set.FindShortages(away, short, later)); len(reports) != 0 || after != 0 {
 			t.Errorf("without its device plugin: %v, %s, want that nothing is known", reports, after)
 		}
 	}
-	if reports, _ := set.Look(withGPUs("8", "8"), later, set.Short(withGPUs("8", "8"), short, later)); healthyChecks(reports) != string(gpu) {
+	if reports, _ := set.CheckNode(withGPUs("8", "8"), later, set.FindShortages(withGPUs("8", "8"), short, later)); healthyChecks(reports) != string(gpu) {
 		t.Errorf("with all of them: %v, want it to be well", reports)
 	}
-	if reports, after := set.Look(withGPUs("", "8"), later, set.Short(withGPUs("", "8"), nil, later)); len(reports) != 0 || after != 5*time.Minute {
+	if reports, after := set.CheckNode(withGPUs("", "8"), later, set.FindShortages(withGPUs("", "8"), nil, later)); len(reports) != 0 || after != 5*time.Minute {
 		t.Errorf("with none allocatable: %v, %s, want a shortfall that begins", reports, after)
 	}
 }
@@ -241,7 +241,7 @@ func TestWhatIsPendingIsReportedWhenLookedAtAgain(t *testing.T) {
 		}
 		node := nodeWithConditions(list...)
 		now := noon()
-		reports, after := set.Look(node, now, nil)
+		reports, after := set.CheckNode(node, now, nil)
 		for range types {
 			seen := map[string]bool{}
 			for _, r := range reports {
@@ -254,7 +254,7 @@ func TestWhatIsPendingIsReportedWhenLookedAtAgain(t *testing.T) {
 				return
 			}
 			now = now.Add(after)
-			next, later := set.Look(node, now, nil)
+			next, later := set.CheckNode(node, now, nil)
 			if len(unhealthyReports(next)) <= len(unhealthyReports(reports)) {
 				t.Fatalf("looking again after %s finds nothing new", after)
 			}

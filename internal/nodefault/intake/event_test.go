@@ -136,7 +136,7 @@ func TestReportsFit(t *testing.T) {
 		if again, err := e.Report(noon()); err != nil || again.Fault.Entity != f.Entity {
 			t.Fatalf("entities in another order are %q, were %q (%v)", again.Fault.Entity, f.Entity, err)
 		}
-		if !intake.Covers(f.Entity, f.Entity) {
+		if !intake.CoversEntities(f.Entity, f.Entity) {
 			t.Fatal("an entity does not cover itself")
 		}
 	})
@@ -175,7 +175,7 @@ func TestCovers(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := intake.Covers(tc.healthy, tc.entity); got != tc.want {
+			if got := intake.CoversEntities(tc.healthy, tc.entity); got != tc.want {
 				t.Errorf("Covers(%q, %q) = %v, want %v", tc.healthy, tc.entity, got, tc.want)
 			}
 		})
@@ -185,8 +185,8 @@ func TestCovers(t *testing.T) {
 func TestErrorsGoThereAndBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := rapid.SliceOfN(rapid.SampledFrom([]error{nil, intake.ErrUnknownNode, intake.ErrBusy}), 1, 9).Draw(t, "errors")
-		err := intake.Collect(want)
-		got := intake.Each(err, len(want))
+		err := intake.JoinReportErrors(want)
+		got := intake.SplitReportErrors(err, len(want))
 		for i := range want {
 			if !errors.Is(got[i], want[i]) {
 				t.Fatalf("%v came back as %v", want, got)
@@ -195,7 +195,7 @@ func TestErrorsGoThereAndBack(t *testing.T) {
 				t.Fatalf("%v is not in %v", want[i], err)
 			}
 		}
-		for _, e := range intake.Each(intake.ErrUnavailable, len(want)) {
+		for _, e := range intake.SplitReportErrors(intake.ErrUnavailable, len(want)) {
 			if !intake.Transient(e) {
 				t.Fatal("an error of all is not one of each")
 			}

@@ -18,7 +18,7 @@ func DecodeEvents(header http.Header, body []byte) ([]Element, error) {
 
 // DecodeAlerts decodes alerts.
 func DecodeAlerts(ctx context.Context, body []byte) ([]Element, error) {
-	return exported(DefaultAlertConfig().toElements(ctx, body, nil))
+	return exported(DefaultAlertConfig().decodeNotification(ctx, body, nil))
 }
 
 func exported(elements []requestEvent, err error) ([]Element, error) {

@@ -83,7 +83,7 @@ func NewHTTPHandler(cfg HTTPConfig, deps HTTPDeps) (http.Handler, error) {
 		if !isJSON(r.Header.Get("Content-Type")) {
 			return nil, errContentType
 		}
-		return cfg.Alerts.toElements(r.Context(), body, deps.NodeAt)
+		return cfg.Alerts.decodeNotification(r.Context(), body, deps.NodeAt)
 	}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, problem{Status: http.StatusNotFound, Detail: fmt.Sprintf("path %s not found: use %s or %s", r.URL.Path, PathHealthEvents, PathAlertmanager)})
@@ -107,7 +107,7 @@ func (h *httpHandler) handlePath(kind Kind, decode func(*http.Request, []byte) (
 		}
 		caller, err := h.deps.Auth.Authenticate(r.Context(), r.Header.Get("Authorization"), r.RemoteAddr)
 		if err != nil {
-			h.refuseRequest(w, r, err)
+			h.writeAuthError(w, r, err)
 			return
 		}
 		if !h.deps.Callers.Allow(caller, time.Now()) {
@@ -152,7 +152,7 @@ func storeEvents(ctx context.Context, store Store, elements []requestEvent) []ev
 	if len(reports) == 0 {
 		return out
 	}
-	for n, err := range Each(store.Apply(ctx, reports), len(reports)) {
+	for n, err := range SplitReportErrors(store.Apply(ctx, reports), len(reports)) {
 		out[places[n]].err = err
 	}
 	return out
@@ -164,8 +164,8 @@ type eventResult struct {
 	early bool // rejected before the store
 }
 
-// refuseRequest writes the response to a caller that is not accepted.
-func (h *httpHandler) refuseRequest(w http.ResponseWriter, r *http.Request, err error) {
+// writeAuthError writes the response to a caller that is not accepted.
+func (h *httpHandler) writeAuthError(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, ErrForbidden):
 		writeProblem(w, problem{Status: http.StatusForbidden, Detail: err.Error() + ": bind a ClusterRole with this permission, such as fleetloop-node-fault-reporter"})

@@ -183,13 +183,13 @@ func decodeEvent(text []byte) (Event, error) {
 	}
 	e.Action = w.RecommendedAction.text
 	if w.RecommendedAction.number != nil {
-		e.Action = ActionOf(*w.RecommendedAction.number)
+		e.Action = NVSentinelAction(*w.RecommendedAction.number)
 	}
 	var err error
 	if w.ProcessingStrategy.number != nil {
 		e.ObserveOnly = ObservesOnly(*w.ProcessingStrategy.number)
 	} else {
-		e.ObserveOnly, err = Strategy(w.ProcessingStrategy.text)
+		e.ObserveOnly, err = ParseStrategy(w.ProcessingStrategy.text)
 	}
 	return e, err
 }

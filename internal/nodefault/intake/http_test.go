@@ -48,7 +48,7 @@ func (m *memoryStore) Apply(_ context.Context, reports []nodefault.Report) error
 			m.reports = append(m.reports, r)
 		}
 	}
-	return intake.Collect(errs)
+	return intake.JoinReportErrors(errs)
 }
 
 // A fakeAuthenticator accepts one token.

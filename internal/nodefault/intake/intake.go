@@ -85,9 +85,9 @@ func (e *PartialError) Unwrap() []error {
 	return out
 }
 
-// Collect combines the errors of the reports into a *PartialError, or returns nil if all
+// JoinReportErrors combines the errors of the reports into a *PartialError, or returns nil if all
 // are nil.
-func Collect(byReport []error) error {
+func JoinReportErrors(byReport []error) error {
 	var refused []Refusal
 	for i, err := range byReport {
 		if err != nil {
@@ -100,9 +100,9 @@ func Collect(byReport []error) error {
 	return &PartialError{Refused: refused}
 }
 
-// Each splits an error of Apply into the errors of n reports. An error is nil if the
+// SplitReportErrors splits an error of Apply into the errors of n reports. An error is nil if the
 // report was stored.
-func Each(err error, reports int) (byReport []error) {
+func SplitReportErrors(err error, reports int) (byReport []error) {
 	out := make([]error, reports)
 	var partial *PartialError
 	switch {
@@ -124,10 +124,10 @@ func Each(err error, reports int) (byReport []error) {
 // separator separates the entities of a fault.
 const separator = ","
 
-// Covers reports whether a healthy report about some entities also covers a fault. It
+// CoversEntities reports whether a healthy report about some entities also covers a fault. It
 // does if it includes all entities of the fault, or if it is about all entities of the
 // check.
-func Covers(healthyEntities, faultEntities string) bool {
+func CoversEntities(healthyEntities, faultEntities string) bool {
 	if healthyEntities == "" || healthyEntities == faultEntities {
 		return true
 	}

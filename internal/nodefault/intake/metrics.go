@@ -55,7 +55,7 @@ type counted struct {
 // Apply stores and counts reports.
 func (c *counted) Apply(ctx context.Context, reports []nodefault.Report) error {
 	err := c.store.Apply(ctx, reports)
-	for _, e := range Each(err, len(reports)) {
+	for _, e := range SplitReportErrors(err, len(reports)) {
 		c.metrics.reports.WithLabelValues(string(c.kind), resultLabel(e)).Inc()
 	}
 	return err //nolint:wrapcheck // it is a store like the one within

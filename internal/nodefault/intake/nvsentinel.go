@@ -6,9 +6,9 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// ActionOf returns the action with a number in NVSentinel's protocol. For an unknown
+// NVSentinelAction returns the action with a number in NVSentinel's protocol. For an unknown
 // number it returns ActionUnknown, so that rules can match it.
-func ActionOf(number int32) string {
+func NVSentinelAction(number int32) string {
 	switch number {
 	case 0:
 		return string(v1alpha1.ActionNone)
@@ -43,8 +43,8 @@ func ObservesOnly(number int32) bool {
 	return number != unspecified && number != execute
 }
 
-// Strategy reports whether a processing strategy, by its name, takes no action.
-func Strategy(name string) (observeOnly bool, err error) {
+// ParseStrategy reports whether a processing strategy, by its name, takes no action.
+func ParseStrategy(name string) (observeOnly bool, err error) {
 	switch name {
 	case "", "UNSPECIFIED", "EXECUTE_REMEDIATION":
 		return false, nil

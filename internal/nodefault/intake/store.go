@@ -120,7 +120,7 @@ func (s *FaultStore) Apply(ctx context.Context, reports []nodefault.Report) erro
 		})
 	}
 	working.Wait()
-	return Collect(errs)
+	return JoinReportErrors(errs)
 }
 
 func (s *FaultStore) admitReports(n int) (admitted bool) {

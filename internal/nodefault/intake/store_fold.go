@@ -31,7 +31,7 @@ func foldReports(faults []v1alpha1.Fault, reports []nodefault.Report) []v1alpha1
 // not end a fault without it.
 func endsFault(f v1alpha1.Fault, r nodefault.Report) bool {
 	return f.Source == r.Fault.Source && f.Check == r.Fault.Check &&
-		Covers(r.Fault.Entity, f.Entity) && (f.ObserveOnly || !r.Fault.ObserveOnly)
+		CoversEntities(r.Fault.Entity, f.Entity) && (f.ObserveOnly || !r.Fault.ObserveOnly)
 }
 
 // renewFault returns a fault that is reported again. It keeps the earliest DetectedAt;

@@ -79,7 +79,7 @@ func wantLastReport(t *rapid.T, after []v1alpha1.Fault, r nodefault.Report) {
 		return
 	}
 	for _, f := range after {
-		if f.Source == r.Fault.Source && f.Check == r.Fault.Check && Covers(r.Fault.Entity, f.Entity) && (f.ObserveOnly || !r.Fault.ObserveOnly) {
+		if f.Source == r.Fault.Source && f.Check == r.Fault.Check && CoversEntities(r.Fault.Entity, f.Entity) && (f.ObserveOnly || !r.Fault.ObserveOnly) {
 			t.Fatalf("%s outlives that it is well", nodefault.KeyOf(f))
 		}
 	}

@@ -30,7 +30,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	kube.TakeLogs(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
+	kube.RedirectLibraryLogs(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../../deploy/crds/fleetloop.io_nodefaults.yaml"}})
 }
 
@@ -195,7 +195,7 @@ func TestStoreRefusals(t *testing.T) {
 	err := s.Apply(t.Context(), []nodefault.Report{
 		newFaultReport("no-such-node", ""), newFaultReport(node, "GPU/1"), newFaultReport(node, "", long), asHealthy(newFaultReport("no-such-node", "")),
 	})
-	errs := intake.Each(err, 4)
+	errs := intake.SplitReportErrors(err, 4)
 	for i, want := range []error{intake.ErrUnknownNode, nil, intake.ErrInvalid, nil} {
 		if !errors.Is(errs[i], want) {
 			t.Errorf("report %d: got %v, want %v", i, errs[i], want)
@@ -207,7 +207,7 @@ func TestStoreRefusals(t *testing.T) {
 	for i := range 64 {
 		many = append(many, newFaultReport(node, fmt.Sprintf("NIC/%02d", i)))
 	}
-	errs = intake.Each(s.Apply(t.Context(), many), len(many))
+	errs = intake.SplitReportErrors(s.Apply(t.Context(), many), len(many))
 	if errs[62] != nil || !errors.Is(errs[63], intake.ErrFull) {
 		t.Errorf("the 64th and 65th fault of a node: %v, %v, want nil and %v", errs[62], errs[63], intake.ErrFull)
 	}

@@ -29,8 +29,8 @@ func writeBackoff() backoff.Policy {
 	return backoff.Policy{Initial: 10 * time.Millisecond, Max: 500 * time.Millisecond}
 }
 
-// isOvertaken reports whether the object has changed since it was read.
-func isOvertaken(err error) bool {
+// isWriteConflict reports whether the object has changed since it was read.
+func isWriteConflict(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false
@@ -51,7 +51,7 @@ func isOvertaken(err error) bool {
 func (s *FaultStore) writeReports(ctx context.Context, node string, reports []nodefault.Report) []error {
 	errs := make([]error, len(reports))
 	if slices.ContainsFunc(reports, func(r nodefault.Report) bool { return !r.Healthy }) {
-		if err := s.checkNode(ctx, node); err != nil {
+		if err := s.checkNodeExists(ctx, node); err != nil {
 			for i, r := range reports {
 				if !r.Healthy {
 					errs[i] = err
@@ -98,8 +98,8 @@ func findFailure(r nodefault.Report, failed []writeFailure) error {
 	return errors.Join(all...)
 }
 
-// checkNode returns an error if the node does not exist.
-func (s *FaultStore) checkNode(ctx context.Context, node string) error {
+// checkNodeExists returns an error if the node does not exist.
+func (s *FaultStore) checkNodeExists(ctx context.Context, node string) error {
 	key := types.NamespacedName{Name: node}
 	err := s.deps.Nodes.Get(ctx, key, &corev1.Node{})
 	if err != nil && s.deps.Nodes != s.deps.Live {
@@ -115,8 +115,8 @@ func (s *FaultStore) checkNode(ctx context.Context, node string) error {
 // conflict. The error concerns all reports.
 func (s *FaultStore) applyReports(ctx context.Context, node string, reports []nodefault.Report) ([]writeFailure, error) {
 	for attempt := 0; ; attempt++ {
-		failed, err := s.settleOnce(ctx, node, reports)
-		if !isOvertaken(err) || attempt == maxWriteRetries {
+		failed, err := s.applyReportsOnce(ctx, node, reports)
+		if !isWriteConflict(err) || attempt == maxWriteRetries {
 			return failed, unavailableError(ctx, err)
 		}
 		if backoff.Sleep(ctx, writeBackoff().Delay(attempt)) != nil {
@@ -125,7 +125,7 @@ func (s *FaultStore) applyReports(ctx context.Context, node string, reports []no
 	}
 }
 
-func (s *FaultStore) settleOnce(ctx context.Context, node string, reports []nodefault.Report) ([]writeFailure, error) {
+func (s *FaultStore) applyReportsOnce(ctx context.Context, node string, reports []nodefault.Report) ([]writeFailure, error) {
 	var nf v1alpha1.NodeFault
 	err := s.deps.Live.Get(ctx, types.NamespacedName{Name: node}, &nf)
 	if client.IgnoreNotFound(err) != nil {
@@ -204,7 +204,7 @@ func fieldManager(f v1alpha1.Fault) string {
 // error it returns nil.
 func rejectedError(err error) error {
 	switch {
-	case err == nil, isOvertaken(err):
+	case err == nil, isWriteConflict(err):
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}

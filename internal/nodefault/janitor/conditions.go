@@ -21,7 +21,9 @@ func (t *turn) setCondition(name string, status metav1.ConditionStatus, reason, 
 }
 
 // setWaiting sets the message about what the action waits for.
-func (t *turn) setWaiting(message string) { t.status.Message = nodefault.Cut(message, maxMessage) }
+func (t *turn) setWaiting(message string) {
+	t.status.Message = nodefault.TruncateText(message, maxMessage)
+}
 
 // endAction ends an action permanently.
 func (t *turn) endAction(k kind, reason, message string) {
@@ -37,8 +39,8 @@ func (t *turn) endAction(k kind, reason, message string) {
 	}
 }
 
-// condition returns the status and the reason of a condition as one string.
-func condition(s *v1alpha1.NodeActionStatus, name string) string {
+// statusAndReason returns the status and the reason of a condition as one string.
+func statusAndReason(s *v1alpha1.NodeActionStatus, name string) string {
 	c := meta.FindStatusCondition(s.Conditions, name)
 	if c == nil {
 		return ""
@@ -46,8 +48,8 @@ func condition(s *v1alpha1.NodeActionStatus, name string) string {
 	return string(c.Status) + "/" + c.Reason
 }
 
-// resultOf returns the result of an action for metrics and logs.
-func resultOf(s *v1alpha1.NodeActionStatus, final string) string {
+// resultLabel returns the result of an action for metrics and logs.
+func resultLabel(s *v1alpha1.NodeActionStatus, final string) string {
 	c := meta.FindStatusCondition(s.Conditions, final)
 	switch {
 	case c == nil:

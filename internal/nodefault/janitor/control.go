@@ -38,20 +38,24 @@ func (r *reconciler) setupController(m manager.Manager) error {
 	if r.kind.action == provider.ActionTerminate {
 		other = &v1alpha1.RebootNode{}
 	}
-	ofNode := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request { return r.onNode(ctx, o.GetName()) })
-	waiting := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request { return r.onNode(ctx, nodeOf(o)) })
+	ofNode := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+		return r.requestsForNode(ctx, o.GetName())
+	})
+	waiting := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+		return r.requestsForNode(ctx, nodeOf(o))
+	})
 	return ctrl.NewControllerManagedBy(m).
 		Named("janitor-"+string(r.kind.action)).
 		For(r.kind.empty(), builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))). // not for status updates of this controller
 		Watches(r.kind.empty(), waiting, builder.WithPredicates(actionEnded())).
 		Watches(other, waiting, builder.WithPredicates(actionEnded())).
-		Watches(&corev1.Node{}, ofNode, builder.WithPredicates(nodeNews())).
+		Watches(&corev1.Node{}, ofNode, builder.WithPredicates(relevantNodeChange())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: rateLimiter()}).
 		Complete(r)
 }
 
-// onNode returns requests for the unfinished objects of the reconciler's kind on a node.
-func (r *reconciler) onNode(ctx context.Context, node string) []reconcile.Request {
+// requestsForNode returns requests for the unfinished objects of the reconciler's kind on a node.
+func (r *reconciler) requestsForNode(ctx context.Context, node string) []reconcile.Request {
 	all, err := actionsOf(ctx, r.client, node)
 	if err != nil {
 		return nil // each object is reconciled again after a while
@@ -75,9 +79,9 @@ func actionEnded() predicate.Predicate {
 	}
 }
 
-// nodeNews returns a predicate for changes that actions wait for: a new boot, readiness,
+// relevantNodeChange returns a predicate for changes that actions wait for: a new boot, readiness,
 // and a new or deleted node.
-func nodeNews() predicate.Predicate {
+func relevantNodeChange() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, ok := e.ObjectOld.(*corev1.Node)

@@ -79,7 +79,7 @@ func crash(w *world, kind string, n int, after bool) {
 	o := w.ask(kind, "a", false)
 	k := newRebootKind
 	if kind == v1alpha1.KindTerminate {
-		k = terminations
+		k = newTerminateKind
 	}
 	dying := w.dying(n, after)
 	r := w.reconciler(dying, k)

@@ -108,7 +108,7 @@ func Add(m manager.Manager, cfg Config, p Providers) error {
 		p.Terminate = fallback
 	}
 	turns := &turns{live: m.GetAPIReader()}
-	for _, k := range []kind{newRebootKind(cfg, p), terminations(cfg, p)} {
+	for _, k := range []kind{newRebootKind(cfg, p), newTerminateKind(cfg, p)} {
 		r := &reconciler{
 			kind: k, cfg: cfg, client: m.GetClient(), live: m.GetAPIReader(), turns: turns,
 			written: &kube.Written{}, metrics: metrics, log: cfg.Log, now: time.Now,
@@ -138,7 +138,7 @@ func newRebootKind(cfg Config, p Providers) kind {
 	}
 }
 
-func terminations(cfg Config, p Providers) kind {
+func newTerminateKind(cfg Config, p Providers) kind {
 	return kind{
 		name: v1alpha1.KindTerminate, resource: v1alpha1.ResourceTerminate, final: v1alpha1.ConditionNodeTerminated,
 		action: provider.ActionTerminate, deadline: cfg.TerminateDeadline, provider: p.Terminate,

@@ -74,7 +74,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read %s %q: %w", r.kind.name, req.Name, err)
 	}
-	if r.written.After(o) { // the cache is older than the last write
+	if r.written.HasNewerThan(o) { // the cache is older than the last write
 		return reconcile.Result{RequeueAfter: soon}, nil
 	}
 	for range mostSteps {
@@ -105,7 +105,7 @@ func (r *reconciler) reconcileOnce(ctx context.Context, o client.Object) (moved 
 		return false, 0, err
 	}
 	if t.status.StartTime == nil {
-		return r.beginAction(ctx, t)
+		return r.tryBeginAction(ctx, t)
 	}
 	if err := r.advanceAction(ctx, t); err != nil {
 		return false, 0, err
@@ -117,7 +117,7 @@ func (r *reconciler) reconcileOnce(ctx context.Context, o client.Object) (moved 
 		return false, 0, err
 	}
 	// A change of only the message is not a step.
-	moved = condition(before, v1alpha1.ConditionSignalSent) != condition(t.status, v1alpha1.ConditionSignalSent) || t.status.CompletionTime != nil
+	moved = statusAndReason(before, v1alpha1.ConditionSignalSent) != statusAndReason(t.status, v1alpha1.ConditionSignalSent) || t.status.CompletionTime != nil
 	return moved, t.again, nil
 }
 
@@ -153,7 +153,7 @@ func (r *reconciler) writeStatus(ctx context.Context, t *turn) error {
 	if t.status.CompletionTime == nil {
 		return nil
 	}
-	result := resultOf(t.status, r.kind.final)
+	result := resultLabel(t.status, r.kind.final)
 	r.metrics.ended.WithLabelValues(string(r.kind.action), result).Inc()
 	if result == "succeeded" && t.status.StartTime != nil {
 		r.metrics.took.WithLabelValues(string(r.kind.action)).Observe(t.now.Sub(t.status.StartTime.Time).Seconds())

@@ -29,8 +29,8 @@ const (
 	maxReference = 512
 )
 
-// beginAction starts an action if no other action on its node must run first.
-func (r *reconciler) beginAction(ctx context.Context, t *turn) (moved bool, again time.Duration, err error) {
+// tryBeginAction starts an action if no other action on its node must run first.
+func (r *reconciler) tryBeginAction(ctx context.Context, t *turn) (moved bool, again time.Duration, err error) {
 	if why := r.refusalReason(t); why != "" {
 		t.status.StartTime = metaTime(t.now)
 		t.endAction(r.kind, v1alpha1.ReasonFailed, why)
@@ -107,12 +107,12 @@ func (r *reconciler) advanceAction(ctx context.Context, t *turn) error {
 	case r.mayHaveSent(t):
 		return r.sendRequest(ctx, t)
 	}
-	return r.announceRequest(ctx, t)
+	return r.prepareRequest(ctx, t)
 }
 
 func (r *reconciler) followAction(ctx context.Context, t *turn) error {
 	if r.kind.action == provider.ActionTerminate {
-		return r.followEnd(ctx, t)
+		return r.followTermination(ctx, t)
 	}
 	return r.followReboot(ctx, t)
 }
@@ -123,9 +123,9 @@ func (r *reconciler) mayHaveSent(t *turn) bool {
 	return c != nil && c.Reason == reasonSending
 }
 
-// announceRequest records that the request is about to be sent, once all preconditions
+// prepareRequest records that the request is about to be sent, once all preconditions
 // are met.
-func (r *reconciler) announceRequest(ctx context.Context, t *turn) error {
+func (r *reconciler) prepareRequest(ctx context.Context, t *turn) error {
 	if t.node == nil {
 		t.endAction(r.kind, v1alpha1.ReasonFailed, fmt.Sprintf("node %q was deleted before the request was sent", t.spec.NodeName))
 		return nil
@@ -134,7 +134,7 @@ func (r *reconciler) announceRequest(ctx context.Context, t *turn) error {
 		t.endAction(r.kind, v1alpha1.ReasonFailed, why)
 		return nil
 	}
-	if !r.canProveReboot(t) {
+	if !r.awaitBootID(t) {
 		return nil
 	}
 	if !t.spec.Force {
@@ -154,9 +154,9 @@ func (r *reconciler) announceRequest(ctx context.Context, t *turn) error {
 	return nil
 }
 
-// canProveReboot reports whether the boot ID is known, which is needed to verify a
+// awaitBootID reports whether the boot ID is known, which is needed to verify a
 // reboot. A new node reports it a while later.
-func (r *reconciler) canProveReboot(t *turn) (known bool) {
+func (r *reconciler) awaitBootID(t *turn) (known bool) {
 	if r.kind.action != provider.ActionReboot || t.node.Status.NodeInfo.BootID != "" {
 		return true
 	}
@@ -241,7 +241,7 @@ func (r *reconciler) sendRequest(ctx context.Context, t *turn) error {
 		t.setWaiting(err.Error())
 	default:
 		r.countRequest("accepted")
-		t.status.ProviderRequestID = nodefault.Cut(reference, maxReference)
+		t.status.ProviderRequestID = nodefault.TruncateText(reference, maxReference)
 		t.status.Message = ""
 		t.setCondition(v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, "")
 	}
@@ -281,8 +281,8 @@ func (r *reconciler) followReboot(ctx context.Context, t *turn) error {
 	return nil
 }
 
-// followEnd waits until the machine is deleted, and then deletes its Node.
-func (r *reconciler) followEnd(ctx context.Context, t *turn) error {
+// followTermination waits until the machine is deleted, and then deletes its Node.
+func (r *reconciler) followTermination(ctx context.Context, t *turn) error {
 	p := r.checkProgress(ctx, t)
 	switch {
 	case p.State == provider.StateFailed:
@@ -312,7 +312,7 @@ func (r *reconciler) checkProgress(ctx context.Context, t *turn) provider.Progre
 	}
 	calling, cancel := r.withCallTimeout(ctx)
 	defer cancel()
-	p, err := r.kind.provider.Look(calling, r.providerRequest(t), t.status.ProviderRequestID)
+	p, err := r.kind.provider.CheckProgress(calling, r.providerRequest(t), t.status.ProviderRequestID)
 	if err != nil {
 		r.metrics.failed.Inc()
 		r.log.WarnContext(ctx, "provider status check failed", "kind", r.kind.name, "object", t.object.GetName(), "err", err)

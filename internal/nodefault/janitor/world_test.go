@@ -28,7 +28,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	kube.TakeLogs(slog.New(slog.DiscardHandler))
+	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler))
 	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../../deploy/crds"}})
 }
 
@@ -69,7 +69,7 @@ func (m *machinery) ask(r provider.Request) (string, error) {
 	return "request of " + r.By.Name, nil
 }
 
-func (m *machinery) Look(context.Context, provider.Request, string) (provider.Progress, error) {
+func (m *machinery) CheckProgress(context.Context, provider.Request, string) (provider.Progress, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.progress, nil
@@ -196,7 +196,7 @@ func (w *world) look(o client.Object) client.Object {
 	w.Helper()
 	k := newRebootKind
 	if kindOf(o) == v1alpha1.KindTerminate {
-		k = terminations
+		k = newTerminateKind
 	}
 	r := w.reconciler(w.client, k)
 	if _, err := r.Reconcile(w.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}); err != nil {
@@ -226,7 +226,7 @@ func (w *world) want(o client.Object, sent, final, message string) {
 	if kindOf(o) == v1alpha1.KindTerminate {
 		last = v1alpha1.ConditionNodeTerminated
 	}
-	gotSent, gotFinal := condition(status, v1alpha1.ConditionSignalSent), condition(status, last)
+	gotSent, gotFinal := statusAndReason(status, v1alpha1.ConditionSignalSent), statusAndReason(status, last)
 	if gotSent != sent || gotFinal != final || !strings.Contains(status.Message, message) {
 		w.Errorf("%s is sent %s and ended %s: %q; want %s, %s and %q", o.GetName(), gotSent, gotFinal, status.Message, sent, final, message)
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
 )
 
-// Describe registers the metrics of an operator without running it, for the metrics
+// RegisterMetrics registers the metrics of an operator without running it, for the metrics
 // reference.
-func Describe(reg prometheus.Registerer) error {
+func RegisterMetrics(reg prometheus.Registerer) error {
 	if _, err := newMetrics(reg, nobody{}); err != nil {
 		return err
 	}

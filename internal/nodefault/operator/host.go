@@ -89,7 +89,7 @@ func readCached(ctx context.Context, from client.Reader, written *kube.Written, 
 		written.Forget(key)
 		return false, nil
 	}
-	if err == nil && written.After(o) {
+	if err == nil && written.HasNewerThan(o) {
 		err = errBehind
 	}
 	return err == nil, err
@@ -143,14 +143,14 @@ func (h hostFaults) Create(ctx context.Context, name string) (*v1alpha1.NodeFaul
 // WriteStatus sends a merge patch for the version of before. After a conflict it retries
 // with a later version that only the outbox has written.
 func (h hostFaults) WriteStatus(ctx context.Context, before, after *v1alpha1.NodeFault) error {
-	places := newPlaces(before, after)
+	places := newSinkDeliveries(before, after)
 	err := h.writeStatus(ctx, before, after, places)
 	for range mostAcknowledged {
 		if !apierrors.IsConflict(err) {
 			return err
 		}
 		var now v1alpha1.NodeFault
-		if getErr := h.live.Get(ctx, client.ObjectKeyFromObject(before), &now); getErr != nil || !sameBut(before, &now) {
+		if getErr := h.live.Get(ctx, client.ObjectKeyFromObject(before), &now); getErr != nil || !sameExceptDeliveries(before, &now) {
 			return err
 		}
 		err = h.writeStatus(ctx, &now, after, places)
@@ -161,8 +161,8 @@ func (h hostFaults) WriteStatus(ctx context.Context, before, after *v1alpha1.Nod
 // mostAcknowledged limits the retries after writes of the outbox.
 const mostAcknowledged = 3
 
-// sameBut reports whether a NodeFault has changed only in fields of the outbox.
-func sameBut(before, now *v1alpha1.NodeFault) bool {
+// sameExceptDeliveries reports whether a NodeFault has changed only in fields of the outbox.
+func sameExceptDeliveries(before, now *v1alpha1.NodeFault) bool {
 	then := before.Status.DeepCopy()
 	then.SinkDeliveries, then.UndeliveredChangeEvents, then.LastResendRequest = now.Status.SinkDeliveries, now.Status.UndeliveredChangeEvents, now.Status.LastResendRequest
 	return before.UID == now.UID && before.Generation == now.Generation && before.DeletionTimestamp.IsZero() == now.DeletionTimestamp.IsZero() &&
@@ -172,8 +172,8 @@ func sameBut(before, now *v1alpha1.NodeFault) bool {
 func (h hostFaults) writeStatus(ctx context.Context, before, after *v1alpha1.NodeFault, places map[string]v1alpha1.DeliveryStatus) error {
 	from, to := before.DeepCopy(), before.DeepCopy()
 	to.Status = *after.Status.DeepCopy()
-	to.Status.SinkDeliveries, to.Status.UndeliveredChangeEvents, to.Status.LastResendRequest = withPlaces(from.Status.SinkDeliveries, places), from.Status.UndeliveredChangeEvents, from.Status.LastResendRequest
-	if err := h.patchStatus(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}), true); err != nil {
+	to.Status.SinkDeliveries, to.Status.UndeliveredChangeEvents, to.Status.LastResendRequest = withMissingSinks(from.Status.SinkDeliveries, places), from.Status.UndeliveredChangeEvents, from.Status.LastResendRequest
+	if err := h.patchFault(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}), true); err != nil {
 		return err
 	}
 	to.ManagedFields = nil
@@ -181,9 +181,9 @@ func (h hostFaults) writeStatus(ctx context.Context, before, after *v1alpha1.Nod
 	return nil
 }
 
-// newPlaces returns the delivery states of sinks that had none before. They are written
+// newSinkDeliveries returns the delivery states of sinks that had none before. They are written
 // with the first record for those sinks.
-func newPlaces(before, after *v1alpha1.NodeFault) map[string]v1alpha1.DeliveryStatus {
+func newSinkDeliveries(before, after *v1alpha1.NodeFault) map[string]v1alpha1.DeliveryStatus {
 	places := maps.Clone(after.Status.SinkDeliveries)
 	maps.DeleteFunc(places, func(name string, _ v1alpha1.DeliveryStatus) bool {
 		_, was := before.Status.SinkDeliveries[name]
@@ -192,8 +192,8 @@ func newPlaces(before, after *v1alpha1.NodeFault) map[string]v1alpha1.DeliverySt
 	return places
 }
 
-// withPlaces returns the delivery states of the outbox, with those of new sinks added.
-func withPlaces(written, places map[string]v1alpha1.DeliveryStatus) map[string]v1alpha1.DeliveryStatus {
+// withMissingSinks returns the delivery states of the outbox, with those of new sinks added.
+func withMissingSinks(written, places map[string]v1alpha1.DeliveryStatus) map[string]v1alpha1.DeliveryStatus {
 	all := maps.Clone(written)
 	for name, place := range places {
 		if _, is := all[name]; is {
@@ -207,7 +207,7 @@ func withPlaces(written, places map[string]v1alpha1.DeliveryStatus) map[string]v
 	return all
 }
 
-func (h hostFaults) patchStatus(ctx context.Context, f *v1alpha1.NodeFault, patch client.Patch, status bool) (err error) {
+func (h hostFaults) patchFault(ctx context.Context, f *v1alpha1.NodeFault, patch client.Patch, status bool) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	if status {
@@ -226,7 +226,7 @@ func (h hostFaults) patchStatus(ctx context.Context, f *v1alpha1.NodeFault, patc
 func (h hostFaults) Keep(ctx context.Context, f *v1alpha1.NodeFault, keep []v1alpha1.Fault) error {
 	to := f.DeepCopy()
 	to.Spec.Faults = keep
-	if err := h.patchStatus(ctx, to, client.MergeFromWithOptions(f, client.MergeFromWithOptimisticLock{}), false); err != nil {
+	if err := h.patchFault(ctx, to, client.MergeFromWithOptions(f, client.MergeFromWithOptimisticLock{}), false); err != nil {
 		return err
 	}
 	to.ManagedFields = nil
@@ -245,9 +245,9 @@ func (h hostFaults) Delete(ctx context.Context, f *v1alpha1.NodeFault) error {
 	return nil
 }
 
-// Delivered sends a merge patch of fields that only the outbox writes, regardless of
+// WriteProgress sends a merge patch of fields that only the outbox writes, regardless of
 // other changes.
-func (h hostFaults) Delivered(ctx context.Context, f *v1alpha1.NodeFault, p outbox.Progress) error {
+func (h hostFaults) WriteProgress(ctx context.Context, f *v1alpha1.NodeFault, p outbox.Progress) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": f.UID}, "status": progressPatch(p)})
 	if err != nil {
 		return fmt.Errorf("write NodeFault %q: %w", f.Name, err)
@@ -299,8 +299,8 @@ func progressPatch(p outbox.Progress) map[string]any {
 // hostActions accesses the RebootNodes and TerminateNodes of a host cluster.
 type hostActions struct{ client client.Reader }
 
-// hasAction reads the cache.
-func (h hostActions) hasAction(ctx context.Context, node string) (bool, error) {
+// hasStartedAction reads the cache.
+func (h hostActions) hasStartedAction(ctx context.Context, node string) (bool, error) {
 	var reboots janitor.RebootNodeList
 	if err := h.client.List(ctx, &reboots, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list RebootNodes: %w", err)

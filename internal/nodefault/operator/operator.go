@@ -123,14 +123,14 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	box := outbox.New(cfg.Outbox, deps.Sinks, stored, told, func(name string) { waker.Wake(types.NamespacedName{Name: name}) })
 	r := &reconciler{
 		cfg: cfg, nodes: hostNodes{m.GetClient(), &kube.Written{}}, faults: stored,
-		rules: deps.Rules, quarantine: deps.Quarantine, drain: deps.Drain, remedy: deps.Remedy, enroll: box.Enroll, asked: hostActions{m.GetClient()}.hasAction, metrics: counted, log: deps.Log, now: time.Now,
+		rules: deps.Rules, quarantine: deps.Quarantine, drain: deps.Drain, remedy: deps.Remedy, enroll: box.EnrollSinks, asked: hostActions{m.GetClient()}.hasStartedAction, metrics: counted, log: deps.Log, now: time.Now,
 	}
 	err = ctrl.NewControllerManagedBy(m).
 		Named("node-fault").
-		For(&v1alpha1.NodeFault{}, builder.WithPredicates(faultNews())).
-		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(nodeNews())).
-		Watches(&janitor.RebootNode{}, handler.EnqueueRequestsFromMapFunc(nodeOfAction)).
-		Watches(&janitor.TerminateNode{}, handler.EnqueueRequestsFromMapFunc(nodeOfAction)).
+		For(&v1alpha1.NodeFault{}, builder.WithPredicates(relevantFaultChange())).
+		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(relevantNodeChange())).
+		Watches(&janitor.RebootNode{}, handler.EnqueueRequestsFromMapFunc(requestForActionNode)).
+		Watches(&janitor.TerminateNode{}, handler.EnqueueRequestsFromMapFunc(requestForActionNode)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: rateLimiter()}).
 		Complete(r)
 	if err != nil {
@@ -138,10 +138,10 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	}
 	err = ctrl.NewControllerManagedBy(m).
 		Named("node-fault-outbox").
-		For(&v1alpha1.NodeFault{}, builder.WithPredicates(outboxNews())).
+		For(&v1alpha1.NodeFault{}, builder.WithPredicates(relevantOutboxChange())).
 		WatchesRawSource(waker.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: tellers, RateLimiter: rateLimiter()}).
-		Complete(behindIsNoError(box))
+		Complete(requeueIfBehind(box))
 	if err != nil {
 		return nil, fmt.Errorf("add change event outbox: %w", err)
 	}
@@ -193,16 +193,16 @@ func (o *Operator) Ready() error {
 	return errors.New("nodes and NodeFaults not listed yet: check that the CRDs are installed and that the ServiceAccount may list nodes and nodefaults")
 }
 
-// behindIsNoError wraps the outbox so that a stale cache causes a short requeue rather
+// requeueIfBehind wraps the outbox so that a stale cache causes a short requeue rather
 // than an error.
-func behindIsNoError(box *outbox.Outbox) reconcile.Reconciler {
+func requeueIfBehind(box *outbox.Outbox) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		got, err := box.Reconcile(ctx, req)
 		return resultOf(got.RequeueAfter, err)
 	})
 }
 
-func nodeOfAction(_ context.Context, o client.Object) []reconcile.Request {
+func requestForActionNode(_ context.Context, o client.Object) []reconcile.Request {
 	var name string
 	switch a := o.(type) {
 	case *janitor.RebootNode:
@@ -213,8 +213,8 @@ func nodeOfAction(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
 }
 
-// nodeNews returns a predicate for relevant changes of a Node, which excludes heartbeats.
-func nodeNews() predicate.Predicate {
+// relevantNodeChange returns a predicate for relevant changes of a Node, which excludes heartbeats.
+func relevantNodeChange() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*corev1.Node)
 		now, isOne := e.ObjectNew.(*corev1.Node)
@@ -234,9 +234,9 @@ func readiness(n *corev1.Node) corev1.ConditionStatus {
 	return ""
 }
 
-// faultNews returns a predicate for changed faults, and for status changes by others.
+// relevantFaultChange returns a predicate for changed faults, and for status changes by others.
 // Writes of the outbox are filtered.
-func faultNews() predicate.Predicate {
+func relevantFaultChange() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1alpha1.NodeFault)
 		now, isOne := e.ObjectNew.(*v1alpha1.NodeFault)
@@ -244,8 +244,8 @@ func faultNews() predicate.Predicate {
 	}}
 }
 
-// outboxNews returns a predicate for new records and for resend requests.
-func outboxNews() predicate.Predicate {
+// relevantOutboxChange returns a predicate for new records and for resend requests.
+func relevantOutboxChange() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1alpha1.NodeFault)
 		now, isOne := e.ObjectNew.(*v1alpha1.NodeFault)

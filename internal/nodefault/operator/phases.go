@@ -17,20 +17,20 @@ import (
 // maxMessage is the maximum length of a message, as in the schema.
 const maxMessage = 1024
 
-// describeNode sets the phase, the message and the conditions. They follow only from the
+// updatePhase sets the phase, the message and the conditions. They follow only from the
 // results of the stages.
-func (r *reconciler) describeNode(before, st *v1alpha1.NodeFaultStatus, s quarantine.Step, now time.Time) {
+func (r *reconciler) updatePhase(before, st *v1alpha1.NodeFaultStatus, s quarantine.Step, now time.Time) {
 	st.Phase = phaseOf(st, s.Why)
 	if st.Phase != before.Phase || st.PhaseChangedAt == nil {
 		st.PhaseChangedAt = &metav1.Time{Time: now.Truncate(time.Second)}
 	}
-	st.Message = nodefault.Cut(r.messageOf(st, s), maxMessage)
-	if st.Phase == v1alpha1.PhasePending && before.Phase == v1alpha1.PhasePending && numberless(before.Message) == numberless(st.Message) {
+	st.Message = nodefault.TruncateText(r.messageOf(st, s), maxMessage)
+	if st.Phase == v1alpha1.PhasePending && before.Phase == v1alpha1.PhasePending && removeDigits(before.Message) == removeDigits(st.Message) {
 		st.Message = before.Message // otherwise each node that changes would cause a write of all waiting NodeFaults
 	}
 	st.FaultCode = ""
 	if st.TriggeredBy != nil {
-		st.FaultCode = nodefault.Cut(nodefault.CodeOf(*st.TriggeredBy), 256)
+		st.FaultCode = nodefault.TruncateText(nodefault.ErrorCodesOrCheck(*st.TriggeredBy), 256)
 	}
 	for _, c := range conditionsOf(st, s) {
 		c.LastTransitionTime = metav1.Time{Time: now.Truncate(time.Second)}
@@ -38,8 +38,8 @@ func (r *reconciler) describeNode(before, st *v1alpha1.NodeFaultStatus, s quaran
 	}
 }
 
-// numberless removes the digits of a text.
-func numberless(text string) string {
+// removeDigits removes the digits of a text.
+func removeDigits(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsDigit(r) {
 			return -1
@@ -55,7 +55,7 @@ func phaseOf(st *v1alpha1.NodeFaultStatus, why quarantine.Situation) v1alpha1.Ph
 	case quarantine.DryRun:
 		return v1alpha1.PhaseDryRun
 	case quarantine.Ours, quarantine.Foreign:
-		return inQuarantine(st)
+		return quarantinePhase(st)
 	case quarantine.Recovering:
 		return v1alpha1.PhaseRecovering
 	case quarantine.Held:
@@ -71,8 +71,8 @@ func phaseOf(st *v1alpha1.NodeFaultStatus, why quarantine.Situation) v1alpha1.Ph
 	return v1alpha1.PhaseObserved
 }
 
-// inQuarantine returns the phase of a quarantined node.
-func inQuarantine(st *v1alpha1.NodeFaultStatus) v1alpha1.Phase {
+// quarantinePhase returns the phase of a quarantined node.
+func quarantinePhase(st *v1alpha1.NodeFaultStatus) v1alpha1.Phase {
 	if d := st.Drain; d != nil {
 		switch d.State {
 		case v1alpha1.DrainRunning:
@@ -124,7 +124,7 @@ func (r *reconciler) messageOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) 
 func conditionsOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) []metav1.Condition {
 	var all []metav1.Condition
 	set := func(kind string, is bool, reason, message string) {
-		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: nodefault.Cut(message, maxMessage), ObservedGeneration: st.ObservedGeneration}
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: nodefault.TruncateText(message, maxMessage), ObservedGeneration: st.ObservedGeneration}
 		if is {
 			c.Status = metav1.ConditionTrue
 		} else if meta.FindStatusCondition(st.Conditions, kind) == nil {

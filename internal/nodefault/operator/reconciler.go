@@ -46,7 +46,7 @@ type drainer interface {
 // A remediator repairs nodes. It is implemented by *remediation.Remediator.
 type remediator interface {
 	Step(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error)
-	Observe(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus) error
+	RecordActions(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus) error
 	Cancel(ctx context.Context, st *v1alpha1.NodeFaultStatus, reason string, now time.Time) error
 	Busy(st *v1alpha1.NodeFaultStatus) bool
 }
@@ -82,7 +82,7 @@ type turn struct {
 
 // Reconcile advances a node as far as possible.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	t, err := r.readState(ctx, req.Name)
+	t, err := r.readOrCreateState(ctx, req.Name)
 	if err != nil || t == nil {
 		return resultOf(0, err)
 	}
@@ -106,8 +106,8 @@ func resultOf(after time.Duration, err error) (reconcile.Result, error) {
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
-// readState reads the state of a node. It returns nil if there is nothing to do.
-func (r *reconciler) readState(ctx context.Context, name string) (*turn, error) {
+// readOrCreateState reads the state of a node. It returns nil if there is nothing to do.
+func (r *reconciler) readOrCreateState(ctx context.Context, name string) (*turn, error) {
 	node, err := r.nodes.Get(ctx, name)
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func (r *reconciler) readState(ctx context.Context, name string) (*turn, error) 
 // and then the NodeFault. It reports whether something was written, and the requeue delay
 // if not.
 func (r *reconciler) reconcileOnce(ctx context.Context, t *turn) (moved bool, after time.Duration, err error) {
-	if dropped, err := r.dropOld(ctx, t); dropped || err != nil {
+	if dropped, err := r.dropOutdatedFaults(ctx, t); dropped || err != nil {
 		return dropped, 0, err
 	}
 	t.now, t.before = r.now(), t.fault.DeepCopy()
@@ -157,7 +157,7 @@ func (r *reconciler) reconcileOnce(ctx context.Context, t *turn) (moved bool, af
 		return false, 0, fmt.Errorf("decide for node %q: %w", t.fault.Name, err)
 	}
 	if err := r.writeNode(ctx, t, s); err != nil {
-		return false, 0, errors.Join(err, r.explainRefusal(ctx, t, s, err))
+		return false, 0, errors.Join(err, r.recordRejection(ctx, t, s, err))
 	}
 	if why, is := endReason(s.Why); is { // recorded with the data of the session, before the session ends
 		r.drain.Cancel(st, why, t.now)
@@ -168,24 +168,24 @@ func (r *reconciler) reconcileOnce(ctx context.Context, t *turn) (moved bool, af
 		return false, 0, err
 	}
 	st.ObservedGeneration = t.fault.Generation
-	r.describeNode(&before.Status, st, s, t.now)
+	r.updatePhase(&before.Status, st, s, t.now)
 	if st.LastSequence == before.Status.LastSequence { // no new record for the sinks
 		st.SinkDeliveries = before.Status.SinkDeliveries
 	}
 	if equality.Semantic.DeepEqual(&before.Status, st) {
-		kept, err := r.cleanUp(ctx, t)
+		kept, err := r.deleteFinishedFault(ctx, t)
 		return false, soonerOf(after, s.After, t.verdict.After, kept), err
 	}
 	if err := r.faults.WriteStatus(ctx, before, t.fault); err != nil {
 		return false, 0, err
 	}
-	r.reportChanges(ctx, &before.Status, t.fault)
+	r.logAndCountChanges(ctx, &before.Status, t.fault)
 	return true, 0, nil
 }
 
-// dropOld removes the faults of a deleted node, so that they are not attributed to a new
+// dropOutdatedFaults removes the faults of a deleted node, so that they are not attributed to a new
 // node of the same name.
-func (r *reconciler) dropOld(ctx context.Context, t *turn) (dropped bool, err error) {
+func (r *reconciler) dropOutdatedFaults(ctx context.Context, t *turn) (dropped bool, err error) {
 	faults, st := t.fault.Spec.Faults, &t.fault.Status
 	switch gone := st.Phase == v1alpha1.PhaseGone; {
 	case len(faults) == 0 || t.node != nil && t.node.UID == st.NodeUID:
@@ -232,9 +232,9 @@ func isRefused(err error) bool {
 	return !slices.Contains(unknown, apierrors.ReasonForError(err))
 }
 
-// explainRefusal records in the NodeFault that the API server rejects a write of the
+// recordRejection records in the NodeFault that the API server rejects a write of the
 // Node, and why. The rest of the status is unchanged, because nothing was done.
-func (r *reconciler) explainRefusal(ctx context.Context, t *turn, s quarantine.Step, refusal error) error {
+func (r *reconciler) recordRejection(ctx context.Context, t *turn, s quarantine.Step, refusal error) error {
 	if !isPersistent(refusal) {
 		return nil
 	}
@@ -248,14 +248,14 @@ func (r *reconciler) explainRefusal(ctx context.Context, t *turn, s quarantine.S
 	if st.Phase != t.before.Status.Phase {
 		st.PhaseChangedAt = &metav1.Time{Time: t.now.Truncate(time.Second)}
 	}
-	st.Message = nodefault.Cut("the API server rejects a change to the Node, and the controller retries: "+refusal.Error(), maxMessage)
+	st.Message = nodefault.TruncateText("the API server rejects a change to the Node, and the controller retries: "+refusal.Error(), maxMessage)
 	if equality.Semantic.DeepEqual(&t.before.Status, st) {
 		return nil
 	}
 	if err := r.faults.WriteStatus(ctx, t.before, t.fault); err != nil {
 		return err
 	}
-	r.reportChanges(ctx, &t.before.Status, t.fault)
+	r.logAndCountChanges(ctx, &t.before.Status, t.fault)
 	return nil
 }
 
@@ -280,7 +280,7 @@ func (r *reconciler) drainAndRepair(ctx context.Context, t *turn, s quarantine.S
 	st := &t.fault.Status
 	var after time.Duration
 	pretends := s.Why == quarantine.DryRun && st.DesiredActions != nil && st.DesiredActions.DryRun
-	if !r.drainedAtOnce(ctx, t, s) && (s.Act || pretends) && (st.DesiredActions != nil && st.DesiredActions.Drain || st.Drain != nil) {
+	if !r.tryDrainAtOnce(ctx, t, s) && (s.Act || pretends) && (st.DesiredActions != nil && st.DesiredActions.Drain || st.Drain != nil) {
 		wait, err := r.drain.Step(ctx, t.node, st, t.now)
 		if err != nil {
 			return 0, fmt.Errorf("drain node %q: %w", t.fault.Name, err)
@@ -294,10 +294,10 @@ func (r *reconciler) drainAndRepair(ctx context.Context, t *turn, s quarantine.S
 	return soonerOf(after, wait), nil
 }
 
-// drainedAtOnce completes the drain of a newly quarantined node without pods to evict,
+// tryDrainAtOnce completes the drain of a newly quarantined node without pods to evict,
 // and reports whether it did. The drain is then recorded with the cordon. All other
 // drains begin at the next reconcile, also if the pods are unknown now.
-func (r *reconciler) drainedAtOnce(ctx context.Context, t *turn, s quarantine.Step) (completed bool) {
+func (r *reconciler) tryDrainAtOnce(ctx context.Context, t *turn, s quarantine.Step) (completed bool) {
 	st := &t.fault.Status
 	taken := s.Node != nil && (s.Why == quarantine.Ours || s.Why == quarantine.Foreign) && !s.Act && st.Owned != nil && st.DesiredActions != nil
 	if !taken || !st.DesiredActions.Drain || st.DesiredActions.DryRun || st.Drain != nil {
@@ -324,7 +324,7 @@ func (r *reconciler) repairNode(ctx context.Context, t *turn, s quarantine.Step)
 	if s.Act || r.remedy.Busy(st) {
 		return r.remedy.Step(ctx, t.node, st, t.now)
 	}
-	return 0, r.remedy.Observe(ctx, t.node, st)
+	return 0, r.remedy.RecordActions(ctx, t.node, st)
 }
 
 // hasMark reports whether the pipeline has marked a node as quarantined.
@@ -351,8 +351,8 @@ func endReason(why quarantine.Situation) (reason string, ended bool) {
 	return "", false
 }
 
-// cleanUp deletes a finished NodeFault after its TTL, and returns the delay until then.
-func (r *reconciler) cleanUp(ctx context.Context, t *turn) (again time.Duration, err error) {
+// deleteFinishedFault deletes a finished NodeFault after its TTL, and returns the delay until then.
+func (r *reconciler) deleteFinishedFault(ctx context.Context, t *turn) (again time.Duration, err error) {
 	st := &t.fault.Status
 	over := st.Phase == v1alpha1.PhaseHealthy || st.Phase == v1alpha1.PhaseGone || st.Phase == v1alpha1.PhaseObserved
 	never := t.node == nil && st.NodeUID == "" // the node of its faults was never observed
@@ -371,8 +371,8 @@ func (r *reconciler) cleanUp(ctx context.Context, t *turn) (again time.Duration,
 	return 0, r.faults.Delete(ctx, t.fault)
 }
 
-// reportChanges logs and counts the new records, once they are written.
-func (r *reconciler) reportChanges(ctx context.Context, before *v1alpha1.NodeFaultStatus, f *v1alpha1.NodeFault) {
+// logAndCountChanges logs and counts the new records, once they are written.
+func (r *reconciler) logAndCountChanges(ctx context.Context, before *v1alpha1.NodeFaultStatus, f *v1alpha1.NodeFault) {
 	for i := range f.Status.History {
 		h := &f.Status.History[i]
 		if h.Sequence <= before.LastSequence {

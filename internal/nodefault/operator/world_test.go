@@ -219,7 +219,7 @@ func (s storedFaults) change(f *v1alpha1.NodeFault, what string, do func(there *
 
 func (s storedFaults) WriteStatus(_ context.Context, _, after *v1alpha1.NodeFault) error {
 	status := after.Status.DeepCopy()
-	if from := s.faults[after.Name]; from != nil && from.ResourceVersion == after.ResourceVersion && !nodefault.CanPass(from.Status.Phase, status.Phase) {
+	if from := s.faults[after.Name]; from != nil && from.ResourceVersion == after.ResourceVersion && !nodefault.CanTransition(from.Status.Phase, status.Phase) {
 		s.Fatalf("node %q passes from %q to %q", after.Name, from.Status.Phase, status.Phase)
 	}
 	return s.change(after, "status", func(there *v1alpha1.NodeFault) { there.Status = *status })
@@ -241,15 +241,15 @@ type drains struct{ *world }
 
 func (d drains) Step(_ context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
 	tell := func(action string) {
-		nodefault.Tell(st, nodefault.RecordOf(st, changeevent.SourceNodeDrainer, action, "", now))
+		nodefault.AddRecordOnce(st, nodefault.NewRecord(st, changeevent.SourceNodeDrainer, action, "", now))
 	}
 	switch {
 	case st.DesiredActions == nil || !st.DesiredActions.Drain:
 		d.Cancel(st, "", now)
 	case st.DesiredActions.DryRun:
-		r := nodefault.RecordOf(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainStarted, "", now)
+		r := nodefault.NewRecord(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainStarted, "", now)
 		r.DryRun = true
-		nodefault.Tell(st, r)
+		nodefault.AddRecordOnce(st, r)
 	case (st.Drain == nil || st.Drain.State == v1alpha1.DrainCancelled) && d.pods[node.Name] == 0:
 		st.Drain = &v1alpha1.DrainStatus{State: v1alpha1.DrainCompleted, StartedAt: metav1.NewTime(now), Deadline: metav1.NewTime(now.Add(time.Hour))}
 		tell(changeevent.ActionDrainCompleted)
@@ -273,7 +273,7 @@ func (d drains) Step(_ context.Context, node *corev1.Node, st *v1alpha1.NodeFaul
 func (drains) Cancel(st *v1alpha1.NodeFaultStatus, _ string, now time.Time) {
 	if st.Drain != nil && st.Drain.State == v1alpha1.DrainRunning {
 		st.Drain.State = v1alpha1.DrainCancelled
-		nodefault.Tell(st, nodefault.RecordOf(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainCancelled, "", now))
+		nodefault.AddRecordOnce(st, nodefault.NewRecord(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainCancelled, "", now))
 	}
 }
 
@@ -290,16 +290,18 @@ func (r repairs) Step(_ context.Context, node *corev1.Node, st *v1alpha1.NodeFau
 			r.Fatalf("node %q is to be rebooted with %d pods", node.Name, r.pods[node.Name])
 		}
 		st.Remediation = &v1alpha1.RemediationStatus{State: v1alpha1.RemedyRunning, Action: v1alpha1.RemedyReboot, Attempt: 1, StartedAt: metav1.NewTime(now), Deadline: metav1.NewTime(now)}
-		nodefault.Tell(st, nodefault.RecordOf(st, changeevent.SourceFaultRemediation, changeevent.ActionRebootRequested, "1", now))
+		nodefault.AddRecordOnce(st, nodefault.NewRecord(st, changeevent.SourceFaultRemediation, changeevent.ActionRebootRequested, "1", now))
 	case m != nil && m.State == v1alpha1.RemedyRunning:
 		r.reboots[node.Name] = true
 		m.State = v1alpha1.RemedySucceeded
-		nodefault.Tell(st, nodefault.RecordOf(st, changeevent.SourceJanitor, changeevent.ActionRebootExecuted, "1", now))
+		nodefault.AddRecordOnce(st, nodefault.NewRecord(st, changeevent.SourceJanitor, changeevent.ActionRebootExecuted, "1", now))
 	}
 	return 0, nil
 }
 
-func (repairs) Observe(context.Context, *corev1.Node, *v1alpha1.NodeFaultStatus) error { return nil }
+func (repairs) RecordActions(context.Context, *corev1.Node, *v1alpha1.NodeFaultStatus) error {
+	return nil
+}
 
 func (repairs) Cancel(_ context.Context, st *v1alpha1.NodeFaultStatus, _ string, _ time.Time) error {
 	if st.Remediation != nil && st.Remediation.State == v1alpha1.RemedyRunning {

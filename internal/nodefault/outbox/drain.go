@@ -25,10 +25,10 @@ func (o *Outbox) Drain(ctx context.Context) error {
 		select {
 		case <-o.settled:
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("%d change events: %w", left, context.Cause(ctx)), o.writeAnswers(ctx))
+			return errors.Join(fmt.Errorf("%d change events: %w", left, context.Cause(ctx)), o.writeProgress(ctx))
 		}
 	}
-	return o.writeAnswers(ctx)
+	return o.writeProgress(ctx)
 }
 
 // endSending stops sending, and returns how many events are in flight.
@@ -52,8 +52,8 @@ func (o *Outbox) wakeDrain() {
 	}
 }
 
-// writeAnswers writes the results that are not written yet.
-func (o *Outbox) writeAnswers(ctx context.Context) error {
+// writeProgress writes the results that are not written yet.
+func (o *Outbox) writeProgress(ctx context.Context) error {
 	type progress struct {
 		fault *v1alpha1.NodeFault
 		Progress
@@ -82,7 +82,7 @@ func (o *Outbox) writeAnswers(ctx context.Context) error {
 	defer cancel()
 	var errs []error
 	for node, p := range nodes {
-		if err := o.faults.Delivered(ctx, p.fault, p.Progress); err != nil {
+		if err := o.faults.WriteProgress(ctx, p.fault, p.Progress); err != nil {
 			errs = append(errs, fmt.Errorf("write delivery state of NodeFault %q: %w", node, err))
 		}
 	}

@@ -87,9 +87,9 @@ const maxRefused = 16
 type Faults interface {
 	// Get returns a NodeFault from the cache, or nil if it does not exist.
 	Get(ctx context.Context, name string) (*v1alpha1.NodeFault, error)
-	// Delivered writes the progress of sinks, to status fields that only the outbox
+	// WriteProgress writes the progress of sinks, to status fields that only the outbox
 	// writes. A nil DeliveryStatus removes a sink.
-	Delivered(ctx context.Context, f *v1alpha1.NodeFault, progress Progress) error
+	WriteProgress(ctx context.Context, f *v1alpha1.NodeFault, progress Progress) error
 }
 
 // Progress holds the status fields that an outbox writes.
@@ -137,9 +137,9 @@ func New(cfg Config, sinks []Sink, faults Faults, metrics *Metrics, wake func(na
 	return &Outbox{cfg: cfg.withDefaults(), sinks: sinks, faults: faults, metrics: metrics, now: time.Now, wake: wake, lines: map[line]*state{}, settled: make(chan struct{}, 1)}
 }
 
-// Enroll adds an entry for each new sink. It must be called before records are added, so
+// EnrollSinks adds an entry for each new sink. It must be called before records are added, so
 // that new sinks receive them.
-func (o *Outbox) Enroll(st *v1alpha1.NodeFaultStatus, now time.Time) {
+func (o *Outbox) EnrollSinks(st *v1alpha1.NodeFaultStatus, now time.Time) {
 	before := *st
 	st.SinkDeliveries = maps.Clone(st.SinkDeliveries)
 	for _, s := range o.sinks {
@@ -191,7 +191,7 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	p, after := o.advanceSinks(ctx, f, o.now())
 	if len(p.Sinks) > 0 || p.Untold != f.Status.UndeliveredChangeEvents || p.Resent != f.Status.LastResendRequest {
 		// Results are written also while the process ends.
-		if err := o.faults.Delivered(context.WithoutCancel(ctx), f, p); err != nil {
+		if err := o.faults.WriteProgress(context.WithoutCancel(ctx), f, p); err != nil {
 			return reconcile.Result{}, fmt.Errorf("write delivery state of NodeFault %q: %w", f.Name, err)
 		}
 	}
@@ -215,9 +215,9 @@ func (o *Outbox) advanceSinks(ctx context.Context, f *v1alpha1.NodeFault, now ti
 		d, wait, left := o.advanceSink(ctx, f, s, now)
 		after = soonerOf(after, wait)
 		if left > 0 {
-			expected = min(expected, o.promptWait(line{f.Name, s.Name}, now))
+			expected = min(expected, o.remainingPromptTime(line{f.Name, s.Name}, now))
 		}
-		done = done && !o.retriesRefused(line{f.Name, s.Name})
+		done = done && !o.hasRejectedToRetry(line{f.Name, s.Name})
 		p.Untold = max(p.Untold, left)
 		if known && equalStatus(before, d) {
 			continue
@@ -279,11 +279,11 @@ func (o *Outbox) advanceSink(ctx context.Context, f *v1alpha1.NodeFault, s Sink,
 	if st.inFlight == 0 && !o.ending {
 		if wait = st.next.Sub(now); wait <= 0 {
 			wait = 0
-			o.dropMissing(f, st, &d, now)
+			o.skipTrimmedRecords(f, st, &d, now)
 			next := o.pickNext(f, s, st, &d, now)
 			switch {
 			case s.Client == nil:
-				wait = o.handleUndeliverable(&d, next, now)
+				wait = o.noteMissingClient(&d, next, now)
 			case next != nil:
 				st.inFlight, st.sent = next.Sequence, now
 				o.sendRecord(ctx, l, s, *next)
@@ -304,9 +304,9 @@ func (o *Outbox) advanceSink(ctx context.Context, f *v1alpha1.NodeFault, s Sink,
 	return d, wait, left
 }
 
-// handleUndeliverable updates the status of a sink with invalid settings, whose records
+// noteMissingClient updates the status of a sink with invalid settings, whose records
 // wait. It returns the delay until the next record expires.
-func (o *Outbox) handleUndeliverable(d *v1alpha1.DeliveryStatus, next *v1alpha1.Record, now time.Time) (wait time.Duration) {
+func (o *Outbox) noteMissingClient(d *v1alpha1.DeliveryStatus, next *v1alpha1.Record, now time.Time) (wait time.Duration) {
 	switch {
 	case next == nil && d.LastError == errorUnusable:
 		d.LastError, d.LastFailedAt = "", nil
@@ -320,8 +320,8 @@ func (o *Outbox) handleUndeliverable(d *v1alpha1.DeliveryStatus, next *v1alpha1.
 	return 0
 }
 
-// dropMissing skips records that are no longer stored, and counts them.
-func (o *Outbox) dropMissing(f *v1alpha1.NodeFault, st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
+// skipTrimmedRecords skips records that are no longer stored, and counts them.
+func (o *Outbox) skipTrimmedRecords(f *v1alpha1.NodeFault, st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
 	kept := f.Status.LastSequence
 	if len(f.Status.History) > 0 {
 		kept = f.Status.History[0].Sequence - 1
@@ -357,9 +357,9 @@ func (o *Outbox) pickNext(f *v1alpha1.NodeFault, s Sink, st *state, d *v1alpha1.
 	return nil
 }
 
-// promptWait returns how much longer a response counts as prompt. It is 0 without a
+// remainingPromptTime returns how much longer a response counts as prompt. It is 0 without a
 // record in flight.
-func (o *Outbox) promptWait(l line, now time.Time) (left time.Duration) {
+func (o *Outbox) remainingPromptTime(l line, now time.Time) (left time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if st := o.lines[l]; st != nil && st.inFlight != 0 {
@@ -368,8 +368,8 @@ func (o *Outbox) promptWait(l line, now time.Time) (left time.Duration) {
 	return 0
 }
 
-// retriesRefused reports whether rejected records must still be sent again.
-func (o *Outbox) retriesRefused(l line) bool {
+// hasRejectedToRetry reports whether rejected records must still be sent again.
+func (o *Outbox) hasRejectedToRetry(l line) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	st := o.lines[l]
@@ -378,7 +378,7 @@ func (o *Outbox) retriesRefused(l line) bool {
 
 // sendRecord passes a record to the client, which calls back once.
 func (o *Outbox) sendRecord(ctx context.Context, l line, s Sink, r v1alpha1.Record) {
-	e := Event(l.node, r)
+	e := NewChangeEvent(l.node, r)
 	e.OnDelivery = func(d changeevent.Delivery) {
 		o.mu.Lock()
 		st := o.lines[l]

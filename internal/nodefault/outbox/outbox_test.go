@@ -44,7 +44,7 @@ func (b *board) Get(context.Context, string) (*v1alpha1.NodeFault, error) {
 	return b.fault.DeepCopy(), nil
 }
 
-func (b *board) Delivered(_ context.Context, _ *v1alpha1.NodeFault, p outbox.Progress) error {
+func (b *board) WriteProgress(_ context.Context, _ *v1alpha1.NodeFault, p outbox.Progress) error {
 	if b.refuses {
 		return errors.New("the API server is away")
 	}
@@ -70,9 +70,9 @@ func (b *board) Delivered(_ context.Context, _ *v1alpha1.NodeFault, p outbox.Pro
 func (b *board) tell(action string, at time.Time) {
 	st := &b.fault.Status
 	if b.box != nil {
-		b.box.Enroll(st, at)
+		b.box.EnrollSinks(st, at)
 	}
-	nodefault.Tell(st, nodefault.RecordOf(st, changeevent.SourceFaultQuarantine, action, fmt.Sprint(st.LastSequence), at))
+	nodefault.AddRecordOnce(st, nodefault.NewRecord(st, changeevent.SourceFaultQuarantine, action, fmt.Sprint(st.LastSequence), at))
 }
 
 func newBoard(uid types.UID) *board {
@@ -344,7 +344,7 @@ func TestSinksDoNotWaitForEachOther(t *testing.T) {
 	if diff := cmp.Diff([]string{"cordon"}, r.sinks[0].sent); diff != "" {
 		t.Errorf("one that hangs (-want +got):\n%s", diff)
 	}
-	if got := nodefault.Settled(&b.fault.Status); got != 3 && b.fault.Status.UndeliveredChangeEvents != 3 {
+	if got := nodefault.ProcessedByAllSinks(&b.fault.Status); got != 3 && b.fault.Status.UndeliveredChangeEvents != 3 {
 		t.Errorf("settled up to %d, untold %d", got, b.fault.Status.UndeliveredChangeEvents)
 	}
 	again := b.open(t, outbox.Sink{Name: "pager"})

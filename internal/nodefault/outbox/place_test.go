@@ -210,9 +210,9 @@ func TestStatusFitsItsObject(t *testing.T) {
 	}
 	st.TriggeredBy = &v1alpha1.Fault{Source: long(128), Check: long(128), ErrorCodes: codes, Message: long(1024)}
 	for i := range 200 {
-		r := nodefault.RecordOf(st, changeevent.SourceFaultRemediation, changeevent.ActionTerminateRequested, fmt.Sprint(i), now.Time)
+		r := nodefault.NewRecord(st, changeevent.SourceFaultRemediation, changeevent.ActionTerminateRequested, fmt.Sprint(i), now.Time)
 		r.Reason, r.Object = long(512), long(253)
-		nodefault.Tell(st, r)
+		nodefault.AddRecordOnce(st, r)
 	}
 	raw := marshal(t, st)
 	if len(st.History) != 64 || len(raw) > limit {

@@ -88,14 +88,14 @@ func (e *execution) requestExecution(ctx context.Context, r Request, t Execution
 	case v1alpha1.PhaseExecuting, v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted:
 		return reference, nil
 	case v1alpha1.PhaseFailed:
-		return "", permanentf("execution %s failed: %s", reference, s.shortReason())
+		return "", permanentf("execution %s failed: %s", reference, s.phaseAndReason())
 	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval:
 	}
-	return "", waitingf("execution %s is %s", reference, s.shortReason())
+	return "", waitingf("execution %s is %s", reference, s.phaseAndReason())
 }
 
-// Look returns the progress of the execution.
-func (e *execution) Look(ctx context.Context, r Request, reference string) (Progress, error) {
+// CheckProgress returns the progress of the execution.
+func (e *execution) CheckProgress(ctx context.Context, r Request, reference string) (Progress, error) {
 	ke, err := e.client.Get(ctx, nameOf(r), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return Progress{State: StateFailed, Message: "execution " + reference + " was deleted"}, nil
@@ -104,12 +104,12 @@ func (e *execution) Look(ctx context.Context, r Request, reference string) (Prog
 		return Progress{}, fmt.Errorf("read execution %s: %w", reference, err)
 	}
 	s := statusOf(ke)
-	message := "execution " + reference + " is " + s.shortReason()
+	message := "execution " + reference + " is " + s.phaseAndReason()
 	switch {
 	case s.tried:
 		return Progress{State: StateFailed, Message: onlyTried(reference)}, nil
 	case s.phase == v1alpha1.PhaseFailed, s.outcome == v1alpha1.OutcomeFailed:
-		return Progress{State: StateFailed, Message: "execution " + reference + " failed: " + s.shortReason()}, nil
+		return Progress{State: StateFailed, Message: "execution " + reference + " failed: " + s.phaseAndReason()}, nil
 	case s.phase == v1alpha1.PhaseRollbackReady, s.phase == v1alpha1.PhaseCompleted:
 		return Progress{State: StateDone, Message: message}, nil
 	}
@@ -151,12 +151,12 @@ func (e *execution) newExecution(r Request, t ExecutionTemplate) *unstructured.U
 func fillParameters(parameters map[string]any, r Request) map[string]any {
 	copied := make(map[string]any, len(parameters))
 	for name, value := range parameters {
-		copied[name] = filledValue(value, r)
+		copied[name] = fillValue(value, r)
 	}
 	return copied
 }
 
-func filledValue(value any, r Request) any {
+func fillValue(value any, r Request) any {
 	switch v := value.(type) {
 	case string:
 		return fillTemplate(v, r)
@@ -165,7 +165,7 @@ func filledValue(value any, r Request) any {
 	case []any:
 		all := make([]any, len(v))
 		for i := range v {
-			all[i] = filledValue(v[i], r)
+			all[i] = fillValue(v[i], r)
 		}
 		return all
 	case int:
@@ -204,8 +204,8 @@ func wasDryRun(ke *unstructured.Unstructured) bool {
 	})
 }
 
-// shortReason returns the phase with the reason and the message.
-func (s executionStatus) shortReason() string {
+// phaseAndReason returns the phase with the reason and the message.
+func (s executionStatus) phaseAndReason() string {
 	text := string(s.phase)
 	if s.phase == v1alpha1.PhaseNew {
 		text = "new"

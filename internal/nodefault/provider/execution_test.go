@@ -92,7 +92,7 @@ func TestExecutionPhases(t *testing.T) {
 			}
 			reference, err := p.Reboot(t.Context(), r)
 			want(t, reference, err, tc.want, tc.text)
-			if got, err := p.Look(t.Context(), r, reference); err != nil || got.State != tc.look {
+			if got, err := p.CheckProgress(t.Context(), r, reference); err != nil || got.State != tc.look {
 				t.Errorf("%s: %+v, %v", tc.reason, got, err)
 			}
 		})
@@ -131,7 +131,7 @@ func TestExecutionIsWithdrawn(t *testing.T) {
 	if err := executions.Delete(t.Context(), nameOf(r), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := p.Look(t.Context(), r, "x"); err != nil || got.State != StateFailed {
+	if got, err := p.CheckProgress(t.Context(), r, "x"); err != nil || got.State != StateFailed {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -123,9 +123,9 @@ func (j *job) Reboot(ctx context.Context, r Request) (reference string, err erro
 	return "", waitingf("waiting for node %[2]q to start the pod of Job %[1]s", reference, r.Node.Name)
 }
 
-// Look returns the progress of the Job. A pod that ended without an exit code of its
+// CheckProgress returns the progress of the Job. A pod that ended without an exit code of its
 // command is the effect of a reboot, not a failure.
-func (j *job) Look(ctx context.Context, r Request, reference string) (Progress, error) {
+func (j *job) CheckProgress(ctx context.Context, r Request, reference string) (Progress, error) {
 	pods, err := j.listPods(ctx, nameOf(r))
 	if err != nil {
 		return Progress{}, err

@@ -88,7 +88,7 @@ func TestJob(t *testing.T) { //nolint:tparallel // the node is shared
 			var reference string
 			kubebedtest.Eventually(t, func(ctx context.Context) (err error) { reference, err = p.Reboot(ctx, r); return err })
 			kubebedtest.Eventually(t, func(ctx context.Context) error { return settled(ctx, ns, deps) })
-			got, err := p.Look(t.Context(), r, reference)
+			got, err := p.CheckProgress(t.Context(), r, reference)
 			if err != nil || got.State != tc.want || !strings.Contains(got.Message, tc.message) {
 				t.Errorf("%s: %+v, %v", tc.reason, got, err)
 			}

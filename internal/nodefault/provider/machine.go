@@ -106,8 +106,8 @@ func (m *machine) Terminate(ctx context.Context, r Request) (reference string, e
 	return reference, nil
 }
 
-// Look returns whether the Machine still exists.
-func (m *machine) Look(ctx context.Context, r Request, reference string) (Progress, error) {
+// CheckProgress returns whether the Machine still exists.
+func (m *machine) CheckProgress(ctx context.Context, r Request, reference string) (Progress, error) {
 	namespace, name, uid, ok := parseReference(reference)
 	if !ok {
 		return Progress{State: StateFailed, Message: fmt.Sprintf("%q is not a reference to a Machine", reference)}, nil

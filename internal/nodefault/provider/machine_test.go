@@ -151,7 +151,7 @@ func TestMachineTerminate(t *testing.T) {
 
 func (c *cluster) wantState(r Request, reference string, state State) {
 	c.Helper()
-	if p, err := c.p.Look(c.Context(), r, reference); err != nil || p.State != state {
+	if p, err := c.p.CheckProgress(c.Context(), r, reference); err != nil || p.State != state {
 		c.Errorf("%+v, %v; want %s", p, err, state)
 	}
 }

@@ -21,12 +21,14 @@ type Manual struct{}
 func (Manual) Name() string { return string(KindManual) }
 
 // Reboot waits until a person confirms that the machine was rebooted.
-func (m Manual) Reboot(_ context.Context, r Request) (string, error) { return m.requestManual(r) }
+func (m Manual) Reboot(_ context.Context, r Request) (string, error) { return m.requireConfirmation(r) }
 
 // Terminate waits until a person confirms that the machine was terminated.
-func (m Manual) Terminate(_ context.Context, r Request) (string, error) { return m.requestManual(r) }
+func (m Manual) Terminate(_ context.Context, r Request) (string, error) {
+	return m.requireConfirmation(r)
+}
 
-func (Manual) requestManual(r Request) (reference string, err error) {
+func (Manual) requireConfirmation(r Request) (reference string, err error) {
 	if why, failed := r.By.Annotations[AnnotationFailed]; failed {
 		return "", permanentf("marked as failed by a person: %s", why)
 	}
@@ -36,9 +38,9 @@ func (Manual) requestManual(r Request) (reference string, err error) {
 	return "", waitingf("waiting for a person to %s the machine of node %q, and to confirm it: kubectl annotate %s %s %s=yes", r.Action, r.Node.Name, strings.ToLower(r.By.Kind), r.By.Name, AnnotationDone)
 }
 
-// Look returns StateDone, because a request is accepted only when it is done, unless a
+// CheckProgress returns StateDone, because a request is accepted only when it is done, unless a
 // person has marked it as failed since.
-func (Manual) Look(_ context.Context, r Request, reference string) (Progress, error) {
+func (Manual) CheckProgress(_ context.Context, r Request, reference string) (Progress, error) {
 	if why, failed := r.By.Annotations[AnnotationFailed]; failed {
 		return Progress{State: StateFailed, Message: "marked as failed by a person: " + why}, nil
 	}

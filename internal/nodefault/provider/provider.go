@@ -39,8 +39,8 @@ type Provider interface {
 	// Terminate terminates the machine permanently. Otherwise it is like Reboot.
 	Terminate(ctx context.Context, r Request) (reference string, err error)
 
-	// Look returns the progress of a started request. The Node may be gone.
-	Look(ctx context.Context, r Request, reference string) (Progress, error)
+	// CheckProgress returns the progress of a started request. The Node may be gone.
+	CheckProgress(ctx context.Context, r Request, reference string) (Progress, error)
 }
 
 // A Withdrawer is a Provider that can cancel requests.
@@ -205,8 +205,8 @@ func (none) Reboot(context.Context, Request) (string, error) { return "", Perman
 // Terminate fails.
 func (none) Terminate(context.Context, Request) (string, error) { return "", Permanent(errNone) }
 
-// Look fails.
-func (none) Look(context.Context, Request, string) (Progress, error) {
+// CheckProgress fails.
+func (none) CheckProgress(context.Context, Request, string) (Progress, error) {
 	return Progress{State: StateFailed, Message: errNone.Error()}, nil
 }
 

@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	kube.TakeLogs(slog.New(slog.DiscardHandler))
+	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler))
 	kubebedtest.Main(m, kubebed.Options{Controllers: kubebed.JobControllers(), CRDs: []string{"../../../deploy/crds"}})
 }
 
@@ -156,7 +156,7 @@ func TestNone(t *testing.T) {
 	want(t, reference, err, "permanent", "no provider")
 	reference, err = p.Terminate(t.Context(), request(ActionTerminate, "n"))
 	want(t, reference, err, "permanent", "no provider")
-	if got, err := p.Look(t.Context(), request(ActionReboot, "n"), ""); err != nil || got.State != StateFailed {
+	if got, err := p.CheckProgress(t.Context(), request(ActionReboot, "n"), ""); err != nil || got.State != StateFailed {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -183,7 +183,7 @@ func TestManual(t *testing.T) {
 				reference, err := ask(t.Context(), r)
 				want(t, reference, err, tc.want, tc.text)
 			}
-			p, err := Manual{}.Look(t.Context(), r, "done")
+			p, err := Manual{}.CheckProgress(t.Context(), r, "done")
 			if failed := tc.want == "permanent"; err != nil || failed != (p.State == StateFailed) {
 				t.Errorf("%s: %+v, %v", tc.reason, p, err)
 			}

@@ -135,8 +135,8 @@ func (w *webhook) requestWebhook(ctx context.Context, r Request) (reference stri
 	return answer.RequestID, nil
 }
 
-// Look queries the progress at StatusURL, if one is set.
-func (w *webhook) Look(ctx context.Context, r Request, reference string) (Progress, error) {
+// CheckProgress queries the progress at StatusURL, if one is set.
+func (w *webhook) CheckProgress(ctx context.Context, r Request, reference string) (Progress, error) {
 	if w.cfg.StatusURL == "" {
 		return w.guessProgress(r), nil
 	}

@@ -179,7 +179,7 @@ func TestWebhookLook(t *testing.T) {
 			if tc.gone {
 				r.Node = nil
 			}
-			p, err := newHook(t, tc.cfg).Look(t.Context(), r, "bmc-17")
+			p, err := newHook(t, tc.cfg).CheckProgress(t.Context(), r, "bmc-17")
 			if p.State != tc.want || (err == nil) != (tc.want != "") {
 				t.Errorf("%s: %+v, %v", tc.reason, p, err)
 			}

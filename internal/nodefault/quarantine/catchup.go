@@ -11,9 +11,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// leftOver removes the changes of a session that has ended. They are present if the
+// stepIfLeftOver removes the changes of a session that has ended. They are present if the
 // annotation was set again. If the node is stale instead, the write fails.
-func (q *Quarantine) leftOver(v *view) (Step, bool) {
+func (q *Quarantine) stepIfLeftOver(v *view) (Step, bool) {
 	if v.mark == nil || !hasEnded(v.Status, v.mark.Session) {
 		return Step{}, false
 	}
@@ -24,7 +24,7 @@ func (q *Quarantine) leftOver(v *view) (Step, bool) {
 		}
 		return Step{Why: DryRun, Message: "dry run keeps the remaining changes of an earlier quarantine"}, true
 	}
-	t := v.takeOff(reasonLeftOver, false)
+	t := v.planRelease(reasonLeftOver, false)
 	if overridden == nil {
 		return v.releaseStep(t, Released, "the controller removes the remaining changes of an earlier quarantine"), true
 	}
@@ -40,18 +40,18 @@ func (q *Quarantine) leftOver(v *view) (Step, bool) {
 	}}, true
 }
 
-// caughtUp updates the status from the node, and records changes that a crashed process
+// stepIfStatusBehind updates the status from the node, and records changes that a crashed process
 // could not record.
-func (q *Quarantine) caughtUp(v *view) (Step, bool) {
+func (q *Quarantine) stepIfStatusBehind(v *view) (Step, bool) {
 	st := v.Status
 	step := Step{After: AtOnce, Message: "the controller records its changes to the node"}
 	switch {
 	case v.mark != nil && !sameOwned(st.Owned, &v.mark.Owned):
 		// Actions that began in the session continue.
 		known := st.Owned != nil && st.Session == v.mark.Session
-		step.Why, step.Settle, step.Act = v.situation(), v.settleMark(nil), known && v.isCordoned() && v.wantsReal()
+		step.Why, step.Settle, step.Act = v.quarantineSituation(), v.settleMark(nil), known && v.isCordoned() && v.wantsReal()
 	case v.mark == nil && v.tomb.endsSession(st):
-		step.Why, step.Settle, step.Node = Released, v.settleTombstone(), v.withoutRest()
+		step.Why, step.Settle, step.Node = Released, v.settleTombstone(), v.withoutOrphanTaints()
 		if step.Node != nil && q.cfg.DryRun {
 			step = Step{Why: DryRun, Message: "dry run keeps the remaining changes of a release"}
 		}
@@ -97,16 +97,16 @@ func (v *view) settleTombstone() func(*v1alpha1.NodeFaultStatus) {
 			recordAction(st, changeevent.ActionUncordon, t.Reason, t.At.Time)
 		}
 		if o != nil && o.Session == t.Session { // a person has released the node permanently
-			st.Owned, st.HealthySince, st.Overridden = nil, nil, v.recordOverride(o)
+			st.Owned, st.HealthySince, st.Overridden = nil, nil, v.overriddenStatus(o)
 			return
 		}
 		endSession(st)
 	}
 }
 
-// withoutRest returns the node without taints of the pipeline that a release missed, or
+// withoutOrphanTaints returns the node without taints of the pipeline that a release missed, or
 // nil if there are none.
-func (v *view) withoutRest() *corev1.Node {
+func (v *view) withoutOrphanTaints() *corev1.Node {
 	ours := func(t corev1.Taint) bool { return v.Status.Owned != nil && hasTaint(v.Status.Owned.Taints, t) }
 	if !v.tomb.Orphan || !slices.ContainsFunc(v.Node.Spec.Taints, ours) {
 		return nil
@@ -129,12 +129,12 @@ func (v *view) settleOverride() func(*v1alpha1.NodeFaultStatus) {
 		if known && !byRelease {
 			recordAction(st, changeevent.ActionOverrideDetected, reasonUncordoned, o.At.Time)
 		}
-		st.Owned, st.HealthySince, st.Overridden = nil, nil, v.recordOverride(o)
+		st.Owned, st.HealthySince, st.Overridden = nil, nil, v.overriddenStatus(o)
 	}
 }
 
-// recordOverride returns the status of an override with the faults that it covers.
-func (v *view) recordOverride(o *override) *v1alpha1.Overridden {
+// overriddenStatus returns the status of an override with the faults that it covers.
+func (v *view) overriddenStatus(o *override) *v1alpha1.Overridden {
 	r := o.overridden()
 	for _, f := range v.Faults {
 		key := nodefault.KeyOf(f)
@@ -145,10 +145,10 @@ func (v *view) recordOverride(o *override) *v1alpha1.Overridden {
 	return r
 }
 
-// reclaimed restores a lost annotation from the status and the managed fields. If the
+// stepIfMarkLost restores a lost annotation from the status and the managed fields. If the
 // status does not know of the cordon, the mark is written before anything else, so that
 // each later write finds a prepared status. Otherwise the following step writes it.
-func (q *Quarantine) reclaimed(v *view) (Step, bool) {
+func (q *Quarantine) stepIfMarkLost(v *view) (Step, bool) {
 	if v.mark != nil || q.cfg.DryRun {
 		return Step{}, false
 	}

@@ -23,8 +23,8 @@ type takenOff struct {
 	uncordoned bool
 }
 
-// takeOff removes exactly the changes of the pipeline from a node, and adds a tombstone.
-func (v *view) takeOff(reason string, orphan bool) takenOff {
+// planRelease removes exactly the changes of the pipeline from a node, and adds a tombstone.
+func (v *view) planRelease(reason string, orphan bool) takenOff {
 	t := takenOff{node: v.Node.DeepCopy(), session: v.mark.Session, reason: reason}
 	t.uncordoned = v.mark.Cordon && v.isCordoned() && v.holds != others
 	if t.uncordoned {
@@ -34,7 +34,7 @@ func (v *view) takeOff(reason string, orphan bool) takenOff {
 	delete(t.node.Annotations, v1alpha1.AnnotationOwned)
 	delete(t.node.Labels, v1alpha1.LabelPhase)
 	writeAnnotation(t.node, v1alpha1.AnnotationReleased, tombstone{
-		UID: v.Node.UID, Session: t.session, At: microTime(v.Now), Since: v.mark.AppliedAt, Cordon: t.uncordoned, Reason: nodefault.Cut(reason, 256), Orphan: orphan,
+		UID: v.Node.UID, Session: t.session, At: microTime(v.Now), Since: v.mark.AppliedAt, Cordon: t.uncordoned, Reason: nodefault.TruncateText(reason, 256), Orphan: orphan,
 	})
 	return t
 }
@@ -56,7 +56,7 @@ func (q *Quarantine) stepIfExcluded(v *view) (Step, bool) {
 	switch {
 	case v.Node.Labels[v1alpha1.LabelOptOut] == v1alpha1.OptedOut:
 		reason = reasonOptedOut
-	case !q.cfg.ControlPlane && controlPlane(v.Node):
+	case !q.cfg.ControlPlane && isControlPlane(v.Node):
 		reason = reasonExcluded
 	default:
 		return Step{}, false
@@ -65,7 +65,7 @@ func (q *Quarantine) stepIfExcluded(v *view) (Step, bool) {
 	case v.mark != nil && q.cfg.DryRun:
 		return Step{Why: OptedOut, Message: reason + "; dry run keeps the changes of the controller"}, true
 	case v.mark != nil:
-		return v.releaseStep(v.takeOff(reason, false), OptedOut, reason), true
+		return v.releaseStep(v.planRelease(reason, false), OptedOut, reason), true
 	}
 	return Step{Why: OptedOut, Message: reason, Settle: func(st *v1alpha1.NodeFaultStatus) {
 		if !unwritten(st) {
@@ -78,7 +78,7 @@ func (q *Quarantine) stepIfExcluded(v *view) (Step, bool) {
 	}}, true
 }
 
-func controlPlane(node *corev1.Node) bool {
+func isControlPlane(node *corev1.Node) bool {
 	for _, label := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {
 		if _, is := node.Labels[label]; is {
 			return true
@@ -118,7 +118,7 @@ func (q *Quarantine) stepIfUndone(v *view) (Step, bool) {
 		st.Owned, st.HealthySince, st.Overridden = nil, nil, o.overridden()
 	}}
 	if !q.cfg.DryRun {
-		t := v.takeOff(reason, false)
+		t := v.planRelease(reason, false)
 		delete(t.node.Annotations, v1alpha1.AnnotationReleased) // the controller has not released it
 		writeAnnotation(t.node, v1alpha1.AnnotationOverridden, o.shortened())
 		step.Node, step.After = t.node, AtOnce
@@ -149,9 +149,9 @@ func (v *view) adoptChanges() {
 	v.mark = &m
 }
 
-// overridden leaves a node alone that a person has overridden. This ends with a new
+// stepIfOverridden leaves a node alone that a person has overridden. This ends with a new
 // fault, the removal of the annotation, the override TTL, or when the node is healthy.
-func (q *Quarantine) overridden(v *view) (Step, bool) {
+func (q *Quarantine) stepIfOverridden(v *view) (Step, bool) {
 	st := v.Status
 	switch {
 	case v.mark != nil:
@@ -168,7 +168,7 @@ func (q *Quarantine) overridden(v *view) (Step, bool) {
 		}
 		return Step{}, false
 	}
-	forgotten, after := q.forgotten(v)
+	forgotten, after := q.overrideEndReason(v)
 	if forgotten == "" || q.cfg.DryRun {
 		return Step{Why: Overridden, After: after, Message: "a person has ended the quarantine: it restarts with a new fault, or after " + q.cfg.OverrideTTL.String(), Settle: v.settleHealth()}, true
 	}
@@ -177,8 +177,8 @@ func (q *Quarantine) overridden(v *view) (Step, bool) {
 	return Step{Node: node, Why: Released, After: AtOnce, Message: forgotten, Settle: endSession}, true
 }
 
-// forgotten returns why an override has ended, or otherwise how long it still lasts.
-func (q *Quarantine) forgotten(v *view) (why string, after time.Duration) {
+// overrideEndReason returns why an override has ended, or otherwise how long it still lasts.
+func (q *Quarantine) overrideEndReason(v *view) (why string, after time.Duration) {
 	if hasEnded(v.Status, v.over.Session) && v.Status.Overridden == nil {
 		return "the override has ended before", 0
 	}
@@ -196,7 +196,7 @@ func (q *Quarantine) forgotten(v *view) (why string, after time.Duration) {
 		}
 		return "", left
 	}
-	if healthy := q.healthyIn(v); healthy > 0 || v.Verdict.Unsure {
+	if healthy := q.healthyTimeLeft(v); healthy > 0 || v.Verdict.Unsure {
 		return "", min(left, max(healthy, time.Second))
 	}
 	return reasonHealthy, 0
@@ -207,8 +207,8 @@ func (v *view) wantsReal() bool {
 	return !rules.Empty(v.Verdict.DesiredActions) && !v.Verdict.DesiredActions.DryRun
 }
 
-// healthyIn returns how long it takes until a node counts as healthy.
-func (q *Quarantine) healthyIn(v *view) time.Duration {
+// healthyTimeLeft returns how long it takes until a node counts as healthy.
+func (q *Quarantine) healthyTimeLeft(v *view) time.Duration {
 	since := v.Now
 	if h := v.Status.HealthySince; h != nil && h.Time.Before(v.Now) { // ignored if the clock was set back
 		since = h.Time

@@ -23,10 +23,10 @@ const (
 // there are too many.
 const ancientChanges = "ancient-changes"
 
-// holderOf returns who has set spec.unschedulable, and when if it was the pipeline. A
+// cordonHolder returns who has set spec.unschedulable, and when if it was the pipeline. A
 // field that others have also applied belongs to them, and the pipeline must not clear
 // it.
-func holderOf(node *corev1.Node) (h holder, since time.Time) {
+func cordonHolder(node *corev1.Node) (h holder, since time.Time) {
 	for _, entry := range node.ManagedFields {
 		if entry.Subresource != "" || entry.FieldsV1 == nil || entry.Manager == ancientChanges {
 			continue
@@ -55,10 +55,10 @@ func holderOf(node *corev1.Node) (h holder, since time.Time) {
 // not while the managed fields are empty.
 func isTracked(node *corev1.Node) bool { return len(node.ManagedFields) > 0 }
 
-// trackCordon restores the managed fields with the pipeline as manager of the cordon.
+// setCordonManager restores the managed fields with the pipeline as manager of the cordon.
 // Otherwise a person who uncordons and cordons the node could not be told apart from the
 // pipeline.
-func trackCordon(node *corev1.Node, now time.Time) {
+func setCordonManager(node *corev1.Node, now time.Time) {
 	at := metav1.NewTime(now)
 	node.ManagedFields = []metav1.ManagedFieldsEntry{{
 		Manager: v1alpha1.FieldManager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &at,

@@ -98,7 +98,7 @@ func readMark(node *corev1.Node) (*mark, error) {
 	if err != nil || !found {
 		return nil, err
 	}
-	if err := isValidMark(node, m.UID, m.Session, m.AppliedAt); err != nil {
+	if err := validateMark(node, m.UID, m.Session, m.AppliedAt); err != nil {
 		return nil, err
 	}
 	for _, t := range m.Taints {
@@ -106,7 +106,7 @@ func readMark(node *corev1.Node) (*mark, error) {
 			return nil, fmt.Errorf("taint %q has no key or effect", t.ToString())
 		}
 	}
-	m.Fault = m.Fault.truncated(m.AppliedAt)
+	m.Fault = m.Fault.validOrUnknown(m.AppliedAt)
 	return &m, nil
 }
 
@@ -116,7 +116,7 @@ func readTombstone(node *corev1.Node) (*tombstone, error) {
 	if err != nil || !found {
 		return nil, err
 	}
-	if err := isValidMark(node, t.UID, t.Session, t.At); err != nil {
+	if err := validateMark(node, t.UID, t.Session, t.At); err != nil {
 		return nil, err
 	}
 	return &t, nil
@@ -128,7 +128,7 @@ func readOverride(node *corev1.Node) (*override, error) {
 	if err != nil || !found {
 		return nil, err
 	}
-	if err := isValidMark(node, o.UID, o.Session, o.At); err != nil {
+	if err := validateMark(node, o.UID, o.Session, o.At); err != nil {
 		return nil, err
 	}
 	return &o, nil
@@ -148,7 +148,7 @@ func readAnnotation(node *corev1.Node, key string, into any) (found bool, err er
 	return true, nil
 }
 
-func isValidMark(node *corev1.Node, uid types.UID, session string, at metav1.MicroTime) error {
+func validateMark(node *corev1.Node, uid types.UID, session string, at metav1.MicroTime) error {
 	switch {
 	case uid != node.UID:
 		return errOtherNode
@@ -185,14 +185,14 @@ func OwnedOf(node *corev1.Node) (owned v1alpha1.Owned, found bool) {
 func openerOf(f v1alpha1.Fault) opener {
 	return opener{
 		Source: f.Source, Check: f.Check, Entity: f.Entity, Codes: slices.Clone(f.ErrorCodes), Fatal: f.Fatal,
-		Message: nodefault.Cut(f.Message, 256), Action: f.RecommendedAction, Since: f.DetectedAt,
+		Message: nodefault.TruncateText(f.Message, 256), Action: f.RecommendedAction, Since: f.DetectedAt,
 	}
 }
 
-// truncated replaces an opener that the status schema rejects. If a person has removed or
+// validOrUnknown replaces an opener that the status schema rejects. If a person has removed or
 // extended its fields, each status write would fail otherwise, and the node would keep
 // its state.
-func (o opener) truncated(at metav1.MicroTime) opener {
+func (o opener) validOrUnknown(at metav1.MicroTime) opener {
 	const name, entity, code, codes, message, action = 128, 256, 64, 16, 1024, 64 // as in the schema
 	long := func(text string, most int) bool { return utf8.RuneCountInString(text) > most }
 	if o.Source == "" || o.Check == "" || long(o.Source, name) || long(o.Check, name) || long(o.Entity, entity) || long(o.Message, message) ||

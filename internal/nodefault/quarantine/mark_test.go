@@ -176,7 +176,7 @@ func TestHolder(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, _ := holderOf(&corev1.Node{ObjectMeta: metav1.ObjectMeta{ManagedFields: tc.entries}})
+			got, _ := cordonHolder(&corev1.Node{ObjectMeta: metav1.ObjectMeta{ManagedFields: tc.entries}})
 			if got != tc.want {
 				t.Errorf("%s: got %v, want %v", tc.reason, got, tc.want)
 			}

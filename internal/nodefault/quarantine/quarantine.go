@@ -174,13 +174,13 @@ func (q *Quarantine) Step(l Look) (Step, error) {
 	l.Now = l.Now.Truncate(time.Microsecond) // the precision of stored times
 	v := newView(l)
 	for _, decide := range []func(*view) (Step, bool){
-		q.leftOver, q.caughtUp, q.reclaimed, q.stepIfExcluded, q.stepIfUndone, q.overridden, q.pretended, q.recovered,
+		q.stepIfLeftOver, q.stepIfStatusBehind, q.stepIfMarkLost, q.stepIfExcluded, q.stepIfUndone, q.stepIfOverridden, q.stepIfDryRun, q.stepIfRecovered,
 	} {
 		if step, ok := decide(v); ok {
 			return v.finishStep(step, q.cfg.DryRun), nil
 		}
 	}
-	return v.finishStep(q.takeStep(v), q.cfg.DryRun), nil
+	return v.finishStep(q.quarantineStep(v), q.cfg.DryRun), nil
 }
 
 // goneStep ends the state of a deleted node. The session stays, for records that still

@@ -24,7 +24,7 @@ func Release(node *corev1.Node, now time.Time, reason string, override bool) (af
 		f := v.openingFault()
 		v.mark = &mark{UID: node.UID, Owned: v1alpha1.Owned{Session: nodefault.NewSession(node.UID, f, now), Cordon: true}}
 	}
-	t := v.takeOff(reason, orphan)
+	t := v.planRelease(reason, orphan)
 	if override {
 		writeAnnotation(t.node, v1alpha1.AnnotationOverridden, overrideOf(v.mark, now))
 	}

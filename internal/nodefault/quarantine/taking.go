@@ -15,17 +15,17 @@ import (
 // deniedFor is the delay before a denied reservation is retried.
 const deniedFor = 15 * time.Second
 
-// situation returns the situation of a quarantined node.
-func (v *view) situation() Situation {
+// quarantineSituation returns the situation of a quarantined node.
+func (v *view) quarantineSituation() Situation {
 	if v.mark != nil && v.mark.Foreign {
 		return Foreign
 	}
 	return Ours
 }
 
-// pretended only records actions, if the installation is in dry run, or if only rules in
+// stepIfDryRun only records actions, if the installation is in dry run, or if only rules in
 // dry run require an action.
-func (q *Quarantine) pretended(v *view) (Step, bool) {
+func (q *Quarantine) stepIfDryRun(v *view) (Step, bool) {
 	nothing := rules.Empty(v.Verdict.DesiredActions)
 	switch {
 	case q.cfg.DryRun && (!nothing || isOpen(v.Status)):
@@ -56,7 +56,7 @@ func (q *Quarantine) pretended(v *view) (Step, bool) {
 // pretendRecovery ends a session without changes on the node. For a node with changes,
 // which dry run keeps, it records that the node would be released.
 func (q *Quarantine) pretendRecovery(v *view, step Step) Step {
-	left := q.healthyIn(v)
+	left := q.healthyTimeLeft(v)
 	if left > 0 || v.Verdict.Unsure {
 		step.After, step.Settle = left, v.settleHealth()
 		return step
@@ -89,20 +89,20 @@ func (v *view) sessionName() string {
 	}
 }
 
-// recovered releases a node that needs no action any more. It waits until this has
+// stepIfRecovered releases a node that needs no action any more. It waits until this has
 // lasted, no remedy is in progress and no person holds the node.
-func (q *Quarantine) recovered(v *view) (Step, bool) {
+func (q *Quarantine) stepIfRecovered(v *view) (Step, bool) {
 	switch {
 	case v.wantsReal():
 		return Step{}, false
 	case v.mark == nil && !isOpen(v.Status):
-		return v.observing(), true
+		return v.stepWithoutAction(), true
 	case v.Verdict.Unsure:
-		step := Step{Why: v.situation(), Act: v.Busy && v.mark != nil, Settle: v.settleHealth(), Message: "rule evaluation failed: the health of the node is unknown; see the log of node-fault-controller"}
+		step := Step{Why: v.quarantineSituation(), Act: v.Busy && v.mark != nil, Settle: v.settleHealth(), Message: "rule evaluation failed: the health of the node is unknown; see the log of node-fault-controller"}
 		return v.flushMark(step), true
 	}
 	step := Step{Why: Recovering, Settle: v.settleHealth(), Act: v.Busy}
-	left := q.healthyIn(v)
+	left := q.healthyTimeLeft(v)
 	switch {
 	case v.Busy:
 		step.Message = "no fault is left; waiting for the remedy (reboot, terminate or support) to finish"
@@ -113,7 +113,7 @@ func (q *Quarantine) recovered(v *view) (Step, bool) {
 	case v.isHeld():
 		step.Why, step.Message = Held, "the node is healthy, but stays out of service until you remove its annotation "+v1alpha1.AnnotationHold
 	default:
-		return v.releaseStep(v.takeOff(reasonHealthy, false), Released, reasonHealthy), true
+		return v.releaseStep(v.planRelease(reasonHealthy, false), Released, reasonHealthy), true
 	}
 	return v.flushMark(step), true
 }
@@ -133,7 +133,7 @@ func (v *view) closeStep() Step {
 	}}
 }
 
-func (v *view) observing() Step {
+func (v *view) stepWithoutAction() Step {
 	if len(v.Faults) == 0 {
 		return Step{Why: Released, Message: "no fault reported"}
 	}
@@ -161,23 +161,23 @@ func (v *view) flushMark(step Step) Step {
 		writeAnnotation(step.Node, v1alpha1.AnnotationOwned, v.mark)
 	}
 	if relabel {
-		setLabel(step.Node, label)
+		setPhaseLabel(step.Node, label)
 	}
 	if untracked {
-		trackCordon(step.Node, v.Now)
+		setCordonManager(step.Node, v.Now)
 	}
 	return step
 }
 
-func setLabel(node *corev1.Node, value string) {
+func setPhaseLabel(node *corev1.Node, value string) {
 	if node.Labels == nil {
 		node.Labels = map[string]string{}
 	}
 	node.Labels[v1alpha1.LabelPhase] = value
 }
 
-// takeStep quarantines the node, as far as the rules require it and the budget allows it.
-func (q *Quarantine) takeStep(v *view) Step {
+// quarantineStep quarantines the node, as far as the rules require it and the budget allows it.
+func (q *Quarantine) quarantineStep(v *view) Step {
 	next, cordons, more := v.grownMark()
 	if !more {
 		return v.unchangedStep()
@@ -203,7 +203,7 @@ func (q *Quarantine) takeStep(v *view) Step {
 	if first {
 		next.AppliedAt = microTime(v.Now)
 	}
-	step := v.writeDesired(next, cordons)
+	step := v.cordonAndTaintStep(next, cordons)
 	step.Undo = release
 	return step
 }
@@ -220,13 +220,13 @@ func (v *view) deniedStep(denial string) Step {
 	}})
 }
 
-// writeDesired writes the desired changes and the mark in one request.
-func (v *view) writeDesired(next mark, cordon bool) Step {
+// cordonAndTaintStep writes the desired changes and the mark in one request.
+func (v *view) cordonAndTaintStep(next mark, cordon bool) Step {
 	node := v.Node.DeepCopy()
 	node.Spec.Unschedulable = node.Spec.Unschedulable || cordon
 	if cordon && !isTracked(node) {
 		next.Tracked = true
-		trackCordon(node, v.Now)
+		setCordonManager(node, v.Now)
 	}
 	for _, t := range next.Taints {
 		if !hasTaint(node.Spec.Taints, t) {
@@ -235,10 +235,10 @@ func (v *view) writeDesired(next mark, cordon bool) Step {
 	}
 	writeAnnotation(node, v1alpha1.AnnotationOwned, next)
 	delete(node.Annotations, v1alpha1.AnnotationReleased)
-	setLabel(node, "quarantined")
+	setPhaseLabel(node, "quarantined")
 	v.mark = &next
 	settle := v.settleMark(func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil })
-	return Step{Node: node, Settle: settle, After: AtOnce, Why: v.situation(), Message: "the controller quarantines the node"}
+	return Step{Node: node, Settle: settle, After: AtOnce, Why: v.quarantineSituation(), Message: "the controller quarantines the node"}
 }
 
 // grownMark returns the mark with all desired changes, whether they require a cordon, and
@@ -268,7 +268,7 @@ func (v *view) grownMark() (next mark, cordons, more bool) {
 
 // unchangedStep returns the step of a node that has all desired changes.
 func (v *view) unchangedStep() Step {
-	step := Step{Why: v.situation(), Act: true, Message: "the node is quarantined", Settle: func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil }}
+	step := Step{Why: v.quarantineSituation(), Act: true, Message: "the node is quarantined", Settle: func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil }}
 	switch {
 	case v.mark == nil:
 		// Nothing is written to the node, so the session exists only in the status.

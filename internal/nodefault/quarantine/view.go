@@ -31,7 +31,7 @@ type view struct {
 
 func newView(l Look) *view {
 	v := &view{Look: l}
-	v.holds, v.since = holderOf(l.Node)
+	v.holds, v.since = cordonHolder(l.Node)
 	var err error
 	if v.mark, err = readMark(l.Node); err != nil {
 		v.cannotRead(v1alpha1.AnnotationOwned, err)
@@ -109,7 +109,7 @@ func (v *view) isCordoned() bool { return v.Node.Spec.Unschedulable }
 // beginSession opens a session in the status.
 func beginSession(st *v1alpha1.NodeFaultStatus, session string, f v1alpha1.Fault) {
 	endSession(st)
-	st.Session, st.TriggeredBy, st.FaultCode = session, &f, nodefault.Cut(nodefault.CodeOf(f), 256)
+	st.Session, st.TriggeredBy, st.FaultCode = session, &f, nodefault.TruncateText(nodefault.ErrorCodesOrCheck(f), 256)
 	st.Drain, st.Remediation = nil, nil
 }
 
@@ -124,21 +124,21 @@ const ordinalDryRun = "dry-run"
 
 // recordAction records an action of the session in the status.
 func recordAction(st *v1alpha1.NodeFaultStatus, action, reason string, at time.Time) {
-	r := nodefault.RecordOf(st, changeevent.SourceFaultQuarantine, action, "", at)
-	r.Reason = nodefault.Cut(reason, 512)
-	nodefault.Tell(st, r)
+	r := nodefault.NewRecord(st, changeevent.SourceFaultQuarantine, action, "", at)
+	r.Reason = nodefault.TruncateText(reason, 512)
+	nodefault.AddRecordOnce(st, r)
 }
 
 // tellDry records an action of a dry run.
 func tellDry(st *v1alpha1.NodeFaultStatus, action, reason string, at time.Time) {
-	r := nodefault.RecordOf(st, changeevent.SourceFaultQuarantine, action, ordinalDryRun, at)
-	r.Reason, r.DryRun = nodefault.Cut(reason, 512), true
-	nodefault.Tell(st, r)
+	r := nodefault.NewRecord(st, changeevent.SourceFaultQuarantine, action, ordinalDryRun, at)
+	r.Reason, r.DryRun = nodefault.TruncateText(reason, 512), true
+	nodefault.AddRecordOnce(st, r)
 }
 
 // toldDry reports whether an action of a dry run was recorded.
 func toldDry(st *v1alpha1.NodeFaultStatus, action string) bool {
-	return nodefault.Told(st, nodefault.RecordID(st.NodeUID, st.Session, action, ordinalDryRun))
+	return nodefault.HasRecord(st, nodefault.RecordID(st.NodeUID, st.Session, action, ordinalDryRun))
 }
 
 // taintName returns key:effect, which identifies a taint of a node.

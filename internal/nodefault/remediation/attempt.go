@@ -37,21 +37,21 @@ func objectName(node, session string, attempt int32) string {
 func (r *Remediator) followAttempt(ctx context.Context, l look) (again time.Duration, err error) {
 	m := l.st.Remediation
 	if !wasRecorded(l.st, vocabularyOf(m.ObjectKind).requested, strconv.Itoa(int(m.Attempt))) {
-		return r.createAction(ctx, l)
+		return r.createOrAdoptAction(ctx, l)
 	}
 	a, err := r.getAction(ctx, m)
 	if err != nil {
 		return 0, err
 	}
 	if a == nil {
-		return r.handleMissing(ctx, l)
+		return r.handleMissingAction(ctx, l)
 	}
 	if m.PreviousBootID == "" {
-		m.PreviousBootID = a.bootBefore(l.node)
+		m.PreviousBootID = a.bootIDBefore(l.node)
 	}
 	switch done, ok, why := a.endState(); {
 	case done && ok:
-		return r.succeeded(l, a)
+		return r.confirmSuccess(l, a)
 	case done:
 		endAttempt(m, faults.RemedyFailed, why, l.now)
 		return 0, nil
@@ -60,19 +60,19 @@ func (r *Remediator) followAttempt(ctx context.Context, l look) (again time.Dura
 			return 0, err
 		}
 		why := strings.TrimSpace(fmt.Sprintf("%s %s was not completed before its deadline: is a janitor running? %s", m.ObjectKind, m.ObjectName, a.status.Message))
-		r.tellFailed(l.st, m, why, l.now)
+		r.recordFailed(l.st, m, why, l.now)
 		endAttempt(m, faults.RemedyFailed, why, l.now)
 		return 0, nil
 	}
-	m.Message = nodefault.Cut(a.status.Message, maxText)
+	m.Message = nodefault.TruncateText(a.status.Message, maxText)
 	return min(r.cfg.Poll, max(time.Second, m.Deadline.Sub(l.now))), nil
 }
 
 // maxText limits messages and reasons, in bytes.
 const maxText = 512
 
-// succeeded accepts the success of an action, unless the boot ID shows no reboot.
-func (r *Remediator) succeeded(l look, a *action) (again time.Duration, err error) {
+// confirmSuccess accepts the success of an action, unless the boot ID shows no reboot.
+func (r *Remediator) confirmSuccess(l look, a *action) (again time.Duration, err error) {
 	m := l.st.Remediation
 	if m.Action == faults.RemedyReboot && l.node != nil && m.PreviousBootID != "" && l.node.Status.NodeInfo.BootID == m.PreviousBootID && l.now.Before(m.Deadline.Time) {
 		m.Message = "the janitor reports a reboot, but the boot ID is unchanged; waiting"
@@ -80,7 +80,7 @@ func (r *Remediator) succeeded(l look, a *action) (again time.Duration, err erro
 	}
 	if m.Action == faults.RemedyReboot && l.node != nil && m.PreviousBootID != "" && l.node.Status.NodeInfo.BootID == m.PreviousBootID {
 		why := "the janitor reports a reboot, but the boot ID is unchanged"
-		r.tellFailed(l.st, m, why, l.now)
+		r.recordFailed(l.st, m, why, l.now)
 		endAttempt(m, faults.RemedyFailed, why, l.now)
 		return 0, nil
 	}
@@ -88,9 +88,9 @@ func (r *Remediator) succeeded(l look, a *action) (again time.Duration, err erro
 	return 0, nil
 }
 
-// createAction creates the object of a recorded attempt, unless it is no longer needed.
+// createOrAdoptAction creates the object of a recorded attempt, unless it is no longer needed.
 // The object may already exist if the write of its record was lost.
-func (r *Remediator) createAction(ctx context.Context, l look) (again time.Duration, err error) {
+func (r *Remediator) createOrAdoptAction(ctx context.Context, l look) (again time.Duration, err error) {
 	m := l.st.Remediation
 	late := !l.now.Before(m.Deadline.Time)
 	if late || !l.isWanted() {
@@ -102,7 +102,7 @@ func (r *Remediator) createAction(ctx context.Context, l look) (again time.Durat
 			return r.adoptAction(ctx, l)
 		case late:
 			why := strings.TrimSpace("node-fault-controller could not create the request before its deadline. " + m.Message)
-			r.tellFailed(l.st, m, why, l.now)
+			r.recordFailed(l.st, m, why, l.now)
 			endAttempt(m, faults.RemedyFailed, why, l.now)
 		case l.node == nil:
 			endAttempt(m, faults.RemedyFailed, "the node was deleted", l.now)
@@ -117,13 +117,13 @@ func (r *Remediator) createAction(ctx context.Context, l look) (again time.Durat
 		return r.adoptAction(ctx, l)
 	}
 	if isPermanent(err) {
-		m.Message = nodefault.Cut(fmt.Sprintf("cannot create %s: %v", m.ObjectKind, err), maxText)
+		m.Message = nodefault.TruncateText(fmt.Sprintf("cannot create %s: %v", m.ObjectKind, err), maxText)
 		return r.cfg.Poll, nil
 	}
 	if err != nil {
 		return 0, fmt.Errorf("create %s %q: %w", m.ObjectKind, m.ObjectName, err)
 	}
-	r.requested(l, l.now)
+	r.recordRequested(l, l.now)
 	return 0, nil
 }
 
@@ -142,7 +142,7 @@ func (r *Remediator) adoptAction(ctx context.Context, l look) (again time.Durati
 		m.ObjectName = ""
 		return 0, nil
 	}
-	r.requested(l, nextEvent(l.st, a.GetCreationTimestamp().Time))
+	r.recordRequested(l, nextRecordTime(l.st, a.GetCreationTimestamp().Time))
 	return 0, nil
 }
 
@@ -173,14 +173,14 @@ func isPermanent(err error) bool {
 // soon is the requeue delay while the cache is stale.
 const soon = 250 * time.Millisecond
 
-// requested records that the object of an attempt was created.
-func (r *Remediator) requested(l look, when time.Time) {
+// recordRequested records that the object of an attempt was created.
+func (r *Remediator) recordRequested(l look, when time.Time) {
 	m := l.st.Remediation
 	m.Message = ""
 	w := vocabularyOf(m.ObjectKind)
-	record := nodefault.RecordOf(l.st, sourceRemediation, w.requested, strconv.Itoa(int(m.Attempt)), when)
+	record := nodefault.NewRecord(l.st, sourceRemediation, w.requested, strconv.Itoa(int(m.Attempt)), when)
 	record.Object = w.resource + "/" + m.ObjectName
-	nodefault.Tell(l.st, record)
+	nodefault.AddRecordOnce(l.st, record)
 }
 
 // newAction returns the object of an attempt. It is forced despite pods on the node if no
@@ -202,8 +202,8 @@ func (r *Remediator) newAction(l look) client.Object {
 	return &v1alpha1.RebootNode{ObjectMeta: about, Spec: spec}
 }
 
-// handleMissing handles an object that is not in the cache.
-func (r *Remediator) handleMissing(ctx context.Context, l look) (again time.Duration, err error) {
+// handleMissingAction handles an object that is not in the cache.
+func (r *Remediator) handleMissingAction(ctx context.Context, l look) (again time.Duration, err error) {
 	m := l.st.Remediation
 	there, err := r.actionExists(ctx, l)
 	switch {
@@ -224,7 +224,7 @@ func (r *Remediator) handleMissing(ctx context.Context, l look) (again time.Dura
 // deleteAction deletes the object of an attempt that has timed out, so that it is not
 // executed later.
 func (r *Remediator) deleteAction(ctx context.Context, m *faults.RemediationStatus) error {
-	o := emptyOf(m.ObjectKind)
+	o := newEmptyAction(m.ObjectKind)
 	o.SetName(m.ObjectName)
 	if err := r.client.Delete(ctx, o); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete %s %q: %w", m.ObjectKind, m.ObjectName, err)
@@ -234,7 +234,7 @@ func (r *Remediator) deleteAction(ctx context.Context, m *faults.RemediationStat
 
 // getAction returns the object of an attempt, or nil if it does not exist.
 func (r *Remediator) getAction(ctx context.Context, m *faults.RemediationStatus) (*action, error) {
-	o := emptyOf(m.ObjectKind)
+	o := newEmptyAction(m.ObjectKind)
 	err := r.client.Get(ctx, client.ObjectKey{Name: m.ObjectName}, o)
 	if apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // one that is not there is no error
@@ -263,7 +263,7 @@ func actionOf(o client.Object) *action {
 	return &action{o, "", &v1alpha1.NodeActionSpec{}, &v1alpha1.NodeActionStatus{}}
 }
 
-func emptyOf(kind string) client.Object {
+func newEmptyAction(kind string) client.Object {
 	if kind == v1alpha1.KindTerminate {
 		return &v1alpha1.TerminateNode{}
 	}
@@ -283,10 +283,10 @@ func (a *action) wasSent() bool {
 	return c != nil && c.Status != metav1.ConditionFalse
 }
 
-// bootBefore returns the boot ID before a reboot, for a node that had none when the
+// bootIDBefore returns the boot ID before a reboot, for a node that had none when the
 // attempt began. It is the boot ID that the janitor has recorded, or the one of the node
 // while the request is not sent yet.
-func (a *action) bootBefore(n *corev1.Node) string {
+func (a *action) bootIDBefore(n *corev1.Node) string {
 	if a.kind != v1alpha1.KindReboot || a.status.PreviousBootID != "" || n == nil || a.wasSent() {
 		return a.status.PreviousBootID
 	}

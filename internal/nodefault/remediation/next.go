@@ -32,19 +32,19 @@ func (r *Remediator) awaitFaultsGone(ctx context.Context, l look) (again time.Du
 		m.Message = "the node was rebooted; waiting for its faults to disappear"
 		return min(left, r.cfg.Poll), nil
 	}
-	return r.nextAttempt(ctx, l)
+	return r.beginNextAttempt(ctx, l)
 }
 
-// nextAttempt starts the attempt after one that did not help: the same remedy again if
+// beginNextAttempt starts the attempt after one that did not help: the same remedy again if
 // allowed, or the next one.
-func (r *Remediator) nextAttempt(ctx context.Context, l look) (again time.Duration, err error) {
+func (r *Remediator) beginNextAttempt(ctx context.Context, l look) (again time.Duration, err error) {
 	if !l.isWanted() {
 		return 0, nil
 	}
 	m, remedies := l.st.Remediation, l.st.DesiredActions.Remedies
 	step := slices.Index(remedies, m.Action)
 	if step < 0 { // the rules require other remedies now
-		return r.beginAttempt(l, 0), nil
+		return r.tryBeginAttempt(l, 0), nil
 	}
 	if at := int(m.RemedyIndex); at < len(remedies) && remedies[at] == m.Action {
 		step = at
@@ -56,7 +56,7 @@ func (r *Remediator) nextAttempt(ctx context.Context, l look) (again time.Durati
 	if refused || countAttempts(l.st, m.Action) >= r.maxAttempts(m.Action) {
 		step++
 	}
-	return r.beginAttempt(l, step), nil
+	return r.tryBeginAttempt(l, step), nil
 }
 
 // wasRefused reports whether the attempt was rejected permanently.
@@ -82,12 +82,12 @@ func countAttempts(st *faults.NodeFaultStatus, a faults.Remedy) int {
 }
 
 func wasRecorded(st *faults.NodeFaultStatus, action, ordinal string) bool {
-	return nodefault.Told(st, nodefault.RecordID(st.NodeUID, st.Session, action, ordinal))
+	return nodefault.HasRecord(st, nodefault.RecordID(st.NodeUID, st.Session, action, ordinal))
 }
 
-// reconsider starts again if no remedy was tried, because only support was required or
+// retryFirstRemedy starts again if no remedy was tried, because only support was required or
 // the drain had failed, and this has changed.
-func (r *Remediator) reconsider(l look) (again time.Duration, err error) {
+func (r *Remediator) retryFirstRemedy(l look) (again time.Duration, err error) {
 	m := l.st.Remediation
 	if !l.isWanted() || m.Action != faults.RemedySupport && m.ObjectKind != "" {
 		return 0, nil
@@ -96,7 +96,7 @@ func (r *Remediator) reconsider(l look) (again time.Duration, err error) {
 	if ready, _ := r.checkDrained(l, first); !ready || first == faults.RemedySupport || countAttempts(l.st, first) > 0 {
 		return 0, nil
 	}
-	return r.beginAttempt(l, 0), nil
+	return r.tryBeginAttempt(l, 0), nil
 }
 
 // endExhausted ends the remediation and records that a person is needed.
@@ -116,9 +116,9 @@ func (r *Remediator) endExhausted(l look, action faults.Remedy, step int, why st
 	if m.Attempt > 0 {
 		ordinal = strconv.Itoa(int(m.Attempt))
 	}
-	record := nodefault.RecordOf(l.st, sourceRemediation, changeevent.ActionSupportRequired, ordinal, l.now)
+	record := nodefault.NewRecord(l.st, sourceRemediation, changeevent.ActionSupportRequired, ordinal, l.now)
 	record.Reason = m.Message
-	nodefault.Tell(l.st, record)
+	nodefault.AddRecordOnce(l.st, record)
 }
 
 // listActions lists the objects of a kind. The caller must not change them.

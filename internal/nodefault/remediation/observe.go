@@ -40,12 +40,12 @@ func vocabularyOf(kind string) vocabulary {
 	}
 }
 
-// Observe records what the janitor has done to a node, regardless of who requested it. It
+// RecordActions records what the janitor has done to a node, regardless of who requested it. It
 // records that a request was sent, if the provider has accepted it and no result is
 // recorded; that the node was rebooted, if a new boot ID proves it; that the node was
 // terminated, if it is gone; and failures. Step does the same, so Observe is only for
 // nodes without other work. A deleted node is nil.
-func (r *Remediator) Observe(ctx context.Context, node *corev1.Node, st *faults.NodeFaultStatus) error {
+func (r *Remediator) RecordActions(ctx context.Context, node *corev1.Node, st *faults.NodeFaultStatus) error {
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
 		all, err := r.listActions(ctx, kind)
 		if err != nil {
@@ -53,7 +53,7 @@ func (r *Remediator) Observe(ctx context.Context, node *corev1.Node, st *faults.
 		}
 		for _, a := range all {
 			if concernsNode(a, node, st) {
-				observeNode(node, st, a)
+				recordProgress(node, st, a)
 			}
 		}
 	}
@@ -72,13 +72,13 @@ func concernsNode(a *action, node *corev1.Node, st *faults.NodeFaultStatus) bool
 	return node != nil && a.spec.NodeName == node.Name && !a.GetCreationTimestamp().Time.Before(node.CreationTimestamp.Time)
 }
 
-func observeNode(node *corev1.Node, st *faults.NodeFaultStatus, a *action) {
+func recordProgress(node *corev1.Node, st *faults.NodeFaultStatus, a *action) {
 	w := vocabularyOf(a.kind)
 	sent := meta.FindStatusCondition(a.status.Conditions, v1alpha1.ConditionSignalSent)
 	accepted := sent != nil && sent.Status == metav1.ConditionTrue
 	done, ok, why := a.endState()
 	if done || accepted {
-		tellRequested(st, a)
+		recordActionRequested(st, a)
 	}
 	if accepted && !toldOf(st, a, w.executed) && !toldOf(st, a, w.failed) { // earlier versions recorded only the result
 		recordAction(st, a, w.sent, sent.LastTransitionTime.Time, "")
@@ -117,22 +117,22 @@ func (a *action) endedAt() time.Time {
 	return a.GetCreationTimestamp().Time
 }
 
-// tellRequested records the request of an action of this session before its result. The
+// recordActionRequested records the request of an action of this session before its result. The
 // write of the first record may have been lost.
-func tellRequested(st *faults.NodeFaultStatus, a *action) {
+func recordActionRequested(st *faults.NodeFaultStatus, a *action) {
 	labels, when := a.GetLabels(), a.GetCreationTimestamp().Time
 	if labels[LabelSession] != st.Session || st.Session == "" || labels[LabelAttempt] == "" || forgotten(st, when) {
 		return
 	}
 	w := vocabularyOf(a.kind)
-	record := nodefault.RecordOf(st, sourceRemediation, w.requested, labels[LabelAttempt], nextEvent(st, when))
+	record := nodefault.NewRecord(st, sourceRemediation, w.requested, labels[LabelAttempt], nextRecordTime(st, when))
 	record.Object = w.resource + "/" + a.GetName()
-	nodefault.Tell(st, record)
+	nodefault.AddRecordOnce(st, record)
 }
 
-// nextEvent returns the time of an event that is known only to the second. If the last
+// nextRecordTime returns the time of an event that is known only to the second. If the last
 // record is in the same second, the result is after it.
-func nextEvent(st *faults.NodeFaultStatus, when time.Time) time.Time {
+func nextRecordTime(st *faults.NodeFaultStatus, when time.Time) time.Time {
 	if len(st.History) == 0 {
 		return when
 	}
@@ -157,18 +157,18 @@ func recordAction(st *faults.NodeFaultStatus, a *action, what string, when time.
 		return
 	}
 	about, ordinal := recordKey(st, a)
-	record := nodefault.RecordOf(about, sourceJanitor, what, ordinal, nextEvent(st, when))
+	record := nodefault.NewRecord(about, sourceJanitor, what, ordinal, nextRecordTime(st, when))
 	record.Object = vocabularyOf(a.kind).resource + "/" + a.GetName()
 	if failure != "" {
-		record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.Cut(failure, maxText)
+		record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.TruncateText(failure, maxText)
 	}
-	nodefault.Tell(st, record)
+	nodefault.AddRecordOnce(st, record)
 }
 
 // toldOf reports whether a record of an action exists.
 func toldOf(st *faults.NodeFaultStatus, a *action, what string) bool {
 	about, ordinal := recordKey(st, a)
-	return nodefault.Told(st, nodefault.RecordID(about.NodeUID, about.Session, what, ordinal))
+	return nodefault.HasRecord(st, nodefault.RecordID(about.NodeUID, about.Session, what, ordinal))
 }
 
 // recordKey returns the identity of an action in records: its session and attempt, or
@@ -185,13 +185,13 @@ func recordKey(st *faults.NodeFaultStatus, a *action) (about *faults.NodeFaultSt
 	return about, ordinal
 }
 
-// tellFailed records the failure of an attempt that the janitor has not reported.
-func (r *Remediator) tellFailed(st *faults.NodeFaultStatus, m *faults.RemediationStatus, why string, now time.Time) {
+// recordFailed records the failure of an attempt that the janitor has not reported.
+func (r *Remediator) recordFailed(st *faults.NodeFaultStatus, m *faults.RemediationStatus, why string, now time.Time) {
 	w := vocabularyOf(m.ObjectKind)
-	record := nodefault.RecordOf(st, sourceRemediation, w.failed, strconv.Itoa(int(m.Attempt)), now)
-	record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.Cut(why, maxText)
+	record := nodefault.NewRecord(st, sourceRemediation, w.failed, strconv.Itoa(int(m.Attempt)), now)
+	record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.TruncateText(why, maxText)
 	if m.ObjectName != "" {
 		record.Object = w.resource + "/" + m.ObjectName
 	}
-	nodefault.Tell(st, record)
+	nodefault.AddRecordOnce(st, record)
 }

@@ -150,7 +150,7 @@ func (w *world) wantTold(t *rapid.T, accepted map[string]bool) {
 			}
 		}
 	}
-	if n := nodefault.Settled(w.stored); n != w.stored.LastSequence {
+	if n := nodefault.ProcessedByAllSinks(w.stored); n != w.stored.LastSequence {
 		t.Fatalf("%d of %d", n, w.stored.LastSequence)
 	}
 }

@@ -116,13 +116,13 @@ func (r *Remediator) Step(ctx context.Context, node *corev1.Node, st *faults.Nod
 	if node != nil && st.NodeUID != "" && node.UID != st.NodeUID {
 		node = nil // replaced by another node of the same name
 	}
-	if err := r.Observe(ctx, node, st); err != nil {
+	if err := r.RecordActions(ctx, node, st); err != nil {
 		return 0, err
 	}
 	l := look{node, st, now}
 	m := st.Remediation
 	if m == nil {
-		return r.firstAttempt(l)
+		return r.beginFirstAttempt(l)
 	}
 	switch m.State {
 	case faults.RemedyRunning:
@@ -133,9 +133,9 @@ func (r *Remediator) Step(ctx context.Context, node *corev1.Node, st *faults.Nod
 	case faults.RemedySucceeded:
 		return r.awaitFaultsGone(ctx, l)
 	case faults.RemedyFailed:
-		return r.nextAttempt(ctx, l)
+		return r.beginNextAttempt(ctx, l)
 	case faults.RemedyExhausted:
-		return r.reconsider(l)
+		return r.retryFirstRemedy(l)
 	}
 	return 0, fmt.Errorf("NodeFault %q: unknown remediation state %q", nameOf(node), m.State)
 }
@@ -196,15 +196,15 @@ func (r *Remediator) checkDrained(l look, remedy faults.Remedy) (ready, never bo
 	case d.State == faults.DrainCompleted:
 		return true, false
 	case d.State == faults.DrainFailed:
-		stuck := d.Remaining > 0 && d.Remaining == d.Terminating && isSilent(l.node) // all pods are terminating, and no kubelet ends them
+		stuck := d.Remaining > 0 && d.Remaining == d.Terminating && isUnreachable(l.node) // all pods are terminating, and no kubelet ends them
 		may := r.cfg.AfterFailedDrain || r.cfg.RebootUnreachable && stuck && remedy != faults.RemedyTerminate
 		return may, !may
 	}
 	return false, false
 }
 
-// isSilent reports whether the kubelet of a node has stopped reporting.
-func isSilent(node *corev1.Node) bool {
+// isUnreachable reports whether the kubelet of a node has stopped reporting.
+func isUnreachable(node *corev1.Node) bool {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			return c.Status == corev1.ConditionUnknown
@@ -213,16 +213,16 @@ func isSilent(node *corev1.Node) bool {
 	return false
 }
 
-// firstAttempt starts the first remedy of the session.
-func (r *Remediator) firstAttempt(l look) (again time.Duration, err error) {
+// beginFirstAttempt starts the first remedy of the session.
+func (r *Remediator) beginFirstAttempt(l look) (again time.Duration, err error) {
 	if !l.isWanted() {
 		return 0, nil
 	}
-	return r.beginAttempt(l, 0), nil
+	return r.tryBeginAttempt(l, 0), nil
 }
 
-// beginAttempt records the attempt of a remedy, or that none is left.
-func (r *Remediator) beginAttempt(l look, step int) (again time.Duration) {
+// tryBeginAttempt records the attempt of a remedy, or that none is left.
+func (r *Remediator) tryBeginAttempt(l look, step int) (again time.Duration) {
 	remedies := l.st.DesiredActions.Remedies
 	remedy := remedies[min(step, len(remedies)-1)]
 	ready, never := r.checkDrained(l, remedy)
@@ -232,7 +232,7 @@ func (r *Remediator) beginAttempt(l look, step int) (again time.Duration) {
 	}
 	switch {
 	case never:
-		r.endExhausted(l, remedy, step, whyNever(l, remedy))
+		r.endExhausted(l, remedy, step, drainFailedReason(l, remedy))
 		return 0
 	case !ready:
 		return r.cfg.Poll
@@ -256,9 +256,9 @@ func (r *Remediator) beginAttempt(l look, step int) (again time.Duration) {
 	return 0
 }
 
-// whyNever returns why a remedy cannot start after a failed drain, and what a person can
+// drainFailedReason returns why a remedy cannot start after a failed drain, and what a person can
 // do.
-func whyNever(l look, remedy faults.Remedy) string {
+func drainFailedReason(l look, remedy faults.Remedy) string {
 	const left = "the drain failed, and pods are left on the node: "
 	if m := l.st.Remediation; m != nil && m.ObjectKind != "" {
 		return fmt.Sprintf(left+"%s is not tried, because remediation.after_failed_drain is false. Repair or replace the node. Last attempt: %s", remedy, m.Message)
@@ -287,7 +287,7 @@ func (r *Remediator) maxAttempts(a faults.Remedy) int {
 // endAttempt ends an attempt.
 func endAttempt(m *faults.RemediationStatus, state faults.RemedyState, message string, now time.Time) {
 	const most = 512
-	m.State, m.Message = state, nodefault.Cut(message, most)
+	m.State, m.Message = state, nodefault.TruncateText(message, most)
 	m.FinishedAt = &metav1.Time{Time: now}
 }
 

@@ -84,9 +84,9 @@ func TestNotSentAfterTheEnd(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, Config{}, faults.RemedyReboot)
 			if tc.labels[LabelSession] == w.stored.Session {
-				nodefault.Tell(w.stored, nodefault.RecordOf(w.stored, sourceRemediation, changeevent.ActionRebootRequested, tc.number, w.now))
+				nodefault.AddRecordOnce(w.stored, nodefault.NewRecord(w.stored, sourceRemediation, changeevent.ActionRebootRequested, tc.number, w.now))
 			}
-			nodefault.Tell(w.stored, nodefault.RecordOf(&tc.about, sourceJanitor, tc.end, tc.number, w.now))
+			nodefault.AddRecordOnce(w.stored, nodefault.NewRecord(&tc.about, sourceJanitor, tc.end, tc.number, w.now))
 			want := w.told()
 			o := &v1alpha1.RebootNode{
 				ObjectMeta: metav1.ObjectMeta{Name: "kept", UID: "hand", Labels: tc.labels, CreationTimestamp: metav1.NewTime(w.now)},
@@ -103,7 +103,7 @@ func TestNotSentAfterTheEnd(t *testing.T) {
 			} else {
 				w.says(a, v1alpha1.ConditionNodeReady, metav1.ConditionFalse, v1alpha1.ReasonTimeout)
 			}
-			if err := w.r.Observe(t.Context(), w.node, w.stored); err != nil {
+			if err := w.r.RecordActions(t.Context(), w.node, w.stored); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, w.told()); diff != "" {

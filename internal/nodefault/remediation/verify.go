@@ -67,6 +67,6 @@ func (r *Remediator) awaitVerification(ctx context.Context, l look) (again time.
 		r.endExhausted(l, m.Action, int(m.RemedyIndex), "the node was rebooted but failed its test: "+v.Message)
 		return 0, nil
 	}
-	m.Message = nodefault.Cut(v.Message, maxText)
+	m.Message = nodefault.TruncateText(v.Message, maxText)
 	return r.cfg.Poll, nil
 }

@@ -115,7 +115,7 @@ func (w *world) intercept(ctx context.Context, c client.WithWatch, o client.Obje
 	var options client.CreateOptions
 	options.ApplyOptions(opts)
 	if slices.Contains(options.DryRun, metav1.DryRunAll) {
-		there := emptyOf(actionOf(o).kind)
+		there := newEmptyAction(actionOf(o).kind)
 		if err := c.Get(ctx, client.ObjectKeyFromObject(o), there); err == nil {
 			return apierrors.NewAlreadyExists(v1alpha1.GroupVersion.WithResource("x").GroupResource(), o.GetName())
 		}
@@ -184,7 +184,7 @@ func (w *world) current() *action {
 	if m == nil || m.ObjectName == "" {
 		w.Fatalf("nothing is under way: %+v", m)
 	}
-	o := emptyOf(m.ObjectKind)
+	o := newEmptyAction(m.ObjectKind)
 	if err := w.client.Get(context.Background(), client.ObjectKey{Name: m.ObjectName}, o); err != nil {
 		w.Fatalf("%v", err)
 	}

@@ -17,8 +17,8 @@ const (
 	OperatorRole = "fleetloop-node-fault-operator"
 )
 
-// People returns the roles for people and components other than the controller.
-func People() []*rbacv1.ClusterRole {
+// PeopleRoles returns the roles for people and components other than the controller.
+func PeopleRoles() []*rbacv1.ClusterRole {
 	look := []string{"get", "list", "watch"}
 	return []*rbacv1.ClusterRole{
 		ClusterRole(ReporterRole, policyRules(policyRule(faultGroup, faults, "create"))),

@@ -109,7 +109,7 @@ type Grant struct {
 func GrantOf(f Feature, actions ...string) Grant {
 	switch f {
 	case Controller:
-		return controller()
+		return controllerGrant()
 	case ManualReset:
 		return Grant{Place: PlaceOwn, Inside: leaseRules(BudgetLease)}
 	case Deletion:
@@ -129,12 +129,12 @@ func GrantOf(f Feature, actions ...string) Grant {
 			policyRule("authorization.k8s.io", "subjectaccessreviews", "create"),
 		)}
 	case Janitor, Termination, Job, MachineReboot, MachineTermination, Execution:
-		return repairRoles(f, actions)
+		return repairGrant(f, actions)
 	}
 	return Grant{}
 }
 
-func controller() Grant {
+func controllerGrant() Grant {
 	return Grant{
 		Cluster: policyRules(
 			// A node that is not in the cache is read before a report is rejected.
@@ -153,8 +153,8 @@ func controller() Grant {
 	}
 }
 
-// repairRoles returns the permissions of the features that reboot and terminate nodes.
-func repairRoles(f Feature, actions []string) Grant {
+// repairGrant returns the permissions of the features that reboot and terminate nodes.
+func repairGrant(f Feature, actions []string) Grant {
 	switch f {
 	case Termination:
 		return Grant{Cluster: policyRules(policyRule(corev1.GroupName, nodes, "delete"))}
@@ -235,7 +235,7 @@ func (p Process) Rights() []runtime.Object {
 			})
 		}
 		if len(g.Inside) > 0 {
-			at := p.nameIn(g.Place)
+			at := p.namespaceOf(g.Place)
 			list = append(list, &rbacv1.Role{
 				TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
 				ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: at},
@@ -259,7 +259,7 @@ func (p Process) withDefaults() Process {
 	return p
 }
 
-func (p Process) nameIn(place Place) string {
+func (p Process) namespaceOf(place Place) string {
 	switch place {
 	case PlaceJobs:
 		return p.JobNamespace

@@ -35,7 +35,7 @@ func Compile(cfg Config) (*Set, error) {
 		}
 		seen[c.Name] = true
 		if err != nil {
-			errs = append(errs, nameRule(i, c.Name, err))
+			errs = append(errs, prefixErrors(i, c.Name, err))
 			continue
 		}
 		s.rules = append(s.rules, r)
@@ -46,8 +46,8 @@ func Compile(cfg Config) (*Set, error) {
 	return s, nil
 }
 
-// nameRule adds the name of the rule to each part of an error.
-func nameRule(i int, rule string, err error) error {
+// prefixErrors adds the name of the rule to each part of an error.
+func prefixErrors(i int, rule string, err error) error {
 	var errs []error
 	for _, e := range errorParts(err) {
 		errs = append(errs, fmt.Errorf("rule %d, %q: %w", i+1, rule, e))

@@ -19,8 +19,8 @@ import (
 //go:embed *.sql
 var FS embed.FS
 
-// Latest returns the schema version of the newest migration.
-func Latest() int64 {
+// LatestVersion returns the schema version of the newest migration.
+func LatestVersion() int64 {
 	entries, err := FS.ReadDir(".")
 	if err != nil {
 		panic(err) // impossible: the files are part of the program

@@ -37,8 +37,8 @@ func serverAccount() (*account, error) {
 	return nil, errors.New("postgres cannot run as root, and there is no user postgres or nobody: create one of them")
 }
 
-// mayEnter reports whether the account may traverse every folder of an absolute path.
-func (a *account) mayEnter(path string) (bool, error) {
+// canTraverse reports whether the account may traverse every folder of an absolute path.
+func (a *account) canTraverse(path string) (bool, error) {
 	for {
 		fi, err := os.Stat(path)
 		if err != nil {
@@ -85,9 +85,9 @@ func (h *home) chownToServer(path string) error {
 	return nil
 }
 
-// dataFolder returns the data folder: in the home, or the target of its link. A home that the
+// resolveDataFolder returns the data folder: in the home, or the target of its link. A home that the
 // server's user cannot reach has such a link.
-func (h *home) dataFolder() (string, error) {
+func (h *home) resolveDataFolder() (string, error) {
 	in := filepath.Join(h.dir, "data")
 	if h.user == nil {
 		return in, nil
@@ -101,19 +101,19 @@ func (h *home) dataFolder() (string, error) {
 			return "", err
 		}
 	}
-	ok, err := h.user.mayEnter(h.dir)
+	ok, err := h.user.canTraverse(h.dir)
 	if err != nil || ok {
 		return in, err
 	}
 	if _, err := os.Lstat(in); err == nil {
 		return "", fmt.Errorf("user %s, which runs postgres, cannot access the data: grant the user access to the parent folders, or use another folder", h.user.name)
 	}
-	return elsewhere(in)
+	return createLinkedDataFolder(in)
 }
 
-// elsewhere creates a data folder under rootDataDir and links to it. It removes the folders without
+// createLinkedDataFolder creates a data folder under rootDataDir and links to it. It removes the folders without
 // a link.
-func elsewhere(link string) (string, error) {
+func createLinkedDataFolder(link string) (string, error) {
 	if err := os.MkdirAll(rootDataDir, 0o711); err != nil { //nolint:gosec // passed through by the server's user
 		return "", err
 	}
@@ -126,7 +126,7 @@ func elsewhere(link string) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", err
 	}
-	if err := removeStale(rootDataDir); err != nil {
+	if err := removeUnlinkedFolders(rootDataDir); err != nil {
 		return "", err
 	}
 	dir, err := os.MkdirTemp(rootDataDir, "of-")
@@ -141,8 +141,8 @@ func elsewhere(link string) (string, error) {
 	)
 }
 
-// removeStale removes the folders under base whose link is gone, unless a server still runs there.
-func removeStale(base string) error {
+// removeUnlinkedFolders removes the folders under base whose link is gone, unless a server still runs there.
+func removeUnlinkedFolders(base string) error {
 	entries, err := os.ReadDir(base)
 	if err != nil {
 		return err

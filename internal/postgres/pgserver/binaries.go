@@ -27,9 +27,9 @@ func (b binaries) initdbPath() string   { return filepath.Join(b.dir, "initdb") 
 
 const howToInstall = "install it (Debian, Ubuntu: apt-get install postgresql; Fedora: dnf install postgresql-server; macOS: brew install postgresql@17) or give the folder of its binaries"
 
-// findBinaries finds a PostgreSQL for data of the given major version, or any supported one if
+// findOrFetchBinaries finds a PostgreSQL for data of the given major version, or any supported one if
 // major is 0.
-func findBinaries(ctx context.Context, cfg Config, major int, log *slog.Logger) (binaries, error) {
+func findOrFetchBinaries(ctx context.Context, cfg Config, major int, log *slog.Logger) (binaries, error) {
 	if cfg.BinDir != "" {
 		b, err := readVersion(ctx, cfg.BinDir)
 		if err != nil {
@@ -41,7 +41,7 @@ func findBinaries(ctx context.Context, cfg Config, major int, log *slog.Logger) 
 	if err != nil {
 		return binaries{}, err
 	}
-	found := installed(ctx, fetchedDir(cache))
+	found := listInstalled(ctx, fetchedDir(cache))
 	if ctx.Err() != nil {
 		return binaries{}, fmt.Errorf("find PostgreSQL: %w", context.Cause(ctx))
 	}
@@ -79,9 +79,9 @@ func pickUsable(list []binaries, major int, dir string) (binaries, error) {
 		dir, major, strings.Join(names, ", "), major)
 }
 
-// installed returns the installations on the machine: the one in PATH first, then the others from
+// listInstalled returns the installations on the machine: the one in PATH first, then the others from
 // the newest to the oldest, then those in the further folders.
-func installed(ctx context.Context, further ...string) []binaries {
+func listInstalled(ctx context.Context, further ...string) []binaries {
 	var first, rest, last []binaries
 	if path, err := exec.LookPath("postgres"); err == nil {
 		if resolved, err := filepath.EvalSymlinks(path); err == nil {

@@ -33,7 +33,7 @@ func fetchBinaries(ctx context.Context, cache, repository string, log *slog.Logg
 	if err := os.MkdirAll(cache, 0o755); err != nil { //nolint:gosec // programs that the server's user runs
 		return "", err
 	}
-	sweepFetches(cache)
+	removeAbandonedFetches(cache)
 	scratch, err := os.MkdirTemp(cache, fetchPrefix)
 	if err != nil {
 		return "", err
@@ -93,8 +93,8 @@ const (
 	fetchAbandoned = time.Hour
 )
 
-// sweepFetches removes the remains of interrupted downloads from the cache.
-func sweepFetches(cache string) {
+// removeAbandonedFetches removes the remains of interrupted downloads from the cache.
+func removeAbandonedFetches(cache string) {
 	dirs, _ := filepath.Glob(filepath.Join(cache, fetchPrefix+"*")) // its only error is a malformed pattern
 	for _, dir := range dirs {
 		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > fetchAbandoned {

@@ -31,8 +31,8 @@ type home struct {
 
 var errPortTaken = errors.New("the port is in use")
 
-// openHome creates and locks the folder.
-func openHome(dir string) (*home, error) {
+// openAndLockHome creates and locks the folder.
+func openAndLockHome(dir string) (*home, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
@@ -54,15 +54,15 @@ func openHome(dir string) (*home, error) {
 	if h.lock, err = lockFile(filepath.Join(dir, "lock")); err != nil {
 		return nil, err
 	}
-	if err := h.prepareDir(); err != nil {
-		return nil, errors.Join(err, h.closeHome())
+	if err := h.resolveDataAndPassword(); err != nil {
+		return nil, errors.Join(err, h.unlockHome())
 	}
 	return h, nil
 }
 
-// prepareDir determines the data folder and the password.
-func (h *home) prepareDir() error {
-	data, err := h.dataFolder()
+// resolveDataAndPassword determines the data folder and the password.
+func (h *home) resolveDataAndPassword() error {
+	data, err := h.resolveDataFolder()
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (h *home) prepareDir() error {
 	return err
 }
 
-func (h *home) closeHome() error {
+func (h *home) unlockHome() error {
 	if h.lock == nil {
 		return nil
 	}
@@ -108,8 +108,8 @@ func lockFile(path string) (*os.File, error) {
 
 func errOf(_ int, err error) error { return err }
 
-// dataMajor returns the major version of the data, 0 without data.
-func (h *home) dataMajor() (int, error) {
+// dataMajorVersion returns the major version of the data, 0 without data.
+func (h *home) dataMajorVersion() (int, error) {
 	b, err := os.ReadFile(filepath.Join(h.data, "PG_VERSION"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -141,7 +141,7 @@ func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) erro
 	if throwaway {
 		args = append(args, "--auth=trust", "--no-sync")
 	} else {
-		file, err := h.makePassword()
+		file, err := h.storeNewPassword()
 		if err != nil {
 			return fmt.Errorf("save the password of postgres: %w", err)
 		}
@@ -168,8 +168,8 @@ func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) erro
 	return nil
 }
 
-// makePassword stores a new password and returns a file that initdb may read.
-func (h *home) makePassword() (initdbFile string, err error) {
+// storeNewPassword stores a new password and returns a file that initdb may read.
+func (h *home) storeNewPassword() (initdbFile string, err error) {
 	h.password = rand.Text()
 	kept := filepath.Join(h.dir, "password")
 	// A file of an earlier attempt keeps its mode when it is overwritten.
@@ -198,7 +198,7 @@ func (h *home) environment() []string {
 
 func (h *home) logPath() string { return filepath.Join(h.dir, "server.log") }
 
-func (h *home) openLog() (*os.File, error) {
+func (h *home) rotateAndOpenLog() (*os.File, error) {
 	if err := os.Rename(h.logPath(), h.logPath()+".1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("rename the old server log: %w", err)
 	}

@@ -44,7 +44,7 @@ func mustStart(t *testing.T, dir string) *Server {
 func TestAServerLeftBehindIsStopped(t *testing.T) {
 	dir := newTestDir(t)
 	orphan := mustStart(t, dir)
-	if err := orphan.home.closeHome(); err != nil { // as if its parent had died
+	if err := orphan.home.unlockHome(); err != nil { // as if its parent had died
 		t.Fatal(err)
 	}
 	next := mustStart(t, dir)
@@ -134,9 +134,9 @@ func TestWithoutBinariesTheErrorSaysWhatToInstall(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	cfg := Config{Dir: "somewhere", CacheDir: newTestDir(t), Repository: repository.URL}
 	t.Setenv("PATH", "")
-	if list := installed(t.Context()); len(list) > 0 {
+	if list := listInstalled(t.Context()); len(list) > 0 {
 		cfg.BinDir = "/nowhere" // an existing one is outside PATH; use a missing one
-		if _, err := findBinaries(t.Context(), cfg, 0, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "/nowhere") {
+		if _, err := findOrFetchBinaries(t.Context(), cfg, 0, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "/nowhere") {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -111,23 +111,23 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	if cfg.Database == "" {
 		cfg.Database = DefaultDatabase
 	}
-	h, err := openHome(cfg.Dir)
+	h, err := openAndLockHome(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("open postgres folder %q: %w", cfg.Dir, err)
 	}
 	s := &Server{cfg: cfg, home: h, log: log}
 	if err := s.startServer(ctx); err != nil {
-		return nil, errors.Join(err, h.closeHome())
+		return nil, errors.Join(err, h.unlockHome())
 	}
 	return s, nil
 }
 
 func (s *Server) startServer(ctx context.Context) error {
-	major, err := s.home.dataMajor()
+	major, err := s.home.dataMajorVersion()
 	if err != nil {
 		return err
 	}
-	if s.bins, err = findBinaries(ctx, s.cfg, major, s.log); err != nil {
+	if s.bins, err = findOrFetchBinaries(ctx, s.cfg, major, s.log); err != nil {
 		return err
 	}
 	if err := s.home.stopOrphan(ctx, s.log); err != nil {
@@ -138,7 +138,7 @@ func (s *Server) startServer(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := s.launchOnAPort(ctx); err != nil {
+	if err := s.launchOnFreePort(ctx); err != nil {
 		return err
 	}
 	if err := s.ensureDatabase(ctx); err != nil {
@@ -148,9 +148,9 @@ func (s *Server) startServer(ctx context.Context) error {
 	return nil
 }
 
-// launchOnAPort launches the server. It retries on another port if the chosen one was taken in the
+// launchOnFreePort launches the server. It retries on another port if the chosen one was taken in the
 // meantime.
-func (s *Server) launchOnAPort(ctx context.Context) error {
+func (s *Server) launchOnFreePort(ctx context.Context) error {
 	const tries = 5
 	var err error
 	for range tries {
@@ -284,7 +284,7 @@ func (s *Server) Close() error {
 	if again {
 		return nil
 	}
-	return errors.Join(s.haltServer(), s.home.closeHome())
+	return errors.Join(s.haltServer(), s.home.unlockHome())
 }
 
 func (s *Server) haltServer() error {

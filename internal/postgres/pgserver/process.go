@@ -26,7 +26,7 @@ type process struct {
 // when that thread ends, not the process. So one goroutine, locked to its thread, starts the child
 // and waits for it.
 func startProcess(bins binaries, h *home, args []string) (*process, error) {
-	logFile, err := h.openLog()
+	logFile, err := h.rotateAndOpenLog()
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ var shared = newBed()
 
 func newBed() *bed {
 	b := new(bed)
-	b.start = sync.OnceValue(b.startServer)
+	b.start = sync.OnceValue(b.startServerWithTemplate)
 	return b
 }
 
@@ -78,7 +78,7 @@ func (r runner) Run() int {
 // ends.
 func New(tb testing.TB) *postgres.Pool {
 	tb.Helper()
-	return Open(tb, URL(tb))
+	return Open(tb, NewDatabaseURL(tb))
 }
 
 // Open returns another pool on a database of URL.
@@ -97,30 +97,30 @@ func Config(databaseURL string) postgres.Config {
 	return postgres.Config{URL: settings.Secret(databaseURL), Role: migrations.RoleFleetAPI}
 }
 
-// URL creates a new database and returns its URL for the owner, whom row-level security does not
+// NewDatabaseURL creates a new database and returns its URL for the owner, whom row-level security does not
 // bind.
-func URL(tb testing.TB) string {
+func NewDatabaseURL(tb testing.TB) string {
 	tb.Helper()
 	name, err := shared.cloneDatabase(tb.Context(), template)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	dropLater(tb, name)
+	dropDatabaseAtCleanup(tb, name)
 	return shared.databaseURL(name)
 }
 
-// EmptyURL is like URL, for a database without a schema.
-func EmptyURL(tb testing.TB) string {
+// NewEmptyDatabaseURL is like URL, for a database without a schema.
+func NewEmptyDatabaseURL(tb testing.TB) string {
 	tb.Helper()
 	name, err := shared.cloneDatabase(tb.Context(), "template0")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	dropLater(tb, name)
+	dropDatabaseAtCleanup(tb, name)
 	return shared.databaseURL(name)
 }
 
-func dropLater(tb testing.TB, name string) {
+func dropDatabaseAtCleanup(tb testing.TB, name string) {
 	tb.Helper()
 	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), dropBound)
@@ -160,8 +160,8 @@ func (b *bed) execSQL(ctx context.Context, sql string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-func (b *bed) startServer() error {
-	removeStale(os.TempDir())
+func (b *bed) startServerWithTemplate() error {
+	removeStaleServerDirs(os.TempDir())
 	dir, err := os.MkdirTemp("", dirPrefix)
 	if err != nil {
 		return err
@@ -185,9 +185,9 @@ func (b *bed) stopServer() error {
 	return errors.Join(b.server.Close(), os.RemoveAll(b.dir))
 }
 
-// removeStale removes the folders of killed test processes. Folders that it cannot remove belong to
+// removeStaleServerDirs removes the folders of killed test processes. Folders that it cannot remove belong to
 // other users.
-func removeStale(tmp string) {
+func removeStaleServerDirs(tmp string) {
 	entries, _ := os.ReadDir(tmp)
 	for _, e := range entries {
 		info, err := e.Info()

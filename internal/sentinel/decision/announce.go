@@ -13,14 +13,14 @@ type Announcement struct {
 	At         time.Time
 }
 
-// Hold delays an event while the adapters may still work on the last one for the same generation.
+// HoldRepeat delays an event while the adapters may still work on the last one for the same generation.
 // It turns the verdict to publish into one to wait.
 //
 // A new generation is never held. Another event for the same generation waits for the interval of
 // the resource's phase, from the later of the last report and the last announcement. Repeated
 // reports can delay the next event to at most twice the interval after the last one. Otherwise an
 // adapter that reports more often than the interval would never get another event.
-func (v Verdict) Hold(r *Resource, last Announcement, now time.Time) Verdict {
+func (v Verdict) HoldRepeat(r *Resource, last Announcement, now time.Time) Verdict {
 	if !v.ShouldPublish || last.At.IsZero() || last.Generation != r.Generation || last.At.After(now) {
 		return v
 	}
@@ -59,18 +59,18 @@ func EventID(resourceID string, generation int64, v Verdict, now time.Time) stri
 	// Milliseconds, because an API may return a stored time with fewer digits.
 	key = binary.AppendVarint(key, v.Since.UnixMilli())
 	key = binary.AppendVarint(key, int64(v.Interval)) // the unit of the count
-	key = binary.AppendVarint(key, v.countIntervals(now))
+	key = binary.AppendVarint(key, v.intervalsSinceDue(now))
 	sum := sha256.Sum256(key)
 	return "evt-" + hex.EncodeToString(sum[:16])
 }
 
-// CountFrom returns the times from which the repetitions for a due resource are counted: since, and
+// RepetitionOrigin returns the times from which the repetitions for a due resource are counted: since, and
 // when it fell due. Both are independent of the API's clock.
 //
 // due is slightly before since. With an API clock ahead of the local one, since could lie after the
 // first event and before its resend, and the id must not change in between. A since that is further
 // ahead is ignored, and so is a missing one: such a resource counts as always due.
-func CountFrom(since time.Time, interval time.Duration, now time.Time) (from, due time.Time) {
+func RepetitionOrigin(since time.Time, interval time.Duration, now time.Time) (from, due time.Time) {
 	due = since.Add(-min(interval/10, MaxClockSkew))
 	if since.IsZero() || due.After(now) {
 		return time.Time{}, time.Time{}
@@ -78,9 +78,9 @@ func CountFrom(since time.Time, interval time.Duration, now time.Time) (from, du
 	return since, due
 }
 
-// countIntervals returns the number of whole intervals since the resource fell due. A resource that
+// intervalsSinceDue returns the number of whole intervals since the resource fell due. A resource that
 // is always due counts from 1970, because a Duration reaches no further.
-func (v Verdict) countIntervals(now time.Time) int64 {
+func (v Verdict) intervalsSinceDue(now time.Time) int64 {
 	due := latestOf(v.Next, time.Unix(0, 0))
 	if v.Interval <= 0 || now.Before(due) {
 		return 0

@@ -104,7 +104,7 @@ func TestHold(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, tc.v.Hold(&tc.r, tc.last, now)); diff != "" {
+			if diff := cmp.Diff(tc.want, tc.v.HoldRepeat(&tc.r, tc.last, now)); diff != "" {
 				t.Errorf("%s: -want +got\n%s", tc.reason, diff)
 			}
 		})

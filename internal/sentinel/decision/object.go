@@ -141,7 +141,7 @@ func AppendValue(dst []byte, v any) []byte {
 		dst, _ = jsontext.AppendQuote(dst, v) // bytes that are not UTF-8 become U+FFFD
 		return dst
 	case map[string]any:
-		return appendMembers(dst, v)
+		return appendObject(dst, v)
 	case []any:
 		dst = append(dst, '[')
 		for i, e := range v {
@@ -157,7 +157,7 @@ func AppendValue(dst []byte, v any) []byte {
 	return fmt.Append(dst, v) // numbers and bool print as they are in JSON
 }
 
-func appendMembers(dst []byte, m map[string]any) []byte {
+func appendObject(dst []byte, m map[string]any) []byte {
 	dst = append(dst, '{')
 	for i, name := range slices.Sorted(maps.Keys(m)) {
 		if i > 0 {

@@ -26,7 +26,7 @@ type rule func(p *Profile, r *Resource, now time.Time) (Verdict, bool)
 func GenerationThenAge(ages Ages) *Profile {
 	return &Profile{
 		ages:        ages,
-		rules:       []rule{specChanged, neverReported, reportedInFuture, decideByAge},
+		rules:       []rule{specChanged, neverReported, reportedInFuture, ageExpired},
 		clock:       func(r *Resource) time.Time { return r.LastUpdated },
 		generations: true,
 		ready:       ReasonMaxAgeReady,
@@ -40,7 +40,7 @@ func GenerationThenAge(ages Ages) *Profile {
 func TransitionAge(ages Ages) *Profile {
 	return &Profile{
 		ages:     ages,
-		rules:    []rule{neverReported, reportedInFuture, decideByAge},
+		rules:    []rule{neverReported, reportedInFuture, ageExpired},
 		clock:    func(r *Resource) time.Time { return r.LastTransition },
 		ready:    ReasonBackoffExpired,
 		notReady: ReasonBackoffExpired,
@@ -58,7 +58,7 @@ func (p *Profile) Decide(r *Resource, now time.Time) Verdict {
 	}
 	since := p.ageStart(r)
 	age := p.ages.Of(r)
-	return Verdict{Reason: p.fresh, Since: since, Next: since.Add(age), Interval: age, Warning: p.warnIfAhead(r)}
+	return Verdict{Reason: p.fresh, Since: since, Next: since.Add(age), Interval: age, Warning: p.aheadWarning(r)}
 }
 
 // specChanged matches a generation that no adapter has observed. The resource fell due when the
@@ -69,7 +69,7 @@ func specChanged(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 		return Verdict{}, false
 	}
 	interval := p.ages.notReady()
-	since, due := CountFrom(firstNonZero(r.Updated, r.LastUpdated, r.Created), interval, now)
+	since, due := RepetitionOrigin(firstNonZero(r.Updated, r.LastUpdated, r.Created), interval, now)
 	return Verdict{
 		ShouldPublish: true,
 		Reason:        ReasonGenerationChanged,
@@ -88,9 +88,9 @@ func neverReported(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 	}
 	age := p.ages.Of(r)
 	if !r.Ready() {
-		return Verdict{ShouldPublish: true, Reason: p.notReady, Interval: age, Warning: p.warnIfAhead(r)}, true
+		return Verdict{ShouldPublish: true, Reason: p.notReady, Interval: age, Warning: p.aheadWarning(r)}, true
 	}
-	warning := p.warnIfAhead(r)
+	warning := p.aheadWarning(r)
 	if warning == WarningNone {
 		warning = WarningNoTime
 	}
@@ -111,8 +111,8 @@ func reportedInFuture(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 	}, true
 }
 
-// decideByAge decides by the age of the resource.
-func decideByAge(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
+// ageExpired decides by the age of the resource.
+func ageExpired(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 	since := p.ageStart(r)
 	age := p.ages.Of(r)
 	due := since.Add(age)
@@ -125,7 +125,7 @@ func decideByAge(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 		Since:         since,
 		Next:          due,
 		Interval:      age,
-		Warning:       p.warnIfAhead(r),
+		Warning:       p.aheadWarning(r),
 	}, true
 }
 
@@ -141,9 +141,9 @@ func (p *Profile) expiryReason(r *Resource) Reason {
 	return p.notReady
 }
 
-// warnIfAhead warns of adapters that observed a generation which does not exist. Profiles that
+// aheadWarning warns of adapters that observed a generation which does not exist. Profiles that
 // ignore generations do not warn.
-func (p *Profile) warnIfAhead(r *Resource) Warning {
+func (p *Profile) aheadWarning(r *Resource) Warning {
 	if p.generations && r.ObservedGeneration > r.Generation {
 		return WarningObservedAhead
 	}

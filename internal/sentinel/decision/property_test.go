@@ -119,7 +119,7 @@ func TestHistory(t *testing.T) {
 				r.Phase = rapid.SampledFrom([]string{"Ready", "Provisioning"}).Draw(t, "phase")
 			default: // a round
 				v := profile.Decide(&r, clock)
-				held := v.Hold(&r, last, clock)
+				held := v.HoldRepeat(&r, last, clock)
 				if r.Generation > r.ObservedGeneration && last.Generation != r.Generation && !held.ShouldPublish {
 					t.Fatalf("generation %d stays unpublished: %+v", r.Generation, held)
 				}

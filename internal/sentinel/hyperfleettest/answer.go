@@ -32,8 +32,8 @@ type fieldError struct {
 	Value      any    `json:"value,omitempty"`
 }
 
-// writeError returns an error response.
-func writeError(status int, detail string, fields ...fieldError) answer {
+// errorAnswer returns an error response.
+func errorAnswer(status int, detail string, fields ...fieldError) answer {
 	return answer{status, &problem{
 		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail,
 		Code: map[int]string{400: "HYPERFLEET-VAL-001", 404: "HYPERFLEET-NTF-001", 409: "HYPERFLEET-CNF-001"}[status],
@@ -43,7 +43,7 @@ func writeError(status int, detail string, fields ...fieldError) answer {
 }
 
 func notFound(what, id string) answer {
-	return writeError(http.StatusNotFound, what+" "+id+" not found")
+	return errorAnswer(http.StatusNotFound, what+" "+id+" not found")
 }
 
 func (a answer) writeTo(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +67,7 @@ func decodeBody(r *http.Request, strict bool, into any) *answer {
 		dec.DisallowUnknownFields()
 	}
 	if err := dec.Decode(into); err != nil {
-		a := writeError(http.StatusBadRequest, "Invalid request format: "+err.Error())
+		a := errorAnswer(http.StatusBadRequest, "Invalid request format: "+err.Error())
 		return &a
 	}
 	return nil

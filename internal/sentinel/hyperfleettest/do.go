@@ -42,8 +42,8 @@ func (s *Server) Delete(collection, id string) {
 	s.mustRequest(http.MethodDelete, "/"+collection+"/"+id, nil, nil)
 }
 
-// Report reports, as an adapter, that a resource is available, and finalized, at a generation.
-func (s *Server) Report(collection, id, adapter string, generation int64) {
+// ReportAvailable reports, as an adapter, that a resource is available, and finalized, at a generation.
+func (s *Server) ReportAvailable(collection, id, adapter string, generation int64) {
 	in := report{Adapter: adapter, ObservedGeneration: generation}
 	for _, c := range []string{"Available", "Applied", "Health", "Finalized"} {
 		in.Conditions = append(in.Conditions, condition{Type: c, Status: yes})

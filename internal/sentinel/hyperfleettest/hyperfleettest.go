@@ -103,7 +103,7 @@ func (s *Server) registerRoutes() {
 		s.handleRoute("GET "+flat, s.listResources(k, ""))
 		s.handleRoute("GET "+flat+"/{id}", s.getResource(k))
 		s.handleRoute("PATCH "+flat+"/{id}", s.patchResource(k))
-		s.handleRoute("DELETE "+flat+"/{id}", s.removeResource(k))
+		s.handleRoute("DELETE "+flat+"/{id}", s.requestDeletion(k))
 		s.handleRoute("POST "+flat+"/{id}/force-delete", s.forceDelete(k))
 		s.handleRoute("GET "+flat+"/{id}/statuses", s.listReports(k))
 		s.handleRoute("PUT "+flat+"/{id}/statuses", s.storeReport(k))
@@ -112,7 +112,7 @@ func (s *Server) registerRoutes() {
 			continue
 		}
 		s.handleRoute("POST "+flat, func(*http.Request) answer {
-			return writeError(http.StatusUnprocessableEntity, "create it under its parent")
+			return errorAnswer(http.StatusUnprocessableEntity, "create it under its parent")
 		})
 		nested := base + "/" + k.Parent + "/{parent}/" + k.Plural
 		s.handleRoute("GET "+nested, s.listResources(k, k.Parent))
@@ -161,8 +161,8 @@ func (s *Server) Expel(id string) {
 	delete(s.resources, id)
 }
 
-// allResources returns the resources of a kind, the newest first.
-func (s *Server) allResources(k Kind, parent string) []*resource {
+// resourcesOfKind returns the resources of a kind, the newest first.
+func (s *Server) resourcesOfKind(k Kind, parent string) []*resource {
 	var found []*resource
 	for _, r := range s.resources {
 		if r.kind.Plural == k.Plural && (parent == "" || r.parent == parent) {

@@ -58,11 +58,11 @@ func (s *Server) listResources(k Kind, parentPlural string) func(*http.Request) 
 // matchingResources returns the resources of a list, in its order.
 func (s *Server) matchingResources(k Kind, r *http.Request, order string) ([]*resource, *answer) {
 	q := r.URL.Query()
-	found := s.allResources(k, r.PathValue("parent"))
+	found := s.resourcesOfKind(k, r.PathValue("parent"))
 	if !s.cfg.IgnoreSearch {
 		match, err := parseSearch(q.Get("search"))
 		if err != nil {
-			a := writeError(http.StatusBadRequest, "Failed to parse search query: "+err.Error())
+			a := errorAnswer(http.StatusBadRequest, "Failed to parse search query: "+err.Error())
 			return nil, &a
 		}
 		found = slices.DeleteFunc(found, func(r *resource) bool { return match != nil && match(s, r) != isTrue })
@@ -94,7 +94,7 @@ func queryInteger(q url.Values, name string, fallback, maximum int) (int, *answe
 	default:
 		return n, nil
 	}
-	a := writeError(http.StatusBadRequest, "Invalid query parameter", fieldError{Field: name, Constraint: constraint, Message: message, Value: text})
+	a := errorAnswer(http.StatusBadRequest, "Invalid query parameter", fieldError{Field: name, Constraint: constraint, Message: message, Value: text})
 	return 0, &a
 }
 
@@ -121,7 +121,7 @@ func sortBy(list []*resource, order string) *answer {
 		}[name]
 		direction = strings.ToLower(strings.TrimSpace(direction))
 		if compare == nil || direction != "" && direction != "asc" && direction != "desc" {
-			a := writeError(http.StatusBadRequest, "Invalid order "+strconv.Quote(part))
+			a := errorAnswer(http.StatusBadRequest, "Invalid order "+strconv.Quote(part))
 			return &a
 		}
 		by = append(by, func(a, b *resource) int {
@@ -171,12 +171,12 @@ func (s *Server) columnValue(r *resource, path string) (value any, null, known b
 	}
 	if rest, ok := strings.CutPrefix(path, "status.conditions."); ok {
 		kind, field, _ := strings.Cut(rest, ".")
-		return r.conditionField(kind, field)
+		return r.conditionColumn(kind, field)
 	}
 	return nil, true, false
 }
 
-func (r *resource) conditionField(kind, field string) (value any, null, known bool) {
+func (r *resource) conditionColumn(kind, field string) (value any, null, known bool) {
 	var found condition
 	for _, c := range r.conditions() {
 		if c.Type == kind {

@@ -112,11 +112,11 @@ func (s *Server) createResource(k Kind) func(*http.Request) answer {
 			return notFound(k.Parent, parent)
 		}
 		if !dnsLabel().MatchString(in.Name) || len(in.Name) < 3 || len(in.Name) > 53 {
-			return writeError(http.StatusBadRequest, "name must be a DNS label", fieldError{Field: "name", Constraint: "pattern", Message: "name must be a DNS label", Value: in.Name})
+			return errorAnswer(http.StatusBadRequest, "name must be a DNS label", fieldError{Field: "name", Constraint: "pattern", Message: "name must be a DNS label", Value: in.Name})
 		}
 		for _, other := range s.resources {
 			if other.kind.Plural == k.Plural && other.name == in.Name && other.parent == parent {
-				return writeError(http.StatusConflict, k.Name+" "+in.Name+" already exists")
+				return errorAnswer(http.StatusConflict, k.Name+" "+in.Name+" already exists")
 			}
 		}
 		if in.Spec == nil {
@@ -128,7 +128,7 @@ func (s *Server) createResource(k Kind) func(*http.Request) answer {
 			created: now, updated: now, reports: map[string]*report{}, transitions: map[string]condition{},
 		}
 		s.resources[created.id] = created
-		s.aggregate(created, now)
+		s.updateConditions(created, now)
 		a := answer{http.StatusCreated, s.wireResource(created)}
 		created.truncateTimes()
 		return a
@@ -164,7 +164,7 @@ func (s *Server) patchResource(k Kind) func(*http.Request) answer {
 			return *a
 		}
 		if found.deleted != nil {
-			return writeError(http.StatusConflict, k.Name+" is being deleted")
+			return errorAnswer(http.StatusConflict, k.Name+" is being deleted")
 		}
 		changed := false
 		if in.Spec != nil && !bytes.Equal(in.Spec, found.spec) {
@@ -174,21 +174,21 @@ func (s *Server) patchResource(k Kind) func(*http.Request) answer {
 			found.labels, changed = *in.Labels, true
 		}
 		if changed {
-			s.bumpGeneration(found, time.Now().UTC())
+			s.bumpGenerationAndConditions(found, time.Now().UTC())
 		}
 		return answer{http.StatusOK, s.wireResource(found)}
 	}
 }
 
-// bumpGeneration increments the generation.
-func (s *Server) bumpGeneration(r *resource, now time.Time) {
+// bumpGenerationAndConditions increments the generation.
+func (s *Server) bumpGenerationAndConditions(r *resource, now time.Time) {
 	r.generation++
 	r.updated = now
-	s.aggregate(r, now)
+	s.updateConditions(r, now)
 	r.truncateTimes()
 }
 
-func (s *Server) removeResource(k Kind) func(*http.Request) answer {
+func (s *Server) requestDeletion(k Kind) func(*http.Request) answer {
 	return func(r *http.Request) answer {
 		found, a := s.findResource(k, r)
 		if a != nil {
@@ -202,7 +202,7 @@ func (s *Server) removeResource(k Kind) func(*http.Request) answer {
 			}
 		}
 		gone := answer{http.StatusAccepted, s.wireResource(found)}
-		s.removeFinalized(found)
+		s.removeIfFinalized(found)
 		return gone
 	}
 }
@@ -210,7 +210,7 @@ func (s *Server) removeResource(k Kind) func(*http.Request) answer {
 func (s *Server) markDeleted(r *resource, now time.Time) {
 	if r.deleted == nil {
 		r.deleted = &now
-		s.bumpGeneration(r, now)
+		s.bumpGenerationAndConditions(r, now)
 	}
 }
 
@@ -221,7 +221,7 @@ func (s *Server) forceDelete(k Kind) func(*http.Request) answer {
 			return *a
 		}
 		if found.deleted == nil {
-			return writeError(http.StatusConflict, k.Name+" is not being deleted")
+			return errorAnswer(http.StatusConflict, k.Name+" is not being deleted")
 		}
 		delete(s.resources, found.id)
 		return answer{status: http.StatusNoContent}

@@ -48,7 +48,7 @@ func parseSearch(text string) (predicate, error) {
 		p.tokens = append(p.tokens, token)
 		text = text[len(token):]
 	}
-	found, err := p.any()
+	found, err := p.parseOr()
 	if err == nil && len(p.tokens) > 0 {
 		err = fmt.Errorf("unexpected %q", p.tokens[0])
 	}
@@ -62,133 +62,133 @@ func lexeme() *regexp.Regexp {
 
 type parser struct{ tokens []string }
 
-func (p *parser) peek() string {
+func (p *parser) peekToken() string {
 	if len(p.tokens) == 0 {
 		return ""
 	}
 	return p.tokens[0]
 }
 
-func (p *parser) take() string {
-	t := p.peek()
+func (p *parser) takeToken() string {
+	t := p.peekToken()
 	if t != "" {
 		p.tokens = p.tokens[1:]
 	}
 	return t
 }
 
-// word consumes the next token if it is a word of the language.
-func (p *parser) word(word string) (accepted bool) {
-	if !strings.EqualFold(p.peek(), word) {
+// acceptWord consumes the next token if it is a word of the language.
+func (p *parser) acceptWord(word string) (accepted bool) {
+	if !strings.EqualFold(p.peekToken(), word) {
 		return false
 	}
-	p.take()
+	p.takeToken()
 	return true
 }
 
-func (p *parser) want(token string) error {
-	if got := p.take(); got != token {
+func (p *parser) expectToken(token string) error {
+	if got := p.takeToken(); got != token {
 		return fmt.Errorf("unexpected %q, want %q", got, token)
 	}
 	return nil
 }
 
-func (p *parser) any() (predicate, error) {
-	a, err := p.all()
-	for err == nil && p.word("or") {
+func (p *parser) parseOr() (predicate, error) {
+	a, err := p.parseAnd()
+	for err == nil && p.acceptWord("or") {
 		var b predicate
 		left := a
-		b, err = p.all()
+		b, err = p.parseAnd()
 		a = func(s *Server, r *resource) truth { return max(left(s, r), b(s, r)) }
 	}
 	return a, err
 }
 
-func (p *parser) all() (predicate, error) {
-	a, err := p.one()
-	for err == nil && p.word("and") {
+func (p *parser) parseAnd() (predicate, error) {
+	a, err := p.parseNot()
+	for err == nil && p.acceptWord("and") {
 		var b predicate
 		left := a
-		b, err = p.one()
+		b, err = p.parseNot()
 		a = func(s *Server, r *resource) truth { return min(left(s, r), b(s, r)) }
 	}
 	return a, err
 }
 
-func (p *parser) one() (predicate, error) {
-	if p.word("not") {
+func (p *parser) parseNot() (predicate, error) {
+	if p.acceptWord("not") {
 		for _, t := range p.tokens {
 			if strings.HasPrefix(t, "labels.") || strings.HasPrefix(t, "status.conditions.") {
 				return nil, errors.New("not is not supported on labels and conditions")
 			}
 		}
-		a, err := p.one()
+		a, err := p.parseNot()
 		return func(s *Server, r *resource) truth { return isTrue - a(s, r) }, err
 	}
-	if p.word("(") {
-		a, err := p.any()
+	if p.acceptWord("(") {
+		a, err := p.parseOr()
 		if err == nil {
-			err = p.want(")")
+			err = p.expectToken(")")
 		}
 		return a, err
 	}
-	return p.comparison()
+	return p.parseComparison()
 }
 
-func (p *parser) comparison() (predicate, error) {
-	path := p.take()
+func (p *parser) parseComparison() (predicate, error) {
+	path := p.takeToken()
 	if _, _, known := (&Server{}).columnValue(&resource{}, path); !known {
 		return nil, fmt.Errorf("%q is not a field", path)
 	}
-	switch op := strings.ToLower(p.take()); op {
+	switch op := strings.ToLower(p.takeToken()); op {
 	case "is":
-		wantNull := !p.word("not")
+		wantNull := !p.acceptWord("not")
 		return func(s *Server, r *resource) truth {
 			_, null, _ := s.columnValue(r, path)
 			return truthOf(null == wantNull)
-		}, p.want("null")
+		}, p.expectToken("null")
 	case "in":
-		return p.in(path)
+		return p.parseIn(path)
 	case "like":
-		pattern, err := literal(p.take())
+		pattern, err := parseLiteral(p.takeToken())
 		if err != nil {
 			return nil, err
 		}
 		text := strings.NewReplacer("%", ".*", "_", ".").Replace(regexp.QuoteMeta(fmt.Sprint(pattern)))
 		match := regexp.MustCompile("^" + text + "$")
-		return on(path, func(v any) bool { return match.MatchString(fmt.Sprint(v)) }), nil
+		return columnPredicate(path, func(v any) bool { return match.MatchString(fmt.Sprint(v)) }), nil
 	case "=", "!=", "<", "<=", ">", ">=":
-		want, err := literal(p.take())
+		want, err := parseLiteral(p.takeToken())
 		if err != nil {
 			return nil, err
 		}
-		return on(path, func(v any) bool { return holds(op, compare(v, want)) }), nil
+		return columnPredicate(path, func(v any) bool { return comparisonHolds(op, compareValues(v, want)) }), nil
 	default:
 		return nil, fmt.Errorf("unexpected %q behind %q", op, path)
 	}
 }
 
-func (p *parser) in(path string) (predicate, error) {
-	if err := p.want("["); err != nil {
+func (p *parser) parseIn(path string) (predicate, error) {
+	if err := p.expectToken("["); err != nil {
 		return nil, err
 	}
 	var wants []any
 	for {
-		want, err := literal(p.take())
+		want, err := parseLiteral(p.takeToken())
 		if err != nil {
 			return nil, err
 		}
 		wants = append(wants, want)
-		if p.word("]") {
+		if p.acceptWord("]") {
 			break
 		}
-		if err := p.want(","); err != nil {
+		if err := p.expectToken(","); err != nil {
 			return nil, err
 		}
 	}
-	return on(path, func(v any) bool {
+	return columnPredicate(path, func(v any) bool {
 		for _, want := range wants {
-			if compare(v, want) == 0 {
+			if compareValues(v, want) == 0 {
 				return true
 			}
 		}
@@ -196,8 +196,8 @@ func (p *parser) in(path string) (predicate, error) {
 	}), nil
 }
 
-// on returns a predicate for a column; null is neither true nor false.
-func on(path string, ask func(any) bool) predicate {
+// columnPredicate returns a predicate for a column; null is neither true nor false.
+func columnPredicate(path string, ask func(any) bool) predicate {
 	return func(s *Server, r *resource) truth {
 		v, null, _ := s.columnValue(r, path)
 		if null {
@@ -207,7 +207,7 @@ func on(path string, ask func(any) bool) predicate {
 	}
 }
 
-func literal(token string) (any, error) {
+func parseLiteral(token string) (any, error) {
 	if strings.HasPrefix(token, "'") {
 		return strings.ReplaceAll(token[1:len(token)-1], "''", "'"), nil
 	}
@@ -218,7 +218,7 @@ func literal(token string) (any, error) {
 	return n, nil
 }
 
-func compare(v, want any) int {
+func compareValues(v, want any) int {
 	switch v := v.(type) {
 	case time.Time:
 		at, err := time.Parse(time.RFC3339, fmt.Sprint(want))
@@ -236,7 +236,7 @@ func compare(v, want any) int {
 	return strings.Compare(fmt.Sprint(v), fmt.Sprint(want))
 }
 
-func holds(op string, comparison int) bool {
+func comparisonHolds(op string, comparison int) bool {
 	switch op {
 	case "=":
 		return comparison == 0

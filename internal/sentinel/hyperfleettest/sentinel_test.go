@@ -174,8 +174,8 @@ func TestSentinelFollows(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := api.New(version.cfg)
 				answer := func(id string, generation int64) {
-					s.Report("clusters", id, "validation", generation)
-					s.Report("clusters", id, "dns", generation)
+					s.ReportAvailable("clusters", id, "validation", generation)
+					s.ReportAvailable("clusters", id, "dns", generation)
 				}
 				for i := range 30 {
 					answer(s.Create("clusters", fmt.Sprintf("bystander-%d", i)), 1)
@@ -241,8 +241,8 @@ func TestSentinelReminds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := api.New(version.cfg)
 				id := s.Create("clusters", "one")
-				s.Report("clusters", id, "validation", 1)
-				s.Report("clusters", id, "dns", 1)
+				s.ReportAvailable("clusters", id, "validation", 1)
+				s.ReportAvailable("clusters", id, "dns", 1)
 				w := watch(t, s, "", func(c *sentinel.Config) {
 					c.HyperfleetAPI.Flavour, c.PollInterval = version.flavour, time.Minute
 				})

@@ -30,8 +30,8 @@ type report struct {
 	LastReportTime     time.Time   `json:"last_report_time,omitzero"`
 }
 
-// says returns the status of one of the report's conditions.
-func (r *report) says(conditionType string) string {
+// conditionStatus returns the status of one of the report's conditions.
+func (r *report) conditionStatus(conditionType string) string {
 	for _, c := range r.Conditions {
 		if c.Type == conditionType {
 			return c.Status
@@ -60,11 +60,11 @@ func (s *Server) storeReport(k Kind) func(*http.Request) answer {
 		if in.ObservedTime.IsZero() {
 			in.ObservedTime = now
 		}
-		if a := in.check(now); a != nil {
+		if a := in.validate(now); a != nil {
 			return *a
 		}
 		before := found.reports[in.Adapter]
-		if in.stale(before, found.generation) {
+		if in.hasNoNews(before, found.generation) {
 			return answer{status: http.StatusNoContent}
 		}
 		in.CreatedTime, in.LastReportTime = now, now
@@ -72,15 +72,15 @@ func (s *Server) storeReport(k Kind) func(*http.Request) answer {
 			in.CreatedTime = before.CreatedTime
 		}
 		found.reports[in.Adapter] = &in
-		s.aggregate(found, now)
-		s.removeFinalized(found)
+		s.updateConditions(found, now)
+		s.removeIfFinalized(found)
 		return answer{http.StatusCreated, in}
 	}
 }
 
-func (r *report) check(now time.Time) *answer {
+func (r *report) validate(now time.Time) *answer {
 	bad := func(field, constraint, message string) *answer {
-		a := writeError(http.StatusBadRequest, message, fieldError{Field: field, Constraint: constraint, Message: message})
+		a := errorAnswer(http.StatusBadRequest, message, fieldError{Field: field, Constraint: constraint, Message: message})
 		return &a
 	}
 	seen := map[string]bool{}
@@ -104,8 +104,8 @@ func (r *report) check(now time.Time) *answer {
 	return nil
 }
 
-// stale reports whether a report has no news.
-func (r *report) stale(before *report, generation int64) bool {
+// hasNoNews reports whether a report has no news.
+func (r *report) hasNoNews(before *report, generation int64) bool {
 	if r.ObservedGeneration > generation {
 		return true
 	}
@@ -114,18 +114,18 @@ func (r *report) stale(before *report, generation int64) bool {
 	}
 	return r.ObservedGeneration < before.ObservedGeneration ||
 		r.ObservedGeneration == before.ObservedGeneration && r.ObservedTime.Before(before.ObservedTime) ||
-		r.says("Available") == "Unknown"
+		r.conditionStatus("Available") == "Unknown"
 }
 
-// removeFinalized removes a finalized resource. It is called only when one of the resource's own
+// removeIfFinalized removes a finalized resource. It is called only when one of the resource's own
 // adapters reports, as in the real API.
-func (s *Server) removeFinalized(r *resource) {
+func (s *Server) removeIfFinalized(r *resource) {
 	if r.deleted == nil || s.hasChildren(r) {
 		return
 	}
 	for _, a := range r.kind.Adapters {
 		rep := r.reports[a]
-		if rep == nil || rep.ObservedGeneration != r.generation || rep.says("Finalized") != yes {
+		if rep == nil || rep.ObservedGeneration != r.generation || rep.conditionStatus("Finalized") != yes {
 			return
 		}
 	}
@@ -146,8 +146,8 @@ func (s *Server) listReports(k Kind) func(*http.Request) answer {
 	}
 }
 
-// aggregate computes the conditions of a resource from its reports.
-func (s *Server) aggregate(r *resource, now time.Time) {
+// updateConditions computes the conditions of a resource from its reports.
+func (s *Server) updateConditions(r *resource, now time.Time) {
 	want := "Available"
 	if r.deleted != nil {
 		want = "Finalized"
@@ -161,19 +161,19 @@ func (s *Server) aggregate(r *resource, now time.Time) {
 			continue
 		}
 		own := condition{
-			Type: pascal(name) + "Successful", Status: rep.says("Available"), Reason: "Reported",
+			Type: pascalCase(name) + "Successful", Status: rep.conditionStatus("Available"), Reason: "Reported",
 			ObservedGeneration: rep.ObservedGeneration, CreatedTime: rep.CreatedTime, LastUpdatedTime: rep.ObservedTime,
 		}
-		r.transitions[name] = moved(r.transitions[name], own, now)
+		r.transitions[name] = withTransitionTime(r.transitions[name], own, now)
 		if tracked == 0 {
 			tracked = rep.ObservedGeneration
 		}
-		known = known && rep.says("Available") == yes && rep.ObservedGeneration == tracked
+		known = known && rep.conditionStatus("Available") == yes && rep.ObservedGeneration == tracked
 		if rep.ObservedGeneration != r.generation {
 			all = false
 			continue
 		}
-		all = all && rep.says(want) == yes
+		all = all && rep.conditionStatus(want) == yes
 		if oldest.IsZero() || rep.ObservedTime.Before(oldest) {
 			oldest = rep.ObservedTime
 		}
@@ -181,7 +181,7 @@ func (s *Server) aggregate(r *resource, now time.Time) {
 	next := condition{
 		// The generation is that of the resource, whatever the adapters observed.
 		Type: "Reconciled", Status: no, Reason: "ReconciledMissingAdapters", Message: "not all required adapters have reported",
-		ObservedGeneration: r.generation, CreatedTime: r.created, LastUpdatedTime: cmpOr(oldest, r.updated),
+		ObservedGeneration: r.generation, CreatedTime: r.created, LastUpdatedTime: orIfZero(oldest, r.updated),
 	}
 	switch {
 	case all && r.deleted != nil && s.hasChildren(r):
@@ -193,13 +193,13 @@ func (s *Server) aggregate(r *resource, now time.Time) {
 	if r.reconciled.Status == yes && r.generation > r.reconciled.ObservedGeneration {
 		since = r.updated
 	}
-	r.reconciled = moved(r.reconciled, next, since)
-	s.lastKnown(r, known && tracked > 0, tracked, now)
+	r.reconciled = withTransitionTime(r.reconciled, next, since)
+	s.updateLastKnown(r, known && tracked > 0, tracked, now)
 }
 
-// lastKnown is True after all adapters agreed about a generation, and stays True for newer ones
+// updateLastKnown is True after all adapters agreed about a generation, and stays True for newer ones
 // until an adapter reports False for that one.
-func (s *Server) lastKnown(r *resource, agreed bool, agreedGeneration int64, now time.Time) {
+func (s *Server) updateLastKnown(r *resource, agreed bool, agreedGeneration int64, now time.Time) {
 	next := r.lastKnown
 	switch {
 	case agreed:
@@ -208,17 +208,17 @@ func (s *Server) lastKnown(r *resource, agreed bool, agreedGeneration int64, now
 		next = condition{Status: no, Reason: "Never", ObservedGeneration: r.generation, LastUpdatedTime: now}
 	case next.Status == yes:
 		for _, rep := range r.reports {
-			if rep.ObservedGeneration == next.ObservedGeneration && rep.says("Available") == no {
+			if rep.ObservedGeneration == next.ObservedGeneration && rep.conditionStatus("Available") == no {
 				next.Status, next.Reason = no, "AdapterFailed"
 			}
 		}
 	}
 	next.Type, next.CreatedTime = "LastKnownReconciled", r.created
-	r.lastKnown = moved(r.lastKnown, next, now)
+	r.lastKnown = withTransitionTime(r.lastKnown, next, now)
 }
 
-// moved returns next, with the time of the last change of its status.
-func moved(before, next condition, now time.Time) condition {
+// withTransitionTime returns next, with the time of the last change of its status.
+func withTransitionTime(before, next condition, now time.Time) condition {
 	next.LastTransitionTime = now
 	if before.Status == next.Status {
 		next.LastTransitionTime = before.LastTransitionTime
@@ -226,15 +226,15 @@ func moved(before, next condition, now time.Time) condition {
 	return next
 }
 
-func cmpOr(t, fallback time.Time) time.Time {
+func orIfZero(t, fallback time.Time) time.Time {
 	if t.IsZero() {
 		return fallback
 	}
 	return t
 }
 
-// pascal returns an adapter's name in the form that conditions use.
-func pascal(name string) string {
+// pascalCase returns an adapter's name in the form that conditions use.
+func pascalCase(name string) string {
 	var b strings.Builder
 	for part := range strings.FieldsFuncSeq(name, func(r rune) bool { return r == '-' || r == '_' }) {
 		b.WriteString(strings.ToUpper(part[:1]) + part[1:])
@@ -305,14 +305,14 @@ func (s *Server) statusOf(r *resource) any {
 			LastUpdatedTime    time.Time   `json:"last_updated_time"`
 			LastTransitionTime time.Time   `json:"last_transition_time"`
 			Conditions         []condition `json:"conditions"`
-		}{phase, observed, cmpOr(oldest, r.updated), cmpOr(r.reconciled.LastTransitionTime, r.created), r.conditions()}
+		}{phase, observed, orIfZero(oldest, r.updated), orIfZero(r.reconciled.LastTransitionTime, r.created), r.conditions()}
 	case Earliest:
 		return struct {
 			Phase              string    `json:"phase"`
 			ObservedGeneration int64     `json:"observed_generation"`
 			UpdatedAt          time.Time `json:"updated_at"`
 			Adapters           []string  `json:"adapters"`
-		}{phase, observed, cmpOr(oldest, r.updated), slices.Sorted(maps.Keys(r.reports))}
+		}{phase, observed, orIfZero(oldest, r.updated), slices.Sorted(maps.Keys(r.reports))}
 	}
 	return struct {
 		Conditions []condition `json:"conditions"`

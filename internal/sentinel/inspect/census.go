@@ -85,7 +85,7 @@ func (c *census) visitItem(it *source.Item, _ time.Time) {
 		c.unreadable++
 		return
 	}
-	c.findWatches(it)
+	c.noteSelectingWatches(it)
 	for _, i := range c.by {
 		c.selected[i]++
 	}
@@ -94,7 +94,7 @@ func (c *census) visitItem(it *source.Item, _ time.Time) {
 		return
 	}
 	if c.odd[string(it.ID)] == nil { // pages may have shifted
-		c.addOdd(it)
+		c.addGapOrOverlap(it)
 	}
 }
 
@@ -109,15 +109,15 @@ func (r *recount) visitItem(it *source.Item, _ time.Time) {
 		c.unreadable++ // counted twice if it was unreadable before
 		return
 	}
-	c.forgetOdd(it.ID)
-	c.findWatches(it)
+	c.forgetGapOrOverlap(it.ID)
+	c.noteSelectingWatches(it)
 	if len(c.by) != 1 {
-		c.addOdd(it)
+		c.addGapOrOverlap(it)
 	}
 }
 
-// findWatches finds the watches that select a resource.
-func (c *census) findWatches(it *source.Item) {
+// noteSelectingWatches finds the watches that select a resource.
+func (c *census) noteSelectingWatches(it *source.Item) {
 	c.by = c.by[:0]
 	for i, w := range c.watches {
 		if w.Selector.Matches(&it.Labels) {
@@ -126,9 +126,9 @@ func (c *census) findWatches(it *source.Item) {
 	}
 }
 
-// addOdd counts a resource that is not selected by exactly one watch, as findWatches found.
-func (c *census) addOdd(it *source.Item) {
-	g := c.groupOf(it)
+// addGapOrOverlap counts a resource that is not selected by exactly one watch, as noteSelectingWatches found.
+func (c *census) addGapOrOverlap(it *source.Item) {
+	g := c.findOrCreateGroup(it)
 	g.Resources++
 	if g.Example == "" {
 		g.Example = string(it.ID)
@@ -145,8 +145,8 @@ func (c *census) addOdd(it *source.Item) {
 	c.odd[string(it.ID)] = g
 }
 
-// forgetOdd reverts the count of a resource, if it was odd.
-func (c *census) forgetOdd(id []byte) {
+// forgetGapOrOverlap reverts the count of a resource, if it was odd.
+func (c *census) forgetGapOrOverlap(id []byte) {
 	g := c.odd[string(id)]
 	if g == nil {
 		return
@@ -163,8 +163,8 @@ func (c *census) forgetOdd(id []byte) {
 	}
 }
 
-// groupOf returns the group of an odd resource, and creates it if necessary.
-func (c *census) groupOf(it *source.Item) *group {
+// findOrCreateGroup returns the group of an odd resource, and creates it if necessary.
+func (c *census) findOrCreateGroup(it *source.Item) *group {
 	c.key = c.key[:0]
 	for _, i := range c.by {
 		c.key = binary.AppendVarint(c.key, int64(i)+1)

@@ -99,16 +99,16 @@ type LabelValue struct {
 	Value *string `json:"value"`
 }
 
-// Cover reads collections of every API that watches use, and reports whether each resource is
+// CheckCoverage reads collections of every API that watches use, and reports whether each resource is
 // selected by exactly one watch. It skips a collection that an API does not serve, unless a watch
 // uses it.
-func Cover(ctx context.Context, watches []*Watch, collections []string, progress func(collection string, resources int)) (*CoverageReport, error) {
+func CheckCoverage(ctx context.Context, watches []*Watch, collections []string, progress func(collection string, resources int)) (*CoverageReport, error) {
 	r := &CoverageReport{Proven: true, Began: reportTime(time.Now())}
 	configs := map[*Watch]*CoveredConfig{}
 	for _, w := range watches {
 		configs[w] = &CoveredConfig{Name: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Selector: w.Selector.String()}
 	}
-	for _, endpoint := range endpoints(watches) {
+	for _, endpoint := range groupByEndpoint(watches) {
 		for _, collection := range collections {
 			c := newCensus(endpoint, collection, configs)
 			found, err := c.surveyCoverage(ctx, func(n int) { progress(collection, n) })
@@ -126,8 +126,8 @@ func Cover(ctx context.Context, watches []*Watch, collections []string, progress
 	return r, nil
 }
 
-// endpoints returns the watches by endpoint, in the order of their first occurrence.
-func endpoints(watches []*Watch) [][]*Watch {
+// groupByEndpoint returns the watches by endpoint, in the order of their first occurrence.
+func groupByEndpoint(watches []*Watch) [][]*Watch {
 	var list [][]*Watch
 	for _, w := range watches {
 		i := slices.IndexFunc(list, func(of []*Watch) bool { return of[0].Endpoint == w.Endpoint })
@@ -151,7 +151,7 @@ func (c *census) surveyCoverage(ctx context.Context, progress func(int)) (*Cover
 	k := newWalk(c.reader, c.collection, progress)
 	cursor, err := k.walkAll(ctx, c)
 	switch {
-	case statusOf(err) == http.StatusNotFound && len(c.watches) == 0:
+	case httpStatusOf(err) == http.StatusNotFound && len(c.watches) == 0:
 		r.Served = false
 	case err != nil:
 		return nil, fmt.Errorf("read %s of %s: %w", c.collection, c.reader.Endpoint, err)
@@ -176,7 +176,7 @@ func (c *census) applyChanges(ctx context.Context, k *walk, cursor string) (at t
 	case c.overflow:
 		return at, "too many gaps and overlaps to check again"
 	}
-	if err := k.walkChanges(ctx, cursor, (*recount)(c), c.forgetOdd); err != nil {
+	if err := k.walkChanges(ctx, cursor, (*recount)(c), c.forgetGapOrOverlap); err != nil {
 		return at, "reading the changes failed: " + err.Error()
 	}
 	if c.overflow {

@@ -184,12 +184,12 @@ func (k *walk) walkAll(ctx context.Context, v visitor) (cursor string, err error
 
 // isFinal reports whether the same request would be refused again.
 func isFinal(err error) bool {
-	code := statusOf(err)
+	code := httpStatusOf(err)
 	return code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout
 }
 
-// statusOf returns the HTTP status of an error, or 0 if it has none.
-func statusOf(err error) int {
+// httpStatusOf returns the HTTP status of an error, or 0 if it has none.
+func httpStatusOf(err error) int {
 	if e, ok := errors.AsType[interface {
 		error
 		StatusCode() int

@@ -44,23 +44,23 @@ func (c *payloadCheck) checkPayload(it *source.Item, v decision.Verdict, now tim
 	if c.example == nil || v.ShouldPublish && !c.example.Due {
 		c.example = &PayloadExample{ID: string(it.ID), Due: v.ShouldPublish, Data: bytes.Clone(data)}
 	}
-	if err := c.noteTexts(it); err != nil {
+	if err := c.countConversions(it); err != nil {
 		return err
 	}
 	named := map[string]bool{}
 	for _, p := range problems {
 		named[p.Key] = true
-		c.noteProblem(p.Key, p.Err.Error(), it.ID)
+		c.countEmptyField(p.Key, p.Err.Error(), it.ID)
 	}
-	return emptyTexts(data, func(key string) {
+	return visitAllEmptyStrings(data, func(key string) {
 		if !named[key] {
-			c.noteProblem(key, "the result is an empty string", it.ID)
+			c.countEmptyField(key, "the result is an empty string", it.ID)
 		}
 	})
 }
 
-// noteTexts counts the values that lose the type that they have in the resource.
-func (c *payloadCheck) noteTexts(it *source.Item) error {
+// countConversions counts the values that lose the type that they have in the resource.
+func (c *payloadCheck) countConversions(it *source.Item) error {
 	list, err := c.watch.Payload.Conversions(it.Resource.Raw)
 	if err != nil {
 		return fmt.Errorf("read %q: %w", it.ID, err)
@@ -78,7 +78,7 @@ func (c *payloadCheck) noteTexts(it *source.Item) error {
 	return nil
 }
 
-func (c *payloadCheck) noteProblem(key, reason string, id []byte) {
+func (c *payloadCheck) countEmptyField(key, reason string, id []byte) {
 	f := c.empty[key]
 	if f == nil {
 		if len(c.empty) >= maxKeys {
@@ -110,12 +110,12 @@ func (c *payloadCheck) emptyFields() []EmptyField {
 	return list
 }
 
-// emptyTexts calls found with the path of each empty text in a payload.
-func emptyTexts(data []byte, found func(key string)) error {
-	return emptyBelow(jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true)), "message_data", found)
+// visitAllEmptyStrings calls found with the path of each empty text in a payload.
+func visitAllEmptyStrings(data []byte, found func(key string)) error {
+	return visitEmptyStrings(jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true)), "message_data", found)
 }
 
-func emptyBelow(dec *jsontext.Decoder, path string, found func(key string)) error {
+func visitEmptyStrings(dec *jsontext.Decoder, path string, found func(key string)) error {
 	if _, err := dec.ReadToken(); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func emptyBelow(dec *jsontext.Decoder, path string, found func(key string)) erro
 		}
 		at := path + "." + key.String()
 		if dec.PeekKind() == '{' {
-			err = emptyBelow(dec, at, found)
+			err = visitEmptyStrings(dec, at, found)
 		} else {
 			var v jsontext.Value
 			if v, err = dec.ReadValue(); string(v) == `""` {

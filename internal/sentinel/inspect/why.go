@@ -172,7 +172,7 @@ func findResource(ctx context.Context, w *Watch, idOrName string) ([]byte, error
 	switch {
 	case err == nil:
 		return raw, nil
-	case statusOf(err) != http.StatusNotFound && statusOf(err) != http.StatusBadRequest:
+	case httpStatusOf(err) != http.StatusNotFound && httpStatusOf(err) != http.StatusBadRequest:
 		return nil, err
 	}
 	if strings.ContainsAny(idOrName, `'\`) {
@@ -237,7 +237,7 @@ func (r *WhyReport) explainDecision(w *Watch, it *source.Item) {
 	r.Inputs = newInputs(w, it)
 	r.Decision = newDecision(it, v, now)
 	r.Rule = explainRule(w, res, v, now)
-	held := v.Hold(res, r.announced(w, res.Generation), now)
+	held := v.HoldRepeat(res, r.lastAnnouncement(w, res.Generation), now)
 	switch {
 	case !selected:
 		r.State = StateNotWatched
@@ -252,9 +252,9 @@ func (r *WhyReport) explainDecision(w *Watch, it *source.Item) {
 	}
 }
 
-// announced returns the last event about a generation that the running sentinel published and
+// lastAnnouncement returns the last event about a generation that the running sentinel published and
 // confirmed by the same watch. Announcements of other watches hold nothing.
-func (r *WhyReport) announced(w *Watch, generation int64) (last decision.Announcement) {
+func (r *WhyReport) lastAnnouncement(w *Watch, generation int64) (last decision.Announcement) {
 	own := strings.TrimSuffix(w.Collection+" "+w.Selector.String(), " ")
 	for _, watch := range r.Sentinel.Watches {
 		if watch.Watch != own {

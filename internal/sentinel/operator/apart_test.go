@@ -44,7 +44,7 @@ func TestAllApart(t *testing.T) {
 	if err := errors.Join(r.Ready(), r.Live()); err != nil {
 		t.Errorf("the others make the process unfit: %v", err)
 	}
-	h.fleet.Patch()
+	h.fleet.BumpGenerations()
 	eventually(t, func() error {
 		counts := map[string]int{}
 		for _, e := range h.brokers.Events() {
@@ -115,7 +115,7 @@ func TestNothingLostUnderLoad(t *testing.T) {
 			case <-stop:
 				return
 			case <-ticker.C:
-				h.fleet.Patch(fmt.Sprint("c-", i%40))
+				h.fleet.BumpGenerations(fmt.Sprint("c-", i%40))
 			}
 		}
 	}()

@@ -33,7 +33,7 @@ import (
 func TestMain(m *testing.M) {
 	// Their logger is one for the process and must be set before clients are
 	// used; tests run side by side.
-	kube.TakeLogs(slog.New(slog.DiscardHandler))
+	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler))
 	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../../deploy/crds"}})
 }
 

@@ -41,12 +41,12 @@ const (
 	firstProbePause, lastProbePause = 100 * time.Millisecond, 5 * time.Second
 )
 
-// awaitConnections waits until the connections of p that are not those of current respond. It
+// startCandidate waits until the connections of p that are not those of current respond. It
 // returns nil if no wait is necessary. It does not wait for the replacement of a connection that
 // does not work. In that case a new broker gets a moment to connect, so that the first events need
 // not fail. It reports the connections that do not respond with tell, after a while and after each
 // change.
-func (p *instanceParts) awaitConnections(ctx context.Context, current *runningSentinel, report func(PendingConnections)) *candidate {
+func (p *instanceParts) startCandidate(ctx context.Context, current *runningSentinel, report func(PendingConnections)) *candidate {
 	var waitAPI, waitBroker, connect bool
 	if current == nil || current.broken {
 		connect = true
@@ -94,8 +94,8 @@ type connectionWait struct {
 	told PendingConnections
 }
 
-// noteProblem stores a problem, and reports it if it is significant.
-func (w *connectionWait) noteProblem(change func(*PendingConnections)) {
+// updatePending stores a problem, and reports it if it is significant.
+func (w *connectionWait) updatePending(change func(*PendingConnections)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.told
@@ -117,11 +117,11 @@ func (w *connectionWait) awaitAPI(ctx context.Context, p *instanceParts) {
 	for pause := firstProbePause; ctx.Err() == nil; pause = min(2*pause, lastProbePause) {
 		err := p.api.probeAPI(ctx, p.wanted.Settings.Sentinel)
 		if err == nil {
-			w.noteProblem(func(p *PendingConnections) { p.API = nil })
+			w.updatePending(func(p *PendingConnections) { p.API = nil })
 			return
 		}
 		if w.isReportDue() {
-			w.noteProblem(func(p *PendingConnections) { p.API = err })
+			w.updatePending(func(p *PendingConnections) { p.API = err })
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -138,11 +138,11 @@ func (w *connectionWait) awaitBroker(ctx context.Context, p *instanceParts) {
 	for ctx.Err() == nil {
 		err := p.broker.Ready()
 		if err == nil {
-			w.noteProblem(func(p *PendingConnections) { p.Broker = nil })
+			w.updatePending(func(p *PendingConnections) { p.Broker = nil })
 			return
 		}
 		if w.isReportDue() {
-			w.noteProblem(func(p *PendingConnections) { p.Broker = err })
+			w.updatePending(func(p *PendingConnections) { p.Broker = err })
 		}
 		select {
 		case <-ctx.Done():

@@ -114,7 +114,7 @@ type fakeTeller struct {
 	told []string
 }
 
-func (f *fakeTeller) Tell(_ context.Context, _ reference, _ InstanceState, e happening) {
+func (f *fakeTeller) EmitEvent(_ context.Context, _ reference, _ InstanceState, e happening) {
 	reason := e.reason
 	f.mu.Lock()
 	defer f.mu.Unlock()

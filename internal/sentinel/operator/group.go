@@ -16,8 +16,8 @@ type group struct {
 	done func() // releases its leases
 }
 
-// joinShardGroup returns a group of the replicas that run the object with a name.
-func (r *memberSet) joinShardGroup(name string, log *slog.Logger, registerer prometheus.Registerer) (ReplicaGroup, error) {
+// newShardGroup returns a group of the replicas that run the object with a name.
+func (r *memberSet) newShardGroup(name string, log *slog.Logger, registerer prometheus.Registerer) (ReplicaGroup, error) {
 	leases, done, err := r.deps.Leases(name)
 	if err != nil {
 		return nil, err

@@ -105,8 +105,8 @@ type recorder struct {
 	may      bool
 }
 
-// mayTell reports whether Kubernetes events may be written.
-func (r *recorder) mayTell(ctx context.Context, namespace string) bool {
+// mayWriteEvents reports whether Kubernetes events may be written.
+func (r *recorder) mayWriteEvents(ctx context.Context, namespace string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.answered {
@@ -132,16 +132,16 @@ const (
 	actionRun    = "Run"
 )
 
-// Tell sends an event, or logs it. It waits for the host cluster only until that has answered
+// EmitEvent sends an event, or logs it. It waits for the host cluster only until that has answered
 // whether events may be sent.
-func (r *recorder) Tell(ctx context.Context, ref reference, s InstanceState, e happening) {
+func (r *recorder) EmitEvent(ctx context.Context, ref reference, s InstanceState, e happening) {
 	typ, level := eventNormal, slog.LevelInfo
 	if e.warning {
 		typ, level = eventWarning, slog.LevelWarn
 	}
 	w := labelsOf(s)
 	r.count.WithLabelValues(w.shard, w.resourceType, e.reason).Inc()
-	if !r.mayTell(ctx, ref.Namespace) {
+	if !r.mayWriteEvents(ctx, ref.Namespace) {
 		r.log.Log(ctx, level, "sentinelconfig event", "config", ref.Name, "namespace", ref.Namespace,
 			"generation", s.Seen, "reason", e.reason, "note", e.note)
 		return

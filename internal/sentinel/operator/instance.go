@@ -143,30 +143,30 @@ func (i *Instance) Run(ctx context.Context) error {
 func (i *Instance) runStep(ctx context.Context) {
 	defer func() {
 		if value := recover(); value != nil {
-			i.recovered(ctx, panicError("the instance", value))
+			i.handlePanic(ctx, panicError("the instance", value))
 		}
 	}()
 	select {
 	case <-ctx.Done():
 	case <-i.mail:
-		i.takeWanted(ctx)
+		i.processWanted(ctx)
 	case <-i.next.answered():
 		next := i.next
 		i.next = nil
 		next.stopWaiting()
 		i.promoteParts(ctx, next.parts)
 	case err := <-i.current.failures():
-		i.stopFailed(ctx, err)
+		i.stopAndScheduleRestart(ctx, err)
 	case err := <-i.group.failures():
-		i.stopFailed(ctx, err)
+		i.stopAndScheduleRestart(ctx, err)
 	case <-i.retry.C:
 		i.restartSentinel(ctx)
 	}
 }
 
-// recovered cleans up after a panic in a step, and schedules a retry. The running sentinel
+// handlePanic cleans up after a panic in a step, and schedules a retry. The running sentinel
 // continues.
-func (i *Instance) recovered(ctx context.Context, err error) {
+func (i *Instance) handlePanic(ctx context.Context, err error) {
 	i.dropCandidate()
 	if r := i.current; r == nil || r.hasStopped() {
 		if r != nil {
@@ -187,8 +187,8 @@ func (i *Instance) scheduleRestart(ctx context.Context, err error) {
 	i.setState(func(s *InstanceState) { s.Failure = err })
 }
 
-// takeWanted processes the wanted configuration.
-func (i *Instance) takeWanted(ctx context.Context) {
+// processWanted processes the wanted configuration.
+func (i *Instance) processWanted(ctx context.Context) {
 	i.mu.Lock()
 	w, refused, current := i.wanted, i.refused, i.current
 	i.mu.Unlock()
@@ -205,7 +205,7 @@ func (i *Instance) takeWanted(ctx context.Context) {
 		i.updateGeneration(current, w)
 		return
 	}
-	if i.isWaitingFor(w) {
+	if i.continueWaitingFor(w) {
 		return
 	}
 	if err := i.tryConfig(w.Settings.Sentinel); err != nil {
@@ -220,7 +220,7 @@ func (i *Instance) takeWanted(ctx context.Context) {
 		i.retryWanted()
 		return
 	}
-	i.next = parts.awaitConnections(ctx, current, func(p PendingConnections) { i.setState(func(s *InstanceState) { s.Pending = &p }) })
+	i.next = parts.startCandidate(ctx, current, func(p PendingConnections) { i.setState(func(s *InstanceState) { s.Pending = &p }) })
 	if i.next == nil {
 		i.promoteParts(ctx, parts)
 		return
@@ -228,8 +228,8 @@ func (i *Instance) takeWanted(ctx context.Context) {
 	i.setState(func(s *InstanceState) { s.Refusal = nil }) // refused an earlier generation, which is obsolete
 }
 
-// isWaitingFor reports whether w is already waiting for its connections. The wait then continues.
-func (i *Instance) isWaitingFor(w *WantedConfig) bool {
+// continueWaitingFor reports whether w is already waiting for its connections. The wait then continues.
+func (i *Instance) continueWaitingFor(w *WantedConfig) bool {
 	if i.next == nil || i.current != nil && i.current.broken {
 		return false
 	}
@@ -288,7 +288,7 @@ func (i *Instance) noteRefusal(r Refusal) {
 	if i.current != nil {
 		i.current.sentinel.ConfigRefused()
 	}
-	i.NotLoaded()
+	i.CountNotLoaded()
 	tell := i.log.Warn
 	if before := i.State().Refusal; before != nil && before.Generation == r.Generation && errorText(before.Err) == errorText(r.Err) {
 		tell = i.log.Debug // it was only reconciled again
@@ -369,7 +369,7 @@ func (i *Instance) setRunning(r, old *runningSentinel) {
 	latest := i.wanted == r.wanted
 	refused := i.state.Refusal != nil && !latest
 	i.mu.Unlock()
-	i.deps.LoadErrors.Clear() // from now on the sentinel counts them
+	i.deps.LoadErrors.Unregister() // from now on the sentinel counts them
 	if refused && !changed {
 		r.sentinel.ConfigRefused() // its metrics may be new
 	}
@@ -399,8 +399,8 @@ func (i *Instance) logChange(r, old *runningSentinel) {
 	i.log.Info("configuration changed", "generation", r.wanted.Generation, "previous_generation", old.wanted.Generation, "changes", changes)
 }
 
-// stopFailed stops a sentinel that cannot continue, to restart it later.
-func (i *Instance) stopFailed(ctx context.Context, err error) {
+// stopAndScheduleRestart stops a sentinel that cannot continue, to restart it later.
+func (i *Instance) stopAndScheduleRestart(ctx context.Context, err error) {
 	r := i.current
 	if r.broken {
 		return // it has been stopped, and this is a later error of it
@@ -427,7 +427,7 @@ func (i *Instance) restartSentinel(ctx context.Context) {
 	if r == nil || !r.broken {
 		i.setState(func(s *InstanceState) { s.Failure = nil })
 		if wanted != nil {
-			i.takeWanted(ctx)
+			i.processWanted(ctx)
 		}
 		return
 	}
@@ -459,11 +459,11 @@ func (i *Instance) shutDown() {
 	i.current = nil
 	i.mu.Unlock()
 	i.setState(func(s *InstanceState) { s.InForce, s.Stopped = 0, true })
-	i.deps.LoadErrors.Clear()
+	i.deps.LoadErrors.Unregister()
 }
 
-// NotLoaded counts that the configuration could not be loaded, whether or not an earlier one was.
-func (i *Instance) NotLoaded() {
+// CountNotLoaded counts that the configuration could not be loaded, whether or not an earlier one was.
+func (i *Instance) CountNotLoaded() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.current != nil {
@@ -473,7 +473,7 @@ func (i *Instance) NotLoaded() {
 	if i.state.Stopped {
 		return
 	}
-	if err := i.deps.LoadErrors.Count(i.watches); err != nil {
+	if err := i.deps.LoadErrors.CountFailure(i.watches); err != nil {
 		i.log.Error("metrics of a failed configuration load not registered", "err", err)
 	}
 }

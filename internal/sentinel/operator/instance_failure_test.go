@@ -56,7 +56,7 @@ func TestRefusalsLeaveWhatRuns(t *testing.T) {
 				if s.Seen != 2 || s.Refusal.Generation != 2 || strings.Contains(s.Refusal.Err.Error(), "canary") {
 					t.Errorf("%s: state is %+v, want the refusal of generation 2, without a password", tc.reason, s)
 				}
-				r.fleet.Patch()
+				r.fleet.BumpGenerations()
 				pass(2 * time.Second)
 				r.wantEvents(t, map[string]int{brokerA: 6})
 				if err := r.Ready(); err != nil {
@@ -92,12 +92,12 @@ func TestInstanceFailures(t *testing.T) {
 		},
 		"Publish": {
 			"the client of the broker panics",
-			func(r *instanceRig) { r.brokers.SetPanic(brokerA, true); r.fleet.Patch() }, func(r *instanceRig) { r.brokers.SetPanic(brokerA, false) },
+			func(r *instanceRig) { r.brokers.SetPanic(brokerA, true); r.fleet.BumpGenerations() }, func(r *instanceRig) { r.brokers.SetPanic(brokerA, false) },
 			"panic in broker client",
 		},
 		"Callback": {
 			"a goroutine of the sentinel itself panics",
-			func(r *instanceRig) { r.panics.Store(true); r.fleet.Patch() }, func(r *instanceRig) { r.panics.Store(false) },
+			func(r *instanceRig) { r.panics.Store(true); r.fleet.BumpGenerations() }, func(r *instanceRig) { r.panics.Store(false) },
 			"panic in the sentinel: told of an event",
 		},
 		"Ends": {
@@ -128,7 +128,7 @@ func TestInstanceFailures(t *testing.T) {
 				if err := r.Ready(); err != nil {
 					t.Errorf("%s: not ready afterwards: %v", tc.reason, err)
 				}
-				r.fleet.Patch()
+				r.fleet.BumpGenerations()
 				pass(2 * time.Second)
 				last := map[string]bool{}
 				for _, e := range r.brokers.Events() {
@@ -168,7 +168,7 @@ func TestInstancePanicWhileOpening(t *testing.T) {
 		r.Apply(newWantedConfig(2, onBroker(brokerB)))
 		pass(time.Second)
 		r.wantState(t, 1, "", "panic in the instance: opening ***")
-		r.fleet.Patch()
+		r.fleet.BumpGenerations()
 		pass(2 * time.Second)
 		r.wantEvents(t, map[string]int{brokerA: 6})
 		panics.Store(false)

@@ -36,7 +36,7 @@ func TestRunsWhatIsWanted(t *testing.T) {
 			t.Errorf("decisions: %q, %t", watches, ok)
 		}
 		r.stop()
-		r.fleet.Patch()
+		r.fleet.BumpGenerations()
 		pass(time.Minute)
 		r.wantEvents(t, map[string]int{brokerA: 3})
 		if _, series := r.metric(t, "events_published_total"); series != 0 || r.brokers.Running(brokerA) != 0 {
@@ -58,7 +58,7 @@ func TestChangesWhileItRuns(t *testing.T) {
 		if n := r.fleet.Lists() - before; n < 45 {
 			t.Errorf("%d lists in 5 s at a poll interval of 100 ms", n)
 		}
-		r.fleet.Patch("a")
+		r.fleet.BumpGenerations("a")
 		pass(time.Second)
 		s := r.wantState(t, 2, "", "")
 		if s.Changes != 2 || s.Stats.Published != 4 {
@@ -104,8 +104,8 @@ func TestNewBrokerMustAnswer(t *testing.T) {
 		if text := fmt.Sprint(s.Pending.Broker); strings.Contains(text, "canary") {
 			t.Errorf("a password is shown: %s", text)
 		}
-		release := r.brokers.Hold(brokerA)
-		r.fleet.Patch()
+		release := r.brokers.HoldConfirms(brokerA)
+		r.fleet.BumpGenerations()
 		pass(2 * time.Second)
 		if n := r.brokers.Waiting(brokerA); n != 3 {
 			t.Fatalf("%d confirms are awaited, want 3 of the old broker", n)
@@ -119,7 +119,7 @@ func TestNewBrokerMustAnswer(t *testing.T) {
 			t.Errorf("state is %+v, want 6 events and nothing pending", s)
 		}
 		r.wantEvents(t, map[string]int{brokerA: 6})
-		r.fleet.Patch()
+		r.fleet.BumpGenerations()
 		pass(2 * time.Second)
 		r.wantEvents(t, map[string]int{brokerA: 6, brokerB: 3})
 		if r.brokers.Running(brokerA) != 0 || r.brokers.Running(brokerB) != 1 {
@@ -141,7 +141,7 @@ func TestNewAPIMustAnswer(t *testing.T) {
 		if s.Pending == nil || !errors.Is(s.Pending.API, operatortest.ErrAway) || s.Pending.Broker != nil {
 			t.Errorf("state is %+v, want generation 2 to wait for its API", s)
 		}
-		r.fleet.Patch("a")
+		r.fleet.BumpGenerations("a")
 		pass(2 * time.Second)
 		r.wantEvents(t, map[string]int{brokerA: 4})
 		r.fleet.SetAway(fleetB, false)
@@ -176,7 +176,7 @@ func TestInstanceWithoutCurrentSentinel(t *testing.T) {
 func TestInstanceStopsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newInstanceRig(t, nil)
-		release := r.brokers.Hold(brokerA)
+		release := r.brokers.HoldConfirms(brokerA)
 		r.Apply(newWantedConfig(1))
 		pass(2 * time.Second)
 		r.cancel()
@@ -289,8 +289,8 @@ func TestInstanceGroup(t *testing.T) {
 		}
 		r.Apply(newWantedConfig(5, auto))
 		pass(2 * time.Second)
-		release := r.brokers.Hold(brokerA)
-		r.fleet.Patch()
+		release := r.brokers.HoldConfirms(brokerA)
+		r.fleet.BumpGenerations()
 		pass(2 * time.Second)
 		r.cancel()
 		pass(time.Second)

@@ -91,7 +91,7 @@ func TestLifeOfAnObject(t *testing.T) {
 		return nil
 	})
 	lists := h.fleet.Lists()
-	h.fleet.Patch()
+	h.fleet.BumpGenerations()
 	if r.Ready() == nil {
 		t.Error("it is ready without an object")
 	}

@@ -57,9 +57,9 @@ func newEventCounter() *prometheus.CounterVec {
 	}, []string{"shard", "resource_type", "reason"})
 }
 
-// Describe registers the metrics of an operator with one object that does not exist, for the
+// RegisterMetrics registers the metrics of an operator with one object that does not exist, for the
 // reference of metrics.
-func Describe(reg prometheus.Registerer) error {
+func RegisterMetrics(reg prometheus.Registerer) error {
 	missing := configs{func() census {
 		return census{{shard: sentinel.ShardNotLoaded, resourceType: sentinel.ResourceTypeUnknown}: {unserved: 1}}
 	}}

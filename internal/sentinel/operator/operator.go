@@ -126,7 +126,7 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 		Log:           deps.Log,
 		OnTrouble: func(err error) {
 			o.trouble.Store(&err)
-			o.roster.notLoaded()
+			o.roster.countAllNotLoaded()
 		},
 	})
 	if err != nil {
@@ -141,7 +141,7 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 	o.roster = newRoster(cfg, deps, host, &recorder{
 		events: o.manager.GetEventRecorder(component), permitted: host.MayWriteEvents, log: deps.Log, count: o.events,
 	})
-	return o, o.startController(deps)
+	return o, o.addController(deps)
 }
 
 const (
@@ -177,8 +177,8 @@ func specChanged() predicate.Predicate {
 	}))
 }
 
-// startController starts the controller that calls the reconciler.
-func (o *Operator) startController(deps Deps) error {
+// addController starts the controller that calls the reconciler.
+func (o *Operator) addController(deps Deps) error {
 	err := ctrl.NewControllerManagedBy(o.manager).
 		Named("sentinelconfig").
 		For(&v1alpha1.SentinelConfig{}, builder.WithPredicates(specChanged())).
@@ -280,4 +280,4 @@ func (o *Operator) Ready() error {
 
 // Live returns an error if the sentinel, or all of several sentinels, make no progress. The status
 // of each object shows its own lack of progress.
-func (o *Operator) Live() error { return o.roster.checkLive() }
+func (o *Operator) Live() error { return o.roster.checkAnyLive() }

@@ -54,7 +54,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.removeSentinel(ctx, req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
-	m := r.roster.memberFor(sc) //nolint:contextcheck // a member outlives the look at its object
+	m := r.roster.ensureMember(sc) //nolint:contextcheck // a member outlives the look at its object
 	wanted, refusal := r.loadSettings(ctx, sc)
 	if refusal == nil {
 		m.applyWanted(*wanted)

@@ -105,13 +105,13 @@ func TestAnotherLifeOfTheName(t *testing.T) {
 	roster := newRoster(Config{Namespace: "n", Identity: "us"}, Deps{Log: slog.New(slog.DiscardHandler)}, h, &fakeTeller{})
 	roster.allowStarts(ctx)
 	defer func() { cancel(); roster.waitForMembers() }()
-	first := roster.memberFor(object())
-	if roster.memberFor(object()) != first {
+	first := roster.ensureMember(object())
+	if roster.ensureMember(object()) != first {
 		t.Error("the same object has another member")
 	}
 	other := object()
 	other.UID = "2"
-	second := roster.memberFor(other)
+	second := roster.ensureMember(other)
 	if second == first || !first.instance.State().Stopped {
 		t.Error("the member of an object that is gone still runs")
 	}

@@ -65,8 +65,8 @@ func (r *reporter) reportUntilDone(ctx context.Context, state func() InstanceSta
 		if s.Seen == 0 {
 			continue
 		}
-		r.told = r.told.goOn(s, now, func(warning bool, reason, note string) {
-			r.tell.Tell(ctx, r.ref, s, happening{warning: warning, reason: reason, note: note})
+		r.told = r.told.emitChanges(s, now, func(warning bool, reason, note string) {
+			r.tell.EmitEvent(ctx, r.ref, s, happening{warning: warning, reason: reason, note: note})
 		})
 		if now.Before(next) {
 			continue

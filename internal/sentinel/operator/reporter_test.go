@@ -321,7 +321,7 @@ func TestStory(t *testing.T) {
 		change(s)
 		got = nil
 		for range 3 { // of which two are nothing new
-			told = told.goOn(*s, now, func(warning bool, reason, _ string) {
+			told = told.emitChanges(*s, now, func(warning bool, reason, _ string) {
 				if warning {
 					reason = "!" + reason
 				}

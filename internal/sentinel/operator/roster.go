@@ -33,7 +33,7 @@ type reference struct {
 
 // A teller emits Kubernetes events about an object.
 type teller interface {
-	Tell(ctx context.Context, ref reference, s InstanceState, e happening)
+	EmitEvent(ctx context.Context, ref reference, s InstanceState, e happening)
 }
 
 // A happening is the content of a Kubernetes event.
@@ -90,9 +90,9 @@ func (r *memberSet) waitForMembers() {
 	}
 }
 
-// memberFor returns the member of an object, and creates it if necessary. It first stops the member
+// ensureMember returns the member of an object, and creates it if necessary. It first stops the member
 // of an earlier object with the same name.
-func (r *memberSet) memberFor(sc *v1alpha1.SentinelConfig) *member {
+func (r *memberSet) ensureMember(sc *v1alpha1.SentinelConfig) *member {
 	ref := reference{NamespacedName: types.NamespacedName{Namespace: sc.Namespace, Name: sc.Name}, UID: sc.UID}
 	r.mu.Lock()
 	m := r.members[ref.NamespacedName]
@@ -122,7 +122,7 @@ func (r *memberSet) startMember(ref reference) *member {
 	m.instance = NewInstance(InstanceDeps{
 		OpenAPI: r.deps.OpenAPI, OpenBroker: r.deps.OpenBroker,
 		NewPart:     func(count, index int) (sentinel.Shard, error) { return shard.Static(count, index) },
-		NewGroup:    func() (ReplicaGroup, error) { return r.joinShardGroup(ref.Name, log, registerer) },
+		NewGroup:    func() (ReplicaGroup, error) { return r.newShardGroup(ref.Name, log, registerer) },
 		Log:         log,
 		Registerer:  registerer,
 		LoadErrors:  loads,
@@ -160,13 +160,13 @@ func (r *memberSet) forEach(do func(*member)) {
 	}
 }
 
-// notLoaded counts that the objects could not be read: for each known object, or once if none is
+// countAllNotLoaded counts that the objects could not be read: for each known object, or once if none is
 // known.
-func (r *memberSet) notLoaded() {
+func (r *memberSet) countAllNotLoaded() {
 	known := false
 	r.forEach(func(m *member) {
 		known = true
-		m.instance.NotLoaded()
+		m.instance.CountNotLoaded()
 	})
 	if !known {
 		r.countUnknown()
@@ -182,12 +182,12 @@ func (r *memberSet) countNotLoaded(key types.NamespacedName) {
 		r.countUnknown()
 		return
 	}
-	m.instance.NotLoaded()
+	m.instance.CountNotLoaded()
 }
 
 // countUnknown counts that an unknown object could not be read.
 func (r *memberSet) countUnknown() {
-	if err := r.loads.Count(""); err != nil {
+	if err := r.loads.CountFailure(""); err != nil {
 		r.log.Error("metrics of a failed configuration load not registered", "err", err)
 	}
 }
@@ -204,8 +204,8 @@ func (r *memberSet) checkReady(name string) error {
 	return m.instance.Ready()
 }
 
-// checkLive returns an error if no member makes progress.
-func (r *memberSet) checkLive() error {
+// checkAnyLive returns an error if no member makes progress.
+func (r *memberSet) checkAnyLive() error {
 	var errs []error
 	n := 0
 	r.forEach(func(m *member) {

@@ -73,8 +73,8 @@ func (r *runningSentinel) stopAndWait() {
 	<-r.done
 }
 
-// newSentinel creates a sentinel.
-func (i *Instance) newSentinel(ctx context.Context, p *instanceParts, deps sentinel.Deps) (*sentinel.Sentinel, error) {
+// newSentinelWithShard creates a sentinel.
+func (i *Instance) newSentinelWithShard(ctx context.Context, p *instanceParts, deps sentinel.Deps) (*sentinel.Sentinel, error) {
 	sharding := p.wanted.Settings.Sharding
 	switch sharding.Mode {
 	case v1alpha1.ShardingStatic:
@@ -100,7 +100,7 @@ func (*Instance) tryConfig(cfg sentinel.Config) error {
 
 // startSentinel creates the sentinel of p and runs it.
 func (i *Instance) startSentinel(ctx context.Context, p *instanceParts, predecessor *sentinel.Sentinel) (*runningSentinel, error) {
-	s, err := i.newSentinel(ctx, p, sentinel.Deps{
+	s, err := i.newSentinelWithShard(ctx, p, sentinel.Deps{
 		API:         p.api,
 		Publisher:   p.broker,
 		BrokerType:  string(p.wanted.Settings.Broker.Type),

@@ -47,9 +47,9 @@ func statusOf(before *v1alpha1.SentinelConfigStatus, s InstanceState, now time.T
 			LastTransitionTime: metav1.Time{Time: now.Truncate(time.Second)},
 		})
 	}
-	api, broker := reachable(before, s, now)
+	api, broker := reachableConditions(before, s, now)
 	set(v1alpha1.ConditionReady, s.InForce, readyCondition(s, api, broker))
-	set(v1alpha1.ConditionConfigValid, s.Seen, validCondition(s))
+	set(v1alpha1.ConditionConfigValid, s.Seen, configValidCondition(s))
 	set(v1alpha1.ConditionAPIReachable, s.InForce, api)
 	set(v1alpha1.ConditionBrokerReachable, s.InForce, broker)
 	return status
@@ -61,8 +61,8 @@ type verdict struct {
 	reason, message string
 }
 
-// validCondition returns whether the latest generation is in force, and if not, why.
-func validCondition(s InstanceState) verdict {
+// configValidCondition returns whether the latest generation is in force, and if not, why.
+func configValidCondition(s InstanceState) verdict {
 	goesOn := "no sentinel is running"
 	if s.InForce != 0 {
 		goesOn = fmt.Sprintf("generation %d stays active", s.InForce)
@@ -80,8 +80,8 @@ func validCondition(s InstanceState) verdict {
 	return verdict{metav1.ConditionUnknown, reasonStarting, fmt.Sprintf("generation %d is being applied", s.Seen)}
 }
 
-// reachable returns whether API and broker respond.
-func reachable(before *v1alpha1.SentinelConfigStatus, s InstanceState, now time.Time) (api, broker verdict) {
+// reachableConditions returns whether API and broker respond.
+func reachableConditions(before *v1alpha1.SentinelConfigStatus, s InstanceState, now time.Time) (api, broker verdict) {
 	if s.InForce == 0 {
 		nothing := verdict{metav1.ConditionUnknown, reasonNothing, "no configuration is active"}
 		return nothing, nothing

@@ -29,8 +29,8 @@ type story struct {
 	apiDown, brokerDown bool
 }
 
-// goOn emits events for the changes in s, and returns the new story.
-func (t story) goOn(s InstanceState, now time.Time, emit func(warning bool, reason, note string)) story {
+// emitChanges emits events for the changes in s, and returns the new story.
+func (t story) emitChanges(s InstanceState, now time.Time, emit func(warning bool, reason, note string)) story {
 	if s.Changes != t.changes {
 		reason := eventChanged
 		if t.changes == 0 {
@@ -42,7 +42,7 @@ func (t story) goOn(s InstanceState, now time.Time, emit func(warning bool, reas
 	t.refusal = t.emitRefusal(s.Refusal, emit)
 	if pending := s.Pending != nil && (s.Pending.API != nil || s.Pending.Broker != nil); pending != t.pending {
 		if t.pending = pending; pending {
-			emit(true, eventUnanswered, validCondition(s).message)
+			emit(true, eventUnanswered, configValidCondition(s).message)
 		}
 	}
 	if failure := firstLine(s.Failure); failure != t.failure {

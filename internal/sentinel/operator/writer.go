@@ -34,7 +34,7 @@ type writer struct {
 
 // writeStatus writes the changes that are due.
 func (w *writer) writeStatus(ctx context.Context, s InstanceState, now time.Time) error {
-	if err := w.writeEntry(ctx, s, now); err != nil {
+	if err := w.writeOrRemoveEntry(ctx, s, now); err != nil {
 		return err
 	}
 	if speaks, err := w.isStatusWriter(ctx, s, now); err != nil || !speaks {
@@ -51,7 +51,7 @@ func (w *writer) writeStatus(ctx context.Context, s InstanceState, now time.Time
 	}
 	next := statusOf(before, s, now)
 	if len(s.Members) > 0 {
-		if err := w.sumEntries(ctx, &next, s); err != nil {
+		if err := w.addReplicasAndPrune(ctx, &next, s); err != nil {
 			return err
 		}
 	}
@@ -91,8 +91,8 @@ func (w *writer) isStatusWriter(ctx context.Context, s InstanceState, now time.T
 	}), nil
 }
 
-// writeEntry writes this replica's entry under status.replicas, or removes it.
-func (w *writer) writeEntry(ctx context.Context, s InstanceState, now time.Time) error {
+// writeOrRemoveEntry writes this replica's entry under status.replicas, or removes it.
+func (w *writer) writeOrRemoveEntry(ctx context.Context, s InstanceState, now time.Time) error {
 	if !s.Grouped {
 		return w.removeOwnEntry(ctx)
 	}
@@ -130,8 +130,8 @@ func (w *writer) removeEntryOf(ctx context.Context, identity string) error {
 	return w.host.ApplyStatus(ctx, w.ref, &v1alpha1.SentinelConfigStatus{}, ownerOf(identity))
 }
 
-// sumEntries adds up the counts of the replicas, and removes the entries of those that are gone.
-func (w *writer) sumEntries(ctx context.Context, status *v1alpha1.SentinelConfigStatus, s InstanceState) error {
+// addReplicasAndPrune adds up the counts of the replicas, and removes the entries of those that are gone.
+func (w *writer) addReplicasAndPrune(ctx context.Context, status *v1alpha1.SentinelConfigStatus, s InstanceState) error {
 	sc, err := w.host.Get(ctx, w.ref.NamespacedName)
 	if err != nil {
 		return err

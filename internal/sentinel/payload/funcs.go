@@ -10,7 +10,7 @@ import (
 // that the rewriter inserts.
 func (r *rendering) templateFuncs() template.FuncMap {
 	return template.FuncMap{
-		fnField: r.requiredField,
+		fnField: r.fieldOrNoteMissing,
 		fnTest:  func(of any, names ...string) any { return lookUpPath(of, names) },
 		fnQuiet: optionalField,
 		fnShow:  formatValue,
@@ -29,8 +29,8 @@ func (r *rendering) templateFuncs() template.FuncMap {
 	}
 }
 
-// requiredField returns a field that should exist.
-func (r *rendering) requiredField(of any, names ...string) any {
+// fieldOrNoteMissing returns a field that should exist.
+func (r *rendering) fieldOrNoteMissing(of any, names ...string) any {
 	v := lookUpPath(of, names)
 	if v == nil {
 		const enough = 8

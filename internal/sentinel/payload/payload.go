@@ -123,8 +123,8 @@ func (n *needs) addFields(fields []field) {
 	}
 }
 
-// onlyFields returns the argument for decision.ParseObject.
-func (n *needs) onlyFields() map[string]bool {
+// neededNames returns the argument for decision.ParseObject.
+func (n *needs) neededNames() map[string]bool {
 	if n.all {
 		return nil
 	}
@@ -142,7 +142,7 @@ func compileMap(path string, data settings.OrderedMap) ([]field, error) {
 		} else if f.value, err = compileValue(e.Value); err != nil {
 			err = &KeyError{Key: f.path, Err: err}
 		} else {
-			f.names = namesOf(e.Value)
+			f.names = loneFieldPath(e.Value)
 		}
 		errs = append(errs, err)
 		fields = append(fields, f)
@@ -169,7 +169,7 @@ func (b *Builder) AppendData(dst []byte, in Input) ([]byte, []Problem, error) {
 	if len(b.fields) == 0 {
 		return b.appendDefault(dst, in), nil, nil
 	}
-	resource, err := decision.ParseObject(in.Raw, b.needs.onlyFields())
+	resource, err := decision.ParseObject(in.Raw, b.needs.neededNames())
 	if err != nil {
 		return dst, nil, err
 	}

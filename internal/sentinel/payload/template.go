@@ -80,7 +80,7 @@ func newRendering(source string) (*rendering, error) {
 	// The name must not contain a colon; see parseCause.
 	tmpl, err := template.New("template").Funcs(r.templateFuncs()).Parse(source)
 	if err != nil {
-		line, column := parsePosition(source, err)
+		line, column := locateParseError(source, err)
 		return nil, fmt.Errorf("template: line %d, column %d: %s", line, column, parseCause(err))
 	}
 	if at := regexp.MustCompile(`\{\{-?\s*(define|block)\b`).FindStringIndex(source); at != nil {
@@ -125,10 +125,10 @@ func parseCause(err error) string {
 	return strings.TrimSpace(parts[len(parts)-1])
 }
 
-// parsePosition finds the position of a parser error, because the error has only the line. The
+// locateParseError finds the position of a parser error, because the error has only the line. The
 // position is the end of the shortest prefix of the source that fails in the same way, however much
 // of the source follows.
-func parsePosition(source string, err error) (line, column int) {
+func locateParseError(source string, err error) (line, column int) {
 	end := len(source)
 	for end > 1 {
 		_, shorter := template.New("template").Funcs((&rendering{}).templateFuncs()).Parse(source[:end-1])

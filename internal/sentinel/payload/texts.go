@@ -31,17 +31,17 @@ func (b *Builder) Conversions(raw []byte) ([]Conversion, error) {
 	if !slices.ContainsFunc(b.fields, field.hasPath) {
 		return nil, nil
 	}
-	resource, err := decision.ParseObject(raw, b.needs.onlyFields())
+	resource, err := decision.ParseObject(raw, b.needs.neededNames())
 	if err != nil {
 		return nil, err
 	}
-	return conversions(b.fields, func(names []string) string { return typeOf(lookUpPath(resource, names)) }), nil
+	return listConversions(b.fields, func(names []string) string { return numberOrBooleanType(lookUpPath(resource, names)) }), nil
 }
 
 // KnownConversions returns the values that send a field as text although it is a number in every
 // resource. Only resources show whether a field of the spec is one: see Conversions.
 func (b *Builder) KnownConversions() []Conversion {
-	return conversions(b.fields, func(names []string) string {
+	return listConversions(b.fields, func(names []string) string {
 		switch strings.Join(names, ".") {
 		case "generation", "status.observed_generation", "status.observedGeneration":
 			return typeNumber
@@ -55,8 +55,8 @@ const (
 	typeBoolean = "boolean"
 )
 
-// typeOf returns the name of the type of a number or a boolean.
-func typeOf(v any) string {
+// numberOrBooleanType returns the name of the type of a number or a boolean.
+func numberOrBooleanType(v any) string {
 	switch v.(type) {
 	case bool:
 		return typeBoolean
@@ -66,10 +66,10 @@ func typeOf(v any) string {
 	return typeNumber
 }
 
-func conversions(fields []field, lossyType func(names []string) string) []Conversion {
+func listConversions(fields []field, lossyType func(names []string) string) []Conversion {
 	var list []Conversion
 	for _, f := range fields {
-		list = append(list, conversions(f.fields, lossyType)...)
+		list = append(list, listConversions(f.fields, lossyType)...)
 		if f.names == nil {
 			continue
 		}
@@ -88,9 +88,9 @@ var (
 	celIdentifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// namesOf returns the path of a message_data value that consists of one resource field. It returns
+// loneFieldPath returns the path of a message_data value that consists of one resource field. It returns
 // nil for any other value.
-func namesOf(text string) []string {
+func loneFieldPath(text string) []string {
 	m := loneField.FindStringSubmatch(text)
 	if m == nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 // translateBroker takes the fields that the type of broker uses.
 func (t *translation) translateBroker(b *v1alpha1.Broker) Broker {
 	out := Broker{Type: b.Type, Topic: b.Topic}
-	t.requireName("spec.broker.topic", b.Topic)
-	oneOf(t, "spec.broker.type", b.Type, v1alpha1.BrokerPubSub, v1alpha1.BrokerRabbitMQ, v1alpha1.BrokerNATS)
+	t.requireText("spec.broker.topic", b.Topic)
+	requireOneOf(t, "spec.broker.type", b.Type, v1alpha1.BrokerPubSub, v1alpha1.BrokerRabbitMQ, v1alpha1.BrokerNATS)
 	switch b.Type {
 	case v1alpha1.BrokerPubSub:
 		out.ProjectID = b.ProjectID
@@ -37,7 +37,7 @@ func (t *translation) translateBroker(b *v1alpha1.Broker) Broker {
 // checkAddress checks the address of a broker. It never shows the address, because it may contain a
 // password.
 func (t *translation) checkAddress(field string, typ v1alpha1.BrokerType, text string) {
-	servers, ok := serversOf(typ, text)
+	servers, ok := parseServers(typ, text)
 	for _, u := range servers {
 		ok = ok && u.Hostname() != "" && (typ != v1alpha1.BrokerRabbitMQ || u.Scheme == "amqp" || u.Scheme == "amqps")
 	}
@@ -50,8 +50,8 @@ func (t *translation) checkAddress(field string, typ v1alpha1.BrokerType, text s
 	}
 }
 
-// serversOf parses the address of a broker; NATS may have several.
-func serversOf(typ v1alpha1.BrokerType, text string) (servers []*url.URL, ok bool) {
+// parseServers parses the address of a broker; NATS may have several.
+func parseServers(typ v1alpha1.BrokerType, text string) (servers []*url.URL, ok bool) {
 	texts := []string{text}
 	if typ == v1alpha1.BrokerNATS {
 		texts = strings.Split(text, ",")

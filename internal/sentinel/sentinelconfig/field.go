@@ -11,12 +11,12 @@ import (
 // SentinelConfig's fields.
 func Locate(err error) error {
 	return sentinel.Locate(err, func(key string, err error) error {
-		return fmt.Errorf("%s: %w", fieldOf(key), err)
+		return fmt.Errorf("%s: %w", specFieldOf(key), err)
 	})
 }
 
-// fieldOf returns the path of the field for a setting. A setting without a field keeps its name.
-func fieldOf(key string) string {
+// specFieldOf returns the path of the field for a setting. A setting without a field keeps its name.
+func specFieldOf(key string) string {
 	for _, f := range [...]struct{ key, field string }{
 		{"resource_type", "spec.resourceType"},
 		{"poll_interval", "spec.pollInterval"},

@@ -19,9 +19,9 @@ const (
 	maxKey   = 512    // bytes of a key
 )
 
-// messageData reads the data of the cloud events. Its keys keep the order of
+// translateMessageData reads the data of the cloud events. Its keys keep the order of
 // the JSON, which is alphabetical if the API server wrote it.
-func (t *translation) messageData(raw *apiextensionsv1.JSON) settings.OrderedMap {
+func (t *translation) translateMessageData(raw *apiextensionsv1.JSON) settings.OrderedMap {
 	const field = "spec.messageData"
 	if raw == nil || len(bytes.TrimSpace(raw.Raw)) == 0 || string(bytes.TrimSpace(raw.Raw)) == "null" {
 		return nil

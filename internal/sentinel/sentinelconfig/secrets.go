@@ -50,7 +50,7 @@ func (s Settings) WithSecrets(secrets map[string]map[string][]byte) (Settings, e
 	}
 	if s.credentials != "" {
 		if data, ok := t.findSecret(credentialsField, secrets, s.credentials); ok {
-			s.Broker = t.credentials(s.Broker, s.credentials, data)
+			s.Broker = t.applyCredentials(s.Broker, s.credentials, data)
 		}
 	}
 	if err := errors.Join(t.errs...); err != nil {
@@ -95,8 +95,8 @@ func valueOf(data map[string][]byte, key string) string {
 	return strings.TrimRight(string(data[key]), "\r\n")
 }
 
-// credentials adds the data of a Secret to b.
-func (t *translation) credentials(b Broker, name string, data map[string][]byte) Broker {
+// applyCredentials adds the data of a Secret to b.
+func (t *translation) applyCredentials(b Broker, name string, data map[string][]byte) Broker {
 	if b.Type == v1alpha1.BrokerPubSub {
 		key := valueOf(data, keyJSON)
 		if !json.Valid([]byte(key)) {
@@ -125,7 +125,7 @@ func (t *translation) credentials(b Broker, name string, data map[string][]byte)
 	if _, ok := user.Password(); !ok && valueOf(data, keyUsername) != "" {
 		t.addErrorf(credentialsField, "Secret %q has the key %s but not %s", name, keyUsername, keyPassword)
 	}
-	servers, ok := serversOf(b.Type, b.URL.Reveal())
+	servers, ok := parseServers(b.Type, b.URL.Reveal())
 	if !ok {
 		return b // already reported
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-func (t *translation) matchLabels(labels map[string]string) []selector.Pair {
+func (t *translation) translateMatchLabels(labels map[string]string) []selector.Pair {
 	var pairs []selector.Pair
 	for _, label := range slices.Sorted(maps.Keys(labels)) {
 		pair := selector.Pair{Label: label, Value: labels[label]}
@@ -22,8 +22,8 @@ func (t *translation) matchLabels(labels map[string]string) []selector.Pair {
 	return pairs
 }
 
-// matchExpressions returns the expressions as the text of a selector.
-func (t *translation) matchExpressions(list []v1alpha1.LabelExpression) string {
+// translateMatchExpressions returns the expressions as the text of a selector.
+func (t *translation) translateMatchExpressions(list []v1alpha1.LabelExpression) string {
 	var reqs []selector.Requirement
 	for i, e := range list {
 		field := fmt.Sprintf("spec.shardSelector.matchExpressions[%d]", i)

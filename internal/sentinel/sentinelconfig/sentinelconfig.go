@@ -79,18 +79,18 @@ func Translate(spec *v1alpha1.SentinelConfigSpec) (Settings, error) {
 		Sharding: t.translateSharding(spec.Sharding),
 	}
 	if ref := spec.Broker.CredentialsSecretRef; ref != nil {
-		s.credentials = t.requireName("spec.broker.credentialsSecretRef.name", ref.Name)
+		s.credentials = t.requireText("spec.broker.credentialsSecretRef.name", ref.Name)
 	}
 	if ref := spec.HyperfleetAPI.HeadersSecretRef; ref != nil {
-		s.headers = t.requireName("spec.hyperfleetAPI.headersSecretRef.name", ref.Name)
+		s.headers = t.requireText("spec.hyperfleetAPI.headersSecretRef.name", ref.Name)
 	}
 	if ref := spec.HyperfleetAPI.TokenSecretRef; ref != nil {
 		s.token = v1alpha1.SecretKeyRef{
-			Name: t.requireName("spec.hyperfleetAPI.tokenSecretRef.name", ref.Name),
+			Name: t.requireText("spec.hyperfleetAPI.tokenSecretRef.name", ref.Name),
 			Key:  cmp.Or(ref.Key, defaultTokenKey),
 		}
 	}
-	t.checkConfig(&s.Sentinel)
+	t.setDefaultsAndCheck(&s.Sentinel)
 	if err := errors.Join(t.errs...); err != nil {
 		return Settings{}, err
 	}
@@ -101,26 +101,26 @@ func Translate(spec *v1alpha1.SentinelConfigSpec) (Settings, error) {
 func (t *translation) translateSpec(spec *v1alpha1.SentinelConfigSpec) sentinel.Config {
 	api := spec.HyperfleetAPI
 	cfg := sentinel.Config{
-		ResourceType:   oneOf(t, "spec.resourceType", spec.ResourceType, "clusters", "nodepools"),
+		ResourceType:   requireOneOf(t, "spec.resourceType", spec.ResourceType, "clusters", "nodepools"),
 		PollInterval:   t.parseDuration("spec.pollInterval", spec.PollInterval),
 		MaxAgeNotReady: t.parseDuration("spec.backoffNotReady", spec.BackoffNotReady),
 		MaxAgeReady:    t.parseDuration("spec.backoffReady", spec.BackoffReady),
 		HyperfleetAPI: sentinel.API{
 			Endpoint: t.checkEndpoint(api.URL),
 			Timeout:  t.parseDuration("spec.hyperfleetAPI.timeout", api.Timeout),
-			Flavour: oneOf(t, "spec.hyperfleetAPI.flavour", cmp.Or(source.Flavour(api.Flavour), source.FlavourAuto),
+			Flavour: requireOneOf(t, "spec.hyperfleetAPI.flavour", cmp.Or(source.Flavour(api.Flavour), source.FlavourAuto),
 				source.FlavourAuto, source.FlavourFleetloop, source.FlavourHyperfleet),
 		},
-		MessageData: t.messageData(spec.MessageData),
+		MessageData: t.translateMessageData(spec.MessageData),
 		PayloadKeys: string(payload.CamelCase),
 		Decision:    t.translateDecision(spec.Decision),
 	}
 	if spec.ShardSelector != nil {
-		cfg.ResourceSelector = t.matchLabels(spec.ShardSelector.MatchLabels)
-		cfg.LabelSelector = t.matchExpressions(spec.ShardSelector.MatchExpressions)
+		cfg.ResourceSelector = t.translateMatchLabels(spec.ShardSelector.MatchLabels)
+		cfg.LabelSelector = t.translateMatchExpressions(spec.ShardSelector.MatchExpressions)
 	}
 	if spec.Source != nil {
-		cfg.Source.Mode = oneOf(t, "spec.source.mode", cmp.Or(sentinel.Mode(spec.Source.Mode), sentinel.ModeAuto),
+		cfg.Source.Mode = requireOneOf(t, "spec.source.mode", cmp.Or(sentinel.Mode(spec.Source.Mode), sentinel.ModeAuto),
 			sentinel.ModeAuto, sentinel.ModeSweep, sentinel.ModeETag, sentinel.ModeCursor, sentinel.ModeWatch)
 		cfg.Source.FullSweepInterval = t.parseDuration("spec.source.fullSweepInterval", spec.Source.FullSweepInterval)
 	}
@@ -165,16 +165,16 @@ func (t *translation) checkEndpoint(text string) string {
 	return text
 }
 
-// requireName rejects a reference without a name.
-func (t *translation) requireName(field, name string) string {
+// requireText rejects a reference without a name.
+func (t *translation) requireText(field, name string) string {
 	if name == "" {
 		t.addErrorf(field, "is required")
 	}
 	return name
 }
 
-// oneOf rejects values outside a closed set.
-func oneOf[T ~string](t *translation, field string, value T, set ...T) T {
+// requireOneOf rejects values outside a closed set.
+func requireOneOf[T ~string](t *translation, field string, value T, set ...T) T {
 	if !slices.Contains(set, value) {
 		t.addErrorf(field, "%q is invalid: must be one of %s", string(value), joinNames(set))
 	}
@@ -195,21 +195,21 @@ func (t *translation) translateDecision(d *v1alpha1.Decision) sentinel.Decision 
 		d = &v1alpha1.Decision{}
 	}
 	out := sentinel.Decision{
-		Profile: oneOf(t, "spec.decision.profile", cmp.Or(d.Profile, sentinel.ProfileTransitionAge),
+		Profile: requireOneOf(t, "spec.decision.profile", cmp.Or(d.Profile, sentinel.ProfileTransitionAge),
 			sentinel.ProfileTransitionAge, sentinel.ProfileGenerationThenAge, sentinel.ProfileExpression),
 		Result: d.Result,
 	}
 	for i, p := range d.Params {
-		t.requireName(fmt.Sprintf("spec.decision.params[%d].name", i), p.Name)
-		t.requireName(fmt.Sprintf("spec.decision.params[%d].expr", i), p.Expr)
+		t.requireText(fmt.Sprintf("spec.decision.params[%d].name", i), p.Name)
+		t.requireText(fmt.Sprintf("spec.decision.params[%d].expr", i), p.Expr)
 		out.Params = append(out.Params, decision.ExpressionParam{Name: p.Name, Expr: p.Expr})
 	}
 	return out
 }
 
-// checkConfig sets the defaults of a configuration file, and finds the errors that only compiling
+// setDefaultsAndCheck sets the defaults of a configuration file, and finds the errors that only compiling
 // shows.
-func (t *translation) checkConfig(cfg *sentinel.Config) {
+func (t *translation) setDefaultsAndCheck(cfg *sentinel.Config) {
 	if len(t.errs) > 0 {
 		return // New would report it again in the file's terms
 	}

@@ -14,7 +14,7 @@ func (t *translation) translateSharding(s *v1alpha1.Sharding) Sharding {
 		return Sharding{}
 	}
 	const field = "spec.sharding"
-	mode := oneOf(t, field+".mode", cmp.Or(s.Mode, v1alpha1.ShardingStatic), v1alpha1.ShardingStatic, v1alpha1.ShardingAuto)
+	mode := requireOneOf(t, field+".mode", cmp.Or(s.Mode, v1alpha1.ShardingStatic), v1alpha1.ShardingStatic, v1alpha1.ShardingAuto)
 	switch mode {
 	case v1alpha1.ShardingAuto:
 		if s.Count != nil || s.Index != nil {

@@ -30,9 +30,9 @@ type command struct {
 	started time.Duration
 }
 
-// nextCommands returns the commands that are due at now, and when to ask again if nothing happens
+// takeDueCommands returns the commands that are due at now, and when to ask again if nothing happens
 // earlier.
-func (m *machine) nextCommands(now time.Duration) (todo []command, wake time.Duration) {
+func (m *machine) takeDueCommands(now time.Duration) (todo []command, wake time.Duration) {
 	wake = never
 	// at records when c is due.
 	at := func(due time.Duration, c command) {

@@ -129,7 +129,7 @@ func NewGroup(cfg GroupConfig, deps Deps) (*Group, error) {
 	if deps.Registerer == nil {
 		deps.Registerer = prometheus.NewRegistry()
 	}
-	name := recordName(cfg.Name, cfg.Identity)
+	name := newRecordName(cfg.Name, cfg.Identity)
 	g := &Group{
 		cfg: cfg, deps: deps, log: deps.Log.With("group", cfg.Name, "lease", name), base: time.Now(),
 		machine: newMachine(timingOf(cfg), name, cfg.Identity), status: errors.New("not started"),
@@ -146,9 +146,9 @@ func timingOf(cfg GroupConfig) timing {
 	}
 }
 
-// recordName returns a name that no other process has, and that is a valid name of a Kubernetes
+// newRecordName returns a name that no other process has, and that is a valid name of a Kubernetes
 // object.
-func recordName(group, identity string) string {
+func newRecordName(group, identity string) string {
 	var random [4]byte
 	_, _ = rand.Read(random[:]) // never fails
 	const longest = 200

@@ -37,7 +37,7 @@ func newJoined(t *testing.T, others ...string) *machine {
 func turn(m *machine, now time.Duration) []command {
 	m.advanceTo(now)
 	m.noteDrained()
-	todo, _ := m.nextCommands(now)
+	todo, _ := m.takeDueCommands(now)
 	return todo
 }
 
@@ -186,11 +186,11 @@ func TestRecordName(t *testing.T) {
 		{"a b", "Me@Home.example", "a-b-me-home-example-"},
 		{"--", "ü", ""},
 	} {
-		got := recordName(c.group, c.identity)
+		got := newRecordName(c.group, c.identity)
 		if len(got) != len(c.want)+8 || got[:len(c.want)] != c.want {
-			t.Errorf("recordName(%q, %q) = %q, want %s and 8 digits", c.group, c.identity, got, c.want)
+			t.Errorf("newRecordName(%q, %q) = %q, want %s and 8 digits", c.group, c.identity, got, c.want)
 		}
-		if got == recordName(c.group, c.identity) {
+		if got == newRecordName(c.group, c.identity) {
 			t.Errorf("two processes have the name %q", got)
 		}
 	}

@@ -40,7 +40,7 @@ func (m *metrics) unregister(reg prometheus.Registerer) {
 	reg.Unregister(m.fenced)
 }
 
-// Describe registers the metrics of a member of no group, for the reference of metrics.
-func Describe(reg prometheus.Registerer) error {
+// RegisterMetrics registers the metrics of a member of no group, for the reference of metrics.
+func RegisterMetrics(reg prometheus.Registerer) error {
 	return newMetrics(func() bool { return true }).registerAll(reg)
 }

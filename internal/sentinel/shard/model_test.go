@@ -231,7 +231,7 @@ func (r *replica) step(input func(now time.Duration)) {
 		m.noteDrained()
 	}
 	r.w.check(r)
-	todo, wake := m.nextCommands(now)
+	todo, wake := m.takeDueCommands(now)
 	if m.finished {
 		if len(r.attempts) > 0 {
 			r.w.fail("%s has left with attempts under way", r.name)

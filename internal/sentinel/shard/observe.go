@@ -117,7 +117,7 @@ func (m *machine) noteResult(now time.Duration, c command, written member.Record
 	gone := errors.Is(err, member.ErrGone)
 	switch {
 	case c.op == opWrite:
-		m.noteWritten(now, c, written, err)
+		m.noteWriteResult(now, c, written, err)
 	case name == m.name:
 		m.finished = err == nil || gone || errors.Is(err, member.ErrConflict)
 	case gone, err == nil && c.op == opRemove:
@@ -127,7 +127,7 @@ func (m *machine) noteResult(now time.Duration, c command, written member.Record
 	}
 }
 
-func (m *machine) noteWritten(now time.Duration, c command, written member.Record, err error) {
+func (m *machine) noteWriteResult(now time.Duration, c command, written member.Record, err error) {
 	m.cause = err
 	switch {
 	case errors.Is(err, member.ErrGone):

@@ -65,7 +65,7 @@ func (l *loop) runUntilLeft(ctx, work context.Context) (left bool) {
 	for {
 		l.machine.advanceTo(l.sinceStart())
 		l.applyHolding(work)
-		todo, wake := l.machine.nextCommands(l.sinceStart())
+		todo, wake := l.machine.takeDueCommands(l.sinceStart())
 		if l.machine.finished {
 			return true
 		}

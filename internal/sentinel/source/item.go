@@ -25,22 +25,22 @@ func (s *Scanner) readItem() error {
 		return s.skipValue()
 	}
 	start := int(s.dec.InputOffset())
-	if err := s.readObject("", (*Scanner).itemField); err != nil {
+	if err := s.readObject("", (*Scanner).readItemField); err != nil {
 		return err
 	}
-	it.Resource.Raw = trimLeft(s.page[start:s.dec.InputOffset()])
+	it.Resource.Raw = trimToObject(s.page[start:s.dec.InputOffset()])
 	it.Public = s.given.href && s.given.createdBy
-	s.otherEras()
-	s.standIns()
+	s.fillFromOtherEras()
+	s.parseFallbackTimes()
 	if len(it.ID) == 0 && !it.Fault.Skips() {
 		it.Fault, it.Field = FaultNoID, "id"
 	}
 	return nil
 }
 
-// standIns parses the times that are used only if no better one exists: most resources never need
+// parseFallbackTimes parses the times that are used only if no better one exists: most resources never need
 // them.
-func (s *Scanner) standIns() {
+func (s *Scanner) parseFallbackTimes() {
 	r := &s.item.Resource
 	if r.Generation > r.ObservedGeneration || r.LastUpdated.IsZero() || r.LastTransition.IsZero() {
 		s.parseTime(&r.Created, s.created, "created_time")
@@ -48,8 +48,8 @@ func (s *Scanner) standIns() {
 	}
 }
 
-// trimLeft removes separators between two items.
-func trimLeft(raw []byte) []byte {
+// trimToObject removes separators between two items.
+func trimToObject(raw []byte) []byte {
 	for raw[0] != '{' {
 		raw = raw[1:]
 	}
@@ -79,7 +79,7 @@ func (s *Scanner) readObject(path string, readField func(s *Scanner, name []byte
 	return err
 }
 
-func (s *Scanner) itemField(name []byte) error {
+func (s *Scanner) readItemField(name []byte) error {
 	r := &s.item.Resource
 	switch string(name) {
 	case "id":
@@ -88,11 +88,11 @@ func (s *Scanner) itemField(name []byte) error {
 		_, err := s.readInteger(&r.Generation, "generation")
 		return err
 	case "status":
-		return s.readObject("status", (*Scanner).statusField)
+		return s.readObject("status", (*Scanner).readStatusField)
 	case "created_time", "createdTime":
-		return s.laterTime(&s.created, "created_time")
+		return s.keepTime(&s.created, "created_time")
 	case "updated_time", "updatedTime":
-		return s.laterTime(&s.updated, "updated_time")
+		return s.keepTime(&s.updated, "updated_time")
 	case "href":
 		s.given.href = true
 	case "created_by", "createdBy":
@@ -103,13 +103,13 @@ func (s *Scanner) itemField(name []byte) error {
 		}
 	case "metadata":
 		if s.wantLabels {
-			return s.readObject("metadata", (*Scanner).metadataField)
+			return s.readObject("metadata", (*Scanner).readMetadataField)
 		}
 	}
 	return s.skipValue()
 }
 
-func (s *Scanner) statusField(name []byte) (err error) {
+func (s *Scanner) readStatusField(name []byte) (err error) {
 	r := &s.item.Resource
 	switch string(name) {
 	case "phase":
@@ -122,14 +122,14 @@ func (s *Scanner) statusField(name []byte) (err error) {
 	case "last_transition_time", "lastTransitionTime":
 		return s.readTime(&r.LastTransition, "status.last_transition_time")
 	case "updated_at", "updatedAt":
-		return s.laterTime(&s.updatedAt, "status.updated_at")
+		return s.keepTime(&s.updatedAt, "status.updated_at")
 	case "conditions":
 		return s.keepValue(&s.conditions)
 	}
 	return s.skipValue()
 }
 
-func (s *Scanner) metadataField(name []byte) error {
+func (s *Scanner) readMetadataField(name []byte) error {
 	if string(name) == "labels" {
 		return s.readLabels(&s.item.Labels.meta, "metadata.labels")
 	}
@@ -214,8 +214,8 @@ func (s *Scanner) parseTime(to *time.Time, v []byte, path string) {
 	*to = t
 }
 
-// laterTime stores a time for standIns.
-func (s *Scanner) laterTime(to *[]byte, path string) (err error) {
+// keepTime stores a time for parseFallbackTimes.
+func (s *Scanner) keepTime(to *[]byte, path string) (err error) {
 	*to, err = s.readString(path)
 	return err
 }
@@ -224,10 +224,10 @@ func (s *Scanner) readLabels(to *[]label, path string) error {
 	s.item.HasLabels = true
 	*to = (*to)[:0]
 	s.into = to
-	return s.readObject(path, (*Scanner).labelField)
+	return s.readObject(path, (*Scanner).readLabelField)
 }
 
-func (s *Scanner) labelField(key []byte) error {
+func (s *Scanner) readLabelField(key []byte) error {
 	value, err := s.readString("labels")
 	*s.into = append(*s.into, label{key: key, value: value})
 	return err

@@ -43,9 +43,9 @@ type gatheredStatus struct {
 	unreadable bool // whether one of them has no readable type
 }
 
-// otherEras fills in the fields of an item in the format of another era. Items of the Fleetloop API
+// fillFromOtherEras fills in the fields of an item in the format of another era. Items of the Fleetloop API
 // have a phase, and cost nothing here.
-func (s *Scanner) otherEras() {
+func (s *Scanner) fillFromOtherEras() {
 	r := &s.item.Resource
 	if r.LastUpdated.IsZero() && s.updatedAt != nil {
 		s.parseTime(&r.LastUpdated, s.updatedAt, "status.updated_at")
@@ -64,18 +64,18 @@ func (s *Scanner) otherEras() {
 		s.noteFault(FaultStatus, "status.conditions")
 	case g.isToday:
 		// Its generation is always that of the resource, and so has no information.
-		s.mapCondition(&g.today)
-		s.mapObserved(g.lowest)
+		s.applySummary(&g.today)
+		s.applyObserved(g.lowest)
 	case g.wasBefore:
-		s.mapCondition(&g.before)
+		s.applySummary(&g.before)
 		if g.reported {
-			s.mapObserved(g.lowest)
+			s.applyObserved(g.lowest)
 		} else {
-			s.mapObserved(g.before.observed)
+			s.applyObserved(g.before.observed)
 		}
 	case g.reported:
 		r.Phase = phaseNotReady
-		s.mapObserved(g.lowest)
+		s.applyObserved(g.lowest)
 		if r.LastUpdated.IsZero() {
 			r.LastUpdated = g.oldest
 		}
@@ -96,8 +96,8 @@ func (s *Scanner) needsNoAdapter() bool {
 	return s.item.Public && !s.given.observed && r.LastUpdated.IsZero() && r.LastTransition.IsZero()
 }
 
-// mapCondition takes the phase, and the times that the status lacks, from the summary condition.
-func (s *Scanner) mapCondition(c *statusCondition) {
+// applySummary takes the phase, and the times that the status lacks, from the summary condition.
+func (s *Scanner) applySummary(c *statusCondition) {
 	r := &s.item.Resource
 	r.Phase = phaseNotReady
 	if string(c.status) == "True" {
@@ -111,8 +111,8 @@ func (s *Scanner) mapCondition(c *statusCondition) {
 	}
 }
 
-// mapObserved takes the observed generation from the conditions, unless the status has one.
-func (s *Scanner) mapObserved(generation int64) {
+// applyObserved takes the observed generation from the conditions, unless the status has one.
+func (s *Scanner) applyObserved(generation int64) {
 	if !s.given.observed {
 		s.item.Resource.ObservedGeneration = generation
 	}
@@ -155,33 +155,33 @@ func (s *Scanner) readConditions() {
 			}
 			continue
 		}
-		if err := s.readObject("status.conditions", (*Scanner).conditionField); err != nil {
+		if err := s.readObject("status.conditions", (*Scanner).readConditionField); err != nil {
 			return
 		}
 		s.gatherCondition()
 	}
 }
 
-func (s *Scanner) conditionField(name []byte) (err error) {
+func (s *Scanner) readConditionField(name []byte) (err error) {
 	c := &s.condition
 	switch string(name) {
 	case "type":
-		c.kind, err = s.conditionText("type")
+		c.kind, err = s.readConditionText("type")
 	case "status":
-		c.status, err = s.conditionText("status")
+		c.status, err = s.readConditionText("status")
 	case "observed_generation", "observedGeneration":
-		err = s.conditionGeneration()
+		err = s.readConditionGeneration()
 	case "last_updated_time", "lastUpdatedTime":
-		c.updated, err = s.conditionText("last_updated_time")
+		c.updated, err = s.readConditionText("last_updated_time")
 	case "last_transition_time", "lastTransitionTime":
-		c.transition, err = s.conditionText("last_transition_time")
+		c.transition, err = s.readConditionText("last_transition_time")
 	default:
 		err = s.skipValue()
 	}
 	return err
 }
 
-func (s *Scanner) conditionText(field string) ([]byte, error) {
+func (s *Scanner) readConditionText(field string) ([]byte, error) {
 	v, err := s.dec.ReadValue()
 	if err != nil {
 		return nil, err
@@ -195,7 +195,7 @@ func (s *Scanner) conditionText(field string) ([]byte, error) {
 	return s.unquoteString(v), nil
 }
 
-func (s *Scanner) conditionGeneration() error {
+func (s *Scanner) readConditionGeneration() error {
 	v, err := s.dec.ReadValue()
 	if err != nil || v.Kind() == 'n' {
 		return err
@@ -217,7 +217,7 @@ func (s *Scanner) gatherCondition() {
 	case string(c.kind) == summaryBefore:
 		g.before, g.wasBefore = *c, true
 	case len(c.kind) > len(ofAdapter) && bytes.HasSuffix(c.kind, []byte(ofAdapter)):
-		s.readReport(c)
+		s.gatherReport(c)
 	case c.wrong == "type":
 		g.unreadable = true // it could be any condition
 		return
@@ -229,8 +229,8 @@ func (s *Scanner) gatherCondition() {
 	}
 }
 
-// readReport adds the report of an adapter.
-func (s *Scanner) readReport(c *statusCondition) {
+// gatherReport adds the report of an adapter.
+func (s *Scanner) gatherReport(c *statusCondition) {
 	g := &s.gathered
 	if !g.reported || c.observed < g.lowest {
 		g.lowest = c.observed

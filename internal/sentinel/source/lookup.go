@@ -27,9 +27,9 @@ func (w *Walker) Lookup(ctx context.Context, ids []string, read func(Page) (Enve
 		pages := w.lookUpTogether
 		if w.alone.Load() > 0 {
 			w.alone.Add(-1)
-			pages = w.oneByOne
+			pages = w.lookUpOneByOne
 		} else if slices.ContainsFunc(chunk, func(id string) bool { return strings.Contains(id, ",") }) {
-			pages = w.oneByOne
+			pages = w.lookUpOneByOne
 		}
 		var err error
 		if buf, err = pages(ctx, chunk, read, buf); err != nil {
@@ -52,7 +52,7 @@ func (w *Walker) lookUpTogether(ctx context.Context, ids []string, read func(Pag
 	}
 	if !answered {
 		w.alone.Store(recheckAfter)
-		return w.oneByOne(ctx, ids, read, body)
+		return w.lookUpOneByOne(ctx, ids, read, body)
 	}
 	_, err = read(Page{Body: body, Asked: asked})
 	return body, err
@@ -86,15 +86,15 @@ func answersIDs(page Page, ids []string) (body []byte, answered bool) {
 	return append(body, more.Bytes()...), answered
 }
 
-// oneByOne looks up each resource with its own request.
-func (w *Walker) oneByOne(ctx context.Context, ids []string, read func(Page) (Envelope, error), buf []byte) ([]byte, error) {
+// lookUpOneByOne looks up each resource with its own request.
+func (w *Walker) lookUpOneByOne(ctx context.Context, ids []string, read func(Page) (Envelope, error), buf []byte) ([]byte, error) {
 	for _, id := range ids {
 		if id == "" || id == "." || id == ".." {
 			continue // the id leads to another path
 		}
 		asked := time.Now()
-		body, err := w.getOne(ctx, id, buf)
-		if s := statusOf(err); ctx.Err() == nil && (s == http.StatusNotFound || s == http.StatusGone) {
+		body, err := w.getResource(ctx, id, buf)
+		if s := httpStatusOf(err); ctx.Err() == nil && (s == http.StatusNotFound || s == http.StatusGone) {
 			continue
 		}
 		if err != nil {

@@ -123,10 +123,10 @@ type Scanner struct {
 	into  *[]label // destination of the labels being read
 	words internedWords
 
-	created, updated []byte // see standIns
+	created, updated []byte // see parseFallbackTimes
 	removed          [][]byte
 
-	// See otherEras.
+	// See fillFromOtherEras.
 	given                 givenFields
 	conditions, updatedAt []byte
 	inner                 *jsontext.Decoder
@@ -223,7 +223,7 @@ func (s *Scanner) readEnvelope(env *Envelope, visit func(*Item) error) error {
 			hasItems = true
 			err = s.readItems(env, visit)
 		} else {
-			err = s.envelopeField(env, string(name))
+			err = s.readEnvelopeField(env, string(name))
 		}
 		if err != nil {
 			return err
@@ -245,8 +245,8 @@ var (
 	errNotItems = errors.New("not a list: items is not an array")
 )
 
-// envelopeField reads a field outside the items.
-func (s *Scanner) envelopeField(env *Envelope, name string) error {
+// readEnvelopeField reads a field outside the items.
+func (s *Scanner) readEnvelopeField(env *Envelope, name string) error {
 	switch name {
 	case "continue":
 		return s.readText(&env.Continue)
@@ -257,7 +257,7 @@ func (s *Scanner) envelopeField(env *Envelope, name string) error {
 	case "more":
 		return s.readMore(env)
 	case "removed":
-		return s.removedIDs(env)
+		return s.readRemovedIDs(env)
 	}
 	return s.skipValue()
 }
@@ -316,9 +316,9 @@ func (s *Scanner) readMore(env *Envelope) error {
 	return err
 }
 
-// removedIDs reads an array of ids. It skips elements that are not ids, because no resource can
+// readRemovedIDs reads an array of ids. It skips elements that are not ids, because no resource can
 // have them.
-func (s *Scanner) removedIDs(env *Envelope) error {
+func (s *Scanner) readRemovedIDs(env *Envelope) error {
 	s.removed = s.removed[:0]
 	if s.dec.PeekKind() != '[' {
 		return s.skipValue()

@@ -77,8 +77,8 @@ func (w *Walker) setServer(s serverTraits) {
 	clear(w.tags)
 }
 
-// adoptPaging finds another way to continue with a server that does not support tokens.
-func (w *Walker) adoptPaging(ctx context.Context) error {
+// detectPaging finds another way to continue with a server that does not support tokens.
+func (w *Walker) detectPaging(ctx context.Context) error {
 	if w.cfg.Flavour == FlavourFleetloop {
 		w.setServer(serverTraits{way: byNumber, settled: true, labels: w.server.labels})
 		return nil
@@ -86,8 +86,8 @@ func (w *Walker) adoptPaging(ctx context.Context) error {
 	return w.probeServer(ctx)
 }
 
-// fallBack switches to page numbers, which every server without tokens supports.
-func (w *Walker) fallBack(ctx context.Context, why string) {
+// fallBackToPageNumbers switches to page numbers, which every server without tokens supports.
+func (w *Walker) fallBackToPageNumbers(ctx context.Context, why string) {
 	s := w.server
 	s.way, s.highest, s.settled = byNumber, "", true
 	w.setServer(s)
@@ -133,18 +133,18 @@ func (w *walk) recoverRefused(ctx context.Context, pg fetchedPage) (instead Plac
 		}
 		return w.firstPlace(), true, nil
 	}
-	if !w.shrinkPages(pg.cause) {
+	if !w.shrinkToStatedLimit(pg.cause) {
 		switch {
 		case s.way == byID:
-			w.fallBack(ctx, "it rejects a search for greater ids")
+			w.fallBackToPageNumbers(ctx, "it rejects a search for greater ids")
 		case s.search != "" || s.labels != "":
 			s.search, s.labels, s.part = "", "", false
 			w.setServer(s)
-			w.logFlavour(ctx)
+			w.logCapabilityChange(ctx)
 		case s.order:
 			s.order = false
 			w.setServer(s)
-		case !w.shrinkTo(0):
+		case !w.shrinkPageSize(0):
 			return Place{}, false, pg.err
 		}
 		return w.firstPlace(), true, nil
@@ -164,8 +164,8 @@ const (
 	defaultPublicPage = 20
 )
 
-// shrinkPages reduces the page size for later requests, if a refusal is about the size.
-func (w *Walker) shrinkPages(refusal error) (shrunk bool) {
+// shrinkToStatedLimit reduces the page size for later requests, if a refusal is about the size.
+func (w *Walker) shrinkToStatedLimit(refusal error) (shrunk bool) {
 	text := refusal.Error()
 	at := sizeWord().FindStringIndex(text)
 	if at == nil {
@@ -178,13 +178,13 @@ func (w *Walker) shrinkPages(refusal error) (shrunk bool) {
 			smaller = max(smaller, n)
 		}
 	}
-	return w.shrinkTo(smaller)
+	return w.shrinkPageSize(smaller)
 }
 
-// shrinkTo reduces the page size to size. If size cannot be a page size, it uses the next smaller
+// shrinkPageSize reduces the page size to size. If size cannot be a page size, it uses the next smaller
 // known maximum of servers: a limit of one is a minimum, not a maximum. It returns false if there
 // is no smaller size.
-func (w *Walker) shrinkTo(size int) (shrunk bool) {
+func (w *Walker) shrinkPageSize(size int) (shrunk bool) {
 	switch before := w.pageSize(); {
 	case size > 1:
 	case before > maxPublicPage:
@@ -205,14 +205,14 @@ func numberPattern() *regexp.Regexp { return regexp.MustCompile(`\b[0-9]+\b`) }
 // isRefused reports whether a server understood a request and refused it. Other errors, such as
 // that it is busy, do not concern the request.
 func isRefused(err error) bool {
-	switch statusOf(err) {
+	switch httpStatusOf(err) {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestURITooLong:
 		return true
 	}
 	return false
 }
 
-func statusOf(err error) int {
+func httpStatusOf(err error) int {
 	if e, ok := errors.AsType[interface {
 		error
 		StatusCode() int
@@ -222,8 +222,8 @@ func statusOf(err error) int {
 	return 0
 }
 
-// logFlavour logs how the server is queried, if that has changed.
-func (w *Walker) logFlavour(ctx context.Context) {
+// logCapabilityChange logs how the server is queried, if that has changed.
+func (w *Walker) logCapabilityChange(ctx context.Context) {
 	s := w.server
 	paging := map[pagingWay]string{byToken: "continue tokens", byNumber: "page numbers", byID: "ids"}[s.way]
 	filter := "none"
@@ -290,7 +290,7 @@ func (w *Walker) probeServer(ctx context.Context) error {
 		return err
 	}
 	if s.order && len(top.First) > 0 {
-		understood, err := w.understandsBehind(ctx, string(top.First))
+		understood, err := w.canSearchAfterID(ctx, string(top.First))
 		if err != nil {
 			return err
 		}
@@ -301,13 +301,13 @@ func (w *Walker) probeServer(ctx context.Context) error {
 	s.settled = true
 	w.setServer(s)
 	w.setFlavour(FlavourHyperfleet)
-	w.logFlavour(ctx)
+	w.logCapabilityChange(ctx)
 	return nil
 }
 
-// understandsBehind reports whether the server supports a search for greater ids. It searches above
+// canSearchAfterID reports whether the server supports a search for greater ids. It searches above
 // the highest id, where no resource exists unless it was created just now.
-func (w *Walker) understandsBehind(ctx context.Context, highestID string) (understood bool, err error) {
+func (w *Walker) canSearchAfterID(ctx context.Context, highestID string) (understood bool, err error) {
 	a, err := w.askServer(ctx, 1, url.Values{"order": {"id"}, "search": {searchAfter(highestID)}}, ignoreItem)
 	switch {
 	case isRefused(err):

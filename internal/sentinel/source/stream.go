@@ -107,7 +107,7 @@ func (st *pageStream) readField(name string) error {
 		return err
 	}
 	st.openText(bytes.Clone(v))
-	return st.envelopeField(&st.env, name)
+	return st.readEnvelopeField(&st.env, name)
 }
 
 func (st *pageStream) readItems() error {

@@ -79,7 +79,7 @@ func (w *walk) walkPages(ctx context.Context, start Place) (stopped Place, err e
 			early.discardPage()
 			return pg.At, fmt.Errorf("list %s: read %s: %w", w.cfg.Collection, pg.At, err)
 		}
-		at, more, err := w.followPage(ctx, pg.Page, env)
+		at, more, err := w.rememberAndAdvance(ctx, pg.Page, env)
 		if err != nil || !more {
 			early.discardPage()
 			return pg.At, err
@@ -96,8 +96,8 @@ func (w *walk) walkPages(ctx context.Context, start Place) (stopped Place, err e
 	}
 }
 
-// followPage returns the place after a page, and false at the end of the list.
-func (w *walk) followPage(ctx context.Context, pg Page, env Envelope) (next Place, more bool, err error) {
+// rememberAndAdvance returns the place after a page, and false at the end of the list.
+func (w *walk) rememberAndAdvance(ctx context.Context, pg Page, env Envelope) (next Place, more bool, err error) {
 	known, ok := w.tags[pg.At]
 	if pg.Unchanged && ok {
 		known.walk = w.walks
@@ -156,7 +156,7 @@ func (w *walk) nextPlace(ctx context.Context, at Place, env Envelope) (next Plac
 		next, more, sound := w.server.nextByID(at, env)
 		if !sound {
 			w.again = true
-			w.fallBack(ctx, "its pages are not sorted by id")
+			w.fallBackToPageNumbers(ctx, "its pages are not sorted by id")
 			return w.firstPlace(), true, nil
 		}
 		w.rest = env.Total - int64(env.Items)
@@ -169,7 +169,7 @@ func (w *walk) nextPlace(ctx context.Context, at Place, env Envelope) (next Plac
 		// The server counts more resources than it sent and returns no token: it does not support
 		// tokens.
 		w.again = true
-		if err := w.adoptPaging(ctx); err != nil {
+		if err := w.detectPaging(ctx); err != nil {
 			return Place{}, false, fmt.Errorf("list %s: find the page after %s: %w", w.cfg.Collection, at, err)
 		}
 		return w.firstPlace(), true, nil
@@ -243,8 +243,8 @@ func (w *Walker) getPage(ctx context.Context, q url.Values, etag string, buf []b
 	return body, endingBody{rest, cancel}, tag, nil
 }
 
-// getOne reads one resource with a timeout.
-func (w *Walker) getOne(ctx context.Context, id string, buf []byte) ([]byte, error) {
+// getResource reads one resource with a timeout.
+func (w *Walker) getResource(ctx context.Context, id string, buf []byte) ([]byte, error) {
 	if w.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, w.cfg.Timeout, errTimeout)

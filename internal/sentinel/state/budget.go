@@ -58,10 +58,10 @@ func NewBudget(cfg BudgetConfig, now time.Time) *Budget {
 	return &Budget{cfg: cfg, begin: now, window: spendingWindow{step: (cfg.Burst + windowSteps - 1) / windowSteps}}
 }
 
-// Next returns a budget that continues this one with another configuration: recent spending still
+// WithConfig returns a budget that continues this one with another configuration: recent spending still
 // counts. If more was spent than the new configuration allows, nothing is left until that is
 // compensated, but for no longer than a burst of the old one.
-func (b *Budget) Next(cfg BudgetConfig, now time.Time) *Budget {
+func (b *Budget) WithConfig(cfg BudgetConfig, now time.Time) *Budget {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := NewBudget(cfg, b.begin)
@@ -105,9 +105,9 @@ func (b *Budget) currentRate() float64 {
 	return rate
 }
 
-// Urgent spends an event about a changed generation. It returns false only if no event at all may
+// TakeUrgent spends an event about a changed generation. It returns false only if no event at all may
 // be published now.
-func (b *Budget) Urgent(now time.Time) bool {
+func (b *Budget) TakeUrgent(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at := now.Sub(b.begin)

@@ -51,7 +51,7 @@ func TestBudgetBounds(t *testing.T) {
 			case "urgent":
 				latest = max(latest, now)
 				for range rapid.IntRange(1, 50).Draw(t, "urgent") {
-					if b.Urgent(at) {
+					if b.TakeUrgent(at) {
 						allowed = append(allowed, budgetEvent{at: latest, urgent: true})
 					} else if cfg.Max == 0 {
 						t.Fatalf("a changed generation has to wait at %s", now)
@@ -151,7 +151,7 @@ func TestBudgetUrgentFlood(t *testing.T) {
 	for ms := range 10_000 {
 		at := begin.Add(time.Duration(ms) * time.Millisecond)
 		for range 3 {
-			if !b.Urgent(at) {
+			if !b.TakeUrgent(at) {
 				t.Fatalf("a changed generation has to wait at %d ms", ms)
 			}
 		}
@@ -172,13 +172,13 @@ func TestBudgetHardLimit(t *testing.T) {
 	begin := time.Now()
 	b := state.NewBudget(state.BudgetConfig{Max: 10}, begin)
 	n := 0
-	for b.Urgent(begin) {
+	for b.TakeUrgent(begin) {
 		n++
 	}
 	if n != 10 || b.Take(begin) || b.Available(begin) != 0 {
 		t.Errorf("%d urgent events at once, want 10 and no others", n)
 	}
-	if !b.Urgent(begin.Add(1100 * time.Millisecond)) {
+	if !b.TakeUrgent(begin.Add(1100 * time.Millisecond)) {
 		t.Error("none a second later")
 	}
 	if got := b.Rate(); math.Abs(got-10) > 1e-9 {
@@ -209,7 +209,7 @@ func TestBudgetNext(t *testing.T) {
 					t.Fatal("there is not so much to spend")
 				}
 			}
-			n := b.Next(tc.next, begin)
+			n := b.WithConfig(tc.next, begin)
 			if got := n.Available(begin); got != tc.left {
 				t.Errorf("%s: %d are left, want %d", tc.reason, got, tc.left)
 			}
@@ -223,10 +223,10 @@ func TestBudgetNext(t *testing.T) {
 	}
 	at := time.Now()
 	b := state.NewBudget(state.BudgetConfig{Burst: 5 * time.Second, Max: 10}, at)
-	for b.Urgent(at) {
+	for b.TakeUrgent(at) {
 	}
-	n := b.Next(state.BudgetConfig{Burst: time.Second, Max: 10}, at)
-	if n.Urgent(at.Add(3900*time.Millisecond)) || !n.Urgent(at.Add(4*time.Second+time.Millisecond)) {
+	n := b.WithConfig(state.BudgetConfig{Burst: time.Second, Max: 10}, at)
+	if n.TakeUrgent(at.Add(3900*time.Millisecond)) || !n.TakeUrgent(at.Add(4*time.Second+time.Millisecond)) {
 		t.Error("a bound on all events does not hold for what is urgent")
 	}
 }

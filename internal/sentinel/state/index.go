@@ -76,17 +76,17 @@ const (
 // Put stores the newest state of a resource, as a change feed reports it: its due time and its
 // class. A zero due means now.
 func (x *DueIndex) Put(id []byte, due time.Time, class DueClass) {
-	k, at := x.keyOf(id), x.dueAt(due)
+	k, at := x.keyOf(id), x.dueStep(due)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s, i, _ := x.findOrInsert(k, id)
 	x.writeEntry(s, i, at, class)
 }
 
-// Seen stores what a sweep read about a resource. If another source has updated the resource since
+// PutFromSweep stores what a sweep read about a resource. If another source has updated the resource since
 // the sweep began, only an earlier time counts. A zero due means now.
-func (x *DueIndex) Seen(id []byte, due time.Time, class DueClass, pass uint8) {
-	k, at := x.keyOf(id), x.dueAt(due)
+func (x *DueIndex) PutFromSweep(id []byte, due time.Time, class DueClass, pass uint8) {
+	k, at := x.keyOf(id), x.dueStep(due)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s, i, found := x.findOrInsert(k, id)
@@ -104,14 +104,14 @@ func (x *DueIndex) BeginPass() (pass uint8) {
 	pass = x.pass
 	x.mu.Unlock()
 	for i := range x.shards {
-		x.beginShard(i)
+		x.clearTouched(i)
 	}
 	return pass
 }
 
-// beginShard starts a sweep in a shard. A Put that comes earlier in this shard counts as before the
+// clearTouched starts a sweep in a shard. A Put that comes earlier in this shard counts as before the
 // sweep, because no page has been read yet.
-func (x *DueIndex) beginShard(i int) {
+func (x *DueIndex) clearTouched(i int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	state := x.shards[i].state
@@ -124,12 +124,12 @@ func (x *DueIndex) beginShard(i int) {
 // sweep began, and returns their number. It does nothing if another sweep was started meanwhile.
 func (x *DueIndex) EndPass(pass uint8) (removed int) {
 	for i := range x.shards {
-		removed += x.endShard(i, pass)
+		removed += x.removeUntouched(i, pass)
 	}
 	return removed
 }
 
-func (x *DueIndex) endShard(shard int, pass uint8) (removed int) {
+func (x *DueIndex) removeUntouched(shard int, pass uint8) (removed int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if pass != x.pass {
@@ -144,19 +144,19 @@ func (x *DueIndex) endShard(shard int, pass uint8) (removed int) {
 		}
 		i++
 	}
-	x.shrinkShard(s)
+	x.shrinkIfSparse(s)
 	return removed
 }
 
-// Take calls visit for overdue resources: the urgent ones, then those that are overdue longest, and
+// TakeOverdue calls visit for overdue resources: the urgent ones, then those that are overdue longest, and
 // at most limit of them. They are due once more at again, which is after now, unless a source
 // updates them first: a lost lookup is repeated. It returns how many they are, and what is overdue
 // besides.
 //
 // It takes time only for the shards that have due resources, and one comparison for each of the
 // others.
-func (x *DueIndex) Take(now time.Time, limit int, retryAt time.Time, visit func(id string)) (taken int, left OverdueCount) {
-	ids, left := x.takeDue(x.stepsUntil(now), limit, x.stepsTo(retryAt))
+func (x *DueIndex) TakeOverdue(now time.Time, limit int, retryAt time.Time, visit func(id string)) (taken int, left OverdueCount) {
+	ids, left := x.takeDue(x.stepsFloor(now), limit, x.stepsCeil(retryAt))
 	for _, id := range ids {
 		visit(id)
 	}
@@ -194,13 +194,13 @@ func (x *DueIndex) takeDue(now uint32, limit int, retryAt uint32) (ids []string,
 	return ids, q.overdue
 }
 
-// After returns the resources that are not due yet, and when they will be. The index is not locked
+// NotDue returns the resources that are not due yet, and when they will be. The index is not locked
 // while the caller processes them.
-func (x *DueIndex) After(now time.Time) iter.Seq2[string, time.Time] {
+func (x *DueIndex) NotDue(now time.Time) iter.Seq2[string, time.Time] {
 	return func(yield func(string, time.Time) bool) {
-		until := x.stepsUntil(now)
+		until := x.stepsFloor(now)
 		for shard := range x.shards {
-			for _, e := range x.entriesAfter(shard, until) {
+			for _, e := range x.entriesNotDue(shard, until) {
 				if !yield(e.id, x.born.Add(time.Duration(int64(e.due)-int64(birthStep))*dueResolution)) {
 					return
 				}
@@ -215,7 +215,7 @@ type waitingEntry struct {
 	due uint32
 }
 
-func (x *DueIndex) entriesAfter(shard int, until uint32) (entries []waitingEntry) {
+func (x *DueIndex) entriesNotDue(shard int, until uint32) (entries []waitingEntry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[shard]
@@ -227,18 +227,18 @@ func (x *DueIndex) entriesAfter(shard int, until uint32) (entries []waitingEntry
 	return entries
 }
 
-// Settle stores the result of a lookup of a resource that Take returned with the same again. The
+// StoreLookup stores the result of a lookup of a resource that Take returned with the same again. The
 // result replaces the entry unless another source has updated it since; then the earlier time wins.
 // A resource that was removed meanwhile stays removed. A zero due means now.
-func (x *DueIndex) Settle(id []byte, due time.Time, class DueClass, retryAt time.Time) {
-	k, at := x.keyOf(id), x.dueAt(due)
+func (x *DueIndex) StoreLookup(id []byte, due time.Time, class DueClass, retryAt time.Time) {
+	k, at := x.keyOf(id), x.dueStep(due)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[k.shard]
 	i, found := x.findSlot(s, k)
 	switch {
 	case !found:
-	case s.state[i]&slotHanded != 0 && s.due[i] == x.stepsTo(retryAt):
+	case s.state[i]&slotHanded != 0 && s.due[i] == x.stepsCeil(retryAt):
 		x.writeEntry(s, i, at, class)
 	default:
 		s.state[i] |= slotTouched // a lookup proves existence as well as a page does
@@ -246,19 +246,19 @@ func (x *DueIndex) Settle(id []byte, due time.Time, class DueClass, retryAt time
 	}
 }
 
-// Gone removes a resource that a lookup did not find. Take must have returned it with the same
+// RemoveMissing removes a resource that a lookup did not find. Take must have returned it with the same
 // again. Gone does nothing if another source has updated the resource since: it may have come back.
-func (x *DueIndex) Gone(id []byte, retryAt time.Time) (dropped bool) {
+func (x *DueIndex) RemoveMissing(id []byte, retryAt time.Time) (dropped bool) {
 	k := x.keyOf(id)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[k.shard]
 	i, found := x.findSlot(s, k)
-	if !found || s.state[i]&slotHanded == 0 || s.due[i] != x.stepsTo(retryAt) {
+	if !found || s.state[i]&slotHanded == 0 || s.due[i] != x.stepsCeil(retryAt) {
 		return false
 	}
 	x.removeSlot(s, i)
-	x.shrinkShard(s)
+	x.shrinkIfSparse(s)
 	return true
 }
 
@@ -270,7 +270,7 @@ func (x *DueIndex) Remove(id []byte) {
 	s := &x.shards[k.shard]
 	if i, found := x.findSlot(s, k); found {
 		x.removeSlot(s, i)
-		x.shrinkShard(s)
+		x.shrinkIfSparse(s)
 	}
 }
 
@@ -301,16 +301,16 @@ func (x *DueIndex) Bytes() int {
 	return bytes
 }
 
-// dueAt returns the first step that is not before a due time.
-func (x *DueIndex) dueAt(due time.Time) uint32 {
+// dueStep returns the first step that is not before a due time.
+func (x *DueIndex) dueStep(due time.Time) uint32 {
 	if due.IsZero() {
 		due = time.Now()
 	}
-	return x.stepsTo(due)
+	return x.stepsCeil(due)
 }
 
-// stepsTo rounds up.
-func (x *DueIndex) stepsTo(t time.Time) uint32 {
+// stepsCeil rounds up.
+func (x *DueIndex) stepsCeil(t time.Time) uint32 {
 	d := t.Sub(x.born)
 	steps := int64(d / dueResolution)
 	if d%dueResolution > 0 {
@@ -319,8 +319,8 @@ func (x *DueIndex) stepsTo(t time.Time) uint32 {
 	return clampSteps(steps)
 }
 
-// stepsUntil rounds down.
-func (x *DueIndex) stepsUntil(t time.Time) uint32 {
+// stepsFloor rounds down.
+func (x *DueIndex) stepsFloor(t time.Time) uint32 {
 	d := t.Sub(x.born)
 	steps := int64(d / dueResolution)
 	if d%dueResolution < 0 {

@@ -175,7 +175,7 @@ func (h *indexHistory) step() {
 	case "seen":
 		pass := h.pass()
 		for _, id := range rapid.SliceOfN(ids(), 1, 200).Draw(h.T, "ids") {
-			h.x.Seen([]byte(id), due, class, pass)
+			h.x.PutFromSweep([]byte(id), due, class, pass)
 			h.m.seen(id, due, class, pass)
 		}
 	case "pass":
@@ -192,13 +192,13 @@ func (h *indexHistory) step() {
 	case "settle":
 		if len(h.taken) > 0 {
 			id, again := rapid.SampledFrom(h.taken).Draw(h.T, "id"), rapid.SampledFrom(h.dueAgain).Draw(h.T, "again")
-			h.x.Settle([]byte(id), due, class, again)
+			h.x.StoreLookup([]byte(id), due, class, again)
 			h.m.settle(id, due, class, again)
 		}
 	case "gone":
 		if len(h.taken) > 0 {
 			id, again := rapid.SampledFrom(h.taken).Draw(h.T, "id"), rapid.SampledFrom(h.dueAgain).Draw(h.T, "again")
-			if got, want := h.x.Gone([]byte(id), again), h.m.gone(id, again); got != want {
+			if got, want := h.x.RemoveMissing([]byte(id), again), h.m.gone(id, again); got != want {
 				h.Fatalf("%q is gone: got %t, want %t", id, got, want)
 			}
 		}
@@ -223,7 +223,7 @@ func (h *indexHistory) pass() uint8 {
 func (h *indexHistory) take(limit int, again time.Time) {
 	late := h.m.overdue(h.now)
 	var got []string
-	n, left := h.x.Take(h.now, limit, again, func(id string) { got = append(got, id) })
+	n, left := h.x.TakeOverdue(h.now, limit, again, func(id string) { got = append(got, id) })
 	if n != len(got) || n != min(limit, len(late)) || n+left.All() != len(late) {
 		h.Fatalf("took %d, visited %d, left %d, limit %d, want %d in all", n, len(got), left.All(), limit, len(late))
 	}
@@ -262,7 +262,7 @@ func (h *indexHistory) take(limit int, again time.Time) {
 // takenIDs returns the ids that are taken at a time.
 func takenIDs(x *state.DueIndex, now time.Time, limit int) []string {
 	var got []string
-	x.Take(now, limit, now.Add(time.Hour), func(id string) { got = append(got, id) })
+	x.TakeOverdue(now, limit, now.Add(time.Hour), func(id string) { got = append(got, id) })
 	return got
 }
 
@@ -350,7 +350,7 @@ func TestDueIndexSize(t *testing.T) {
 			}
 			pass := x.BeginPass()
 			for i := range 1000 {
-				x.Seen([]byte(tc.id(i)), born, state.ClassReady, pass)
+				x.PutFromSweep([]byte(tc.id(i)), born, state.ClassReady, pass)
 			}
 			if got := x.EndPass(pass); got != many-1000 {
 				t.Errorf("removed %d", got)
@@ -387,13 +387,13 @@ func TestDueIndexConcurrentUse(t *testing.T) {
 	})
 	wg.Go(func() {
 		for i := range n {
-			x.Seen([]byte(uuid(i)), born, state.ClassNotReady, pass)
+			x.PutFromSweep([]byte(uuid(i)), born, state.ClassNotReady, pass)
 		}
 	})
 	wg.Go(func() {
 		for range 50 {
 			again := born.Add(time.Minute)
-			x.Take(born.Add(time.Second), 100, again, func(id string) { x.Settle([]byte(id), born.Add(time.Hour), state.ClassReady, again) })
+			x.TakeOverdue(born.Add(time.Second), 100, again, func(id string) { x.StoreLookup([]byte(id), born.Add(time.Hour), state.ClassReady, again) })
 			_, _, _ = x.Len(), x.Ready(), x.Bytes()
 		}
 	})
@@ -414,7 +414,7 @@ func BenchmarkDueIndexPut(b *testing.B) {
 func BenchmarkDueIndexTakeNothing(b *testing.B) {
 	x, _ := filledIndex(1_000_000, time.Hour)
 	for b.Loop() {
-		x.Take(time.Now(), 1000, time.Now().Add(time.Minute), func(string) {})
+		x.TakeOverdue(time.Now(), 1000, time.Now().Add(time.Minute), func(string) {})
 	}
 }
 
@@ -422,7 +422,7 @@ func BenchmarkDueIndexTakeNothing(b *testing.B) {
 func BenchmarkDueIndexTakeSome(b *testing.B) {
 	x, _ := filledIndex(1_000_000, -time.Hour)
 	for b.Loop() {
-		x.Take(time.Now(), 1000, time.Now(), func(string) {})
+		x.TakeOverdue(time.Now(), 1000, time.Now(), func(string) {})
 	}
 }
 

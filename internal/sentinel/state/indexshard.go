@@ -50,7 +50,7 @@ func (x *DueIndex) findOrInsert(k indexKey, id []byte) (s *indexShard, i int, fo
 		return s, i, true
 	}
 	if (s.n+1)*100 > len(s.ids)*maxShardFill {
-		x.resizeShard(s, nextSize(len(s.ids), k.shard))
+		x.resizeShard(s, nextShardSize(len(s.ids), k.shard))
 		i, _ = x.findSlot(s, k)
 	}
 	s.ids[i], s.state[i] = k.id, slotTaken|k.kind
@@ -62,8 +62,8 @@ func (x *DueIndex) findOrInsert(k indexKey, id []byte) (s *indexShard, i int, fo
 	return s, i, false
 }
 
-// nextSize returns the next number of slots of a shard.
-func nextSize(size int, shard uint8) int {
+// nextShardSize returns the next number of slots of a shard.
+func nextShardSize(size int, shard uint8) int {
 	if size < smallShardSlots {
 		return max(minShardSlots, min(2*size, smallShardSlots+smallShardSlots/5*int(shard)/indexShards))
 	}
@@ -130,8 +130,8 @@ func (x *DueIndex) removeSlot(s *indexShard, i int) {
 	x.n--
 }
 
-// shrinkShard shrinks a shard if less than half of it is used.
-func (x *DueIndex) shrinkShard(s *indexShard) {
+// shrinkIfSparse shrinks a shard if less than half of it is used.
+func (x *DueIndex) shrinkIfSparse(s *indexShard) {
 	switch {
 	case s.n == 0:
 		*s = indexShard{earliest: neverDue}

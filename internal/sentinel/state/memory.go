@@ -39,7 +39,7 @@ type ResourceKey uint64
 type memoryEntry struct {
 	generation int64         // of the last announcement
 	at         time.Duration // when that was confirmed; 0 means never
-	waiting    time.Duration // since when no adapter has observed the generation; see StuckSince
+	waiting    time.Duration // since when no adapter has observed the generation; see NoteStuckSince
 	first      time.Duration // when a resource without any time was first read; 0 means never
 	observed   uint32        // low bits of the observed generation at that time
 	flying     uint32        // mark of the generation of an event in flight; 0 means none
@@ -79,9 +79,9 @@ func (m *Memory) Resize(limit int) {
 	}
 }
 
-// Restart forgets since when resources wait for their adapters. The caller uses it when its
+// ForgetWaiting forgets since when resources wait for their adapters. The caller uses it when its
 // selection of resources has changed.
-func (m *Memory) Restart() {
+func (m *Memory) ForgetWaiting() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for e := range m.entries.All {
@@ -156,10 +156,10 @@ func (e *memoryEntry) clearInFlight(generation int64) {
 	}
 }
 
-// StuckSince returns since when the adapters of a resource have not observed its generation. This
+// NoteStuckSince returns since when the adapters of a resource have not observed its generation. This
 // is the time since from the API or, if that moves with every patch, the time when this was first
 // the case.
-func (m *Memory) StuckSince(k ResourceKey, observed int64, since time.Time) time.Time {
+func (m *Memory) NoteStuckSince(k ResourceKey, observed int64, since time.Time) time.Time {
 	m.updateEntry(k, func(e *memoryEntry) {
 		if e.waiting == 0 || e.waiting == answeredMark || e.observed != generationMark(observed) {
 			e.observed, e.waiting = generationMark(observed), since.Sub(m.born)
@@ -169,8 +169,8 @@ func (m *Memory) StuckSince(k ResourceKey, observed int64, since time.Time) time
 	return since
 }
 
-// FirstSeen returns when a resource was first requested.
-func (m *Memory) FirstSeen(k ResourceKey, now time.Time) time.Time {
+// NoteFirstSeen returns when a resource was first requested.
+func (m *Memory) NoteFirstSeen(k ResourceKey, now time.Time) time.Time {
 	m.updateEntry(k, func(e *memoryEntry) {
 		if e.first == 0 {
 			e.first = now.Sub(m.born)
@@ -194,8 +194,8 @@ func (m *Memory) updateEntry(k ResourceKey, change func(*memoryEntry)) {
 	change(e)
 }
 
-// Observed records that adapters have observed a resource's generation.
-func (m *Memory) Observed(k ResourceKey) {
+// MarkObserved records that adapters have observed a resource's generation.
+func (m *Memory) MarkObserved(k ResourceKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e := m.entries.Get(uint64(k)); e != nil {
@@ -228,9 +228,9 @@ func (m *Memory) ReleaseResource(k ResourceKey) {
 	}
 }
 
-// Oldest returns the longest time that any resource has waited for adapters to observe its
+// LongestWait returns the longest time that any resource has waited for adapters to observe its
 // generation.
-func (m *Memory) Oldest(now time.Time) time.Duration {
+func (m *Memory) LongestWait(now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var longest time.Duration

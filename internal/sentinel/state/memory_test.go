@@ -80,11 +80,11 @@ func TestMemoryKeepsAnswers(t *testing.T) {
 		k := m.Key([]byte("a"))
 		m.Confirm(k, 7, time.Now())
 		m.ForgetAnnouncement(k, false)
-		if m.Oldest(time.Now()); m.Recall(k, 7, time.Now(), 1).Last.At.IsZero() {
+		if m.LongestWait(time.Now()); m.Recall(k, 7, time.Now(), 1).Last.At.IsZero() {
 			t.Error("the announcement is forgotten with its answer")
 		}
 		time.Sleep(keepAnswered + time.Second)
-		if m.Oldest(time.Now()); m.Len() != 0 {
+		if m.LongestWait(time.Now()); m.Len() != 0 {
 			t.Error("the announcement is never forgotten")
 		}
 		m.Confirm(k, 7, time.Now())
@@ -152,15 +152,15 @@ func TestMemoryStuckSince(t *testing.T) {
 		m := NewMemory(10)
 		k := m.Key([]byte("a"))
 		first := time.Now().Add(-time.Hour)
-		if got := m.StuckSince(k, 4, first); !got.Equal(first) {
+		if got := m.NoteStuckSince(k, 4, first); !got.Equal(first) {
 			t.Errorf("got %s, want %s", got, first)
 		}
 		time.Sleep(time.Minute)
-		if got := m.StuckSince(k, 4, time.Now()); !got.Equal(first) {
+		if got := m.NoteStuckSince(k, 4, time.Now()); !got.Equal(first) {
 			t.Errorf("another patch: got %s, want %s", got, first)
 		}
 		later := time.Now()
-		if got := m.StuckSince(k, 5, later); !got.Equal(later) {
+		if got := m.NoteStuckSince(k, 5, later); !got.Equal(later) {
 			t.Errorf("observed has moved: got %s, want %s", got, later)
 		}
 	})
@@ -172,7 +172,7 @@ func TestMemoryFirstSeen(t *testing.T) {
 		k := m.Key([]byte("a"))
 		first := time.Now()
 		for round := uint32(1); round < 10; round++ {
-			if got := m.FirstSeen(k, time.Now()); !got.Equal(first) {
+			if got := m.NoteFirstSeen(k, time.Now()); !got.Equal(first) {
 				t.Errorf("round %d: got %s, want %s", round, got, first)
 			}
 			time.Sleep(time.Second)

@@ -129,7 +129,7 @@ func (r *DecisionRecord) Note(id []byte, e DecisionEntry) {
 	}
 	r.linkNewest(res)
 	res.noted = e.At.UnixMilli()
-	res.addEntry(&e)
+	res.mergeOrAddEntry(&e)
 }
 
 // NoteIfKnown adds a decision if the resource has a record, and does not extend the life of that
@@ -138,17 +138,17 @@ func (r *DecisionRecord) NoteIfKnown(id []byte, e DecisionEntry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if res := r.byID[string(id)]; res != nil {
-		res.addEntry(&e)
+		res.mergeOrAddEntry(&e)
 	}
 }
 
-// Confirmed records that a broker has an event.
-func (r *DecisionRecord) Confirmed(id, eventID string, at time.Time) {
+// NoteConfirmed records that a broker has an event.
+func (r *DecisionRecord) NoteConfirmed(id, eventID string, at time.Time) {
 	r.setOutcome(id, eventID, func(d *storedDecision) { d.confirmed, d.err = at.UnixMilli(), "" })
 }
 
-// Failed records why a broker does not have an event. A confirmed event stays confirmed.
-func (r *DecisionRecord) Failed(id, eventID string, at time.Time, err error) {
+// NoteFailed records why a broker does not have an event. A confirmed event stays confirmed.
+func (r *DecisionRecord) NoteFailed(id, eventID string, at time.Time, err error) {
 	r.setOutcome(id, eventID, func(d *storedDecision) {
 		if d.confirmed == zeroMillis() {
 			d.err = truncateText(at.UTC().Format(time.RFC3339)+": "+err.Error(), maxRecordedErr)
@@ -206,9 +206,9 @@ func (r *DecisionRecord) Latest(limit int) []RecordedResource {
 	return list
 }
 
-// addEntry continues the last decision if it is equal. Otherwise it adds a new decision and drops
+// mergeOrAddEntry continues the last decision if it is equal. Otherwise it adds a new decision and drops
 // the oldest.
-func (res *resourceRecord) addEntry(e *DecisionEntry) {
+func (res *resourceRecord) mergeOrAddEntry(e *DecisionEntry) {
 	next := storedDecision{
 		at: e.At.UnixMilli(), first: e.At.UnixMilli(), lastUpdated: e.LastUpdated.UnixMilli(),
 		since: e.Since.UnixMilli(), next: e.Next.UnixMilli(), confirmed: e.Confirmed.UnixMilli(),

@@ -68,13 +68,13 @@ func TestRecordEntries(t *testing.T) {
 			reason: "a confirm ends the failures of its event, and a later failure does not undo it",
 			do: func(r *state.DecisionRecord) {
 				r.Note([]byte("a"), publish(1, 1, "e1"))
-				r.Failed("a", "e1", at(2), errors.New("publish: no confirmation from the broker in time"))
+				r.NoteFailed("a", "e1", at(2), errors.New("publish: no confirmation from the broker in time"))
 				r.Note([]byte("a"), publish(3, 2, "e2"))
-				r.Failed("a", "e2", at(4), errors.New("gone"))
-				r.Confirmed("a", "e2", at(5))
-				r.Failed("a", "e2", at(6), errors.New("gone"))
-				r.Confirmed("a", "never", at(7))
-				r.Confirmed("b", "e2", at(8))
+				r.NoteFailed("a", "e2", at(4), errors.New("gone"))
+				r.NoteConfirmed("a", "e2", at(5))
+				r.NoteFailed("a", "e2", at(6), errors.New("gone"))
+				r.NoteConfirmed("a", "never", at(7))
+				r.NoteConfirmed("b", "e2", at(8))
 			},
 			want: []state.DecisionEntry{
 				func() state.DecisionEntry { e := counted(publish(3, 2, "e2"), 3, 1); e.Confirmed = at(5); return e }(),
@@ -89,7 +89,7 @@ func TestRecordEntries(t *testing.T) {
 			reason: "an event that is tried again in the next round keeps what is known of it",
 			do: func(r *state.DecisionRecord) {
 				r.Note([]byte("a"), publish(1, 1, "e1"))
-				r.Failed("a", "e1", at(2), errors.New("gone"))
+				r.NoteFailed("a", "e1", at(2), errors.New("gone"))
 				r.Note([]byte("a"), publish(3, 1, "e1"))
 			},
 			want: []state.DecisionEntry{func() state.DecisionEntry {
@@ -102,7 +102,7 @@ func TestRecordEntries(t *testing.T) {
 			reason: "another event has an outcome of its own",
 			do: func(r *state.DecisionRecord) {
 				r.Note([]byte("a"), publish(1, 1, "e1"))
-				r.Confirmed("a", "e1", at(2))
+				r.NoteConfirmed("a", "e1", at(2))
 				r.Note([]byte("a"), publish(11, 1, "e2"))
 			},
 			want: []state.DecisionEntry{counted(publish(11, 1, "e2"), 1, 2)},
@@ -226,8 +226,8 @@ func TestRecordConcurrentUse(t *testing.T) {
 				e := state.DecisionEntry{At: at(i), Reason: changed, Published: true, Generation: int64(i), EventID: fmt.Sprint("e", i)}
 				r.Note([]byte(id), e)
 				r.NoteIfKnown([]byte(id), e)
-				r.Confirmed(id, e.EventID, at(i))
-				r.Failed(id, e.EventID, at(i), errors.New("gone"))
+				r.NoteConfirmed(id, e.EventID, at(i))
+				r.NoteFailed(id, e.EventID, at(i), errors.New("gone"))
 				if n := len(r.Latest(100)); n > 8 {
 					t.Errorf("%d resources, want 8 at most", n)
 				}

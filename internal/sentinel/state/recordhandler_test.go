@@ -20,12 +20,12 @@ func servedRecords() map[string]*state.DecisionRecord {
 		At: at(5), Reason: changed, Published: true, Generation: 3, ObservedGeneration: 2, Phase: "Ready",
 		LastUpdated: at(-60), Since: at(4), Next: at(3), EventID: "evt-1",
 	})
-	clusters.Confirmed("a", "evt-1", at(6))
+	clusters.NoteConfirmed("a", "evt-1", at(6))
 	clusters.NoteIfKnown([]byte("a"), state.DecisionEntry{
 		At: at(10), Reason: announced, Generation: 3, ObservedGeneration: 2, Phase: "Ready", LastUpdated: at(-60), Next: at(16),
 	})
 	clusters.Note([]byte("b"), state.DecisionEntry{At: at(1), Reason: changed, Published: true, Generation: 1, EventID: "evt-2"})
-	clusters.Failed("b", "evt-2", at(2), http.ErrHandlerTimeout)
+	clusters.NoteFailed("b", "evt-2", at(2), http.ErrHandlerTimeout)
 	pools.Note([]byte("a"), state.DecisionEntry{At: at(3), Reason: changed, Published: true, Generation: 1, EventID: "evt-3"})
 	return map[string]*state.DecisionRecord{"clusters": clusters, "nodepools region=eu": pools}
 }

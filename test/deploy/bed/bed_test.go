@@ -350,7 +350,7 @@ func specification(t *testing.T, name string) []*unstructured.Unstructured {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, err := deploy.Objects(raw)
+	objects, err := deploy.ParseObjects(raw)
 	if err != nil || len(objects) == 0 {
 		t.Fatalf("%s: %d objects, %v", name, len(objects), err)
 	}

@@ -83,11 +83,11 @@ func (l *lane) restore(target string) {
 	err := l.Client.Get(l.Context(), key, &appsv1.Deployment{})
 	switch {
 	case apierrors.IsNotFound(err):
-		l.Deployment(key.Namespace, key.Name, 3)
+		l.CreateDeployment(key.Namespace, key.Name, 3)
 	case err != nil:
 		l.Fatal(err)
 	default:
-		l.Patch(key.Namespace, key.Name, `{"spec":{"replicas":3}}`)
+		l.PatchDeployment(key.Namespace, key.Name, `{"spec":{"replicas":3}}`)
 	}
 }
 
@@ -106,10 +106,10 @@ func (l *lane) dies(name string) {
 		switch {
 		case ke.Status.Phase == v1alpha1.PhaseWaitingApproval && !approved:
 			approved = true
-			l.Does(fleettest.Approver, cli.CodeOK, []string{"approve", name, "--yes"})
+			l.WantCommand(fleettest.Approver, cli.CodeOK, []string{"approve", name, "--yes"})
 		case ke.Status.Phase == v1alpha1.PhaseRollbackReady && !finalized:
 			finalized = true
-			l.Does(fleettest.Requester, cli.CodeOK, []string{"exec", "finalize", name})
+			l.WantCommand(fleettest.Requester, cli.CodeOK, []string{"exec", "finalize", name})
 		}
 		return over(ke)
 	})
@@ -123,7 +123,7 @@ func (l *lane) checkRemoved(ke *v1alpha1.KubernetesExecution, target string) {
 	_, began := said[audit.Started]
 	result, ended := said[audit.Result]
 	before, after := l.course.replicas()
-	replicas := *l.Target(l.targets(), target).Spec.Replicas
+	replicas := *l.GetDeployment(l.targets(), target).Spec.Replicas
 	unknown := bytes.Contains(said[audit.Failed].Payload, []byte(`"`+v1alpha1.DetailResultUnknown+`"`))
 	switch {
 	case !began && !ended && replicas == before: // nothing was done

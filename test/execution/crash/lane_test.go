@@ -37,7 +37,7 @@ func newLane(t *testing.T, c course) *lane {
 		Host: w.lead,
 		Args: append([]string{"--leader-elect=false"}, c.args...), // a Lease of the dead is not what this is about
 	})}
-	l.audit = l.Audit()
+	l.audit = l.OpenAudit()
 	return l
 }
 
@@ -52,7 +52,7 @@ func (m *matrix) lane(t *testing.T) {
 	for ; ok && !t.Failed(); at, ok = m.next() {
 		m.run(l, at)
 	}
-	l.WantSound(l.audit)
+	l.WantAuditIntact(l.audit)
 }
 
 // until waits for something of an execution, and starts the next controller when
@@ -114,7 +114,7 @@ func (l *lane) run(at point) {
 			l.Errorf("that was execution %q, with a death at %q; it had the writes %q", name, struck, writes)
 		}
 	}()
-	l.Deployment(l.targets(), name, 3)
+	l.CreateDeployment(l.targets(), name, 3)
 	l.precede(name)
 	l.way.arm(name, at, l.course.writes, l.Controller().Kill)
 
@@ -122,7 +122,7 @@ func (l *lane) run(at point) {
 	var plan string
 	if l.course.approval {
 		plan = l.reaches(name, v1alpha1.PhaseWaitingApproval).Status.Plan.Hash
-		l.Does(fleettest.Approver, cli.CodeOK, []string{"approve", name, "--yes"})
+		l.WantCommand(fleettest.Approver, cli.CodeOK, []string{"approve", name, "--yes"})
 	}
 	if l.course.window {
 		l.finalize(name)
@@ -151,7 +151,7 @@ func (l *lane) run(at point) {
 func (l *lane) finalize(name string) {
 	l.Helper()
 	l.reaches(name, v1alpha1.PhaseRollbackReady)
-	l.Does(fleettest.Requester, cli.CodeOK, []string{"exec", "finalize", name})
+	l.WantCommand(fleettest.Requester, cli.CodeOK, []string{"exec", "finalize", name})
 }
 
 // targets is the namespace of what is changed.
@@ -181,20 +181,20 @@ func (l *lane) ask(name, target string) {
 	l.Helper()
 	switch {
 	case l.course.back:
-		l.Does(fleettest.Requester, cli.CodeOK, []string{"rollback", first(name), "--name=" + name})
+		l.WantCommand(fleettest.Requester, cli.CodeOK, []string{"rollback", first(name), "--name=" + name})
 	case l.course.inline:
 		l.askInline(name, target)
 	case l.course.trial:
-		l.Does(fleettest.Requester, cli.CodeOK, fleettest.Scale(l.targets(), target, 5, "--name="+name, "--dry-run=always"))
+		l.WantCommand(fleettest.Requester, cli.CodeOK, fleettest.Scale(l.targets(), target, 5, "--name="+name, "--dry-run=always"))
 	default:
-		l.Does(fleettest.Requester, cli.CodeOK, fleettest.Scale(l.targets(), target, 5, "--name="+name))
+		l.WantCommand(fleettest.Requester, cli.CodeOK, fleettest.Scale(l.targets(), target, 5, "--name="+name))
 	}
 }
 
 // askInline asks for one that runs in the controller.
 func (l *lane) askInline(name, target string) {
 	l.Helper()
-	l.Ask(fleettest.Requester, &v1alpha1.KubernetesExecution{
+	l.CreateExecution(fleettest.Requester, &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.KubernetesExecutionSpec{
 			Action: "scale_deployment", ExecutionMode: v1alpha1.ExecuteInline,
@@ -258,7 +258,7 @@ func (l *lane) check(ended *v1alpha1.KubernetesExecution, plan string, retries i
 	if l.course.back {
 		generation++
 	}
-	if d := l.Target(l.targets(), ended.Name); *d.Spec.Replicas != after || d.Generation != generation {
+	if d := l.GetDeployment(l.targets(), ended.Name); *d.Spec.Replicas != after || d.Generation != generation {
 		l.Errorf("the target has %d replicas in generation %d, want %d in %d", *d.Spec.Replicas, d.Generation, after, generation)
 	}
 	l.checkTrail(ended, plan, l.course.trail(retries))

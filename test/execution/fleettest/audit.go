@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
-// Audit opens the audit of the fleet.
-func (f *Fleet) Audit() *audit.PostgresStore {
+// OpenAudit opens the audit of the fleet.
+func (f *Fleet) OpenAudit() *audit.PostgresStore {
 	f.Helper()
 	cfg := pgtest.Config(f.Database)
 	cfg.Role = migrations.RoleExecutionAuditor
@@ -38,8 +38,8 @@ func (f *Fleet) Trail(a *audit.PostgresStore, ke *v1alpha1.KubernetesExecution) 
 	return trail
 }
 
-// WantSound verifies that the chain of the audit is intact.
-func (f *Fleet) WantSound(a *audit.PostgresStore) {
+// WantAuditIntact verifies that the chain of the audit is intact.
+func (f *Fleet) WantAuditIntact(a *audit.PostgresStore) {
 	f.Helper()
 	report, err := a.Verify(f.Context())
 	if err != nil {

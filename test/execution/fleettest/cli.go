@@ -56,14 +56,14 @@ func (f *Fleet) runCommand(user User, args ...string) Answer {
 	return Answer{out.String(), errs.String(), code}
 }
 
-// Does runs a fleetloop command as a user and verifies its exit code and output.
-func (f *Fleet) Does(user string, code int, args []string, says ...string) Answer {
+// WantCommand runs a fleetloop command as a user and verifies its exit code and output.
+func (f *Fleet) WantCommand(user string, code int, args []string, says ...string) Answer {
 	f.Helper()
-	return f.DoesAs(User{Name: user}, code, args, says...)
+	return f.WantCommandAs(User{Name: user}, code, args, says...)
 }
 
-// DoesAs is like Does for a user with groups.
-func (f *Fleet) DoesAs(user User, code int, args []string, says ...string) Answer {
+// WantCommandAs is like Does for a user with groups.
+func (f *Fleet) WantCommandAs(user User, code int, args []string, says ...string) Answer {
 	f.Helper()
 	a := f.runCommand(user, args...)
 	if a.Code != code {
@@ -82,8 +82,8 @@ func Scale(namespace, name string, replicas int, more ...string) []string {
 	return append([]string{"exec", "scale_deployment", "namespace=" + namespace, "deployment=" + name, fmt.Sprintf("replicas=%d", replicas)}, more...)
 }
 
-// Ask creates an execution as a user.
-func (f *Fleet) Ask(user string, ke *v1alpha1.KubernetesExecution) *v1alpha1.KubernetesExecution {
+// CreateExecution creates an execution as a user.
+func (f *Fleet) CreateExecution(user string, ke *v1alpha1.KubernetesExecution) *v1alpha1.KubernetesExecution {
 	f.Helper()
 	ke.Namespace = f.Namespace
 	if err := f.As(user).Create(f.Context(), ke); err != nil {

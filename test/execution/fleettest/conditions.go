@@ -20,7 +20,7 @@ func replicasCondition(kind string, replicas int, required bool, timeout time.Du
 	}
 }
 
-func preconditionFails(f *Fleet) {
+func testPreconditionFails(f *Fleet) {
 	name := newTarget(f)
 	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
 		s.PreConditions = []v1alpha1.Condition{replicasCondition("four", 4, true, time.Second), replicasCondition("three", 3, true, time.Second)}
@@ -32,17 +32,17 @@ func preconditionFails(f *Fleet) {
 	wantNoJob(f, name)
 }
 
-// neverHolds verifies that conditions that can never pass fail immediately, without any change.
-func neverHolds(f *Fleet) {
+// testBrokenConditionRejected verifies that conditions that can never pass fail immediately, without any change.
+func testBrokenConditionRejected(f *Fleet) {
 	name := newTarget(f)
 	broken := v1alpha1.Condition{Type: "broken", Rego: "package condition\n\nallow if {", Required: true, Timeout: &metav1.Duration{Duration: time.Hour}}
 	for kind, change := range map[string]func(*v1alpha1.KubernetesExecutionSpec){
 		"pre":  func(s *v1alpha1.KubernetesExecutionSpec) { s.PreConditions = []v1alpha1.Condition{broken} },
 		"post": func(s *v1alpha1.KubernetesExecutionSpec) { s.PostConditions = []v1alpha1.Condition{broken} },
 	} {
-		ke := newScaling(f.Cheap, name, change)
+		ke := newScaleExecution(f.Cheap, name, change)
 		ke.Name += "-" + kind
-		f.Ask(alice, ke)
+		f.CreateExecution(alice, ke)
 		ke = f.Fails(ke.Name, v1alpha1.ReasonValidationError, "")
 		if says := kind + `condition "broken" can never pass: the condition does not compile: condition:3: `; !strings.Contains(ke.Status.Message, says) {
 			f.Errorf("it says %q, want %q", ke.Status.Message, says)
@@ -52,9 +52,9 @@ func neverHolds(f *Fleet) {
 	f.WantReplicas(f.Cheap, name, 3)
 }
 
-// preconditionWaits verifies that an execution waits until another client makes its precondition
+// testPreconditionWaits verifies that an execution waits until another client makes its precondition
 // pass.
-func preconditionWaits(f *Fleet) {
+func testPreconditionWaits(f *Fleet) {
 	name := newTarget(f)
 	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
 		s.PreConditions = []v1alpha1.Condition{replicasCondition("four", 4, true, 2*time.Minute)}
@@ -65,9 +65,9 @@ func preconditionWaits(f *Fleet) {
 		}
 		return nil
 	})
-	f.Does(alice, cli.CodeOK, []string{"exec", "describe", name}, "The execution is waiting for its preconditions to pass: four.")
+	f.WantCommand(alice, cli.CodeOK, []string{"exec", "describe", name}, "The execution is waiting for its preconditions to pass: four.")
 	wantNoJob(f, name)
-	f.Patch(f.Cheap, name, `{"spec":{"replicas":4}}`)
+	f.PatchDeployment(f.Cheap, name, `{"spec":{"replicas":4}}`)
 	ke := f.Reaches(name, v1alpha1.PhaseRollbackReady)
 	f.WantReplicas(f.Cheap, name, 5)
 	if back := string(ke.Status.RollbackInformation.RollbackParameters.Raw); !strings.Contains(back, `"replicas":4`) {
@@ -75,7 +75,7 @@ func preconditionWaits(f *Fleet) {
 	}
 }
 
-func postconditionFails(f *Fleet) {
+func testPostconditionFails(f *Fleet) {
 	name := newTarget(f)
 	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
 		s.PostConditions = []v1alpha1.Condition{replicasCondition("six", 6, true, time.Second), replicasCondition("five", 5, true, time.Second)}
@@ -89,12 +89,12 @@ func postconditionFails(f *Fleet) {
 	}
 	f.WantReplicas(f.Cheap, name, 5) // no automatic rollback
 	f.WantEvent(name, "ExecutionFailed", "Warning")
-	f.Does(alice, cli.CodeOK, []string{"exec", "describe", name}, "required postconditions failed: six", "fleetloop rollback "+name)
-	f.Does(alice, cli.CodeOK, []string{"exec", "finalize", name})
+	f.WantCommand(alice, cli.CodeOK, []string{"exec", "describe", name}, "required postconditions failed: six", "fleetloop rollback "+name)
+	f.WantCommand(alice, cli.CodeOK, []string{"exec", "finalize", name})
 	f.Fails(name, v1alpha1.ReasonPostConditionFailed, "")
 }
 
-func checkOptional(f *Fleet) {
+func testOptionalConditionsPartial(f *Fleet) {
 	name := newTarget(f)
 	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
 		s.PreConditions = []v1alpha1.Condition{replicasCondition("four", 4, false, time.Second)}

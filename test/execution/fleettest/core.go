@@ -21,30 +21,30 @@ func RunCoreTests(t *testing.T) {
 	t.Helper()
 	f := Start(t, Options{})
 	for name, test := range map[string]func(*Fleet){
-		"Scale":              checkScale,
-		"Approval":           checkApproval,
-		"Boolean":            checkBoolean,
-		"FourEyes":           fourEyes,
-		"Rejection":          rejection,
-		"ApprovalTimeout":    approvalTimeout,
-		"DryRunOnly":         dryRunOnly,
-		"PolicyDenial":       policyDenial,
-		"TargetMissing":      targetMissing,
-		"Protected":          protected,
-		"PreconditionFails":  preconditionFails,
-		"PreconditionWaits":  preconditionWaits,
-		"NeverHolds":         neverHolds,
-		"PostconditionFails": postconditionFails,
-		"Optional":           checkOptional,
-		"InvalidSecrets":     invalidSecrets,
-		"SecretsUnknown":     secretsUnknown,
-		"PermissionsOK":      permissionsOK,
-		"NothingIsTold":      nothingIsTold,
-		"Rollback":           checkRollback,
-		"RollbackRefused":    rollbackRefused,
-		"CancelWaiting":      cancelWaiting,
-		"Finalize":           checkFinalize,
-		"NoWayBack":          noWayBack,
+		"Scale":              testScale,
+		"Approval":           testApproval,
+		"Boolean":            testApprovalReceivedField,
+		"FourEyes":           testRequesterCannotApprove,
+		"Rejection":          testRejection,
+		"ApprovalTimeout":    testApprovalTimeout,
+		"DryRunOnly":         testDryRunOnly,
+		"PolicyDenial":       testPolicyDenial,
+		"TargetMissing":      testTargetMissing,
+		"Protected":          testProtectedTarget,
+		"PreconditionFails":  testPreconditionFails,
+		"PreconditionWaits":  testPreconditionWaits,
+		"NeverHolds":         testBrokenConditionRejected,
+		"PostconditionFails": testPostconditionFails,
+		"Optional":           testOptionalConditionsPartial,
+		"InvalidSecrets":     testInvalidSecrets,
+		"SecretsUnknown":     testSecretsUnknownWithoutRole,
+		"PermissionsOK":      testPermissionsOKFollowsRoleBinding,
+		"NothingIsTold":      testNoPasswordDisclosed,
+		"Rollback":           testRollback,
+		"RollbackRefused":    testRollbackRefusedAfterChange,
+		"CancelWaiting":      testCancelWaiting,
+		"Finalize":           testFinalize,
+		"NoWayBack":          testNoRollbackOfRestart,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,7 +68,7 @@ func uniqueName(f *Fleet) string {
 // newTarget creates a Deployment with three replicas in the namespace without approvals.
 func newTarget(f *Fleet) string {
 	f.Helper()
-	f.Deployment(f.Cheap, uniqueName(f), 3)
+	f.CreateDeployment(f.Cheap, uniqueName(f), 3)
 	return uniqueName(f)
 }
 
@@ -76,17 +76,17 @@ func newTarget(f *Fleet) string {
 // approvals.
 func newProtectedTarget(f *Fleet) string {
 	f.Helper()
-	f.Deployment(f.Dear, uniqueName(f), 3)
+	f.CreateDeployment(f.Dear, uniqueName(f), 3)
 	return uniqueName(f)
 }
 
 // fromThree requests five replicas for a target with three.
 func fromThree(f *Fleet, namespace, name string, change func(*v1alpha1.KubernetesExecutionSpec)) {
 	f.Helper()
-	f.Ask(alice, newScaling(namespace, name, change))
+	f.CreateExecution(alice, newScaleExecution(namespace, name, change))
 }
 
-func newScaling(namespace, name string, change func(*v1alpha1.KubernetesExecutionSpec)) *v1alpha1.KubernetesExecution {
+func newScaleExecution(namespace, name string, change func(*v1alpha1.KubernetesExecutionSpec)) *v1alpha1.KubernetesExecution {
 	ke := &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.KubernetesExecutionSpec{
@@ -108,9 +108,9 @@ func wantNoJob(f *Fleet, name string) {
 	}
 }
 
-func checkScale(f *Fleet) {
+func testScale(f *Fleet) {
 	name := newTarget(f)
-	f.Does(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--wait"), "rollback_ready", "replicas: 3 -> replicas: 5")
+	f.WantCommand(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--wait"), "rollback_ready", "replicas: 3 -> replicas: 5")
 	ke := f.Reaches(name, v1alpha1.PhaseRollbackReady)
 	f.WantReplicas(f.Cheap, name, 5)
 	if got, want := Phases(ke), "validating validated executing rollback_ready"; got != want {
@@ -148,13 +148,13 @@ func checkScale(f *Fleet) {
 	f.WantEvent(name, "ExecutionCompleted", "Normal")
 }
 
-func checkApproval(f *Fleet) {
+func testApproval(f *Fleet) {
 	name := newProtectedTarget(f)
-	f.Does(alice, cli.CodePrecondition, Scale(f.Dear, name, 5, "--name="+name, "--wait"), "is waiting for approval", "fleetloop approve")
+	f.WantCommand(alice, cli.CodePrecondition, Scale(f.Dear, name, 5, "--name="+name, "--wait"), "is waiting for approval", "fleetloop approve")
 	wantNoJob(f, name)
 	f.WantReplicas(f.Dear, name, 3)
-	f.Does(bob, cli.CodeUsage, []string{"approve", name}, "no terminal")
-	f.Does(bob, cli.CodeOK, []string{"approve", name, "--yes", "--reason=seen", "--wait"}, "approved", "rollback_ready")
+	f.WantCommand(bob, cli.CodeUsage, []string{"approve", name}, "no terminal")
+	f.WantCommand(bob, cli.CodeOK, []string{"approve", name, "--yes", "--reason=seen", "--wait"}, "approved", "rollback_ready")
 	f.WantReplicas(f.Dear, name, 5)
 	ke := f.Get(name)
 	if got, want := Phases(ke), "validating validated waiting_approval executing rollback_ready"; got != want {
@@ -168,8 +168,8 @@ func checkApproval(f *Fleet) {
 	}
 }
 
-// checkBoolean approves with spec.approvalReceived, as in the specification.
-func checkBoolean(f *Fleet) {
+// testApprovalReceivedField approves with spec.approvalReceived, as in the specification.
+func testApprovalReceivedField(f *Fleet) {
 	name := newProtectedTarget(f)
 	fromThree(f, f.Dear, name, nil)
 	ke := f.Reaches(name, v1alpha1.PhaseWaitingApproval)
@@ -184,26 +184,26 @@ func mergePatch(text string) client.Patch {
 	return client.RawPatch("application/merge-patch+json", []byte(text))
 }
 
-func fourEyes(f *Fleet) {
+func testRequesterCannotApprove(f *Fleet) {
 	name := newProtectedTarget(f)
 	fromThree(f, f.Dear, name, nil)
 	ke := f.Reaches(name, v1alpha1.PhaseWaitingApproval)
-	f.Does(alice, cli.CodePrecondition, []string{"approve", name, "--yes"}, "the requester is excluded from approving", "ask another person to approve")
+	f.WantCommand(alice, cli.CodePrecondition, []string{"approve", name, "--yes"}, "the requester is excluded from approving", "ask another person to approve")
 	if err := f.As(alice).Patch(f.Context(), ke, mergePatch(`{"spec":{"approvalReceived":true}}`)); err == nil {
 		f.Error("whoever asked could approve by the boolean")
 	}
 	if ke = f.Get(name); ke.Status.Phase != v1alpha1.PhaseWaitingApproval || len(ke.Spec.Approvals) > 0 {
 		f.Errorf("%s with %+v", ke.Status.Phase, ke.Spec.Approvals)
 	}
-	f.Does(carol, cli.CodeOK, []string{"approve", name, "--yes"})
+	f.WantCommand(carol, cli.CodeOK, []string{"approve", name, "--yes"})
 	f.Reaches(name, v1alpha1.PhaseRollbackReady)
 }
 
-func rejection(f *Fleet) {
+func testRejection(f *Fleet) {
 	name := newProtectedTarget(f)
 	fromThree(f, f.Dear, name, nil)
 	f.Reaches(name, v1alpha1.PhaseWaitingApproval)
-	f.Does(bob, cli.CodeOK, []string{"reject", name, "--reason=not now"})
+	f.WantCommand(bob, cli.CodeOK, []string{"reject", name, "--reason=not now"})
 	ke := f.Fails(name, v1alpha1.ReasonApprovalRejected, "")
 	if !strings.Contains(ke.Status.Message, bob) {
 		f.Errorf("message %q does not say who", ke.Status.Message)
@@ -213,7 +213,7 @@ func rejection(f *Fleet) {
 	f.WantEvent(name, "ExecutionFailed", "Warning")
 }
 
-func approvalTimeout(f *Fleet) {
+func testApprovalTimeout(f *Fleet) {
 	name := newProtectedTarget(f)
 	begin := time.Now()
 	fromThree(f, f.Dear, name, func(s *v1alpha1.KubernetesExecutionSpec) {
@@ -223,13 +223,13 @@ func approvalTimeout(f *Fleet) {
 	if took := time.Since(begin); took < 2*time.Second {
 		f.Errorf("it failed after %s, before its time", took)
 	}
-	f.Does(bob, cli.CodePrecondition, []string{"approve", name, "--yes"}, "is not waiting for approval")
+	f.WantCommand(bob, cli.CodePrecondition, []string{"approve", name, "--yes"}, "is not waiting for approval")
 	wantNoJob(f, name)
 }
 
-func dryRunOnly(f *Fleet) {
+func testDryRunOnly(f *Fleet) {
 	name := newTarget(f)
-	f.Does(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--dry-run=only", "--wait"), "nothing was changed")
+	f.WantCommand(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--dry-run=only", "--wait"), "nothing was changed")
 	ke := f.Reaches(name, v1alpha1.PhaseCompleted)
 	if d := ke.Status.ValidationResults.DryRunResults; !d.Performed || !d.Success || ke.Status.Plan == nil || ke.Status.ExecutionResults != nil {
 		f.Errorf("status %+v", ke.Status)
@@ -238,18 +238,18 @@ func dryRunOnly(f *Fleet) {
 	f.WantReplicas(f.Cheap, name, 3)
 }
 
-func policyDenial(f *Fleet) {
+func testPolicyDenial(f *Fleet) {
 	name := newTarget(f)
-	f.Does(alice, cli.CodeFailed, Scale(f.Cheap, name, 21, "--name="+name, "--wait"), "failed")
+	f.WantCommand(alice, cli.CodeFailed, Scale(f.Cheap, name, 21, "--name="+name, "--wait"), "failed")
 	ke := f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPolicyDenied)
 	if p := ke.Status.ValidationResults.PolicyValidation; p.Allowed || len(p.Violations) != 1 || !strings.Contains(p.Violations[0], "21 replicas") || p.PolicyName == "" {
 		f.Errorf("policy %+v", p)
 	}
-	f.Does(alice, cli.CodeOK, []string{"exec", "describe", name}, "Policy:       denied by", "violation: 21 replicas are more than the maximum of 20")
+	f.WantCommand(alice, cli.CodeOK, []string{"exec", "describe", name}, "Policy:       denied by", "violation: 21 replicas are more than the maximum of 20")
 	wantNoJob(f, name)
 }
 
-func targetMissing(f *Fleet) {
+func testTargetMissing(f *Fleet) {
 	fromThree(f, f.Cheap, uniqueName(f), nil)
 	if ke := f.Fails(uniqueName(f), v1alpha1.ReasonValidationError, v1alpha1.DetailTargetNotFound); ke.Status.ValidationResults.ResourceExists {
 		f.Errorf("checks %+v", ke.Status.ValidationResults)
@@ -257,9 +257,9 @@ func targetMissing(f *Fleet) {
 	wantNoJob(f, uniqueName(f))
 }
 
-func protected(f *Fleet) {
+func testProtectedTarget(f *Fleet) {
 	name := newTarget(f)
-	d := f.Deployment(f.Cheap, name+"-2", 3)
+	d := f.CreateDeployment(f.Cheap, name+"-2", 3)
 	if err := f.Client.Patch(f.Context(), d, mergePatch(`{"metadata":{"labels":{"kubernaut.io/protected":"true"}}}`)); err != nil {
 		f.Fatal(err)
 	}
@@ -268,40 +268,40 @@ func protected(f *Fleet) {
 	f.WantReplicas(f.Cheap, name+"-2", 3)
 }
 
-func checkRollback(f *Fleet) {
+func testRollback(f *Fleet) {
 	name := newTarget(f)
-	f.Does(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
-	f.Does(alice, cli.CodeOK, []string{"rollback", name, "--name=" + name + "-back", "--wait"}, "replicas: 5 -> replicas: 3")
+	f.WantCommand(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
+	f.WantCommand(alice, cli.CodeOK, []string{"rollback", name, "--name=" + name + "-back", "--wait"}, "replicas: 5 -> replicas: 3")
 	f.WantReplicas(f.Cheap, name, 3)
 	if ke := f.Get(name + "-back"); ke.Spec.RollbackOf == nil || ke.Spec.RollbackOf.Name != name {
 		f.Errorf("it takes back %+v, want %s", ke.Spec.RollbackOf, name)
 	}
 }
 
-// rollbackRefused verifies that a rollback does not change a target that another client has changed
+// testRollbackRefusedAfterChange verifies that a rollback does not change a target that another client has changed
 // since.
-func rollbackRefused(f *Fleet) {
+func testRollbackRefusedAfterChange(f *Fleet) {
 	name := newTarget(f)
-	f.Does(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
-	f.Patch(f.Cheap, name, `{"spec":{"replicas":7}}`)
-	f.Does(alice, cli.CodeFailed, []string{"rollback", name, "--name=" + name + "-back", "--wait"}, "replicas")
+	f.WantCommand(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
+	f.PatchDeployment(f.Cheap, name, `{"spec":{"replicas":7}}`)
+	f.WantCommand(alice, cli.CodeFailed, []string{"rollback", name, "--name=" + name + "-back", "--wait"}, "replicas")
 	f.Fails(name+"-back", v1alpha1.ReasonValidationError, v1alpha1.DetailTargetChanged)
 	f.WantReplicas(f.Cheap, name, 7)
 }
 
-func cancelWaiting(f *Fleet) {
+func testCancelWaiting(f *Fleet) {
 	name := newProtectedTarget(f)
 	fromThree(f, f.Dear, name, nil)
 	f.Reaches(name, v1alpha1.PhaseWaitingApproval)
-	f.Does(bob, cli.CodeOK, []string{"exec", "cancel", name})
+	f.WantCommand(bob, cli.CodeOK, []string{"exec", "cancel", name})
 	f.Fails(name, v1alpha1.ReasonCancelled, "")
 	wantNoJob(f, name)
 }
 
-func checkFinalize(f *Fleet) {
+func testFinalize(f *Fleet) {
 	name := newTarget(f)
-	f.Does(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
-	f.Does(alice, cli.CodeOK, []string{"exec", "finalize", name})
+	f.WantCommand(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
+	f.WantCommand(alice, cli.CodeOK, []string{"exec", "finalize", name})
 	if ke := f.Reaches(name, v1alpha1.PhaseCompleted); ke.Status.Outcome != v1alpha1.OutcomeSucceeded {
 		f.Errorf("outcome %q", ke.Status.Outcome)
 	}
@@ -314,12 +314,12 @@ func checkFinalize(f *Fleet) {
 	f.WantEvent(name, "ExecutionCompletedPermanent", "Normal")
 }
 
-// noWayBack verifies that an action that cannot be rolled back ends as completed.
-func noWayBack(f *Fleet) {
+// testNoRollbackOfRestart verifies that an action that cannot be rolled back ends as completed.
+func testNoRollbackOfRestart(f *Fleet) {
 	name := newTarget(f)
-	f.Does(alice, cli.CodeOK, []string{"exec", "rollout_restart", "namespace=" + f.Cheap, "kind=Deployment", "name=" + name, "--name=" + name, "--wait"}, "completed")
+	f.WantCommand(alice, cli.CodeOK, []string{"exec", "rollout_restart", "namespace=" + f.Cheap, "kind=Deployment", "name=" + name, "--name=" + name, "--wait"}, "completed")
 	if ke := f.Get(name); ke.Status.RollbackInformation == nil || ke.Status.RollbackInformation.Available {
 		f.Errorf("way back %+v", ke.Status.RollbackInformation)
 	}
-	f.Does(alice, cli.CodePrecondition, []string{"rollback", name}, "cannot be rolled back")
+	f.WantCommand(alice, cli.CodePrecondition, []string{"rollback", name}, "cannot be rolled back")
 }

@@ -115,7 +115,7 @@ func (s *shared) closeAll() error {
 // startCluster starts the cluster and its node.
 func (s *shared) startCluster() error {
 	ctx := context.Background()
-	kube.TakeLogs(slog.New(slog.DiscardHandler))
+	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler))
 	if err := s.buildBinaries(ctx); err != nil {
 		return err
 	}
@@ -145,9 +145,9 @@ func (s *shared) startCluster() error {
 	}
 	switch s.kind {
 	case ProcessNode:
-		return s.processNode()
+		return s.startProcessNode()
 	case RealNode:
-		return s.realNode(ctx)
+		return s.startRealNode(ctx)
 	case NoNode:
 	}
 	return nil
@@ -159,13 +159,13 @@ func (s *shared) buildBinaries(ctx context.Context) (err error) {
 		return err
 	}
 	s.addCleanup(func() error { return os.RemoveAll(s.dir) })
-	return controllertest.Build(ctx, s.dir, "execution-controller", "action-runner")
+	return controllertest.BuildBinaries(ctx, s.dir, "execution-controller", "action-runner")
 }
 
 func (s *shared) binaryPath(name string) string { return filepath.Join(s.dir, name) }
 
-// realNode starts a kubelet.
-func (s *shared) realNode(ctx context.Context) error {
+// startRealNode starts a kubelet.
+func (s *shared) startRealNode(ctx context.Context) error {
 	archive := filepath.Join(s.dir, "runner.tar")
 	f, err := os.Create(archive) //nolint:gosec // our own folder
 	if err != nil {
@@ -182,13 +182,13 @@ func (s *shared) realNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.said = node.Said
+	s.said = node.LogTails
 	s.addCleanup(node.Stop)
 	return nil
 }
 
-// processNode runs a node in this process.
-func (s *shared) processNode() error {
+// startProcessNode runs a node in this process.
+func (s *shared) startProcessNode() error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -198,10 +198,10 @@ func (s *shared) processNode() error {
 	for name, play := range map[string]string{Gated: playGated, Flaky: playFlaky, Failing: playFailing, Endless: playEndless} {
 		images[name] = []string{self, play, s.dir, runner}
 	}
-	return s.runNode(s.bed.Config(), processnode.Options{Images: images})
+	return s.startNode(s.bed.Config(), processnode.Options{Images: images})
 }
 
-func (s *shared) runNode(cfg *rest.Config, o processnode.Options) error {
+func (s *shared) startNode(cfg *rest.Config, o processnode.Options) error {
 	node, err := processnode.New(cfg, o)
 	if err != nil {
 		return err

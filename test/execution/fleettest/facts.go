@@ -31,24 +31,24 @@ required: true
 timeout: "5s"
 `
 
-// wantsSecrets requests an execution with the precondition imagesPullable.
-func wantsSecrets(f *Fleet, namespace, target, name string) {
+// createWithSecretCondition requests an execution with the precondition imagesPullable.
+func createWithSecretCondition(f *Fleet, namespace, target, name string) {
 	f.Helper()
 	var c v1alpha1.Condition
 	if err := yaml.UnmarshalStrict([]byte(imagesPullable), &c); err != nil {
 		f.Fatal(err)
 	}
-	ke := newScaling(namespace, target, func(s *v1alpha1.KubernetesExecutionSpec) { s.PreConditions = []v1alpha1.Condition{c} })
+	ke := newScaleExecution(namespace, target, func(s *v1alpha1.KubernetesExecutionSpec) { s.PreConditions = []v1alpha1.Condition{c} })
 	ke.Name = name
-	f.Ask(alice, ke)
+	f.CreateExecution(alice, ke)
 }
 
-// withSecrets creates a Deployment that pulls images with one Secret and reads a password from
+// newTargetWithSecrets creates a Deployment that pulls images with one Secret and reads a password from
 // another.
-func withSecrets(f *Fleet, namespace string) string {
+func newTargetWithSecrets(f *Fleet, namespace string) string {
 	f.Helper()
 	name := uniqueName(f)
-	d := f.Deployment(namespace, name, 3)
+	d := f.CreateDeployment(namespace, name, 3)
 	d.Spec.Template.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: name + "-registry"}}
 	d.Spec.Template.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name + "-db"}}}}
 	if err := f.Client.Update(f.Context(), d); err != nil {
@@ -57,7 +57,7 @@ func withSecrets(f *Fleet, namespace string) string {
 	return name
 }
 
-func checkSecret(f *Fleet, namespace, name string, kind corev1.SecretType, key string) {
+func createSecret(f *Fleet, namespace, name string, kind corev1.SecretType, key string) {
 	f.Helper()
 	err := f.Client.Create(f.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Type: kind, Data: map[string][]byte{key: []byte(`{"auths":{}}`)},
@@ -67,15 +67,15 @@ func checkSecret(f *Fleet, namespace, name string, kind corev1.SecretType, key s
 	}
 }
 
-// invalidSecrets evaluates the condition of the specification for Secrets that exist, are missing,
+// testInvalidSecrets evaluates the condition of the specification for Secrets that exist, are missing,
 // or have a type that does not allow pulling images.
-func invalidSecrets(f *Fleet) {
-	name := withSecrets(f, f.Cheap)
-	checkSecret(f, f.Cheap, name+"-db", corev1.SecretTypeOpaque, "password")
+func testInvalidSecrets(f *Fleet) {
+	name := newTargetWithSecrets(f, f.Cheap)
+	createSecret(f, f.Cheap, name+"-db", corev1.SecretTypeOpaque, "password")
 	registry := client.ObjectKey{Namespace: f.Cheap, Name: name + "-registry"}
 	fails := func(execution string) {
 		f.Helper()
-		wantsSecrets(f, f.Cheap, name, execution)
+		createWithSecretCondition(f, f.Cheap, name, execution)
 		ke := f.Fails(execution, v1alpha1.ReasonValidationError, v1alpha1.DetailPreConditionFailed)
 		if got := ke.Status.ValidationResults.PreConditionResults; len(got) != 1 || got[0].Passed || got[0].ErrorMessage == "" {
 			f.Errorf("preconditions %+v", got)
@@ -83,13 +83,13 @@ func invalidSecrets(f *Fleet) {
 		wantNoJob(f, execution)
 	}
 	fails(name + "-missing")
-	checkSecret(f, registry.Namespace, registry.Name, corev1.SecretTypeOpaque, corev1.DockerConfigJsonKey)
+	createSecret(f, registry.Namespace, registry.Name, corev1.SecretTypeOpaque, corev1.DockerConfigJsonKey)
 	fails(name + "-opaque")
 	if err := f.Client.Delete(f.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: registry.Namespace, Name: registry.Name}}); err != nil {
 		f.Fatal(err)
 	}
-	checkSecret(f, registry.Namespace, registry.Name, corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey)
-	wantsSecrets(f, f.Cheap, name, name+"-there")
+	createSecret(f, registry.Namespace, registry.Name, corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey)
+	createWithSecretCondition(f, f.Cheap, name, name+"-there")
 	ke := f.Reaches(name+"-there", v1alpha1.PhaseRollbackReady)
 	if got := ke.Status.ValidationResults.PreConditionResults; len(got) != 1 || !got[0].Evaluated || !got[0].Passed {
 		f.Errorf("preconditions %+v", got)
@@ -97,11 +97,11 @@ func invalidSecrets(f *Fleet) {
 	f.WantReplicas(f.Cheap, name, 5)
 }
 
-// secretsUnknown verifies the advice in the message if the account that looks up Secrets is not
+// testSecretsUnknownWithoutRole verifies the advice in the message if the account that looks up Secrets is not
 // bound.
-func secretsUnknown(f *Fleet) {
-	name := withSecrets(f, f.Dear)
-	wantsSecrets(f, f.Dear, name, name)
+func testSecretsUnknownWithoutRole(f *Fleet) {
+	name := newTargetWithSecrets(f, f.Dear)
+	createWithSecretCondition(f, f.Dear, name, name)
 	ke := f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPreConditionFailed)
 	for _, says := range []string{"invalid_secrets is unknown", "kubernaut-secret-lookup", "bind its role in namespace"} {
 		if !strings.Contains(ke.Status.Message, says) {
@@ -110,22 +110,22 @@ func secretsUnknown(f *Fleet) {
 	}
 }
 
-// permissionsOK evaluates a condition on the rights of the action's account in a namespace where it
+// testPermissionsOKFollowsRoleBinding evaluates a condition on the rights of the action's account in a namespace where it
 // has none, then some, then none.
-func permissionsOK(f *Fleet) {
+func testPermissionsOKFollowsRoleBinding(f *Fleet) {
 	namespace := f.Namespace + "-rights"
 	if err := f.Client.Create(f.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{"environment": "development"}}}); err != nil {
 		f.Fatal(err)
 	}
-	f.Deployment(namespace, "web", 3)
+	f.CreateDeployment(namespace, "web", 3)
 	const permitted = "package precondition\nimport future.keywords.if\nallow if { input.serviceAccount.permissionsOk }\n"
 	ask := func(name string) {
 		f.Helper()
-		ke := newScaling(namespace, "web", func(s *v1alpha1.KubernetesExecutionSpec) {
+		ke := newScaleExecution(namespace, "web", func(s *v1alpha1.KubernetesExecutionSpec) {
 			s.PreConditions = []v1alpha1.Condition{{Type: "permitted", Rego: permitted, Required: true, Timeout: &metav1.Duration{Duration: time.Second}}}
 		})
 		ke.Name = name
-		f.Ask(alice, ke)
+		f.CreateExecution(alice, ke)
 	}
 	denied := func(name string) {
 		f.Helper()
@@ -143,7 +143,7 @@ func permissionsOK(f *Fleet) {
 	}
 	denied("rights-none")
 
-	bindings := roles.Actions{Namespace: f.Namespace}.InNamespaces(act, namespace)
+	bindings := roles.Actions{Namespace: f.Namespace}.NamespaceBindings(act, namespace)
 	binding, ok := bindings[0].(*rbacv1.RoleBinding)
 	if !ok || len(bindings) != 1 {
 		f.Fatalf("bindings %v", bindings)
@@ -183,12 +183,12 @@ func awaitRights(f *Fleet, act *action.Action, namespace string, allowed bool) {
 	})
 }
 
-// nothingIsTold makes a condition print its whole input. The status, the events and the log must
+// testNoPasswordDisclosed makes a condition print its whole input. The status, the events and the log must
 // not contain anything that alice may not read.
-func nothingIsTold(f *Fleet) {
+func testNoPasswordDisclosed(f *Fleet) {
 	name := uniqueName(f)
 	const password = "hunter2-of-the-shop"
-	d := f.Deployment(f.Cheap, name, 3)
+	d := f.CreateDeployment(f.Cheap, name, 3)
 	d.Annotations = map[string]string{"note": password}
 	c := &d.Spec.Template.Spec.Containers[0]
 	c.Env = []corev1.EnvVar{{Name: "PASSWORD", Value: password}}
@@ -226,7 +226,7 @@ func nothingIsTold(f *Fleet) {
 		}
 	}
 	wantEventsWithout(f, name, password)
-	if f.Controller().Says(password) == nil {
+	if f.Controller().CheckLogged(password) == nil {
 		f.Error("the log tells a password of the target")
 	}
 }

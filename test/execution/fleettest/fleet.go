@@ -82,7 +82,7 @@ func Start(tb testing.TB, o Options) *Fleet {
 	if err := s.start(); err != nil {
 		tb.Fatal(err)
 	}
-	kubebedtest.ShowLogs(tb, s.bed)
+	kubebedtest.ShowLogsOnFailure(tb, s.bed)
 	tb.Cleanup(func() {
 		if text := s.said(); tb.Failed() && text != "" {
 			tb.Logf("the node said:\n%s", text)
@@ -96,7 +96,7 @@ func Start(tb testing.TB, o Options) *Fleet {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	f := &Fleet{TB: tb, Client: c, Namespace: name, Cheap: name + "-cheap", Dear: name + "-dear", s: s, o: o, Database: pgtest.URL(tb)}
+	f := &Fleet{TB: tb, Client: c, Namespace: name, Cheap: name + "-cheap", Dear: name + "-dear", s: s, o: o, Database: pgtest.NewDatabaseURL(tb)}
 	f.installAll()
 	switch {
 	case o.NoController:
@@ -129,11 +129,11 @@ func (f *Fleet) installAll() {
 	}
 	accounts := roles.Actions{Namespace: f.Namespace}
 	for _, a := range action.Catalogue() {
-		for _, o := range append(accounts.Base(a), accounts.InNamespaces(a, f.Cheap, f.Dear)...) {
+		for _, o := range append(accounts.BaseObjects(a), accounts.NamespaceBindings(a, f.Cheap, f.Dear)...) {
 			f.applyObject(o)
 		}
 	}
-	for _, o := range append(accounts.SecretLookup(), accounts.SecretLookupIn(f.Cheap)...) {
+	for _, o := range append(accounts.SecretLookupObjects(), accounts.SecretLookupBindings(f.Cheap)...) {
 		f.applyObject(o)
 	}
 	f.bindPeople()
@@ -159,7 +159,7 @@ func (f *Fleet) installAll() {
 func (f *Fleet) InstallGuard() {
 	f.Helper()
 	o := guard.Options{Namespace: f.Namespace}
-	for _, o := range append(guard.Objects(o), guard.Stamps(o)...) {
+	for _, o := range append(guard.Objects(o), guard.MutatingPolicies(o)...) {
 		f.applyObject(o)
 	}
 	forged := &v1alpha1.KubernetesExecution{
@@ -206,7 +206,7 @@ func (f *Fleet) SetPolicies(over map[string]string) {
 func (f *Fleet) bindPeople() {
 	f.Helper()
 	users := map[string][]string{roles.ApproverRole: {Requester, Approver, Other}}
-	for _, role := range roles.Requesters() {
+	for _, role := range roles.RequesterClusterRolesByRisk() {
 		f.applyObject(role)
 		users[role.Name] = []string{Requester}
 	}
@@ -366,11 +366,11 @@ func (f *Fleet) Jobs(name string) []batchv1.Job {
 // Open lets the Jobs of an execution with the image Gated continue.
 func (f *Fleet) Open(name string) {
 	f.Helper()
-	f.OpenFor(f.Get(name))
+	f.OpenGate(f.Get(name))
 }
 
-// OpenFor is like Open without a request to the API server.
-func (f *Fleet) OpenFor(ke *v1alpha1.KubernetesExecution) {
+// OpenGate is like Open without a request to the API server.
+func (f *Fleet) OpenGate(ke *v1alpha1.KubernetesExecution) {
 	f.Helper()
 	const mode = 0o600
 	if err := os.WriteFile(filePath(f.s.dir, "open", string(ke.UID)), nil, mode); err != nil {

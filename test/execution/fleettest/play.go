@@ -21,16 +21,16 @@ const (
 	playEndless = "fleettest:endless"
 )
 
-// Play runs this program as one of the images, if its arguments request that, and returns the exit
+// RunFakeImage runs this program as one of the images, if its arguments request that, and returns the exit
 // code. The arguments after the image are the directory that it shares with the tests, the runner,
 // and the arguments of the container.
-func Play(args []string) (code int, played bool) {
+func RunFakeImage(args []string) (code int, played bool) {
 	const folder, runner = 2, 3
 	if len(args) <= runner {
 		return 0, false
 	}
 	f, ok := map[string]func(dir string) (code int, then bool){
-		playGated: waitForGate, playFlaky: failOnce, playFailing: failPlan, playEndless: endlessPlan,
+		playGated: waitForGate, playFlaky: failOnce, playFailing: failPlan, playEndless: hangForever,
 	}[args[1]]
 	if !ok {
 		return 0, false
@@ -80,7 +80,7 @@ func failOnce(dir string) (code int, then bool) {
 
 func failPlan(string) (code int, then bool) { return int(action.CodeTransient), false }
 
-func endlessPlan(string) (code int, then bool) {
+func hangForever(string) (code int, then bool) {
 	signal.Ignore(syscall.SIGTERM)
 	for {
 		time.Sleep(time.Hour) //nolint:forbidigo // it is what this is about

@@ -12,8 +12,8 @@ import (
 	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 
-// Deployment creates a Deployment in a namespace for targets.
-func (f *Fleet) Deployment(namespace, name string, replicas int32) *appsv1.Deployment {
+// CreateDeployment creates a Deployment in a namespace for targets.
+func (f *Fleet) CreateDeployment(namespace, name string, replicas int32) *appsv1.Deployment {
 	f.Helper()
 	labels := map[string]string{"app": name}
 	d := &appsv1.Deployment{
@@ -50,13 +50,13 @@ func (f *Fleet) awaitObserved(d *appsv1.Deployment) *appsv1.Deployment {
 // WantReplicas verifies the desired replicas of a Deployment.
 func (f *Fleet) WantReplicas(namespace, name string, want int32) {
 	f.Helper()
-	if got := *f.Target(namespace, name).Spec.Replicas; got != want {
+	if got := *f.GetDeployment(namespace, name).Spec.Replicas; got != want {
 		f.Errorf("Deployment %s/%s has %d replicas, want %d", namespace, name, got, want)
 	}
 }
 
-// Target reads a Deployment.
-func (f *Fleet) Target(namespace, name string) *appsv1.Deployment {
+// GetDeployment reads a Deployment.
+func (f *Fleet) GetDeployment(namespace, name string) *appsv1.Deployment {
 	f.Helper()
 	var d appsv1.Deployment
 	if err := f.Client.Get(f.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &d); err != nil {
@@ -65,8 +65,8 @@ func (f *Fleet) Target(namespace, name string) *appsv1.Deployment {
 	return &d
 }
 
-// Patch changes a Deployment as another client.
-func (f *Fleet) Patch(namespace, name, patch string) {
+// PatchDeployment changes a Deployment as another client.
+func (f *Fleet) PatchDeployment(namespace, name, patch string) {
 	f.Helper()
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if err := f.Client.Patch(f.Context(), d, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {

@@ -128,11 +128,11 @@ func (c *course) ask() {
 			c.runs(runs) // it is there first
 			c.scale(c.Cheap, runs, 6, name)
 		case waiting:
-			c.Deployment(c.Dear, name, 3)
+			c.CreateDeployment(c.Dear, name, 3)
 			c.scale(c.Dear, name, 5, name)
 		case validating:
-			c.Deployment(c.Cheap, name, 3)
-			c.Ask(alice, &v1alpha1.KubernetesExecution{
+			c.CreateDeployment(c.Cheap, name, 3)
+			c.CreateExecution(alice, &v1alpha1.KubernetesExecution{
 				ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec: v1alpha1.KubernetesExecutionSpec{
 					Action:     "scale_deployment",
@@ -144,17 +144,17 @@ func (c *course) ask() {
 				},
 			})
 		default:
-			c.Deployment(c.Cheap, name, 3)
+			c.CreateDeployment(c.Cheap, name, 3)
 			c.scale(c.Cheap, name, 5, name)
 		}
 	}
-	c.Deployment(c.Cheap, later, 3) // now, as others than ours see to Deployments
+	c.CreateDeployment(c.Cheap, later, 3) // now, as others than ours see to Deployments
 }
 
 // scale asks for a Deployment to be scaled, with time for more than the outage.
 func (c *course) scale(namespace, target string, replicas int, name string) {
 	c.Helper()
-	c.Does(alice, cli.CodeOK, fleettest.Scale(namespace, target, replicas, "--name="+name, "--timeout=15m"))
+	c.WantCommand(alice, cli.CodeOK, fleettest.Scale(namespace, target, replicas, "--name="+name, "--timeout=15m"))
 }
 
 // runs waits until the Pod of an execution runs.
@@ -220,7 +220,7 @@ func (c *course) meanwhile(since time.Duration) {
 	c.Helper()
 	if since > away/2 && !c.opened {
 		c.opened = true
-		c.OpenFor(c.before[works])
+		c.OpenGate(c.before[works])
 	}
 	select {
 	case <-c.Controller().Ended():
@@ -295,14 +295,14 @@ func (c *course) end() {
 	if phase := c.Get(queued).Status.Phase; phase != v1alpha1.PhaseValidated {
 		c.Errorf("what waits for its turn is %s", phase)
 	}
-	c.Does(bob, cli.CodeOK, []string{"approve", waiting, "--yes"})
-	c.Patch(c.Cheap, validating, `{"spec":{"replicas":4}}`)
+	c.WantCommand(bob, cli.CodeOK, []string{"approve", waiting, "--yes"})
+	c.PatchDeployment(c.Cheap, validating, `{"spec":{"replicas":4}}`)
 	for _, name := range []string{runs, waiting, validating, queued} { // the last one's turn comes when the first is done
 		c.Open(name)
 	}
-	c.Does(alice, cli.CodeOK, []string{"exec", "finalize", ready})
+	c.WantCommand(alice, cli.CodeOK, []string{"exec", "finalize", ready})
 	c.Reaches(ready, v1alpha1.PhaseCompleted)
-	store := c.Audit()
+	store := c.OpenAudit()
 	for _, name := range names() {
 		want := "validating validated executing rollback_ready"
 		switch name {
@@ -330,12 +330,12 @@ func (c *course) end() {
 		if want == 0 {
 			want = 5
 		}
-		if d := c.Target(c.Cheap, name); *d.Spec.Replicas != want || d.Generation != generation {
+		if d := c.GetDeployment(c.Cheap, name); *d.Spec.Replicas != want || d.Generation != generation {
 			c.Errorf("the target of %s has %d replicas in generation %d, want %d in %d", name, *d.Spec.Replicas, d.Generation, want, generation)
 		}
 	}
 	c.WantReplicas(c.Dear, waiting, 5)
-	c.WantSound(store)
+	c.WantAuditIntact(store)
 }
 
 // wantTrail waits until the audit has all of an execution, and nothing more.

@@ -14,22 +14,22 @@ func TestSpec(t *testing.T) {
 	each(t, map[string]func(w world){
 		"approved": func(w world) {
 			w.asksFirst()
-			w.Does(bob, cli.CodeOK, []string{"approve", w.own(), "--yes"})
+			w.WantCommand(bob, cli.CodeOK, []string{"approve", w.own(), "--yes"})
 			w.Reaches(w.own(), v1alpha1.PhaseExecuting)
 		},
 		"rejected": func(w world) {
 			w.asksFirst()
-			w.Does(bob, cli.CodeOK, []string{"reject", w.own(), "--reason=not now"})
+			w.WantCommand(bob, cli.CodeOK, []string{"reject", w.own(), "--reason=not now"})
 			w.Fails(w.own(), v1alpha1.ReasonApprovalRejected, "")
 		},
 		"cancelled": func(w world) {
 			w.asksFirst()
-			w.Does(alice, cli.CodeOK, []string{"exec", "cancel", w.own()})
+			w.WantCommand(alice, cli.CodeOK, []string{"exec", "cancel", w.own()})
 			w.Fails(w.own(), v1alpha1.ReasonCancelled, "")
 		},
 		"cancelled-executing": func(w world) {
 			j := w.executes(w.own(), nil)
-			w.Does(alice, cli.CodeOK, []string{"exec", "cancel", w.own()})
+			w.WantCommand(alice, cli.CodeOK, []string{"exec", "cancel", w.own()})
 			w.Fails(w.own(), v1alpha1.ReasonCancelled, "")
 			w.silent(j)
 		},
@@ -37,7 +37,7 @@ func TestSpec(t *testing.T) {
 			w.ends(w.runs(w.executes(w.own(), nil)), action.Result{Code: action.CodeOK, Changed: true, Count: 1})
 			w.Reaches(w.own(), v1alpha1.PhaseRollbackReady)
 			w.rests()
-			w.Does(alice, cli.CodeOK, []string{"exec", "finalize", w.own()})
+			w.WantCommand(alice, cli.CodeOK, []string{"exec", "finalize", w.own()})
 			w.Reaches(w.own(), v1alpha1.PhaseCompleted)
 		},
 	})

@@ -79,7 +79,7 @@ func (w world) changes(name string, replicas int, since time.Time) (due time.Tim
 		return nil
 	})
 	w.rests()
-	w.Patch(w.Cheap, name, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
+	w.PatchDeployment(w.Cheap, name, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
 	return due
 }
 

@@ -52,7 +52,7 @@ func (w world) own() string {
 // asks asks for five replicas of a Deployment that has three.
 func (w world) asks(namespace, name string, change func(*v1alpha1.KubernetesExecutionSpec)) {
 	w.Helper()
-	w.Deployment(namespace, name, 3)
+	w.CreateDeployment(namespace, name, 3)
 	ke := &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.KubernetesExecutionSpec{
@@ -65,7 +65,7 @@ func (w world) asks(namespace, name string, change func(*v1alpha1.KubernetesExec
 	if change != nil {
 		change(&ke.Spec)
 	}
-	w.Ask(alice, ke)
+	w.CreateExecution(alice, ke)
 }
 
 // executes asks for an execution, and gives the Job that nobody runs.
@@ -150,7 +150,7 @@ func (w world) ends(p *corev1.Pod, r action.Result) {
 		r.Version, r.Attempt, r.Started, r.Ended = 1, 1, began.Time, began.Time
 		s.Ready = false
 		s.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-			ExitCode: int32(r.Code), Message: action.Encode(r), StartedAt: began, FinishedAt: metav1.Now(), ContainerID: s.ContainerID,
+			ExitCode: int32(r.Code), Message: action.EncodeBounded(r), StartedAt: began, FinishedAt: metav1.Now(), ContainerID: s.ContainerID,
 		}}
 	})
 }

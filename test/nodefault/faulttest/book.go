@@ -17,8 +17,8 @@ type Book struct {
 	most  int
 }
 
-// Book starts to record the changes until the test ends.
-func (c *Cluster) Book() *Book {
+// WatchNodes starts to record the changes until the test ends.
+func (c *Cluster) WatchNodes() *Book {
 	c.Helper()
 	b := &Book{lines: map[types.UID][]string{}}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.Context()))

@@ -59,7 +59,7 @@ func Main(m *testing.M, crds string) {
 
 // MainOn runs the tests of a package with another control plane.
 func MainOn(m *testing.M, o kubebed.Options) {
-	kube.TakeLogs(slog.New(slog.DiscardHandler)) // before the clients of the tests begin to log
+	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler)) // before the clients of the tests begin to log
 	kubebedtest.Main(m, o, goleak.Cleanup(func(code int) {
 		if err := os.RemoveAll(shared.dir); err != nil {
 			code = max(code, 1)
@@ -85,7 +85,7 @@ func buildBinary(tb testing.TB) string {
 // buildOnce does not use the context of a test, because its result outlives the test.
 func buildOnce() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "fleetloop-nodefault-"); err == nil {
-		err = controllertest.Build(context.Background(), dir, "node-fault-controller")
+		err = controllertest.BuildBinaries(context.Background(), dir, "node-fault-controller")
 	}
 	return dir, err
 }
@@ -189,11 +189,11 @@ func (c *Cluster) StartController(env map[string]string, args ...string) *contro
 	return c.process
 }
 
-// Run runs another command of the controller's binary as an administrator, and returns
+// RunBinary runs another command of the controller's binary as an administrator, and returns
 // its output.
-func (c *Cluster) Run(args ...string) string {
+func (c *Cluster) RunBinary(args ...string) string {
 	c.Helper()
-	file := c.File("kubeconfig-of-a-person", controllertest.Kubeconfig(c, c.Host))
+	file := c.WriteFile("kubeconfig-of-a-person", controllertest.Kubeconfig(c, c.Host))
 	out, err := exec.CommandContext(c.Context(), buildBinary(c), append(args, "--kubeconfig", file)...).CombinedOutput() //nolint:gosec // our own program
 	if err != nil {
 		c.Fatalf("%v: %v\n%s", args, err, out)
@@ -201,8 +201,8 @@ func (c *Cluster) Run(args ...string) string {
 	return string(out)
 }
 
-// Node creates a Ready node.
-func (c *Cluster) Node(name string, change func(*corev1.Node)) *corev1.Node {
+// CreateNode creates a Ready node.
+func (c *Cluster) CreateNode(name string, change func(*corev1.Node)) *corev1.Node {
 	c.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if change != nil {
@@ -212,12 +212,12 @@ func (c *Cluster) Node(name string, change func(*corev1.Node)) *corev1.Node {
 		c.Fatal(err)
 	}
 	n.Status.NodeInfo.BootID = "boot-1"
-	c.Ready(n, corev1.ConditionTrue)
+	c.SetReady(n, corev1.ConditionTrue)
 	return n
 }
 
-// Ready writes the status of a node with its Ready condition.
-func (c *Cluster) Ready(n *corev1.Node, is corev1.ConditionStatus) {
+// SetReady writes the status of a node with its Ready condition.
+func (c *Cluster) SetReady(n *corev1.Node, is corev1.ConditionStatus) {
 	c.Helper()
 	now := metav1.Now()
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: is, LastHeartbeatTime: now, LastTransitionTime: now}}
@@ -250,8 +250,8 @@ func (c *Cluster) EditNode(name string, change func(*corev1.Node)) {
 	})
 }
 
-// EditStatus changes the status of a node like its kubelet.
-func (c *Cluster) EditStatus(name string, change func(*corev1.Node)) {
+// EditNodeStatus changes the status of a node like its kubelet.
+func (c *Cluster) EditNodeStatus(name string, change func(*corev1.Node)) {
 	c.Helper()
 	controllertest.Eventually(c, func(ctx context.Context) error {
 		var n corev1.Node
@@ -284,8 +284,8 @@ func (c *Cluster) EditFault(name string, change func(*v1alpha1.NodeFault)) {
 	})
 }
 
-// Want waits until a NodeFault satisfies a predicate, which what describes.
-func (c *Cluster) Want(name, what string, is func(*v1alpha1.NodeFault) bool) *v1alpha1.NodeFault {
+// WantFault waits until a NodeFault satisfies a predicate, which what describes.
+func (c *Cluster) WantFault(name, what string, is func(*v1alpha1.NodeFault) bool) *v1alpha1.NodeFault {
 	c.Helper()
 	var f *v1alpha1.NodeFault
 	controllertest.Eventually(c, func(ctx context.Context) (err error) {
@@ -300,7 +300,7 @@ func (c *Cluster) Want(name, what string, is func(*v1alpha1.NodeFault) bool) *v1
 // Seen waits until the controller has processed all reports about a node.
 func (c *Cluster) Seen(name string) *v1alpha1.NodeFault {
 	c.Helper()
-	return c.Want(name, "all reports to be looked at", func(f *v1alpha1.NodeFault) bool { return f.Status.ObservedGeneration == f.Generation })
+	return c.WantFault(name, "all reports to be looked at", func(f *v1alpha1.NodeFault) bool { return f.Status.ObservedGeneration == f.Generation })
 }
 
 // WantPhase waits until a node is in a phase.
@@ -333,8 +333,8 @@ func Fatal(node, check string) Report {
 	return Report{Agent: "tests", CheckName: check, NodeName: node, IsFatal: true, Message: "found by a test"}
 }
 
-// Xid returns a fault of a GPU that requires a reboot.
-func Xid(node string) Report {
+// NewXidReport returns a fault of a GPU that requires a reboot.
+func NewXidReport(node string) Report {
 	return Report{
 		Agent: "syslog-health-monitor", CheckName: "xid-check", NodeName: node, IsFatal: true, Message: "GPU error detected",
 		ErrorCode: []string{"XID-79"}, RecommendedAction: "RESTART_VM",
@@ -347,8 +347,8 @@ func (r Report) Healthy() Report {
 	return r
 }
 
-// File writes a file for the controller, and returns its path.
-func (c *Cluster) File(name, text string) string {
+// WriteFile writes a file for the controller, and returns its path.
+func (c *Cluster) WriteFile(name, text string) string {
 	c.Helper()
 	path := filepath.Join(c.TempDir(), name)
 	const mode = 0o600
@@ -381,7 +381,7 @@ func (c *Cluster) Post(path string, header http.Header, body string) {
 }
 
 func (c *Cluster) postJSON(ctx context.Context, path string, header http.Header, body []byte) error {
-	address, err := c.process.Logged("listening for fault reports", "address")
+	address, err := c.process.LoggedField("listening for fault reports", "address")
 	if err != nil {
 		return err
 	}

@@ -33,8 +33,8 @@ type Machines struct {
 	failed bool
 }
 
-// Machines starts the webhook. Start the controller with Env.
-func (c *Cluster) Machines() *Machines {
+// StartMachines starts the webhook. Start the controller with Env.
+func (c *Cluster) StartMachines() *Machines {
 	c.Helper()
 	m := &Machines{cluster: c, done: map[string][]types.UID{}, gone: map[string]bool{}}
 	m.server = httptest.NewServer(m)
@@ -72,7 +72,7 @@ func (m *Machines) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.URL.Path == "/status" {
-		_ = json.NewEncoder(w).Encode(provider.WebhookStatus{State: m.stateOf(q)})
+		_ = json.NewEncoder(w).Encode(provider.WebhookStatus{State: m.progressState(q)})
 		return
 	}
 	if q.Node == nil {
@@ -82,7 +82,7 @@ func (m *Machines) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var die func()
 	var answered bool
 	if m.Way != nil {
-		die, answered = m.Way.Writes("the webhook", q.Node.Name, nil)
+		die, answered = m.Way.CountWrite("the webhook", q.Node.Name, nil)
 	}
 	if die == nil || answered {
 		// A machine continues even if the controller has crashed.
@@ -97,7 +97,7 @@ func (m *Machines) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(provider.WebhookAnswer{RequestID: "machine-of-" + q.Node.Name})
 }
 
-func (m *Machines) stateOf(q provider.WebhookRequest) provider.State {
+func (m *Machines) progressState(q provider.WebhookRequest) provider.State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {

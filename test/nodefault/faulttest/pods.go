@@ -16,9 +16,9 @@ import (
 	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 
-// Pod creates a running and ready pod of a ReplicaSet on a node. It ends at once when it
+// CreatePod creates a running and ready pod of a ReplicaSet on a node. It ends at once when it
 // is deleted.
-func (c *Cluster) Pod(namespace, name, node string, changes ...func(*corev1.Pod)) *corev1.Pod {
+func (c *Cluster) CreatePod(namespace, name, node string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	c.Helper()
 	var none int64
 	yes := true
@@ -54,8 +54,8 @@ func Slow(p *corev1.Pod) {
 	p.Spec.TerminationGracePeriodSeconds = &seconds
 }
 
-// Kill removes a pod, like the kubelet after its containers have ended.
-func (c *Cluster) Kill(p *corev1.Pod) {
+// DeletePod removes a pod, like the kubelet after its containers have ended.
+func (c *Cluster) DeletePod(p *corev1.Pod) {
 	c.Helper()
 	if err := c.Client.Delete(c.Context(), p, client.GracePeriodSeconds(0)); err != nil {
 		c.Fatal(err)
@@ -109,9 +109,9 @@ func (c *Cluster) removeEndedPods(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Budget creates a disruption budget that keeps a number of pods, and waits until it
+// CreateDisruptionBudget creates a disruption budget that keeps a number of pods, and waits until it
 // counts a number of pods.
-func (c *Cluster) Budget(namespace, name string, minAvailable, pods int32) *policyv1.PodDisruptionBudget {
+func (c *Cluster) CreateDisruptionBudget(namespace, name string, minAvailable, pods int32) *policyv1.PodDisruptionBudget {
 	c.Helper()
 	least := intstr.FromInt32(minAvailable)
 	b := &policyv1.PodDisruptionBudget{

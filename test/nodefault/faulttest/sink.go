@@ -65,9 +65,9 @@ func (s *Sink) Answer(by func(context.Context, changeevent.Payload) int) {
 	s.answer = by
 }
 
-// Taken returns the accepted events about a node in order of arrival. With once, repeated
+// Received returns the accepted events about a node in order of arrival. With once, repeated
 // events are omitted.
-func (s *Sink) Taken(node string, distinct bool) []changeevent.Payload {
+func (s *Sink) Received(node string, distinct bool) []changeevent.Payload {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []changeevent.Payload
@@ -81,9 +81,9 @@ func (s *Sink) Taken(node string, distinct bool) []changeevent.Payload {
 	return all
 }
 
-// WantTold waits until the actions of the accepted events about a node are as wanted, in
+// WantActions waits until the actions of the accepted events about a node are as wanted, in
 // this order and each once.
-func (s *Sink) WantTold(tb testing.TB, node, want string) {
+func (s *Sink) WantActions(tb testing.TB, node, want string) {
 	tb.Helper()
 	controllertest.Eventually(tb, func(context.Context) error {
 		if got := s.Actions(node); got != want {
@@ -97,7 +97,7 @@ func (s *Sink) WantTold(tb testing.TB, node, want string) {
 // separated by spaces.
 func (s *Sink) Actions(node string) string {
 	var actions []string
-	for _, p := range s.Taken(node, true) {
+	for _, p := range s.Received(node, true) {
 		actions = append(actions, p.Action)
 	}
 	return strings.Join(actions, " ")

@@ -41,8 +41,8 @@ type Way struct {
 	struck bool // the point was reached
 }
 
-// Way puts a proxy between the API server and all controllers that are started later.
-func (c *Cluster) Way() *Way {
+// ProxyHost puts a proxy between the API server and all controllers that are started later.
+func (c *Cluster) ProxyHost() *Way {
 	c.Helper()
 	w := newWay(c.TB, c.Host)
 	c.Host = &rest.Config{Host: w.server.URL}
@@ -113,9 +113,9 @@ func (w *Way) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler) // the client has disconnected
 	}
-	die, answered := w.Writes(kindOf(r), r.URL.Path, body)
+	die, answered := w.CountWrite(writeKind(r), r.URL.Path, body)
 	if die != nil && answered {
-		w.loseAnswer(r, body)
+		w.sendAndDropAnswer(r, body)
 	}
 	if die != nil {
 		die()
@@ -125,9 +125,9 @@ func (w *Way) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.proxy.ServeHTTP(rw, r)
 }
 
-// Writes counts a write. At the point, it returns the function that kills the controller,
+// CountWrite counts a write. At the point, it returns the function that kills the controller,
 // and whether the write must be made first.
-func (w *Way) Writes(kind, path string, body []byte) (die func(), answered bool) {
+func (w *Way) CountWrite(kind, path string, body []byte) (die func(), answered bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.node == "" || !strings.Contains(path, w.node) && !bytes.Contains(body, []byte(w.node)) {
@@ -142,8 +142,8 @@ func (w *Way) Writes(kind, path string, body []byte) (die func(), answered bool)
 	return w.kill, at.Answered
 }
 
-// loseAnswer makes a write and discards the response.
-func (w *Way) loseAnswer(r *http.Request, body []byte) {
+// sendAndDropAnswer makes a write and discards the response.
+func (w *Way) sendAndDropAnswer(r *http.Request, body []byte) {
 	out := r.Clone(r.Context())
 	out.URL.Scheme, out.URL.Host, out.Host, out.RequestURI = w.to.Scheme, w.to.Host, w.to.Host, ""
 	out.Body = io.NopCloser(bytes.NewReader(body))
@@ -155,9 +155,9 @@ func (w *Way) loseAnswer(r *http.Request, body []byte) {
 	_ = resp.Body.Close() // no data is lost: the body was only read
 }
 
-// kindOf returns the kind of a write: the verb, the resource with its subresource, and
+// writeKind returns the kind of a write: the verb, the resource with its subresource, and
 // the writer if it is the outbox.
-func kindOf(r *http.Request) string {
+func writeKind(r *http.Request) string {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	if parts[0] == "api" {
 		parts = parts[2:]

@@ -77,8 +77,8 @@ func TestDrainedAndRebooted(t *testing.T) {
 	web := running(c, ns, node.Name)
 	c.StartController(map[string]string{
 		"NODE_FAULT_REBOOT_PROVIDER": "job", "NODE_REBOOT_IMAGE": shell, "NODE_REBOOT_NAMESPACE": ns,
-	}, "--config="+c.File("config.yaml", harmless))
-	c.Report(faulttest.Xid(node.Name))
+	}, "--config="+c.WriteFile("config.yaml", harmless))
+	c.Report(faulttest.NewXidReport(node.Name))
 
 	said := "reboot of " + node.Status.NodeInfo.BootID + "\n"
 	var at metav1.Time
@@ -93,8 +93,8 @@ func TestDrainedAndRebooted(t *testing.T) {
 		at = end.StartedAt
 		return nil
 	})
-	c.Sink.WantTold(t, node.Name, "cordon drain-started drain-completed reboot-requested reboot-sent")
-	for _, p := range c.Sink.Taken(node.Name, true) {
+	c.Sink.WantActions(t, node.Name, "cordon drain-started drain-completed reboot-requested reboot-sent")
+	for _, p := range c.Sink.Received(node.Name, true) {
 		if p.Action == "drain-completed" && !strings.Contains(p.Reason, "1 were evicted") {
 			t.Errorf("%s: %s", p.Action, p.Reason)
 		}
@@ -105,12 +105,12 @@ func TestDrainedAndRebooted(t *testing.T) {
 
 	// The kubelet restores its boot ID at its next status update; until then the node
 	// appears to be in another boot.
-	c.EditStatus(node.Name, func(n *corev1.Node) { n.Status.NodeInfo.BootID = "the-next-boot" })
-	c.Want(node.Name, "the reboot to be proven", func(f *v1alpha1.NodeFault) bool {
+	c.EditNodeStatus(node.Name, func(n *corev1.Node) { n.Status.NodeInfo.BootID = "the-next-boot" })
+	c.WantFault(node.Name, "the reboot to be proven", func(f *v1alpha1.NodeFault) bool {
 		return f.Status.Remediation != nil && f.Status.Remediation.State == v1alpha1.RemedySucceeded
 	})
-	c.Sink.WantTold(t, node.Name, "cordon drain-started drain-completed reboot-requested reboot-sent reboot-executed")
-	c.Report(faulttest.Xid(node.Name).Healthy())
+	c.Sink.WantActions(t, node.Name, "cordon drain-started drain-completed reboot-requested reboot-sent reboot-executed")
+	c.Report(faulttest.NewXidReport(node.Name).Healthy())
 	c.WantPhase(node.Name, v1alpha1.PhaseHealthy)
 	if n := c.GetNode(node.Name); n.Spec.Unschedulable {
 		t.Error("it is still cordoned")
@@ -134,7 +134,7 @@ func startNode(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(node.Said())
+			t.Log(node.LogTails())
 		}
 		if err := node.Stop(); err != nil {
 			t.Error(err)

@@ -93,7 +93,7 @@ func newProgram(t *testing.T, architecture string) *image.Program {
 
 func newIndex(t *testing.T, programs ...*image.Program) v1.ImageIndex {
 	t.Helper()
-	index, err := image.Index(programs...)
+	index, err := image.NewIndex(programs...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestIndexRefuses(t *testing.T) {
 		"Twice":           {amd64, amd64},
 		"AnotherRevision": {amd64, other},
 	} {
-		if _, err := image.Index(programs...); err == nil {
+		if _, err := image.NewIndex(programs...); err == nil {
 			t.Errorf("%s: was taken", name)
 		}
 	}

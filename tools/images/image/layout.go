@@ -19,13 +19,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Index returns one index of the images of a program and of the SBOM of each. It has one image per
+// NewIndex returns one index of the images of a program and of the SBOM of each. It has one image per
 // architecture, sorted by architecture.
 //
 // An SBOM is an artifact whose subject is the image: a registry with the index lists it among the
 // image's referrers. Its platform is unknown, as other builders write it, so that no node uses it
 // as an image.
-func Index(programs ...*Program) (v1.ImageIndex, error) {
+func NewIndex(programs ...*Program) (v1.ImageIndex, error) {
 	if len(programs) == 0 {
 		return nil, errors.New("create index: no program")
 	}
@@ -43,7 +43,7 @@ func Index(programs ...*Program) (v1.ImageIndex, error) {
 		if err != nil {
 			return nil, err
 		}
-		list, err := p.addSBOM(img)
+		list, err := p.newSBOMArtifact(img)
 		if err != nil {
 			return nil, err
 		}
@@ -60,11 +60,11 @@ func Index(programs ...*Program) (v1.ImageIndex, error) {
 
 // SBOM returns the bill of materials of the image of p.
 func (p *Program) SBOM() ([]byte, error) {
-	return WriteSBOM(SBOMSubject{Name: p.Name, Data: p.data, Build: p.build, Created: p.Created, Beside: []debug.Module{p.roots.Module}})
+	return EncodeSBOM(SBOMSubject{Name: p.Name, Data: p.data, Build: p.build, Created: p.Created, Beside: []debug.Module{p.roots.Module}})
 }
 
-// addSBOM wraps the SBOM of img in an artifact.
-func (p *Program) addSBOM(img v1.Image) (v1.Image, error) {
+// newSBOMArtifact wraps the SBOM of img in an artifact.
+func (p *Program) newSBOMArtifact(img v1.Image) (v1.Image, error) {
 	text, err := p.SBOM()
 	if err != nil {
 		return nil, err

@@ -78,11 +78,11 @@ type (
 
 const spdxDocumentID = "SPDXRef-DOCUMENT"
 
-// WriteSBOM lists the components of a Go program, as an SPDX document about s.
+// EncodeSBOM lists the components of a Go program, as an SPDX document about s.
 //
 // The list comes from the program: the modules that the linker recorded in it, so that it contains
 // the linked modules and not those that go.mod allows. The same program gives the same bytes.
-func WriteSBOM(s SBOMSubject) ([]byte, error) {
+func EncodeSBOM(s SBOMSubject) ([]byte, error) {
 	if s.Build == nil || s.Build.Main.Path == "" {
 		return nil, fmt.Errorf("list modules of %q: no main module: build it with 'go build' in module mode", s.Name)
 	}

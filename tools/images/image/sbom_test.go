@@ -64,11 +64,11 @@ func newSubject() image.SBOMSubject {
 
 func newSBOM(t *testing.T, s image.SBOMSubject) sbomDocument {
 	t.Helper()
-	text, err := image.WriteSBOM(s)
+	text, err := image.EncodeSBOM(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := image.WriteSBOM(s)
+	again, err := image.EncodeSBOM(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,12 +158,12 @@ func TestSBOMForm(t *testing.T) {
 func TestSBOMNoModules(t *testing.T) {
 	s := newSubject()
 	s.Build = &debug.BuildInfo{GoVersion: "go1.26.8"}
-	if _, err := image.WriteSBOM(s); err == nil || !strings.Contains(err.Error(), "build it with 'go build'") {
+	if _, err := image.EncodeSBOM(s); err == nil || !strings.Contains(err.Error(), "build it with 'go build'") {
 		t.Errorf("a program without its module: %v", err)
 	}
 	s = newSubject()
 	s.Build.GoVersion = ""
-	if _, err := image.WriteSBOM(s); err == nil {
+	if _, err := image.EncodeSBOM(s); err == nil {
 		t.Error("a program without the version of Go was taken")
 	}
 }

@@ -14,7 +14,7 @@ import (
 // TestSyncs looks after a fleet of which some does not come to Gardener.
 func TestSyncs(t *testing.T) {
 	t.Parallel()
-	database := pgtest.URL(t)
+	database := pgtest.NewDatabaseURL(t)
 	conn, err := pgx.Connect(t.Context(), database)
 	if err != nil {
 		t.Fatal(err)

@@ -43,7 +43,7 @@ func runCLI(t *testing.T, database string, args ...string) (stdout, stderr strin
 // newAudit is a database with two executions, of which one failed.
 func newAudit(t *testing.T) (url string) {
 	t.Helper()
-	url = pgtest.URL(t)
+	url = pgtest.NewDatabaseURL(t)
 	cfg := pgtest.Config(url)
 	cfg.Role = migrations.RoleExecutionController
 	pool, err := postgres.New(cfg, slog.New(slog.DiscardHandler))
@@ -198,7 +198,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		"NoDatabase":  {"nobody named one", "", []string{"verify"}, 2, "set DATABASE_URL"},
 		"BadDatabase": {"it is no URL", "postgres://u:hunter2@h:port/", []string{"verify"}, 2, "check DATABASE_URL"},
 		"Away":        {"nothing answers", "postgres://127.0.0.1:1/x?connect_timeout=1", []string{"list"}, 1, "check that the database in DATABASE_URL is reachable"},
-		"Empty":       {"it has no schema", pgtest.EmptyURL(t), []string{"list"}, 1, "fleet-api migrate"},
+		"Empty":       {"it has no schema", pgtest.NewEmptyDatabaseURL(t), []string{"list"}, 1, "fleet-api migrate"},
 		"OtherRole":   {"it may not read it", url, []string{"list", "--database-role", "fleet_api"}, 1, "grant execution_auditor"},
 		"Format":      {"there is no such", url, []string{"list", "-o", "yaml"}, 2, "unknown output format"},
 		"Limit":       {"it is below zero", url, []string{"list", "--limit", "-1"}, 2, "negative"},

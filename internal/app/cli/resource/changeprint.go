@@ -95,7 +95,7 @@ func (p changeDocuments) Write(events []v1.ChangeEvent) error {
 		if err != nil {
 			return err
 		}
-		text, err := ToYAML(raw)
+		text, err := JSONToYAML(raw)
 		if err != nil {
 			return err
 		}

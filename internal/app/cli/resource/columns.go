@@ -82,8 +82,8 @@ func DeletedItem(i Item) Item {
 	return i
 }
 
-// RowState returns the content of a row without ages. A watch prints a row only if this changes.
-func RowState(i Item, wide bool) string {
+// RowTextWithoutAges returns the content of a row without ages. A watch prints a row only if this changes.
+func RowTextWithoutAges(i Item, wide bool) string {
 	var b strings.Builder
 	for _, c := range resourceColumns(i.Kind, wide) {
 		if !c.age {

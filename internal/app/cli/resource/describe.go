@@ -40,7 +40,7 @@ func WriteDescription(w io.Writer, details Description, o PrintOptions) error {
 	d.writeHead(details.Item)
 	d.writeTimes(details.Item.Resource)
 	d.writeSpec(details.Item.Resource)
-	d.conditions(details.Item.Resource)
+	d.writeConditions(details.Item.Resource)
 	d.writeReports(details.Reports, details.Item.Resource.Generation)
 	d.writeSync(details.Sync)
 	for _, c := range details.Children {
@@ -149,7 +149,7 @@ func (d *descriptionWriter) writeSpec(r v1.Resource) {
 	if len(r.Spec) == 0 {
 		return
 	}
-	text, err := ToYAML(r.Spec)
+	text, err := JSONToYAML(r.Spec)
 	if err != nil {
 		d.err = errors.Join(d.err, err)
 		return
@@ -159,7 +159,7 @@ func (d *descriptionWriter) writeSpec(r v1.Resource) {
 	}
 }
 
-func (d *descriptionWriter) conditions(r v1.Resource) {
+func (d *descriptionWriter) writeConditions(r v1.Resource) {
 	d.writeLine("Conditions:")
 	if len(r.Status.Conditions) == 0 {
 		d.writeLine("  none")

@@ -39,8 +39,8 @@ type Document struct {
 	Where string
 }
 
-// Request returns the document as an API request.
-func (d Document) Request() v1.CreateRequest {
+// CreateRequest returns the document as an API request.
+func (d Document) CreateRequest() v1.CreateRequest {
 	r := v1.CreateRequest{Kind: d.Ref.Kind.Name, Name: d.Ref.Name, Labels: d.Labels, Spec: d.Spec}
 	if d.DisplayName != "" {
 		r.Metadata = &v1.Metadata{Name: d.Ref.Name, DisplayName: d.DisplayName}
@@ -54,7 +54,7 @@ func ReadDocuments(path string, stdin io.Reader) ([]Document, error) {
 	names := []string{path}
 	if path != "-" {
 		var err error
-		if names, err = listFiles(path); err != nil {
+		if names, err = listDocumentFiles(path); err != nil {
 			return nil, err
 		}
 	}
@@ -78,7 +78,7 @@ func ReadDocuments(path string, stdin io.Reader) ([]Document, error) {
 	return docs, nil
 }
 
-func listFiles(path string) ([]string, error) {
+func listDocumentFiles(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -124,9 +124,9 @@ func readFile(name string, stdin io.Reader) ([]byte, error) {
 
 // parseDocuments reads the documents of one file, JSON or YAML.
 func parseDocuments(name string, data []byte) ([]Document, error) {
-	split := yamlDocuments
+	split := splitYAMLDocuments
 	if looksLikeJSON(data) {
-		split = jsonDocuments
+		split = splitJSONDocuments
 	}
 	raws, err := split(name, data)
 	if err != nil {
@@ -152,9 +152,9 @@ func ReadObject(path string, stdin io.Reader) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	split := yamlDocuments
+	split := splitYAMLDocuments
 	if looksLikeJSON(data) {
-		split = jsonDocuments
+		split = splitJSONDocuments
 	}
 	list, err := split(path, data)
 	if err != nil {
@@ -183,7 +183,7 @@ type rawDocument struct {
 	where string
 }
 
-func jsonDocuments(name string, data []byte) ([]rawDocument, error) {
+func splitJSONDocuments(name string, data []byte) ([]rawDocument, error) {
 	var list []rawDocument
 	dec := json.NewDecoder(bytes.NewReader(data))
 	for {
@@ -200,7 +200,7 @@ func jsonDocuments(name string, data []byte) ([]rawDocument, error) {
 	}
 }
 
-func yamlDocuments(name string, data []byte) ([]rawDocument, error) {
+func splitYAMLDocuments(name string, data []byte) ([]rawDocument, error) {
 	var list []rawDocument
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	for {
@@ -216,7 +216,7 @@ func yamlDocuments(name string, data []byte) ([]rawDocument, error) {
 			continue // an empty document
 		}
 		where := fmt.Sprintf("%s:%d", name, node.Content[0].Line)
-		preserveStrings(&node)
+		tagDatesAndKeysAsStrings(&node)
 		var value any
 		if err := node.Decode(&value); err != nil {
 			return nil, fmt.Errorf("%s: %s", name, strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " "))
@@ -229,9 +229,9 @@ func yamlDocuments(name string, data []byte) ([]rawDocument, error) {
 	}
 }
 
-// preserveStrings preserves the text of YAML values without a JSON type: dates, and keys that are
+// tagDatesAndKeysAsStrings preserves the text of YAML values without a JSON type: dates, and keys that are
 // not strings.
-func preserveStrings(n *yaml.Node) {
+func tagDatesAndKeysAsStrings(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!timestamp" {
 		n.Tag = "!!str"
 	}
@@ -239,7 +239,7 @@ func preserveStrings(n *yaml.Node) {
 		if n.Kind == yaml.MappingNode && i%2 == 0 && child.Kind == yaml.ScalarNode && child.ShortTag() != "!!merge" {
 			child.Tag = "!!str"
 		}
-		preserveStrings(child)
+		tagDatesAndKeysAsStrings(child)
 	}
 }
 
@@ -348,7 +348,7 @@ func (c documentContent) resolveRef() (r Ref, err error) {
 	if r.Kind, err = ParseKind(c.Kind); err != nil {
 		return r, err
 	}
-	if r.Name, err = requireSame("name", c.Name, c.Metadata.Name); err != nil {
+	if r.Name, err = eitherIfConsistent("name", c.Name, c.Metadata.Name); err != nil {
 		return r, err
 	}
 	if r.Name == "" {
@@ -356,7 +356,7 @@ func (c documentContent) resolveRef() (r Ref, err error) {
 	}
 	r.Parent = c.Cluster
 	for _, o := range []documentOwner{c.OwnerResource, c.OwnerReferences} {
-		if r.Parent, err = requireSame("the parent", r.Parent, cmp.Or(o.ID, o.Name)); err != nil {
+		if r.Parent, err = eitherIfConsistent("the parent", r.Parent, cmp.Or(o.ID, o.Name)); err != nil {
 			return r, err
 		}
 	}
@@ -369,7 +369,7 @@ func (c documentContent) resolveRef() (r Ref, err error) {
 	return r, nil
 }
 
-func requireSame(what, one, other string) (string, error) {
+func eitherIfConsistent(what, one, other string) (string, error) {
 	if one != "" && other != "" && one != other {
 		return "", fmt.Errorf("%s is given twice, as %q and %q", what, one, other)
 	}

@@ -129,13 +129,13 @@ func TestMergePatch(t *testing.T) {
 		{``, `{"a":1}`, `{"a":1}`},
 		{`{"big":12345678901234567890,"f":1.50}`, `{"a":1}`, `{"a":1,"big":12345678901234567890,"f":1.50}`},
 	} {
-		got, err := MergePatch(json.RawMessage(tc[0]), json.RawMessage(tc[1]))
+		got, err := ApplyMergePatch(json.RawMessage(tc[0]), json.RawMessage(tc[1]))
 		if err != nil || string(got) != tc[2] {
 			t.Errorf("%s with %s: got %s, err %v, want %s", tc[0], tc[1], got, err, tc[2])
 		}
 	}
 	for _, broken := range [][2]string{{`{"a":`, `{"a":1}`}, {`{}`, `{"a":`}, {`{"a":{]}`, `{"a":{"b":1}}`}} {
-		if got, err := MergePatch(json.RawMessage(broken[0]), json.RawMessage(broken[1])); err == nil {
+		if got, err := ApplyMergePatch(json.RawMessage(broken[0]), json.RawMessage(broken[1])); err == nil {
 			t.Errorf("%q: got %s and no error", broken, got)
 		}
 	}
@@ -143,12 +143,12 @@ func TestMergePatch(t *testing.T) {
 
 func TestParseLabels(t *testing.T) {
 	t.Parallel()
-	set, remove, err := ParseLabels([]string{"a=b", "c=", "d=e=f", "g-", "h--"})
+	set, remove, err := ParseLabelChanges([]string{"a=b", "c=", "d=e=f", "g-", "h--"})
 	if err != nil || !maps.Equal(set, map[string]string{"a": "b", "c": "", "d": "e=f"}) || strings.Join(remove, " ") != "g h-" {
 		t.Errorf("got %v, %v, %v", set, remove, err)
 	}
 	for _, wrong := range [][]string{{"a"}, {"=b"}, {"-"}, {"a=b", "a=c"}, {"a-", "a=b"}, {""}} {
-		if set, remove, err := ParseLabels(wrong); err == nil {
+		if set, remove, err := ParseLabelChanges(wrong); err == nil {
 			t.Errorf("%q was read as %v, %v", wrong, set, remove)
 		}
 	}
@@ -157,7 +157,7 @@ func TestParseLabels(t *testing.T) {
 func TestCheckPatch(t *testing.T) {
 	t.Parallel()
 	for patch, ok := range map[string]bool{`{}`: true, `{"a":null}`: true, `null`: false, `[]`: false, `{`: false, ``: false, `"a"`: false} {
-		if err := CheckPatch(patch); (err == nil) != ok {
+		if err := CheckPatchIsObject(patch); (err == nil) != ok {
 			t.Errorf("%q: %v", patch, err)
 		}
 	}

@@ -131,7 +131,7 @@ func ParseRefs(args []string, parent string) (k Kind, refs []Ref, err error) {
 			}
 			name = rest
 		}
-		r, err := newRef(of, name, parent)
+		r, err := parseRef(of, name, parent)
 		if err != nil {
 			return Kind{}, nil, err
 		}
@@ -143,7 +143,7 @@ func ParseRefs(args []string, parent string) (k Kind, refs []Ref, err error) {
 	return k, refs, nil
 }
 
-func newRef(k Kind, text, parent string) (Ref, error) {
+func parseRef(k Kind, text, parent string) (Ref, error) {
 	r := Ref{Kind: k, Parent: parent, Name: text}
 	if before, after, ok := strings.Cut(text, "/"); ok {
 		if parent != "" {

@@ -81,7 +81,7 @@ func TestQuoteLiteral(t *testing.T) {
 	if got := quoteLiteral("a'b''"); got != "'a''b'''''" {
 		t.Errorf("got %s", got)
 	}
-	if NamePrefix("") != "" || NamePrefix("a'") != "name like 'a''%'" {
+	if NamePrefixSearch("") != "" || NamePrefixSearch("a'") != "name like 'a''%'" {
 		t.Error("prefix")
 	}
 	const id = "019a0000-0000-7000-8000-000000000001"

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ParseLabels reads label changes: key=value sets a label, key- removes it.
-func ParseLabels(changes []string) (set map[string]string, remove []string, err error) {
+// ParseLabelChanges reads label changes: key=value sets a label, key- removes it.
+func ParseLabelChanges(changes []string) (set map[string]string, remove []string, err error) {
 	set = map[string]string{}
 	seen := map[string]bool{}
 	for _, text := range changes {
@@ -31,8 +31,8 @@ func ParseLabels(changes []string) (set map[string]string, remove []string, err 
 	return set, remove, nil
 }
 
-// CheckPatch rejects a patch that is not a JSON object, because it would replace the whole spec.
-func CheckPatch(patch string) error {
+// CheckPatchIsObject rejects a patch that is not a JSON object, because it would replace the whole spec.
+func CheckPatchIsObject(patch string) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(patch), &fields); err != nil || fields == nil {
 		return errors.New("not a JSON object such as {\"key\": \"value\"}")
@@ -40,8 +40,8 @@ func CheckPatch(patch string) error {
 	return nil
 }
 
-// MergePatch applies a JSON merge patch (RFC 7386). Values outside the patch keep their text.
-func MergePatch(target, patch json.RawMessage) (json.RawMessage, error) {
+// ApplyMergePatch applies a JSON merge patch (RFC 7386). Values outside the patch keep their text.
+func ApplyMergePatch(target, patch json.RawMessage) (json.RawMessage, error) {
 	changes, ok, err := decodeObject(patch)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func MergePatch(target, patch json.RawMessage) (json.RawMessage, error) {
 			delete(fields, key)
 			continue
 		}
-		if fields[key], err = MergePatch(fields[key], value); err != nil {
+		if fields[key], err = ApplyMergePatch(fields[key], value); err != nil {
 			return nil, err
 		}
 	}

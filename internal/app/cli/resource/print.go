@@ -125,7 +125,7 @@ type yamlPrinter struct {
 func (p *yamlPrinter) Write(items []Item) error {
 	var b bytes.Buffer
 	for _, i := range items {
-		text, err := ToYAML(i.Raw)
+		text, err := JSONToYAML(i.Raw)
 		if err != nil {
 			return err
 		}

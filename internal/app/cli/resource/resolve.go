@@ -45,8 +45,8 @@ type Item struct {
 	Owner string
 }
 
-// Label returns the name of the item in messages, in a form that commands accept as an argument.
-func (i Item) Label() string {
+// KindAndName returns the name of the item in messages, in a form that commands accept as an argument.
+func (i Item) KindAndName() string {
 	if i.Kind.IsChild() && i.Owner != "" {
 		return i.Kind.Singular + "/" + i.Owner + "/" + i.Resource.Name
 	}
@@ -86,7 +86,7 @@ func Resolve(ctx context.Context, client *fleetclient.Client, r Ref) (Item, erro
 		case err != nil:
 			return Item{}, fmt.Errorf("find %s: %w", r, err)
 		case len(found) > 0:
-			return selectOne(r, found)
+			return selectOnlyOrOnlyLive(r, found)
 		}
 	}
 	return Item{}, &LookupError{Ref: r, Err: ErrNotFound}
@@ -96,8 +96,8 @@ func Resolve(ctx context.Context, client *fleetclient.Client, r Ref) (Item, erro
 // their names with their successors.
 const maxNamesakes = 50
 
-// selectOne returns the only resource with a name, or the only one that is not in deletion.
-func selectOne(r Ref, found []Item) (Item, error) {
+// selectOnlyOrOnlyLive returns the only resource with a name, or the only one that is not in deletion.
+func selectOnlyOrOnlyLive(r Ref, found []Item) (Item, error) {
 	if len(found) == 1 {
 		return found[0], nil
 	}

@@ -29,8 +29,8 @@ type Selection struct {
 	Limit int
 }
 
-// NamePrefix returns the search expression for names with a prefix.
-func NamePrefix(prefix string) string {
+// NamePrefixSearch returns the search expression for names with a prefix.
+func NamePrefixSearch(prefix string) string {
 	if prefix == "" {
 		return ""
 	}

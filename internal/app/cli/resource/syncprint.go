@@ -76,7 +76,7 @@ func syncColumns(wide bool) []syncColumn {
 		{head: "ATTEMPTS", cell: func(s v1.ClusterSync, _ time.Time) string { return strconv.Itoa(s.Attempts) }},
 		{head: "NEXT ATTEMPT", cell: formatNextTry},
 		{head: "LAST ATTEMPT", wide: true, cell: func(s v1.ClusterSync, now time.Time) string { return formatSince(now, s.LastAttempt) }},
-		{head: "PENDING", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return formatAction(s) }},
+		{head: "PENDING", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return formatPendingAction(s) }},
 		{head: "WORKER", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ClaimedBy }},
 		{head: "SHOOT", cell: func(s v1.ClusterSync, _ time.Time) string { return s.ShootName }},
 		{head: "SHOOT STATUS", cell: func(s v1.ClusterSync, _ time.Time) string { return string(s.ShootStatus) }},
@@ -84,9 +84,9 @@ func syncColumns(wide bool) []syncColumn {
 		{head: "ERROR CLASS", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ErrorClass }},
 		{head: "ERROR", cell: func(s v1.ClusterSync, _ time.Time) string {
 			if wide {
-				return formatFailure(s)
+				return formatWaitOrError(s)
 			}
-			return truncateText(formatFailure(s))
+			return truncateText(formatWaitOrError(s))
 		}},
 	}
 	if !wide {
@@ -114,7 +114,7 @@ func formatNextTry(s v1.ClusterSync, now time.Time) string {
 	return terminal.Age(s.NextAttempt.Sub(now))
 }
 
-func formatAction(s v1.ClusterSync) string {
+func formatPendingAction(s v1.ClusterSync) string {
 	switch {
 	case s.Synced != nil:
 		return "-"
@@ -124,9 +124,9 @@ func formatAction(s v1.ClusterSync) string {
 	return "apply"
 }
 
-// formatFailure returns why a cluster waits, or else the last error of the sync. Without either it
+// formatWaitOrError returns why a cluster waits, or else the last error of the sync. Without either it
 // returns the error that Gardener reports.
-func formatFailure(s v1.ClusterSync) string {
+func formatWaitOrError(s v1.ClusterSync) string {
 	text := s.Error
 	if s.Waiting != nil {
 		text = formatWait(s.Waiting)

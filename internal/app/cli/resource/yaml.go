@@ -10,11 +10,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ToYAML writes JSON as YAML. Keys keep their order and numbers their digits.
-func ToYAML(jsonText []byte) ([]byte, error) {
+// JSONToYAML writes JSON as YAML. Keys keep their order and numbers their digits.
+func JSONToYAML(jsonText []byte) ([]byte, error) {
 	dec := json.NewDecoder(bytes.NewReader(jsonText))
 	dec.UseNumber()
-	node, err := nextNode(dec)
+	node, err := decodeYAMLNode(dec)
 	if err != nil {
 		return nil, err
 	}
@@ -27,8 +27,8 @@ func ToYAML(jsonText []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// nextNode reads one JSON value.
-func nextNode(dec *json.Decoder) (*yaml.Node, error) {
+// decodeYAMLNode reads one JSON value.
+func decodeYAMLNode(dec *json.Decoder) (*yaml.Node, error) {
 	tok, err := dec.Token()
 	if err != nil {
 		if errors.Is(err, io.EOF) {
@@ -39,9 +39,9 @@ func nextNode(dec *json.Decoder) (*yaml.Node, error) {
 	switch v := tok.(type) {
 	case json.Delim:
 		if v == '{' {
-			return nextParts(dec, &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"})
+			return decodeChildrenInto(dec, &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"})
 		}
-		return nextParts(dec, &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"})
+		return decodeChildrenInto(dec, &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"})
 	case json.Number:
 		tag := "!!int"
 		if bytes.ContainsAny([]byte(v), ".eE") {
@@ -58,11 +58,11 @@ func nextNode(dec *json.Decoder) (*yaml.Node, error) {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}, nil
 }
 
-// nextParts reads the rest of an object or a list. Keys and values of an object alternate, as in a
+// decodeChildrenInto reads the rest of an object or a list. Keys and values of an object alternate, as in a
 // mapping node.
-func nextParts(dec *json.Decoder, parent *yaml.Node) (*yaml.Node, error) {
+func decodeChildrenInto(dec *json.Decoder, parent *yaml.Node) (*yaml.Node, error) {
 	for dec.More() {
-		child, err := nextNode(dec)
+		child, err := decodeYAMLNode(dec)
 		if err != nil {
 			return nil, err
 		}

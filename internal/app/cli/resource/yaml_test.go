@@ -19,7 +19,7 @@ func TestYAMLKeepsTheValue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := ToYAML(raw)
+		text, err := JSONToYAML(raw)
 		if err != nil {
 			t.Fatalf("%s: %v", raw, err)
 		}
@@ -39,11 +39,11 @@ func TestYAMLKeepsTheValue(t *testing.T) {
 		}
 	})
 	for _, broken := range []string{``, `{`, `{"a"`, `[1,`, `{"a":]`, `tru`} {
-		if text, err := ToYAML([]byte(broken)); err == nil {
+		if text, err := JSONToYAML([]byte(broken)); err == nil {
 			t.Errorf("%q became %q", broken, text)
 		}
 	}
-	text, err := ToYAML([]byte(`{"z":1,"a":{},"l":[],"n":null,"t":"null","d":"2026-01-01","m":"a\nb","f":1.50,"e":1e3}`))
+	text, err := JSONToYAML([]byte(`{"z":1,"a":{},"l":[],"n":null,"t":"null","d":"2026-01-01","m":"a\nb","f":1.50,"e":1e3}`))
 	want := "z: 1\na: {}\nl: []\nn: null\nt: \"null\"\nd: \"2026-01-01\"\nm: |-\n  a\n  b\nf: 1.50\ne: 1e3\n"
 	if err != nil || !bytes.Equal(text, []byte(want)) {
 		t.Errorf("got %v\n%s\nwant\n%s", err, text, want)

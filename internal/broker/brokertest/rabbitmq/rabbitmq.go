@@ -45,7 +45,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	if opts.Bin == "" {
 		opts.Bin, _ = settings.OSEnv("RABBITMQ_BIN")
 	}
-	bin, err := findPrograms(opts.Bin)
+	bin, err := findProgramFolder(opts.Bin)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 		return nil, fmt.Errorf("start rabbitmq: %w", err)
 	}
 	s := &Server{bin: bin, dir: dir, port: ports[0]}
-	if err := s.writeConfig(ports); err != nil {
+	if err := s.writeConfigAndEnv(ports); err != nil {
 		return nil, fmt.Errorf("start rabbitmq: %w", errors.Join(err, os.RemoveAll(dir)))
 	}
 	if err := s.startWatchdog(context.WithoutCancel(ctx)); err != nil {
@@ -71,8 +71,8 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// findPrograms returns the folder of the server's programs.
-func findPrograms(configured string) (folder string, err error) {
+// findProgramFolder returns the folder of the server's programs.
+func findProgramFolder(configured string) (folder string, err error) {
 	const advice = "rabbitmq-server not found: run make setup, run apt-get install rabbitmq-server, or set RABBITMQ_BIN to its directory"
 	for _, dir := range []string{configured, "/usr/lib/rabbitmq/bin"} {
 		if dir == "" {
@@ -110,8 +110,8 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 	return ports, nil
 }
 
-// writeConfig writes the configuration and the environment.
-func (s *Server) writeConfig(ports []int) error {
+// writeConfigAndEnv writes the configuration and the environment.
+func (s *Server) writeConfigAndEnv(ports []int) error {
 	files := map[string]string{
 		"rabbitmq.conf": fmt.Sprintf("listeners.tcp.1 = 127.0.0.1:%d\nlog.console = true\nlog.file = false\n", ports[0]),
 		"plugins":       "[].\n",

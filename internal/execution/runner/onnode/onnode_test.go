@@ -76,7 +76,7 @@ func TestOnARealNode(t *testing.T) { //nolint:tparallel // it is the only one
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(node.Said())
+			t.Log(node.LogTails())
 		}
 		if err := node.Stop(); err != nil {
 			t.Error(err)
@@ -248,7 +248,7 @@ func stopped(s *stage) {
 // closed at the first connection.
 func (s *stage) listenSilently() (host, port string, connected <-chan struct{}) {
 	s.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(realnode.Address, "0"))
+	l, err := new(net.ListenConfig).Listen(s.Context(), "tcp", net.JoinHostPort(realnode.Address, "0"))
 	s.must(err)
 	first := make(chan struct{})
 	var wg sync.WaitGroup

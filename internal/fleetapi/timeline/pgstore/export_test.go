@@ -4,6 +4,6 @@ import "github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 
 // PageOf returns the statement that reads a page, with its parameters.
 func PageOf(q timeline.Query) (statement string, args []any) {
-	c := pageOf(&q)
+	c := pageStatement(&q)
 	return c.sql.String(), c.args
 }

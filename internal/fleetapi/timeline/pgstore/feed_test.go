@@ -70,7 +70,7 @@ func TestWhatIsNotSettledIsNotTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := pgstore.Insert(t.Context(), slow, []timeline.Event{event("slow", 0)}); err != nil {
+	if err := pgstore.InsertInTx(t.Context(), slow, []timeline.Event{event("slow", 0)}); err != nil {
 		t.Fatal(err)
 	}
 	d.append(t, event("quick", 0))

@@ -66,7 +66,7 @@ func NewKeeper(pool *postgres.Pool, retention time.Duration, log *slog.Logger, r
 func (k *Keeper) Run(ctx context.Context) error {
 	for pause := time.Duration(0); backoff.Sleep(ctx, pause) == nil; {
 		pause = keepEvery
-		err := k.Round(ctx)
+		err := k.MaintainOnce(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -85,8 +85,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// Round runs one round of maintenance.
-func (k *Keeper) Round(ctx context.Context) error {
+// MaintainOnce runs one round of maintenance.
+func (k *Keeper) MaintainOnce(ctx context.Context) error {
 	// A restored database starts a new feed, the sooner the better: events stored before that do
 	// not reach streams.
 	if _, err := New(k.pool).Horizon(ctx); err != nil {
@@ -94,7 +94,7 @@ func (k *Keeper) Round(ctx context.Context) error {
 	}
 	var dropped []string
 	var overdue int32
-	err := k.pool.Read(ctx, scopeOf(timeline.Scope{All: true}), func(b *pgx.Batch) {
+	err := k.pool.RunBatch(ctx, scopeOf(timeline.Scope{All: true}), func(b *pgx.Batch) {
 		dropped = nil
 		b.Queue(db.Keep, k.retention).Query(func(rows pgx.Rows) error {
 			return eachOf(rows, pgx.RowTo[string], func(name string) { dropped = append(dropped, name) })
@@ -120,7 +120,7 @@ func (k *Keeper) Round(ctx context.Context) error {
 // deleteExpired runs a statement that deletes entries older than the retention, batch by batch.
 func (k *Keeper) deleteExpired(ctx context.Context, statement string) error {
 	for gone := int32(forgetBatch); gone == forgetBatch; {
-		err := k.pool.Read(ctx, scopeOf(timeline.Scope{All: true}), func(b *pgx.Batch) {
+		err := k.pool.RunBatch(ctx, scopeOf(timeline.Scope{All: true}), func(b *pgx.Batch) {
 			b.Queue(statement, k.retention, forgetBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&gone) })
 		})
 		if err != nil {

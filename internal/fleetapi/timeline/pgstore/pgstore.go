@@ -134,7 +134,7 @@ func (s *Store) Append(ctx context.Context, scope timeline.Scope, events []timel
 // transaction. It may be sent twice after a dead connection, which is safe because of the keys.
 func (s *Store) insertEvents(ctx context.Context, scope timeline.Scope, events []timeline.Event, fresh map[string]bool) error {
 	args := insertParams(events)
-	return s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) {
+	return s.pool.RunBatch(ctx, scopeOf(scope), func(b *pgx.Batch) {
 		clear(fresh)
 		b.Queue(insert, args...).Query(func(rows pgx.Rows) error {
 			return eachOf(rows, pgx.RowTo[string], func(key string) { fresh[key] = true })
@@ -162,7 +162,7 @@ func (s *Store) storedDigests(ctx context.Context, scope timeline.Scope, events 
 	}
 	type known struct{ Key, Digest string }
 	kept := make(map[string]string, len(keys))
-	err := s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) {
+	err := s.pool.RunBatch(ctx, scopeOf(scope), func(b *pgx.Batch) {
 		b.Queue(digests, keys, tenants).Query(func(rows pgx.Rows) error {
 			return eachOf(rows, pgx.RowToStructByPos[known], func(k known) { kept[k.Key] = k.Digest })
 		})
@@ -173,9 +173,9 @@ func (s *Store) storedDigests(ctx context.Context, scope timeline.Scope, events 
 	return kept, nil
 }
 
-// Insert inserts events in a transaction of the caller, whose scope must include them. Their keys
+// InsertInTx inserts events in a transaction of the caller, whose scope must include them. Their keys
 // are not stored, because these events are never repeated.
-func Insert(ctx context.Context, tx pgx.Tx, events []timeline.Event) error {
+func InsertInTx(ctx context.Context, tx pgx.Tx, events []timeline.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
@@ -188,7 +188,7 @@ func Insert(ctx context.Context, tx pgx.Tx, events []timeline.Event) error {
 // UnknownClusters returns the names that no cluster in the scope has.
 func (s *Store) UnknownClusters(ctx context.Context, scope timeline.Scope, names []string) ([]string, error) {
 	var unknown []string
-	err := s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) {
+	err := s.pool.RunBatch(ctx, scopeOf(scope), func(b *pgx.Batch) {
 		unknown = nil
 		b.Queue(db.UnknownClusters, names).Query(func(rows pgx.Rows) error {
 			return eachOf(rows, pgx.RowTo[string], func(name string) { unknown = append(unknown, name) })
@@ -237,14 +237,14 @@ func parseEpoch(text string, isCurrent bool) (uuid.UUID, error) {
 	return uuid.Parse(text)
 }
 
-// onFeed runs a read of the feed. If the database has been restored since, it starts a new feed and
+// readFeedRenewingEpoch runs a read of the feed. If the database has been restored since, it starts a new feed and
 // runs the read again.
-func (s *Store) onFeed(ctx context.Context, read func() error) error {
+func (s *Store) readFeedRenewingEpoch(ctx context.Context, read func() error) error {
 	err := read()
 	if !errors.Is(err, errOtherHistory) {
 		return err
 	}
-	if err := s.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { b.Queue(db.Renew) }); err != nil {
+	if err := s.pool.RunBatch(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { b.Queue(db.Renew) }); err != nil {
 		return fmt.Errorf("start a new feed of change events: %w", err)
 	}
 	return read()

@@ -34,7 +34,7 @@ type database struct {
 
 func newDatabase(t *testing.T) *database {
 	t.Helper()
-	url := pgtest.URL(t)
+	url := pgtest.NewDatabaseURL(t)
 	d := &database{pgstore.New(pgtest.Open(t, url)), url, connect(t, url)}
 	d.horizon(t) // the database is a copy, and begins a new feed
 	return d
@@ -413,7 +413,7 @@ func TestUnknownClusters(t *testing.T) {
 }
 
 func TestUnavailable(t *testing.T) {
-	pool := pgtest.Open(t, pgtest.URL(t))
+	pool := pgtest.Open(t, pgtest.NewDatabaseURL(t))
 	ctx, s := t.Context(), pgstore.New(pool)
 	pool.Close()
 	_, err := s.Append(ctx, all(), []timeline.Event{event("a", 0)})

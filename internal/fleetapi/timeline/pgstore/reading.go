@@ -46,8 +46,8 @@ func (c *clause) addArg(v any, sqlType string) string {
 	return "$" + strconv.Itoa(len(c.args)) + "::" + sqlType
 }
 
-// pageOf returns the statement that reads a page.
-func pageOf(q *timeline.Query) *clause {
+// pageStatement returns the statement that reads a page.
+func pageStatement(q *timeline.Query) *clause {
 	c := new(clause)
 	from := q.NotBefore
 	if q.Since.After(from) {
@@ -96,8 +96,8 @@ func pageOf(q *timeline.Query) *clause {
 // List calls visit for the events of a page.
 func (s *Store) List(ctx context.Context, scope timeline.Scope, q timeline.Query, visit func(*timeline.Row) error) (live watch.Cursor, err error) {
 	v := visitor{visit: visit}
-	statement := pageOf(&q)
-	err = s.onFeed(ctx, func() error {
+	statement := pageStatement(&q)
+	err = s.readFeedRenewingEpoch(ctx, func() error {
 		return s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
 			queueHorizon(b, &live)
 			b.Queue(inOrder)
@@ -122,8 +122,8 @@ func (s *Store) Changes(ctx context.Context, scope timeline.Scope, after watch.C
 	v := visitor{visit: visit}
 	next = after
 	// Most polls find nothing, and checking costs less than reading.
-	err = s.onFeed(ctx, func() error {
-		return s.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { queueBounds(b, after, &more) })
+	err = s.readFeedRenewingEpoch(ctx, func() error {
+		return s.pool.RunBatch(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { queueBounds(b, after, &more) })
 	})
 	if err == nil && more {
 		err = s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
@@ -157,8 +157,8 @@ func (s *Store) Changes(ctx context.Context, scope timeline.Scope, after watch.C
 
 // Horizon returns the cursor after all events that are settled now.
 func (s *Store) Horizon(ctx context.Context) (at watch.Cursor, err error) {
-	err = s.onFeed(ctx, func() error {
-		return s.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { queueHorizon(b, &at) })
+	err = s.readFeedRenewingEpoch(ctx, func() error {
+		return s.pool.RunBatch(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { queueHorizon(b, &at) })
 	})
 	if err != nil {
 		return watch.Cursor{}, wrapError(err, "read the bounds of the change events")

@@ -39,7 +39,7 @@ func (s *Memory) Put(ctx context.Context, r member.Record) (member.Record, error
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.checkRecord(r, r.Version > 0); err != nil {
+	if err := s.checkVersion(r, r.Version > 0); err != nil {
 		return member.Record{}, err
 	}
 	if old, ok := s.records[r.Name]; ok && reflect.DeepEqual(old, r) {
@@ -63,7 +63,7 @@ func (s *Memory) Delete(ctx context.Context, r member.Record) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.checkRecord(r, true); err != nil {
+	if err := s.checkVersion(r, true); err != nil {
 		return err
 	}
 	s.version++
@@ -135,7 +135,7 @@ func (s *Memory) checkRequest(ctx context.Context, request string) error {
 	return context.Cause(ctx)
 }
 
-func (s *Memory) checkRecord(r member.Record, mustExist bool) error {
+func (s *Memory) checkVersion(r member.Record, mustExist bool) error {
 	now, ok := s.records[r.Name]
 	switch {
 	case mustExist && !ok:

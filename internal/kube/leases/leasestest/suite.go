@@ -34,14 +34,14 @@ func Run(t *testing.T, open func(t *testing.T) func() Leases) {
 		name string
 		run  func(t *testing.T, client func() Leases)
 	}{
-		{"KeepsAll", testKeepsAll},
-		{"OneWriteForAVersion", testOneWrite},
-		{"ManyWriters", testManyWriters},
-		{"Gone", testGone},
-		{"WatchBeginsWithNow", testWatchBegins},
-		{"WatchTellsInOrder", testWatchOrder},
-		{"WatchEnds", testWatchEnds},
-		{"RequestEnds", testRequestEnds},
+		{"KeepsAll", testStoresAllFields},
+		{"OneWriteForAVersion", testOldVersionConflicts},
+		{"ManyWriters", testOneOfManyWritersWins},
+		{"Gone", testDeletedRecordIsGone},
+		{"WatchBeginsWithNow", testWatchBeginsWithAllRecords},
+		{"WatchTellsInOrder", testWatchReportsVersionsInOrder},
+		{"WatchEnds", testWatchEndsWithContext},
+		{"RequestEnds", testEndedContextIsNoConflict},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
@@ -72,7 +72,7 @@ func wantRecord(t *testing.T, got, want member.Record) {
 	}
 }
 
-func testKeepsAll(t *testing.T, client func() Leases) {
+func testStoresAllFields(t *testing.T, client func() Leases) {
 	t.Helper()
 	l := client()
 	want := newRecord("a")
@@ -82,7 +82,7 @@ func testKeepsAll(t *testing.T, client func() Leases) {
 	}
 	want.Version, want.Object = written.Version, written.Object
 	wantRecord(t, written, want)
-	w := newWatch(t, client())
+	w := startWatch(t, client())
 	wantRecord(t, w.awaitRecord("a"), want)
 
 	want.Epoch, want.State, want.Includes = 4, member.Joining, nil
@@ -103,7 +103,7 @@ func wantErr(t *testing.T, what string, err, want error) {
 	}
 }
 
-func testOneWrite(t *testing.T, client func() Leases) {
+func testOldVersionConflicts(t *testing.T, client func() Leases) {
 	t.Helper()
 	l, other := client(), client()
 	first := mustPut(t, l, newRecord("a"))
@@ -123,7 +123,7 @@ func testOneWrite(t *testing.T, client func() Leases) {
 	}
 }
 
-func testManyWriters(t *testing.T, client func() Leases) {
+func testOneOfManyWritersWins(t *testing.T, client func() Leases) {
 	t.Helper()
 	first := mustPut(t, client(), newRecord("a"))
 	var wins []uint64
@@ -149,10 +149,10 @@ func testManyWriters(t *testing.T, client func() Leases) {
 	}
 }
 
-func testGone(t *testing.T, client func() Leases) {
+func testDeletedRecordIsGone(t *testing.T, client func() Leases) {
 	t.Helper()
 	l := client()
-	w := newWatch(t, client())
+	w := startWatch(t, client())
 	r := mustPut(t, l, newRecord("a"))
 	w.awaitVersion("a", r.Version)
 	if err := l.Delete(t.Context(), r); err != nil {
@@ -177,22 +177,22 @@ func testGone(t *testing.T, client func() Leases) {
 	}
 }
 
-func testWatchBegins(t *testing.T, client func() Leases) {
+func testWatchBeginsWithAllRecords(t *testing.T, client func() Leases) {
 	t.Helper()
 	l := client()
 	var last member.Record
 	for i := range 5 {
 		last = mustPut(t, l, newRecord(fmt.Sprint("r-", i)))
 	}
-	first := <-newWatch(t, client()).changes
+	first := <-startWatch(t, client()).changes
 	if !first.All || first.Version < last.Version || len(first.Records) != 5 {
 		t.Errorf("a watch begins with %d records at %d, all: %t; want all 5 at %d or later", len(first.Records), first.Version, first.All, last.Version)
 	}
 }
 
-func testWatchOrder(t *testing.T, client func() Leases) {
+func testWatchReportsVersionsInOrder(t *testing.T, client func() Leases) {
 	t.Helper()
-	w := newWatch(t, client())
+	w := startWatch(t, client())
 	var writers sync.WaitGroup
 	const each = 20
 	for i := range 4 {
@@ -225,7 +225,7 @@ func testWatchOrder(t *testing.T, client func() Leases) {
 	}
 }
 
-func testWatchEnds(t *testing.T, client func() Leases) {
+func testWatchEndsWithContext(t *testing.T, client func() Leases) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	told := make(chan member.Change, 10)
@@ -244,7 +244,7 @@ func testWatchEnds(t *testing.T, client func() Leases) {
 	}
 }
 
-func testRequestEnds(t *testing.T, client func() Leases) {
+func testEndedContextIsNoConflict(t *testing.T, client func() Leases) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -264,7 +264,7 @@ type watching struct {
 	changes chan member.Change
 }
 
-func newWatch(t *testing.T, l Leases) *watching {
+func startWatch(t *testing.T, l Leases) *watching {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	w := &watching{t: t, changes: make(chan member.Change, 1000)}

@@ -43,19 +43,19 @@ func (s *service) HealthEventOccurredV1(ctx context.Context, in *datamodels.Heal
 		reports, places = append(reports, r), append(places, i)
 	}
 	if len(reports) > 0 {
-		for n, err := range intake.Each(s.store.Apply(ctx, reports), len(reports)) {
+		for n, err := range intake.SplitReportErrors(s.store.Apply(ctx, reports), len(reports)) {
 			errs[places[n]] = err
 		}
 	}
-	if err := s.statusOf(ctx, errs); err != nil {
+	if err := s.statusErrorOf(ctx, errs); err != nil {
 		return nil, err
 	}
 	return &emptypb.Empty{}, nil
 }
 
-// statusOf returns one status for all events. A transient error takes precedence, so that
+// statusErrorOf returns one status for all events. A transient error takes precedence, so that
 // the caller sends all events again.
-func (s *service) statusOf(ctx context.Context, errs []error) error {
+func (s *service) statusErrorOf(ctx context.Context, errs []error) error {
 	refused, place := 0, -1
 	for i, err := range errs {
 		if err == nil {
@@ -90,7 +90,7 @@ func eventOf(e *datamodels.HealthEvent) intake.Event {
 	out := intake.Event{
 		Node: e.GetNodeName(), Agent: cmp.Or(e.GetAgent(), unknownAgent), Check: e.GetCheckName(), ComponentClass: e.GetComponentClass(),
 		ErrorCodes: e.GetErrorCode(), Fatal: e.GetIsFatal(), Healthy: e.GetIsHealthy(), Message: e.GetMessage(),
-		Action: intake.ActionOf(int32(e.GetRecommendedAction())), CustomAction: e.GetCustomRecommendedAction(),
+		Action: intake.NVSentinelAction(int32(e.GetRecommendedAction())), CustomAction: e.GetCustomRecommendedAction(),
 		ObserveOnly: intake.ObservesOnly(int32(e.GetProcessingStrategy())),
 		Quarantine:  overrides(e.GetQuarantineOverrides()), Drain: overrides(e.GetDrainOverrides()),
 	}

@@ -123,18 +123,18 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.addListener(l, svc, recovered(deps.Log), intercept(func(context.Context) error { return checkRate(deps.Callers, ofSocket) }))
+		s.addListener(l, svc, recoverPanics(deps.Log), checkCalls(func(context.Context) error { return checkRate(deps.Callers, ofSocket) }))
 	}
 	if cfg.Addr != "" {
-		if err := s.addAddress(ctx, svc, deps); err != nil {
+		if err := s.listenTCP(ctx, svc, deps); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 	}
 	return s, nil
 }
 
-// addAddress listens on TCP.
-func (s *Server) addAddress(ctx context.Context, svc *service, deps Deps) error {
+// listenTCP listens on TCP.
+func (s *Server) listenTCP(ctx context.Context, svc *service, deps Deps) error {
 	var options []grpc.ServerOption
 	if s.cfg.TLSCertFile != "" || s.cfg.TLSKeyFile != "" {
 		c, err := newCertificate(s.cfg.TLSCertFile, s.cfg.TLSKeyFile, deps.Log)
@@ -147,7 +147,7 @@ func (s *Server) addAddress(ctx context.Context, svc *service, deps Deps) error 
 	if err != nil {
 		return fmt.Errorf("listen for gRPC on %q (--grpc-listen-address or NODE_FAULT_GRPC_ADDRESS): %w", s.cfg.Addr, err)
 	}
-	s.addListener(l, svc, append(options, recovered(deps.Log), intercept(func(ctx context.Context) error {
+	s.addListener(l, svc, append(options, recoverPanics(deps.Log), checkCalls(func(ctx context.Context) error {
 		caller, err := authenticate(ctx, deps.Auth, deps.Log)
 		if err != nil {
 			return err

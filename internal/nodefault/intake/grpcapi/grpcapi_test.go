@@ -70,7 +70,7 @@ func (m *memory) Apply(_ context.Context, reports []nodefault.Report) error {
 			m.reports = append(m.reports, r)
 		}
 	}
-	return intake.Collect(errs)
+	return intake.JoinReportErrors(errs)
 }
 
 func (m *memory) stored() []nodefault.Report {

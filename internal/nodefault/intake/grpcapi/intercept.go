@@ -17,8 +17,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
 
-// recovered returns an option that turns a panic into an error of the call.
-func recovered(log *slog.Logger) grpc.ServerOption {
+// recoverPanics returns an option that turns a panic into an error of the call.
+func recoverPanics(log *slog.Logger) grpc.ServerOption {
 	return grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (answer any, err error) {
 		defer func() {
 			if p := recover(); p != nil {
@@ -30,8 +30,8 @@ func recovered(log *slog.Logger) grpc.ServerOption {
 	})
 }
 
-// intercept returns an option that checks each call, except health checks.
-func intercept(check func(ctx context.Context) error) grpc.ServerOption {
+// checkCalls returns an option that checks each call, except health checks.
+func checkCalls(check func(ctx context.Context) error) grpc.ServerOption {
 	return grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		if info.FullMethod != healthpb.Health_Check_FullMethodName {
 			if err := check(ctx); err != nil {

@@ -70,8 +70,8 @@ func (b *Brokers) SetRefuse(url string, refuse bool) {
 	b.setState(url, func(s *brokerState) { s.refuses = refuse })
 }
 
-// Hold makes a broker hold its confirmations until release is called.
-func (b *Brokers) Hold(url string) (release func()) {
+// HoldConfirms makes a broker hold its confirmations until release is called.
+func (b *Brokers) HoldConfirms(url string) (release func()) {
 	held := make(chan struct{})
 	b.setState(url, func(s *brokerState) { s.held = held })
 	return func() {

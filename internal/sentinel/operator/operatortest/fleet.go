@@ -54,8 +54,8 @@ func (f *Fleet) Add(idAndLabel string) {
 	f.resources[id] = r
 }
 
-// Patch gives clusters a new generation; without ids, all clusters.
-func (f *Fleet) Patch(ids ...string) {
+// BumpGenerations gives clusters a new generation; without ids, all clusters.
+func (f *Fleet) BumpGenerations(ids ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id, r := range f.resources {
