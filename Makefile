@@ -107,17 +107,15 @@ generate: $(SQLC) $(CONTROLLER_GEN) ## regenerate code, CRDs, roles, reference d
 	@cd internal/fleetapi/timeline/pgstore && $(SQLC) generate
 	@cd internal/clusterworker/pgstore && $(SQLC) generate
 	@cd internal/execution/audit && $(SQLC) generate
-	@go run ./tools/protos internal/nodefault/intake/grpcapi/datamodels/health_event.proto
+	@go run ./tools/protos internal/nodefault/intake/datamodels/health_event.proto
 	@$(CONTROLLER_GEN) object crd paths=./api/... output:crd:dir=deploy/crds
-	@go run ./tools/roles
-	@go run ./tools/reference
-	@go run ./tools/ledger $(BINARIES)
+	@go run ./tools/generate $(BINARIES)
 	@cd $(DEPLOY_TESTS) && go test -count=1 -run '^TestGenerated' . -update >/dev/null && go test -count=1 -run '^TestGenerated' . -update # what the chart has, then what is rendered of it
 
 .PHONY: generated
 generated: generate
 	@echo "check: generated code up to date" >&2
-	@out=$$(git status --porcelain -- internal/fleetapi/pgstore internal/fleetapi/timeline/pgstore internal/clusterworker/pgstore internal/execution/audit/db internal/nodefault/intake/grpcapi/datamodels api deploy docs/adr/README.md docs/reference docs/schema tools/deps); \
+	@out=$$(git status --porcelain -- internal/fleetapi/pgstore internal/fleetapi/timeline/pgstore internal/clusterworker/pgstore internal/execution/audit/db internal/nodefault/intake/datamodels api deploy docs/adr/README.md docs/reference docs/schema tools/deps); \
 	  [ -z "$$out" ] || { echo "$$out"; echo "generated files are out of date: run 'make generate' and commit the result" >&2; exit 1; }
 
 .PHONY: tidy

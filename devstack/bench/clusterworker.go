@@ -14,7 +14,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
 	"github.com/fleetloop/fleetloop/internal/gardener/memory"
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
 // clusterworkerBenches returns the benches of the cluster-worker.
@@ -68,7 +67,7 @@ func startSyncBed(ctx context.Context, clusters int) (b *syncBed, err error) {
 		return b, err
 	}
 	b.cfg = b.db.cfg
-	b.cfg.Role, b.cfg.MaxConns, b.cfg.ApplicationName = migrations.RoleClusterWorker, workerConns, workerName
+	b.cfg.Role, b.cfg.MaxConns, b.cfg.ApplicationName = postgres.RoleClusterWorker, workerConns, workerName
 	return b, b.openStore(ctx)
 }
 

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/deploy/crds"
+	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/processnode"
 	"github.com/fleetloop/fleetloop/devstack/remediation"
@@ -132,7 +132,7 @@ func (b *executionBed) startCluster(ctx context.Context, o executionOptions) (er
 		return err
 	}
 	b.onStop(b.bed.Stop)
-	for _, crd := range [][]byte{crds.KubernetesExecutions, remediation.CRD} {
+	for _, crd := range [][]byte{deploy.KubernetesExecutionCRD, remediation.CRD} {
 		if err := b.bed.InstallCRDText(ctx, crd); err != nil {
 			return err
 		}

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/devstack/bench/child"
 	"github.com/fleetloop/fleetloop/devstack/brokerbench"
 	"github.com/fleetloop/fleetloop/devstack/pgbench"
+	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
@@ -85,7 +85,7 @@ func measureLatency(ctx context.Context, progress io.Writer) (took delays, err e
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	seen := confirmed{at: map[string]time.Time{}}
-	watcher, err := child.Start(ctx, configFor(client.Endpoint())+"source: {mode: watch}\n", child.Options{
+	watcher, err := sentinelbench.StartChild(ctx, configFor(client.Endpoint())+"source: {mode: watch}\n", sentinelbench.ChildOptions{
 		Broker: broker.URL(), Topic: broker.Topic(), OnEvent: seen.noteEvent,
 	})
 	if err != nil {
@@ -140,7 +140,7 @@ type confirmed struct {
 	at map[string]time.Time // time of the first such event
 }
 
-func (c *confirmed) noteEvent(e child.Event) {
+func (c *confirmed) noteEvent(e sentinelbench.ChildEvent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.at[e.ResourceID]; !ok && e.Generation > 1 {

@@ -18,7 +18,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/fleetloop/fleetloop/devstack/bench/child"
+	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 )
 
 // A line is one measured figure and its target.
@@ -64,9 +64,9 @@ func allBenches() []bench {
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == child.Argument {
+	if len(os.Args) > 1 && os.Args[1] == sentinelbench.ChildArgument {
 		// Its parent ends it.
-		if err := child.Run(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
+		if err := sentinelbench.RunChild(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}

@@ -24,7 +24,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetloop/fleetloop/deploy/crds"
+	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/kube"
@@ -122,7 +122,7 @@ func (b *faultBed) startCluster(ctx context.Context) (err error) {
 		return err
 	}
 	b.onStop(b.bed.Stop)
-	for _, crd := range [][]byte{crds.NodeFaults, crds.RebootNodes, crds.TerminateNodes} {
+	for _, crd := range [][]byte{deploy.NodeFaultCRD, deploy.RebootNodeCRD, deploy.TerminateNodeCRD} {
 		if err := b.bed.InstallCRDText(ctx, crd); err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/deploy/crds"
+	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/kube"
@@ -122,7 +122,7 @@ func fillDrainBed(ctx context.Context, bed *kubebed.Bed) (b *drainBed, err error
 	if b.pods, err = kubernetes.NewForConfig(cfg); err != nil {
 		return nil, err
 	}
-	if err := bed.InstallCRDText(ctx, crds.NodeFaults); err != nil {
+	if err := bed.InstallCRDText(ctx, deploy.NodeFaultCRD); err != nil {
 		return nil, err
 	}
 	scheme := runtime.NewScheme()

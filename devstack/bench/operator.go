@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"time"
 
-	"github.com/fleetloop/fleetloop/devstack/bench/child"
 	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 )
 
@@ -39,7 +38,7 @@ message_data: {resource_id: .id, resource_type: .kind, region: .metadata.labels.
 `, web.URL, 100, 200)
 	// A pod with less memory than the target, because the runtime uses as much memory as its limit
 	// allows.
-	p, err := child.Start(ctx, config, child.Options{Sentinels: sentinels, Memory: 192})
+	p, err := sentinelbench.StartChild(ctx, config, sentinelbench.ChildOptions{Sentinels: sentinels, Memory: 192})
 	if err != nil {
 		return 0, err
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetloop/fleetloop/deploy/policies"
+	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
@@ -21,7 +21,7 @@ const (
 func decisionBench() bench {
 	const name = "policy.decision_us"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
-		files, err := policies.Files()
+		files, err := deploy.PolicyFiles()
 		if err != nil {
 			return nil, err
 		}

@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"time"
 
-	"github.com/fleetloop/fleetloop/devstack/bench/child"
 	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
@@ -149,14 +148,14 @@ func measureCursor(ctx context.Context, progress io.Writer, resources int) (roun
 type bed struct {
 	fleet *sentinelbench.Fleet
 	web   *httptest.Server
-	child *child.Process
+	child *sentinelbench.Child
 }
 
 func newBed(ctx context.Context, resources int, config string) (*bed, error) {
 	b := &bed{fleet: sentinelbench.NewFleet(resources, time.Now())}
 	b.web = httptest.NewServer(b.fleet)
 	var err error
-	b.child, err = child.Start(ctx, configFor(b.web.URL)+config, child.Options{})
+	b.child, err = sentinelbench.StartChild(ctx, configFor(b.web.URL)+config, sentinelbench.ChildOptions{})
 	if err != nil {
 		b.web.Close()
 	}
@@ -172,9 +171,9 @@ message_data: {resource_id: .id, resource_type: .kind, region: .metadata.labels.
 }
 
 // usedWhen returns the sentinel's usage when the requests to the fleet satisfy done.
-func (b *bed) usedWhen(ctx context.Context, done func(sentinelbench.Counts) bool) (child.Used, error) {
+func (b *bed) usedWhen(ctx context.Context, done func(sentinelbench.Counts) bool) (sentinelbench.ChildUsage, error) {
 	if err := b.fleet.Await(ctx, done); err != nil {
-		return child.Used{}, err
+		return sentinelbench.ChildUsage{}, err
 	}
 	return b.child.Used()
 }

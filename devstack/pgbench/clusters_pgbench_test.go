@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/fleetloop/fleetloop/devstack/pgbench"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
+	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
@@ -28,7 +28,7 @@ func newFleet(t *testing.T, rows int) (url string, o *pgbench.ClusterOwner) {
 func connect(t *testing.T, url string, connections int) *pgbench.BareWorker {
 	t.Helper()
 	cfg := pgtest.Config(url)
-	cfg.Role = migrations.RoleClusterWorker
+	cfg.Role = postgres.RoleClusterWorker
 	b, err := pgbench.ConnectBareWorker(t.Context(), cfg, connections)
 	if err != nil {
 		t.Fatal(err)

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,7 +25,17 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
-func TestMain(m *testing.M) { kubebedtest.Main(m, kubebed.Options{}) }
+// TestMain lets this program be a child as well.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == sentinelbench.ChildArgument {
+		if err := sentinelbench.RunChild(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	kubebedtest.Main(m, kubebed.Options{}, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
 
 const patience = 120 * time.Second
 

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/fleetloop/fleetloop/deploy/policies"
+	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
@@ -28,7 +28,7 @@ var now = time.Unix(1763805600, 0)
 // shipped returns the policies of deploy/policies.
 func shipped(tb testing.TB) map[string]string {
 	tb.Helper()
-	files, err := policies.Files()
+	files, err := deploy.PolicyFiles()
 	if err != nil {
 		tb.Fatal(err)
 	}

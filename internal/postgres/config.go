@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -157,12 +156,12 @@ func checkRoleBoundByRLS(ctx context.Context, conn *pgx.Conn) error {
 		       or exists (
 		           select from pg_class t join pg_namespace n on n.oid = t.relnamespace
 		           where n.nspname = 'tenant' and t.relname = 'resources' and pg_has_role(r.oid, t.relowner, 'usage'))
-		from pg_roles r where r.rolname = current_user`, migrations.RoleAllTenants).Scan(&role, &unbound)
+		from pg_roles r where r.rolname = current_user`, RoleAllTenants).Scan(&role, &unbound)
 	if err != nil {
 		return fmt.Errorf("read the permissions of the database role: %w", err)
 	}
 	if unbound {
-		return fmt.Errorf("role %q bypasses row-level security and would see the rows of all tenants: use the role %q or %q, or one like them", role, migrations.RoleFleetAPI, migrations.RoleClusterWorker)
+		return fmt.Errorf("role %q bypasses row-level security and would see the rows of all tenants: use the role %q or %q, or one like them", role, RoleFleetAPI, RoleClusterWorker)
 	}
 	return nil
 }

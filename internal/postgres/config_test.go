@@ -6,7 +6,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -17,7 +16,7 @@ func TestDefaultsAreSaidOnce(t *testing.T) {
 	if _, err := settings.Load(&loaded, settings.Source{Env: env}); err != nil {
 		t.Fatal(err)
 	}
-	byHand := postgres.WithDefaults(postgres.Config{URL: "postgres://host/db", Role: migrations.RoleFleetAPI})
+	byHand := postgres.WithDefaults(postgres.Config{URL: "postgres://host/db", Role: postgres.RoleFleetAPI})
 	if diff := cmp.Diff(byHand, loaded); diff != "" {
 		t.Errorf("(-by hand +loaded):\n%s", diff)
 	}

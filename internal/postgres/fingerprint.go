@@ -13,8 +13,6 @@ import (
 	"strings"
 
 	"github.com/pressly/goose/v3/lock"
-
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
 // ErrSchemaIncompatible means that different migrations with the same version numbers created the
@@ -115,7 +113,7 @@ func compareFingerprints(have []fingerprint, want map[int64]string) error {
 
 // checkFingerprints compares the applied migrations with those of this program.
 func (p *Pool) checkFingerprints(ctx context.Context) error {
-	want, err := fingerprintsOf(migrations.FS)
+	want, err := fingerprintsOf(Migrations())
 	if err != nil {
 		return err
 	}

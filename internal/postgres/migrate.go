@@ -14,7 +14,6 @@ import (
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
 const (
@@ -49,7 +48,7 @@ func (p *Pool) CheckSchema(ctx context.Context) error {
 			return err
 		}
 	}
-	if want := migrations.LatestVersion(); have < want {
+	if want := LatestVersion(); have < want {
 		return fmt.Errorf("%w: it is at version %d, but version %d is required: run 'fleet-api migrate'", ErrSchemaBehind, have, want)
 	}
 	return nil
@@ -58,7 +57,7 @@ func (p *Pool) CheckSchema(ctx context.Context) error {
 // Migrate brings the schema up to date. Any number of processes may call it at once: one migrates,
 // the others wait and find nothing left to do.
 func Migrate(ctx context.Context, cfg Config, log *slog.Logger) error {
-	return runMigrations(ctx, cfg, migrations.FS, log)
+	return runMigrations(ctx, cfg, Migrations(), log)
 }
 
 func runMigrations(ctx context.Context, cfg Config, files fs.FS, log *slog.Logger) error {

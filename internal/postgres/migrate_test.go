@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"slices"
@@ -15,7 +16,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
@@ -37,13 +37,13 @@ func (m messages) Handle(_ context.Context, r slog.Record) error {
 
 func files(t *testing.T) fstest.MapFS {
 	t.Helper()
-	entries, err := migrations.FS.ReadDir(".")
+	entries, err := fs.ReadDir(postgres.Migrations(), ".")
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := fstest.MapFS{}
 	for _, e := range entries {
-		b, err := migrations.FS.ReadFile(e.Name())
+		b, err := fs.ReadFile(postgres.Migrations(), e.Name())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
@@ -66,7 +65,7 @@ func TestAScopeSeesItsTenantAlone(t *testing.T) {
 		"Nobody":    {reason: "a tenant without rows", scope: postgres.Scope{Tenant: "c"}, want: 0},
 		"Star":      {reason: "no tenant name stands for all", scope: postgres.Scope{Tenant: "*"}, want: 0},
 		"Quote":     {reason: "the tenant is a value, not SQL", scope: postgres.Scope{Tenant: "a' or true --"}, want: 0},
-		"All":       {reason: "the role for all tenants sees them all", scope: postgres.Scope{Role: migrations.RoleAllTenants}, want: 3},
+		"All":       {reason: "the role for all tenants sees them all", scope: postgres.Scope{Role: postgres.RoleAllTenants}, want: 3},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +93,7 @@ func TestTheViewOfAllTenantsIsForTheirRole(t *testing.T) {
 	if err := read(postgres.Scope{Tenant: "a"}); postgres.Code(err) != "42501" {
 		t.Errorf("a tenant's role may read it: %v", err)
 	}
-	if err := read(postgres.Scope{Role: migrations.RoleAllTenants}); err != nil || n != 1 {
+	if err := read(postgres.Scope{Role: postgres.RoleAllTenants}); err != nil || n != 1 {
 		t.Errorf("the role for all tenants sees %d rows, %v", n, err)
 	}
 }
@@ -111,7 +110,7 @@ func TestARoleThatNothingBindsIsRefused(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, role := range []string{"", "postgres", migrations.RoleAllTenants, "unbound_owner"} {
+	for _, role := range []string{"", "postgres", postgres.RoleAllTenants, "unbound_owner"} {
 		t.Run("as "+role, func(t *testing.T) {
 			cfg := pgtest.Config(url)
 			cfg.Role = role
@@ -169,7 +168,7 @@ func TestTimesAreUTCAndStatementsAreBounded(t *testing.T) {
 
 func TestTheRolesOfComponentsAreTaken(t *testing.T) {
 	url := pgtest.NewDatabaseURL(t)
-	for _, role := range []string{migrations.RoleFleetAPI, migrations.RoleClusterWorker} {
+	for _, role := range []string{postgres.RoleFleetAPI, postgres.RoleClusterWorker} {
 		cfg := pgtest.Config(url)
 		cfg.Role = role
 		p, err := postgres.New(cfg, slog.New(slog.DiscardHandler))

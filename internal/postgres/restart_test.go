@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgserver"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
@@ -52,7 +51,7 @@ func startServer(t *testing.T, dir string, port int) *pgserver.Server {
 
 func newPool(t *testing.T, url string) *postgres.Pool {
 	t.Helper()
-	p, err := postgres.New(postgres.Config{URL: settings.Secret(url), Role: migrations.RoleFleetAPI}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	p, err := postgres.New(postgres.Config{URL: settings.Secret(url), Role: postgres.RoleFleetAPI}, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
 // A Scope selects the rows that a transaction may see. The zero value sees none.
@@ -30,10 +28,10 @@ type Tx struct {
 }
 
 const (
-	setScope = "select set_config('" + migrations.TenantSetting + "', $1, true), now()"
+	setScope = "select set_config('" + TenantSetting + "', $1, true), now()"
 	// Two texts, because a plan is valid for one role: with the other it would have to be made
 	// again.
-	setScopeAndRole = "select set_config('role', $2, true), set_config('" + migrations.TenantSetting + "', $1, true), now()"
+	setScopeAndRole = "select set_config('role', $2, true), set_config('" + TenantSetting + "', $1, true), now()"
 
 	// The maximum number of runs of a transaction that the server aborts because of a conflict.
 	maxTries = 5

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/fleetloop/fleetloop/deploy/policies"
+	manifests "github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
@@ -299,7 +299,7 @@ func withoutChart(o *unstructured.Unstructured) *unstructured.Unstructured {
 // TestPolicies: the ConfigMap is what is shipped, and what an installation puts
 // in its place.
 func TestPolicies(t *testing.T) {
-	shipped, err := policies.Files()
+	shipped, err := manifests.PolicyFiles()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/kube/roles"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
 	"github.com/fleetloop/fleetloop/test/deploy"
 )
 
@@ -19,17 +19,17 @@ import (
 func TestRoles(t *testing.T) {
 	tests := map[string]struct {
 		values string
-		want   roles.Sentinel
+		want   operator.SentinelRoles
 	}{
-		"Default":     {"", roles.Sentinel{Secrets: []string{"fleetloop-broker", "fleetloop-sentinel-token"}}},
-		"NoSecrets":   {"sentinel: {defaults: {hyperfleetAPI: {tokenSecretRef: null}, broker: {credentialsSecretRef: null}}}", roles.Sentinel{}},
-		"MoreSecrets": {"sentinel: {rbac: {secretNames: [a, fleetloop-broker]}}", roles.Sentinel{Secrets: []string{"a", "fleetloop-broker", "fleetloop-sentinel-token"}}},
-		"AllSecrets":  {"sentinel: {rbac: {allSecrets: true}}", roles.Sentinel{AllSecrets: true}},
-		"Account":     {"sentinel: {serviceAccount: {name: me}}", roles.Sentinel{Account: "me", Secrets: []string{"fleetloop-broker", "fleetloop-sentinel-token"}}},
-		"Auto":        {"sentinel: {deploymentMode: all, rbac: {allSecrets: true}, defaults: {sharding: {mode: auto}}}", roles.Sentinel{AllSecrets: true, Sharding: true}},
+		"Default":     {"", operator.SentinelRoles{Secrets: []string{"fleetloop-broker", "fleetloop-sentinel-token"}}},
+		"NoSecrets":   {"sentinel: {defaults: {hyperfleetAPI: {tokenSecretRef: null}, broker: {credentialsSecretRef: null}}}", operator.SentinelRoles{}},
+		"MoreSecrets": {"sentinel: {rbac: {secretNames: [a, fleetloop-broker]}}", operator.SentinelRoles{Secrets: []string{"a", "fleetloop-broker", "fleetloop-sentinel-token"}}},
+		"AllSecrets":  {"sentinel: {rbac: {allSecrets: true}}", operator.SentinelRoles{AllSecrets: true}},
+		"Account":     {"sentinel: {serviceAccount: {name: me}}", operator.SentinelRoles{Account: "me", Secrets: []string{"fleetloop-broker", "fleetloop-sentinel-token"}}},
+		"Auto":        {"sentinel: {deploymentMode: all, rbac: {allSecrets: true}, defaults: {sharding: {mode: auto}}}", operator.SentinelRoles{AllSecrets: true, Sharding: true}},
 		"AutoOfOthers": {
 			"sentinel: {rbac: {allSecrets: true, sharding: always}}",
-			roles.Sentinel{AllSecrets: true, Sharding: true},
+			operator.SentinelRoles{AllSecrets: true, Sharding: true},
 		},
 	}
 	for name, test := range tests {

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
-	"github.com/fleetloop/fleetloop/internal/kube/roles"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
 )
 
 // crds are the definitions that a host cluster needs.
@@ -80,7 +80,7 @@ func (h *hostCluster) apply(t *testing.T, manifest string) {
 
 // account makes the service account of a sentinel with the roles that it
 // needs, and nothing more, and gives a kubeconfig of it.
-func (h *hostCluster) account(t *testing.T, needs roles.Sentinel) (kubeconfig string) {
+func (h *hostCluster) account(t *testing.T, needs operator.SentinelRoles) (kubeconfig string) {
 	t.Helper()
 	needs.Namespace = h.namespace
 	return h.accountOf(t, needs.Objects())
@@ -96,7 +96,7 @@ func (h *hostCluster) accountOf(t *testing.T, objects []runtime.Object) (kubecon
 		}
 		h.apply(t, string(text))
 	}
-	cfg, err := h.bed.ServiceAccount(t.Context(), h.namespace, roles.SentinelAccount)
+	cfg, err := h.bed.ServiceAccount(t.Context(), h.namespace, operator.SentinelAccount)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
 	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
-	"github.com/fleetloop/fleetloop/internal/kube/roles"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
 )
 
 // sc is a SentinelConfig as a user writes it, on RabbitMQ. NAME, URL, BROKER
@@ -61,7 +61,7 @@ func (f *fleetOnKube) config(t *testing.T, name, more string) string {
 func TestOperator(t *testing.T) {
 	t.Parallel()
 	f := newFleetOnKube(t, newHostCluster(t))
-	s := f.operator(t, f.account(t, roles.Sentinel{}), "--config=shard")
+	s := f.operator(t, f.account(t, operator.SentinelRoles{}), "--config=shard")
 	first := f.create(t, "first", "region=east")
 	s.wantLine(t, "sentinelconfig not found, waiting for it", map[string]any{"config": "shard", "namespace": f.namespace})
 
@@ -122,7 +122,7 @@ func TestOperatorSwapsBrokers(t *testing.T) {
 	f := newFleetOnKube(t, newHostCluster(t))
 	more := "  messageData: {generation: .generation}\n"
 	f.apply(t, f.config(t, "moving", more))
-	s := f.operator(t, f.account(t, roles.Sentinel{}), "--config=moving")
+	s := f.operator(t, f.account(t, operator.SentinelRoles{}), "--config=moving")
 	s.wantReady(t)
 	var ids []string
 	for i := range 8 {
@@ -235,7 +235,7 @@ func TestOperatorWithoutItsAPIServer(t *testing.T) {
 	t.Parallel()
 	f := newFleetOnKube(t, newLonelyCluster(t))
 	f.apply(t, f.config(t, "alone", "  shardSelector: {matchLabels: {region: east}}\n"))
-	s := f.operator(t, f.account(t, roles.Sentinel{}), "--config=alone")
+	s := f.operator(t, f.account(t, operator.SentinelRoles{}), "--config=alone")
 	first := f.create(t, "first", "region=east")
 	f.queue.wantEvents(t, first.ID, 1, patience)
 
@@ -283,7 +283,7 @@ func TestOperatorOfAll(t *testing.T) {
 	}
 	f.apply(t, f.config(t, "broken", "  messageData: {id: \"{{.id\"}\n"))
 	f.apply(t, strings.Replace(f.config(t, "lost", ""), rabbit(t).URL(), "amqp://guest:secret-word@127.0.0.1:1/", 1))
-	s := f.operator(t, f.account(t, roles.Sentinel{}), "--all")
+	s := f.operator(t, f.account(t, operator.SentinelRoles{}), "--all")
 	for _, region := range regions {
 		f.queue.wantEvents(t, f.create(t, region, "region="+region).ID, 1, patience)
 		f.wantColumns(t, region, map[string]string{"READY": "True"})

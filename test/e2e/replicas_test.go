@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/kube/roles"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
 )
 
 // TestOperatorReplicas has two sentinels divide a fleet among themselves, then
@@ -16,7 +16,7 @@ func TestOperatorReplicas(t *testing.T) {
 	t.Parallel()
 	f := newFleetOnKube(t, newHostCluster(t))
 	f.apply(t, f.config(t, "divided", "  sharding: {mode: auto}\n  messageData: {generation: .generation}\n"))
-	account := f.account(t, roles.Sentinel{Sharding: true})
+	account := f.account(t, operator.SentinelRoles{Sharding: true})
 	var replicas []*process
 	join := func() {
 		replicas = append(replicas, f.operator(t, account, "--config=divided"))

@@ -8,7 +8,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
-	"github.com/fleetloop/fleetloop/internal/kube/roles"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
 )
 
 // TestOperatorRights runs a sentinel that uses every feature with exactly the
@@ -16,7 +16,7 @@ import (
 // is, and the log says what.
 func TestOperatorRights(t *testing.T) {
 	t.Parallel()
-	whole := roles.Sentinel{Secrets: []string{"broker"}, Sharding: true}
+	whole := operator.SentinelRoles{Secrets: []string{"broker"}, Sharding: true}
 	run := func(t *testing.T, without func(role, resource string) bool) (*fleetOnKube, *process) {
 		t.Helper()
 		f := newFleetOnKube(t, newHostCluster(t))
@@ -68,7 +68,7 @@ func TestOperatorRights(t *testing.T) {
 func TestOperatorOfTheSpecification(t *testing.T) {
 	t.Parallel()
 	f := newFleetOnKube(t, newHostCluster(t))
-	needs := roles.Sentinel{Namespace: f.namespace}
+	needs := operator.SentinelRoles{Namespace: f.namespace}
 	objects := needs.Objects()
 	for _, o := range objects {
 		if role, ok := o.(*rbacv1.Role); ok {

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/deploy/policies"
+	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
@@ -29,7 +29,7 @@ type desk struct {
 
 func newDesk(t *testing.T) desk {
 	t.Helper()
-	files, err := policies.Files()
+	files, err := deploy.PolicyFiles()
 	if err != nil {
 		t.Fatal(err)
 	}

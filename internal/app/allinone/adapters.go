@@ -5,8 +5,8 @@ import (
 	"mime"
 	"net/http"
 
-	"github.com/fleetloop/fleetloop/internal/app/bus"
 	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/sampleadapter"
@@ -16,7 +16,7 @@ import (
 type adapters []*sampleadapter.Adapter
 
 // newAdapters builds the sample adapters.
-func newAdapters(p *process.Process, cfg AdapterConfig, b *bus.Bus, api *fleetclient.Client) (adapters, error) {
+func newAdapters(p *process.Process, cfg AdapterConfig, b *sentinelapp.Broker, api *fleetclient.Client) (adapters, error) {
 	if !cfg.Enabled {
 		return nil, nil
 	}

@@ -8,10 +8,10 @@ import (
 	"slices"
 
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
-	"github.com/fleetloop/fleetloop/internal/app/bus"
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
 	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/postgres"
@@ -108,7 +108,7 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 
 // addSentinelsOrHostCluster adds the sentinels: two fixed ones, or a host cluster whose SentinelConfigs define
 // them.
-func (l *loop) addSentinelsOrHostCluster(ctx context.Context, p *process.Process, cfg Config, broker *bus.Bus, dataDir string) error {
+func (l *loop) addSentinelsOrHostCluster(ctx context.Context, p *process.Process, cfg Config, broker *sentinelapp.Broker, dataDir string) error {
 	var sentinels []lifecycle.Part
 	var err error
 	if cfg.Kube != kubeEmbedded {
@@ -116,7 +116,7 @@ func (l *loop) addSentinelsOrHostCluster(ctx context.Context, p *process.Process
 		l.parts = append(l.parts, sentinels...)
 		return err
 	}
-	if broker.Type != bus.NATS {
+	if broker.Type != sentinelapp.NATS {
 		return errBroker
 	}
 	if l.host, err = startHostCluster(ctx, p, dataDir); err != nil {

@@ -6,18 +6,18 @@ import (
 	"log/slog"
 	"path/filepath"
 
-	"github.com/fleetloop/fleetloop/internal/app/bus"
 	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
 	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 // openExternalOrEmbeddedBus opens the broker that BROKER_TYPE names, or the embedded one.
-func openExternalOrEmbeddedBus(p *process.Process, cfg natsserver.Config, dataDir string, env func(string) (string, bool)) (*bus.Bus, error) {
-	external, err := bus.Load(env)
+func openExternalOrEmbeddedBus(p *process.Process, cfg natsserver.Config, dataDir string, env func(string) (string, bool)) (*sentinelapp.Broker, error) {
+	external, err := sentinelapp.LoadBrokerConfig(env)
 	switch {
-	case errors.Is(err, bus.ErrNoType):
+	case errors.Is(err, sentinelapp.ErrNoBrokerType):
 		cfg.Dir = cmp.Or(cfg.Dir, filepath.Join(dataDir, "nats"))
 		return newEmbeddedBus(cfg, env, p.Log)
 	case err != nil:
@@ -28,7 +28,7 @@ func openExternalOrEmbeddedBus(p *process.Process, cfg natsserver.Config, dataDi
 
 // newEmbeddedBus builds a bus on a NATS JetStream server in this process. The topic and the other
 // event settings come from the environment, as for an external server.
-func newEmbeddedBus(cfg natsserver.Config, env func(string) (string, bool), log *slog.Logger) (*bus.Bus, error) {
+func newEmbeddedBus(cfg natsserver.Config, env func(string) (string, bool), log *slog.Logger) (*sentinelapp.Broker, error) {
 	var events nats.Config
 	if _, err := settings.Load(&events, settings.Source{Env: env}); err != nil {
 		return nil, err
@@ -37,5 +37,5 @@ func newEmbeddedBus(cfg natsserver.Config, env func(string) (string, bool), log 
 	if err != nil {
 		return nil, err
 	}
-	return bus.New(bus.NATS, broker), nil
+	return sentinelapp.NewBroker(sentinelapp.NATS, broker), nil
 }

@@ -19,9 +19,8 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
-	"github.com/fleetloop/fleetloop/deploy/crds"
+	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
-	"github.com/fleetloop/fleetloop/internal/app/bus"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
@@ -71,7 +70,7 @@ func startHostCluster(ctx context.Context, p *process.Process, dataDir string) (
 }
 
 func (h *hostCluster) installCRDsAndConnect(ctx context.Context) error {
-	for _, crd := range [][]byte{crds.SentinelConfigs, crds.KubernetesExecutions, crds.NodeFaults, crds.RebootNodes, crds.TerminateNodes} {
+	for _, crd := range [][]byte{deploy.SentinelConfigCRD, deploy.KubernetesExecutionCRD, deploy.NodeFaultCRD, deploy.RebootNodeCRD, deploy.TerminateNodeCRD} {
 		if err := h.bed.InstallCRDText(ctx, crd); err != nil {
 			return err
 		}
@@ -145,7 +144,7 @@ func (h *hostCluster) ensureSentinelConfigs(ctx context.Context, cfg SentinelCon
 
 // newSentinelOperatorParts builds the operator that runs all SentinelConfigs, including those that users add.
 // live reports whether it makes progress.
-func (h *hostCluster) newSentinelOperatorParts(p *process.Process, b *bus.Bus, note noteFunc) (parts []lifecycle.Part, live func() error, err error) {
+func (h *hostCluster) newSentinelOperatorParts(p *process.Process, b *sentinelapp.Broker, note noteFunc) (parts []lifecycle.Part, live func() error, err error) {
 	return sentinelapp.Operator{
 		Host: h.bed.Config(), Namespace: sentinelNamespace, Broker: b,
 		OnPublished: func(e sentinel.Published) { note(e.ResourceID, e.Reason, e.At) },

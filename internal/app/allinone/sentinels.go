@@ -5,7 +5,6 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/bus"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
@@ -19,7 +18,7 @@ type noteFunc func(id, reason string, at time.Time)
 
 // newSentinels builds one sentinel for clusters and one for node pools. live reports whether both
 // make progress.
-func newSentinels(p *process.Process, cfg SentinelConfig, b *bus.Bus, api *fleetclient.Client, note noteFunc) (parts []lifecycle.Part, live func() error, err error) {
+func newSentinels(p *process.Process, cfg SentinelConfig, b *sentinelapp.Broker, api *fleetclient.Client, note noteFunc) (parts []lifecycle.Part, live func() error, err error) {
 	var lives []func() error
 	decisions := map[string]*state.DecisionRecord{}
 	for _, collection := range []string{v1.CollectionClusters, v1.CollectionNodePools} {

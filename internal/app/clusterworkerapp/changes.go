@@ -11,7 +11,6 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
-	"github.com/fleetloop/fleetloop/internal/clusterworker/outbox"
 )
 
 // changeLogger logs the changes of Shoots and wakes the outbox.
@@ -28,12 +27,12 @@ func (l changeLogger) Record(ctx context.Context, c clusterworker.Change) {
 }
 
 // newOutbox builds the outbox that sends changes to the sinks.
-func newOutbox(store outbox.Store, sinks *changes.Sinks, log *slog.Logger, reg prometheus.Registerer) (*outbox.Outbox, error) {
-	deps := outbox.Deps{Store: store, Event: eventOf, Closing: sinks.CloseTimeout(), Log: log, Registerer: reg}
+func newOutbox(store clusterworker.OutboxStore, sinks *changes.Sinks, log *slog.Logger, reg prometheus.Registerer) (*clusterworker.Outbox, error) {
+	deps := clusterworker.OutboxDeps{Store: store, Event: eventOf, Closing: sinks.CloseTimeout(), Log: log, Registerer: reg}
 	for _, s := range sinks.List() {
-		deps.Sinks = append(deps.Sinks, outbox.Sink{Name: s.Name, Client: s.Client})
+		deps.Sinks = append(deps.Sinks, clusterworker.EventSink{Name: s.Name, Client: s.Client})
 	}
-	return outbox.New(deps)
+	return clusterworker.NewOutbox(deps)
 }
 
 // namesOf returns the names of the sinks for which changes are kept. It includes sinks with invalid

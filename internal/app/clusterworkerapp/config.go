@@ -17,7 +17,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
 	"github.com/fleetloop/fleetloop/internal/gardener"
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -97,7 +96,7 @@ func OverriddenDefaults() Config {
 	cfg.MetricsAddr = defaultAddr
 	cfg.HealthAddr = defaultAddr
 	cfg.StopTimeout = 30 * time.Second
-	cfg.Database.Role = migrations.RoleClusterWorker
+	cfg.Database.Role = postgres.RoleClusterWorker
 	cfg.Database.MaxConns = 8
 	cfg.Database.ApplicationName = "cluster-worker"
 	return cfg

@@ -26,7 +26,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/policy"
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
 // Process embeds its settings in Config under a distinct name.
@@ -125,7 +124,7 @@ func OverriddenDefaults() Config {
 	cfg.HealthAddr = defaultAddr
 	cfg.StopTimeout = 30 * time.Second
 	cfg.Kube.QPS, cfg.Kube.Burst = 1000, 2000 // the API server has its own flow control
-	cfg.Database.Role = migrations.RoleExecutionController
+	cfg.Database.Role = postgres.RoleExecutionController
 	cfg.Database.MaxConns = 4
 	cfg.Database.ApplicationName = binary
 	return cfg

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/deploy/crds"
+	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
@@ -238,7 +238,7 @@ func (c *schemaCheck) missingFields(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("get %s: %w", path, err)
 	}
 	var shipped apiextensionsv1.CustomResourceDefinition
-	if err := yaml.Unmarshal(crds.KubernetesExecutions, &shipped); err != nil {
+	if err := yaml.Unmarshal(deploy.KubernetesExecutionCRD, &shipped); err != nil {
 		return nil, fmt.Errorf("read the shipped CustomResourceDefinition: %w", err)
 	}
 	var want []string

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/deploy/crds"
+	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
@@ -30,7 +30,7 @@ const crdFile = "deploy/crds/kubernetesexecution.kubernaut.io_kubernetesexecutio
 func newOldCluster(t *testing.T, fields ...string) *kubebed.Bed {
 	t.Helper()
 	var crd map[string]any
-	if err := yaml.Unmarshal(crds.KubernetesExecutions, &crd); err != nil {
+	if err := yaml.Unmarshal(deploy.KubernetesExecutionCRD, &crd); err != nil {
 		t.Fatal(err)
 	}
 	versions, _, _ := unstructured.NestedSlice(crd, "spec", "versions")

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetloop/fleetloop/deploy/policies"
+	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
@@ -41,7 +41,7 @@ func Install(ctx context.Context, host *rest.Config, cfg Part, targets Targets) 
 	if err != nil {
 		return fmt.Errorf("install executions: %w", err)
 	}
-	files, err := policies.Files()
+	files, err := deploy.PolicyFiles()
 	if err != nil {
 		return fmt.Errorf("install executions: %w", err)
 	}

@@ -21,9 +21,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/budget"
 	"github.com/fleetloop/fleetloop/internal/nodefault/drain"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi"
 	"github.com/fleetloop/fleetloop/internal/nodefault/janitor"
-	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
+	"github.com/fleetloop/fleetloop/internal/nodefault/operator"
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 	"github.com/fleetloop/fleetloop/internal/nodefault/remediation"
@@ -77,7 +76,7 @@ type IntakeConfig struct {
 	Server httpserver.Config  `key:"server"`
 	Auth   intake.AuthConfig  `key:"auth"`
 	HTTP   intake.HTTPConfig  `key:"http"`
-	GRPC   grpcapi.Config     `key:"grpc"`
+	GRPC   intake.GRPCConfig  `key:"grpc"`
 	Store  intake.StoreConfig `key:"store"`
 }
 
@@ -253,8 +252,8 @@ func (c Part) sinksConfig() changes.Config {
 }
 
 // outboxConfig reserves half of the stop timeout for the clients of the sinks.
-func (c Part) outboxConfig(stop time.Duration) outbox.Config {
-	return outbox.Config{
+func (c Part) outboxConfig(stop time.Duration) operator.OutboxConfig {
+	return operator.OutboxConfig{
 		MaxAge: c.Outbox.MaxAge, Retry: c.Outbox.Retry, MaxRetry: c.Outbox.MaxRetry,
 		Drain: min(cmp.Or(c.Changes.ShutdownTimeout, changeevent.DefaultShutdownTimeout), cmp.Or(stop, lifecycle.DefaultStopTimeout)/2),
 	}

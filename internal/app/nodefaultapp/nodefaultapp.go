@@ -22,10 +22,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/budget"
 	"github.com/fleetloop/fleetloop/internal/nodefault/drain"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi"
 	"github.com/fleetloop/fleetloop/internal/nodefault/janitor"
 	"github.com/fleetloop/fleetloop/internal/nodefault/operator"
-	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 	"github.com/fleetloop/fleetloop/internal/nodefault/remediation"
@@ -208,13 +206,13 @@ func (a *app) newBudget(m *kube.Manager, seen nodeView) (quarantine.Budget, erro
 	return keeper, nil
 }
 
-func (a *app) outboxSinks() []outbox.Sink {
-	var sinks []outbox.Sink
+func (a *app) outboxSinks() []operator.Sink {
+	var sinks []operator.Sink
 	for _, s := range a.sinks.List() {
-		sinks = append(sinks, outbox.Sink{Name: s.Name, Client: s.Client, Wants: s.Wants, Replay: slices.Contains(a.cfg.Outbox.Replay, s.Name)})
+		sinks = append(sinks, operator.Sink{Name: s.Name, Client: s.Client, Wants: s.Wants, Replay: slices.Contains(a.cfg.Outbox.Replay, s.Name)})
 	}
 	for _, name := range a.cfg.Outbox.Replay {
-		if !slices.ContainsFunc(sinks, func(s outbox.Sink) bool { return s.Name == name }) {
+		if !slices.ContainsFunc(sinks, func(s operator.Sink) bool { return s.Name == name }) {
 			a.p.Log.Warn("outbox.replay names an unknown sink", "sink", name)
 		}
 	}
@@ -292,7 +290,7 @@ func (a *app) newReportParts(ctx context.Context) ([]lifecycle.Part, error) {
 	if cfg.GRPC.Addr == "" && cfg.GRPC.Socket == "" {
 		return parts, nil
 	}
-	g, err := grpcapi.New(ctx, cfg.GRPC, grpcapi.Deps{Store: kept, Auth: guard, Metrics: a.intake, Callers: limits, Log: a.p.Log})
+	g, err := intake.NewGRPCServer(ctx, cfg.GRPC, intake.GRPCDeps{Store: kept, Auth: guard, Metrics: a.intake, Callers: limits, Log: a.p.Log})
 	if err != nil {
 		return parts, err
 	}

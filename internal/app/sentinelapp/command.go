@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetloop/fleetloop/internal/app/bus"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
@@ -113,9 +112,9 @@ func (c *command) loadReports(cmd *cobra.Command) ([]*settings.Report, error) {
 	if c.manifest != nil {
 		return []*settings.Report{report}, nil
 	}
-	broker, err := bus.Load(c.env)
+	broker, err := LoadBrokerConfig(c.env)
 	switch {
-	case errors.Is(err, bus.ErrNoType):
+	case errors.Is(err, ErrNoBrokerType):
 		return []*settings.Report{report}, nil
 	case err != nil:
 		return nil, err
@@ -124,7 +123,7 @@ func (c *command) loadReports(cmd *cobra.Command) ([]*settings.Report, error) {
 }
 
 // loadCheckedConfig reads the whole configuration and compiles its expressions. The broker is optional.
-func (c *command) loadCheckedConfig(cmd *cobra.Command) (*bus.Config, error) {
+func (c *command) loadCheckedConfig(cmd *cobra.Command) (*BrokerConfig, error) {
 	report, err := c.loadSettings(cmd)
 	if err != nil {
 		return nil, err
@@ -140,7 +139,7 @@ func (c *command) loadCheckedConfig(cmd *cobra.Command) (*bus.Config, error) {
 	if _, err := NewClient(c.cfg.HyperfleetAPI); err != nil {
 		return nil, err
 	}
-	load := bus.Load
+	load := LoadBrokerConfig
 	if c.manifest != nil {
 		load = c.manifest.brokerConfig
 	}
@@ -179,7 +178,7 @@ func (c *command) runValidate(cmd *cobra.Command) error {
 	broker, err := c.loadCheckedConfig(cmd)
 	about := "broker not checked (BROKER_TYPE is not set)"
 	switch {
-	case errors.Is(err, bus.ErrNoType):
+	case errors.Is(err, ErrNoBrokerType):
 	case err != nil:
 		return err
 	case broker == nil:

@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/app/bus"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
 
@@ -72,15 +71,15 @@ func readStart(file string) []byte {
 }
 
 // brokerConfig returns the broker configuration of the manifest, or nil if it is in a Secret.
-func (m *manifest) brokerConfig(env func(string) (string, bool)) (*bus.Config, error) {
+func (m *manifest) brokerConfig(env func(string) (string, bool)) (*BrokerConfig, error) {
 	b := m.settings.Broker
 	if len(m.settings.SecretNames()) > 0 && b.URL == "" && b.Type != v1alpha1.BrokerPubSub {
 		return nil, nil
 	}
-	return bus.LoadExplicit(explicitSettings(b), env)
+	return LoadExplicitBroker(explicitSettings(b), env)
 }
 
 // explicitSettings returns the broker settings of a SentinelConfig.
-func explicitSettings(b sentinelconfig.Broker) bus.Explicit {
-	return bus.Explicit{Type: bus.Type(b.Type), Topic: b.Topic, ProjectID: b.ProjectID, KeyJSON: b.KeyJSON, URL: b.URL, Exchange: b.Exchange}
+func explicitSettings(b sentinelconfig.Broker) ExplicitBroker {
+	return ExplicitBroker{Type: BrokerType(b.Type), Topic: b.Topic, ProjectID: b.ProjectID, KeyJSON: b.KeyJSON, URL: b.URL, Exchange: b.Exchange}
 }

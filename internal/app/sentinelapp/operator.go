@@ -13,7 +13,6 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/fleetloop/fleetloop/internal/app/bus"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/kube/leases"
@@ -50,7 +49,7 @@ type Operator struct {
 	Env func(string) (string, bool)
 
 	// Broker, if not nil, receives all events and overrides the specs. The caller runs it.
-	Broker *bus.Bus
+	Broker *Broker
 
 	// OnPublished is called for each confirmed event, from many goroutines at once. It must not
 	// block.
@@ -141,7 +140,7 @@ func (o Operator) openBroker(b sentinelconfig.Broker, log *slog.Logger) (operato
 	if o.Broker != nil {
 		return borrowedBroker{o.Broker}, nil
 	}
-	cfg, err := bus.LoadExplicit(explicitSettings(b), o.lookupPermittedEnv)
+	cfg, err := LoadExplicitBroker(explicitSettings(b), o.lookupPermittedEnv)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/fleetloop/fleetloop/internal/app/bus"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
@@ -38,7 +37,7 @@ func OverriddenDefaults() Config {
 }
 
 // New returns a sentinel that reads from api and publishes to broker.
-func New(p *process.Process, cfg sentinel.Config, api *fleetclient.Client, broker *bus.Bus, onPublished func(sentinel.Published)) (*sentinel.Sentinel, error) {
+func New(p *process.Process, cfg sentinel.Config, api *fleetclient.Client, broker *Broker, onPublished func(sentinel.Published)) (*sentinel.Sentinel, error) {
 	return sentinel.New(cfg, sentinel.Deps{
 		API:         api,
 		Publisher:   broker,
@@ -74,7 +73,7 @@ func NewClient(cfg sentinel.API) (*fleetclient.Client, error) {
 }
 
 // runSentinel runs the sentinel until ctx ends.
-func runSentinel(ctx context.Context, p *process.Process, cfg Config, brokerConfig *bus.Config) error {
+func runSentinel(ctx context.Context, p *process.Process, cfg Config, brokerConfig *BrokerConfig) error {
 	api, err := NewClient(cfg.HyperfleetAPI)
 	if err != nil {
 		return err

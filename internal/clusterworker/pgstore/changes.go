@@ -9,11 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
-	"github.com/fleetloop/fleetloop/internal/clusterworker/outbox"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
 )
 
-var _ outbox.Store = (*Store)(nil)
+var _ clusterworker.OutboxStore = (*Store)(nil)
 
 // encodeChange returns a change in its stored form, empty for nil.
 func encodeChange(c *clusterworker.Change) (string, error) {
@@ -31,7 +30,7 @@ func encodeChange(c *clusterworker.Change) (string, error) {
 
 // ClaimChanges leases due changes of a sink. It skips a change that it cannot read,
 // which a newer version wrote and will deliver.
-func (s *Store) ClaimChanges(ctx context.Context, sink string, most int, lease time.Duration) ([]outbox.Pending, error) {
+func (s *Store) ClaimChanges(ctx context.Context, sink string, most int, lease time.Duration) ([]clusterworker.PendingEvent, error) {
 	var rows []db.ClaimChangesRow
 	err := s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(byIndex)
@@ -40,9 +39,9 @@ func (s *Store) ClaimChanges(ctx context.Context, sink string, most int, lease t
 	if err != nil {
 		return nil, fmt.Errorf("claim change events of sink %q: %w", sink, err)
 	}
-	pending := make([]outbox.Pending, 0, len(rows))
+	pending := make([]clusterworker.PendingEvent, 0, len(rows))
 	for i := range rows {
-		p := outbox.Pending{Seq: rows[i].Seq, Sink: sink, Failures: int(rows[i].Failures)}
+		p := clusterworker.PendingEvent{Seq: rows[i].Seq, Sink: sink, Failures: int(rows[i].Failures)}
 		if json.Unmarshal([]byte(rows[i].Change), &p.Change) != nil {
 			continue
 		}

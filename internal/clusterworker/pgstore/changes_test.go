@@ -10,10 +10,9 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
-	"github.com/fleetloop/fleetloop/internal/clusterworker/outbox"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
+	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
 // TestChangesAreKept covers that a change is stored for each sink by the write that
@@ -21,7 +20,7 @@ import (
 func TestChangesAreKept(t *testing.T) {
 	b := newBed(t)
 	sinks := []string{"one", "two"}
-	b.store = pgstore.New(openAs(t, b.url, migrations.RoleClusterWorker), sinks...)
+	b.store = pgstore.New(openAs(t, b.url, postgres.RoleClusterWorker), sinks...)
 	b.cluster("first")
 	c := b.claimOne()
 	change := func(action clusterworker.Action) *clusterworker.Change {
@@ -47,7 +46,7 @@ func TestChangesAreKept(t *testing.T) {
 
 	claim := func() (got []string, seqs []int64) {
 		t.Helper()
-		var pending []outbox.Pending
+		var pending []clusterworker.PendingEvent
 		for _, sink := range sinks {
 			claimed, err := b.store.ClaimChanges(t.Context(), sink, 10, lease)
 			if err != nil {
@@ -114,7 +113,7 @@ func TestClaimsOneAtATime(t *testing.T) {
 	const clusters, workers = 40, 4
 	b.changes("one", clusters, 3)
 	b.changes("two", clusters, 3)
-	claimed := make(chan outbox.Pending, clusters*workers)
+	claimed := make(chan clusterworker.PendingEvent, clusters*workers)
 	for round := range 3 {
 		var g errgroup.Group
 		for range workers {

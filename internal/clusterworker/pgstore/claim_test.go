@@ -14,7 +14,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
+	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
 func TestAClaimSaysWhatToDo(t *testing.T) {
@@ -76,7 +76,7 @@ func TestManyWorkersClaimEachRowOnce(t *testing.T) {
 	tokens := map[int64]bool{}
 	var wg sync.WaitGroup
 	for i := range workers {
-		store := pgstore.New(openAs(t, b.url, migrations.RoleClusterWorker))
+		store := pgstore.New(openAs(t, b.url, postgres.RoleClusterWorker))
 		wg.Go(func() {
 			for {
 				claims, err := store.Claim(t.Context(), fmt.Sprint("worker-", i), room(7), lease)

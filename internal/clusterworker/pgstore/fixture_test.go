@@ -15,7 +15,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
@@ -35,7 +34,7 @@ type bed struct {
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	url := pgtest.NewDatabaseURL(t)
-	return &bed{T: t, url: url, owner: connect(t, url), store: pgstore.New(openAs(t, url, migrations.RoleClusterWorker))}
+	return &bed{T: t, url: url, owner: connect(t, url), store: pgstore.New(openAs(t, url, postgres.RoleClusterWorker))}
 }
 
 // of returns the same bed for a subtest.

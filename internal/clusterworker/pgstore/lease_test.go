@@ -11,7 +11,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
 // timedOut returns the result of a claim whose call timed out.
@@ -190,7 +189,7 @@ func TestOutagesAreNoted(t *testing.T) {
 	note("one", clusterworker.Outage{}, time.Minute)
 	want(b, 0, `select count(*)::int from tenant.cluster_worker_outages`) // expired records are removed as well
 
-	api := openAs(t, b.url, migrations.RoleFleetAPI)
+	api := openAs(t, b.url, postgres.RoleFleetAPI)
 	for sql, code := range map[string]string{
 		`select from tenant.cluster_worker_outages`:  "",
 		`delete from tenant.cluster_worker_outages`:  noRight,

@@ -16,14 +16,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgserver"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 func listener(t *testing.T, databaseURL string) *pgstore.Listener {
 	t.Helper()
-	cfg := postgres.Config{URL: settings.Secret(databaseURL), Role: migrations.RoleClusterWorker, ApplicationName: "ear"}
+	cfg := postgres.Config{URL: settings.Secret(databaseURL), Role: postgres.RoleClusterWorker, ApplicationName: "ear"}
 	l := pgstore.NewListener(cfg, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if l.Ready() == nil {
 		t.Error("ready before it runs")
@@ -245,7 +244,7 @@ func TestNoWorkIsLostByARestart(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	server := startServer(t, dir, 0)
 	b := &bed{T: t, url: server.URL(), owner: connect(t, server.URL())}
-	b.store = pgstore.New(openAs(t, b.url, migrations.RoleClusterWorker))
+	b.store = pgstore.New(openAs(t, b.url, postgres.RoleClusterWorker))
 	l := newListener(t, b.url)
 	b.await("it listens", func() bool { return l.Ready() == nil })
 	b.wantWake(l, "it has begun to listen")

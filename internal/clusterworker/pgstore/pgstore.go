@@ -43,7 +43,7 @@ var (
 )
 
 // New returns a store on a pool whose schema is migrated and whose role is
-// migrations.RoleClusterWorker. It keeps the changes for each of the sinks until they
+// postgres.RoleClusterWorker. It keeps the changes for each of the sinks until they
 // are removed.
 func New(pool *postgres.Pool, sinks ...string) *Store { return &Store{pool: pool, sinks: sinks} }
 

@@ -6,7 +6,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
 const noRight = "42501"
@@ -73,7 +72,7 @@ func TestTenantsSeeTheSyncOfTheirClusters(t *testing.T) {
 	const theirs = "00000000-0000-7000-8000-000000000001"
 	mine := b.cluster("one")
 	b.exec(insertResource, theirs, "Cluster", "b", "one", nil, "{}")
-	api := openAs(t, b.url, migrations.RoleFleetAPI)
+	api := openAs(t, b.url, postgres.RoleFleetAPI)
 	scopes := map[string]struct {
 		reason string
 		scope  postgres.Scope
@@ -82,7 +81,7 @@ func TestTenantsSeeTheSyncOfTheirClusters(t *testing.T) {
 		"Mine":      {"a tenant has its own", postgres.Scope{Tenant: "a"}, map[string]bool{mine: true, theirs: false}},
 		"Theirs":    {"and no other's", postgres.Scope{Tenant: "b"}, map[string]bool{mine: false, theirs: true}},
 		"Nobody":    {"who says no tenant has none", postgres.Scope{}, map[string]bool{mine: false, theirs: false}},
-		"Everybody": {"who serves all has all", postgres.Scope{Role: migrations.RoleAllTenants}, map[string]bool{mine: true, theirs: true}},
+		"Everybody": {"who serves all has all", postgres.Scope{Role: postgres.RoleAllTenants}, map[string]bool{mine: true, theirs: true}},
 	}
 	for name, tc := range scopes {
 		t.Run(name, func(t *testing.T) {
@@ -114,7 +113,7 @@ func TestTenantsSeeTheSyncOfTheirClusters(t *testing.T) {
 		`select tenant.mark_unsynced(gen_random_uuid())`,
 		`select nextval('tenant.cluster_sync_token')`,
 	} {
-		for _, scope := range []postgres.Scope{{Tenant: "a"}, {Role: migrations.RoleAllTenants}} {
+		for _, scope := range []postgres.Scope{{Tenant: "a"}, {Role: postgres.RoleAllTenants}} {
 			err := api.RunBatch(t.Context(), scope, func(batch *pgx.Batch) { batch.Queue(sql) })
 			if postgres.Code(err) != noRight {
 				t.Errorf("%s as %+v: %v", sql, scope, err)
@@ -144,7 +143,7 @@ func (c caller) is(sql, cluster string) (value bool) {
 
 func TestSteering(t *testing.T) {
 	b := newBed(t)
-	user := caller{t, openAs(t, b.url, migrations.RoleFleetAPI), postgres.Scope{Tenant: "a"}}
+	user := caller{t, openAs(t, b.url, postgres.RoleFleetAPI), postgres.Scope{Tenant: "a"}}
 	steer := func(what, id string) {
 		t.Helper()
 		if !user.is(`select tenant.`+what+`_cluster_sync($1)`, id) {

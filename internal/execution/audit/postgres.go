@@ -31,7 +31,7 @@ type PostgresStore struct {
 var _ Store = (*PostgresStore)(nil)
 
 // NewPostgresStore returns a store that uses a pool with a migrated schema. Appending requires the
-// role migrations.RoleExecutionController; for reading, RoleExecutionAuditor is sufficient.
+// role postgres.RoleExecutionController; for reading, RoleExecutionAuditor is sufficient.
 func NewPostgresStore(pool *postgres.Pool) *PostgresStore { return &PostgresStore{pool: pool} }
 
 // recordRow is a record in the format of the database function.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
@@ -33,7 +32,7 @@ type storeBed struct {
 func newStoreBed(tb testing.TB) *storeBed {
 	tb.Helper()
 	url := pgtest.NewDatabaseURL(tb)
-	return &storeBed{TB: tb, url: url, owner: connect(tb, url), store: audit.NewPostgresStore(openAs(tb, url, migrations.RoleExecutionController))}
+	return &storeBed{TB: tb, url: url, owner: connect(tb, url), store: audit.NewPostgresStore(openAs(tb, url, postgres.RoleExecutionController))}
 }
 
 // openAs opens a pool that works as a role.

@@ -19,7 +19,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
 // A guide is a storeBed on which one does what the pages about the audit say, word
@@ -204,7 +203,7 @@ func (g *guide) prunes(noted string) {
 	g.Helper()
 	const through = 41 - 7 // the events of June are left, with those of the execution that is lost
 	last := queryValue[[]byte](g.storeBed, `select hash from executor.execution_audit_event where position = $1`, through)
-	controller := audit.NewPostgresStore(openAs(g.TB, g.login("fleet_executions"), migrations.RoleExecutionController))
+	controller := audit.NewPostgresStore(openAs(g.TB, g.login("fleet_executions"), postgres.RoleExecutionController))
 	if _, err := controller.Maintain(g.Context(), retention); postgres.Code(err) != noRight {
 		g.Errorf("90 days are not refused: %v", err)
 	}
@@ -213,7 +212,7 @@ func (g *guide) prunes(noted string) {
 		_, err := conn.Exec(g.Context(), sql)
 		return err
 	}
-	if err := hand(`set role ` + migrations.RoleExecutionController); err != nil {
+	if err := hand(`set role ` + postgres.RoleExecutionController); err != nil {
 		g.Fatal(err)
 	}
 	if err := hand(`select executor.prune_audit('364 days')`); postgres.Code(err) != noRight {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
@@ -252,7 +251,7 @@ func TestARestoredDump(t *testing.T) {
 		t.Fatalf("dump the audit: %v: %s", err, text)
 	}
 	url := pgtest.NewEmptyDatabaseURL(t)
-	restored := &storeBed{TB: t, url: url, owner: connect(t, url), store: audit.NewPostgresStore(openAs(t, url, migrations.RoleExecutionController))}
+	restored := &storeBed{TB: t, url: url, owner: connect(t, url), store: audit.NewPostgresStore(openAs(t, url, postgres.RoleExecutionController))}
 	restored.exec(plainSQL(string(text)))
 	restored.exec(`reset all`)
 	report := restored.wantWhole(31)

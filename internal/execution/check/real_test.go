@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/deploy/policies"
+	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
@@ -146,7 +146,7 @@ func TestManyRequestersGetThrough(t *testing.T) {
 // realChecker is one with the policies as they are shipped.
 func (r *rig) realChecker(t *testing.T) *check.Checker {
 	t.Helper()
-	files, err := policies.Files()
+	files, err := deploy.PolicyFiles()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fleetloop/fleetloop/deploy/crds"
+	"github.com/fleetloop/fleetloop/deploy"
 )
 
 // valuesOf are what a field of a spec may have, each other than the rest, as far as
@@ -69,7 +69,7 @@ func valuesOf(field string) []any {
 func lastingFields(t *testing.T) []string {
 	t.Helper()
 	var crd apiextensionsv1.CustomResourceDefinition
-	must(t, yaml.Unmarshal(crds.KubernetesExecutions, &crd))
+	must(t, yaml.Unmarshal(deploy.KubernetesExecutionCRD, &crd))
 	all := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(field string) bool {
 		return slices.Contains([]string{"approvals", "approvalReceived", "cancel", "cancelledBy", "finalize"}, field)

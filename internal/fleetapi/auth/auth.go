@@ -19,7 +19,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/bearer"
+	"github.com/fleetloop/fleetloop/internal/httpserver"
 )
 
 // A Role grants additional permissions to a principal. The set is closed.
@@ -135,8 +135,8 @@ type Deps struct {
 // An Authenticator authenticates requests. It is safe for concurrent use.
 type Authenticator struct {
 	anonymous bool
-	tokens    *bearer.File[Principal] // nil without a file
-	issuers   map[string]*issuer      // by issuer URL
+	tokens    *httpserver.TokenFile[Principal] // nil without a file
+	issuers   map[string]*issuer               // by issuer URL
 }
 
 // New checks the configuration and reads the token file. It does not contact the issuers.
@@ -147,7 +147,7 @@ func New(cfg Config, deps Deps) (*Authenticator, error) {
 		if configured {
 			return nil, errors.New("auth mode \"none\" does not use a token file or issuers; set the mode to \"bearer\" to use them")
 		}
-		if !bearer.Loopback(deps.ListenAddr) {
+		if !httpserver.IsLoopback(deps.ListenAddr) {
 			return nil, fmt.Errorf("auth mode \"none\" allows anyone who can reach %q; listen on a loopback address, or set the mode to \"bearer\" with a token file or issuers", deps.ListenAddr)
 		}
 		return &Authenticator{anonymous: true}, nil
@@ -171,7 +171,7 @@ func New(cfg Config, deps Deps) (*Authenticator, error) {
 		a.issuers[c.Issuer] = i
 	}
 	if cfg.TokenFile != "" {
-		t, err := bearer.Open(cfg.TokenFile, readTokenFile, deps.Log)
+		t, err := httpserver.OpenTokenFile(cfg.TokenFile, readTokenFile, deps.Log)
 		if err != nil {
 			return nil, err //nolint:wrapcheck // it says that it is about the token file
 		}
@@ -186,12 +186,12 @@ func (a *Authenticator) Authenticate(ctx context.Context, header string) (Princi
 	if a.anonymous {
 		return Principal{Subject: "anonymous", Tenant: DefaultTenant, Unrestricted: true}, nil
 	}
-	token := bearer.FromHeader(header)
+	token := httpserver.TokenFromHeader(header)
 	if token == "" {
 		return Principal{}, ErrNoToken
 	}
 	if a.tokens != nil {
-		if p, ok := a.tokens.Lookup(ctx, bearer.HashOf(token)); ok {
+		if p, ok := a.tokens.Lookup(ctx, httpserver.HashToken(token)); ok {
 			return p, nil
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/time/rate"
 
-	"github.com/fleetloop/fleetloop/internal/bearer"
+	"github.com/fleetloop/fleetloop/internal/httpserver"
 )
 
 const (
@@ -136,11 +136,11 @@ func (i *issuer) newPrincipal(t *oidc.IDToken) (Principal, error) {
 		return Principal{}, fmt.Errorf("%w: %w", ErrInvalidToken, err)
 	}
 	p := Principal{Subject: t.Subject, Expires: t.Expiry}
-	if !bearer.ValidName(p.Subject) {
+	if !httpserver.IsValidTokenName(p.Subject) {
 		return Principal{}, fmt.Errorf("%w: its subject is missing or invalid", ErrInvalidToken)
 	}
 	if tenant, ok := findClaim(claims, i.cfg.TenantClaim).(string); ok && tenant != "" {
-		if !bearer.ValidName(tenant) {
+		if !httpserver.IsValidTokenName(tenant) {
 			return Principal{}, fmt.Errorf("%w: its tenant is invalid", ErrInvalidToken)
 		}
 		p.Tenant = tenant

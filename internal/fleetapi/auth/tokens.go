@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/fleetloop/fleetloop/internal/bearer"
+	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -23,14 +23,14 @@ type entry struct {
 }
 
 // readTokenFile reads a token file.
-func readTokenFile(path string) ([]bearer.Token[Principal], error) {
+func readTokenFile(path string) ([]httpserver.BearerToken[Principal], error) {
 	var list tokenList
 	if _, err := settings.Load(&list, settings.Source{File: path}); err != nil {
 		return nil, err //nolint:wrapcheck // it names the file
 	}
-	tokens := make([]bearer.Token[Principal], 0, len(list.Tokens))
+	tokens := make([]httpserver.BearerToken[Principal], 0, len(list.Tokens))
 	for _, e := range list.Tokens {
-		tokens = append(tokens, bearer.Token[Principal]{
+		tokens = append(tokens, httpserver.BearerToken[Principal]{
 			Plain: e.Token.Reveal(), SHA256: e.SHA256, Subject: e.Subject,
 			Owner: Principal{Subject: e.Subject, Tenant: e.Tenant, Roles: e.Roles}, Wrong: e.checkTenantAndRoles(),
 		})
@@ -42,7 +42,7 @@ func (e entry) checkTenantAndRoles() error {
 	switch {
 	case e.Tenant == "" && len(e.Roles) == 0:
 		return fmt.Errorf("must have a tenant or one of the roles %q, %q and %q", System, Viewer, Operator)
-	case e.Tenant != "" && !bearer.ValidName(e.Tenant):
+	case e.Tenant != "" && !httpserver.IsValidTokenName(e.Tenant):
 		return errors.New("tenant must be 1 to 253 printable characters")
 	}
 	return nil

@@ -8,7 +8,6 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
 const (
@@ -37,7 +36,7 @@ func (d *database) as(t *testing.T, scope postgres.Scope, sql string, args ...an
 		}
 	}()
 	if scope.Role == "" {
-		scope.Role = migrations.RoleFleetAPI
+		scope.Role = postgres.RoleFleetAPI
 	}
 	if _, err := tx.Exec(t.Context(), "select set_config('role', $1, true), set_config('fleetloop.tenant', $2, true)", scope.Role, scope.Tenant); err != nil {
 		t.Fatal(err)
@@ -56,8 +55,8 @@ func TestARowHasTheTenantOfItsOwner(t *testing.T) {
 	insert(t, d.Store, victim, mine, pool)
 	for name, scope := range map[string]postgres.Scope{
 		"Tenant":  {Tenant: "mallory"},
-		"All":     {Role: migrations.RoleAllTenants},
-		"Planned": {Role: migrations.RoleAllTenants, Tenant: "victim"},
+		"All":     {Role: postgres.RoleAllTenants},
+		"Planned": {Role: postgres.RoleAllTenants, Tenant: "victim"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, kind := range []string{v1.KindNodePool, v1.KindManifest, v1.KindWorkload, v1.KindCluster} {
@@ -80,7 +79,7 @@ func TestARowHasTheTenantOfItsOwner(t *testing.T) {
 			}
 		})
 	}
-	if err := d.as(t, postgres.Scope{Role: migrations.RoleAllTenants}, "update tenant.resources set tenant = 'victim' where id = $1", mine.ID); postgres.Code(err) != codeForeignKey {
+	if err := d.as(t, postgres.Scope{Role: postgres.RoleAllTenants}, "update tenant.resources set tenant = 'victim' where id = $1", mine.ID); postgres.Code(err) != codeForeignKey {
 		t.Errorf("a cluster leaves its node pools behind with another tenant: %v", err)
 	}
 }
@@ -141,10 +140,10 @@ func TestClustersJoinTheirSync(t *testing.T) {
 		scope postgres.Scope
 		want  []string
 	}{
-		"Mine":   {postgres.Scope{Tenant: "a", Role: migrations.RoleFleetAPI}, []string{"a one ready"}},
-		"Theirs": {postgres.Scope{Tenant: "b", Role: migrations.RoleFleetAPI}, []string{"b one ready"}},
-		"Nobody": {postgres.Scope{Role: migrations.RoleFleetAPI}, nil},
-		"All":    {postgres.Scope{Role: migrations.RoleAllTenants}, []string{"a one ready", "b one ready"}},
+		"Mine":   {postgres.Scope{Tenant: "a", Role: postgres.RoleFleetAPI}, []string{"a one ready"}},
+		"Theirs": {postgres.Scope{Tenant: "b", Role: postgres.RoleFleetAPI}, []string{"b one ready"}},
+		"Nobody": {postgres.Scope{Role: postgres.RoleFleetAPI}, nil},
+		"All":    {postgres.Scope{Role: postgres.RoleAllTenants}, []string{"a one ready", "b one ready"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tx, err := d.conn.Begin(t.Context())

@@ -20,7 +20,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
 // A Store stores resources in PostgreSQL.
@@ -104,7 +103,7 @@ func (s *Store) Reports(ctx context.Context, scope fleetapi.Scope, key fleetapi.
 // scopeOf converts a scope into that of package postgres.
 func scopeOf(s fleetapi.Scope) postgres.Scope {
 	if s.All {
-		return postgres.Scope{Role: migrations.RoleAllTenants}
+		return postgres.Scope{Role: postgres.RoleAllTenants}
 	}
 	return postgres.Scope{Tenant: s.Tenant}
 }

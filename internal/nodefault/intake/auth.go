@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/bearer"
+	"github.com/fleetloop/fleetloop/internal/httpserver"
 )
 
 // Errors of Authenticate.
@@ -98,7 +98,7 @@ var (
 type Authenticator struct {
 	cfg    AuthConfig
 	client kubernetes.Interface
-	file   *bearer.File[string] // nil without a token file
+	file   *httpserver.TokenFile[string] // nil without a token file
 	limit  *rate.Limiter
 	from   *CallerLimits // by address of the caller
 	asking singleflight.Group
@@ -122,7 +122,7 @@ func NewAuthenticator(cfg AuthConfig, deps AuthDeps) (*Authenticator, error) {
 			return nil, errors.New("intake auth mode is \"none\" but a token file is set: set the mode to \"file\" to use it")
 		}
 		for _, addr := range []string{deps.ListenAddr, cmp.Or(deps.OtherAddr, deps.ListenAddr)} {
-			if !bearer.Loopback(addr) {
+			if !httpserver.IsLoopback(addr) {
 				return nil, fmt.Errorf("intake auth mode \"none\" would accept unauthenticated reports on %q: listen on a loopback address, or set the mode to \"cluster\" or \"file\"", addr)
 			}
 		}
@@ -138,7 +138,7 @@ func NewAuthenticator(cfg AuthConfig, deps AuthDeps) (*Authenticator, error) {
 		return nil, fmt.Errorf("unknown intake auth mode %q: use none, cluster or file", cfg.Mode)
 	}
 	if cfg.TokenFile != "" {
-		file, err := bearer.Open(cfg.TokenFile, readTokens, deps.Log)
+		file, err := httpserver.OpenTokenFile(cfg.TokenFile, readTokens, deps.Log)
 		if err != nil {
 			return nil, err //nolint:wrapcheck // it says that it is about the token file
 		}
@@ -154,11 +154,11 @@ func (g *Authenticator) Authenticate(ctx context.Context, header, address string
 	if g.cfg.Mode == AuthModeNone {
 		return "anonymous", nil
 	}
-	token := bearer.FromHeader(header)
+	token := httpserver.TokenFromHeader(header)
 	if token == "" {
 		return "", ErrNoToken
 	}
-	hash := bearer.HashOf(token)
+	hash := httpserver.HashToken(token)
 	if g.file != nil {
 		if subject, ok := g.file.Lookup(ctx, hash); ok {
 			return subject, nil
@@ -186,7 +186,7 @@ func (g *Authenticator) Authenticate(ctx context.Context, header, address string
 // result.
 type tokenReview struct {
 	token string
-	hash  bearer.Hash
+	hash  httpserver.TokenHash
 	place string // address of the caller
 	key   string
 }

@@ -28,8 +28,7 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi/datamodels"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/datamodels"
 )
 
 // newServers starts the HTTP and gRPC servers on loopback.
@@ -50,7 +49,7 @@ func newServers(t *testing.T, c client.Client) (post func(path, body string) (in
 		text, _ := io.ReadAll(w.Body)
 		return w.Code, string(text)
 	}
-	server, err := grpcapi.New(t.Context(), grpcapi.Config{Addr: "127.0.0.1:0"}, grpcapi.Deps{Store: s, Auth: guard, Metrics: metrics, Log: quiet()})
+	server, err := intake.NewGRPCServer(t.Context(), intake.GRPCConfig{Addr: "127.0.0.1:0"}, intake.GRPCDeps{Store: s, Auth: guard, Metrics: metrics, Log: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}

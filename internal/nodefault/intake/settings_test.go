@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -18,7 +17,7 @@ import (
 type all struct {
 	Auth       intake.AuthConfig      `key:"auth"`
 	Conditions intake.ConditionConfig `key:"node_conditions"`
-	GRPC       grpcapi.Config         `key:"grpc"`
+	GRPC       intake.GRPCConfig      `key:"grpc"`
 	HTTP       intake.HTTPConfig      `key:"http"`
 	Store      intake.StoreConfig     `key:"store"`
 }
@@ -32,7 +31,7 @@ func TestDefaults(t *testing.T) {
 	want := all{
 		Auth:       intake.AuthConfig{Mode: intake.AuthModeCluster, CacheTTL: intake.DefaultAuthCacheTTL},
 		Conditions: intake.DefaultConditionConfig(),
-		GRPC:       grpcapi.Config{SocketMode: grpcapi.DefaultSocketMode, MaxMessageBytes: grpcapi.DefaultMaxMessage, ShutdownTimeout: grpcapi.DefaultShutdownTimeout},
+		GRPC:       intake.GRPCConfig{SocketMode: intake.DefaultSocketMode, MaxMessageBytes: intake.DefaultMaxMessage, ShutdownTimeout: intake.DefaultShutdownTimeout},
 		HTTP:       intake.HTTPConfig{MaxBodyBytes: intake.DefaultMaxBodyBytes, Rate: intake.DefaultCallerRate, Burst: intake.DefaultCallerBurst, Alerts: intake.DefaultAlertConfig()},
 		Store:      intake.StoreConfig{QueueSize: intake.DefaultQueueSize, Timeout: intake.DefaultStoreTimeout},
 	}

@@ -1,7 +1,7 @@
 package intake
 
 import (
-	"github.com/fleetloop/fleetloop/internal/bearer"
+	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -18,14 +18,14 @@ type tokenEntry struct {
 }
 
 // readTokens reads a token file. The owner of a token is its subject.
-func readTokens(path string) ([]bearer.Token[string], error) {
+func readTokens(path string) ([]httpserver.BearerToken[string], error) {
 	var list tokenList
 	if _, err := settings.Load(&list, settings.Source{File: path}); err != nil {
 		return nil, err //nolint:wrapcheck // it names the file
 	}
-	tokens := make([]bearer.Token[string], 0, len(list.Tokens))
+	tokens := make([]httpserver.BearerToken[string], 0, len(list.Tokens))
 	for _, e := range list.Tokens {
-		tokens = append(tokens, bearer.Token[string]{Plain: e.Token.Reveal(), SHA256: e.SHA256, Subject: e.Subject, Owner: e.Subject})
+		tokens = append(tokens, httpserver.BearerToken[string]{Plain: e.Token.Reveal(), SHA256: e.SHA256, Subject: e.Subject, Owner: e.Subject})
 	}
 	return tokens, nil
 }

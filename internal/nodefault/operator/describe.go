@@ -2,8 +2,6 @@ package operator
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
 )
 
 // RegisterMetrics registers the metrics of an operator without running it, for the metrics
@@ -12,6 +10,6 @@ func RegisterMetrics(reg prometheus.Registerer) error {
 	if _, err := newMetrics(reg, nobody{}); err != nil {
 		return err
 	}
-	_, err := outbox.NewMetrics(reg)
+	_, err := NewMetrics(reg)
 	return err
 }

@@ -18,7 +18,6 @@ import (
 	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
 )
 
 // requestTimeout limits each request to the host cluster.
@@ -247,7 +246,7 @@ func (h hostFaults) Delete(ctx context.Context, f *v1alpha1.NodeFault) error {
 
 // WriteProgress sends a merge patch of fields that only the outbox writes, regardless of
 // other changes.
-func (h hostFaults) WriteProgress(ctx context.Context, f *v1alpha1.NodeFault, p outbox.Progress) error {
+func (h hostFaults) WriteProgress(ctx context.Context, f *v1alpha1.NodeFault, p Progress) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": f.UID}, "status": progressPatch(p)})
 	if err != nil {
 		return fmt.Errorf("write NodeFault %q: %w", f.Name, err)
@@ -264,7 +263,7 @@ func (h hostFaults) WriteProgress(ctx context.Context, f *v1alpha1.NodeFault, p 
 
 // progressPatch returns the fields of the outbox as a merge patch. Removed values are
 // null, because omitted ones would stay.
-func progressPatch(p outbox.Progress) map[string]any {
+func progressPatch(p Progress) map[string]any {
 	sinks := make(map[string]any, len(p.Sinks))
 	for name, d := range p.Sinks {
 		if d == nil {

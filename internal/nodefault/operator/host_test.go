@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
 )
 
 // TestProgressTakesAway verifies that a merge patch removes an error that is over and
@@ -33,7 +32,7 @@ func TestProgressTakesAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := json.Marshal(progressPatch(outbox.Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{"default": tc.sink}, Untold: 1, Resent: "x"}))
+			got, err := json.Marshal(progressPatch(Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{"default": tc.sink}, Untold: 1, Resent: "x"}))
 			if err != nil {
 				t.Fatal(err)
 			}

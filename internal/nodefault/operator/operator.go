@@ -36,7 +36,6 @@ import (
 	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
 
@@ -54,7 +53,7 @@ type Config struct {
 	// TTL is how long a finished NodeFault is kept. Zero means 24 h.
 	TTL time.Duration
 	// Outbox configures the delivery of change events.
-	Outbox outbox.Config
+	Outbox OutboxConfig
 }
 
 // Deps are the dependencies of an operator. All but Sinks, Log and Registerer are
@@ -64,7 +63,7 @@ type Deps struct {
 	Quarantine *quarantine.Quarantine
 	Drain      drainer
 	Remedy     remediator
-	Sinks      []outbox.Sink
+	Sinks      []Sink
 
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -114,13 +113,13 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("add node controller: %w", err)
 	}
-	told, err := outbox.NewMetrics(deps.Registerer)
+	told, err := NewMetrics(deps.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("add node controller: %w", err)
 	}
 	stored := hostFaults{m.GetClient(), m.GetAPIReader(), &kube.Written{}}
 	waker := &kube.Waker{}
-	box := outbox.New(cfg.Outbox, deps.Sinks, stored, told, func(name string) { waker.Wake(types.NamespacedName{Name: name}) })
+	box := NewOutbox(cfg.Outbox, deps.Sinks, stored, told, func(name string) { waker.Wake(types.NamespacedName{Name: name}) })
 	r := &reconciler{
 		cfg: cfg, nodes: hostNodes{m.GetClient(), &kube.Written{}}, faults: stored,
 		rules: deps.Rules, quarantine: deps.Quarantine, drain: deps.Drain, remedy: deps.Remedy, enroll: box.EnrollSinks, asked: hostActions{m.GetClient()}.hasStartedAction, metrics: counted, log: deps.Log, now: time.Now,
@@ -167,7 +166,7 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 
 // waitForSinks waits for the responses of sinks when the manager stops. Otherwise the
 // next leader would send pending events again.
-func waitForSinks(box *outbox.Outbox, log *slog.Logger) manager.RunnableFunc {
+func waitForSinks(box *Outbox, log *slog.Logger) manager.RunnableFunc {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
 		log.InfoContext(ctx, "waiting for pending change events")
@@ -195,7 +194,7 @@ func (o *Operator) Ready() error {
 
 // requeueIfBehind wraps the outbox so that a stale cache causes a short requeue rather
 // than an error.
-func requeueIfBehind(box *outbox.Outbox) reconcile.Reconciler {
+func requeueIfBehind(box *Outbox) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		got, err := box.Reconcile(ctx, req)
 		return resultOf(got.RequeueAfter, err)

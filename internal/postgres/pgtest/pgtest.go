@@ -25,7 +25,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgserver"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
@@ -94,7 +93,7 @@ func Open(tb testing.TB, databaseURL string) *postgres.Pool {
 
 // Config returns the configuration of a pool on a database of URL.
 func Config(databaseURL string) postgres.Config {
-	return postgres.Config{URL: settings.Secret(databaseURL), Role: migrations.RoleFleetAPI}
+	return postgres.Config{URL: settings.Secret(databaseURL), Role: postgres.RoleFleetAPI}
 }
 
 // NewDatabaseURL creates a new database and returns its URL for the owner, whom row-level security does not

@@ -21,10 +21,8 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/internal/kube/roles"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/operatortest"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 	"github.com/fleetloop/fleetloop/internal/telemetry"
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
@@ -74,30 +72,30 @@ type host struct {
 	namespace string
 	client    kubernetes.Interface
 	account   *rest.Config
-	fleet     *operatortest.Fleet
-	brokers   *operatortest.Brokers
+	fleet     *Fleet
+	brokers   *Brokers
 }
 
 // newHost creates a namespace and an account with the permissions of a sentinel that uses the given
 // Secrets.
 func newHost(t *testing.T, secrets ...string) *host {
 	t.Helper()
-	h := &host{bed: kubebedtest.Bed(t), namespace: kubebedtest.Namespace(t), fleet: operatortest.NewFleet("a", "b", "c"), brokers: operatortest.NewBrokers()}
+	h := &host{bed: kubebedtest.Bed(t), namespace: kubebedtest.Namespace(t), fleet: NewFleet("a", "b", "c"), brokers: NewBrokers()}
 	var err error
 	if h.client, err = kubernetes.NewForConfig(h.bed.Config()); err != nil {
 		t.Fatal(err)
 	}
-	if h.account, err = h.bed.ServiceAccount(t.Context(), h.namespace, roles.SentinelAccount); err != nil {
+	if h.account, err = h.bed.ServiceAccount(t.Context(), h.namespace, operator.SentinelAccount); err != nil {
 		t.Fatal(err)
 	}
-	for _, role := range (roles.Sentinel{Namespace: h.namespace, Secrets: secrets, Sharding: true}).Roles() {
+	for _, role := range (operator.SentinelRoles{Namespace: h.namespace, Secrets: secrets, Sharding: true}).Roles() {
 		if _, err := h.client.RbacV1().Roles(h.namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		binding := &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: role.Name},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: roles.SentinelAccount, Namespace: h.namespace}},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: operator.SentinelAccount, Namespace: h.namespace}},
 		}
 		if _, err := h.client.RbacV1().RoleBindings(h.namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/operatortest"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
 
@@ -98,7 +97,7 @@ func TestNewBrokerMustAnswer(t *testing.T) {
 		r.Apply(newWantedConfig(2, onBroker(brokerB)))
 		pass(10 * time.Second)
 		s := r.wantState(t, 1, "", "")
-		if s.Seen != 2 || s.Pending == nil || s.Pending.Generation != 2 || s.Pending.API != nil || !errors.Is(s.Pending.Broker, operatortest.ErrAway) {
+		if s.Seen != 2 || s.Pending == nil || s.Pending.Generation != 2 || s.Pending.API != nil || !errors.Is(s.Pending.Broker, ErrAway) {
 			t.Errorf("state is %+v, want generation 2 to wait for its broker", s)
 		}
 		if text := fmt.Sprint(s.Pending.Broker); strings.Contains(text, "canary") {
@@ -138,7 +137,7 @@ func TestNewAPIMustAnswer(t *testing.T) {
 		r.Apply(newWantedConfig(2, onFleet(fleetB)))
 		pass(10 * time.Second)
 		s := r.wantState(t, 1, "", "")
-		if s.Pending == nil || !errors.Is(s.Pending.API, operatortest.ErrAway) || s.Pending.Broker != nil {
+		if s.Pending == nil || !errors.Is(s.Pending.API, ErrAway) || s.Pending.Broker != nil {
 			t.Errorf("state is %+v, want generation 2 to wait for its API", s)
 		}
 		r.fleet.BumpGenerations("a")
@@ -162,7 +161,7 @@ func TestInstanceWithoutCurrentSentinel(t *testing.T) {
 		r.Apply(newWantedConfig(2, onBroker(brokerB)))
 		pass(time.Second)
 		s := r.wantState(t, 2, "", "")
-		if !errors.Is(s.Stats.BrokerErr, operatortest.ErrAway) || strings.Contains(s.Stats.BrokerErr.Error(), "canary") {
+		if !errors.Is(s.Stats.BrokerErr, ErrAway) || strings.Contains(s.Stats.BrokerErr.Error(), "canary") {
 			t.Errorf("the broker's error is %v, want what it says without a password", s.Stats.BrokerErr)
 		}
 		r.brokers.SetAway(brokerB, false)

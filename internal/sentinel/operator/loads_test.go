@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/kube/roles"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
 )
 
 // loadErrors returns the counts of failed loads, by shard and resource type.
@@ -88,7 +88,7 @@ func TestEachFailedLoadIsCounted(t *testing.T) {
 func TestRoleOfTheSpecification(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	for _, role := range (roles.Sentinel{Namespace: h.namespace, Sharding: true}).Roles() {
+	for _, role := range (operator.SentinelRoles{Namespace: h.namespace, Sharding: true}).Roles() {
 		role.Rules = []rbacv1.PolicyRule{
 			{APIGroups: []string{"hyperfleet.redhat.com"}, Resources: []string{"sentinelconfigs"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: []string{"hyperfleet.redhat.com"}, Resources: []string{"sentinelconfigs/status"}, Verbs: []string{"get"}},

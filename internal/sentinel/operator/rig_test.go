@@ -15,7 +15,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
-	"github.com/fleetloop/fleetloop/internal/sentinel/operator/operatortest"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 	"github.com/fleetloop/fleetloop/internal/settings"
 	"github.com/fleetloop/fleetloop/internal/telemetry"
@@ -30,8 +29,8 @@ const (
 // An instanceRig is an instance with fake dependencies.
 type instanceRig struct {
 	*operator.Instance
-	fleet   *operatortest.Fleet
-	brokers *operatortest.Brokers
+	fleet   *Fleet
+	brokers *Brokers
 	metrics *prometheus.Registry
 	groups  []*fakeGroup
 	panics  atomic.Bool // whoever is told of an event
@@ -43,7 +42,7 @@ type instanceRig struct {
 // newInstanceRig creates an instance and runs it, in a bubble.
 func newInstanceRig(t *testing.T, change func(*operator.InstanceDeps)) *instanceRig {
 	t.Helper()
-	r := &instanceRig{fleet: operatortest.NewFleet("a", "b", "c"), brokers: operatortest.NewBrokers(), metrics: prometheus.NewRegistry(), done: make(chan struct{})}
+	r := &instanceRig{fleet: NewFleet("a", "b", "c"), brokers: NewBrokers(), metrics: prometheus.NewRegistry(), done: make(chan struct{})}
 	log, err := telemetry.NewLogger(&r.log, telemetry.LogConfig{Level: "debug"})
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
@@ -14,7 +13,7 @@ import (
 func (f *Fleet) OpenAudit() *audit.PostgresStore {
 	f.Helper()
 	cfg := pgtest.Config(f.Database)
-	cfg.Role = migrations.RoleExecutionAuditor
+	cfg.Role = postgres.RoleExecutionAuditor
 	pool, err := postgres.New(cfg, f.Logger())
 	if err != nil {
 		f.Fatal(err)

@@ -21,7 +21,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/fleetloop/fleetloop/deploy/crds"
+	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/processnode"
 	"github.com/fleetloop/fleetloop/devstack/realnode"
@@ -138,7 +138,7 @@ func (s *shared) startCluster() error {
 		return err
 	}
 	s.addCleanup(s.bed.Stop)
-	for _, crd := range [][]byte{crds.KubernetesExecutions, remediation.CRD} {
+	for _, crd := range [][]byte{deploy.KubernetesExecutionCRD, remediation.CRD} {
 		if err := s.bed.InstallCRDText(ctx, crd); err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/deploy/policies"
+	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/devstack/remediation"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
@@ -184,7 +184,7 @@ func (f *Fleet) InstallGuard() {
 // policyConfigMap returns the shipped policies with overrides.
 func (f *Fleet) policyConfigMap(over map[string]string) *corev1.ConfigMap {
 	f.Helper()
-	files, err := policies.Files()
+	files, err := deploy.PolicyFiles()
 	if err != nil {
 		f.Fatal(err)
 	}

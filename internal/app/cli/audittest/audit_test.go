@@ -20,7 +20,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
@@ -45,7 +44,7 @@ func newAudit(t *testing.T) (url string) {
 	t.Helper()
 	url = pgtest.NewDatabaseURL(t)
 	cfg := pgtest.Config(url)
-	cfg.Role = migrations.RoleExecutionController
+	cfg.Role = postgres.RoleExecutionController
 	pool, err := postgres.New(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

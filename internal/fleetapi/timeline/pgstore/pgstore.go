@@ -18,7 +18,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/postgres"
-	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
 // A Store stores change events in PostgreSQL.
@@ -203,7 +202,7 @@ func (s *Store) UnknownClusters(ctx context.Context, scope timeline.Scope, names
 // scopeOf converts a scope into that of package postgres.
 func scopeOf(s timeline.Scope) postgres.Scope {
 	if s.All {
-		return postgres.Scope{Role: migrations.RoleAllTenants}
+		return postgres.Scope{Role: postgres.RoleAllTenants}
 	}
 	return postgres.Scope{Tenant: s.Tenant}
 }

@@ -1,0 +1,201 @@
+package sentinelapp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/fleetloop/fleetloop/internal/broker/amqp"
+	"github.com/fleetloop/fleetloop/internal/broker/nats"
+	"github.com/fleetloop/fleetloop/internal/broker/pubsub"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// BrokerType is a kind of broker. Its text is also the broker_type label of metrics.
+type BrokerType string
+
+// The types of broker.
+const (
+	RabbitMQ BrokerType = "rabbitmq"
+	PubSub   BrokerType = "gcp-pubsub"
+	NATS     BrokerType = "nats"
+)
+
+// UnmarshalText reads a type. "pubsub" is another spelling of gcp-pubsub.
+func (t *BrokerType) UnmarshalText(text []byte) error {
+	switch BrokerType(text) {
+	case RabbitMQ, NATS, PubSub:
+		*t = BrokerType(text)
+	case "pubsub":
+		*t = PubSub
+	default:
+		return fmt.Errorf("unknown broker type %q: use rabbitmq, pubsub (or gcp-pubsub) or nats", text)
+	}
+	return nil
+}
+
+// BrokerChoice selects the broker.
+type BrokerChoice struct {
+	Type BrokerType `key:"type" env:"BROKER_TYPE" doc:"broker type: rabbitmq, pubsub (also gcp-pubsub) or nats" validate:"required"`
+}
+
+// brokerClient holds the methods that all broker adapters share.
+type brokerClient interface {
+	Run(ctx context.Context) error
+	Ready() error
+	Publish(ctx context.Context, e *cloudevent.Event) error
+	Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error
+	InFlight() int
+}
+
+// A Broker publishes cloud events to one broker, the one that BROKER_TYPE names or a given one, and
+// consumes them.
+//
+// Broker settings that the caller does not give are read from the environment alone, apart from
+// those of the component that uses the broker: the sentinel publishes and adapters consume, and
+// both get the same variables.
+type Broker struct {
+	brokerClient
+	// Type is the kind of broker behind it.
+	Type BrokerType
+
+	last publishOutcome
+}
+
+// Part returns the bus as a part of a process.
+func (b *Broker) Part() lifecycle.Part {
+	return lifecycle.Part{Name: "broker", Run: b.Run, Ready: b.Ready}
+}
+
+// BrokerConfig is the configuration of a broker that is not open yet.
+type BrokerConfig struct {
+	choice  BrokerChoice
+	reports []*settings.Report
+	open    func(log *slog.Logger) (brokerClient, error)
+}
+
+// Reports returns the settings in force and their origins.
+func (c *BrokerConfig) Reports() []*settings.Report { return c.reports }
+
+// Type returns the kind of broker that the configuration is for.
+func (c *BrokerConfig) Type() BrokerType { return c.choice.Type }
+
+// ErrNoBrokerType means that BROKER_TYPE is not set.
+var ErrNoBrokerType = errors.New("BROKER_TYPE is required: set it to rabbitmq, pubsub or nats")
+
+// LoadBrokerConfig reads the broker's configuration from env.
+func LoadBrokerConfig(env func(string) (string, bool)) (*BrokerConfig, error) {
+	if v, ok := env("BROKER_TYPE"); !ok || v == "" {
+		return nil, ErrNoBrokerType
+	}
+	c := &BrokerConfig{}
+	report, err := settings.Load(&c.choice, settings.Source{Env: env})
+	if err != nil {
+		return nil, err
+	}
+	c.reports = append(c.reports, report)
+	return c.loadClientConfig(env, ExplicitBroker{})
+}
+
+// ExplicitBroker holds settings that the caller gives instead of the environment. An empty field is not
+// given.
+type ExplicitBroker struct {
+	Type  BrokerType
+	Topic string
+
+	// ProjectID and KeyJSON, the key of a service account, are for Pub/Sub.
+	ProjectID string
+	KeyJSON   settings.Secret
+
+	// URL is the address of RabbitMQ or NATS. It replaces every address variable of the environment
+	// and, if it holds a user, the credentials too.
+	URL settings.Secret
+
+	// Exchange is the exchange of RabbitMQ.
+	Exchange string
+}
+
+// LoadExplicitBroker reads the settings that e leaves out from env. e must have a type.
+func LoadExplicitBroker(e ExplicitBroker, env func(string) (string, bool)) (*BrokerConfig, error) {
+	c := &BrokerConfig{choice: BrokerChoice{Type: e.Type}}
+	return c.loadClientConfig(env, e)
+}
+
+// loadClientConfig reads the settings of the chosen kind of broker.
+func (c *BrokerConfig) loadClientConfig(env func(string) (string, bool), e ExplicitBroker) (*BrokerConfig, error) {
+	switch c.choice.Type {
+	case RabbitMQ:
+		return loadClient(c, env, e.applyToRabbitMQ, func(cfg amqp.Config, log *slog.Logger) (brokerClient, error) { return amqp.New(cfg, log) })
+	case PubSub:
+		return loadClient(c, env, e.applyToPubSub, func(cfg pubsub.Config, log *slog.Logger) (brokerClient, error) { return pubsub.New(cfg, log) })
+	case NATS:
+		return loadClient(c, env, e.applyToNATS, func(cfg nats.Config, log *slog.Logger) (brokerClient, error) { return nats.New(cfg, log) })
+	}
+	return nil, fmt.Errorf("open broker: unknown broker type %q", c.choice.Type)
+}
+
+func (e ExplicitBroker) applyToRabbitMQ(cfg *amqp.Config) {
+	setIfGiven(&cfg.Topic, e.Topic)
+	setIfGiven(&cfg.Exchange, e.Exchange)
+	if e.URL != "" {
+		cfg.URL, cfg.Host, cfg.Port, cfg.VHost = e.URL, "", 0, ""
+	}
+	if e.hasUser() {
+		cfg.Username, cfg.Password = "", ""
+	}
+}
+
+func (e ExplicitBroker) applyToPubSub(cfg *pubsub.Config) {
+	setIfGiven(&cfg.Topic, e.Topic)
+	setIfGiven(&cfg.ProjectID, e.ProjectID)
+	setIfGiven(&cfg.CredentialsJSON, e.KeyJSON)
+}
+
+func (e ExplicitBroker) applyToNATS(cfg *nats.Config) {
+	setIfGiven(&cfg.Topic, e.Topic)
+	setIfGiven(&cfg.URL, e.URL)
+	if e.hasUser() {
+		cfg.CredentialsFile, cfg.Token, cfg.Username, cfg.Password = "", "", "", ""
+	}
+}
+
+// hasUser reports whether the URL holds a user.
+func (e ExplicitBroker) hasUser() bool { return strings.Contains(e.URL.Reveal(), "@") }
+
+// setIfGiven overwrites a setting unless the given value is empty.
+func setIfGiven[T ~string](setting *T, given T) {
+	if given != "" {
+		*setting = given
+	}
+}
+
+// loadClient reads the settings of one kind of broker.
+func loadClient[C any](c *BrokerConfig, env func(string) (string, bool), explicit func(*C), open func(C, *slog.Logger) (brokerClient, error)) (*BrokerConfig, error) {
+	var cfg C
+	report, err := settings.Load(&cfg, settings.Source{Env: env})
+	if err != nil {
+		return nil, err
+	}
+	explicit(&cfg)
+	c.reports = append(c.reports, report)
+	c.open = func(log *slog.Logger) (brokerClient, error) { return open(cfg, log) }
+	return c, nil
+}
+
+// Open builds the bus. Its part connects, Open does not.
+func (c *BrokerConfig) Open(log *slog.Logger) (*Broker, error) {
+	opened, err := c.open(log)
+	if err != nil {
+		return nil, fmt.Errorf("open broker %s: %w", c.choice.Type, err)
+	}
+	return NewBroker(c.choice.Type, opened), nil
+}
+
+// NewBroker returns a bus on a broker that the caller has opened.
+func NewBroker(t BrokerType, opened brokerClient) *Broker {
+	return &Broker{brokerClient: opened, Type: t}
+}

@@ -1,0 +1,312 @@
+package clusterworker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+)
+
+const (
+	// MaxAge is how long a change is kept for a sink that does not accept it.
+	MaxAge = 12 * time.Hour
+
+	lease       = 2 * time.Minute  // of a change in flight
+	renewEvery  = 30 * time.Second // well within lease
+	askEvery    = 5 * time.Second  // for changes that other processes left behind
+	expireEvery = time.Minute
+	mostAtATime = 256                    // changes in flight per sink
+	mostExpired = 5000                   // changes removed by one statement
+	breath      = 100 * time.Millisecond // pause between two rounds, so that many answers are handled in one
+	slack       = 2 * time.Second        // for the time between the end of Run and the clients
+	lastWords   = 2 * time.Second        // for changes that are due at shutdown
+	callTimeout = 10 * time.Second
+)
+
+// A PendingEvent is a change that a sink has not accepted yet.
+type PendingEvent struct {
+	Seq      int64
+	Sink     string
+	Change   Change
+	Failures int
+}
+
+// An OutboxStore keeps pending changes. Its errors are errors of the database.
+type OutboxStore interface {
+	// ClaimChanges leases due changes of a sink, only the oldest of each cluster.
+	ClaimChanges(ctx context.Context, sink string, most int, lease time.Duration) ([]PendingEvent, error)
+	// RenewChanges extends leases to the given time from now.
+	RenewChanges(ctx context.Context, seqs []int64, lease time.Duration) error
+	// RemoveChanges removes changes that are done.
+	RemoveChanges(ctx context.Context, seqs []int64) error
+	// PutOffChanges counts a failure of each change and makes it due again after its
+	// delay.
+	PutOffChanges(ctx context.Context, delays map[int64]time.Duration) error
+	// ExpireChanges removes up to most unleased changes that are older than age, and
+	// returns their number.
+	ExpireChanges(ctx context.Context, age time.Duration, most int) (int, error)
+}
+
+// An EventSink is a receiver of changes.
+type EventSink struct {
+	Name string
+	// Client sends to the sink. It is nil for a sink with invalid settings: its changes
+	// wait until the settings are corrected, or expire.
+	Client changeevent.Client
+}
+
+// OutboxDeps are the dependencies of an Outbox.
+type OutboxDeps struct {
+	Store OutboxStore
+	Sinks []EventSink
+	// Event builds the event of a change; the same change has the same id.
+	Event func(Change) changeevent.ChangeEvent
+	// Closing is how long clients may continue to send after Run has returned. No other
+	// process sends their changes before.
+	Closing    time.Duration
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// An Outbox delivers changes of Shoots to sinks, at least once. Create it with NewOutbox and call Run
+// once.
+//
+// The store keeps a change for each sink, from the statement that makes it until the
+// sink accepts it. An Outbox claims the changes that are due, only the oldest of each
+// cluster and sink, and passes them to the clients. An unavailable sink or a killed
+// process delays a change, and may repeat it with the same id. Order holds for each
+// cluster and sink. No sink waits for another, as each has its own limit. A change that
+// a sink rejects for its content, or that has grown too old, is dropped and counted,
+// whether or not its sink is still configured.
+type Outbox struct {
+	deps  OutboxDeps
+	sinks []EventSink // those with a client
+	wake  chan struct{}
+
+	givenUp *prometheus.CounterVec
+	sending prometheus.Gauge
+
+	mu       sync.Mutex
+	answered []answer
+
+	inFlight map[int64]PendingEvent // used by Run only
+}
+
+// An answer is the delivery result of a change.
+type answer struct {
+	seq      int64
+	delivery changeevent.Delivery
+}
+
+// NewOutbox returns an Outbox. It starts nothing.
+func NewOutbox(deps OutboxDeps) (*Outbox, error) {
+	o := &Outbox{
+		deps: deps, wake: make(chan struct{}, 1), inFlight: map[int64]PendingEvent{},
+		givenUp: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fleetloop_clusterworker_change_events_undeliverable_total",
+			Help: "Total number of times that the cluster-worker gave up the delivery of a change event to a sink, by error: client_error (the sink rejected the event), encode (the event could not be encoded) or expired (older than 12 hours). A sink is the HTTP endpoint that receives change events.",
+		}, []string{"error"}),
+		sending: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "fleetloop_clusterworker_change_events_in_flight",
+			Help: "Number of change events that this cluster-worker is currently sending to a sink, without a response yet. A sink is the HTTP endpoint that receives change events.",
+		}),
+	}
+	for _, s := range deps.Sinks {
+		if s.Client != nil {
+			o.sinks = append(o.sinks, s)
+		}
+	}
+	if err := deps.Registerer.Register(o.givenUp); err != nil {
+		return nil, err
+	}
+	return o, deps.Registerer.Register(o.sending)
+}
+
+// Nudge wakes Run, which asks the store again. It never blocks.
+func (o *Outbox) Nudge() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run delivers changes until ctx ends, and then those that are due, for some seconds.
+// The next process delivers the rest.
+func (o *Outbox) Run(ctx context.Context) error {
+	tick := time.NewTicker(askEvery)
+	defer tick.Stop()
+	var renewed, expired time.Time
+	for ctx.Err() == nil {
+		now := time.Now()
+		if now.Sub(expired) >= expireEvery {
+			expired = now
+			o.dropExpired(ctx)
+		}
+		if now.Sub(renewed) >= renewEvery {
+			renewed = now
+			o.renewLeases(ctx, lease)
+		}
+		o.saveAnswersAndSendDue(ctx)
+		_ = backoff.Sleep(ctx, breath) // the loop checks ctx below
+		select {
+		case <-ctx.Done():
+		case <-o.wake:
+		case <-tick.C:
+		}
+	}
+	o.sendBeforeShutdown(context.WithoutCancel(ctx))
+	return nil
+}
+
+// sendBeforeShutdown delivers due changes as long as sinks accept them, and leaves the rest
+// to another process.
+func (o *Outbox) sendBeforeShutdown(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lastWords)
+	defer cancel()
+	for (o.saveAnswersAndSendDue(ctx) || len(o.inFlight) > 0) && backoff.Sleep(ctx, breath) == nil {
+		select {
+		case <-o.wake:
+		case <-ctx.Done():
+		}
+	}
+	rest, stop := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer stop()
+	o.saveAnswers(rest)
+	o.renewLeases(rest, o.deps.Closing+slack)
+	if n := len(o.inFlight); n > 0 {
+		o.deps.Log.WarnContext(rest, "change events not delivered before shutdown, retained in database", "count", n)
+	}
+}
+
+// saveAnswersAndSendDue saves answers and sends due changes. It reports whether there were any to
+// send.
+func (o *Outbox) saveAnswersAndSendDue(ctx context.Context) (sent bool) {
+	o.saveAnswers(ctx)
+	under := map[string]int{}
+	for _, p := range o.inFlight {
+		under[p.Sink]++
+	}
+	for _, s := range o.sinks {
+		if room := mostAtATime - under[s.Name]; room > 0 && o.claimAndSendToSink(ctx, s, room) {
+			sent = true
+		}
+	}
+	o.sending.Set(float64(len(o.inFlight)))
+	return sent
+}
+
+// claimAndSendToSink sends due changes to one sink, up to room.
+func (o *Outbox) claimAndSendToSink(ctx context.Context, s EventSink, room int) (sentAny bool) {
+	var due []PendingEvent
+	// After an error there is nothing to send.
+	_ = o.askStore(ctx, "claim due change events", func(ctx context.Context) (err error) {
+		due, err = o.deps.Store.ClaimChanges(ctx, s.Name, room, lease)
+		return err
+	})
+	for _, p := range due {
+		o.sendToSink(ctx, s, p)
+	}
+	return len(due) > 0
+}
+
+// sendToSink passes a change to the client of its sink, which calls back once.
+func (o *Outbox) sendToSink(ctx context.Context, s EventSink, p PendingEvent) {
+	if _, ok := o.inFlight[p.Seq]; ok {
+		return // its lease expired, and the client still has it
+	}
+	o.inFlight[p.Seq] = p
+	e := o.deps.Event(p.Change)
+	e.OnDelivery = func(d changeevent.Delivery) {
+		o.mu.Lock()
+		o.answered = append(o.answered, answer{p.Seq, d})
+		o.mu.Unlock()
+		o.Nudge()
+	}
+	s.Client.SendChangeEvent(ctx, e)
+}
+
+// saveAnswers records delivery results in the store.
+func (o *Outbox) saveAnswers(ctx context.Context) {
+	o.mu.Lock()
+	answered := o.answered
+	o.answered = nil
+	o.mu.Unlock()
+	var done []int64
+	failed := map[int64]time.Duration{}
+	for _, a := range answered {
+		p := o.inFlight[a.seq]
+		delete(o.inFlight, a.seq)
+		class := a.delivery.Class
+		if class != "" && !isFinal(class) && time.Since(p.Change.At) > MaxAge {
+			class = changeevent.ClassExpired
+		}
+		switch {
+		case class == "":
+			done = append(done, a.seq)
+		case isFinal(class):
+			o.givenUp.WithLabelValues(string(class)).Inc()
+			done = append(done, a.seq)
+		default:
+			failed[a.seq] = backoff.Policy{Initial: askEvery, Max: 5 * time.Minute, Jitter: -1}.Delay(p.Failures)
+		}
+	}
+	if len(done) > 0 {
+		// After an error they are sent again when their leases end, with the same ids.
+		_ = o.askStore(ctx, "delete delivered change events", func(ctx context.Context) error { return o.deps.Store.RemoveChanges(ctx, done) })
+	}
+	if len(failed) > 0 {
+		_ = o.askStore(ctx, "reschedule change events", func(ctx context.Context) error { return o.deps.Store.PutOffChanges(ctx, failed) })
+	}
+	o.sending.Set(float64(len(o.inFlight)))
+}
+
+// isFinal reports whether an event can never succeed and would block those behind it
+// forever. All other errors are due to the sink or the network.
+func isFinal(c changeevent.Class) bool {
+	return c == changeevent.ClassClientError || c == changeevent.ClassEncode || c == changeevent.ClassExpired
+}
+
+// renewLeases extends the leases of changes in flight, as a client may wait long for a
+// sink.
+func (o *Outbox) renewLeases(ctx context.Context, lease time.Duration) {
+	if len(o.inFlight) == 0 {
+		return
+	}
+	seqs := make([]int64, 0, len(o.inFlight))
+	for seq := range o.inFlight {
+		seqs = append(seqs, seq)
+	}
+	_ = o.askStore(ctx, "renew leases of change events", func(ctx context.Context) error { return o.deps.Store.RenewChanges(ctx, seqs, lease) })
+}
+
+// dropExpired removes changes that are older than MaxAge.
+func (o *Outbox) dropExpired(ctx context.Context) {
+	for n := mostExpired; n == mostExpired; {
+		n = 0
+		// After an error the rest is removed the next time.
+		_ = o.askStore(ctx, "delete expired change events", func(ctx context.Context) (err error) {
+			n, err = o.deps.Store.ExpireChanges(ctx, MaxAge, mostExpired)
+			return err
+		})
+		if n > 0 {
+			o.givenUp.WithLabelValues(string(changeevent.ClassExpired)).Add(float64(n))
+			o.deps.Log.ErrorContext(ctx, "change events dropped, not delivered within maximum age", "count", n, "age", MaxAge)
+		}
+	}
+}
+
+// askStore makes one request to the store. A later round retries a failed request.
+func (o *Outbox) askStore(ctx context.Context, what string, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := do(ctx)
+	if err != nil && ctx.Err() == nil {
+		o.deps.Log.WarnContext(ctx, "change event outbox: database request failed, retrying", "what", what, "err", err)
+	}
+	return err
+}

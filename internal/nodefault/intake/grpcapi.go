@@ -1,0 +1,263 @@
+package intake
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake/datamodels"
+)
+
+// GRPCConfig configures the listeners. Without an address and a socket, nothing is served.
+type GRPCConfig struct {
+	Addr string `key:"addr" env:"NODE_FAULT_GRPC_ADDRESS" flag:"grpc-listen-address" doc:"Address to listen on for gRPC, as host:port; empty disables it."`
+
+	Socket string `key:"socket" env:"NODE_FAULT_GRPC_SOCKET" flag:"grpc-socket" doc:"Path of a Unix socket to listen on for gRPC; empty disables it."`
+
+	SocketMode string `key:"socket_mode" env:"NODE_FAULT_GRPC_SOCKET_MODE" default:"0660" doc:"File mode of the socket, in octal. Everyone who can open the socket can have nodes taken out of service."`
+
+	TLSCertFile string `key:"tls_cert_file" env:"NODE_FAULT_GRPC_TLS_CERT_FILE" doc:"PEM file of the certificate chain. With tls_key_file it enables TLS. Both files are reloaded when they change." validate:"required_with=TLSKeyFile"`
+	TLSKeyFile  string `key:"tls_key_file" env:"NODE_FAULT_GRPC_TLS_KEY_FILE" doc:"PEM file of the certificate's private key." validate:"required_with=TLSCertFile"`
+
+	MaxMessageBytes int `key:"max_message_bytes" env:"NODE_FAULT_GRPC_MAX_MESSAGE_BYTES" default:"4194304" validate:"gt=0" doc:"Maximum size of a message, in bytes."`
+
+	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"15s" validate:"gt=0" doc:"How long running calls may take to finish at shutdown."`
+}
+
+// Defaults for the zero fields of GRPCConfig.
+const (
+	DefaultSocketMode      = "0660"
+	DefaultMaxMessage      = 4 << 20
+	DefaultShutdownTimeout = 15 * time.Second
+)
+
+const (
+	maxStreams     = 64 // concurrent calls per connection
+	connectTimeout = 10 * time.Second
+	leastPing      = 10 * time.Second
+	idle           = 10 * time.Minute
+	dialTimeout    = time.Second
+)
+
+// An authenticator authenticates callers. Its errors are those of
+// Authenticator.
+type authenticator interface {
+	Authenticate(ctx context.Context, header, address string) (caller string, err error)
+}
+
+// GRPCDeps are the dependencies of a GRPCServer.
+type GRPCDeps struct {
+	Store   Store
+	Auth    authenticator // for callers over TCP
+	Metrics *Metrics
+	// Callers limits each caller, over all protocols. All callers over the socket are one
+	// caller. Nil means the default limits for this server.
+	Callers *CallerLimits
+	Log     *slog.Logger
+}
+
+// A GRPCServer receives reports about nodes over gRPC in the protocol of NVSentinel.
+// It serves NVSentinel's monitors, and the gRPC sink of its connectors, without changes
+// to them.
+//
+// A call returns OK when all of its events are stored in the API server. On Unavailable
+// and ResourceExhausted the monitor sends it again. Other codes mean that an event can
+// never be stored and that the other events are stored.
+//
+// Over a Unix socket, every process that may open the file may report. Over TCP, a caller
+// needs a bearer token, as over HTTP. The rate of each caller is limited, as over HTTP.
+type GRPCServer struct {
+	cfg     GRPCConfig
+	log     *slog.Logger
+	ends    []end
+	serving atomic.Bool
+}
+
+// An end is one listener with its server.
+type end struct {
+	listener net.Listener
+	server   *grpc.Server
+	health   *health.Server
+}
+
+// grpcService implements the service of the protocol.
+type grpcService struct {
+	store   Store
+	metrics *Metrics
+	log     *slog.Logger
+}
+
+// NewGRPCServer creates a server and opens its listeners. The caller must call Run or Close. Only
+// the values of ctx are kept.
+func NewGRPCServer(ctx context.Context, cfg GRPCConfig, deps GRPCDeps) (*GRPCServer, error) {
+	cfg.SocketMode = cmp.Or(cfg.SocketMode, DefaultSocketMode)
+	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, DefaultMaxMessage)
+	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, DefaultShutdownTimeout)
+	if deps.Store == nil || deps.Metrics == nil || deps.Log == nil || deps.Auth == nil && cfg.Addr != "" {
+		return nil, errors.New("create gRPC intake: store, metrics, logger, or authentication for an address missing")
+	}
+	if deps.Callers == nil {
+		deps.Callers = NewCallerLimits(0, 0)
+	}
+	s := &GRPCServer{cfg: cfg, log: deps.Log}
+	svc := &grpcService{store: deps.Metrics.Counted(KindGRPC, deps.Store), metrics: deps.Metrics, log: deps.Log}
+	if cfg.Socket != "" {
+		l, err := listenSocket(ctx, cfg.Socket, cfg.SocketMode)
+		if err != nil {
+			return nil, err
+		}
+		s.addListener(l, svc, recoverPanics(deps.Log), checkCalls(func(context.Context) error { return checkRate(deps.Callers, ofSocket) }))
+	}
+	if cfg.Addr != "" {
+		if err := s.listenTCP(ctx, svc, deps); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	return s, nil
+}
+
+// listenTCP listens on TCP.
+func (s *GRPCServer) listenTCP(ctx context.Context, svc *grpcService, deps GRPCDeps) error {
+	var options []grpc.ServerOption
+	if s.cfg.TLSCertFile != "" || s.cfg.TLSKeyFile != "" {
+		c, err := newCertificate(s.cfg.TLSCertFile, s.cfg.TLSKeyFile, deps.Log)
+		if err != nil {
+			return err
+		}
+		options = append(options, grpc.Creds(credentials.NewTLS(c.tlsConfig())))
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.Addr)
+	if err != nil {
+		return fmt.Errorf("listen for gRPC on %q (--grpc-listen-address or NODE_FAULT_GRPC_ADDRESS): %w", s.cfg.Addr, err)
+	}
+	s.addListener(l, svc, append(options, recoverPanics(deps.Log), checkCalls(func(ctx context.Context) error {
+		caller, err := authenticate(ctx, deps.Auth, deps.Log)
+		if err != nil {
+			return err
+		}
+		return checkRate(deps.Callers, caller)
+	}))...)
+	return nil
+}
+
+func (s *GRPCServer) addListener(l net.Listener, svc *grpcService, options ...grpc.ServerOption) {
+	server := grpc.NewServer(append(options,
+		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout), grpc.WaitForHandlers(true),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idle}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPing, PermitWithoutStream: true}))...)
+	datamodels.Register(server, svc)
+	h := health.NewServer()
+	h.SetServingStatus(datamodels.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	healthpb.RegisterHealthServer(server, h)
+	s.ends = append(s.ends, end{l, server, h})
+}
+
+// listenSocket listens on a Unix socket. It removes the file of a dead process, but not a
+// socket that is in use.
+func listenSocket(ctx context.Context, path, mode string) (net.Listener, error) {
+	const octal, bits = 8, 9
+	allowed, err := strconv.ParseUint(mode, octal, bits)
+	if err != nil {
+		return nil, fmt.Errorf("socket_mode %q is invalid: use an octal file mode, such as %s", mode, DefaultSocketMode)
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+		dialer := net.Dialer{Timeout: dialTimeout}
+		if c, err := dialer.DialContext(ctx, "unix", path); err == nil {
+			_ = c.Close() // nothing was sent
+			return nil, fmt.Errorf("listen for gRPC: another process listens on %q", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("listen for gRPC: %w", err)
+		}
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen for gRPC: %w", err)
+	}
+	if err := os.Chmod(path, os.FileMode(allowed)); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen for gRPC: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+// Addr returns the TCP address of the listener, or "" without one.
+func (s *GRPCServer) Addr() string {
+	for _, e := range s.ends {
+		if a, ok := e.listener.Addr().(*net.TCPAddr); ok {
+			return a.String()
+		}
+	}
+	return ""
+}
+
+// Run serves until ctx ends. Then it waits for running calls, and cancels them after the
+// shutdown timeout.
+func (s *GRPCServer) Run(ctx context.Context) error {
+	failed := make(chan error, len(s.ends))
+	var serving sync.WaitGroup
+	for _, e := range s.ends {
+		serving.Go(func() {
+			if err := e.server.Serve(e.listener); err != nil {
+				failed <- fmt.Errorf("serve gRPC on %s: %w", e.listener.Addr(), err)
+			}
+		})
+	}
+	s.serving.Store(true)
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	s.serving.Store(false)
+	for _, e := range s.ends {
+		serving.Go(func() { s.stopGracefully(e) })
+	}
+	serving.Wait()
+	return err
+}
+
+// stopGracefully waits for running calls, up to the shutdown timeout.
+func (s *GRPCServer) stopGracefully(e end) {
+	e.health.Shutdown()
+	late := time.AfterFunc(s.cfg.ShutdownTimeout, e.server.Stop)
+	defer late.Stop()
+	e.server.GracefulStop()
+}
+
+// Ready returns an error while the server is not serving.
+func (s *GRPCServer) Ready() error {
+	if s.serving.Load() {
+		return nil
+	}
+	return errors.New("gRPC server is not serving")
+}
+
+// Close closes the listeners of a server that was never run.
+func (s *GRPCServer) Close() error {
+	var errs []error
+	for _, e := range s.ends {
+		e.server.Stop()
+		errs = append(errs, e.listener.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Part returns the server as a part of a process.
+func (s *GRPCServer) Part(name string) lifecycle.Part {
+	return lifecycle.Part{Name: name, Run: s.Run, Ready: s.Ready, Close: s.Close}
+}

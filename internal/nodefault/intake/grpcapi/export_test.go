@@ -1,4 +1,0 @@
-package grpcapi
-
-// EventOf converts an event of the protocol.
-var EventOf = eventOf

@@ -1,0 +1,4 @@
+package intake
+
+// EventOf converts an event of the protocol.
+var EventOf = eventOf

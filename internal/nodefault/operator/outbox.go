@@ -1,0 +1,454 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+)
+
+// A Sink is a receiver of change events.
+type Sink struct {
+	// Name is the key of the sink in status.sinkDeliveries.
+	Name string
+	// Client sends to the sink. It must try each event once, because the outbox retries.
+	// Nil means that the settings of the sink are invalid; its records wait until they
+	// are corrected.
+	Client changeevent.Client
+	// Wants reports whether the sink receives an action. Nil means all actions.
+	Wants func(action string) bool
+	// Replay makes a new sink begin with the oldest stored record rather than with the
+	// next one.
+	Replay bool
+}
+
+func (s Sink) wantsAction(action string) bool { return s.Wants == nil || s.Wants(action) }
+
+// OutboxConfig configures the timeouts of an outbox.
+type OutboxConfig struct {
+	// MaxAge is the maximum age of a record when it is sent. Zero means 12 h, because
+	// older events are useless to people on call, and sinks reject them.
+	MaxAge time.Duration
+	// Retry is the delay of the first retry of a record, and MaxRetry is the maximum
+	// delay. The client handles pauses that a sink asks for. Zero means 1 s and 5 min.
+	Retry, MaxRetry time.Duration
+	// Drain limits how long Drain waits for responses. Zero means 10 s.
+	Drain time.Duration
+}
+
+func (c OutboxConfig) withDefaults() OutboxConfig {
+	for _, d := range []struct {
+		value *time.Duration
+		zero  time.Duration
+	}{{&c.MaxAge, 12 * time.Hour}, {&c.Retry, time.Second}, {&c.MaxRetry, 5 * time.Minute}, {&c.Drain, changeevent.DefaultShutdownTimeout}} {
+		if *d.value == 0 {
+			*d.value = d.zero
+		}
+	}
+	return c
+}
+
+// prompt is how long the outbox waits for a response before it records that the event is
+// pending. Most responses are faster, and then only the result is written.
+const prompt = 2 * time.Second
+
+// errorUnusable is the error of a sink with invalid settings.
+const errorUnusable = "invalid_sink"
+
+// errorDropped is the error of records that were dropped because too many were waiting.
+const errorDropped = "queue_full"
+
+// maxRefused is how many rejected records are stored per sink.
+const maxRefused = 16
+
+// Faults accesses the NodeFaults.
+type Faults interface {
+	// Get returns a NodeFault from the cache, or nil if it does not exist.
+	Get(ctx context.Context, name string) (*v1alpha1.NodeFault, error)
+	// WriteProgress writes the progress of sinks, to status fields that only the outbox
+	// writes. A nil DeliveryStatus removes a sink.
+	WriteProgress(ctx context.Context, f *v1alpha1.NodeFault, progress Progress) error
+}
+
+// Progress holds the status fields that an outbox writes.
+type Progress struct {
+	Sinks map[string]*v1alpha1.DeliveryStatus
+	// Untold is the number of undelivered records. A negative value leaves it unchanged.
+	Untold int32
+	Resent string
+}
+
+// An Outbox delivers the change events of nodes. The events are the records of
+// NodeFault.status.history, and the progress of each sink is stored in status.sinkDeliveries.
+//
+// A sink receives the records of a node one after the other. The next one is sent when
+// the last is settled: accepted, rejected permanently, or expired. So their order holds,
+// and after a crash at most the record whose result was not stored is repeated. Nodes do
+// not wait for each other, and neither do sinks.
+//
+// A sink receives the records from the time at which it is configured, even if its
+// settings are invalid at first. Its entry in status.sinkDeliveries is created with the
+// first record for it. A sink that is no longer configured loses its entry.
+type Outbox struct {
+	cfg     OutboxConfig
+	sinks   []Sink
+	faults  Faults
+	metrics *Metrics
+	now     func() time.Time
+	wake    func(name string)
+
+	mu      sync.Mutex
+	lines   map[line]*state
+	ending  bool          // no more events are sent
+	settled chan struct{} // signals a response to Drain
+}
+
+// A line identifies the delivery of one node's records to one sink.
+type line struct{ node, sink string }
+
+// A state is the state of a line that is not stored in the NodeFault.
+type state struct {
+	uid      types.UID
+	latest   *v1alpha1.DeliveryStatus // last status that was written or is about to be
+	inFlight int64                    // sequence of the record in flight; 0 if none
+	sent     time.Time                // when it was passed to the client
+	answered *changeevent.Delivery
+	failures int       // consecutive failures of the next record
+	next     time.Time // earliest time of the next attempt
+
+	asked string  // value of the annotation that requested the current resend
+	again []int64 // rejected records that must still be sent again
+}
+
+// NewOutbox creates an outbox. wake triggers a reconcile of a NodeFault.
+func NewOutbox(cfg OutboxConfig, sinks []Sink, faults Faults, metrics *Metrics, wake func(name string)) *Outbox {
+	return &Outbox{cfg: cfg.withDefaults(), sinks: sinks, faults: faults, metrics: metrics, now: time.Now, wake: wake, lines: map[line]*state{}, settled: make(chan struct{}, 1)}
+}
+
+// EnrollSinks adds an entry for each new sink. It must be called before records are added, so
+// that new sinks receive them.
+func (o *Outbox) EnrollSinks(st *v1alpha1.NodeFaultStatus, now time.Time) {
+	before := *st
+	st.SinkDeliveries = maps.Clone(st.SinkDeliveries)
+	for _, s := range o.sinks {
+		if _, is := st.SinkDeliveries[s.Name]; is {
+			continue
+		}
+		if st.SinkDeliveries == nil {
+			st.SinkDeliveries = map[string]v1alpha1.DeliveryStatus{}
+		}
+		st.SinkDeliveries[s.Name] = o.startPosition(&before, s, now)
+	}
+}
+
+// startPosition returns the first entry of a sink.
+func (o *Outbox) startPosition(st *v1alpha1.NodeFaultStatus, s Sink, now time.Time) v1alpha1.DeliveryStatus {
+	d := v1alpha1.DeliveryStatus{ProcessedSequence: st.LastSequence, EnabledAt: &metav1.Time{Time: now}}
+	first := st.LastSequence + 1
+	switch {
+	case s.Replay:
+		first = 0
+	case !slices.ContainsFunc(slices.Collect(maps.Values(st.SinkDeliveries)), hasPlace):
+		// An earlier release created no entry for a sink that had accepted nothing.
+		// UndeliveredChangeEvents then is the number of waiting records.
+		first -= int64(st.UndeliveredChangeEvents)
+	}
+	for i := range st.History {
+		if r := &st.History[i]; r.Sequence >= first && now.Sub(r.At.Time) <= o.cfg.MaxAge {
+			d.ProcessedSequence, d.EnabledAt = r.Sequence-1, &metav1.Time{Time: r.At.Time}
+			break
+		}
+	}
+	return d
+}
+
+// hasPlace reports whether the entry of a sink was created by Enroll, rather than by an
+// earlier release.
+func hasPlace(d v1alpha1.DeliveryStatus) bool { return d.EnabledAt != nil }
+
+// Reconcile sends the next records, and writes results.
+func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	f, err := o.faults.Get(ctx, req.Name)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("read NodeFault %q: %w", req.Name, err)
+	}
+	if f == nil {
+		o.forgetNode(req.Name)
+		return reconcile.Result{}, nil
+	}
+	p, after := o.advanceSinks(ctx, f, o.now())
+	if len(p.Sinks) > 0 || p.Untold != f.Status.UndeliveredChangeEvents || p.Resent != f.Status.LastResendRequest {
+		// Results are written also while the process ends.
+		if err := o.faults.WriteProgress(context.WithoutCancel(ctx), f, p); err != nil {
+			return reconcile.Result{}, fmt.Errorf("write delivery state of NodeFault %q: %w", f.Name, err)
+		}
+	}
+	return reconcile.Result{RequeueAfter: after}, nil
+}
+
+// advanceSinks advances all sinks. It returns the status to write and the requeue delay.
+func (o *Outbox) advanceSinks(ctx context.Context, f *v1alpha1.NodeFault, now time.Time) (p Progress, after time.Duration) {
+	p = Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Resent: f.Status.LastResendRequest}
+	for name := range f.Status.SinkDeliveries {
+		if !slices.ContainsFunc(o.sinks, func(s Sink) bool { return s.Name == name }) {
+			p.Sinks[name] = nil // the sink is no longer configured
+		}
+	}
+	done, expected := true, prompt
+	for _, s := range o.sinks {
+		before, known := f.Status.SinkDeliveries[s.Name]
+		if !known && f.Status.LastSequence == 0 {
+			continue // its entry is created with the first record
+		}
+		d, wait, left := o.advanceSink(ctx, f, s, now)
+		after = earlierOf(after, wait)
+		if left > 0 {
+			expected = min(expected, o.remainingPromptTime(line{f.Name, s.Name}, now))
+		}
+		done = done && !o.hasRejectedToRetry(line{f.Name, s.Name})
+		p.Untold = max(p.Untold, left)
+		if known && equalStatus(before, d) {
+			continue
+		}
+		p.Sinks[s.Name] = &d
+	}
+	if again := f.Annotations[v1alpha1.AnnotationResend]; again != "" && done {
+		p.Resent = again
+	}
+	o.metrics.setUndelivered(f.Name, p.Untold)
+	if p.Untold > f.Status.UndeliveredChangeEvents && len(p.Sinks) == 0 && expected > 0 {
+		p.Untold, after = f.Status.UndeliveredChangeEvents, earlierOf(after, expected)
+	}
+	return p, after
+}
+
+// earlierOf returns the shorter delay. Zero means no delay.
+func earlierOf(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// equalStatus reports whether nothing needs to be written.
+func equalStatus(a, b v1alpha1.DeliveryStatus) bool {
+	return a.ProcessedSequence == b.ProcessedSequence && a.LastError == b.LastError && a.Dropped == b.Dropped && hasPlace(a) == hasPlace(b) && slices.Equal(a.Rejected, b.Rejected)
+}
+
+// advanceSink advances a sink: it applies the last result and passes the next record to
+// the client. It returns the status of the sink, the delay until the next attempt (0
+// while a response is pending), and how many records are left.
+func (o *Outbox) advanceSink(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now time.Time) (d v1alpha1.DeliveryStatus, wait time.Duration, left int32) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	l := line{f.Name, s.Name}
+	st := o.lines[l]
+	if st == nil || st.uid != f.UID {
+		st = &state{uid: f.UID}
+		o.lines[l] = st
+	}
+	d, known := f.Status.SinkDeliveries[s.Name]
+	switch {
+	case !known:
+		d = o.startPosition(&f.Status, s, now)
+	case !hasPlace(d): // created by an earlier release
+		d.EnabledAt = &metav1.Time{Time: now}
+	}
+	if st.latest != nil && st.latest.ProcessedSequence >= d.ProcessedSequence { // the cache may be stale
+		d = *st.latest
+	}
+	d.Rejected = slices.Clone(d.Rejected)
+	if st.answered != nil {
+		o.applyAnswer(st, &d, now)
+	}
+	if asked := f.Annotations[v1alpha1.AnnotationResend]; asked != "" && asked != f.Status.LastResendRequest && asked != st.asked {
+		st.asked, st.again = asked, slices.Clone(d.Rejected)
+	}
+	if st.inFlight == 0 && !o.ending {
+		if wait = st.next.Sub(now); wait <= 0 {
+			wait = 0
+			o.skipTrimmedRecords(f, st, &d, now)
+			next := o.pickNext(f, s, st, &d, now)
+			switch {
+			case s.Client == nil:
+				wait = o.noteMissingClient(&d, next, now)
+			case next != nil:
+				st.inFlight, st.sent = next.Sequence, now
+				o.sendRecord(ctx, l, s, *next)
+			}
+		}
+	}
+	latest := d
+	st.latest = &latest
+	left = int32(len(st.again)) //nolint:gosec // at most maxRefused
+	for i := range f.Status.History {
+		if r := &f.Status.History[i]; r.Sequence > d.ProcessedSequence && s.wantsAction(r.Action) {
+			left++
+		}
+	}
+	if left == 0 {
+		wait = 0
+	}
+	return d, wait, left
+}
+
+// noteMissingClient updates the status of a sink with invalid settings, whose records
+// wait. It returns the delay until the next record expires.
+func (o *Outbox) noteMissingClient(d *v1alpha1.DeliveryStatus, next *v1alpha1.Record, now time.Time) (wait time.Duration) {
+	switch {
+	case next == nil && d.LastError == errorUnusable:
+		d.LastError, d.LastFailedAt = "", nil
+	case next == nil:
+	default:
+		if d.LastError != errorUnusable {
+			d.LastError, d.LastFailedAt = errorUnusable, &metav1.Time{Time: now}
+		}
+		return max(next.At.Add(o.cfg.MaxAge).Sub(now), 0) + time.Second // then the record has expired
+	}
+	return 0
+}
+
+// skipTrimmedRecords skips records that are no longer stored, and counts them.
+func (o *Outbox) skipTrimmedRecords(f *v1alpha1.NodeFault, st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
+	kept := f.Status.LastSequence
+	if len(f.Status.History) > 0 {
+		kept = f.Status.History[0].Sequence - 1
+	}
+	if n := kept - d.ProcessedSequence; n > 0 {
+		d.ProcessedSequence, d.Dropped, d.LastError, d.LastFailedAt = kept, d.Dropped+n, errorDropped, &metav1.Time{Time: now}
+		o.metrics.refused.WithLabelValues(errorDropped).Add(float64(n))
+		st.failures, st.next = 0, time.Time{}
+	}
+}
+
+// pickNext returns the next record to send. It skips unwanted and expired records.
+func (o *Outbox) pickNext(f *v1alpha1.NodeFault, s Sink, st *state, d *v1alpha1.DeliveryStatus, now time.Time) *v1alpha1.Record {
+	for len(st.again) > 0 {
+		i := slices.IndexFunc(f.Status.History, func(r v1alpha1.Record) bool { return r.Sequence == st.again[0] })
+		if i >= 0 {
+			return &f.Status.History[i]
+		}
+		st.again = st.again[1:] // it is no longer stored
+	}
+	for i := range f.Status.History {
+		r := &f.Status.History[i]
+		switch {
+		case r.Sequence <= d.ProcessedSequence:
+		case !s.wantsAction(r.Action):
+			d.ProcessedSequence = r.Sequence
+		case now.Sub(r.At.Time) > o.cfg.MaxAge:
+			o.noteRefused(d, r.Sequence, changeevent.ClassExpired, now)
+		default:
+			return r
+		}
+	}
+	return nil
+}
+
+// remainingPromptTime returns how much longer a response counts as prompt. It is 0 without a
+// record in flight.
+func (o *Outbox) remainingPromptTime(l line, now time.Time) (left time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if st := o.lines[l]; st != nil && st.inFlight != 0 {
+		return max(0, prompt-now.Sub(st.sent))
+	}
+	return 0
+}
+
+// hasRejectedToRetry reports whether rejected records must still be sent again.
+func (o *Outbox) hasRejectedToRetry(l line) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	st := o.lines[l]
+	return st != nil && len(st.again) > 0
+}
+
+// sendRecord passes a record to the client, which calls back once.
+func (o *Outbox) sendRecord(ctx context.Context, l line, s Sink, r v1alpha1.Record) {
+	e := NewChangeEvent(l.node, r)
+	e.OnDelivery = func(d changeevent.Delivery) {
+		o.mu.Lock()
+		st := o.lines[l]
+		wanted := st != nil && st.inFlight == r.Sequence && d.ID == r.ID
+		if wanted {
+			st.answered = &d
+		}
+		ending := o.ending
+		o.mu.Unlock()
+		switch {
+		case !wanted:
+		case ending:
+			o.wakeDrain()
+		default:
+			o.wake(l.node)
+		}
+	}
+	// The client may call back before SendChangeEvent returns.
+	o.mu.Unlock()
+	defer o.mu.Lock()
+	s.Client.SendChangeEvent(ctx, e)
+}
+
+// applyAnswer applies the result of the record in flight.
+func (o *Outbox) applyAnswer(st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
+	a, seq := *st.answered, st.inFlight
+	st.answered, st.inFlight = nil, 0
+	refused := ofTheEvent(a.Class) || a.Class == changeevent.ClassExpired
+	if a.Class != "" && !refused { // the next record would fail, too, and this one may still be accepted
+		d.LastError, d.LastFailedAt = string(a.Class), &metav1.Time{Time: now}
+		st.next = now.Add(backoff.Policy{Initial: o.cfg.Retry, Max: o.cfg.MaxRetry, Jitter: -1}.Delay(st.failures))
+		st.failures++
+		return
+	}
+	st.failures, st.next = 0, time.Time{}
+	// A record that is sent again precedes the last settled one, even if another resend
+	// was requested meanwhile.
+	repeated := seq <= d.ProcessedSequence
+	st.again = slices.DeleteFunc(st.again, func(s int64) bool { return s == seq })
+	switch {
+	case refused && repeated:
+		d.LastError, d.LastFailedAt = string(a.Class), &metav1.Time{Time: now}
+	case refused:
+		o.noteRefused(d, seq, a.Class, now)
+	default:
+		d.ProcessedSequence, d.LastDeliveredAt, d.LastError, d.LastFailedAt = max(d.ProcessedSequence, seq), &metav1.Time{Time: now}, "", nil
+		d.Rejected = slices.DeleteFunc(d.Rejected, func(r int64) bool { return r == seq })
+	}
+}
+
+// ofTheEvent reports whether an error concerns only the event. All other errors concern
+// the sink or the connection, such as a wrong token or address. They are corrected
+// eventually, and the waiting records are delivered then.
+func ofTheEvent(c changeevent.Class) bool {
+	return c == changeevent.ClassClientError || c == changeevent.ClassEncode
+}
+
+func (o *Outbox) noteRefused(d *v1alpha1.DeliveryStatus, seq int64, c changeevent.Class, now time.Time) {
+	d.ProcessedSequence, d.LastError, d.LastFailedAt = seq, string(c), &metav1.Time{Time: now}
+	d.Rejected = append(d.Rejected, seq)
+	if n := len(d.Rejected); n > maxRefused {
+		d.Rejected = d.Rejected[n-maxRefused:]
+	}
+	o.metrics.refused.WithLabelValues(string(c)).Inc()
+}
+
+// forgetNode removes the state of a deleted NodeFault.
+func (o *Outbox) forgetNode(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.sinks {
+		delete(o.lines, line{name, s.Name})
+	}
+	o.metrics.setUndelivered(name, 0)
+}

@@ -1,0 +1,90 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+)
+
+// errDrained is the cause of a timeout of Drain.
+var errDrained = errors.New("timeout waiting for sinks")
+
+// Drain stops the outbox. It sends no more events, waits for the responses to those in
+// flight, and records them, so that the next process does not repeat them. It waits at
+// most OutboxConfig.Drain. The next process sends the remaining events again, with the same
+// ids.
+func (o *Outbox) Drain(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), o.cfg.Drain, errDrained)
+	defer cancel()
+	for left := o.endSending(); left > 0; left = o.endSending() {
+		select {
+		case <-o.settled:
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("%d change events: %w", left, context.Cause(ctx)), o.writeProgress(ctx))
+		}
+	}
+	return o.writeProgress(ctx)
+}
+
+// endSending stops sending, and returns how many events are in flight.
+func (o *Outbox) endSending() (inFlight int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ending = true
+	for _, st := range o.lines {
+		if st.inFlight != 0 && st.answered == nil {
+			inFlight++
+		}
+	}
+	return inFlight
+}
+
+// wakeDrain makes Drain count again.
+func (o *Outbox) wakeDrain() {
+	select {
+	case o.settled <- struct{}{}:
+	default:
+	}
+}
+
+// writeProgress writes the results that are not written yet.
+func (o *Outbox) writeProgress(ctx context.Context) error {
+	type progress struct {
+		fault *v1alpha1.NodeFault
+		Progress
+	}
+	nodes := map[string]*progress{}
+	now := o.now()
+	o.mu.Lock()
+	for l, st := range o.lines {
+		if st.answered == nil || st.latest == nil {
+			continue
+		}
+		d := *st.latest.DeepCopy()
+		o.applyAnswer(st, &d, now)
+		st.latest = &d
+		p := nodes[l.node]
+		if p == nil {
+			f := &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: l.node, UID: st.uid}}
+			p = &progress{f, Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Untold: -1}}
+			nodes[l.node] = p
+		}
+		p.Sinks[l.sink] = &d
+	}
+	o.mu.Unlock()
+	const most = 10 * time.Second
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), most, errDrained)
+	defer cancel()
+	var errs []error
+	for node, p := range nodes {
+		if err := o.faults.WriteProgress(ctx, p.fault, p.Progress); err != nil {
+			errs = append(errs, fmt.Errorf("write delivery state of NodeFault %q: %w", node, err))
+		}
+	}
+	return errors.Join(errs...)
+}

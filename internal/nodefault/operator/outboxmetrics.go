@@ -1,0 +1,54 @@
+package operator
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics holds the metrics of an outbox.
+type Metrics struct {
+	refused *prometheus.CounterVec
+	untold  prometheus.GaugeFunc
+
+	mu    sync.Mutex
+	nodes map[string]int32
+}
+
+// NewMetrics creates and registers the metrics.
+func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fleetloop_node_fault_change_events_undeliverable_total", Help: "Total number of times that node-fault-controller gave up the delivery of a change event about a node to a sink, by error: client_error (the sink rejected the event), encode (the event could not be encoded), expired (older than the setting outbox.max_age; the default is 12 hours) or queue_full (too many events of one node were waiting). A sink is the HTTP endpoint that receives change events.",
+		}, []string{"error"}),
+		nodes: map[string]int32{},
+	}
+	m.untold = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "fleetloop_node_fault_change_events_pending", Help: "Number of change events about nodes in the queue. An event stays in the queue until every sink has accepted it, or until node-fault-controller gives up its delivery. A sink is the HTTP endpoint that receives change events.",
+	}, m.totalPending)
+	if err := reg.Register(m.refused); err != nil {
+		return nil, err
+	}
+	return m, reg.Register(m.untold)
+}
+
+// setUndelivered records how many records of a node are undelivered.
+func (m *Metrics) setUndelivered(node string, untold int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if untold == 0 {
+		delete(m.nodes, node)
+		return
+	}
+	m.nodes[node] = untold
+}
+
+func (m *Metrics) totalPending() float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var n int32
+	for _, untold := range m.nodes {
+		n += untold
+	}
+	return float64(n)
+}

@@ -1,0 +1,67 @@
+package postgres
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+)
+
+//go:embed migrations/*.sql
+var embedded embed.FS
+
+// Migrations returns the schema of the database as a sequence of SQL files, to which files are only
+// added. They run forward; the only way back is a backup.
+//
+// A migration must not stop a running fleet. It waits for a lock only for the short time that the
+// runner allows, and is retried. On a table that may be full, build indexes in a separate file,
+// with "-- +goose NO TRANSACTION" and CONCURRENTLY, on each partition; add constraints as NOT VALID
+// and validate them in the next file; add columns without a volatile default.
+func Migrations() fs.FS {
+	files, err := fs.Sub(embedded, "migrations")
+	if err != nil {
+		panic(err) // impossible: the path is valid
+	}
+	return files
+}
+
+// LatestVersion returns the schema version of the newest migration.
+func LatestVersion() int64 {
+	entries, err := fs.ReadDir(Migrations(), ".")
+	if err != nil {
+		panic(err) // impossible: the files are part of the program
+	}
+	var latest int64
+	for _, e := range entries {
+		number, _, _ := strings.Cut(e.Name(), "_")
+		version, err := strconv.ParseInt(number, 10, 64)
+		if err != nil {
+			panic(fmt.Errorf("migration %q has no version number", e.Name()))
+		}
+		latest = max(latest, version)
+	}
+	return latest
+}
+
+// The roles that the migrations create. A login of the API is a member of the first two and
+// inherits from neither. A login of a cluster-worker is a member of the third, one of an
+// execution-controller of the fourth.
+const (
+	// RoleFleetAPI sees the rows of the tenant that TenantSetting names.
+	RoleFleetAPI = "fleet_api"
+	// RoleAllTenants sees the rows of every tenant. It is a role and not another value of the
+	// setting, because a policy with both alternatives prevents the planner from using the indexes
+	// that each alone could use.
+	RoleAllTenants = "fleet_api_all_tenants"
+	// RoleClusterWorker sees the clusters of every tenant, and writes only the state of their sync.
+	RoleClusterWorker = "cluster_worker"
+	// RoleExecutionController appends to the audit of executions and reads it. It can neither
+	// change nor remove records, except those older than the retention.
+	RoleExecutionController = "execution_controller"
+	// RoleExecutionAuditor reads the audit of executions.
+	RoleExecutionAuditor = "execution_auditor"
+)
+
+// TenantSetting is the server setting with the tenant for row-level security.
+const TenantSetting = "fleetloop.tenant"
