@@ -26,13 +26,6 @@ func TestChangesAreKept(t *testing.T) {
 	change := func(action clusterworker.Action) *clusterworker.Change {
 		return &clusterworker.Change{At: time.Now().UTC().Truncate(time.Microsecond), Action: action, ClusterID: c.ClusterID, Cluster: "first", Generation: 1, Message: "a\x00b\xffc" + strings.Repeat("m", 10_000)}
 	}
-	lost, kept := done(c), done(c)
-	lost.Token++
-	lost.Change, kept.Change = change(clusterworker.ShootFailed), change(clusterworker.ShootCreated)
-	if ids, err := b.store.Complete(t.Context(), []clusterworker.Result{lost}); err != nil || len(ids) != 1 {
-		t.Fatalf("a claim that was lost: %v, %v", ids, err)
-	}
-	b.complete(kept)
 	fence := b.lead("one").Fence
 	save := func(was v1.ShootStatus, action clusterworker.Action, want int) {
 		t.Helper()
@@ -41,6 +34,14 @@ func TestChangesAreKept(t *testing.T) {
 			t.Fatalf("saved %v, %v; want %d", saved, err, want)
 		}
 	}
+	save(v1.ShootStatus(""), clusterworker.ShootReady, 0) // the claim that creates the Shoot is not completed
+	lost, kept := done(c), done(c)
+	lost.Token++
+	lost.Change, kept.Change = change(clusterworker.ShootFailed), change(clusterworker.ShootCreated)
+	if ids, err := b.store.Complete(t.Context(), []clusterworker.Result{lost}); err != nil || len(ids) != 1 {
+		t.Fatalf("a claim that was lost: %v, %v", ids, err)
+	}
+	b.complete(kept)
 	save(v1.ShootError, clusterworker.ShootFailed, 0)
 	save(v1.ShootPending, clusterworker.ShootReady, 1)
 

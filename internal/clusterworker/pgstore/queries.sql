@@ -260,7 +260,8 @@ limit @most::bigint;
 
 -- name: SaveStatus :one
 -- Writes what was observed, while the term lasts; it can not end before this
--- transaction does. Rows that somebody else has locked are left for the next time.
+-- transaction does. Rows that somebody else has locked are left for the next time,
+-- and so are rows whose first claim is not completed, because its change comes first.
 with term as materialized (
     select t.fence from tenant.cluster_worker_leader t where t.fence = @fence and t.until > clock_timestamp() for share
 ), observed as (
@@ -277,6 +278,7 @@ with term as materialized (
     join tenant.clusters c on c.id = o.cluster_id
     where exists (select from term)
         and coalesce(s.shoot_status, '') = o.was_status and (c.deleted_time is not null) = o.was_deleting
+        and not (s.claim_token is not null and s.cluster_generation = 0)
     for update of s skip locked
 ), saved as (
     update tenant.cluster_sync s set
