@@ -186,18 +186,25 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		o.forgetNode(req.Name)
 		return reconcile.Result{}, nil
 	}
-	p, after := o.advanceSinks(ctx, f, o.now())
+	p, next, after := o.advanceSinks(f, o.now())
 	if len(p.Sinks) > 0 || p.Untold != f.Status.UndeliveredChangeEvents || p.Resent != f.Status.LastResendRequest {
 		// Results are written also while the process ends.
 		if err := o.faults.WriteProgress(context.WithoutCancel(ctx), f, p); err != nil {
+			o.withdrawDeliveries(next)
 			return reconcile.Result{}, fmt.Errorf("write delivery state of NodeFault %q: %w", f.Name, err)
 		}
+	}
+	// After the write: a crash between a delivery and the write of its result repeats that record,
+	// and must not repeat the one before it.
+	for _, d := range next {
+		o.sendRecord(ctx, d)
 	}
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
-// advanceSinks advances all sinks. It returns the status to write and the requeue delay.
-func (o *Outbox) advanceSinks(ctx context.Context, f *v1alpha1.NodeFault, now time.Time) (p Progress, after time.Duration) {
+// advanceSinks advances all sinks. It returns the status to write, the records to send once it is
+// written, and the requeue delay.
+func (o *Outbox) advanceSinks(f *v1alpha1.NodeFault, now time.Time) (p Progress, next []delivery, after time.Duration) {
 	p = Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Resent: f.Status.LastResendRequest}
 	for name := range f.Status.SinkDeliveries {
 		if !slices.ContainsFunc(o.sinks, func(s Sink) bool { return s.Name == name }) {
@@ -210,8 +217,11 @@ func (o *Outbox) advanceSinks(ctx context.Context, f *v1alpha1.NodeFault, now ti
 		if !known && f.Status.LastSequence == 0 {
 			continue // its entry is created with the first record
 		}
-		d, wait, left := o.advanceSink(ctx, f, s, now)
+		d, record, wait, left := o.advanceSink(f, s, now)
 		after = earlierOf(after, wait)
+		if record != nil {
+			next = append(next, delivery{line{f.Name, s.Name}, s.Client, *record})
+		}
 		if left > 0 {
 			expected = min(expected, o.remainingPromptTime(line{f.Name, s.Name}, now))
 		}
@@ -229,7 +239,7 @@ func (o *Outbox) advanceSinks(ctx context.Context, f *v1alpha1.NodeFault, now ti
 	if p.Untold > f.Status.UndeliveredChangeEvents && len(p.Sinks) == 0 && expected > 0 {
 		p.Untold, after = f.Status.UndeliveredChangeEvents, earlierOf(after, expected)
 	}
-	return p, after
+	return p, next, after
 }
 
 // earlierOf returns the shorter delay. Zero means no delay.
@@ -245,10 +255,10 @@ func equalStatus(a, b v1alpha1.DeliveryStatus) bool {
 	return a.ProcessedSequence == b.ProcessedSequence && a.LastError == b.LastError && a.Dropped == b.Dropped && hasPlace(a) == hasPlace(b) && slices.Equal(a.Rejected, b.Rejected)
 }
 
-// advanceSink advances a sink: it applies the last result and passes the next record to
-// the client. It returns the status of the sink, the delay until the next attempt (0
-// while a response is pending), and how many records are left.
-func (o *Outbox) advanceSink(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now time.Time) (d v1alpha1.DeliveryStatus, wait time.Duration, left int32) {
+// advanceSink advances a sink: it applies the last result and chooses the next record to
+// send. It returns the status of the sink, that record or nil, the delay until the next
+// attempt (0 while a response is pending), and how many records are left.
+func (o *Outbox) advanceSink(f *v1alpha1.NodeFault, s Sink, now time.Time) (d v1alpha1.DeliveryStatus, record *v1alpha1.Record, wait time.Duration, left int32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	l := line{f.Name, s.Name}
@@ -284,7 +294,7 @@ func (o *Outbox) advanceSink(ctx context.Context, f *v1alpha1.NodeFault, s Sink,
 				wait = o.noteMissingClient(&d, next, now)
 			case next != nil:
 				st.inFlight, st.sent = next.Sequence, now
-				o.sendRecord(ctx, l, s, *next)
+				record = next
 			}
 		}
 	}
@@ -299,7 +309,7 @@ func (o *Outbox) advanceSink(ctx context.Context, f *v1alpha1.NodeFault, s Sink,
 	if left == 0 {
 		wait = 0
 	}
-	return d, wait, left
+	return d, record, wait, left
 }
 
 // noteMissingClient updates the status of a sink with invalid settings, whose records
@@ -374,13 +384,35 @@ func (o *Outbox) hasRejectedToRetry(l line) bool {
 	return st != nil && len(st.again) > 0
 }
 
+// A delivery is a record that is sent to a sink once the results before it are written.
+type delivery struct {
+	line   line
+	client changeevent.Client
+	record v1alpha1.Record
+}
+
+// withdrawDeliveries makes records due again that were chosen and are not sent.
+func (o *Outbox) withdrawDeliveries(chosen []delivery) {
+	o.mu.Lock()
+	for _, d := range chosen {
+		if st := o.lines[d.line]; st != nil && st.inFlight == d.record.Sequence {
+			st.inFlight = 0
+		}
+	}
+	ending := o.ending
+	o.mu.Unlock()
+	if ending {
+		o.wakeDrain()
+	}
+}
+
 // sendRecord passes a record to the client, which calls back once.
-func (o *Outbox) sendRecord(ctx context.Context, l line, s Sink, r v1alpha1.Record) {
-	e := NewChangeEvent(l.node, r)
+func (o *Outbox) sendRecord(ctx context.Context, chosen delivery) {
+	e := NewChangeEvent(chosen.line.node, chosen.record)
 	e.OnDelivery = func(d changeevent.Delivery) {
 		o.mu.Lock()
-		st := o.lines[l]
-		wanted := st != nil && st.inFlight == r.Sequence && d.ID == r.ID
+		st := o.lines[chosen.line]
+		wanted := st != nil && st.inFlight == chosen.record.Sequence && d.ID == chosen.record.ID
 		if wanted {
 			st.answered = &d
 		}
@@ -391,13 +423,10 @@ func (o *Outbox) sendRecord(ctx context.Context, l line, s Sink, r v1alpha1.Reco
 		case ending:
 			o.wakeDrain()
 		default:
-			o.wake(l.node)
+			o.wake(chosen.line.node)
 		}
 	}
-	// The client may call back before SendChangeEvent returns.
-	o.mu.Unlock()
-	defer o.mu.Lock()
-	s.Client.SendChangeEvent(ctx, e)
+	chosen.client.SendChangeEvent(ctx, e) // may call back before it returns
 }
 
 // applyAnswer applies the result of the record in flight.
