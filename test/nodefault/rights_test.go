@@ -176,7 +176,7 @@ remediation: {verification: {image: registry.example.com/verify}}
 		t.Fatal(err)
 	}
 	env := map[string]string{
-		"NAMESPACE": faulttest.Namespace, "LEADER_ELECT": "true", "NODE_FAULT_INTAKE_AUTH_MODE": "cluster", "NODE_FAULT_RETENTION": "1s", "NODE_ACTION_RETENTION": "1s",
+		"NAMESPACE": faulttest.Namespace, "LEADER_ELECT": "true", "NODE_FAULT_INTAKE_AUTH_MODE": "cluster", "NODE_FAULT_RETENTION": "1s", "NODE_ACTION_RETENTION": "10s",
 		"NODE_FAULT_REBOOT_PROVIDER": "job", "NODE_REBOOT_IMAGE": "registry.example.com/reboot", "NODE_FAULT_TERMINATE_PROVIDER": "manual",
 	}
 	c.Host = asRepairer
