@@ -16,11 +16,11 @@ import (
 
 const loadRows = 1_000_000
 
-// loadBench measures a bulk load over HTTP. It compares the load with COPY of the same rows into
+// bulkLoadBench measures a bulk load over HTTP. It compares the load with COPY of the same rows into
 // the same table by its owner, including its indexes and its change log. COPY gets rows that are
 // already checked, hashed and converted to columns; the load does all of that, and its client runs
 // on the same machine.
-func loadBench() bench {
+func bulkLoadBench() bench {
 	const load, ratio = "fleetapi.load_1m_s", "fleetapi.load_vs_copy"
 	return bench{names: []string{load, ratio}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		dir, remove, err := tempDir()

@@ -278,8 +278,8 @@ func (b *faultBed) eventually(ctx context.Context, check func(context.Context) e
 	}
 }
 
-// reportFaults reports one fatal fault for each node, in one request.
-func (b *faultBed) reportFaults(ctx context.Context, nodes []string) error {
+// postFaultReports reports one fatal fault for each node, in one request.
+func (b *faultBed) postFaultReports(ctx context.Context, nodes []string) error {
 	var events []map[string]any
 	for _, name := range nodes {
 		events = append(events, map[string]any{

@@ -80,7 +80,7 @@ func (b *faultBed) measureTrickle(ctx context.Context, progress io.Writer, seen 
 			took = nil
 		}
 		began := time.Now()
-		if err := b.reportFaults(ctx, []string{name}); err != nil {
+		if err := b.postFaultReports(ctx, []string{name}); err != nil {
 			return 0, 0, err
 		}
 		at, err := seen.awaitCordons(ctx, b, func(at map[string]time.Time) (time.Time, bool) { t, is := at[name]; return t, is })
@@ -112,7 +112,7 @@ func (b *faultBed) measureStorm(ctx context.Context, progress io.Writer, seen *c
 	began, requests := time.Now(), 0
 	for some := range slices.Chunk(nodeNames(stormPool, stormNodes), stormReport) {
 		requests++
-		go func() { stored <- b.reportFaults(ctx, some) }()
+		go func() { stored <- b.postFaultReports(ctx, some) }()
 	}
 	done := make(chan error, 1)
 	var reported time.Duration

@@ -35,7 +35,7 @@ func FinishPods(tb testing.TB, bed *kubebed.Bed, namespace string) {
 		ticker := time.NewTicker(poll)
 		defer ticker.Stop()
 		for {
-			if err := finishPending(ctx, client, namespace); err != nil && ctx.Err() == nil {
+			if err := applyRequestedOutcomes(ctx, client, namespace); err != nil && ctx.Err() == nil {
 				tb.Logf("finish pods: %v", err) // the API server may be unavailable for a while
 			}
 			select {
@@ -51,8 +51,8 @@ func FinishPods(tb testing.TB, bed *kubebed.Bed, namespace string) {
 	})
 }
 
-// finishPending sets the status of the Pods that are pending now.
-func finishPending(ctx context.Context, client kubernetes.Interface, namespace string) error {
+// applyRequestedOutcomes sets the status of the Pods that are pending now.
+func applyRequestedOutcomes(ctx context.Context, client kubernetes.Interface, namespace string) error {
 	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err

@@ -29,8 +29,8 @@ type InputSource struct {
 // namespace.
 const rootCAConfigMap = "kube-root-ca.crt"
 
-// CheckPod returns an error with a requested input that is not supported.
-func CheckPod(pod *corev1.Pod) error {
+// CheckVolumes returns an error with a requested input that is not supported.
+func CheckVolumes(pod *corev1.Pod) error {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if v.EmptyDir == nil && v.ConfigMap == nil && v.Secret == nil && v.DownwardAPI == nil && v.Projected == nil && v.HostPath == nil {

@@ -296,7 +296,7 @@ func TestCheck(t *testing.T) {
 			{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}},
 		}}}, refuse: true},
 	} {
-		if err := CheckPod(newPod(corev1.Volume{Name: "v", VolumeSource: c.volume})); (err != nil) != c.refuse {
+		if err := CheckVolumes(newPod(corev1.Volume{Name: "v", VolumeSource: c.volume})); (err != nil) != c.refuse {
 			t.Errorf("%s: %v, want refused: %t", name, err, c.refuse)
 		}
 	}

@@ -275,7 +275,7 @@ func (w *worker) untilDeadline(now time.Time) time.Duration {
 
 // checkSupported returns an error with a feature of the pod that this node lacks.
 func checkSupported(pod *corev1.Pod) error {
-	if err := CheckPod(pod); err != nil {
+	if err := CheckVolumes(pod); err != nil {
 		return err
 	}
 	for i := range pod.Spec.InitContainers {

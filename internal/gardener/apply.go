@@ -120,21 +120,21 @@ func wasChangedByApply(ours shoot.Metadata, was, is *found) bool {
 	notes := maps.Clone(ours.Annotations)
 	delete(notes, shoot.AnnotationGeneration)
 	return !bytes.Equal(was.Raw, is.Raw) ||
-		labelsDiffered(ours.Labels, was.Metadata.Labels, is.Metadata.Labels) ||
-		labelsDiffered(notes, was.Metadata.Annotations, is.Metadata.Annotations)
+		applyChangedLabels(ours.Labels, was.Metadata.Labels, is.Metadata.Labels) ||
+		applyChangedLabels(notes, was.Metadata.Annotations, is.Metadata.Annotations)
 }
 
-// labelsDiffered reports whether labels or annotations differed from the wanted ones, or had
-// some that are now gone. It ignores those of Gardener, which come and go with every
-// request.
-func labelsDiffered(ours, was, is map[string]string) bool {
-	for k, v := range ours {
-		if had, ok := was[k]; !ok || had != v {
+// applyChangedLabels reports whether an apply changed labels or annotations: they differed from the
+// wanted ones before, or had some that are now gone. It ignores those of Gardener, which come and go
+// with every request.
+func applyChangedLabels(wanted, before, after map[string]string) bool {
+	for k, v := range wanted {
+		if had, ok := before[k]; !ok || had != v {
 			return true
 		}
 	}
-	for k := range was {
-		if _, stayed := is[k]; !stayed && !strings.Contains(k, "gardener.cloud/") {
+	for k := range before {
+		if _, stayed := after[k]; !stayed && !strings.Contains(k, "gardener.cloud/") {
 			return true
 		}
 	}

@@ -124,7 +124,7 @@ func (r *run) serveUntilDone(ctx context.Context, args []string) error {
 		args = []string{"sh"}
 	}
 	if len(args) == 0 {
-		r.printAccess(bed)
+		r.printShellExports(bed)
 		return lifecycle.Run(ctx, lifecycle.Options{}, parts...)
 	}
 	var ended error
@@ -156,7 +156,7 @@ func (r *run) startNode(ctx context.Context, bed *kubebed.Bed) (lifecycle.Part, 
 	images := make(map[string][]string)
 	for name, program := range r.images {
 		var err error
-		if images[name], err = absoluteProgram(name, program); err != nil {
+		if images[name], err = absoluteCommand(name, program); err != nil {
 			return lifecycle.Part{}, err
 		}
 	}
@@ -167,19 +167,19 @@ func (r *run) startNode(ctx context.Context, bed *kubebed.Bed) (lifecycle.Part, 
 	return lifecycle.Part{Name: "process node", Run: node.Run, Ready: node.Ready}, nil
 }
 
-// absoluteProgram returns a program and its arguments with absolute paths, because containers have
+// absoluteCommand returns a program and its arguments with absolute paths, because containers have
 // another working directory than the user.
-func absoluteProgram(image, program string) ([]string, error) {
-	words := strings.Fields(program)
+func absoluteCommand(forImage, commandLine string) (words []string, err error) {
+	words = strings.Fields(commandLine)
 	if len(words) == 0 {
-		return nil, fmt.Errorf("--image %s has no program: use %s=PROGRAM", image, image)
+		return nil, fmt.Errorf("--image %s has no program: use %s=PROGRAM", forImage, forImage)
 	}
 	path, err := exec.LookPath(words[0])
 	if err != nil {
-		return nil, fmt.Errorf("find program of --image %s: %w", image, err)
+		return nil, fmt.Errorf("find program of --image %s: %w", forImage, err)
 	}
 	if words[0], err = filepath.Abs(path); err != nil {
-		return nil, fmt.Errorf("find program of --image %s: %w", image, err)
+		return nil, fmt.Errorf("find program of --image %s: %w", forImage, err)
 	}
 	return words, nil
 }
@@ -208,8 +208,8 @@ func (r *run) gardenVariables(bed *kubebed.Bed) []string {
 	return []string{"GARDENER_KUBECONFIG=" + bed.AdminKubeconfig(), "GARDENER_NAMESPACE=" + gardenbed.NamespaceOf(gardenbed.DefaultProject)}
 }
 
-// printAccess prints how to reach the control plane, as shell variables.
-func (r *run) printAccess(bed *kubebed.Bed) {
+// printShellExports prints how to reach the control plane, as shell variables.
+func (r *run) printShellExports(bed *kubebed.Bed) {
 	_, _ = fmt.Fprintf(r.stdout, "export KUBECONFIG=%s\nexport PATH=$PATH:%s\n", bed.AdminKubeconfig(), bed.Assets())
 	for _, v := range r.gardenVariables(bed) {
 		_, _ = fmt.Fprintln(r.stdout, "export "+v)

@@ -47,8 +47,8 @@ func (b *Broker) newConnection(server Server) (*nats.Conn, error) {
 		nats.MaxPingsOutstanding(pingsLost),
 		nats.ConnectHandler(func(*nats.Conn) { b.wakeConnectionWatch() }),
 		nats.ReconnectHandler(func(*nats.Conn) { b.wakeConnectionWatch() }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.handleDisconnect(err) }),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { b.handleDisconnect(err) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.failSentOnDisconnect(err) }),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { b.failSentOnDisconnect(err) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			b.log.Warn("nats client error", "err", err)
 		}),
@@ -106,8 +106,8 @@ func (b *Broker) wakeConnectionWatch() {
 	}
 }
 
-// handleDisconnect is called when the connection breaks and after each attempt to reconnect.
-func (b *Broker) handleDisconnect(err error) {
+// failSentOnDisconnect is called when the connection breaks and after each attempt to reconnect.
+func (b *Broker) failSentOnDisconnect(err error) {
 	if err != nil {
 		b.lost.Store(&err)
 	}

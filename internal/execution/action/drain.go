@@ -73,7 +73,7 @@ func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, li
 	if before["unschedulable"] == true && len(pods.evict) == 0 && len(pods.waitFor) == 0 {
 		return plan, nil
 	}
-	step, err := cordonStep(live, true, s)
+	step, err := markedCordonStep(live, true, s)
 	if err != nil {
 		return nil, err
 	}

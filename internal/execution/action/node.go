@@ -52,7 +52,7 @@ func newSchedulingAction(unschedulable bool, a Action, did string) *Action {
 			if d.before["unschedulable"] == unschedulable {
 				return d, nil
 			}
-			step, err := cordonStep(live, unschedulable, s)
+			step, err := markedCordonStep(live, unschedulable, s)
 			if err != nil {
 				return nil, err
 			}
@@ -70,11 +70,11 @@ func unschedulableField(live *unstructured.Unstructured) map[string]any {
 	return map[string]any{"unschedulable": closed && err == nil}
 }
 
-func cordonStep(live *unstructured.Unstructured, unschedulable bool, s Subject) (v1alpha1.PlanStep, error) {
+func markedCordonStep(live *unstructured.Unstructured, unschedulable bool, marker Subject) (v1alpha1.PlanStep, error) {
 	var value any // schedulable is an absent field, as in kubectl
 	description := "uncordon Node " + live.GetName()
 	if unschedulable {
 		value, description = true, "cordon Node "+live.GetName()
 	}
-	return patchStep(live, types.MergePatchType, withMarker(map[string]any{"spec": map[string]any{"unschedulable": value}}, s), description)
+	return patchStep(live, types.MergePatchType, withMarker(map[string]any{"spec": map[string]any{"unschedulable": value}}, marker), description)
 }

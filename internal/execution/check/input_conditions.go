@@ -44,7 +44,7 @@ func (s *ClusterState) ConditionInput(in *execution.Input, plan *v1alpha1.Plan, 
 			addPods(names, pods)
 		}
 	}
-	all, err := inputForConditions(in, s.Target)
+	all, err := inputVisibleToConditions(in, s.Target)
 	if err != nil {
 		return nil, err
 	}

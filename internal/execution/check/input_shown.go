@@ -42,8 +42,8 @@ type shownPlan struct {
 	Before hiddenField `json:"before,omitempty"`
 }
 
-// inputForConditions returns the part of an input that conditions see. live is its target, or nil.
-func inputForConditions(in *execution.Input, live *unstructured.Unstructured) (map[string]json.RawMessage, error) {
+// inputVisibleToConditions returns the part of an input that conditions see. live is its target, or nil.
+func inputVisibleToConditions(in *execution.Input, live *unstructured.Unstructured) (map[string]json.RawMessage, error) {
 	s := shownInput{Input: *in, Target: shownTarget{InputTarget: in.Target}, Namespace: shownNamespace{InputNamespace: in.Namespace}}
 	s.Target.Object = map[string]any{}
 	if live != nil {

@@ -42,7 +42,7 @@ func (l observer) observe(ctx context.Context) (observation, error) {
 		}
 		return observation{}, err
 	}
-	if err := l.verifyServers(ctx); err != nil {
+	if err := l.verifyReachableServers(ctx); err != nil {
 		if IsUnknown(err) {
 			return observation{}, err
 		}
@@ -122,10 +122,10 @@ func (l observer) listObjects(ctx context.Context) (map[string]storedObject, err
 	return there, nil
 }
 
-// verifyServers verifies that the API servers enforce the policies, by sending a forged approval to
+// verifyReachableServers verifies that the API servers enforce the policies, by sending a forged approval to
 // each. Servers that cannot be reached individually are skipped. If one accepts the approval, the
 // answers of the others do not matter.
-func (l observer) verifyServers(ctx context.Context) error {
+func (l observer) verifyReachableServers(ctx context.Context) error {
 	direct, err := l.servers.connectListedServers(ctx)
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ func (r *reconciler) validateExecution(ctx context.Context, t *reconcileState) e
 		failExecution(t, cancelledFailure(t.ke))
 		return nil
 	}
-	if verified, err := r.verifyRequest(ctx, t); err != nil || !verified {
+	if verified, err := r.verifyRequesterAndParameters(ctx, t); err != nil || !verified {
 		return err
 	}
 	if refusal := r.inlineForbidden(t.ke); refusal != nil {
@@ -258,7 +258,7 @@ func (r *reconciler) launchOnceApproved(ctx context.Context, t *reconcileState) 
 		failExecution(t, cancelledFailure(t.ke))
 		return nil
 	}
-	if verified, err := r.verifyRequest(ctx, t); err != nil || !verified {
+	if verified, err := r.verifyRequesterAndParameters(ctx, t); err != nil || !verified {
 		return err
 	}
 	period, missing := r.admissionPolicyPeriod(ctx, t.ke)
@@ -329,7 +329,7 @@ func (r *reconciler) proceedValidated(ctx context.Context, t *reconcileState) er
 		failExecution(t, cancelledFailure(t.ke))
 		return nil
 	}
-	if verified, err := r.verifyRequest(ctx, t); err != nil || !verified {
+	if verified, err := r.verifyRequesterAndParameters(ctx, t); err != nil || !verified {
 		return err
 	}
 	switch {

@@ -246,7 +246,7 @@ func (r *reconciler) verifyPostConditions(ctx context.Context, t *reconcileState
 	s.ValidationResults = withPostConditions(s.ValidationResults, results)
 	var open []bool
 	if wait > 0 { // because of a cancel
-		open = undecidedConditions(t.ke, since, t.now)
+		open = postConditionsInTime(t.ke, since, t.now)
 	}
 	r.finishSucceeded(t, results, open)
 	t.addAfterWrite(func(ctx context.Context) {
@@ -255,8 +255,8 @@ func (r *reconciler) verifyPostConditions(ctx context.Context, t *reconcileState
 	return nil
 }
 
-// undecidedConditions returns for each postcondition whether its timeout has not passed yet.
-func undecidedConditions(ke *v1alpha1.KubernetesExecution, since, now time.Time) []bool {
+// postConditionsInTime returns for each postcondition whether its timeout has not passed yet.
+func postConditionsInTime(ke *v1alpha1.KubernetesExecution, since, now time.Time) []bool {
 	open := make([]bool, len(ke.Spec.PostConditions))
 	for i, c := range ke.Spec.PostConditions {
 		open[i] = now.Before(check.PostConditionEnd(c, since))

@@ -135,12 +135,12 @@ func (m *metrics) countPhaseEntry(p v1alpha1.Phase, ke *v1alpha1.KubernetesExecu
 		}
 	}
 	if execution.Ended(p) {
-		m.executions.WithLabelValues(outcomeLabel(s.Outcome), actionLabel(ke)).Inc()
+		m.executions.WithLabelValues(outcomeLabelOrUnknown(s.Outcome), actionLabel(ke)).Inc()
 		m.lifecycle.Observe(max(0, now.Sub(ke.CreationTimestamp.Time).Seconds()))
 	}
 }
 
-func outcomeLabel(o v1alpha1.Outcome) string {
+func outcomeLabelOrUnknown(o v1alpha1.Outcome) string {
 	switch o {
 	case v1alpha1.OutcomeSucceeded:
 		return "succeeded"

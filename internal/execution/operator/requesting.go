@@ -14,9 +14,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 )
 
-// verifyRequest reports whether the API server verified the requester and whether the request is
+// verifyRequesterAndParameters reports whether the API server verified the requester and whether the request is
 // unchanged. If not, it fails the execution.
-func (r *reconciler) verifyRequest(ctx context.Context, t *reconcileState) (verified bool, err error) {
+func (r *reconciler) verifyRequesterAndParameters(ctx context.Context, t *reconcileState) (verified bool, err error) {
 	parameters, err := parametersHash(t.ke)
 	if err != nil {
 		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailInvalidParameters, Message: err.Error()})

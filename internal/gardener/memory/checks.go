@@ -28,7 +28,7 @@ func (g *Garden) newestVersion() string {
 
 // checkNew returns Gardener's objections to a new Shoot.
 func (g *Garden) checkNew(m shoot.Manifest) error {
-	return invalidError(slices.Concat(g.nameFaults(m.Metadata.Name), g.specFaults(m.Spec)))
+	return invalidError(slices.Concat(g.validateName(m.Metadata.Name), g.specFaults(m.Spec)))
 }
 
 // planChange returns the manifest to apply to a Shoot, or the objections to it.
@@ -50,7 +50,7 @@ func invalidError(faults []string) error {
 	return shoot.Errorf(shoot.ClassInvalid, "%s", strings.Join(faults, ", "))
 }
 
-func (g *Garden) nameFaults(name string) []string {
+func (g *Garden) validateName(name string) (objections []string) {
 	var faults []string
 	if !isLabel(name) {
 		faults = append(faults, fmt.Sprintf("metadata.name: Invalid value: %q: must be lower case letters, digits and hyphens", name))

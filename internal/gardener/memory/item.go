@@ -84,7 +84,7 @@ func (g *Garden) newUID(n uint64) string {
 func (g *Garden) changeItem(it *item, m shoot.Manifest, now time.Time) (changed bool) {
 	labels := replaceOwned(it.labels, it.ours.Metadata.Labels, m.Metadata.Labels)
 	annotations := replaceOwned(it.annotations, it.ours.Metadata.Annotations, m.Metadata.Annotations)
-	spec := mergeSpec(m.Spec, it.ours.Spec, it.spec)
+	spec := wantedWithLiveDefaults(m.Spec, it.ours.Spec, it.spec)
 	rest := !maps.Equal(labels, it.labels) || !equalExceptGeneration(annotations, it.annotations)
 	noted := !maps.Equal(annotations, it.annotations)
 
@@ -134,9 +134,9 @@ func replaceOwned(all, oldOwned, newOwned map[string]string) map[string]string {
 	return m
 }
 
-// mergeSpec returns the wanted spec with live values where neither the wanted nor the
+// wantedWithLiveDefaults returns the wanted spec with live values where neither the wanted nor the
 // last spec has one, as others set those.
-func mergeSpec(wanted, was, live shoot.Spec) shoot.Spec {
+func wantedWithLiveDefaults(wanted, was, live shoot.Spec) shoot.Spec {
 	s := cloneSpec(wanted)
 	if s.Networking == nil && was.Networking == nil {
 		s.Networking = clonePointer(live.Networking)

@@ -42,7 +42,7 @@ type Shortages map[corev1.ResourceName]time.Time
 func (s *ConditionSet) FindShortages(node *corev1.Node, before Shortages, now time.Time) Shortages {
 	var out Shortages
 	for _, r := range s.resources {
-		if missing, known := shortfall(node, r.Resource); !known || missing == "" {
+		if missing, known := describeShortfall(node, r.Resource); !known || missing == "" {
 			continue
 		}
 		if out == nil {
@@ -56,9 +56,9 @@ func (s *ConditionSet) FindShortages(node *corev1.Node, before Shortages, now ti
 	return out
 }
 
-// shortfall returns the missing amount of a resource, or "" if nothing is missing. It is
+// describeShortfall returns the missing amount of a resource, or "" if nothing is missing. It is
 // unknown while the capacity is zero, because the device plugin may not be running.
-func shortfall(node *corev1.Node, name corev1.ResourceName) (missing string, known bool) {
+func describeShortfall(node *corev1.Node, name corev1.ResourceName) (text string, known bool) {
 	capacity, ok := node.Status.Capacity[name]
 	if !ok || capacity.IsZero() {
 		return "", false
@@ -167,7 +167,7 @@ func (l *conditionCheck) conditionSince(c corev1.NodeCondition) time.Time {
 }
 
 func (l *conditionCheck) reportResource(r NodeResource, short Shortages) {
-	missing, known := shortfall(l.node, r.Resource)
+	missing, known := describeShortfall(l.node, r.Resource)
 	if !known {
 		return
 	}

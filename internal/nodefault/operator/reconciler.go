@@ -70,8 +70,8 @@ type reconciler struct {
 	now     func() time.Time
 }
 
-// A turn is the state of a node in one reconcile.
-type turn struct {
+// A nodeTurn is the state of a node in one reconcile.
+type nodeTurn struct {
 	node  *corev1.Node // nil if it does not exist
 	fault *v1alpha1.NodeFault
 
@@ -87,7 +87,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return resultOf(0, err)
 	}
 	for range mostSteps {
-		moved, after, err := r.reconcileOnce(ctx, t)
+		moved, after, err := r.reconcileNodeOnce(ctx, t)
 		if err != nil || !moved {
 			return resultOf(after, err)
 		}
@@ -107,7 +107,7 @@ func resultOf(after time.Duration, err error) (reconcile.Result, error) {
 }
 
 // readOrCreateState reads the state of a node. It returns nil if there is nothing to do.
-func (r *reconciler) readOrCreateState(ctx context.Context, name string) (*turn, error) {
+func (r *reconciler) readOrCreateState(ctx context.Context, name string) (*nodeTurn, error) {
 	node, err := r.nodes.Get(ctx, name)
 	if err != nil {
 		return nil, err
@@ -132,13 +132,13 @@ func (r *reconciler) readOrCreateState(ctx context.Context, name string) (*turn,
 			return nil, err
 		}
 	}
-	return &turn{node: node, fault: fault.DeepCopy()}, nil
+	return &nodeTurn{node: node, fault: fault.DeepCopy()}, nil
 }
 
-// reconcileOnce makes one step and writes the results: first the Node, if it must change,
+// reconcileNodeOnce makes one step and writes the results: first the Node, if it must change,
 // and then the NodeFault. It reports whether something was written, and the requeue delay
 // if not.
-func (r *reconciler) reconcileOnce(ctx context.Context, t *turn) (moved bool, after time.Duration, err error) {
+func (r *reconciler) reconcileNodeOnce(ctx context.Context, t *nodeTurn) (moved bool, after time.Duration, err error) {
 	if dropped, err := r.dropOutdatedFaults(ctx, t); dropped || err != nil {
 		return dropped, 0, err
 	}
@@ -185,7 +185,7 @@ func (r *reconciler) reconcileOnce(ctx context.Context, t *turn) (moved bool, af
 
 // dropOutdatedFaults removes the faults of a deleted node, so that they are not attributed to a new
 // node of the same name.
-func (r *reconciler) dropOutdatedFaults(ctx context.Context, t *turn) (dropped bool, err error) {
+func (r *reconciler) dropOutdatedFaults(ctx context.Context, t *nodeTurn) (dropped bool, err error) {
 	faults, st := t.fault.Spec.Faults, &t.fault.Status
 	switch gone := st.Phase == v1alpha1.PhaseGone; {
 	case len(faults) == 0 || t.node != nil && t.node.UID == st.NodeUID:
@@ -211,7 +211,7 @@ func (r *reconciler) dropOutdatedFaults(ctx context.Context, t *turn) (dropped b
 
 // writeNode writes the Node if it has changed. It cancels the reservation if the write
 // was rejected.
-func (r *reconciler) writeNode(ctx context.Context, t *turn, s quarantine.Step) error {
+func (r *reconciler) writeNode(ctx context.Context, t *nodeTurn, s quarantine.Step) error {
 	if s.Node == nil {
 		return nil
 	}
@@ -234,7 +234,7 @@ func isRefused(err error) bool {
 
 // recordRejection records in the NodeFault that the API server rejects a write of the
 // Node, and why. The rest of the status is unchanged, because nothing was done.
-func (r *reconciler) recordRejection(ctx context.Context, t *turn, s quarantine.Step, refusal error) error {
+func (r *reconciler) recordRejection(ctx context.Context, t *nodeTurn, s quarantine.Step, refusal error) error {
 	if !isPersistent(refusal) {
 		return nil
 	}
@@ -276,7 +276,7 @@ func isPersistent(err error) bool {
 
 // drainAndRepair drains and repairs a quarantined node, or stops doing so. It returns the
 // requeue delay.
-func (r *reconciler) drainAndRepair(ctx context.Context, t *turn, s quarantine.Step) (again time.Duration, err error) {
+func (r *reconciler) drainAndRepair(ctx context.Context, t *nodeTurn, s quarantine.Step) (again time.Duration, err error) {
 	st := &t.fault.Status
 	var after time.Duration
 	pretends := s.Why == quarantine.DryRun && st.DesiredActions != nil && st.DesiredActions.DryRun
@@ -297,7 +297,7 @@ func (r *reconciler) drainAndRepair(ctx context.Context, t *turn, s quarantine.S
 // tryDrainAtOnce completes the drain of a newly quarantined node without pods to evict,
 // and reports whether it did. The drain is then recorded with the cordon. All other
 // drains begin at the next reconcile, also if the pods are unknown now.
-func (r *reconciler) tryDrainAtOnce(ctx context.Context, t *turn, s quarantine.Step) (completed bool) {
+func (r *reconciler) tryDrainAtOnce(ctx context.Context, t *nodeTurn, s quarantine.Step) (completed bool) {
 	st := &t.fault.Status
 	taken := s.Node != nil && (s.Why == quarantine.Ours || s.Why == quarantine.Foreign) && !s.Act && st.Owned != nil && st.DesiredActions != nil
 	if !taken || !st.DesiredActions.Drain || st.DesiredActions.DryRun || st.Drain != nil {
@@ -314,7 +314,7 @@ func (r *reconciler) tryDrainAtOnce(ctx context.Context, t *turn, s quarantine.S
 // repairNode continues the remedies of a node. Without s.Act no remedy starts, and a
 // running one continues to its end. If a person has overridden the quarantine or opted
 // the node out, the remedy is cancelled.
-func (r *reconciler) repairNode(ctx context.Context, t *turn, s quarantine.Step) (again time.Duration, err error) {
+func (r *reconciler) repairNode(ctx context.Context, t *nodeTurn, s quarantine.Step) (again time.Duration, err error) {
 	st := &t.fault.Status
 	if why, is := endReason(s.Why); is && (s.Why == quarantine.Overridden || s.Why == quarantine.OptedOut) {
 		if err := r.remedy.Cancel(ctx, st, why, t.now); err != nil {
@@ -352,7 +352,7 @@ func endReason(why quarantine.Situation) (reason string, ended bool) {
 }
 
 // deleteFinishedFault deletes a finished NodeFault after its TTL, and returns the delay until then.
-func (r *reconciler) deleteFinishedFault(ctx context.Context, t *turn) (again time.Duration, err error) {
+func (r *reconciler) deleteFinishedFault(ctx context.Context, t *nodeTurn) (again time.Duration, err error) {
 	st := &t.fault.Status
 	over := st.Phase == v1alpha1.PhaseHealthy || st.Phase == v1alpha1.PhaseGone || st.Phase == v1alpha1.PhaseObserved
 	never := t.node == nil && st.NodeUID == "" // the node of its faults was never observed

@@ -97,7 +97,7 @@ func (v *view) settleTombstone() func(*v1alpha1.NodeFaultStatus) {
 			recordAction(st, changeevent.ActionUncordon, t.Reason, t.At.Time)
 		}
 		if o != nil && o.Session == t.Session { // a person has released the node permanently
-			st.Owned, st.HealthySince, st.Overridden = nil, nil, v.overriddenStatus(o)
+			st.Owned, st.HealthySince, st.Overridden = nil, nil, v.overriddenWithFaults(o)
 			return
 		}
 		endSession(st)
@@ -129,12 +129,12 @@ func (v *view) settleOverride() func(*v1alpha1.NodeFaultStatus) {
 		if known && !byRelease {
 			recordAction(st, changeevent.ActionOverrideDetected, reasonUncordoned, o.At.Time)
 		}
-		st.Owned, st.HealthySince, st.Overridden = nil, nil, v.overriddenStatus(o)
+		st.Owned, st.HealthySince, st.Overridden = nil, nil, v.overriddenWithFaults(o)
 	}
 }
 
-// overriddenStatus returns the status of an override with the faults that it covers.
-func (v *view) overriddenStatus(o *override) *v1alpha1.Overridden {
+// overriddenWithFaults returns the status of an override with the faults that it covers.
+func (v *view) overriddenWithFaults(o *override) *v1alpha1.Overridden {
 	r := o.overridden()
 	for _, f := range v.Faults {
 		key := nodefault.KeyOf(f)

@@ -17,7 +17,7 @@ func (r *rendering) templateFuncs() template.FuncMap {
 		fnStep:  r.countStep,
 
 		"reason":   func() string { return r.in.Reason },
-		"index":    r.indexValue,
+		"index":    r.indexOrNil,
 		"html":     func(args ...any) (string, error) { return r.callBounded(template.HTMLEscaper, args) },
 		"js":       func(args ...any) (string, error) { return r.callBounded(template.JSEscaper, args) },
 		"urlquery": func(args ...any) (string, error) { return r.callBounded(template.URLQueryEscaper, args) },
@@ -76,8 +76,8 @@ func (r *rendering) callBounded(f func(...any) string, args []any) (string, erro
 	return s, nil
 }
 
-// indexValue is index of text/template, but returns nil for a missing value.
-func (r *rendering) indexValue(of any, keys ...any) (any, error) {
+// indexOrNil is index of text/template, but returns nil for a missing value.
+func (r *rendering) indexOrNil(of any, keys ...any) (any, error) {
 	for _, key := range keys {
 		switch v := of.(type) {
 		case map[string]any:

@@ -31,7 +31,7 @@ func Changes(before, after *v1alpha1.SentinelConfigSpec) ([]string, error) {
 		case strings.HasSuffix(path, ".url"):
 			changes = append(changes, path)
 		default:
-			changes = append(changes, fmt.Sprintf("%s: %s → %s", path, formatValue(old), formatValue(now)))
+			changes = append(changes, fmt.Sprintf("%s: %s → %s", path, shortenOrNotSet(old), shortenOrNotSet(now)))
 		}
 	}
 	if len(changes) == 0 {
@@ -40,8 +40,8 @@ func Changes(before, after *v1alpha1.SentinelConfigSpec) ([]string, error) {
 	return changes, nil
 }
 
-// formatValue formats a value for a log line.
-func formatValue(value string) string {
+// shortenOrNotSet formats a value for a log line.
+func shortenOrNotSet(value string) string {
 	const most = 100
 	switch {
 	case value == "":

@@ -64,10 +64,10 @@ func (s *Scanner) fillFromOtherEras() {
 		s.noteFault(FaultStatus, "status.conditions")
 	case g.isToday:
 		// Its generation is always that of the resource, and so has no information.
-		s.applySummary(&g.today)
+		s.fillFromSummary(&g.today)
 		s.applyObserved(g.lowest)
 	case g.wasBefore:
-		s.applySummary(&g.before)
+		s.fillFromSummary(&g.before)
 		if g.reported {
 			s.applyObserved(g.lowest)
 		} else {
@@ -96,18 +96,18 @@ func (s *Scanner) needsNoAdapter() bool {
 	return s.item.Public && !s.given.observed && r.LastUpdated.IsZero() && r.LastTransition.IsZero()
 }
 
-// applySummary takes the phase, and the times that the status lacks, from the summary condition.
-func (s *Scanner) applySummary(c *statusCondition) {
+// fillFromSummary takes the phase, and the times that the status lacks, from the summary condition.
+func (s *Scanner) fillFromSummary(summary *statusCondition) {
 	r := &s.item.Resource
 	r.Phase = phaseNotReady
-	if string(c.status) == "True" {
+	if string(summary.status) == "True" {
 		r.Phase = phaseReady
 	}
 	if r.LastUpdated.IsZero() {
-		s.parseTime(&r.LastUpdated, c.updated, "status.conditions.last_updated_time")
+		s.parseTime(&r.LastUpdated, summary.updated, "status.conditions.last_updated_time")
 	}
 	if r.LastTransition.IsZero() {
-		s.parseTime(&r.LastTransition, c.transition, "status.conditions.last_transition_time")
+		s.parseTime(&r.LastTransition, summary.transition, "status.conditions.last_transition_time")
 	}
 }
 

@@ -97,7 +97,7 @@ func Start(tb testing.TB, o Options) *Fleet {
 		tb.Fatal(err)
 	}
 	f := &Fleet{TB: tb, Client: c, Namespace: name, Cheap: name + "-cheap", Dear: name + "-dear", s: s, o: o, Database: pgtest.NewDatabaseURL(tb)}
-	f.installAll()
+	f.createNamespacesAndObjects()
 	switch {
 	case o.NoController:
 	case o.NoGuard:
@@ -118,8 +118,8 @@ func Scheme(tb testing.TB) *runtime.Scheme {
 	return scheme
 }
 
-// installAll creates the namespaces and all objects in them.
-func (f *Fleet) installAll() {
+// createNamespacesAndObjects creates the namespaces and all objects in them.
+func (f *Fleet) createNamespacesAndObjects() {
 	f.Helper()
 	f.namespace(f.Namespace, nil)
 	f.namespace(f.Cheap, map[string]string{"environment": "development"})
