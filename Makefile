@@ -12,11 +12,13 @@ GOLANGCI_LINT_VERSION  := v2.13.2
 SQLC_VERSION           := v1.31.1
 GREMLINS_VERSION       := v0.6.0
 CONTROLLER_GEN_VERSION := v0.22.0
+GOVULNCHECK_VERSION := v1.9.0
 
 GOLANGCI_LINT  := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 SQLC           := $(TOOLS)/sqlc-$(SQLC_VERSION)
 GREMLINS       := $(TOOLS)/gremlins-$(GREMLINS_VERSION)
 CONTROLLER_GEN := $(TOOLS)/controller-gen-$(CONTROLLER_GEN_VERSION)
+GOVULNCHECK    := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
 
 export GOLANGCI_LINT
 # One package more at a time than there are cores: many tests wait for servers.
@@ -72,6 +74,10 @@ bench: setup-test ## run benchmarks that print ratios against a baseline, one pe
 .PHONY: mutate
 mutate: $(GREMLINS) ## run mutation tests on the decision package; fail if a mutant survives
 	@tools/mutate $(GREMLINS)
+
+.PHONY: vuln
+vuln: $(GOVULNCHECK) ## check the code and its dependencies against the Go vulnerability database (requires internet access)
+	@$(GOVULNCHECK) ./...
 
 .PHONY: fmt
 fmt: $(GOLANGCI_LINT)
@@ -176,6 +182,9 @@ $(SQLC):
 
 $(CONTROLLER_GEN):
 	$(call go-tool,sigs.k8s.io/controller-tools/cmd/controller-gen,$(CONTROLLER_GEN_VERSION),controller-gen)
+
+$(GOVULNCHECK):
+	$(call go-tool,golang.org/x/vuln/cmd/govulncheck,$(GOVULNCHECK_VERSION),govulncheck)
 
 $(GREMLINS):
 	$(call go-tool,github.com/go-gremlins/gremlins/cmd/gremlins,$(GREMLINS_VERSION),gremlins)
