@@ -887,6 +887,7 @@ with term as materialized (
     join tenant.clusters c on c.id = o.cluster_id
     where exists (select from term)
         and coalesce(s.shoot_status, '') = o.was_status and (c.deleted_time is not null) = o.was_deleting
+        and not (s.claim_token is not null and s.cluster_generation = 0)
     for update of s skip locked
 ), saved as (
     update tenant.cluster_sync s set
@@ -924,7 +925,8 @@ type SaveStatusRow struct {
 }
 
 // Writes what was observed, while the term lasts; it can not end before this
-// transaction does. Rows that somebody else has locked are left for the next time.
+// transaction does. Rows that somebody else has locked are left for the next time,
+// and so are rows whose first claim is not completed, because its change comes first.
 func (q *Queries) SaveStatus(ctx context.Context, arg SaveStatusParams) (SaveStatusRow, error) {
 	row := q.db.QueryRow(ctx, SaveStatus,
 		arg.Fence,
