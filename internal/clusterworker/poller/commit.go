@@ -32,13 +32,14 @@ type cause struct {
 type drifted struct {
 	drift Drift
 	shoot string
+	from  observation
 }
 
-func (b *batch) addRequeue(d Drift, row *clusterworker.Row) {
+func (b *batch) addRequeue(d Drift, row *clusterworker.Row, from observation) {
 	if b.drifts == nil {
 		b.drifts = map[string]drifted{}
 	}
-	b.drifts[row.ClusterID] = drifted{d, row.ShootName}
+	b.drifts[row.ClusterID] = drifted{d, row.ShootName, from}
 }
 
 // commitBatch writes a batch.
@@ -161,7 +162,8 @@ func actionOf(st v1.ShootStatus) (clusterworker.Action, bool) {
 }
 
 // requeueDrifted requeues the clusters whose Shoots differ from their last applied
-// spec.
+// spec. Rows that it does not requeue have changed or are being changed, for example by a
+// report to the API, and are checked again.
 func (s *session) requeueDrifted(ctx context.Context, all map[string]drifted) error {
 	ids := make([]string, 0, len(all))
 	for id := range all {
@@ -180,6 +182,10 @@ func (s *session) requeueDrifted(ctx context.Context, all map[string]drifted) er
 		d := all[id]
 		counts[d.drift]++
 		s.log.DebugContext(ctx, "shoot drifted, cluster requeued", "cluster_id", id, "shoot", d.shoot, "reason", d.drift)
+		delete(all, id)
+	}
+	for id, d := range all {
+		s.delayObservation(key{id, d.shoot}, d.from, databasePolicy().Delay(d.from.tries))
 	}
 	for _, d := range allDrifts() {
 		if n := counts[d]; n > 0 {

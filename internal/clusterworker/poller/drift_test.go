@@ -130,6 +130,39 @@ func TestDriftIsSentAgain(t *testing.T) {
 	}
 }
 
+// TestLockedRowIsRequeued: a missing Shoot is sent again soon even if its row is locked when its
+// cluster is requeued, as it is while its new status is reported to the API.
+func TestLockedRowIsRequeued(t *testing.T) {
+	for name, tc := range map[string]struct {
+		locked int // the first calls, in which the row is locked
+		within time.Duration
+	}{
+		"Once":  {1, 5 * time.Second},
+		"Often": {6, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig()
+				r.db.sync(1, r.garden.put(1, ready))
+				r.start(t, "a")
+				after(soon)
+				r.db.set(func(d *database) {
+					d.before = func(call string) {
+						if call == "Requeue" {
+							d.set(func(d *database) { d.locked[idOf(1)] = d.calls[call] < tc.locked })
+						}
+					}
+				})
+				r.garden.remove(1)
+				after(soon)
+				r.db.wantStatus(t, "it is missing", 1, v1.ShootError)
+				after(tc.within)
+				want(t, "sent again", r.db.sentAgain(), []string{idOf(1)})
+			})
+		})
+	}
+}
+
 // TestNoDriftBySyncing: a Shoot that a worker sends during a list has not drifted,
 // although the list is older than the row.
 func TestNoDriftBySyncing(t *testing.T) {

@@ -137,14 +137,14 @@ func (s *session) addToBatch(b *batch, row *clusterworker.Row, n observation, re
 	o := ownShoot(row, s.installation, n.shoot)
 	k := key{row.ClusterID, row.ShootName}
 	switch {
-	case j.look && n.tries > maxTries:
+	case j.look && n.tries > maxTries && !n.waited:
 		s.delayObservation(k, n, databasePolicy().Delay(n.tries))
 	case j.look:
 		asked := *row
 		s.inbox.requestRead(liveRead{key: k, asked: &asked, thorough: n.thorough, polled: n.polled, tries: n.tries + 1})
 	}
 	if j.drift != DriftNone {
-		b.addRequeue(j.drift, row)
+		b.addRequeue(j.drift, row, n)
 	}
 	if j.change != nil {
 		b.changes = append(b.changes, *j.change)
@@ -177,6 +177,7 @@ func (s *session) handleReadFailure(ctx context.Context, k key, n observation) {
 // first. It confirms nothing by then.
 func (s *session) delayObservation(k key, n observation, after time.Duration) {
 	n.tries++
+	n.waited = true
 	n.asked, n.err = nil, nil
 	at := time.Now().Add(after)
 	s.later[k] = delayed{at: at, s: n}

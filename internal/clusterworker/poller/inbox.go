@@ -29,8 +29,10 @@ type observation struct {
 	told bool
 	// doubtful is whether newer state may be known.
 	doubtful bool
-	// tries is the number of attempts to handle the observation.
-	tries int
+	// tries is the number of attempts to handle the observation. waited is whether it was
+	// delayed since the last one.
+	tries  int
+	waited bool
 }
 
 // A liveRead is a requested live read of a Shoot.

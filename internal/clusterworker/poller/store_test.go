@@ -363,7 +363,7 @@ func (p *process) Requeue(ctx context.Context, fence int64, ids []string) (reque
 	}
 	defer p.mu.Unlock()
 	for _, id := range ids {
-		if r := p.rows[id]; r != nil && r.Synced {
+		if r := p.rows[id]; r != nil && r.Synced && !p.locked[id] {
 			r.Synced = false
 			requeued = append(requeued, id)
 		}
