@@ -80,15 +80,15 @@ func TestEdits(t *testing.T) {
 		do     func(context.Context) error
 		want   int
 	}{
-		{"nothing was synced yet", func(context.Context) error { return nil }, 5},
-		{"all are", o.MarkAllSynced, 0},
-		{"one was changed", func(ctx context.Context) error { return o.EditCluster(ctx, 3, 1) }, 1},
-		{"all are again", o.MarkAllSynced, 0},
-		{"nobody notes it", func(ctx context.Context) error { return o.SetTriggers(ctx, false) }, 0},
-		{"one was changed, and nobody noted it", func(ctx context.Context) error { return o.EditCluster(ctx, 3, 2) }, 0},
-		{"somebody will", func(ctx context.Context) error { return o.SetTriggers(ctx, true) }, 0},
-		{"nobody is told", func(ctx context.Context) error { return o.SetNotifications(ctx, false) }, 0},
-		{"one was changed, and it is noted", func(ctx context.Context) error { return o.EditCluster(ctx, 4, 3) }, 1},
+		{"no cluster is synced yet", func(context.Context) error { return nil }, 5},
+		{"all clusters are synced", o.MarkAllSynced, 0},
+		{"one cluster was changed", func(ctx context.Context) error { return o.EditCluster(ctx, 3, 1) }, 1},
+		{"all clusters are synced again", o.MarkAllSynced, 0},
+		{"the triggers are disabled", func(ctx context.Context) error { return o.SetTriggers(ctx, false) }, 0},
+		{"one cluster was changed without triggers", func(ctx context.Context) error { return o.EditCluster(ctx, 3, 2) }, 0},
+		{"the triggers are enabled", func(ctx context.Context) error { return o.SetTriggers(ctx, true) }, 0},
+		{"the notifications are disabled", func(ctx context.Context) error { return o.SetNotifications(ctx, false) }, 0},
+		{"one cluster was changed without notifications", func(ctx context.Context) error { return o.EditCluster(ctx, 4, 3) }, 1},
 	}
 	for _, s := range steps {
 		if err := s.do(t.Context()); err != nil {
@@ -98,6 +98,6 @@ func TestEdits(t *testing.T) {
 		wantUnsynced(t, o, s.want)
 	}
 	if err := o.EditCluster(t.Context(), 5, 1); err == nil {
-		t.Error("a cluster that is not there was changed")
+		t.Error("a cluster that does not exist was changed")
 	}
 }

@@ -175,14 +175,14 @@ func TestLoadExplicit(t *testing.T) {
 		given  sentinelapp.ExplicitBroker
 		want   string // in the error; empty opens
 	}{
-		"RabbitMQ":      {"neither host nor port are taken with another address", sentinelapp.ExplicitBroker{Type: sentinelapp.RabbitMQ, Topic: "t", URL: "amqp://a:b@127.0.0.1:1/"}, ""}, //nolint:gosec // no secret
-		"RabbitMQByEnv": {"all of the address comes from the environment", sentinelapp.ExplicitBroker{Type: sentinelapp.RabbitMQ, Topic: "t"}, ""},
-		"BadAddress":    {"and is not shown", sentinelapp.ExplicitBroker{Type: sentinelapp.RabbitMQ, URL: "canary"}, "open broker rabbitmq"},
-		"NATS":          {"of NATS", sentinelapp.ExplicitBroker{Type: sentinelapp.NATS, Topic: "t", URL: "nats://127.0.0.1:1"}, ""},
-		"NATSNoAddress": {"BROKER_HOST is not NATS's", sentinelapp.ExplicitBroker{Type: sentinelapp.NATS, Topic: "t"}, "url is required"},
-		"PubSub":        {"the project is the environment's", sentinelapp.ExplicitBroker{Type: sentinelapp.PubSub, Topic: "hyperfleet-events", KeyJSON: "{}"}, ""},
-		"BadTopic":      {"what is given counts", sentinelapp.ExplicitBroker{Type: sentinelapp.PubSub, Topic: "x"}, `topic "x"`},
-		"Unknown":       {"a type that there is not", sentinelapp.ExplicitBroker{Type: "kafka"}, `unknown broker type "kafka"`},
+		"RabbitMQ":      {"the given address replaces host and port", sentinelapp.ExplicitBroker{Type: sentinelapp.RabbitMQ, Topic: "t", URL: "amqp://a:b@127.0.0.1:1/"}, ""}, //nolint:gosec // no secret
+		"RabbitMQByEnv": {"the whole address comes from the environment", sentinelapp.ExplicitBroker{Type: sentinelapp.RabbitMQ, Topic: "t"}, ""},
+		"BadAddress":    {"the error does not show the address", sentinelapp.ExplicitBroker{Type: sentinelapp.RabbitMQ, URL: "canary"}, "open broker rabbitmq"},
+		"NATS":          {"the given address is used", sentinelapp.ExplicitBroker{Type: sentinelapp.NATS, Topic: "t", URL: "nats://127.0.0.1:1"}, ""},
+		"NATSNoAddress": {"BROKER_HOST does not apply to NATS", sentinelapp.ExplicitBroker{Type: sentinelapp.NATS, Topic: "t"}, "url is required"},
+		"PubSub":        {"the project comes from the environment", sentinelapp.ExplicitBroker{Type: sentinelapp.PubSub, Topic: "hyperfleet-events", KeyJSON: "{}"}, ""},
+		"BadTopic":      {"the given topic is used", sentinelapp.ExplicitBroker{Type: sentinelapp.PubSub, Topic: "x"}, `topic "x"`},
+		"Unknown":       {"the type does not exist", sentinelapp.ExplicitBroker{Type: "kafka"}, `unknown broker type "kafka"`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

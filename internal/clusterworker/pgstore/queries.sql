@@ -51,7 +51,7 @@ where s.synced is null and s.paused_at is null and s.due_at = now() + @lease::in
 order by s.claim_token;
 
 -- name: Complete :many
--- Writes results of claims that still stand, except for rows that somebody else
+-- Writes results of claims that still stand, except for rows that another client
 -- has locked. The generation is compared with that of the locked row, so a change
 -- that came in between keeps the row due. News is what the API can show.
 with result as (
@@ -155,7 +155,7 @@ join tenant.cluster_sync s on s.cluster_id = n.cluster_id and s.claim_token = n.
 
 -- name: CountUnnamed :one
 -- How many of some rows are still claimed and have no name although the one that
--- was asked for is free: somebody else had them locked.
+-- was asked for is free: another client had locked them.
 with naming as (
     select unnest(@ids::uuid[]) as cluster_id, unnest(@tokens::bigint[]) as token, unnest(@shoot_names::text[]) as shoot_name
 )
@@ -177,7 +177,7 @@ update tenant.cluster_sync s set generation = s.generation, due_at = now(), clai
 from mine where s.cluster_id = mine.cluster_id;
 
 -- name: Renew :many
--- Has claims that still stand end a whole lease from now. Rows that somebody else has
+-- Has claims that still stand end a whole lease from now. Rows that another client has
 -- locked are left for the next time.
 with claimed as (
     select unnest(@ids::uuid[]) as cluster_id, unnest(@tokens::bigint[]) as token
@@ -260,7 +260,7 @@ limit @most::bigint;
 
 -- name: SaveStatus :one
 -- Writes what was observed, while the term lasts; it can not end before this
--- transaction does. Rows that somebody else has locked are left for the next time,
+-- transaction does. Rows that another client has locked are left for the next time,
 -- and so are rows whose first claim is not completed, because its change comes first.
 with term as materialized (
     select t.fence from tenant.cluster_worker_leader t where t.fence = @fence and t.until > clock_timestamp() for share
@@ -367,7 +367,7 @@ from (
 -- one waits until that is gone, so the sink hears of them in order. It goes from the
 -- oldest of one cluster to that of the next along an index, and reads none of those
 -- that wait behind them. That a row is due is asked again of the one that is locked:
--- somebody else may have taken it meanwhile.
+-- another worker may have claimed it meanwhile.
 with recursive oldest as (
     (
         select c.cluster_id, c.seq, c.due_at from tenant.cluster_change_events c
@@ -411,7 +411,7 @@ delete from tenant.cluster_change_events c where c.seq = any(@seqs::bigint[]);
 
 -- name: ExpireChanges :one
 -- Gives up some of what is too old, whether or not its sink is still configured, and
--- says how many. What somebody is sending, or removing, is left to that.
+-- says how many. Rows that are being sent or removed are left alone.
 with old as materialized (
     select c.seq from tenant.cluster_change_events c
     where c.created_at < now() - @age::interval and c.due_at <= now()

@@ -241,21 +241,21 @@ func TestEvents(t *testing.T) {
 		says   string
 		want   []nodefault.Report
 	}{
-		"One":     {"a fault", []*datamodels.HealthEvent{newHealthEvent("n1")}, codes.OK, "", []nodefault.Report{report()}},
-		"None":    {"nothing to store is stored", nil, codes.OK, "", nil},
-		"Unknown": {"the others are stored, and it is not to be sent again", []*datamodels.HealthEvent{newHealthEvent("unknown"), newHealthEvent("n1")}, codes.NotFound, "1 of 2 events rejected", []nodefault.Report{report()}},
-		"Full":    {"it can never be stored", []*datamodels.HealthEvent{newHealthEvent("full")}, codes.FailedPrecondition, "maximum number of faults", nil},
-		"Away":    {"all of it is to be sent again, whatever else is wrong", []*datamodels.HealthEvent{newHealthEvent("unknown"), newHealthEvent("away"), newHealthEvent("n1")}, codes.Unavailable, "report not stored", []nodefault.Report{report()}},
-		"Busy":    {"later", []*datamodels.HealthEvent{newHealthEvent("busy")}, codes.ResourceExhausted, "too many", nil},
-		"Panic":   {"one call ends, and not the process", []*datamodels.HealthEvent{newHealthEvent("panics")}, codes.Internal, "internal error", nil},
-		"NoCheck": {"the others are stored", []*datamodels.HealthEvent{newHealthEvent("n1"), {NodeName: "n1"}}, codes.InvalidArgument, "event 1: invalid report: checkName", []nodefault.Report{report()}},
-		"NoAgent": {"NVSentinel takes it", []*datamodels.HealthEvent{func() *datamodels.HealthEvent { e := newHealthEvent("n1"); e.Agent = ""; return e }()}, codes.OK, "", []nodefault.Report{report(func(f *v1alpha1.Fault) { f.Source = "unknown" })}},
-		"Future": {"an action and a strategy of tomorrow", []*datamodels.HealthEvent{func() *datamodels.HealthEvent {
+		"One":     {"a fault is stored", []*datamodels.HealthEvent{newHealthEvent("n1")}, codes.OK, "", []nodefault.Report{report()}},
+		"None":    {"an empty report is accepted", nil, codes.OK, "", nil},
+		"Unknown": {"the other event is stored, and the rejected one must not be sent again", []*datamodels.HealthEvent{newHealthEvent("unknown"), newHealthEvent("n1")}, codes.NotFound, "1 of 2 events rejected", []nodefault.Report{report()}},
+		"Full":    {"the event can never be stored", []*datamodels.HealthEvent{newHealthEvent("full")}, codes.FailedPrecondition, "maximum number of faults", nil},
+		"Away":    {"the whole report must be sent again, also if it has a rejected event", []*datamodels.HealthEvent{newHealthEvent("unknown"), newHealthEvent("away"), newHealthEvent("n1")}, codes.Unavailable, "report not stored", []nodefault.Report{report()}},
+		"Busy":    {"the report must be sent again later", []*datamodels.HealthEvent{newHealthEvent("busy")}, codes.ResourceExhausted, "too many", nil},
+		"Panic":   {"a panic ends the call and not the process", []*datamodels.HealthEvent{newHealthEvent("panics")}, codes.Internal, "internal error", nil},
+		"NoCheck": {"the valid event is stored", []*datamodels.HealthEvent{newHealthEvent("n1"), {NodeName: "n1"}}, codes.InvalidArgument, "event 1: invalid report: checkName", []nodefault.Report{report()}},
+		"NoAgent": {"NVSentinel accepts an event without an agent", []*datamodels.HealthEvent{func() *datamodels.HealthEvent { e := newHealthEvent("n1"); e.Agent = ""; return e }()}, codes.OK, "", []nodefault.Report{report(func(f *v1alpha1.Fault) { f.Source = "unknown" })}},
+		"Future": {"unknown actions and strategies are accepted", []*datamodels.HealthEvent{func() *datamodels.HealthEvent {
 			e := newHealthEvent("n1")
 			e.RecommendedAction, e.ProcessingStrategy = 77, 3
 			return e
 		}()}, codes.OK, "", []nodefault.Report{report(func(f *v1alpha1.Fault) { f.RecommendedAction, f.ObserveOnly = "UNKNOWN", true })}},
-		"TooMany": {"in one call", make([]*datamodels.HealthEvent, 1001), codes.InvalidArgument, "at most 1000", nil},
+		"TooMany": {"a call has too many events", make([]*datamodels.HealthEvent, 1001), codes.InvalidArgument, "at most 1000", nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

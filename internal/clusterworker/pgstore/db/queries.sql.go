@@ -76,7 +76,7 @@ type ClaimChangesRow struct {
 // one waits until that is gone, so the sink hears of them in order. It goes from the
 // oldest of one cluster to that of the next along an index, and reads none of those
 // that wait behind them. That a row is due is asked again of the one that is locked:
-// somebody else may have taken it meanwhile.
+// another worker may have claimed it meanwhile.
 func (q *Queries) ClaimChanges(ctx context.Context, lease time.Duration, sink string, most int64) ([]ClaimChangesRow, error) {
 	rows, err := q.db.Query(ctx, ClaimChanges, lease, sink, most)
 	if err != nil {
@@ -233,7 +233,7 @@ type CompleteParams struct {
 	Sinks              []string
 }
 
-// Writes results of claims that still stand, except for rows that somebody else
+// Writes results of claims that still stand, except for rows that another client
 // has locked. The generation is compared with that of the locked row, so a change
 // that came in between keeps the row due. News is what the API can show.
 func (q *Queries) Complete(ctx context.Context, arg CompleteParams) ([]int64, error) {
@@ -298,7 +298,7 @@ where s.shoot_name is null and not exists (select from tenant.cluster_sync o whe
 `
 
 // How many of some rows are still claimed and have no name although the one that
-// was asked for is free: somebody else had them locked.
+// was asked for is free: another client had locked them.
 func (q *Queries) CountUnnamed(ctx context.Context, iDs []string, tokens []int64, shootNames []string) (int64, error) {
 	row := q.db.QueryRow(ctx, CountUnnamed, iDs, tokens, shootNames)
 	var count int64
@@ -396,7 +396,7 @@ select count(*) from gone
 `
 
 // Gives up some of what is too old, whether or not its sink is still configured, and
-// says how many. What somebody is sending, or removing, is left to that.
+// says how many. Rows that are being sent or removed are left alone.
 func (q *Queries) ExpireChanges(ctx context.Context, age time.Duration, most int64) (int64, error) {
 	row := q.db.QueryRow(ctx, ExpireChanges, age, most)
 	var count int64
@@ -653,7 +653,7 @@ from mine where s.cluster_id = mine.cluster_id
 returning s.cluster_id
 `
 
-// Has claims that still stand end a whole lease from now. Rows that somebody else has
+// Has claims that still stand end a whole lease from now. Rows that another client has
 // locked are left for the next time.
 func (q *Queries) Renew(ctx context.Context, lease time.Duration, iDs []string, tokens []int64) ([]string, error) {
 	rows, err := q.db.Query(ctx, Renew, lease, iDs, tokens)
@@ -925,7 +925,7 @@ type SaveStatusRow struct {
 }
 
 // Writes what was observed, while the term lasts; it can not end before this
-// transaction does. Rows that somebody else has locked are left for the next time,
+// transaction does. Rows that another client has locked are left for the next time,
 // and so are rows whose first claim is not completed, because its change comes first.
 func (q *Queries) SaveStatus(ctx context.Context, arg SaveStatusParams) (SaveStatusRow, error) {
 	row := q.db.QueryRow(ctx, SaveStatus,
