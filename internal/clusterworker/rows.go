@@ -108,13 +108,14 @@ type RowStore interface {
 
 // A StatusStore stores observations.
 type StatusStore interface {
-	// SaveStatus writes changes and returns the ids of those that it wrote. If the term
-	// is over, it writes nothing and returns ErrFenced.
+	// SaveStatus writes changes and returns the ids of those that it wrote. It skips rows
+	// that have changed, that are locked, or whose first claim is not completed. If the
+	// term is over, it writes nothing and returns ErrFenced.
 	SaveStatus(ctx context.Context, fence int64, changes []StatusChange) (saved []string, err error)
 	// Touch records that rows were observed without a change.
 	Touch(ctx context.Context, fence int64, clusterIDs []string) error
 	// Requeue makes synced rows due again, and returns the ids of those that it
-	// changed.
+	// changed. It skips locked rows.
 	Requeue(ctx context.Context, fence int64, clusterIDs []string) (requeued []string, err error)
 }
 

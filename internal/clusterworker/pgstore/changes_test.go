@@ -208,3 +208,26 @@ func (n node) read() (rows float64) {
 	}
 	return rows
 }
+
+// TestStatusBeforeTheFirstSync verifies that no status is stored while the first claim of a row lasts,
+// because its change comes first, and that a paused row whose worker died does not wait for ever.
+func TestStatusBeforeTheFirstSync(t *testing.T) {
+	b := newBed(t)
+	id := b.cluster("one")
+	b.claimOne()
+	fence := b.lead("one").Fence
+	save := func(when string, want int) {
+		t.Helper()
+		saved, err := b.store.SaveStatus(t.Context(), fence, []clusterworker.StatusChange{{ClusterID: id, Status: v1.ShootReady}})
+		if err != nil || len(saved) != want {
+			t.Fatalf("%s: saved %v, %v; want %d", when, saved, err, want)
+		}
+	}
+	save("claimed", 0)
+	b.exec(`update tenant.cluster_sync set paused_at = now()`)
+	save("claimed and paused", 0)
+	b.exec(`update tenant.cluster_sync set paused_at = null, due_at = now()`)
+	save("the lease is over, and another worker will claim the row", 0)
+	b.exec(`update tenant.cluster_sync set paused_at = now()`)
+	save("the lease is over, and the row is paused", 1)
+}

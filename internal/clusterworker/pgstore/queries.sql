@@ -278,7 +278,7 @@ with term as materialized (
     join tenant.clusters c on c.id = o.cluster_id
     where exists (select from term)
         and coalesce(s.shoot_status, '') = o.was_status and (c.deleted_time is not null) = o.was_deleting
-        and not (s.claim_token is not null and s.cluster_generation = 0)
+        and not (s.claim_token is not null and s.cluster_generation = 0 and (s.paused_at is null or s.due_at > now()))
     for update of s skip locked
 ), saved as (
     update tenant.cluster_sync s set

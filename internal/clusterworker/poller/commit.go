@@ -177,20 +177,22 @@ func (s *session) requeueDrifted(ctx context.Context, all map[string]drifted) er
 	if err != nil {
 		return fmt.Errorf("requeue %d clusters: %w", len(ids), err)
 	}
-	counts := map[Drift]int{}
+	counts, done := map[Drift]int{}, make(map[string]bool, len(requeued))
 	for _, id := range requeued {
+		done[id] = true
 		d := all[id]
 		counts[d.drift]++
 		s.log.DebugContext(ctx, "shoot drifted, cluster requeued", "cluster_id", id, "shoot", d.shoot, "reason", d.drift)
-		delete(all, id)
 	}
 	for id, d := range all {
-		s.delayObservation(key{id, d.shoot}, d.from, databasePolicy().Delay(d.from.tries))
+		if !done[id] {
+			s.delayObservation(key{id, d.shoot}, d.from, databasePolicy().Delay(d.from.tries))
+		}
 	}
-	for _, d := range allDrifts() {
-		if n := counts[d]; n > 0 {
-			s.metrics.drift.WithLabelValues(string(d)).Add(float64(n))
-			s.log.InfoContext(ctx, "shoots drifted, clusters requeued", "reason", d, "shoots", n)
+	for _, drift := range allDrifts() {
+		if n := counts[drift]; n > 0 {
+			s.metrics.drift.WithLabelValues(string(drift)).Add(float64(n))
+			s.log.InfoContext(ctx, "shoots drifted, clusters requeued", "reason", drift, "shoots", n)
 		}
 	}
 	return nil

@@ -134,7 +134,7 @@ func TestDriftIsSentAgain(t *testing.T) {
 // cluster is requeued, as it is while its new status is reported to the API.
 func TestLockedRowIsRequeued(t *testing.T) {
 	for name, tc := range map[string]struct {
-		locked int // the first calls, in which the row is locked
+		locked int // number of first Requeue calls that find the row locked
 		within time.Duration
 	}{
 		"Once":  {1, 5 * time.Second},
@@ -161,6 +161,38 @@ func TestLockedRowIsRequeued(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestEventDoesNotEndACheckForDrift: a Shoot that another client has changed is sent again soon if
+// its row was locked when its cluster was requeued, even if an event about the Shoot comes meanwhile.
+func TestEventDoesNotEndACheckForDrift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.db.sync(1, r.garden.put(1, ready))
+		r.start(t, "a")
+		after(soon)
+		missed := false
+		r.db.set(func(d *database) {
+			d.before = func(call string) {
+				if call != "Requeue" {
+					return
+				}
+				d.set(func(d *database) { d.locked[idOf(1)] = !missed })
+				if !missed {
+					missed = true
+					r.garden.put(1, edited, working(80))
+				}
+			}
+		})
+		r.garden.put(1, edited, ready)
+		for range 5 * time.Minute / soon { // until the next list
+			if after(soon); r.db.called("Requeue") > 0 {
+				break
+			}
+		}
+		after(5 * time.Second)
+		want(t, "sent again", r.db.sentAgain(), []string{idOf(1)})
+	})
 }
 
 // TestNoDriftBySyncing: a Shoot that a worker sends during a list has not drifted,

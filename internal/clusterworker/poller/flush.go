@@ -19,7 +19,11 @@ func (s *session) processInbox(ctx context.Context) {
 	part := make(map[key]observation, maxBatch)
 	rest := s.inbox.takeAll()
 	for k, n := range rest {
-		delete(s.later, k) // the delayed one is older
+		if d, ok := s.later[k]; ok { // it is older, but a check for drift is still due
+			n.thorough = n.thorough || d.s.thorough
+			rest[k] = n
+			delete(s.later, k)
+		}
 		switch {
 		case n.err != nil:
 			s.handleReadFailure(ctx, k, n)
@@ -58,7 +62,8 @@ func isID(cluster string) bool {
 	return len(cluster) == length && uuid.Validate(cluster) == nil
 }
 
-// cacheIfUnchanged reports whether an event changes nothing, compared with the cached row. The
+// cacheIfUnchanged reports whether an event changes nothing, compared with the cached row, and then
+// caches its Shoot. The
 // absence of a Shoot always counts as a change, and so does any requested observation.
 func (s *session) cacheIfUnchanged(k key, n *observation) bool {
 	if !n.told || n.thorough || n.shoot == nil {
@@ -127,7 +132,7 @@ func (s *session) rowsOf(ctx context.Context, ids []string) (map[string]*cluster
 	return rows, nil
 }
 
-// addToBatch adds the consequences of an observation for a row to a batch. touch is
+// addToBatch adds the consequences of an observation for a row to a batch. recordCheck is
 // whether to record the time of the observation even if nothing has changed.
 func (s *session) addToBatch(b *batch, row *clusterworker.Row, n observation, recordCheck bool) {
 	j, ok := s.classifySafely(row, &n)

@@ -29,9 +29,10 @@ type observation struct {
 	told bool
 	// doubtful is whether newer state may be known.
 	doubtful bool
-	// tries is the number of attempts to handle the observation. waited is whether it was
-	// delayed since the last one.
-	tries  int
+	// tries counts the live reads and the delays of the observation.
+	tries int
+	// waited is whether the observation was delayed since it was made. Then it is confirmed by
+	// a live read at once, however many tries it had.
 	waited bool
 }
 
@@ -113,14 +114,17 @@ func (b *inbox) putWatched(epoch int, k key, s observation) {
 }
 
 // putBack returns observations that could not be handled yet, unless newer ones have
-// arrived.
+// arrived. These then check for drift if the older ones had to.
 func (b *inbox) putBack(all map[key]observation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for k, s := range all {
-		if _, ok := b.news[k]; !ok {
-			b.putObservation(k, s)
+		if n, ok := b.news[k]; ok {
+			n.thorough = n.thorough || s.thorough
+			b.news[k] = n
+			continue
 		}
+		b.putObservation(k, s)
 	}
 }
 

@@ -92,9 +92,9 @@ type Progress struct {
 // NodeFault.status.history, and the progress of each sink is stored in status.sinkDeliveries.
 //
 // A sink receives the records of a node one after the other. The next one is sent when
-// the last is settled: accepted, rejected permanently, or expired. So their order holds,
-// and after a crash at most the record whose result was not stored is repeated. Nodes do
-// not wait for each other, and neither do sinks.
+// the last is settled (accepted, rejected permanently, or expired) and that is stored. So
+// their order holds, and a crash repeats at most one record. A requested resend that was
+// not finished starts again. Nodes do not wait for each other, and neither do sinks.
 //
 // A sink receives the records from the time at which it is configured, even if its
 // settings are invalid at first. Its entry in status.sinkDeliveries is created with the
@@ -123,6 +123,9 @@ type state struct {
 	inFlight int64                    // sequence of the record in flight; 0 if none
 	sent     time.Time                // when it was passed to the client
 	answered *changeevent.Delivery
+
+	unwritten bool // latest has a result that is not written yet
+
 	failures int       // consecutive failures of the next record
 	next     time.Time // earliest time of the next attempt
 
@@ -190,13 +193,12 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	if len(p.Sinks) > 0 || p.Untold != f.Status.UndeliveredChangeEvents || p.Resent != f.Status.LastResendRequest {
 		// Results are written also while the process ends.
 		if err := o.faults.WriteProgress(context.WithoutCancel(ctx), f, p); err != nil {
-			o.withdrawDeliveries(next)
 			return reconcile.Result{}, fmt.Errorf("write delivery state of NodeFault %q: %w", f.Name, err)
 		}
 	}
 	// After the write: a crash between a delivery and the write of its result repeats that record,
 	// and must not repeat the one before it.
-	for _, d := range next {
+	for _, d := range o.beginDeliveries(f.Name, next, o.now()) {
 		o.sendRecord(ctx, d)
 	}
 	return reconcile.Result{RequeueAfter: after}, nil
@@ -222,7 +224,7 @@ func (o *Outbox) advanceSinks(f *v1alpha1.NodeFault, now time.Time) (p Progress,
 		if record != nil {
 			next = append(next, delivery{line{f.Name, s.Name}, s.Client, *record})
 		}
-		if left > 0 {
+		if left > 0 && record == nil {
 			expected = min(expected, o.remainingPromptTime(line{f.Name, s.Name}, now))
 		}
 		done = done && !o.hasRejectedToRetry(line{f.Name, s.Name})
@@ -280,6 +282,7 @@ func (o *Outbox) advanceSink(f *v1alpha1.NodeFault, s Sink, now time.Time) (d v1
 	d.Rejected = slices.Clone(d.Rejected)
 	if st.answered != nil {
 		o.applyAnswer(st, &d, now)
+		st.unwritten = true
 	}
 	if asked := f.Annotations[v1alpha1.AnnotationResend]; asked != "" && asked != f.Status.LastResendRequest && asked != st.asked {
 		st.asked, st.again = asked, slices.Clone(d.Rejected)
@@ -293,7 +296,6 @@ func (o *Outbox) advanceSink(f *v1alpha1.NodeFault, s Sink, now time.Time) (d v1
 			case s.Client == nil:
 				wait = o.noteMissingClient(&d, next, now)
 			case next != nil:
-				st.inFlight, st.sent = next.Sequence, now
 				record = next
 			}
 		}
@@ -391,19 +393,24 @@ type delivery struct {
 	record v1alpha1.Record
 }
 
-// withdrawDeliveries makes records due again that were chosen and are not sent.
-func (o *Outbox) withdrawDeliveries(chosen []delivery) {
+// beginDeliveries is called when the results of a node are written. It marks the chosen records as in
+// flight and returns them, or none if the outbox is draining.
+func (o *Outbox) beginDeliveries(node string, chosen []delivery, now time.Time) []delivery {
 	o.mu.Lock()
-	for _, d := range chosen {
-		if st := o.lines[d.line]; st != nil && st.inFlight == d.record.Sequence {
-			st.inFlight = 0
+	defer o.mu.Unlock()
+	for _, s := range o.sinks {
+		if st := o.lines[line{node, s.Name}]; st != nil {
+			st.unwritten = false
 		}
 	}
-	ending := o.ending
-	o.mu.Unlock()
-	if ending {
-		o.wakeDrain()
+	if o.ending {
+		return nil // the next process sends them
 	}
+	for _, d := range chosen {
+		st := o.lines[d.line]
+		st.inFlight, st.sent = d.record.Sequence, now
+	}
+	return chosen
 }
 
 // sendRecord passes a record to the client, which calls back once.

@@ -31,6 +31,7 @@ type board struct {
 	fault   *v1alpha1.NodeFault
 	box     *operator.Outbox // the last one
 	refuses bool             // rejects all writes
+	during  func()           // is called in each write
 	writes  int
 }
 
@@ -42,6 +43,9 @@ func (b *board) Get(context.Context, string) (*v1alpha1.NodeFault, error) {
 }
 
 func (b *board) WriteProgress(_ context.Context, _ *v1alpha1.NodeFault, p operator.Progress) error {
+	if b.during != nil {
+		b.during()
+	}
 	if b.refuses {
 		return errors.New("the API server is away")
 	}

@@ -62,11 +62,13 @@ func (o *Outbox) writeProgress(ctx context.Context) error {
 	now := o.now()
 	o.mu.Lock()
 	for l, st := range o.lines {
-		if st.answered == nil || st.latest == nil {
+		if st.latest == nil || st.answered == nil && !st.unwritten {
 			continue
 		}
 		d := *st.latest.DeepCopy()
-		o.applyAnswer(st, &d, now)
+		if st.answered != nil {
+			o.applyAnswer(st, &d, now)
+		}
 		st.latest = &d
 		p := nodes[l.node]
 		if p == nil {

@@ -101,31 +101,3 @@ func TestLongPauses(t *testing.T) {
 		}
 	})
 }
-
-// TestResultIsWrittenBeforeTheNextRecord verifies that a record is sent only after the result of the
-// one before it is stored. Otherwise a crash would repeat both, the first after the second.
-func TestResultIsWrittenBeforeTheNextRecord(t *testing.T) {
-	b := newBoard("f1")
-	b.tell("cordon", time.Now())
-	b.tell("drain-started", time.Now())
-	r := b.open(t, operator.Sink{Name: "pager"})
-	r.look(t)
-	r.sinks[0].answer("")
-	b.refuses = true
-	for range 2 {
-		r.look(t)
-		if got := r.sinks[0].sent; len(got) != 1 {
-			t.Fatalf("sent %v before the result of the first was stored", got)
-		}
-	}
-	b.refuses = false
-	r.look(t)
-	if got := r.sinks[0].sent; len(got) != 2 || b.fault.Status.SinkDeliveries["pager"].ProcessedSequence != 1 {
-		t.Fatalf("sent %v, stored %+v; want the next record, and the result of the first", got, b.fault.Status.SinkDeliveries)
-	}
-	r.sinks[0].answer("")
-	r.look(t)
-	if got := b.fault.Status.SinkDeliveries["pager"].ProcessedSequence; got != 2 {
-		t.Errorf("stored up to %d, want 2", got)
-	}
-}
