@@ -12,7 +12,7 @@ GOLANGCI_LINT_VERSION  := v2.13.2
 SQLC_VERSION           := v1.31.1
 GREMLINS_VERSION       := v0.6.0
 CONTROLLER_GEN_VERSION := v0.22.0
-GOVULNCHECK_VERSION := v1.9.0
+GOVULNCHECK_VERSION    := v1.9.0
 
 GOLANGCI_LINT  := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 SQLC           := $(TOOLS)/sqlc-$(SQLC_VERSION)
@@ -77,7 +77,7 @@ mutate: $(GREMLINS) ## run mutation tests on the decision package; fail if a mut
 
 .PHONY: vuln
 vuln: $(GOVULNCHECK) ## check the code and its dependencies against the Go vulnerability database (requires internet access)
-	@$(GOVULNCHECK) ./...
+	@tools/test-modules '$(GOVULNCHECK) ./...' $(MODULES)
 
 .PHONY: fmt
 fmt: $(GOLANGCI_LINT)

@@ -56,7 +56,7 @@ func payloadOf(cfg encoding, e *ChangeEvent) Payload {
 }
 
 // shrinkPayload removes the least important fields until the text of the payload fits
-// into room bytes.
+// into maxLength bytes.
 func shrinkPayload(p *Payload, maxLength int) {
 	if textLength(p) > maxLength {
 		p.Details = nil

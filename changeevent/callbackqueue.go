@@ -97,7 +97,7 @@ func (c *client) runCallbacks() {
 	}
 }
 
-// logOverflows logs how many events were dropped from full queues since the count before,
+// logOverflows logs how many events were dropped from full queues since the count logged,
 // and returns the new count. It does not log each event, because there may be as many as
 // were sent.
 func (c *client) logOverflows(logged uint64) (total uint64) {

@@ -117,7 +117,7 @@ func (s *shard) awaitItems() (ready bool) {
 }
 
 // takeBatch moves at most limit of the oldest items to batch and records them in h. If
-// together is set, all of them are of the same cluster.
+// sameCluster is set, all of them are of the same cluster.
 func (s *shard) takeBatch(h *hand, batch []item, limit int, sameCluster bool) []item {
 	s.mu.Lock()
 	defer s.mu.Unlock()

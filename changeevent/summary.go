@@ -308,7 +308,7 @@ func whyDueTo(e *ChangeEvent) string {
 	return " due to " + quoteWhy(why)
 }
 
-// whyOr returns the reason, or other if the event has no reason.
+// whyOr returns the reason, or fallback if the event has no reason.
 func whyOr(fallback string) func(e *ChangeEvent) string {
 	return func(e *ChangeEvent) string {
 		if why := cmp.Or(e.Reason, fallback); why != "" {

@@ -90,7 +90,7 @@ func measureIngest(ctx context.Context, dir string, keys, events io.Writer) (arr
 	return arraysPerSecond, singlesPerSecond, err
 }
 
-// newEventBodies returns the bodies of requests for n change events of a fleet, starting with from.
+// newEventBodies returns the bodies of requests for count change events of a fleet, starting with first.
 func newEventBodies(first, count, perBody int) ([][]byte, error) {
 	begin := time.Now().Add(-time.Hour)
 	var bodies [][]byte

@@ -56,7 +56,7 @@ func NewEvent(number int) *cloudevent.Event {
 	}
 }
 
-// NewEventBodies returns n encoded events. Their ids begin at from.
+// NewEventBodies returns count encoded events. Their ids begin at first.
 func NewEventBodies(first, count int) [][]byte {
 	out := make([][]byte, count)
 	for i := range out {

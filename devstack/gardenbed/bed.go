@@ -121,7 +121,7 @@ func (b *Bed) launchAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cert, key, err := b.kube.ServerCertificate(APIServer, service+"."+namespace+".svc")
+	cert, key, err := b.kube.WriteServerCertificate(APIServer, service+"."+namespace+".svc")
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ type Options struct {
 }
 
 // EnsureAssets returns the folder with gardener-apiserver. It first fills an empty folder,
-// which takes minutes: see kubebed.GardenProgramFolder.
+// which takes minutes: see kubebed.EnsureGardenProgramFolder.
 func EnsureAssets(ctx context.Context, log *slog.Logger) (dir string, err error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

@@ -82,7 +82,7 @@ func (b *Bed) startPrograms(ctx context.Context) (err error) {
 	if err := b.launchAndFollow(Etcd, append(etcdArgs(b.folder.Temporary), b.options.Args[Etcd]...)); err != nil {
 		return err
 	}
-	if err := b.startAPIServerOnPort(ctx); err != nil {
+	if err := b.startAPIServerOnFreePort(ctx); err != nil {
 		return err
 	}
 	if err := b.awaitDefaultNamespace(ctx); err != nil {
@@ -97,9 +97,9 @@ func (b *Bed) startPrograms(ctx context.Context) (err error) {
 	return b.awaitDefaultServiceAccount(ctx)
 }
 
-// startAPIServerOnPort starts the API server. It retries on another port if the free port was
+// startAPIServerOnFreePort starts the API server. It retries on another port if the free port was
 // taken before its use.
-func (b *Bed) startAPIServerOnPort(ctx context.Context) error {
+func (b *Bed) startAPIServerOnFreePort(ctx context.Context) error {
 	const tries = 5
 	var err error
 	for range tries {

@@ -78,7 +78,7 @@ func downloadPrograms(ctx context.Context, c *cache, from releases, dir string) 
 	return nil
 }
 
-// ignoreError returns err, or nil if it is nothingMore.
+// ignoreError returns err, or nil if it is ignored.
 func ignoreError(err, ignored error) error {
 	if errors.Is(err, ignored) {
 		return nil

@@ -50,10 +50,10 @@ func (b *Bed) EtcdURL() string { return "unix://" + etcdSocket }
 // ListenAddress returns the address on which the bed listens and its programs should.
 func (b *Bed) ListenAddress() string { return b.options.ListenAddress }
 
-// ServerCertificate writes a certificate for a server with some names at the bed's
-// address. The authority that Config trusts signs it. ServerCertificate returns the
+// WriteServerCertificate writes a certificate for a server with some names at the bed's
+// address. The authority that Config trusts signs it. WriteServerCertificate returns the
 // paths of the certificate and its key.
-func (b *Bed) ServerCertificate(name string, names ...string) (certPath, keyPath string, err error) {
+func (b *Bed) WriteServerCertificate(name string, names ...string) (certPath, keyPath string, err error) {
 	p, err := b.authority.newServerPair(name, names, []net.IP{net.ParseIP(b.options.ListenAddress)})
 	if err == nil {
 		err = b.folder.writePair(name, b.authority, p)

@@ -123,7 +123,7 @@ func TestProgramEnds(t *testing.T) {
 func TestServerCertificate(t *testing.T) {
 	t.Parallel()
 	bed := kubebedtest.Bed(t)
-	cert, key, err := bed.ServerCertificate("other", "other.default.svc")
+	cert, key, err := bed.WriteServerCertificate("other", "other.default.svc")
 	if err != nil {
 		t.Fatal(err)
 	}

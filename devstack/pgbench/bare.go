@@ -134,7 +134,7 @@ order by s.due_at limit 1 for update of s skip locked`
 )
 
 // DrainRows processes due rows one by one on every connection: it locks a row, calls
-// call, marks the row and commits. It ends after most rows, or when none is due.
+// call, marks the row and commits. It ends after maxRows rows, or when none is due.
 func (b *BareWorker) DrainRows(ctx context.Context, maxRows int, call func(context.Context) error) (rows int, err error) {
 	var begun, sum atomic.Int64
 	err = b.forEachConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {

@@ -170,8 +170,7 @@ func (w *worker) rewriteMountPaths(c *SandboxCommand, env map[string]string) err
 	return nil
 }
 
-// writeKubeconfig writes a kubeconfig for the API server with the token in the folder
-// account.
+// writeKubeconfig writes a kubeconfig for the API server with the token in accountDir.
 func (w *worker) writeKubeconfig(path, accountDir string) error {
 	const name = "pod"
 	cfg := clientcmdapi.NewConfig()

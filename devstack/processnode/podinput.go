@@ -29,7 +29,7 @@ type InputSource struct {
 // namespace.
 const rootCAConfigMap = "kube-root-ca.crt"
 
-// CheckVolumes returns an error with a requested input that is not supported.
+// CheckVolumes returns an error if a volume has an unsupported type or source.
 func CheckVolumes(pod *corev1.Pod) error {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]

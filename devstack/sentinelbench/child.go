@@ -26,7 +26,7 @@ import (
 // ChildArgument is the first argument of a child process.
 const ChildArgument = "sentinel-child"
 
-// A spec holds the arguments of a child.
+// A childSpec holds the arguments of a child.
 type childSpec struct {
 	file   string // the text of the sentinel's configuration file
 	broker string // the URL of a RabbitMQ; empty discards events
@@ -38,8 +38,8 @@ func (s childSpec) commandArgs() []string {
 	return []string{ChildArgument, s.file, s.broker, s.topic, strconv.Itoa(s.count)}
 }
 
-// RunChild runs sentinels in a separate process, so that a benchmark can measure only their usage.
-// The arguments are those after ChildArgument.
+// RunChild runs sentinels in this process, which StartChild started so that a benchmark can measure
+// only their usage. The arguments are those after ChildArgument.
 //
 // The process is this program, started again. It runs the sentinel and the client as the binary
 // does, from the text of a configuration file, and publishes to RabbitMQ or discards events. It
@@ -53,10 +53,10 @@ func RunChild(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 	if err != nil || count < 1 {
 		return fmt.Errorf("run a child: %q is not how many sentinels", args[3])
 	}
-	return run(ctx, childSpec{file: args[0], broker: args[1], topic: args[2], count: count}, in, out)
+	return runSentinels(ctx, childSpec{file: args[0], broker: args[1], topic: args[2], count: count}, in, out)
 }
 
-func run(ctx context.Context, s childSpec, in io.Reader, out io.Writer) error {
+func runSentinels(ctx context.Context, s childSpec, in io.Reader, out io.Writer) error {
 	// The log is written as usual, and discarded.
 	log := slog.New(slog.NewJSONHandler(io.Discard, nil)) //nolint:sloglint // the work is done that the binary does
 	to, stop, err := s.openPublisher(ctx, log)

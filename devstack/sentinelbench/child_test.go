@@ -60,7 +60,7 @@ func TestChildEndsWithItsInput(t *testing.T) {
 	out, child := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		err := run(t.Context(), childSpec{file: file(web.URL, "cursor"), count: 2}, in, child)
+		err := runSentinels(t.Context(), childSpec{file: file(web.URL, "cursor"), count: 2}, in, child)
 		_, _ = in.Close(), child.Close() // whoever writes or reads here fails now
 		done <- err
 	}()

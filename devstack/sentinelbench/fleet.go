@@ -17,7 +17,7 @@ import (
 )
 
 // A Fleet serves a collection of resources as the fleet API does: pages by keyset, changes (always
-// none), and resources by id. The resources are those of Page. They are generated on demand and not
+// none), and resources by id. The resources are those of NewPage. They are generated on demand and not
 // stored, so that a million costs no more than one.
 //
 // It counts the requests, which show the benchmarks the progress of a sentinel.
@@ -64,7 +64,7 @@ func NewFleet(n int, now time.Time) *Fleet {
 	return f
 }
 
-// findAll returns the positions of a text, plus behind bytes.
+// findAll returns the positions of a text, plus offset bytes.
 func findAll(in []byte, text string, offset int) (at []int) {
 	for from := 0; ; {
 		i := bytes.Index(in[from:], []byte(text))

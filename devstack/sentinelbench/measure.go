@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Result is the result of Measure, in CPU time per resource.
+// A Result is the result of MeasurePageDecoding, in CPU time per resource.
 type Result struct {
 	Round, TokenWalk, Plain time.Duration
 	BytesPerResource        int

@@ -49,8 +49,8 @@ func newClaimer(w *Worker) *claimer {
 	return c
 }
 
-// runClaims claims rows until ctx ends. Calls run under calls. The context hard limits
-// database requests, so that a claim in progress at shutdown is not lost for the time
+// runClaims claims rows until ctx ends. Calls run under callCtx. dbCtx limits database requests,
+// so that a claim in progress at shutdown is not lost for the time
 // of its lease.
 func (c *claimer) runClaims(ctx, callCtx, dbCtx context.Context) {
 	defer c.claimPulse.noteIdle()

@@ -122,7 +122,7 @@ func (c *writer) writeBatch(ctx context.Context) error {
 	c.db.noteRequest(ctx, toComplete, err)
 	if err != nil {
 		c.batch = max(1, n/2)
-		c.requeueOrDropExpired(ctx, n)
+		c.moveBackOrDropExpired(ctx, n)
 		return err
 	}
 	c.failed = 0
@@ -171,9 +171,9 @@ func (c *writer) completeOnce(ctx context.Context, results []Result) ([]string, 
 	return c.store.Complete(ctx, results)
 }
 
-// requeueOrDropExpired moves the first n results behind the others, except those whose lease is over.
+// moveBackOrDropExpired moves the first count results behind the others, except those whose lease is over.
 // Those rows are due again and some worker will retry them.
-func (c *writer) requeueOrDropExpired(ctx context.Context, count int) {
+func (c *writer) moveBackOrDropExpired(ctx context.Context, count int) {
 	first := slices.Clone(c.pending[:count])
 	c.pending = slices.Delete(c.pending, 0, count)
 	for _, o := range first {

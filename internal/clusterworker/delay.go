@@ -8,9 +8,9 @@ const (
 	maxDelay   = 15 * time.Minute
 )
 
-// RetryDelay returns how long a row waits after consecutive failures: 30 s × 2^attempts, at
-// most 15 minutes. attempts includes the last failure. So a minute follows the first
-// failure. It holds for any number of attempts.
+// RetryDelay returns how long a row waits after consecutive failures: 30 s × 2^failures, at
+// most 15 minutes. failures includes the last one. So a minute follows the first
+// failure. It holds for any number of failures.
 //
 // There is no jitter. The slots limit how many rows are tried at a time, so rows that
 // come due together do no harm.

@@ -59,7 +59,7 @@ func newCallLimiter(slots int) *callLimiter {
 }
 
 // freeRoom returns how many rows may be claimed and since when there is room. It also
-// returns when more room is expected without the end of a call, zero if it is not
+// returns when more room is expected (moreAt) without the end of a call, zero if it is not
 // expected.
 func (f *callLimiter) freeRoom() (r Room, freedAt, moreAt time.Time) {
 	f.mu.Lock()

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// MaxAge is how long a change is kept for a sink that does not accept it.
-	MaxAge = 12 * time.Hour
+	// OutboxMaxAge is how long a change is kept for a sink that does not accept it.
+	OutboxMaxAge = 12 * time.Hour
 
-	lease       = 2 * time.Minute  // of a change in flight
-	renewEvery  = 30 * time.Second // well within lease
-	askEvery    = 5 * time.Second  // for changes that other processes left behind
-	expireEvery = time.Minute
-	mostAtATime = 256                    // changes in flight per sink
-	mostExpired = 5000                   // changes removed by one statement
-	breath      = 100 * time.Millisecond // pause between two rounds, so that many answers are handled in one
-	slack       = 2 * time.Second        // for the time between the end of Run and the clients
-	lastWords   = 2 * time.Second        // for changes that are due at shutdown
-	callTimeout = 10 * time.Second
+	outboxLease       = 2 * time.Minute  // of a change in flight
+	outboxRenewEvery  = 30 * time.Second // well within lease
+	outboxPollEvery   = 5 * time.Second  // for changes that other processes left behind
+	outboxExpireEvery = time.Minute
+	maxInFlight       = 256                    // changes in flight per sink
+	maxExpired        = 5000                   // changes removed by one statement
+	outboxRoundPause  = 100 * time.Millisecond // pause between two rounds, so that many answers are handled in one
+	closingSlack      = 2 * time.Second        // for the time between the end of Run and the clients
+	shutdownSendTime  = 2 * time.Second        // for changes that are due at shutdown
+	outboxCallTimeout = 10 * time.Second
 )
 
 // A PendingEvent is a change that a sink has not accepted yet.
@@ -138,21 +138,21 @@ func (o *Outbox) Nudge() {
 // Run delivers changes until ctx ends, and then those that are due, for some seconds.
 // The next process delivers the rest.
 func (o *Outbox) Run(ctx context.Context) error {
-	tick := time.NewTicker(askEvery)
+	tick := time.NewTicker(outboxPollEvery)
 	defer tick.Stop()
 	var renewed, expired time.Time
 	for ctx.Err() == nil {
 		now := time.Now()
-		if now.Sub(expired) >= expireEvery {
+		if now.Sub(expired) >= outboxExpireEvery {
 			expired = now
 			o.dropExpired(ctx)
 		}
-		if now.Sub(renewed) >= renewEvery {
+		if now.Sub(renewed) >= outboxRenewEvery {
 			renewed = now
-			o.renewLeases(ctx, lease)
+			o.renewLeases(ctx, outboxLease)
 		}
 		o.saveAnswersAndSendDue(ctx)
-		_ = backoff.Sleep(ctx, breath) // the loop checks ctx below
+		_ = backoff.Sleep(ctx, outboxRoundPause) // the loop checks ctx below
 		select {
 		case <-ctx.Done():
 		case <-o.wake:
@@ -166,18 +166,18 @@ func (o *Outbox) Run(ctx context.Context) error {
 // sendBeforeShutdown delivers due changes as long as sinks accept them, and leaves the rest
 // to another process.
 func (o *Outbox) sendBeforeShutdown(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, lastWords)
+	ctx, cancel := context.WithTimeout(ctx, shutdownSendTime)
 	defer cancel()
-	for (o.saveAnswersAndSendDue(ctx) || len(o.inFlight) > 0) && backoff.Sleep(ctx, breath) == nil {
+	for (o.saveAnswersAndSendDue(ctx) || len(o.inFlight) > 0) && backoff.Sleep(ctx, outboxRoundPause) == nil {
 		select {
 		case <-o.wake:
 		case <-ctx.Done():
 		}
 	}
-	rest, stop := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	rest, stop := context.WithTimeout(context.WithoutCancel(ctx), outboxCallTimeout)
 	defer stop()
 	o.saveAnswers(rest)
-	o.renewLeases(rest, o.deps.Closing+slack)
+	o.renewLeases(rest, o.deps.Closing+closingSlack)
 	if n := len(o.inFlight); n > 0 {
 		o.deps.Log.WarnContext(rest, "change events not delivered before shutdown, retained in database", "count", n)
 	}
@@ -192,7 +192,7 @@ func (o *Outbox) saveAnswersAndSendDue(ctx context.Context) (sent bool) {
 		under[p.Sink]++
 	}
 	for _, s := range o.sinks {
-		if room := mostAtATime - under[s.Name]; room > 0 && o.claimAndSendToSink(ctx, s, room) {
+		if room := maxInFlight - under[s.Name]; room > 0 && o.claimAndSendToSink(ctx, s, room) {
 			sent = true
 		}
 	}
@@ -205,7 +205,7 @@ func (o *Outbox) claimAndSendToSink(ctx context.Context, s EventSink, room int) 
 	var due []PendingEvent
 	// After an error there is nothing to send.
 	_ = o.askStore(ctx, "claim due change events", func(ctx context.Context) (err error) {
-		due, err = o.deps.Store.ClaimChanges(ctx, s.Name, room, lease)
+		due, err = o.deps.Store.ClaimChanges(ctx, s.Name, room, outboxLease)
 		return err
 	})
 	for _, p := range due {
@@ -242,7 +242,7 @@ func (o *Outbox) saveAnswers(ctx context.Context) {
 		p := o.inFlight[a.seq]
 		delete(o.inFlight, a.seq)
 		class := a.delivery.Class
-		if class != "" && !isFinal(class) && time.Since(p.Change.At) > MaxAge {
+		if class != "" && !isFinal(class) && time.Since(p.Change.At) > OutboxMaxAge {
 			class = changeevent.ClassExpired
 		}
 		switch {
@@ -252,7 +252,7 @@ func (o *Outbox) saveAnswers(ctx context.Context) {
 			o.givenUp.WithLabelValues(string(class)).Inc()
 			done = append(done, a.seq)
 		default:
-			failed[a.seq] = backoff.Policy{Initial: askEvery, Max: 5 * time.Minute, Jitter: -1}.Delay(p.Failures)
+			failed[a.seq] = backoff.Policy{Initial: outboxPollEvery, Max: 5 * time.Minute, Jitter: -1}.Delay(p.Failures)
 		}
 	}
 	if len(done) > 0 {
@@ -284,25 +284,25 @@ func (o *Outbox) renewLeases(ctx context.Context, lease time.Duration) {
 	_ = o.askStore(ctx, "renew leases of change events", func(ctx context.Context) error { return o.deps.Store.RenewChanges(ctx, seqs, lease) })
 }
 
-// dropExpired removes changes that are older than MaxAge.
+// dropExpired removes changes that are older than OutboxMaxAge.
 func (o *Outbox) dropExpired(ctx context.Context) {
-	for n := mostExpired; n == mostExpired; {
+	for n := maxExpired; n == maxExpired; {
 		n = 0
 		// After an error the rest is removed the next time.
 		_ = o.askStore(ctx, "delete expired change events", func(ctx context.Context) (err error) {
-			n, err = o.deps.Store.ExpireChanges(ctx, MaxAge, mostExpired)
+			n, err = o.deps.Store.ExpireChanges(ctx, OutboxMaxAge, maxExpired)
 			return err
 		})
 		if n > 0 {
 			o.givenUp.WithLabelValues(string(changeevent.ClassExpired)).Add(float64(n))
-			o.deps.Log.ErrorContext(ctx, "change events dropped, not delivered within maximum age", "count", n, "age", MaxAge)
+			o.deps.Log.ErrorContext(ctx, "change events dropped, not delivered within maximum age", "count", n, "age", OutboxMaxAge)
 		}
 	}
 }
 
 // askStore makes one request to the store. A later round retries a failed request.
 func (o *Outbox) askStore(ctx context.Context, what string, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, outboxCallTimeout)
 	defer cancel()
 	err := do(ctx)
 	if err != nil && ctx.Err() == nil {

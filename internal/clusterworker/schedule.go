@@ -106,7 +106,7 @@ func (s *schedule) nextClaim(room Room, freed time.Time) (claimAt time.Time, bec
 // it.
 const grain = burstInterval
 
-// Alarms are the known times at which rows become due. There is at most one for each
+// alarms are the known times at which rows become due. There is at most one for each
 // grain of the longest delay, however many rows fail.
 type alarms struct {
 	mu    sync.Mutex

@@ -15,7 +15,7 @@ import (
 )
 
 // parseOrder parses the terms of an order, such as "kind asc,name desc"; without any, it parses
-// otherwise. Terms without effect are omitted: the kind, which is the same in the whole list,
+// fallback. Terms without effect are omitted: the kind, which is the same in the whole list,
 // columns that already occurred, and terms after the id. The order by ascending id has no terms.
 func parseOrder(given []string, fallback string) ([]Order, error) {
 	text := strings.Join(given, ",")

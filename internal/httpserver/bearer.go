@@ -33,7 +33,7 @@ func (t BearerToken[Owner]) hashToken() (TokenHash, error) {
 	switch {
 	case (t.Plain == "") == (t.SHA256 == ""):
 		return TokenHash{}, errors.New("must have exactly one of token and sha256")
-	case !IsValidTokenName(t.Subject):
+	case !IsValidSubjectOrTenant(t.Subject):
 		return TokenHash{}, errors.New("subject must be 1 to 253 printable characters")
 	case t.Wrong != nil:
 		return TokenHash{}, t.Wrong
@@ -49,8 +49,8 @@ func (t BearerToken[Owner]) hashToken() (TokenHash, error) {
 
 // hashTokens returns the tokens in the form that lookups use. An error identifies the invalid token
 // by its position and its subject.
-func hashTokens[Owner any](tokens []BearerToken[Owner]) ([]knownTokens[Owner], error) {
-	out := make([]knownTokens[Owner], 0, len(tokens))
+func hashTokens[Owner any](tokens []BearerToken[Owner]) ([]knownToken[Owner], error) {
+	out := make([]knownToken[Owner], 0, len(tokens))
 	taken := make(map[TokenHash]bool, len(tokens))
 	for i, t := range tokens {
 		hash, err := t.hashToken()
@@ -61,7 +61,7 @@ func hashTokens[Owner any](tokens []BearerToken[Owner]) ([]knownTokens[Owner], e
 			return nil, fmt.Errorf("tokens[%d] (subject %q): %w", i, t.Subject, err)
 		}
 		taken[hash] = true
-		out = append(out, knownTokens[Owner]{hash, t.Owner})
+		out = append(out, knownToken[Owner]{hash, t.Owner})
 	}
 	return out, nil
 }
@@ -75,9 +75,9 @@ func TokenFromHeader(header string) string {
 	return strings.TrimSpace(token)
 }
 
-// IsValidTokenName reports whether s can name a subject or a tenant: a short text that logs and databases
+// IsValidSubjectOrTenant reports whether s can name a subject or a tenant: a short text that logs and databases
 // can store.
-func IsValidTokenName(s string) bool {
+func IsValidSubjectOrTenant(s string) bool {
 	const longest = 253
 	return s != "" && len(s) <= longest && utf8.ValidString(s) &&
 		strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0

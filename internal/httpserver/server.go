@@ -5,6 +5,9 @@
 // rest.
 //
 // NewHealthHandler serves /healthz and /readyz.
+//
+// A TokenFile authenticates callers by the bearer tokens of a file, over HTTP and gRPC. IsLoopback tells
+// where a token is not needed.
 package httpserver
 
 import (

@@ -12,8 +12,8 @@ import (
 // A TokenReader reads the tokens of a file. Its errors contain no tokens.
 type TokenReader[Owner any] func(path string) ([]BearerToken[Owner], error)
 
-// A known token is identified by its hash.
-type knownTokens[Owner any] struct {
+// A knownToken is a token, identified by its hash.
+type knownToken[Owner any] struct {
 	hash  TokenHash
 	owner Owner
 }
@@ -34,7 +34,7 @@ type TokenFile[Owner any] struct {
 
 	mu     sync.Mutex
 	seen   os.FileInfo // nil while the file is missing
-	tokens []knownTokens[Owner]
+	tokens []knownToken[Owner]
 }
 
 // OpenTokenFile reads a file, which must exist.
@@ -65,7 +65,7 @@ func (f *TokenFile[Owner]) Lookup(ctx context.Context, hash TokenHash) (owner Ow
 }
 
 // currentTokens returns the tokens and reads the file again if it was written or replaced.
-func (f *TokenFile[Owner]) currentTokens(ctx context.Context) []knownTokens[Owner] {
+func (f *TokenFile[Owner]) currentTokens(ctx context.Context) []knownToken[Owner] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	info, err := os.Stat(f.path)
@@ -90,7 +90,7 @@ func (f *TokenFile[Owner]) currentTokens(ctx context.Context) []knownTokens[Owne
 	return f.tokens
 }
 
-func (f *TokenFile[Owner]) loadTokens() ([]knownTokens[Owner], error) {
+func (f *TokenFile[Owner]) loadTokens() ([]knownToken[Owner], error) {
 	tokens, err := f.read(f.path)
 	if err != nil {
 		return nil, fmt.Errorf("read token file: %w", err)

@@ -24,7 +24,7 @@ func outagePolicy() backoff.Policy {
 }
 
 // RetryListWatch returns a lister and watcher that retries until the API server answers, where
-// lw would return an error. A refusal of the API server is an error at once. note is
+// lw would return an error. A refusal of the API server is an error at once. onRetry is
 // called with each error that is retried; it may be nil.
 func RetryListWatch(lw toolscache.ListerWatcher, log *slog.Logger, onRetry func(error)) toolscache.ListerWatcher {
 	if onRetry == nil {

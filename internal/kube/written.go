@@ -34,7 +34,7 @@ func (w *Written) Note(written client.Object) {
 	}
 }
 
-// HasNewerThan reports whether a version newer than o was written. It removes the record once
+// HasNewerThan reports whether a version newer than cached was written. It removes the record once
 // the cache has caught up.
 func (w *Written) HasNewerThan(cached client.Object) bool {
 	w.mu.Lock()

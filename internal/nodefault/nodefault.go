@@ -127,7 +127,7 @@ func NewRecord(st *v1alpha1.NodeFaultStatus, source, action, ordinal string, at 
 // maxText is the maximum length of free text in a record in bytes, as in its schema.
 const maxText = 512
 
-// TruncateText truncates a text to at most most bytes without splitting a character.
+// TruncateText truncates a text to at most maxBytes bytes without splitting a character.
 func TruncateText(text string, maxBytes int) string {
 	if len(text) <= maxBytes {
 		return text

@@ -139,8 +139,8 @@ func (s *Set) decideWithInput(ctx context.Context, input []byte, now time.Time) 
 	return raw.inMode(s.mode), v, nil
 }
 
-// evaluateDecision returns the set's decision, regardless of the mode. most is the timeout; zero
-// means that of ctx only.
+// evaluateDecision returns the set's decision, regardless of the mode. timeout limits the
+// query; zero means that only ctx limits it.
 func (s *Set) evaluateDecision(ctx context.Context, input ast.Value, now time.Time, timeout time.Duration) (Decision, error) {
 	t, err := s.query.evaluateQuery(ctx, input, now, timeout)
 	if err != nil {

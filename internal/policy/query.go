@@ -34,8 +34,8 @@ func prepareQuery(ctx context.Context, c *ast.Compiler, path string) (q *query, 
 	return &query{prepared: prepared}, nil
 }
 
-// evaluateQuery returns the document for an input. now is the result of time.now_ns, and most the
-// timeout; zero means that of ctx only.
+// evaluateQuery returns the document for an input. now is the result of
+// time.now_ns. timeout limits the query; zero means that only ctx limits it.
 func (q *query) evaluateQuery(ctx context.Context, input ast.Value, now time.Time, timeout time.Duration) (t *ast.Term, err error) {
 	defer recoverError(&err)
 	if ctx.Err() != nil {

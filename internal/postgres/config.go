@@ -117,7 +117,7 @@ func (c Config) ConnConfig() (*pgx.ConnConfig, error) {
 	return cc, nil
 }
 
-// applyRoleAndTimeouts applies the settings of connections that use the role.
+// applyRoleAndTimeouts sets the role and the timeouts, except behind a pooler.
 func (c Config) applyRoleAndTimeouts(cc *pgx.ConnConfig) {
 	if cc.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
 		return // there may be a pooler

@@ -49,7 +49,7 @@ func (s Scope) queueScope(b *pgx.Batch, now *time.Time) {
 	b.Queue(setScopeAndRole, s.Tenant, s.Role).QueryRow(func(row pgx.Row) error { return row.Scan(&discard, &discard, now) })
 }
 
-// RunBatch runs the statements that fill queues, with their callbacks, in one round trip and one
+// RunBatch runs the statements that queue adds to the batch, with their callbacks, in one round trip and one
 // transaction. Each statement has its own snapshot.
 //
 // A dead connection is replaced once, so fill may be called twice; its callbacks have not been

@@ -175,7 +175,7 @@ func (w *watcher) watchChanges(ctx context.Context, p *pass, cursor *string) (re
 			w.setMode(ModeWatch)
 		}
 		received = true
-		return w.dispatchOrForget(ctx, p, e, cursor)
+		return w.processWatchEvent(ctx, p, e, cursor)
 	})
 	if ctx.Err() != nil {
 		return received
@@ -208,8 +208,8 @@ func (w *watcher) nextDelay(begin time.Time, err error) time.Duration {
 	return backoff.Policy{Initial: 50 * time.Millisecond, Max: w.cfg.PollInterval}.Delay(w.failures)
 }
 
-// dispatchOrForget processes one event of a watch.
-func (f *follower) dispatchOrForget(ctx context.Context, p *pass, e v1.WatchEvent, cursor *string) error {
+// processWatchEvent processes one event of a watch.
+func (f *follower) processWatchEvent(ctx context.Context, p *pass, e v1.WatchEvent, cursor *string) error {
 	// The age of the event is unknown, because there was no time to receive it.
 	p.now, p.asked = time.Now(), time.Time{}
 	var err error

@@ -20,7 +20,7 @@ type heartbeat struct {
 	allowance time.Duration
 }
 
-// noteProgress records progress. The next progress is due after wait and the time of one step, or
+// noteProgress records progress. The next progress is due after nextWithin and the time of one step, or
 // later if another loop has announced a longer wait.
 func (p *heartbeat) noteProgress(nextWithin time.Duration) {
 	next := time.Now().Add(nextWithin + p.allowance)

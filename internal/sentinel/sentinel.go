@@ -19,7 +19,7 @@
 // retrying. A malformed resource is logged, counted and skipped.
 //
 // The functions that the sentinel's specification names are here under these names: Load is
-// settings.Load into Config, LoadBrokerConfig is Load in package bus, BuildLabelSelector is
+// settings.Load into Config, LoadBrokerConfig is in package sentinelapp, BuildLabelSelector is
 // Config.Selector, ParseMessageData is payload.New, FetchResources is Walk in package source,
 // Evaluate is Decide in package decision, PublishEvent is publishJob, and Run and Start are
 // Sentinel.Run.

@@ -28,7 +28,7 @@ type offerError struct{ mode Mode }
 
 func (e offerError) Error() string { return fmt.Sprintf("the API offers the mode %q", e.mode) }
 
-// listAll reads the whole list with a pass, and starts where the last sweep failed. It calls first
+// listAll reads the whole list with a pass, and starts where the last sweep failed. It calls onFirstPage
 // with the first page. It returns errShardChanged when cut is closed.
 func (s *Sentinel) listAll(ctx context.Context, p *pass, cut <-chan struct{}, onFirstPage func(source.Page, source.Envelope) error) error {
 	p.resources, p.ready, p.oldest = s.start.resources, s.start.ready, s.start.oldest

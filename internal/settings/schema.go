@@ -30,7 +30,7 @@ func Schema(cfg any, title string) ([]byte, error) {
 	return append(out, '\n'), nil
 }
 
-// schemaOf describes a shape; v is its default.
+// schemaOf describes a shape; defaults are its defaults.
 func schemaOf(s *shape, defaults reflect.Value) *jsonschema.Schema {
 	switch s.kind {
 	case section:

@@ -188,8 +188,9 @@ func Eventually(tb testing.TB, check func(ctx context.Context) error) {
 		if err == nil {
 			return
 		}
-		ours := ctx.Err() != nil || strings.Contains(err.Error(), "would exceed context deadline") // from a client's rate limiter
-		if !ours || last == nil {
+		// The rate limiter of a client has no error value for this case.
+		ended := ctx.Err() != nil || strings.Contains(err.Error(), "would exceed context deadline")
+		if !ended || last == nil {
 			last = err
 		}
 		select {

@@ -43,7 +43,7 @@ func TestOperatorRights(t *testing.T) {
 			t.Error("something is forbidden")
 		}
 	})
-	for _, role := range whole.Roles() {
+	for _, role := range whole.ListRoles() {
 		for _, rule := range role.Rules {
 			resource := rule.Resources[0]
 			t.Run("without "+resource, func(t *testing.T) {

@@ -81,7 +81,7 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 	}
 	l.parts = append(l.parts, l.sinks.Part())
 
-	broker, err := openExternalOrEmbeddedBus(p, cfg.NATS, dataDir, env)
+	broker, err := openExternalOrEmbeddedBroker(p, cfg.NATS, dataDir, env)
 	if err != nil {
 		return err
 	}

@@ -13,22 +13,22 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// openExternalOrEmbeddedBus opens the broker that BROKER_TYPE names, or the embedded one.
-func openExternalOrEmbeddedBus(p *process.Process, cfg natsserver.Config, dataDir string, env func(string) (string, bool)) (*sentinelapp.Broker, error) {
+// openExternalOrEmbeddedBroker opens the broker that BROKER_TYPE names, or the embedded one.
+func openExternalOrEmbeddedBroker(p *process.Process, cfg natsserver.Config, dataDir string, env func(string) (string, bool)) (*sentinelapp.Broker, error) {
 	external, err := sentinelapp.LoadBrokerConfig(env)
 	switch {
 	case errors.Is(err, sentinelapp.ErrNoBrokerType):
 		cfg.Dir = cmp.Or(cfg.Dir, filepath.Join(dataDir, "nats"))
-		return newEmbeddedBus(cfg, env, p.Log)
+		return newEmbeddedBroker(cfg, env, p.Log)
 	case err != nil:
 		return nil, err
 	}
 	return external.Open(p.Log)
 }
 
-// newEmbeddedBus builds a bus on a NATS JetStream server in this process. The topic and the other
+// newEmbeddedBroker builds a broker on a NATS JetStream server in this process. The topic and the other
 // event settings come from the environment, as for an external server.
-func newEmbeddedBus(cfg natsserver.Config, env func(string) (string, bool), log *slog.Logger) (*sentinelapp.Broker, error) {
+func newEmbeddedBroker(cfg natsserver.Config, env func(string) (string, bool), log *slog.Logger) (*sentinelapp.Broker, error) {
 	var events nats.Config
 	if _, err := settings.Load(&events, settings.Source{Env: env}); err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ const localSource = "fleetloop/fleetloop"
 // localCluster is the cluster name of changes without a cluster.
 const localCluster = "local"
 
-// sinksWithTimeline returns the configured sinks and the timeline of the fleet API at addr.
+// sinksWithTimeline returns the configured sinks and the timeline of the fleet API at apiAddr.
 func (c Config) sinksWithTimeline(apiAddr string) changes.Config {
 	cfg := c.Changes
 	if !cfg.Enabled {

@@ -15,7 +15,7 @@ const (
 	demoAbandoned = time.Minute
 )
 
-// createDemoDir creates the folder of one demo in tmp and returns a function that removes it. It first
+// createDemoDir creates the folder of one demo in tmpDir and returns a function that removes it. It first
 // removes the folders of killed demos, because nothing else would.
 func createDemoDir(tmpDir string) (dir string, remove func() error, err error) {
 	removeAbandonedDemoDirs(tmpDir)

@@ -32,7 +32,7 @@ func RegisterAllMetrics(reg prometheus.Registerer) error {
 		return err
 	}
 	log := slog.New(slog.DiscardHandler)
-	broker, err := newEmbeddedBus(natsserver.Config{}, noEnv, log)
+	broker, err := newEmbeddedBroker(natsserver.Config{}, noEnv, log)
 	if err != nil {
 		return err
 	}

@@ -178,7 +178,7 @@ func (h *hostCluster) createIfMissing(ctx context.Context, o client.Object) erro
 	return nil
 }
 
-// exampleExecutionCommands returns example commands for executions. as returns the command prefix of a user
+// exampleExecutionCommands returns example commands for executions. kubeconfigFlag returns the command prefix of a user
 // by name.
 func (h *hostCluster) exampleExecutionCommands(kubeconfigFlag func(name string) string) []string {
 	return []string{

@@ -208,7 +208,7 @@ func (w *FleetWatch) Snapshot() FleetSnapshot {
 	}
 }
 
-// WaitDemoReady waits until the demo fleet has at least size resources and all of them are Ready. It
+// WaitDemoReady waits until the demo fleet has at least leastResources resources and all of them are Ready. It
 // returns the cause of ctx if that ends first.
 func (w *FleetWatch) WaitDemoReady(ctx context.Context, leastResources int) error {
 	for {

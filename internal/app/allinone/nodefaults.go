@@ -59,8 +59,8 @@ func (h *hostCluster) setUpNodeFaults(ctx context.Context, p *process.Process, s
 	return nodefaultapp.Parts(ctx, p, cfg, nodefaultapp.Overrides{Host: host, Sinks: sinks, Listening: func(addr string) { h.reports = "http://" + addr + "/v1/health-events" }})
 }
 
-// faultExampleCommands returns example commands for node faults. reports is the address for reports, and
-// as the command prefix of an administrator.
+// faultExampleCommands returns example commands for node faults. reportsURL is the address for reports, and
+// kubeconfigFlag the command prefix of an administrator.
 func faultExampleCommands(reportsURL, kubeconfigFlag string) []string {
 	report := func(end string) string {
 		return fmt.Sprintf(`curl -d '{"agent": "me", "checkName": "fan", "nodeName": %q, %s}' -H 'Content-Type: application/json' %s`, processNode, end, reportsURL)

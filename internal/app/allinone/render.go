@@ -246,7 +246,7 @@ func phasesInLifecycleOrder(counts map[v1.Phase]int) []v1.Phase {
 	return list
 }
 
-// drawBar draws a bar for the share n of total. A count above zero is always visible.
+// drawBar draws a bar for the share count of total. A count above zero is always visible.
 func drawBar(count, total, width int) string {
 	if count <= 0 || total <= 0 || width <= 0 {
 		return ""
@@ -258,7 +258,7 @@ func drawBar(count, total, width int) string {
 	return strings.Repeat("█", cells)
 }
 
-// drawEvents draws an empty line, a title and the newest events on at most room lines.
+// drawEvents draws an empty line, a title and the newest events on at most maxLines lines.
 func drawEvents(s FleetSnapshot, width, maxLines int) []viewLine {
 	if maxLines < 2 {
 		return nil
@@ -286,7 +286,7 @@ func drawEvents(s FleetSnapshot, width, maxLines int) []viewLine {
 	return lines
 }
 
-// drawChanges draws an empty line, a title and the latest changes on at most room lines.
+// drawChanges draws an empty line, a title and the latest changes on at most maxLines lines.
 func drawChanges(s FleetSnapshot, maxLines int) []viewLine {
 	if len(s.Changes) == 0 || maxLines < 3 {
 		return nil

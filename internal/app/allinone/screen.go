@@ -43,7 +43,7 @@ type screen struct {
 	printProgress bool // because the log does not show it
 }
 
-// newScreen selects the output of the run. dir is the folder for a log file.
+// newScreen selects the output of the run. logDir is the folder for a log file.
 func newScreen(env Env, cfg DemoConfig, logDir string) (screen, error) {
 	s := screen{env: env, logs: env.Stderr, printProgress: cfg.printProgress}
 	s.live = cfg.isLive(env)
@@ -141,7 +141,7 @@ func (s *screen) logProgress(ctx context.Context, watch *FleetWatch) error {
 	}
 }
 
-// collectionOfGroup returns the log key of a group of the demo.
+// collectionOfGroup returns the collection of a group of the demo.
 func collectionOfGroup(title string) string {
 	if title == "Clusters" {
 		return v1.CollectionClusters

@@ -40,7 +40,7 @@ type changesOptions struct {
 	follow    bool
 }
 
-// AddChangesSubcommands adds commands below fleetloop changes. Root is the result of Command.
+// AddChangesSubcommands adds commands below fleetloop changes. root is the result of Command.
 func AddChangesSubcommands(root *cobra.Command, more ...*cobra.Command) {
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == changesName {
@@ -137,7 +137,7 @@ type changesSession struct {
 	at   string // position at which the stream continues
 }
 
-// readPages passes the requested pages of the list to each. It returns the position at which a
+// readPages passes the requested pages of the list to handlePage. It returns the position at which a
 // stream continues.
 func (c *changesSession) readPages(ctx context.Context, handlePage func([]v1.ChangeEvent) error) (streamCursor string, more bool, err error) {
 	q := c.o.query

@@ -109,7 +109,7 @@ func ExitCode(err error) int {
 	return CodeFailed
 }
 
-// joinErrorsWithExitCode joins the errors about several objects. done is the number of successes.
+// joinErrorsWithExitCode joins the errors about several objects. succeeded is the number of successes.
 func joinErrorsWithExitCode(errs []error, succeeded int) error {
 	switch {
 	case len(errs) == 0:

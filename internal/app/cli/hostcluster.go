@@ -120,7 +120,7 @@ func parsePolicyDenial(err error) (why, next string, ok bool) {
 	return why, next, ok
 }
 
-// JoinHostErrors joins the errors about several objects, without a next step. done is the number of
+// JoinHostErrors joins the errors about several objects, without a next step. succeeded is the number of
 // successes.
 func JoinHostErrors(errs []error, succeeded int) error {
 	switch {

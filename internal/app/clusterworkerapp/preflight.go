@@ -189,7 +189,7 @@ func (c *checker) checkCluster(ctx context.Context, cl clusterworker.Claim) erro
 	return c.garden.PreflightShoot(ctx, m)
 }
 
-// reportMissingAndSummarize prints the totals.
+// reportMissingAndSummarize prints the named clusters that were not found and the totals; it returns errPreflight if any was rejected.
 func (c *checker) reportMissingAndSummarize() error {
 	for _, name := range c.names {
 		if !slices.Contains(c.found, name) {

@@ -28,8 +28,8 @@ var errWaitTimeout = errors.New("timed out")
 // errGone means that the followed execution was deleted.
 var errGone = errors.New("the execution was deleted")
 
-// watchExecution calls each with the current state of an execution and after every change, until
-// each returns done.
+// watchExecution calls onState with the current state of an execution and after every change, until
+// onState returns done.
 func (s *session) watchExecution(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, onState func(*v1alpha1.KubernetesExecution) (done bool, err error)) error {
 	uid := ke.UID
 	for {
@@ -51,7 +51,7 @@ func (s *session) watchExecution(ctx context.Context, c *cluster, ke *v1alpha1.K
 	}
 }
 
-// watchChanges calls each after every change of an execution until the watch ends.
+// watchChanges calls onState after every change of an execution until the watch ends.
 func (c *cluster) watchChanges(ctx context.Context, ke *v1alpha1.KubernetesExecution, onState func(*v1alpha1.KubernetesExecution) (bool, error)) (done bool, err error) {
 	options := selection{name: ke.Name}.listOptions(c.namespace)
 	options.Raw.ResourceVersion = ke.ResourceVersion

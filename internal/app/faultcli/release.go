@@ -85,7 +85,7 @@ func (s *session) runRelease(ctx context.Context, args []string, r releaseOption
 	return cli.JoinHostErrors(errs, done)
 }
 
-// staysCordonedNote returns why a node does not accept other workloads.
+// staysCordonedNote returns the end of the message about a released node that stays cordoned, else "".
 func staysCordonedNote(node *corev1.Node) string {
 	if node.Spec.Unschedulable {
 		return "; it stays cordoned, because someone else cordoned it"

@@ -206,13 +206,13 @@ func (a *app) newBudget(m *kube.Manager, seen nodeView) (quarantine.Budget, erro
 	return keeper, nil
 }
 
-func (a *app) outboxSinks() []operator.Sink {
-	var sinks []operator.Sink
+func (a *app) outboxSinks() []operator.EventSink {
+	var sinks []operator.EventSink
 	for _, s := range a.sinks.List() {
-		sinks = append(sinks, operator.Sink{Name: s.Name, Client: s.Client, Wants: s.Wants, Replay: slices.Contains(a.cfg.Outbox.Replay, s.Name)})
+		sinks = append(sinks, operator.EventSink{Name: s.Name, Client: s.Client, Wants: s.Wants, Replay: slices.Contains(a.cfg.Outbox.Replay, s.Name)})
 	}
 	for _, name := range a.cfg.Outbox.Replay {
-		if !slices.ContainsFunc(sinks, func(s operator.Sink) bool { return s.Name == name }) {
+		if !slices.ContainsFunc(sinks, func(s operator.EventSink) bool { return s.Name == name }) {
 			a.p.Log.Warn("outbox.replay names an unknown sink", "sink", name)
 		}
 	}

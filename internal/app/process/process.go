@@ -74,7 +74,7 @@ func (p *Process) HandleOnMetricsServer(path string, h http.Handler) {
 	p.debug[path] = h
 }
 
-// New builds the shared dependencies of the parts of a process. Logs go to w.
+// New builds the shared dependencies of the parts of a process. Logs go to logOutput.
 func New(ctx context.Context, component string, cfg Config, logOutput io.Writer) (*Process, error) {
 	log, err := telemetry.NewLogger(logOutput, cfg.Log)
 	if err != nil {

@@ -66,7 +66,7 @@ type Broker struct {
 	last publishOutcome
 }
 
-// Part returns the bus as a part of a process.
+// Part returns the broker as a part of a process.
 func (b *Broker) Part() lifecycle.Part {
 	return lifecycle.Part{Name: "broker", Run: b.Run, Ready: b.Ready}
 }
@@ -186,7 +186,7 @@ func loadClient[C any](c *BrokerConfig, env func(string) (string, bool), explici
 	return c, nil
 }
 
-// Open builds the bus. Its part connects, Open does not.
+// Open builds the broker. Its part connects, Open does not.
 func (c *BrokerConfig) Open(log *slog.Logger) (*Broker, error) {
 	opened, err := c.open(log)
 	if err != nil {
@@ -195,7 +195,7 @@ func (c *BrokerConfig) Open(log *slog.Logger) (*Broker, error) {
 	return NewBroker(c.choice.Type, opened), nil
 }
 
-// NewBroker returns a bus on a broker that the caller has opened.
+// NewBroker returns a Broker on a client that the caller has opened.
 func NewBroker(t BrokerType, opened brokerClient) *Broker {
 	return &Broker{brokerClient: opened, Type: t}
 }

@@ -147,7 +147,7 @@ func TestNew(t *testing.T) {
 	b := sentinelapp.NewBroker(sentinelapp.NATS, fake{boom})
 	p := b.Part()
 	if b.Type != sentinelapp.NATS || p.Name != "broker" || !errors.Is(p.Ready(), boom) || !errors.Is(p.Run(t.Context()), boom) {
-		t.Errorf("a bus of type %q with the part %q does not pass on what its broker says", b.Type, p.Name)
+		t.Errorf("a broker of type %q with the part %q does not pass on what its broker says", b.Type, p.Name)
 	}
 }
 

@@ -77,7 +77,7 @@ type APIDefaults struct {
 	RequestsPerSecond float64         `key:"requests_per_second" env:"HYPERFLEET_API_REQUESTS_PER_SECOND" default:"200" validate:"gt=0" doc:"Maximum number of requests per second, for each sentinel."`
 }
 
-// completeSettings fills in settings that a SentinelConfig leaves out. alone is true for the only
+// completeSettings fills in settings that a SentinelConfig leaves out. trusted is true for the only
 // SentinelConfig of the process; that one is trusted with the credentials of the process.
 func (u SpecDefaults) completeSettings(s *settingsOf, trusted bool) {
 	cfg := &s.Sentinel

@@ -27,7 +27,7 @@ func (o *publishOutcome) beginAttempt() uint64 {
 }
 
 // endAttempt records the result of an attempt. A failure is ignored if the broker has confirmed
-// another attempt since begin, because it then concerns that event alone.
+// another attempt since confirmedBefore, because it then concerns that event alone.
 func (o *publishOutcome) endAttempt(confirmedBefore uint64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

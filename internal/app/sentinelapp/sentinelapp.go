@@ -21,7 +21,7 @@ type Sentinel = sentinel.Config
 type Process = process.Config
 
 // Config is the configuration file of the sentinel binary. The configuration of the broker is
-// separate, see package bus.
+// separate, see BrokerConfig.
 type Config struct {
 	Sentinel
 	Process

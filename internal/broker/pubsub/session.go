@@ -173,7 +173,7 @@ func (s *session) sendBatches(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// fillBatch returns the batch that begins with p.
+// fillBatch returns the batch that begins with first.
 func (s *session) fillBatch(first *publication) []*publication {
 	cfg := s.broker.cfg
 	batch, size := []*publication{first}, first.size

@@ -39,7 +39,7 @@ func withFinalized(r v1.Report, is bool, reason, message string) v1.Report {
 	return r
 }
 
-// reportPools reports on the node pools of a row that was reported on. current is whether
+// reportPools reports on the node pools of a row that was reported on. statusIsCurrent is whether
 // the row's status is known to be about the Shoot as it was last sent. Otherwise the
 // Shoot may be ready with a pool that is being deleted, or without one that is being
 // added.

@@ -42,7 +42,7 @@ type Maker struct {
 }
 
 // New validates the configuration of all Shoots. installation is the id of the
-// database, project the name of the Gardener project, and maxName the configured limit
+// database, project the name of the Gardener project, and maxNameLength the configured limit
 // of Shoot names.
 func New(cfg Config, installation, project string, maxNameLength int) (*Maker, error) {
 	s, err := cfg.resolveConfig()

@@ -45,7 +45,7 @@ func NameLimit(configuredLength int, projectName string) (int, error) {
 }
 
 // ShootName returns the nth choice, from 0, for the name of a cluster's Shoot. It has
-// at most limit characters, where limit must be at least MinNameLimit. It is a DNS
+// at most maxLength characters, where maxLength must be at least MinNameLimit. It is a DNS
 // label that begins with a letter and has no two consecutive hyphens.
 //
 // A name has a readable part from the name of the cluster, and a hash of the cluster's

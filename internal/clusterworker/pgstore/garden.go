@@ -23,7 +23,7 @@ func (s *Store) RegisterClusterWorker(ctx context.Context) error {
 	return nil
 }
 
-// An Unregistration is the result of Unregister.
+// An Unregistration is the result of UnregisterClusterWorker.
 type Unregistration struct {
 	// Removed is whether the installation no longer has a cluster-worker.
 	Removed bool
@@ -33,8 +33,8 @@ type Unregistration struct {
 	Guarded int64
 }
 
-// UnregisterClusterWorker removes the record of Register. It changes nothing while a worker
-// observes the Shoots or, unless abandon is set, while a cluster has a Shoot that is not
+// UnregisterClusterWorker removes the record of RegisterClusterWorker. It changes nothing while a worker
+// observes the Shoots or, unless abandonShoots is set, while a cluster has a Shoot that is not
 // confirmed gone.
 func (s *Store) UnregisterClusterWorker(ctx context.Context, abandonShoots bool) (u Unregistration, err error) {
 	err = s.sendBatch(ctx, func(b *pgx.Batch) {
@@ -46,7 +46,7 @@ func (s *Store) UnregisterClusterWorker(ctx context.Context, abandonShoots bool)
 	return u, nil
 }
 
-// RecordGardenIfNone records the garden of this database's Shoots, if none is recorded or anew
+// RecordGardenIfNone records the garden of this database's Shoots, if none is recorded or overwrite
 // is set to create the Shoots again there. It returns the garden that is now recorded.
 func (s *Store) RecordGardenIfNone(ctx context.Context, garden string, overwrite bool) (recorded string, err error) {
 	err = s.sendBatch(ctx, func(b *pgx.Batch) {

@@ -199,7 +199,7 @@ func canonicalJSON(raw []byte) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// truncateText limits an external text to most bytes and marks the cut.
+// truncateText limits an external text to maxBytes bytes and marks the cut.
 func truncateText(s string, maxBytes int) string {
 	const mark = "…"
 	if len(s) <= maxBytes {

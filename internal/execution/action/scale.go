@@ -86,7 +86,7 @@ func replicasOf(live *unstructured.Unstructured) map[string]any {
 	return map[string]any{"replicas": n}
 }
 
-// draftScale drafts a change of replicas. parameter is the name of the target parameter in the
+// draftScale drafts a change of replicas. targetParameter is the name of the target parameter in the
 // rollback action.
 func draftScale(live *unstructured.Unstructured, replicas int64, rollbackAction, targetParameter string) (*draft, error) {
 	before := replicasOf(live)

@@ -244,7 +244,7 @@ func storableNumber(n json.Number) any {
 	return f
 }
 
-// cleanText returns a text that the database accepts, limited to most bytes.
+// cleanText returns a text that the database accepts, limited to maxBytes bytes.
 func cleanText(text string, maxBytes int) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 	if len(text) <= maxBytes {

@@ -69,7 +69,7 @@ type Verifier struct {
 	noted   []Position
 }
 
-// NewVerifier returns a verifier that begins after a position. noted are positions recorded
+// NewVerifier returns a verifier that begins after a position. checkpoints are positions recorded
 // elsewhere, which the chain must contain.
 func NewVerifier(begin Position, checkpoints ...Position) *Verifier {
 	v := &Verifier{report: Report{Begin: begin, End: begin}, vouched: begin.Position == 0, noted: checkpoints}
@@ -134,7 +134,7 @@ func (v *Verifier) isNextEvent(e *Event) bool {
 	return e.Position == v.report.End.Position+1 && bytes.Equal(e.PrevHash, v.report.End.Hash) && bytes.Equal(e.Digest(), e.Hash)
 }
 
-// verifyEvent verifies an event. follows is the previous hash stored in the event after it.
+// verifyEvent verifies an event. nextPrevHash is the previous hash stored in the event after it.
 func (v *Verifier) verifyEvent(e *Event, nextPrevHash []byte) bool {
 	want := v.report.End.Position + 1
 	whole := bytes.Equal(e.Digest(), e.Hash)

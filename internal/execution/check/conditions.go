@@ -156,7 +156,7 @@ func (r *round) recordPreConditionsAfterFailure(ctx context.Context) error {
 	return nil
 }
 
-// EvaluatePostConditions evaluates the postconditions of an action that ended at since. The wait is
+// EvaluatePostConditions evaluates the postconditions of an action that ended at actionEnded. The wait is
 // non-zero while some do not hold and have time left. Zero means that the results are final.
 func (c *Checker) EvaluatePostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, actionEnded, now time.Time) (results []v1alpha1.ConditionResult, wait time.Duration, err error) {
 	conditions := ke.Spec.PostConditions
@@ -206,7 +206,7 @@ func (c *Checker) EvaluatePostConditions(ctx context.Context, ke *v1alpha1.Kuber
 	return results, nextEvaluationDelay(verdicts), nil
 }
 
-// PostConditionEnd returns the deadline of a postcondition for an action that ended at since.
+// PostConditionEnd returns the deadline of a postcondition for an action that ended at actionEnded.
 func PostConditionEnd(c v1alpha1.Condition, since time.Time) time.Time {
 	return since.Add(timeoutOf(c, postConditionTimeout))
 }
@@ -242,7 +242,7 @@ func (r *round) conditionInput(ctx context.Context, conditions []v1alpha1.Condit
 }
 
 // readTarget reads the present target as the account of the action. A deleted target is an ordinary
-// state. If the account may no longer read it, blind holds the reason, and no condition can hold.
+// state. If the account may no longer read it, unreadable holds the reason, and no condition can hold.
 func (r *round) readTarget(ctx context.Context) (unreadable string, err error) {
 	t := r.request.Target
 	if !r.request.Action.NoJob && t.Kind != "" {

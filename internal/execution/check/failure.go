@@ -116,7 +116,7 @@ func isTransient(err error) bool {
 	return code == unauthorized || code == timeout || code == conflict || code == tooMany || code >= server || code == 0
 }
 
-// truncateText limits a text to most bytes and marks the cut.
+// truncateText limits a text to maxBytes bytes and marks the cut.
 func truncateText(s string, maxBytes int) string {
 	const mark = "…"
 	if len(s) <= maxBytes {

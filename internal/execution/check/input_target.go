@@ -143,7 +143,7 @@ func jsonSize(value any) int {
 	return len(text)
 }
 
-// truncateInputText limits a text to most bytes and marks the cut.
+// truncateInputText limits a text to maxBytes bytes and marks the cut.
 func truncateInputText(s string, maxBytes int) string {
 	const mark = "…"
 	if len(s) <= maxBytes {

@@ -132,7 +132,7 @@ func (g *Gate) OnWake(f func(types.NamespacedName)) {
 	g.onWake = f
 }
 
-// lockThenWake runs do with the lock held, then wakes the queued executions except the caller.
+// lockThenWake runs change with the lock held, then wakes the queued executions, except the given one.
 func (g *Gate) lockThenWake(except types.NamespacedName, change func()) {
 	g.mu.Lock()
 	change()

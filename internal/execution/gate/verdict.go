@@ -73,7 +73,7 @@ func (g *Gate) circuitState(m *member, now time.Time) (openUntil time.Time, open
 	return openUntil, false
 }
 
-// InFlight returns the executions inside, except the one with uid. SameTarget lists the others on
+// InFlight returns the executions inside, except the one with exceptUID. SameTarget lists the others on
 // its target, if it has entered the gate.
 func (g *Gate) InFlight(exceptUID types.UID) execution.InputInFlight {
 	g.mu.Lock()

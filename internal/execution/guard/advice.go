@@ -11,7 +11,7 @@ import (
 // create an execution in another namespace than the guarded one, which the controller does not
 // watch. kubectl shows the warning.
 //
-// Advice is not part of Objects, which approvals depend on.
+// WrongNamespaceWarning is not part of Objects, which approvals depend on.
 func WrongNamespaceWarning(o Options) []runtime.Object {
 	o = o.withDefaults()
 	p := o.newPolicy(policyElsewhere, matchExecutions("", admissionv1.Create))

@@ -73,7 +73,7 @@ func (a *account) restConfig() *rest.Config {
 // String returns the name of the account for errors.
 func (a *account) String() string { return "service account " + a.ids.namespace + "/" + a.name }
 
-// validToken returns a valid token other than the refused one. An empty refused means that no token
+// validToken returns a valid token other than the refused one. An empty refusedToken means that no token
 // was refused.
 func (a *account) validToken(ctx context.Context, refusedToken string) (string, error) {
 	for {

@@ -103,7 +103,7 @@ func (l *jobState) observeAttempts() Observation {
 	return o
 }
 
-// findLatest returns the latest attempt for which is returns true. Nil means none.
+// findLatest returns the latest attempt for which matches returns true. Nil means none.
 func (l *jobState) findLatest(matches func(*attempt) bool) *attempt {
 	for _, a := range slices.Backward(l.attempts) {
 		if matches(a) {

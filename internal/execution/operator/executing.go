@@ -325,7 +325,7 @@ func setOutcome(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.Condit
 	return reason
 }
 
-// finishSucceeded ends an execution whose action succeeded. open marks the postconditions that
+// finishSucceeded ends an execution whose action succeeded. undecided marks the postconditions that
 // might still have passed.
 func (r *reconciler) finishSucceeded(t *reconcileState, results []v1alpha1.ConditionResult, undecided []bool) {
 	s := &t.ke.Status

@@ -87,7 +87,7 @@ func (r *reconciler) markUnknownIfAttempted(t *reconcileState, f execution.Failu
 }
 
 // inlineRefusal returns why an inline action may not run, or not again. Nil means that it may run.
-// untouched means that no attempt has started.
+// neverAttempted means that no attempt has started.
 func (r *reconciler) inlineRefusal(t *reconcileState, a *action.Action, neverAttempted bool) *execution.Failure {
 	unknown := execution.Failure{
 		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,

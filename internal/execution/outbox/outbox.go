@@ -264,7 +264,7 @@ func (o *Outbox) isUnacknowledged(ke *v1alpha1.KubernetesExecution, p *v1alpha1.
 	return slices.ContainsFunc(p.Sinks, func(sink string) bool { return !l.isAcknowledgedBy(keyOf(p), sink) })
 }
 
-// DeliverDeleted continues the delivery for deleted executions of a name, all except the one with UID but.
+// DeliverDeleted continues the delivery for deleted executions of a name, all except the one with UID exceptUID.
 // It returns when to call again.
 func (o *Outbox) DeliverDeleted(ctx context.Context, name types.NamespacedName, exceptUID types.UID, now time.Time) (again time.Duration) {
 	if !o.Enabled() {

@@ -136,11 +136,11 @@ func (i *issuer) newPrincipal(t *oidc.IDToken) (Principal, error) {
 		return Principal{}, fmt.Errorf("%w: %w", ErrInvalidToken, err)
 	}
 	p := Principal{Subject: t.Subject, Expires: t.Expiry}
-	if !httpserver.IsValidTokenName(p.Subject) {
+	if !httpserver.IsValidSubjectOrTenant(p.Subject) {
 		return Principal{}, fmt.Errorf("%w: its subject is missing or invalid", ErrInvalidToken)
 	}
 	if tenant, ok := findClaim(claims, i.cfg.TenantClaim).(string); ok && tenant != "" {
-		if !httpserver.IsValidTokenName(tenant) {
+		if !httpserver.IsValidSubjectOrTenant(tenant) {
 			return Principal{}, fmt.Errorf("%w: its tenant is invalid", ErrInvalidToken)
 		}
 		p.Tenant = tenant

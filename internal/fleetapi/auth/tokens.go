@@ -42,7 +42,7 @@ func (e entry) checkTenantAndRoles() error {
 	switch {
 	case e.Tenant == "" && len(e.Roles) == 0:
 		return fmt.Errorf("must have a tenant or one of the roles %q, %q and %q", System, Viewer, Operator)
-	case e.Tenant != "" && !httpserver.IsValidTokenName(e.Tenant):
+	case e.Tenant != "" && !httpserver.IsValidSubjectOrTenant(e.Tenant):
 		return errors.New("tenant must be 1 to 253 printable characters")
 	}
 	return nil

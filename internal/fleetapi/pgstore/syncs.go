@@ -103,7 +103,7 @@ func syncOf(cluster string) *clause {
 	return c
 }
 
-// ApplySyncAction applies an action. An action that is not taken is rolled back.
+// ApplySyncAction applies an action. An action that is not applied is rolled back.
 func (s *Store) ApplySyncAction(ctx context.Context, scope fleetapi.Scope, cluster string, action fleetapi.SyncAction) (sync v1.ClusterSync, applied bool, err error) {
 	statement, err := syncActionStatement(action)
 	switch {

@@ -53,7 +53,7 @@ func cutETag(s string) (t etag, rest string, ok bool) {
 // QuoteETag returns the tag in the form of a header.
 func QuoteETag(value string) string { return `"` + value + `"` }
 
-// Find returns the first tag that satisfies is. Weak tags match too, which is right for
+// Find returns the first tag for which matches returns true. Weak tags match too, which is right for
 // If-None-Match.
 func (l ETagList) Find(matches func(value string) bool) (tag string, found bool) {
 	for _, t := range l.tags {

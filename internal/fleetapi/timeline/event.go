@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 )
 
-// newEvent returns the event of a payload that changeevent has created or validated. trusted means
+// newEvent returns the event of a payload that changeevent has created or validated. senderServesAll means
 // that the sender serves all tenants. The key depends on it, so that a tenant who guesses an id
 // cannot preempt the event of a component.
 func newEvent(p changeevent.Payload, tenant, recordedBy string, senderServesAll bool) (Event, error) {

@@ -122,7 +122,7 @@ func cloneManifest(m shoot.Manifest) shoot.Manifest {
 	return m
 }
 
-// replaceOwned returns the entries of there with those of was replaced by those of is.
+// replaceOwned returns the entries of all with those of oldOwned replaced by those of newOwned.
 func replaceOwned(all, oldOwned, newOwned map[string]string) map[string]string {
 	m := make(map[string]string, len(all)+len(newOwned))
 	for k, v := range all {

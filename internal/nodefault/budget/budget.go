@@ -165,7 +165,7 @@ func (b *Budget) Reserve(node *corev1.Node, now time.Time) (release func(), deni
 	}
 	pool := b.poolOf(node)
 	c := b.countByPool(node, now)[pool]
-	if why, text := b.updateTrip(pool, c, now); text != "" {
+	if why, text := b.checkLimitsAndUpdateTrip(pool, c, now); text != "" {
 		b.metrics.countDenial(why)
 		return func() {}, text
 	}

@@ -46,8 +46,8 @@ func (c count) String() string {
 	return fmt.Sprintf("%d of %d nodes are out of service%s", c.outOfService(), c.members, split)
 }
 
-// countByPool counts the nodes by pool. For the requested node it uses asked, which is at
-// least as recent as the cache. asked may be nil.
+// countByPool counts the nodes by pool. For the requested node it uses candidate, which is at
+// least as recent as the cache. candidate may be nil.
 func (b *Budget) countByPool(candidate *corev1.Node, now time.Time) map[string]count {
 	counts := map[string]count{}
 	b.looks++

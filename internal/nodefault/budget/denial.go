@@ -20,9 +20,9 @@ func allReasons() []reason {
 	return []reason{reasonLevel, reasonHeld, reasonRate, reasonLatched, reasonForeign}
 }
 
-// updateTrip returns why no other node of a pool may be taken out of service. It also
+// checkLimitsAndUpdateTrip returns why no other node of a pool may be taken out of service. It also
 // records whether the budget of the pool is exhausted.
-func (b *Budget) updateTrip(pool string, c count, now time.Time) (why reason, denial string) {
+func (b *Budget) checkLimitsAndUpdateTrip(pool string, c count, now time.Time) (why reason, denial string) {
 	level, rate := b.cfg.limitsFor(c.members)
 	tripped, is := b.trips[pool]
 	if is && tripped.latched {

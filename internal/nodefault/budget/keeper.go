@@ -70,7 +70,7 @@ func (k *Keeper) isClosed() bool {
 	return len(k.known) > 0
 }
 
-// restoreLatchesOnce closes the stored pools, once.
+// restoreLatchesOnce latches the pools that are stored as latched, once.
 func (k *Keeper) restoreLatchesOnce() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 )
 
 // blockingBudgetNames returns the names of the disruption budgets of a pod, as namespace/name.
-// known caches the budgets of each namespace.
+// cache holds the budgets of each namespace.
 func (d *Drainer) blockingBudgetNames(ctx context.Context, pod *corev1.Pod, cache map[string][]policyv1.PodDisruptionBudget) string {
 	budgets, is := cache[pod.Namespace]
 	if !is {

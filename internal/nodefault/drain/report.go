@@ -58,7 +58,7 @@ func progressMessage(s *v1alpha1.DrainStatus, blocked int) string {
 	return nodefault.TruncateText(text, maxText)
 }
 
-// blockerNames lists some of the blocked pods with their blockers. all is the total
+// blockerNames lists some of the blocked pods with their blockers. total is the total
 // number of blocked pods.
 func blockerNames(blockers []v1alpha1.BlockedPod, total int) string {
 	var list []string

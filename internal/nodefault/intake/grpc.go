@@ -41,17 +41,17 @@ type GRPCConfig struct {
 
 // Defaults for the zero fields of GRPCConfig.
 const (
-	DefaultSocketMode      = "0660"
-	DefaultMaxMessage      = 4 << 20
-	DefaultShutdownTimeout = 15 * time.Second
+	DefaultGRPCSocketMode      = "0660"
+	DefaultGRPCMaxMessageBytes = 4 << 20
+	DefaultGRPCShutdownTimeout = 15 * time.Second
 )
 
 const (
-	maxStreams     = 64 // concurrent calls per connection
-	connectTimeout = 10 * time.Second
-	leastPing      = 10 * time.Second
-	idle           = 10 * time.Minute
-	dialTimeout    = time.Second
+	maxStreams        = 64 // concurrent calls per connection
+	connectTimeout    = 10 * time.Second
+	grpcMinPing       = 10 * time.Second
+	grpcMaxIdle       = 10 * time.Minute
+	socketDialTimeout = time.Second
 )
 
 // An authenticator authenticates callers. Its errors are those of
@@ -84,12 +84,12 @@ type GRPCDeps struct {
 type GRPCServer struct {
 	cfg     GRPCConfig
 	log     *slog.Logger
-	ends    []end
+	ends    []grpcListener
 	serving atomic.Bool
 }
 
-// An end is one listener with its server.
-type end struct {
+// An grpcListener is one listener with its server.
+type grpcListener struct {
 	listener net.Listener
 	server   *grpc.Server
 	health   *health.Server
@@ -105,9 +105,9 @@ type grpcService struct {
 // NewGRPCServer creates a server and opens its listeners. The caller must call Run or Close. Only
 // the values of ctx are kept.
 func NewGRPCServer(ctx context.Context, cfg GRPCConfig, deps GRPCDeps) (*GRPCServer, error) {
-	cfg.SocketMode = cmp.Or(cfg.SocketMode, DefaultSocketMode)
-	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, DefaultMaxMessage)
-	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, DefaultShutdownTimeout)
+	cfg.SocketMode = cmp.Or(cfg.SocketMode, DefaultGRPCSocketMode)
+	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, DefaultGRPCMaxMessageBytes)
+	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, DefaultGRPCShutdownTimeout)
 	if deps.Store == nil || deps.Metrics == nil || deps.Log == nil || deps.Auth == nil && cfg.Addr != "" {
 		return nil, errors.New("create gRPC intake: store, metrics, logger, or authentication for an address missing")
 	}
@@ -158,13 +158,13 @@ func (s *GRPCServer) listenTCP(ctx context.Context, svc *grpcService, deps GRPCD
 func (s *GRPCServer) addListener(l net.Listener, svc *grpcService, options ...grpc.ServerOption) {
 	server := grpc.NewServer(append(options,
 		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout), grpc.WaitForHandlers(true),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idle}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPing, PermitWithoutStream: true}))...)
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: grpcMaxIdle}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: grpcMinPing, PermitWithoutStream: true}))...)
 	datamodels.Register(server, svc)
 	h := health.NewServer()
 	h.SetServingStatus(datamodels.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	healthpb.RegisterHealthServer(server, h)
-	s.ends = append(s.ends, end{l, server, h})
+	s.ends = append(s.ends, grpcListener{l, server, h})
 }
 
 // listenSocket listens on a Unix socket. It removes the file of a dead process, but not a
@@ -173,10 +173,10 @@ func listenSocket(ctx context.Context, path, mode string) (net.Listener, error) 
 	const octal, bits = 8, 9
 	allowed, err := strconv.ParseUint(mode, octal, bits)
 	if err != nil {
-		return nil, fmt.Errorf("socket_mode %q is invalid: use an octal file mode, such as %s", mode, DefaultSocketMode)
+		return nil, fmt.Errorf("socket_mode %q is invalid: use an octal file mode, such as %s", mode, DefaultGRPCSocketMode)
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
-		dialer := net.Dialer{Timeout: dialTimeout}
+		dialer := net.Dialer{Timeout: socketDialTimeout}
 		if c, err := dialer.DialContext(ctx, "unix", path); err == nil {
 			_ = c.Close() // nothing was sent
 			return nil, fmt.Errorf("listen for gRPC: another process listens on %q", path)
@@ -232,7 +232,7 @@ func (s *GRPCServer) Run(ctx context.Context) error {
 }
 
 // stopGracefully waits for running calls, up to the shutdown timeout.
-func (s *GRPCServer) stopGracefully(e end) {
+func (s *GRPCServer) stopGracefully(e grpcListener) {
 	e.health.Shutdown()
 	late := time.AfterFunc(s.cfg.ShutdownTimeout, e.server.Stop)
 	defer late.Stop()

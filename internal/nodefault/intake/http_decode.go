@@ -86,7 +86,7 @@ func decodeBatch(body []byte) ([]requestEvent, error) {
 	return out, nil
 }
 
-// decodeData parses one event or a list of events. at is the time at which they were
+// decodeData parses one event or a list of events. defaultTime is the time at which they were
 // sent, or zero if unknown.
 func decodeData(body []byte, defaultTime time.Time) ([]requestEvent, error) {
 	list := []jsontext.Value{body}

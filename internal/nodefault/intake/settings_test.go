@@ -31,7 +31,7 @@ func TestDefaults(t *testing.T) {
 	want := all{
 		Auth:       intake.AuthConfig{Mode: intake.AuthModeCluster, CacheTTL: intake.DefaultAuthCacheTTL},
 		Conditions: intake.DefaultConditionConfig(),
-		GRPC:       intake.GRPCConfig{SocketMode: intake.DefaultSocketMode, MaxMessageBytes: intake.DefaultMaxMessage, ShutdownTimeout: intake.DefaultShutdownTimeout},
+		GRPC:       intake.GRPCConfig{SocketMode: intake.DefaultGRPCSocketMode, MaxMessageBytes: intake.DefaultGRPCMaxMessageBytes, ShutdownTimeout: intake.DefaultGRPCShutdownTimeout},
 		HTTP:       intake.HTTPConfig{MaxBodyBytes: intake.DefaultMaxBodyBytes, Rate: intake.DefaultCallerRate, Burst: intake.DefaultCallerBurst, Alerts: intake.DefaultAlertConfig()},
 		Store:      intake.StoreConfig{QueueSize: intake.DefaultQueueSize, Timeout: intake.DefaultStoreTimeout},
 	}

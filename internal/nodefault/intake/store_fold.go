@@ -50,7 +50,7 @@ func renewFault(was, told v1alpha1.Fault) v1alpha1.Fault {
 // maxFaults is the maximum number of faults of a node, as in the schema.
 const maxFaults = 64
 
-// fitFaults removes faults that exceed the maximum of a node. was holds the existing
+// fitFaults removes faults that exceed the maximum of a node. known holds the existing
 // faults. An actionable fault displaces the last non-actionable fault of the source with
 // the most of them, so that a noisy source hides nothing. Any other new fault is removed
 // itself.

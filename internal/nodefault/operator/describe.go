@@ -10,6 +10,6 @@ func RegisterMetrics(reg prometheus.Registerer) error {
 	if _, err := newMetrics(reg, nobody{}); err != nil {
 		return err
 	}
-	_, err := NewMetrics(reg)
+	_, err := NewOutboxMetrics(reg)
 	return err
 }

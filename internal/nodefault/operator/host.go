@@ -246,7 +246,7 @@ func (h hostFaults) Delete(ctx context.Context, f *v1alpha1.NodeFault) error {
 
 // WriteProgress sends a merge patch of fields that only the outbox writes, regardless of
 // other changes.
-func (h hostFaults) WriteProgress(ctx context.Context, f *v1alpha1.NodeFault, p Progress) error {
+func (h hostFaults) WriteProgress(ctx context.Context, f *v1alpha1.NodeFault, p DeliveryProgress) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": f.UID}, "status": progressPatch(p)})
 	if err != nil {
 		return fmt.Errorf("write NodeFault %q: %w", f.Name, err)
@@ -263,7 +263,7 @@ func (h hostFaults) WriteProgress(ctx context.Context, f *v1alpha1.NodeFault, p 
 
 // progressPatch returns the fields of the outbox as a merge patch. Removed values are
 // null, because omitted ones would stay.
-func progressPatch(p Progress) map[string]any {
+func progressPatch(p DeliveryProgress) map[string]any {
 	sinks := make(map[string]any, len(p.Sinks))
 	for name, d := range p.Sinks {
 		if d == nil {

@@ -63,7 +63,7 @@ type Deps struct {
 	Quarantine *quarantine.Quarantine
 	Drain      drainer
 	Remedy     remediator
-	Sinks      []Sink
+	Sinks      []EventSink
 
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -113,7 +113,7 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("add node controller: %w", err)
 	}
-	told, err := NewMetrics(deps.Registerer)
+	told, err := NewOutboxMetrics(deps.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("add node controller: %w", err)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// A Sink is a receiver of change events.
-type Sink struct {
+// A EventSink is a receiver of change events.
+type EventSink struct {
 	// Name is the key of the sink in status.sinkDeliveries.
 	Name string
 	// Client sends to the sink. It must try each event once, because the outbox retries.
@@ -32,7 +32,7 @@ type Sink struct {
 	Replay bool
 }
 
-func (s Sink) wantsAction(action string) bool { return s.Wants == nil || s.Wants(action) }
+func (s EventSink) wantsAction(action string) bool { return s.Wants == nil || s.Wants(action) }
 
 // OutboxConfig configures the timeouts of an outbox.
 type OutboxConfig struct {
@@ -71,17 +71,17 @@ const errorDropped = "queue_full"
 // maxRefused is how many rejected records are stored per sink.
 const maxRefused = 16
 
-// Faults accesses the NodeFaults.
-type Faults interface {
+// OutboxFaults accesses the NodeFaults.
+type OutboxFaults interface {
 	// Get returns a NodeFault from the cache, or nil if it does not exist.
 	Get(ctx context.Context, name string) (*v1alpha1.NodeFault, error)
 	// WriteProgress writes the progress of sinks, to status fields that only the outbox
 	// writes. A nil DeliveryStatus removes a sink.
-	WriteProgress(ctx context.Context, f *v1alpha1.NodeFault, progress Progress) error
+	WriteProgress(ctx context.Context, f *v1alpha1.NodeFault, progress DeliveryProgress) error
 }
 
-// Progress holds the status fields that an outbox writes.
-type Progress struct {
+// DeliveryProgress holds the status fields that an outbox writes.
+type DeliveryProgress struct {
 	Sinks map[string]*v1alpha1.DeliveryStatus
 	// Untold is the number of undelivered records. A negative value leaves it unchanged.
 	Untold int32
@@ -101,23 +101,23 @@ type Progress struct {
 // first record for it. A sink that is no longer configured loses its entry.
 type Outbox struct {
 	cfg     OutboxConfig
-	sinks   []Sink
-	faults  Faults
-	metrics *Metrics
+	sinks   []EventSink
+	faults  OutboxFaults
+	metrics *OutboxMetrics
 	now     func() time.Time
 	wake    func(name string)
 
 	mu      sync.Mutex
-	lines   map[line]*state
+	lines   map[deliveryLine]*deliveryState
 	ending  bool          // no more events are sent
 	settled chan struct{} // signals a response to Drain
 }
 
-// A line identifies the delivery of one node's records to one sink.
-type line struct{ node, sink string }
+// A deliveryLine identifies the delivery of one node's records to one sink.
+type deliveryLine struct{ node, sink string }
 
-// A state is the state of a line that is not stored in the NodeFault.
-type state struct {
+// A deliveryState is the state of a line that is not stored in the NodeFault.
+type deliveryState struct {
 	uid      types.UID
 	latest   *v1alpha1.DeliveryStatus // last status that was written or is about to be
 	inFlight int64                    // sequence of the record in flight; 0 if none
@@ -134,8 +134,8 @@ type state struct {
 }
 
 // NewOutbox creates an outbox. wake triggers a reconcile of a NodeFault.
-func NewOutbox(cfg OutboxConfig, sinks []Sink, faults Faults, metrics *Metrics, wake func(name string)) *Outbox {
-	return &Outbox{cfg: cfg.withDefaults(), sinks: sinks, faults: faults, metrics: metrics, now: time.Now, wake: wake, lines: map[line]*state{}, settled: make(chan struct{}, 1)}
+func NewOutbox(cfg OutboxConfig, sinks []EventSink, faults OutboxFaults, metrics *OutboxMetrics, wake func(name string)) *Outbox {
+	return &Outbox{cfg: cfg.withDefaults(), sinks: sinks, faults: faults, metrics: metrics, now: time.Now, wake: wake, lines: map[deliveryLine]*deliveryState{}, settled: make(chan struct{}, 1)}
 }
 
 // EnrollSinks adds an entry for each new sink. It must be called before records are added, so
@@ -155,13 +155,13 @@ func (o *Outbox) EnrollSinks(st *v1alpha1.NodeFaultStatus, now time.Time) {
 }
 
 // startPosition returns the first entry of a sink.
-func (o *Outbox) startPosition(st *v1alpha1.NodeFaultStatus, s Sink, now time.Time) v1alpha1.DeliveryStatus {
+func (o *Outbox) startPosition(st *v1alpha1.NodeFaultStatus, s EventSink, now time.Time) v1alpha1.DeliveryStatus {
 	d := v1alpha1.DeliveryStatus{ProcessedSequence: st.LastSequence, EnabledAt: &metav1.Time{Time: now}}
 	first := st.LastSequence + 1
 	switch {
 	case s.Replay:
 		first = 0
-	case !slices.ContainsFunc(slices.Collect(maps.Values(st.SinkDeliveries)), hasPlace):
+	case !slices.ContainsFunc(slices.Collect(maps.Values(st.SinkDeliveries)), hasEnrollment):
 		// An earlier release created no entry for a sink that had accepted nothing.
 		// UndeliveredChangeEvents then is the number of waiting records.
 		first -= int64(st.UndeliveredChangeEvents)
@@ -175,9 +175,9 @@ func (o *Outbox) startPosition(st *v1alpha1.NodeFaultStatus, s Sink, now time.Ti
 	return d
 }
 
-// hasPlace reports whether the entry of a sink was created by Enroll, rather than by an
+// hasEnrollment reports whether the entry of a sink was created by EnrollSinks, rather than by an
 // earlier release.
-func hasPlace(d v1alpha1.DeliveryStatus) bool { return d.EnabledAt != nil }
+func hasEnrollment(d v1alpha1.DeliveryStatus) bool { return d.EnabledAt != nil }
 
 // Reconcile sends the next records, and writes results.
 func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -206,10 +206,10 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 
 // advanceSinks advances all sinks. It returns the status to write, the records to send once it is
 // written, and the requeue delay.
-func (o *Outbox) advanceSinks(f *v1alpha1.NodeFault, now time.Time) (p Progress, next []delivery, after time.Duration) {
-	p = Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Resent: f.Status.LastResendRequest}
+func (o *Outbox) advanceSinks(f *v1alpha1.NodeFault, now time.Time) (p DeliveryProgress, next []delivery, after time.Duration) {
+	p = DeliveryProgress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Resent: f.Status.LastResendRequest}
 	for name := range f.Status.SinkDeliveries {
-		if !slices.ContainsFunc(o.sinks, func(s Sink) bool { return s.Name == name }) {
+		if !slices.ContainsFunc(o.sinks, func(s EventSink) bool { return s.Name == name }) {
 			p.Sinks[name] = nil // the sink is no longer configured
 		}
 	}
@@ -220,14 +220,14 @@ func (o *Outbox) advanceSinks(f *v1alpha1.NodeFault, now time.Time) (p Progress,
 			continue // its entry is created with the first record
 		}
 		d, record, wait, left := o.advanceSink(f, s, now)
-		after = earlierOf(after, wait)
+		after = shorterDelay(after, wait)
 		if record != nil {
-			next = append(next, delivery{line{f.Name, s.Name}, s.Client, *record})
+			next = append(next, delivery{deliveryLine{f.Name, s.Name}, s.Client, *record})
 		}
 		if left > 0 && record == nil {
-			expected = min(expected, o.remainingPromptTime(line{f.Name, s.Name}, now))
+			expected = min(expected, o.remainingPromptTime(deliveryLine{f.Name, s.Name}, now))
 		}
-		done = done && !o.hasRejectedToRetry(line{f.Name, s.Name})
+		done = done && !o.hasRejectedToRetry(deliveryLine{f.Name, s.Name})
 		p.Untold = max(p.Untold, left)
 		if known && equalStatus(before, d) {
 			continue
@@ -239,13 +239,13 @@ func (o *Outbox) advanceSinks(f *v1alpha1.NodeFault, now time.Time) (p Progress,
 	}
 	o.metrics.setUndelivered(f.Name, p.Untold)
 	if p.Untold > f.Status.UndeliveredChangeEvents && len(p.Sinks) == 0 && expected > 0 {
-		p.Untold, after = f.Status.UndeliveredChangeEvents, earlierOf(after, expected)
+		p.Untold, after = f.Status.UndeliveredChangeEvents, shorterDelay(after, expected)
 	}
 	return p, next, after
 }
 
-// earlierOf returns the shorter delay. Zero means no delay.
-func earlierOf(a, b time.Duration) time.Duration {
+// shorterDelay returns the shorter delay. Zero means no delay.
+func shorterDelay(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b
 	}
@@ -254,26 +254,26 @@ func earlierOf(a, b time.Duration) time.Duration {
 
 // equalStatus reports whether nothing needs to be written.
 func equalStatus(a, b v1alpha1.DeliveryStatus) bool {
-	return a.ProcessedSequence == b.ProcessedSequence && a.LastError == b.LastError && a.Dropped == b.Dropped && hasPlace(a) == hasPlace(b) && slices.Equal(a.Rejected, b.Rejected)
+	return a.ProcessedSequence == b.ProcessedSequence && a.LastError == b.LastError && a.Dropped == b.Dropped && hasEnrollment(a) == hasEnrollment(b) && slices.Equal(a.Rejected, b.Rejected)
 }
 
 // advanceSink advances a sink: it applies the last result and chooses the next record to
 // send. It returns the status of the sink, that record or nil, the delay until the next
 // attempt (0 while a response is pending), and how many records are left.
-func (o *Outbox) advanceSink(f *v1alpha1.NodeFault, s Sink, now time.Time) (d v1alpha1.DeliveryStatus, record *v1alpha1.Record, wait time.Duration, left int32) {
+func (o *Outbox) advanceSink(f *v1alpha1.NodeFault, s EventSink, now time.Time) (d v1alpha1.DeliveryStatus, record *v1alpha1.Record, wait time.Duration, left int32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	l := line{f.Name, s.Name}
+	l := deliveryLine{f.Name, s.Name}
 	st := o.lines[l]
 	if st == nil || st.uid != f.UID {
-		st = &state{uid: f.UID}
+		st = &deliveryState{uid: f.UID}
 		o.lines[l] = st
 	}
 	d, known := f.Status.SinkDeliveries[s.Name]
 	switch {
 	case !known:
 		d = o.startPosition(&f.Status, s, now)
-	case !hasPlace(d): // created by an earlier release
+	case !hasEnrollment(d): // created by an earlier release
 		d.EnabledAt = &metav1.Time{Time: now}
 	}
 	if st.latest != nil && st.latest.ProcessedSequence >= d.ProcessedSequence { // the cache may be stale
@@ -331,7 +331,7 @@ func (o *Outbox) noteMissingClient(d *v1alpha1.DeliveryStatus, next *v1alpha1.Re
 }
 
 // skipTrimmedRecords skips records that are no longer stored, and counts them.
-func (o *Outbox) skipTrimmedRecords(f *v1alpha1.NodeFault, st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
+func (o *Outbox) skipTrimmedRecords(f *v1alpha1.NodeFault, st *deliveryState, d *v1alpha1.DeliveryStatus, now time.Time) {
 	kept := f.Status.LastSequence
 	if len(f.Status.History) > 0 {
 		kept = f.Status.History[0].Sequence - 1
@@ -344,7 +344,7 @@ func (o *Outbox) skipTrimmedRecords(f *v1alpha1.NodeFault, st *state, d *v1alpha
 }
 
 // pickNext returns the next record to send. It skips unwanted and expired records.
-func (o *Outbox) pickNext(f *v1alpha1.NodeFault, s Sink, st *state, d *v1alpha1.DeliveryStatus, now time.Time) *v1alpha1.Record {
+func (o *Outbox) pickNext(f *v1alpha1.NodeFault, s EventSink, st *deliveryState, d *v1alpha1.DeliveryStatus, now time.Time) *v1alpha1.Record {
 	for len(st.again) > 0 {
 		i := slices.IndexFunc(f.Status.History, func(r v1alpha1.Record) bool { return r.Sequence == st.again[0] })
 		if i >= 0 {
@@ -369,7 +369,7 @@ func (o *Outbox) pickNext(f *v1alpha1.NodeFault, s Sink, st *state, d *v1alpha1.
 
 // remainingPromptTime returns how much longer a response counts as prompt. It is 0 without a
 // record in flight.
-func (o *Outbox) remainingPromptTime(l line, now time.Time) (left time.Duration) {
+func (o *Outbox) remainingPromptTime(l deliveryLine, now time.Time) (left time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if st := o.lines[l]; st != nil && st.inFlight != 0 {
@@ -379,7 +379,7 @@ func (o *Outbox) remainingPromptTime(l line, now time.Time) (left time.Duration)
 }
 
 // hasRejectedToRetry reports whether rejected records must still be sent again.
-func (o *Outbox) hasRejectedToRetry(l line) bool {
+func (o *Outbox) hasRejectedToRetry(l deliveryLine) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	st := o.lines[l]
@@ -388,7 +388,7 @@ func (o *Outbox) hasRejectedToRetry(l line) bool {
 
 // A delivery is a record that is sent to a sink once the results before it are written.
 type delivery struct {
-	line   line
+	line   deliveryLine
 	client changeevent.Client
 	record v1alpha1.Record
 }
@@ -399,7 +399,7 @@ func (o *Outbox) beginDeliveries(node string, chosen []delivery, now time.Time) 
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, s := range o.sinks {
-		if st := o.lines[line{node, s.Name}]; st != nil {
+		if st := o.lines[deliveryLine{node, s.Name}]; st != nil {
 			st.unwritten = false
 		}
 	}
@@ -437,10 +437,10 @@ func (o *Outbox) sendRecord(ctx context.Context, chosen delivery) {
 }
 
 // applyAnswer applies the result of the record in flight.
-func (o *Outbox) applyAnswer(st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
+func (o *Outbox) applyAnswer(st *deliveryState, d *v1alpha1.DeliveryStatus, now time.Time) {
 	a, seq := *st.answered, st.inFlight
 	st.answered, st.inFlight = nil, 0
-	refused := ofTheEvent(a.Class) || a.Class == changeevent.ClassExpired
+	refused := concernsOnlyEvent(a.Class) || a.Class == changeevent.ClassExpired
 	if a.Class != "" && !refused { // the next record would fail, too, and this one may still be accepted
 		d.LastError, d.LastFailedAt = string(a.Class), &metav1.Time{Time: now}
 		st.next = now.Add(backoff.Policy{Initial: o.cfg.Retry, Max: o.cfg.MaxRetry, Jitter: -1}.Delay(st.failures))
@@ -463,10 +463,10 @@ func (o *Outbox) applyAnswer(st *state, d *v1alpha1.DeliveryStatus, now time.Tim
 	}
 }
 
-// ofTheEvent reports whether an error concerns only the event. All other errors concern
+// concernsOnlyEvent reports whether an error concerns only the event. All other errors concern
 // the sink or the connection, such as a wrong token or address. They are corrected
 // eventually, and the waiting records are delivered then.
-func ofTheEvent(c changeevent.Class) bool {
+func concernsOnlyEvent(c changeevent.Class) bool {
 	return c == changeevent.ClassClientError || c == changeevent.ClassEncode
 }
 
@@ -484,7 +484,7 @@ func (o *Outbox) forgetNode(name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, s := range o.sinks {
-		delete(o.lines, line{name, s.Name})
+		delete(o.lines, deliveryLine{name, s.Name})
 	}
 	o.metrics.setUndelivered(name, 0)
 }

@@ -42,7 +42,7 @@ func (b *board) Get(context.Context, string) (*v1alpha1.NodeFault, error) {
 	return b.fault.DeepCopy(), nil
 }
 
-func (b *board) WriteProgress(_ context.Context, _ *v1alpha1.NodeFault, p operator.Progress) error {
+func (b *board) WriteProgress(_ context.Context, _ *v1alpha1.NodeFault, p operator.DeliveryProgress) error {
 	if b.during != nil {
 		b.during()
 	}
@@ -126,13 +126,13 @@ type rig struct {
 	woken int
 }
 
-func (b *board) open(t interface{ Fatal(...any) }, sinks ...operator.Sink) *rig {
+func (b *board) open(t interface{ Fatal(...any) }, sinks ...operator.EventSink) *rig {
 	return b.openWith(t, operator.OutboxConfig{}, sinks...)
 }
 
 // openWith returns an outbox. If it is the first, its sinks were configured before the
 // first record.
-func (b *board) openWith(t interface{ Fatal(...any) }, cfg operator.OutboxConfig, sinks ...operator.Sink) *rig {
+func (b *board) openWith(t interface{ Fatal(...any) }, cfg operator.OutboxConfig, sinks ...operator.EventSink) *rig {
 	if b.box == nil {
 		b.fault.Status.SinkDeliveries = map[string]v1alpha1.DeliveryStatus{}
 		for _, s := range sinks {
@@ -143,7 +143,7 @@ func (b *board) openWith(t interface{ Fatal(...any) }, cfg operator.OutboxConfig
 }
 
 // openAnew returns an outbox with a client for each sink, which may be new.
-func (b *board) openAnew(t interface{ Fatal(...any) }, cfg operator.OutboxConfig, sinks ...operator.Sink) *rig {
+func (b *board) openAnew(t interface{ Fatal(...any) }, cfg operator.OutboxConfig, sinks ...operator.EventSink) *rig {
 	r := &rig{board: b}
 	for i := range sinks {
 		c := &client{}
@@ -155,8 +155,8 @@ func (b *board) openAnew(t interface{ Fatal(...any) }, cfg operator.OutboxConfig
 	return r
 }
 
-func newMetrics(t interface{ Fatal(...any) }) *operator.Metrics {
-	m, err := operator.NewMetrics(prometheus.NewRegistry())
+func newMetrics(t interface{ Fatal(...any) }) *operator.OutboxMetrics {
+	m, err := operator.NewOutboxMetrics(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestInOrderOneAtATime(t *testing.T) {
 	for _, action := range []string{"cordon", "drain-started", "drain-completed"} {
 		b.tell(action, time.Now())
 	}
-	r := b.open(t, operator.Sink{Name: "pager"})
+	r := b.open(t, operator.EventSink{Name: "pager"})
 	for i, want := range []string{"cordon", "drain-started", "drain-completed"} {
 		r.look(t)
 		r.look(t) // must not send twice
@@ -225,7 +225,7 @@ func TestOneWriteForAnAnswer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBoard("f1")
 				b.tell("cordon", time.Now())
-				r := b.open(t, operator.Sink{Name: "pager"})
+				r := b.open(t, operator.EventSink{Name: "pager"})
 				after, writes := r.look(t), 1
 				if b.writes != 0 || after <= 0 {
 					t.Fatalf("before an answer could come, %d were written, and it looks again after %s", b.writes, after)
@@ -267,7 +267,7 @@ func TestWhatASinkDoes(t *testing.T) {
 				b := newBoard("f1")
 				b.tell("cordon", time.Now())
 				b.tell("uncordon", time.Now())
-				r := b.open(t, operator.Sink{Name: "pager"})
+				r := b.open(t, operator.EventSink{Name: "pager"})
 				r.look(t)
 				r.sinks[0].answer(test.class)
 				after := r.look(t)
@@ -306,7 +306,7 @@ func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard("f1")
 		b.tell("cordon", time.Now())
-		r := b.open(t, operator.Sink{Name: "pager"})
+		r := b.open(t, operator.EventSink{Name: "pager"})
 		var waits []time.Duration
 		for b.fault.Status.SinkDeliveries["pager"].ProcessedSequence == 0 {
 			r.look(t)
@@ -333,7 +333,7 @@ func TestSinksDoNotWaitForEachOther(t *testing.T) {
 	b.tell("cordon", time.Now())
 	b.tell("budget-exhausted", time.Now())
 	b.tell("uncordon", time.Now())
-	r := b.open(t, operator.Sink{Name: "hangs"}, operator.Sink{Name: "pager", Wants: func(a string) bool { return a != "budget-exhausted" }})
+	r := b.open(t, operator.EventSink{Name: "hangs"}, operator.EventSink{Name: "pager", Wants: func(a string) bool { return a != "budget-exhausted" }})
 	for range 3 {
 		r.look(t)
 		r.sinks[1].answer("")
@@ -348,7 +348,7 @@ func TestSinksDoNotWaitForEachOther(t *testing.T) {
 	if got := nodefault.ProcessedByAllSinks(&b.fault.Status); got != 3 && b.fault.Status.UndeliveredChangeEvents != 3 {
 		t.Errorf("settled up to %d, untold %d", got, b.fault.Status.UndeliveredChangeEvents)
 	}
-	again := b.open(t, operator.Sink{Name: "pager"})
+	again := b.open(t, operator.EventSink{Name: "pager"})
 	again.look(t)
 	if _, left := b.fault.Status.SinkDeliveries["hangs"]; left {
 		t.Error("a sink that is no longer there is waited for")
@@ -358,7 +358,7 @@ func TestSinksDoNotWaitForEachOther(t *testing.T) {
 func TestAnotherOfTheSameName(t *testing.T) {
 	b := newBoard("f1")
 	b.tell("cordon", time.Now())
-	r := b.open(t, operator.Sink{Name: "pager"})
+	r := b.open(t, operator.EventSink{Name: "pager"})
 	r.look(t)
 	r.sinks[0].answer("")
 	r.look(t)
@@ -375,7 +375,7 @@ func TestAnotherOfTheSameName(t *testing.T) {
 func TestAtLeastOnceInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := newBoard("f1")
-		r := b.open(t, operator.Sink{Name: "pager"})
+		r := b.open(t, operator.EventSink{Name: "pager"})
 		var told, taken []string
 		flush := func() {
 			taken = append(taken, r.sinks[0].taken...)
@@ -397,11 +397,11 @@ func TestAtLeastOnceInOrder(t *testing.T) {
 				if r.sinks[0].answer(changeevent.ClassTimeout) {
 					flush()
 					r.look(t)
-					r = b.open(t, operator.Sink{Name: "pager"}) // instead of waiting
+					r = b.open(t, operator.EventSink{Name: "pager"}) // instead of waiting
 				}
 			case "die":
 				flush()
-				r = b.open(t, operator.Sink{Name: "pager"})
+				r = b.open(t, operator.EventSink{Name: "pager"})
 			case "outage":
 				b.refuses = !b.refuses
 			}

@@ -11,15 +11,15 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// errDrained is the cause of a timeout of Drain.
-var errDrained = errors.New("timeout waiting for sinks")
+// errDrainTimeout is the cause of a timeout of Drain.
+var errDrainTimeout = errors.New("timeout waiting for sinks")
 
 // Drain stops the outbox. It sends no more events, waits for the responses to those in
 // flight, and records them, so that the next process does not repeat them. It waits at
 // most OutboxConfig.Drain. The next process sends the remaining events again, with the same
 // ids.
 func (o *Outbox) Drain(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), o.cfg.Drain, errDrained)
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), o.cfg.Drain, errDrainTimeout)
 	defer cancel()
 	for left := o.endSending(); left > 0; left = o.endSending() {
 		select {
@@ -56,7 +56,7 @@ func (o *Outbox) wakeDrain() {
 func (o *Outbox) writeProgress(ctx context.Context) error {
 	type progress struct {
 		fault *v1alpha1.NodeFault
-		Progress
+		DeliveryProgress
 	}
 	nodes := map[string]*progress{}
 	now := o.now()
@@ -73,18 +73,18 @@ func (o *Outbox) writeProgress(ctx context.Context) error {
 		p := nodes[l.node]
 		if p == nil {
 			f := &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: l.node, UID: st.uid}}
-			p = &progress{f, Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Untold: -1}}
+			p = &progress{f, DeliveryProgress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Untold: -1}}
 			nodes[l.node] = p
 		}
 		p.Sinks[l.sink] = &d
 	}
 	o.mu.Unlock()
 	const most = 10 * time.Second
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), most, errDrained)
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), most, errDrainTimeout)
 	defer cancel()
 	var errs []error
 	for node, p := range nodes {
-		if err := o.faults.WriteProgress(ctx, p.fault, p.Progress); err != nil {
+		if err := o.faults.WriteProgress(ctx, p.fault, p.DeliveryProgress); err != nil {
 			errs = append(errs, fmt.Errorf("write delivery state of NodeFault %q: %w", node, err))
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics holds the metrics of an outbox.
-type Metrics struct {
+// OutboxMetrics holds the metrics of an outbox.
+type OutboxMetrics struct {
 	refused *prometheus.CounterVec
 	untold  prometheus.GaugeFunc
 
@@ -15,9 +15,9 @@ type Metrics struct {
 	nodes map[string]int32
 }
 
-// NewMetrics creates and registers the metrics.
-func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
-	m := &Metrics{
+// NewOutboxMetrics creates and registers the metrics.
+func NewOutboxMetrics(reg prometheus.Registerer) (*OutboxMetrics, error) {
+	m := &OutboxMetrics{
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fleetloop_node_fault_change_events_undeliverable_total", Help: "Total number of times that node-fault-controller gave up the delivery of a change event about a node to a sink, by error: client_error (the sink rejected the event), encode (the event could not be encoded), expired (older than the setting outbox.max_age; the default is 12 hours) or queue_full (too many events of one node were waiting). A sink is the HTTP endpoint that receives change events.",
 		}, []string{"error"}),
@@ -33,7 +33,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 }
 
 // setUndelivered records how many records of a node are undelivered.
-func (m *Metrics) setUndelivered(node string, untold int32) {
+func (m *OutboxMetrics) setUndelivered(node string, untold int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if untold == 0 {
@@ -43,7 +43,7 @@ func (m *Metrics) setUndelivered(node string, untold int32) {
 	m.nodes[node] = untold
 }
 
-func (m *Metrics) totalPending() float64 {
+func (m *OutboxMetrics) totalPending() float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var n int32

@@ -14,7 +14,7 @@ func TestResultIsWrittenBeforeTheNextRecord(t *testing.T) {
 	b := newBoard("f1")
 	b.tell("cordon", time.Now())
 	b.tell("drain-started", time.Now())
-	r := b.open(t, operator.Sink{Name: "pager"})
+	r := b.open(t, operator.EventSink{Name: "pager"})
 	r.look(t)
 	r.sinks[0].answer("")
 	b.refuses = true
@@ -43,7 +43,7 @@ func TestNothingIsSentAfterADrain(t *testing.T) {
 		b := newBoard("f1")
 		b.tell("cordon", time.Now())
 		b.tell("drain-started", time.Now())
-		r := b.open(t, operator.Sink{Name: "pager"})
+		r := b.open(t, operator.EventSink{Name: "pager"})
 		r.look(t)
 		r.sinks[0].answer("")
 		began := time.Now()
@@ -67,7 +67,7 @@ func TestNothingIsSentAfterADrain(t *testing.T) {
 func TestDrainWritesResultsAgain(t *testing.T) {
 	b := newBoard("f1")
 	b.tell("cordon", time.Now())
-	r := b.open(t, operator.Sink{Name: "pager"})
+	r := b.open(t, operator.EventSink{Name: "pager"})
 	r.look(t)
 	r.sinks[0].answer("")
 	b.refuses = true

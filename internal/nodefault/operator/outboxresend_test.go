@@ -19,7 +19,7 @@ func TestSentAgain(t *testing.T) {
 		for _, action := range []string{"cordon", "drain-started", "uncordon"} {
 			b.tell(action, time.Now())
 		}
-		r := b.open(t, operator.Sink{Name: "pager"})
+		r := b.open(t, operator.EventSink{Name: "pager"})
 		for _, class := range []changeevent.Class{changeevent.ClassClientError, "", changeevent.ClassClientError} {
 			r.look(t)
 			r.sinks[0].answer(class)
@@ -30,7 +30,7 @@ func TestSentAgain(t *testing.T) {
 		}
 		b.fault.Annotations = map[string]string{v1alpha1.AnnotationResend: "once"}
 		r.look(t)
-		r = b.open(t, operator.Sink{Name: "pager"}) // a new process after a crash
+		r = b.open(t, operator.EventSink{Name: "pager"}) // a new process after a crash
 		r.look(t)
 		r.sinks[0].answer("")
 		r.look(t)
@@ -58,7 +58,7 @@ func TestSentAgainTwice(t *testing.T) {
 		for _, action := range []string{"cordon", "drain-started", "uncordon"} {
 			b.tell(action, time.Now())
 		}
-		r := b.open(t, operator.Sink{Name: "pager"})
+		r := b.open(t, operator.EventSink{Name: "pager"})
 		for _, class := range []changeevent.Class{changeevent.ClassClientError, changeevent.ClassClientError, ""} {
 			r.look(t)
 			r.sinks[0].answer(class)
@@ -89,7 +89,7 @@ func TestLongPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard("f1")
 		b.tell("cordon", time.Now())
-		r := b.openWith(t, operator.OutboxConfig{MaxAge: 10_000 * time.Hour, Retry: 4 * time.Hour, MaxRetry: 8 * time.Hour}, operator.Sink{Name: "pager"})
+		r := b.openWith(t, operator.OutboxConfig{MaxAge: 10_000 * time.Hour, Retry: 4 * time.Hour, MaxRetry: 8 * time.Hour}, operator.EventSink{Name: "pager"})
 		for try := range 40 {
 			r.look(t)
 			r.sinks[0].answer(changeevent.ClassServerError)

@@ -65,7 +65,7 @@ type Request struct {
 	Key    types.UID
 	Action Action
 
-	// Node is the current node. It is nil if it is gone, which is possible only in Look
+	// Node is the current node. It is nil if it is gone, which is possible only in CheckProgress
 	// and Withdraw.
 	Node *corev1.Node
 	// BootID is the id of the boot that must end.

@@ -43,7 +43,7 @@ func vocabularyOf(kind string) vocabulary {
 // RecordActions records what the janitor has done to a node, regardless of who requested it. It
 // records that a request was sent, if the provider has accepted it and no result is
 // recorded; that the node was rebooted, if a new boot ID proves it; that the node was
-// terminated, if it is gone; and failures. Step does the same, so Observe is only for
+// terminated, if it is gone; and failures. Step does the same, so RecordActions is only for
 // nodes without other work. A deleted node is nil.
 func (r *Remediator) RecordActions(ctx context.Context, node *corev1.Node, st *faults.NodeFaultStatus) error {
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {

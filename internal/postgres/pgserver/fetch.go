@@ -78,7 +78,7 @@ func fetchBinaries(ctx context.Context, cache, repository string, log *slog.Logg
 	return bin, nil
 }
 
-// putInPlace moves the unpacked files to their final folder. started is the result of the server's
+// putInPlace moves the unpacked files to their final folder. startErr is the result of the server's
 // start, and explains missing files.
 func putInPlace(unpacked, dir string, startErr error) error {
 	if _, err := os.Stat(filepath.Join(unpacked, "bin", "initdb")); err != nil {

@@ -108,7 +108,7 @@ func NewDatabaseURL(tb testing.TB) string {
 	return shared.databaseURL(name)
 }
 
-// NewEmptyDatabaseURL is like URL, for a database without a schema.
+// NewEmptyDatabaseURL is like NewDatabaseURL, for a database without a schema.
 func NewEmptyDatabaseURL(tb testing.TB) string {
 	tb.Helper()
 	name, err := shared.cloneDatabase(tb.Context(), "template0")

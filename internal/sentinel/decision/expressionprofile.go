@@ -77,7 +77,7 @@ func isIdentifier(env *cel.Env, name string) bool {
 // Decide reports whether the expression is true for r at now.
 //
 // If the evaluation fails, the resource counts as due and the verdict has the error: an unnecessary
-// event costs an adapter one check, but a resource that a faulty rule hides is lost. Hold limits
+// event costs an adapter one check, but a resource that a faulty rule hides is lost. HoldRepeat limits
 // that to one event per interval. Next is unknown for a resource that is not due.
 func (p *ExpressionProfile) Decide(r *Resource, now time.Time) Verdict {
 	v := Verdict{Interval: p.ages.Of(r)}

@@ -98,7 +98,7 @@ func neverReported(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 }
 
 // reportedInFuture matches an impossible time, for which the sentinel could wait forever. The
-// resource counts as due, and Hold limits that to one event per interval.
+// resource counts as due, and HoldRepeat limits that to one event per interval.
 func reportedInFuture(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 	if !p.ageStart(r).After(now.Add(MaxClockSkew)) {
 		return Verdict{}, false

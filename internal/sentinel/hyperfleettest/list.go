@@ -76,7 +76,7 @@ func (s *Server) matchingResources(k Kind, r *http.Request, order string) ([]*re
 	return found, sortBy(found, order)
 }
 
-// queryInteger reads a numeric parameter from 1 to most.
+// queryInteger reads a numeric parameter from 1 to maximum.
 func queryInteger(q url.Values, name string, fallback, maximum int) (int, *answer) {
 	text := q.Get(name)
 	if text == "" {

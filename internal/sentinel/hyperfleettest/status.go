@@ -197,7 +197,7 @@ func (s *Server) updateConditions(r *resource, now time.Time) {
 	s.updateLastKnown(r, known && tracked > 0, tracked, now)
 }
 
-// updateLastKnown is True after all adapters agreed about a generation, and stays True for newer ones
+// updateLastKnown updates a condition that is True after all adapters agreed about a generation, and stays True for newer ones
 // until an adapter reports False for that one.
 func (s *Server) updateLastKnown(r *resource, agreed bool, agreedGeneration int64, now time.Time) {
 	next := r.lastKnown

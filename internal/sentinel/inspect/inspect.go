@@ -2,11 +2,11 @@
 // running, and reports what they would do and why.
 //
 // A Plan shows what one configuration would do with the whole collection. Why explains its decision
-// about one resource. Cover shows whether several configurations select every resource exactly
+// about one resource. CheckCoverage shows whether several configurations select every resource exactly
 // once. None of them changes anything: they read the fleet API, and Why also reads a sentinel's
 // record.
 //
-// A fleet changes while it is read. Each report has the start and end time of the read; Cover
+// A fleet changes while it is read. Each report has the start and end time of the read; CheckCoverage
 // processes the changes in between, if the API can list them. Memory is bounded whatever the size
 // of the fleet.
 package inspect
@@ -199,7 +199,7 @@ func httpStatusOf(err error) int {
 	return 0
 }
 
-// walkChanges passes all changes since a cursor to v, and the ids of removed resources to removed.
+// walkChanges passes all changes since a cursor to v, and the ids of removed resources to onRemoved.
 // It returns after the last change.
 func (k *walk) walkChanges(ctx context.Context, cursor string, v visitor, onRemoved func(id []byte)) error {
 	const most = 10_000 // pages; a fleet that changes faster than it can be read never settles

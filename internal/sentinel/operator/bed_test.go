@@ -88,7 +88,7 @@ func newHost(t *testing.T, secrets ...string) *host {
 	if h.account, err = h.bed.ServiceAccount(t.Context(), h.namespace, operator.SentinelAccount); err != nil {
 		t.Fatal(err)
 	}
-	for _, role := range (operator.SentinelRoles{Namespace: h.namespace, Secrets: secrets, Sharding: true}).Roles() {
+	for _, role := range (operator.SentinelRoles{Namespace: h.namespace, Secrets: secrets, Sharding: true}).ListRoles() {
 		if _, err := h.client.RbacV1().Roles(h.namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -50,8 +50,8 @@ type SentinelRoles struct {
 	Sharding bool
 }
 
-// Roles returns a role for each feature in use, FeatureBase first.
-func (s SentinelRoles) Roles() []*rbacv1.Role {
+// ListRoles returns a role for each feature in use, FeatureBase first.
+func (s SentinelRoles) ListRoles() []*rbacv1.Role {
 	s = s.withDefaults()
 	list := []*rbacv1.Role{s.newRole(FeatureBase,
 		policyRule("hyperfleet.redhat.com", "sentinelconfigs", "get", "list", "watch"),
@@ -84,7 +84,7 @@ func (s SentinelRoles) Objects() []runtime.Object {
 		TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "ServiceAccount"},
 		ObjectMeta: metav1.ObjectMeta{Name: s.Account, Namespace: s.Namespace},
 	}}
-	for _, role := range s.Roles() {
+	for _, role := range s.ListRoles() {
 		list = append(list, role, s.newBinding(role))
 	}
 	return list

@@ -24,7 +24,7 @@ import (
 // for these two.
 func TestSentinelRoleOfTheSpecification(t *testing.T) {
 	t.Parallel()
-	list := operator.SentinelRoles{}.Roles()
+	list := operator.SentinelRoles{}.ListRoles()
 	if len(list) != 1 {
 		t.Fatalf("%d roles", len(list))
 	}
@@ -58,7 +58,7 @@ func TestFeatures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var names, secrets []string
-			for _, role := range tc.sentinel.Roles() {
+			for _, role := range tc.sentinel.ListRoles() {
 				names = append(names, role.Name)
 				for _, r := range role.Rules {
 					if slices.Contains(r.Resources, "secrets") {
@@ -109,7 +109,7 @@ func newSentinel(t *testing.T, s operator.SentinelRoles) *kubernetes.Clientset {
 	}
 	// The authorizer watches the roles.
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
-		for _, role := range s.Roles() {
+		for _, role := range s.ListRoles() {
 			rule := role.Rules[0]
 			a := authorizationv1.ResourceAttributes{Namespace: s.Namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0]}
 			if len(rule.ResourceNames) > 0 {

@@ -84,7 +84,7 @@ func (rw *rewriter) rewriteBranch(n *parse.BranchNode) error {
 	return rw.rewriteList(n.ElseList)
 }
 
-// rewritePipe rewrites the fields of a pipeline. It uses the function alone if the pipeline is a
+// rewritePipe rewrites the fields of a pipeline. It uses aloneFn if the pipeline is a
 // single field, and the function argument otherwise.
 func (rw *rewriter) rewritePipe(p *parse.PipeNode, aloneFn, argumentFn string) error {
 	if len(p.Cmds) == 1 && len(p.Cmds[0].Args) == 1 {

@@ -31,7 +31,7 @@ func Changes(before, after *v1alpha1.SentinelConfigSpec) ([]string, error) {
 		case strings.HasSuffix(path, ".url"):
 			changes = append(changes, path)
 		default:
-			changes = append(changes, fmt.Sprintf("%s: %s → %s", path, shortenOrNotSet(old), shortenOrNotSet(now)))
+			changes = append(changes, fmt.Sprintf("%s: %s → %s", path, formatForLog(old), formatForLog(now)))
 		}
 	}
 	if len(changes) == 0 {
@@ -40,8 +40,8 @@ func Changes(before, after *v1alpha1.SentinelConfigSpec) ([]string, error) {
 	return changes, nil
 }
 
-// shortenOrNotSet formats a value for a log line.
-func shortenOrNotSet(value string) string {
+// formatForLog formats a value for a log line.
+func formatForLog(value string) string {
 	const most = 100
 	switch {
 	case value == "":

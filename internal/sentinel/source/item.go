@@ -30,7 +30,7 @@ func (s *Scanner) readItem() error {
 	}
 	it.Resource.Raw = trimToObject(s.page[start:s.dec.InputOffset()])
 	it.Public = s.given.href && s.given.createdBy
-	s.fillFromOtherEras()
+	s.fillFromLegacyFormats()
 	s.parseFallbackTimes()
 	if len(it.ID) == 0 && !it.Fault.Skips() {
 		it.Fault, it.Field = FaultNoID, "id"
@@ -56,7 +56,7 @@ func trimToObject(raw []byte) []byte {
 	return raw
 }
 
-// readObject calls field for each name of the next object. Null counts as an object without fields;
+// readObject calls readField for each name of the next object. Null counts as an object without fields;
 // anything else is a fault of the item.
 func (s *Scanner) readObject(path string, readField func(s *Scanner, name []byte) error) error {
 	if kind := s.dec.PeekKind(); kind != '{' {

@@ -43,9 +43,9 @@ type gatheredStatus struct {
 	unreadable bool // whether one of them has no readable type
 }
 
-// fillFromOtherEras fills in the fields of an item in the format of another era. Items of the Fleetloop API
+// fillFromLegacyFormats fills in the fields of an item in the format of another era. Items of the Fleetloop API
 // have a phase, and cost nothing here.
-func (s *Scanner) fillFromOtherEras() {
+func (s *Scanner) fillFromLegacyFormats() {
 	r := &s.item.Resource
 	if r.LastUpdated.IsZero() && s.updatedAt != nil {
 		s.parseTime(&r.LastUpdated, s.updatedAt, "status.updated_at")

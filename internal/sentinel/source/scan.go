@@ -126,7 +126,7 @@ type Scanner struct {
 	created, updated []byte // see parseFallbackTimes
 	removed          [][]byte
 
-	// See fillFromOtherEras.
+	// See fillFromLegacyFormats.
 	given                 givenFields
 	conditions, updatedAt []byte
 	inner                 *jsontext.Decoder
@@ -138,7 +138,7 @@ type Scanner struct {
 // givenFields says which significant fields an item has. Null counts as missing.
 type givenFields struct{ phase, observed, href, createdBy bool }
 
-// NewScanner returns a scanner. It reads labels only if labels is true.
+// NewScanner returns a scanner. It reads labels only if withLabels is true.
 func NewScanner(withLabels bool) *Scanner {
 	s := &Scanner{wantLabels: withLabels, words: internedWords{}}
 	s.item.Labels.words = s.words

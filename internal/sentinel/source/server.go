@@ -349,8 +349,8 @@ func (w *Walker) probeFilters(ctx context.Context, s *serverTraits, sample selec
 	return err
 }
 
-// probeFilter reports whether the server filters by a parameter. A filter finds nothing for the
-// value none, and something for the value one, if that is not empty.
+// probeFilter reports whether the server filters by a parameter. A filter finds nothing for matchesNone,
+// and something for the value one, if that is not empty.
 func (w *Walker) probeFilter(ctx context.Context, parameter, matchesNone, matchesSome string) (filters bool, err error) {
 	for value, want := range map[string]bool{matchesNone: false, matchesSome: true} {
 		if value == "" {

@@ -149,7 +149,7 @@ func (x *DueIndex) removeUntouched(shard int, pass uint8) (removed int) {
 }
 
 // TakeOverdue calls visit for overdue resources: the urgent ones, then those that are overdue longest, and
-// at most limit of them. They are due once more at again, which is after now, unless a source
+// at most limit of them. They are due once more at retryAt, which is after now, unless a source
 // updates them first: a lost lookup is repeated. It returns how many they are, and what is overdue
 // besides.
 //
@@ -227,7 +227,7 @@ func (x *DueIndex) entriesNotDue(shard int, until uint32) (entries []waitingEntr
 	return entries
 }
 
-// StoreLookup stores the result of a lookup of a resource that Take returned with the same again. The
+// StoreLookup stores the result of a lookup of a resource that TakeOverdue returned with the same retryAt. The
 // result replaces the entry unless another source has updated it since; then the earlier time wins.
 // A resource that was removed meanwhile stays removed. A zero due means now.
 func (x *DueIndex) StoreLookup(id []byte, due time.Time, class DueClass, retryAt time.Time) {
@@ -246,8 +246,8 @@ func (x *DueIndex) StoreLookup(id []byte, due time.Time, class DueClass, retryAt
 	}
 }
 
-// RemoveMissing removes a resource that a lookup did not find. Take must have returned it with the same
-// again. Gone does nothing if another source has updated the resource since: it may have come back.
+// RemoveMissing removes a resource that a lookup did not find. TakeOverdue must have returned it with the same
+// retryAt. RemoveMissing does nothing if another source has updated the resource since: it may have come back.
 func (x *DueIndex) RemoveMissing(id []byte, retryAt time.Time) (dropped bool) {
 	k := x.keyOf(id)
 	x.mu.Lock()

@@ -107,7 +107,7 @@ type Recollection struct {
 }
 
 // Recall returns the memory's state of a resource. The API returned the generation for a request at
-// the time asked.
+// askedAt.
 func (m *Memory) Recall(k ResourceKey, generation int64, askedAt time.Time, round uint32) Recollection {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -130,7 +130,7 @@ func (m *Memory) Claim(k ResourceKey, generation int64, round uint32) {
 }
 
 // Confirm records that a broker has the event about a generation, which was requested from the API
-// at the time asked.
+// at askedAt.
 func (m *Memory) Confirm(k ResourceKey, generation int64, askedAt time.Time) {
 	at := time.Since(m.born)
 	m.updateEntry(k, func(e *memoryEntry) {

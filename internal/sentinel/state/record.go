@@ -286,7 +286,7 @@ func timeOfMillis(ms int64) time.Time {
 	return time.UnixMilli(min(max(ms, first.UnixMilli()), last.UnixMilli())).UTC()
 }
 
-// truncateText truncates a text to most bytes, and keeps no reference to a longer one.
+// truncateText truncates a text to maxBytes bytes, and keeps no reference to a longer one.
 func truncateText(text string, maxBytes int) string {
 	if len(text) <= maxBytes {
 		return text

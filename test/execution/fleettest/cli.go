@@ -62,7 +62,7 @@ func (f *Fleet) WantCommand(user string, code int, args []string, says ...string
 	return f.WantCommandAs(User{Name: user}, code, args, says...)
 }
 
-// WantCommandAs is like Does for a user with groups.
+// WantCommandAs is like WantCommand for a user with groups.
 func (f *Fleet) WantCommandAs(user User, code int, args []string, says ...string) Answer {
 	f.Helper()
 	a := f.runCommand(user, args...)

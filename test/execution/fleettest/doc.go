@@ -52,7 +52,7 @@ const (
 )
 
 // Main runs the tests of a package on a node of a kind and stops everything that they share. Call
-// it from TestMain after Play; on a real node, call it in the inner program.
+// it from TestMain after RunFakeImage; on a real node, call it in the inner program.
 func Main(m *testing.M, kind Kind) {
 	current = newShared(kind)
 	pgtest.Main(closing{m})

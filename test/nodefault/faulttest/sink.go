@@ -65,7 +65,7 @@ func (s *Sink) Answer(by func(context.Context, changeevent.Payload) int) {
 	s.answer = by
 }
 
-// Received returns the accepted events about a node in order of arrival. With once, repeated
+// Received returns the accepted events about a node in order of arrival. With distinct, repeated
 // events are omitted.
 func (s *Sink) Received(node string, distinct bool) []changeevent.Payload {
 	s.mu.Lock()

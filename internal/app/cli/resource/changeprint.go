@@ -19,8 +19,8 @@ type ChangePrinter interface {
 	Close() error
 }
 
-// NewChangePrinter returns a printer in one of the formats. An unknown format means a table. An
-// endless printer writes each event as a separate document.
+// NewChangePrinter returns a printer in one of the formats. An unknown format means a table. A
+// streaming printer writes each event as a separate document.
 func NewChangePrinter(w io.Writer, format string, streaming bool, o PrintOptions) ChangePrinter {
 	switch {
 	case streaming && format == terminal.FormatJSON:

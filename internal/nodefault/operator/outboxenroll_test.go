@@ -60,7 +60,7 @@ func TestWhereASinkBegins(t *testing.T) {
 					b.tell(fmt.Sprintf("a%d", i), at)
 				}
 				b.fault.Status.UndeliveredChangeEvents, b.fault.Status.SinkDeliveries = test.before.UndeliveredChangeEvents, test.before.SinkDeliveries
-				r := b.openAnew(t, operator.OutboxConfig{}, operator.Sink{Name: "pager", Replay: test.replay}, operator.Sink{Name: "other"})
+				r := b.openAnew(t, operator.OutboxConfig{}, operator.EventSink{Name: "pager", Replay: test.replay}, operator.EventSink{Name: "other"})
 				r.look(t)
 				b.tell("after", time.Now())
 				if got := strings.Join(r.drainAll(t, 0), " "); got != test.want {
@@ -70,7 +70,7 @@ func TestWhereASinkBegins(t *testing.T) {
 				if d.ProcessedSequence != 4 || d.EnabledAt == nil || len(d.Rejected) > 0 || d.Dropped > 0 {
 					t.Errorf("written: %+v", d)
 				}
-				r = b.openAnew(t, operator.OutboxConfig{}, operator.Sink{Name: "pager", Replay: test.replay}, operator.Sink{Name: "other"})
+				r = b.openAnew(t, operator.OutboxConfig{}, operator.EventSink{Name: "pager", Replay: test.replay}, operator.EventSink{Name: "other"})
 				if got := r.drainAll(t, 0); len(got) > 0 {
 					t.Errorf("another process sent %v again", got)
 				}
@@ -84,7 +84,7 @@ func TestWhereASinkBegins(t *testing.T) {
 func TestPlaceComesWithTheRecord(t *testing.T) {
 	b := newBoard("f1")
 	b.tell("a0", time.Now())
-	r := b.openAnew(t, operator.OutboxConfig{}, operator.Sink{Name: "pager"})
+	r := b.openAnew(t, operator.OutboxConfig{}, operator.EventSink{Name: "pager"})
 	b.tell("a1", time.Now()) // like the operator, which also adds the entry
 	if diff := cmp.Diff([]string{"a1"}, r.drainAll(t, 0)); diff != "" {
 		t.Errorf("sent (-want +got):\n%s", diff)
@@ -96,7 +96,7 @@ func TestPlaceComesWithTheRecord(t *testing.T) {
 func TestEveryRecordIsAccountedFor(t *testing.T) {
 	for _, n := range []int{48, 64, 65, 200} {
 		b := newBoard("f1")
-		r := b.openAnew(t, operator.OutboxConfig{}, operator.Sink{Name: "waits"}, operator.Sink{Name: "pager"})
+		r := b.openAnew(t, operator.OutboxConfig{}, operator.EventSink{Name: "waits"}, operator.EventSink{Name: "pager"})
 		for i := range n {
 			b.tell(fmt.Sprint("a", i), time.Now())
 			r.drainAll(t, 1)
@@ -120,10 +120,10 @@ func TestEveryRecordIsAccountedFor(t *testing.T) {
 func TestSinkThatCannotWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard("f1")
-		r := b.openAnew(t, operator.OutboxConfig{}, operator.Sink{Name: "pager"})
+		r := b.openAnew(t, operator.OutboxConfig{}, operator.EventSink{Name: "pager"})
 		cannot := func() *operator.Outbox {
 			m := newMetrics(t)
-			return operator.NewOutbox(operator.OutboxConfig{}, []operator.Sink{{Name: "pager"}}, b, m, func(string) {})
+			return operator.NewOutbox(operator.OutboxConfig{}, []operator.EventSink{{Name: "pager"}}, b, m, func(string) {})
 		}
 		r.box = cannot()
 		b.tell("a0", time.Now())
@@ -142,7 +142,7 @@ func TestSinkThatCannotWork(t *testing.T) {
 		if d := b.fault.Status.SinkDeliveries["pager"]; d.ProcessedSequence != 1 || len(d.Rejected) != 1 || b.fault.Status.UndeliveredChangeEvents != 1 {
 			t.Errorf("after 12 hours: %+v, %d wait", d, b.fault.Status.UndeliveredChangeEvents)
 		}
-		r = b.openAnew(t, operator.OutboxConfig{}, operator.Sink{Name: "pager"})
+		r = b.openAnew(t, operator.OutboxConfig{}, operator.EventSink{Name: "pager"})
 		if diff := cmp.Diff([]string{"a1"}, r.drainAll(t, 0)); diff != "" {
 			t.Errorf("mended, it is sent (-want +got):\n%s", diff)
 		}
@@ -159,7 +159,7 @@ func TestDrain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBoard("f1")
-				r := b.open(t, operator.Sink{Name: "pager"})
+				r := b.open(t, operator.EventSink{Name: "pager"})
 				b.tell("a0", time.Now())
 				b.tell("a1", time.Now())
 				r.look(t)
