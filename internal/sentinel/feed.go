@@ -30,19 +30,39 @@ const lastingWatch = 10 * time.Second
 // bookmark every ten seconds, and the connection of a dead watch may stay open.
 const staleWatch = 35 * time.Second
 
-// followChanges reads changes until ctx ends or the API withdraws the change feed.
-func (f *follower) followChanges(ctx context.Context) error {
+// A feed reads the changes of the collection: from a watch as long as watching works, otherwise by
+// polling. It belongs to one goroutine.
+type feed struct {
+	follower *follower
+	sentinel *Sentinel
+	pass     *pass
+	cursor   string
+	buffer   []byte // for pages of changes
+
+	// watchDisabled says that watching failed, when disabledAtSweep full sweeps were completed.
+	// After another full sweep the feed tries again.
+	watchDisabled   bool
+	disabledAtSweep uint32
+	watchFailures   int // in a row
+}
+
+// newFeed returns a feed of the follower's collection.
+func (f *follower) newFeed(ctx context.Context) *feed {
 	p := f.newPass(ctx)
 	p.keep, p.newest = f.index.Put, true
-	w := watcher{follower: f}
-	cursor, err := f.awaitCursor(ctx)
+	return &feed{follower: f, sentinel: f.sentinel, pass: p}
+}
+
+// followChanges reads changes until ctx ends or the API withdraws the change feed.
+func (f *feed) followChanges(ctx context.Context) error {
+	err := f.awaitCursor(ctx)
 	losses := 0
 	for err == nil {
 		begin := time.Now()
-		if w.watchChanges(ctx, p, &cursor) && time.Since(begin) > lastingWatch {
+		if f.watchChanges(ctx) && time.Since(begin) > lastingWatch {
 			losses = 0
 		}
-		err = f.pullChanges(ctx, p, &cursor)
+		err = f.pullChanges(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -52,83 +72,84 @@ func (f *follower) followChanges(ctx context.Context) error {
 			if losses++; losses > 1 {
 				return fmt.Errorf("%w: %w", errWithdrawn, err)
 			}
-			f.setFeedError(ctx, err)
-			cursor, err = f.resyncForCursor(ctx)
+			f.setError(ctx, err)
+			err = f.resyncForCursor(ctx)
 			continue
 		case err == nil:
 			losses = 0
 		}
-		f.setFeedError(ctx, err)
-		err = backoff.Sleep(ctx, w.nextDelay(begin, err))
+		f.setError(ctx, err)
+		err = backoff.Sleep(ctx, f.nextDelay(begin, err))
 	}
 	return err
 }
 
 // awaitCursor waits for a cursor from a sweep.
-func (f *follower) awaitCursor(ctx context.Context) (string, error) {
+func (f *feed) awaitCursor(ctx context.Context) error {
 	select {
-	case cursor := <-f.cursors:
-		return cursor, nil
+	case f.cursor = <-f.follower.cursors:
+		return nil
 	case <-ctx.Done():
-		return "", context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 }
 
 // resyncForCursor starts a full sweep to get a new cursor.
-func (f *follower) resyncForCursor(ctx context.Context) (string, error) {
-	f.metrics.resyncs.Inc()
-	f.log.InfoContext(ctx, "change cursor lost, listing all resources")
+func (f *feed) resyncForCursor(ctx context.Context) error {
+	f.sentinel.metrics.resyncs.Inc()
+	f.sentinel.log.InfoContext(ctx, "change cursor lost, listing all resources")
 	select {
-	case <-f.cursors: // It was left by a sweep long ago.
+	case <-f.follower.cursors: // It was left by a sweep long ago.
 	default:
 	}
 	select {
-	case f.resync <- struct{}{}:
+	case f.follower.resync <- struct{}{}:
 	default:
 	}
 	return f.awaitCursor(ctx)
 }
 
-func (f *follower) changesQuery(cursor string) url.Values {
-	q := url.Values{"changed_since": {cursor}}
-	if labels := f.selector.String(); labels != "" {
+func (f *feed) changesQuery() url.Values {
+	q := url.Values{"changed_since": {f.cursor}}
+	if labels := f.sentinel.selector.String(); labels != "" {
 		q.Set("labels", labels)
 	}
 	return q
 }
 
 // pullChanges requests all changes since the cursor.
-func (f *follower) pullChanges(ctx context.Context, p *pass, cursor *string) error {
+func (f *feed) pullChanges(ctx context.Context) error {
 	for more := true; more; {
-		env, err := f.pullChangesPage(ctx, p, *cursor)
+		env, err := f.pullChangesPage(ctx)
 		if err != nil {
 			return err
 		}
-		if env.More && env.Cursor == *cursor {
-			return fmt.Errorf("read changes of %s: %w", f.cfg.ResourceType, errNoEnd)
+		if env.More && env.Cursor == f.cursor {
+			return fmt.Errorf("read changes of %s: %w", f.sentinel.cfg.ResourceType, errNoEnd)
 		}
-		*cursor, more = env.Cursor, env.More
+		f.cursor, more = env.Cursor, env.More
 	}
 	return nil
 }
 
-func (f *follower) pullChangesPage(ctx context.Context, p *pass, cursor string) (source.Envelope, error) {
-	q := f.changesQuery(cursor)
-	q.Set("limit", strconv.Itoa(f.cfg.HyperfleetAPI.PageSize))
-	asking, cancel := context.WithTimeoutCause(ctx, f.cfg.HyperfleetAPI.Timeout, errNoChanges)
+func (f *feed) pullChangesPage(ctx context.Context) (source.Envelope, error) {
+	p := f.pass
+	q := f.changesQuery()
+	q.Set("limit", strconv.Itoa(f.sentinel.cfg.HyperfleetAPI.PageSize))
+	asking, cancel := context.WithTimeoutCause(ctx, f.sentinel.cfg.HyperfleetAPI.Timeout, errNoChanges)
 	defer cancel()
 	asked := time.Now()
-	body, err := f.api.ListPage(asking, f.cfg.ResourceType, q, f.buffer)
+	body, err := f.sentinel.api.ListPage(asking, f.sentinel.cfg.ResourceType, q, f.buffer)
 	if err != nil {
-		return source.Envelope{}, fmt.Errorf("read changes of %s: %w", f.cfg.ResourceType, err)
+		return source.Envelope{}, fmt.Errorf("read changes of %s: %w", f.sentinel.cfg.ResourceType, err)
 	}
 	f.buffer = body
 	p.now, p.asked = time.Now(), asked
-	p.trustFilter = p.trustsServerFilter(body, true, true)
+	p.trustFilter = p.labels.trustsServer(body, true, true)
 	env, err := p.scanner.Scan(body, func(it *source.Item) error { return p.decideAndDispatch(ctx, it) })
 	p.metrics.flushTally(&p.tally)
 	if err != nil {
-		return env, fmt.Errorf("read changes of %s: %w", f.cfg.ResourceType, err)
+		return env, fmt.Errorf("read changes of %s: %w", f.sentinel.cfg.ResourceType, err)
 	}
 	if env.Cursor == "" {
 		return env, errWithdrawn
@@ -136,103 +157,112 @@ func (f *follower) pullChangesPage(ctx context.Context, p *pass, cursor string) 
 	for _, id := range env.Removed {
 		p.forgetResource(id)
 	}
-	f.metrics.changes.Add(float64(env.Items + len(env.Removed)))
+	f.sentinel.metrics.changes.Add(float64(env.Items + len(env.Removed)))
 	return env, nil
 }
 
-// A watcher watches the API as long as watching works.
-type watcher struct {
-	*follower
-
-	// disabledAtSweep is the number of full sweeps when watching failed. After another full sweep
-	// the watcher tries again.
-	disabledAtSweep uint32
-	disabled        bool
-	failures        int // in a row
-}
-
 // watchChanges reads watch events until the API ends the watch. It reports whether there were any.
-func (w *watcher) watchChanges(ctx context.Context, p *pass, cursor *string) (received bool) {
-	if w.mode != ModeWatch || w.disabled && w.fullSweeps.Load() == w.disabledAtSweep {
+func (f *feed) watchChanges(ctx context.Context) (received bool) {
+	if f.follower.mode != ModeWatch || f.watchDisabled && f.follower.fullSweeps.Load() == f.disabledAtSweep {
 		return false
 	}
-	w.disabled = false
+	f.watchDisabled = false
 	begin := time.Now()
-	q := w.changesQuery(*cursor)
+	q := f.changesQuery()
 	q.Set("watch", "true")
 	watching, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// The API sends a bookmark once it has sent all changes, so the first message arrives soon.
-	silent := time.AfterFunc(w.cfg.HyperfleetAPI.Timeout, func() { cancel(errSilent) })
+	silent := time.AfterFunc(f.sentinel.cfg.HyperfleetAPI.Timeout, func() { cancel(errSilent) })
 	defer silent.Stop()
 	stale := time.AfterFunc(staleWatch, func() { cancel(errStale) })
 	defer stale.Stop()
-	err := w.api.Watch(watching, w.cfg.ResourceType, q, func(e v1.WatchEvent) error {
+	err := f.sentinel.api.Watch(watching, f.sentinel.cfg.ResourceType, q, func(e v1.WatchEvent) error {
 		silent.Stop()
 		stale.Stop() // From here on a delay is our own processing time.
 		defer stale.Reset(staleWatch)
 		if !received {
-			w.setMode(ModeWatch)
+			f.sentinel.setMode(ModeWatch)
 		}
 		received = true
-		return w.processWatchEvent(ctx, p, e, cursor)
+		return f.processWatchEvent(ctx, e)
 	})
 	if ctx.Err() != nil {
 		return received
 	}
 	if !received {
-		w.setMode(ModeCursor)
+		f.sentinel.setMode(ModeCursor)
 	}
-	w.metrics.reconnects.Inc()
-	if w.failures++; time.Since(begin) > lastingWatch {
-		w.failures = 0
+	f.sentinel.metrics.reconnects.Inc()
+	if f.watchFailures++; time.Since(begin) > lastingWatch {
+		f.watchFailures = 0
 	}
 	switch {
 	case errors.Is(err, errors.ErrUnsupported), errors.Is(context.Cause(watching), errSilent):
-		w.disabled, w.disabledAtSweep = true, w.fullSweeps.Load()
-		w.log.WarnContext(ctx, "watch unavailable, polling for changes", "err", err)
+		f.watchDisabled, f.disabledAtSweep = true, f.follower.fullSweeps.Load()
+		f.sentinel.log.WarnContext(ctx, "watch unavailable, polling for changes", "err", err)
 	case err != nil && !errors.Is(err, io.EOF):
-		w.warnSampled("watch", func(log *slog.Logger) { log.WarnContext(ctx, "watch ended", "err", err) })
+		f.sentinel.reporter.warnSampled("watch", func(log *slog.Logger) { log.WarnContext(ctx, "watch ended", "err", err) })
 	}
 	return received
 }
 
 // nextDelay returns how long to wait before the next request for changes or the next watch.
-func (w *watcher) nextDelay(begin time.Time, err error) time.Duration {
+func (f *feed) nextDelay(begin time.Time, err error) time.Duration {
 	if err != nil {
-		return w.errorDelay(err)
+		return f.sentinel.cfg.errorDelay(err)
 	}
-	if w.mode != ModeWatch || w.disabled {
-		return max(0, w.cfg.PollInterval-time.Since(begin))
+	if f.follower.mode != ModeWatch || f.watchDisabled {
+		return max(0, f.sentinel.cfg.PollInterval-time.Since(begin))
 	}
-	return backoff.Policy{Initial: 50 * time.Millisecond, Max: w.cfg.PollInterval}.Delay(w.failures)
+	return backoff.Policy{Initial: 50 * time.Millisecond, Max: f.sentinel.cfg.PollInterval}.Delay(f.watchFailures)
 }
 
 // processWatchEvent processes one event of a watch.
-func (f *follower) processWatchEvent(ctx context.Context, p *pass, e v1.WatchEvent, cursor *string) error {
+func (f *feed) processWatchEvent(ctx context.Context, e v1.WatchEvent) error {
+	p := f.pass
 	// The age of the event is unknown, because there was no time to receive it.
 	p.now, p.asked = time.Now(), time.Time{}
 	var err error
 	switch e.Type {
 	case v1.WatchChanged:
-		p.trustFilter = p.trustsServerFilter(nil, false, true)
+		p.trustFilter = p.labels.trustsServer(nil, false, true)
 		err = p.scanner.ScanOne(e.Data, func(it *source.Item) error { return p.decideAndDispatch(ctx, it) })
 		p.metrics.flushTally(&p.tally)
-		f.metrics.changes.Inc()
+		f.sentinel.metrics.changes.Inc()
 	case v1.WatchRemoved:
 		err = p.scanner.ScanOne(e.Data, func(it *source.Item) error {
 			p.forgetResource(it.ID)
 			return nil
 		})
-		f.metrics.changes.Inc()
+		f.sentinel.metrics.changes.Inc()
 	case v1.WatchBookmark, v1.WatchError:
 	}
 	if err != nil {
 		return err
 	}
 	if e.Cursor != "" {
-		*cursor = e.Cursor
+		f.cursor = e.Cursor
 	}
-	f.setFeedError(ctx, nil)
+	f.setError(ctx, nil)
 	return nil
+}
+
+// setError records whether the feed is up to date.
+func (f *feed) setError(ctx context.Context, err error) {
+	before := f.sentinel.feeding.load()
+	if err == nil {
+		f.sentinel.feeding.store(nil)
+		if errors.Is(before, errNotFollowed) {
+			f.follower.wakePoll()
+		}
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	f.sentinel.reporter.noteAPIError(&f.sentinel.feeding, err)
+	if before == nil || before.Error() != err.Error() {
+		f.sentinel.reporter.warnSampled("feed", func(log *slog.Logger) { log.WarnContext(ctx, "change feed failed", "err", err) })
+	}
 }

@@ -3,7 +3,6 @@ package sentinel
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
@@ -27,11 +25,11 @@ var errWithdrawn = errors.New("the API no longer offers a change cursor")
 // reads changes. The polls look up the resources that are due. The feed has the newest data: the
 // other loops may have asked before a change.
 type follower struct {
-	*Sentinel
-	mode   Mode
-	index  *state.DueIndex
-	lookup *source.Walker // due resources
-	etags  *source.Walker // pages that changed
+	sentinel *Sentinel
+	mode     Mode
+	index    *state.DueIndex
+	lookup   *source.Walker // due resources
+	etags    *source.Walker // pages that changed
 
 	// score is shared by all passes and evaluated once a round.
 	score *score
@@ -58,7 +56,7 @@ type follower struct {
 func (s *Sentinel) followAPI(ctx context.Context, mode Mode) {
 	s.log.InfoContext(ctx, "following the API", "mode", string(mode), "full_sweep_interval", s.cfg.Source.FullSweepInterval)
 	f := &follower{
-		Sentinel: s, mode: mode, index: state.NewDueIndex(time.Now()), lookup: s.newWalker(), score: new(score),
+		sentinel: s, mode: mode, index: state.NewDueIndex(time.Now()), lookup: newWalker(s), score: new(score),
 		cursors: make(chan string, 1), resync: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		paging: shardEpoch{shard: s.shard},
 	}
@@ -83,7 +81,7 @@ func (s *Sentinel) followAPI(ctx context.Context, mode Mode) {
 		s.feeding.store(errNotFollowed)
 		wg.Go(func() {
 			defer s.panics.recoverPanic()
-			stop(f.followChanges(within))
+			stop(f.newFeed(within).followChanges(within))
 		})
 	}
 	f.runPolls(within)
@@ -107,7 +105,7 @@ func (s *Sentinel) followAPI(ctx context.Context, mode Mode) {
 
 // newPass returns a pass that shares the follower's index and score.
 func (f *follower) newPass(ctx context.Context) *pass {
-	p := f.Sentinel.newPass(ctx)
+	p := f.sentinel.newPass(ctx)
 	p.index, p.score = f.index, f.score
 	return p
 }
@@ -115,14 +113,14 @@ func (f *follower) newPass(ctx context.Context) *pass {
 // runFullSweeps lists everything at the start, at the full sweep interval, when the feed has lost
 // its cursor, and when the shard changes.
 func (f *follower) runFullSweeps(ctx context.Context) error {
-	d := shardEpoch{shard: f.shard}
+	d := shardEpoch{shard: f.sentinel.shard}
 	for {
 		err := f.sweepUntilComplete(ctx, d.beginList())
 		if err != nil && !errors.Is(err, errShardChanged) {
 			return err
 		}
 		if err != nil || d.isStale() {
-			f.log.InfoContext(ctx, "shard assignment changed, listing all resources")
+			f.sentinel.log.InfoContext(ctx, "shard assignment changed, listing all resources")
 			f.complete.Store(false)
 			if err != nil {
 				d.noteInterrupted()
@@ -132,7 +130,7 @@ func (f *follower) runFullSweeps(ctx context.Context) error {
 		if !f.complete.Swap(true) {
 			f.wakePoll()
 		}
-		interval := f.cfg.Source.FullSweepInterval
+		interval := f.sentinel.cfg.Source.FullSweepInterval
 		timer := time.NewTimer(interval*4/5 + rand.N(interval*2/5)) //nolint:gosec // only spreads sweeps
 		select {
 		case <-timer.C:
@@ -160,30 +158,30 @@ func (f *follower) wakePoll() {
 // closed.
 func (f *follower) sweepUntilComplete(ctx context.Context, cut <-chan struct{}) error {
 	begin := time.Now()
-	f.rounds.Add(1)
+	f.sentinel.rounds.Add(1)
 	mark := f.index.BeginPass()
 	for {
 		p := f.newPass(ctx)
 		p.keep = func(id []byte, due time.Time, class state.DueClass) { f.index.PutFromSweep(id, due, class, mark) }
-		err := f.listAll(ctx, p, cut, f.offerCursorOrDetectMode)
+		err := f.sentinel.listAll(ctx, p, cut, f.offerCursorOrDetectMode)
 		if err == nil {
 			removed := f.index.EndPass(mark)
-			f.memory.Sweep()
+			f.sentinel.memory.Sweep()
 			f.fullSweeps.Add(1)
-			f.metrics.lastFullSweep.SetToCurrentTime()
-			f.log.InfoContext(ctx, "full sweep completed", "resources", p.resources, "removed", removed, "took", time.Since(begin))
+			f.sentinel.metrics.lastFullSweep.SetToCurrentTime()
+			f.sentinel.log.InfoContext(ctx, "full sweep completed", "resources", p.resources, "removed", removed, "took", time.Since(begin))
 			return nil
 		}
 		if errors.Is(err, errWithdrawn) || errors.Is(err, errShardChanged) || errors.As(err, new(offerError)) || ctx.Err() != nil {
 			return err
 		}
-		f.noteAPIError(&f.listing, err)
-		f.log.ErrorContext(ctx, "full sweep interrupted, resuming", "err", err)
+		f.sentinel.reporter.noteAPIError(&f.sentinel.listing, err)
+		f.sentinel.log.ErrorContext(ctx, "full sweep interrupted, resuming", "err", err)
 		waiting, stop := withCancelOnClose(ctx, cut)
-		err = backoff.Sleep(waiting, f.errorDelay(err))
+		err = backoff.Sleep(waiting, f.sentinel.cfg.errorDelay(err))
 		stop()
 		if err != nil {
-			f.start = sweepStart{} // pages that were read may now belong to another replica
+			f.sentinel.start = sweepStart{} // pages that were read may now belong to another replica
 			return err
 		}
 	}
@@ -194,7 +192,7 @@ func (f *follower) sweepUntilComplete(ctx context.Context, cut <-chan struct{}) 
 // whether the API offers one now.
 func (f *follower) offerCursorOrDetectMode(pg source.Page, env source.Envelope) error {
 	if f.mode == ModeETag {
-		err := f.detectBetterMode(pg, env)
+		err := f.sentinel.detectBetterMode(pg, env)
 		if offer, ok := errors.AsType[offerError](err); ok && offer.mode == f.mode {
 			return nil
 		}
@@ -218,9 +216,11 @@ func (f *follower) runPolls(ctx context.Context) {
 		begin := time.Now()
 		err := f.runPoll(ctx)
 		took := time.Since(begin)
-		f.noteIfOverrun(ctx, took, err)
-		wait := f.pollDelay(took, err)
-		f.heartbeat.noteProgress(wait)
+		if err == nil {
+			f.sentinel.reporter.noteIfOverrun(ctx, took, f.sentinel.cfg.PollInterval)
+		}
+		wait := f.sentinel.cfg.pollDelay(took, err)
+		f.sentinel.heartbeat.noteProgress(wait)
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -233,19 +233,19 @@ func (f *follower) runPolls(ctx context.Context) {
 
 func (f *follower) runPoll(ctx context.Context) error {
 	begin := time.Now()
-	ctx, span := f.tracer.Start(ctx, "sentinel.round")
+	ctx, span := f.sentinel.tracer.Start(ctx, "sentinel.round")
 	defer span.End()
 	ready, all := f.index.Ready(), f.index.Len()
 	complete := f.complete.Load()
 	if complete {
-		f.setSteadyRate(ready, all-ready)
+		f.sentinel.setSteadyRate(ready, all-ready)
 	}
 	var err error
 	if f.mode == ModeETag && f.fullSweeps.Load() > 0 {
 		all, err = f.decideChangedPages(ctx)
 	}
 	p := f.newPass(ctx)
-	p.lastError, p.began = &f.looking, begin
+	p.lastError, p.began = &f.sentinel.looking, begin
 	if err == nil {
 		f.logNotDue(ctx, begin, p.debug)
 		err = f.lookUpDue(ctx, p)
@@ -253,28 +253,28 @@ func (f *follower) runPoll(ctx context.Context) error {
 	p.publishing.Wait()
 	switch {
 	case err == nil:
-		f.looking.store(nil)
+		f.sentinel.looking.store(nil)
 	case ctx.Err() == nil:
-		f.noteAPIError(&f.looking, err)
+		f.sentinel.reporter.noteAPIError(&f.sentinel.looking, err)
 	}
 	// A round fails if the feed fails; that error is already counted and logged. Resources that are
 	// due by age are looked up all the same.
 	whole := err
 	if err == nil && complete {
-		whole = f.feeding.load()
+		whole = f.sentinel.feeding.load()
 	}
-	addTo(f.metrics.skippedReady, max(0, ready-int(f.score.ready.Swap(0))-p.deferred.Ready))
-	addTo(f.metrics.skippedOthers, max(0, all-ready-int(f.score.others.Swap(0))-p.deferred.NotReady))
+	addTo(f.sentinel.metrics.skippedReady, max(0, ready-int(f.score.ready.Swap(0))-p.deferred.Ready))
+	addTo(f.sentinel.metrics.skippedOthers, max(0, all-ready-int(f.score.others.Swap(0))-p.deferred.NotReady))
 	if f.mode != ModeETag {
 		all = f.index.Len()
 	}
-	p.resources, p.oldest = all, f.memory.LongestWait(time.Now())
-	f.metrics.memoryEntries.Set(float64(f.memory.Len()))
-	f.metrics.indexBytes.Set(float64(f.index.Bytes()))
+	p.resources, p.oldest = all, f.sentinel.memory.LongestWait(time.Now())
+	f.sentinel.metrics.memoryEntries.Set(float64(f.sentinel.memory.Len()))
+	f.sentinel.metrics.indexBytes.Set(float64(f.index.Bytes()))
 	switch {
 	case errors.Is(whole, errNotFollowed): // the feed has just started; there is nothing to report yet
 	case complete, whole != nil:
-		p.reportRound(ctx, whole, time.Since(begin))
+		f.sentinel.reportRound(ctx, p, whole, time.Since(begin))
 	}
 	return err
 }
@@ -286,7 +286,7 @@ func (f *follower) logNotDue(ctx context.Context, now time.Time, debug bool) {
 		return
 	}
 	for id, due := range f.index.NotDue(now) {
-		f.log.DebugContext(ctx, "resource skipped", "resource_id", id, "reason", "not due according to the schedule index", "next_event", due)
+		f.sentinel.log.DebugContext(ctx, "resource skipped", "resource_id", id, "reason", "not due according to the schedule index", "next_event", due)
 	}
 }
 
@@ -295,10 +295,10 @@ func (f *follower) logNotDue(ctx context.Context, now time.Time, debug bool) {
 func (f *follower) decideChangedPages(ctx context.Context) (resources int, err error) {
 	if f.pages == nil || f.paging.isStale() {
 		f.paging.beginList()
-		f.etags, f.pages = f.newWalker(), map[source.Place]int{}
+		f.etags, f.pages = newWalker(f.sentinel), map[source.Place]int{}
 	}
 	p := f.newPass(ctx)
-	p.keep, p.lastError = f.index.Put, &f.looking
+	p.keep, p.lastError = f.index.Put, &f.sentinel.looking
 	met := make(map[source.Place]int, len(f.pages))
 	_, err = f.etags.WalkChanged(ctx, func(pg source.Page) (source.Envelope, error) {
 		if pg.First {
@@ -330,8 +330,8 @@ func (f *follower) lookUpDue(ctx context.Context, p *pass) error {
 	// Resources that become due after now wait for the next round, and so do failures of this
 	// round. Otherwise a round would never end while the broker is down.
 	now := time.Now()
-	again := now.Add(f.cfg.PollInterval)
-	left, rush := f.budget.Available(p.began), false
+	again := now.Add(f.sentinel.cfg.PollInterval)
+	left, rush := f.sentinel.budget.Available(p.began), false
 	for {
 		// Request no more resources than the budget allows. Responses have their own order, so a
 		// larger request might not publish the resources that are overdue longest.
@@ -341,10 +341,10 @@ func (f *follower) lookUpDue(ctx context.Context, p *pass) error {
 		}
 		var ids []string
 		taken, behind := f.index.TakeOverdue(now, limit, again, func(id string) {
-			if f.shard.Owns([]byte(id)) {
+			if f.sentinel.shard.Owns([]byte(id)) {
 				ids = append(ids, id)
 			} else {
-				p.dropUnowned([]byte(id))
+				dropUnowned(p.shard, p.memory, f.index, []byte(id))
 			}
 		})
 		if taken == 0 {
@@ -356,20 +356,12 @@ func (f *follower) lookUpDue(ctx context.Context, p *pass) error {
 		}
 		urgent = p.urgent - urgent
 		rush = urgent == taken
-		left = max(0, min(left-(p.dispatched-dispatched-urgent), f.budget.Available(p.began)))
+		left = max(0, min(left-(p.dispatched-dispatched-urgent), f.sentinel.budget.Available(p.began)))
 		if taken < limit || p.deferred.All() > deferred || left == 0 && urgent == 0 {
 			p.countOverdueAsDeferred(behind)
 			return nil
 		}
 	}
-}
-
-// countOverdueAsDeferred counts resources that are due and were not looked up because the budget is spent.
-func (p *pass) countOverdueAsDeferred(behind state.OverdueCount) {
-	p.deferred.Ready += behind.Ready
-	p.deferred.NotReady += behind.NotReady
-	p.tally.decisions[decision.ReasonDeferred] += behind.All()
-	p.metrics.flushTally(&p.tally)
 }
 
 // decideByID looks resources up by id and decides them. A resource that is missing from the
@@ -396,12 +388,6 @@ func (f *follower) decideByID(ctx context.Context, p *pass, ids []string, retryA
 	return nil
 }
 
-// forgetResource removes a resource that is gone or is not selected.
-func (p *pass) forgetResource(id []byte) {
-	p.index.Remove(id)
-	p.memory.ForgetAnnouncement(p.memory.Key(id), true)
-}
-
 // httpStatusOf returns the HTTP status of an error, or 0 if it has none.
 func httpStatusOf(err error) int {
 	if e, ok := errors.AsType[interface {
@@ -420,23 +406,4 @@ func isCursorLost(err error) bool {
 		return true
 	}
 	return false
-}
-
-// setFeedError records whether the feed is up to date.
-func (f *follower) setFeedError(ctx context.Context, err error) {
-	before := f.feeding.load()
-	if err == nil {
-		f.feeding.store(nil)
-		if errors.Is(before, errNotFollowed) {
-			f.wakePoll()
-		}
-		return
-	}
-	if ctx.Err() != nil {
-		return
-	}
-	f.noteAPIError(&f.feeding, err)
-	if before == nil || before.Error() != err.Error() {
-		f.warnSampled("feed", func(log *slog.Logger) { log.WarnContext(ctx, "change feed failed", "err", err) })
-	}
 }

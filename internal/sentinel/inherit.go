@@ -22,25 +22,25 @@ func (s *Sentinel) inheritState(predecessor *Sentinel) {
 	}
 	before := predecessor.counts.snapshot()
 	s.counts.rounds, s.counts.lastRound, s.counts.published = before.Rounds, before.LastRound, before.Published
-	s.budget, s.sampler = predecessor.budget, predecessor.sampler
+	s.budget, s.reporter.sampler = predecessor.budget, predecessor.reporter.sampler
 	if predecessor.cfg.ResourceType != s.cfg.ResourceType || predecessor.cfg.HyperfleetAPI.Endpoint != s.cfg.HyperfleetAPI.Endpoint {
 		return
 	}
-	s.memory, s.record, s.resourceLogs = predecessor.memory, predecessor.record, predecessor.resourceLogs
+	s.memory, s.record, s.reporter.logged = predecessor.memory, predecessor.record, predecessor.reporter.logged
 	s.memory.Resize(s.cfg.MemoryLimit)
 	s.record.Resize(s.cfg.DecisionsLimit)
 	s.rounds.Store(predecessor.rounds.Load()) // the memory counts in rounds
 	s.feedDisabledUntil = predecessor.feedDisabledUntil
 	s.listing.store(predecessor.listing.load())
-	if !s.selectsSameAs(predecessor) {
+	if !selectSame(s, predecessor) {
 		s.memory.ForgetWaiting()
 		return
 	}
 	s.counts.resources, s.population = before.Resources, predecessor.population
 }
 
-// selectsSameAs reports whether the sentinel selects the same resources of a collection as p, and
-// counts the same ones as waiting.
-func (s *Sentinel) selectsSameAs(p *Sentinel) bool {
+// selectSame reports whether two sentinels select the same resources of a collection, and count the
+// same ones as waiting.
+func selectSame(s, p *Sentinel) bool {
 	return s.selector.String() == p.selector.String() && s.part == p.part && reflect.DeepEqual(s.cfg.Decision, p.cfg.Decision)
 }

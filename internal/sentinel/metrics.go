@@ -85,7 +85,7 @@ type factory struct {
 
 // claimMetrics registers the metrics of the sentinel. If its predecessor has the same labels, it
 // continues the metrics of the predecessor; otherwise it unregisters them.
-func (s *Sentinel) claimMetrics(deps Deps) (*metrics, error) {
+func claimMetrics(s *Sentinel, deps Deps) (*metrics, error) {
 	key := metricsKey{shard: cmp.Or(s.selector.String(), everything), resourceType: s.cfg.ResourceType}
 	if s.part != "" {
 		key.shard += " " + s.part

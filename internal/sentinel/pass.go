@@ -18,10 +18,22 @@ import (
 // looked up because they are due. Several passes may run concurrently. A pass belongs to one
 // goroutine; only the counters of its publishers are shared.
 type pass struct {
-	*Sentinel
-	number  uint32
-	scanner *source.Scanner
-	debug   bool
+	cfg       *Config
+	shard     Shard
+	labels    *labelFilter
+	profile   Decider
+	memory    *state.Memory
+	budget    *state.Budget
+	record    *state.DecisionRecord
+	events    *eventPublisher
+	metrics   *metrics
+	reporter  *reporter
+	heartbeat *heartbeat
+
+	number      uint32
+	scanner     *source.Scanner
+	generations bool // the profile uses generations: a missing one counts as 0
+	debug       bool
 
 	// index is nil if every round reads every resource. Otherwise keep stores in it when a resource
 	// is due next.
@@ -73,7 +85,9 @@ type score struct {
 
 func (s *Sentinel) newPass(ctx context.Context) *pass {
 	return &pass{
-		Sentinel: s, number: s.rounds.Load(), scanner: source.NewScanner(!s.selector.Empty()),
+		cfg: &s.cfg, shard: s.shard, labels: &s.labels, profile: s.profile, memory: s.memory, budget: s.budget, record: s.record,
+		events: s.events, metrics: s.metrics, reporter: s.reporter, heartbeat: &s.heartbeat,
+		number: s.rounds.Load(), scanner: source.NewScanner(!s.selector.Empty()), generations: s.cfg.usesGenerations(),
 		debug: s.log.Enabled(ctx, slog.LevelDebug), now: time.Now(), score: new(score), lastError: &s.listing,
 	}
 }
@@ -87,7 +101,7 @@ func (p *pass) decidePage(ctx context.Context, pg source.Page) (source.Envelope,
 	}
 	p.now, p.asked = time.Now(), pg.Asked
 	before, ready, deferred := p.resources, p.ready, p.deferred
-	p.trustFilter = p.trustsServerFilter(pg.Body, pg.Rest == nil, pg.Filtered || p.allowUnselected)
+	p.trustFilter = p.labels.trustsServer(pg.Body, pg.Rest == nil, pg.Filtered || p.allowUnselected)
 	if pg.Rest != nil {
 		pg.Rest = progress{ReadCloser: pg.Rest, pass: p}
 	}
@@ -125,33 +139,10 @@ func (p *pass) resetCounts() {
 
 // decideAndDispatch decides one resource, and publishes or skips it.
 func (p *pass) decideAndDispatch(ctx context.Context, it *source.Item) error {
-	if it.HasLabels && !p.labelled {
-		p.labelled = true
-		p.servesLabels.Store(true)
-	}
-	if len(it.ID) > 0 && !p.shard.Owns(it.ID) {
-		p.dropUnowned(it.ID)
+	if !p.acceptResource(ctx, it) {
 		return nil
 	}
-	if it.Fault != source.FaultNone {
-		p.noteFault(ctx, it)
-		if it.Fault.Skips() {
-			return nil
-		}
-	}
-	if !p.matchesSelector(ctx, it) {
-		p.skipUnselected(ctx, it)
-		return nil
-	}
-	p.resources++
-	if it.Resource.Ready() {
-		p.ready++
-	}
-	p.addUnreportedTimes(it)
-	v := p.profile.Decide(&it.Resource, p.now)
-	if v.Warning != decision.WarningNone || v.Err != nil {
-		p.noteWarning(ctx, it, v)
-	}
+	v := p.decideResource(ctx, it)
 	due := v.ShouldPublish
 	if due {
 		was := p.memory.Recall(p.memory.Key(it.ID), it.Resource.Generation, p.asked, p.number)
@@ -169,16 +160,59 @@ func (p *pass) decideAndDispatch(ctx context.Context, it *source.Item) error {
 	return nil
 }
 
-// dropUnowned drops a resource that belongs to another sentinel now.
-func (p *pass) dropUnowned(id []byte) {
-	p.memory.ReleaseResource(p.memory.Key(id))
-	if p.index == nil {
+// acceptResource reports whether a resource is to be decided: it is readable, belongs to the shard,
+// and is selected.
+func (p *pass) acceptResource(ctx context.Context, it *source.Item) bool {
+	if it.HasLabels && !p.labelled {
+		p.labelled = true
+		p.labels.served.Store(true)
+	}
+	if len(it.ID) > 0 && !p.shard.Owns(it.ID) {
+		dropUnowned(p.shard, p.memory, p.index, it.ID)
+		return false
+	}
+	if it.Fault != source.FaultNone {
+		p.tally.faults[it.Fault]++
+		p.reporter.logFault(ctx, it)
+		if it.Fault.Skips() {
+			return false
+		}
+	}
+	if !p.labels.matches(ctx, it, p.trustFilter) {
+		p.skipUnselected(ctx, it)
+		return false
+	}
+	return true
+}
+
+// decideResource counts a resource and applies the rules of the profile to it.
+func (p *pass) decideResource(ctx context.Context, it *source.Item) decision.Verdict {
+	p.resources++
+	if it.Resource.Ready() {
+		p.ready++
+	}
+	p.addUnreportedTimes(it)
+	v := p.profile.Decide(&it.Resource, p.now)
+	if v.Err != nil {
+		p.reporter.logDecisionError(ctx, it, v.Err)
+	}
+	if v.Warning != decision.WarningNone {
+		p.tally.warnings[v.Warning]++
+		p.reporter.logWarning(ctx, it, p.memory.Key(it.ID), v.Warning)
+	}
+	return v
+}
+
+// dropUnowned drops a resource that belongs to another sentinel now. The index may be nil.
+func dropUnowned(shard Shard, memory *state.Memory, index *state.DueIndex, id []byte) {
+	memory.ReleaseResource(memory.Key(id))
+	if index == nil {
 		return
 	}
-	p.index.Remove(id)
-	if p.shard.Owns(id) {
+	index.Remove(id)
+	if shard.Owns(id) {
 		// The resource has just come back. The index may have got it between Owns and Acquire.
-		p.index.Put(id, time.Now(), state.ClassNotReady)
+		index.Put(id, time.Now(), state.ClassNotReady)
 	}
 }
 
@@ -192,9 +226,15 @@ func (p *pass) skipUnselected(ctx context.Context, it *source.Item) {
 		return
 	}
 	p.tally.unselected++
-	p.warnSampled("selector", func(log *slog.Logger) {
+	p.reporter.warnSampled("selector", func(log *slog.Logger) {
 		log.WarnContext(ctx, "api returned a resource that does not match the selector", "resource_id", string(it.ID))
 	})
+}
+
+// forgetResource removes a resource that is gone or is not selected.
+func (p *pass) forgetResource(id []byte) {
+	p.index.Remove(id)
+	p.memory.ForgetAnnouncement(p.memory.Key(id), true)
 }
 
 // uncountDuplicate corrects the count of a resource that was read twice. If the walk started again,
@@ -229,17 +269,17 @@ func (p *pass) addUnreportedTimes(it *source.Item) {
 			since = t // the last of these is the most exact
 		}
 	}
-	since = p.memory.NoteStuckSince(p.memory.Key(it.ID), res.ObservedGeneration, p.toLocalClock(since))
+	since = p.memory.NoteStuckSince(p.memory.Key(it.ID), res.ObservedGeneration, toLocalClock(since, p.now))
 	p.oldest = max(p.oldest, p.now.Sub(since))
 }
 
 // toLocalClock converts a time from the API to the local monotonic clock. A stored wall-clock time
 // would shift when the clock is set, and the resource would be due at the wrong time.
-func (p *pass) toLocalClock(t time.Time) time.Time {
+func toLocalClock(t, now time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
-	return p.now.Add(t.Sub(p.now))
+	return now.Add(t.Sub(now))
 }
 
 // suppressRepeat holds back an event that was published and may still be answered, or that is in
@@ -280,6 +320,14 @@ func (p *pass) applyBudget(it *source.Item, v decision.Verdict) decision.Verdict
 	return v
 }
 
+// countOverdueAsDeferred counts resources that are due and were not looked up because the budget is spent.
+func (p *pass) countOverdueAsDeferred(behind state.OverdueCount) {
+	p.deferred.Ready += behind.Ready
+	p.deferred.NotReady += behind.NotReady
+	p.tally.decisions[decision.ReasonDeferred] += behind.All()
+	p.metrics.flushTally(&p.tally)
+}
+
 // classify returns the class of a resource in the index.
 func (p *pass) classify(r *decision.Resource) state.DueClass {
 	switch {
@@ -298,7 +346,7 @@ func (p *pass) skipResource(ctx context.Context, it *source.Item, v decision.Ver
 		if !due {
 			p.memory.ForgetAnnouncement(p.memory.Key(it.ID), false)
 		}
-		p.keep(it.ID, p.toLocalClock(v.Next), p.classify(&it.Resource))
+		p.keep(it.ID, toLocalClock(v.Next, p.now), p.classify(&it.Resource))
 	case v.Reason == decision.ReasonDeferred: // already counted as deferred
 	case it.Resource.Ready():
 		p.tally.skippedReady++
@@ -309,22 +357,22 @@ func (p *pass) skipResource(ctx context.Context, it *source.Item, v decision.Ver
 	if due || v.Warning != decision.WarningNone {
 		note = p.record.Note
 	}
-	note(it.ID, p.newRecordEntry(it, v))
+	note(it.ID, newRecordEntry(it, v, p.now))
 	if p.debug {
 		message := "resource skipped"
 		if v.Reason == decision.ReasonDeferred {
 			message = "resource deferred"
 		}
-		p.log.DebugContext(ctx, message, //nolint:sloglint // one of two constants
+		p.reporter.log.DebugContext(ctx, message, //nolint:sloglint // one of two constants
 			"resource_id", string(it.ID), "reason", v.Reason.String(), "next_event", v.Next)
 	}
 }
 
 // newRecordEntry returns the record entry of a decision.
-func (p *pass) newRecordEntry(it *source.Item, v decision.Verdict) state.DecisionEntry {
+func newRecordEntry(it *source.Item, v decision.Verdict, now time.Time) state.DecisionEntry {
 	r := &it.Resource
 	e := state.DecisionEntry{
-		At: p.now, Reason: v.Reason.String(), Published: v.ShouldPublish,
+		At: now, Reason: v.Reason.String(), Published: v.ShouldPublish,
 		Generation: r.Generation, ObservedGeneration: r.ObservedGeneration, Phase: r.Phase,
 		LastUpdated: r.LastUpdated, Since: v.Since, Next: v.Next,
 	}
@@ -339,9 +387,10 @@ func (p *pass) dispatchEvent(ctx context.Context, it *source.Item, v decision.Ve
 	j := &job{
 		key: p.memory.Key(it.ID), id: string(it.ID), generation: it.Resource.Generation,
 		reason: v.Reason, now: p.now, asked: p.asked, raw: bytes.Clone(it.Resource.Raw),
+		index: p.index, score: p.score,
 	}
 	j.eventID = decision.EventID(j.id, j.generation, v, p.now)
-	e := p.newRecordEntry(it, v)
+	e := newRecordEntry(it, v, p.now)
 	e.EventID = j.eventID
 	p.record.Note(it.ID, e)
 	p.memory.Claim(j.key, j.generation, p.number)
@@ -357,11 +406,7 @@ func (p *pass) dispatchEvent(ctx context.Context, it *source.Item, v decision.Ve
 		p.score.others.Add(1)
 	}
 	p.publishing.Add(1)
-	waited, err := p.publishers.submitWork(ctx, p.cut, func() {
-		defer p.publishing.Done()
-		defer p.panics.recoverPanic()
-		p.publishJob(ctx, j)
-	})
+	waited, err := p.events.submit(ctx, p.cut, j, p.publishing.Done)
 	if err != nil {
 		p.publishing.Done()
 		p.memory.Fail(j.key, j.generation)
@@ -373,73 +418,22 @@ func (p *pass) dispatchEvent(ctx context.Context, it *source.Item, v decision.Ve
 	return nil
 }
 
-func (p *pass) noteFault(ctx context.Context, it *source.Item) {
-	p.tally.faults[it.Fault]++
-	p.warnSampled("fault "+it.Fault.String(), func(log *slog.Logger) {
-		if it.Fault == source.FaultStatus {
-			log.WarnContext(ctx, "resource has no status.phase and no known condition, treated as not ready",
-				"resource_id", string(it.ID), "reason", it.Fault.String(), "field", it.Field)
-			return
-		}
-		log.WarnContext(ctx, "resource is malformed", "resource_id", string(it.ID), "reason", it.Fault.String(),
-			"field", it.Field, "skipped", it.Fault.Skips())
+// awaitPublishing waits until all events of the pass are published or failed. It returns false if
+// cut is closed first.
+func (p *pass) awaitPublishing(cut <-chan struct{}) (finished bool) {
+	if cut == nil {
+		p.publishing.Wait()
+		return true
+	}
+	done := make(chan struct{})
+	p.events.pool.wg.Go(func() {
+		p.publishing.Wait()
+		close(done)
 	})
-}
-
-func (p *pass) noteWarning(ctx context.Context, it *source.Item, v decision.Verdict) {
-	if v.Err != nil {
-		p.warnSampled("decision", func(log *slog.Logger) {
-			log.WarnContext(ctx, "decision expression failed, resource treated as due", "resource_id", string(it.ID), "err", v.Err)
-		})
+	select {
+	case <-done:
+		return true
+	case <-cut:
+		return false
 	}
-	if v.Warning == decision.WarningNone {
-		return
-	}
-	p.tally.warnings[v.Warning]++
-	line := func(log *slog.Logger) {
-		log.WarnContext(ctx, v.Warning.String(), //nolint:sloglint // the words of a closed set, as the specification has them
-			"resource_id", string(it.ID), "generation", it.Resource.Generation, "observed_generation", it.Resource.ObservedGeneration)
-	}
-	if v.Warning != decision.WarningObservedAhead {
-		p.warnSampled(v.Warning.String(), line)
-	} else if p.resourceLogs.ahead.markLogged(p.memory.Key(it.ID), it.Resource.Generation) {
-		line(p.log)
-	}
-}
-
-// reportRound records the result of a round in metrics and log. err is the API's error.
-func (p *pass) reportRound(ctx context.Context, err error, took time.Duration) {
-	dispatched, published, failed := int(p.score.dispatched.Swap(0)), p.score.published.Swap(0), p.score.failed.Swap(0)
-	deferred := p.deferred.All()
-	p.metrics.duration.Observe(took.Seconds())
-	addTo(p.metrics.deferredReady, p.deferred.Ready)
-	addTo(p.metrics.deferredOther, p.deferred.NotReady)
-	line := []any{
-		"resources", p.resources, "due", dispatched + deferred, "published", published, "failed", failed, "deferred", deferred, "took", took,
-	}
-	p.logOmitted(ctx, false)
-	if ctx.Err() == nil {
-		defer func() { p.onRound(p.Stats()) }()
-	}
-	switch {
-	case err == nil:
-		p.counts.noteRound(p.resources)
-		p.metrics.pending.Set(float64(p.resources))
-		p.metrics.deferredNow.Set(float64(deferred))
-		p.metrics.oldestUnreconciled.Set(p.oldest.Seconds())
-		if failed == 0 || published > 0 {
-			p.metrics.lastGoodRound.SetToCurrentTime()
-		}
-		p.log.InfoContext(ctx, "poll completed", line...)
-	case ctx.Err() != nil:
-		p.log.InfoContext(ctx, "poll interrupted", line...)
-	default:
-		p.log.ErrorContext(ctx, "poll failed", append(line, "err", err)...)
-	}
-}
-
-// noteAPIError counts and stores an API error.
-func (s *Sentinel) noteAPIError(t *lastError, err error) {
-	s.metrics.apiErrors.Inc()
-	t.store(err)
 }

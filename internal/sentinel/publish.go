@@ -33,10 +33,52 @@ type job struct {
 	asked      time.Time      // time when the resource was requested
 	class      state.DueClass // used if there is an index
 	raw        []byte
+
+	index *state.DueIndex // nil if every round reads every resource
+	score *score
+}
+
+// An eventPublisher builds the events of a sentinel and publishes them, several at a time. It is
+// safe for concurrent use.
+type eventPublisher struct {
+	cfg         *Config
+	eventType   string
+	payload     *payload.Builder
+	publisher   publisher
+	pool        *publishers
+	shard       Shard
+	memory      *state.Memory
+	record      *state.DecisionRecord
+	tracer      trace.Tracer
+	metrics     *metrics
+	counts      *counts
+	reporter    *reporter
+	heartbeat   *heartbeat
+	panics      *panicRelay
+	onPublished func(Published)
+}
+
+func newEventPublisher(s *Sentinel, data *payload.Builder, onPublished func(Published)) *eventPublisher {
+	kind, _ := singularOf(s.cfg.ResourceType)
+	return &eventPublisher{
+		cfg: &s.cfg, eventType: "com.redhat.hyperfleet." + kind + ".reconcile", payload: data, publisher: s.publisher,
+		pool: newPublishers(s.cfg.Publish.Window), shard: s.shard, memory: s.memory, record: s.record, tracer: s.tracer,
+		metrics: s.metrics, counts: &s.counts, reporter: s.reporter, heartbeat: &s.heartbeat, panics: &s.panics, onPublished: onPublished,
+	}
+}
+
+// submit publishes the event of a job in another goroutine, which calls done at the end. It waits
+// while the window is full; waited reports whether it had to. On an error, done is not called.
+func (p *eventPublisher) submit(ctx context.Context, cut <-chan struct{}, j *job, done func()) (waited bool, err error) {
+	return p.pool.submitWork(ctx, cut, func() {
+		defer done()
+		defer p.panics.recoverPanic()
+		p.publishJob(ctx, j)
+	})
 }
 
 // publishJob builds an event and publishes it. An event that fails is left to the next round.
-func (p *pass) publishJob(ctx context.Context, j *job) {
+func (p *eventPublisher) publishJob(ctx context.Context, j *job) {
 	ctx, span := p.tracer.Start(ctx, "sentinel.publish", trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
 		attribute.String("cloudevents.event_id", j.eventID), attribute.String("cloudevents.event_type", p.eventType),
 		attribute.String("cloudevents.event_subject", j.id)))
@@ -57,21 +99,21 @@ func (p *pass) publishJob(ctx context.Context, j *job) {
 	took := time.Since(begin)
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
-		p.score.failed.Add(1)
+		j.score.failed.Add(1)
 		p.record.NoteFailed(j.id, j.eventID, time.Now(), err)
 		p.memory.Fail(j.key, j.generation)
-		if p.index != nil {
+		if j.index != nil {
 			// The resource stays overdue until it is published, counted from now. An event that
 			// always fails must not precede all others, nor be tried twice in one round.
-			p.index.StoreLookup([]byte(j.id), time.Now().Add(1), j.class, time.Time{})
+			j.index.StoreLookup([]byte(j.id), time.Now().Add(1), j.class, time.Time{})
 		}
-		p.logFailure(ctx, j, err)
+		p.reporter.logFailure(ctx, j, err)
 		return
 	}
 	p.memory.Confirm(j.key, j.generation, j.asked)
-	p.resourceLogs.failed.resetResource(j.key)
+	p.reporter.logged.failed.resetResource(j.key)
 	p.record.NoteConfirmed(j.id, j.eventID, time.Now())
-	p.score.published.Add(1)
+	j.score.published.Add(1)
 	p.metrics.published.Inc()
 	p.counts.notePublished()
 	p.metrics.publishedBy[j.reason].Inc()
@@ -80,7 +122,7 @@ func (p *pass) publishJob(ctx context.Context, j *job) {
 	if p.cfg.LogEvents == LogEventsDebug {
 		level = slog.LevelDebug
 	}
-	p.log.Log(ctx, level, "event published", "resource_id", j.id, "reason", j.reason.String(), "generation", j.generation, "event_id", j.eventID)
+	p.reporter.log.Log(ctx, level, "event published", "resource_id", j.id, "reason", j.reason.String(), "generation", j.generation, "event_id", j.eventID)
 	p.onPublished(Published{
 		At: time.Now(), ResourceType: p.cfg.ResourceType, ResourceID: j.id, Generation: j.generation,
 		Reason: j.reason.String(), EventID: j.eventID, Took: took,
@@ -88,14 +130,14 @@ func (p *pass) publishJob(ctx context.Context, j *job) {
 }
 
 // dropJob drops an event about a resource that belongs to another sentinel now.
-func (p *pass) dropJob(j *job) {
+func (p *eventPublisher) dropJob(j *job) {
 	p.record.NoteFailed(j.id, j.eventID, time.Now(), errNotOurs)
 	p.memory.Fail(j.key, j.generation)
-	p.dropUnowned([]byte(j.id))
+	dropUnowned(p.shard, p.memory, j.index, []byte(j.id))
 }
 
 // buildEvent returns the CloudEvent of a job.
-func (p *pass) buildEvent(ctx context.Context, j *job) (*cloudevent.Event, error) {
+func (p *eventPublisher) buildEvent(ctx context.Context, j *job) (*cloudevent.Event, error) {
 	data, problems, err := p.payload.AppendData(nil, payload.Input{
 		Raw: j.raw, ID: j.id, Type: p.cfg.ResourceType, Reason: j.reason.String(), Now: j.now,
 	})
@@ -104,7 +146,7 @@ func (p *pass) buildEvent(ctx context.Context, j *job) (*cloudevent.Event, error
 	}
 	for _, problem := range problems {
 		p.metrics.payloadProblems.Inc()
-		p.warnSampled("payload "+problem.Key, func(log *slog.Logger) {
+		p.reporter.warnSampled("payload "+problem.Key, func(log *slog.Logger) {
 			log.WarnContext(ctx, "message_data field is empty", "resource_id", j.id, "key", problem.Key, "err", problem.Err)
 		})
 	}
@@ -117,7 +159,7 @@ func (p *pass) buildEvent(ctx context.Context, j *job) (*cloudevent.Event, error
 
 // publishWithRetries publishes an event, with the retries that the configuration allows. When ctx
 // ends, it waits for the current attempt and starts no other.
-func (p *pass) publishWithRetries(ctx context.Context, e *cloudevent.Event, id string) error {
+func (p *eventPublisher) publishWithRetries(ctx context.Context, e *cloudevent.Event, id string) error {
 	first := true
 	return backoff.Retry(ctx, p.cfg.retryPolicy(), func(ctx context.Context) error {
 		release, ok := p.shard.Acquire([]byte(id))
@@ -134,7 +176,7 @@ func (p *pass) publishWithRetries(ctx context.Context, e *cloudevent.Event, id s
 	})
 }
 
-func (p *pass) publishOnce(ctx context.Context, e *cloudevent.Event) error {
+func (p *eventPublisher) publishOnce(ctx context.Context, e *cloudevent.Event) error {
 	ctx, release := withGracePeriod(ctx, p.cfg.ShutdownTimeout)
 	defer release()
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Publish.Timeout, errPublishTimeout)

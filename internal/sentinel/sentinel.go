@@ -40,13 +40,11 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 	"github.com/fleetloop/fleetloop/internal/selector"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
 	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
-	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
 // Source is the source of every cloud event.
@@ -115,33 +113,28 @@ type Published struct {
 // A Sentinel watches one collection. Create it with New, call Run once, and call Close if it has no
 // successor.
 type Sentinel struct {
-	cfg       Config
-	selector  selector.Selector
-	shard     Shard
-	part      string
-	eventType string
+	cfg      Config
+	selector selector.Selector
+	shard    Shard
+	part     string
 
-	profile     Decider
-	generations bool // the profile uses generations: a missing one counts as 0
-	payload     *payload.Builder
-	api         api
-	walker      *source.Walker // for sweeps
-	publisher   publisher
-	log         *slog.Logger
-	tracer      trace.Tracer
-	onPublished func(Published)
-	onRound     func(Stats)
+	profile   Decider
+	api       api
+	walker    *source.Walker // for sweeps
+	publisher publisher
+	log       *slog.Logger
+	tracer    trace.Tracer
+	onRound   func(Stats)
 
-	metrics          *metrics
-	counts           counts
-	memory           *state.Memory
-	record           *state.DecisionRecord
-	sampler          *telemetry.Sampler
-	resourceLogs     *resourceLogs
-	repeatedFailures repeatedFailures
-	publishers       *publishers
-	panics           panicRelay
-	heartbeat        heartbeat
+	metrics   *metrics
+	reporter  *reporter
+	counts    counts
+	memory    *state.Memory
+	record    *state.DecisionRecord
+	labels    labelFilter
+	events    *eventPublisher
+	panics    panicRelay
+	heartbeat heartbeat
 
 	// The results of the last requests of the lists, of the feed of a follower, and of the lookups
 	// of its rounds.
@@ -150,14 +143,9 @@ type Sentinel struct {
 	budget     *state.Budget
 	population population // the count of the last sweep
 
-	// servesLabels says that the API returns labels. trustNoted says that a missing labels field
-	// has been logged. See unlabelled.go.
-	servesLabels, trustNoted atomic.Bool
-
 	rounds            atomic.Uint32 // rounds or full sweeps
 	start             sweepStart
 	feedDisabledUntil time.Time // until then the sentinel does not use the change feed
-	buffer            []byte    // for pages of changes
 
 	running, closed atomic.Bool
 }
@@ -187,41 +175,36 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 	if p := deps.Predecessor; p != nil && (p.running.Load() || p.closed.Load()) {
 		return nil, errors.New("create sentinel: the predecessor is still running or already closed")
 	}
-	kind, _ := singularOf(cfg.ResourceType)
 	s := &Sentinel{
-		cfg:         cfg,
-		selector:    sel,
-		shard:       deps.Shard,
-		part:        deps.Part,
-		eventType:   "com.redhat.hyperfleet." + kind + ".reconcile",
-		profile:     profile,
-		generations: cfg.Decision.Profile == ProfileGenerationThenAge || cfg.Decision.Profile == "",
-		payload:     data,
+		cfg:      cfg,
+		selector: sel,
+		shard:    deps.Shard,
+		part:     deps.Part,
+		profile:  profile,
 		api: rateLimitedAPI{
 			api:     deps.API,
 			limiter: &rateLimiter{every: time.Duration(float64(time.Second) / cfg.HyperfleetAPI.RequestsPerSecond)},
 		},
-		publisher:    deps.Publisher,
-		log:          deps.Log.With("resource_type", cfg.ResourceType, "selector", sel.String()),
-		tracer:       deps.Tracer,
-		onPublished:  deps.OnPublished,
-		onRound:      deps.OnRound,
-		memory:       state.NewMemory(cfg.MemoryLimit),
-		record:       state.NewDecisionRecord(cfg.DecisionsLimit),
-		sampler:      telemetry.NewSampler(),
-		resourceLogs: newResourceLogs(cfg.MemoryLimit),
-		publishers:   newPublishers(cfg.Publish.Window),
+		publisher: deps.Publisher,
+		log:       deps.Log.With("resource_type", cfg.ResourceType, "selector", sel.String()),
+		tracer:    deps.Tracer,
+		onRound:   deps.OnRound,
+		memory:    state.NewMemory(cfg.MemoryLimit),
+		record:    state.NewDecisionRecord(cfg.DecisionsLimit),
 	}
-	s.walker = s.newWalker()
+	s.walker = newWalker(s)
+	s.labels = labelFilter{selector: sel, log: s.log}
 	// A step is a page or an attempt to publish. A dependency that hangs ends with its timeout, so
 	// a step that takes much longer than both timeouts is a fault of the sentinel.
 	s.heartbeat.allowance = max(time.Minute, 3*(cfg.HyperfleetAPI.Timeout+cfg.Publish.Timeout+cfg.Publish.MaxBackoff))
 	s.listing.store(errNotListed)
-	if s.metrics, err = s.claimMetrics(deps); err != nil {
+	if s.metrics, err = claimMetrics(s, deps); err != nil {
 		return nil, err
 	}
+	s.reporter = newReporter(s.log, s.metrics, cfg.MemoryLimit)
 	s.inheritState(deps.Predecessor)
-	s.budget = s.newBudget()
+	s.budget = newBudget(&cfg, s.budget)
+	s.events = newEventPublisher(s, data, deps.OnPublished)
 	s.setSteadyRate(s.population.ready, s.population.others)
 	s.setMode(ModeSweep)
 	return s, nil
@@ -249,7 +232,7 @@ func (d Deps) withDefaults() Deps {
 	return d
 }
 
-func (s *Sentinel) newWalker() *source.Walker {
+func newWalker(s *Sentinel) *source.Walker {
 	return source.NewWalker(source.WalkerConfig{
 		Collection: s.cfg.ResourceType, Selector: s.selector, PageSize: s.cfg.HyperfleetAPI.PageSize,
 		Timeout: s.cfg.HyperfleetAPI.Timeout, Flavour: s.cfg.HyperfleetAPI.Flavour, Log: s.log,
@@ -258,12 +241,14 @@ func (s *Sentinel) newWalker() *source.Walker {
 
 // newBudget creates a budget for a period slightly shorter than the poll interval. A round may
 // spend the whole budget at once. It is charged at its start, so the next round has the whole
-// budget again. Events that the old budget counted still count.
-func (s *Sentinel) newBudget() *state.Budget {
-	p := s.cfg.Publish
-	cfg := state.BudgetConfig{Factor: p.CatchUpFactor, Floor: p.CatchUpFloor, Burst: s.cfg.PollInterval * 99 / 100, Max: p.MaxPerSecond}
-	if s.budget != nil {
-		return s.budget.WithConfig(cfg, time.Now())
+// budget again. Events that the old budget counted still count; old may be nil.
+func newBudget(c *Config, old *state.Budget) *state.Budget {
+	cfg := state.BudgetConfig{
+		Factor: c.Publish.CatchUpFactor, Floor: c.Publish.CatchUpFloor,
+		Burst: c.PollInterval * 99 / 100, Max: c.Publish.MaxPerSecond,
+	}
+	if old != nil {
+		return old.WithConfig(cfg, time.Now())
 	}
 	return state.NewBudget(cfg, time.Now())
 }
@@ -297,8 +282,8 @@ func (s *Sentinel) Run(ctx context.Context) error {
 	s.heartbeat.noteProgress(0)
 	defer s.heartbeat.clearDeadline()
 	defer func() {
-		s.publishers.stopAll()
-		s.logOmitted(ctx, true)
+		s.events.pool.stopAll()
+		s.reporter.logOmitted(ctx, true)
 	}()
 	d := shardEpoch{shard: s.shard}
 	for ctx.Err() == nil {
@@ -313,50 +298,13 @@ func (s *Sentinel) Run(ctx context.Context) error {
 			continue
 		}
 		took := time.Since(begin)
-		s.noteIfOverrun(ctx, took, err)
-		wait := s.pollDelay(took, err)
+		if err == nil {
+			s.reporter.noteIfOverrun(ctx, took, s.cfg.PollInterval)
+		}
+		wait := s.cfg.pollDelay(took, err)
 		s.heartbeat.noteProgress(wait)
 		d.sleepUntilChange(ctx, wait)
 	}
 	s.log.InfoContext(ctx, "sentinel stopped")
 	return nil
-}
-
-// pollDelay returns how long to wait after a round. Rounds start at the poll interval; a round that
-// took longer is followed at once. After an error the delay is the whole interval, or longer if the
-// server asked for it.
-func (s *Sentinel) pollDelay(took time.Duration, err error) time.Duration {
-	if err != nil {
-		return s.errorDelay(err)
-	}
-	return max(0, s.cfg.PollInterval-took)
-}
-
-// errorDelay returns how long to wait after an API error.
-func (s *Sentinel) errorDelay(err error) time.Duration {
-	after, _ := backoff.RetryAfter(err)
-	return max(s.cfg.PollInterval, min(after, backoff.MaxRetryAfter))
-}
-
-func (s *Sentinel) noteIfOverrun(ctx context.Context, took time.Duration, err error) {
-	if err != nil || took <= s.cfg.PollInterval || ctx.Err() != nil {
-		return
-	}
-	s.metrics.overruns.Inc()
-	s.warnSampled("overrun", func(log *slog.Logger) {
-		log.WarnContext(ctx, "poll took longer than the poll interval", "took", took, "poll_interval", s.cfg.PollInterval)
-	})
-}
-
-// warnSampled logs a warning through the sampler, which limits repeated warnings of one kind.
-func (s *Sentinel) warnSampled(kind string, line func(*slog.Logger)) {
-	omitted, ok := s.sampler.Allow(kind)
-	if !ok {
-		return
-	}
-	log := s.log
-	if omitted > 0 {
-		log = log.With("omitted_before", omitted)
-	}
-	line(log)
 }

@@ -61,7 +61,9 @@ func (s *Sentinel) listAll(ctx context.Context, p *pass, cut <-chan struct{}, on
 		// resource that is new in the shard. The error may arrive before reading has ended.
 		return errShardChanged
 	case err == nil:
-		p.noteLabels()
+		if p.served > 0 {
+			s.labels.served.Store(p.labelled)
+		}
 		s.start.at = s.walker.Beginning(stopped)
 		s.population = population{ready: p.ready, others: p.resources - p.ready}
 		s.setSteadyRate(s.population.ready, s.population.others)
@@ -90,7 +92,7 @@ func (s *Sentinel) runSweepRound(ctx context.Context, cut <-chan struct{}) error
 	p := s.newPass(ctx)
 	p.began = begin
 	err := s.listAll(ctx, p, cut, s.detectBetterMode)
-	if !errors.Is(err, errShardChanged) && !s.awaitPublishing(p, cut) {
+	if !errors.Is(err, errShardChanged) && !p.awaitPublishing(cut) {
 		err = errShardChanged
 	}
 	if errors.As(err, new(offerError)) {
@@ -105,32 +107,43 @@ func (s *Sentinel) runSweepRound(ctx context.Context, cut <-chan struct{}) error
 		s.metrics.memoryEntries.Set(float64(s.memory.Sweep()))
 		s.metrics.lastFullSweep.SetToCurrentTime()
 	} else if ctx.Err() == nil {
-		s.noteAPIError(&s.listing, err)
+		s.reporter.noteAPIError(&s.listing, err)
 	}
-	p.reportRound(ctx, err, time.Since(begin))
+	s.reportRound(ctx, p, err, time.Since(begin))
 	if ctx.Err() != nil {
 		return nil // the sentinel stops: not an error of the API
 	}
 	return err
 }
 
-// awaitPublishing waits until all events of a pass are published or failed. It returns false if cut
-// is closed first.
-func (s *Sentinel) awaitPublishing(p *pass, cut <-chan struct{}) (finished bool) {
-	if cut == nil {
-		p.publishing.Wait()
-		return true
+// reportRound records the result of a round, which ended with the pass p, in metrics and log. err is the API's error.
+func (s *Sentinel) reportRound(ctx context.Context, p *pass, err error, took time.Duration) {
+	dispatched, published, failed := int(p.score.dispatched.Swap(0)), p.score.published.Swap(0), p.score.failed.Swap(0)
+	deferred := p.deferred.All()
+	s.metrics.duration.Observe(took.Seconds())
+	addTo(s.metrics.deferredReady, p.deferred.Ready)
+	addTo(s.metrics.deferredOther, p.deferred.NotReady)
+	line := []any{
+		"resources", p.resources, "due", dispatched + deferred, "published", published, "failed", failed, "deferred", deferred, "took", took,
 	}
-	done := make(chan struct{})
-	s.publishers.wg.Go(func() {
-		p.publishing.Wait()
-		close(done)
-	})
-	select {
-	case <-done:
-		return true
-	case <-cut:
-		return false
+	s.reporter.logOmitted(ctx, false)
+	if ctx.Err() == nil {
+		defer func() { s.onRound(s.Stats()) }()
+	}
+	switch {
+	case err == nil:
+		s.counts.noteRound(p.resources)
+		s.metrics.pending.Set(float64(p.resources))
+		s.metrics.deferredNow.Set(float64(deferred))
+		s.metrics.oldestUnreconciled.Set(p.oldest.Seconds())
+		if failed == 0 || published > 0 {
+			s.metrics.lastGoodRound.SetToCurrentTime()
+		}
+		s.log.InfoContext(ctx, "poll completed", line...)
+	case ctx.Err() != nil:
+		s.log.InfoContext(ctx, "poll interrupted", line...)
+	default:
+		s.log.ErrorContext(ctx, "poll failed", append(line, "err", err)...)
 	}
 }
 

@@ -63,7 +63,7 @@ func TestInterruptedListStartsOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		defer s.publishers.stopAll()
+		defer s.events.pool.stopAll()
 		defer cancel()
 		s.rounds.Add(1)
 		p := s.newPass(ctx)
