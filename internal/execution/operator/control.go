@@ -47,17 +47,9 @@ func newRateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 
 // addControllers registers the controllers and their watches with the manager.
 func (o *Operator) addControllers(deps Deps) error {
-	m := newMetrics(deps.Registerer)
+	m, w := newMetrics(deps.Registerer), &kube.Waker{}
 	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace, &kube.Written{}, deps.StatusWritten}
-	r := &reconciler{
-		cfg: o.cfg, executions: host, jobs: timedJobs{hostJobs{o.manager.GetClient(), o.manager.GetAPIReader(), o.cfg.Namespace}, m},
-		check: measuredChecker{deps.Check, m}, identities: deps.Identities, gate: deps.Gate, guard: deps.Guard, recorder: deps.Recorder,
-		events: eventEmitter{o.manager.GetEventRecorder(component)}, metrics: m, log: deps.Log, now: time.Now,
-		launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{}, inlineRuns: map[types.UID]inlineRun{},
-	}
-	w := &kube.Waker{}
-	var err error
-	r.outbox, err = outbox.New(o.cfg.Outbox, outbox.Deps{Sinks: deps.Sinks, Event: deps.Event, Wake: w.Wake, Registerer: deps.Registerer})
+	pending, err := outbox.New(o.cfg.Outbox, outbox.Deps{Sinks: deps.Sinks, Event: deps.Event, Wake: w.Wake, Registerer: deps.Registerer})
 	if err != nil {
 		return err
 	}
@@ -72,14 +64,18 @@ func (o *Operator) addControllers(deps Deps) error {
 		return err
 	}
 	follows := &targetWatches{client: meta, wake: func(name types.NamespacedName) { w.WakeAfter(name, targetChangeDelay) }, log: deps.Log, watched: map[v1alpha1.Target]*targetWatch{}}
-	r.targets = follows
 	if err := o.manager.Add(follows); err != nil {
 		return err
 	}
-	stop := &emergencyStop{gate: deps.Gate, log: deps.Log, halted: &r.halted, wakeRunning: func(ctx context.Context) error { return r.wakeRunning(ctx, w.Wake) }}
-	r.readStop = func(ctx context.Context) error {
-		return stop.syncFromConfigMap(ctx, o.manager.GetClient(), types.NamespacedName{Namespace: o.cfg.Namespace, Name: v1alpha1.EmergencyStop})
-	}
+	stop := &emergencyStop{gate: deps.Gate, log: deps.Log, wakeRunning: func(ctx context.Context) error { return wakeRunning(ctx, host, w.Wake) }}
+	r := newReconciler(&o.cfg, ports{
+		executions: host, jobs: timedJobs{hostJobs{o.manager.GetClient(), o.manager.GetAPIReader(), o.cfg.Namespace}, m},
+		check: deps.Check, identities: deps.Identities, gate: deps.Gate, guard: deps.Guard, recorder: deps.Recorder, outbox: pending,
+		events: o.manager.GetEventRecorder(component), targets: follows, metrics: m, log: deps.Log, now: time.Now, halted: &stop.halted,
+		readStop: func(ctx context.Context) error {
+			return stop.syncFromConfigMap(ctx, o.manager.GetClient(), types.NamespacedName{Namespace: o.cfg.Namespace, Name: v1alpha1.EmergencyStop})
+		},
+	})
 	err = ctrl.NewControllerManagedBy(o.manager).
 		Named("execution").
 		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(executionChanged())).
@@ -98,7 +94,7 @@ func (o *Operator) addControllers(deps Deps) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(o.addAuditControllerAndSweeper(host, deps), o.manager.Add(manager.RunnableFunc(r.drainOutboxOnStop)), o.manager.Add(unelectedRunnable(o.markSyncedOnceListed)))
+	return errors.Join(o.addAuditControllerAndSweeper(host, deps), o.manager.Add(manager.RunnableFunc(r.writer.drainOutboxOnStop)), o.manager.Add(unelectedRunnable(o.markSyncedOnceListed)))
 }
 
 // addAuditControllerAndSweeper registers the controller that writes the audit, if auditing is enabled.

@@ -19,7 +19,7 @@ import (
 // emergencyStop applies the emergency stop ConfigMap to the gate and to running executions.
 type emergencyStop struct {
 	gate        *gate.Gate
-	halted      *atomic.Bool
+	halted      atomic.Bool                 // true while it also cancels running executions
 	wakeRunning func(context.Context) error // wakes the running executions
 	log         *slog.Logger
 }

@@ -13,14 +13,14 @@ import (
 
 // replanAndCheck computes the plan again after a wait and reports whether it may run. If not, the status
 // shows why.
-func (r *reconciler) replanAndCheck(ctx context.Context, t *reconcileState) (mayRun bool, err error) {
+func (l *launch) replanAndCheck(ctx context.Context, t *reconcileState) (mayRun bool, err error) {
 	if t.checked {
 		return true, nil
 	}
 	s := &t.ke.Status
-	out, err := r.check.Replan(ctx, t.ke, t.now)
+	out, err := l.check.Replan(ctx, t.ke, t.now)
 	if err != nil {
-		return false, r.retryOrFailUnavailable(ctx, t, fmt.Errorf("compute the plan again: %w", err))
+		return false, l.retryOrFail(ctx, t, fmt.Errorf("compute the plan again: %w", err))
 	}
 	if out.Failed == nil {
 		storeKilledResults(s, out.Results.PreConditionResults, nil)
@@ -40,18 +40,18 @@ func (r *reconciler) replanAndCheck(ctx context.Context, t *reconcileState) (may
 		})
 		return false, nil
 	case !approved && out.Decision.RequireApproval: // the policy has changed
-		r.replacePlan(t, out)
-		r.requestApproval(t)
+		replacePlan(t, out)
+		l.approval.requestApproval(t)
 		return false, nil
 	case out.Plan.Hash != s.Plan.Hash:
-		r.replacePlan(t, out)
+		replacePlan(t, out)
 	}
 	s.Plan.Target = out.Plan.Target // version and generation may have changed
 	return true, nil
 }
 
 // replacePlan replaces a plan that is not approved.
-func (r *reconciler) replacePlan(t *reconcileState, out check.Outcome) {
+func replacePlan(t *reconcileState, out check.Outcome) {
 	t.ke.Status.Plan = out.Plan
 	t.ke.Status.ValidationResults = mergeResults(t.ke.Status.ValidationResults, out.Results)
 	if out.Decision.RequireApproval {

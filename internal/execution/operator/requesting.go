@@ -14,9 +14,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 )
 
-// verifyRequesterAndParameters reports whether the API server verified the requester and whether the request is
+// verifyRequest is the step that checks whether the API server verified the requester and whether the request is
 // unchanged. If not, it fails the execution.
-func (r *reconciler) verifyRequesterAndParameters(ctx context.Context, t *reconcileState) (verified bool, err error) {
+func (v *validation) verifyRequest(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	parameters, err := parametersHash(t.ke)
 	if err != nil {
 		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailInvalidParameters, Message: err.Error()})
@@ -24,7 +24,7 @@ func (r *reconciler) verifyRequesterAndParameters(ctx context.Context, t *reconc
 	}
 	switch known := t.ke.Status.VerifiedRequest; {
 	case known == nil:
-		return r.verifyNewRequest(ctx, t, parameters)
+		return v.verifyNewRequest(ctx, t, parameters)
 	case known.ParametersHash != parameters: // the schema cannot detect it, and the guard had a gap
 		failUnverified(t, "spec.parameters were changed while the admission policies were not in force")
 		return false, nil
@@ -33,13 +33,13 @@ func (r *reconciler) verifyRequesterAndParameters(ctx context.Context, t *reconc
 }
 
 // verifyNewRequest verifies a request that has not been verified yet.
-func (r *reconciler) verifyNewRequest(ctx context.Context, t *reconcileState, parametersSum string) (verified bool, err error) {
-	period, err := r.guard.Confirm(ctx)
+func (v *validation) verifyNewRequest(ctx context.Context, t *reconcileState, parametersSum string) (proceed bool, err error) {
+	period, err := v.guard.Confirm(ctx)
 	switch created := t.ke.CreationTimestamp.Time; {
 	case errors.Is(err, guard.ErrOff):
 		return true, nil
 	case err != nil && guard.IsUnknown(err) && t.ke.Status.Phase == v1alpha1.PhaseValidating:
-		return false, r.retryOrFailCheck(ctx, t, err)
+		return false, v.retryOrFailCheck(ctx, t, err)
 	case err != nil && guard.IsUnknown(err):
 		t.requeueIn(checkRetryDelay)
 		return false, nil

@@ -13,7 +13,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
 // maxMessage limits messages in the status.
@@ -197,17 +196,13 @@ func approvedByText(s v1alpha1.ApprovalStatus) string {
 	return "approved by " + strings.Join(names, ", ")
 }
 
-// pastOf returns a finished execution for the gate.
-func pastOf(ke *v1alpha1.KubernetesExecution) (gate.Past, bool) {
-	s := &ke.Status
-	if s.ExecutionResults == nil || s.ExecutionResults.EndTime == nil || s.Plan == nil {
-		return gate.Past{}, false
+// canonicalAction returns the name of an action in the catalogue, which may differ from the
+// requested alias.
+func canonicalAction(name string) string {
+	if a, known := action.Find(name); known {
+		return a.Name
 	}
-	p := gate.Past{Action: s.Plan.Action, Target: gate.TargetKey(s.Plan.Target), Outcome: s.Outcome, Ended: s.ExecutionResults.EndTime.Time}
-	if s.Reason == v1alpha1.ReasonCancelled { // a cancel is no result of the action
-		p.Outcome = ""
-	}
-	return p, true
+	return name
 }
 
 func subjectOf(ke *v1alpha1.KubernetesExecution) action.Subject {
