@@ -65,15 +65,6 @@ type validation struct {
 	now     func() time.Time
 }
 
-// checkInlineAllowed is the step that refuses to run an action inline that is not allowed to.
-func (v *validation) checkInlineAllowed(_ context.Context, t *reconcileState) (proceed bool, err error) {
-	if refusal := inlineForbidden(v.cfg, t.ke); refusal != nil {
-		failExecution(t, *refusal)
-		return false, nil
-	}
-	return true, nil
-}
-
 // awaitDryRunJob is the step that waits for the dry run in a Job, if one was started.
 func (v *validation) awaitDryRunJob(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	dry, until, failed, err := v.runs.finishDryRun(ctx, t.ke, t.now)

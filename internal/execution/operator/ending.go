@@ -13,12 +13,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
-// ending keeps executions that are over until they may be deleted.
+// ending keeps executions that are over until they may be deleted. It also ends those that a user deletes.
 type ending struct {
 	cfg     *Config
 	slots   *gateSlots
 	runs    *runs
 	writer  *statusWriter
+	launch  *launch
+	running *running
 	metrics *metrics
 }
 
@@ -96,32 +98,21 @@ func isRecorded(ke *v1alpha1.KubernetesExecution) bool {
 	return c != nil && c.Status == metav1.ConditionTrue
 }
 
-// deletion ends executions that a user deletes.
-type deletion struct {
-	cfg       *Config
-	slots     *gateSlots
-	runs      *runs
-	writer    *statusWriter
-	launch    *launch
-	running   *running
-	executing []step // of phase executing
-}
-
 // deletionGracePeriod is how long a deleted execution keeps its finalizer so that its running
 // action can report a result.
 const deletionGracePeriod = time.Minute
 
 // awaitResult is the step that gives the running action of a deleted execution time to report a result.
-func (d *deletion) awaitResult(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+func (e *ending) awaitResult(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	if !mayStillReportResult(t.ke, t.now) {
 		return true, nil
 	}
 	t.requeueAt(t.ke.DeletionTimestamp.Add(deletionGracePeriod))
 	if t.ke.Status.Phase == v1alpha1.PhaseExecuting {
 		t.ke.Spec.Cancel = true
-		return false, runSteps(ctx, t, d.executing)
+		return false, runSteps(ctx, t, executingSteps(e.running))
 	}
-	none, err := d.launch.adoptJob(ctx, t)
+	none, err := e.launch.adoptJob(ctx, t)
 	if err == nil && none {
 		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: "the execution was deleted before anything was changed"})
 	}
@@ -130,18 +121,18 @@ func (d *deletion) awaitResult(ctx context.Context, t *reconcileState) (proceed 
 
 // endAfterGrace is the step that ends a deleted execution whose action did not stop in time, so that the audit and the
 // sinks receive an end.
-func (d *deletion) endAfterGrace(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+func (e *ending) endAfterGrace(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	if t.ke.Status.Phase != v1alpha1.PhaseExecuting || !slices.Contains(t.ke.Finalizers, v1alpha1.Finalizer) {
 		return true, nil
 	}
 	t.ke.Spec.Cancel = true
-	if err := runSteps(ctx, t, d.executing); err != nil || t.ke.Status.Phase != v1alpha1.PhaseExecuting {
+	if err := runSteps(ctx, t, executingSteps(e.running)); err != nil || t.ke.Status.Phase != v1alpha1.PhaseExecuting {
 		return false, err
 	}
-	if err := d.runs.deleteActionJobs(ctx, t.ke); err != nil { // before the gate lets others act on the target
+	if err := e.runs.deleteActionJobs(ctx, t.ke); err != nil { // before the gate lets others act on the target
 		return false, err
 	}
-	d.running.finishRun(t, job.Observation{State: job.Failed, Failure: &execution.Failure{
+	e.running.finishRun(t, job.Observation{State: job.Failed, Failure: &execution.Failure{
 		Reason: v1alpha1.ReasonCancelled, Detail: v1alpha1.DetailResultUnknown,
 		Message: fmt.Sprintf("the execution was deleted, and its action did not stop within %s: check %s", deletionGracePeriod, t.ke.Status.Target),
 	}})
@@ -149,22 +140,22 @@ func (d *deletion) endAfterGrace(ctx context.Context, t *reconcileState) (procee
 }
 
 // deleteJobs is the step that deletes the Jobs of a deleted execution and releases its gate slot.
-func (d *deletion) deleteJobs(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	if err := d.runs.deleteActionJobs(ctx, t.ke); err != nil {
+func (e *ending) deleteJobs(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+	if err := e.runs.deleteActionJobs(ctx, t.ke); err != nil {
 		return false, err
 	}
-	d.slots.gate.Forget(t.ke.UID)
+	e.slots.gate.Forget(t.ke.UID)
 	return true, nil
 }
 
 // removeFinalizer is the step that removes the finalizer once the change events are delivered, unless
 // the auditor does.
-func (d *deletion) removeFinalizer(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+func (e *ending) removeFinalizer(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	switch {
 	case hasUndelivered(t.ke, t.now):
 		t.requeueIn(undeliveredPollInterval)
-	case !d.cfg.Audited:
-		err = finalizerErrorUnlessGone(d.writer.executions.SetFinalizer(ctx, t.ke, false))
+	case !e.cfg.Audited:
+		err = finalizerErrorUnlessGone(e.writer.executions.SetFinalizer(ctx, t.ke, false))
 	}
 	return false, err
 }

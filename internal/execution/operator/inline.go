@@ -50,7 +50,7 @@ func (r *running) runInline(ctx context.Context, t *reconcileState) (job.Observa
 		}
 		return job.Observation{State: job.Failed, Failure: failure}, nil
 	}
-	r.runs.setInlineRun(t.ke.UID, inlineRun{tries: attempt})
+	r.runs.inline.Store(t.ke.UID, inlineRun{tries: attempt})
 	result := action.Execute(ctx, c, t.ke.Status.Plan, action.Run{
 		Subject: subjectOf(t.ke), Attempt: attempt, Deadline: t.now.Add(inlineTimeout),
 	})
@@ -65,7 +65,7 @@ func (r *running) runInline(ctx context.Context, t *reconcileState) (job.Observa
 	if result.Code != action.CodeOK {
 		o.State, o.Failure = job.Failed, job.FailureOf(&result)
 	}
-	r.runs.setInlineRun(t.ke.UID, inlineRun{tries: attempt, result: &o})
+	r.runs.inline.Store(t.ke.UID, inlineRun{tries: attempt, result: &o})
 	return o, nil
 }
 

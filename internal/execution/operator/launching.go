@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
@@ -49,7 +51,7 @@ func (l *launch) adoptJob(ctx context.Context, t *reconcileState) (proceed bool,
 
 // launchInline is the step that starts an inline action whose checks have just passed.
 func (l *launch) launchInline(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	if !isInline(l.cfg, t.ke) {
+	if !l.isInline(t.ke) {
 		return false, nil // a Job starts once the plan is written
 	}
 	t.checked = true
@@ -119,19 +121,18 @@ func (l *launch) enterGate(t *reconcileState) (admitted bool) {
 // startAction starts the action. started reports whether it may have an effect from now on, even if
 // err is not nil.
 func (l *launch) startAction(ctx context.Context, t *reconcileState) (started bool, err error) {
-	a, _ := action.Find(t.ke.Spec.Action)
-	switch {
-	case a == nil:
+	if a, _ := action.Find(t.ke.Spec.Action); a == nil {
 		failExecution(t, execution.Failure{
 			Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailUnknownAction,
 			Message: fmt.Sprintf("this version of the controller has no action %q: 'fleetloop exec actions' lists the available actions", t.ke.Spec.Action),
 		})
 		return false, nil
-	case inlineForbidden(l.cfg, t.ke) != nil: // the configuration may have changed
-		failExecution(t, *inlineForbidden(l.cfg, t.ke))
-		return false, nil
-	case isInline(l.cfg, t.ke):
-		l.runs.setInlineRun(t.ke.UID, inlineRun{})
+	}
+	if allowed, err := l.checkInlineAllowed(ctx, t); !allowed { // the configuration may have changed
+		return false, err
+	}
+	if l.isInline(t.ke) {
+		l.runs.inline.Store(t.ke.UID, inlineRun{})
 		t.ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{
 			Mode: v1alpha1.ExecuteInline, PlanHash: t.ke.Status.Plan.Hash, StartTime: newTime(t.now),
 		}
@@ -148,8 +149,8 @@ func (l *launch) startJob(ctx context.Context, t *reconcileState) (started bool,
 		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailExecutorUnavailable, Message: err.Error()})
 		return false, nil //nolint:nilerr // the execution ends with it
 	}
-	again := l.runs.noteLaunch(t.ke.UID) // even if the response is lost
-	if again {                           // the Job is gone: a write detects whether the object that was read is stale
+	_, again := l.runs.launched.Swap(t.ke.UID, true) // even if the response is lost
+	if again {                                       // the Job is gone: a write detects whether the object that was read is stale
 		if err := l.writer.writeStatus(ctx, t.ke); err != nil {
 			return true, err
 		}
@@ -158,7 +159,7 @@ func (l *launch) startJob(ctx context.Context, t *reconcileState) (started bool,
 	if err != nil {
 		l.metrics.jobs.WithLabelValues("failed").Inc()
 		if isRefused(err) && !again {
-			l.runs.forgetLaunch(t.ke.UID)
+			l.runs.launched.Delete(t.ke.UID)
 		}
 		return !isRefused(err), l.retryOrFail(ctx, t, fmt.Errorf("create the Job: %w", err))
 	}
@@ -215,20 +216,21 @@ func enterExecuting(t *reconcileState) {
 	})
 }
 
-// inlineForbidden returns why an execution may not run inline. Nil means that its mode is allowed.
-func inlineForbidden(cfg *Config, ke *v1alpha1.KubernetesExecution) *execution.Failure {
-	a, known := action.Find(ke.Spec.Action)
-	if !known || a.NoJob || ke.Spec.ExecutionMode != v1alpha1.ExecuteInline || slices.Contains(cfg.Inline, a.Name) {
-		return nil
+// checkInlineAllowed is the step that refuses to run an action inline that is not allowed to.
+func (l *launch) checkInlineAllowed(_ context.Context, t *reconcileState) (proceed bool, err error) {
+	a, known := action.Find(t.ke.Spec.Action)
+	if !known || a.NoJob || t.ke.Spec.ExecutionMode != v1alpha1.ExecuteInline || slices.Contains(l.cfg.Inline, a.Name) {
+		return true, nil
 	}
-	return &execution.Failure{
+	failExecution(t, execution.Failure{
 		Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailInvalidParameters,
 		Message: fmt.Sprintf("action %q is not allowed to run inline: omit spec.executionMode, or add the action to --inline-actions of the controller", a.Name),
-	}
+	})
+	return false, nil
 }
 
 // isInline reports whether an action runs in this process and not in a Job.
-func isInline(cfg *Config, ke *v1alpha1.KubernetesExecution) bool {
+func (l *launch) isInline(ke *v1alpha1.KubernetesExecution) bool {
 	a, known := action.Find(ke.Spec.Action)
 	switch {
 	case known && a.NoJob:
@@ -236,5 +238,72 @@ func isInline(cfg *Config, ke *v1alpha1.KubernetesExecution) bool {
 	case ke.Spec.ExecutionMode != "":
 		return ke.Spec.ExecutionMode == v1alpha1.ExecuteInline
 	}
-	return known && cfg.DefaultMode == v1alpha1.ExecuteInline && slices.Contains(cfg.Inline, a.Name)
+	return known && l.cfg.DefaultMode == v1alpha1.ExecuteInline && slices.Contains(l.cfg.Inline, a.Name)
+}
+
+// replanAndCheck computes the plan again after a wait and reports whether it may run. If not, the status
+// shows why.
+func (l *launch) replanAndCheck(ctx context.Context, t *reconcileState) (mayRun bool, err error) {
+	if t.checked {
+		return true, nil
+	}
+	s := &t.ke.Status
+	out, err := l.check.Replan(ctx, t.ke, t.now)
+	if err != nil {
+		return false, l.retryOrFail(ctx, t, fmt.Errorf("compute the plan again: %w", err))
+	}
+	if out.Failed == nil {
+		storeKilledResults(s, out.Results.PreConditionResults, nil)
+	}
+	switch approved := s.Approval != nil && s.Approval.Required; {
+	case out.Failed != nil:
+		s.ValidationResults = mergeResults(s.ValidationResults, out.Results)
+		failExecution(t, *out.Failed)
+		return false, nil
+	case out.Plan.Hash != s.Plan.Hash && approved:
+		failExecution(t, stalePlanFailure(s.Plan, out.Plan))
+		return false, nil
+	case approved && execution.RequiresStricterApproval(*s.Approval, out.Decision):
+		failExecution(t, execution.Failure{
+			Reason: v1alpha1.ReasonPlanStale, Detail: v1alpha1.Detail(v1alpha1.ReasonPlanStale),
+			Message: "the policies now require more or other approvers than when the plan was made. Nothing was changed. Create the execution again to request their approval",
+		})
+		return false, nil
+	case !approved && out.Decision.RequireApproval: // the policy has changed
+		replacePlan(t, out)
+		l.approval.requestApproval(t)
+		return false, nil
+	case out.Plan.Hash != s.Plan.Hash:
+		replacePlan(t, out)
+	}
+	s.Plan.Target = out.Plan.Target // version and generation may have changed
+	return true, nil
+}
+
+// replacePlan replaces a plan that is not approved.
+func replacePlan(t *reconcileState, out check.Outcome) {
+	t.ke.Status.Plan = out.Plan
+	t.ke.Status.ValidationResults = mergeResults(t.ke.Status.ValidationResults, out.Results)
+	if out.Decision.RequireApproval {
+		pending := execution.InitialApprovalStatus(out.Decision, nil)
+		t.ke.Status.Approval = &pending
+	}
+}
+
+// stalePlanFailure describes how the current plan differs from the approved one.
+func stalePlanFailure(approved, now *v1alpha1.Plan) execution.Failure {
+	what := "its steps"
+	detail := v1alpha1.Detail(v1alpha1.ReasonPlanStale)
+	switch {
+	case approved.Target.UID != now.Target.UID:
+		what, detail = "the target, now another object with the same name", v1alpha1.DetailTargetChanged
+	case string(rawBytes(approved.Before)) != string(rawBytes(now.Before)):
+		what, detail = "the target: "+strings.Join(action.Differences(approved.Before, now.Before), "; "), v1alpha1.DetailTargetChanged
+	case approved.PolicyHash != now.PolicyHash:
+		what = "the policies"
+	}
+	return execution.Failure{
+		Reason: v1alpha1.ReasonPlanStale, Detail: detail,
+		Message: truncateText(fmt.Sprintf("the plan is stale, changed since planning: %s. Nothing was changed. Create the execution again to have the new plan approved", what), maxMessage),
+	}
 }

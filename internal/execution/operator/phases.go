@@ -17,7 +17,7 @@ type step func(ctx context.Context, t *reconcileState) (proceed bool, err error)
 // it, as in execution.Transitions. A later phase joins the same write if its steps have no effect yet.
 func (r *reconciler) phaseTable() map[v1alpha1.Phase][]step {
 	validate := []step{
-		failIfCancelled, r.validation.verifyRequest, r.validation.checkInlineAllowed, r.validation.awaitDryRunJob, r.validation.runChecks,
+		failIfCancelled, r.validation.verifyRequest, r.launch.checkInlineAllowed, r.validation.awaitDryRunJob, r.validation.runChecks,
 		r.approval.requestIfRequired, completeIfDryRun, r.launch.launchInline,
 	}
 	return map[v1alpha1.Phase][]step{
@@ -34,7 +34,7 @@ func (r *reconciler) phaseTable() map[v1alpha1.Phase][]step {
 			r.launch.adoptJob, failIfCancelled, r.validation.verifyRequest, r.approval.awaitApproval, completeIfDryRun, r.launch.launchAction,
 		},
 		// → rollback_ready, completed, failed
-		v1alpha1.PhaseExecuting: {failIfRunUnknown, r.running.followRun, r.running.verifyPostConditions},
+		v1alpha1.PhaseExecuting: executingSteps(r.running),
 		// → completed, failed
 		v1alpha1.PhaseRollbackReady: {r.ending.releaseResources, r.ending.awaitFinalize},
 		// the end
@@ -43,15 +43,20 @@ func (r *reconciler) phaseTable() map[v1alpha1.Phase][]step {
 	}
 }
 
+// executingSteps returns the steps of phase executing.
+func executingSteps(r *running) []step {
+	return []step{failIfRunUnknown, r.followRun, r.verifyPostConditions}
+}
+
 // deletionSteps returns the steps of a deleted execution in any phase.
-func (r *reconciler) deletionSteps() []step {
-	return []step{r.deletion.awaitResult, r.deletion.endAfterGrace, r.deletion.deleteJobs, r.deletion.removeFinalizer}
+func deletionSteps(e *ending) []step {
+	return []step{e.awaitResult, e.endAfterGrace, e.deleteJobs, e.removeFinalizer}
 }
 
 // runPhase runs the steps of the current phase, or those of a deletion.
 func (r *reconciler) runPhase(ctx context.Context, t *reconcileState) error {
 	if !t.ke.DeletionTimestamp.IsZero() {
-		return runSteps(ctx, t, r.deletionSteps())
+		return runSteps(ctx, t, deletionSteps(r.ending))
 	}
 	steps, known := r.phases[t.ke.Status.Phase]
 	if !known {

@@ -45,7 +45,6 @@ type reconciler struct {
 	launch     *launch
 	running    *running
 	ending     *ending
-	deletion   *deletion
 	phases     map[v1alpha1.Phase][]step
 
 	// readStop reads the emergency stop ConfigMap.
@@ -81,7 +80,7 @@ func newReconciler(cfg *Config, p ports) *reconciler {
 		cfg:     cfg,
 		writer:  &statusWriter{cfg: cfg, executions: p.executions, outbox: p.outbox, recorder: p.recorder, log: p.log, now: p.now},
 		slots:   &gateSlots{gate: p.gate, claimed: map[types.NamespacedName]types.UID{}},
-		runs:    &runs{cfg: cfg, jobs: p.jobs, launched: map[types.UID]bool{}, inline: map[types.UID]inlineRun{}},
+		runs:    &runs{cfg: cfg, jobs: p.jobs},
 		events:  &eventEmitter{p.events, p.log},
 		targets: p.targets, metrics: p.metrics, log: p.log, now: p.now, readStop: p.readStop, halted: p.halted,
 	}
@@ -92,9 +91,8 @@ func newReconciler(cfg *Config, p ports) *reconciler {
 	r.running = &running{
 		cfg: cfg, check: check, identities: p.identities, runs: r.runs, slots: r.slots, retries: retries, targets: p.targets, events: r.events, metrics: p.metrics,
 	}
-	r.ending = &ending{cfg: cfg, slots: r.slots, runs: r.runs, writer: r.writer, metrics: p.metrics}
+	r.ending = &ending{cfg: cfg, slots: r.slots, runs: r.runs, writer: r.writer, launch: r.launch, running: r.running, metrics: p.metrics}
 	r.phases = r.phaseTable()
-	r.deletion = &deletion{cfg: cfg, slots: r.slots, runs: r.runs, writer: r.writer, launch: r.launch, running: r.running, executing: r.phases[v1alpha1.PhaseExecuting]}
 	return r
 }
 
@@ -247,7 +245,7 @@ func (r *reconciler) releaseUnusedGateSlot(t *reconcileState) {
 	if t.atGate || p == v1alpha1.PhaseExecuting || p == v1alpha1.PhaseRollbackReady || execution.Ended(p) {
 		return
 	}
-	r.runs.forgetInline(t.ke.UID)
+	r.runs.inline.Delete(t.ke.UID)
 	r.slots.gate.Forget(t.ke.UID)
 }
 
@@ -294,7 +292,7 @@ func (r *reconciler) restoreGate(ctx context.Context) error {
 		case ke.Status.Phase == v1alpha1.PhaseExecuting:
 			inside = append(inside, gateClaim(ke))
 		case ke.Status.Plan != nil && withJob[runName(ke)]: // another operator created its Job just before it ended
-			r.runs.noteLaunch(ke.UID)
+			r.runs.launched.Store(ke.UID, true)
 			inside = append(inside, gateClaim(ke))
 		}
 	}

@@ -26,9 +26,8 @@ type runs struct {
 	cfg  *Config
 	jobs jobs
 
-	mu       sync.Mutex
-	launched map[types.UID]bool      // executions whose Job this process created
-	inline   map[types.UID]inlineRun // inline actions that this process has started or was about to start
+	launched sync.Map // by UID: executions whose Job this process created
+	inline   sync.Map // by UID: the inlineRun of inline actions that this process has started or was about to start
 }
 
 // inlineRun is the state of an inline action, which only this process knows.
@@ -57,53 +56,21 @@ func planOf(j *batchv1.Job) (*v1alpha1.Plan, error) {
 
 // findActionJob returns the Job that runs the action of an execution; nil means none.
 func (r *runs) findActionJob(ctx context.Context, ke *v1alpha1.KubernetesExecution) (*batchv1.Job, error) {
-	r.mu.Lock()
-	live := r.launched[ke.UID] // the cache may not have the Job yet
-	r.mu.Unlock()
+	_, live := r.launched.Load(ke.UID) // the cache may not have the Job yet
 	return r.jobs.Job(ctx, ke, runName(ke), live)
-}
-
-// noteLaunch remembers that this process creates the Job of an execution. It reports whether it did
-// so before.
-func (r *runs) noteLaunch(uid types.UID) (again bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	again = r.launched[uid]
-	r.launched[uid] = true
-	return again
-}
-
-// forgetLaunch drops the launch of an execution whose Job was certainly not created.
-func (r *runs) forgetLaunch(uid types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.launched, uid)
 }
 
 // inlineRun returns the inline run of an execution. known is false if this process has none.
 func (r *runs) inlineRun(uid types.UID) (run inlineRun, known bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	run, known = r.inline[uid]
+	v, known := r.inline.Load(uid)
+	run, _ = v.(inlineRun)
 	return run, known
 }
 
-func (r *runs) setInlineRun(uid types.UID, run inlineRun) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.inline[uid] = run
-}
-
-func (r *runs) forgetInline(uid types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.inline, uid)
-}
-
-// forget drops all that is remembered of an execution.
+// forget drops the runs of an execution.
 func (r *runs) forget(uid types.UID) {
-	r.forgetLaunch(uid)
-	r.forgetInline(uid)
+	r.launched.Delete(uid)
+	r.inline.Delete(uid)
 }
 
 // observe derives the state of a Job from the Job and its Pods.

@@ -179,11 +179,6 @@ func withPostConditions(v *v1alpha1.ValidationResults, results []v1alpha1.Condit
 	return v
 }
 
-// approvalOf returns the approval that a decision requires.
-func approvalOf(d execution.Decision) v1alpha1.ApprovalStatus {
-	return execution.InitialApprovalStatus(d, nil)
-}
-
 // approvedByText names the approvers.
 func approvedByText(s v1alpha1.ApprovalStatus) string {
 	var names []string
