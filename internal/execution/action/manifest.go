@@ -57,10 +57,10 @@ func applyManifest() *Action {
 		draft:  draftManifest,
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *manifestParameters, r Run) Result {
 			w := newAttempt(c, pl, r)
-			w.manager = p.FieldManager
+			w.sender.manager = p.FieldManager
 			j := expectation{values: func(live *unstructured.Unstructured) map[string]any { return manifestValues(p, live) }}
 			if p.State == statePresent {
-				w.force = &p.Force
+				w.sender.force = &p.Force
 			}
 			return w.buildResult(w.sendPlanSteps(ctx, j, "serverside-applied"))
 		},
