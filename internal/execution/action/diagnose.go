@@ -102,7 +102,7 @@ func (d *diagnosis) collectAll(ctx context.Context) error {
 
 // printLine writes one line of limited length.
 func (d *diagnosis) printLine(format string, args ...any) {
-	d.attempt.report.logLine(truncateText(fmt.Sprintf(format, args...), maxDiagnosedLine))
+	d.attempt.report.logLine(TruncateText(fmt.Sprintf(format, args...), maxDiagnosedLine))
 }
 
 // listPods returns the Pods of the target, or the target if it is a Pod.
@@ -239,7 +239,7 @@ func conditionsLine(live *unstructured.Unstructured) string {
 	if len(parts) == 0 {
 		return "no conditions"
 	}
-	return truncateText(strings.Join(parts, ", "), maxDiagnosedLine)
+	return TruncateText(strings.Join(parts, ", "), maxDiagnosedLine)
 }
 
 func firstLine(text string) string {

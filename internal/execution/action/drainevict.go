@@ -62,7 +62,7 @@ func (d *drain) evictPod(ctx context.Context, pod *corev1.Pod) error {
 	case isTransient(err):
 		d.blocked[podName(pod)] = evictionBlocker(err)
 		if d.attempt.run.dry {
-			d.attempt.report.result.Warnings = append(d.attempt.report.result.Warnings, truncateText(podName(pod)+" cannot be evicted at the moment: "+evictionBlocker(err), maxFields))
+			d.attempt.report.result.Warnings = append(d.attempt.report.result.Warnings, TruncateText(podName(pod)+" cannot be evicted at the moment: "+evictionBlocker(err), maxFields))
 		}
 		return nil
 	}

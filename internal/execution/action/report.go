@@ -107,7 +107,7 @@ func (w *attemptState) buildResult(err error) Result {
 		}
 		w.report.logLine("error: " + result.Message)
 	}
-	result.Message = truncateText(result.Message, maxMessage)
+	result.Message = TruncateText(result.Message, maxMessage)
 	result.Log, result.Truncated = lastLines(w.report.log, maxLog)
 	return result
 }
@@ -144,7 +144,7 @@ func fieldsText(values map[string]any) string {
 			parts = append(parts, f+": "+formatValue(values[f]))
 		}
 	}
-	return truncateText(strings.Join(parts, ", "), maxFields)
+	return TruncateText(strings.Join(parts, ", "), maxFields)
 }
 
 // actionWord returns one word for a completed step.

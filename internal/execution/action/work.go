@@ -135,7 +135,7 @@ func (w *attemptState) checkTargetAgainstPlan(ctx context.Context, j expectation
 			return done, err
 		}
 	}
-	return false, newHalt(CodeGuard, "%s has changed since the action was planned: %s", objectName(t), truncateText(strings.Join(different, "; "), maxFields))
+	return false, newHalt(CodeGuard, "%s has changed since the action was planned: %s", objectName(t), TruncateText(strings.Join(different, "; "), maxFields))
 }
 
 // verifyDone reports whether the target and all other objects are as the plan leaves them. The

@@ -81,13 +81,15 @@ func (a *approval) awaitApproval(ctx context.Context, t *reconcileState) (procee
 	t.ke.Status.Approval = &status
 	switch {
 	case failed != nil:
+		reason := "Expired"
 		if status.State == v1alpha1.ApprovalRejected {
-			setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Rejected", failed.Message)
-			a.recordDecision(t, v1alpha1.Reject)
-		} else {
-			setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Expired", failed.Message)
+			reason = "Rejected"
 		}
+		setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, reason, failed.Message)
 		failExecution(t, *failed)
+		if status.State == v1alpha1.ApprovalRejected {
+			a.recordDecision(t, v1alpha1.Reject)
+		}
 		return false, nil
 	case missing != nil || status.State != v1alpha1.ApprovalApproved:
 		setPendingApproval(t, missing, until)
@@ -130,19 +132,14 @@ func setPendingApproval(t *reconcileState, approversUnverified error, until time
 
 // recordDecision records the change event, the metric and the log line of an approval or rejection.
 func (a *approval) recordDecision(t *reconcileState, d v1alpha1.ApprovalDecision) {
-	t.addBeforeWrite(func() {
-		what := execution.ChangeApproved
-		if d == v1alpha1.Reject {
-			what = execution.ChangeRejected
-		}
-		by, said := latestDecision(&t.ke.Status, d)
-		t.recordChange(what, by, said)
-	})
+	what := execution.ChangeApproved
+	if d == v1alpha1.Reject {
+		what = execution.ChangeRejected
+	}
+	by, said := latestDecision(&t.ke.Status, d)
+	t.recordChange(what, by, said)
 	t.addAfterWrite(func(ctx context.Context) {
-		if t.ke.Status.Approval != nil {
-			a.metrics.countDecision(t.ke, d, a.now())
-		}
-		by, said := latestDecision(&t.ke.Status, d)
+		a.metrics.countDecision(t.ke, d, a.now())
 		a.log.InfoContext(ctx, "decided", "execution", logKey(t.ke), "decision", string(d), "by", by, "why", said)
 	})
 }

@@ -2,6 +2,9 @@ package operator
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -72,7 +75,7 @@ func (v *validation) awaitDryRunJob(ctx context.Context, t *reconcileState) (pro
 	case err != nil:
 		return false, err
 	case failed != nil:
-		t.ke.Status.ValidationResults = withValidationTime(t.ke.Status.ValidationResults, t.now)
+		ensureResults(&t.ke.Status).ValidationTime = newTime(t.now)
 		failExecution(t, *failed)
 		return false, nil
 	case !until.IsZero():
@@ -97,9 +100,7 @@ func (v *validation) runChecks(ctx context.Context, t *reconcileState) (proceed 
 	}
 	switch {
 	case out.Failed != nil:
-		s.Plan = out.Plan
-		s.ValidationResults = withValidationTime(&out.Results, t.now)
-		s.ValidationTime = newTime(t.now)
+		storeOutcome(t, out)
 		failExecution(t, *out.Failed)
 		return false, nil
 	case out.NeedDryRunJob:
@@ -129,9 +130,7 @@ func (v *validation) awaitPreconditions(t *reconcileState, out check.Outcome) {
 // acceptPlan stores a plan that passed all checks.
 func (v *validation) acceptPlan(t *reconcileState, out check.Outcome) {
 	s := &t.ke.Status
-	s.Plan = out.Plan
-	s.ValidationResults = withValidationTime(&out.Results, t.now)
-	s.ValidationTime = newTime(t.now)
+	storeOutcome(t, out)
 	pending := execution.InitialApprovalStatus(out.Decision, nil)
 	s.Approval = &pending
 	s.Message, s.ReasonDetail = out.Plan.Impact.Description, ""
@@ -143,6 +142,13 @@ func (v *validation) acceptPlan(t *reconcileState, out check.Outcome) {
 			v.events.emitWarning(t.ke, "PolicyWarning", w)
 		}
 	})
+}
+
+// storeOutcome stores the plan and the results of final checks.
+func storeOutcome(t *reconcileState, out check.Outcome) {
+	s := &t.ke.Status
+	s.Plan, s.ValidationResults, s.ValidationTime = out.Plan, &out.Results, newTime(t.now)
+	s.ValidationResults.ValidationTime = newTime(t.now)
 }
 
 // startDryRun creates the Job that runs the plan as a dry run.
@@ -182,7 +188,7 @@ func (v *validation) retryOrFailCheck(ctx context.Context, t *reconcileState, er
 		return nil
 	}
 	if retry := (*execution.RetryError)(nil); errors.As(err, &retry) && (known == nil || known.Reason != reason) &&
-		t.now.Before(phaseStart(t.ke, v1alpha1.PhaseValidating, t.now).Add(maxConditionTimeout(t.ke.Spec.PreConditions)+v.cfg.CheckTimeout)) {
+		t.now.Before(execution.PhaseStart(t.ke, v1alpha1.PhaseValidating, t.now).Add(maxConditionTimeout(t.ke.Spec.PreConditions)+v.cfg.CheckTimeout)) {
 		v.log.DebugContext(ctx, "condition evaluation deferred", "execution", logKey(t.ke), "err", err)
 		t.requeueIn(retry.After) // not written to the status, because it affects many executions at once
 		return nil
@@ -190,7 +196,7 @@ func (v *validation) retryOrFailCheck(ctx context.Context, t *reconcileState, er
 	v.log.WarnContext(ctx, "execution check failed, retrying", "execution", logKey(t.ke), "err", err)
 	if known == nil || known.Reason != reason { // only once, to avoid a write per reconcile
 		removeCondition(&t.ke.Status, v1alpha1.ConditionValidated) // its transition time is when the errors began
-		t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, truncateText("the controller failed to run the checks and retries: "+err.Error(), maxMessage)
+		t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, action.TruncateText("the controller failed to run the checks and retries: "+err.Error(), maxMessage)
 		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, reason, t.ke.Status.Message)
 	}
 	t.requeueIn(checkRetryAfter(err))
@@ -203,4 +209,69 @@ func checkRetryAfter(err error) time.Duration {
 		return max(retry.After, checkRetryDelay)
 	}
 	return checkRetryDelay
+}
+
+// verifyRequest is the step that checks whether the API server verified the requester and whether the request is
+// unchanged. If not, it fails the execution.
+func (v *validation) verifyRequest(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+	parameters, err := parametersHash(t.ke)
+	if err != nil {
+		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailInvalidParameters, Message: err.Error()})
+		return false, nil //nolint:nilerr // the execution ends with it
+	}
+	switch known := t.ke.Status.VerifiedRequest; {
+	case known == nil:
+		return v.verifyNewRequest(ctx, t, parameters)
+	case known.ParametersHash != parameters: // the schema cannot detect it, and the guard had a gap
+		failUnverified(t, "spec.parameters were changed while the admission policies were not in force")
+		return false, nil
+	}
+	return true, nil
+}
+
+// verifyNewRequest verifies a request that has not been verified yet.
+func (v *validation) verifyNewRequest(ctx context.Context, t *reconcileState, parametersSum string) (proceed bool, err error) {
+	period, err := v.guard.Confirm(ctx)
+	switch created := t.ke.CreationTimestamp.Time; {
+	case errors.Is(err, guard.ErrOff):
+		return true, nil
+	case err != nil && guard.IsUnknown(err) && t.ke.Status.Phase == v1alpha1.PhaseValidating:
+		return false, v.retryOrFailCheck(ctx, t, err)
+	case err != nil && guard.IsUnknown(err):
+		t.requeueIn(checkRetryDelay)
+		return false, nil
+	case err != nil:
+		failUnverified(t, fmt.Sprintf("the admission policies did not verify the requester: %v", err))
+		return false, nil
+	case !period.Covers(created):
+		failUnverified(t, fmt.Sprintf("the execution was created at %s, but the admission policies have been continuously in force only since %s", created.UTC().Format(time.RFC3339), period.Since.UTC().Format(time.RFC3339)))
+		return false, nil
+	}
+	t.ke.Status.VerifiedRequest = &v1alpha1.VerifiedRequest{AdmissionPolicyPeriod: period.ID, ParametersHash: parametersSum}
+	return true, nil
+}
+
+// failUnverified fails an execution whose requester may not be the named one.
+func failUnverified(t *reconcileState, why string) {
+	failExecution(t, execution.Failure{
+		Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailRequesterUnverified,
+		Message: "the requester is not verified, so nothing was changed: " + why + ". Create it again once the admission policies are in force",
+	})
+}
+
+// parametersHash returns the SHA-256 of the normalized parameters.
+func parametersHash(ke *v1alpha1.KubernetesExecution) (string, error) {
+	if ke.Spec.Parameters == nil || len(ke.Spec.Parameters.Raw) == 0 {
+		return "", nil
+	}
+	var parameters any
+	if err := json.Unmarshal(ke.Spec.Parameters.Raw, &parameters); err != nil {
+		return "", fmt.Errorf("read spec.parameters: %w", err)
+	}
+	text, err := json.Marshal(parameters)
+	if err != nil {
+		return "", fmt.Errorf("read spec.parameters: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
 }

@@ -34,7 +34,7 @@ func (e *ending) releaseResources(ctx context.Context, t *reconcileState) (proce
 // awaitFinalize is the step that keeps an execution in phase rollback_ready until it is finalized or the rollback
 // window ends.
 func (e *ending) awaitFinalize(_ context.Context, t *reconcileState) (proceed bool, err error) {
-	end := phaseStart(t.ke, v1alpha1.PhaseRollbackReady, t.now).Add(e.cfg.RollbackWindow)
+	end := execution.PhaseStart(t.ke, v1alpha1.PhaseRollbackReady, t.now).Add(e.cfg.RollbackWindow)
 	if !t.ke.Spec.Finalize && t.now.Before(end) {
 		t.requeueAt(end)
 		return false, nil
@@ -71,7 +71,7 @@ func (e *ending) awaitRetention(_ context.Context, t *reconcileState) (proceed b
 	if own := t.ke.Spec.TTLSecondsAfterFinished; own != nil {
 		ttl = time.Duration(*own) * time.Second
 	}
-	end := phaseStart(t.ke, t.ke.Status.Phase, t.now).Add(ttl)
+	end := execution.PhaseStart(t.ke, t.ke.Status.Phase, t.now).Add(ttl)
 	switch {
 	case t.now.Before(end):
 		t.requeueAt(end)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 )
 
@@ -38,7 +39,7 @@ func (e *eventEmitter) emitEvent(ke *v1alpha1.KubernetesExecution, eventType, re
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind,
 		Namespace: ke.Namespace, Name: ke.Name, UID: ke.UID,
 	}
-	e.recorder.Eventf(about, nil, eventType, reason, "Execute", "%s", truncateText(note, maxNote))
+	e.recorder.Eventf(about, nil, eventType, reason, "Execute", "%s", action.TruncateText(note, maxNote))
 }
 
 // emitJobCreated emits the event of a started Job, including the approvers. An approval has no
@@ -160,6 +161,8 @@ func (t *reconcileState) recordPhaseChange(p phaseChange) {
 		succeeded = execution.ChangeRolledBack
 	}
 	switch {
+	case p.to == v1alpha1.PhaseExecuting:
+		t.recordChange(execution.ChangeStarted, t.ke.Spec.RequestedBy, s.Plan.Impact.Description)
 	case p.to == v1alpha1.PhaseRollbackReady && s.Outcome == v1alpha1.OutcomeFailed,
 		p.to == v1alpha1.PhaseFailed && p.from != v1alpha1.PhaseRollbackReady:
 		t.recordChange(execution.ChangeFailed, "", s.Message)
@@ -174,7 +177,7 @@ func (t *reconcileState) recordPhaseChange(p phaseChange) {
 func (t *reconcileState) recordChange(what execution.ChangeAction, by, message string) {
 	s := &t.ke.Status
 	t.events = append(t.events, v1alpha1.PendingChangeEvent{
-		Action: string(what), At: outbox.At(t.now), By: by, Reason: string(s.ReasonDetail), Message: truncateText(message, maxMessage),
+		Action: string(what), At: outbox.At(t.now), By: by, Reason: string(s.ReasonDetail), Message: action.TruncateText(message, maxMessage),
 		DryRun: t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly && !hasBegun(s),
 	})
 }

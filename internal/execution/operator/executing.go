@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
@@ -135,7 +136,7 @@ func explainWait(t *reconcileState, j *batchv1.Job, o job.Observation) {
 	case t.now.Before(late):
 		t.requeueAt(late)
 	default:
-		s.Message = truncateText("the Pod of the action does not start: "+o.Waiting, maxMessage)
+		s.Message = action.TruncateText("the Pod of the action does not start: "+o.Waiting, maxMessage)
 	}
 }
 
@@ -191,7 +192,7 @@ func (r *running) finishRun(t *reconcileState, o job.Observation) {
 		return
 	}
 	failure := *o.Failure
-	results.ErrorMessage = truncateText(failure.Message, maxMessage)
+	results.ErrorMessage = action.TruncateText(failure.Message, maxMessage)
 	if t.ke.Spec.Cancel && failure.Reason != v1alpha1.ReasonExecutionTimeout {
 		failure.Reason = v1alpha1.ReasonCancelled
 	}
@@ -248,7 +249,7 @@ func (r *running) verifyPostConditions(ctx context.Context, t *reconcileState) (
 	}
 	if wait > 0 && !t.ke.Spec.Cancel {
 		if findCondition(s, v1alpha1.ConditionPostConditionsMet) == nil { // once: each look would be a write
-			s.ValidationResults = withPostConditions(s.ValidationResults, results)
+			ensureResults(s).PostConditionResults = results
 			s.Message = "the action succeeded; waiting for postconditions to pass"
 			setCondition(t, v1alpha1.ConditionPostConditionsMet, metav1.ConditionUnknown, "Waiting", s.Message)
 		}
@@ -257,7 +258,7 @@ func (r *running) verifyPostConditions(ctx context.Context, t *reconcileState) (
 		t.requeueIn(wait)
 		return false, nil
 	}
-	s.ValidationResults = withPostConditions(s.ValidationResults, results)
+	ensureResults(s).PostConditionResults = results
 	var open []bool
 	if wait > 0 { // because of a cancel
 		open = postConditionsInTime(t.ke, since, t.now)
@@ -301,7 +302,7 @@ func unevaluatedResults(ke *v1alpha1.KubernetesExecution, why error, now time.Ti
 			continue
 		}
 		results = append(results, v1alpha1.ConditionResult{
-			ConditionType: c.Type, Required: c.Required, EvaluationTime: newTime(now), ErrorMessage: truncateText("evaluation failed: "+why.Error(), maxNote),
+			ConditionType: c.Type, Required: c.Required, EvaluationTime: newTime(now), ErrorMessage: action.TruncateText("evaluation failed: "+why.Error(), maxNote),
 		})
 	}
 	return results
@@ -325,16 +326,16 @@ func setOutcome(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.Condit
 			if c.Killed {
 				s.ReasonDetail = v1alpha1.DetailConditionKilled
 			}
-			s.Message = truncateText(fmt.Sprintf("the action succeeded, but required postcondition %q failed: %s", c.ConditionType, c.ErrorMessage), maxMessage)
+			s.Message = action.TruncateText(fmt.Sprintf("the action succeeded, but required postcondition %q failed: %s", c.ConditionType, c.ErrorMessage), maxMessage)
 		case s.Outcome == v1alpha1.OutcomeSucceeded:
 			s.Outcome, reason = v1alpha1.OutcomePartial, "PostConditionWarning"
-			s.Message = truncateText(fmt.Sprintf("the action succeeded, but optional postcondition %q failed: %s", c.ConditionType, c.ErrorMessage), maxMessage)
+			s.Message = action.TruncateText(fmt.Sprintf("the action succeeded, but optional postcondition %q failed: %s", c.ConditionType, c.ErrorMessage), maxMessage)
 		}
 	}
 	if cut != nil && s.Outcome != v1alpha1.OutcomeFailed {
 		s.Outcome, reason = v1alpha1.OutcomeFailed, "Cancelled"
 		s.Reason, s.ReasonDetail = v1alpha1.ReasonCancelled, v1alpha1.Detail(v1alpha1.ReasonCancelled)
-		s.Message = truncateText(fmt.Sprintf("the action succeeded, and the execution was cancelled before postcondition %q passed: %s", cut.ConditionType, cut.ErrorMessage), maxMessage)
+		s.Message = action.TruncateText(fmt.Sprintf("the action succeeded, and the execution was cancelled before postcondition %q passed: %s", cut.ConditionType, cut.ErrorMessage), maxMessage)
 	}
 	return reason
 }

@@ -46,7 +46,7 @@ func (r *running) runInline(ctx context.Context, t *reconcileState) (job.Observa
 		}
 		if !ours || known.tries > 0 {
 			failure.Detail = v1alpha1.DetailResultUnknown
-			failure.Message = truncateText("an earlier attempt started and its result is unknown: "+failure.Message, maxMessage)
+			failure.Message = action.TruncateText("an earlier attempt started and its result is unknown: "+failure.Message, maxMessage)
 		}
 		return job.Observation{State: job.Failed, Failure: failure}, nil
 	}
@@ -93,7 +93,7 @@ func (r *running) inlineRefusal(t *reconcileState, a *action.Action, neverAttemp
 		}
 		return &execution.Failure{
 			Reason: v1alpha1.ReasonExecutionTimeout, Detail: detail,
-			Message: truncateText("the action timed out before it could start, and nothing was changed. "+t.ke.Status.Message, maxMessage),
+			Message: action.TruncateText("the action timed out before it could start, and nothing was changed. "+t.ke.Status.Message, maxMessage),
 		}
 	case !t.now.Before(started.Add(timeoutFor(t.ke, a))):
 		unknown.Reason = v1alpha1.ReasonExecutionTimeout

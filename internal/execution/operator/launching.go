@@ -211,9 +211,6 @@ func enterExecuting(t *reconcileState) {
 	t.ke.Status.ReasonDetail = ""
 	removeCondition(&t.ke.Status, v1alpha1.ConditionQueued)
 	enterPhase(t, v1alpha1.PhaseExecuting)
-	t.addBeforeWrite(func() {
-		t.recordChange(execution.ChangeStarted, t.ke.Spec.RequestedBy, t.ke.Status.Plan.Impact.Description)
-	})
 }
 
 // checkInlineAllowed is the step that refuses to run an action inline that is not allowed to.
@@ -304,6 +301,6 @@ func stalePlanFailure(approved, now *v1alpha1.Plan) execution.Failure {
 	}
 	return execution.Failure{
 		Reason: v1alpha1.ReasonPlanStale, Detail: detail,
-		Message: truncateText(fmt.Sprintf("the plan is stale, changed since planning: %s. Nothing was changed. Create the execution again to have the new plan approved", what), maxMessage),
+		Message: action.TruncateText(fmt.Sprintf("the plan is stale, changed since planning: %s. Nothing was changed. Create the execution again to have the new plan approved", what), maxMessage),
 	}
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
@@ -173,7 +176,7 @@ func (m *metrics) countDecision(ke *v1alpha1.KubernetesExecution, d v1alpha1.App
 		label = "rejected"
 	}
 	m.decisions.WithLabelValues(label).Inc()
-	m.approvalWait.Observe(max(0, now.Sub(phaseStart(ke, v1alpha1.PhaseWaitingApproval, now)).Seconds()))
+	m.approvalWait.Observe(max(0, now.Sub(execution.PhaseStart(ke, v1alpha1.PhaseWaitingApproval, now)).Seconds()))
 }
 
 // countBlocked counts an execution that cannot start or has waited too long.
@@ -226,7 +229,7 @@ func (g *phaseGauges) Collect(ch chan<- prometheus.Metric) {
 	for i := range all {
 		p := all[i].Status.Phase
 		count[p]++
-		oldest[p] = max(oldest[p], now.Sub(phaseStart(&all[i], p, now)).Seconds())
+		oldest[p] = max(oldest[p], now.Sub(execution.PhaseStart(&all[i], p, now)).Seconds())
 	}
 	for _, p := range livePhases() {
 		g.active.WithLabelValues(string(p)).Set(float64(count[p]))
@@ -313,4 +316,71 @@ func (j timedJobs) CreateOrGet(ctx context.Context, ke *v1alpha1.KubernetesExecu
 	stored, err := j.jobs.CreateOrGet(ctx, ke, made)
 	j.metrics.jobTook.Observe(time.Since(begin).Seconds())
 	return stored, err
+}
+
+// writeCounter counts the write requests of an operator to its host cluster. It counts at the
+// transport, so it includes every request and every retry.
+type writeCounter struct{ total *prometheus.CounterVec }
+
+func newWriteCounter(reg prometheus.Registerer) (*writeCounter, error) {
+	w := &writeCounter{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubernetesexecution_api_writes_total",
+		Help: "Total number of write requests of the controller to the Kubernetes API, including failed requests, by resource and verb. Requests that use the ServiceAccount of an action are not counted.",
+	}, []string{"resource", "verb"})}
+	return w, reg.Register(w.total)
+}
+
+// countRequests returns a configuration whose requests are counted.
+func (w *writeCounter) countRequests(host *rest.Config) *rest.Config {
+	counted := rest.CopyConfig(host)
+	counted.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{next, w} })
+	return counted
+}
+
+// counting is a round tripper that counts writes.
+type counting struct {
+	next http.RoundTripper
+	*writeCounter
+}
+
+// RoundTrip counts the request and sends it.
+func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
+	if verb := writeVerb(r.Method); verb != "" {
+		c.total.WithLabelValues(writtenResourceLabel(r.URL.Path), verb).Inc()
+	}
+	return c.next.RoundTrip(r)
+}
+
+// writeVerb returns the verb of a write. It is empty for other requests.
+func writeVerb(method string) string {
+	switch method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		return "delete"
+	}
+	return ""
+}
+
+// writtenResourceLabel returns the resource and subresource of a path if the operator writes it, else
+// "other".
+func writtenResourceLabel(path string) string {
+	_, path, _ = strings.Cut(path, "/namespaces/")
+	parts := strings.Split(path, "/") // namespace, resource, name, subresource
+	if len(parts) < 2 {
+		return "other"
+	}
+	resource := parts[1]
+	if len(parts) > 3 {
+		resource += "/" + parts[3]
+	}
+	switch resource {
+	case "kubernetesexecutions", "kubernetesexecutions/status", "jobs", "pods", "events", "leases":
+		return resource
+	}
+	return "other"
 }

@@ -107,7 +107,6 @@ type reconcileState struct {
 	ke           *v1alpha1.KubernetesExecution // with the status to write
 	now          time.Time
 	requeueAfter time.Duration           // zero means that only a change requeues
-	beforeWrite  []func()                // runs before the status is written
 	afterWrite   []func(context.Context) // runs after the status is written
 
 	events []v1alpha1.PendingChangeEvent // change events of this write
@@ -130,9 +129,6 @@ func (t *reconcileState) requeueIn(d time.Duration) {
 
 // requeueAt requeues the execution at a time.
 func (t *reconcileState) requeueAt(when time.Time) { t.requeueIn(when.Sub(t.now)) }
-
-// addBeforeWrite adds a function that runs before the status is written.
-func (t *reconcileState) addBeforeWrite(do func()) { t.beforeWrite = append(t.beforeWrite, do) }
 
 // addAfterWrite adds a function that runs after the status is written.
 func (t *reconcileState) addAfterWrite(do func(context.Context)) {

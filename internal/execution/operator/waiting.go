@@ -36,7 +36,7 @@ func (r *startRetries) retryOrGiveUp(ctx context.Context, t *reconcileState, cau
 		return nil, cause
 	}
 	s := &t.ke.Status
-	message := truncateText(cause.Error(), maxMessage)
+	message := action.TruncateText(cause.Error(), maxMessage)
 	queued := findCondition(s, v1alpha1.ConditionQueued)
 	if failure := r.timeoutFailure(t, queued, message); failure != nil {
 		// The last attempt may have created the Job although its response was an error.
@@ -76,7 +76,7 @@ func (r *startRetries) timeoutFailure(t *reconcileState, queued *metav1.Conditio
 		return &failure
 	case t.ke.Status.Phase != v1alpha1.PhaseExecuting && !t.now.Before(end): // a running action has its own timeout
 		failure.Reason = v1alpha1.ReasonExecutionTimeout
-		failure.Message = truncateText(fmt.Sprintf("the action could not start by %s: %s", end.UTC().Format(time.RFC3339), why), maxMessage)
+		failure.Message = action.TruncateText(fmt.Sprintf("the action could not start by %s: %s", end.UTC().Format(time.RFC3339), why), maxMessage)
 		return &failure
 	}
 	return nil
@@ -168,7 +168,7 @@ func readyTime(ke *v1alpha1.KubernetesExecution) time.Time {
 	if a := ke.Status.Approval; a != nil && a.State == v1alpha1.ApprovalApproved && a.DecidedAt != nil {
 		return a.DecidedAt.Time
 	}
-	return phaseStart(ke, v1alpha1.PhaseValidated, time.Time{})
+	return execution.PhaseStart(ke, v1alpha1.PhaseValidated, time.Time{})
 }
 
 // pastOf returns a finished execution for the gate.

@@ -49,9 +49,6 @@ func (w *statusWriter) writeTransition(ctx context.Context, t *reconcileState, b
 	if err := validateTransitions(before, t.ke); err != nil {
 		return reconcile.TerminalError(err)
 	}
-	for _, do := range t.beforeWrite {
-		do()
-	}
 	for _, p := range phaseChanges(before, t.ke) {
 		t.recordPhaseChange(p)
 	}
