@@ -147,9 +147,6 @@ func (a *approval) recordDecision(t *reconcileState, d v1alpha1.ApprovalDecision
 // latestDecision returns who decided, and why.
 func latestDecision(s *v1alpha1.KubernetesExecutionStatus, d v1alpha1.ApprovalDecision) (by, reason string) {
 	reason = s.Message
-	if s.Approval == nil {
-		return by, reason
-	}
 	for _, received := range s.Approval.CountedDecisions {
 		if received.Decision == d {
 			by, reason = received.Approver, received.Reason

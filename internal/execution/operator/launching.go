@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -45,7 +44,7 @@ func (l *launch) adoptJob(ctx context.Context, t *reconcileState) (proceed bool,
 	}
 	t.ke.Status.Plan = plan
 	l.slots.forceEnter(t.ke, t.now)
-	setJobRunning(t, j)
+	enterExecuting(t, v1alpha1.ExecutionResults{JobName: j.Name, JobUID: j.UID, Mode: v1alpha1.ExecuteInJob})
 	return false, nil
 }
 
@@ -133,10 +132,7 @@ func (l *launch) startAction(ctx context.Context, t *reconcileState) (started bo
 	}
 	if l.isInline(t.ke) {
 		l.runs.inline.Store(t.ke.UID, inlineRun{})
-		t.ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{
-			Mode: v1alpha1.ExecuteInline, PlanHash: t.ke.Status.Plan.Hash, StartTime: newTime(t.now),
-		}
-		enterExecuting(t)
+		enterExecuting(t, v1alpha1.ExecutionResults{Mode: v1alpha1.ExecuteInline})
 		return true, nil
 	}
 	return l.startJob(ctx, t)
@@ -169,7 +165,7 @@ func (l *launch) startJob(ctx context.Context, t *reconcileState) (started bool,
 		}
 	}
 	l.metrics.jobs.WithLabelValues("created").Inc()
-	setJobRunning(t, j)
+	enterExecuting(t, v1alpha1.ExecutionResults{JobName: j.Name, JobUID: j.UID, Mode: v1alpha1.ExecuteInJob})
 	return true, nil
 }
 
@@ -196,20 +192,12 @@ func isRefused(err error) bool {
 	}
 }
 
-// setJobRunning writes to the status that a Job runs the action.
-func setJobRunning(t *reconcileState, j *batchv1.Job) {
-	t.ke.Status.JobName = j.Name
-	t.ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{
-		JobName: j.Name, JobUID: j.UID, Mode: v1alpha1.ExecuteInJob,
-		PlanHash: t.ke.Status.Plan.Hash, StartTime: newTime(t.now),
-	}
-	enterExecuting(t)
-}
-
-func enterExecuting(t *reconcileState) {
-	t.ke.Status.Message = ""
-	t.ke.Status.ReasonDetail = ""
-	removeCondition(&t.ke.Status, v1alpha1.ConditionQueued)
+// enterExecuting writes to the status that the action runs.
+func enterExecuting(t *reconcileState, run v1alpha1.ExecutionResults) {
+	s := &t.ke.Status
+	run.PlanHash, run.StartTime = s.Plan.Hash, newTime(t.now)
+	s.JobName, s.ExecutionResults, s.Message, s.ReasonDetail = run.JobName, &run, "", ""
+	removeCondition(s, v1alpha1.ConditionQueued)
 	enterPhase(t, v1alpha1.PhaseExecuting)
 }
 
