@@ -28,7 +28,7 @@ type approval struct {
 	now     func() time.Time
 }
 
-// requestIfRequired is the step that requests an approval of a plan that needs one.
+// requestIfRequired requests an approval of a plan that needs one.
 func (a *approval) requestIfRequired(_ context.Context, t *reconcileState) (proceed bool, err error) {
 	if status := t.ke.Status.Approval; t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly || status == nil || !status.Required || status.State == v1alpha1.ApprovalApproved {
 		return true, nil
@@ -66,8 +66,8 @@ func (a *approval) requestApproval(t *reconcileState) {
 	})
 }
 
-// awaitApproval is the step that waits until the plan is approved. An approval is written before the
-// action starts, because a Job must not outlive its operator without an approval.
+// awaitApproval waits until the plan is approved. An approval is written before the action starts,
+// because a Job must not outlive its operator without an approval.
 func (a *approval) awaitApproval(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	period, missing := a.admissionPolicyPeriod(ctx, t.ke)
 	if p := t.ke.Status.Plan; missing == nil && p != nil && p.AdmissionPolicyPeriod != period.ID {

@@ -23,8 +23,8 @@ import (
 // checkRetryDelay is the delay before checks that could not run are retried.
 const checkRetryDelay = 2 * time.Second
 
-// acceptExecution is the step that moves a new execution to phase validating. The checks join its
-// write unless they have to wait.
+// acceptExecution moves a new execution to phase validating. The checks join its write unless they
+// have to wait.
 func acceptExecution(_ context.Context, t *reconcileState) (proceed bool, err error) {
 	if request, err := action.Parse(&t.ke.Spec); err == nil {
 		t.ke.Status.Target = formatTarget(request.Target)
@@ -33,7 +33,7 @@ func acceptExecution(_ context.Context, t *reconcileState) (proceed bool, err er
 	return true, nil
 }
 
-// failIfCancelled is the step that ends an execution that is cancelled before its action starts.
+// failIfCancelled ends an execution that is cancelled before its action starts.
 func failIfCancelled(_ context.Context, t *reconcileState) (proceed bool, err error) {
 	if t.ke.Spec.Cancel {
 		failExecution(t, cancelledFailure(t.ke))
@@ -42,8 +42,8 @@ func failIfCancelled(_ context.Context, t *reconcileState) (proceed bool, err er
 	return true, nil
 }
 
-// completeIfDryRun is the step that ends an execution that requested only a dry run. The controller
-// may also have switched to dry-run mode.
+// completeIfDryRun ends an execution that requested only a dry run. The controller may also have
+// switched to dry-run mode.
 func completeIfDryRun(_ context.Context, t *reconcileState) (proceed bool, err error) {
 	if t.ke.Spec.DryRunMode != v1alpha1.DryRunOnly {
 		return true, nil
@@ -68,7 +68,7 @@ type validation struct {
 	now     func() time.Time
 }
 
-// awaitDryRunJob is the step that waits for the dry run in a Job, if one was started.
+// awaitDryRunJob waits for the dry run in a Job, if one was started.
 func (v *validation) awaitDryRunJob(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	dry, until, failed, err := v.runs.finishDryRun(ctx, t.ke, t.now)
 	switch {
@@ -86,7 +86,7 @@ func (v *validation) awaitDryRunJob(ctx context.Context, t *reconcileState) (pro
 	return true, nil
 }
 
-// runChecks is the step that makes the checks and computes the plan. It proceeds if a plan passed.
+// runChecks makes the checks and computes the plan. It proceeds if a plan passed.
 func (v *validation) runChecks(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	out, err := v.check.Check(ctx, t.ke, t.dryRun, t.now)
 	t.now = v.now() // the checks take time
@@ -211,7 +211,7 @@ func checkRetryAfter(err error) time.Duration {
 	return checkRetryDelay
 }
 
-// verifyRequest is the step that checks whether the API server verified the requester and whether the request is
+// verifyRequest checks whether the API server verified the requester and whether the request is
 // unchanged. If not, it fails the execution.
 func (v *validation) verifyRequest(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	parameters, err := parametersHash(t.ke)

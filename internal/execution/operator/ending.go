@@ -24,15 +24,14 @@ type ending struct {
 	metrics *metrics
 }
 
-// releaseResources is the step that releases the gate slot and the Jobs of an execution whose action
-// is over. The transition released the slot, but its response may have been lost.
+// releaseResources releases the gate slot and the Jobs of an execution whose action is over. The
+// transition released the slot, but its response may have been lost.
 func (e *ending) releaseResources(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	e.slots.release(t.ke, t.now)
 	return true, e.runs.setTTLs(ctx, t.ke, t.now)
 }
 
-// awaitFinalize is the step that keeps an execution in phase rollback_ready until it is finalized or the rollback
-// window ends.
+// awaitFinalize keeps an execution in phase rollback_ready until it is finalized or the rollback window ends.
 func (e *ending) awaitFinalize(_ context.Context, t *reconcileState) (proceed bool, err error) {
 	end := execution.PhaseStart(t.ke, v1alpha1.PhaseRollbackReady, t.now).Add(e.cfg.RollbackWindow)
 	if !t.ke.Spec.Finalize && t.now.Before(end) {
@@ -52,8 +51,7 @@ func enterFinalPhase(t *reconcileState) {
 	enterPhase(t, v1alpha1.PhaseCompleted)
 }
 
-// awaitAudit is the step that waits until an execution is recorded. It removes the finalizer if no
-// auditor does.
+// awaitAudit waits until an execution is recorded. It removes the finalizer if no auditor does.
 func (e *ending) awaitAudit(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	if e.cfg.Audited {
 		return isRecorded(t.ke), nil // the write of the auditor wakes it
@@ -64,8 +62,8 @@ func (e *ending) awaitAudit(ctx context.Context, t *reconcileState) (proceed boo
 	return true, asStaleError(err)
 }
 
-// awaitRetention is the step that keeps an ended execution until its retention period is over and its
-// change events are delivered or expired.
+// awaitRetention keeps an ended execution until its retention period is over and its change events
+// are delivered or expired.
 func (e *ending) awaitRetention(_ context.Context, t *reconcileState) (proceed bool, err error) {
 	ttl := e.cfg.TTL
 	if own := t.ke.Spec.TTLSecondsAfterFinished; own != nil {
@@ -83,7 +81,7 @@ func (e *ending) awaitRetention(_ context.Context, t *reconcileState) (proceed b
 	return true, nil
 }
 
-// deleteExecution is the step that deletes an ended execution.
+// deleteExecution deletes an ended execution.
 func (e *ending) deleteExecution(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	if err := e.writer.executions.Delete(ctx, t.ke); err != nil {
 		return false, err
@@ -102,7 +100,7 @@ func isRecorded(ke *v1alpha1.KubernetesExecution) bool {
 // action can report a result.
 const deletionGracePeriod = time.Minute
 
-// awaitResult is the step that gives the running action of a deleted execution time to report a result.
+// awaitResult gives the running action of a deleted execution time to report a result.
 func (e *ending) awaitResult(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	if !mayStillReportResult(t.ke, t.now) {
 		return true, nil
@@ -119,8 +117,8 @@ func (e *ending) awaitResult(ctx context.Context, t *reconcileState) (proceed bo
 	return false, err
 }
 
-// endAfterGrace is the step that ends a deleted execution whose action did not stop in time, so that the audit and the
-// sinks receive an end.
+// endAfterGrace ends a deleted execution whose action did not stop in time, so that the audit and
+// the sinks receive an end.
 func (e *ending) endAfterGrace(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	if t.ke.Status.Phase != v1alpha1.PhaseExecuting || !slices.Contains(t.ke.Finalizers, v1alpha1.Finalizer) {
 		return true, nil
@@ -139,7 +137,7 @@ func (e *ending) endAfterGrace(ctx context.Context, t *reconcileState) (proceed 
 	return false, nil
 }
 
-// deleteJobs is the step that deletes the Jobs of a deleted execution and releases its gate slot.
+// deleteJobs deletes the Jobs of a deleted execution and releases its gate slot.
 func (e *ending) deleteJobs(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	if err := e.runs.deleteActionJobs(ctx, t.ke); err != nil {
 		return false, err
@@ -148,8 +146,7 @@ func (e *ending) deleteJobs(ctx context.Context, t *reconcileState) (proceed boo
 	return true, nil
 }
 
-// removeFinalizer is the step that removes the finalizer once the change events are delivered, unless
-// the auditor does.
+// removeFinalizer removes the finalizer once the change events are delivered, unless the auditor does.
 func (e *ending) removeFinalizer(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	switch {
 	case hasUndelivered(t.ke, t.now):

@@ -37,7 +37,7 @@ type running struct {
 	metrics    *metrics
 }
 
-// failIfRunUnknown is the step that ends an execution of which another client wrote the status.
+// failIfRunUnknown ends an execution of which another client wrote the status.
 func failIfRunUnknown(_ context.Context, t *reconcileState) (proceed bool, err error) {
 	if t.ke.Status.ExecutionResults != nil {
 		return true, nil
@@ -49,8 +49,7 @@ func failIfRunUnknown(_ context.Context, t *reconcileState) (proceed bool, err e
 	return false, nil
 }
 
-// followRun is the step that follows the run of an action and stores its result. It proceeds once the
-// action has succeeded.
+// followRun follows the run of an action and stores its result. It proceeds once the action has succeeded.
 func (r *running) followRun(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	results, follow := t.ke.Status.ExecutionResults, r.followJob
 	switch {
@@ -225,7 +224,7 @@ func fillResults(results *v1alpha1.ExecutionResults, o job.Observation, now time
 	results.PodLogs, results.PodLogsTruncated = o.Result.Log, o.Result.Truncated
 }
 
-// verifyPostConditions is the step that evaluates the postconditions until they pass or time out.
+// verifyPostConditions evaluates the postconditions until they pass or time out.
 func (r *running) verifyPostConditions(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	s := &t.ke.Status
 	if len(t.ke.Spec.PostConditions) == 0 {

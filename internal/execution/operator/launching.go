@@ -31,7 +31,7 @@ type launch struct {
 	metrics  *metrics
 }
 
-// adoptJob is the step that takes over an existing Job whose creation the status does not show. The operator that
+// adoptJob takes over an existing Job whose creation the status does not show. The operator that
 // created it ended before the status write.
 func (l *launch) adoptJob(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	j, err := l.runs.findActionJob(ctx, t.ke)
@@ -48,7 +48,7 @@ func (l *launch) adoptJob(ctx context.Context, t *reconcileState) (proceed bool,
 	return false, nil
 }
 
-// launchInline is the step that starts an inline action whose checks have just passed.
+// launchInline starts an inline action whose checks have just passed.
 func (l *launch) launchInline(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	if !l.isInline(t.ke) {
 		return false, nil // a Job starts once the plan is written
@@ -57,7 +57,7 @@ func (l *launch) launchInline(ctx context.Context, t *reconcileState) (proceed b
 	return l.launchAction(ctx, t)
 }
 
-// launchAction is the step that starts the action if the gate admits it and the plan is still current.
+// launchAction starts the action if the gate admits it and the plan is still current.
 func (l *launch) launchAction(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	if !l.enterGate(t) {
 		return false, nil
@@ -201,7 +201,7 @@ func enterExecuting(t *reconcileState, run v1alpha1.ExecutionResults) {
 	enterPhase(t, v1alpha1.PhaseExecuting)
 }
 
-// checkInlineAllowed is the step that refuses to run an action inline that is not allowed to.
+// checkInlineAllowed refuses to run an action inline that is not allowed to.
 func (l *launch) checkInlineAllowed(_ context.Context, t *reconcileState) (proceed bool, err error) {
 	a, known := action.Find(t.ke.Spec.Action)
 	if !known || a.NoJob || t.ke.Spec.ExecutionMode != v1alpha1.ExecuteInline || slices.Contains(l.cfg.Inline, a.Name) {

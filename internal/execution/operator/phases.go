@@ -20,6 +20,7 @@ func (r *reconciler) phaseTable() map[v1alpha1.Phase][]step {
 		failIfCancelled, r.validation.verifyRequest, r.launch.checkInlineAllowed, r.validation.awaitDryRunJob, r.validation.runChecks,
 		r.approval.requestIfRequired, completeIfDryRun, r.launch.launchInline,
 	}
+	ended := []step{r.ending.releaseResources, r.ending.awaitAudit, r.ending.awaitRetention, r.ending.deleteExecution}
 	return map[v1alpha1.Phase][]step{
 		// → validating
 		v1alpha1.PhaseNew: append([]step{acceptExecution}, validate...),
@@ -37,9 +38,8 @@ func (r *reconciler) phaseTable() map[v1alpha1.Phase][]step {
 		v1alpha1.PhaseExecuting: executingSteps(r.running),
 		// → completed, failed
 		v1alpha1.PhaseRollbackReady: {r.ending.releaseResources, r.ending.awaitFinalize},
-		// the end
-		v1alpha1.PhaseCompleted: {r.ending.releaseResources, r.ending.awaitAudit, r.ending.awaitRetention, r.ending.deleteExecution},
-		v1alpha1.PhaseFailed:    {r.ending.releaseResources, r.ending.awaitAudit, r.ending.awaitRetention, r.ending.deleteExecution},
+		v1alpha1.PhaseCompleted:     ended,
+		v1alpha1.PhaseFailed:        ended,
 	}
 }
 

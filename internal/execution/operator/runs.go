@@ -101,7 +101,7 @@ func (r *runs) finishDryRun(ctx context.Context, ke *v1alpha1.KubernetesExecutio
 	if err != nil {
 		return nil, until, nil, err
 	}
-	if o.Result != nil && (o.State == job.Succeeded || o.State == job.Failed) {
+	if o.Result != nil && hasEnded(o) {
 		return o.Result, until, nil, r.setTTL(ctx, j)
 	}
 	began := j.CreationTimestamp.Time
@@ -130,26 +130,31 @@ func (r *runs) suspend(ctx context.Context, j *batchv1.Job) error {
 	return r.jobs.Patch(ctx, j, map[string]any{"suspend": true})
 }
 
-// setTTLs sets a TTL on the Jobs of an execution, because their results are stored.
-func (r *runs) setTTLs(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) error {
-	for _, name := range []string{ke.Status.JobName, job.Name(ke.UID, v1alpha1.PurposeDryRun, 1)} {
+// eachJob calls do for the existing Jobs of an execution with the given names.
+func (r *runs) eachJob(ctx context.Context, ke *v1alpha1.KubernetesExecution, names []string, do func(context.Context, *batchv1.Job) error) error {
+	for _, name := range names {
 		if name == "" {
 			continue
 		}
 		j, err := r.jobs.Job(ctx, ke, name, false)
-		switch {
-		case err != nil:
-		case j == nil:
-		case isAbandoned(ke, j):
-			err = r.deleteUnfinishedDryRun(ctx, j, now)
-		default:
-			err = r.setTTL(ctx, j)
+		if err == nil && j != nil {
+			err = do(ctx, j)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// setTTLs sets a TTL on the Jobs of an execution, because their results are stored.
+func (r *runs) setTTLs(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) error {
+	return r.eachJob(ctx, ke, []string{ke.Status.JobName, job.Name(ke.UID, v1alpha1.PurposeDryRun, 1)}, func(ctx context.Context, j *batchv1.Job) error {
+		if isAbandoned(ke, j) {
+			return r.deleteUnfinishedDryRun(ctx, j, now)
+		}
+		return r.setTTL(ctx, j)
+	})
 }
 
 // isAbandoned reports whether a Job is the dry run of a cancelled execution whose result was never
@@ -166,13 +171,10 @@ func (r *runs) deleteUnfinishedDryRun(ctx context.Context, j *batchv1.Job, now t
 	if err != nil {
 		return err
 	}
-	if o := job.Observe(j, pods, now); o.State == job.Succeeded || o.State == job.Failed {
+	if hasEnded(job.Observe(j, pods, now)) {
 		return r.setTTL(ctx, j)
 	}
-	if !j.DeletionTimestamp.IsZero() {
-		return nil
-	}
-	return r.jobs.Delete(ctx, j)
+	return r.deleteJob(ctx, j)
 }
 
 func (r *runs) setTTL(ctx context.Context, j *batchv1.Job) error {
@@ -184,19 +186,12 @@ func (r *runs) setTTL(ctx context.Context, j *batchv1.Job) error {
 
 // deleteActionJobs deletes the Jobs that run the action of an execution.
 func (r *runs) deleteActionJobs(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
-	for _, name := range []string{runName(ke), ke.Status.JobName} {
-		if name == "" {
-			continue
-		}
-		j, err := r.jobs.Job(ctx, ke, name, false)
-		if err != nil {
-			return err
-		}
-		if j != nil && j.DeletionTimestamp.IsZero() {
-			if err := r.jobs.Delete(ctx, j); err != nil {
-				return err
-			}
-		}
+	return r.eachJob(ctx, ke, []string{runName(ke), ke.Status.JobName}, r.deleteJob)
+}
+
+func (r *runs) deleteJob(ctx context.Context, j *batchv1.Job) error {
+	if !j.DeletionTimestamp.IsZero() {
+		return nil
 	}
-	return nil
+	return r.jobs.Delete(ctx, j)
 }
