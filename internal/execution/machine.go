@@ -1,6 +1,11 @@
 package execution
 
-import "github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+import (
+	"slices"
+	"time"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+)
 
 // Transition is an allowed change from one phase to another.
 type Transition struct {
@@ -52,4 +57,14 @@ func CanTransition(from, to v1alpha1.Phase) bool {
 // Ended reports whether a phase is final.
 func Ended(p v1alpha1.Phase) bool {
 	return p == v1alpha1.PhaseCompleted || p == v1alpha1.PhaseFailed
+}
+
+// PhaseStart returns when a phase was last entered, or now.
+func PhaseStart(ke *v1alpha1.KubernetesExecution, p v1alpha1.Phase, now time.Time) time.Time {
+	for _, t := range slices.Backward(ke.Status.PhaseTransitions) {
+		if t.Phase == p {
+			return t.At.Time
+		}
+	}
+	return now
 }

@@ -55,7 +55,7 @@ func decodeParameters(fields []field, raw map[string]json.RawMessage, into refle
 }
 
 func describeUnknownParameter(name string, names []string) string {
-	name = truncateText(name, 64)
+	name = TruncateText(name, 64)
 	if near := nearestName(name, names); near != "" {
 		return fmt.Sprintf("%s: unknown parameter: did you mean %s?", name, near)
 	}
@@ -120,7 +120,7 @@ func (f *field) decodeString(raw json.RawMessage, into reflect.Value) (understoo
 		}
 	}
 	if f.Enum != nil && !slices.Contains(f.Enum, s) {
-		return nil, fmt.Sprintf("must be one of %s, is %q", strings.Join(f.Enum, ", "), truncateText(s, 64))
+		return nil, fmt.Sprintf("must be one of %s, is %q", strings.Join(f.Enum, ", "), TruncateText(s, 64))
 	}
 	s, problem = f.checkFieldFormat(f.Format, s)
 	if problem != "" {
@@ -189,7 +189,7 @@ func (f *field) checkListOrMap(raw json.RawMessage, value reflect.Value) string 
 			continue
 		}
 		if _, problem := f.checkFieldFormat(f.Format, value.MapIndex(key).String()); problem != "" {
-			return fmt.Sprintf("%q %s", truncateText(key.String(), 64), problem)
+			return fmt.Sprintf("%q %s", TruncateText(key.String(), 64), problem)
 		}
 	}
 	return ""
@@ -217,7 +217,7 @@ func (f *field) checkAndNormalizeList(raw json.RawMessage, value reflect.Value) 
 func (f *field) checkFieldFormat(format, value string) (normal, problem string) {
 	normal, problem = checkFormat(format, value)
 	if problem != "" {
-		return "", fmt.Sprintf("%s, is %q", problem, truncateText(value, 64))
+		return "", fmt.Sprintf("%s, is %q", problem, TruncateText(value, 64))
 	}
 	return normal, ""
 }

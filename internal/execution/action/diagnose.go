@@ -54,25 +54,25 @@ func collectDiagnostics() *Action {
 			return &draft{impact: v1alpha1.EstimatedImpact{Description: "no change; " + objectName(targetOfObject(live)) + " is inspected"}}, nil
 		},
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *diagnosticsParameters, r Run) Result {
-			d := &diagnosis{attemptState: newAttempt(c, pl, r), parameters: p}
-			return d.buildResult(d.collectAll(ctx))
+			d := &diagnosis{attempt: newAttempt(c, pl, r), parameters: p}
+			return d.attempt.buildResult(d.collectAll(ctx))
 		},
 	})
 }
 
 // A diagnosis is one attempt to collect diagnostics.
 type diagnosis struct {
-	*attemptState
+	attempt *attemptState
 
 	parameters *diagnosticsParameters
 	logs       int // number of logs read
 }
 
 func (d *diagnosis) collectAll(ctx context.Context) error {
-	t := d.planTarget()
-	live, err := d.getObject(ctx, t)
+	t := planTarget(d.attempt.plan)
+	live, err := d.attempt.client.getObject(ctx, t)
 	if err != nil {
-		return d.explainError("read "+objectName(t), err)
+		return explainError("read "+objectName(t), err)
 	}
 	d.printLine("%s: %s", kubectlName(live.GetAPIVersion(), live.GetKind(), live.GetName()), conditionsLine(live))
 	pods, err := d.listPods(ctx, live)
@@ -96,13 +96,13 @@ func (d *diagnosis) collectAll(ctx context.Context) error {
 			unwell++
 		}
 	}
-	d.note = fmt.Sprintf("%s: %s; %d Pods, %d unhealthy", objectName(t), conditionsLine(live), len(pods), unwell)
+	d.attempt.note = fmt.Sprintf("%s: %s; %d Pods, %d unhealthy", objectName(t), conditionsLine(live), len(pods), unwell)
 	return nil
 }
 
 // printLine writes one line of limited length.
 func (d *diagnosis) printLine(format string, args ...any) {
-	d.logLine(truncateText(fmt.Sprintf(format, args...), maxDiagnosedLine))
+	d.attempt.report.logLine(TruncateText(fmt.Sprintf(format, args...), maxDiagnosedLine))
 }
 
 // listPods returns the Pods of the target, or the target if it is a Pod.
@@ -115,9 +115,9 @@ func (d *diagnosis) listPods(ctx context.Context, live *unstructured.Unstructure
 			return nil, newHalt(CodeInvalid, "read the selector of %s: %s", live.GetName(), err)
 		}
 		kind, _ := findKind("v1", "Pod")
-		list, err := d.listObjects(ctx, kind.GroupVersionResource, live.GetNamespace(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&selector), Limit: maxDiagnosedPods})
+		list, err := d.attempt.client.listObjects(ctx, kind.GroupVersionResource, live.GetNamespace(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&selector), Limit: maxDiagnosedPods})
 		if err != nil {
-			return nil, d.explainError("list the Pods of "+live.GetName(), err)
+			return nil, explainError("list the Pods of "+live.GetName(), err)
 		}
 		items = list.Items
 	}
@@ -135,9 +135,9 @@ func (d *diagnosis) listPods(ctx context.Context, live *unstructured.Unstructure
 // printEvents writes the latest events about the given names.
 func (d *diagnosis) printEvents(ctx context.Context, about []string) error {
 	kind, _ := findKind("v1", "Event")
-	list, err := d.listObjects(ctx, kind.GroupVersionResource, d.parameters.Namespace, metav1.ListOptions{Limit: 500})
+	list, err := d.attempt.client.listObjects(ctx, kind.GroupVersionResource, d.parameters.Namespace, metav1.ListOptions{Limit: 500})
 	if err != nil {
-		return d.explainError("list events", err)
+		return explainError("list events", err)
 	}
 	var events []corev1.Event
 	for i := range list.Items {
@@ -186,14 +186,14 @@ func (d *diagnosis) printPod(ctx context.Context, pod *corev1.Pod) (well bool, e
 
 // printLog writes the end of a container log. A missing log is not an error.
 func (d *diagnosis) printLog(ctx context.Context, pod *corev1.Pod, container string) error {
-	if d.parameters.Lines == 0 || d.client.Logs == nil || d.logs == maxDiagnosedLogs {
+	if d.parameters.Lines == 0 || d.attempt.client.Logs == nil || d.logs == maxDiagnosedLogs {
 		return checkCancelled(ctx)
 	}
 	d.logs++
 	var text string
-	err := d.requestOnce(ctx, func(ctx context.Context) error {
+	err := requestOnce(ctx, requestTimeout, func(ctx context.Context) error {
 		var err error
-		text, err = d.client.Logs(ctx, pod.Namespace, pod.Name, container, d.parameters.Lines)
+		text, err = d.attempt.client.Logs(ctx, pod.Namespace, pod.Name, container, d.parameters.Lines)
 		return err
 	})
 	if err != nil {
@@ -239,7 +239,7 @@ func conditionsLine(live *unstructured.Unstructured) string {
 	if len(parts) == 0 {
 		return "no conditions"
 	}
-	return truncateText(strings.Join(parts, ", "), maxDiagnosedLine)
+	return TruncateText(strings.Join(parts, ", "), maxDiagnosedLine)
 }
 
 func firstLine(text string) string {

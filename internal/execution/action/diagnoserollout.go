@@ -41,26 +41,26 @@ func rolloutStatus() *Action {
 		},
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, _ *rolloutStatusParameters, r Run) Result {
 			w := newAttempt(c, pl, r)
-			return w.buildResult(w.awaitRollout(ctx))
+			return w.buildResult(awaitRollout(ctx, w))
 		},
 	})
 }
 
 // awaitRollout polls the target until its rollout is complete.
-func (w *attemptState) awaitRollout(ctx context.Context) error {
-	t := w.planTarget()
+func awaitRollout(ctx context.Context, w *attemptState) error {
+	t := planTarget(w.plan)
 	last := ""
 	for {
-		live, err := w.getObject(ctx, t)
+		live, err := w.client.getObject(ctx, t)
 		if err != nil {
-			return w.waitError(last, w.explainError("read "+objectName(t), err))
+			return waitError(last, explainError("read "+objectName(t), err))
 		}
 		if live.GetUID() != t.UID {
 			return newHalt(CodeGuard, "%s has UID %s, but the action was planned for UID %s", objectName(t), live.GetUID(), t.UID)
 		}
 		state, done, failed := rolloutState(live)
 		if state != last {
-			w.logLine(state)
+			w.report.logLine(state)
 			last = state
 		}
 		switch {
@@ -70,18 +70,18 @@ func (w *attemptState) awaitRollout(ctx context.Context) error {
 			w.note = state
 			return nil
 		}
-		if err = w.waitFor(ctx, rolloutPause); err != nil {
-			return w.waitError(last, err)
+		if err = waitFor(ctx, rolloutPause); err != nil {
+			return waitError(last, err)
 		}
 	}
 }
 
 // waitError adds the last state to the error of a wait that timed out.
-func (w *attemptState) waitError(state string, err error) error {
+func waitError(state string, err error) error {
 	if state == "" {
 		return err
 	}
-	return w.explainError("last seen state: "+state, err)
+	return explainError("last seen state: "+state, err)
 }
 
 // rolloutState returns the progress of a rollout, as in kubectl rollout status.

@@ -33,7 +33,7 @@ func listDifferences(was, is map[string]any) []string {
 		case hasObjects(was[f]) || hasObjects(is[f]):
 			different = append(different, f+" has changed")
 		default:
-			different = append(different, fmt.Sprintf("%s was %s, and is %s", f, truncateText(formatValue(was[f]), 128), truncateText(formatValue(is[f]), 128)))
+			different = append(different, fmt.Sprintf("%s was %s, and is %s", f, TruncateText(formatValue(was[f]), 128), TruncateText(formatValue(is[f]), 128)))
 		}
 	}
 	return different

@@ -50,17 +50,17 @@ func drainNode() *Action {
 		},
 		draft: draftDrain,
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *drainParameters, r Run) Result {
-			d := &drain{attemptState: newAttempt(c, pl, r), parameters: p}
+			d := &drain{attempt: newAttempt(c, pl, r), parameters: p}
 			if err := d.readProtectedNamespaces(); err != nil {
-				return d.buildResult(err)
+				return d.attempt.buildResult(err)
 			}
-			return d.buildResult(d.drainAll(ctx))
+			return d.attempt.buildResult(d.drainAll(ctx))
 		},
 	})
 }
 
 func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, live *unstructured.Unstructured) (*draft, error) {
-	d := &drain{attemptState: newAttempt(c, &v1alpha1.Plan{}, Run{}), parameters: p, protected: s.Protected}
+	d := &drain{attempt: newAttempt(c, &v1alpha1.Plan{}, Run{}), parameters: p, protected: s.Protected}
 	pods, err := d.listClassifiedPods(ctx)
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, li
 
 // A drain is one attempt to drain a Node, with its progress.
 type drain struct {
-	*attemptState
+	attempt *attemptState
 
 	parameters *drainParameters
 	protected  []string // protected namespaces, whose Pods stay
@@ -121,7 +121,7 @@ type evictionBody struct {
 
 // readProtectedNamespaces reads the protected namespaces from the plan.
 func (d *drain) readProtectedNamespaces() error {
-	for _, step := range d.plan.Steps {
+	for _, step := range d.attempt.plan.Steps {
 		if step.Verb != verbEvict || step.Body == "" {
 			continue
 		}
@@ -136,8 +136,8 @@ func (d *drain) readProtectedNamespaces() error {
 
 // drainAll cordons the Node and evicts Pods until none is left or the deadline passes.
 func (d *drain) drainAll(ctx context.Context) error {
-	if len(d.plan.Steps) == 0 {
-		return d.sendPlanSteps(ctx, d.nodeExpectation(), "")
+	if len(d.attempt.plan.Steps) == 0 {
+		return d.attempt.sendPlanSteps(ctx, d.nodeExpectation(), "")
 	}
 	if err := d.cordonNode(ctx); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (d *drain) drainAll(ctx context.Context) error {
 	for round := 0; ; round++ {
 		pods, err := d.listClassifiedPods(ctx)
 		if err != nil {
-			return d.drainError(d.explainError("list the Pods on Node "+d.parameters.Node, err), nil)
+			return d.drainError(explainError("list the Pods on Node "+d.parameters.Node, err), nil)
 		}
 		if len(pods.refused) > 0 {
 			return d.drainError(newHalt(CodeGuard, "blocked by Pods: %s", joinFirst(pods.refused)), nil)
@@ -154,14 +154,14 @@ func (d *drain) drainAll(ctx context.Context) error {
 			return d.drainError(err, left)
 		}
 		remaining := append(slices.Clone(pods.evict), pods.waitFor...)
-		if len(remaining) == 0 || d.run.dry {
+		if len(remaining) == 0 || d.attempt.run.dry {
 			d.recordDrained(pods)
 			return nil
 		}
 		if round == 0 {
 			d.logBlocked()
 		}
-		if err = d.waitFor(ctx, drainPause(round)); err != nil {
+		if err = waitFor(ctx, drainPause(round)); err != nil {
 			return d.drainError(err, remaining)
 		}
 	}
@@ -182,21 +182,21 @@ func (d *drain) nodeExpectation() expectation {
 
 // cordonNode marks the Node unschedulable unless it already is.
 func (d *drain) cordonNode(ctx context.Context) error {
-	live, done, err := d.readAndCheckTarget(ctx, d.nodeExpectation())
+	live, done, err := d.attempt.readAndCheckTarget(ctx, d.nodeExpectation())
 	if err != nil {
 		return err
 	}
-	d.note = ""
+	d.attempt.note = ""
 	if done || unschedulableField(live)["unschedulable"] == true {
-		if done && d.isRetry() && d.hasMarker(live) && !d.run.dry {
+		if done && d.attempt.isRetry() && d.attempt.hasMarker(live) && !d.attempt.run.dry {
 			d.cordoned = true
-			d.addAffected(v1alpha1.AffectedResource{Kind: "Node", Name: live.GetName(), UID: live.GetUID(), Action: "cordoned", Before: fieldsText(d.valuesBefore()), After: fieldsText(unschedulableField(live))})
+			d.attempt.report.addAffected(v1alpha1.AffectedResource{Kind: "Node", Name: live.GetName(), UID: live.GetUID(), Action: "cordoned", Before: fieldsText(decodeValues(d.attempt.plan.Before)), After: fieldsText(unschedulableField(live))})
 		}
-		d.logLine("node/" + live.GetName() + " already cordoned")
+		d.attempt.report.logLine("node/" + live.GetName() + " already cordoned")
 		return nil
 	}
-	d.cordoned = !d.run.dry
-	return d.sendToTarget(ctx, d.nodeExpectation(), live, d.plan.Steps[0], "cordoned")
+	d.cordoned = !d.attempt.run.dry
+	return d.attempt.sendToTarget(ctx, d.nodeExpectation(), live, d.attempt.plan.Steps[0], "cordoned")
 }
 
 // listClassifiedPods returns the Pods on the Node.
@@ -205,7 +205,7 @@ func (d *drain) listClassifiedPods(ctx context.Context) (podsOfNode, error) {
 	kind, _ := findKind("v1", "Pod")
 	o := metav1.ListOptions{FieldSelector: "spec.nodeName=" + d.parameters.Node, Limit: drainPage}
 	for {
-		page, err := d.listObjects(ctx, kind.GroupVersionResource, "", o)
+		page, err := d.attempt.client.listObjects(ctx, kind.GroupVersionResource, "", o)
 		if err != nil {
 			return podsOfNode{}, err
 		}
@@ -234,7 +234,7 @@ func (d *drain) goneDaemonSets(ctx context.Context, pods []corev1.Pod) ([]string
 			continue
 		}
 		seen[pods[i].Namespace+"/"+owner.Name] = true
-		_, err := d.getObject(ctx, v1alpha1.Target{APIVersion: "apps/v1", Kind: kindDaemonSet, Namespace: pods[i].Namespace, Name: owner.Name})
+		_, err := d.attempt.client.getObject(ctx, v1alpha1.Target{APIVersion: "apps/v1", Kind: kindDaemonSet, Namespace: pods[i].Namespace, Name: owner.Name})
 		switch {
 		case apierrors.IsNotFound(err):
 			gone = append(gone, pods[i].Namespace+"/"+owner.Name)

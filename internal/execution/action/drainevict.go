@@ -31,7 +31,7 @@ func (d *drain) evictAll(ctx context.Context, pods []corev1.Pod) (left []corev1.
 // logBlocked logs the Pods that cannot be evicted yet, with reasons.
 func (d *drain) logBlocked() {
 	for _, pod := range sortedKeys(d.blocked) {
-		d.logLine(pod + " cannot be evicted yet: " + d.blocked[pod])
+		d.attempt.report.logLine(pod + " cannot be evicted yet: " + d.blocked[pod])
 	}
 }
 
@@ -46,8 +46,8 @@ func (d *drain) evictPod(ctx context.Context, pod *corev1.Pod) error {
 		return newHalt(CodeInvalid, "%s", err)
 	}
 	kind, _ := findKind("v1", "Pod")
-	err = d.requestOnce(ctx, func(ctx context.Context) error {
-		_, err := d.sendStepOnce(ctx, step, kind.GroupVersionResource, "")
+	err = requestOnce(ctx, requestTimeout, func(ctx context.Context) error {
+		_, err := d.attempt.sender.sendStepOnce(ctx, step, kind.GroupVersionResource, "")
 		return err
 	})
 	switch {
@@ -61,12 +61,12 @@ func (d *drain) evictPod(ctx context.Context, pod *corev1.Pod) error {
 		return nil
 	case isTransient(err):
 		d.blocked[podName(pod)] = evictionBlocker(err)
-		if d.run.dry {
-			d.result.Warnings = append(d.result.Warnings, truncateText(podName(pod)+" cannot be evicted at the moment: "+evictionBlocker(err), maxFields))
+		if d.attempt.run.dry {
+			d.attempt.report.result.Warnings = append(d.attempt.report.result.Warnings, TruncateText(podName(pod)+" cannot be evicted at the moment: "+evictionBlocker(err), maxFields))
 		}
 		return nil
 	}
-	return d.explainError("evict Pod "+podName(pod), err)
+	return explainError("evict Pod "+podName(pod), err)
 }
 
 func (d *drain) evictionStep(pod *corev1.Pod) (v1alpha1.PlanStep, error) {
@@ -80,7 +80,7 @@ func (d *drain) evictionStep(pod *corev1.Pod) (v1alpha1.PlanStep, error) {
 // recordEviction records a Pod whose eviction was accepted.
 func (d *drain) recordEviction(pod *corev1.Pod) {
 	d.evicted = append(d.evicted, *pod)
-	d.recordChange(v1alpha1.AffectedResource{
+	d.attempt.report.recordChange(v1alpha1.AffectedResource{
 		Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Action: "evicted",
 		Before: "node: " + d.parameters.Node, ResourceVersionBefore: pod.ResourceVersion,
 	}, "v1")
@@ -101,15 +101,15 @@ func evictionBlocker(err error) string {
 
 // recordDrained records that the Node is drained.
 func (d *drain) recordDrained(pods podsOfNode) {
-	if d.run.dry {
-		d.logLine(fmt.Sprintf("node/%s drained (server dry run)", d.parameters.Node))
+	if d.attempt.run.dry {
+		d.attempt.report.logLine(fmt.Sprintf("node/%s drained (server dry run)", d.parameters.Node))
 		return
 	}
 	if len(pods.left) > 0 {
-		d.logLine("not evicted: " + joinFirst(pods.left))
+		d.attempt.report.logLine("not evicted: " + joinFirst(pods.left))
 	}
-	d.logLine(fmt.Sprintf("node/%s drained", d.parameters.Node))
-	d.note = fmt.Sprintf("Node %s is drained: %d Pods evicted, %d not evicted", d.parameters.Node, len(d.evicted), len(pods.left))
+	d.attempt.report.logLine(fmt.Sprintf("node/%s drained", d.parameters.Node))
+	d.attempt.note = fmt.Sprintf("Node %s is drained: %d Pods evicted, %d not evicted", d.parameters.Node, len(d.evicted), len(pods.left))
 }
 
 // drainError returns the error of an incomplete drain. After the deadline, a drain that changed

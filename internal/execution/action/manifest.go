@@ -57,10 +57,10 @@ func applyManifest() *Action {
 		draft:  draftManifest,
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *manifestParameters, r Run) Result {
 			w := newAttempt(c, pl, r)
-			w.manager = p.FieldManager
+			w.sender.manager = p.FieldManager
 			j := expectation{values: func(live *unstructured.Unstructured) map[string]any { return manifestValues(p, live) }}
 			if p.State == statePresent {
-				w.force = &p.Force
+				w.sender.force = &p.Force
 			}
 			return w.buildResult(w.sendPlanSteps(ctx, j, "serverside-applied"))
 		},
@@ -81,7 +81,7 @@ func parseManifest(p *manifestParameters) (object *unstructured.Unstructured, pr
 	}
 	switch k, ok := findKind(object.GetAPIVersion(), object.GetKind()); {
 	case !ok || object.GetAPIVersion() == "":
-		complain("unsupported kind %s of API version %q", kindOrUnknown(object.GetKind()), truncateText(object.GetAPIVersion(), 64))
+		complain("unsupported kind %s of API version %q", kindOrUnknown(object.GetKind()), TruncateText(object.GetAPIVersion(), 64))
 	case k.cluster:
 		complain("kind %s is not namespaced", object.GetKind())
 	case k.kind == "Secret":
@@ -101,7 +101,7 @@ func parseManifest(p *manifestParameters) (object *unstructured.Unstructured, pr
 	metadata, _ := object.Object["metadata"].(map[string]any)
 	for _, key := range sortedKeys(metadata) {
 		if !slices.Contains([]string{"name", "namespace", "labels", "annotations"}, key) {
-			complain("metadata.%s must not be set", truncateText(key, 64))
+			complain("metadata.%s must not be set", TruncateText(key, 64))
 		}
 	}
 	if _, marks := object.GetAnnotations()[v1alpha1.AnnotationLastExecution]; marks {
@@ -114,7 +114,7 @@ func kindOrUnknown(kind string) string {
 	if kind == "" {
 		return "object without a kind"
 	}
-	return truncateText(kind, 64)
+	return TruncateText(kind, 64)
 }
 
 // manifestValues returns the fields of the live object that the manifest sets. For a deletion it

@@ -185,15 +185,15 @@ func (w *attemptState) buildAndSendStep(ctx context.Context, j expectation, did 
 		if err != nil {
 			return newHalt(CodeInvalid, "%s", err)
 		}
-		answer, err := w.sendStep(ctx, s, live.GetResourceVersion())
+		answer, err := w.sender.sendStep(ctx, s, live.GetResourceVersion())
 		if err == nil {
-			w.recordChange(affectedResource(live, answer, j, did, s.Verb))
+			w.report.recordChange(affectedResource(live, answer, j, did, s.Verb))
 			return nil
 		}
 		if !apierrors.IsConflict(err) || try == maxConflicts {
-			return w.explainError(s.Description, err)
+			return explainError(s.Description, err)
 		}
-		if err = w.waitFor(ctx, policy.Delay(try)); err != nil {
+		if err = waitFor(ctx, policy.Delay(try)); err != nil {
 			return err
 		}
 	}

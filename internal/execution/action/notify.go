@@ -28,7 +28,7 @@ func notifyOnly() *Action {
 		},
 		run: func(_ context.Context, c Client, pl *v1alpha1.Plan, p *notifyParameters, r Run) Result {
 			w := newAttempt(c, pl, r)
-			w.logLine(p.Message)
+			w.report.logLine(p.Message)
 			return w.buildResult(nil)
 		},
 	})

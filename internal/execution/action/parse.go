@@ -29,7 +29,7 @@ type parseInput struct {
 func Parse(spec *v1alpha1.KubernetesExecutionSpec) (Request, error) {
 	a, ok := Find(spec.Action)
 	if !ok {
-		return Request{}, &UnknownError{Name: truncateText(spec.Action, 64), Nearest: nearestName(spec.Action, catalogueNames())}
+		return Request{}, &UnknownError{Name: TruncateText(spec.Action, 64), Nearest: nearestName(spec.Action, catalogueNames())}
 	}
 	var raw json.RawMessage
 	if spec.Parameters != nil {
@@ -175,7 +175,7 @@ func (q parseInput) targetConflicts(t v1alpha1.Target) []string {
 	var problems []string
 	differ := func(where, says, is string) {
 		if says != "" && says != is {
-			problems = append(problems, fmt.Sprintf("%s: is %q, but the parameters name %q", where, truncateText(says, 64), is))
+			problems = append(problems, fmt.Sprintf("%s: is %q, but the parameters name %q", where, TruncateText(says, 64), is))
 		}
 	}
 	differ("targetNamespace", q.spec.TargetNamespace, t.Namespace)
@@ -199,8 +199,8 @@ func canonicalJSON(raw []byte) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// truncateText limits an external text to maxBytes bytes and marks the cut.
-func truncateText(s string, maxBytes int) string {
+// TruncateText limits an external text to maxBytes bytes and marks the cut.
+func TruncateText(s string, maxBytes int) string {
 	const mark = "…"
 	if len(s) <= maxBytes {
 		return s

@@ -225,7 +225,7 @@ func TestUnknownAction(t *testing.T) {
 		_, err := Parse(newSpec(name, "{}"))
 		unknown, ok := errors.AsType[*UnknownError](err)
 		if !ok || unknown.Nearest != want || len(err.Error()) > 200 {
-			t.Errorf("Parse(%q) = %v, want %q as the nearest", truncateText(name, 20), err, want)
+			t.Errorf("Parse(%q) = %v, want %q as the nearest", TruncateText(name, 20), err, want)
 		}
 	}
 }

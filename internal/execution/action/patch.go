@@ -64,7 +64,7 @@ func decodeStringPatch(_ string, raw map[string]json.RawMessage) []string {
 	}
 	text = strings.TrimSpace(text)
 	if !json.Valid([]byte(text)) {
-		return []string{"patch: must be JSON, got the string " + truncateText(string(raw["patch"]), 64)}
+		return []string{"patch: must be JSON, got the string " + TruncateText(string(raw["patch"]), 64)}
 	}
 	raw["patch"] = json.RawMessage(text)
 	return nil
@@ -157,7 +157,7 @@ func dryRunPatch(ctx context.Context, c Client, step v1alpha1.PlanStep, resource
 	if errors.As(err, &status) {
 		switch status.Status().Code {
 		case http.StatusBadRequest, http.StatusUnprocessableEntity:
-			problem := "patch: rejected by the API server: " + truncateText(err.Error(), maxMessage)
+			problem := "patch: rejected by the API server: " + TruncateText(err.Error(), maxMessage)
 			if types.PatchType(step.PatchType) == types.JSONPatchType && !hasCause(status.Status()) { // the server does not name the operation
 				problem += " (an operation, such as test, does not match the current object)"
 			}

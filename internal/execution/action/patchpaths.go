@@ -58,7 +58,7 @@ func (f *pathCollector) addMergePatch(patch json.RawMessage) {
 		case "spec":
 			f.addBelow("/spec", value)
 		default:
-			f.addProblem("must not change %s", truncateText(key, 64))
+			f.addProblem("must not change %s", TruncateText(key, 64))
 		}
 	}
 }
@@ -71,7 +71,7 @@ func (f *pathCollector) addMetadata(value any) {
 	}
 	for key, value := range members {
 		if key != "labels" && key != "annotations" {
-			f.addProblem("must not change metadata.%s", truncateText(key, 64))
+			f.addProblem("must not change metadata.%s", TruncateText(key, 64))
 			continue
 		}
 		entries, ok := value.(map[string]any)
@@ -81,7 +81,7 @@ func (f *pathCollector) addMetadata(value any) {
 		}
 		for name := range entries {
 			if strings.HasPrefix(name, "$") || name == v1alpha1.AnnotationLastExecution {
-				f.addProblem("must not change metadata.%s[%s]", key, truncateText(name, 64))
+				f.addProblem("must not change metadata.%s[%s]", key, TruncateText(name, 64))
 				continue
 			}
 			f.paths = append(f.paths, "/metadata/"+key+"/"+escapePointer(name))
@@ -147,7 +147,7 @@ func (f *pathCollector) addPointer(i int, name string, value any) {
 	case len(segments) == 4 && segments[1] == "metadata" && (segments[2] == "labels" || segments[2] == "annotations") && path != markerPath:
 		f.paths = append(f.paths, path)
 	default:
-		f.addProblem("[%d]: must not change %s", i, truncateText(path, 64))
+		f.addProblem("[%d]: must not change %s", i, TruncateText(path, 64))
 	}
 }
 

@@ -142,7 +142,7 @@ func (r Request) finishPlan(s Subject, live *unstructured.Unstructured, d *draft
 		p.Diff = lineDiff(d.before, d.after)
 	}
 	p.Diff = clipLines(p.Diff, maxDiff)
-	p.Impact.Description = truncateText(p.Impact.Description, maxImpact)
+	p.Impact.Description = TruncateText(p.Impact.Description, maxImpact)
 	var err error
 	if p.Before, err = encodeValues(d.before); err != nil {
 		return nil, fmt.Errorf("plan %s: previous values: %w", r.Action.Name, err)
@@ -154,7 +154,7 @@ func (r Request) finishPlan(s Subject, live *unstructured.Unstructured, d *draft
 		return nil, &InvalidError{Action: r.Action.Name, Problems: []string{fmt.Sprintf("the plan needs %d requests, at most %d are allowed", len(p.Steps), maxSteps)}}
 	}
 	for i := range p.Steps {
-		p.Steps[i].Description = truncateText(p.Steps[i].Description, maxDescription)
+		p.Steps[i].Description = TruncateText(p.Steps[i].Description, maxDescription)
 		if n := len(p.Steps[i].Body); n > maxBody {
 			return nil, &InvalidError{Action: r.Action.Name, Problems: []string{fmt.Sprintf("a request has %d bytes, at most %d are allowed", n, maxBody)}}
 		}

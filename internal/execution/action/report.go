@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -24,13 +25,13 @@ const (
 
 // recordAlreadyDone reports work done by an earlier attempt.
 func (w *attemptState) recordAlreadyDone(live *unstructured.Unstructured, j expectation, did string) {
-	w.logLine(w.note)
+	w.report.logLine(w.note)
 	if live == nil || w.run.dry || !w.isRetry() {
 		return
 	}
-	w.addAffected(v1alpha1.AffectedResource{
+	w.report.addAffected(v1alpha1.AffectedResource{
 		Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: live.GetUID(), Action: did,
-		Before: fieldsText(w.valuesBefore()), After: fieldsText(j.values(live)), ResourceVersionAfter: live.GetResourceVersion(),
+		Before: fieldsText(decodeValues(w.plan.Before)), After: fieldsText(j.values(live)), ResourceVersionAfter: live.GetResourceVersion(),
 	})
 }
 
@@ -46,40 +47,48 @@ func affectedResource(live, answer *unstructured.Unstructured, j expectation, di
 	return object, live.GetAPIVersion()
 }
 
+// report collects what an attempt did.
+type report struct {
+	dry    bool
+	output io.Writer
+	result Result
+	log    []string
+}
+
 // recordChange records a change and logs it in the style of kubectl.
-func (w *attemptState) recordChange(object v1alpha1.AffectedResource, apiVersion string) {
+func (r *report) recordChange(object v1alpha1.AffectedResource, apiVersion string) {
 	line := kubectlName(apiVersion, object.Kind, object.Name) + " " + object.Action
-	if w.run.dry {
-		w.logLine(line + " (server dry run)")
+	if r.dry {
+		r.logLine(line + " (server dry run)")
 		return
 	}
-	w.result.Changed = true
-	w.logLine(line)
-	w.addAffected(object)
+	r.result.Changed = true
+	r.logLine(line)
+	r.addAffected(object)
 }
 
 // addAffected adds an object to the result.
-func (w *attemptState) addAffected(object v1alpha1.AffectedResource) {
-	w.result.Count++
-	if len(w.result.Resources) < maxResources {
-		w.result.Resources = append(w.result.Resources, object)
+func (r *report) addAffected(object v1alpha1.AffectedResource) {
+	r.result.Count++
+	if len(r.result.Resources) < maxResources {
+		r.result.Resources = append(r.result.Resources, object)
 	}
 }
 
 // logLine writes a line to the output and keeps it for the log of the result.
-func (w *attemptState) logLine(line string) {
-	w.log = append(w.log, line)
-	if w.run.Output != nil {
-		_, _ = fmt.Fprintln(w.run.Output, line) // a broken output must not stop the action
+func (r *report) logLine(line string) {
+	r.log = append(r.log, line)
+	if r.output != nil {
+		_, _ = fmt.Fprintln(r.output, line) // a broken output must not stop the action
 	}
 }
 
 // buildResult returns the result of the attempt. err is the error that stopped it.
 func (w *attemptState) buildResult(err error) Result {
-	result := w.result
+	result := w.report.result
 	result.Message = w.note
-	if result.Message == "" && len(w.log) > 0 {
-		result.Message = w.log[len(w.log)-1]
+	if result.Message == "" && len(w.report.log) > 0 {
+		result.Message = w.report.log[len(w.report.log)-1]
 	}
 	if err != nil {
 		var h *halt
@@ -87,7 +96,7 @@ func (w *attemptState) buildResult(err error) Result {
 			h = &halt{code: CodeTransient, message: err.Error()}
 		}
 		result.Code, result.Message = h.code, h.message
-		if w.unsure && !w.run.dry && (h.code == CodeDeadline || h.code == CodeCancelled) {
+		if w.sender.unsure && !w.run.dry && (h.code == CodeDeadline || h.code == CodeCancelled) {
 			// The attempt ended before it read the target. A cancelled result must not
 			// suggest that nothing was done.
 			result.Changed = true
@@ -96,10 +105,10 @@ func (w *attemptState) buildResult(err error) Result {
 		if result.Changed && (h.code == CodeGuard || h.code == CodeForbidden || h.code == CodeInvalid || h.code == CodeDenied) {
 			result.Code = CodePartial
 		}
-		w.logLine("error: " + result.Message)
+		w.report.logLine("error: " + result.Message)
 	}
-	result.Message = truncateText(result.Message, maxMessage)
-	result.Log, result.Truncated = lastLines(w.log, maxLog)
+	result.Message = TruncateText(result.Message, maxMessage)
+	result.Log, result.Truncated = lastLines(w.report.log, maxLog)
 	return result
 }
 
@@ -135,7 +144,7 @@ func fieldsText(values map[string]any) string {
 			parts = append(parts, f+": "+formatValue(values[f]))
 		}
 	}
-	return truncateText(strings.Join(parts, ", "), maxFields)
+	return TruncateText(strings.Join(parts, ", "), maxFields)
 }
 
 // actionWord returns one word for a completed step.

@@ -64,7 +64,7 @@ func normalizeWorkloadParameters(asked string, raw map[string]json.RawMessage) [
 		}
 		is, _ := json.Marshal(kind) // encoding a string cannot fail
 		if given, ok := raw["kind"]; ok && string(given) != string(is) {
-			return []string{fmt.Sprintf("kind: is %s, but the parameters name a %s", truncateText(string(given), 64), kind)}
+			return []string{fmt.Sprintf("kind: is %s, but the parameters name a %s", TruncateText(string(given), 64), kind)}
 		}
 		raw["kind"] = is
 		if !named {

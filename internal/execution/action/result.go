@@ -104,7 +104,7 @@ func shortenMessage(r *Result) bool {
 	if len(r.Message) <= least {
 		return false
 	}
-	r.Message = truncateText(r.Message, len(r.Message)/2)
+	r.Message = TruncateText(r.Message, len(r.Message)/2)
 	return true
 }
 

@@ -91,7 +91,7 @@ func TestDecodeResultRefuses(t *testing.T) {
 		"Two": `{"v":1,"code":0}{}`, "Long": `{"v":1,"code":0,"message":"` + strings.Repeat("x", MaxResult) + `"}`, "Types": `{"v":"1"}`,
 	} {
 		if _, err := DecodeResult(in); err == nil {
-			t.Errorf("%s: read %q", name, truncateText(in, 40))
+			t.Errorf("%s: read %q", name, TruncateText(in, 40))
 		}
 	}
 }

@@ -75,7 +75,7 @@ func limitWarnings(warnings []string) []string {
 func parseAndRunPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
 	a, parsed, err := verifyAndParsePlan(p)
 	if err != nil {
-		return Result{Code: CodeInvalid, Message: truncateText(err.Error(), maxMessage)}
+		return Result{Code: CodeInvalid, Message: TruncateText(err.Error(), maxMessage)}
 	}
 	return a.kind.runPlan(ctx, c, p, parsed, r)
 }

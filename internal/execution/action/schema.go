@@ -169,13 +169,13 @@ func compositeTypeName(t reflect.Type) string {
 func describeValue(raw json.RawMessage) string {
 	switch raw[0] {
 	case '"':
-		return "the string " + truncateText(string(raw), 64)
+		return "the string " + TruncateText(string(raw), 64)
 	case '{':
 		return "an object"
 	case '[':
 		return "a list"
 	}
-	return truncateText(string(raw), 64)
+	return TruncateText(string(raw), 64)
 }
 
 // taggedTarget returns the target named by the target tags.

@@ -62,7 +62,7 @@ func updateSecret() *Action {
 		draft: draftSecret,
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *secretParameters, r Run) Result {
 			w := newAttempt(c, pl, r)
-			return w.buildResult(w.updateSecret(ctx, p))
+			return w.buildResult(sendSecretUpdate(ctx, w, p))
 		},
 	})
 }

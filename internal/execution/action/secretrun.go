@@ -20,9 +20,9 @@ const (
 	digestBytes  = 16
 )
 
-// updateSecret reads the new values, stores the previous ones and sets the new ones, if all are as
+// sendSecretUpdate reads the new values, stores the previous ones and sets the new ones, if all are as
 // planned.
-func (w *attemptState) updateSecret(ctx context.Context, p *secretParameters) error {
+func sendSecretUpdate(ctx context.Context, w *attemptState, p *secretParameters) error {
 	changes, _ := parseSecretChanges(p.DataFrom)
 	j := expectation{values: func(live *unstructured.Unstructured) map[string]any { return secretDigests(changes, live) }}
 	live, done, err := w.readAndCheckTarget(ctx, j)
@@ -37,7 +37,7 @@ func (w *attemptState) updateSecret(ctx context.Context, p *secretParameters) er
 		return newHalt(CodeInvalid, "the plan lacks the Secret for the previous values")
 	}
 	patch := w.plan.Steps[1]
-	values, err := w.readPlannedValues(ctx, changes, live)
+	values, err := readPlannedValues(ctx, w, changes, live)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (w *attemptState) updateSecret(ctx context.Context, p *secretParameters) er
 	if patch, err = withBody(patch, withMarker(map[string]any{"data": data}, w.run.Subject)); err != nil {
 		return newHalt(CodeInvalid, "the new values of Secret %s cannot be written", p.Secret)
 	}
-	keep, err := w.snapshotStepWithValues(changes, live)
+	keep, err := snapshotStepWithValues(w.plan.Steps[0], changes, live)
 	if err != nil {
 		return err
 	}
@@ -62,16 +62,16 @@ func (w *attemptState) updateSecret(ctx context.Context, p *secretParameters) er
 }
 
 // readPlannedValues returns the new values if they are those of the plan.
-func (w *attemptState) readPlannedValues(ctx context.Context, changes []secretChange, live *unstructured.Unstructured) (map[string][]byte, error) {
+func readPlannedValues(ctx context.Context, w *attemptState, changes []secretChange, live *unstructured.Unstructured) (map[string][]byte, error) {
 	namespace := w.plan.Steps[0].Namespace // namespace of the execution, where the snapshot is stored
 	values, err := readNewSecretValues(ctx, func(ctx context.Context, name string) (*unstructured.Unstructured, error) {
-		return w.getObject(ctx, v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: namespace, Name: name})
+		return w.client.getObject(ctx, v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: namespace, Name: name})
 	}, changes, live.GetUID())
 	if not, ok := errors.AsType[*RefusedError](err); ok {
 		return nil, newHalt(CodeGuard, "%s", not.Message)
 	}
 	if err != nil {
-		return nil, w.explainError("read the new values", err)
+		return nil, explainError("read the new values", err)
 	}
 	var expected map[string]any
 	if w.plan.Rollback != nil {
@@ -101,9 +101,8 @@ func snapshotManifest(s Subject, live *unstructured.Unstructured) map[string]any
 }
 
 // snapshotStepWithValues returns the step that stores the previous values, with the values.
-func (w *attemptState) snapshotStepWithValues(changes []secretChange, live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
-	step := w.plan.Steps[0]
-	object, err := w.objectOf(step)
+func snapshotStepWithValues(step v1alpha1.PlanStep, changes []secretChange, live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
+	object, err := objectOf(step)
 	if err != nil {
 		return step, err
 	}

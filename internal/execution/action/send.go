@@ -19,9 +19,23 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
+// stepSender sends the steps of plans to the API server.
+type stepSender struct {
+	client Client
+	dry    bool
+
+	// manager is the field manager of writes. force allows server-side apply to take over fields
+	// from other managers.
+	manager string
+	force   *bool
+
+	lost   bool // a write was sent whose outcome is unknown
+	unsure bool // a write has an unknown outcome, and no later read shows its effect
+}
+
 // sendStep sends one step. resourceVersion is the expected state; empty accepts any. The error is
 // that of the API, so that the caller can distinguish a conflict from a missing object, or a *halt.
-func (w *attemptState) sendStep(ctx context.Context, step v1alpha1.PlanStep, resourceVersion string) (*unstructured.Unstructured, error) {
+func (s *stepSender) sendStep(ctx context.Context, step v1alpha1.PlanStep, resourceVersion string) (*unstructured.Unstructured, error) {
 	resource, err := resourceOfStep(step)
 	if err != nil {
 		return nil, err
@@ -31,15 +45,15 @@ func (w *attemptState) sendStep(ctx context.Context, step v1alpha1.PlanStep, res
 	if step.Verb == verbEvict {
 		bound = evictionTimeout
 	}
-	err = w.retryRequestFor(ctx, bound, func(ctx context.Context) error {
+	err = retryRequest(ctx, bound, func(ctx context.Context) error {
 		var err error
-		answer, err = w.sendStepOnce(ctx, step, resource, resourceVersion)
+		answer, err = s.sendStepOnce(ctx, step, resource, resourceVersion)
 		switch {
 		case err == nil:
-			w.unsure = false
+			s.unsure = false
 		case isTransient(err):
-			w.lost = true
-			w.unsure = w.unsure || !apierrors.IsTooManyRequests(err)
+			s.lost = true
+			s.unsure = s.unsure || !apierrors.IsTooManyRequests(err)
 		}
 		return err
 	})
@@ -47,8 +61,8 @@ func (w *attemptState) sendStep(ctx context.Context, step v1alpha1.PlanStep, res
 }
 
 // sendStepOnce sends the request of a step.
-func (w *attemptState) sendStepOnce(ctx context.Context, step v1alpha1.PlanStep, resource schema.GroupVersionResource, resourceVersion string) (*unstructured.Unstructured, error) {
-	objects := w.client.resourceClient(resource, step.Namespace)
+func (s *stepSender) sendStepOnce(ctx context.Context, step v1alpha1.PlanStep, resource schema.GroupVersionResource, resourceVersion string) (*unstructured.Unstructured, error) {
+	objects := s.client.resourceClient(resource, step.Namespace)
 	var subresources []string
 	if step.Subresource != "" {
 		subresources = []string{step.Subresource}
@@ -59,28 +73,28 @@ func (w *attemptState) sendStepOnce(ctx context.Context, step v1alpha1.PlanStep,
 		if err != nil {
 			return nil, newHalt(CodeInvalid, "%s", err)
 		}
-		o := metav1.PatchOptions{DryRun: w.dryRunOption(), FieldManager: w.manager, Force: w.force}
+		o := metav1.PatchOptions{DryRun: s.dryRunOption(), FieldManager: s.manager, Force: s.force}
 		return objects.Patch(ctx, step.Name, types.PatchType(step.PatchType), body, o, subresources...)
 	case verbCreate:
-		object, err := w.objectOf(step)
+		object, err := objectOf(step)
 		if err != nil {
 			return nil, err
 		}
-		return objects.Create(ctx, object, metav1.CreateOptions{DryRun: w.dryRunOption(), FieldManager: w.manager}, subresources...)
+		return objects.Create(ctx, object, metav1.CreateOptions{DryRun: s.dryRunOption(), FieldManager: s.manager}, subresources...)
 	case verbDelete:
-		o, err := w.deleteOptions(step)
+		o, err := s.deleteOptions(step)
 		if err != nil {
 			return nil, err
 		}
 		return nil, objects.Delete(ctx, step.Name, o, subresources...)
 	case verbEvict:
-		return w.requestEviction(ctx, step, resource)
+		return s.requestEviction(ctx, step, resource)
 	}
 	return nil, newHalt(CodeInvalid, "%s: unsupported verb %s", step.Description, step.Verb)
 }
 
 // objectOf returns the object that a step creates.
-func (w *attemptState) objectOf(step v1alpha1.PlanStep) (*unstructured.Unstructured, error) {
+func objectOf(step v1alpha1.PlanStep) (*unstructured.Unstructured, error) {
 	var body map[string]any
 	if err := utiljson.Unmarshal([]byte(step.Body), &body); err != nil || body == nil {
 		return nil, newHalt(CodeInvalid, "%s: the body is not an object", step.Description)
@@ -89,7 +103,7 @@ func (w *attemptState) objectOf(step v1alpha1.PlanStep) (*unstructured.Unstructu
 }
 
 // deleteOptions returns options that delete only the intended object.
-func (w *attemptState) deleteOptions(step v1alpha1.PlanStep) (metav1.DeleteOptions, error) {
+func (s *stepSender) deleteOptions(step v1alpha1.PlanStep) (metav1.DeleteOptions, error) {
 	var o metav1.DeleteOptions
 	if step.Body != "" {
 		if err := json.Unmarshal([]byte(step.Body), &o); err != nil {
@@ -99,13 +113,13 @@ func (w *attemptState) deleteOptions(step v1alpha1.PlanStep) (metav1.DeleteOptio
 	if step.UID != "" {
 		o.Preconditions = &metav1.Preconditions{UID: &step.UID}
 	}
-	o.DryRun = w.dryRunOption()
+	o.DryRun = s.dryRunOption()
 	return o, nil
 }
 
 // requestEviction requests an eviction, which a disruption budget can refuse.
-func (w *attemptState) requestEviction(ctx context.Context, step v1alpha1.PlanStep, pods schema.GroupVersionResource) (*unstructured.Unstructured, error) {
-	o, err := w.deleteOptions(step)
+func (s *stepSender) requestEviction(ctx context.Context, step v1alpha1.PlanStep, pods schema.GroupVersionResource) (*unstructured.Unstructured, error) {
+	o, err := s.deleteOptions(step)
 	if err != nil {
 		return nil, err
 	}
@@ -119,8 +133,16 @@ func (w *attemptState) requestEviction(ctx context.Context, step v1alpha1.PlanSt
 		"metadata":      map[string]any{"name": step.Name, "namespace": step.Namespace},
 		"deleteOptions": options,
 	}}
-	_, err = w.client.resourceClient(pods, step.Namespace).Create(ctx, eviction, metav1.CreateOptions{DryRun: w.dryRunOption()}, "eviction")
+	_, err = s.client.resourceClient(pods, step.Namespace).Create(ctx, eviction, metav1.CreateOptions{DryRun: s.dryRunOption()}, "eviction")
 	return nil, err
+}
+
+// dryRunOption returns the dry-run option of requests.
+func (s *stepSender) dryRunOption() []string {
+	if s.dry {
+		return []string{metav1.DryRunAll}
+	}
+	return nil
 }
 
 // toObject returns a value as an object.
@@ -134,39 +156,34 @@ func toObject(value any) (map[string]any, error) {
 }
 
 // getObject reads an object.
-func (w *attemptState) getObject(ctx context.Context, t v1alpha1.Target) (live *unstructured.Unstructured, err error) {
-	err = w.retryRequest(ctx, func(ctx context.Context) error {
+func (c Client) getObject(ctx context.Context, t v1alpha1.Target) (live *unstructured.Unstructured, err error) {
+	err = retryRequest(ctx, requestTimeout, func(ctx context.Context) error {
 		var err error
-		live, err = w.client.readObject(ctx, t)
+		live, err = c.readObject(ctx, t)
 		return err
 	})
 	return live, err
 }
 
 // listObjects lists the objects of a resource. An empty namespace means all.
-func (w *attemptState) listObjects(ctx context.Context, resource schema.GroupVersionResource, namespace string, o metav1.ListOptions) (all *unstructured.UnstructuredList, err error) {
-	err = w.retryRequest(ctx, func(ctx context.Context) error {
+func (c Client) listObjects(ctx context.Context, resource schema.GroupVersionResource, namespace string, o metav1.ListOptions) (all *unstructured.UnstructuredList, err error) {
+	err = retryRequest(ctx, requestTimeout, func(ctx context.Context) error {
 		var err error
-		all, err = w.client.resourceClient(resource, namespace).List(ctx, o)
+		all, err = c.resourceClient(resource, namespace).List(ctx, o)
 		return err
 	})
 	return all, err
 }
 
-// retryRequest makes a request and retries transient failures. Cancelling the attempt does not
-// abort a running request, whose outcome would be unknown.
-func (w *attemptState) retryRequest(ctx context.Context, request func(ctx context.Context) error) error {
-	return w.retryRequestFor(ctx, requestTimeout, request)
-}
-
-// retryRequestFor is retryRequest with another timeout per request.
-func (w *attemptState) retryRequestFor(ctx context.Context, bound time.Duration, request func(ctx context.Context) error) error {
+// retryRequest makes a request, limited by a timeout, and retries transient failures. Cancelling the
+// attempt does not abort a running request, whose outcome would be unknown.
+func retryRequest(ctx context.Context, bound time.Duration, request func(ctx context.Context) error) error {
 	policy := backoff.Policy{Initial: 200 * time.Millisecond, Max: 5 * time.Second}
 	for try := 1; ; try++ {
 		if err := checkCancelled(ctx); err != nil {
 			return err
 		}
-		err := w.requestOnceFor(ctx, bound, request)
+		err := requestOnce(ctx, bound, request)
 		if err == nil || !isTransient(err) {
 			return err
 		}
@@ -180,19 +197,14 @@ func (w *attemptState) retryRequestFor(ctx context.Context, bound time.Duration,
 		if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 			delay = max(delay, min(time.Duration(seconds)*time.Second, policy.Max))
 		}
-		if err = w.waitFor(ctx, delay); err != nil {
+		if err = waitFor(ctx, delay); err != nil {
 			return err
 		}
 	}
 }
 
-// requestOnce makes one request, limited by its timeout and the deadline of the attempt.
-func (w *attemptState) requestOnce(ctx context.Context, request func(ctx context.Context) error) error {
-	return w.requestOnceFor(ctx, requestTimeout, request)
-}
-
-// requestOnceFor is requestOnce with another timeout.
-func (w *attemptState) requestOnceFor(ctx context.Context, bound time.Duration, request func(ctx context.Context) error) error {
+// requestOnce makes one request, limited by a timeout and the deadline of the attempt.
+func requestOnce(ctx context.Context, bound time.Duration, request func(ctx context.Context) error) error {
 	end := time.Now().Add(bound)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(end) {
 		end = deadline
@@ -203,7 +215,7 @@ func (w *attemptState) requestOnceFor(ctx context.Context, bound time.Duration, 
 }
 
 // waitFor waits for d unless the attempt ends.
-func (w *attemptState) waitFor(ctx context.Context, d time.Duration) error {
+func waitFor(ctx context.Context, d time.Duration) error {
 	if err := backoff.Sleep(ctx, d); err != nil {
 		return checkCancelled(ctx)
 	}
@@ -235,7 +247,7 @@ func isTransient(err error) bool {
 }
 
 // explainError converts an API error to the error of the attempt.
-func (w *attemptState) explainError(doing string, err error) error {
+func explainError(doing string, err error) error {
 	if h, ok := errors.AsType[*halt](err); ok {
 		return newHalt(h.code, "%s: %s", doing, h.message)
 	}

@@ -130,14 +130,14 @@ func (s *recordBuilder) requestPayload() payloadObject {
 	return o
 }
 
-func (s *recordBuilder) policyPayload(p *v1alpha1.PolicyValidation) payloadObject {
+func policyPayload(redact *redactor, p *v1alpha1.PolicyValidation) payloadObject {
 	return payloadObject{
 		"policy":           p.PolicyName,
 		"mode":             p.Mode,
 		"requiredApproval": p.RequiredApproval,
 		"requiredDryRun":   p.RequiredDryRun,
-		"violations":       s.withholdIfAboutSecret(p.Violations),
-		"warnings":         s.withholdIfAboutSecret(p.Warnings),
+		"violations":       withholdEachAboutSecret(redact, p.Violations),
+		"warnings":         withholdEachAboutSecret(redact, p.Warnings),
 	}
 }
 
@@ -150,11 +150,11 @@ func (s *recordBuilder) validationPayload(v *v1alpha1.ValidationResults) payload
 	if v == nil {
 		return o
 	}
-	o["preConditions"] = s.conditionPayloads(v.PreConditionResults)
+	o["preConditions"] = conditionPayloads(s.redact, v.PreConditionResults)
 	if d := v.DryRunResults; d != nil {
 		o["dryRun"] = payloadObject{
 			"performed": d.Performed, "success": d.Success,
-			"warnings": s.withholdIfAboutSecret(d.Warnings), "errors": s.withholdIfAboutSecret(d.Errors),
+			"warnings": withholdEachAboutSecret(s.redact, d.Warnings), "errors": withholdEachAboutSecret(s.redact, d.Errors),
 		}
 	}
 	return o
@@ -164,13 +164,13 @@ func impactPayload(i *v1alpha1.EstimatedImpact) payloadObject {
 	return payloadObject{"resources": i.ResourcesAffected, "replicas": i.ReplicasChanged, "description": i.Description}
 }
 
-func (s *recordBuilder) conditionPayloads(results []v1alpha1.ConditionResult) []payloadObject {
+func conditionPayloads(redact *redactor, results []v1alpha1.ConditionResult) []payloadObject {
 	var out []payloadObject
 	for i := range results {
 		c := &results[i]
 		out = append(out, payloadObject{
 			"type": c.ConditionType, "evaluated": c.Evaluated, "passed": c.Passed, "required": c.Required,
-			"message": s.redact.withholdIfAboutSecret(c.ErrorMessage), "attempts": c.Attempts,
+			"message": redact.withholdIfAboutSecret(c.ErrorMessage), "attempts": c.Attempts,
 		})
 	}
 	return out
@@ -189,8 +189,8 @@ func approvalRequestPayload(a *v1alpha1.ApprovalStatus) payloadObject {
 
 func decisionPayload(a v1alpha1.Approval) payloadObject { return payloadObject{"reason": a.Reason} }
 
-func (s *recordBuilder) startPayload() payloadObject {
-	if p := s.ke.Status.Plan; p != nil {
+func startPayload(p *v1alpha1.Plan) payloadObject {
+	if p != nil {
 		return payloadObject{"impact": impactPayload(&p.Impact)}
 	}
 	return payloadObject{}
@@ -207,7 +207,7 @@ func attemptPayload(number int, last bool) payloadObject {
 }
 
 // resultPayload omits the output of the action, which may contain anything.
-func (s *recordBuilder) resultPayload(r *v1alpha1.ExecutionResults) payloadObject {
+func resultPayload(redact *redactor, r *v1alpha1.ExecutionResults) payloadObject {
 	o := payloadObject{
 		"jobName":   r.JobName,
 		"jobUID":    string(r.JobUID),
@@ -215,8 +215,8 @@ func (s *recordBuilder) resultPayload(r *v1alpha1.ExecutionResults) payloadObjec
 		"duration":  r.Duration,
 		"retries":   r.RetriesAttempted,
 		"count":     r.ResourcesAffectedCount,
-		"error":     s.redact.withholdIfAboutSecret(r.ErrorMessage),
-		"resources": s.resourcePayloads(r.ResourcesAffected),
+		"error":     redact.withholdIfAboutSecret(r.ErrorMessage),
+		"resources": resourcePayloads(redact, r.ResourcesAffected),
 	}
 	if r.StartTime != nil {
 		o["started"] = r.StartTime.Time
@@ -227,13 +227,13 @@ func (s *recordBuilder) resultPayload(r *v1alpha1.ExecutionResults) payloadObjec
 	return o
 }
 
-func (s *recordBuilder) resourcePayloads(list []v1alpha1.AffectedResource) []payloadObject {
+func resourcePayloads(redact *redactor, list []v1alpha1.AffectedResource) []payloadObject {
 	var out []payloadObject
 	for i := range list {
 		a := &list[i]
 		o := payloadObject{
 			"kind": a.Kind, "namespace": a.Namespace, "name": a.Name, "action": a.Action, "uid": string(a.UID),
-			"before": s.redact.withholdIfAboutSecret(a.Before), "after": s.redact.withholdIfAboutSecret(a.After),
+			"before": redact.withholdIfAboutSecret(a.Before), "after": redact.withholdIfAboutSecret(a.After),
 		}
 		if a.Kind == "Secret" {
 			delete(o, "before")
@@ -244,8 +244,8 @@ func (s *recordBuilder) resourcePayloads(list []v1alpha1.AffectedResource) []pay
 	return out
 }
 
-func (s *recordBuilder) rollbackPayload(r *v1alpha1.RollbackInformation) payloadObject {
-	return payloadObject{"action": r.RollbackAction, "parameters": s.redact.redactParameters(r.RollbackParameters)}
+func rollbackPayload(redact *redactor, r *v1alpha1.RollbackInformation) payloadObject {
+	return payloadObject{"action": r.RollbackAction, "parameters": redact.redactParameters(r.RollbackParameters)}
 }
 
 func (s *recordBuilder) endPayload() payloadObject {
@@ -258,15 +258,15 @@ func (s *recordBuilder) endPayload() payloadObject {
 		}
 	}
 	if v := st.ValidationResults; v != nil {
-		o["postConditions"] = s.conditionPayloads(v.PostConditionResults)
+		o["postConditions"] = conditionPayloads(s.redact, v.PostConditionResults)
 	}
 	return o
 }
 
-func (s *recordBuilder) withholdIfAboutSecret(texts []string) []string {
+func withholdEachAboutSecret(redact *redactor, texts []string) []string {
 	var out []string
 	for _, t := range texts {
-		out = append(out, s.redact.withholdIfAboutSecret(t))
+		out = append(out, redact.withholdIfAboutSecret(t))
 	}
 	return out
 }

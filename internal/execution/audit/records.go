@@ -162,7 +162,7 @@ func (s *recordBuilder) addChecks() {
 		if p.Allowed {
 			r.Outcome = OutcomeAllowed
 		}
-		s.addRecord(seqPolicyDecided, PolicyDecided, at, r, s.policyPayload(p))
+		s.addRecord(seqPolicyDecided, PolicyDecided, at, r, policyPayload(s.redact, p))
 	}
 	if passed {
 		s.addRecord(seqValidated, Validated, at, Record{Outcome: OutcomePassed, PolicyHash: policy, PlanHash: hash}, s.validationPayload(v))
@@ -231,7 +231,7 @@ func (s *recordBuilder) addRun() {
 	if results != nil {
 		hash = cmp.Or(results.PlanHash, hash)
 	}
-	s.addRecord(seqStarted, Started, begun, Record{PolicyHash: policy, PlanHash: hash}, s.startPayload())
+	s.addRecord(seqStarted, Started, begun, Record{PolicyHash: policy, PlanHash: hash}, startPayload(s.ke.Status.Plan))
 	if results == nil {
 		return
 	}
@@ -254,7 +254,7 @@ func (s *recordBuilder) addRun() {
 		if !results.Success {
 			r.Reason = string(s.ke.Status.Reason)
 		}
-		s.addRecord(seqResult, Result, ended, r, s.resultPayload(results))
+		s.addRecord(seqResult, Result, ended, r, resultPayload(s.redact, results))
 	}
 }
 
@@ -282,7 +282,7 @@ func (s *recordBuilder) addEndAndDeletion() {
 	st := &s.ke.Status
 	hash, policy := s.planAndPolicyHash()
 	if s.hasReached(v1alpha1.PhaseRollbackReady) && st.RollbackInformation != nil && st.RollbackInformation.Available {
-		s.addRecord(seqRollback, RollbackAvailable, s.at[v1alpha1.PhaseRollbackReady], Record{PlanHash: hash}, s.rollbackPayload(st.RollbackInformation))
+		s.addRecord(seqRollback, RollbackAvailable, s.at[v1alpha1.PhaseRollbackReady], Record{PlanHash: hash}, rollbackPayload(s.redact, st.RollbackInformation))
 	}
 	r := Record{Outcome: string(st.Outcome), Reason: string(st.Reason), PolicyHash: policy, PlanHash: hash}
 	switch st.Phase {

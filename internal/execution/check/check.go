@@ -21,7 +21,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -167,29 +166,25 @@ type Outcome struct {
 
 // A round is one check of one execution.
 type round struct {
-	*Checker
-	ke  *v1alpha1.KubernetesExecution
-	dry *action.Result // result of a Job
-	now time.Time
-	out Outcome
+	checker *Checker
+	ke      *v1alpha1.KubernetesExecution
+	dry     *action.Result // result of a Job
+	now     time.Time
+	out     Outcome
 
 	request  action.Request
+	account  account
 	original *v1alpha1.KubernetesExecution // execution to roll back
 	client   action.Client                 // uses the account of the action
 	seen     *readCache                    // cache of the reads of client
-	live     *unstructured.Unstructured    // target; nil if missing
-	scaled   *unstructured.Unstructured    // object that the target scales; nil if none
-	space    *corev1.Namespace             // namespace of the target; nil if none
-	shield   string                        // why the target is protected
+	target   targetView
 	plan     *v1alpha1.Plan
 	state    *ClusterState
 	input    *execution.Input
 	place    execution.Place // evaluation slot, while conditions are evaluated
 	replan   bool            // the checks have passed before
 
-	stranger  bool   // the requester may not ask for the action
-	permitted bool   // the account has the rights that the request needs
-	noSecrets string // reason why invalid Secrets are unknown; empty if they are known or not needed
+	stranger bool // the requester may not ask for the action
 }
 
 // A step is one part of a check. It records a refusal in the outcome of the round, and returns an
@@ -199,8 +194,8 @@ type step func(r *round, ctx context.Context) error
 // Check makes all checks of an execution. dry is the result of a dry run in a Job, or nil. The
 // outcome holds all known results even with an error.
 func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (Outcome, error) {
-	r := &round{Checker: c, ke: ke, dry: dry, now: now}
-	return r.runSteps(ctx, []step{
+	r := &round{checker: c, ke: ke, dry: dry, now: now}
+	return runSteps(ctx, r, []step{
 		(*round).checkParameters, (*round).checkProtectedName, (*round).checkRights, (*round).planAndCheckTarget, (*round).checkPolicy,
 		(*round).checkPreConditions, (*round).checkDryRun, (*round).checkPlanPolicy,
 	})
@@ -210,15 +205,15 @@ func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, d
 // still hold and are not waited for. Only a plan that differs from the dry-run plan is dry-run
 // again.
 func (c *Checker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (Outcome, error) {
-	r := &round{Checker: c, ke: ke, now: now, replan: true}
-	return r.runSteps(ctx, []step{
+	r := &round{checker: c, ke: ke, now: now, replan: true}
+	return runSteps(ctx, r, []step{
 		(*round).checkParameters, (*round).checkProtectedName, (*round).checkRights, (*round).planAndCheckTarget, (*round).checkPolicy,
 		(*round).recheckPreConditions, (*round).carryOverResults, (*round).checkPlanPolicy,
 	})
 }
 
 // runSteps runs the steps until one refuses, waits or requests a dry run.
-func (r *round) runSteps(ctx context.Context, steps []step) (Outcome, error) {
+func runSteps(ctx context.Context, r *round, steps []step) (Outcome, error) {
 	for _, s := range steps {
 		if err := s(r, ctx); err != nil {
 			return r.out, err

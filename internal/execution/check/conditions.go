@@ -35,7 +35,7 @@ func (r *round) checkPreConditions(ctx context.Context) error {
 	known := previousResults(r.ke).PostConditionResults
 	for i, c := range r.ke.Spec.PostConditions { // report invalid ones before the action, not after it
 		if i < len(known) && known[i].Killed {
-			r.recordKilledPostCondition(i, known[i])
+			r.out.Results.PostConditionResults = addKilledPostCondition(r.out.Results.PostConditionResults, r.ke.Spec.PostConditions[:i], known[i])
 			continue
 		}
 		err := r.place.Compile(ctx, c.Rego)
@@ -44,29 +44,27 @@ func (r *round) checkPreConditions(ctx context.Context) error {
 		case isInconclusive(ctx, err):
 			return fmt.Errorf("compile postcondition %q: %w", c.Type, err)
 		case c.Required && errors.Is(err, execution.ErrKilled):
-			r.failWith(v1alpha1.DetailConditionKilled, "postcondition %q can never pass: %v", c.Type, err)
+			r.out.failWith(v1alpha1.DetailConditionKilled, "postcondition %q can never pass: %v", c.Type, err)
 			return nil
 		case c.Required:
-			r.failWith(v1alpha1.DetailInvalidParameters, "postcondition %q can never pass: %v", c.Type, err)
+			r.out.failWith(v1alpha1.DetailInvalidParameters, "postcondition %q can never pass: %v", c.Type, err)
 			return nil
 		case errors.Is(err, execution.ErrKilled):
-			r.recordKilledPostCondition(i, v1alpha1.ConditionResult{
-				ConditionType: c.Type, Killed: true, Attempts: 1, EvaluationTime: apiTime(r.now), ErrorMessage: truncateText(err.Error(), maxConditionMessage),
+			r.out.Results.PostConditionResults = addKilledPostCondition(r.out.Results.PostConditionResults, r.ke.Spec.PostConditions[:i], v1alpha1.ConditionResult{
+				ConditionType: c.Type, Killed: true, Attempts: 1, EvaluationTime: apiTime(r.now), ErrorMessage: action.TruncateText(err.Error(), maxConditionMessage),
 			})
 		}
 	}
-	return r.evaluatePreConditions(ctx, timing{begun: phaseStart(r.ke, v1alpha1.PhaseValidating, r.now), now: r.now, usual: preConditionTimeout})
+	return r.evaluatePreConditions(ctx, timing{begun: execution.PhaseStart(r.ke, v1alpha1.PhaseValidating, r.now), now: r.now, usual: preConditionTimeout})
 }
 
-// recordKilledPostCondition marks an optional postcondition whose evaluation was killed, so that it is not
-// evaluated again. The results of those before it state that they were not evaluated.
-func (r *round) recordKilledPostCondition(i int, result v1alpha1.ConditionResult) {
-	results := &r.out.Results.PostConditionResults
-	for n := len(*results); n < i; n++ {
-		c := r.ke.Spec.PostConditions[n]
-		*results = append(*results, v1alpha1.ConditionResult{ConditionType: c.Type, Required: c.Required})
+// addKilledPostCondition adds the result of an optional postcondition whose evaluation was killed, so that it
+// is not evaluated again. The results of those before it state that they were not evaluated.
+func addKilledPostCondition(results []v1alpha1.ConditionResult, before []v1alpha1.Condition, killed v1alpha1.ConditionResult) []v1alpha1.ConditionResult {
+	for _, c := range before[len(results):] {
+		results = append(results, v1alpha1.ConditionResult{ConditionType: c.Type, Required: c.Required})
 	}
-	*results = append(*results, result)
+	return append(results, killed)
 }
 
 // recheckPreConditions evaluates the preconditions again before the action, because an approval may take long.
@@ -86,7 +84,7 @@ func (r *round) takeEvaluationSlot(conditionCount int) (leave func(), err error)
 	if conditionCount == 0 {
 		return func() {}, nil
 	}
-	if r.place, err = r.deps.Conditions.Enter(r.ke.Spec.RequestedBy); err != nil {
+	if r.place, err = r.checker.deps.Conditions.Enter(r.ke.Spec.RequestedBy); err != nil {
 		return nil, fmt.Errorf("evaluate conditions: %w", err)
 	}
 	return r.place.Leave, nil
@@ -120,7 +118,7 @@ func (r *round) evaluatePreConditions(ctx context.Context, t timing) error {
 		}
 	}
 	if len(broken) > 0 {
-		r.failWith(detail, "%s", strings.Join(broken, "; "))
+		r.out.failWith(detail, "%s", strings.Join(broken, "; "))
 		return nil
 	}
 	r.out.Wait = nextEvaluationDelay(verdicts)
@@ -167,21 +165,27 @@ func (c *Checker) EvaluatePostConditions(ctx context.Context, ke *v1alpha1.Kuber
 	if err != nil {
 		return nil, 0, fmt.Errorf("evaluate postconditions: %w", err)
 	}
-	r := &round{Checker: c, ke: ke, now: now, request: request, plan: ke.Status.Plan}
+	r := &round{checker: c, ke: ke, now: now, request: request, plan: ke.Status.Plan}
+	r.account = account{identities: c.deps.Identities, namespace: c.cfg.Namespace, request: request, out: &r.out}
 	leave, err := r.takeEvaluationSlot(len(conditions))
 	if err != nil {
 		return nil, 0, err
 	}
 	defer leave()
-	denied, err := r.missingRights(ctx)
+	denied, err := r.account.missingRights(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	r.permitted = len(denied) == 0
-	blind, err := r.readTarget(ctx)
+	r.account.permitted = len(denied) == 0
+	live, blind, err := c.readTarget(ctx, request)
 	if err != nil {
 		return nil, 0, err
 	}
+	space, err := c.readNamespace(ctx, request.Target.Namespace, live)
+	if err != nil {
+		return nil, 0, err
+	}
+	r.target = targetView{live: live, space: space, shield: c.protectionReason(request.Target, space, live)}
 	if err := r.gatherState(ctx); err != nil {
 		return nil, 0, err
 	}
@@ -227,42 +231,41 @@ func previousResults(ke *v1alpha1.KubernetesExecution) v1alpha1.ValidationResult
 	return v1alpha1.ValidationResults{}
 }
 
-// conditionInput returns the input of the given conditions.
-func (r *round) conditionInput(ctx context.Context, conditions []v1alpha1.Condition) (json.RawMessage, error) {
-	pods, err := r.listPods(ctx)
+// conditionInput returns the input of the given conditions. noSecrets is the reason why invalid Secrets
+// are unknown; empty if they are known or not needed.
+func (r *round) conditionInput(ctx context.Context, conditions []v1alpha1.Condition) (input json.RawMessage, noSecrets string, err error) {
+	pods, err := listPods(ctx, r.checker.deps.Reader, r.state)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if slices.ContainsFunc(conditions, asksForSecrets) {
-		if err := r.findInvalidSecrets(ctx); err != nil {
-			return nil, err
+		if r.state.InvalidSecrets, noSecrets, err = findInvalidSecrets(ctx, r.checker.deps.Identities, r.target.live, r.request.Target); err != nil {
+			return nil, "", err
 		}
 	}
-	return r.state.ConditionInput(r.input, r.plan, pods)
+	input, err = r.state.ConditionInput(r.input, r.plan, pods)
+	return input, noSecrets, err
 }
 
 // readTarget reads the present target as the account of the action. A deleted target is an ordinary
 // state. If the account may no longer read it, unreadable holds the reason, and no condition can hold.
-func (r *round) readTarget(ctx context.Context) (unreadable string, err error) {
-	t := r.request.Target
-	if !r.request.Action.NoJob && t.Kind != "" {
-		c, err := r.deps.Identities.Client(ctx, r.request.Action)
-		if err == nil {
-			r.live, err = readObject(ctx, c.Dynamic, t)
-		}
-		missing := (*identity.MissingError)(nil)
-		switch {
-		case errors.As(err, &missing) || apierrors.IsForbidden(err):
-			unreadable = err.Error()
-		case err != nil:
-			return "", fmt.Errorf("read %s: %w", objectName(t), err)
-		}
+func (c *Checker) readTarget(ctx context.Context, request action.Request) (live *unstructured.Unstructured, unreadable string, err error) {
+	t := request.Target
+	if request.Action.NoJob || t.Kind == "" {
+		return nil, "", nil
 	}
-	if err := r.readNamespace(ctx); err != nil {
-		return "", err
+	as, err := c.deps.Identities.Client(ctx, request.Action)
+	if err == nil {
+		live, err = readObject(ctx, as.Dynamic, t)
 	}
-	r.shield = r.protectionReason(t, r.space, r.live)
-	return unreadable, nil
+	missing := (*identity.MissingError)(nil)
+	switch {
+	case errors.As(err, &missing) || apierrors.IsForbidden(err):
+		return live, err.Error(), nil
+	case err != nil:
+		return nil, "", fmt.Errorf("read %s: %w", objectName(t), err)
+	}
+	return live, "", nil
 }
 
 // readObject reads a target, or returns nil if it does not exist.
@@ -287,6 +290,7 @@ type timing struct {
 	begun, now time.Time
 	usual      time.Duration // default timeout
 	blind      string        // reason why the input is unknown; empty if it is known
+	noSecrets  string        // reason why invalid Secrets are unknown; empty if they are known or not needed
 	once       bool          // conditions that do not hold are not evaluated again
 
 	before []v1alpha1.ConditionResult // results of the previous evaluation
@@ -307,10 +311,11 @@ func (v verdict) isFinal() bool { return !v.result.Passed && v.again == 0 }
 // evaluateAll evaluates all conditions up to the first required one that was killed. The others
 // cannot change the outcome then, and each could take as long.
 func (r *round) evaluateAll(ctx context.Context, conditions []v1alpha1.Condition, t timing) ([]verdict, error) {
-	input, err := r.conditionInput(ctx, conditions)
+	input, noSecrets, err := r.conditionInput(ctx, conditions)
 	if err != nil {
 		return nil, err
 	}
+	t.noSecrets = noSecrets
 	attempt, next := currentAttempt(t.begun, t.now)
 	verdicts := make([]verdict, len(conditions))
 	for i, c := range conditions {
@@ -325,12 +330,12 @@ func (r *round) evaluateAll(ctx context.Context, conditions []v1alpha1.Condition
 			}
 			continue
 		}
-		passed, message, err := r.evaluateCondition(ctx, c, input, t)
+		passed, message, err := t.evaluateCondition(ctx, r.place, c, input)
 		switch {
 		case isInconclusive(ctx, err):
 			return nil, fmt.Errorf("evaluate condition %q: %w", c.Type, err)
 		case err != nil: // an error never counts as success
-			v.result.ErrorMessage = truncateText(err.Error(), maxConditionMessage)
+			v.result.ErrorMessage = action.TruncateText(err.Error(), maxConditionMessage)
 			v.result.Killed = errors.Is(err, execution.ErrKilled)
 			v.final = v.result.Killed || errors.Is(err, execution.ErrMalformed)
 		case passed:
@@ -340,7 +345,7 @@ func (r *round) evaluateAll(ctx context.Context, conditions []v1alpha1.Condition
 			if message == "" {
 				message = "allow is false"
 			}
-			v.result.ErrorMessage = truncateText(message, maxConditionMessage)
+			v.result.ErrorMessage = action.TruncateText(message, maxConditionMessage)
 		}
 		if end := t.begun.Add(v.timeout); !t.once && !v.final && !v.result.Passed && t.now.Before(end) {
 			v.again = min(next.Sub(t.now), end.Sub(t.now))
@@ -360,14 +365,14 @@ func isInconclusive(ctx context.Context, err error) bool {
 }
 
 // evaluateCondition evaluates one condition.
-func (r *round) evaluateCondition(ctx context.Context, c v1alpha1.Condition, input json.RawMessage, t timing) (passed bool, message string, err error) {
+func (t timing) evaluateCondition(ctx context.Context, place execution.Place, c v1alpha1.Condition, input json.RawMessage) (passed bool, message string, err error) {
 	switch {
 	case t.blind != "":
 		return false, "", errors.New(t.blind)
-	case r.noSecrets != "" && asksForSecrets(c):
-		return false, "", errors.New(r.noSecrets)
+	case t.noSecrets != "" && asksForSecrets(c):
+		return false, "", errors.New(t.noSecrets)
 	}
-	return r.place.Evaluate(ctx, c.Rego, input, t.now)
+	return place.Evaluate(ctx, c.Rego, input, t.now)
 }
 
 // nextEvaluationDelay returns the delay until the earliest evaluation of a condition that can still become
@@ -402,14 +407,4 @@ func currentAttempt(begun, now time.Time) (attempt int32, nextAt time.Time) {
 		nextAt = nextAt.Add(pause)
 	}
 	return attempt, nextAt
-}
-
-// phaseStart returns the time at which an execution entered a phase, or now if it is not recorded.
-func phaseStart(ke *v1alpha1.KubernetesExecution, p v1alpha1.Phase, now time.Time) time.Time {
-	for _, t := range ke.Status.PhaseTransitions {
-		if t.Phase == p {
-			return t.At.Time
-		}
-	}
-	return now
 }

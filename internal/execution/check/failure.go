@@ -17,27 +17,48 @@ import (
 const maxMessage = 2048 // limit of the CRD schema
 
 // failWith refuses the execution with a detail of the checks.
-func (r *round) failWith(d v1alpha1.Detail, format string, args ...any) {
-	r.failFor(v1alpha1.ReasonValidationError, d, format, args...)
+func (o *Outcome) failWith(d v1alpha1.Detail, format string, args ...any) {
+	o.failFor(v1alpha1.ReasonValidationError, d, format, args...)
 }
 
-func (r *round) failFor(reason v1alpha1.Reason, d v1alpha1.Detail, format string, args ...any) {
-	r.out.Failed = &execution.Failure{Reason: reason, Detail: d, Message: truncateText(fmt.Sprintf(format, args...), maxMessage)}
+func (o *Outcome) failFor(reason v1alpha1.Reason, d v1alpha1.Detail, format string, args ...any) {
+	o.Failed = &execution.Failure{Reason: reason, Detail: d, Message: action.TruncateText(fmt.Sprintf(format, args...), maxMessage)}
+}
+
+// failProtected refuses an action on a protected target.
+func (o *Outcome) failProtected(t v1alpha1.Target, why string) {
+	o.failWith(v1alpha1.DetailTargetProtected, "%s is protected: %s. Actions cannot change it", objectName(t), why)
+}
+
+// account is the service account that runs the action of a request. It records refusals in out.
+type account struct {
+	identities identities
+	namespace  string // of the accounts of actions
+	request    action.Request
+	out        *Outcome
+	permitted  bool // it has the rights that the request needs
+}
+
+// missingRights returns the rights that the request needs and the account lacks.
+func (a *account) missingRights(ctx context.Context) ([]action.Right, error) {
+	if a.request.Action.NoJob {
+		return nil, nil
+	}
+	return a.identities.Denied(ctx, a.request.Action, a.request.Rights())
 }
 
 // failMissingRights refuses the execution because its account lacks rights.
-func (r *round) failMissingRights(rights []action.Right) {
-	r.permitted, r.out.Results.RBACValidation = false, false
-	a := r.request.Action
+func (a *account) failMissingRights(rights []action.Right) {
+	a.permitted, a.out.Results.RBACValidation = false, false
 	lacks := make([]string, len(rights))
 	for i, right := range rights {
 		if right.Executor {
-			right.Namespace = r.cfg.Namespace
+			right.Namespace = a.namespace
 		}
 		lacks[i] = formatRight(right)
 	}
-	r.failWith(v1alpha1.DetailRBACDenied, "service account %s/%s is not allowed to %s: bind the role of action %s to it there",
-		r.cfg.Namespace, a.ServiceAccount(), strings.Join(lacks, ", or to "), a.Name)
+	a.out.failWith(v1alpha1.DetailRBACDenied, "service account %s/%s is not allowed to %s: bind the role of action %s to it there",
+		a.namespace, a.request.Action.ServiceAccount(), strings.Join(lacks, ", or to "), a.request.Action.Name)
 }
 
 // formatRight formats a right for messages, with its namespace.
@@ -53,50 +74,67 @@ func formatRight(right action.Right) string {
 }
 
 // failMissingAccount refuses the execution because the account of its action does not exist.
-func (r *round) failMissingAccount() {
-	r.permitted, r.out.Results.RBACValidation = false, false
-	a := r.request.Action
-	r.failWith(v1alpha1.DetailRBACDenied, "service account %s/%s does not exist: apply the RBAC manifests of action %s",
-		r.cfg.Namespace, a.ServiceAccount(), a.Name)
+func (a *account) failMissingAccount() {
+	a.permitted, a.out.Results.RBACValidation = false, false
+	a.out.failWith(v1alpha1.DetailRBACDenied, "service account %s/%s does not exist: apply the RBAC manifests of action %s",
+		a.namespace, a.request.Action.ServiceAccount(), a.request.Action.Name)
 }
 
 // handleForbidden handles a request that the API server refused although the cached rights allow it. A
 // refusal for another reason, such as a quota, fails with the message of the caller.
-func (r *round) handleForbidden(ctx context.Context, message string) error {
-	known, err := r.recheckRights(ctx)
+func (a *account) handleForbidden(ctx context.Context, message string) error {
+	known, err := a.recheckRights(ctx)
 	if err == nil && !known {
-		r.permitted, r.out.Results.RBACValidation = false, false
-		r.failWith(v1alpha1.DetailRBACDenied, "%s", message)
+		a.permitted, a.out.Results.RBACValidation = false, false
+		a.out.failWith(v1alpha1.DetailRBACDenied, "%s", message)
 	}
 	return err
 }
 
 // recheckRights checks the rights of the account without the cache, and refuses the execution if
 // some are missing.
-func (r *round) recheckRights(ctx context.Context) (failed bool, err error) {
-	a := r.request.Action
-	r.deps.Identities.Forget(a)
-	rights, err := r.missingRights(ctx)
+func (a *account) recheckRights(ctx context.Context) (failed bool, err error) {
+	a.identities.Forget(a.request.Action)
+	rights, err := a.missingRights(ctx)
 	if err != nil || len(rights) == 0 {
 		return false, err
 	}
-	r.failMissingRights(rights)
+	a.failMissingRights(rights)
 	return true, nil
 }
 
 // failUnlessTransient classifies an error of the API. Transient errors are returned.
-func (r *round) failUnlessTransient(ctx context.Context, err error) error {
+func (a *account) failUnlessTransient(ctx context.Context, err error) error {
 	var missing *identity.MissingError
 	var status apierrors.APIStatus
 	switch {
 	case errors.As(err, &missing):
-		r.failMissingAccount()
+		a.failMissingAccount()
 		return nil
 	case ctx.Err() != nil || !errors.As(err, &status) || isTransient(err):
-		return fmt.Errorf("check %s: %w", r.request.Action.Name, err)
+		return fmt.Errorf("check %s: %w", a.request.Action.Name, err)
 	}
-	r.failWith(v1alpha1.DetailInvalidTargetState, "%s as %s/%s: %v", r.request.Action.Name, r.cfg.Namespace, r.request.Action.ServiceAccount(), err)
+	a.out.failWith(v1alpha1.DetailInvalidTargetState, "%s as %s/%s: %v", a.request.Action.Name, a.namespace, a.request.Action.ServiceAccount(), err)
 	return nil
+}
+
+// failPlanning refuses the execution because planning failed.
+func (a *account) failPlanning(ctx context.Context, err error) error {
+	var refused *action.RefusedError
+	var invalid *action.InvalidError
+	switch {
+	case errors.As(err, &refused) && refused.Detail == v1alpha1.DetailRBACDenied:
+		return a.handleForbidden(ctx, refused.Message)
+	case errors.As(err, &refused):
+		a.out.failWith(refused.Detail, "%s", refused.Message)
+		return nil
+	case errors.As(err, &invalid):
+		a.out.failWith(v1alpha1.DetailInvalidParameters, "%s", invalid.Error())
+		return nil
+	case apierrors.IsForbidden(err):
+		return a.handleForbidden(ctx, err.Error())
+	}
+	return a.failUnlessTransient(ctx, err)
 }
 
 // isTransient reports whether a retry may succeed after an error of the API server.
@@ -114,13 +152,4 @@ func isTransient(err error) bool {
 		server       = 500
 	)
 	return code == unauthorized || code == timeout || code == conflict || code == tooMany || code >= server || code == 0
-}
-
-// truncateText limits a text to maxBytes bytes and marks the cut.
-func truncateText(s string, maxBytes int) string {
-	const mark = "…"
-	if len(s) <= maxBytes {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxBytes-len(mark)], "") + mark
 }

@@ -4,17 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
 const (
@@ -35,56 +40,57 @@ func (r *round) gatherState(ctx context.Context) error {
 	t := r.request.Target
 	r.state = &ClusterState{
 		Now: r.now, Execution: r.ke, Request: r.request,
-		Target: r.live, Scaled: r.scaled, Unread: r.live == nil && !r.permitted, Protected: r.shield != "", Namespace: r.space,
-		PermissionsOK:    r.permitted,
-		EnvironmentLabel: r.cfg.EnvironmentLabel, Cluster: r.cfg.ClusterName,
-		InFlight: r.deps.Traffic.InFlight(r.ke.UID),
-		Past: r.deps.Traffic.History(r.request.Action.Name, gate.TargetKey(v1alpha1.PlanTarget{
+		Target: r.target.live, Scaled: r.target.scaled, Unread: r.target.live == nil && !r.account.permitted, Protected: r.target.shield != "", Namespace: r.target.space,
+		PermissionsOK:    r.account.permitted,
+		EnvironmentLabel: r.checker.cfg.EnvironmentLabel, Cluster: r.checker.cfg.ClusterName,
+		InFlight: r.checker.deps.Traffic.InFlight(r.ke.UID),
+		Past: r.checker.deps.Traffic.History(r.request.Action.Name, gate.TargetKey(v1alpha1.PlanTarget{
 			APIVersion: t.APIVersion, Kind: t.Kind, Namespace: t.Namespace, Name: t.Name,
 		}), r.now),
 	}
 	var nodes corev1.NodeList
-	if err := r.deps.Reader.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.checker.deps.Reader.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list Nodes: %w", err)
 	}
 	r.state.Nodes = nodes.Items
-	if t.Namespace != "" && r.live != nil {
+	if t.Namespace != "" && r.target.live != nil {
 		var scalers autoscalingv2.HorizontalPodAutoscalerList
-		if err := r.deps.Reader.List(ctx, &scalers, client.InNamespace(t.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		if err := r.checker.deps.Reader.List(ctx, &scalers, client.InNamespace(t.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("list HorizontalPodAutoscalers in namespace %q: %w", t.Namespace, err)
 		}
 		r.state.Scalers = scalers.Items
 	}
 	var err error
-	if r.state.Used, err = r.podRequests(ctx); err != nil {
+	if r.state.Used, err = r.checker.requests.readByNode(ctx, r.checker.deps.Reader, r.now); err != nil {
 		return err
 	}
-	return r.gatherOwners(ctx)
+	r.state.Owners, err = findOwners(ctx, r.checker.deps.Reader, r.target.live)
+	return err
 }
 
-// gatherOwners follows the controller references of the target upwards. The target holds the first
+// findOwners follows the controller references of the target upwards. The target holds the first
 // reference; the owners above are read, and the chain ends where that fails.
-func (r *round) gatherOwners(ctx context.Context) error {
-	if r.live == nil {
-		return nil
+func findOwners(ctx context.Context, reader client.Reader, live *unstructured.Unstructured) (owners []metav1.OwnerReference, err error) {
+	if live == nil {
+		return nil, nil
 	}
-	for ref := metav1.GetControllerOf(r.live); ref != nil && len(r.state.Owners) < maxOwners; {
-		r.state.Owners = append(r.state.Owners, *ref)
+	for ref := metav1.GetControllerOf(live); ref != nil && len(owners) < maxOwners; {
+		owners = append(owners, *ref)
 		if IsForeignOwner(*ref) || ref.Kind != "ReplicaSet" && ref.Kind != "Job" {
-			return nil // of the built-in kinds only these two have built-in owners
+			return owners, nil // of the built-in kinds only these two have built-in owners
 		}
 		var o metav1.PartialObjectMetadata
 		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
-		err := r.deps.Reader.Get(ctx, client.ObjectKey{Namespace: r.live.GetNamespace(), Name: ref.Name}, &o)
+		err := reader.Get(ctx, client.ObjectKey{Namespace: live.GetNamespace(), Name: ref.Name}, &o)
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return fmt.Errorf("read %s %q: %w", ref.Kind, ref.Name, err)
+			return nil, fmt.Errorf("read %s %q: %w", ref.Kind, ref.Name, err)
 		case err != nil || o.UID != ref.UID:
-			return nil //nolint:nilerr // nobody depends on how far up is known
+			return owners, nil //nolint:nilerr // nobody depends on how far up is known
 		}
 		ref = metav1.GetControllerOf(&o)
 	}
-	return nil
+	return owners, nil
 }
 
 // requested caches the resource requests per node.
@@ -94,25 +100,24 @@ type requested struct {
 	byNode map[string]ResourceAmounts
 }
 
-// podRequests returns the resource requests of Pods per node.
-func (r *round) podRequests(ctx context.Context) (map[string]ResourceAmounts, error) {
-	c := &r.requests
+// readByNode returns the resource requests of Pods per node.
+func (c *requested) readByNode(ctx context.Context, reader client.Reader, now time.Time) (map[string]ResourceAmounts, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if age := r.now.Sub(c.at); c.byNode != nil && age >= 0 && age < requestsAge {
+	if age := now.Sub(c.at); c.byNode != nil && age >= 0 && age < requestsAge {
 		return c.byNode, nil
 	}
 	var pods corev1.PodList
-	if err := r.deps.Reader.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
+	if err := reader.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list Pods: %w", err)
 	}
-	c.byNode, c.at = RequestsByNode(pods.Items), r.now
+	c.byNode, c.at = RequestsByNode(pods.Items), now
 	return c.byNode, nil
 }
 
 // listPods returns the Pods of the target, or nil if they are unknown or the target selects none.
-func (r *round) listPods(ctx context.Context) ([]corev1.Pod, error) {
-	labels, ok := r.state.PodSelector()
+func listPods(ctx context.Context, reader client.Reader, state *ClusterState) ([]corev1.Pod, error) {
+	labels, ok := state.PodSelector()
 	if !ok {
 		return nil, nil
 	}
@@ -121,10 +126,48 @@ func (r *round) listPods(ctx context.Context) ([]corev1.Pod, error) {
 		return nil, nil //nolint:nilerr // the API server took it, so that it will not happen; and then nothing is known
 	}
 	list := corev1.PodList{Items: []corev1.Pod{}}
-	err = r.deps.Reader.List(ctx, &list, client.InNamespace(r.request.Target.Namespace),
+	err = reader.List(ctx, &list, client.InNamespace(state.Request.Target.Namespace),
 		client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy)
 	if err != nil {
-		return nil, fmt.Errorf("list Pods in namespace %q: %w", r.request.Target.Namespace, err)
+		return nil, fmt.Errorf("list Pods in namespace %q: %w", state.Request.Target.Namespace, err)
 	}
 	return list.Items, nil
+}
+
+// maxSecrets limits the number of Secrets looked up per target.
+const maxSecrets = 64
+
+// asksForSecrets reports whether a condition uses the Secrets of its target. They are looked up
+// only then, because each needs a request.
+func asksForSecrets(c v1alpha1.Condition) bool { return strings.Contains(c.Rego, "invalid_secrets") }
+
+// findInvalidSecrets finds the Secrets that an object references and cannot use. unknown is the reason
+// why the lookup is impossible; conditions that use the result do not hold then.
+func findInvalidSecrets(ctx context.Context, secrets lookups, live *unstructured.Unstructured, t v1alpha1.Target) (invalid []string, unknown string, err error) {
+	refs, ok := SecretRefs(live)
+	switch {
+	case !ok:
+		return nil, "", nil
+	case len(refs) > maxSecrets:
+		return nil, fmt.Sprintf("invalid_secrets is unknown: %s references %d Secrets, but the controller checks at most %d", objectName(t), len(refs), maxSecrets), nil
+	}
+	invalid = []string{}
+	for _, ref := range refs {
+		kind, found, err := secrets.SecretType(ctx, t.Namespace, ref.Name)
+		missing := (*identity.MissingError)(nil)
+		switch {
+		case errors.As(err, &missing) || apierrors.IsForbidden(err):
+			return nil, fmt.Sprintf("invalid_secrets is unknown: %v: create service account %s and bind its role in namespace %q", err, identity.SecretLookup, t.Namespace), nil
+		case err != nil:
+			return nil, "", err
+		case !found || ref.Pulls && !holdsRegistry(kind):
+			invalid = append(invalid, ref.Name)
+		}
+	}
+	return invalid, "", nil
+}
+
+// holdsRegistry reports whether Secrets of a type can be used to pull images.
+func holdsRegistry(kind string) bool {
+	return slices.Contains([]corev1.SecretType{corev1.SecretTypeDockerConfigJson, corev1.SecretTypeDockercfg}, corev1.SecretType(kind))
 }

@@ -116,7 +116,7 @@ func TestPath(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if got := truncateText(strings.Repeat("é", 2000), maxMessage); len(got) > maxMessage || !strings.HasSuffix(got, "…") {
+	if got := action.TruncateText(strings.Repeat("é", 2000), maxMessage); len(got) > maxMessage || !strings.HasSuffix(got, "…") {
 		t.Errorf("%d bytes", len(got))
 	}
 }

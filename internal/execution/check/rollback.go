@@ -13,22 +13,22 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// checkRollback verifies that an execution with rollbackOf reverts exactly the change of the
-// original execution.
-func (r *round) checkRollback(ctx context.Context) error {
-	ref := r.ke.Spec.RollbackOf
+// findOriginal returns the execution that rollbackOf names, and nil if it names none. It refuses an
+// execution that does not revert exactly the change of the original one.
+func (c *Checker) findOriginal(ctx context.Context, ke *v1alpha1.KubernetesExecution, request action.Request, out *Outcome) (*v1alpha1.KubernetesExecution, error) {
+	ref := ke.Spec.RollbackOf
 	if ref == nil {
-		return nil
+		return nil, nil //nolint:nilnil // most executions are no rollback
 	}
-	name := client.ObjectKey{Namespace: cmp.Or(ref.Namespace, r.ke.Namespace), Name: ref.Name}
+	name := client.ObjectKey{Namespace: cmp.Or(ref.Namespace, ke.Namespace), Name: ref.Name}
 	var original v1alpha1.KubernetesExecution
-	err := r.deps.Reader.Get(ctx, name, &original)
+	err := c.deps.Reader.Get(ctx, name, &original)
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("read execution %s: %w", name, err)
+		return nil, fmt.Errorf("read execution %s: %w", name, err)
 	}
 	if original.Name == "" || ref.UID != "" && ref.UID != original.UID {
-		r.failWith(v1alpha1.DetailInvalidParameters, "rollbackOf: execution %s does not exist any more, so its rollback is unknown: omit rollbackOf to run the action anyway", name)
-		return nil
+		out.failWith(v1alpha1.DetailInvalidParameters, "rollbackOf: execution %s does not exist any more, so its rollback is unknown: omit rollbackOf to run the action anyway", name)
+		return nil, nil //nolint:nilnil // refused
 	}
 	back := original.Status.RollbackInformation
 	switch {
@@ -37,25 +37,24 @@ func (r *round) checkRollback(ctx context.Context) error {
 		if original.Status.ExecutionResults == nil {
 			why = "it never started"
 		}
-		r.failWith(v1alpha1.DetailInvalidTargetState, "rollbackOf: nothing to roll back for execution %s: %s", name, why)
-		return nil
+		out.failWith(v1alpha1.DetailInvalidTargetState, "rollbackOf: nothing to roll back for execution %s: %s", name, why)
+		return nil, nil //nolint:nilnil // refused
 	case !back.Available:
 		why := cmp.Or(back.Reason, "its plan has no rollback")
-		r.failWith(v1alpha1.DetailInvalidTargetState, "rollbackOf: execution %s cannot be rolled back: %s", name, why)
-		return nil
-	case !r.revertsOriginal(back):
-		r.failWith(v1alpha1.DetailInvalidParameters,
+		out.failWith(v1alpha1.DetailInvalidTargetState, "rollbackOf: execution %s cannot be rolled back: %s", name, why)
+		return nil, nil //nolint:nilnil // refused
+	case !revertsOriginal(request, back):
+		out.failWith(v1alpha1.DetailInvalidParameters,
 			"rollbackOf: action or parameters differ from status.rollbackInformation of execution %s: copy them from there, or omit rollbackOf", name)
-		return nil
+		return nil, nil //nolint:nilnil // refused
 	}
-	r.original = &original
-	return nil
+	return &original, nil
 }
 
 // revertsOriginal reports whether the request matches the given rollback.
-func (r *round) revertsOriginal(back *v1alpha1.RollbackInformation) bool {
+func revertsOriginal(request action.Request, back *v1alpha1.RollbackInformation) bool {
 	way, err := action.Parse(&v1alpha1.KubernetesExecutionSpec{Action: back.RollbackAction, Parameters: back.RollbackParameters})
-	return err == nil && way.Action.Name == r.request.Action.Name && bytes.Equal(way.Parameters, r.request.Parameters)
+	return err == nil && way.Action.Name == request.Action.Name && bytes.Equal(way.Parameters, request.Parameters)
 }
 
 // checkUnchangedSinceOriginal verifies that the target has not changed since the original execution.
@@ -73,8 +72,8 @@ func (r *round) checkUnchangedSinceOriginal(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &refused):
-		r.failWith(refused.Detail, "rollbackOf: the target has changed since execution %s: %s. To change it anyway, omit rollbackOf", r.original.Name, refused.Message)
+		r.out.failWith(refused.Detail, "rollbackOf: the target has changed since execution %s: %s. To change it anyway, omit rollbackOf", r.original.Name, refused.Message)
 		return nil
 	}
-	return r.failUnlessTransient(ctx, err)
+	return r.account.failUnlessTransient(ctx, err)
 }

@@ -21,16 +21,17 @@ func (r *round) checkParameters(ctx context.Context) error {
 		if unknown := (*action.UnknownError)(nil); errors.As(err, &unknown) {
 			detail = v1alpha1.DetailUnknownAction
 		}
-		r.failWith(detail, "%v", err)
+		r.out.failWith(detail, "%v", err)
 		return nil
 	}
 	r.request = request
+	r.account = account{identities: r.checker.deps.Identities, namespace: r.checker.cfg.Namespace, request: request, out: &r.out}
 	r.out.Target = objectPath(request.Target)
-	if c := r.ke.Spec.TargetCluster; c != "" && c != r.cfg.ClusterName {
-		r.failWith(v1alpha1.DetailInvalidParameters, "targetCluster is %q, but this controller serves cluster %q: create the execution in the target cluster", c, r.cfg.ClusterName)
+	if c := r.ke.Spec.TargetCluster; c != "" && c != r.checker.cfg.ClusterName {
+		r.out.failWith(v1alpha1.DetailInvalidParameters, "targetCluster is %q, but this controller serves cluster %q: create the execution in the target cluster", c, r.checker.cfg.ClusterName)
 		return nil
 	}
-	if err := r.checkRollback(ctx); err != nil || r.out.Failed != nil {
+	if r.original, err = r.checker.findOriginal(ctx, r.ke, request, &r.out); err != nil || r.out.Failed != nil {
 		return err
 	}
 	r.out.Results.ParameterValidation = true
@@ -40,62 +41,55 @@ func (r *round) checkParameters(ctx context.Context) error {
 // checkRights is the second step: it checks the requester and the rights of the account.
 func (r *round) checkRights(ctx context.Context) error {
 	a := r.request.Action
-	if err := r.checkRequester(ctx); err != nil || r.out.Failed != nil {
+	may, err := r.checker.mayRequest(ctx, r.ke)
+	if err != nil {
 		return err
 	}
-	if a.NoJob { // the action needs no cluster access
-		r.permitted, r.out.Results.RBACValidation = true, true
+	if !may {
+		user := r.ke.Spec.RequestedBy
+		r.stranger, r.out.Results.RBACValidation = true, false
+		r.out.failWith(v1alpha1.DetailRBACDenied, "%s is not allowed to request %s in namespace %q: a role must grant the verb %s on %s with the resource name %s. Bind such a role to %s and create the execution again",
+			user, r.ke.Spec.Action, r.checker.cfg.Namespace, v1alpha1.VerbExecute, v1alpha1.Resource, r.ke.Spec.Action, user)
 		return nil
 	}
-	exists, err := r.deps.Identities.Exists(ctx, a)
+	if a.NoJob { // the action needs no cluster access
+		r.account.permitted, r.out.Results.RBACValidation = true, true
+		return nil
+	}
+	exists, err := r.checker.deps.Identities.Exists(ctx, a)
 	if err != nil {
 		return err
 	}
 	if !exists {
-		r.failMissingAccount()
+		r.account.failMissingAccount()
 		return nil
 	}
-	denied, err := r.missingRights(ctx)
+	denied, err := r.account.missingRights(ctx)
 	if err != nil {
 		return err
 	}
 	if len(denied) > 0 {
-		r.failMissingRights(denied)
+		r.account.failMissingRights(denied)
 		return nil
 	}
-	r.permitted, r.out.Results.RBACValidation = true, true
+	r.account.permitted, r.out.Results.RBACValidation = true, true
 	return nil
 }
 
-// missingRights returns the rights that the request needs and the account lacks.
-func (r *round) missingRights(ctx context.Context) ([]action.Right, error) {
-	if r.request.Action.NoJob {
-		return nil, nil
-	}
-	return r.deps.Identities.Denied(ctx, r.request.Action, r.request.Rights())
-}
-
-// checkRequester checks that the requester may still request the action. The API server checked it when
+// mayRequest reports whether the requester may still request the action. The API server checked it when
 // the request arrived, but rights can be withdrawn, and without the guard it was not checked. The
 // groups of a person are those recorded by the request. Without recorded groups, the check of a
 // person is skipped if the API server has verified the request.
-func (r *round) checkRequester(ctx context.Context) error {
-	user, groups := r.ke.Spec.RequestedBy, r.ke.Spec.RequesterGroups
+func (c *Checker) mayRequest(ctx context.Context, ke *v1alpha1.KubernetesExecution) (may bool, err error) {
+	user, groups := ke.Spec.RequestedBy, ke.Spec.RequesterGroups
 	_, account := identity.AccountGroups(user)
-	switch verified := r.ke.Status.VerifiedRequest != nil; {
+	switch verified := ke.Status.VerifiedRequest != nil; {
 	case user == "", verified && !account && len(groups) == 0:
-		return nil
+		return true, nil
 	case !verified: // the recorded groups are unverified
 		groups = nil
 	}
-	may, err := r.deps.Identities.MayRequest(ctx, user, groups, r.ke.Spec.Action)
-	if err != nil || may {
-		return err
-	}
-	r.stranger, r.out.Results.RBACValidation = true, false
-	r.failWith(v1alpha1.DetailRBACDenied, "%s is not allowed to request %s in namespace %q: a role must grant the verb %s on %s with the resource name %s. Bind such a role to %s and create the execution again",
-		user, r.ke.Spec.Action, r.cfg.Namespace, v1alpha1.VerbExecute, v1alpha1.Resource, r.ke.Spec.Action, user)
-	return nil
+	return c.deps.Identities.MayRequest(ctx, user, groups, ke.Spec.Action)
 }
 
 // checkPolicy is the fourth step, after planAndCheckTarget: it asks whether the policy allows the request.
@@ -109,13 +103,13 @@ func (r *round) checkPolicy(ctx context.Context) error {
 
 // decidePolicy evaluates the policy with the present input.
 func (r *round) decidePolicy(ctx context.Context) error {
-	d, err := r.deps.Policy.Decide(ctx, r.input)
+	d, err := r.checker.deps.Policy.Decide(ctx, r.input)
 	if err != nil {
 		if ctx.Err() != nil || errors.Is(err, execution.ErrNoPolicies) {
 			return fmt.Errorf("evaluate policy: %w", err)
 		}
 		r.out.Results.PolicyValidation = &v1alpha1.PolicyValidation{EvaluatedAt: apiTime(r.now)}
-		r.failWith(v1alpha1.DetailPolicyUnavailable, "the policy returned no decision, so the controller denies the execution: %v", err)
+		r.out.failWith(v1alpha1.DetailPolicyUnavailable, "the policy returned no decision, so the controller denies the execution: %v", err)
 		return nil
 	}
 	d.RequireDryRun = d.RequireDryRun || r.out.Decision.RequireDryRun
@@ -125,7 +119,7 @@ func (r *round) decidePolicy(ctx context.Context) error {
 		Violations: d.Violations, Warnings: d.Warnings, PolicyHash: d.PolicyHash, Mode: d.Mode, EvaluatedAt: apiTime(r.now),
 	}
 	if !d.Allow {
-		r.failWith(v1alpha1.DetailPolicyDenied, "%s", denialMessage(d))
+		r.out.failWith(v1alpha1.DetailPolicyDenied, "%s", denialMessage(d))
 		return nil
 	}
 	r.out.Warnings = append([]string{}, d.Warnings...)
@@ -155,66 +149,61 @@ func (r *round) checkDryRun(ctx context.Context) error {
 	impact := r.plan.Impact
 	r.out.Results.DryRunResults = &v1alpha1.DryRunResults{EstimatedImpact: &impact, Warnings: []string{}}
 	asked := r.out.Decision.RequireDryRun || r.ke.Spec.DryRunMode == v1alpha1.DryRunAlways || r.ke.Spec.DryRunMode == v1alpha1.DryRunOnly
-	if !asked || !r.hasDryRun() {
+	if !asked || !hasDryRun(r.request.Action) {
 		return nil
 	}
 	return r.obtainDryRun(ctx)
 }
 
 // hasDryRun reports whether the action supports a dry run.
-func (r *round) hasDryRun() bool { return !r.request.Action.ReadOnly && !r.request.Action.NoJob }
+func hasDryRun(a *action.Action) bool { return !a.ReadOnly && !a.NoJob }
 
 // obtainDryRun makes the dry run, or requests it in a Job.
 func (r *round) obtainDryRun(ctx context.Context) error {
 	switch {
 	case r.dry != nil && r.dry.DryRun != nil && r.dry.PlanHash != r.plan.Hash:
-		r.failFor(v1alpha1.ReasonDryRunFailed, v1alpha1.DetailTargetChanged,
+		r.out.failFor(v1alpha1.ReasonDryRunFailed, v1alpha1.DetailTargetChanged,
 			"%s or the policy changed during the dry run: create the execution again", objectName(r.request.Target))
 		return nil
 	case r.dry != nil:
-		r.recordDryRun(*r.dry)
+		r.out.recordDryRun(*r.dry, r.request, r.plan)
 		return nil
-	case r.cfg.DryRunExecutor == DryRunJob:
+	case r.checker.cfg.DryRunExecutor == DryRunJob:
 		r.out.NeedDryRunJob = true
 		return nil
 	}
-	result := r.dryRunInline(ctx)
+	c := r.client
+	c.Dynamic = r.seen.cachedClient()
+	result := action.DryRun(ctx, c, r.plan, action.Run{Subject: planSubject(r.ke), Attempt: 1, Deadline: time.Now().Add(dryRunTimeout)})
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("dry-run %s: %w", r.request.Action.Name, context.Cause(ctx))
 	case result.Code.Retry():
 		return fmt.Errorf("dry-run %s: %s", r.request.Action.Name, result.Message)
 	case result.Code == action.CodeForbidden:
-		if known, err := r.recheckRights(ctx); err != nil || known {
+		if known, err := r.account.recheckRights(ctx); err != nil || known {
 			return err
 		}
 	}
-	r.recordDryRun(result)
+	r.out.recordDryRun(result, r.request, r.plan)
 	return nil
 }
 
-// dryRunInline makes the dry run in this process.
-func (r *round) dryRunInline(ctx context.Context) action.Result {
-	c := r.client
-	c.Dynamic = r.seen.cachedClient()
-	return action.DryRun(ctx, c, r.plan, action.Run{Subject: r.planSubject(), Attempt: 1, Deadline: time.Now().Add(dryRunTimeout)})
-}
-
 // recordDryRun records the result of a dry run.
-func (r *round) recordDryRun(result action.Result) {
-	r.out.TrialTook = result.Ended.Sub(result.Started)
+func (o *Outcome) recordDryRun(result action.Result, request action.Request, plan *v1alpha1.Plan) {
+	o.TrialTook = result.Ended.Sub(result.Started)
 	results := result.DryRun
 	if results == nil { // it failed before it started
 		results = &v1alpha1.DryRunResults{Performed: true, Errors: []string{result.Message}}
 	}
 	if results.EstimatedImpact == nil {
-		impact := r.plan.Impact
+		impact := plan.Impact
 		results.EstimatedImpact = &impact
 	}
 	if results.Warnings == nil {
 		results.Warnings = []string{}
 	}
-	r.out.Results.DryRunResults = results
+	o.Results.DryRunResults = results
 	if result.Code == action.CodeOK && results.Success {
 		return
 	}
@@ -227,7 +216,7 @@ func (r *round) recordDryRun(result action.Result) {
 	if message == "" {
 		message = strings.Join(results.Errors, "; ")
 	}
-	r.failFor(v1alpha1.ReasonDryRunFailed, detail, "dry run of %s on %s failed: %s", r.request.Action.Name, objectName(r.request.Target), message)
+	o.failFor(v1alpha1.ReasonDryRunFailed, detail, "dry run of %s on %s failed: %s", request.Action.Name, objectName(request.Target), message)
 }
 
 // carryOverResults copies the results that are not repeated from the status. A dry run of another plan
@@ -243,8 +232,8 @@ func (r *round) carryOverResults(ctx context.Context) error {
 		r.out.Results.DryRunResults = dry
 		return nil
 	}
-	if r.cfg.DryRunExecutor == DryRunJob {
-		r.failFor(v1alpha1.ReasonPlanStale, v1alpha1.Detail(v1alpha1.ReasonPlanStale),
+	if r.checker.cfg.DryRunExecutor == DryRunJob {
+		r.out.failFor(v1alpha1.ReasonPlanStale, v1alpha1.Detail(v1alpha1.ReasonPlanStale),
 			"%s changed after the dry run of %s: create the execution again", objectName(r.request.Target), r.request.Action.Name)
 		return nil
 	}
@@ -261,10 +250,10 @@ func (r *round) checkPlanPolicy(ctx context.Context) error {
 			return err
 		}
 		switch {
-		case !r.out.Decision.RequireDryRun || dry != nil && dry.Performed || !r.hasDryRun():
+		case !r.out.Decision.RequireDryRun || dry != nil && dry.Performed || !hasDryRun(r.request.Action):
 			return nil
 		case r.replan:
-			r.failFor(v1alpha1.ReasonPlanStale, v1alpha1.Detail(v1alpha1.ReasonPlanStale),
+			r.out.failFor(v1alpha1.ReasonPlanStale, v1alpha1.Detail(v1alpha1.ReasonPlanStale),
 				"the policy changed and now requires a dry run of %s: create the execution again", r.request.Action.Name)
 			return nil
 		}
@@ -272,7 +261,7 @@ func (r *round) checkPlanPolicy(ctx context.Context) error {
 			return err
 		}
 		if dry = r.out.Results.DryRunResults; dry == nil || !dry.Performed { // do not repeat the dry run forever
-			r.failFor(v1alpha1.ReasonDryRunFailed, "", "the policy requires a dry run of %s, but its result is missing: create the execution again", r.request.Action.Name)
+			r.out.failFor(v1alpha1.ReasonDryRunFailed, "", "the policy requires a dry run of %s, but its result is missing: create the execution again", r.request.Action.Name)
 			return nil
 		}
 	}

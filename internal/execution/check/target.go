@@ -2,7 +2,6 @@ package check
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,20 +15,23 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
+// targetView is what a check has read of the target.
+type targetView struct {
+	live   *unstructured.Unstructured // nil if missing
+	scaled *unstructured.Unstructured // object that the target scales; nil if none
+	space  *corev1.Namespace          // its namespace; nil if none
+	shield string                     // why it is protected
+}
+
 // checkProtectedName refuses targets that are protected by name, before any other check. Otherwise
 // a message about missing rights would invite granting them in vain. The refusal follows from the
 // request and the settings, so it reveals no cluster state. Protection by label is reported only if
 // the account of the action may read the target.
 func (r *round) checkProtectedName(context.Context) error {
-	if r.shield = r.protectionReason(r.request.Target, nil, nil); r.shield != "" {
-		r.failProtected()
+	if r.target.shield = r.checker.protectionReason(r.request.Target, nil, nil); r.target.shield != "" {
+		r.out.failProtected(r.request.Target, r.target.shield)
 	}
 	return nil
-}
-
-// failProtected refuses an action on a protected target.
-func (r *round) failProtected() {
-	r.failWith(v1alpha1.DetailTargetProtected, "%s is protected: %s. Actions cannot change it", objectName(r.request.Target), r.shield)
 }
 
 // planAndCheckTarget reads the target, creates the plan and refuses protected targets. Planning shows
@@ -37,14 +39,14 @@ func (r *round) failProtected() {
 // have passed.
 func (r *round) planAndCheckTarget(ctx context.Context) error {
 	a := r.request.Action
-	subject, err := r.subjectOfPlan(ctx)
+	subject, err := r.checker.subjectOfPlan(ctx, r.ke, a.Scope)
 	if err != nil {
 		return err
 	}
 	if !a.NoJob { // such actions have no account and no cluster access
-		c, err := r.deps.Identities.Client(ctx, a)
+		c, err := r.checker.deps.Identities.Client(ctx, a)
 		if err != nil {
-			return r.failUnlessTransient(ctx, err)
+			return r.account.failUnlessTransient(ctx, err)
 		}
 		r.client = c
 		r.seen = newMemory(c.Dynamic)
@@ -57,24 +59,22 @@ func (r *round) planAndCheckTarget(ctx context.Context) error {
 }
 
 // planSubject returns the subject of the plan.
-func (r *round) planSubject() action.Subject {
-	return action.Subject{
-		UID: r.ke.UID, Created: r.ke.CreationTimestamp.Time, Namespace: r.ke.Namespace, Name: r.ke.Name,
-	}
+func planSubject(ke *v1alpha1.KubernetesExecution) action.Subject {
+	return action.Subject{UID: ke.UID, Created: ke.CreationTimestamp.Time, Namespace: ke.Namespace, Name: ke.Name}
 }
 
 // subjectOfPlan returns planSubject, with the protected namespaces for actions that reach beyond
 // the namespace of the target.
-func (r *round) subjectOfPlan(ctx context.Context) (action.Subject, error) {
-	subject := r.planSubject()
-	if r.request.Action.Scope != action.Cluster {
+func (c *Checker) subjectOfPlan(ctx context.Context, ke *v1alpha1.KubernetesExecution, scope action.Scope) (action.Subject, error) {
+	subject := planSubject(ke)
+	if scope != action.Cluster {
 		return subject, nil
 	}
 	var labelled corev1.NamespaceList
-	if err := r.deps.Reader.List(ctx, &labelled, client.MatchingLabels{v1alpha1.LabelProtected: labelTrue}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.deps.Reader.List(ctx, &labelled, client.MatchingLabels{v1alpha1.LabelProtected: labelTrue}, client.UnsafeDisableDeepCopy); err != nil {
 		return subject, fmt.Errorf("list protected Namespaces: %w", err)
 	}
-	subject.Protected = slices.Clone(r.protected)
+	subject.Protected = slices.Clone(c.protected)
 	for i := range labelled.Items {
 		subject.Protected = append(subject.Protected, labelled.Items[i].Name)
 	}
@@ -88,71 +88,72 @@ func (r *round) subjectOfPlan(ctx context.Context) (action.Subject, error) {
 func (r *round) checkPlanResult(ctx context.Context, planErr error) error {
 	t := r.request.Target
 	if r.seen != nil {
-		r.live = r.seen.lastRead(t)
-		r.scaled = r.seen.lastRead(action.ScaleTargetOf(r.live))
+		r.target.live = r.seen.lastRead(t)
+		r.target.scaled = r.seen.lastRead(action.ScaleTargetOf(r.target.live))
 	}
-	if err := r.readNamespace(ctx); err != nil {
+	var err error
+	if r.target.space, err = r.checker.readNamespace(ctx, t.Namespace, r.target.live); err != nil {
 		return err
 	}
-	if err := r.findProtection(ctx); err != nil {
+	if r.target.shield, err = r.checker.findProtection(ctx, r.target, r.request, r.plan); err != nil {
 		return err
 	}
-	r.out.Results.ResourceExists = r.live != nil || planErr == nil
+	r.out.Results.ResourceExists = r.target.live != nil || planErr == nil
 	switch {
-	case r.shield != "":
-		r.failProtected()
+	case r.target.shield != "":
+		r.out.failProtected(r.request.Target, r.target.shield)
 	case planErr != nil:
-		return r.failPlanning(ctx, planErr)
-	case r.space != nil && r.space.DeletionTimestamp != nil:
-		r.failWith(v1alpha1.DetailInvalidTargetState, "namespace %q, which contains %s, is being deleted", t.Namespace, objectName(t))
+		return r.account.failPlanning(ctx, planErr)
+	case r.target.space != nil && r.target.space.DeletionTimestamp != nil:
+		r.out.failWith(v1alpha1.DetailInvalidTargetState, "namespace %q, which contains %s, is being deleted", t.Namespace, objectName(t))
 	default:
 		return r.checkUnchangedSinceOriginal(ctx)
 	}
 	return nil
 }
 
-// readNamespace reads the namespace of the target.
-func (r *round) readNamespace(ctx context.Context) error {
-	name := r.request.Target.Namespace
+// readNamespace reads the namespace of a target. It returns nil for a target without a namespace, and
+// if both are missing, because a missing target is reported as such.
+func (c *Checker) readNamespace(ctx context.Context, name string, live *unstructured.Unstructured) (*corev1.Namespace, error) {
 	if name == "" {
-		return nil
+		return nil, nil //nolint:nilnil // as documented
 	}
 	var ns corev1.Namespace
-	err := r.deps.Reader.Get(ctx, client.ObjectKey{Name: name}, &ns)
+	err := c.deps.Reader.Get(ctx, client.ObjectKey{Name: name}, &ns)
 	switch {
 	case err == nil:
-		r.space = &ns
-	case apierrors.IsNotFound(err) && r.live == nil: // reported as a missing target
+		return &ns, nil
+	case apierrors.IsNotFound(err) && live == nil:
+		return nil, nil //nolint:nilnil // as documented
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("read namespace %q: not in the cache yet: %w", name, err)
-	default:
-		return fmt.Errorf("read namespace %q: %w", name, err)
+		return nil, fmt.Errorf("read namespace %q: not in the cache yet: %w", name, err)
 	}
-	return nil
+	return nil, fmt.Errorf("read namespace %q: %w", name, err)
 }
 
 // findProtection determines why the target, or another object that the plan writes, is protected.
-func (r *round) findProtection(ctx context.Context) error {
-	t := r.request.Target
-	r.shield = r.protectionReason(t, r.space, r.live)
-	if own := ownProtection(r.scaled); r.shield == "" && own != "" {
-		r.shield = fmt.Sprintf("it scales %s: %s", objectName(action.ScaleTargetOf(r.live)), own)
+func (c *Checker) findProtection(ctx context.Context, v targetView, request action.Request, plan *v1alpha1.Plan) (shield string, err error) {
+	if shield = c.protectionReason(request.Target, v.space, v.live); shield != "" {
+		return shield, nil
 	}
-	if r.plan == nil || r.shield != "" {
-		return nil
+	if own := ownProtection(v.scaled); own != "" {
+		return fmt.Sprintf("it scales %s: %s", objectName(action.ScaleTargetOf(v.live)), own), nil
 	}
-	for _, name := range otherWrittenNamespaces(r.plan, r.request.Action, r.cfg.Namespace) {
+	if plan == nil {
+		return "", nil
+	}
+	for _, name := range otherWrittenNamespaces(plan, request.Action, c.cfg.Namespace) {
 		var ns corev1.Namespace
-		err := r.deps.Reader.Get(ctx, client.ObjectKey{Name: name}, &ns)
+		err := c.deps.Reader.Get(ctx, client.ObjectKey{Name: name}, &ns)
 		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("read namespace %q: %w", name, err)
+			return "", fmt.Errorf("read namespace %q: %w", name, err)
 		}
 		ns.Name = name // a missing namespace may still be protected by name
-		if r.shield = r.protectionReason(v1alpha1.Target{Namespace: name}, &ns, nil); r.shield != "" {
-			return nil
+		if shield = c.protectionReason(v1alpha1.Target{Namespace: name}, &ns, nil); shield != "" {
+			return shield, nil
 		}
 	}
-	return nil
+	return "", nil
 }
 
 // protectionReason returns why an object is protected, or an empty string.
@@ -208,28 +209,6 @@ func otherWrittenNamespaces(p *v1alpha1.Plan, a *action.Action, executorNamespac
 		}
 	}
 	return others
-}
-
-// failPlanning refuses the execution because planning failed.
-func (r *round) failPlanning(ctx context.Context, err error) error {
-	var refused *action.RefusedError
-	var invalid *action.InvalidError
-	switch {
-	case errors.As(err, &refused) && refused.Detail == v1alpha1.DetailRBACDenied:
-		return r.handleForbidden(ctx, refused.Message)
-	case errors.As(err, &refused):
-		r.failWith(refused.Detail, "%s", refused.Message)
-		if refused.Detail == v1alpha1.DetailTargetNotFound && r.live == nil {
-			r.out.Results.ResourceExists = false
-		}
-		return nil
-	case errors.As(err, &invalid):
-		r.failWith(v1alpha1.DetailInvalidParameters, "%s", invalid.Error())
-		return nil
-	case apierrors.IsForbidden(err):
-		return r.handleForbidden(ctx, err.Error())
-	}
-	return r.failUnlessTransient(ctx, err)
 }
 
 // objectName formats an object for messages, such as Deployment shop/web.

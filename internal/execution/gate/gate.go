@@ -95,7 +95,7 @@ type Gate struct {
 
 	mu       sync.Mutex
 	onWake   func(types.NamespacedName)
-	wakes    []types.NamespacedName
+	wakes    wakeList
 	stopped  bool
 	reason   string // of the stop
 	arrivals uint64
@@ -172,39 +172,34 @@ func (g *Gate) Restore(inside []Claim, past []Past) {
 // however often it calls Enter. An admitted execution must Leave. A queued one must be removed with
 // Forget when it no longer wants a place.
 func (g *Gate) Enter(c Claim, now time.Time) (v Verdict) {
-	g.lockThenWake(c.Key, func() { v = g.enterLocked(c, now) })
-	return v
-}
-
-func (g *Gate) enterLocked(c Claim, now time.Time) Verdict {
-	if g.untimed {
-		g.untimed = false
-		g.past.clampEnds(now)
-	}
-	m := g.members[c.UID]
-	if m == nil {
-		since := c.Since
-		if since.IsZero() {
-			since = now
+	g.lockThenWake(c.Key, func() {
+		if g.untimed {
+			g.untimed = false
+			g.past.clampEnds(now)
 		}
-		m = g.addMember(c, since)
-		m.target.queue.pushItem(m)
-	}
-	g.updateHead(m.target, now)
-	g.reservePlaces()
-	switch m.state {
-	case stateInside:
-		return Verdict{In: true}
-	case stateReserved:
-		delete(g.reserved, m.UID)
-		m.state = stateInside
-		return Verdict{In: true}
-	case stateQueued, stateHead, stateReady:
-	}
-	v := g.refusalFor(m, now)
-	if v.Failed {
-		g.removeMember(m, now)
-	}
+		m := g.members[c.UID]
+		if m == nil {
+			since := c.Since
+			if since.IsZero() {
+				since = now
+			}
+			m = g.addMember(c, since)
+			m.target.queue.pushItem(m)
+		}
+		g.updateHead(m.target, now)
+		g.reservePlaces()
+		if m.state == stateReserved {
+			delete(g.reserved, m.UID)
+			m.state = stateInside
+		}
+		if m.state == stateInside {
+			v = Verdict{In: true}
+			return
+		}
+		if v = g.refusalFor(m, now); v.Failed {
+			g.removeMember(m, now)
+		}
+	})
 	return v
 }
 
@@ -310,7 +305,7 @@ func (g *Gate) Resume() {
 		g.reservePlaces()
 		for _, m := range g.members { // the reason they were refused no longer applies
 			if m.state != stateInside && m.state != stateReserved {
-				g.queueWake(m)
+				g.wakes.addMember(m)
 			}
 		}
 	})

@@ -74,3 +74,35 @@ func (h *history) endedWithin(action, target string, within time.Duration, now t
 }
 
 func isFailed(e Past) bool { return e.Outcome == v1alpha1.OutcomeFailed }
+
+// cooldownLeft returns the rest of the cooldown on the target of a member.
+func (h *history) cooldownLeft(m *member, cooldown time.Duration, now time.Time) time.Duration {
+	if m.Rollback || m.ReadOnly || m.Target == "" {
+		return 0
+	}
+	lately := h.endedWithin(m.Action, m.Target, cooldown, now)
+	if len(lately) == 0 {
+		return 0
+	}
+	return lately[len(lately)-1].Ended.Add(cooldown).Sub(now)
+}
+
+// circuitState reports whether too many failures block an action on a target, and until when.
+func (h *history) circuitState(m *member, cfg Config, now time.Time) (openUntil time.Time, open bool) {
+	if m.Rollback || m.ReadOnly || cfg.MaxFailures == 0 {
+		return openUntil, false
+	}
+	failures := 0
+	for _, e := range slices.Backward(h.endedWithin(m.Action, m.Target, cfg.Window, now)) {
+		switch {
+		case e.Outcome == "": // cancelled: neither a failure nor a success
+			continue
+		case !isFailed(e):
+			return openUntil, false
+		}
+		if failures++; failures == cfg.MaxFailures {
+			return e.Ended.Add(cfg.Window), true
+		}
+	}
+	return openUntil, false
+}

@@ -3,6 +3,8 @@ package gate
 import (
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // state is the progress of a member towards admission.
@@ -73,18 +75,16 @@ func (g *Gate) updateHead(t *target, now time.Time) {
 	if t.head == nil && len(t.queue) > 0 {
 		t.head = t.queue.removeAt(0)
 		t.head.state = stateHead
-		g.queueWake(t.head)
+		g.wakes.addMember(t.head)
 	}
-	if m := t.head; m != nil && m.state == stateHead && !now.IsZero() && g.isUnblocked(m, now) {
+	m := t.head
+	if m == nil || m.state != stateHead || now.IsZero() {
+		return
+	}
+	if _, broken := g.past.circuitState(m, g.cfg, now); !broken && g.past.cooldownLeft(m, g.cfg.Cooldown, now) <= 0 { // only a budget can block it
 		m.state = stateReady
 		g.budget.queueReady(m)
 	}
-}
-
-// isUnblocked reports whether only a budget can block the head of a target.
-func (g *Gate) isUnblocked(m *member, now time.Time) bool {
-	_, broken := g.circuitState(m, now)
-	return !broken && g.cooldownLeft(m, now) <= 0
 }
 
 // reservePlaces reserves the free places for ready members.
@@ -100,13 +100,16 @@ func (g *Gate) reservePlaces() {
 		m.target.inside = append(m.target.inside, m)
 		m.state = stateReserved
 		g.reserved[m.UID] = m
-		g.queueWake(m)
+		g.wakes.addMember(m)
 	}
 }
 
-func (g *Gate) queueWake(m *member) {
-	if !slices.Contains(g.wakes, m.Key) {
-		g.wakes = append(g.wakes, m.Key)
+// wakeList holds the executions to wake.
+type wakeList []types.NamespacedName
+
+func (w *wakeList) addMember(m *member) {
+	if !slices.Contains(*w, m.Key) {
+		*w = append(*w, m.Key)
 	}
 }
 

@@ -2,7 +2,6 @@ package gate
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -13,7 +12,7 @@ import (
 
 // refusalFor returns the reason why a member is not admitted now, and for how long it applies.
 func (g *Gate) refusalFor(m *member, now time.Time) Verdict {
-	if closes, broken := g.circuitState(m, now); broken {
+	if closes, broken := g.past.circuitState(m, g.cfg, now); broken {
 		return Verdict{Failed: true, Detail: v1alpha1.DetailCircuitOpen, Message: fmt.Sprintf(
 			"circuit breaker open: %s failed %d times in a row on %s and is blocked until %s: find the cause of the failures first",
 			m.Action, g.cfg.MaxFailures, m.Target, closes.UTC().Format(time.RFC3339))}
@@ -24,7 +23,7 @@ func (g *Gate) refusalFor(m *member, now time.Time) Verdict {
 	case g.stopped:
 		v.Detail, v.Message = v1alpha1.DetailEmergencyStop, "emergency stop active, no execution can start until ConfigMap emergency-stop is deleted: "+g.reason
 	case m.state == stateHead:
-		cooldown := g.cooldownLeft(m, now)
+		cooldown := g.past.cooldownLeft(m, g.cfg.Cooldown, now)
 		v.Detail, v.After = v1alpha1.DetailCooldown, min(left, cooldown)
 		v.Message = fmt.Sprintf("cooldown: %s ended recently on %s and can start again at %s", m.Action, m.Target, now.Add(cooldown).UTC().Format(time.RFC3339))
 	case m.state == stateReady:
@@ -39,38 +38,6 @@ func (g *Gate) refusalFor(m *member, now time.Time) Verdict {
 		v.Message = fmt.Sprintf("queue timeout: could not start within %s: %s", g.cfg.QueueTimeout, v.Message)
 	}
 	return v
-}
-
-// cooldownLeft returns the rest of the cooldown on the target of a member.
-func (g *Gate) cooldownLeft(m *member, now time.Time) time.Duration {
-	if m.Rollback || m.ReadOnly || m.Target == "" {
-		return 0
-	}
-	lately := g.past.endedWithin(m.Action, m.Target, g.cfg.Cooldown, now)
-	if len(lately) == 0 {
-		return 0
-	}
-	return lately[len(lately)-1].Ended.Add(g.cfg.Cooldown).Sub(now)
-}
-
-// circuitState reports whether too many failures block an action on a target, and until when.
-func (g *Gate) circuitState(m *member, now time.Time) (openUntil time.Time, open bool) {
-	if m.Rollback || m.ReadOnly || g.cfg.MaxFailures == 0 {
-		return openUntil, false
-	}
-	failures := 0
-	for _, e := range slices.Backward(g.past.endedWithin(m.Action, m.Target, g.cfg.Window, now)) {
-		switch {
-		case e.Outcome == "": // cancelled: neither a failure nor a success
-			continue
-		case !isFailed(e):
-			return openUntil, false
-		}
-		if failures++; failures == g.cfg.MaxFailures {
-			return e.Ended.Add(g.cfg.Window), true
-		}
-	}
-	return openUntil, false
 }
 
 // InFlight returns the executions inside, except the one with exceptUID. SameTarget lists the others on

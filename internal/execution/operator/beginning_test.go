@@ -30,7 +30,7 @@ func TestHeldUnseen(t *testing.T) {
 			t.Fatalf("it is %q with the finalizers %q", ke.Status.Phase, ke.Finalizers)
 		}
 		r := w.newReconciler(inline())
-		r.identities = nobodyActs{t}
+		r.running.identities = nobodyActs{t}
 		a := &auditReconciler{executions: storedExecutions{w}, auditor: recorder{}, log: r.log, now: r.now}
 		return w, r, func() {
 			for range 3 {
@@ -90,11 +90,11 @@ func TestChangedWhileItBegins(t *testing.T) {
 			want: v1alpha1.PhaseWaitingApproval,
 		},
 		"Precondition": {
-			reason: "it no longer holds", change: annotate, then: func(w *world, r *reconciler) { r.check = hesitant{checks{w}} },
+			reason: "it no longer holds", change: annotate, then: func(w *world, r *reconciler) { r.validation.check.checker = hesitant{checks{w}} },
 			want: v1alpha1.PhaseValidating,
 		},
 		"Unchecked": {
-			reason: "the API is away", change: annotate, then: func(_ *world, r *reconciler) { r.check = troubled{} },
+			reason: "the API is away", change: annotate, then: func(_ *world, r *reconciler) { r.validation.check.checker = troubled{} },
 			want: v1alpha1.PhaseValidating,
 		},
 		"QueuedNeedsApproval": {
@@ -105,7 +105,7 @@ func TestChangedWhileItBegins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
 			r := w.newReconciler(inline())
-			r.identities = nobodyActs{t}
+			r.running.identities = nobodyActs{t}
 			write := "status executing"
 			if tc.busy {
 				w.create("other", "web", nil)
@@ -152,11 +152,11 @@ func TestUnheardThatItBegan(t *testing.T) {
 		old := w.get("a").DeepCopy()
 		old.ResourceVersion, old.Status.Phase, old.Status.ExecutionResults = "0", v1alpha1.PhaseWaitingApproval, nil
 		old.Status.PhaseTransitions = old.Status.PhaseTransitions[:len(old.Status.PhaseTransitions)-1]
-		r.executions, r.check = behind{storedExecutions{w}, old}, troubled{}
+		r.writer.executions, r.validation.check.checker = behind{storedExecutions{w}, old}, troubled{}
 		w.must(t, r, "a")
 
 		w.approval = false
-		r.executions, r.check = storedExecutions{w}, checks{w}
+		r.writer.executions, r.validation.check.checker = storedExecutions{w}, checks{w}
 		w.create("b", "web", asksInline)
 		w.must(t, r, "b")
 		wantPhase(t, w, "b", v1alpha1.PhaseValidated, v1alpha1.DetailTargetBusy)
@@ -190,11 +190,11 @@ func TestFollowsNoLonger(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
 	f := &following{}
-	r.targets, r.check = f, hesitant{checks{w}}
+	r.targets, r.validation.targets, r.validation.check.checker = f, f, hesitant{checks{w}}
 	w.create("a", "web", nil)
 	w.once("status validating", true, w.edited(func(ke *v1alpha1.KubernetesExecution) { ke.Labels = map[string]string{"a": "b"} }))
 	w.must(t, r, "a")
-	r.check = checks{w}
+	r.validation.check.checker = checks{w}
 	w.must(t, r, "a")
 	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
 	if i := slices.Index(f.heard, "follow a"); i < 0 || !slices.Contains(f.heard[i:], "leave a") {
@@ -215,9 +215,9 @@ func TestJobNotMadeAgain(t *testing.T) {
 	old := w.get("a").DeepCopy()
 	old.ResourceVersion, old.Status.Phase, old.Status.ExecutionResults, old.Status.JobName = "0", v1alpha1.PhaseValidated, nil, ""
 	old.Status.PhaseTransitions = old.Status.PhaseTransitions[:len(old.Status.PhaseTransitions)-1]
-	r.executions = behind{storedExecutions{w}, old}
+	r.writer.executions = behind{storedExecutions{w}, old}
 	w.must(t, r, "a")
-	r.executions = storedExecutions{w}
+	r.writer.executions = storedExecutions{w}
 	w.must(t, r, "a")
 	wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailResultUnknown)
 	if len(w.effects) != 1 {

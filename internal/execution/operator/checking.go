@@ -2,11 +2,14 @@ package operator
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -17,127 +20,154 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
-// dryRunTimeout limits a dry run in a Job, from the start of its container. Until the container
-// starts, it counts from the creation of the Job.
-const dryRunTimeout = 30 * time.Second
-
 // checkRetryDelay is the delay before checks that could not run are retried.
 const checkRetryDelay = 2 * time.Second
 
-// acceptAndValidate moves a new execution to phase validating and checks it. Both are one write if
-// the checks need not wait.
-func (r *reconciler) acceptAndValidate(ctx context.Context, t *reconcileState) error {
+// acceptExecution moves a new execution to phase validating. The checks join its write unless they
+// have to wait.
+func acceptExecution(_ context.Context, t *reconcileState) (proceed bool, err error) {
 	if request, err := action.Parse(&t.ke.Spec); err == nil {
 		t.ke.Status.Target = formatTarget(request.Target)
 	}
 	enterPhase(t, v1alpha1.PhaseValidating)
-	return r.validateExecution(ctx, t)
+	return true, nil
 }
 
-// validateExecution runs the checks and computes the plan.
-func (r *reconciler) validateExecution(ctx context.Context, t *reconcileState) error {
+// failIfCancelled ends an execution that is cancelled before its action starts.
+func failIfCancelled(_ context.Context, t *reconcileState) (proceed bool, err error) {
 	if t.ke.Spec.Cancel {
 		failExecution(t, cancelledFailure(t.ke))
-		return nil
+		return false, nil
 	}
-	if verified, err := r.verifyRequesterAndParameters(ctx, t); err != nil || !verified {
-		return err
-	}
-	if refusal := r.inlineForbidden(t.ke); refusal != nil {
-		failExecution(t, *refusal)
-		return nil
-	}
-	dry, waits, failed, err := r.finishDryRunJob(ctx, t)
-	if err != nil || waits {
-		return err
-	}
-	if failed != nil {
-		t.ke.Status.ValidationResults = withValidationTime(t.ke.Status.ValidationResults, t.now)
-		failExecution(t, *failed)
-		return nil
-	}
-	out, err := r.check.Check(ctx, t.ke, dry, t.now)
-	t.now = r.now() // the checks take time
-	storeKilledResults(&t.ke.Status, out.Results.PreConditionResults, out.Results.PostConditionResults)
-	if err != nil {
-		return r.retryOrFailCheck(ctx, t, err)
-	}
-	return r.handleOutcome(ctx, t, out)
+	return true, nil
 }
 
-// handleOutcome applies the outcome of the checks.
-func (r *reconciler) handleOutcome(ctx context.Context, t *reconcileState, out check.Outcome) error {
+// completeIfDryRun ends an execution that requested only a dry run. The controller may also have
+// switched to dry-run mode.
+func completeIfDryRun(_ context.Context, t *reconcileState) (proceed bool, err error) {
+	if t.ke.Spec.DryRunMode != v1alpha1.DryRunOnly {
+		return true, nil
+	}
+	s := &t.ke.Status
+	s.Outcome, s.ReasonDetail = v1alpha1.OutcomeSucceeded, ""
+	s.Message = "dry run: " + s.Plan.Impact.Description
+	setCondition(t, v1alpha1.ConditionSucceeded, metav1.ConditionTrue, v1alpha1.ConditionReasonDryRun, s.Message)
+	enterPhase(t, v1alpha1.PhaseCompleted)
+	return false, nil
+}
+
+// validation checks executions and stores their plans.
+type validation struct {
+	cfg     *Config
+	check   *measuredChecker
+	guard   admissionGuard
+	runs    *runs
+	targets targetWatcher
+	events  *eventEmitter
+	log     *slog.Logger
+	now     func() time.Time
+}
+
+// awaitDryRunJob waits for the dry run in a Job, if one was started.
+func (v *validation) awaitDryRunJob(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+	dry, until, failed, err := v.runs.finishDryRun(ctx, t.ke, t.now)
+	switch {
+	case err != nil:
+		return false, err
+	case failed != nil:
+		ensureResults(&t.ke.Status).ValidationTime = newTime(t.now)
+		failExecution(t, *failed)
+		return false, nil
+	case !until.IsZero():
+		t.requeueAt(until)
+		return false, nil
+	}
+	t.dryRun = dry
+	return true, nil
+}
+
+// runChecks makes the checks and computes the plan. It proceeds if a plan passed.
+func (v *validation) runChecks(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+	out, err := v.check.Check(ctx, t.ke, t.dryRun, t.now)
+	t.now = v.now() // the checks take time
+	storeKilledResults(&t.ke.Status, out.Results.PreConditionResults, out.Results.PostConditionResults)
+	if err != nil {
+		return false, v.retryOrFailCheck(ctx, t, err)
+	}
 	s := &t.ke.Status
 	if out.Target != "" {
 		s.Target = out.Target
 	}
 	switch {
 	case out.Failed != nil:
-		s.Plan = out.Plan
-		s.ValidationResults = withValidationTime(&out.Results, t.now)
-		s.ValidationTime = newTime(t.now)
+		storeOutcome(t, out)
 		failExecution(t, *out.Failed)
+		return false, nil
 	case out.NeedDryRunJob:
-		return r.startDryRunJob(ctx, t, out.Plan)
+		return false, v.startDryRun(ctx, t, out.Plan)
 	case out.Wait > 0:
-		if c := findCondition(s, v1alpha1.ConditionValidated); c == nil || c.Reason != "WaitingForPreconditions" { // only once, to avoid a write per reconcile
-			s.ValidationResults = &out.Results
-			s.Message, s.ReasonDetail = "waiting for preconditions to pass", ""
-			setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, "WaitingForPreconditions", s.Message)
-		}
-		if request, err := action.Parse(&t.ke.Spec); err == nil {
-			r.targets.watchTarget(nameOf(t.ke), request.Target)
-		}
-		t.requeueIn(out.Wait)
-	default:
-		return r.acceptPlan(ctx, t, out)
+		v.awaitPreconditions(t, out)
+		return false, nil
 	}
-	return nil
+	v.acceptPlan(t, out)
+	return true, nil
 }
 
-// acceptPlan stores a plan that passed all checks and starts the next step.
-func (r *reconciler) acceptPlan(ctx context.Context, t *reconcileState, out check.Outcome) error {
+// awaitPreconditions waits for preconditions that do not pass yet.
+func (v *validation) awaitPreconditions(t *reconcileState, out check.Outcome) {
 	s := &t.ke.Status
-	s.Plan = out.Plan
-	s.ValidationResults = withValidationTime(&out.Results, t.now)
-	s.ValidationTime = newTime(t.now)
+	if c := findCondition(s, v1alpha1.ConditionValidated); c == nil || c.Reason != "WaitingForPreconditions" { // only once, to avoid a write per reconcile
+		s.ValidationResults = &out.Results
+		s.Message, s.ReasonDetail = "waiting for preconditions to pass", ""
+		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, "WaitingForPreconditions", s.Message)
+	}
+	if request, err := action.Parse(&t.ke.Spec); err == nil {
+		v.targets.watchTarget(nameOf(t.ke), request.Target)
+	}
+	t.requeueIn(out.Wait)
+}
+
+// acceptPlan stores a plan that passed all checks.
+func (v *validation) acceptPlan(t *reconcileState, out check.Outcome) {
+	s := &t.ke.Status
+	storeOutcome(t, out)
 	pending := execution.InitialApprovalStatus(out.Decision, nil)
 	s.Approval = &pending
 	s.Message, s.ReasonDetail = out.Plan.Impact.Description, ""
 	setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionTrue, "ChecksPassed", "all checks passed")
 	enterPhase(t, v1alpha1.PhaseValidated)
 	t.addAfterWrite(func(ctx context.Context) {
-		r.warnFailedOptional(ctx, t.ke, "PreconditionWarning", "precondition", out.Results.PreConditionResults)
+		v.events.warnFailedOptional(ctx, t.ke, "Precondition", out.Results.PreConditionResults)
 		for _, w := range out.Warnings {
-			r.events.emitWarning(t.ke, "PolicyWarning", w)
+			v.events.emitWarning(t.ke, "PolicyWarning", w)
 		}
 	})
-	switch { // a next step without side effects joins this write
-	case needsApproval(t.ke):
-		r.requestApproval(t)
-	case t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly:
-		completeDryRun(t)
-	case r.isInline(t.ke):
-		t.checked = true
-		return r.tryLaunchAction(ctx, t)
-	}
-	return nil
 }
 
-// warnFailedOptional logs and emits a warning for each optional condition that failed.
-func (r *reconciler) warnFailedOptional(ctx context.Context, ke *v1alpha1.KubernetesExecution, eventReason, conditionKind string, results []v1alpha1.ConditionResult) {
-	for _, c := range results {
-		if c.Passed || c.Required {
-			continue
-		}
-		r.log.WarnContext(ctx, "optional condition failed", "execution", logKey(ke), "kind", conditionKind, "condition", c.ConditionType, "message", c.ErrorMessage)
-		r.events.emitWarning(ke, eventReason, fmt.Sprintf("%s %q failed: %s", conditionKind, c.ConditionType, c.ErrorMessage))
+// storeOutcome stores the plan and the results of final checks.
+func storeOutcome(t *reconcileState, out check.Outcome) {
+	s := &t.ke.Status
+	s.Plan, s.ValidationResults, s.ValidationTime = out.Plan, &out.Results, newTime(t.now)
+	s.ValidationResults.ValidationTime = newTime(t.now)
+}
+
+// startDryRun creates the Job that runs the plan as a dry run.
+func (v *validation) startDryRun(ctx context.Context, t *reconcileState, plan *v1alpha1.Plan) error {
+	j, err := job.Build(t.ke, plan, v1alpha1.PurposeDryRun, 1, v.cfg.Job)
+	if err != nil {
+		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonDryRunFailed, Message: err.Error()})
+		return nil //nolint:nilerr // the execution ends with it
 	}
+	if _, err := v.runs.jobs.CreateOrGet(ctx, t.ke, j); err != nil {
+		return v.retryOrFailCheck(ctx, t, err)
+	}
+	t.requeueIn(dryRunTimeout)
+	return nil
 }
 
 // retryOrFailCheck retries checks that could not run, up to Config.CheckTimeout, and shows the error in
 // the status.
-func (r *reconciler) retryOrFailCheck(ctx context.Context, t *reconcileState, err error) error {
+func (v *validation) retryOrFailCheck(ctx context.Context, t *reconcileState, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
@@ -150,23 +180,23 @@ func (r *reconciler) retryOrFailCheck(ctx context.Context, t *reconcileState, er
 	}
 	const reason = "CheckError"
 	known := findCondition(&t.ke.Status, v1alpha1.ConditionValidated)
-	if known != nil && known.Reason == reason && !t.now.Before(known.LastTransitionTime.Add(r.cfg.CheckTimeout)) {
+	if known != nil && known.Reason == reason && !t.now.Before(known.LastTransitionTime.Add(v.cfg.CheckTimeout)) {
 		failExecution(t, execution.Failure{
 			Reason: v1alpha1.ReasonValidationError, Detail: detail,
-			Message: fmt.Sprintf("the controller failed for %s to run the checks: %v", r.cfg.CheckTimeout, err),
+			Message: fmt.Sprintf("the controller failed for %s to run the checks: %v", v.cfg.CheckTimeout, err),
 		})
 		return nil
 	}
 	if retry := (*execution.RetryError)(nil); errors.As(err, &retry) && (known == nil || known.Reason != reason) &&
-		t.now.Before(phaseStart(t.ke, v1alpha1.PhaseValidating, t.now).Add(maxConditionTimeout(t.ke.Spec.PreConditions)+r.cfg.CheckTimeout)) {
-		r.log.DebugContext(ctx, "condition evaluation deferred", "execution", logKey(t.ke), "err", err)
+		t.now.Before(execution.PhaseStart(t.ke, v1alpha1.PhaseValidating, t.now).Add(maxConditionTimeout(t.ke.Spec.PreConditions)+v.cfg.CheckTimeout)) {
+		v.log.DebugContext(ctx, "condition evaluation deferred", "execution", logKey(t.ke), "err", err)
 		t.requeueIn(retry.After) // not written to the status, because it affects many executions at once
 		return nil
 	}
-	r.log.WarnContext(ctx, "execution check failed, retrying", "execution", logKey(t.ke), "err", err)
+	v.log.WarnContext(ctx, "execution check failed, retrying", "execution", logKey(t.ke), "err", err)
 	if known == nil || known.Reason != reason { // only once, to avoid a write per reconcile
 		removeCondition(&t.ke.Status, v1alpha1.ConditionValidated) // its transition time is when the errors began
-		t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, truncateText("the controller failed to run the checks and retries: "+err.Error(), maxMessage)
+		t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, action.TruncateText("the controller failed to run the checks and retries: "+err.Error(), maxMessage)
 		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, reason, t.ke.Status.Message)
 	}
 	t.requeueIn(checkRetryAfter(err))
@@ -181,199 +211,67 @@ func checkRetryAfter(err error) time.Duration {
 	return checkRetryDelay
 }
 
-// finishDryRunJob returns the result of the dry run in a Job, if such a Job exists.
-func (r *reconciler) finishDryRunJob(ctx context.Context, t *reconcileState) (dry *action.Result, waits bool, failed *execution.Failure, err error) {
-	j, err := r.jobs.Job(ctx, t.ke, job.Name(t.ke.UID, v1alpha1.PurposeDryRun, 1), false)
-	if err != nil || j == nil {
-		return nil, false, nil, err
-	}
-	o, err := r.observeJob(ctx, t, j)
+// verifyRequest checks whether the API server verified the requester and whether the request is
+// unchanged. If not, it fails the execution.
+func (v *validation) verifyRequest(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+	parameters, err := parametersHash(t.ke)
 	if err != nil {
-		return nil, false, nil, err
+		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailInvalidParameters, Message: err.Error()})
+		return false, nil //nolint:nilerr // the execution ends with it
 	}
-	if o.Result != nil && (o.State == job.Succeeded || o.State == job.Failed) {
-		return o.Result, false, nil, r.setJobTTL(ctx, j)
+	switch known := t.ke.Status.VerifiedRequest; {
+	case known == nil:
+		return v.verifyNewRequest(ctx, t, parameters)
+	case known.ParametersHash != parameters: // the schema cannot detect it, and the guard had a gap
+		failUnverified(t, "spec.parameters were changed while the admission policies were not in force")
+		return false, nil
 	}
-	began := j.CreationTimestamp.Time
-	detail, what := v1alpha1.DetailExecutorUnavailable, "did not start"
-	if o.Started != nil {
-		began, detail, what = *o.Started, v1alpha1.Detail(v1alpha1.ReasonDryRunFailed), "did not finish"
-	}
-	switch end := began.Add(dryRunTimeout); {
-	case o.State == job.Failed:
-		failed = &execution.Failure{Reason: v1alpha1.ReasonDryRunFailed, Detail: o.Failure.Detail, Message: o.Failure.Message}
-	case !t.now.Before(end):
-		failed = &execution.Failure{
-			Reason: v1alpha1.ReasonDryRunFailed, Detail: detail,
-			Message: fmt.Sprintf("dry run %s within %s: see Job %q", what, dryRunTimeout, j.Name),
-		}
-	default:
-		t.requeueAt(end)
-		return nil, true, nil, nil
-	}
-	return nil, false, failed, errors.Join(r.jobs.Patch(ctx, j, map[string]any{"suspend": true}), r.setJobTTL(ctx, j))
+	return true, nil
 }
 
-// startDryRunJob creates the Job that runs the plan as a dry run.
-func (r *reconciler) startDryRunJob(ctx context.Context, t *reconcileState, plan *v1alpha1.Plan) error {
-	j, err := job.Build(t.ke, plan, v1alpha1.PurposeDryRun, 1, r.cfg.Job)
-	if err != nil {
-		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonDryRunFailed, Message: err.Error()})
-		return nil //nolint:nilerr // the execution ends with it
+// verifyNewRequest verifies a request that has not been verified yet.
+func (v *validation) verifyNewRequest(ctx context.Context, t *reconcileState, parametersSum string) (proceed bool, err error) {
+	period, err := v.guard.Confirm(ctx)
+	switch created := t.ke.CreationTimestamp.Time; {
+	case errors.Is(err, guard.ErrOff):
+		return true, nil
+	case err != nil && guard.IsUnknown(err) && t.ke.Status.Phase == v1alpha1.PhaseValidating:
+		return false, v.retryOrFailCheck(ctx, t, err)
+	case err != nil && guard.IsUnknown(err):
+		t.requeueIn(checkRetryDelay)
+		return false, nil
+	case err != nil:
+		failUnverified(t, fmt.Sprintf("the admission policies did not verify the requester: %v", err))
+		return false, nil
+	case !period.Covers(created):
+		failUnverified(t, fmt.Sprintf("the execution was created at %s, but the admission policies have been continuously in force only since %s", created.UTC().Format(time.RFC3339), period.Since.UTC().Format(time.RFC3339)))
+		return false, nil
 	}
-	if _, err := r.jobs.CreateOrGet(ctx, t.ke, j); err != nil {
-		return r.retryOrFailCheck(ctx, t, err)
-	}
-	t.requeueIn(dryRunTimeout)
-	return nil
+	t.ke.Status.VerifiedRequest = &v1alpha1.VerifiedRequest{AdmissionPolicyPeriod: period.ID, ParametersHash: parametersSum}
+	return true, nil
 }
 
-// observeJob derives the state of a Job from the Job and its Pods.
-func (r *reconciler) observeJob(ctx context.Context, t *reconcileState, j *batchv1.Job) (job.Observation, error) {
-	pods, err := r.jobs.Pods(ctx, j, false)
-	if err != nil {
-		return job.Observation{}, err
-	}
-	o := job.Observe(j, pods, t.now)
-	if o.State != job.Failed || o.Result != nil {
-		return o, nil
-	}
-	// The cache may not have the result yet, so read the Pods from the host cluster.
-	if pods, err = r.jobs.Pods(ctx, j, true); err != nil {
-		return job.Observation{}, err
-	}
-	return job.Observe(j, pods, t.now), nil
-}
-
-// periodCheckInterval is how often a waiting approval is compared with the period of the guard.
-// After a gap, approvers need the new plan hash.
-const periodCheckInterval = 30 * time.Second
-
-// launchOnceApproved evaluates the approvals and launches the action once the plan is approved.
-func (r *reconciler) launchOnceApproved(ctx context.Context, t *reconcileState) error {
-	if taken, err := r.adoptJob(ctx, t); err != nil || taken {
-		return err
-	}
-	if t.ke.Spec.Cancel {
-		failExecution(t, cancelledFailure(t.ke))
-		return nil
-	}
-	if verified, err := r.verifyRequesterAndParameters(ctx, t); err != nil || !verified {
-		return err
-	}
-	period, missing := r.admissionPolicyPeriod(ctx, t.ke)
-	if p := t.ke.Status.Plan; missing == nil && p != nil && p.AdmissionPolicyPeriod != period.ID {
-		r.requestApproval(t)
-		t.requeueIn(periodCheckInterval)
-		t.requeueAt(t.ke.Status.Approval.Deadline.Time)
-		return nil
-	}
-	status, failed, until := execution.DecideApproval(t.ke, missing, t.now)
-	before := t.ke.Status.Approval
-	t.ke.Status.Approval = &status
-	switch {
-	case failed != nil:
-		if status.State == v1alpha1.ApprovalRejected {
-			setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Rejected", failed.Message)
-			r.recordDecision(t, v1alpha1.Reject)
-		} else {
-			setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Expired", failed.Message)
-		}
-		failExecution(t, *failed)
-		return nil
-	case missing != nil || status.State != v1alpha1.ApprovalApproved:
-		r.setPendingApproval(t, missing, until)
-		return nil
-	}
-	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionTrue, "Approved", approvedByText(status))
-	if before == nil || before.State != v1alpha1.ApprovalApproved {
-		t.ke.Status.ReasonDetail, t.ke.Status.Message = "", approvedByText(status)
-		r.recordDecision(t, v1alpha1.Approve)
-		t.continueNow = true // the approval is written before the Job is created: a Job must not outlive its operator without an approval
-		return nil
-	}
-	return r.tryLaunchAction(ctx, t)
-}
-
-// admissionPolicyPeriod returns the period without a gap in which approvals are checked, or the
-// reason why none exists. If the execution has approvals, the period is confirmed after they were
-// read.
-func (r *reconciler) admissionPolicyPeriod(ctx context.Context, ke *v1alpha1.KubernetesExecution) (guard.Period, error) {
-	if len(ke.Spec.Approvals) == 0 && !ke.Spec.ApprovalReceived {
-		return r.guard.Period()
-	}
-	return r.guard.Confirm(ctx)
-}
-
-// setPendingApproval writes which approval is missing, or why an approval does not count, to the
-// status.
-func (r *reconciler) setPendingApproval(t *reconcileState, approversUnverified error, until time.Time) {
-	detail, waiting := execution.DescribePendingApproval(t.ke, approversUnverified)
-	t.requeueIn(periodCheckInterval)
-	if approversUnverified != nil {
-		t.requeueIn(10 * time.Second)
-	}
-	t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, waiting
-	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Pending", waiting)
-	if !until.IsZero() {
-		t.requeueAt(until)
-	}
-}
-
-// proceedValidated takes the next step for a plan that passed the checks.
-func (r *reconciler) proceedValidated(ctx context.Context, t *reconcileState) error {
-	if taken, err := r.adoptJob(ctx, t); err != nil || taken {
-		return err
-	}
-	if t.ke.Spec.Cancel {
-		failExecution(t, cancelledFailure(t.ke))
-		return nil
-	}
-	if verified, err := r.verifyRequesterAndParameters(ctx, t); err != nil || !verified {
-		return err
-	}
-	switch {
-	case t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly:
-		completeDryRun(t)
-	case needsApproval(t.ke):
-		r.requestApproval(t)
-	default:
-		return r.tryLaunchAction(ctx, t)
-	}
-	return nil
-}
-
-// needsApproval reports whether a validated execution waits for an approval next.
-func needsApproval(ke *v1alpha1.KubernetesExecution) bool {
-	a := ke.Status.Approval
-	return ke.Spec.DryRunMode != v1alpha1.DryRunOnly && a != nil && a.Required && a.State != v1alpha1.ApprovalApproved
-}
-
-// requestApproval asks for an approval, for the first time or again after a gap of the guard.
-// Earlier approvals do not count, because they cannot name the new plan hash.
-func (r *reconciler) requestApproval(t *reconcileState) {
-	s := &t.ke.Status
-	again := s.Phase == v1alpha1.PhaseWaitingApproval
-	period, missing := r.guard.Period()
-	s.Plan.AdmissionPolicyPeriod = period.ID
-	s.Plan.Hash = action.Hash(s.Plan)
-	a := s.Approval
-	a.State, a.CountedDecisions, a.DecidedAt, a.ReceivedTooEarly = v1alpha1.ApprovalPending, nil, nil, t.ke.Spec.ApprovalReceived
-	timeout := r.cfg.ApprovalTimeout
-	if own := t.ke.Spec.ApprovalTimeout; own != nil && own.Duration > 0 {
-		timeout = own.Duration
-	}
-	a.Deadline = newTime(t.now.Add(timeout).Add(time.Second - 1)) // API times have no fractions of a second
-	s.ReasonDetail, s.Message = execution.DescribePendingApproval(t.ke, missing)
-	if again {
-		s.Message = "the admission policies changed, so earlier approvals are no longer valid; " + s.Message
-	}
-	removeCondition(s, v1alpha1.ConditionQueued)
-	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Pending", s.Message)
-	if !again {
-		enterPhase(t, v1alpha1.PhaseWaitingApproval)
-	}
-	t.addAfterWrite(func(context.Context) {
-		r.events.emitNormal(t.ke, "ApprovalRequired", fmt.Sprintf("%s; to approve: fleetloop approve %s -n %s", s.Message, t.ke.Name, t.ke.Namespace))
+// failUnverified fails an execution whose requester may not be the named one.
+func failUnverified(t *reconcileState, why string) {
+	failExecution(t, execution.Failure{
+		Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailRequesterUnverified,
+		Message: "the requester is not verified, so nothing was changed: " + why + ". Create it again once the admission policies are in force",
 	})
+}
+
+// parametersHash returns the SHA-256 of the normalized parameters.
+func parametersHash(ke *v1alpha1.KubernetesExecution) (string, error) {
+	if ke.Spec.Parameters == nil || len(ke.Spec.Parameters.Raw) == 0 {
+		return "", nil
+	}
+	var parameters any
+	if err := json.Unmarshal(ke.Spec.Parameters.Raw, &parameters); err != nil {
+		return "", fmt.Errorf("read spec.parameters: %w", err)
+	}
+	text, err := json.Marshal(parameters)
+	if err != nil {
+		return "", fmt.Errorf("read spec.parameters: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
@@ -24,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 	"github.com/fleetloop/fleetloop/internal/kube"
 )
@@ -47,17 +51,9 @@ func newRateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 
 // addControllers registers the controllers and their watches with the manager.
 func (o *Operator) addControllers(deps Deps) error {
-	m := newMetrics(deps.Registerer)
+	m, w := newMetrics(deps.Registerer), &kube.Waker{}
 	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace, &kube.Written{}, deps.StatusWritten}
-	r := &reconciler{
-		cfg: o.cfg, executions: host, jobs: timedJobs{hostJobs{o.manager.GetClient(), o.manager.GetAPIReader(), o.cfg.Namespace}, m},
-		check: measuredChecker{deps.Check, m}, identities: deps.Identities, gate: deps.Gate, guard: deps.Guard, recorder: deps.Recorder,
-		events: eventEmitter{o.manager.GetEventRecorder(component)}, metrics: m, log: deps.Log, now: time.Now,
-		launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{}, inlineRuns: map[types.UID]inlineRun{},
-	}
-	w := &kube.Waker{}
-	var err error
-	r.outbox, err = outbox.New(o.cfg.Outbox, outbox.Deps{Sinks: deps.Sinks, Event: deps.Event, Wake: w.Wake, Registerer: deps.Registerer})
+	pending, err := outbox.New(o.cfg.Outbox, outbox.Deps{Sinks: deps.Sinks, Event: deps.Event, Wake: w.Wake, Registerer: deps.Registerer})
 	if err != nil {
 		return err
 	}
@@ -72,14 +68,18 @@ func (o *Operator) addControllers(deps Deps) error {
 		return err
 	}
 	follows := &targetWatches{client: meta, wake: func(name types.NamespacedName) { w.WakeAfter(name, targetChangeDelay) }, log: deps.Log, watched: map[v1alpha1.Target]*targetWatch{}}
-	r.targets = follows
 	if err := o.manager.Add(follows); err != nil {
 		return err
 	}
-	stop := &emergencyStop{gate: deps.Gate, log: deps.Log, halted: &r.halted, wakeRunning: func(ctx context.Context) error { return r.wakeRunning(ctx, w.Wake) }}
-	r.readStop = func(ctx context.Context) error {
-		return stop.syncFromConfigMap(ctx, o.manager.GetClient(), types.NamespacedName{Namespace: o.cfg.Namespace, Name: v1alpha1.EmergencyStop})
-	}
+	stop := &emergencyStop{gate: deps.Gate, log: deps.Log, wakeRunning: func(ctx context.Context) error { return wakeRunning(ctx, host, w.Wake) }}
+	r := newReconciler(&o.cfg, ports{
+		executions: host, jobs: timedJobs{hostJobs{o.manager.GetClient(), o.manager.GetAPIReader(), o.cfg.Namespace}, m},
+		check: deps.Check, identities: deps.Identities, gate: deps.Gate, guard: deps.Guard, recorder: deps.Recorder, outbox: pending,
+		events: o.manager.GetEventRecorder(component), targets: follows, metrics: m, log: deps.Log, now: time.Now, halted: &stop.halted,
+		readStop: func(ctx context.Context) error {
+			return stop.syncFromConfigMap(ctx, o.manager.GetClient(), types.NamespacedName{Namespace: o.cfg.Namespace, Name: v1alpha1.EmergencyStop})
+		},
+	})
 	err = ctrl.NewControllerManagedBy(o.manager).
 		Named("execution").
 		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(executionChanged())).
@@ -98,7 +98,7 @@ func (o *Operator) addControllers(deps Deps) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(o.addAuditControllerAndSweeper(host, deps), o.manager.Add(manager.RunnableFunc(r.drainOutboxOnStop)), o.manager.Add(unelectedRunnable(o.markSyncedOnceListed)))
+	return errors.Join(o.addAuditControllerAndSweeper(host, deps), o.manager.Add(manager.RunnableFunc(r.writer.drainOutboxOnStop)), o.manager.Add(unelectedRunnable(o.markSyncedOnceListed)))
 }
 
 // addAuditControllerAndSweeper registers the controller that writes the audit, if auditing is enabled.
@@ -139,43 +139,32 @@ func (unelectedRunnable) NeedLeaderElection() bool { return false }
 
 var _ manager.LeaderElectionRunnable = unelectedRunnable(nil)
 
+// updated selects the updates of objects of one type that changed accordingly.
+func updated[T client.Object](changed func(before, now T) bool) predicate.Funcs {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(T)
+		now, isOne := e.ObjectNew.(T)
+		return ok && isOne && changed(before, now)
+	}}
+}
+
 // executionChanged selects changes of the spec, deletions, recreations under the same name, and
 // completion of the audit. It ignores the status writes of the operator.
 func executionChanged() predicate.Predicate {
-	return predicate.Funcs{
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			before, ok := e.ObjectOld.(*v1alpha1.KubernetesExecution)
-			now, isOne := e.ObjectNew.(*v1alpha1.KubernetesExecution)
-			if !ok || !isOne {
-				return false
-			}
-			return before.Generation != now.Generation || before.UID != now.UID ||
-				before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() || isRecorded(before) != isRecorded(now)
-		},
-	}
+	return updated(func(before, now *v1alpha1.KubernetesExecution) bool {
+		return before.Generation != now.Generation || before.UID != now.UID ||
+			before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() || isRecorded(before) != isRecorded(now)
+	})
 }
 
 // jobStatusChanged selects changes of a Job's status, and its deletion.
 func jobStatusChanged() predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return true },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			before, ok := e.ObjectOld.(*batchv1.Job)
-			now, isOne := e.ObjectNew.(*batchv1.Job)
-			return ok && isOne && !equality.Semantic.DeepEqual(before.Status, now.Status)
-		},
-	}
+	return updated(func(before, now *batchv1.Job) bool { return !equality.Semantic.DeepEqual(before.Status, now.Status) })
 }
 
 // podStatusChanged selects changes of a Pod's status.
 func podStatusChanged() predicate.Predicate {
-	return predicate.Funcs{
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			before, ok := e.ObjectOld.(*corev1.Pod)
-			now, isOne := e.ObjectNew.(*corev1.Pod)
-			return ok && isOne && !equality.Semantic.DeepEqual(before.Status, now.Status)
-		},
-	}
+	return updated(func(before, now *corev1.Pod) bool { return !equality.Semantic.DeepEqual(before.Status, now.Status) })
 }
 
 // executionOfPod maps a Pod to the execution that its annotation names. Whether the Pod counts for
@@ -186,4 +175,44 @@ func executionOfPod(_ context.Context, o client.Object) []reconcile.Request {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
+}
+
+// emergencyStop applies the emergency stop ConfigMap to the gate and to running executions.
+type emergencyStop struct {
+	gate        *gate.Gate
+	halted      atomic.Bool                 // true while it also cancels running executions
+	wakeRunning func(context.Context) error // wakes the running executions
+	log         *slog.Logger
+}
+
+// newReconciler returns a reconciler for the ConfigMap. The cache behind c contains no other
+// ConfigMap.
+func (e *emergencyStop) newReconciler(c client.Reader) reconcile.Reconciler {
+	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+		return reconcile.Result{}, e.syncFromConfigMap(ctx, c, req.NamespacedName)
+	})
+}
+
+// syncFromConfigMap reads the ConfigMap and stops or resumes the gate accordingly.
+func (e *emergencyStop) syncFromConfigMap(ctx context.Context, c client.Reader, name types.NamespacedName) error {
+	var stop corev1.ConfigMap
+	err := c.Get(ctx, name, &stop)
+	if apierrors.IsNotFound(err) {
+		e.halted.Store(false)
+		e.gate.Resume()
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the emergency stop: %w", err)
+	}
+	reason := stop.Data[v1alpha1.StopReason]
+	if reason == "" {
+		reason = "no reason given"
+	}
+	e.log.WarnContext(ctx, "emergency stop active, no execution starts", "reason", reason)
+	e.gate.Stop(reason)
+	if halt := stop.Data[v1alpha1.StopRunning] == "true"; halt != e.halted.Swap(halt) && halt {
+		return e.wakeRunning(ctx)
+	}
+	return nil
 }

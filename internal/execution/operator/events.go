@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
-	"time"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
@@ -20,36 +21,39 @@ import (
 const maxNote = 1024
 
 // eventEmitter emits Kubernetes events about executions. It does not wait for the host cluster.
-type eventEmitter struct{ events events.EventRecorder }
-
-func (t eventEmitter) emitNormal(ke *v1alpha1.KubernetesExecution, reason, note string) {
-	t.emitEvent(ke, corev1.EventTypeNormal, reason, note)
+type eventEmitter struct {
+	recorder events.EventRecorder
+	log      *slog.Logger
 }
 
-func (t eventEmitter) emitWarning(ke *v1alpha1.KubernetesExecution, reason, note string) {
-	t.emitEvent(ke, corev1.EventTypeWarning, reason, note)
+func (e *eventEmitter) emitNormal(ke *v1alpha1.KubernetesExecution, reason, note string) {
+	e.emitEvent(ke, corev1.EventTypeNormal, reason, note)
 }
 
-func (t eventEmitter) emitEvent(ke *v1alpha1.KubernetesExecution, eventType, reason, note string) {
+func (e *eventEmitter) emitWarning(ke *v1alpha1.KubernetesExecution, reason, note string) {
+	e.emitEvent(ke, corev1.EventTypeWarning, reason, note)
+}
+
+func (e *eventEmitter) emitEvent(ke *v1alpha1.KubernetesExecution, eventType, reason, note string) {
 	about := &corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind,
 		Namespace: ke.Namespace, Name: ke.Name, UID: ke.UID,
 	}
-	t.events.Eventf(about, nil, eventType, reason, "Execute", "%s", truncateText(note, maxNote))
+	e.recorder.Eventf(about, nil, eventType, reason, "Execute", "%s", action.TruncateText(note, maxNote))
 }
 
 // emitJobCreated emits the event of a started Job, including the approvers. An approval has no
 // separate event, because each event is a write.
-func (t eventEmitter) emitJobCreated(ke *v1alpha1.KubernetesExecution) {
+func (e *eventEmitter) emitJobCreated(ke *v1alpha1.KubernetesExecution) {
 	s := &ke.Status
 	if s.ExecutionResults == nil || s.ExecutionResults.Mode != v1alpha1.ExecuteInJob {
 		return
 	}
-	t.emitNormal(ke, "JobCreated", fmt.Sprintf("checks passed%s; Job %q runs the action: %s", approvalNote(s), s.JobName, s.Plan.Impact.Description))
+	e.emitNormal(ke, "JobCreated", fmt.Sprintf("checks passed%s; Job %q runs the action: %s", approvalNote(s), s.JobName, s.Plan.Impact.Description))
 }
 
 // emitSucceeded emits the event of a succeeded action, including the rollback command.
-func (t eventEmitter) emitSucceeded(ke *v1alpha1.KubernetesExecution, reason string) {
+func (e *eventEmitter) emitSucceeded(ke *v1alpha1.KubernetesExecution, reason string) {
 	s, note := &ke.Status, ke.Status.Message
 	if s.ExecutionResults != nil && s.ExecutionResults.Mode == v1alpha1.ExecuteInline {
 		note += approvalNote(s) // no JobCreated event names the approvers
@@ -57,7 +61,7 @@ func (t eventEmitter) emitSucceeded(ke *v1alpha1.KubernetesExecution, reason str
 	if s.RollbackInformation != nil && s.RollbackInformation.Available {
 		note = fmt.Sprintf("%s; to roll back: fleetloop rollback %s -n %s", note, ke.Name, ke.Namespace)
 	}
-	t.emitNormal(ke, reason, note)
+	e.emitNormal(ke, reason, note)
 }
 
 // approvalNote names the approvers of an execution that required approval. It is empty if none was
@@ -72,11 +76,11 @@ func approvalNote(s *v1alpha1.KubernetesExecutionStatus) string {
 // emitFailed emits the event of a failed execution. If a named refusal prevented it, an event with
 // that name comes first. The note begins with the word that the status, the command line and the
 // audit also use.
-func (t eventEmitter) emitFailed(ke *v1alpha1.KubernetesExecution) {
+func (e *eventEmitter) emitFailed(ke *v1alpha1.KubernetesExecution) {
 	if reason := refusalEventReason(&ke.Status); reason != "" {
-		t.emitWarning(ke, reason, ke.Status.Message)
+		e.emitWarning(ke, reason, ke.Status.Message)
 	}
-	t.emitWarning(ke, "ExecutionFailed", cmp.Or(string(ke.Status.ReasonDetail), string(ke.Status.Reason))+": "+ke.Status.Message)
+	e.emitWarning(ke, "ExecutionFailed", cmp.Or(string(ke.Status.ReasonDetail), string(ke.Status.Reason))+": "+ke.Status.Message)
 }
 
 // refusalEventReason returns the event reason of a refusal. Empty means that the failure has no reason
@@ -93,13 +97,87 @@ func refusalEventReason(s *v1alpha1.KubernetesExecutionStatus) string {
 	return ""
 }
 
+// warnFailedOptional logs and emits a warning for each optional condition that failed. kind is
+// Precondition or Postcondition.
+func (e *eventEmitter) warnFailedOptional(ctx context.Context, ke *v1alpha1.KubernetesExecution, kind string, results []v1alpha1.ConditionResult) {
+	for _, c := range results {
+		if c.Passed || c.Required {
+			continue
+		}
+		name := strings.ToLower(kind)
+		e.log.WarnContext(ctx, "optional condition failed", "execution", logKey(ke), "kind", name, "condition", c.ConditionType, "message", c.ErrorMessage)
+		e.emitWarning(ke, kind+"Warning", fmt.Sprintf("%s %q failed: %s", name, c.ConditionType, c.ErrorMessage))
+	}
+}
+
+// emitPhaseChange emits the Kubernetes events of a transition.
+func (e *eventEmitter) emitPhaseChange(p phaseChange, ke *v1alpha1.KubernetesExecution) {
+	s := &ke.Status
+	switch p.to {
+	case v1alpha1.PhaseRollbackReady:
+		switch {
+		case s.Outcome == v1alpha1.OutcomeFailed:
+			e.emitWarning(ke, "ExecutionFailed", s.Message)
+		case p.last: // otherwise the event of the next phase reports it
+			e.emitSucceeded(ke, "ExecutionCompleted")
+		}
+	case v1alpha1.PhaseCompleted:
+		if p.from == v1alpha1.PhaseRollbackReady && p.first { // the result was already reported
+			e.emitNormal(ke, "ExecutionCompletedPermanent", s.Message)
+			return
+		}
+		e.emitSucceeded(ke, "ExecutionCompletedPermanent")
+	case v1alpha1.PhaseFailed:
+		if p.from != v1alpha1.PhaseRollbackReady { // the failed postcondition was already reported
+			e.emitFailed(ke)
+		}
+	case v1alpha1.PhaseExecuting:
+		e.emitJobCreated(ke)
+	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval:
+	}
+}
+
+// phaseChange is one of the transitions in one write.
+type phaseChange struct {
+	from, to    v1alpha1.Phase
+	first, last bool
+}
+
+// phaseChanges returns the transitions in one write.
+func phaseChanges(before, ke *v1alpha1.KubernetesExecution) (list []phaseChange) {
+	from, passed := before.Status.Phase, ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):]
+	for i, t := range passed {
+		list = append(list, phaseChange{from: from, to: t.Phase, first: i == 0, last: i == len(passed)-1})
+		from = t.Phase
+	}
+	return list
+}
+
+// recordPhaseChange adds the change event of a transition to the status before the write.
+func (t *reconcileState) recordPhaseChange(p phaseChange) {
+	s := &t.ke.Status
+	succeeded := execution.ChangeSucceeded
+	if t.ke.Spec.RollbackOf != nil {
+		succeeded = execution.ChangeRolledBack
+	}
+	switch {
+	case p.to == v1alpha1.PhaseExecuting:
+		t.recordChange(execution.ChangeStarted, t.ke.Spec.RequestedBy, s.Plan.Impact.Description)
+	case p.to == v1alpha1.PhaseRollbackReady && s.Outcome == v1alpha1.OutcomeFailed,
+		p.to == v1alpha1.PhaseFailed && p.from != v1alpha1.PhaseRollbackReady:
+		t.recordChange(execution.ChangeFailed, "", s.Message)
+	case p.to == v1alpha1.PhaseRollbackReady, p.to == v1alpha1.PhaseCompleted && p.from == v1alpha1.PhaseExecuting:
+		t.recordChange(succeeded, t.ke.Spec.RequestedBy, s.Message)
+	}
+}
+
 // recordChange adds a change event to the status, written together with the change. An event about
 // an execution whose action has begun is not marked as a dry run, even if the controller has since
 // switched to dry-run mode.
-func (r *reconciler) recordChange(t *reconcileState, what execution.ChangeAction, by, message string) {
+func (t *reconcileState) recordChange(what execution.ChangeAction, by, message string) {
 	s := &t.ke.Status
 	t.events = append(t.events, v1alpha1.PendingChangeEvent{
-		Action: string(what), At: outbox.At(t.now), By: by, Reason: string(s.ReasonDetail), Message: truncateText(message, maxMessage),
+		Action: string(what), At: outbox.At(t.now), By: by, Reason: string(s.ReasonDetail), Message: action.TruncateText(message, maxMessage),
 		DryRun: t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly && !hasBegun(s),
 	})
 }
@@ -108,54 +186,4 @@ func (r *reconciler) recordChange(t *reconcileState, what execution.ChangeAction
 // client may have removed them.
 func hasBegun(s *v1alpha1.KubernetesExecutionStatus) bool {
 	return s.ExecutionResults != nil || slices.ContainsFunc(s.PhaseTransitions, func(t v1alpha1.PhaseTransition) bool { return t.Phase == v1alpha1.PhaseExecuting })
-}
-
-// canonicalAction returns the name of an action in the catalogue, which may differ from the
-// requested alias.
-func canonicalAction(name string) string {
-	if a, known := action.Find(name); known {
-		return a.Name
-	}
-	return name
-}
-
-// recordDecision records the change event, the metric and the log line of an approval or rejection.
-func (r *reconciler) recordDecision(t *reconcileState, d v1alpha1.ApprovalDecision) {
-	t.addBeforeWrite(func() {
-		what := execution.ChangeApproved
-		if d == v1alpha1.Reject {
-			what = execution.ChangeRejected
-		}
-		by, said := latestDecision(&t.ke.Status, d)
-		r.recordChange(t, what, by, said)
-	})
-	t.addAfterWrite(func(ctx context.Context) {
-		if t.ke.Status.Approval != nil {
-			r.metrics.countDecision(t.ke, d, r.now())
-		}
-		by, said := latestDecision(&t.ke.Status, d)
-		r.log.InfoContext(ctx, "decided", "execution", logKey(t.ke), "decision", string(d), "by", by, "why", said)
-	})
-}
-
-// latestDecision returns who decided, and why.
-func latestDecision(s *v1alpha1.KubernetesExecutionStatus, d v1alpha1.ApprovalDecision) (by, reason string) {
-	reason = s.Message
-	if s.Approval == nil {
-		return by, reason
-	}
-	for _, received := range s.Approval.CountedDecisions {
-		if received.Decision == d {
-			by, reason = received.Approver, received.Reason
-		}
-	}
-	return by, reason
-}
-
-// timeoutFor returns how long an execution of an action may take.
-func timeoutFor(ke *v1alpha1.KubernetesExecution, a *action.Action) time.Duration {
-	if ke.Spec.Timeout != nil {
-		return ke.Spec.Timeout.Duration
-	}
-	return a.Timeout
 }

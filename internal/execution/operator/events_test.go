@@ -194,9 +194,9 @@ func TestTold(t *testing.T) {
 			w.approval = tc.approval
 			r := w.newReconciler(Config{})
 			recorder := events.NewFakeRecorder(64)
-			r.events = eventEmitter{recorder}
+			r.events.recorder = recorder
 			if tc.outcome != nil {
-				r.check = outcomes{checks{w}, tc.outcome}
+				r.validation.check.checker = outcomes{checks{w}, tc.outcome}
 			}
 			w.create("a", "web", tc.spec)
 			w.again("status validated")
@@ -253,7 +253,7 @@ func TestToldOfWhoLetIt(t *testing.T) {
 				w.approval = tc.approval
 				r := w.newReconciler(tc.cfg)
 				recorder := events.NewFakeRecorder(64)
-				r.events = eventEmitter{recorder}
+				r.events.recorder = recorder
 				w.create("a", "web", tc.spec)
 				w.look(r)
 				if tc.approval {
@@ -296,11 +296,11 @@ func TestToldWhyItWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.gate = g
+	r.slots.gate = g
 	recorder := events.NewFakeRecorder(64)
 	w.create("first", "web", nil)
 	w.must(t, r, "first")
-	r.events = eventEmitter{recorder}
+	r.events.recorder = recorder
 	w.create("a", "web", nil)
 	w.look(r)
 	w.end("first", action.CodeOK)
@@ -326,7 +326,7 @@ func TestToldWhyItWaits(t *testing.T) {
 func TestUnknownActionIsCounted(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
-	r.check = unknowing{checks{w}}
+	r.validation.check.checker = unknowing{checks{w}}
 	w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Action = "whatever_i_like" })
 	w.must(t, r, "a")
 	wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailUnknownAction)
@@ -354,7 +354,7 @@ func TestToldOnceOfAQueue(t *testing.T) {
 		w.must(t, r, name)
 	}
 	recorder := events.NewFakeRecorder(64)
-	r.events = eventEmitter{recorder}
+	r.events.recorder = recorder
 	w.create("a", "web", nil)
 	w.look(r)
 	w.end("first", action.CodeOK)
@@ -374,7 +374,7 @@ func TestOneWordForARefusal(t *testing.T) {
 	ke := &v1alpha1.KubernetesExecution{Status: v1alpha1.KubernetesExecutionStatus{
 		Reason: v1alpha1.ReasonValidationError, ReasonDetail: v1alpha1.DetailTargetProtected, Message: "it is protected",
 	}}
-	eventEmitter{recorder}.emitFailed(ke)
+	(&eventEmitter{recorder: recorder}).emitFailed(ke)
 	if got, want := <-recorder.Events, "Warning ExecutionFailed target_protected: it is protected"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
@@ -23,67 +24,98 @@ const (
 	maxAffected = 50
 )
 
-// advanceRunningAction follows a running action.
-func (r *reconciler) advanceRunningAction(ctx context.Context, t *reconcileState) error {
-	results := t.ke.Status.ExecutionResults
-	switch {
-	case results == nil: // another client wrote the status
-		failExecution(t, execution.Failure{
-			Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
-			Message: "another client changed the status, so the controller does not know the running action. Check the target before you retry",
-		})
-		return nil
-	case results.EndTime != nil:
-		return r.verifyPostConditions(ctx, t)
-	case results.Mode == v1alpha1.ExecuteInline:
-		return r.runInline(ctx, t)
-	}
-	j, err := r.jobs.Job(ctx, t.ke, results.JobName, false)
-	if err == nil && j == nil {
-		j, err = r.jobs.Job(ctx, t.ke, results.JobName, true)
-	}
-	if err != nil {
-		return err
-	}
-	if j == nil || j.UID != results.JobUID {
-		return r.failVanishedJob(ctx, t)
-	}
-	o, err := r.observeJob(ctx, t, j)
-	if err != nil {
-		return err
-	}
-	return r.handleObservation(ctx, t, j, o)
+// running follows running actions until their results and postconditions are known.
+type running struct {
+	cfg        *Config
+	check      *measuredChecker
+	identities identities
+	runs       *runs
+	slots      *gateSlots
+	retries    *startRetries
+	targets    targetWatcher
+	events     *eventEmitter
+	metrics    *metrics
 }
 
-// handleObservation takes the next step for the observed state of a Job.
-func (r *reconciler) handleObservation(ctx context.Context, t *reconcileState, j *batchv1.Job, o job.Observation) error {
+// failIfRunUnknown ends an execution of which another client wrote the status.
+func failIfRunUnknown(_ context.Context, t *reconcileState) (proceed bool, err error) {
+	if t.ke.Status.ExecutionResults != nil {
+		return true, nil
+	}
+	failExecution(t, execution.Failure{
+		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
+		Message: "another client changed the status, so the controller does not know the running action. Check the target before you retry",
+	})
+	return false, nil
+}
+
+// followRun follows the run of an action and stores its result. It proceeds once the action has succeeded.
+func (r *running) followRun(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+	results, follow := t.ke.Status.ExecutionResults, r.followJob
+	switch {
+	case results.EndTime != nil: // stored before
+		return true, nil
+	case results.Mode == v1alpha1.ExecuteInline:
+		follow = r.runInline
+	}
+	o, err := follow(ctx, t)
+	if err != nil || !hasEnded(o) {
+		return false, err
+	}
+	r.finishRun(t, o)
+	return o.State == job.Succeeded, nil
+}
+
+// hasEnded reports whether a run has a final result.
+func hasEnded(o job.Observation) bool { return o.State == job.Succeeded || o.State == job.Failed }
+
+// followJob observes the Job that runs an action, and stops it if it is overdue or cancelled.
+func (r *running) followJob(ctx context.Context, t *reconcileState) (job.Observation, error) {
+	results := t.ke.Status.ExecutionResults
+	j, err := r.runs.jobs.Job(ctx, t.ke, results.JobName, false)
+	if err == nil && j == nil {
+		j, err = r.runs.jobs.Job(ctx, t.ke, results.JobName, true)
+	}
+	if err != nil {
+		return job.Observation{}, err
+	}
+	if j == nil || j.UID != results.JobUID {
+		return job.Observation{State: job.Failed, Failure: &execution.Failure{ // not repeated, because its result is unknown
+			Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
+			Message: fmt.Sprintf("Job %q was deleted before the controller read its result. The result is unknown, and the controller does not retry the action: check %s", results.JobName, t.ke.Status.Target),
+		}}, nil
+	}
+	o, err := r.runs.observe(ctx, j, t.now)
+	if err != nil || hasEnded(o) {
+		return o, err
+	}
 	end := j.CreationTimestamp.Add(timeoutOf(j)).Add(jobOverdueAfter)
 	switch {
-	case o.State == job.Succeeded || o.State == job.Failed:
-		return r.finishAction(ctx, t, o)
 	case !t.now.Before(end):
-		pods, err := r.jobs.Pods(ctx, j, true) // the cache may be stale, in particular after an outage of the host cluster
-		if err != nil {
-			return err
-		}
-		if last := job.Observe(j, pods, t.now); last.State == job.Succeeded || last.State == job.Failed {
-			return r.finishAction(ctx, t, last)
-		}
-		o.State = job.Failed
-		o.Failure = &execution.Failure{
-			Reason: v1alpha1.ReasonExecutionTimeout, Detail: v1alpha1.DetailResultUnknown,
-			Message: fmt.Sprintf("Job %q did not finish within %s and Kubernetes did not stop it. It was suspended: check the target before you retry", j.Name, timeoutOf(j)),
-		}
-		if err := r.suspendJob(ctx, j); err != nil {
-			return err
-		}
-		return r.finishAction(ctx, t, o)
+		return r.stopOverdueJob(ctx, t, j, o)
 	case t.ke.Spec.Cancel:
 		return r.cancelJob(ctx, t, j, o)
 	}
 	t.requeueAt(end)
-	r.explainWait(t, j, o)
-	return nil
+	explainWait(t, j, o)
+	return o, nil
+}
+
+// stopOverdueJob suspends a Job that Kubernetes did not stop at its deadline.
+func (r *running) stopOverdueJob(ctx context.Context, t *reconcileState, j *batchv1.Job, o job.Observation) (job.Observation, error) {
+	pods, err := r.runs.jobs.Pods(ctx, j, true) // the cache may be stale, in particular after an outage of the host cluster
+	if err != nil {
+		return o, err
+	}
+	if last := job.Observe(j, pods, t.now); hasEnded(last) {
+		return last, nil
+	}
+	o.State = job.Failed
+	o.Failure = &execution.Failure{
+		Reason: v1alpha1.ReasonExecutionTimeout, Detail: v1alpha1.DetailResultUnknown,
+		Message: fmt.Sprintf("Job %q did not finish within %s and Kubernetes did not stop it. It was suspended: check the target before you retry", j.Name, timeoutOf(j)),
+	}
+	return o, r.runs.suspend(ctx, j)
 }
 
 // slowStartAfter is how long a Pod may take to start before the status shows the reason.
@@ -94,7 +126,7 @@ const slowStartAfter = 30 * time.Second
 const routineWaitReason = "ContainerCreating"
 
 // explainWait writes once to the status why the Pod of a Job does not start.
-func (r *reconciler) explainWait(t *reconcileState, j *batchv1.Job, o job.Observation) {
+func explainWait(t *reconcileState, j *batchv1.Job, o job.Observation) {
 	s := &t.ke.Status
 	switch late := j.CreationTimestamp.Add(slowStartAfter); {
 	case o.State == job.Running:
@@ -103,22 +135,22 @@ func (r *reconciler) explainWait(t *reconcileState, j *batchv1.Job, o job.Observ
 	case t.now.Before(late):
 		t.requeueAt(late)
 	default:
-		s.Message = truncateText("the Pod of the action does not start: "+o.Waiting, maxMessage)
+		s.Message = action.TruncateText("the Pod of the action does not start: "+o.Waiting, maxMessage)
 	}
 }
 
 // cancelJob stops the Pod of a Job and waits for its result. A Job without a Pod is suspended, so
 // that it creates none.
-func (r *reconciler) cancelJob(ctx context.Context, t *reconcileState, j *batchv1.Job, o job.Observation) error {
+func (r *running) cancelJob(ctx context.Context, t *reconcileState, j *batchv1.Job, o job.Observation) (job.Observation, error) {
 	if o.State == job.Running {
-		return r.stopPod(ctx, t, j, o.Pod)
+		return o, r.stopPod(ctx, t, j, o.Pod)
 	}
-	if err := r.suspendJob(ctx, j); err != nil {
-		return err
+	if err := r.runs.suspend(ctx, j); err != nil {
+		return o, err
 	}
 	if j.Spec.Suspend == nil || !*j.Spec.Suspend || j.Status.Active > 0 || j.Status.Terminating != nil && *j.Status.Terminating > 0 {
 		t.requeueIn(time.Second) // changes wake it; this covers a missed one
-		return nil
+		return job.Observation{}, nil
 	}
 	failure := cancelledFailure(t.ke)
 	if o.Started != nil || j.Status.Failed > 0 { // includes attempts whose Pod is gone
@@ -127,12 +159,12 @@ func (r *reconciler) cancelJob(ctx context.Context, t *reconcileState, j *batchv
 			Message: fmt.Sprintf("the action was cancelled%s and left no result: check %s", cancelledByText(t.ke), t.ke.Status.Target),
 		}
 	}
-	return r.finishAction(ctx, t, job.Observation{State: job.Failed, Failure: &failure, Started: o.Started})
+	return job.Observation{State: job.Failed, Failure: &failure, Started: o.Started}, nil
 }
 
 // stopPod stops a running Pod once.
-func (r *reconciler) stopPod(ctx context.Context, t *reconcileState, j *batchv1.Job, podName string) error {
-	pods, err := r.jobs.Pods(ctx, j, false)
+func (r *running) stopPod(ctx context.Context, t *reconcileState, j *batchv1.Job, podName string) error {
+	pods, err := r.runs.jobs.Pods(ctx, j, false)
 	if err != nil {
 		return err
 	}
@@ -140,42 +172,26 @@ func (r *reconciler) stopPod(ctx context.Context, t *reconcileState, j *batchv1.
 	for i := range pods {
 		p := &pods[i]
 		if p.Name == podName && p.DeletionTimestamp.IsZero() && (p.Spec.ActiveDeadlineSeconds == nil || *p.Spec.ActiveDeadlineSeconds > 1) {
-			return r.jobs.Stop(ctx, p)
+			return r.runs.jobs.Stop(ctx, p)
 		}
 	}
 	return nil
 }
 
-func (r *reconciler) suspendJob(ctx context.Context, j *batchv1.Job) error {
-	if j.Spec.Suspend != nil && *j.Spec.Suspend {
-		return nil
-	}
-	return r.jobs.Patch(ctx, j, map[string]any{"suspend": true})
-}
-
-// failVanishedJob ends an execution whose Job was deleted. The action is not repeated, because its
-// result is unknown.
-func (r *reconciler) failVanishedJob(ctx context.Context, t *reconcileState) error {
-	return r.finishAction(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{
-		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
-		Message: fmt.Sprintf("Job %q was deleted before the controller read its result. The result is unknown, and the controller does not retry the action: check %s", t.ke.Status.ExecutionResults.JobName, t.ke.Status.Target),
-	}})
-}
-
-// finishAction stores the result of an action and verifies the postconditions.
-func (r *reconciler) finishAction(ctx context.Context, t *reconcileState, o job.Observation) error {
+// finishRun stores the result of a run. If the action failed, the execution ends.
+func (r *running) finishRun(t *reconcileState, o job.Observation) {
 	results := t.ke.Status.ExecutionResults
 	fillResults(results, o, t.now)
+	t.addAfterWrite(func(context.Context) { r.metrics.observeAction(t.ke, o) })
 	if o.State == job.Succeeded {
 		results.Success = true
 		t.ke.Status.ReasonDetail = "" // clear the detail of earlier retries
 		removeCondition(&t.ke.Status, v1alpha1.ConditionQueued)
 		setCondition(t, v1alpha1.ConditionExecuted, metav1.ConditionTrue, "ActionSucceeded", "the action succeeded")
-		t.addAfterWrite(func(context.Context) { r.metrics.observeAction(t.ke, o) })
-		return r.verifyPostConditions(ctx, t)
+		return
 	}
 	failure := *o.Failure
-	results.ErrorMessage = truncateText(failure.Message, maxMessage)
+	results.ErrorMessage = action.TruncateText(failure.Message, maxMessage)
 	if t.ke.Spec.Cancel && failure.Reason != v1alpha1.ReasonExecutionTimeout {
 		failure.Reason = v1alpha1.ReasonCancelled
 	}
@@ -184,8 +200,6 @@ func (r *reconciler) finishAction(ctx context.Context, t *reconcileState, o job.
 		t.ke.Status.RollbackInformation = t.ke.Status.Plan.Rollback // for users who find that the target was changed
 	}
 	failExecution(t, failure)
-	t.addAfterWrite(func(context.Context) { r.metrics.observeAction(t.ke, o) })
-	return nil
 }
 
 // fillResults copies the observation of a run to the results in the status.
@@ -211,11 +225,11 @@ func fillResults(results *v1alpha1.ExecutionResults, o job.Observation, now time
 }
 
 // verifyPostConditions evaluates the postconditions until they pass or time out.
-func (r *reconciler) verifyPostConditions(ctx context.Context, t *reconcileState) error {
+func (r *running) verifyPostConditions(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	s := &t.ke.Status
 	if len(t.ke.Spec.PostConditions) == 0 {
 		r.finishSucceeded(t, nil, nil)
-		return nil
+		return false, nil
 	}
 	since := t.now // not the end time that the node reports
 	if waiting := findCondition(s, v1alpha1.ConditionPostConditionsMet); waiting != nil {
@@ -225,7 +239,7 @@ func (r *reconciler) verifyPostConditions(ctx context.Context, t *reconcileState
 	storeKilledResults(s, nil, results)
 	if err != nil {
 		if ctx.Err() != nil {
-			return err
+			return false, err
 		}
 		// The longest timeout has passed, so the evaluation ends.
 		if results, wait = unevaluatedResults(t.ke, err, t.now), checkRetryAfter(err); !t.now.Before(since.Add(maxConditionTimeout(t.ke.Spec.PostConditions) + r.cfg.CheckTimeout)) {
@@ -234,25 +248,25 @@ func (r *reconciler) verifyPostConditions(ctx context.Context, t *reconcileState
 	}
 	if wait > 0 && !t.ke.Spec.Cancel {
 		if findCondition(s, v1alpha1.ConditionPostConditionsMet) == nil { // once: each look would be a write
-			s.ValidationResults = withPostConditions(s.ValidationResults, results)
+			ensureResults(s).PostConditionResults = results
 			s.Message = "the action succeeded; waiting for postconditions to pass"
 			setCondition(t, v1alpha1.ConditionPostConditionsMet, metav1.ConditionUnknown, "Waiting", s.Message)
 		}
 		p := s.Plan.Target
 		r.targets.watchTarget(nameOf(t.ke), v1alpha1.Target{APIVersion: p.APIVersion, Kind: p.Kind, Namespace: p.Namespace, Name: p.Name})
 		t.requeueIn(wait)
-		return nil
+		return false, nil
 	}
-	s.ValidationResults = withPostConditions(s.ValidationResults, results)
+	ensureResults(s).PostConditionResults = results
 	var open []bool
 	if wait > 0 { // because of a cancel
 		open = postConditionsInTime(t.ke, since, t.now)
 	}
 	r.finishSucceeded(t, results, open)
 	t.addAfterWrite(func(ctx context.Context) {
-		r.warnFailedOptional(ctx, t.ke, "PostconditionWarning", "postcondition", results)
+		r.events.warnFailedOptional(ctx, t.ke, "Postcondition", results)
 	})
-	return nil
+	return false, nil
 }
 
 // postConditionsInTime returns for each postcondition whether its timeout has not passed yet.
@@ -287,7 +301,7 @@ func unevaluatedResults(ke *v1alpha1.KubernetesExecution, why error, now time.Ti
 			continue
 		}
 		results = append(results, v1alpha1.ConditionResult{
-			ConditionType: c.Type, Required: c.Required, EvaluationTime: newTime(now), ErrorMessage: truncateText("evaluation failed: "+why.Error(), maxNote),
+			ConditionType: c.Type, Required: c.Required, EvaluationTime: newTime(now), ErrorMessage: action.TruncateText("evaluation failed: "+why.Error(), maxNote),
 		})
 	}
 	return results
@@ -311,23 +325,23 @@ func setOutcome(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.Condit
 			if c.Killed {
 				s.ReasonDetail = v1alpha1.DetailConditionKilled
 			}
-			s.Message = truncateText(fmt.Sprintf("the action succeeded, but required postcondition %q failed: %s", c.ConditionType, c.ErrorMessage), maxMessage)
+			s.Message = action.TruncateText(fmt.Sprintf("the action succeeded, but required postcondition %q failed: %s", c.ConditionType, c.ErrorMessage), maxMessage)
 		case s.Outcome == v1alpha1.OutcomeSucceeded:
 			s.Outcome, reason = v1alpha1.OutcomePartial, "PostConditionWarning"
-			s.Message = truncateText(fmt.Sprintf("the action succeeded, but optional postcondition %q failed: %s", c.ConditionType, c.ErrorMessage), maxMessage)
+			s.Message = action.TruncateText(fmt.Sprintf("the action succeeded, but optional postcondition %q failed: %s", c.ConditionType, c.ErrorMessage), maxMessage)
 		}
 	}
 	if cut != nil && s.Outcome != v1alpha1.OutcomeFailed {
 		s.Outcome, reason = v1alpha1.OutcomeFailed, "Cancelled"
 		s.Reason, s.ReasonDetail = v1alpha1.ReasonCancelled, v1alpha1.Detail(v1alpha1.ReasonCancelled)
-		s.Message = truncateText(fmt.Sprintf("the action succeeded, and the execution was cancelled before postcondition %q passed: %s", cut.ConditionType, cut.ErrorMessage), maxMessage)
+		s.Message = action.TruncateText(fmt.Sprintf("the action succeeded, and the execution was cancelled before postcondition %q passed: %s", cut.ConditionType, cut.ErrorMessage), maxMessage)
 	}
 	return reason
 }
 
 // finishSucceeded ends an execution whose action succeeded. undecided marks the postconditions that
 // might still have passed.
-func (r *reconciler) finishSucceeded(t *reconcileState, results []v1alpha1.ConditionResult, undecided []bool) {
+func (r *running) finishSucceeded(t *reconcileState, results []v1alpha1.ConditionResult, undecided []bool) {
 	s := &t.ke.Status
 	reason := setOutcome(s, results, undecided)
 	switch {

@@ -66,7 +66,7 @@ func TestRefusedJob(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
 	told := events.NewFakeRecorder(16)
-	r.events = eventEmitter{told}
+	r.events.recorder = told
 	w.fault = func(what string, before bool) error {
 		if what == "job" && before {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "x", errors.New("exceeded quota"))
@@ -76,8 +76,8 @@ func TestRefusedJob(t *testing.T) {
 	w.create("a", "web", nil)
 	w.must(t, r, "a")
 	wantPhase(t, w, "a", v1alpha1.PhaseValidated, v1alpha1.DetailExecutorUnavailable)
-	if s := w.get("a").Status; !strings.Contains(s.Message, "exceeded quota") || r.gate.Stats().Inside != 0 {
-		t.Errorf("it says %q, and %d are inside", s.Message, r.gate.Stats().Inside)
+	if s := w.get("a").Status; !strings.Contains(s.Message, "exceeded quota") || r.slots.gate.Stats().Inside != 0 {
+		t.Errorf("it says %q, and %d are inside", s.Message, r.slots.gate.Stats().Inside)
 	}
 	before := len(w.writes)
 	w.must(t, r, "a")
@@ -134,7 +134,7 @@ func TestUnknownJob(t *testing.T) {
 	w.targets["web"] = 5 // it has acted meanwhile
 	next := w.newReconciler(Config{})
 	next.restored = true // the cache does not have the Job
-	next.jobs = lagging{storedJobs{w}}
+	next.runs.jobs = lagging{storedJobs{w}}
 	w.must(t, next, "a")
 	s := w.get("a").Status
 	if s.Plan.Hash != ran.Hash || s.ExecutionResults.PlanHash != ran.Hash || s.Plan.Rollback == nil {
@@ -167,7 +167,7 @@ func TestRestoreAsksTheHost(t *testing.T) {
 	w.fault = func(string, bool) error { return nil }
 	w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
 	r := w.newReconciler(Config{})
-	r.jobs = lagging{storedJobs{w}}
+	r.runs.jobs = lagging{storedJobs{w}}
 	w.must(t, r, "a")
 	if got := phases(w.get("a")); !slices.Contains(got, v1alpha1.PhaseExecuting) {
 		t.Errorf("it went through %v, although its Job runs", got)
@@ -189,7 +189,7 @@ func TestNameReborn(t *testing.T) {
 func TestNoPolicies(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
-	r.check = unasked{checks{w}}
+	r.validation.check.checker = unasked{checks{w}}
 	w.create("a", "web", nil)
 	w.must(t, r, "a")
 	wantPhase(t, w, "a", v1alpha1.PhaseValidating, v1alpha1.DetailPolicyUnavailable)
@@ -198,11 +198,11 @@ func TestNoPolicies(t *testing.T) {
 	if err != nil || res.RequeueAfter != checkRetryDelay || len(w.writes) != before {
 		t.Errorf("it is looked at again after %s, %v, with the writes %v", res.RequeueAfter, err, w.writes[before:])
 	}
-	r.check = checks{w}
+	r.validation.check.checker = checks{w}
 	w.must(t, r, "a")
 	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
 
-	r.check = unasked{checks{w}}
+	r.validation.check.checker = unasked{checks{w}}
 	w.create("b", "api", nil)
 	w.must(t, r, "b")
 	w.now = w.now.Add(r.cfg.CheckTimeout)
@@ -279,7 +279,7 @@ func TestInlineOfAnother(t *testing.T) {
 			w := newWorld()
 			w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.ExecutionMode = v1alpha1.ExecuteInline })
 			first := w.newReconciler(Config{Inline: []string{"scale_deployment"}})
-			first.identities = nobodyActs{t}
+			first.running.identities = nobodyActs{t}
 			w.fault = func(what string, before bool) error {
 				if what == "status executing" && !before {
 					return errCrash
@@ -290,7 +290,7 @@ func TestInlineOfAnother(t *testing.T) {
 			wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
 			w.fault = func(string, bool) error { return nil }
 			next := w.newReconciler(Config{Inline: []string{"scale_deployment"}})
-			next.identities = nobodyActs{t}
+			next.running.identities = nobodyActs{t}
 			tc.before(w, next)
 			w.must(t, next, "a")
 			wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailResultUnknown)

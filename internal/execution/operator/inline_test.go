@@ -53,7 +53,7 @@ func wantOneAct(t *testing.T, w *world) {
 // wantEmpty checks that nobody is at the gate.
 func wantEmpty(t *testing.T, r *reconciler) {
 	t.Helper()
-	if s := r.gate.Stats(); s.Inside+s.Waiting != 0 {
+	if s := r.slots.gate.Stats(); s.Inside+s.Waiting != 0 {
 		t.Errorf("%d are inside and %d wait", s.Inside, s.Waiting)
 	}
 }
@@ -279,7 +279,7 @@ func TestToldOnce(t *testing.T) {
 		w.window = 0
 		r := w.newReconciler(inline())
 		events := events.NewFakeRecorder(16)
-		r.events = eventEmitter{events}
+		r.events.recorder = events
 		w.once("status executing", true, w.edited(func(ke *v1alpha1.KubernetesExecution) { ke.Labels = map[string]string{"a": "b"} }))
 		w.create("a", "web", asksInline)
 		w.must(t, r, "a")
@@ -321,13 +321,13 @@ func TestInlineStopped(t *testing.T) {
 		_, _ = w.reconcile(w.newReconciler(inline()), "a")
 		wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
 		r := w.newReconciler(inline())
-		r.gate.Stop("it goes wrong everywhere")
+		r.slots.gate.Stop("it goes wrong everywhere")
 		w.must(t, r, "a")
 		wantPhase(t, w, "a", v1alpha1.PhaseExecuting, v1alpha1.DetailEmergencyStop)
 		if len(w.acts) > 0 {
 			t.Error("it acts")
 		}
-		r.gate.Resume()
+		r.slots.gate.Resume()
 		w.must(t, r, "a")
 		wantPhase(t, w, "a", v1alpha1.PhaseRollbackReady, "")
 		wantOneAct(t, w)
@@ -342,7 +342,7 @@ func TestInlineStoppedForLong(t *testing.T) {
 		r := w.newReconciler(inline())
 		w.create("a", "web", asksInline)
 		w.once("status executing", false, func() error {
-			r.gate.Stop("it goes wrong everywhere")
+			r.slots.gate.Stop("it goes wrong everywhere")
 			return nil
 		})
 		w.must(t, r, "a")

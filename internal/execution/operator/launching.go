@@ -2,178 +2,180 @@ package operator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
-	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
-// runName returns the name of the Job that runs an execution.
-func runName(ke *v1alpha1.KubernetesExecution) string {
-	return job.Name(ke.UID, v1alpha1.PurposeExecute, 1)
+// launch starts actions that the gate admits and whose plan is still current.
+type launch struct {
+	cfg      *Config
+	check    *measuredChecker
+	slots    *gateSlots
+	runs     *runs
+	writer   *statusWriter
+	approval *approval
+	retries  *startRetries
+	events   *eventEmitter
+	metrics  *metrics
 }
 
 // adoptJob takes over an existing Job whose creation the status does not show. The operator that
 // created it ended before the status write.
-func (r *reconciler) adoptJob(ctx context.Context, t *reconcileState) (adopted bool, err error) {
-	r.mu.Lock()
-	live := r.launched[t.ke.UID] // the cache may not have the Job yet
-	r.mu.Unlock()
-	j, err := r.jobs.Job(ctx, t.ke, runName(t.ke), live)
+func (l *launch) adoptJob(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+	j, err := l.runs.findActionJob(ctx, t.ke)
 	if err != nil || j == nil {
-		return false, err
+		return true, err
 	}
 	plan, err := planOf(j)
 	if err != nil {
 		return false, fmt.Errorf("read the plan in Job %q: %w", j.Name, err)
 	}
 	t.ke.Status.Plan = plan
-	r.forceEnterGate(t)
-	r.setJobRunning(t, j)
-	return true, nil
+	l.slots.forceEnter(t.ke, t.now)
+	enterExecuting(t, v1alpha1.ExecutionResults{JobName: j.Name, JobUID: j.UID, Mode: v1alpha1.ExecuteInJob})
+	return false, nil
 }
 
-// forceEnterGate makes the gate count a running execution, even if the gate refuses it.
-func (r *reconciler) forceEnterGate(t *reconcileState) {
-	if r.enterGate(t).In {
-		return
+// launchInline starts an inline action whose checks have just passed.
+func (l *launch) launchInline(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+	if !l.isInline(t.ke) {
+		return false, nil // a Job starts once the plan is written
 	}
-	c := r.gateClaim(t.ke)
-	r.gate.Forget(c.UID)
-	r.gate.Restore([]gate.Claim{c}, nil)
+	t.checked = true
+	return l.launchAction(ctx, t)
 }
 
-// planOf returns the plan that a Job runs.
-func planOf(j *batchv1.Job) (*v1alpha1.Plan, error) {
-	for _, c := range j.Spec.Template.Spec.Containers {
-		for _, e := range c.Env {
-			if e.Name == "ACTION_PLAN" {
-				var p v1alpha1.Plan
-				return &p, json.Unmarshal([]byte(e.Value), &p)
-			}
-		}
+// launchAction starts the action if the gate admits it and the plan is still current.
+func (l *launch) launchAction(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+	if !l.enterGate(t) {
+		return false, nil
 	}
-	return nil, fmt.Errorf("the execution has no plan")
-}
-
-// tryLaunchAction starts the action if the gate admits it and the plan is still current.
-func (r *reconciler) tryLaunchAction(ctx context.Context, t *reconcileState) error {
-	s := &t.ke.Status
-	if t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly { // the controller may have switched to dry-run mode
-		completeDryRun(t)
-		return nil
-	}
-	if v := r.enterGate(t); !v.In {
-		r.queueOrFailAtGate(t, v)
-		return nil
-	}
-	r.mu.Lock()
-	_, unsure := r.inlineRuns[t.ke.UID] // it may already run, see releaseUnusedGateSlot
-	r.mu.Unlock()
+	_, unsure := l.runs.inlineRun(t.ke.UID) // it may already run, see releaseUnusedGateSlot
 	defer func() {
 		if !t.atGate && !unsure {
-			r.gate.Forget(t.ke.UID)
+			l.slots.gate.Forget(t.ke.UID)
 		}
 	}()
-	if holds, err := r.replanAndCheck(ctx, t); err != nil || !holds {
-		return err
+	if holds, err := l.replanAndCheck(ctx, t); err != nil || !holds {
+		return false, err
 	}
-	if !unsure && r.gate.Stats().Stopped { // replanAndCheck took time
-		r.gate.Forget(t.ke.UID)
-		if v := r.enterGate(t); !v.In {
-			r.queueOrFailAtGate(t, v)
-			return nil
+	if !unsure && l.slots.gate.Stats().Stopped { // replanAndCheck took time
+		l.slots.gate.Forget(t.ke.UID)
+		if !l.enterGate(t) {
+			return false, nil
 		}
 	}
-	// From here on there may be an effect. A deletion must not lose its audit and change events.
-	if r.cfg.Audited || r.outbox.Enabled() {
-		status := *s.DeepCopy()
-		if err := r.executions.SetFinalizer(ctx, t.ke, true); err != nil {
-			return asStaleError(err)
-		}
-		t.ke.Status = status
+	if err := l.writer.protectEffects(ctx, t); err != nil {
+		return false, err
 	}
-	var err error
-	t.atGate, err = r.startAction(ctx, t)
-	return err
+	t.atGate, err = l.startAction(ctx, t)
+	return false, err
 }
 
-// completeDryRun ends an execution that requested only a dry run.
-func completeDryRun(t *reconcileState) {
+// enterGate reports whether the gate admits an execution. If not, the execution waits at the gate, or
+// fails if the gate refuses it.
+func (l *launch) enterGate(t *reconcileState) (admitted bool) {
+	v := l.slots.enter(t.ke, t.now)
+	if v.In {
+		return true
+	}
 	s := &t.ke.Status
-	s.Outcome, s.ReasonDetail = v1alpha1.OutcomeSucceeded, ""
-	s.Message = "dry run: " + s.Plan.Impact.Description
-	setCondition(t, v1alpha1.ConditionSucceeded, metav1.ConditionTrue, v1alpha1.ConditionReasonDryRun, s.Message)
-	enterPhase(t, v1alpha1.PhaseCompleted)
+	t.atGate = !v.Failed
+	if v.Failed {
+		t.addAfterWrite(func(context.Context) { l.metrics.countBlocked(v.Detail) })
+		reason := v1alpha1.ReasonExecutionTimeout
+		if v.Detail == v1alpha1.DetailCircuitOpen {
+			reason = v1alpha1.ReasonValidationError
+		}
+		failExecution(t, execution.Failure{Reason: reason, Detail: v.Detail, Message: v.Message})
+		return false
+	}
+	reason := conditionReason(v.Detail)
+	if c := findCondition(s, v1alpha1.ConditionQueued); c == nil || c.Reason != reason { // only once, because the queue changes all the time
+		s.ReasonDetail, s.Message = v.Detail, v.Message
+		setCondition(t, v1alpha1.ConditionQueued, metav1.ConditionTrue, reason, v.Message)
+		t.addAfterWrite(func(context.Context) {
+			l.metrics.countBlocked(v.Detail)
+			l.events.emitNormal(t.ke, reason, v.Message)
+		})
+	}
+	if v.After > 0 {
+		t.requeueIn(v.After)
+	}
+	return false
 }
 
 // startAction starts the action. started reports whether it may have an effect from now on, even if
 // err is not nil.
-func (r *reconciler) startAction(ctx context.Context, t *reconcileState) (started bool, err error) {
-	a, _ := action.Find(t.ke.Spec.Action)
-	switch {
-	case a == nil:
+func (l *launch) startAction(ctx context.Context, t *reconcileState) (started bool, err error) {
+	if a, _ := action.Find(t.ke.Spec.Action); a == nil {
 		failExecution(t, execution.Failure{
 			Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailUnknownAction,
 			Message: fmt.Sprintf("this version of the controller has no action %q: 'fleetloop exec actions' lists the available actions", t.ke.Spec.Action),
 		})
 		return false, nil
-	case r.inlineForbidden(t.ke) != nil: // the configuration may have changed
-		failExecution(t, *r.inlineForbidden(t.ke))
-		return false, nil
-	case r.isInline(t.ke):
-		r.mu.Lock()
-		r.inlineRuns[t.ke.UID] = inlineRun{}
-		r.mu.Unlock()
-		t.ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{
-			Mode: v1alpha1.ExecuteInline, PlanHash: t.ke.Status.Plan.Hash, StartTime: newTime(t.now),
-		}
-		r.enterExecuting(t)
+	}
+	if allowed, err := l.checkInlineAllowed(ctx, t); !allowed { // the configuration may have changed
+		return false, err
+	}
+	if l.isInline(t.ke) {
+		l.runs.inline.Store(t.ke.UID, inlineRun{})
+		enterExecuting(t, v1alpha1.ExecutionResults{Mode: v1alpha1.ExecuteInline})
 		return true, nil
 	}
-	built, err := job.Build(t.ke, t.ke.Status.Plan, v1alpha1.PurposeExecute, 1, r.cfg.Job)
+	return l.startJob(ctx, t)
+}
+
+// startJob creates the Job that runs the action. started is as of startAction.
+func (l *launch) startJob(ctx context.Context, t *reconcileState) (started bool, err error) {
+	built, err := job.Build(t.ke, t.ke.Status.Plan, v1alpha1.PurposeExecute, 1, l.cfg.Job)
 	if err != nil {
 		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailExecutorUnavailable, Message: err.Error()})
 		return false, nil //nolint:nilerr // the execution ends with it
 	}
-	r.mu.Lock()
-	again := r.launched[t.ke.UID]
-	r.launched[t.ke.UID] = true // even if the response is lost
-	r.mu.Unlock()
-	if again { // the Job is gone: a write detects whether the object that was read is stale
-		if err := r.writeStatus(ctx, t.ke); err != nil {
+	_, again := l.runs.launched.Swap(t.ke.UID, true) // even if the response is lost
+	if again {                                       // the Job is gone: a write detects whether the object that was read is stale
+		if err := l.writer.writeStatus(ctx, t.ke); err != nil {
 			return true, err
 		}
 	}
-	j, err := r.jobs.CreateOrGet(ctx, t.ke, built)
+	j, err := l.runs.jobs.CreateOrGet(ctx, t.ke, built)
 	if err != nil {
-		r.metrics.jobs.WithLabelValues("failed").Inc()
+		l.metrics.jobs.WithLabelValues("failed").Inc()
 		if isRefused(err) && !again {
-			r.mu.Lock()
-			delete(r.launched, t.ke.UID)
-			r.mu.Unlock()
+			l.runs.launched.Delete(t.ke.UID)
 		}
-		return !isRefused(err), r.retryOrFailUnavailable(ctx, t, fmt.Errorf("create the Job: %w", err))
+		return !isRefused(err), l.retryOrFail(ctx, t, fmt.Errorf("create the Job: %w", err))
 	}
 	if j.Annotations[v1alpha1.AnnotationPlan] != t.ke.Status.Plan.Hash { // an unknown Job already existed
 		if t.ke.Status.Plan, err = planOf(j); err != nil {
 			return true, fmt.Errorf("read the plan in Job %q: %w", j.Name, err)
 		}
 	}
-	r.metrics.jobs.WithLabelValues("created").Inc()
-	r.setJobRunning(t, j)
+	l.metrics.jobs.WithLabelValues("created").Inc()
+	enterExecuting(t, v1alpha1.ExecutionResults{JobName: j.Name, JobUID: j.UID, Mode: v1alpha1.ExecuteInJob})
 	return true, nil
+}
+
+// retryOrFail retries a start that cannot succeed at present, and fails the execution after a timeout.
+func (l *launch) retryOrFail(ctx context.Context, t *reconcileState, cause error) error {
+	failure, err := l.retries.retryOrGiveUp(ctx, t, cause)
+	if failure != nil {
+		failExecution(t, *failure)
+	}
+	return err
 }
 
 // isRefused reports whether the API server certainly did not execute a request.
@@ -190,40 +192,30 @@ func isRefused(err error) bool {
 	}
 }
 
-// setJobRunning writes to the status that a Job runs the action.
-func (r *reconciler) setJobRunning(t *reconcileState, j *batchv1.Job) {
-	t.ke.Status.JobName = j.Name
-	t.ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{
-		JobName: j.Name, JobUID: j.UID, Mode: v1alpha1.ExecuteInJob,
-		PlanHash: t.ke.Status.Plan.Hash, StartTime: newTime(t.now),
-	}
-	r.enterExecuting(t)
-}
-
-func (r *reconciler) enterExecuting(t *reconcileState) {
-	t.ke.Status.Message = ""
-	t.ke.Status.ReasonDetail = ""
-	removeCondition(&t.ke.Status, v1alpha1.ConditionQueued)
+// enterExecuting writes to the status that the action runs.
+func enterExecuting(t *reconcileState, run v1alpha1.ExecutionResults) {
+	s := &t.ke.Status
+	run.PlanHash, run.StartTime = s.Plan.Hash, newTime(t.now)
+	s.JobName, s.ExecutionResults, s.Message, s.ReasonDetail = run.JobName, &run, "", ""
+	removeCondition(s, v1alpha1.ConditionQueued)
 	enterPhase(t, v1alpha1.PhaseExecuting)
-	t.addBeforeWrite(func() {
-		r.recordChange(t, execution.ChangeStarted, t.ke.Spec.RequestedBy, t.ke.Status.Plan.Impact.Description)
-	})
 }
 
-// inlineForbidden returns why an execution may not run inline. Nil means that its mode is allowed.
-func (r *reconciler) inlineForbidden(ke *v1alpha1.KubernetesExecution) *execution.Failure {
-	a, known := action.Find(ke.Spec.Action)
-	if !known || a.NoJob || ke.Spec.ExecutionMode != v1alpha1.ExecuteInline || slices.Contains(r.cfg.Inline, a.Name) {
-		return nil
+// checkInlineAllowed refuses to run an action inline that is not allowed to.
+func (l *launch) checkInlineAllowed(_ context.Context, t *reconcileState) (proceed bool, err error) {
+	a, known := action.Find(t.ke.Spec.Action)
+	if !known || a.NoJob || t.ke.Spec.ExecutionMode != v1alpha1.ExecuteInline || slices.Contains(l.cfg.Inline, a.Name) {
+		return true, nil
 	}
-	return &execution.Failure{
+	failExecution(t, execution.Failure{
 		Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailInvalidParameters,
 		Message: fmt.Sprintf("action %q is not allowed to run inline: omit spec.executionMode, or add the action to --inline-actions of the controller", a.Name),
-	}
+	})
+	return false, nil
 }
 
 // isInline reports whether an action runs in this process and not in a Job.
-func (r *reconciler) isInline(ke *v1alpha1.KubernetesExecution) bool {
+func (l *launch) isInline(ke *v1alpha1.KubernetesExecution) bool {
 	a, known := action.Find(ke.Spec.Action)
 	switch {
 	case known && a.NoJob:
@@ -231,5 +223,72 @@ func (r *reconciler) isInline(ke *v1alpha1.KubernetesExecution) bool {
 	case ke.Spec.ExecutionMode != "":
 		return ke.Spec.ExecutionMode == v1alpha1.ExecuteInline
 	}
-	return known && r.cfg.DefaultMode == v1alpha1.ExecuteInline && slices.Contains(r.cfg.Inline, a.Name)
+	return known && l.cfg.DefaultMode == v1alpha1.ExecuteInline && slices.Contains(l.cfg.Inline, a.Name)
+}
+
+// replanAndCheck computes the plan again after a wait and reports whether it may run. If not, the status
+// shows why.
+func (l *launch) replanAndCheck(ctx context.Context, t *reconcileState) (mayRun bool, err error) {
+	if t.checked {
+		return true, nil
+	}
+	s := &t.ke.Status
+	out, err := l.check.Replan(ctx, t.ke, t.now)
+	if err != nil {
+		return false, l.retryOrFail(ctx, t, fmt.Errorf("compute the plan again: %w", err))
+	}
+	if out.Failed == nil {
+		storeKilledResults(s, out.Results.PreConditionResults, nil)
+	}
+	switch approved := s.Approval != nil && s.Approval.Required; {
+	case out.Failed != nil:
+		s.ValidationResults = mergeResults(s.ValidationResults, out.Results)
+		failExecution(t, *out.Failed)
+		return false, nil
+	case out.Plan.Hash != s.Plan.Hash && approved:
+		failExecution(t, stalePlanFailure(s.Plan, out.Plan))
+		return false, nil
+	case approved && execution.RequiresStricterApproval(*s.Approval, out.Decision):
+		failExecution(t, execution.Failure{
+			Reason: v1alpha1.ReasonPlanStale, Detail: v1alpha1.Detail(v1alpha1.ReasonPlanStale),
+			Message: "the policies now require more or other approvers than when the plan was made. Nothing was changed. Create the execution again to request their approval",
+		})
+		return false, nil
+	case !approved && out.Decision.RequireApproval: // the policy has changed
+		replacePlan(t, out)
+		l.approval.requestApproval(t)
+		return false, nil
+	case out.Plan.Hash != s.Plan.Hash:
+		replacePlan(t, out)
+	}
+	s.Plan.Target = out.Plan.Target // version and generation may have changed
+	return true, nil
+}
+
+// replacePlan replaces a plan that is not approved.
+func replacePlan(t *reconcileState, out check.Outcome) {
+	t.ke.Status.Plan = out.Plan
+	t.ke.Status.ValidationResults = mergeResults(t.ke.Status.ValidationResults, out.Results)
+	if out.Decision.RequireApproval {
+		pending := execution.InitialApprovalStatus(out.Decision, nil)
+		t.ke.Status.Approval = &pending
+	}
+}
+
+// stalePlanFailure describes how the current plan differs from the approved one.
+func stalePlanFailure(approved, now *v1alpha1.Plan) execution.Failure {
+	what := "its steps"
+	detail := v1alpha1.Detail(v1alpha1.ReasonPlanStale)
+	switch {
+	case approved.Target.UID != now.Target.UID:
+		what, detail = "the target, now another object with the same name", v1alpha1.DetailTargetChanged
+	case string(rawBytes(approved.Before)) != string(rawBytes(now.Before)):
+		what, detail = "the target: "+strings.Join(action.Differences(approved.Before, now.Before), "; "), v1alpha1.DetailTargetChanged
+	case approved.PolicyHash != now.PolicyHash:
+		what = "the policies"
+	}
+	return execution.Failure{
+		Reason: v1alpha1.ReasonPlanStale, Detail: detail,
+		Message: action.TruncateText(fmt.Sprintf("the plan is stale, changed since planning: %s. Nothing was changed. Create the execution again to have the new plan approved", what), maxMessage),
+	}
 }

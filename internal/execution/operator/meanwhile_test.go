@@ -35,7 +35,7 @@ func TestMoreIsWanted(t *testing.T) {
 	w := newWorld()
 	w.approval = true
 	r := w.newReconciler(Config{})
-	r.check = replans{checks{w}, func(out *check.Outcome) {
+	r.validation.check.checker = replans{checks{w}, func(out *check.Outcome) {
 		out.Decision.Approvals = execution.Approvals{Count: 2, Groups: []string{"leads"}}
 	}}
 	w.create("a", "web", nil)
@@ -53,18 +53,18 @@ func TestMoreIsWanted(t *testing.T) {
 func TestStoppedMeanwhile(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
-	r.check = replans{checks{w}, func(*check.Outcome) { r.gate.Stop("fire") }}
+	r.validation.check.checker = replans{checks{w}, func(*check.Outcome) { r.slots.gate.Stop("fire") }}
 	w.create("a", "web", nil)
 	w.must(t, r, "a")
 	wantPhase(t, w, "a", v1alpha1.PhaseValidated, v1alpha1.DetailEmergencyStop)
 	if len(w.effects) > 0 {
 		t.Error("it began after the emergency stop")
 	}
-	if s := r.gate.Stats(); s.Waiting != 1 {
+	if s := r.slots.gate.Stats(); s.Waiting != 1 {
 		t.Errorf("%d wait for its end", s.Waiting)
 	}
-	r.check = checks{w}
-	r.gate.Resume()
+	r.validation.check.checker = checks{w}
+	r.slots.gate.Resume()
 	w.must(t, r, "a")
 	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
 }

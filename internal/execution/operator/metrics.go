@@ -2,15 +2,22 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
+	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 )
 
 // metrics are the metrics of the operator. Label values are phases, outcomes, reasons and actions
@@ -169,7 +176,7 @@ func (m *metrics) countDecision(ke *v1alpha1.KubernetesExecution, d v1alpha1.App
 		label = "rejected"
 	}
 	m.decisions.WithLabelValues(label).Inc()
-	m.approvalWait.Observe(max(0, now.Sub(phaseStart(ke, v1alpha1.PhaseWaitingApproval, now)).Seconds()))
+	m.approvalWait.Observe(max(0, now.Sub(execution.PhaseStart(ke, v1alpha1.PhaseWaitingApproval, now)).Seconds()))
 }
 
 // countBlocked counts an execution that cannot start or has waited too long.
@@ -222,7 +229,7 @@ func (g *phaseGauges) Collect(ch chan<- prometheus.Metric) {
 	for i := range all {
 		p := all[i].Status.Phase
 		count[p]++
-		oldest[p] = max(oldest[p], now.Sub(phaseStart(&all[i], p, now)).Seconds())
+		oldest[p] = max(oldest[p], now.Sub(execution.PhaseStart(&all[i], p, now)).Seconds())
 	}
 	for _, p := range livePhases() {
 		g.active.WithLabelValues(string(p)).Set(float64(count[p]))
@@ -232,4 +239,148 @@ func (g *phaseGauges) Collect(ch chan<- prometheus.Metric) {
 	g.active.Collect(ch)
 	g.oldest.Collect(ch)
 	g.pending.Collect(ch)
+}
+
+// RegisterMetrics registers the metrics of an operator and runs nothing. The reference of metrics uses it.
+func RegisterMetrics(reg prometheus.Registerer) error {
+	newMetrics(reg)
+	_, err := newWriteCounter(reg)
+	_, failed := outbox.New(outbox.Config{}, outbox.Deps{Registerer: reg})
+	return errors.Join(err, failed, reg.Register(newPhaseGauges(noExecutions{}, slog.New(slog.DiscardHandler))))
+}
+
+// noExecutions is an empty list of executions.
+type noExecutions struct{ executions }
+
+// List returns an empty list.
+func (noExecutions) List(context.Context) ([]v1alpha1.KubernetesExecution, error) { return nil, nil }
+
+// measuredChecker is a checker that counts conditions and dry runs.
+type measuredChecker struct {
+	checker
+	metrics *metrics
+}
+
+// Check runs the checks and counts them.
+func (c measuredChecker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (check.Outcome, error) {
+	out, err := c.checker.Check(ctx, ke, dry, now)
+	c.metrics.countCheck(ke, out)
+	return out, err
+}
+
+// Replan computes the plan again and counts the checks.
+func (c measuredChecker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (check.Outcome, error) {
+	out, err := c.checker.Replan(ctx, ke, now)
+	c.metrics.countCheck(ke, out)
+	return out, err
+}
+
+// EvaluatePostConditions evaluates the postconditions and counts them.
+func (c measuredChecker) EvaluatePostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, actionEnded, now time.Time) (results []v1alpha1.ConditionResult, wait time.Duration, err error) {
+	results, wait, err = c.checker.EvaluatePostConditions(ctx, ke, actionEnded, now)
+	c.metrics.countEvaluations("postcondition", results)
+	return results, wait, err
+}
+
+// countCheck counts the conditions and the dry run of a check.
+func (m *metrics) countCheck(ke *v1alpha1.KubernetesExecution, out check.Outcome) {
+	m.countEvaluations("precondition", out.Results.PreConditionResults)
+	if out.TrialTook > 0 {
+		m.dryRunTook.WithLabelValues(actionLabel(ke)).Observe(out.TrialTook.Seconds())
+	}
+}
+
+// countEvaluations counts evaluations of conditions by result.
+func (m *metrics) countEvaluations(kind string, results []v1alpha1.ConditionResult) {
+	for _, c := range results {
+		result := "failed"
+		switch {
+		case c.Passed:
+			result = "passed"
+		case !c.Evaluated:
+			result = "error"
+		}
+		m.conditions.WithLabelValues(kind, result).Inc()
+	}
+}
+
+// timedJobs measures how long the creation of Jobs takes.
+type timedJobs struct {
+	jobs
+	metrics *metrics
+}
+
+// CreateOrGet creates a Job and measures the duration.
+func (j timedJobs) CreateOrGet(ctx context.Context, ke *v1alpha1.KubernetesExecution, made *batchv1.Job) (*batchv1.Job, error) {
+	begin := time.Now()
+	stored, err := j.jobs.CreateOrGet(ctx, ke, made)
+	j.metrics.jobTook.Observe(time.Since(begin).Seconds())
+	return stored, err
+}
+
+// writeCounter counts the write requests of an operator to its host cluster. It counts at the
+// transport, so it includes every request and every retry.
+type writeCounter struct{ total *prometheus.CounterVec }
+
+func newWriteCounter(reg prometheus.Registerer) (*writeCounter, error) {
+	w := &writeCounter{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubernetesexecution_api_writes_total",
+		Help: "Total number of write requests of the controller to the Kubernetes API, including failed requests, by resource and verb. Requests that use the ServiceAccount of an action are not counted.",
+	}, []string{"resource", "verb"})}
+	return w, reg.Register(w.total)
+}
+
+// countRequests returns a configuration whose requests are counted.
+func (w *writeCounter) countRequests(host *rest.Config) *rest.Config {
+	counted := rest.CopyConfig(host)
+	counted.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{next, w} })
+	return counted
+}
+
+// counting is a round tripper that counts writes.
+type counting struct {
+	next http.RoundTripper
+	*writeCounter
+}
+
+// RoundTrip counts the request and sends it.
+func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
+	if verb := writeVerb(r.Method); verb != "" {
+		c.total.WithLabelValues(writtenResourceLabel(r.URL.Path), verb).Inc()
+	}
+	return c.next.RoundTrip(r)
+}
+
+// writeVerb returns the verb of a write. It is empty for other requests.
+func writeVerb(method string) string {
+	switch method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		return "delete"
+	}
+	return ""
+}
+
+// writtenResourceLabel returns the resource and subresource of a path if the operator writes it, else
+// "other".
+func writtenResourceLabel(path string) string {
+	_, path, _ = strings.Cut(path, "/namespaces/")
+	parts := strings.Split(path, "/") // namespace, resource, name, subresource
+	if len(parts) < 2 {
+		return "other"
+	}
+	resource := parts[1]
+	if len(parts) > 3 {
+		resource += "/" + parts[3]
+	}
+	switch resource {
+	case "kubernetesexecutions", "kubernetesexecutions/status", "jobs", "pods", "events", "leases":
+		return resource
+	}
+	return "other"
 }

@@ -52,15 +52,15 @@ func scraped(t *testing.T, reg prometheus.Gatherer) map[string]string {
 // counted is an operator that has just started, and what it counts.
 func (w *world) counted(cfg Config) (*reconciler, *prometheus.Registry) {
 	r, reg := w.newReconciler(cfg), prometheus.NewRegistry()
-	r.metrics = newMetrics(reg)
-	r.check, r.jobs = measuredChecker{checks{w}, r.metrics}, timedJobs{storedJobs{w}, r.metrics}
-	reg.MustRegister(newPhaseGauges(r.executions, slog.New(slog.DiscardHandler)))
+	*r.metrics = *newMetrics(reg)
+	r.runs.jobs = timedJobs{storedJobs{w}, r.metrics}
+	reg.MustRegister(newPhaseGauges(r.writer.executions, slog.New(slog.DiscardHandler)))
 	return r, reg
 }
 
 // changing has something be done to the outcome of each check.
 func (r *reconciler) changing(w *world, change func(*check.Outcome)) {
-	r.check = measuredChecker{outcomes{checks{w}, change}, r.metrics}
+	r.validation.check.checker = outcomes{checks{w}, change}
 }
 
 // blur makes what a runner left be no result.
@@ -208,7 +208,7 @@ func TestMetrics(t *testing.T) {
 			w.look(r)
 		}, map[string]string{"queue_duration_seconds": "120s in 1"}},
 		"NoRoom": {"the budget is used up", func(w *world, r *reconciler) {
-			r.gate, _ = gate.New(gate.Config{MaxConcurrent: 1})
+			r.slots.gate, _ = gate.New(gate.Config{MaxConcurrent: 1})
 			w.create("first", "web", nil)
 			_, _ = w.reconcile(r, "first")
 			w.create("a", "api", nil)

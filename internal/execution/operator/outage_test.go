@@ -24,21 +24,21 @@ func TestTroubleWhileWaiting(t *testing.T) {
 	trouble := func(phase v1alpha1.Phase) {
 		t.Helper()
 		w.now = w.now.Add(3 * r.cfg.CheckTimeout)
-		healthy := r.check
-		r.check = troubled{}
+		healthy := r.validation.check.checker
+		r.validation.check.checker = troubled{}
 		w.must(t, r, "a")
 		wantPhase(t, w, "a", phase, w.get("a").Status.ReasonDetail)
 		w.now = w.now.Add(r.cfg.CheckTimeout - time.Second)
 		w.must(t, r, "a")
 		wantPhase(t, w, "a", phase, w.get("a").Status.ReasonDetail)
-		r.check = healthy
+		r.validation.check.checker = healthy
 		w.must(t, r, "a")
 	}
-	r.check = hesitant{checks{w}}
+	r.validation.check.checker = hesitant{checks{w}}
 	w.must(t, r, "a")
 	trouble(v1alpha1.PhaseValidating)
 	trouble(v1alpha1.PhaseValidating) // another one, with a time of its own
-	r.check = checks{w}
+	r.validation.check.checker = checks{w}
 	w.must(t, r, "a")
 	w.postWait = time.Minute
 	w.end("a", action.CodeOK)
@@ -46,7 +46,7 @@ func TestTroubleWhileWaiting(t *testing.T) {
 	trouble(v1alpha1.PhaseExecuting)
 	trouble(v1alpha1.PhaseExecuting)
 
-	r.check = troubled{}
+	r.validation.check.checker = troubled{}
 	w.now = w.now.Add(time.Hour)
 	w.must(t, r, "a")
 	wantPhase(t, w, "a", v1alpha1.PhaseRollbackReady, v1alpha1.Detail(v1alpha1.ReasonPostConditionFailed))
@@ -83,7 +83,7 @@ func TestKilledIsStored(t *testing.T) {
 		}
 	}
 	looks := &looking{checks: checks{w}, out: check.Outcome{Wait: time.Minute}}
-	r.check = looks
+	r.validation.check.checker = looks
 	looks.out.Results.PreConditionResults = results(false)
 	stored(v1alpha1.PhaseValidating, false, false)
 	looks.out.Results.PreConditionResults = results(true)
@@ -91,7 +91,7 @@ func TestKilledIsStored(t *testing.T) {
 	looks.out.Results.PostConditionResults, looks.err = results(true), errNoAnswer
 	stored(v1alpha1.PhaseValidating, true, true)
 
-	r.check = checks{w}
+	r.validation.check.checker = checks{w}
 	// The rest is of another execution, after its action.
 	w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.PostConditions = both })
 	w.must(t, r, "a")
@@ -100,7 +100,7 @@ func TestKilledIsStored(t *testing.T) {
 	stored(v1alpha1.PhaseExecuting, false, false)
 	w.post = results(true)
 	stored(v1alpha1.PhaseExecuting, false, true)
-	r.check = troubled{}
+	r.validation.check.checker = troubled{}
 	stored(v1alpha1.PhaseExecuting, false, true)
 	w.now = w.now.Add(2 * time.Hour)
 	stored(v1alpha1.PhaseRollbackReady, false, true)
@@ -153,7 +153,7 @@ func TestOverdueAsksTheHost(t *testing.T) {
 			for _, j := range w.jobs {
 				j.Status.Conditions = nil
 			}
-			r.jobs = podless{storedJobs{w}}
+			r.runs.jobs = podless{storedJobs{w}}
 			w.now = w.now.Add(time.Hour)
 			w.must(t, r, "a")
 			if ke := w.get("a"); ke.Status.Phase != c.phase || ke.Status.ExecutionResults.Success != c.ended {

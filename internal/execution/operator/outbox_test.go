@@ -63,7 +63,7 @@ func (w *world) sending(t *testing.T, r *reconciler, sinks map[string]*sink) *pr
 	}
 	slices.SortFunc(deps.Sinks, func(a, b outbox.Sink) int { return len(a.Name) - len(b.Name) })
 	var err error
-	if r.outbox, err = outbox.New(outbox.Config{}, deps); err != nil {
+	if r.writer.outbox, err = outbox.New(outbox.Config{}, deps); err != nil {
 		t.Fatal(err)
 	}
 	return reg
@@ -287,7 +287,7 @@ func TestDrainStoresAnswers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	go slow.got[0].OnDelivery(changeevent.Delivery{})
-	if err := r.drainOutboxOnStop(ctx); err != nil {
+	if err := r.writer.drainOutboxOnStop(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.get("a").Status.PendingChangeEvents; len(got) != 0 {

@@ -53,7 +53,7 @@ func (m *machine) restart() {
 	m.r = m.w.newReconciler(inline())
 	m.a = &auditReconciler{executions: storedExecutions{m.w}, auditor: recorder{}, log: m.r.log, now: m.r.now}
 	m.mirror = newMirror(m.w)
-	m.r.executions = m.mirror
+	m.r.writer.executions = m.mirror
 	m.w.fault = func(string, bool) error {
 		if m.faults--; m.faults == 0 {
 			if m.deadly {
@@ -214,7 +214,7 @@ func (m *machine) calm(t *rapid.T) {
 			t.Fatalf("%s is %s (%s) with the finalizers %q", name, ke.Status.Phase, ke.Status.Message, ke.Finalizers)
 		}
 	}
-	if s := m.r.gate.Stats(); s.Inside+s.Waiting != 0 {
+	if s := m.r.slots.gate.Stats(); s.Inside+s.Waiting != 0 {
 		t.Fatalf("%d are inside and %d wait, and all have ended", s.Inside, s.Waiting)
 	}
 }

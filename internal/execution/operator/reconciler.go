@@ -9,13 +9,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 )
@@ -27,9 +28,36 @@ const (
 	maxSteps = 12
 )
 
-// reconciler moves executions from phase to phase.
+// reconciler moves executions from phase to phase. Its phaseTable shows the order of the work.
 type reconciler struct {
-	cfg        Config
+	cfg     *Config
+	writer  *statusWriter
+	slots   *gateSlots
+	runs    *runs
+	events  *eventEmitter
+	targets targetWatcher
+	metrics *metrics
+	log     *slog.Logger
+	now     func() time.Time
+
+	validation *validation
+	approval   *approval
+	launch     *launch
+	running    *running
+	ending     *ending
+	phases     map[v1alpha1.Phase][]step
+
+	// readStop reads the emergency stop ConfigMap.
+	readStop func(context.Context) error
+	// halted is true while the emergency stop also cancels running executions.
+	halted *atomic.Bool
+
+	mu       sync.Mutex
+	restored bool
+}
+
+// ports connect a reconciler to its surroundings.
+type ports struct {
 	executions executions
 	jobs       jobs
 	check      checker
@@ -38,22 +66,34 @@ type reconciler struct {
 	guard      admissionGuard
 	recorder   execution.Recorder
 	outbox     *outbox.Outbox
-	events     eventEmitter
+	events     events.EventRecorder
 	targets    targetWatcher
 	metrics    *metrics
 	log        *slog.Logger
 	now        func() time.Time
+	readStop   func(context.Context) error
+	halted     *atomic.Bool
+}
 
-	// readStop reads the emergency stop ConfigMap.
-	readStop func(context.Context) error
-	// halted is true while the emergency stop also cancels running executions.
-	halted atomic.Bool
-
-	mu         sync.Mutex
-	restored   bool
-	launched   map[types.UID]bool                 // executions whose Job this process created
-	claimed    map[types.NamespacedName]types.UID // executions that the gate knows
-	inlineRuns map[types.UID]inlineRun            // inline actions that this process has started or was about to start
+func newReconciler(cfg *Config, p ports) *reconciler {
+	r := &reconciler{
+		cfg:     cfg,
+		writer:  &statusWriter{cfg: cfg, executions: p.executions, outbox: p.outbox, recorder: p.recorder, log: p.log, now: p.now},
+		slots:   &gateSlots{gate: p.gate, claimed: map[types.NamespacedName]types.UID{}},
+		runs:    &runs{cfg: cfg, jobs: p.jobs},
+		events:  &eventEmitter{p.events, p.log},
+		targets: p.targets, metrics: p.metrics, log: p.log, now: p.now, readStop: p.readStop, halted: p.halted,
+	}
+	check, retries := &measuredChecker{p.check, p.metrics}, &startRetries{cfg: cfg, runs: r.runs, slots: r.slots, events: r.events, log: p.log}
+	r.approval = &approval{cfg: cfg, guard: p.guard, events: r.events, metrics: p.metrics, log: p.log, now: p.now}
+	r.validation = &validation{cfg: cfg, check: check, guard: p.guard, runs: r.runs, targets: p.targets, events: r.events, log: p.log, now: p.now}
+	r.launch = &launch{cfg: cfg, check: check, slots: r.slots, runs: r.runs, writer: r.writer, approval: r.approval, retries: retries, events: r.events, metrics: p.metrics}
+	r.running = &running{
+		cfg: cfg, check: check, identities: p.identities, runs: r.runs, slots: r.slots, retries: retries, targets: p.targets, events: r.events, metrics: p.metrics,
+	}
+	r.ending = &ending{cfg: cfg, slots: r.slots, runs: r.runs, writer: r.writer, launch: r.launch, running: r.running, metrics: p.metrics}
+	r.phases = r.phaseTable()
+	return r
 }
 
 // targetWatcher wakes executions when their target changes. *targetWatches implements it.
@@ -67,14 +107,14 @@ type reconcileState struct {
 	ke           *v1alpha1.KubernetesExecution // with the status to write
 	now          time.Time
 	requeueAfter time.Duration           // zero means that only a change requeues
-	beforeWrite  []func()                // runs before the status is written
 	afterWrite   []func(context.Context) // runs after the status is written
 
 	events []v1alpha1.PendingChangeEvent // change events of this write
 
-	continueNow bool // the next step needs this write first
-	checked     bool // the checks ran in this step
-	atGate      bool // it has a slot at the gate or queues for one
+	dryRun      *action.Result // result of the dry run in a Job
+	continueNow bool           // the next step needs this write first
+	checked     bool           // the checks ran in this step
+	atGate      bool           // it has a slot at the gate or queues for one
 }
 
 // requeueIn requeues the execution after d, unless it is requeued earlier.
@@ -90,9 +130,6 @@ func (t *reconcileState) requeueIn(d time.Duration) {
 // requeueAt requeues the execution at a time.
 func (t *reconcileState) requeueAt(when time.Time) { t.requeueIn(when.Sub(t.now)) }
 
-// addBeforeWrite adds a function that runs before the status is written.
-func (t *reconcileState) addBeforeWrite(do func()) { t.beforeWrite = append(t.beforeWrite, do) }
-
 // addAfterWrite adds a function that runs after the status is written.
 func (t *reconcileState) addAfterWrite(do func(context.Context)) {
 	t.afterWrite = append(t.afterWrite, do)
@@ -103,7 +140,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.restoreGate(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	ke, err := r.executions.Get(ctx, req.NamespacedName)
+	ke, err := r.writer.executions.Get(ctx, req.NamespacedName)
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: requeueSoon}, nil
 	}
@@ -112,11 +149,11 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if ke == nil {
 		r.forgetPrevious(req.NamespacedName, "")
-		return reconcile.Result{RequeueAfter: r.outbox.DeliverDeleted(ctx, req.NamespacedName, "", r.now())}, nil
+		return reconcile.Result{RequeueAfter: r.writer.outbox.DeliverDeleted(ctx, req.NamespacedName, "", r.now())}, nil
 	}
 	r.forgetPrevious(req.NamespacedName, ke.UID)
-	gone := r.outbox.DeliverDeleted(ctx, req.NamespacedName, ke.UID, r.now())
-	r.outbox.SyncQueue(ke)
+	gone := r.writer.outbox.DeliverDeleted(ctx, req.NamespacedName, ke.UID, r.now())
+	r.writer.outbox.SyncQueue(ke)
 	for range maxSteps {
 		moved, again, err := r.reconcileOnce(ctx, ke.DeepCopy())
 		if stale := (staleError{}); errors.As(err, &stale) { // the object has changed since it was read
@@ -133,8 +170,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: requeueSoon}, nil
 }
 
-// reconcileOnce runs one step and writes the status. It returns the stored execution if the next
-// step can run now, as after a phase change, and nil if the execution waits.
+// reconcileOnce runs the steps of a phase and writes the status. It returns the stored execution if
+// the next phase can run now, and nil if the execution waits.
 func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesExecution) (continueWith *v1alpha1.KubernetesExecution, again time.Duration, err error) {
 	t := &reconcileState{ke: ke, now: r.now()}
 	before := ke.DeepCopy()
@@ -144,32 +181,24 @@ func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesE
 	if r.halted.Load() && ke.Status.Phase == v1alpha1.PhaseExecuting {
 		ke.Spec.Cancel = true
 	}
-	if err := r.handleExecution(ctx, t); err != nil {
+	if err := r.runPhase(ctx, t); err != nil {
 		return nil, 0, err
 	}
-	if !r.settleAndCheckWrite(t, before) {
-		return nil, t.requeueAfter, r.holdAndDeliverEvents(ctx, t)
+	if !r.writer.settleAndCheckWrite(t, before) {
+		return nil, t.requeueAfter, r.writer.holdAndDeliverEvents(ctx, t)
 	}
-	if err := validateTransitions(before, t.ke); err != nil {
-		return nil, 0, reconcile.TerminalError(err)
-	}
-	r.addEventsToStatus(t, before)
-	t.ke.Status.ObservedGeneration = t.ke.Generation
-	if err := r.writeStatus(ctx, t.ke); err != nil {
+	if err := r.writer.writeTransition(ctx, t, before); err != nil {
 		return nil, 0, err
 	}
 	r.releaseUnusedGateSlot(t)
-	for i := range t.events {
-		r.recorder.Record(ctx, outbox.ChangeOf(t.ke, &t.events[i]))
-	}
-	r.outbox.SyncQueue(t.ke)
+	r.writer.recordEvents(ctx, t)
 	for _, do := range t.afterWrite {
 		do(ctx)
 	}
 	if before.Status.Phase != t.ke.Status.Phase {
 		r.publishTransition(ctx, before, t.ke)
 	}
-	if err := r.holdAndDeliverEvents(ctx, t); err != nil {
+	if err := r.writer.holdAndDeliverEvents(ctx, t); err != nil {
 		return nil, 0, err
 	}
 	switch {
@@ -180,53 +209,28 @@ func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesE
 	return nil, t.requeueAfter, nil
 }
 
-// settleAndCheckWrite reports whether the status differs from the stored one. Acknowledgements of sinks wait
-// for another write, unless the execution is over.
-func (r *reconciler) settleAndCheckWrite(t *reconcileState, before *v1alpha1.KubernetesExecution) bool {
-	other := !equality.Semantic.DeepEqual(&before.Status, &t.ke.Status)
-	settled, wait := r.outbox.RemoveAcknowledged(t.ke, t.now)
-	over := !t.ke.DeletionTimestamp.IsZero() || execution.Ended(t.ke.Status.Phase) && (!r.cfg.Audited || isRecorded(t.ke))
-	switch {
-	case other || !settled:
-		return other
-	case wait > 0 && (!over || len(t.ke.Status.PendingChangeEvents) > 0):
-		t.requeueIn(wait)
-		t.ke.Status.PendingChangeEvents = before.Status.PendingChangeEvents
-		return false
+// publishTransition updates metrics, logs, events and the gate after a transition is written.
+func (r *reconciler) publishTransition(ctx context.Context, before, ke *v1alpha1.KubernetesExecution) {
+	s, now := &ke.Status, r.now()
+	r.metrics.countTransitions(before, ke)
+	r.log.InfoContext(ctx, "phase", "execution", logKey(ke), "action", canonicalAction(ke.Spec.Action), "target", s.Target,
+		"from", string(before.Status.Phase), "to", string(s.Phase), "reason", string(s.Reason), "detail", string(s.ReasonDetail), "message", s.Message)
+	done := execution.Ended(s.Phase) || s.Phase == v1alpha1.PhaseRollbackReady
+	if done || isChecking(before.Status.Phase) && !isChecking(s.Phase) {
+		r.targets.stopWaiting(nameOf(ke))
 	}
-	t.continueNow = true // the next step needed this write
-	return true
-}
-
-// addEventsToStatus adds the change events of this write to the status.
-func (r *reconciler) addEventsToStatus(t *reconcileState, before *v1alpha1.KubernetesExecution) {
-	for _, do := range t.beforeWrite {
-		do()
+	if done {
+		r.slots.release(ke, now)
+		r.runs.forget(ke.UID)
 	}
-	for _, p := range phaseChanges(before, t.ke) {
-		r.recordPhaseChange(t, p)
-	}
-	for _, e := range t.events {
-		r.outbox.Append(&t.ke.Status, e)
+	for _, p := range phaseChanges(before, ke) {
+		r.events.emitPhaseChange(p, ke)
 	}
 }
 
-// holdAndDeliverEvents sends pending change events. An execution whose events are not delivered soon gets
-// the finalizer, so that its deletion does not lose them.
-func (r *reconciler) holdAndDeliverEvents(ctx context.Context, t *reconcileState) error {
-	hold, again := r.outbox.NeedsFinalizer(t.ke, t.now)
-	if again > 0 {
-		t.requeueIn(again)
-	}
-	if hold && t.ke.DeletionTimestamp.IsZero() {
-		if err := r.executions.SetFinalizer(ctx, t.ke, true); err != nil {
-			return asStaleError(err)
-		}
-	}
-	if again := r.outbox.Deliver(ctx, t.ke, t.now); again > 0 {
-		t.requeueIn(again)
-	}
-	return nil
+// isChecking reports whether the checks of a phase have not passed yet.
+func isChecking(p v1alpha1.Phase) bool {
+	return p == v1alpha1.PhaseNew || p == v1alpha1.PhaseValidating
 }
 
 // releaseUnusedGateSlot releases the gate slot of an execution that neither runs nor queues, after that
@@ -237,79 +241,21 @@ func (r *reconciler) releaseUnusedGateSlot(t *reconcileState) {
 	if t.atGate || p == v1alpha1.PhaseExecuting || p == v1alpha1.PhaseRollbackReady || execution.Ended(p) {
 		return
 	}
-	r.mu.Lock()
-	delete(r.inlineRuns, t.ke.UID)
-	r.mu.Unlock()
-	r.gate.Forget(t.ke.UID)
+	r.runs.inline.Delete(t.ke.UID)
+	r.slots.gate.Forget(t.ke.UID)
 }
 
-// validateTransitions returns an error if the new status contains a phase transition that is not
-// allowed.
-func validateTransitions(before, ke *v1alpha1.KubernetesExecution) error {
-	from := before.Status.Phase
-	for _, passed := range ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):] {
-		if !execution.CanTransition(from, passed.Phase) {
-			return fmt.Errorf("invalid phase transition of execution %s from %q to %q", logKey(ke), from, passed.Phase)
-		}
-		from = passed.Phase
+// forgetPrevious drops the state of a name, unless it belongs to the execution that has the name
+// now. An empty UID means that no such execution exists.
+func (r *reconciler) forgetPrevious(name types.NamespacedName, currentUID types.UID) {
+	previous, known := r.slots.takeClaim(name, currentUID)
+	if known || currentUID == "" {
+		r.targets.stopWaiting(name)
 	}
-	if from != ke.Status.Phase {
-		return fmt.Errorf("execution %s is in phase %q, but its phase transitions from %q are missing", logKey(ke), ke.Status.Phase, from)
+	if known {
+		r.runs.forget(previous)
+		r.slots.gate.Forget(previous)
 	}
-	return nil
-}
-
-// handleExecution handles the deletion or the phase of an execution.
-func (r *reconciler) handleExecution(ctx context.Context, t *reconcileState) error {
-	if !t.ke.DeletionTimestamp.IsZero() {
-		return r.handleDeletion(ctx, t)
-	}
-	return r.handlePhase(ctx, t)
-}
-
-// handlePhase runs the step of the current phase.
-func (r *reconciler) handlePhase(ctx context.Context, t *reconcileState) error {
-	switch t.ke.Status.Phase {
-	case v1alpha1.PhaseNew:
-		return r.acceptAndValidate(ctx, t)
-	case v1alpha1.PhaseValidating:
-		return r.validateExecution(ctx, t)
-	case v1alpha1.PhaseValidated:
-		return r.proceedValidated(ctx, t)
-	case v1alpha1.PhaseWaitingApproval:
-		return r.launchOnceApproved(ctx, t)
-	case v1alpha1.PhaseExecuting:
-		return r.advanceRunningAction(ctx, t)
-	case v1alpha1.PhaseRollbackReady:
-		return r.awaitFinalize(ctx, t)
-	case v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed:
-		return r.cleanUpEnded(ctx, t)
-	}
-	return reconcile.TerminalError(fmt.Errorf("execution %s is in phase %q, which this version does not support", logKey(t.ke), t.ke.Status.Phase))
-}
-
-// staleError is the error of a write because the execution changed since it was read.
-type staleError struct{ error }
-
-// Unwrap returns the cause.
-func (e staleError) Unwrap() error { return e.error }
-
-// asStaleError wraps a conflict or a missing object in a staleError.
-func asStaleError(err error) error {
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return staleError{err}
-	}
-	return err
-}
-
-// writeStatus writes the status without the condition of the auditor.
-func (r *reconciler) writeStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
-	auditors := takeCondition(&ke.Status, v1alpha1.ConditionAuditRecorded)
-	err := r.executions.ApplyStatus(ctx, ke, component)
-	if err != nil && auditors != nil {
-		ke.Status.Conditions = append(ke.Status.Conditions, *auditors)
-	}
-	return asStaleError(err)
 }
 
 // restoreGate loads running and past executions into the gate before the first reconcile.
@@ -322,11 +268,11 @@ func (r *reconciler) restoreGate(ctx context.Context) error {
 	if err := r.readStop(ctx); err != nil {
 		return err
 	}
-	all, err := r.executions.List(ctx)
+	all, err := r.writer.executions.List(ctx)
 	if err != nil {
 		return fmt.Errorf("list executions: %w", err)
 	}
-	running, err := r.jobs.ActionJobNames(ctx) // the cache may not have all of them yet
+	withJob, err := r.runs.jobs.ActionJobNames(ctx) // the cache may not have all of them yet
 	if err != nil {
 		return err
 	}
@@ -340,31 +286,26 @@ func (r *reconciler) restoreGate(ctx context.Context) error {
 				past = append(past, p)
 			}
 		case ke.Status.Phase == v1alpha1.PhaseExecuting:
-			inside = append(inside, r.gateClaim(ke))
-		case ke.Status.Plan != nil: // another operator may have created its Job just before it ended
-			if running[runName(ke)] {
-				r.launched[ke.UID] = true
-				inside = append(inside, r.gateClaim(ke))
-			}
+			inside = append(inside, gateClaim(ke))
+		case ke.Status.Plan != nil && withJob[runName(ke)]: // another operator created its Job just before it ended
+			r.runs.launched.Store(ke.UID, true)
+			inside = append(inside, gateClaim(ke))
 		}
 	}
-	for _, c := range inside {
-		r.claimed[c.Key] = c.UID // otherwise an execution that is deleted before its first reconcile would keep its slot
-	}
-	r.gate.Restore(inside, past)
+	r.slots.restore(inside, past)
 	r.restored = true
 	return nil
 }
 
 // wakeRunning wakes all executions in phase executing.
-func (r *reconciler) wakeRunning(ctx context.Context, wake func(types.NamespacedName)) error {
-	all, err := r.executions.List(ctx)
+func wakeRunning(ctx context.Context, from executions, wake func(types.NamespacedName)) error {
+	all, err := from.List(ctx)
 	if err != nil {
 		return fmt.Errorf("list executions: %w", err)
 	}
 	for i := range all {
 		if all[i].Status.Phase == v1alpha1.PhaseExecuting {
-			wake(types.NamespacedName{Namespace: all[i].Namespace, Name: all[i].Name})
+			wake(nameOf(&all[i]))
 		}
 	}
 	return nil

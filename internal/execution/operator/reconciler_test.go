@@ -79,7 +79,7 @@ func TestOneWrite(t *testing.T) {
 			return nil
 		}
 		r := w.newReconciler(Config{Audited: true, Inline: []string{"scale_deployment"}})
-		r.identities = nobodyActs{t}
+		r.running.identities = nobodyActs{t}
 		w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.ExecutionMode = v1alpha1.ExecuteInline })
 		_, _ = w.reconcile(r, "a")
 		wantWrites(t, w, "finalizer", "status executing")
@@ -287,7 +287,7 @@ func TestOneAtATime(t *testing.T) {
 	if c := findCondition(&w.get("b").Status, v1alpha1.ConditionQueued); c == nil || c.Status != metav1.ConditionTrue || c.Reason != "TargetBusy" {
 		t.Errorf("it is not seen that b waits: %+v", c)
 	}
-	if got := r.gate.Stats(); got.Inside != 1 || got.Waiting != 1 {
+	if got := r.slots.gate.Stats(); got.Inside != 1 || got.Waiting != 1 {
 		t.Errorf("%d are inside and %d wait, so nobody wakes b", got.Inside, got.Waiting)
 	}
 	w.end("a", action.CodeOK)

@@ -115,12 +115,12 @@ func TestGapOfTheGuard(t *testing.T) {
 			})
 		}},
 		"NotUsedYet": {"it was approved, and waits for its turn", func(w *world, r *reconciler) {
-			r.gate.Stop("a pause")
+			r.slots.gate.Stop("a pause")
 			w.edit("a", approve("bob"))
 			if _, err := w.reconcile(r, "a"); err != nil {
 				panic(err)
 			}
-			r.gate.Resume()
+			r.slots.gate.Resume()
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

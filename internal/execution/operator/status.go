@@ -1,10 +1,7 @@
 package operator
 
 import (
-	"slices"
 	"strings"
-	"time"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,7 +10,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
 // maxMessage limits messages in the status.
@@ -41,7 +37,7 @@ func enterPhase(t *reconcileState, p v1alpha1.Phase) {
 // failExecution ends an execution as failed.
 func failExecution(t *reconcileState, f execution.Failure) {
 	s := &t.ke.Status
-	s.Reason, s.ReasonDetail, s.Message = f.Reason, detailOf(f), truncateText(f.Message, maxMessage)
+	s.Reason, s.ReasonDetail, s.Message = f.Reason, detailOf(f), action.TruncateText(f.Message, maxMessage)
 	s.Outcome = v1alpha1.OutcomeFailed
 	removeCondition(s, v1alpha1.ConditionQueued)
 	if s.Phase == v1alpha1.PhaseValidating {
@@ -73,23 +69,13 @@ func conditionReason(d v1alpha1.Detail) string {
 	return b.String()
 }
 
-// phaseStart returns when a phase was last entered, or now.
-func phaseStart(ke *v1alpha1.KubernetesExecution, p v1alpha1.Phase, now time.Time) time.Time {
-	for _, t := range slices.Backward(ke.Status.PhaseTransitions) {
-		if t.Phase == p {
-			return t.At.Time
-		}
-	}
-	return now
-}
-
 func findCondition(s *v1alpha1.KubernetesExecutionStatus, kind string) *metav1.Condition {
 	return meta.FindStatusCondition(s.Conditions, kind)
 }
 
 func setCondition(t *reconcileState, kind string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&t.ke.Status.Conditions, metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: truncateText(message, maxMessage),
+		Type: kind, Status: status, Reason: reason, Message: action.TruncateText(message, maxMessage),
 		ObservedGeneration: t.ke.Generation, LastTransitionTime: metav1.NewTime(t.now),
 	})
 }
@@ -124,13 +110,12 @@ func formatTarget(t v1alpha1.Target) string {
 	return t.Kind + "/" + t.Namespace + "/" + t.Name
 }
 
-// withValidationTime sets the validation time of check results.
-func withValidationTime(v *v1alpha1.ValidationResults, now time.Time) *v1alpha1.ValidationResults {
-	if v == nil {
-		v = &v1alpha1.ValidationResults{}
+// ensureResults returns the results of the checks in a status. It adds them if there are none.
+func ensureResults(s *v1alpha1.KubernetesExecutionStatus) *v1alpha1.ValidationResults {
+	if s.ValidationResults == nil {
+		s.ValidationResults = &v1alpha1.ValidationResults{}
 	}
-	v.ValidationTime = newTime(now)
-	return v
+	return s.ValidationResults
 }
 
 // mergeResults combines results of a later check with those that only the first check produces.
@@ -172,19 +157,6 @@ func hasNewlyKilled(stored, now []v1alpha1.ConditionResult) bool {
 	return false
 }
 
-func withPostConditions(v *v1alpha1.ValidationResults, results []v1alpha1.ConditionResult) *v1alpha1.ValidationResults {
-	if v == nil {
-		v = &v1alpha1.ValidationResults{}
-	}
-	v.PostConditionResults = results
-	return v
-}
-
-// approvalOf returns the approval that a decision requires.
-func approvalOf(d execution.Decision) v1alpha1.ApprovalStatus {
-	return execution.InitialApprovalStatus(d, nil)
-}
-
 // approvedByText names the approvers.
 func approvedByText(s v1alpha1.ApprovalStatus) string {
 	var names []string
@@ -197,17 +169,13 @@ func approvedByText(s v1alpha1.ApprovalStatus) string {
 	return "approved by " + strings.Join(names, ", ")
 }
 
-// pastOf returns a finished execution for the gate.
-func pastOf(ke *v1alpha1.KubernetesExecution) (gate.Past, bool) {
-	s := &ke.Status
-	if s.ExecutionResults == nil || s.ExecutionResults.EndTime == nil || s.Plan == nil {
-		return gate.Past{}, false
+// canonicalAction returns the name of an action in the catalogue, which may differ from the
+// requested alias.
+func canonicalAction(name string) string {
+	if a, known := action.Find(name); known {
+		return a.Name
 	}
-	p := gate.Past{Action: s.Plan.Action, Target: gate.TargetKey(s.Plan.Target), Outcome: s.Outcome, Ended: s.ExecutionResults.EndTime.Time}
-	if s.Reason == v1alpha1.ReasonCancelled { // a cancel is no result of the action
-		p.Outcome = ""
-	}
-	return p, true
+	return name
 }
 
 func subjectOf(ke *v1alpha1.KubernetesExecution) action.Subject {
@@ -219,16 +187,4 @@ func rawBytes(r *runtime.RawExtension) []byte {
 		return nil
 	}
 	return r.Raw
-}
-
-// truncateText limits a text to a number of bytes.
-func truncateText(s string, maxBytes int) string {
-	if len(s) <= maxBytes {
-		return s
-	}
-	end := maxBytes - len("…")
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + "…"
 }

@@ -131,7 +131,7 @@ func TestTriedOutInAJob(t *testing.T) {
 			w := newWorld()
 			c := &trials{checks: checks{w}}
 			r := w.newReconciler(Config{})
-			r.check = c
+			r.validation.check.checker = c
 			w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = tc.mode })
 			if tc.dies != "" {
 				w.once(tc.dies, false, func() error { panic(errCrash) })
@@ -140,7 +140,7 @@ func TestTriedOutInAJob(t *testing.T) {
 					w.must(t, r, "a")
 				}()
 				r = w.newReconciler(Config{})
-				r.check = c
+				r.validation.check.checker = c
 			}
 			for range 3 {
 				w.must(t, r, "a")
@@ -234,7 +234,7 @@ func TestTrialEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
 			r := w.newReconciler(Config{})
-			r.check = &trials{checks: checks{w}}
+			r.validation.check.checker = &trials{checks: checks{w}}
 			w.create("a", "web", nil)
 			begun := w.now
 			w.must(t, r, "a")
@@ -271,7 +271,7 @@ func TestTrialEnds(t *testing.T) {
 func TestTrialCannotBegin(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
-	r.check = &trials{checks: checks{w}}
+	r.validation.check.checker = &trials{checks: checks{w}}
 	w.fault = func(what string, before bool) error {
 		if what == "job" && before {
 			return errors.New("exceeded quota")
@@ -313,7 +313,7 @@ func TestTrialCancelled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
 			r := w.newReconciler(Config{})
-			r.check = &trials{checks: checks{w}}
+			r.validation.check.checker = &trials{checks: checks{w}}
 			w.create("a", "web", nil)
 			w.must(t, r, "a")
 			tc.trial(t, w)

@@ -72,7 +72,7 @@ func TestVerificationCutShort(t *testing.T) {
 						t.Fatal(err)
 					}
 					r := w.newReconciler(Config{})
-					r.gate = g
+					r.slots.gate = g
 					return r
 				}
 				r := operate()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,14 +15,137 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
-	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
 // executorUnavailable is the reason of the condition Queued while no executor can run the action.
 const executorUnavailable = "ExecutorUnavailable"
 
+// startRetries retries the start of actions that cannot start at present.
+type startRetries struct {
+	cfg    *Config
+	runs   *runs
+	slots  *gateSlots
+	events *eventEmitter
+	log    *slog.Logger
+}
+
+// retryOrGiveUp retries a start that cannot succeed at present, such as a Job that a quota forbids. It
+// shows the cause in the status. After a timeout it returns the failure that ends the execution.
+func (r *startRetries) retryOrGiveUp(ctx context.Context, t *reconcileState, cause error) (failure *execution.Failure, err error) {
+	if ctx.Err() != nil {
+		return nil, cause
+	}
+	s := &t.ke.Status
+	message := action.TruncateText(cause.Error(), maxMessage)
+	queued := findCondition(s, v1alpha1.ConditionQueued)
+	if failure := r.timeoutFailure(t, queued, message); failure != nil {
+		// The last attempt may have created the Job although its response was an error.
+		if j, err := r.runs.jobs.Job(ctx, t.ke, runName(t.ke), true); err != nil || j != nil {
+			return nil, err
+		}
+		return failure, nil
+	}
+	s.ReasonDetail = v1alpha1.DetailExecutorUnavailable
+	if queued == nil || queued.Reason != executorUnavailable {
+		removeCondition(s, v1alpha1.ConditionQueued)
+		s.Message = message
+		setCondition(t, v1alpha1.ConditionQueued, metav1.ConditionTrue, executorUnavailable, message)
+		t.addAfterWrite(func(ctx context.Context) {
+			r.events.emitWarning(t.ke, executorUnavailable, message)
+			r.log.WarnContext(ctx, "action not started, retrying", "execution", logKey(t.ke), "err", cause)
+		})
+	}
+	wait := 5 * time.Second
+	if retry := (*execution.RetryError)(nil); errors.As(cause, &retry) {
+		wait = retry.After // a late retry loses its place
+	}
+	t.requeueIn(wait)
+	return nil, nil
+}
+
+// timeoutFailure returns the failure of a start that has been retried for too long. Nil means that it
+// is retried. An execution that is blocked alternately by this and by the gate also fails, because
+// its queue time continues.
+func (r *startRetries) timeoutFailure(t *reconcileState, queued *metav1.Condition, why string) *execution.Failure {
+	failure := execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailExecutorUnavailable, Message: why}
+	end := r.slots.gate.Deadline(readyTime(t.ke))
+	switch {
+	case queued == nil:
+		return nil // retry at least once
+	case queued.Reason == executorUnavailable && !t.now.Before(queued.LastTransitionTime.Add(r.cfg.CheckTimeout)):
+		return &failure
+	case t.ke.Status.Phase != v1alpha1.PhaseExecuting && !t.now.Before(end): // a running action has its own timeout
+		failure.Reason = v1alpha1.ReasonExecutionTimeout
+		failure.Message = action.TruncateText(fmt.Sprintf("the action could not start by %s: %s", end.UTC().Format(time.RFC3339), why), maxMessage)
+		return &failure
+	}
+	return nil
+}
+
+// gateSlots takes and releases the slots of executions at the gate.
+type gateSlots struct {
+	gate *gate.Gate
+
+	mu      sync.Mutex
+	claimed map[types.NamespacedName]types.UID // executions that the gate knows
+}
+
+// enter asks the gate for a slot.
+func (g *gateSlots) enter(ke *v1alpha1.KubernetesExecution, now time.Time) gate.Verdict {
+	c := gateClaim(ke)
+	g.mu.Lock()
+	g.claimed[c.Key] = c.UID
+	g.mu.Unlock()
+	return g.gate.Enter(c, now)
+}
+
+// forceEnter makes the gate count a running execution, even if the gate refuses it.
+func (g *gateSlots) forceEnter(ke *v1alpha1.KubernetesExecution, now time.Time) {
+	if g.enter(ke, now).In {
+		return
+	}
+	c := gateClaim(ke)
+	g.gate.Forget(c.UID)
+	g.gate.Restore([]gate.Claim{c}, nil)
+}
+
+// restore loads running and past executions into the gate.
+func (g *gateSlots) restore(inside []gate.Claim, past []gate.Past) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range inside {
+		g.claimed[c.Key] = c.UID // otherwise an execution that is deleted before its first reconcile would keep its slot
+	}
+	g.gate.Restore(inside, past)
+}
+
+// takeClaim removes and returns the claim of a name, unless it belongs to the current execution.
+func (g *gateSlots) takeClaim(name types.NamespacedName, currentUID types.UID) (previous types.UID, found bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	previous, found = g.claimed[name]
+	if !found || previous == currentUID {
+		return "", false
+	}
+	delete(g.claimed, name)
+	return previous, true
+}
+
+// release releases the slot of an execution that is over, if it still has one.
+func (g *gateSlots) release(ke *v1alpha1.KubernetesExecution, now time.Time) {
+	s := &ke.Status
+	switch {
+	case s.ExecutionResults == nil: // nothing was executed
+		g.gate.Forget(ke.UID)
+	case s.Reason == v1alpha1.ReasonCancelled: // a cancel is no result of the action
+		g.gate.Leave(ke.UID, "", now)
+	default:
+		g.gate.Leave(ke.UID, s.Outcome, now)
+	}
+}
+
 // gateClaim returns the claim of an execution for the gate.
-func (r *reconciler) gateClaim(ke *v1alpha1.KubernetesExecution) gate.Claim {
+func gateClaim(ke *v1alpha1.KubernetesExecution) gate.Claim {
 	p := ke.Status.Plan
 	c := gate.Claim{
 		UID: ke.UID, Key: nameOf(ke), Action: ke.Spec.Action, Created: ke.CreationTimestamp.Time, Rollback: ke.Spec.RollbackOf != nil,
@@ -43,119 +168,18 @@ func readyTime(ke *v1alpha1.KubernetesExecution) time.Time {
 	if a := ke.Status.Approval; a != nil && a.State == v1alpha1.ApprovalApproved && a.DecidedAt != nil {
 		return a.DecidedAt.Time
 	}
-	return phaseStart(ke, v1alpha1.PhaseValidated, time.Time{})
+	return execution.PhaseStart(ke, v1alpha1.PhaseValidated, time.Time{})
 }
 
-func (r *reconciler) enterGate(t *reconcileState) gate.Verdict {
-	c := r.gateClaim(t.ke)
-	r.mu.Lock()
-	r.claimed[c.Key] = c.UID
-	r.mu.Unlock()
-	return r.gate.Enter(c, t.now)
-}
-
-// forgetPrevious drops the state of a name, unless it belongs to the execution that has the name
-// now. An empty UID means that no such execution exists.
-func (r *reconciler) forgetPrevious(name types.NamespacedName, currentUID types.UID) {
-	r.mu.Lock()
-	uid, known := r.claimed[name]
-	if known && uid == currentUID {
-		r.mu.Unlock()
-		return
+// pastOf returns a finished execution for the gate.
+func pastOf(ke *v1alpha1.KubernetesExecution) (gate.Past, bool) {
+	s := &ke.Status
+	if s.ExecutionResults == nil || s.ExecutionResults.EndTime == nil || s.Plan == nil {
+		return gate.Past{}, false
 	}
-	delete(r.claimed, name)
-	delete(r.launched, uid)
-	delete(r.inlineRuns, uid)
-	r.mu.Unlock()
-	if currentUID != "" && !known {
-		return
+	p := gate.Past{Action: s.Plan.Action, Target: gate.TargetKey(s.Plan.Target), Outcome: s.Outcome, Ended: s.ExecutionResults.EndTime.Time}
+	if s.Reason == v1alpha1.ReasonCancelled { // a cancel is no result of the action
+		p.Outcome = ""
 	}
-	r.targets.stopWaiting(name)
-	if known {
-		r.gate.Forget(uid)
-	}
-}
-
-// queueOrFailAtGate makes an execution wait at the gate, or fails it if the gate refuses it.
-func (r *reconciler) queueOrFailAtGate(t *reconcileState, v gate.Verdict) {
-	s := &t.ke.Status
-	t.atGate = !v.Failed
-	if v.Failed {
-		t.addAfterWrite(func(context.Context) { r.metrics.countBlocked(v.Detail) })
-		reason := v1alpha1.ReasonExecutionTimeout
-		if v.Detail == v1alpha1.DetailCircuitOpen {
-			reason = v1alpha1.ReasonValidationError
-		}
-		failExecution(t, execution.Failure{Reason: reason, Detail: v.Detail, Message: v.Message})
-		return
-	}
-	reason := conditionReason(v.Detail)
-	if c := findCondition(s, v1alpha1.ConditionQueued); c == nil || c.Reason != reason { // only once, because the queue changes all the time
-		s.ReasonDetail, s.Message = v.Detail, v.Message
-		setCondition(t, v1alpha1.ConditionQueued, metav1.ConditionTrue, reason, v.Message)
-		t.addAfterWrite(func(context.Context) {
-			r.metrics.countBlocked(v.Detail)
-			r.events.emitNormal(t.ke, reason, v.Message)
-		})
-	}
-	if v.After > 0 {
-		t.requeueIn(v.After)
-	}
-}
-
-// retryOrFailUnavailable retries an operation that cannot succeed at present, such as a Job that a quota
-// forbids. It shows the error in the status and gives up after a timeout.
-func (r *reconciler) retryOrFailUnavailable(ctx context.Context, t *reconcileState, cause error) error {
-	if ctx.Err() != nil {
-		return cause
-	}
-	s := &t.ke.Status
-	message := truncateText(cause.Error(), maxMessage)
-	queued := findCondition(s, v1alpha1.ConditionQueued)
-	if failure := r.retryTimeoutFailure(t, queued, message); failure != nil {
-		// The last attempt may have created the Job although its response was an error.
-		if j, err := r.jobs.Job(ctx, t.ke, runName(t.ke), true); err != nil || j != nil {
-			return err
-		}
-		if s.Phase == v1alpha1.PhaseExecuting { // inline, so an earlier attempt may have started
-			return r.finishAction(ctx, t, job.Observation{State: job.Failed, Failure: r.markUnknownIfAttempted(t, *failure)})
-		}
-		failExecution(t, *failure)
-		return nil
-	}
-	s.ReasonDetail = v1alpha1.DetailExecutorUnavailable
-	if queued == nil || queued.Reason != executorUnavailable {
-		removeCondition(s, v1alpha1.ConditionQueued)
-		s.Message = message
-		setCondition(t, v1alpha1.ConditionQueued, metav1.ConditionTrue, executorUnavailable, message)
-		t.addAfterWrite(func(ctx context.Context) {
-			r.events.emitWarning(t.ke, executorUnavailable, message)
-			r.log.WarnContext(ctx, "action not started, retrying", "execution", logKey(t.ke), "err", cause)
-		})
-	}
-	wait := 5 * time.Second
-	if retry := (*execution.RetryError)(nil); errors.As(cause, &retry) {
-		wait = retry.After // a late retry loses its place
-	}
-	t.requeueIn(wait)
-	return nil
-}
-
-// retryTimeoutFailure returns the failure of an operation that has been retried for too long. Nil means that it
-// is retried. An execution that is blocked alternately by this and by the gate also fails, because
-// its queue time continues.
-func (r *reconciler) retryTimeoutFailure(t *reconcileState, queued *metav1.Condition, why string) *execution.Failure {
-	failure := execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailExecutorUnavailable, Message: why}
-	end := r.gate.Deadline(readyTime(t.ke))
-	switch {
-	case queued == nil:
-		return nil // retry at least once
-	case queued.Reason == executorUnavailable && !t.now.Before(queued.LastTransitionTime.Add(r.cfg.CheckTimeout)):
-		return &failure
-	case t.ke.Status.Phase != v1alpha1.PhaseExecuting && !t.now.Before(end): // a running action has its own timeout
-		failure.Reason = v1alpha1.ReasonExecutionTimeout
-		failure.Message = truncateText(fmt.Sprintf("the action could not start by %s: %s", end.UTC().Format(time.RFC3339), why), maxMessage)
-		return &failure
-	}
-	return nil
+	return p, true
 }

@@ -95,7 +95,7 @@ func TestNoLongerInline(t *testing.T) {
 	w.must(t, w.newReconciler(inline()), "a")
 	w.edit("a", approve("bob"))
 	r := w.newReconciler(Config{Audited: true})
-	r.identities = nobodyActs{t}
+	r.running.identities = nobodyActs{t}
 	w.must(t, r, "a")
 	wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailInvalidParameters)
 	wantEmpty(t, r)
@@ -189,7 +189,7 @@ func TestPastIsKnown(t *testing.T) {
 					t.Fatal(err)
 				}
 				r := w.newReconciler(Config{})
-				r.gate = g
+				r.slots.gate = g
 				return r
 			}
 			w.create("c", "web", nil)
@@ -237,13 +237,13 @@ func TestReplanComesBackInTime(t *testing.T) {
 	w.create("a", "web", nil)
 	w.must(t, r, "a")
 	w.edit("a", approve("bob"))
-	r.check = crowded{checks{w}}
+	r.validation.check.checker = crowded{checks{w}}
 	res, err := w.reconcile(r, "a")
 	if err != nil || res.RequeueAfter != 300*time.Millisecond {
 		t.Errorf("it is looked at again after %s: %v", res.RequeueAfter, err)
 	}
 	wantPhase(t, w, "a", v1alpha1.PhaseWaitingApproval, v1alpha1.DetailExecutorUnavailable)
-	r.check = checks{w}
+	r.validation.check.checker = checks{w}
 	w.must(t, r, "a")
 	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
 }

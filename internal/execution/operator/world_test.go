@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -107,13 +108,13 @@ func (w *world) newReconciler(cfg Config) *reconciler {
 	if err != nil {
 		panic(err)
 	}
-	r := &reconciler{
-		cfg: cfg.withDefaults(), executions: storedExecutions{w}, jobs: storedJobs{w}, check: checks{w}, gate: g, identities: accounts{w},
-		guard: guarding{w}, recorder: w, events: eventEmitter{events.NewFakeRecorder(10000)},
+	cfg = cfg.withDefaults()
+	return newReconciler(&cfg, ports{
+		executions: storedExecutions{w}, jobs: storedJobs{w}, check: checks{w}, gate: g, identities: accounts{w},
+		guard: guarding{w}, recorder: w, events: events.NewFakeRecorder(10000),
 		targets: nothingFollowed{}, metrics: newMetrics(prometheus.NewRegistry()), log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now },
-		readStop: func(context.Context) error { return nil }, launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{}, inlineRuns: map[types.UID]inlineRun{},
-	}
-	return r
+		readStop: func(context.Context) error { return nil }, halted: &atomic.Bool{},
+	})
 }
 
 // reconcile looks once.

@@ -369,11 +369,10 @@ func (o *Outbox) recordAnswer(name types.NamespacedName, uid types.UID, sink str
 	now, p := o.now(), l.sinks[sink]
 	p.inFlight = nil
 	switch {
-	case d.Class == "":
-		l.acknowledge(e, sink, now)
-		p.failures, p.next = 0, time.Time{}
-	case isRejection(d.Class):
-		o.metrics.countDropped(string(d.Class), 1)
+	case d.Class == "", isRejection(d.Class):
+		if d.Class != "" {
+			o.metrics.countDropped(string(d.Class), 1)
+		}
 		l.acknowledge(e, sink, now)
 		p.failures, p.next = 0, time.Time{}
 	default: // keep the order: later events would fail too
