@@ -94,7 +94,7 @@ func stuckStatements(scope fleetapi.Scope, q fleetapi.StuckQuery) []*clause {
 }
 
 // stuckColumns are the columns of a StuckRow, from the row r, the sync s and the position since.
-const stuckColumns = `r.kind, r.id, r.name, r.owner_id, (select o.name from tenant.resources o where o.id = r.owner_id and o.kind = r.owner_kind limit 1),
+const stuckColumns = `r.kind, r.id, r.name, r.owner_id, (select o.name from tenant.resources o where o.id = r.owner_id and o.kind = '` + v1.KindCluster + `' limit 1),
 	r.phase, r.generation, r.observed_generation, r.deleted_time is not null, r.last_transition_time,
 	(select json_agg(json_build_object('adapter', a.adapter, 'observed_generation', a.observed_generation, 'conditions', a.conditions))
 		from tenant.adapter_reports a where a.resource_id = r.id and a.kind = r.kind),
