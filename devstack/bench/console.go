@@ -13,6 +13,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/devstack/pgbench"
+	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/postgres"
@@ -105,10 +106,8 @@ func awaitSummary(ctx context.Context, client *fleetclient.Client, progress io.W
 		case time.Since(began) > 10*time.Minute:
 			return fmt.Errorf("the clusters are not counted after %s: %w", time.Since(began).Round(time.Second), err)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(200 * time.Millisecond):
+		if err := backoff.Sleep(ctx, 200*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }
@@ -125,7 +124,9 @@ func measureSummary(ctx context.Context, client *fleetclient.Client, progress io
 		}
 		took = append(took, float64(time.Since(begin).Microseconds())/1000)
 		oldest = max(oldest, time.Since(summary.AsOf))
-		time.Sleep(5 * time.Millisecond) // over several rounds of the roller
+		if err := backoff.Sleep(ctx, 5*time.Millisecond); err != nil { // over several rounds of the roller
+			return 0, err
+		}
 	}
 	_, _ = fmt.Fprintf(progress, "the counts were at most %.1fs old\n", oldest.Seconds())
 	return percentile99(took), nil
@@ -138,7 +139,10 @@ func consoleFilters() []string {
 }
 
 func consoleOrders() []string {
-	return []string{"", "name", "name desc", "created_time desc", "updated_time desc", "status.phase", "status.phase desc", "status.last_transition_time", "status.last_transition_time desc"}
+	return []string{
+		"", "name", "name desc", "created_time desc", "updated_time desc",
+		"status.phase", "status.phase desc", "status.last_transition_time", "status.last_transition_time desc",
+	}
 }
 
 // measureFilters returns the 99th percentile of the first page over all filters and orders, and

@@ -1,6 +1,7 @@
 package fleetapi
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -73,8 +74,6 @@ type StuckRow struct {
 	// Sync is the sync of a cluster, nil for other kinds.
 	Sync *v1.ClusterSync
 }
-
-func (r *StuckRow) position() StuckPosition { return StuckPosition{Since: r.Since, ID: r.ID} }
 
 // gardenerCode is the form of the codes of Gardener's errors.
 var gardenerCode = regexp.MustCompile(`\bERR_[A-Z_]+\b`)
@@ -179,39 +178,46 @@ func (a *API) listStuck(w http.ResponseWriter, r *http.Request, who auth.Princip
 	if err != nil {
 		return err
 	}
-	list := v1.StuckList{Items: []v1.StuckResource{}}
-	limit := req.query.Limit
-	var next *StuckPosition
-	for range maxStuckRounds {
-		req.query.Limit = limit + 1 // the extra row shows whether there is another page
-		page, err := a.store.Stuck(r.Context(), scope, req.query)
-		if err != nil {
-			return err
-		}
-		next = page.Next
-		for i := range page.Rows {
-			item, ok := a.describeStuck(&page.Rows[i], req.causes)
-			if !ok {
-				continue
-			}
-			if len(list.Items) == limit {
-				last := &list.Items[limit-1]
-				next = &StuckPosition{Since: last.Since, ID: last.ID}
-				break
-			}
-			list.Items = append(list.Items, item)
-		}
-		if next == nil || len(list.Items) == limit {
-			break
-		}
-		req.query.After = *next
+	items, next, err := a.readStuck(r.Context(), scope, req)
+	if err != nil {
+		return err
 	}
+	list := v1.StuckList{Items: items}
 	if next != nil {
 		if list.Continue, err = rest.NewTimedPageToken(req.digest, next.Since, next.ID); err != nil {
 			return err
 		}
 	}
 	return writeValue(w, http.StatusOK, list)
+}
+
+// readStuck reads pages of the store until the page of the API is full. next is the position at which
+// to continue, nil at the end.
+func (a *API) readStuck(ctx context.Context, scope Scope, req stuckRequest) (items []v1.StuckResource, next *StuckPosition, err error) {
+	items = []v1.StuckResource{}
+	limit := req.query.Limit
+	req.query.Limit++ // the extra row shows whether there is another page
+	for range maxStuckRounds {
+		page, err := a.store.Stuck(ctx, scope, req.query)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range page.Rows {
+			item, wanted := a.describeStuck(&page.Rows[i], req.causes)
+			if wanted && len(items) == limit {
+				last := &items[limit-1]
+				return items, &StuckPosition{Since: last.Since, ID: last.ID}, nil
+			}
+			if wanted {
+				items = append(items, item)
+			}
+		}
+		if next = page.Next; next == nil || len(items) == limit {
+			break
+		}
+		req.query.After = *next
+	}
+	return items, next, nil
 }
 
 // describeStuck returns a row with its cause. ok means that the cause is one of the wanted.

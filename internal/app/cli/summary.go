@@ -94,8 +94,8 @@ func (s *session) printSummaryTables(summary v1.Summary) error {
 		tables = append(tables, labelRows(key, summary.Labels[key], summary.MoreLabelValues[key]))
 	}
 	for _, rows := range append(tables, reasonRows(summary, now)) {
-		if len(rows) < 2 { //nolint:mnd // the column headers alone are no table
-			continue
+		if len(rows) == 1 {
+			continue // the column headers alone
 		}
 		if _, err := fmt.Fprintln(s.env.Stdout); err != nil {
 			return err
@@ -183,7 +183,8 @@ func labelRows(key string, values map[string]v1.LabelSummary, more int) [][]term
 func reasonRows(summary v1.Summary, now time.Time) [][]terminal.Cell {
 	rows := [][]terminal.Cell{terminal.PlainRow("COUNT", "SOURCE", "SINCE", "EXAMPLE", "REASON")}
 	for _, r := range summary.TopReasons {
-		rows = append(rows, terminal.PlainRow(strconv.FormatInt(r.Count, 10), r.Source, terminal.Since(now, r.Since), strings.ToLower(r.Example.Kind)+"/"+r.Example.Name, r.Reason))
+		example := strings.ToLower(r.Example.Kind) + "/" + r.Example.Name
+		rows = append(rows, terminal.PlainRow(strconv.FormatInt(r.Count, 10), r.Source, terminal.Since(now, r.Since), example, r.Reason))
 	}
 	return rows
 }
