@@ -84,6 +84,9 @@ func New(cfg Config, deps Deps) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make fleet API: %w", err)
 	}
+	if err := CheckSummaryLabels(cfg.SummaryLabels); err != nil {
+		return nil, fmt.Errorf("make fleet API: %w", err)
+	}
 	who, err := auth.New(cfg.Auth, auth.Deps{ListenAddr: deps.ListenAddr, Client: deps.Client, Log: deps.Log})
 	if err != nil {
 		return nil, fmt.Errorf("make fleet API: %w", err)
@@ -163,6 +166,8 @@ func (a *API) newRoutes(kinds []*kind) http.Handler {
 		a.handleRoute(mux, v1.ChangesPath+"/{cluster}", route{http.MethodPost: a.timeline.Post})
 	}
 	a.handleRoute(mux, v1.WhoAmIPath, route{http.MethodGet: whoAmI})
+	a.handleRoute(mux, v1.SummaryPath, route{http.MethodGet: a.getSummary})
+	a.handleRoute(mux, v1.StuckPath, route{http.MethodGet: a.listStuck})
 	mux.Handle("GET "+documentPath, serveDocument("application/yaml", v1.OpenAPIYAML()))
 	mux.Handle("GET "+documentPathJSON, serveDocument("application/json", v1.OpenAPIJSON()))
 	mux.Handle("/", a.observeRequest("other", "other", func(http.ResponseWriter, *http.Request, auth.Principal) error {

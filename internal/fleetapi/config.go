@@ -35,6 +35,8 @@ type Config struct {
 	MaxBodyBytes int64 `key:"max_body_bytes" env:"FLEET_API_MAX_BODY_BYTES" flag:"max-body-bytes" default:"1048576" validate:"min=1024,max=67108864" doc:"Maximum size of a request body in bytes."`
 
 	ChangeRetention time.Duration `key:"change_retention" env:"FLEET_API_CHANGE_RETENTION" flag:"change-retention" default:"1h" validate:"gt=0" doc:"Retention of changes for watches and changed_since. A client whose cursor is older must list everything again."`
+
+	SummaryLabels []string `key:"summary_labels" env:"FLEET_API_SUMMARY_LABELS" flag:"summary-labels" default:"region,env" doc:"Labels with few values by which GET /summary counts clusters; at most 8. After a change, all resources are counted again."`
 }
 
 // RequiredAdapters lists, for each kind, the adapters whose reports make up the status. A deleted

@@ -57,12 +57,17 @@ func orderColumns(name string) ([]search.Field, bool) {
 func orderableNames() []string {
 	names := []string{"href"}
 	for f := range search.Label {
-		if name := (search.Column{Field: f}).String(); !strings.HasPrefix(name, "status.") {
+		if name := (search.Column{Field: f}).String(); isSortable(name) {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	return names
+}
+
+func isSortable(name string) bool {
+	_, ok := search.SortableField(name)
+	return ok
 }
 
 func addEffectiveTerm(terms []Order, t Order) []Order {
@@ -96,6 +101,10 @@ func orderValue(r *Record, column search.Field) search.Value {
 		v = text(r.UpdatedBy)
 	case search.Generation:
 		v = search.Value{Type: search.Integer, Int: r.Generation}
+	case search.Phase:
+		v = text(string(r.Status.Phase))
+	case search.LastTransitionTime:
+		v = at(r.Status.LastTransitionTime)
 	case search.CreatedTime:
 		v = at(r.CreatedTime)
 	case search.UpdatedTime:

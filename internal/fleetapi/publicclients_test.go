@@ -121,6 +121,8 @@ func TestPublicOrders(t *testing.T) {
 		"owner_id":                          "b d a c e",
 		"created_time,id,name":              "b d a c e",
 		" name  ASC , id desc,":             "a b c d e",
+		"status.phase,name":                 "c e a b d",
+		"status.last_transition_time desc":  "e c a d b",
 	} {
 		letters := func(names []string) string {
 			for i := range names {
@@ -149,7 +151,7 @@ func TestPublicOrders(t *testing.T) {
 	first := f.list(pathOf("clusters", "order", "name", "limit", "2"))
 	f.do("GET", pathOf("clusters", "order", "name desc", "continue", first.Continue), nil).problem(400, "invalid_query", "belongs to another query")
 	f.do("GET", pathOf("clusters", "order", "name", "continue", first.Continue[:20]), nil).problem(400, "invalid_query", "")
-	for _, order := range []string{"nonexistent_field asc", "name ascending", "name; DROP TABLE clusters", "pg_sleep(10)", "name asc extra", "status.phase", "labels.a"} {
+	for _, order := range []string{"nonexistent_field asc", "name ascending", "name; DROP TABLE clusters", "pg_sleep(10)", "name asc extra", "status.last_updated_time", "labels.a"} {
 		f.do("GET", pathOf("clusters", "order", order), nil).problem(400, "invalid_query", "order")
 	}
 }

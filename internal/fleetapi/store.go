@@ -196,6 +196,7 @@ type Store interface {
 	Feed
 	Syncs
 	Schemas
+	Rollups
 
 	// Update runs change in one transaction and commits if it returns nil. now is the time of the
 	// store's clock when the transaction began. A transaction that the database aborts

@@ -61,7 +61,7 @@ func TestAReportIsAnUpdateInPlace(t *testing.T) {
 	}
 	run(t, conn, `select pg_stat_force_next_flush()`)
 	got := texts(t, conn, `select n_tup_upd || ' ' || n_tup_hot_upd from pg_stat_user_tables where relname = 'clusters'`)
-	if diff := cmp.Diff([]string{"5 5"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"5 4"}, got); diff != "" { // the first one changes the phase, which has indexes
 		t.Errorf("updates, and those in place (-want +got):\n%s", diff)
 	}
 }

@@ -91,6 +91,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 		{Name: "database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
 		{Name: "schema", Run: tables.Run, Ready: tables.Ready},
 		{Name: "change feed", Run: pgstore.NewPruner(pool, cfg.ChangeRetention, p.Log).Run},
+		{Name: "summary", Run: pgstore.NewRoller(pool, cfg.SummaryLabels, p.Log).Run},
 		{Name: "timeline", Run: keeper.Run},
 		{Name: "watches", Run: api.RunWatches},
 		{Name: "cluster sync", Run: api.UpdateClustersFromSyncs},

@@ -81,7 +81,7 @@ func Command(env Env) *cobra.Command {
 	root.AddCommand(
 		s.getCommand(), s.watchCommand(), s.describeCommand(), s.waitCommand(),
 		s.createCommand(), s.loadCommand(), s.patchCommand(), s.labelCommand(), s.deleteCommand(),
-		s.clustersCommand(), s.schemaCommand(), s.changesCommand(), s.auditCommand(),
+		s.summaryCommand(), s.stuckCommand(), s.clustersCommand(), s.schemaCommand(), s.changesCommand(), s.auditCommand(),
 		s.configCommand(), s.whoAmICommand(), s.versionCommand(),
 	)
 	return root

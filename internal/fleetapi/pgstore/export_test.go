@@ -1,4 +1,81 @@
 package pgstore
 
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
 // Round runs one round of pruning.
 var Round = (*Pruner).pruneOnce
+
+// CountOnce runs one round of counting.
+var CountOnce = (*Roller).countOnce
+
+// StuckStatements returns the statements of a page, with their arguments.
+func StuckStatements(scope fleetapi.Scope, q fleetapi.StuckQuery) (statements []string, args [][]any) {
+	for _, c := range stuckStatements(scope, q) {
+		statements, args = append(statements, c.sql.String()), append(args, c.args)
+	}
+	return statements, args
+}
+
+// PageStatement returns the statement of a page, with its arguments.
+func PageStatement(scope fleetapi.Scope, q fleetapi.Query) (statement string, args []any) {
+	c := pageStatement(scope, q)
+	return c.sql.String(), c.args
+}
+
+// errDied is the end of a roller that dies.
+var errDied = errors.New("died")
+
+// CountDying runs one step of counting and dies before the statement with a number. It reports
+// whether it died.
+func (r *Roller) CountDying(ctx context.Context, syncs bool, statement int) (died bool, err error) {
+	step := r.countResources
+	if syncs {
+		step = r.countSyncs
+	}
+	err = r.pool.InTx(ctx, scopeOf(fleetapi.Scope{All: true}), func(ctx context.Context, tx postgres.Tx) error {
+		tx.Tx = &dyingTx{tx.Tx, statement}
+		_, err := runStepInTx(ctx, tx, step)
+		return err
+	})
+	if errors.Is(err, errDied) {
+		return true, nil
+	}
+	return false, err
+}
+
+// A dyingTx fails when its statements are used up.
+type dyingTx struct {
+	pgx.Tx
+
+	left int
+}
+
+func (t *dyingTx) useStatement() error {
+	if t.left--; t.left < 0 {
+		return errDied
+	}
+	return nil
+}
+
+func (t *dyingTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if err := t.useStatement(); err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	return t.Tx.Exec(ctx, sql, args...)
+}
+
+func (t *dyingTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if err := t.useStatement(); err != nil {
+		return nil, err
+	}
+	return t.Tx.Query(ctx, sql, args...)
+}

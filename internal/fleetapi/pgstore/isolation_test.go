@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -99,6 +100,13 @@ func TestATenantsRoleKeepsTheHistoryOfOthers(t *testing.T) {
 		"delete from tenant.resource_changes",
 		"delete from timeline.change_event",
 		"delete from timeline.change_key",
+		"update tenant.rollup set epoch = null",
+		"update tenant.rollup_counts set n = n + 1",
+		"delete from tenant.rollup_reasons",
+		"delete from tenant.rollup_reason_counts",
+		"insert into tenant.rollup_syncs (tenant, state, n) values ('victim', 'stuck', 1)",
+		"select * from tenant.rollup_rows",
+		"select * from tenant.all_cluster_syncs",
 	} {
 		if err := d.as(t, postgres.Scope{Tenant: "mallory"}, sql); postgres.Code(err) != codeNoRight {
 			t.Errorf("%s as a tenant's role: %v", sql, err)
@@ -162,5 +170,41 @@ func TestClustersJoinTheirSync(t *testing.T) {
 				t.Errorf("clusters with their sync (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestCountsKeepToTheirTenant checks that the role of a tenant reads the counts of that tenant, and
+// neither those of others nor the totals.
+func TestCountsKeepToTheirTenant(t *testing.T) {
+	d := newDatabase(t)
+	d.exec(t, `
+		insert into tenant.rollup_counts (tenant, kind, label, value, phase, n) values ('a', 'Cluster', '', '', 'Ready', 1), ('b', 'Cluster', '', '', 'Ready', 2), (null, 'Cluster', '', '', 'Ready', 3);
+		insert into tenant.rollup_reasons (kind, id, source, tenant, reason, since) values ('Cluster', gen_random_uuid(), 'sync', 'a', 'x', now()), ('Cluster', gen_random_uuid(), 'sync', 'b', 'x', now());
+		insert into tenant.rollup_reason_counts (tenant, source, reason, n) values ('a', 'sync', 'x', 1), ('b', 'sync', 'x', 1), (null, 'sync', 'x', 2);
+		insert into tenant.rollup_syncs (tenant, state, n) values ('a', 'stuck', 1), ('b', 'stuck', 1), (null, 'stuck', 2)`)
+	for _, table := range []string{"rollup_counts", "rollup_reasons", "rollup_reason_counts", "rollup_syncs"} {
+		for name, tc := range map[string]struct {
+			scope postgres.Scope
+			want  []string
+		}{
+			"Mine":   {postgres.Scope{Tenant: "a", Role: postgres.RoleFleetAPI}, []string{"a"}},
+			"Nobody": {postgres.Scope{Role: postgres.RoleFleetAPI}, nil},
+		} {
+			tx, err := d.conn.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			_, err = tx.Exec(t.Context(), "select set_config('role', $1, true), set_config('fleetloop.tenant', $2, true)", tc.scope.Role, tc.scope.Tenant)
+			if err == nil {
+				err = tx.QueryRow(t.Context(), "select array_agg(coalesce(tenant, '*')) from tenant."+table).Scan(&got)
+			}
+			if err := errors.Join(err, tx.Rollback(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s sees in %s (-want +got):\n%s", name, table, diff)
+			}
+		}
 	}
 }

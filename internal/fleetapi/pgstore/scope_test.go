@@ -52,6 +52,10 @@ func TestEveryMethodKeepsToItsScope(t *testing.T) {
 					t.Errorf("list %+v: %v, count %d, %v", q, seen, page.Count, err)
 				}
 			}
+			if page, err := s.Stuck(t.Context(), scope, fleetapi.StuckQuery{Kinds: []string{v1.KindCluster, v1.KindNodePool}, Limit: 10}); err != nil ||
+				slices.ContainsFunc(page.Rows, func(r fleetapi.StuckRow) bool { return r.ID != mine.ID }) {
+				t.Errorf("stuck: %+v, %v", page.Rows, err)
+			}
 			err := in(func(ctx context.Context, tx fleetapi.Tx) error {
 				_, err := tx.Lock(ctx, theirs.Key)
 				return err

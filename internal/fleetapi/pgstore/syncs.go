@@ -31,13 +31,18 @@ const syncColumns = `s.cluster_id, r.name, s.state, s.synced, r.deleted_time is 
 // expired claim does not count. The clock is that of the statement: it is never behind a due time
 // set earlier in the transaction.
 func (c *clause) syncTableSQL() string {
+	return syncStates("tenant.cluster_sync", c.addArg(v1.StuckAttempts, "integer"))
+}
+
+// syncStates returns the table s of the syncs of a table, with their states.
+func syncStates(table, stuckAttempts string) string {
 	return `(select s.*, case
 	when s.paused_at is not null then '` + string(v1.SyncPaused) + `'
 	when s.synced is not null then '` + string(v1.SyncSynced) + `'
 	when s.claim_token is not null and s.due_at > statement_timestamp() then '` + string(v1.SyncRunning) + `'
-	when s.sync_attempts >= ` + c.addArg(v1.StuckAttempts, "integer") + ` then '` + string(v1.SyncStuck) + `'
+	when s.sync_attempts >= ` + stuckAttempts + ` then '` + string(v1.SyncStuck) + `'
 	when s.sync_attempts > 0 and s.due_at > statement_timestamp() then '` + string(v1.SyncBackingOff) + `'
-	else '` + string(v1.SyncPending) + `' end as state from tenant.cluster_sync s) s`
+	else '` + string(v1.SyncPending) + `' end as state from ` + table + ` s) s`
 }
 
 // joinClusters returns the join of the cluster of a sync.

@@ -165,10 +165,10 @@ func listColumns() string {
 }
 
 // SortableField returns the field with a name, if an order may use it: any column without a key, except
-// those of the status.
+// those of the status that have no index.
 func SortableField(name string) (Field, bool) {
 	for _, n := range plainColumns() {
-		if n.name == name && !strings.HasPrefix(name, "status.") {
+		if n.name == name && n.field != ObservedGeneration && n.field != LastUpdatedTime {
 			return n.field, true
 		}
 	}

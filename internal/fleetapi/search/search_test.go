@@ -186,13 +186,14 @@ func TestDeepestIsAllowed(t *testing.T) {
 func TestSortable(t *testing.T) {
 	for _, name := range []string{
 		"id", "name", "kind", "generation", "created_time", "updated_time", "deleted_time", "created_by", "updated_by", "deleted_by", "owner_id",
+		"status.phase", "status.last_transition_time",
 	} {
 		f, ok := search.SortableField(name)
 		if got := (search.Column{Field: f}).String(); !ok || got != name {
 			t.Errorf("Sortable(%q) = %s, %v", name, got, ok)
 		}
 	}
-	for _, name := range []string{"status.phase", "status.last_updated_time", "labels.a", "", "spec", "spec.a"} {
+	for _, name := range []string{"status.observed_generation", "status.last_updated_time", "labels.a", "", "spec", "spec.a"} {
 		if _, ok := search.SortableField(name); ok {
 			t.Errorf("%q must not be sortable", name)
 		}

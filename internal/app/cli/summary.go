@@ -1,0 +1,309 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+func summaryFormats() []string {
+	return []string{terminal.FormatTable, terminal.FormatJSON, terminal.FormatYAML}
+}
+
+func stuckFormats() []string {
+	return []string{terminal.FormatTable, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName}
+}
+
+func (s *session) summaryCommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "summary",
+		Short: "Count clusters, node pools and syncs, and show the most frequent problems",
+		Long: "Count the clusters and node pools by phase, the syncs by state and the clusters by label, and show the most\n" +
+			"frequent reasons for which resources are not ready. The server counts in the background; the first line is the\n" +
+			"age of the counts.",
+		Example:           "  fleetloop summary\n  fleetloop summary -o json",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(cmd, format, summaryFormats()); err != nil {
+				return err
+			}
+			client, err := s.newClient(cmd)
+			if err != nil {
+				return err
+			}
+			defer client.CloseIdle()
+			summary, err := client.Summary(cmd.Context())
+			if err != nil {
+				return explainOldServer(err, "summary")
+			}
+			return s.printSummary(format, summary)
+		},
+	}
+	addOutputFlag(cmd, &format, summaryFormats())
+	return cmd
+}
+
+// explainOldServer explains a missing path of the API.
+func explainOldServer(err error, command string) error {
+	if fleetclient.IsNotFound(err) {
+		return &failure{err: fmt.Errorf("the server does not support %s", command), code: CodeFailed, next: "use a fleet API of the same release"}
+	}
+	return err
+}
+
+func (s *session) printSummary(format string, summary v1.Summary) error {
+	if format == terminal.FormatTable {
+		return s.printSummaryTables(summary)
+	}
+	text, err := json.MarshalIndent(summary, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	text = append(text, '\n')
+	if format == terminal.FormatYAML {
+		if text, err = resource.JSONToYAML(text); err != nil {
+			return err
+		}
+	}
+	_, err = s.env.Stdout.Write(text)
+	return err
+}
+
+func (s *session) printSummaryTables(summary v1.Summary) error {
+	now := s.env.Now()
+	if _, err := fmt.Fprintf(s.env.Stdout, "Counted %s ago\n", terminal.Since(now, summary.AsOf)); err != nil {
+		return err
+	}
+	tables := [][][]terminal.Cell{kindRows(summary, now), syncRows(summary, now)}
+	for _, key := range slices.Sorted(maps.Keys(summary.Labels)) {
+		tables = append(tables, labelRows(key, summary.Labels[key], summary.MoreLabelValues[key]))
+	}
+	for _, rows := range append(tables, reasonRows(summary, now)) {
+		if len(rows) == 1 {
+			continue // the column headers alone
+		}
+		if _, err := fmt.Fprintln(s.env.Stdout); err != nil {
+			return err
+		}
+		t := terminal.Table{Colour: s.useColour()}
+		if err := t.WriteRows(s.env.Stdout, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func summaryPhases() []v1.Phase {
+	return []v1.Phase{v1.PhaseReady, v1.PhasePending, v1.PhaseProvisioning, v1.PhaseFailed, v1.PhaseDeleting}
+}
+
+// phaseCells returns the total and the count of each phase.
+func phaseCells(first string, of v1.LabelSummary) []terminal.Cell {
+	row := terminal.PlainRow(first, strconv.FormatInt(of.Total, 10))
+	for _, p := range summaryPhases() {
+		cell := terminal.Cell{Text: strconv.FormatInt(of.Phases[p], 10)}
+		if of.Phases[p] > 0 {
+			cell.Style = terminal.PhaseStyle(p)
+		}
+		row = append(row, cell)
+	}
+	return row
+}
+
+func phaseHeaders(first string) []string {
+	heads := []string{first, "TOTAL"}
+	for _, p := range summaryPhases() {
+		heads = append(heads, strings.ToUpper(string(p)))
+	}
+	return heads
+}
+
+func formatOldest(o *v1.OldestResource, now time.Time) string {
+	if o == nil {
+		return "-"
+	}
+	return o.Name + " (" + terminal.Since(now, o.Since) + ")"
+}
+
+func kindRows(summary v1.Summary, now time.Time) [][]terminal.Cell {
+	rows := [][]terminal.Cell{terminal.PlainRow(append(phaseHeaders("KIND"), "OLDEST NOT READY")...)}
+	for _, collection := range slices.Sorted(maps.Keys(summary.Kinds)) {
+		of := summary.Kinds[collection]
+		rows = append(rows, append(phaseCells(collection, of.LabelSummary), terminal.Cell{Text: formatOldest(of.OldestNotReady, now)}))
+	}
+	return rows
+}
+
+func syncRows(summary v1.Summary, now time.Time) [][]terminal.Cell {
+	heads, counts := []string{}, []string{}
+	for _, state := range v1.SyncStates() {
+		heads, counts = append(heads, strings.ToUpper(string(state))), append(counts, strconv.FormatInt(summary.Sync.States[state], 10))
+	}
+	return [][]terminal.Cell{
+		terminal.PlainRow(append(append([]string{"SYNC"}, heads...), "OLDEST UNSYNCED")...),
+		terminal.PlainRow(append(append([]string{v1.CollectionClusters}, counts...), formatOldest(summary.Sync.OldestUnsynced, now))...),
+	}
+}
+
+// labelRows returns the values of a label, the most frequent first.
+func labelRows(key string, values map[string]v1.LabelSummary, more int) [][]terminal.Cell {
+	rows := [][]terminal.Cell{terminal.PlainRow(phaseHeaders(strings.ToUpper(key))...)}
+	for _, value := range slices.SortedFunc(maps.Keys(values), func(a, b string) int {
+		switch d := values[b].Total - values[a].Total; {
+		case d < 0:
+			return -1
+		case d > 0:
+			return 1
+		}
+		return strings.Compare(a, b)
+	}) {
+		rows = append(rows, phaseCells(value, values[value]))
+	}
+	if more > 0 {
+		rows = append(rows, terminal.PlainRow(fmt.Sprintf("%d more", more)))
+	}
+	return rows
+}
+
+func reasonRows(summary v1.Summary, now time.Time) [][]terminal.Cell {
+	rows := [][]terminal.Cell{terminal.PlainRow("COUNT", "SOURCE", "SINCE", "EXAMPLE", "REASON")}
+	for _, r := range summary.TopReasons {
+		example := strings.ToLower(r.Example.Kind) + "/" + r.Example.Name
+		rows = append(rows, terminal.PlainRow(strconv.FormatInt(r.Count, 10), r.Source, terminal.Since(now, r.Since), example, r.Reason))
+	}
+	return rows
+}
+
+type stuckOptions struct {
+	causes    []string
+	olderThan time.Duration
+	format    string
+	noHeaders bool
+	limit     int
+}
+
+func causeNames() []string {
+	var names []string
+	for _, c := range v1.StuckCauseTypes() {
+		names = append(names, string(c))
+	}
+	return names
+}
+
+func (s *session) stuckCommand() *cobra.Command {
+	var o stuckOptions
+	cmd := &cobra.Command{
+		Use:   "stuck [clusters|nodepools]",
+		Short: "Show clusters and node pools that are stuck, and the cause",
+		Long: "Show the clusters and node pools that have not been ready, or not been synced to Gardener, for longer than\n" +
+			"--older-than, oldest first, with the cause.\n\n" +
+			"Causes: adapter (a required adapter has not reported the current generation, or reported a failure), gardener\n" +
+			"(the sync fails or waits), paused, none_reported (no adapter has reported), children (waiting for the deletion\n" +
+			"of node pools).",
+		Example: "  fleetloop stuck\n" +
+			"  fleetloop stuck clusters --cause gardener --older-than 1h\n" +
+			"  fleetloop stuck -o name",
+		Args:      cobra.MaximumNArgs(1),
+		ValidArgs: []string{v1.CollectionClusters, v1.CollectionNodePools},
+		RunE:      func(cmd *cobra.Command, args []string) error { return s.showStuck(cmd, args, o) },
+	}
+	cmd.Flags().StringSliceVar(&o.causes, "cause", nil, "show only these `causes`, separated by commas")
+	_ = cmd.RegisterFlagCompletionFunc("cause", cobra.FixedCompletions(causeNames(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().DurationVar(&o.olderThan, "older-than", 0, "minimum `time` for which a resource is not ready (default 5m)")
+	addOutputFlag(cmd, &o.format, stuckFormats())
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
+	cmd.Flags().IntVar(&o.limit, "limit", 0, "maximum `number` of resources; 0 for all")
+	return cmd
+}
+
+// stuckQuery checks the arguments and returns the query.
+func (o *stuckOptions) stuckQuery(cmd *cobra.Command, args []string) (q fleetclient.StuckQuery, err error) {
+	if err := checkFormat(cmd, o.format, stuckFormats()); err != nil {
+		return q, err
+	}
+	if len(args) > 0 {
+		k, err := resource.ParseKind(args[0])
+		if err == nil && k.Collection != v1.CollectionClusters && k.Collection != v1.CollectionNodePools {
+			err = fmt.Errorf("%s cannot be stuck; use %s or %s", k.Collection, v1.CollectionClusters, v1.CollectionNodePools)
+		}
+		if err != nil {
+			return q, usageError(cmd, err)
+		}
+		q.Collection = k.Collection
+	}
+	for _, cause := range o.causes {
+		if !slices.Contains(causeNames(), cause) {
+			return q, usageErrorf(cmd, "unknown cause %q%s", cause, resource.SuggestWords(cause, causeNames()))
+		}
+		q.Causes = append(q.Causes, v1.StuckCauseType(cause))
+	}
+	switch {
+	case o.limit < 0:
+		return q, usageErrorf(cmd, "--limit %d is negative", o.limit)
+	case o.olderThan < 0:
+		return q, usageErrorf(cmd, "--older-than %s is negative", o.olderThan)
+	}
+	q.OlderThan = o.olderThan
+	return q, nil
+}
+
+func (s *session) showStuck(cmd *cobra.Command, args []string, o stuckOptions) error {
+	q, err := o.stuckQuery(cmd, args)
+	if err != nil {
+		return err
+	}
+	client, err := s.newClient(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdle()
+	look := s.showOptions()
+	look.NoHeaders = o.noHeaders
+	n, more, err := writeStuck(cmd.Context(), client, q, resource.NewStuckPrinter(s.env.Stdout, o.format, look), o.limit)
+	switch {
+	case err != nil:
+		return explainOldServer(err, "stuck")
+	case !terminal.IsTableFormat(o.format):
+	case more:
+		s.printNote("More resources are stuck; the list is limited by --limit %d.", o.limit)
+	case n == 0:
+		s.printNote("Nothing is stuck.")
+	}
+	return nil
+}
+
+// writeStuck prints resources as they arrive. It returns their number, and whether more exist.
+func writeStuck(ctx context.Context, client *fleetclient.Client, q fleetclient.StuckQuery, out resource.StuckPrinter, limit int) (n int, more bool, err error) {
+	var chunk []v1.StuckResource
+	for item, err := range client.Stuck(ctx, q) {
+		if err != nil {
+			return n, false, err
+		}
+		if more = limit > 0 && n == limit; more {
+			break
+		}
+		n++
+		if chunk = append(chunk, item); len(chunk) == fleetclient.DefaultPageSize {
+			if err := out.Write(chunk); err != nil {
+				return n, false, err
+			}
+			chunk = chunk[:0]
+		}
+	}
+	return n, more, errors.Join(out.Write(chunk), out.Close())
+}

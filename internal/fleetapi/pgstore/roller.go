@@ -1,0 +1,290 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
+const (
+	// rollInterval is the interval at which changes are counted.
+	rollInterval = time.Second
+	// rollBatch is the number of changes, or of rows of a recount, that one transaction counts. The
+	// change feed stops at a transaction that writes, so each must be short.
+	rollBatch = 1000
+	// sweepInterval is the interval at which counts that have become zero are removed.
+	sweepInterval = time.Minute
+)
+
+// A Roller counts clusters, node pools and syncs for Store.Summary, from the change feed. Any number
+// of rollers may work on one database: while one is counting, the others have nothing to do.
+//
+// Each step is one transaction, which counts some changes and moves the position in the feed past
+// them. What a row was last counted as is remembered with the counts, so a row that is read again
+// does not count twice. If the feed no longer has the changes after the position, all rows are
+// counted anew, in steps of the same kind.
+type Roller struct {
+	pool *postgres.Pool
+	keys []string // label keys, saved by the first step
+	log  *slog.Logger
+
+	saved   bool // the keys were saved
+	failing bool
+	sweepAt time.Time
+}
+
+// NewRoller returns a roller that counts clusters by the values of the label keys. If rollers of
+// several processes have different keys, those of the process that started last count.
+func NewRoller(pool *postgres.Pool, labelKeys []string, log *slog.Logger) *Roller {
+	return &Roller{pool: pool, keys: append([]string{}, labelKeys...), log: log}
+}
+
+// Run counts until ctx ends. It retries while the database is unavailable.
+func (r *Roller) Run(ctx context.Context) error {
+	for {
+		more, err := r.countOnce(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !r.failing:
+			r.log.WarnContext(ctx, "counting resources failed, retrying", "err", err)
+		case err == nil && r.failing:
+			r.log.InfoContext(ctx, "counting resources works again")
+		}
+		r.failing = err != nil
+		if more && err == nil {
+			continue
+		}
+		if backoff.Sleep(ctx, rollInterval) != nil {
+			return nil
+		}
+	}
+}
+
+// A rollState is the row of tenant.rollup.
+type rollState struct {
+	keys        []string
+	epoch       *string
+	after       watch.Position
+	recountKind *string
+	recountID   *string
+}
+
+// countOnce counts changes and, once there are none left, the syncs. It reports whether there is
+// more to count at once.
+func (r *Roller) countOnce(ctx context.Context) (more bool, err error) {
+	if more, err = r.runStep(ctx, r.countResources); err == nil && !more {
+		more, err = r.runStep(ctx, r.countSyncs)
+	}
+	if err != nil {
+		return false, fmt.Errorf("count resources: %w", err)
+	}
+	return more, nil
+}
+
+// A rollStep reads before it writes. It reports whether there is more to count at once.
+type rollStep func(ctx context.Context, tx postgres.Tx, s *rollState) (more bool, err error)
+
+// runStep runs a step in one transaction, unless another process is counting.
+func (r *Roller) runStep(ctx context.Context, step rollStep) (more bool, err error) {
+	err = New(r.pool).readFeedRenewingEpoch(ctx, func() error {
+		return r.pool.InTx(ctx, scopeOf(fleetapi.Scope{All: true}), func(ctx context.Context, tx postgres.Tx) error {
+			more, err = runStepInTx(ctx, tx, step)
+			return err
+		})
+	})
+	return more, err
+}
+
+// runStepInTx reads the position and runs a step. The lock is an advisory one, because a lock on a
+// row would make the transaction one that writes before it has read.
+func runStepInTx(ctx context.Context, tx postgres.Tx, step rollStep) (more bool, err error) {
+	var locked bool
+	err = tx.QueryRow(ctx, `select pg_try_advisory_xact_lock(hashtext('fleetloop tenant.rollup')), set_config('jit', 'off', true)`).Scan(&locked, nil)
+	if err != nil || !locked {
+		return false, err
+	}
+	var s rollState
+	err = tx.QueryRow(ctx, `select label_keys, epoch, xact, seq, recount_kind, recount_id from tenant.rollup`).
+		Scan(&s.keys, &s.epoch, &s.after.Xact, &s.after.Seq, &s.recountKind, &s.recountID)
+	if err != nil {
+		return false, fmt.Errorf("read the position: %w", err)
+	}
+	return step(ctx, tx, &s)
+}
+
+// countResources counts the next changes, or the next rows of a recount.
+func (r *Roller) countResources(ctx context.Context, tx postgres.Tx, s *rollState) (more bool, err error) {
+	expired, horizon, err := readRollHorizon(ctx, tx, s)
+	if err != nil {
+		return false, err
+	}
+	changedKeys := !r.saved && !slices.Equal(s.keys, r.keys)
+	switch {
+	case expired || changedKeys:
+		if changedKeys {
+			s.keys = r.keys
+		}
+		r.log.InfoContext(ctx, "counting all resources anew", "label_keys", s.keys)
+		more, err = true, startRecount(ctx, tx, s.keys, horizon)
+	case s.recountKind != nil:
+		more, err = true, recountStep(ctx, tx, s)
+	default:
+		more, err = countChanges(ctx, tx, s)
+	}
+	r.saved = r.saved || err == nil
+	return more, err
+}
+
+// readRollHorizon returns the current end of the feed, and whether changes after the position are
+// gone.
+func readRollHorizon(ctx context.Context, tx postgres.Tx, s *rollState) (expired bool, horizon watch.Cursor, err error) {
+	after := watch.Cursor{Position: s.after}
+	if s.epoch != nil {
+		if after.Epoch, err = uuid.Parse(*s.epoch); err != nil {
+			return false, horizon, fmt.Errorf("read the epoch of the counts: %w", err)
+		}
+	}
+	var row db.FeedBoundsRow
+	var b pgx.Batch
+	queueBounds(&b, fleetapi.ChangeQuery{After: after}, func(bounds *db.FeedBoundsRow) error {
+		row = *bounds
+		return nil
+	})
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return false, horizon, fmt.Errorf("read the bounds of the change feed: %w", err)
+	}
+	if horizon, err = horizonCursor(&row); err != nil {
+		return false, horizon, err
+	}
+	_, err = horizonNotBefore(after, &row)
+	if errors.Is(err, fleetapi.ErrCursorExpired) {
+		return true, horizon, nil
+	}
+	return false, horizon, err
+}
+
+// startRecount moves the position to the end of the feed, and begins to count all rows. Until the
+// last of them is counted, the counts keep their age.
+func startRecount(ctx context.Context, tx postgres.Tx, keys []string, horizon watch.Cursor) error {
+	_, err := tx.Exec(ctx, `update tenant.rollup set label_keys = $1, epoch = $2::uuid, xact = $3, seq = $4, recount_kind = $5, recount_id = $6::uuid`,
+		keys, horizon.Epoch.String(), horizon.Xact, horizon.Seq, v1.KindCluster, uuid.Nil.String())
+	if err != nil {
+		return fmt.Errorf("start to count all resources: %w", err)
+	}
+	return nil
+}
+
+// nextRows selects the next ids of a kind in order: of rows that exist, and of rows that were
+// counted.
+const nextRows = `select id from (
+	(select id from tenant.all_resources where kind = $1 and id > $2::uuid order by id limit $3)
+	union
+	(select id from tenant.rollup_rows where kind = $1 and id > $2::uuid order by id limit $3)
+) both_rows order by id limit $3`
+
+// recountStep counts the next rows of a recount.
+func recountStep(ctx context.Context, tx postgres.Tx, s *rollState) error {
+	rows, err := tx.Query(ctx, nextRows, *s.recountKind, *s.recountID, rollBatch)
+	if err != nil {
+		return fmt.Errorf("read the rows to count: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("read the rows to count: %w", err)
+	}
+	keys := rowKeys{ids: ids, kinds: make([]string, len(ids))}
+	for i := range keys.kinds {
+		keys.kinds[i] = *s.recountKind
+	}
+	if err := countRows(ctx, tx, keys, s.keys); err != nil {
+		return err
+	}
+	kind, last := s.recountKind, s.recountID
+	switch {
+	case len(ids) == rollBatch:
+		last = &ids[len(ids)-1]
+	case *kind == v1.KindCluster:
+		pools, first := v1.KindNodePool, uuid.Nil.String()
+		kind, last = &pools, &first
+	default:
+		kind, last = nil, nil
+	}
+	if _, err := tx.Exec(ctx, "update tenant.rollup set recount_kind = $1, recount_id = $2::uuid", kind, last); err != nil {
+		return fmt.Errorf("save the position of the recount: %w", err)
+	}
+	return nil
+}
+
+// settledChanges selects the next changes of all kinds. The counts are as old as the oldest change
+// that is committed but stands behind a transaction that is still running.
+const (
+	settledChanges = `select xact, seq, kind, id from tenant.resource_changes
+		where (xact, seq) > ($1, $2) and xact < pg_snapshot_xmin(pg_current_snapshot()) order by xact, seq limit $3`
+	countedUntil = `select least(statement_timestamp(), (select min(changed_at) from tenant.resource_changes where xact >= pg_snapshot_xmin(pg_current_snapshot())))`
+)
+
+// countChanges counts the next changes of the feed.
+func countChanges(ctx context.Context, tx postgres.Tx, s *rollState) (more bool, err error) {
+	// The time is read before the changes: those that settle in between are counted without it.
+	var until time.Time
+	if err := tx.QueryRow(ctx, countedUntil).Scan(&until); err != nil {
+		return false, fmt.Errorf("read the age of the change feed: %w", err)
+	}
+	rows, err := tx.Query(ctx, settledChanges, s.after.Xact, s.after.Seq, rollBatch)
+	if err != nil {
+		return false, fmt.Errorf("read the changes: %w", err)
+	}
+	var keys rowKeys
+	seen := map[fleetapi.Key]bool{}
+	var key fleetapi.Key
+	tag, err := pgx.ForEachRow(rows, []any{&s.after.Xact, &s.after.Seq, &key.Kind, &key.ID}, func() error {
+		if !seen[key] && (key.Kind == v1.KindCluster || key.Kind == v1.KindNodePool) {
+			seen[key] = true
+			keys.kinds, keys.ids = append(keys.kinds, key.Kind), append(keys.ids, key.ID)
+		}
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("read the changes: %w", err)
+	}
+	if err := countRows(ctx, tx, keys, s.keys); err != nil {
+		return false, err
+	}
+	more = tag.RowsAffected() == rollBatch
+	update, args := "update tenant.rollup set xact = $1, seq = $2", []any{s.after.Xact, s.after.Seq}
+	if !more {
+		update, args = update+", as_of = $3", append(args, until)
+	}
+	if _, err := tx.Exec(ctx, update, args...); err != nil {
+		return false, fmt.Errorf("save the position in the change feed: %w", err)
+	}
+	return more, nil
+}
+
+// sweepCounts removes counts that have become zero. They do no harm, so it does so rarely.
+func (r *Roller) sweepCounts(ctx context.Context, tx postgres.Tx) error {
+	if time.Now().Before(r.sweepAt) {
+		return nil
+	}
+	for _, table := range []string{"rollup_counts", "rollup_reason_counts"} {
+		if _, err := tx.Exec(ctx, "delete from tenant."+table+" where n = 0"); err != nil {
+			return fmt.Errorf("remove empty counts: %w", err)
+		}
+	}
+	r.sweepAt = time.Now().Add(sweepInterval)
+	return nil
+}

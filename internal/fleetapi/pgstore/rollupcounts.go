@@ -1,0 +1,157 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
+// rowKeys are the keys of rows, as the parameters of a statement.
+type rowKeys struct{ kinds, ids []string }
+
+// countRow brings the counts of rows up to date: it adds what each is, and subtracts what it was
+// counted as. Each row is looked up by its key. Each count is written for its tenant and for all.
+const countRow = `with wanted as materialized (
+	select k.kind, k.id from unnest($1::text[], $2::uuid[]) as k (kind, id)
+), is_now as materialized (
+	select w.kind, w.id, r.tenant, r.phase, r.labels
+	from wanted w join lateral (
+		select r.tenant, r.phase, case when w.kind = 'Cluster' then coalesce((
+				select jsonb_object_agg(l.key, left(r.labels ->> l.key, 63)) from unnest($3::text[]) as l (key) where r.labels ->> l.key is not null
+			), '{}') else '{}' end as labels
+		from tenant.all_resources r where r.id = w.id and r.kind = w.kind limit 1
+	) r on true
+), was as materialized (
+	select w.kind, w.id, m.tenant, m.phase, m.labels
+	from wanted w join lateral (
+		select m.tenant, m.phase, m.labels from tenant.rollup_rows m where m.id = w.id and m.kind = w.kind limit 1
+	) m on true
+), forgotten as (
+	delete from tenant.rollup_rows m using was w
+	where m.id = w.id and m.kind = w.kind and not exists (select from is_now i where i.id = w.id and i.kind = w.kind)
+), remembered as (
+	insert into tenant.rollup_rows as m (kind, id, tenant, phase, labels) select i.kind, i.id, i.tenant, i.phase, i.labels from is_now i
+	on conflict (id, kind) do update set tenant = excluded.tenant, phase = excluded.phase, labels = excluded.labels
+		where (m.tenant, m.phase, m.labels) is distinct from (excluded.tenant, excluded.phase, excluded.labels)
+), difference as (
+	select i.kind, i.tenant, i.phase, i.labels, 1 as n from is_now i
+	union all
+	select w.kind, w.tenant, w.phase, w.labels, -1 from was w
+), counted as (
+	select d.tenant, d.kind, '' as label, '' as value, d.phase, d.n from difference d
+	union all
+	select d.tenant, d.kind, l.key, l.value, d.phase, d.n from difference d, jsonb_each_text(d.labels) l
+)
+insert into tenant.rollup_counts as c (tenant, kind, label, value, phase, n)
+select g.tenant, g.kind, g.label, g.value, g.phase, sum(g.n) from counted g
+group by grouping sets ((g.tenant, g.kind, g.label, g.value, g.phase), (g.kind, g.label, g.value, g.phase)) having sum(g.n) <> 0
+on conflict on constraint rollup_counts_key do update set n = c.n + excluded.n`
+
+// countRows brings the counts of rows, and of the reports on them, up to date.
+func countRows(ctx context.Context, tx postgres.Tx, keys rowKeys, labelKeys []string) error {
+	if len(keys.ids) == 0 {
+		return nil
+	}
+	reasons, err := readFailedReports(ctx, tx, keys)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, countRow, keys.kinds, keys.ids, labelKeys); err != nil {
+		return fmt.Errorf("count rows: %w", err)
+	}
+	if _, err := tx.Exec(ctx, replaceReasons(`source <> 'sync'`), append([]any{keys.kinds, keys.ids}, reasons.args()...)...); err != nil {
+		return fmt.Errorf("count the failed reports: %w", err)
+	}
+	return nil
+}
+
+// failedReports selects the reports on rows that are not ready in which a condition is False.
+const failedReports = `select r.kind, r.id, r.tenant, r.name, coalesce(o.name, ''), a.adapter, a.conditions, a.last_report_time
+	from unnest($1::text[], $2::uuid[]) as k (kind, id)
+	join lateral (select * from tenant.all_resources r where r.id = k.id and r.kind = k.kind limit 1) r on r.phase <> 'Ready'
+	join lateral (select * from tenant.adapter_reports a where a.resource_id = r.id and a.kind = r.kind) a on a.conditions::text like '%"False"%'
+	left join lateral (select o.name from tenant.all_resources o where o.id = r.owner_id and o.kind = r.owner_kind limit 1) o on true`
+
+// readFailedReports returns the reasons that adapters reported on rows.
+func readFailedReports(ctx context.Context, tx postgres.Tx, keys rowKeys) (found reasonRows, err error) {
+	rows, err := tx.Query(ctx, failedReports, keys.kinds, keys.ids)
+	if err != nil {
+		return found, fmt.Errorf("read the failed reports: %w", err)
+	}
+	var key fleetapi.Key
+	var tenant, name, ownerName, adapter string
+	var text []byte
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&key.Kind, &key.ID, &tenant, &name, &ownerName, &adapter, &text, &at}, func() error {
+		var conditions []v1.AdapterCondition
+		if json.Unmarshal(text, &conditions) != nil {
+			return nil // other software wrote it; it must not hold up the counts
+		}
+		if c, failed := fleetapi.FailedReport(conditions); failed {
+			since := at
+			if !c.LastTransitionTime.IsZero() {
+				since = c.LastTransitionTime
+			}
+			found.addReason(key, tenant, v1.ReasonSourceAdapter+adapter, fleetapi.NormalizeCondition(c, name, ownerName, tenant), since, nil)
+		}
+		return nil
+	})
+	if err != nil {
+		return found, fmt.Errorf("read the failed reports: %w", err)
+	}
+	return found, nil
+}
+
+// reasonRows are rows of tenant.rollup_reasons, as the parameters of a statement.
+type reasonRows struct {
+	kinds, ids, tenants, sources, reasons []string
+	since                                 []time.Time
+	messages                              []*string
+}
+
+func (r *reasonRows) addReason(key fleetapi.Key, tenant, source, reason string, since time.Time, message *string) {
+	r.kinds, r.ids = append(r.kinds, key.Kind), append(r.ids, key.ID)
+	r.tenants, r.sources, r.reasons = append(r.tenants, tenant), append(r.sources, source), append(r.reasons, reason)
+	r.since, r.messages = append(r.since, since), append(r.messages, message)
+}
+
+func (r *reasonRows) args() []any {
+	return []any{r.kinds, r.ids, r.tenants, r.sources, r.reasons, r.since, r.messages}
+}
+
+// replaceReasons returns the statement that replaces the reasons of rows, of sources that a condition
+// selects, and their counts.
+func replaceReasons(sources string) string {
+	return `with wanted as materialized (
+	select k.kind, k.id from unnest($1::text[], $2::uuid[]) as k (kind, id)
+), is_now as materialized (
+	select n.kind, n.id, n.tenant, n.source, n.reason, n.since, md5(n.message)::uuid as digest
+	from unnest($3::text[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::timestamptz[], $9::text[]) as n (kind, id, tenant, source, reason, since, message)
+), was as materialized (
+	select m.* from wanted w join lateral (select * from tenant.rollup_reasons m where m.id = w.id and m.kind = w.kind) m on m.` + sources + `
+), forgotten as (
+	delete from tenant.rollup_reasons m using was w
+	where m.id = w.id and m.kind = w.kind and m.source = w.source
+		and not exists (select from is_now i where i.id = w.id and i.kind = w.kind and i.source = w.source)
+), remembered as (
+	insert into tenant.rollup_reasons as m (kind, id, source, tenant, reason, since, digest)
+	select i.kind, i.id, i.source, i.tenant, i.reason, i.since, i.digest from is_now i
+	on conflict (id, kind, source) do update set tenant = excluded.tenant, reason = excluded.reason, since = excluded.since, digest = excluded.digest
+		where (m.tenant, m.reason, m.since, m.digest) is distinct from (excluded.tenant, excluded.reason, excluded.since, excluded.digest)
+), difference as (
+	select i.tenant, i.source, i.reason, 1 as n from is_now i
+	union all
+	select w.tenant, w.source, w.reason, -1 from was w
+)
+insert into tenant.rollup_reason_counts as c (tenant, source, reason, n)
+select d.tenant, d.source, d.reason, sum(d.n) from difference d
+group by grouping sets ((d.tenant, d.source, d.reason), (d.source, d.reason)) having sum(d.n) <> 0
+on conflict on constraint rollup_reason_counts_key do update set n = c.n + excluded.n`
+}

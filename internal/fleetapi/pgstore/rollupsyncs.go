@@ -1,0 +1,155 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
+// syncCounts returns the statement that counts the syncs that are not synced, each in its state at
+// the time of the statement. The states change as time passes, so no change could tell of them. The
+// others are not read. Clusters that the counts do not include yet are left out, so that the synced
+// ones are the rest. The oldest of each tenant is looked up by its time.
+func syncCounts() *clause {
+	c := new(clause)
+	c.writeSQL(`select w.tenant, w.state, w.n, w.since, o.cluster_id
+	from (
+		select m.tenant, s.state, count(*) as n, min(s.unsynced_since) filter (where s.synced is null) as since
+		from `, syncStates("tenant.all_cluster_syncs", c.addArg(v1.StuckAttempts, "integer")), ` join tenant.rollup_rows m on m.id = s.cluster_id and m.kind = '`, v1.KindCluster, `'
+		where s.synced is null or s.paused_at is not null
+		group by grouping sets ((m.tenant, s.state), (s.state))
+	) w left join lateral (
+		select s.cluster_id from tenant.all_cluster_syncs s join tenant.rollup_rows m on m.id = s.cluster_id and m.kind = '`, v1.KindCluster, `'
+		where s.synced is null and s.unsynced_since = w.since and (w.tenant is null or m.tenant = w.tenant) order by s.cluster_id limit 1
+	) o on true`)
+	return c
+}
+
+// saveSyncCounts replaces the counts of syncs.
+const saveSyncCounts = `with counted as materialized (
+	select k.* from unnest($1::text[], $2::text[], $3::bigint[], $4::timestamptz[], $5::uuid[]) as k (tenant, state, n, since, id)
+), forgotten as (
+	delete from tenant.rollup_syncs o where not exists (select from counted k where k.tenant is not distinct from o.tenant and k.state = o.state)
+)
+insert into tenant.rollup_syncs as o (tenant, state, n, oldest_since, oldest_id)
+select k.tenant, k.state, k.n, k.since, k.id from counted k
+on conflict on constraint rollup_syncs_key do update set n = excluded.n, oldest_since = excluded.oldest_since, oldest_id = excluded.oldest_id
+	where (o.n, o.oldest_since, o.oldest_id) is distinct from (excluded.n, excluded.oldest_since, excluded.oldest_id)`
+
+// changedSyncErrors selects the syncs whose error is not counted as it is, and outdatedSyncErrors
+// those whose counted error is over.
+const (
+	changedSyncErrors = `select s.cluster_id, m.tenant, r.name, s.sync_error, coalesce(s.unsynced_since, s.due_at)
+	from tenant.all_cluster_syncs s
+	join tenant.rollup_rows m on m.id = s.cluster_id and m.kind = 'Cluster'
+	join lateral (select name from tenant.all_resources r where r.id = s.cluster_id and r.kind = 'Cluster' limit 1) r on true
+	left join tenant.rollup_reasons p on p.id = s.cluster_id and p.kind = 'Cluster' and p.source = 'sync'
+	where s.synced is null and s.sync_error is not null
+		and (p.id is null or p.digest <> md5(s.sync_error)::uuid or p.tenant <> m.tenant or p.since <> coalesce(s.unsynced_since, p.since))
+	limit $1`
+	outdatedSyncErrors = `select p.id from tenant.rollup_reasons p left join tenant.all_cluster_syncs s on s.cluster_id = p.id
+	where p.source = 'sync' and (s.cluster_id is null or s.synced is not null or s.sync_error is null) limit $1`
+)
+
+// syncCountRows are rows of tenant.rollup_syncs, as the parameters of a statement.
+type syncCountRows struct {
+	tenants []*string
+	states  []string
+	counts  []int64
+	since   []*time.Time
+	ids     []*string
+}
+
+// countSyncs counts the states of the syncs, and their errors.
+func (r *Roller) countSyncs(ctx context.Context, tx postgres.Tx, s *rollState) (more bool, err error) {
+	if s.recountKind != nil {
+		return false, nil
+	}
+	var at time.Time
+	if err := tx.QueryRow(ctx, "select statement_timestamp()").Scan(&at); err != nil {
+		return false, fmt.Errorf("read the clock: %w", err)
+	}
+	counts, err := readSyncCounts(ctx, tx)
+	if err != nil {
+		return false, err
+	}
+	keys, errs, more, err := readSyncErrors(ctx, tx)
+	if err != nil {
+		return false, err
+	}
+	if _, err := tx.Exec(ctx, saveSyncCounts, counts.tenants, counts.states, counts.counts, counts.since, counts.ids); err != nil {
+		return false, fmt.Errorf("save the counts of syncs: %w", err)
+	}
+	if len(keys.ids) > 0 {
+		if _, err := tx.Exec(ctx, replaceReasons(`source = 'sync'`), append([]any{keys.kinds, keys.ids}, errs.args()...)...); err != nil {
+			return false, fmt.Errorf("count the errors of syncs: %w", err)
+		}
+	}
+	if more {
+		return true, nil
+	}
+	if _, err := tx.Exec(ctx, "update tenant.rollup set syncs_as_of = $1", at); err != nil {
+		return false, fmt.Errorf("save the age of the counts of syncs: %w", err)
+	}
+	return false, r.sweepCounts(ctx, tx)
+}
+
+func readSyncCounts(ctx context.Context, tx postgres.Tx) (c syncCountRows, err error) {
+	states := syncCounts()
+	rows, err := tx.Query(ctx, states.sql.String(), states.args...)
+	if err != nil {
+		return c, fmt.Errorf("count the states of syncs: %w", err)
+	}
+	var tenant, id *string
+	var state string
+	var n int64
+	var since *time.Time
+	_, err = pgx.ForEachRow(rows, []any{&tenant, &state, &n, &since, &id}, func() error {
+		c.tenants, c.states, c.counts = append(c.tenants, tenant), append(c.states, state), append(c.counts, n)
+		c.since, c.ids = append(c.since, since), append(c.ids, id)
+		return nil
+	})
+	if err != nil {
+		return c, fmt.Errorf("count the states of syncs: %w", err)
+	}
+	return c, nil
+}
+
+// readSyncErrors returns the reasons of syncs whose counted error differs, and the keys of all syncs
+// whose counted error must be replaced. more means that others remain.
+func readSyncErrors(ctx context.Context, tx postgres.Tx) (keys rowKeys, found reasonRows, more bool, err error) {
+	rows, err := tx.Query(ctx, changedSyncErrors, rollBatch)
+	if err != nil {
+		return keys, found, false, fmt.Errorf("read the errors of syncs: %w", err)
+	}
+	key := fleetapi.Key{Kind: v1.KindCluster}
+	var tenant, name, message string
+	var since time.Time
+	changed, err := pgx.ForEachRow(rows, []any{&key.ID, &tenant, &name, &message, &since}, func() error {
+		keys.kinds, keys.ids = append(keys.kinds, key.Kind), append(keys.ids, key.ID)
+		reason := cmp.Or(fleetapi.NormalizeReason(message, name, tenant), "no message")
+		found.addReason(key, tenant, v1.ReasonSourceSync, reason, since, &message)
+		return nil
+	})
+	if err != nil {
+		return keys, found, false, fmt.Errorf("read the errors of syncs: %w", err)
+	}
+	if rows, err = tx.Query(ctx, outdatedSyncErrors, rollBatch); err != nil {
+		return keys, found, false, fmt.Errorf("read the errors of syncs that are over: %w", err)
+	}
+	outdated, err := pgx.ForEachRow(rows, []any{&key.ID}, func() error {
+		keys.kinds, keys.ids = append(keys.kinds, key.Kind), append(keys.ids, key.ID)
+		return nil
+	})
+	if err != nil {
+		return keys, found, false, fmt.Errorf("read the errors of syncs that are over: %w", err)
+	}
+	return keys, found, max(changed.RowsAffected(), outdated.RowsAffected()) == rollBatch, nil
+}

@@ -1,0 +1,189 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi"
+)
+
+// Stuck reads the rows that are not ready, and the clusters that are not synced, each along the index
+// with its order, and merges them. A cluster that is both appears at the earlier of its two times.
+// Each part reads no more rows than the limit, so a page costs the same whatever it leaves out.
+func (s *Store) Stuck(ctx context.Context, scope fleetapi.Scope, q fleetapi.StuckQuery) (fleetapi.StuckPage, error) {
+	if q.After.ID != "" && !isID(q.After.ID) {
+		return fleetapi.StuckPage{}, nil // no row follows such a row
+	}
+	var parts [][]stuckRow
+	err := s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
+		b.Queue(uncompiled)
+		b.Queue(inOrderOfTime)
+		if !scope.All {
+			b.Queue(inOrder)
+		}
+		statements := stuckStatements(scope, q)
+		parts = make([][]stuckRow, len(statements))
+		for i, c := range statements {
+			b.Queue(c.sql.String(), c.args...).Query(func(rows pgx.Rows) error {
+				var err error
+				parts[i], err = pgx.AppendRows(parts[i], rows, scanStuck)
+				return err
+			})
+		}
+	})
+	if err != nil {
+		return fleetapi.StuckPage{}, wrapError(err, "list what is stuck")
+	}
+	return mergeStuck(parts, q.Limit), nil
+}
+
+// A stuckRow is a row of a part. Other is the position of the same cluster in the other part, if it
+// is in both.
+type stuckRow struct {
+	fleetapi.StuckRow
+
+	other *fleetapi.StuckPosition
+}
+
+func (r *stuckRow) position() fleetapi.StuckPosition {
+	return fleetapi.StuckPosition{Since: r.Since, ID: r.ID}
+}
+
+// mergeStuck merges the parts in order. A part that is full may have more rows, so the page ends
+// where the first full part ends.
+func mergeStuck(parts [][]stuckRow, limit int) (page fleetapi.StuckPage) {
+	var all []stuckRow
+	for _, rows := range parts {
+		if len(rows) == limit {
+			if end := rows[limit-1].position(); page.Next == nil || end.Compare(*page.Next) < 0 {
+				page.Next = &end
+			}
+		}
+		all = append(all, rows...)
+	}
+	slices.SortFunc(all, func(a, b stuckRow) int { return a.position().Compare(b.position()) })
+	for i := range all {
+		at := all[i].position()
+		if page.Next != nil && at.Compare(*page.Next) > 0 {
+			break
+		}
+		if all[i].other == nil || at.Compare(*all[i].other) <= 0 && (i == 0 || all[i-1].ID != all[i].ID) {
+			page.Rows = append(page.Rows, all[i].StuckRow)
+		}
+	}
+	return page
+}
+
+// stuckStatements returns one statement for the rows of each kind that are not ready, and one for
+// the clusters that are not synced.
+func stuckStatements(scope fleetapi.Scope, q fleetapi.StuckQuery) []*clause {
+	var list []*clause
+	for _, kind := range q.Kinds {
+		list = append(list, unreadyStatement(scope, kind, q))
+	}
+	if slices.Contains(q.Kinds, v1.KindCluster) {
+		list = append(list, unsyncedStatement(scope, q))
+	}
+	return list
+}
+
+// stuckColumns are the columns of a StuckRow, from the row r, the sync s and the position since.
+const stuckColumns = `r.kind, r.id, r.name, r.owner_id, (select o.name from tenant.resources o where o.id = r.owner_id and o.kind = '` + v1.KindCluster + `' limit 1),
+	r.phase, r.generation, r.observed_generation, r.deleted_time is not null, r.last_transition_time,
+	(select json_agg(json_build_object('adapter', a.adapter, 'observed_generation', a.observed_generation, 'conditions', a.conditions))
+		from tenant.adapter_reports a where a.resource_id = r.id and a.kind = r.kind),
+	s.cluster_id is not null, s.state, s.synced, s.unsynced_since, s.sync_attempts, s.sync_error, s.error_class, s.due_at, s.paused_at,
+	s.shoot_status, s.shoot_status_message,
+	(select to_json(o) from (select w.since, w.reason, w.worker as reported_by from tenant.cluster_worker_outages w
+		where s.synced is null and w.until > statement_timestamp() order by w.since, w.worker limit 1) o)`
+
+// unreadyStatement returns the statement that reads rows of a kind that are not ready. The kind and
+// the phase are constants, so that the planner sees the partial index.
+func unreadyStatement(scope fleetapi.Scope, kind string, q fleetapi.StuckQuery) *clause {
+	c := new(clause)
+	c.writeSQL("select ", stuckColumns, ", true from (select * from ", tableOf(scope),
+		" where kind = '", kind, "' and phase <> '", string(v1.PhaseReady), "' and last_transition_time < statement_timestamp() - ", c.addArg(q.OlderThan, "interval"))
+	c.writeStuckAfter("last_transition_time", "id", q)
+	c.writeSQL(" order by last_transition_time, id limit ", c.addArg(q.Limit, "bigint"), ") r left join lateral (select * from ", c.syncTableSQL(),
+		" where cluster_id = r.id limit 1) s on r.kind = '", v1.KindCluster, "' order by r.last_transition_time, r.id")
+	return c
+}
+
+// unsyncedStatement returns the statement that reads clusters that are not synced.
+func unsyncedStatement(scope fleetapi.Scope, q fleetapi.StuckQuery) *clause {
+	c := new(clause)
+	c.writeSQL("select ", stuckColumns, ", false from (select * from ", c.syncTableSQL(),
+		" where synced is null and unsynced_since < statement_timestamp() - ", c.addArg(q.OlderThan, "interval"))
+	c.writeStuckAfter("unsynced_since", "cluster_id", q)
+	c.writeSQL(" order by unsynced_since, cluster_id limit ", c.addArg(q.Limit, "bigint"), ") s join lateral (select * from ", tableOf(scope),
+		" where id = s.cluster_id and kind = '", v1.KindCluster, "' limit 1) r on true order by s.unsynced_since, s.cluster_id")
+	return c
+}
+
+func (c *clause) writeStuckAfter(since, id string, q fleetapi.StuckQuery) {
+	if q.After.ID != "" {
+		c.writeSQL(" and (", since, ", ", id, ") > (", c.addArg(q.After.Since, "timestamptz"), ", ", c.addArg(q.After.ID, "uuid"), ")")
+	}
+}
+
+func scanStuck(row pgx.CollectableRow) (r stuckRow, err error) {
+	var owner, ownerName, state, syncError, class, shootStatus, shootMessage *string
+	var transition time.Time
+	var due *time.Time
+	var attempts *int
+	var reports json.RawMessage
+	var isSync, unready bool
+	var waiting *v1.SyncWait
+	sync := &v1.ClusterSync{}
+	err = row.Scan(&r.Kind, &r.ID, &r.Name, &owner, &ownerName, &r.Phase, &r.Generation, &r.ObservedGeneration, &r.Deleting, &transition, &reports,
+		&isSync, &state, &sync.Synced, &sync.UnsyncedSince, &attempts, &syncError, &class, &due, &sync.PausedAt, &shootStatus, &shootMessage, &waiting, &unready)
+	if err != nil {
+		return r, err
+	}
+	r.OwnerID, r.OwnerName = orZero(owner), orZero(ownerName)
+	if reports != nil {
+		if err := json.Unmarshal(reports, &r.Reports); err != nil {
+			return r, fmt.Errorf("read the reports on %s %q: %w", r.Kind, r.ID, err)
+		}
+	}
+	r.Since = transition.UTC()
+	if !isSync {
+		return r, nil
+	}
+	sync.State, sync.Attempts, sync.Error, sync.ErrorClass = v1.SyncState(orZero(state)), orZero(attempts), orZero(syncError), orZero(class)
+	sync.ShootStatus, sync.ShootStatusMessage = v1.ShootStatus(orZero(shootStatus)), orZero(shootMessage)
+	if sync.Synced == nil && sync.PausedAt == nil && due != nil {
+		next := due.UTC()
+		sync.NextAttempt = &next
+	}
+	if sync.State != v1.SyncRunning && sync.State != v1.SyncPaused {
+		sync.Waiting = waiting
+	}
+	r.Sync = sync
+	if sync.Synced == nil && sync.UnsyncedSince != nil {
+		since := sync.UnsyncedSince.UTC()
+		other := fleetapi.StuckPosition{Since: since, ID: r.ID}
+		if !unready {
+			other.Since, r.Since = r.Since, since
+		}
+		if r.Phase != v1.PhaseReady {
+			r.other = &other
+		}
+	}
+	return r, nil
+}
+
+// orZero returns the value, or its zero value for null.
+func orZero[T any](v *T) T {
+	var zero T
+	if v == nil {
+		return zero
+	}
+	return *v
+}

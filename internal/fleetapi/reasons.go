@@ -1,0 +1,157 @@
+package fleetapi
+
+import (
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// maxReason is the maximum length of a normalised message in characters.
+const maxReason = 300
+
+// Placeholders of the variable parts of a message.
+const (
+	valuePlaceholder   = "<value>"
+	addressPlaceholder = "<address>"
+	timePlaceholder    = "<time>"
+	idPlaceholder      = "<id>"
+	namePlaceholder    = "<name>"
+	pathPlaceholder    = "<path>"
+	numberPlaceholder  = "<n>"
+)
+
+// variablePart matches the parts of a message that differ between resources. The first group that
+// matched determines the placeholder: see placeholders.
+var variablePart = regexp.MustCompile(strings.Join([]string{
+	"(\"(?:[^\"\\\\]|\\\\.)*\"|`[^`]*`|“[^”]*”|(?:^|[\\s(=:,\\[])'[^']*')", // quoted
+	`(\b[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>,;)]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+)`,
+	`(\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?\b)`,
+	`(\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b|\b(?:sha256:)?[0-9a-f]{12,64}\b)`,
+	`(\b\d{1,3}(?:\.\d{1,3}){3}(?:/\d{1,2})?(?::\d+)?\b|\[?\b(?:[0-9a-fA-F]{1,4}:){2,}(?:[0-9a-fA-F:]*[0-9a-fA-F])?\]?(?::\d+)?|\b[A-Za-z][\w-]*(?:\.[\w-]+){2,}(?::\d+)?\b)`,
+	`((?:/[\w.@-]+){2,}/?)`,
+	`(\b[\w-]*\d[\w-]*\b|\b\w+(?:-\w+)*--[\w-]+\b)`,
+}, "|"))
+
+// placeholders returns the placeholder of each group of variablePart. The last group matches words
+// and numbers, and has none of its own.
+func placeholders() []string {
+	return []string{valuePlaceholder, addressPlaceholder, timePlaceholder, idPlaceholder, addressPlaceholder, pathPlaceholder, ""}
+}
+
+// NormalizeReason replaces the parts of a message that differ between resources: quoted values,
+// addresses, times, ids, paths, numbers, and words that look like names or are among names. Messages
+// with one cause thus become one text, which can be counted.
+func NormalizeReason(message string, names ...string) string {
+	message = strings.ToValidUTF8(strings.ReplaceAll(message, "\x00", ""), "")
+	kinds := placeholders()
+	var b strings.Builder
+	last := 0
+	for _, at := range variablePart.FindAllStringSubmatchIndex(message, -1) {
+		b.WriteString(replaceWords(message[last:at[0]], names))
+		last = at[1]
+		part := message[at[0]:at[1]]
+		for i, placeholder := range kinds {
+			if at[2*i+2] < 0 {
+				continue
+			}
+			switch {
+			case placeholder == "":
+				b.WriteString(wordPlaceholder(part))
+			case placeholder == valuePlaceholder && !strings.ContainsAny(part[:1], "\"'`") && !strings.HasPrefix(part, "“"):
+				b.WriteString(part[:1] + placeholder) // the character before a single quote
+			default:
+				b.WriteString(placeholder)
+			}
+		}
+	}
+	b.WriteString(replaceWords(message[last:], names))
+	text := strings.Join(strings.Fields(b.String()), " ")
+	if utf8.RuneCountInString(text) > maxReason {
+		text = string([]rune(text)[:maxReason-1]) + "…"
+	}
+	return text
+}
+
+// wordPlaceholder returns the placeholder of a word with digits or a double hyphen. Short words such
+// as k8s and ipv4 are terms and stay.
+func wordPlaceholder(word string) string {
+	const longestTerm = 4
+	letters := strings.IndexFunc(word, func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }) >= 0
+	switch {
+	case !letters, isQuantity(word):
+		return numberPlaceholder
+	case len(word) <= longestTerm && !strings.Contains(word, "-"):
+		return word
+	}
+	return namePlaceholder
+}
+
+var quantity = regexp.MustCompile(`^v?\d+(?:ns|us|ms|s|m|h|d|Ki|Mi|Gi|Ti|B|KB|MB|GB|TB|st|nd|rd|th)?$|^(?:\d+h)?(?:\d+m)?\d+s$`)
+
+func isQuantity(word string) bool { return quantity.MatchString(word) }
+
+// replaceWords replaces the given names where they stand as words.
+func replaceWords(text string, names []string) string {
+	const shortestName = 3
+	for _, name := range names {
+		if len(name) < shortestName {
+			continue
+		}
+		for from := 0; ; {
+			i := strings.Index(text[from:], name)
+			if i < 0 {
+				break
+			}
+			i += from
+			end := i + len(name)
+			if i > 0 && isWordByte(text[i-1]) || end < len(text) && isWordByte(text[end]) {
+				from = end
+				continue
+			}
+			text = text[:i] + namePlaceholder + text[end:]
+			from = i + len(namePlaceholder)
+		}
+	}
+	return text
+}
+
+func isWordByte(c byte) bool {
+	return c == '-' || c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+// FailedReport returns the condition with which an adapter reported a failure. ok is false if it
+// reported none.
+func FailedReport(conditions []v1.AdapterCondition) (failed v1.AdapterCondition, ok bool) {
+	for _, kind := range []string{v1.ConditionHealth, v1.ConditionAvailable, conditionReady} {
+		for _, c := range conditions {
+			if c.Type == kind && c.Status == v1.ConditionFalse {
+				return c, true
+			}
+		}
+	}
+	return failed, false
+}
+
+// conditionReady is a condition that adapters of other systems report.
+const conditionReady = "Ready"
+
+// describeCondition returns the reason and the message of a condition as one text.
+func describeCondition(c v1.AdapterCondition) string {
+	switch {
+	case c.Message == "":
+		return c.Reason
+	case c.Reason == "":
+		return c.Message
+	}
+	return c.Reason + ": " + c.Message
+}
+
+// NormalizeCondition returns the reason for which a failed condition is counted.
+func NormalizeCondition(c v1.AdapterCondition, names ...string) string {
+	if text := NormalizeReason(describeCondition(c), names...); text != "" {
+		return text
+	}
+	return "no message"
+}
