@@ -166,46 +166,61 @@ function execution(name, o) {
   const order = ['validating', 'validated', 'waiting_approval', 'executing', 'rollback_ready', 'completed']
   const reached = o.phase === 'failed' ? ['validating', 'failed'] : order.slice(0, order.indexOf(o.phase) + 1)
   const start = Date.parse(o.created)
+  const target = [o.target.kind, o.target.namespace, o.target.name].filter(Boolean).join('/')
+  const denied = o.reason_detail === 'policy_denied'
+  const rollback = o.rollback && { available: o.rollback.available, rollbackAction: o.rollback.action, reason: o.rollback.reason }
+  const decision = { approver: 'bob@example.com', decision: o.reason_detail === 'approval_rejected' ? 'Reject' : 'Approve', reason: 'seen in the incident channel', planHash: hash }
+  const decisions = waiting || denied ? [] : [decision]
   return {
-    host: 'prod-host', namespace: 'kubernaut-executor', name, uid: name, created: o.created, action: o.action, parameters: o.parameters, reason: o.reason, requested_by: o.requested_by, environment: o.environment, target: o.target,
-    phase: o.phase, outcome: o.outcome, reason_detail: o.reason_detail, message: o.message ?? (waiting ? 'waits for 1 approval' : ''), expires: o.expires, plan_hash: hash,
-    plan: { hash, diff: o.diff ?? '', steps: o.steps ?? [], impact: o.impact, rollback: o.rollback },
-    policy: { name: 'production-changes', allowed: o.reason_detail !== 'policy_denied', required_approval: true, required_dry_run: true, violations: o.reason_detail === 'policy_denied' ? ['replica-ceiling: at most 20 replicas in staging'] : [], warnings: o.warnings ?? [], mode: 'enforce', evaluated: o.created, hash },
-    dry_run_result: { performed: true, success: true, warnings: [], errors: [] },
-    checks: [{ name: 'parameters', passed: true }, { name: 'permissions', passed: true, message: 'alice@example.com may request it, and the service account can do it' }, { name: 'target exists', passed: true }],
-    pre_conditions: waiting ? [{ type: 'quota-headroom', passed: true, evaluated: true, required: true }] : [], post_conditions: waiting ? [{ type: 'all-replicas-available', passed: false, evaluated: false, required: true }] : [],
-    approval: { state: waiting ? 'Pending' : 'Approved', required: 1, received: waiting ? 0 : 1, approvers: 'group sre-approvers, except the requester', decisions: waiting ? [] : [{ approver: 'bob@example.com', decision: o.reason_detail === 'approval_rejected' ? 'Reject' : 'Approve', reason: 'seen in the incident channel', current: true, at: ago(60) }] },
-    phases: reached.map((phase, i) => ({ phase, at: new Date(start + i * 1700).toISOString() })), conditions: [], job: o.job, undelivered_change_events: o.undelivered,
-    command: { describe: `fleetloop exec describe ${name}`, ...(waiting ? { approve: `fleetloop approve ${name} --yes --plan=${hash.slice(0, 12)}`, reject: `fleetloop reject ${name}`, cancel: `fleetloop exec cancel ${name}` } : {}), ...(o.phase === 'rollback_ready' ? { rollback: `fleetloop rollback ${name}` } : {}) },
-    object: { apiVersion: 'kubernetesexecution.kubernaut.io/v1alpha1', kind: 'KubernetesExecution', metadata: { name, namespace: 'kubernaut-executor' }, spec: { action: o.action, parameters: o.parameters, reason: o.reason, requestedBy: o.requested_by }, status: { phase: o.phase } },
+    host: 'prod-host', namespace: 'kubernaut-executor', name, uid: name, created: o.created, action: o.action, target, environment: o.environment, phase: o.phase, phase_since: new Date(start + (reached.length - 1) * 1700).toISOString(),
+    reason: o.reason_detail, message: o.message ?? (waiting ? 'waits for 1 approval' : ''), outcome: o.outcome, requested_by: o.requested_by, request_reason: o.reason, expires: o.expires, plan_hash: hash, impact: o.impact.description,
+    undelivered_change_events: o.undelivered,
+    approval: { state: waiting ? 'Pending' : 'Approved', required: true, requiredCount: 1, requesterCannotApprove: true, groups: ['sre-approvers'], countedDecisions: decisions },
+    plan: { hash, diff: o.diff ?? '', steps: o.steps ?? [], impact: { resourcesAffected: o.impact.resources_affected, replicasChanged: o.impact.replicas_changed, description: o.impact.description }, rollback },
+    policy: { policyName: 'production-changes', allowed: !denied, requiredApproval: true, requiredDryRun: true, violations: denied ? ['replica-ceiling: at most 20 replicas in staging'] : [], warnings: o.warnings ?? [], mode: 'enforce', evaluatedAt: o.created },
+    rollback: o.phase === 'rollback_ready' ? rollback : undefined,
+    command: { approve: `fleetloop approve ${name} --namespace=kubernaut-executor --plan=${hash.slice(0, 12)}`, reject: `fleetloop reject ${name} --namespace=kubernaut-executor --reason=TEXT`, cancel: `fleetloop exec cancel ${name} --namespace=kubernaut-executor`, rollback: `fleetloop rollback ${name} --namespace=kubernaut-executor --reason=TEXT` },
+    object: {
+      apiVersion: 'kubernetesexecution.kubernaut.io/v1alpha1', kind: 'KubernetesExecution', metadata: { name, namespace: 'kubernaut-executor' },
+      spec: { action: o.action, parameters: o.parameters, reason: o.reason, requestedBy: o.requested_by, approvals: decisions },
+      status: {
+        phase: o.phase, jobName: o.job, phaseTransitions: reached.map((phase, i) => ({ phase, at: new Date(start + i * 1700).toISOString() })),
+        validationResults: {
+          parameterValidation: true, rbacValidation: true, resourceExists: true, validationTime: o.created, dryRunResults: { performed: true, success: true, warnings: [] },
+          preConditionResults: waiting ? [{ conditionType: 'quota-headroom', passed: true, evaluated: true, required: true }] : [], postConditionResults: waiting ? [{ conditionType: 'all-replicas-available', passed: false, evaluated: false, required: true }] : [],
+        },
+      },
+    },
   }
 }
 
 export const nodes = [
-  node('gpu-04', 'draining', 2840, 'Draining: 3 pods are left, 2 of them cannot be evicted', 'XID-79', { remedy: 'reboot', attempt: 1, pods_left: 3, deadline: later(760), blocking: [
-    { pod: 'trainer-7', namespace: 'ml', blocked_by: 'ml/trainer', budget: 'ml/trainer', message: 'needs 8 healthy pods and has 8', since: ago(2100) }, { pod: 'etcd-backup-0', namespace: 'infra', blocked_by: 'bare-pod', message: 'no controller would create it again', since: ago(2800) }] }),
-  node('gpu-11', 'repairing', 640, 'Rebooting, attempt 1 of 2', 'XID-48', { remedy: 'reboot', attempt: 1 }),
+  node('gpu-04', 'draining', 2840, 'Draining: 3 pods are left, 2 of them cannot be evicted', 'XID-79', { remedy: 'reboot #1 running', pods_left: 3, deadline: later(760), blocking: [
+    { pod: 'trainer-7', namespace: 'ml', budget: 'ml/trainer', message: 'needs 8 healthy pods and has 8', since: ago(2100) }, { pod: 'etcd-backup-0', namespace: 'infra', budget: 'bare-pod', message: 'no controller would create it again', since: ago(2800) }] }),
+  node('gpu-11', 'repairing', 640, 'Rebooting, attempt 1 of 2', 'XID-48', { remedy: 'reboot #1 running' }),
   node('gpu-22', 'cordoned', 210, 'Cordoned: no rule requires a drain', 'ECC-DBE', {}),
   node('cpu-103', 'detected', 95, 'The budget prevents the cordon: 4 of 4 nodes are out of service', 'KernelDeadlock', {}),
-  node('gpu-30', 'returning', 120, 'No fault is left; the node returns when it has been healthy for 10 min', 'XID-79', { remedy: 'reboot', attempt: 1 }),
+  node('gpu-30', 'returning', 120, 'No fault is left; the node returns when it has been healthy for 10 min', 'XID-79', { remedy: 'reboot #1 running' }),
   node('gpu-02', 'held', 86_000, 'Held by carol@example.com: waits for a new fan', 'THERMAL', {}),
-  ...['gpu-07', 'gpu-15', 'cpu-044'].map((name, i) => node(name, 'back', 4000 + i * 9000, 'Back in service after a reboot', '', { remedy: 'reboot', attempt: 1 })),
+  ...['gpu-07', 'gpu-15', 'cpu-044'].map((name, i) => node(name, 'back', 4000 + i * 9000, 'Back in service after a reboot', '', { remedy: 'reboot #1 running' })),
 ]
-function node(name, stage, since, reason, fault, more) {
+function node(name, stage, since, reason, code, { remedy, blocking = [], deadline, pods_left }) {
   return {
-    host: 'prod-host', name, stage, phase: stage, since: ago(since), reason, fault_code: fault, session: `s-${name}-20261127`, blocking: [], undelivered_change_events: 0,
-    faults: stage === 'back' ? [] : [{ source: 'syslog-health-monitor', check: 'xid-check', entity: 'GPU/3', error_codes: fault ? [fault] : [], fatal: true, message: 'GPU has fallen off the bus', detected: ago(since + 40) }],
-    history: [{ at: ago(since + 30), action: 'cordon', outcome: 'succeeded', message: 'rule gpu-fatal' }, { at: ago(since), action: stage, outcome: 'succeeded' }],
-    command: { describe: `fleetloop faults describe ${name}`, release: `fleetloop faults release ${name}` }, ...more,
+    host: 'prod-host', name, stage, since: ago(since), reason, fault: { phase: stage, code, session: `s-${name}-20261127`, faults: 1, remedy }, undelivered_change_events: 0, blocking,
+    command: { hold: `kubectl annotate node ${name} fleetloop.io/hold=REASON`, release: `fleetloop faults release ${name} --reason=TEXT` },
+    object: {
+      spec: { faults: stage === 'back' ? [] : [{ source: 'syslog-health-monitor', check: 'xid-check', entity: 'GPU/3', errorCodes: code ? [code] : [], fatal: true, message: 'GPU has fallen off the bus', detectedAt: ago(since + 40) }] },
+      status: { drain: deadline && { state: 'Running', deadline, remaining: pods_left }, history: [{ at: ago(since + 30), action: 'cordon', outcome: 'succeeded', message: 'rule gpu-fatal' }, { at: ago(since), action: stage, outcome: 'succeeded' }] },
+    },
   }
 }
 
 export const sentinels = {
   items: ['ap', 'eu', 'us'].map((area, i) => ({
     host: 'prod-host', namespace: 'fleetloop', name: `clusters-${area}`, ready: i !== 1, message: i === 1 ? 'share 2 of 4 has no holder since 6 min: replica sentinel-eu-1 does not answer' : 'watches', resource_type: 'clusters', selector: `region in (${REGIONS.filter((r) => r.startsWith(area)).join(',')})`,
-    watched: resources.clusters.filter((c) => c.labels.region.startsWith(area)).length, published: 18_422 + i * 3100, last_poll: ago(2 + i),
-    shards: Array.from({ length: i === 0 ? 2 : 4 }, (_, k) => ({ index: k, holder: i === 1 && k === 2 ? undefined : `sentinel-${area}-${k % 2}`, owned: 20 + k * 3, lag_seconds: i === 1 && k === 2 ? 364 : i === 2 && k === 3 ? 92 : 1 + k, last_poll: ago(3) })),
-  })).concat([{ host: 'prod-host', namespace: 'fleetloop', name: 'nodepools-all', ready: true, message: 'watches', resource_type: 'nodepools', selector: '', watched: resources.nodepools.length, published: 55_100, last_poll: ago(1), shards: [] }]),
+    resources_watched: resources.clusters.filter((c) => c.labels.region.startsWith(area)).length, events_published: 18_422 + i * 3100, last_poll: ago(2 + i),
+    shards: Array.from({ length: i === 0 ? 2 : 4 }, (_, k) => ({ index: k, holder: i === 1 && k === 2 ? '' : `sentinel-${area}-${k % 2}`, resources_watched: 20 + k * 3, lag_seconds: i === 1 && k === 2 ? 364 : i === 2 && k === 3 ? 92 : 1 + k })),
+  })).concat([{ host: 'prod-host', namespace: 'fleetloop', name: 'nodepools-all', ready: true, message: 'watches', resource_type: 'nodepools', selector: '', resources_watched: resources.nodepools.length, events_published: 55_100, last_poll: ago(1), shards: [] }]),
   gaps: [{ resource_type: 'clusters', selector: 'region=me-central', message: 'No SentinelConfig selects these clusters.', count: resources.clusters.filter((c) => c.labels.region === 'me-central').length, examples: resources.clusters.filter((c) => c.labels.region === 'me-central').slice(0, 2).map(({ id, name }) => ({ id, name })) },
     { resource_type: 'clusters', shard: 'share 2 of clusters-eu', message: 'The share has no holder since 6 min.', count: 26 }],
   overlaps: [],

@@ -244,12 +244,13 @@ function setSync(id, verb, body) {
 
 async function host(name, path, req, res, q) {
   let m
-  if (path === 'executions') return json(res, { items: executions, as_of: now() })
+  if (path === 'executions') return json(res, { items: executions.map(({ plan, policy, object, command, ...short }) => short), as_of: now() })
   if (path === 'nodes') return json(res, { budget: { limit: 4, used: 4, blocked_since: nodes[3].since }, items: nodes.map((n) => ({ ...n, can: nodeCan() })), as_of: now() })
   if (path === 'sentinels') return json(res, { ...sentinels, as_of: now() })
   if (path === 'stop') {
     if (req.method === 'POST') stopped = { stopped: true, by: user, reason: (await bodyOf(req)).reason, since: now() }
     if (req.method === 'DELETE') stopped = { stopped: false }
+    if (req.method !== 'GET') return res.writeHead(204).end()
     return json(res, { ...stopped, can: isAllowed('administrator') ? { allowed: true } : { allowed: false, reason: 'administrators only' }, command: { stop: 'fleetloop exec stop', resume: 'fleetloop exec resume' } })
   }
   if ((m = /^nodes\/([^/]+)\/(hold|release)$/.exec(path))) {
@@ -267,12 +268,16 @@ async function host(name, path, req, res, q) {
       const body = await bodyOf(req)
       if (!can(e)[m[3]]?.allowed) return problem(res, 403, 'Forbidden', can(e)[m[3]]?.reason)
       if (m[3] === 'approve' && body.plan_hash !== e.plan_hash) return problem(res, 409, 'The plan has changed', 'Read the current plan and decide again.')
+      const status = e.object.status
       if (m[3] === 'approve') {
-        e.approval = { ...e.approval, state: 'Approved', received: 1, decisions: [{ approver: `${user}@example.com`, decision: 'Approve', reason: body.reason, current: true, at: now() }] }
+        const decisions = [{ approver: `${user}@example.com`, decision: 'Approve', reason: body.reason, planHash: e.plan_hash }]
+        e.approval = { ...e.approval, state: 'Approved', countedDecisions: decisions }
+        e.object.spec.approvals = decisions
         e.phase = 'executing'
-        e.job = `${e.name}-run`
+        status.jobName = `${e.name}-run`
       } else Object.assign(e, { phase: 'failed', outcome: 'Failed', message: `${user}@example.com: ${body.reason}` })
-      e.phases = [...e.phases, { phase: e.phase, at: now() }]
+      e.phase_since = now()
+      status.phaseTransitions.push({ phase: e.phase, at: now() })
       emit('executions', { op: 'changed', host: name, item: e })
     }
     return json(res, { ...e, can: can(e) })

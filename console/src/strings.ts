@@ -74,7 +74,7 @@ export const S = {
 
   // Stuck
   stuckHint: 'What waits, how long, and for what?', filterStuck: 'Filter by name, cause or message', longerThan: 'Longer than', bulk: 'Actions on the selected clusters', selectClusters: 'Select all clusters', unselect: (k: number) => `${plural(k, 'cluster', 'clusters')} selected · unselect`,
-  causes: { adapter: 'Adapter', gardener: 'Gardener', paused: 'Paused', none_reported: 'No report', approval: 'Approval', pods: 'Pods' } as Record<string, string>,
+  causes: { adapter: 'Adapter', gardener: 'Gardener', paused: 'Paused', none_reported: 'No report', children: 'Node pools', approval: 'Approval', pods: 'Pods' } as Record<string, string>,
   approvalsOf: (got: number, want: number, who: string) => `${got} of ${want} approvals, requested by ${who}`, podBlocks: (pod: string, more: number) => (more > 0 ? `${pod} and ${more} more cannot be evicted` : `${pod} cannot be evicted`),
   partly: (changed: number, failed: string[]) => `${n(changed)} changed, ${n(failed.length)} not. ${failed.slice(0, 5).join('; ')}`, nothingStuck: 'Nothing is stuck', nothingStuckHint: 'Everything became ready in time.', firstOnly: (k: number) => `The ${n(k)} that wait longest. Filter to see others.`,
 
@@ -93,8 +93,8 @@ export const S = {
   resumeAll: 'End the stop', resumeAllOf: (host: string) => `Let executions start again on ${host}`, resumeExplain: 'Executions that wait start again.', resumed: (host: string) => `The stop on ${host} has ended.`,
   planChanges: 'What would change', plan: 'plan', steps: 'Requests to the API server', noPlan: 'There is no plan yet.', request: 'Request', noReason: 'no reason given', target: 'Target', objects: 'Objects changed', replicas: 'Replicas', parameters: 'Parameters', rollbackOf: 'Rolls back',
   policyDecision: 'Policy decision', allowed: 'Allowed', denied: 'Denied', requires: 'Requires', anApproval: 'an approval', aDryRun: 'a dry run', mode: 'Mode', evaluated: 'Evaluated', violation: 'Violation', warning: 'Warning', noPolicy: 'No policy was evaluated yet.',
-  approvals: 'Approvals', whoMay: 'May approve:', approved: 'approved', rejected: 'rejected', otherPlan: 'another plan', nobodyYet: 'Nobody has decided yet.', noApprovalNeeded: 'No approval is needed.',
-  rollback: 'Rollback', reversible: 'Can be rolled back', irreversible: 'Cannot be rolled back', rollbackBy: 'with', rollbackUnknown: 'Known when the plan is made.', checks: 'Checks', passed: 'passed', notPassed: 'failed', notYet: 'not yet', optionalCheck: 'warns only', before: 'before', after: 'after', noChecks: 'No check has run yet.',
+  approvals: 'Approvals', whoMay: (groups: string[], notRequester: boolean) => `${groups.length ? `Members of ${groups.join(' or ')}` : 'Everyone with the right to approve'}${notRequester ? ', except the requester' : ''}.`, approved: 'approved', rejected: 'rejected', otherPlan: 'another plan', nobodyYet: 'Nobody has decided yet.', noApprovalNeeded: 'No approval is needed.',
+  rollback: 'Rollback', reversible: 'Can be rolled back', irreversible: 'Cannot be rolled back', rollbackBy: 'with', rollbackUnknown: 'Known when the plan is made.', checks: 'Checks', checkNames: { parameters: 'Parameters', permissions: 'Permissions', target: 'Target exists' }, passed: 'passed', notPassed: 'failed', notYet: 'not yet', optionalCheck: 'warns only', before: 'before', after: 'after', noChecks: 'No check has run yet.',
   phases: 'Phases', log: 'Log of the Job', follow: 'Follow', noLogYet: 'The action has not started.', waitingForLog: 'Waiting for the first line…', object: 'Object', showYaml: 'Show as YAML',
   decision: 'Decision', mayI: (who: string, what: string) => `${who} asks: ${what}`, rollbackEnds: 'Rollback possible until', notOffered: (verbs: string, why: string) => `${verbs} is not offered: ${why}`, notAllowed: 'You may not decide about this execution.',
   verbs: { approve: 'Approve', reject: 'Reject', cancel: 'Cancel', rollback: 'Roll back', hold: 'Hold', release: 'Release', describe: 'Describe', log: 'Log' } as Record<string, string>,
@@ -103,7 +103,7 @@ export const S = {
   approveExplain: (what: string, hash: string) => `You approve exactly this plan (${hash}): ${what}. If it changes, your approval does not count.`, rejectExplain: 'The execution ends as failed. One rejection is enough.', cancelExplain: 'An action that has not started does not start. A running one is asked to stop.', rollbackExplain: 'A new execution restores the values from before. It may need an approval, too.',
 
   // Nodes
-  nodesHint: 'Which node is sick, and what is being done?', stages: 'Stages', filterNodes: 'Filter by node, fault or pod', noFaults: 'No node has a fault', noFaultsHint: 'Faults that monitors report appear here.', attempt: (k: number) => `attempt ${k}`,
+  nodesHint: 'Which node is sick, and what is being done?', stages: 'Stages', filterNodes: 'Filter by node, fault or pod', noFaults: 'No node has a fault', noFaultsHint: 'Faults that monitors report appear here.',
   heldByBudget: (name: string) => `is protected by the disruption budget ${name}`, heldBy: (what: string) => `blocks the drain: ${what}`, podsLeft: 'Pods left', deadline: 'Drain ends', faults: 'Faults', history: 'History',
   nodeTitles: { hold: (name: string) => `Hold ${name} out of service`, release: (name: string) => `Release ${name}` },
   nodeExplains: { hold: 'The node stays out of service after its repair until it is released.', release: 'The node returns to service, although the controller would keep it out.' },
@@ -112,6 +112,7 @@ export const S = {
   // Coverage
   coverageHint: 'Is every resource watched once?', coveredOnce: 'Every resource is watched exactly once', coveredOnceHint: (k: number) => `${plural(k, 'sentinel has', 'sentinels have')} no gap and no overlap.`, gapsHint: 'nothing watches these', overlapsHint: 'more than one watches these',
   nResources: (k: number) => plural(k, 'resource', 'resources'), notReady: 'Not ready', watches: 'Watches', everything: 'everything', published: 'Events published', lastPoll: 'Last poll', shares: 'Shares', share_n: (i: number) => `Share ${i}`, nobody: 'nobody', lag: (s: number) => `${n(Math.round(s))} s behind`,
+  gapOf: (k: number) => `${plural(k, 'resource is', 'resources are')} not watched by any sentinel.`, overlapOf: (k: number) => `${plural(k, 'resource is', 'resources are')} watched more than once.`,
   noSentinels: 'There are no SentinelConfigs', noSentinelsHint: 'Sentinels that run from a file are not listed here.',
 
   // Sign in

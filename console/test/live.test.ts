@@ -5,16 +5,21 @@ const run = (...inputs: StreamInput[]) => inputs.reduce(reduceStream, IDLE)
 
 describe('the state of the stream', () => {
   test('it is live while the server speaks', () => {
-    const state = run({ type: 'start' }, { type: 'open', at: 1000 }, { type: 'event', at: 2000, cursor: 'c7' })
-    expect(state).toEqual({ phase: 'live', heard: 2000, cursor: 'c7' })
+    const state = run({ type: 'start' }, { type: 'open', at: 1000 }, { type: 'event', at: 2000, cursor: 'c7', behind: [] })
+    expect(state).toEqual({ phase: 'live', heard: 2000, cursor: 'c7', behind: [] })
     expect(isLive(state, 2000 + SILENT_MS - 1)).toBe(true)
     expect(isLive(state, 2000 + SILENT_MS)).toBe(false)
   })
   test('a loss keeps the time and the cursor, so that the gap shows and the stream resumes', () => {
     const state = run({ type: 'start' }, { type: 'open', at: 1000 }, { type: 'event', at: 2000, cursor: 'c7' }, { type: 'error' })
-    expect(state).toEqual({ phase: 'lost', heard: 2000, cursor: 'c7' })
+    expect(state).toEqual({ phase: 'lost', heard: 2000, cursor: 'c7', behind: [] })
     expect(isLive(state, 2001)).toBe(false)
-    expect(reduceStream(state, { type: 'open', at: 9000 })).toEqual({ phase: 'live', heard: 9000, cursor: 'c7' })
+    expect(reduceStream(state, { type: 'open', at: 9000 })).toEqual({ phase: 'live', heard: 9000, cursor: 'c7', behind: [] })
+  })
+  test('a server that is itself behind is not live', () => {
+    const state = run({ type: 'start' }, { type: 'event', at: 1000, behind: ['clusters'] }, { type: 'event', at: 1100 })
+    expect(isLive(state, 1200)).toBe(false)
+    expect(isLive(reduceStream(state, { type: 'event', at: 1300, behind: [] }), 1300)).toBe(true)
   })
   test('other topics start without the old cursor', () => expect(run({ type: 'open', at: 1, cursor: 'c7' }, { type: 'start' }).cursor).toBe(''))
   test('a bookmark without an id keeps the cursor', () => expect(run({ type: 'event', at: 1, cursor: 'c7' }, { type: 'event', at: 2, cursor: '' }).cursor).toBe('c7'))

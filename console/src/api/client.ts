@@ -40,12 +40,16 @@ export function buildUrl(path: string, query: Query = {}, base: string = BASE): 
   return url.toString()
 }
 
+function currentView(): string {
+  return location.pathname.slice(new URL(BASE).pathname.length - 1)
+}
+
 async function send(method: string, path: string, init: RequestInit & { query?: Query } = {}): Promise<Response> {
   const headers = new Headers(init.headers)
   headers.set('Accept', headers.get('Accept') ?? 'application/json')
   if (method !== 'GET') {
     headers.set('X-Csrf-Token', csrf)
-    headers.set('X-Console-View', location.pathname.slice(new URL(BASE).pathname.length - 1))
+    headers.set('X-Console-View', currentView())
   }
   let response: Response
   try {
@@ -74,8 +78,10 @@ export async function getWithEtag<T>(path: string, signal?: AbortSignal): Promis
 
 export async function write<T>(method: 'POST' | 'PATCH' | 'DELETE', path: string, body?: unknown, headers: HeadersInit = {}): Promise<T> {
   const all = new Headers(headers)
-  if (body !== undefined) all.set('Content-Type', 'application/json')
-  const response = await send(method, path, { headers: all, body: body === undefined ? undefined : JSON.stringify(body) })
+  // The console tells in the timeline from which view a person acted.
+  const sent = path.startsWith('console/hosts/') ? { ...(body as object), view: currentView() } : body
+  if (sent !== undefined) all.set('Content-Type', 'application/json')
+  const response = await send(method, path, { headers: all, body: sent === undefined ? undefined : JSON.stringify(sent) })
   const text = await response.text()
   return (text ? JSON.parse(text) : undefined) as T
 }

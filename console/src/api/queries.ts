@@ -2,9 +2,10 @@
 // that renews the answer.
 import { queryOptions } from '@tanstack/react-query'
 import { searchQuery } from '../lib/search'
-import { CHANGES, FLEET, get, getWithEtag, type Query, rememberSession } from './client'
+import { ApiError, CHANGES, FLEET, get, getWithEtag, type Query, rememberSession } from './client'
+import { type RawExecution, type RawNode, readExecution, readNode } from './hosts'
 import type {
-  AdapterStatus, Buckets, ChangeEvent, ClusterSync, Delivery, EmergencyStop, Execution, Kind, NodeList, Page, Permission, Resource, Revision, SentinelList,
+  AdapterStatus, Buckets, ChangeEvent, ClusterSync, Delivery, EmergencyStop, Identity, Kind, NodeList, Page, Permission, Resource, Revision, SentinelList,
   Session, StuckItem, Summary, Why,
 } from './types'
 
@@ -67,9 +68,18 @@ export const revisionsQuery = (kind: Kind, id: string) => queryOptions({
   queryFn: ({ signal }) => get<Page<Revision>>(`${FLEET}${kind}/${id}/revisions`, { limit: 50 }, signal),
 })
 
-export const canQuery = (verb: string, resource: Kind, name?: string) => queryOptions({
+export const canQuery = (verb: 'patch' | 'pause', resource: Kind, name?: string) => queryOptions({
   queryKey: ['can', verb, resource, name],
-  queryFn: ({ signal }) => get<Permission>(`${FLEET}can-i`, { verb, resource, name }, signal),
+  queryFn: async ({ signal }): Promise<Permission> => {
+    try {
+      return await get<Permission>(`${FLEET}can-i`, { verb, resource, name }, signal)
+    } catch (err) {
+      // An older fleet API says only in general what the caller may change.
+      if (!(err instanceof ApiError) || err.status !== 404) throw err
+      const me = await get<Identity>(`${FLEET}whoami`, {}, signal)
+      return { allowed: me.write_scope !== 'none' || (verb === 'pause' && me.roles.includes('system')) }
+    }
+  },
   staleTime: 30_000,
 })
 
@@ -110,14 +120,14 @@ export const nodePath = (host: string, name: string) => `${hostPath(host)}/nodes
 export const executionsQuery = (host: string) => queryOptions({
   queryKey: ['executions', 'list', host],
   queryFn: async ({ signal }) => {
-    const page = await get<Page<Execution> & { as_of?: string }>(`${hostPath(host)}/executions`, { limit: 500 }, signal)
-    return { ...page, items: page.items.map((item) => ({ ...item, host })) }
+    const page = await get<Page<RawExecution>>(`${hostPath(host)}/executions`, { limit: 500 }, signal)
+    return { ...page, items: page.items.map(readExecution) }
   },
 })
 
 export const executionQuery = (host: string, namespace: string, name: string) => queryOptions({
   queryKey: ['executions', 'one', `${host}/${namespace}/${name}`],
-  queryFn: ({ signal }) => get<Execution>(executionPath(host, namespace, name), {}, signal),
+  queryFn: async ({ signal }) => readExecution(await get<RawExecution>(executionPath(host, namespace, name), {}, signal)),
 })
 
 export const stopQuery = (host: string) => queryOptions({
@@ -129,15 +139,12 @@ export const stopQuery = (host: string) => queryOptions({
 export const nodesQuery = (host: string) => queryOptions({
   queryKey: ['nodes', 'list', host],
   queryFn: async ({ signal }) => {
-    const list = await get<NodeList>(`${hostPath(host)}/nodes`, {}, signal)
-    return { ...list, items: list.items.map((item) => ({ ...item, host })) }
+    const list = await get<Omit<NodeList, 'items'> & { items: RawNode[] }>(`${hostPath(host)}/nodes`, {}, signal)
+    return { ...list, items: list.items.map(readNode) }
   },
 })
 
 export const sentinelsQuery = (host: string) => queryOptions({
   queryKey: ['sentinels', 'list', host],
-  queryFn: async ({ signal }) => {
-    const list = await get<SentinelList>(`${hostPath(host)}/sentinels`, {}, signal)
-    return { ...list, items: list.items.map((item) => ({ ...item, host })) }
-  },
+  queryFn: ({ signal }) => get<SentinelList>(`${hostPath(host)}/sentinels`, {}, signal),
 })

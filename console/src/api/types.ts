@@ -8,6 +8,7 @@ export type Phase = Schemas['Phase']
 export type AdapterStatus = Schemas['AdapterStatus']
 export type ClusterSync = Schemas['ClusterSync'] & { pause?: Pause }
 export type SyncState = Schemas['SyncState']
+export type Identity = Schemas['Identity']
 export type ChangeEvent = Schemas['ChangeEvent']
 export type Kind = 'clusters' | 'nodepools'
 
@@ -43,7 +44,7 @@ export interface StuckItem {
   since: string
   generation: number
   observed_generation: number
-  cause: { type: string; adapter?: string; code?: string; message?: string }
+  cause: { type: string; adapter?: string; reason?: string; code?: string; message?: string }
   attempts?: number
   next_attempt?: string
 }
@@ -60,7 +61,7 @@ export interface Buckets {
   since: string
   until: string
   step_seconds: number
-  lanes: { name: string; counts: number[]; failed?: number[] }[]
+  lanes: { name: string; cluster?: string; counts: number[]; failed?: number[] }[]
   more_lanes?: number
 }
 
@@ -97,29 +98,30 @@ export interface Execution {
   host: string
   namespace: string
   name: string
-  uid?: string
   created: string
   action: string
+  target?: string
   parameters?: Record<string, unknown>
   reason?: string
   requested_by?: string
   environment?: string
-  target?: { api_version?: string; kind?: string; namespace?: string; name?: string }
   phase: string
+  phase_since?: string
   outcome?: string
-  reason_code?: string
   reason_detail?: string
   message?: string
   dry_run?: boolean
   expires?: string
+  impact?: string
   plan_hash?: string
   plan?: {
-    hash?: string
     diff?: string
+    resources_affected?: number
+    replicas_changed?: string
     steps?: { verb?: string; resource?: string; namespace?: string; name?: string; description?: string }[]
-    impact?: { resources_affected?: number; replicas_changed?: string; description?: string }
-    rollback?: { available: boolean; action?: string; reason?: string }
   }
+  rollback?: { available: boolean; action?: string; reason?: string }
+  rollback_of?: string
   policy?: {
     name?: string
     allowed: boolean
@@ -129,25 +131,24 @@ export interface Execution {
     warnings?: string[]
     mode?: string
     evaluated?: string
-    hash?: string
   }
   dry_run_result?: { performed: boolean; success: boolean; warnings?: string[]; errors?: string[] }
-  checks?: { name: string; passed: boolean; message?: string }[]
+  checks?: Record<'parameters' | 'permissions' | 'target', boolean>
   pre_conditions?: ConditionResult[]
   post_conditions?: ConditionResult[]
   approval?: {
-    state?: string
-    required?: number
-    received?: number
-    approvers?: string
-    decisions?: { approver: string; decision: string; reason?: string; current?: boolean; at?: string }[]
+    required: number
+    received: number
+    groups?: string[]
+    not_requester?: boolean
+    decisions: { approver: string; decision: string; reason?: string; current: boolean }[]
   }
   phases?: { phase: string; at: string }[]
-  conditions?: { type: string; status: string; reason?: string; message?: string; last_transition_time?: string }[]
   job?: string
-  rollback_of?: { namespace?: string; name: string }
+  /** The end of the log of an action that has ended. */
+  log?: string
   undelivered_change_events?: number
-  can?: Partial<Record<'approve' | 'reject' | 'cancel' | 'rollback', Permission>>
+  can?: Partial<Record<string, Permission>>
   command?: Partial<Record<string, string>>
   object?: unknown
 }
@@ -172,7 +173,6 @@ export interface FaultNode {
   reason?: string
   fault_code?: string
   session?: string
-  attempt?: number
   remedy?: string
   deadline?: string
   pods_left?: number
@@ -180,12 +180,12 @@ export interface FaultNode {
   faults?: { source: string; check: string; entity?: string; error_codes?: string[]; fatal?: boolean; message?: string; detected?: string }[]
   history?: { at: string; action: string; message?: string; outcome?: string }[]
   undelivered_change_events?: number
-  can?: Partial<Record<'hold' | 'release', Permission>>
+  can?: Partial<Record<string, Permission>>
   command?: Partial<Record<string, string>>
 }
 
 export interface NodeList {
-  budget?: { limit: number; used: number; total_nodes?: number; blocked_since?: string; waiting?: number }
+  budget?: { limit?: number; used: number; blocked_since?: string }
   items: FaultNode[]
   as_of?: string
 }
@@ -198,17 +198,17 @@ export interface Sentinel {
   message?: string
   resource_type?: string
   selector?: string
-  watched?: number
-  published?: number
+  resources_watched: number
+  events_published: number
   last_poll?: string
-  shards?: { index: number; holder?: string; owned?: number; lag_seconds?: number; last_poll?: string }[]
+  shards?: { index: number; holder?: string; resources_watched?: number; lag_seconds?: number }[]
 }
 
 export interface CoverageFinding {
   resource_type?: string
   selector?: string
   shard?: string
-  message: string
+  message?: string
   count?: number
   examples?: { id: string; name: string }[]
   sentinels?: string[]

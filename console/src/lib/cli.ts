@@ -13,3 +13,10 @@ export function command(...words: (string | false | undefined)[]): string {
 export function flag(name: string, value: string | undefined): string | undefined {
   return value ? `--${name}=${value}` : undefined
 }
+
+/** withReason puts a reason into a command that the server made, in place of its word TEXT or REASON if it has one. */
+export function withReason(cmd: string | undefined, reason: string): string {
+  if (!cmd || !reason) return cmd ?? ''
+  const quoted = shellQuote(reason)
+  return /=(TEXT|REASON)\b/.test(cmd) ? cmd.replace(/=(TEXT|REASON)\b/, () => `=${quoted}`) : `${cmd} --reason=${quoted}`
+}

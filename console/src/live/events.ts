@@ -10,13 +10,15 @@ export interface StreamState {
   heard: number
   /** The cursor after the last event. */
   cursor: string
+  /** The topics that the server itself cannot follow now. */
+  behind: string[]
 }
 
-export const IDLE: StreamState = { phase: 'idle', heard: 0, cursor: '' }
+export const IDLE: StreamState = { phase: 'idle', heard: 0, cursor: '', behind: [] }
 
 export type StreamInput =
   | { type: 'start' | 'stop' }
-  | { type: 'open' | 'event'; at: number; cursor?: string }
+  | { type: 'open' | 'event'; at: number; cursor?: string; behind?: string[] }
   | { type: 'error' }
 
 /** reduceStream returns the state after an input. A loss keeps the time and the cursor, so that the gap shows and the next connection resumes. */
@@ -28,7 +30,7 @@ export function reduceStream(state: StreamState, input: StreamInput): StreamStat
       return { ...state, phase: 'idle', cursor: '' }
     case 'open':
     case 'event':
-      return { phase: 'live', heard: input.at, cursor: input.cursor || state.cursor }
+      return { phase: 'live', heard: input.at, cursor: input.cursor || state.cursor, behind: input.behind ?? state.behind }
     case 'error':
       return { ...state, phase: state.phase === 'connecting' ? 'connecting' : 'lost' }
   }
@@ -37,9 +39,9 @@ export function reduceStream(state: StreamState, input: StreamInput): StreamStat
 /** A server that is silent for this long is taken for lost: it sends a bookmark every 5 seconds. */
 export const SILENT_MS = 15_000
 
-/** isLive is false after a loss, and when the server has been silent for too long. */
+/** isLive is false after a loss, when the server has been silent for too long, and while it is itself behind. */
 export function isLive(state: StreamState, now: number): boolean {
-  return state.phase === 'live' && now - state.heard < SILENT_MS
+  return state.phase === 'live' && state.behind.length === 0 && now - state.heard < SILENT_MS
 }
 
 export interface Change { op: 'changed' | 'removed'; host?: string; item: Record<string, unknown> }

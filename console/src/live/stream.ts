@@ -2,6 +2,7 @@
 import type { QueryClient } from '@tanstack/react-query'
 import { useSyncExternalStore } from 'react'
 import { buildUrl } from '../api/client'
+import { type RawExecution, type RawNode, readExecution, readNode } from '../api/hosts'
 import type { Page } from '../api/types'
 import { type Change, createThrottle, IDLE, keyOf, patchItems, reduceStream, SILENT_MS, type StreamInput, type StreamState, type Topic } from './events'
 
@@ -34,6 +35,19 @@ export function useStream(): StreamState {
   }, () => state)
 }
 
+// Items of host clusters come as the lists have them.
+function readChange(topic: Topic, change: Change): Change {
+  if (change.op === 'removed') return change
+  if (topic === 'executions') return { ...change, item: defined(readExecution(change.item as unknown as RawExecution)) }
+  if (topic === 'nodes') return { ...change, item: defined(readNode(change.item as unknown as RawNode)) }
+  return change
+}
+
+// What an event does not say stays as it was.
+function defined(item: object): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(item).filter(([, value]) => value !== undefined))
+}
+
 /** openStream follows the topics until the returned function is called. */
 export function openStream(topics: Topic[], queries: QueryClient): () => void {
   if (topics.length === 0) {
@@ -59,7 +73,7 @@ export function openStream(topics: Topic[], queries: QueryClient): () => void {
 
   const receive = (topic: Topic, event: MessageEvent<string>) => {
     apply({ type: 'event', at: Date.now(), cursor: event.lastEventId })
-    const change = JSON.parse(event.data) as Change
+    const change = readChange(topic, JSON.parse(event.data) as Change)
     let found = false
     for (const [key, data] of queries.getQueriesData<Page<unknown>>({ queryKey: [topic] })) {
       if (key[1] === 'one') {
@@ -93,7 +107,10 @@ export function openStream(topics: Topic[], queries: QueryClient): () => void {
       retry = setTimeout(connect, RECONNECT_MS[Math.min(attempt++, RECONNECT_MS.length - 1)])
     }
     for (const topic of topics) source.addEventListener(topic, (event) => receive(topic, event))
-    source.addEventListener('bookmark', (event) => apply({ type: 'event', at: Date.now(), cursor: event.lastEventId }))
+    source.addEventListener('bookmark', (event: MessageEvent<string>) => {
+      const { behind } = JSON.parse(event.data) as { behind?: string[] }
+      apply({ type: 'event', at: Date.now(), cursor: event.lastEventId, behind: behind?.filter((t) => topics.includes(t as Topic)) })
+    })
     source.addEventListener('reset', (event) => {
       apply({ type: 'event', at: Date.now(), cursor: event.lastEventId })
       const { topic } = JSON.parse(event.data) as { topic?: string }

@@ -68,7 +68,7 @@ const TONES: Record<string, [Tone, IconName]> = {
   detected: ['warn', 'warn'], cordoned: ['pause', 'pause'], draining: ['busy', 'busy'], repairing: ['busy', 'busy'],
   returning: ['busy', 'up'], held: ['pause', 'pause'], back: ['ok', 'ok'],
   delivered: ['ok', 'ok'], True: ['ok', 'ok'], False: ['bad', 'bad'], Unknown: ['idle', 'help'],
-  adapter: ['warn', 'warn'], gardener: ['bad', 'bad'], none_reported: ['idle', 'idle'], approval: ['warn', 'pause'], pods: ['warn', 'stop'],
+  adapter: ['warn', 'warn'], gardener: ['bad', 'bad'], none_reported: ['idle', 'idle'], children: ['gone', 'nodepools'], approval: ['warn', 'pause'], pods: ['warn', 'stop'],
 }
 
 export function toneOf(state: string): [Tone, IconName] {
@@ -115,7 +115,8 @@ export function Cli({ commands }: { commands: [label: string, cmd: string | unde
   const shown = commands.filter((c): c is [string, string] => !!c[1])
   if (shown.length === 0) return null
   return (
-    <details className="menu" onKeyDown={(e) => e.key === 'Escape' && e.currentTarget.removeAttribute('open')}>
+    <details className="menu" onKeyDown={(e) => e.key === 'Escape' && e.currentTarget.removeAttribute('open')}
+      onBlur={(e) => e.relatedTarget !== null && !e.currentTarget.contains(e.relatedTarget) && e.currentTarget.removeAttribute('open')}>
       <summary className="button"><Icon name="terminal" />{S.cli}</summary>
       <div className="menu-body">
         {shown.map(([label, cmd]) => <div key={label} className="cli"><span className="dim">{label}</span><Command cmd={cmd} /></div>)}

@@ -3,9 +3,11 @@ import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate, useParams } from '@tanstack/react-router'
 import { useEffect, useRef, useState } from 'react'
 import { readText, write } from '../api/client'
+import { type RawExecution, readExecution } from '../api/hosts'
 import { executionPath, executionQuery } from '../api/queries'
 import type { ConditionResult, Execution } from '../api/types'
 import { readUnified } from '../lib/diff'
+import { withReason } from '../lib/cli'
 import { toYaml } from '../lib/yaml'
 import { Head } from '../shell/head'
 import { S } from '../strings'
@@ -24,17 +26,16 @@ export function ExecutionView() {
 const ENDED = ['completed', 'failed']
 
 function One({ e, asOf }: { e: Execution; asOf: number }) {
-  const target = [e.target?.kind, [e.target?.namespace, e.target?.name].filter(Boolean).join('/')].filter(Boolean).join(' ')
   return (
     <>
       <p className="crumbs"><Link to="/executions">{S.executions}</Link> / {e.host} / {e.namespace}</p>
-      <Head title={<>{e.action} <span className="thin">{target}</span></>} hint={<><State of={e.phase} /> {e.dry_run && <Tag>{S.dryRun}</Tag>} {e.environment && <Tag tone={e.environment === 'production' ? 'warn' : undefined}>{e.environment}</Tag>} <span className="mono">{e.name}</span> <Copy text={e.name} label={S.copyName} /></>} asOf={asOf}>
+      <Head title={<>{e.action} <span className="thin">{e.target}</span></>} hint={<><State of={e.phase} /> {e.dry_run && <Tag>{S.dryRun}</Tag>} {e.environment && <Tag tone={e.environment === 'production' ? 'warn' : undefined}>{e.environment}</Tag>} <span className="mono">{e.name}</span> <Copy text={e.name} label={S.copyName} /></>} asOf={asOf}>
         <Cli commands={Object.entries(e.command ?? {}).map(([verb, cmd]) => [S.verbs[verb] ?? verb, cmd])} />
       </Head>
-      <Decide e={e} target={target} />
+      <Decide e={e} />
       <div className="tiles">
         <Panel title={S.planChanges} className="two" aside={e.plan_hash && <span className="dim">{S.plan} <span className="mono">{e.plan_hash.slice(0, 12)}</span> <Copy text={e.plan_hash} label={S.copyHash} /></span>}>
-          {e.plan?.impact?.description && <p className="impact">{e.plan.impact.description}</p>}
+          {e.impact && <p className="impact">{e.impact}</p>}
           {e.plan?.diff ? <Diff lines={readUnified(e.plan.diff)} label={S.planChanges} /> : <p className="dim">{e.plan ? S.noDifference : S.noPlan}</p>}
           {(e.plan?.steps?.length ?? 0) > 0 && (
             <>
@@ -47,11 +48,11 @@ function One({ e, asOf }: { e: Execution; asOf: number }) {
           <dl className="facts">
             <div><dt>{S.requestedBy}</dt><dd><b>{e.requested_by ?? S.unknown}</b> · <Age at={e.created} /></dd></div>
             <div><dt>{S.reason}</dt><dd>{e.reason || <span className="dim">{S.noReason}</span>}</dd></div>
-            <div><dt>{S.target}</dt><dd>{target} {e.target?.api_version && <span className="dim">{e.target.api_version}</span>}</dd></div>
-            {e.plan?.impact?.resources_affected !== undefined && <div><dt>{S.objects}</dt><dd className="num">{e.plan.impact.resources_affected}</dd></div>}
-            {e.plan?.impact?.replicas_changed && <div><dt>{S.replicas}</dt><dd className="num">{e.plan.impact.replicas_changed}</dd></div>}
+            <div><dt>{S.target}</dt><dd>{e.target}</dd></div>
+            {e.plan?.resources_affected !== undefined && <div><dt>{S.objects}</dt><dd className="num">{e.plan.resources_affected}</dd></div>}
+            {e.plan?.replicas_changed && <div><dt>{S.replicas}</dt><dd className="num">{e.plan.replicas_changed}</dd></div>}
             {e.parameters && Object.keys(e.parameters).length > 0 && <div className="wide"><dt>{S.parameters}</dt><dd><pre className="code small">{toYaml(e.parameters)}</pre></dd></div>}
-            {e.rollback_of && <div><dt>{S.rollbackOf}</dt><dd><Link to="/executions/$host/$ns/$name" params={{ host: e.host, ns: e.rollback_of.namespace ?? e.namespace, name: e.rollback_of.name }}>{e.rollback_of.name}</Link></dd></div>}
+            {e.rollback_of && <div><dt>{S.rollbackOf}</dt><dd><Link to="/executions/$host/$ns/$name" params={{ host: e.host, ns: e.namespace, name: e.rollback_of }}>{e.rollback_of}</Link></dd></div>}
           </dl>
         </Panel>
         <Panel title={S.policyDecision} aside={e.policy && <State of={e.policy.allowed ? 'Ready' : 'Failed'} label={e.policy.allowed ? S.allowed : S.denied} />}>
@@ -68,18 +69,18 @@ function One({ e, asOf }: { e: Execution; asOf: number }) {
             )
             : <p className="dim">{S.noPolicy}</p>}
         </Panel>
-        <Panel title={S.approvals} aside={e.approval?.required !== undefined && <b className="num">{e.approval.received ?? 0} / {e.approval.required}</b>}>
-          {e.approval?.approvers && <p className="dim">{S.whoMay} {e.approval.approvers}</p>}
+        <Panel title={S.approvals} aside={e.approval && e.approval.required > 0 && <b className="num">{e.approval.received} / {e.approval.required}</b>}>
+          {e.approval && e.approval.required > 0 && <p className="dim">{S.whoMay(e.approval.groups ?? [], e.approval.not_requester === true)}</p>}
           <ul className="conditions">
-            {(e.approval?.decisions ?? []).map((d) => <li key={d.approver}><State of={d.decision === 'Approve' ? 'Ready' : 'Failed'} label={`${d.approver}: ${d.decision === 'Approve' ? S.approved : S.rejected}`} />{d.current === false && <Tag tone="warn">{S.otherPlan}</Tag>}{d.at && <span className="dim"><Age at={d.at} /></span>}{d.reason && <span className="message">{d.reason}</span>}</li>)}
+            {(e.approval?.decisions ?? []).map((d) => <li key={d.approver}><State of={d.decision === 'Approve' ? 'Ready' : 'Failed'} label={`${d.approver}: ${d.decision === 'Approve' ? S.approved : S.rejected}`} />{!d.current && <Tag tone="warn">{S.otherPlan}</Tag>}{d.reason && <span className="message">{d.reason}</span>}</li>)}
           </ul>
           {(e.approval?.decisions ?? []).length === 0 && <p className="dim">{e.approval?.required ? S.nobodyYet : S.noApprovalNeeded}</p>}
         </Panel>
         <Panel title={S.rollback}>
-          {e.plan?.rollback
-            ? e.plan.rollback.available
-              ? <><p><State of="Ready" label={S.reversible} /></p><p className="dim">{S.rollbackBy} <code>{e.plan.rollback.action}</code></p></>
-              : <><p><State of="Failed" label={S.irreversible} /></p><p className="dim">{e.plan.rollback.reason}</p></>
+          {e.rollback
+            ? e.rollback.available
+              ? <><p><State of="Ready" label={S.reversible} /></p><p className="dim">{S.rollbackBy} <code>{e.rollback.action}</code></p></>
+              : <><p><State of="Failed" label={S.irreversible} /></p><p className="dim">{e.rollback.reason}</p></>
             : <p className="dim">{S.rollbackUnknown}</p>}
         </Panel>
         <Panel title={S.checks} className="two">
@@ -97,26 +98,27 @@ function One({ e, asOf }: { e: Execution; asOf: number }) {
 }
 
 /** Decide is the question, what may be answered, and why not. */
-function Decide({ e, target }: { e: Execution; target: string }) {
+function Decide({ e }: { e: Execution }) {
   const queries = useQueryClient()
   const navigate = useNavigate()
+  const what = e.impact ?? `${e.action} ${e.target ?? ''}`
   const host = useHosts().find((h) => h.name === e.host)
   const path = executionPath(e.host, e.namespace, e.name)
   const send = (verb: string, body: object) => async () => {
-    const answer = await write<Execution>('POST', `${path}/${verb}`, body)
+    const answer = readExecution(await write<RawExecution>('POST', `${path}/${verb}`, body))
     if (verb === 'rollback') await navigate({ to: '/executions/$host/$ns/$name', params: { host: e.host, ns: answer.namespace, name: answer.name } })
     else queries.setQueryData(executionQuery(e.host, e.namespace, e.name).queryKey, answer)
     void queries.invalidateQueries({ queryKey: ['executions'] })
   }
   const make = (verb: 'approve' | 'reject' | 'cancel' | 'rollback', more: Partial<ActionSpec>): ActionSpec => ({
     label: S.verbs[verb]!, title: S.decideTitles[verb](e.name), reason: verb === 'approve' ? 'optional' : 'required',
-    command: ({ reason }) => (e.command?.[verb] ?? '') + (reason && e.command?.[verb] ? ` --reason='${reason.replaceAll("'", `'\\''`)}'` : ''),
+    command: ({ reason }) => withReason(e.command?.[verb], reason),
     done: S.decideDone[verb](e.name),
     run: ({ reason }) => send(verb, { reason, plan_hash: e.plan_hash })(),
     ...more,
   })
   const specs = {
-    approve: make('approve', { tone: 'primary', icon: 'ok', reason: 'required', explain: S.approveExplain(e.plan?.impact?.description ?? `${e.action} ${target}`, e.plan_hash?.slice(0, 12) ?? '') }),
+    approve: make('approve', { tone: 'primary', icon: 'ok', reason: 'required', explain: S.approveExplain(what, e.plan_hash?.slice(0, 12) ?? '') }),
     reject: make('reject', { tone: 'danger', icon: 'bad', explain: S.rejectExplain }),
     cancel: make('cancel', { explain: S.cancelExplain }),
     rollback: make('rollback', { explain: S.rollbackExplain }),
@@ -133,7 +135,7 @@ function Decide({ e, target }: { e: Execution; target: string }) {
   return (
     <section className={waiting ? 'decide waiting' : 'decide'} aria-label={S.decision}>
       <div>
-        <strong>{waiting ? S.mayI(e.requested_by ?? S.unknown, e.plan?.impact?.description ?? `${e.action} ${target}`) : e.message || S.states[e.phase]}</strong>
+        <strong>{waiting ? S.mayI(e.requested_by ?? S.unknown, what) : e.message || S.states[e.phase]}</strong>
         {e.expires && <span className="countdown"><Icon name="stuck" />{waiting ? S.expires : S.rollbackEnds} <Age at={e.expires} /></span>}
         {refused.length > 0 && <p className="dim">{why ? S.notOffered(refused.map((v) => S.verbs[v]!).join(', '), why) : S.notAllowed}</p>}
         {host?.writes === false && relevant.map((v) => e.command?.[v] && <Command key={v} cmd={e.command[v]} />)}
@@ -150,11 +152,11 @@ function Checks({ e }: { e: Execution }) {
   const dry = e.dry_run_result
   return (
     <ul className="conditions">
-      {(e.checks ?? []).map((c) => <li key={c.name}><State of={c.passed ? 'Ready' : 'Failed'} label={`${c.name}: ${c.passed ? S.passed : S.notPassed}`} />{c.message && <span className="message">{c.message}</span>}</li>)}
+      {e.checks && (['parameters', 'permissions', 'target'] as const).map((c) => <li key={c}><State of={e.checks?.[c] ? 'Ready' : 'Failed'} label={`${S.checkNames[c]}: ${e.checks?.[c] ? S.passed : S.notPassed}`} /></li>)}
       {dry?.performed && <li><State of={dry.success ? 'Ready' : 'Failed'} label={`${S.dryRun}: ${dry.success ? S.passed : S.notPassed}`} />{[...(dry.errors ?? []), ...(dry.warnings ?? [])].map((m) => <span key={m} className="message">{m}</span>)}</li>}
       {(e.pre_conditions ?? []).map((c) => row(c, S.before))}
       {(e.post_conditions ?? []).map((c) => row(c, S.after))}
-      {(e.checks ?? []).length === 0 && !dry?.performed && (e.pre_conditions ?? []).length === 0 && <li className="dim">{S.noChecks}</li>}
+      {!e.checks && !dry?.performed && (e.pre_conditions ?? []).length === 0 && <li className="dim">{S.noChecks}</li>}
     </ul>
   )
 }
@@ -183,7 +185,7 @@ function Log({ e }: { e: Execution }) {
   }, [text, follow])
   return (
     <Panel title={S.log} className="three" aside={started && <label className="inline"><input type="checkbox" checked={follow} onChange={(ev) => setFollow(ev.target.checked)} /> {S.follow}</label>}>
-      {!started ? <p className="dim">{S.noLogYet}</p> : error ? <><Failure error={error} />{e.command?.log && <Command cmd={e.command.log} />}</> : <pre ref={box} className="code log" tabIndex={0} aria-label={S.log}>{text || S.waitingForLog}</pre>}
+      {!started ? <p className="dim">{S.noLogYet}</p> : error ? <><Failure error={error} />{e.command?.log && <Command cmd={e.command.log} />}</> : <pre ref={box} className="code log" tabIndex={0} aria-label={S.log}>{text || e.log || S.waitingForLog}</pre>}
     </Panel>
   )
 }

@@ -33,7 +33,7 @@ export function Executions() {
   const rank = (e: Execution) => (inGroup(e, 'waiting') ? 0 : inGroup(e, 'running') ? 1 : 2)
   const rows = all
     .filter((e) => (!group || inGroup(e, group)) && (!params.host || e.host === params.host)
-      && (!text || [e.name, e.action, e.requested_by, e.target?.name, e.target?.namespace, e.reason].some((t) => t?.toLowerCase().includes(text))))
+      && (!text || [e.name, e.action, e.requested_by, e.target, e.reason].some((t) => t?.toLowerCase().includes(text))))
     .sort((a, b) => rank(a) - rank(b) || b.created.localeCompare(a.created))
   const [cursor, point] = useRows(rows.length, (i) => {
     const e = rows[i]
@@ -45,12 +45,12 @@ export function Executions() {
       id: 'what', label: S.action, track: 'minmax(200px, 2fr)', narrow: 'main',
       cell: (e) => (
         <span className="stacked">
-          <Link to="/executions/$host/$ns/$name" params={{ host: e.host, ns: e.namespace, name: e.name }} className="strong">{e.action} {e.target?.namespace && `${e.target.namespace}/`}{e.target?.name}</Link>
+          <Link to="/executions/$host/$ns/$name" params={{ host: e.host, ns: e.namespace, name: e.name }} className="strong">{e.action} <span className="thin">{e.target}</span></Link>
           <span className="dim sub">{e.name}{hosts.length > 1 && ` · ${e.host}`}</span>
         </span>
       ),
     },
-    { id: 'impact', label: S.impact, track: 'minmax(120px, 1.4fr)', narrow: 'hide', cell: (e) => <span className="stacked"><span>{e.plan?.impact?.replicas_changed || e.plan?.impact?.description || <span className="dim">{S.none}</span>}</span>{e.environment && <span className="dim sub">{e.environment}</span>}</span> },
+    { id: 'impact', label: S.impact, track: 'minmax(120px, 1.4fr)', narrow: 'hide', cell: (e) => <span className="stacked"><span>{e.impact || e.message || <span className="dim">{S.none}</span>}</span>{e.environment && <span className="dim sub">{e.environment}</span>}</span> },
     { id: 'who', label: S.requestedBy, track: 'minmax(110px, 1.4fr)', cell: (e) => <span className="stacked"><span>{e.requested_by ?? S.unknown}</span>{e.reason && <span className="dim sub" title={e.reason}>{e.reason}</span>}</span> },
     { id: 'expires', label: S.expires, track: '100px', num: true, narrow: 'hide', cell: (e) => (e.expires && e.phase !== 'completed' && e.phase !== 'failed' ? <Due at={e.expires} over={S.expired} /> : <span className="dim">{S.none}</span>) },
     { id: 'age', label: S.age, track: '76px', num: true, cell: (e) => <Age at={e.created} bare /> },
@@ -89,8 +89,8 @@ function Stops() {
 function Stop({ host, stop }: { host: string; stop: EmergencyStop }) {
   const queries = useQueryClient()
   const set = async (method: 'POST' | 'DELETE', reason: string) => {
-    const answer = await write<EmergencyStop>(method, stopPath(host), { reason })
-    queries.setQueryData(stopQuery(host).queryKey, answer)
+    await write(method, stopPath(host), { reason })
+    await queries.invalidateQueries({ queryKey: stopQuery(host).queryKey })
     void queries.invalidateQueries({ queryKey: ['executions'] })
   }
   const { data } = useQuery(executionsQuery(host))

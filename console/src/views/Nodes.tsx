@@ -3,6 +3,7 @@ import { useQueryClient } from '@tanstack/react-query'
 import { write } from '../api/client'
 import { nodePath, nodesQuery } from '../api/queries'
 import type { FaultNode } from '../api/types'
+import { withReason } from '../lib/cli'
 import { Head } from '../shell/head'
 import { S } from '../strings'
 import { Age, Cli, Command, Failure, Loading, Moment, Notice, State, Tag, toneOf } from '../ui/basics'
@@ -74,13 +75,13 @@ function Card({ node: n, many, at, open, toggle }: { node: FaultNode; many: bool
         <State of={n.stage} />
         <span className="dim">{S.forAge} <Age at={n.since} bare /></span>
         {n.fault_code && <Tag tone="bad">{n.fault_code}</Tag>}
-        {n.remedy && <Tag>{n.remedy}{n.attempt ? ` · ${S.attempt(n.attempt)}` : ''}</Tag>}
+        {n.remedy && <Tag>{n.remedy}</Tag>}
         {many && <span className="dim">{n.host}</span>}
         <span className="buttons">
           {verbs.map((v) => (
             <Action key={v} spec={{
               label: S.verbs[v]!, title: S.nodeTitles[v](n.name), explain: S.nodeExplains[v], reason: 'required', run: send(v), done: S.nodeDone[v](n.name),
-              command: ({ reason }) => (n.command?.[v] ?? '') + (reason && n.command?.[v] && !n.command[v].includes('--reason') ? ` --reason='${reason.replaceAll("'", `'\\''`)}'` : ''),
+              command: ({ reason }) => withReason(n.command?.[v], reason),
             }} />
           ))}
         </span>

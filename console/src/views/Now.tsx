@@ -82,7 +82,7 @@ export function Now() {
             {waiting.slice(0, 5).map((e) => (
               <li key={`${e.host}/${e.namespace}/${e.name}`}>
                 <Link to="/executions/$host/$ns/$name" params={{ host: e.host, ns: e.namespace, name: e.name }}>
-                  <span><b>{e.action}</b> {e.target?.namespace ? `${e.target.namespace}/` : ''}{e.target?.name}</span>
+                  <span><b>{e.action}</b> {e.target}</span>
                   <span className="dim">{S.byPerson(e.requested_by ?? S.unknown)} · {S.expires} <Age at={e.expires} /></span>
                 </Link>
               </li>

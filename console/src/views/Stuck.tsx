@@ -34,14 +34,14 @@ interface Row {
 }
 
 const KINDS = ['clusters', 'nodepools', 'executions', 'nodes'] as const
-const CAUSES = ['adapter', 'gardener', 'paused', 'none_reported', 'approval', 'pods'] as const
+const CAUSES = ['adapter', 'gardener', 'paused', 'none_reported', 'children', 'approval', 'pods'] as const
 const BULK = 500
 
 function fromStuck(item: StuckItem): Row {
   const kind = item.kind.toLowerCase().startsWith('node') ? 'nodepools' : 'clusters'
   return {
     key: `${kind}/${item.id}`, kind, id: item.id, name: item.name, within: item.cluster_name, state: item.phase, since: item.since,
-    cause: item.cause.type, by: item.cause.adapter ?? item.cause.code, message: item.cause.message, attempts: item.attempts, next: item.next_attempt,
+    cause: item.cause.type, by: [item.cause.adapter, item.cause.code ?? item.cause.reason].filter(Boolean).join(' '), message: item.cause.message, attempts: item.attempts, next: item.next_attempt,
     pausable: kind === 'clusters', to: { to: `/${kind}/$id`, params: { id: item.id } },
   }
 }
@@ -57,7 +57,7 @@ function fromSync(s: ClusterSync): Row {
 function fromExecution(e: Execution): Row {
   return {
     key: `executions/${e.host}/${e.namespace}/${e.name}`, kind: 'executions', id: e.name, name: e.name, within: e.host, state: e.phase,
-    since: e.phases?.findLast((p) => p.phase === 'waiting_approval')?.at ?? e.created, cause: 'approval', by: e.approval?.approvers,
+    since: e.phase_since ?? e.created, cause: 'approval', by: e.approval?.groups?.join(', '),
     message: S.approvalsOf(e.approval?.received ?? 0, e.approval?.required ?? 1, e.requested_by ?? S.unknown), next: e.expires,
     to: { to: '/executions/$host/$ns/$name', params: { host: e.host, ns: e.namespace, name: e.name } },
   }
@@ -68,7 +68,7 @@ function fromNode(n: FaultNode): Row {
   const more = (n.blocking?.length ?? 1) - 1
   return {
     key: `nodes/${n.host}/${n.name}`, kind: 'nodes', id: n.name, name: n.name, within: n.host, state: n.stage, since: n.since, cause: 'pods',
-    by: pod?.budget ?? pod?.blocked_by, message: pod && S.podBlocks(pod.namespace ? `${pod.namespace}/${pod.pod}` : pod.pod, more), attempts: n.attempt, next: n.deadline,
+    by: pod?.budget ?? pod?.blocked_by, message: pod && S.podBlocks(pod.namespace ? `${pod.namespace}/${pod.pod}` : pod.pod, more), next: n.deadline,
     to: { to: '/nodes', search: { node: n.name } },
   }
 }

@@ -147,7 +147,7 @@ function Lanes({ buckets, window, onWindow, onLane, chosen }: { buckets: Buckets
           const n = lane.counts.reduce((a, b) => a + b, 0)
           const failed = (lane.failed ?? []).reduce((a, b) => a + b, 0)
           return (
-            <button key={lane.name} type="button" aria-pressed={chosen === lane.name} onClick={() => onLane(lane.name)} title={S.laneTitle(lane.name, n, failed)}>
+            <button key={`${lane.cluster}/${lane.name}`} type="button" aria-pressed={chosen === lane.name} onClick={() => onLane(lane.name)} title={S.laneTitle(lane.name, n, failed)}>
               <span className="lane-name">{lane.name || S.noName}</span>
               {failed > 0 && <span className="state bad"><Icon name="bad" />{failed}<span className="hidden"> {S.states.failed}</span></span>}
               <b className="num">{n}</b>
@@ -167,7 +167,7 @@ function Lanes({ buckets, window, onWindow, onLane, chosen }: { buckets: Buckets
           setDrag(undefined)
         }}>
         {buckets.lanes.map((lane) => (
-          <svg key={lane.name} className="lane" viewBox={`0 0 ${lane.counts.length} ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
+          <svg key={`${lane.cluster}/${lane.name}`} className="lane" viewBox={`0 0 ${lane.counts.length} ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
             <path className="all" d={bars(lane.counts, most)} />
             {lane.failed && <path className="failed" d={bars(lane.failed, most)} />}
           </svg>

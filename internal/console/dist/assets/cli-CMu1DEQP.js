@@ -1,1 +1,0 @@
-function e(e){return/^[\w@%+=:,./-]+$/.test(e)?e:`'${e.replaceAll(`'`,`'\\''`)}'`}function t(...t){return t.filter(e=>typeof e==`string`&&e!==``).map(e).join(` `)}function n(e,t){return t?`--${e}=${t}`:void 0}export{n,t};
