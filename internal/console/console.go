@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -67,6 +68,12 @@ type Deps struct {
 	Identify func(ctx context.Context, token string) (session.User, error)
 	// Transport sends requests to the fleet API.
 	Transport http.RoundTripper
+	// Fleet lists the streams of the fleet API. It calls Follow with the token for the fleet API.
+	Fleet []Source
+	// Hosts are the host clusters. It may be nil.
+	Hosts HostClusters
+	// Tell records what a person did. It does not block. Nil means that nothing is recorded.
+	Tell func(ctx context.Context, act Act)
 	// Demo lists the persons of ModeDemo.
 	Demo []DemoPerson
 
@@ -88,9 +95,12 @@ type Console struct {
 	secure  bool     // browsers use TLS
 	signIns *limiter
 	streams *streams
-	index   []byte
-	assets  http.Handler
-	handler http.Handler
+	sources []*Source
+	// openStreams counts the streams of pages.
+	openStreams atomic.Int64
+	index       []byte
+	assets      http.Handler
+	handler     http.Handler
 }
 
 // New checks the configuration. It sends no request.
@@ -121,6 +131,10 @@ func New(cfg Config, d Deps) (*Console, error) {
 	if c.metrics, err = newMetrics(d.Metrics); err != nil {
 		return nil, err
 	}
+	if c.deps.Tell == nil {
+		c.deps.Tell = func(context.Context, Act) {}
+	}
+	c.addSources()
 	c.handler = c.protect(c.newRoutes(target))
 	return c, nil
 }
@@ -158,8 +172,12 @@ func (c *Console) newRoutes(fleetAPI *url.URL) http.Handler {
 	mux.HandleFunc("POST /console/demo", c.limitSignIns(c.signInAsDemoPerson))
 	mux.HandleFunc("POST /console/logout", c.signOut)
 	mux.HandleFunc("/console/", func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, http.StatusNotFound, "The console has no such path.", "")
+		WriteProblem(w, http.StatusNotFound, "The console has no such path.", "")
 	})
+	mux.Handle("GET /console/stream", c.requireSession(http.HandlerFunc(c.serveStream)))
+	if c.deps.Hosts != nil {
+		mux.Handle("/console/hosts/", c.requireSession(c.deps.Hosts))
+	}
 	mux.Handle("/api/", c.requireSession(c.newForwarder(fleetAPI)))
 	mux.Handle("/assets/", c.assets)
 	mux.HandleFunc("/", c.servePage)
@@ -179,15 +197,26 @@ type sessionAnswer struct {
 	CSRF      string        `json:"csrf"`
 	Expires   string        `json:"expires,omitempty"`
 	Version   string        `json:"version"`
-	Hosts     []hostAnswer  `json:"hosts"`
+	Hosts     []HostState   `json:"hosts"`
 	DemoUsers []demoAnswer  `json:"demo_users,omitempty"`
 	Links     linksAnswer   `json:"links"`
 }
 
-type hostAnswer struct {
-	Name   string `json:"name"`
-	Writes bool   `json:"writes"`
-	WhyNot string `json:"why_not,omitempty"`
+// addSources adds the streams of the fleet API and of the host clusters.
+func (c *Console) addSources() {
+	for _, s := range c.deps.Fleet {
+		follow := s.Follow
+		s.Follow = func(ctx context.Context, sub Subscription, emit func(StreamEvent) error) error {
+			sub.Who.Token = c.fleetToken(sub.Who)
+			return follow(ctx, sub, emit)
+		}
+		c.sources = append(c.sources, &s)
+	}
+	if c.deps.Hosts != nil {
+		for _, s := range c.deps.Hosts.Sources() {
+			c.sources = append(c.sources, &s)
+		}
+	}
 }
 
 type demoAnswer struct {
@@ -204,7 +233,7 @@ const defaultDocs = "https://github.com/fleetloop/fleetloop/tree/main/docs"
 // serveSession tells the page who is signed in. It never fails for a missing session.
 func (c *Console) serveSession(w http.ResponseWriter, r *http.Request) {
 	answer := sessionAnswer{
-		Mode: c.cfg.Mode, Version: version.Get().Version, Hosts: []hostAnswer{},
+		Mode: c.cfg.Mode, Version: version.Get().Version, Hosts: []HostState{},
 		Links: linksAnswer{Docs: cmp.Or(c.cfg.DocsURL, defaultDocs)},
 	}
 	for _, p := range c.deps.Demo {
@@ -214,6 +243,9 @@ func (c *Console) serveSession(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		answer.SignedIn, answer.User = true, &p.User
+		if c.deps.Hosts != nil {
+			answer.Hosts = c.deps.Hosts.States(r.Context(), newPerson(p))
+		}
 		if !p.Expires.IsZero() {
 			answer.Expires = p.Expires.UTC().Format(timeFormat)
 		}
@@ -222,5 +254,5 @@ func (c *Console) serveSession(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer.CSRF = c.deps.Sessions.CSRFToken(c.ensureCSRFCookie(w, r), c.sessionID(r))
-	writeJSON(w, http.StatusOK, answer)
+	WriteJSON(w, http.StatusOK, answer)
 }

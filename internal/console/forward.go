@@ -30,8 +30,8 @@ func (c *Console) newForwarder(fleetAPI *url.URL) http.Handler {
 			}
 			p.Out.Host = ""
 			keepForwardedHeaders(p.Out.Header)
-			if person, ok := personOf(p.In); ok && person.Tokens.Bearer != "" && c.cfg.Mode != ModeDemo {
-				p.Out.Header.Set("Authorization", "Bearer "+person.Tokens.Bearer)
+			if token := c.fleetToken(PersonFrom(p.In.Context())); token != "" {
+				p.Out.Header.Set("Authorization", "Bearer "+token)
 			}
 		},
 		ModifyResponse: func(resp *http.Response) error {
@@ -55,12 +55,21 @@ func (c *Console) newForwarder(fleetAPI *url.URL) http.Handler {
 				return
 			}
 			c.log.WarnContext(r.Context(), "fleet API not reached", "method", r.Method, "path", r.URL.Path, "err", err)
-			writeProblem(w, http.StatusBadGateway, "The console cannot reach the fleet API.", "Try again. If this lasts, look at the log of the console.")
+			WriteProblem(w, http.StatusBadGateway, "The console cannot reach the fleet API.", "Try again. If this lasts, look at the log of the console.")
 		},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		proxy.ServeHTTP(&patientWriter{ResponseWriter: w, control: http.NewResponseController(w)}, r)
 	})
+}
+
+// fleetToken returns the token of a person for the fleet API. That of a demo runs without
+// authentication.
+func (c *Console) fleetToken(who Person) string {
+	if c.cfg.Mode == ModeDemo {
+		return ""
+	}
+	return who.Token
 }
 
 // keepForwardedHeaders removes all headers of a browser that the fleet API does not need. Cookies and

@@ -12,6 +12,7 @@ import (
 type metrics struct {
 	requests *prometheus.CounterVec
 	signIns  *prometheus.CounterVec
+	streams  prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -24,8 +25,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "fleetloop_console_sign_ins_total",
 			Help: "Total number of attempts to sign in to the console, by mode and result: succeeded, refused, limited (too many from one address) or failed.",
 		}, []string{"mode", "result"}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "fleetloop_console_streams", Help: "Number of open streams of pages of the console.",
+		}),
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.signIns} {
+	for _, c := range []prometheus.Collector{m.requests, m.signIns, m.streams} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics of the console: %w", err)
 		}

@@ -48,7 +48,7 @@ func rebasePage(index []byte, base string) []byte {
 func (c *Console) servePage(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		writeProblem(w, http.StatusMethodNotAllowed, "This path has only a page.", "")
+		WriteProblem(w, http.StatusMethodNotAllowed, "This path has only a page.", "")
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

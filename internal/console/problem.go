@@ -18,12 +18,14 @@ type problem struct {
 	Hint string `json:"hint,omitempty"`
 }
 
-func writeProblem(w http.ResponseWriter, status int, detail, hint string) {
+// WriteProblem answers with a problem. hint is what the person can do next.
+func WriteProblem(w http.ResponseWriter, status int, detail, hint string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	writeBody(w, status, problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Hint: hint})
 }
 
-func writeJSON(w http.ResponseWriter, status int, body any) {
+// WriteJSON answers with a JSON body.
+func WriteJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	writeBody(w, status, body)
 }
@@ -37,12 +39,12 @@ func writeBody(w http.ResponseWriter, status int, body any) {
 // maxBody limits the body of a request to the console itself.
 const maxBody = 64 << 10
 
-// readJSON reads the body of a request. It answers a bad one itself, and reports whether to go on.
-func readJSON(w http.ResponseWriter, r *http.Request, into any) bool {
+// ReadJSON reads the body of a request. It answers a bad one itself, and reports whether to go on.
+func ReadJSON(w http.ResponseWriter, r *http.Request, into any) bool {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		writeProblem(w, http.StatusBadRequest, "The body of the request is not the JSON that this path takes.", "")
+		WriteProblem(w, http.StatusBadRequest, "The body of the request is not the JSON that this path takes.", "")
 		return false
 	}
 	return true

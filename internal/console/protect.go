@@ -26,9 +26,9 @@ func (c *Console) protect(next http.Handler) http.Handler {
 		switch {
 		case !c.isOwnHost(r):
 			// A name of another site may point to this address (DNS rebinding).
-			writeProblem(seen, http.StatusMisdirectedRequest, "The console does not answer to this host name.", "Set the public URL of the console to the address that browsers use.")
+			WriteProblem(seen, http.StatusMisdirectedRequest, "The console does not answer to this host name.", "Set the public URL of the console to the address that browsers use.")
 		case isWrite(r.Method) && !c.isFromOwnPage(r):
-			writeProblem(seen, http.StatusForbidden, "The request does not come from a page of the console.", "Load the page again.")
+			WriteProblem(seen, http.StatusForbidden, "The request does not come from a page of the console.", "Load the page again.")
 		default:
 			next.ServeHTTP(seen, r)
 		}

@@ -9,14 +9,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/console/session"
 )
 
-type personKey struct{}
-
-// personOf returns the signed-in person of a request behind requireSession.
-func personOf(r *http.Request) (session.Session, bool) {
-	p, ok := r.Context().Value(personKey{}).(session.Session)
-	return p, ok
-}
-
 // currentPerson returns the signed-in person. In ModeNone everyone is the same one.
 func (c *Console) currentPerson(r *http.Request) (session.Session, error) {
 	if c.cfg.Mode == ModeNone {
@@ -34,15 +26,16 @@ func (c *Console) currentPerson(r *http.Request) (session.Session, error) {
 func (c *Console) requireSession(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var p session.Session
-		var err error
-		if c.cfg.Mode != ModeNone {
-			p, err = c.currentPerson(r)
+		if c.cfg.Mode != ModeNone { // the name is of no use to the fleet API
+			var err error
+			if p, err = c.currentPerson(r); err != nil {
+				c.writeError(w, r, err)
+				return
+			}
 		}
-		if err != nil {
-			c.writeError(w, r, err)
-			return
-		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), personKey{}, p)))
+		ctx := withPerson(r.Context(), p)
+		ctx = context.WithValue(ctx, tellKey{}, c.deps.Tell)
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
@@ -50,12 +43,12 @@ func (c *Console) requireSession(next http.Handler) http.Handler {
 func (c *Console) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, session.ErrNone):
-		writeProblem(w, http.StatusUnauthorized, "You are not signed in, or your session has ended.", "Sign in.")
+		WriteProblem(w, http.StatusUnauthorized, "You are not signed in, or your session has ended.", "Sign in.")
 	case errors.Is(err, ErrToken):
-		writeProblem(w, http.StatusUnauthorized, "The fleet API does not accept the token.", "Check that the token is complete and has not expired.")
+		WriteProblem(w, http.StatusUnauthorized, "The fleet API does not accept the token.", "Check that the token is complete and has not expired.")
 	default:
 		c.log.WarnContext(r.Context(), "request failed", "path", r.URL.Path, "err", err)
-		writeProblem(w, http.StatusServiceUnavailable, "The console cannot do this now.", "Try again. If this lasts, look at the log of the console.")
+		WriteProblem(w, http.StatusServiceUnavailable, "The console cannot do this now.", "Try again. If this lasts, look at the log of the console.")
 	}
 }
 
@@ -65,10 +58,10 @@ func (c *Console) signInByToken(w http.ResponseWriter, r *http.Request) {
 		Token string `json:"token"`
 	}
 	if c.cfg.Mode != ModeToken {
-		writeProblem(w, http.StatusNotFound, "The console does not take tokens.", "Choose the sign-in that the page shows.")
+		WriteProblem(w, http.StatusNotFound, "The console does not take tokens.", "Choose the sign-in that the page shows.")
 		return
 	}
-	if !readJSON(w, r, &body) {
+	if !ReadJSON(w, r, &body) {
 		return
 	}
 	who, err := session.User{}, ErrToken
@@ -89,10 +82,10 @@ func (c *Console) signInAsDemoPerson(w http.ResponseWriter, r *http.Request) {
 		User string `json:"user"`
 	}
 	if c.cfg.Mode != ModeDemo {
-		writeProblem(w, http.StatusNotFound, "The console has no demo persons.", "Choose the sign-in that the page shows.")
+		WriteProblem(w, http.StatusNotFound, "The console has no demo persons.", "Choose the sign-in that the page shows.")
 		return
 	}
-	if !readJSON(w, r, &body) {
+	if !ReadJSON(w, r, &body) {
 		return
 	}
 	for _, p := range c.deps.Demo {
@@ -101,7 +94,7 @@ func (c *Console) signInAsDemoPerson(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	writeProblem(w, http.StatusBadRequest, "There is no demo person of this name.", "Choose one of the list.")
+	WriteProblem(w, http.StatusBadRequest, "There is no demo person of this name.", "Choose one of the list.")
 }
 
 // startSession starts a session with a new id and ends the earlier one of the browser, so that an id
@@ -148,7 +141,7 @@ func (c *Console) limitSignIns(next http.HandlerFunc) http.HandlerFunc {
 		if !c.signIns.allow(clientAddress(r)) {
 			c.metrics.countSignIn(c.cfg.Mode, errTooMany)
 			w.Header().Set("Retry-After", "60")
-			writeProblem(w, http.StatusTooManyRequests, "There were too many attempts to sign in from your address.", "Wait a minute.")
+			WriteProblem(w, http.StatusTooManyRequests, "There were too many attempts to sign in from your address.", "Wait a minute.")
 			return
 		}
 		next(w, r)

@@ -8,9 +8,15 @@ import (
 	"path/filepath"
 	"strings"
 
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/fleetloop/fleetloop/internal/app/consoleapp"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/console"
+	"github.com/fleetloop/fleetloop/internal/console/hosts"
+	"github.com/fleetloop/fleetloop/internal/execution/guard"
+	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -47,6 +53,20 @@ func writeTokenFile(dataDir string, persons []console.DemoPerson) (path string, 
 	return path, nil
 }
 
+// hostName is the name of the embedded host cluster in the console.
+const hostName = "demo"
+
+// newConsoleAccount creates the read-only account of the console.
+func (h *hostCluster) newConsoleAccount(ctx context.Context) (*rest.Config, error) {
+	for _, o := range []client.Object{hosts.Role(), hosts.Binding(roles.Namespace)} {
+		if err := h.createIfMissing(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	// Use a certificate, because a service account token would expire.
+	return h.bed.User("system:serviceaccount:"+roles.Namespace+":"+hosts.RoleName, "system:serviceaccounts", "system:authenticated")
+}
+
 // addConsole adds the web console of the fleet API and the host cluster.
 func (l *loop) addConsole(ctx context.Context, p *process.Process, cfg Config) error {
 	if !cfg.Console.Enabled {
@@ -57,7 +77,15 @@ func (l *loop) addConsole(ctx context.Context, p *process.Process, cfg Config) e
 		return err
 	}
 	own.FleetAPI, own.Server.Addr = l.address, cfg.Console.Addr
-	parts, url, err := consoleapp.Parts(ctx, p, own, consoleapp.Overrides{Demo: l.persons})
+	overrides := consoleapp.Overrides{Demo: l.persons, Sinks: l.sinks}
+	if l.host != nil {
+		var err error
+		if overrides.Host, err = l.host.newConsoleAccount(ctx); err != nil {
+			return err
+		}
+		overrides.HostConfig = hosts.Config{Name: hostName, ExecutionNamespace: guard.DefaultNamespace}
+	}
+	parts, url, err := consoleapp.Parts(ctx, p, own, overrides)
 	if err != nil {
 		return fmt.Errorf("start console (--console-listen-address): %w", err)
 	}

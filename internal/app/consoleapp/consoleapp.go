@@ -6,14 +6,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/console"
+	"github.com/fleetloop/fleetloop/internal/console/hosts"
 	"github.com/fleetloop/fleetloop/internal/console/session"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -38,6 +44,10 @@ type Part struct {
 
 	FleetAPICAFile string `key:"fleet_api_ca_file" env:"FLEET_API_CA_FILE" flag:"fleet-api-ca-file" doc:"File with CA certificates to verify the fleet API (default: system CAs)."`
 
+	Hosts []hosts.Config `key:"hosts" validate:"dive" doc:"Host clusters that the console shows."`
+
+	Changes changes.Config `key:"change_events"`
+
 	SessionKey settings.Secret `key:"session_key" env:"CONSOLE_SESSION_KEY" file:"session_key_file" secret:"true" doc:"Key that encrypts the sessions: 32 random bytes in base64. All replicas need the same one. Without a key, sessions end with the process."`
 }
 
@@ -45,6 +55,11 @@ type Part struct {
 type Overrides struct {
 	// Demo lists the persons of a demo. They replace the configured sign-in.
 	Demo []console.DemoPerson
+	// Host is a host cluster beside the configured ones, and HostConfig its other settings.
+	Host       *rest.Config
+	HostConfig hosts.Config
+	// Sinks replaces the configured sinks. The caller closes them.
+	Sinks *changes.Sinks
 }
 
 // OverriddenDefaults returns the defaults that differ from those of the parts.
@@ -71,68 +86,89 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, o Overrides) (part
 	if len(o.Demo) > 0 {
 		cfg.Mode = console.ModeDemo
 	}
+	clusters, hostParts, err := newHosts(cfg, o, p)
+	if err != nil {
+		return nil, "", err
+	}
+	sinks := o.Sinks
+	if sinks == nil {
+		if sinks, err = changes.New(cfg.Changes, source, p); err != nil { //nolint:contextcheck // the sinks outlive the call
+			return nil, "", err
+		}
+		parts = append(parts, sinks.Part())
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, lifecycle.Discard(parts...))
+			parts = nil
+		}
+	}()
 	sessions := session.New(cfg.Session, key, session.NewMemory(), nil, p.Log)
 	c, err := console.New(cfg.Console, console.Deps{
 		ListenAddr: cfg.Server.Addr, TLS: cfg.Server.TLSCertFile != "",
 		Sessions: sessions, Identify: fleet.identify, Transport: fleet.transport, Demo: o.Demo,
+		Fleet: fleet.sources(), Hosts: clusters, Tell: newTeller(sinks),
 		Log: p.Log, Metrics: p.Metrics,
 	})
 	if err != nil {
-		return nil, "", err
+		return parts, "", err
 	}
 	server, err := httpserver.Listen(ctx, cfg.Server, c.Handler(), p.Log)
 	if err != nil {
-		return nil, "", fmt.Errorf("listen for requests to the console: %w", err)
+		return parts, "", fmt.Errorf("listen for requests to the console: %w", err)
 	}
 	server.OnShutdown(c.EndStreams)
 	scheme := "http://"
 	if cfg.Server.TLSCertFile != "" {
 		scheme = "https://"
 	}
-	return []lifecycle.Part{
-		{Name: "console sessions", Run: sessions.Run},
-		{Name: "console", Run: server.Run, Ready: server.Ready, Close: server.Close},
-	}, scheme + server.Addr() + c.BasePath(), nil
+	parts = append(append(parts, hostParts...),
+		lifecycle.Part{Name: "console sessions", Run: sessions.Run},
+		lifecycle.Part{Name: "console", Run: server.Run, Ready: server.Ready, Close: server.Close},
+	)
+	return parts, scheme + server.Addr() + c.BasePath(), nil
 }
 
-// A fleet calls the fleet API for the console.
-type fleet struct {
-	cfg       fleetclient.Config
-	transport http.RoundTripper
+// newTeller returns the function that tells what persons do on host clusters.
+func newTeller(sinks *changes.Sinks) func(context.Context, console.Act) {
+	return func(ctx context.Context, act console.Act) {
+		details := map[string]string{changeevent.DetailActor: act.By}
+		if act.View != "" {
+			details["view"] = act.View
+		}
+		sinks.SendChangeEvent(ctx, changeevent.ChangeEvent{
+			Action: act.Action, Source: source, Cluster: act.Host, NodeName: act.Node, Subject: act.Object, Reason: act.Reason, Details: details,
+		})
+	}
 }
 
-func newFleet(cfg Part) (*fleet, error) {
-	f := &fleet{cfg: fleetclient.Config{Endpoint: cfg.FleetAPI, CAFile: cfg.FleetAPICAFile, UserAgent: "fleetloop-console"}}
-	// All persons share the connections; only the token differs.
-	_, err := fleetclient.New(f.cfg, fleetclient.Deps{Wrap: func(rt http.RoundTripper) http.RoundTripper {
-		f.transport = rt
-		return rt
-	}})
-	if err != nil {
-		return nil, err
-	}
-	return f, nil
-}
+// source is the source of the change events of the console.
+const source = "fleetloop/console"
 
-// as returns a client with the token of a person.
-func (f *fleet) as(token string) (*fleetclient.Client, error) {
-	cfg := f.cfg
-	cfg.Token = settings.Secret(token)
-	return fleetclient.New(cfg, fleetclient.Deps{Wrap: func(http.RoundTripper) http.RoundTripper { return f.transport }})
-}
-
-// identify returns the person to whom the fleet API attributes a token.
-func (f *fleet) identify(ctx context.Context, token string) (session.User, error) {
-	client, err := f.as(token)
-	if err != nil {
-		return session.User{}, errors.Join(console.ErrToken, err)
+// newHosts returns the host clusters and their parts.
+func newHosts(cfg Part, o Overrides, p *process.Process) (*hosts.Clusters, []lifecycle.Part, error) {
+	var list []*hosts.Host
+	var parts []lifecycle.Part
+	add := func(c hosts.Config, host *rest.Config) error {
+		h, err := hosts.New(c, hosts.Deps{REST: host, Log: p.Log, ReleaseNode: func(n *corev1.Node, now time.Time, reason string) (*corev1.Node, bool) {
+			return quarantine.Release(n, now, reason, true)
+		}})
+		if err != nil {
+			return err
+		}
+		list, parts = append(list, h), append(parts, h.Part())
+		return nil
 	}
-	who, err := client.WhoAmI(ctx)
-	if e, ok := errors.AsType[*fleetclient.Error](err); ok && e.Status == http.StatusUnauthorized {
-		return session.User{}, console.ErrToken
+	for _, c := range cfg.Hosts {
+		if err := add(c, nil); err != nil {
+			return nil, nil, err
+		}
 	}
-	if err != nil {
-		return session.User{}, err
+	if o.Host != nil {
+		if err := add(o.HostConfig, o.Host); err != nil {
+			return nil, nil, err
+		}
 	}
-	return session.User{Name: who.Subject, Tenant: who.Tenant, Roles: who.Roles}, nil
+	clusters, err := hosts.NewClusters(list...)
+	return clusters, parts, err
 }

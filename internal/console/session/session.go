@@ -122,38 +122,53 @@ func (s *Sessions) Start(ctx context.Context, u User, t Tokens) (id string, expi
 	return id, state.Expires, nil
 }
 
-// Get returns a session whose token is valid. It renews the token shortly before its expiry. ErrNone
-// means that the person must sign in.
+// Get returns a session whose token is valid, for a request of the person. It renews the token
+// shortly before its expiry. ErrNone means that the person must sign in.
 func (s *Sessions) Get(ctx context.Context, id string) (Session, error) {
+	state, seen, err := s.readSession(ctx, id)
+	if err != nil || time.Since(seen) <= min(touchEvery, s.cfg.Idle/4) {
+		return state, err
+	}
+	err = s.store.Update(ctx, hashID(id), func(_ context.Context, r Record) (Record, error) {
+		r.Seen = time.Now()
+		return r, nil
+	})
+	if err != nil {
+		return Session{}, fmt.Errorf("update session: %w", err)
+	}
+	return state, nil
+}
+
+// Peek is Get for a stream, which is no sign that the person is there.
+func (s *Sessions) Peek(ctx context.Context, id string) (Session, error) {
+	state, _, err := s.readSession(ctx, id)
+	return state, err
+}
+
+// readSession returns a session and the time of a recent request.
+func (s *Sessions) readSession(ctx context.Context, id string) (state Session, seen time.Time, err error) {
 	h := hashID(id)
 	r, err := s.store.Get(ctx, h)
 	if err != nil {
-		return Session{}, fmt.Errorf("read session: %w", err)
+		return Session{}, time.Time{}, fmt.Errorf("read session: %w", err)
 	}
 	now := time.Now()
 	if s.isOver(r, now) {
-		return Session{}, errors.Join(ErrNone, s.store.Delete(ctx, h))
+		return Session{}, time.Time{}, errors.Join(ErrNone, s.store.Delete(ctx, h))
 	}
-	state, err := s.sealer.openSession(h, r.Sealed)
+	state, err = s.sealer.openSession(h, r.Sealed)
 	if err != nil { // another key: the session cannot be used again
 		s.log.WarnContext(ctx, "session not readable with this key", "err", err)
-		return Session{}, errors.Join(ErrNone, s.store.Delete(ctx, h))
+		return Session{}, time.Time{}, errors.Join(ErrNone, s.store.Delete(ctx, h))
 	}
 	switch {
 	case s.isRenewable(state, now):
-		return s.renewTokens(ctx, h, state)
+		state, err = s.renewTokens(ctx, h, state)
+		return state, r.Seen, err
 	case isExpired(state.Tokens, now):
-		return Session{}, errors.Join(ErrNone, s.store.Delete(ctx, h))
-	case now.Sub(r.Seen) > min(touchEvery, s.cfg.Idle/4):
-		err = s.store.Update(ctx, h, func(_ context.Context, r Record) (Record, error) {
-			r.Seen = now
-			return r, nil
-		})
-		if err != nil {
-			return Session{}, fmt.Errorf("update session: %w", err)
-		}
+		return Session{}, time.Time{}, errors.Join(ErrNone, s.store.Delete(ctx, h))
 	}
-	return state, nil
+	return state, r.Seen, nil
 }
 
 func (s *Sessions) isOver(r Record, now time.Time) bool {
@@ -186,7 +201,7 @@ func (s *Sessions) renewTokens(ctx context.Context, h Hash, state Session) (Sess
 				return r, err
 			}
 		}
-		return s.sealRecord(h, state, now)
+		return s.sealRecord(h, state, r.Seen)
 	})
 	switch {
 	case err == nil:
