@@ -74,6 +74,8 @@ type Deps struct {
 	Hosts HostClusters
 	// Tell records what a person did. It does not block. Nil means that nothing is recorded.
 	Tell func(ctx context.Context, act Act)
+	// Issuer signs people in. It is set in ModeOIDC alone.
+	Issuer Issuer
 	// Demo lists the persons of ModeDemo.
 	Demo []DemoPerson
 
@@ -170,6 +172,8 @@ func (c *Console) newRoutes(fleetAPI *url.URL) http.Handler {
 	mux.HandleFunc("GET /console/session", c.serveSession)
 	mux.HandleFunc("POST /console/token", c.limitSignIns(c.signInByToken))
 	mux.HandleFunc("POST /console/demo", c.limitSignIns(c.signInAsDemoPerson))
+	mux.HandleFunc("GET /console/login", c.limitSignIns(c.beginLogin))
+	mux.HandleFunc("GET /console/callback", c.limitSignIns(c.finishLogin))
 	mux.HandleFunc("POST /console/logout", c.signOut)
 	mux.HandleFunc("/console/", func(w http.ResponseWriter, _ *http.Request) {
 		WriteProblem(w, http.StatusNotFound, "The console has no such path.", "")

@@ -16,10 +16,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/hosts"
+	"github.com/fleetloop/fleetloop/internal/console/issuer"
+	"github.com/fleetloop/fleetloop/internal/console/pgstore"
 	"github.com/fleetloop/fleetloop/internal/console/session"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
+	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -42,13 +45,17 @@ type Part struct {
 
 	Server httpserver.Config `key:"server"`
 
+	OIDC issuer.Config `key:"oidc"`
+
+	Database postgres.Config `key:"database"`
+
 	FleetAPICAFile string `key:"fleet_api_ca_file" env:"FLEET_API_CA_FILE" flag:"fleet-api-ca-file" doc:"File with CA certificates to verify the fleet API (default: system CAs)."`
 
 	Hosts []hosts.Config `key:"hosts" validate:"dive" doc:"Host clusters that the console shows."`
 
 	Changes changes.Config `key:"change_events"`
 
-	SessionKey settings.Secret `key:"session_key" env:"CONSOLE_SESSION_KEY" file:"session_key_file" secret:"true" doc:"Key that encrypts the sessions: 32 random bytes in base64. All replicas need the same one. Without a key, sessions end with the process."`
+	SessionKey settings.Secret `key:"session_key" env:"CONSOLE_SESSION_KEY" file:"session_key_file" secret:"true" doc:"Key that encrypts the sessions: 32 random bytes in base64. All replicas need the same one. Required with a database. Without both, sessions end with the process."`
 }
 
 // Overrides replaces what a process has already, for a console within fleetloop up.
@@ -68,6 +75,9 @@ func OverriddenDefaults() Config {
 	cfg.Server.Addr = "127.0.0.1:8082"
 	cfg.MetricsAddr = ":9090"
 	cfg.HealthAddr = ":8081"
+	cfg.Database.Role = postgres.RoleConsole
+	cfg.Database.MaxConns = 8
+	cfg.Database.ApplicationName = binary
 	return cfg
 }
 
@@ -76,12 +86,6 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, o Overrides) (part
 	fleet, err := newFleet(cfg)
 	if err != nil {
 		return nil, "", err
-	}
-	key := session.NewKey()
-	if cfg.SessionKey != "" {
-		if key, err = session.ParseKey(cfg.SessionKey.Reveal()); err != nil {
-			return nil, "", err
-		}
 	}
 	if len(o.Demo) > 0 {
 		cfg.Mode = console.ModeDemo
@@ -103,8 +107,17 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, o Overrides) (part
 			parts = nil
 		}
 	}()
-	sessions := session.New(cfg.Session, key, session.NewMemory(), nil, p.Log)
+	signIn, refresh, err := newIssuer(cfg)
+	if err != nil {
+		return parts, "", err
+	}
+	sessions, stores, err := newSessions(cfg, refresh, p) //nolint:contextcheck // the pool outlives the call
+	parts = append(parts, stores...)
+	if err != nil {
+		return parts, "", err
+	}
 	c, err := console.New(cfg.Console, console.Deps{
+		Issuer:     signIn,
 		ListenAddr: cfg.Server.Addr, TLS: cfg.Server.TLSCertFile != "",
 		Sessions: sessions, Identify: fleet.identify, Transport: fleet.transport, Demo: o.Demo,
 		Fleet: fleet.sources(), Hosts: clusters, Tell: newTeller(sinks),
@@ -127,6 +140,47 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, o Overrides) (part
 		lifecycle.Part{Name: "console", Run: server.Run, Ready: server.Ready, Close: server.Close},
 	)
 	return parts, scheme + server.Addr() + c.BasePath(), nil
+}
+
+// newIssuer returns the issuer in mode oidc.
+func newIssuer(cfg Part) (console.Issuer, session.RefreshFunc, error) {
+	if cfg.Mode != console.ModeOIDC {
+		return nil, nil, nil
+	}
+	i, err := issuer.New(cfg.OIDC, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return i, i.Refresh, nil
+}
+
+var errNoSessionKey = errors.New("the session key is not set; replicas that share a database need the same key: set CONSOLE_SESSION_KEY to the output of: openssl rand -base64 32")
+
+// newSessions returns the sessions in the database, or in memory without one, and the parts of the
+// database.
+func newSessions(cfg Part, refresh session.RefreshFunc, p *process.Process) (*session.Sessions, []lifecycle.Part, error) {
+	key := session.NewKey()
+	var err error
+	switch {
+	case cfg.SessionKey != "":
+		if key, err = session.ParseKey(cfg.SessionKey.Reveal()); err != nil {
+			return nil, nil, err
+		}
+	case cfg.Database.URL != "":
+		return nil, nil, errNoSessionKey
+	}
+	if cfg.Database.URL == "" {
+		return session.New(cfg.Session, key, session.NewMemory(), refresh, p.Log), nil, nil
+	}
+	pool, err := postgres.New(cfg.Database, p.Log)
+	if err != nil {
+		return nil, nil, err
+	}
+	schema := postgres.NewAwaitedSchema(pool, p.Log)
+	return session.New(cfg.Session, key, pgstore.New(pool), refresh, p.Log), []lifecycle.Part{
+		{Name: "database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
+		{Name: "schema", Run: schema.Run, Ready: schema.Ready},
+	}, nil
 }
 
 // newTeller returns the function that tells what persons do on host clusters.

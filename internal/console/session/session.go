@@ -256,6 +256,24 @@ func (s *Sessions) CSRFToken(cookie, id string) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
+// Seal encrypts a text for a cookie with one purpose.
+func (s *Sessions) Seal(purpose string, text []byte) string {
+	return base64.RawURLEncoding.EncodeToString(s.sealer.aead.Seal(nil, nil, text, []byte(purpose)))
+}
+
+// Open returns a text that Seal has encrypted for the same purpose.
+func (s *Sessions) Open(purpose, sealed string) ([]byte, error) {
+	raw, err := base64.RawURLEncoding.DecodeString(sealed)
+	if err != nil {
+		return nil, fmt.Errorf("decode: %w", err)
+	}
+	text, err := s.sealer.aead.Open(nil, nil, raw, []byte(purpose))
+	if err != nil {
+		return nil, fmt.Errorf("decrypt: %w", err)
+	}
+	return text, nil
+}
+
 // NewID returns a random id.
 func NewID() string {
 	raw := make([]byte, 32)
