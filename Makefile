@@ -4,8 +4,11 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-BINARIES := fleetloop fleet-api sentinel cluster-worker execution-controller node-fault-controller action-runner
+BINARIES := fleetloop fleet-api console sentinel cluster-worker execution-controller node-fault-controller action-runner
 TOOLS    := $(CURDIR)/.cache/tools
+
+# Node is here if the system's is missing or too old.
+export PATH := $(TOOLS)/node/bin:$(PATH)
 
 # Pinned; each is built through the Go module proxy at its first use.
 GOLANGCI_LINT_VERSION  := v2.13.2
@@ -49,6 +52,12 @@ up-check:
 build: ## build all binaries into bin/
 	@mkdir -p bin
 	@for b in $(BINARIES); do echo "build bin/$$b" >&2; CGO_ENABLED=0 go build -buildvcs=auto -trimpath -o bin/$$b ./cmd/$$b; done
+
+.PHONY: console
+console: ## check the console's page and build it into internal/console/dist (needs the npm registry)
+	@tools/setup node
+	@cd console && npm ci --no-audit --no-fund && npm run check && npm test && npm run build
+	@go run ./tools/page
 
 .PHONY: images
 images: ## build container images as OCI layouts in bin/images/ (no daemon needed), and their manifests in bin/deploy/ (ARCH=amd64)
@@ -148,7 +157,7 @@ sleeps:
 
 .PHONY: setup
 setup: ## install the system packages for tests and 'make up' (requires root)
-	@tools/setup compiler postgresql pgbouncer rabbitmq containerd
+	@tools/setup compiler postgresql pgbouncer rabbitmq containerd node chromium
 
 .PHONY: setup-up
 setup-up:
@@ -160,7 +169,7 @@ setup-check:
 
 .PHONY: setup-test
 setup-test: kubebed
-	@tools/setup compiler postgresql pgbouncer rabbitmq containerd
+	@tools/setup compiler postgresql pgbouncer rabbitmq containerd node chromium
 
 # The first time it takes minutes, and says how far it is.
 .PHONY: kubebed

@@ -110,7 +110,7 @@ func TestMigrationIsRepeatedAfterACrash(t *testing.T) {
 // TestFingerprintsAreReadable checks that every server's role can read the fingerprints.
 func TestFingerprintsAreReadable(t *testing.T) {
 	url := pgtest.NewDatabaseURL(t)
-	for _, role := range []string{"fleet_api", "cluster_worker", "execution_controller", "execution_auditor"} {
+	for _, role := range []string{"fleet_api", "cluster_worker", "execution_controller", "execution_auditor", "fleet_console"} {
 		pool, err := postgres.New(postgres.Config{URL: owner(url).URL, Role: role}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)

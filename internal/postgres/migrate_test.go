@@ -103,7 +103,7 @@ func TestAPlainOwnerCanMigrate(t *testing.T) {
 	conn := connect(t, url)
 	for _, sql := range []string{
 		"create role plain_owner login",
-		"grant fleet_api, fleet_api_all_tenants, cluster_worker, execution_controller, execution_auditor to plain_owner",
+		"grant fleet_api, fleet_api_all_tenants, cluster_worker, execution_controller, execution_auditor, fleet_console to plain_owner",
 		"alter database " + conn.Config().Database + " owner to plain_owner",
 	} {
 		if _, err := conn.Exec(t.Context(), sql); err != nil {

@@ -46,7 +46,7 @@ func LatestVersion() int64 {
 
 // The roles that the migrations create. A login of the API is a member of the first two and
 // inherits from neither. A login of a cluster-worker is a member of the third, one of an
-// execution-controller of the fourth.
+// execution-controller of the fourth, one of a console of the last.
 const (
 	// RoleFleetAPI sees the rows of the tenant that TenantSetting names.
 	RoleFleetAPI = "fleet_api"
@@ -61,6 +61,8 @@ const (
 	RoleExecutionController = "execution_controller"
 	// RoleExecutionAuditor reads the audit of executions.
 	RoleExecutionAuditor = "execution_auditor"
+	// RoleConsole stores the sessions of the web console, and reaches nothing else.
+	RoleConsole = "fleet_console"
 )
 
 // TenantSetting is the server setting with the tenant for row-level security.

@@ -68,7 +68,7 @@ func TestExitCodes(t *testing.T) {
 // and until it is told to stop.
 func TestUp(t *testing.T) {
 	t.Parallel()
-	addresses := []string{"up", "--listen-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0", "--health-probe-bind-address", "127.0.0.1:0"}
+	addresses := []string{"up", "--listen-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0", "--health-probe-bind-address", "127.0.0.1:0", "--console-listen-address", "127.0.0.1:0"}
 	cases := map[string]struct {
 		reason string
 		args   []string

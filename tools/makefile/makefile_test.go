@@ -114,7 +114,7 @@ func TestUpSaysThatAnAddressIsTaken(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = listener.Close() })
 	taken := listener.Addr().String()
-	args := "--listen-address " + taken + " --health-probe-bind-address=" + taken + " --metrics-bind-address=127.0.0.1:0"
+	args := "--listen-address " + taken + " --health-probe-bind-address=" + taken + " --metrics-bind-address=127.0.0.1:0 --console-listen-address=127.0.0.1:0"
 	out, err := runMake(t, nil, "up", "BINARIES=", "UP_ARGS="+args)
 	if err == nil || !strings.Contains(out, taken+": fleet API (--listen-address), health (--health-probe-bind-address)") {
 		t.Errorf("make up: %v, want that %s is taken\n%s", err, taken, out)
@@ -123,7 +123,7 @@ func TestUpSaysThatAnAddressIsTaken(t *testing.T) {
 
 // TestUpSaysHowLongKubernetesTakes: its programs are built the first time.
 func TestUpSaysHowLongKubernetesTakes(t *testing.T) {
-	const free = "--listen-address 127.0.0.1:0 --health-probe-bind-address 127.0.0.1:0 --metrics-bind-address 127.0.0.1:0"
+	const free = "--listen-address 127.0.0.1:0 --health-probe-bind-address 127.0.0.1:0 --metrics-bind-address 127.0.0.1:0 --console-listen-address 127.0.0.1:0"
 	out, err := runMake(t, nil, "up-check", "KUBE=embedded", "UP_ARGS="+free)
 	if err != nil || !strings.Contains(out, "ten minutes") {
 		t.Errorf("make up-check KUBE=embedded: %v\n%s", err, out)

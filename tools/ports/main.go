@@ -32,8 +32,9 @@ func listenAddresses(args []string, env func(string) (string, bool)) []httpserve
 		{Name: "fleet API", Addr: "127.0.0.1:8080", Flag: "--listen-address"},
 		{Name: "health", Addr: "127.0.0.1:8081", Flag: "--health-probe-bind-address"},
 		{Name: "metrics", Addr: "127.0.0.1:8081", Flag: "--metrics-bind-address"},
+		{Name: "console", Addr: "127.0.0.1:8082", Flag: "--console-listen-address"},
 	}
-	for i, variable := range []string{"LISTEN_ADDRESS", "HEALTH_PROBE_BIND_ADDRESS", "METRICS_BIND_ADDRESS"} {
+	for i, variable := range []string{"LISTEN_ADDRESS", "HEALTH_PROBE_BIND_ADDRESS", "METRICS_BIND_ADDRESS", "CONSOLE_LISTEN_ADDRESS"} {
 		if value, _ := env(variable); value != "" {
 			list[i].Addr = value
 		}

@@ -18,8 +18,8 @@ func TestAddresses(t *testing.T) {
 		env  map[string]string
 	}{
 		"Defaults": {},
-		"Flags":    {args: "--demo --listen-address=127.0.0.1:1 --metrics-bind-address 127.0.0.1:2 --health-probe-bind-address :3"},
-		"Env":      {env: map[string]string{"LISTEN_ADDRESS": ":4", "HEALTH_PROBE_BIND_ADDRESS": ":5", "METRICS_BIND_ADDRESS": ":6"}},
+		"Flags":    {args: "--demo --listen-address=127.0.0.1:1 --metrics-bind-address 127.0.0.1:2 --health-probe-bind-address :3 --console-listen-address :9"},
+		"Env":      {env: map[string]string{"LISTEN_ADDRESS": ":4", "HEALTH_PROBE_BIND_ADDRESS": ":5", "METRICS_BIND_ADDRESS": ":6", "CONSOLE_LISTEN_ADDRESS": ":10"}},
 		"Both":     {args: "--listen-address :7", env: map[string]string{"LISTEN_ADDRESS": ":8"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestAddresses(t *testing.T) {
 			for _, a := range listenAddresses(args, lookup) {
 				got = append(got, a.Addr)
 			}
-			if diff := cmp.Diff([]string{cfg.API.Server.Addr, cfg.HealthAddr, cfg.MetricsAddr}, got); diff != "" {
+			if diff := cmp.Diff([]string{cfg.API.Server.Addr, cfg.HealthAddr, cfg.MetricsAddr, cfg.Console.Addr}, got); diff != "" {
 				t.Errorf("addresses (-fleetloop up +this):\n%s", diff)
 			}
 		})

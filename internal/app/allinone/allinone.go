@@ -12,6 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
+	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/postgres"
@@ -29,7 +30,9 @@ type loop struct {
 	sinks    *changes.Sinks // receive change events
 	host     *hostCluster   // nil without --kube
 	address  string         // of the fleet API
-	audit    string         // the URL of an embedded database
+	console  string         // the URL of its page; empty without a console
+	persons  []console.DemoPerson
+	audit    string // the URL of an embedded database
 }
 
 // newLoop builds the loop. On failure it closes the parts that it has built.
@@ -93,7 +96,11 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 	l.parts = append(l.parts, l.adapters.adapterParts()...)
 
 	l.watch = NewFleetWatch(l.api, cfg.Garden.Enabled, l.adapters.adapterStates)
-	if err := l.addSentinelsOrHostCluster(ctx, p, cfg, broker, dataDir); err != nil || !cfg.Garden.Enabled {
+	l.persons = newDemoPersons()
+	if err := l.addSentinelsOrHostCluster(ctx, p, cfg, broker, dataDir); err != nil {
+		return err
+	}
+	if err := l.addConsole(ctx, p, cfg); err != nil || !cfg.Garden.Enabled {
 		return err
 	}
 	worker, live, err := newClusterWorkerParts(ctx, p, cfg, clusterworkerapp.Overrides{Fleet: l.api, Sinks: l.sinks}, env)
@@ -119,7 +126,7 @@ func (l *loop) addSentinelsOrHostCluster(ctx context.Context, p *process.Process
 	if broker.Type != sentinelapp.NATS {
 		return errBroker
 	}
-	if l.host, err = startHostCluster(ctx, p, dataDir); err != nil {
+	if l.host, err = startHostCluster(ctx, p, dataDir, l.persons); err != nil {
 		return err
 	}
 	l.parts = append(l.parts, l.host.clusterPart())

@@ -50,6 +50,7 @@ type Config struct {
 	Sentinel SentinelConfig `key:"sentinel"`
 	Adapters AdapterConfig  `key:"adapters"`
 	Garden   GardenConfig   `key:"garden"`
+	Console  ConsoleConfig  `key:"console"`
 
 	// Changes configures sinks beside the timeline of the fleet API.
 	Changes changes.Config `key:"change_events"`
@@ -79,6 +80,12 @@ type AdapterConfig struct {
 	Latency     time.Duration `key:"latency" flag:"adapter-latency" default:"400ms" validate:"min=0" doc:"average duration of a sample adapter's work"`
 	FailureRate float64       `key:"failure_rate" flag:"adapter-failure-rate" default:"0.1" validate:"min=0,lt=1" doc:"fraction of the sample adapters' work that fails at first, 0 to 1"`
 	Seed        uint64        `key:"seed" flag:"adapter-seed" default:"1" doc:"random seed of the sample adapters"`
+}
+
+// ConsoleConfig configures the web console.
+type ConsoleConfig struct {
+	Enabled bool   `key:"enabled" flag:"console" default:"true" doc:"run the web console"`
+	Addr    string `key:"addr" env:"CONSOLE_LISTEN_ADDRESS" flag:"console-listen-address" default:"127.0.0.1:8082" validate:"required" doc:"listen address of the web console, host:port"`
 }
 
 // OverriddenDefaults returns the defaults that differ from those of the parts.
@@ -128,6 +135,9 @@ func (c Config) listenAddresses() []httpserver.Address {
 		{Name: "fleet API", Addr: c.API.Server.Addr, Flag: "--listen-address"},
 		{Name: "health", Addr: c.HealthAddr, Flag: "--health-probe-bind-address"},
 		{Name: "metrics", Addr: c.MetricsAddr, Flag: "--metrics-bind-address"},
+	}
+	if c.Console.Enabled {
+		list = append(list, httpserver.Address{Name: "console", Addr: c.Console.Addr, Flag: "--console-listen-address"})
 	}
 	if c.NATS.Port != 0 {
 		list = append(list, httpserver.Address{Name: "NATS", Addr: net.JoinHostPort(cmp.Or(c.NATS.Host, "127.0.0.1"), strconv.Itoa(c.NATS.Port)), Flag: "--nats-port"})

@@ -17,6 +17,7 @@ const guideFile = "try.sh"
 // long to type.
 type guide struct {
 	path      []string // directories with programs
+	console   string   // the URL of its page, or empty
 	variables []variable
 	sections  []section
 }
@@ -38,6 +39,9 @@ func (g *guide) setVariable(name, value string) {
 // formatText returns the example commands for users.
 func (g *guide) formatText() string {
 	var b strings.Builder
+	if g.console != "" {
+		b.WriteString("console  " + g.console + "\n")
+	}
 	for _, s := range g.sections {
 		b.WriteString(s.about + ":\n  " + strings.Join(s.commands, "\n  ") + "\n")
 	}
@@ -86,12 +90,13 @@ func (l *loop) newGuide() (*guide, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find path of this executable: %w", err)
 	}
-	g := &guide{path: []string{filepath.Dir(self)}, sections: []section{{"clusters", []string{
+	g := &guide{path: []string{filepath.Dir(self)}, console: l.console, sections: []section{{"clusters", []string{
 		"fleetloop get clusters",
 		"fleetloop describe cluster us-east-01",
 		"fleetloop changes -f",
 	}}}}
 	g.setVariable("FLEETLOOP_SERVER", l.address)
+	g.setVariable("CONSOLE", l.console)
 	if l.host == nil {
 		return g, nil
 	}

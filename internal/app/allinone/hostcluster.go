@@ -24,6 +24,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
+	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
@@ -53,11 +54,16 @@ type hostCluster struct {
 }
 
 // startHostCluster starts the control plane and registers the kind.
-func startHostCluster(ctx context.Context, p *process.Process, dataDir string) (*hostCluster, error) {
+func startHostCluster(ctx context.Context, p *process.Process, dataDir string, persons []console.DemoPerson) (*hostCluster, error) {
 	kube.RedirectLibraryLogs(p.Log) // before the clients of the control plane begin to log
+	tokens, err := writeTokenFile(dataDir, persons)
+	if err != nil {
+		return nil, fmt.Errorf("start embedded Kubernetes: %w", err)
+	}
 	bed, err := kubebed.Start(ctx, kubebed.Options{
 		Dir: filepath.Join(dataDir, "kubernetes"), Log: p.Log, Scheduler: true,
 		Controllers: append(kubebed.JobControllers(), "deployment-controller", "replicaset-controller"),
+		Args:        map[string][]string{kubebed.APIServer: {"--token-auth-file=" + tokens}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start embedded Kubernetes: %w", err)

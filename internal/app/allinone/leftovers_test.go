@@ -56,7 +56,7 @@ func runUp(ctx context.Context, env map[string]string, args ...string) error {
 // what moves them, before there is a database.
 func TestUpNamesTakenAddresses(t *testing.T) {
 	dir, api, probes := newDir(t), takenAddress(t), takenAddress(t)
-	err := runUp(t.Context(), nil, "--data-dir", dir, "--listen-address", api, "--metrics-bind-address", probes, "--health-probe-bind-address", probes)
+	err := runUp(t.Context(), nil, "--data-dir", dir, "--listen-address", api, "--metrics-bind-address", probes, "--health-probe-bind-address", probes, "--console-listen-address", "127.0.0.1:0")
 	if err == nil {
 		t.Fatal("up runs on addresses that are taken")
 	}
@@ -90,7 +90,7 @@ func TestUpThatCannotListenLeavesNothingRunning(t *testing.T) {
 			defer cancel()
 			dir := newDir(t)
 			err := runUp(ctx, nil, "--data-dir", dir, "--listen-address", tc.api,
-				"--metrics-bind-address", tc.probes, "--health-probe-bind-address", tc.probes)
+				"--metrics-bind-address", tc.probes, "--health-probe-bind-address", tc.probes, "--console-listen-address", free)
 			if err == nil || !strings.Contains(err.Error(), "address already in use") || !strings.Contains(err.Error(), tc.flag) {
 				t.Fatalf("%s: up = %v, want an error about the port, with the flag %s", tc.reason, err, tc.flag)
 			}

@@ -113,17 +113,22 @@ func drawHeader(s FleetSnapshot, width int) viewLine {
 	return append(left.fitTo(width-right), viewSpan{s.APIURL, terminal.Faint})
 }
 
-// drawHint draws the command in full, so that it can be copied, as long as it fits at all. It is
-// near the top, where the shortest terminal shows it.
+// drawHint draws the command and the link of the console in full, so that they can be copied, as
+// long as they fit at all. They are near the top, where the shortest terminal shows it.
 func drawHint(s FleetSnapshot, width int) []viewLine {
 	const where = "Try it in another terminal:  "
+	var lines []viewLine
 	switch {
 	case s.Hint == "":
-		return nil
 	case utf8.RuneCountInString(where+s.Hint) > width:
-		return []viewLine{{{s.Hint, terminal.Plain}}}
+		lines = append(lines, viewLine{{s.Hint, terminal.Plain}})
+	default:
+		lines = append(lines, viewLine{{where, terminal.Bold}, {s.Hint, terminal.Plain}})
 	}
-	return []viewLine{{{where, terminal.Bold}, {s.Hint, terminal.Plain}}}
+	if s.Console != "" {
+		lines = append(lines, viewLine{{"console  ", terminal.Bold}, {s.Console, terminal.Plain}})
+	}
+	return lines
 }
 
 func drawRule(width int) viewLine { return viewLine{{strings.Repeat("─", width), terminal.Faint}} }

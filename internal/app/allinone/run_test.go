@@ -73,7 +73,7 @@ func startProgram(t *testing.T, env map[string]string, args ...string) *run {
 	})
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.SetArgs(append([]string{
-		"--listen-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0", "--health-probe-bind-address", "127.0.0.1:0",
+		"--listen-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0", "--health-probe-bind-address", "127.0.0.1:0", "--console-listen-address", "127.0.0.1:0",
 		"--log-format", "json",
 	}, args...))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -33,12 +33,13 @@ func (e Env) isDrawable() bool {
 
 // screen is the output of a run: a live view with the logs in a file, or log lines.
 type screen struct {
-	env  Env
-	live bool
-	logs io.Writer
-	file *os.File // log file, or nil
-	log  *slog.Logger
-	hint string // command that prints the examples
+	env     Env
+	live    bool
+	logs    io.Writer
+	file    *os.File // log file, or nil
+	log     *slog.Logger
+	hint    string // command that prints the examples
+	console string // the URL of its page
 
 	printProgress bool // because the log does not show it
 }
@@ -76,7 +77,7 @@ func (s *screen) writeAndShowGuide(ctx context.Context, l *loop, scriptDir strin
 		return err
 	}
 	s.log.InfoContext(ctx, "commands to try", "command", command)
-	s.hint = command
+	s.hint, s.console = command, g.console
 	if s.live { // a closed stderr is no error
 		_, _ = fmt.Fprintf(s.env.Stderr, "\nTry it in another terminal. First run:\n\n  %s\n\nThis sets the environment for these commands and prints them:\n\n%s\n", command, g.formatText())
 	}
@@ -98,7 +99,7 @@ func (s *screen) displayParts(watch *FleetWatch) []lifecycle.Part {
 			Size: s.env.Size,
 			Snapshot: func() FleetSnapshot {
 				snap := watch.Snapshot()
-				snap.Hint = s.hint
+				snap.Hint, snap.Console = s.hint, s.console
 				return snap
 			},
 			Colour: terminal.WantsColour(s.env.LookupEnv, s.env.Terminal),

@@ -41,6 +41,8 @@ type FleetSnapshot struct {
 
 	// Hint is a command that lists examples. It may be empty.
 	Hint string
+	// Console is the URL of the web console, or empty.
+	Console string
 
 	// Notice is a one-line message for the user, such as an error. It may be empty.
 	Notice string

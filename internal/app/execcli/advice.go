@@ -12,6 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
+	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
 // policyConfigMap is the default name of the ConfigMap with the policies.
@@ -47,7 +48,7 @@ func (o OutputOptions) formatCommand(verb string, ke *v1alpha1.KubernetesExecuti
 // Advise returns what an execution waits for, and the next steps.
 func Advise(ke *v1alpha1.KubernetesExecution, o OutputOptions) Advice {
 	var a Advice
-	if ke.Spec.Cancel && !IsSettled(ke) {
+	if ke.Spec.Cancel && !executions.IsSettled(ke) {
 		a.addText("The execution is being cancelled%s.", formatCanceller(ke))
 	}
 	switch ke.Status.Phase {
@@ -376,10 +377,4 @@ func formatCanceller(ke *v1alpha1.KubernetesExecution) string {
 		return ""
 	}
 	return " by " + ke.Spec.CancelledBy
-}
-
-// IsSettled reports whether an execution will not change without a request: it has ended, or only a
-// rollback is possible.
-func IsSettled(ke *v1alpha1.KubernetesExecution) bool {
-	return slices.Contains([]v1alpha1.Phase{v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed}, ke.Status.Phase)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
+	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
 // where holds the flags for the host cluster.
@@ -57,25 +58,11 @@ func newMapper() meta.RESTMapper {
 
 // currentUser returns the user name that the API server sees.
 func (c *cluster) currentUser(ctx context.Context) (string, error) {
-	me, _, err := c.currentUserAndGroups(ctx)
-	return me, err
-}
-
-// maxGroups is the maximum number of groups that an execution records.
-const maxGroups = 64
-
-// currentUserAndGroups returns the user name and the groups. It returns no groups if there are too many to
-// record.
-func (c *cluster) currentUserAndGroups(ctx context.Context) (name string, groups []string, err error) {
-	var review authenticationv1.SelfSubjectReview
-	if err := c.Create(ctx, &review); err != nil {
-		return "", nil, explainError(err, "get the current user")
+	me, _, err := executions.CurrentUser(ctx, c)
+	if err != nil {
+		return "", explainError(err, "get the current user")
 	}
-	me := review.Status.UserInfo
-	if len(me.Groups) > maxGroups {
-		return me.Username, nil, nil
-	}
-	return me.Username, me.Groups, nil
+	return me, nil
 }
 
 // getExecution reads one execution by its name, with or without the kind prefix of kubectl.
@@ -123,6 +110,9 @@ func (c *cluster) listExecutions(ctx context.Context, s selection) (*v1alpha1.Ku
 // explainRefusal explains an error and names the required role if permission is missing. A denial
 // by an admission policy keeps its own explanation.
 func (c *cluster) explainRefusal(err error, doing, role string) error {
+	if _, ok := errors.AsType[*executions.StateError](err); ok {
+		return explainStateError(err)
+	}
 	if apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
 		return cli.NewError(fmt.Errorf("%s: %w", doing, err), cli.CodeFailed, "ask an administrator for the role "+role+" in namespace "+c.namespace+", or ask a user who has it")
 	}
@@ -132,4 +122,13 @@ func (c *cluster) explainRefusal(err error, doing, role string) error {
 // explainError adds advice to an error of the API server.
 func explainError(err error, doing string) error {
 	return cli.ExplainHostError(err, doing, v1alpha1.Kind)
+}
+
+// explainStateError adds the next step to an error about the state of an execution.
+func explainStateError(err error) error {
+	state, ok := errors.AsType[*executions.StateError](err)
+	if !ok {
+		return err
+	}
+	return cli.NewError(err, cli.CodePrecondition, state.Hint)
 }

@@ -3,12 +3,8 @@ package execcli
 import (
 	"context"
 	"fmt"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,35 +12,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
+	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
 // controlAction is a request to an existing execution.
 type controlAction struct {
-	verb, field, done string
-	name              string // the field that says who, if there is one
-	// refuses returns why an execution does not support the action, or an empty text.
-	refuses func(ke *v1alpha1.KubernetesExecution) string
-}
-
-// maxName is the maximum length of a user name in an execution.
-const maxName = 253
-
-// newPatch returns the patch of the request, with the name of the user if known.
-func (st controlAction) newPatch(ke *v1alpha1.KubernetesExecution, by string) client.Patch {
-	asked := map[string]any{st.field: true}
-	if st.name != "" && by != "" && utf8.RuneCountInString(by) <= maxName && !ke.Spec.Cancel { // a cancelled execution keeps its name or its lack of one
-		asked[st.name] = by
-	}
-	return client.RawPatch(types.MergePatchType, encodePatch(map[string]any{"spec": asked}))
+	verb, done string
+	named      bool // whether the execution records who
+	// check returns why an execution does not support the action.
+	check func(ke *v1alpha1.KubernetesExecution) error
+	send  func(ctx context.Context, c client.Client, ke *v1alpha1.KubernetesExecution, by string) error
 }
 
 func (s *session) cancelCommand() *cobra.Command {
-	cmd := s.controlCommand(controlAction{"cancel", "cancel", "is being cancelled", "cancelledBy", func(ke *v1alpha1.KubernetesExecution) string {
-		if IsSettled(ke) {
-			return "has already ended"
-		}
-		return ""
-	}})
+	cmd := s.controlCommand(controlAction{verb: "cancel", done: "is being cancelled", named: true, check: executions.CheckCancellable, send: executions.Cancel})
 	cmd.Short = "Cancel executions"
 	cmd.Long = "Cancel executions. An execution that has not started fails with reason cancelled. A running action is asked to\n" +
 		"stop and reports what it has changed."
@@ -52,16 +33,26 @@ func (s *session) cancelCommand() *cobra.Command {
 }
 
 func (s *session) finalizeCommand() *cobra.Command {
-	cmd := s.controlCommand(controlAction{"finalize", "finalize", "is being finalized", "", func(ke *v1alpha1.KubernetesExecution) string {
-		if ke.Status.Phase != v1alpha1.PhaseRollbackReady {
-			return "is not in phase rollback_ready"
-		}
-		return ""
-	}})
+	cmd := s.controlCommand(controlAction{verb: "finalize", done: "is being finalized", check: checkFinalizable, send: sendFinalize})
 	cmd.Short = "End the rollback window of executions"
 	cmd.Long = "End the phase rollback_ready of executions: successful executions become completed, those with a failed\n" +
 		"required postcondition become failed. Without this command it happens at the end of the rollback window."
 	return cmd
+}
+
+// checkFinalizable returns an error unless an execution can only be rolled back or finalized.
+func checkFinalizable(ke *v1alpha1.KubernetesExecution) error {
+	if ke.Status.Phase != v1alpha1.PhaseRollbackReady {
+		return &executions.StateError{
+			Message: fmt.Sprintf("execution %q is not in phase rollback_ready", ke.Name),
+			Hint:    "fleetloop exec describe " + ke.Name + "   shows its status",
+		}
+	}
+	return nil
+}
+
+func sendFinalize(ctx context.Context, c client.Client, ke *v1alpha1.KubernetesExecution, _ string) error {
+	return c.Patch(ctx, ke, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"finalize":true}}`)))
 }
 
 func (s *session) controlCommand(st controlAction) *cobra.Command {
@@ -89,7 +80,7 @@ func (s *session) runControl(cmd *cobra.Command, args []string, st controlAction
 		return err
 	}
 	var me string
-	if st.name != "" {
+	if st.named {
 		if me, err = c.currentUser(cmd.Context()); err != nil {
 			me = "" // a missing name must not delay a stop
 		}
@@ -97,11 +88,11 @@ func (s *session) runControl(cmd *cobra.Command, args []string, st controlAction
 	var changed []v1alpha1.KubernetesExecution
 	for i := range found {
 		ke := &found[i]
-		if why := st.refuses(ke); why != "" {
-			errs = append(errs, cli.NewError(fmt.Errorf("execution %q %s", ke.Name, why), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows its status"))
+		if err := st.check(ke); err != nil {
+			errs = append(errs, explainStateError(err))
 			continue
 		}
-		if err := c.Patch(cmd.Context(), ke, st.newPatch(ke, me)); err != nil {
+		if err := st.send(cmd.Context(), c, ke, me); err != nil {
 			errs = append(errs, explainError(err, fmt.Sprintf("%s execution %q", st.verb, ke.Name)))
 			continue
 		}
@@ -146,33 +137,18 @@ func (s *session) runStop(cmd *cobra.Command, reason string, cancelRunning bool)
 	if err != nil {
 		return err
 	}
-	data := map[string]string{v1alpha1.StopReason: reason, v1alpha1.StopRunning: fmt.Sprint(cancelRunning)}
-	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: v1alpha1.EmergencyStop}, Data: data}
 	text := "emergency stop active: no action starts until fleetloop exec resume"
 	if cancelRunning {
 		text += ", running executions are being cancelled"
 	}
-	err = c.Create(cmd.Context(), m)
-	if apierrors.IsAlreadyExists(err) {
-		var before string
-		before, err = c.replaceStopReason(cmd.Context(), m.Name, data)
+	before, wasActive, err := executions.Stop(cmd.Context(), c, c.namespace, reason, cancelRunning)
+	if wasActive {
 		text += fmt.Sprintf("; the previous reason was %q", terminal.Clean(before))
 	}
 	if err != nil {
 		return c.explainRefusal(err, "stop", roles.AdministratorRole)
 	}
 	return s.printLine("%s", text)
-}
-
-// replaceStopReason replaces the reason of a stop and returns the earlier one, because a resume must
-// consider both.
-func (c *cluster) replaceStopReason(ctx context.Context, name string, data map[string]string) (before string, err error) {
-	m := &corev1.ConfigMap{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, m); err != nil {
-		return "", err
-	}
-	before = m.Data[v1alpha1.StopReason]
-	return before, c.Patch(ctx, m, client.RawPatch(types.MergePatchType, encodePatch(map[string]any{"data": data})))
 }
 
 func (s *session) resumeCommand() *cobra.Command {
@@ -185,12 +161,11 @@ func (s *session) resumeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: v1alpha1.EmergencyStop}}
-			switch err := c.Delete(cmd.Context(), m); {
-			case apierrors.IsNotFound(err):
-				return s.printLine("the emergency stop was not active")
+			switch wasActive, err := executions.Resume(cmd.Context(), c, c.namespace); {
 			case err != nil:
 				return c.explainRefusal(err, "resume", roles.AdministratorRole)
+			case !wasActive:
+				return s.printLine("the emergency stop was not active")
 			}
 			return s.printLine("resumed")
 		},

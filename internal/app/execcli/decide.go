@@ -9,13 +9,11 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
+	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
 type decideOptions struct {
@@ -88,8 +86,8 @@ func (s *session) runDecide(cmd *cobra.Command, name string, o decideOptions) er
 	if err != nil {
 		return err
 	}
-	if err := checkDecidable(ke, o.plan); err != nil {
-		return err
+	if err := executions.CheckDecidable(ke, o.plan); err != nil {
+		return explainStateError(err)
 	}
 	if !o.yes {
 		if err := s.confirmPlan(ke); err != nil {
@@ -102,24 +100,6 @@ func (s *session) runDecide(cmd *cobra.Command, name string, o decideOptions) er
 	return s.printDecisionThenFollow(cmd, c, ke, o)
 }
 
-// checkDecidable returns an error unless an execution waits for approval of a plan.
-func checkDecidable(ke *v1alpha1.KubernetesExecution, planHashPrefix string) error {
-	describe := "fleetloop exec describe " + ke.Name + "   shows its status"
-	switch {
-	case ke.Status.Phase != v1alpha1.PhaseWaitingApproval:
-		phase := string(ke.Status.Phase)
-		if phase == "" {
-			phase = "new"
-		}
-		return cli.NewError(fmt.Errorf("execution %q is not waiting for approval: its phase is %s", ke.Name, phase), cli.CodePrecondition, describe)
-	case ke.Status.Plan == nil || ke.Status.Plan.Hash == "":
-		return cli.NewError(fmt.Errorf("execution %q has no plan to approve or reject", ke.Name), cli.CodePrecondition, describe)
-	case !strings.HasPrefix(ke.Status.Plan.Hash, planHashPrefix):
-		return cli.NewError(fmt.Errorf("the plan of execution %q is %s, not %s", ke.Name, ShortHash(ke.Status.Plan.Hash), planHashPrefix), cli.CodePrecondition, describe)
-	}
-	return nil
-}
-
 var errNo = errors.New("not approved")
 
 // confirmPlan prints the plan and asks for confirmation.
@@ -127,7 +107,7 @@ func (s *session) confirmPlan(ke *v1alpha1.KubernetesExecution) error {
 	if err := WriteDecisionBasis(s.env.Stderr, ke, s.showOptions()); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(s.env.Stderr, "\nApprove plan %s? [y/N] ", ShortHash(ke.Status.Plan.Hash)); err != nil {
+	if _, err := fmt.Fprintf(s.env.Stderr, "\nApprove plan %s? [y/N] ", executions.ShortHash(ke.Status.Plan.Hash)); err != nil {
 		return err
 	}
 	answer, err := bufio.NewReader(s.env.Stdin).ReadString('\n')
@@ -141,45 +121,17 @@ func (s *session) confirmPlan(ke *v1alpha1.KubernetesExecution) error {
 	return cli.NewError(errNo, cli.CodeFailed, "fleetloop reject "+ke.Name+" --reason=TEXT   rejects it")
 }
 
-// saveDecision adds the decision to the approvals. It replaces an earlier one of the same user
-// about an older plan. On a conflict it reads the execution again, because the plan may have
-// changed.
+// saveDecision adds the decision to the approvals.
 func (s *session) saveDecision(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) (*v1alpha1.KubernetesExecution, error) {
-	doing := fmt.Sprintf("%s execution %q", strings.ToLower(string(o.decision)), ke.Name)
 	me, err := c.currentUser(ctx)
 	if err != nil {
 		return nil, err
 	}
-	plan := ke.Status.Plan.Hash
-	for {
-		var others []v1alpha1.Approval
-		for _, a := range ke.Spec.Approvals {
-			switch {
-			case a.Approver != me:
-				others = append(others, a)
-			case a.PlanHash == plan:
-				return nil, cli.NewError(fmt.Errorf("%s: %q has already decided: %s", doing, me, a.Decision), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows the missing approvals")
-			}
-		}
-		mine := v1alpha1.Approval{Approver: me, Decision: o.decision, Reason: o.reason, PlanHash: plan}
-		patch := encodePatch(map[string]any{
-			"metadata": map[string]any{"resourceVersion": ke.ResourceVersion},
-			"spec":     map[string]any{"approvals": append(others, mine)},
-		})
-		err := c.Patch(ctx, ke, client.RawPatch(types.MergePatchType, patch))
-		if err == nil {
-			return ke, nil
-		}
-		if !apierrors.IsConflict(err) {
-			return nil, c.explainRefusal(err, doing, roles.ApproverRole)
-		}
-		if ke, err = c.getExecution(ctx, ke.Name); err != nil {
-			return nil, err
-		}
-		if err := checkDecidable(ke, plan); err != nil {
-			return nil, err
-		}
+	decided, err := executions.Decide(ctx, c, ke, v1alpha1.Approval{Approver: me, Decision: o.decision, Reason: o.reason})
+	if err != nil {
+		return nil, c.explainRefusal(err, fmt.Sprintf("%s execution %q", strings.ToLower(string(o.decision)), ke.Name), roles.ApproverRole)
 	}
+	return decided, nil
 }
 
 func (s *session) printDecisionThenFollow(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) error {
@@ -188,7 +140,7 @@ func (s *session) printDecisionThenFollow(cmd *cobra.Command, c *cluster, ke *v1
 		if o.decision == v1alpha1.Reject {
 			verb = "rejected"
 		}
-		if err := s.printLine("execution/%s %s (plan %s)", ke.Name, verb, ShortHash(ke.Status.Plan.Hash)); err != nil {
+		if err := s.printLine("execution/%s %s (plan %s)", ke.Name, verb, executions.ShortHash(ke.Status.Plan.Hash)); err != nil {
 			return err
 		}
 	}

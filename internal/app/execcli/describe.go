@@ -16,6 +16,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
+	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
 // WriteDescription writes a full description of an execution: first its state and the next steps,
@@ -40,7 +41,7 @@ func (p *page) writeHead(ke *v1alpha1.KubernetesExecution) {
 	p.writeField("Name", ke.Name)
 	p.writeField("Namespace", ke.Namespace)
 	p.writeField("Action", spec.Action)
-	p.writeField("Target", cmp.Or(FormatTarget(ke), "unknown"))
+	p.writeField("Target", cmp.Or(executions.FormatTarget(ke), "unknown"))
 	p.writeField("Parameters", cmp.Or(FormatParameters(spec.Parameters), "none"))
 	by := ""
 	if spec.RequestedBy != "" {
@@ -192,7 +193,7 @@ func (p *page) writePolicy(v *v1alpha1.ValidationResults) {
 		p.writeLine("  requires %s", strings.Join(wants, " and "))
 	}
 	if d.PolicyHash != "" {
-		p.writeBlock("  ", "policy hash "+ShortHash(d.PolicyHash)+formatEvaluationTime(p, d.EvaluatedAt))
+		p.writeBlock("  ", "policy hash "+executions.ShortHash(d.PolicyHash)+formatEvaluationTime(p, d.EvaluatedAt))
 	}
 }
 
@@ -321,10 +322,4 @@ func formatShellValue(v any) string {
 		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 	}
 	return text
-}
-
-// ShortHash returns the first characters of a hash, enough to identify it.
-func ShortHash(hash string) string {
-	const enough = 12
-	return hash[:min(len(hash), enough)]
 }

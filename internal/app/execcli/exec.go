@@ -2,7 +2,6 @@ package execcli
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
+	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
 // formatText prints the result in a few words.
@@ -223,10 +223,11 @@ func (s *session) createExecution(cmd *cobra.Command, ke *v1alpha1.KubernetesExe
 		return err
 	}
 	ctx := cmd.Context()
-	if ke.Spec.RequestedBy, ke.Spec.RequesterGroups, err = c.currentUserAndGroups(ctx); err != nil {
-		return err
+	name, groups, err := executions.CurrentUser(ctx, c)
+	if err != nil {
+		return explainError(err, "get the current user")
 	}
-	if err := c.Create(ctx, ke); apierrors.IsAlreadyExists(err) {
+	if err := executions.Create(ctx, c, ke, name, groups); apierrors.IsAlreadyExists(err) {
 		return cli.NewError(fmt.Errorf("request %s: execution %q already exists", ke.Spec.Action, ke.Name), cli.CodePrecondition,
 			"use another --name or omit it; fleetloop exec describe "+ke.Name+s.showOptions().NamespaceFlag(ke)+"   shows the existing one")
 	} else if err != nil {
@@ -291,13 +292,4 @@ func describeOutcome(ke *v1alpha1.KubernetesExecution) string {
 		}
 	}
 	return text
-}
-
-// encodePatch returns a merge patch.
-func encodePatch(what map[string]any) []byte {
-	raw, err := json.Marshal(what)
-	if err != nil {
-		panic(err) // we made it ourselves, of texts and booleans
-	}
-	return raw
 }

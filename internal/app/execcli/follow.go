@@ -18,6 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
 // again is the delay before a broken watch is restarted.
@@ -136,7 +137,7 @@ func (s *session) waitForExecution(ctx context.Context, c *cluster, ke *v1alpha1
 			said = text
 			s.printNote("%s", text)
 		}
-		return IsSettled(now) || !w.through && needsApproval(now), nil
+		return executions.IsSettled(now) || !w.through && needsApproval(now), nil
 	})
 	describe := "fleetloop exec describe " + ke.Name + "   shows its status"
 	switch {

@@ -8,6 +8,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
+	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
 // ListPrinter writes rows of a table as they arrive.
@@ -54,7 +55,7 @@ func executionRow(ke *v1alpha1.KubernetesExecution, wide bool, o OutputOptions) 
 		{Text: ke.Name},
 		{Text: string(s.Phase), Style: PhaseStyle(ke)},
 		{Text: ke.Spec.Action},
-		{Text: FormatTarget(ke)},
+		{Text: executions.FormatTarget(ke)},
 		{Text: approval},
 		{Text: string(s.Outcome)},
 		{Text: terminal.Since(o.Now, ke.CreationTimestamp.Time)},
@@ -74,24 +75,6 @@ func RowState(ke *v1alpha1.KubernetesExecution, wide bool) string {
 		b.WriteString(c.Text + "\x00")
 	}
 	return b.String()
-}
-
-// FormatTarget returns the object that an execution acts on, as far as it is known.
-func FormatTarget(ke *v1alpha1.KubernetesExecution) string {
-	if ke.Status.Target != "" {
-		return ke.Status.Target
-	}
-	t := ke.Spec.Target
-	if t == nil {
-		t = &v1alpha1.Target{}
-	}
-	var parts []string
-	for _, part := range []string{t.Kind, cmp.Or(t.Namespace, ke.Spec.TargetNamespace), cmp.Or(t.Name, ke.Spec.ResourceName)} {
-		if part != "" {
-			parts = append(parts, part)
-		}
-	}
-	return strings.Join(parts, "/")
 }
 
 // PhaseStyle returns the style of a phase.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
+	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
 // WriteDecisionBasis writes the basis of an approval: the requester, the request and its reason, the
@@ -124,7 +125,7 @@ func (p *page) writeApprovals(ke *v1alpha1.KubernetesExecution) {
 	switch {
 	case a.DecidedAt != nil:
 		p.writeLine("  decided %s", p.formatTime(a.DecidedAt.Time))
-	case IsSettled(ke): // no more approvals are expected
+	case executions.IsSettled(ke): // no more approvals are expected
 	case a.Deadline != nil:
 		p.writeLine("  deadline %s", p.formatTime(a.Deadline.Time))
 	case a.Required:
@@ -136,7 +137,7 @@ func (p *page) writeApprovals(ke *v1alpha1.KubernetesExecution) {
 	}
 	rows := [][]terminal.Cell{terminal.PlainRow("APPROVER", "DECISION", "VALID", "PLAN", "REASON")}
 	for _, g := range given {
-		rows = append(rows, terminal.PlainRow(cmp.Or(g.Approver, "(not named)"), string(g.Decision), yesNo(g.counts), ShortHash(g.PlanHash), g.Reason))
+		rows = append(rows, terminal.PlainRow(cmp.Or(g.Approver, "(not named)"), string(g.Decision), yesNo(g.counts), executions.ShortHash(g.PlanHash), g.Reason))
 	}
 	p.writeTable("  ", rows)
 }
@@ -144,7 +145,7 @@ func (p *page) writeApprovals(ke *v1alpha1.KubernetesExecution) {
 // endedUndecided reports whether an execution ended before a decision, because it was cancelled or
 // was only a dry run.
 func endedUndecided(ke *v1alpha1.KubernetesExecution) bool {
-	return IsSettled(ke) && ke.Status.Approval != nil && ke.Status.Approval.State == v1alpha1.ApprovalPending
+	return executions.IsSettled(ke) && ke.Status.Approval != nil && ke.Status.Approval.State == v1alpha1.ApprovalPending
 }
 
 type givenApproval struct {

@@ -1,14 +1,9 @@
 package execcli
 
 import (
-	"cmp"
-	"fmt"
-
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
 type rollbackOptions struct {
@@ -50,44 +45,8 @@ func (s *session) runRollback(cmd *cobra.Command, name string, o rollbackOptions
 	if err != nil {
 		return err
 	}
-	if err := checkReversible(ke); err != nil {
-		return err
+	if err := executions.CheckReversible(ke); err != nil {
+		return explainStateError(err)
 	}
-	return s.createExecution(cmd, newRollback(ke, o), o.format, o.waitOptions)
-}
-
-// checkReversible returns an error unless the execution can be rolled back.
-func checkReversible(ke *v1alpha1.KubernetesExecution) error {
-	r := ke.Status.RollbackInformation
-	switch {
-	case !IsSettled(ke):
-		return cli.NewError(fmt.Errorf("execution %q has not ended: its phase is %s", ke.Name, cmp.Or(string(ke.Status.Phase), "new")), cli.CodePrecondition, "fleetloop exec cancel "+ke.Name+"   cancels it")
-	case ke.Status.ExecutionResults == nil:
-		return cli.NewError(fmt.Errorf("execution %q changed nothing, so there is nothing to roll back", ke.Name), cli.CodePrecondition, "")
-	case r == nil:
-		return cli.NewError(fmt.Errorf("execution %q ended without a known change, so there is nothing to roll back", ke.Name), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows how it ended")
-	case !r.Available:
-		why := cmp.Or(r.Reason, ke.Spec.Action+" cannot be rolled back")
-		return cli.NewError(fmt.Errorf("execution %q cannot be rolled back: %s", ke.Name, why), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows the changes")
-	}
-	return nil
-}
-
-// newRollback returns the execution that rolls back another.
-func newRollback(ke *v1alpha1.KubernetesExecution, o rollbackOptions) *v1alpha1.KubernetesExecution {
-	const longest = 200 // leaves room for the suffix
-	r := ke.Status.RollbackInformation
-	back := &v1alpha1.KubernetesExecution{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ke.Namespace, Name: o.objectName},
-		Spec: v1alpha1.KubernetesExecutionSpec{
-			Action: r.RollbackAction, Parameters: r.RollbackParameters,
-			RollbackOf:  &v1alpha1.ObjectReference{Name: ke.Name, UID: ke.UID},
-			Environment: ke.Spec.Environment, CorrelationID: ke.Spec.CorrelationID,
-			Reason: cmp.Or(o.reason, "roll back "+ke.Name), DryRunMode: v1alpha1.DryRunPolicy,
-		},
-	}
-	if o.objectName == "" {
-		back.GenerateName = ke.Name[:min(len(ke.Name), longest)] + "-rollback-"
-	}
-	return back
+	return s.createExecution(cmd, executions.NewRollback(ke, o.objectName, o.reason), o.format, o.waitOptions)
 }

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
 
@@ -93,33 +94,18 @@ func staysCordonedNote(node *corev1.Node) string {
 	return ""
 }
 
-// maxConflicts limits the retries after a concurrent change of a node.
-const maxConflicts = 10
-
 // releaseNode removes the changes of Fleetloop from a node, and reports whether there were any.
 func (s *session) releaseNode(ctx context.Context, c *cluster, name string, r releaseOptions) (node *corev1.Node, released bool, err error) {
-	for range maxConflicts {
-		var before corev1.Node
-		if err := c.Get(ctx, client.ObjectKey{Name: name}, &before); err != nil {
-			if apierrors.IsNotFound(err) {
-				err = cli.NewError(fmt.Errorf("node %q not found", name), cli.CodePrecondition, "kubectl get nodes   lists the nodes")
-				return nil, false, err
-			}
-			return nil, false, explainError(err, fmt.Sprintf("get node %q", name))
-		}
-		after, changed := quarantine.Release(&before, s.env.Now(), r.reason, !r.rearm)
-		if !changed {
-			return &before, false, nil
-		}
-		err = c.Update(ctx, after)
-		if err == nil {
-			return after, true, nil
-		}
-		if !apierrors.IsConflict(err) {
-			break
-		}
+	node, released, err = kube.ChangeNode(ctx, c, name, func(n *corev1.Node) (*corev1.Node, bool) {
+		return quarantine.Release(n, s.env.Now(), r.reason, !r.rearm)
+	})
+	if apierrors.IsNotFound(err) {
+		return nil, false, cli.NewError(fmt.Errorf("node %q not found", name), cli.CodePrecondition, "kubectl get nodes   lists the nodes")
 	}
-	return nil, false, explainError(err, fmt.Sprintf("release node %q", name))
+	if err != nil {
+		return nil, false, explainError(err, fmt.Sprintf("release node %q", name))
+	}
+	return node, released, nil
 }
 
 // pageSize is the number of nodes per request.

@@ -1,0 +1,24 @@
+// Command console serves the web console.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/fleetloop/fleetloop/internal/app/consoleapp"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	err := consoleapp.Command(os.Stdout, os.Stderr, settings.OSEnv).ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "console:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,150 @@
+// What the views ask for. The first part of each key is the topic of the stream
+// that renews the answer.
+import { queryOptions } from '@tanstack/react-query'
+import { searchQuery } from '../lib/search'
+import { ApiError, CHANGES, FLEET, get, getWithEtag, type Query, rememberSession } from './client'
+import { type RawExecution, type RawNode, readExecution, readNode } from './hosts'
+import type {
+  AdapterStatus, Buckets, ChangeEvent, ClusterSync, Delivery, EmergencyStop, Identity, Kind, NodeList, Page, Permission, Resource, Revision, SentinelList,
+  Session, StuckItem, Summary, Why,
+} from './types'
+
+export const sessionQuery = queryOptions({
+  queryKey: ['session'],
+  queryFn: async ({ signal }) => rememberSession(await get<Session>('console/session', {}, signal)),
+  staleTime: 5 * 60_000,
+})
+
+export const summaryQuery = queryOptions({
+  queryKey: ['summary'],
+  queryFn: ({ signal }) => get<Summary>(`${FLEET}summary`, {}, signal),
+  refetchInterval: 5000,
+})
+
+export const PAGE = 100
+
+export interface ListFilter { labels?: string; text?: string; phase?: string; order?: string; cluster?: string }
+
+// The fields of a row, so that a page of 100 does not carry 100 specs.
+const FIELDS = 'name,kind,labels,generation,created_time,ownerResource,status.phase,status.observed_generation,status.last_transition_time,status.shoot_status,status.sync_error'
+
+export function listQuery(filter: ListFilter): Query {
+  return { labels: filter.labels, search: searchQuery(filter.text, filter.phase), order: filter.order }
+}
+
+export const collectionPath = (kind: Kind, cluster?: string) => (kind === 'nodepools' && cluster ? `${FLEET}clusters/${cluster}/nodepools` : `${FLEET}${kind}`)
+
+export const pageQuery = (kind: Kind, filter: ListFilter, page: number) => queryOptions({
+  queryKey: [kind, 'list', filter, page],
+  queryFn: ({ signal }) => get<Page<Resource>>(collectionPath(kind, filter.cluster), { ...listQuery(filter), page, size: PAGE, fields: FIELDS }, signal),
+  gcTime: 60_000,
+})
+
+export const resourceQuery = (kind: Kind, id: string) => queryOptions({
+  queryKey: [kind, 'one', id],
+  queryFn: ({ signal }) => getWithEtag<Resource>(`${FLEET}${kind}/${id}`, signal),
+})
+
+export const statusesQuery = (kind: Kind, id: string) => queryOptions({
+  queryKey: [kind, 'one', id, 'statuses'],
+  queryFn: ({ signal }) => get<Page<AdapterStatus>>(`${FLEET}${kind}/${id}/statuses`, { size: 500 }, signal),
+  refetchInterval: 15_000,
+})
+
+export const syncQuery = (id: string) => queryOptions({
+  queryKey: ['clusters', 'one', id, 'sync'],
+  queryFn: ({ signal }) => get<ClusterSync>(`${FLEET}clusters/${id}/sync`, {}, signal),
+  refetchInterval: 15_000,
+})
+
+export const whyQuery = (kind: Kind, id: string) => queryOptions({
+  queryKey: [kind, 'one', id, 'why'],
+  queryFn: ({ signal }) => get<Why>(`console/why/${kind}/${id}`, {}, signal),
+  retry: false,
+})
+
+export const revisionsQuery = (kind: Kind, id: string) => queryOptions({
+  queryKey: [kind, 'one', id, 'revisions'],
+  queryFn: ({ signal }) => get<Page<Revision>>(`${FLEET}${kind}/${id}/revisions`, { limit: 50 }, signal),
+})
+
+export const canQuery = (verb: 'patch' | 'pause', resource: Kind, name?: string) => queryOptions({
+  queryKey: ['can', verb, resource, name],
+  queryFn: async ({ signal }): Promise<Permission> => {
+    try {
+      return await get<Permission>(`${FLEET}can-i`, { verb, resource, name }, signal)
+    } catch (err) {
+      // An older fleet API says only in general what the caller may change.
+      if (!(err instanceof ApiError) || err.status !== 404) throw err
+      const me = await get<Identity>(`${FLEET}whoami`, {}, signal)
+      return { allowed: me.write_scope !== 'none' || (verb === 'pause' && me.roles.includes('system')) }
+    }
+  },
+  staleTime: 30_000,
+})
+
+export const stuckQuery = (filter: Query) => queryOptions({
+  queryKey: ['stuck', filter],
+  queryFn: ({ signal }) => get<Page<StuckItem>>(`${FLEET}stuck`, { limit: 200, ...filter }, signal),
+  refetchInterval: 10_000,
+})
+
+export const syncsQuery = (state: string) => queryOptions({
+  queryKey: ['stuck', 'syncs', state],
+  queryFn: ({ signal }) => get<Page<ClusterSync>>(`${FLEET}clusters/sync`, { state, limit: 200 }, signal),
+  refetchInterval: 10_000,
+})
+
+export const changesQuery = (filter: Query) => queryOptions({
+  queryKey: ['changes', 'list', filter],
+  queryFn: ({ signal }) => get<Page<ChangeEvent>>(CHANGES, filter, signal),
+})
+
+export const bucketsQuery = (filter: Query) => queryOptions({
+  queryKey: ['buckets', filter],
+  queryFn: ({ signal }) => get<Buckets>(`${CHANGES}/buckets`, filter, signal),
+})
+
+export const deliveriesQuery = (cluster: string, id: string) => queryOptions({
+  queryKey: ['deliveries', cluster, id],
+  queryFn: ({ signal }) => get<{ items: Delivery[] }>(`${CHANGES}/${encodeURIComponent(cluster || '-')}/${encodeURIComponent(id)}/deliveries`, {}, signal),
+  retry: false,
+})
+
+const hostPath = (host: string) => `console/hosts/${encodeURIComponent(host)}`
+export const executionPath = (host: string, namespace: string, name: string) =>
+  `${hostPath(host)}/executions/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`
+export const stopPath = (host: string) => `${hostPath(host)}/stop`
+export const nodePath = (host: string, name: string) => `${hostPath(host)}/nodes/${encodeURIComponent(name)}`
+
+export const executionsQuery = (host: string) => queryOptions({
+  queryKey: ['executions', 'list', host],
+  queryFn: async ({ signal }) => {
+    const page = await get<Page<RawExecution>>(`${hostPath(host)}/executions`, { limit: 500 }, signal)
+    return { ...page, items: page.items.map(readExecution) }
+  },
+})
+
+export const executionQuery = (host: string, namespace: string, name: string) => queryOptions({
+  queryKey: ['executions', 'one', `${host}/${namespace}/${name}`],
+  queryFn: async ({ signal }) => readExecution(await get<RawExecution>(executionPath(host, namespace, name), {}, signal)),
+})
+
+export const stopQuery = (host: string) => queryOptions({
+  queryKey: ['executions', 'stop', host],
+  queryFn: ({ signal }) => get<EmergencyStop>(stopPath(host), {}, signal),
+  retry: false,
+})
+
+export const nodesQuery = (host: string) => queryOptions({
+  queryKey: ['nodes', 'list', host],
+  queryFn: async ({ signal }) => {
+    const list = await get<Omit<NodeList, 'items'> & { items: RawNode[] }>(`${hostPath(host)}/nodes`, {}, signal)
+    return { ...list, items: list.items.map(readNode) }
+  },
+})
+
+export const sentinelsQuery = (host: string) => queryOptions({
+  queryKey: ['sentinels', 'list', host],
+  queryFn: ({ signal }) => get<SentinelList>(`${hostPath(host)}/sentinels`, {}, signal),
+})

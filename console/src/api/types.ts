@@ -1,0 +1,227 @@
+// The shapes that the page reads: those of the fleet API, generated from its
+// OpenAPI document, and those of the console server.
+import type { components } from './fleet.gen'
+
+type Schemas = components['schemas']
+export type Resource = Schemas['Resource']
+export type Phase = Schemas['Phase']
+export type AdapterStatus = Schemas['AdapterStatus']
+export type ClusterSync = Schemas['ClusterSync'] & { pause?: Pause }
+export type SyncState = Schemas['SyncState']
+export type Identity = Schemas['Identity']
+export type ChangeEvent = Schemas['ChangeEvent']
+export type Kind = 'clusters' | 'nodepools'
+
+export interface Pause { by: string; reason: string; since: string; until?: string }
+
+export interface Page<T> { items: T[]; continue?: string; total?: number }
+
+export interface PhaseCounts { total: number; phases: Partial<Record<string, number>> }
+
+export interface Summary {
+  as_of: string
+  kinds: Partial<Record<Kind, PhaseCounts & { oldest_not_ready?: { id: string; name: string; phase: string; since: string } }>>
+  sync?: { states: Partial<Record<SyncState, number>>; oldest_unsynced?: { id: string; name: string; since: string } }
+  top_reasons?: TopReason[]
+  labels?: Record<string, Record<string, PhaseCounts>>
+}
+
+export interface TopReason {
+  reason: string
+  source: string
+  count: number
+  since: string
+  example?: { kind: string; id: string; name: string }
+}
+
+export interface StuckItem {
+  kind: string
+  id: string
+  name: string
+  cluster_id?: string
+  cluster_name?: string
+  phase: string
+  since: string
+  generation: number
+  observed_generation: number
+  cause: { type: string; adapter?: string; reason?: string; code?: string; message?: string }
+  attempts?: number
+  next_attempt?: string
+}
+
+export interface Revision {
+  generation: number
+  created_time: string
+  actor?: string
+  spec: unknown
+  labels?: Record<string, string>
+}
+
+export interface Buckets {
+  since: string
+  until: string
+  step_seconds: number
+  lanes: { name: string; cluster?: string; counts: number[]; failed?: number[] }[]
+  more_lanes?: number
+}
+
+export interface Delivery {
+  sink: string
+  state: 'delivered' | 'pending' | 'failed'
+  attempts?: number
+  last_attempt?: string
+  delivered?: string
+  error?: string
+}
+
+export interface Permission { allowed: boolean; reason?: string }
+
+export interface Host {
+  name: string
+  writes: boolean
+  why_not?: string
+}
+
+export interface Session {
+  signed_in: boolean
+  mode: 'none' | 'token' | 'oidc'
+  user?: { name: string; tenant?: string; roles?: string[] }
+  csrf?: string
+  expires?: string
+  version?: string
+  hosts?: Host[]
+  demo_users?: { name: string; role: string }[]
+  links?: { docs?: string }
+}
+
+export interface Execution {
+  host: string
+  namespace: string
+  name: string
+  created: string
+  action: string
+  target?: string
+  parameters?: Record<string, unknown>
+  reason?: string
+  requested_by?: string
+  environment?: string
+  phase: string
+  phase_since?: string
+  outcome?: string
+  reason_detail?: string
+  message?: string
+  dry_run?: boolean
+  expires?: string
+  impact?: string
+  plan_hash?: string
+  plan?: {
+    diff?: string
+    resources_affected?: number
+    replicas_changed?: string
+    steps?: { verb?: string; resource?: string; namespace?: string; name?: string; description?: string }[]
+  }
+  rollback?: { available: boolean; action?: string; reason?: string }
+  rollback_of?: string
+  policy?: {
+    name?: string
+    allowed: boolean
+    required_approval?: boolean
+    required_dry_run?: boolean
+    violations?: string[]
+    warnings?: string[]
+    mode?: string
+    evaluated?: string
+  }
+  dry_run_result?: { performed: boolean; success: boolean; warnings?: string[]; errors?: string[] }
+  checks?: Record<'parameters' | 'permissions' | 'target', boolean>
+  pre_conditions?: ConditionResult[]
+  post_conditions?: ConditionResult[]
+  approval?: {
+    required: number
+    received: number
+    groups?: string[]
+    not_requester?: boolean
+    decisions: { approver: string; decision: string; reason?: string; current: boolean }[]
+  }
+  phases?: { phase: string; at: string }[]
+  job?: string
+  /** The end of the log of an action that has ended. */
+  log?: string
+  undelivered_change_events?: number
+  can?: Partial<Record<string, Permission>>
+  command?: Partial<Record<string, string>>
+  object?: unknown
+}
+
+export interface ConditionResult { type: string; passed: boolean; evaluated?: boolean; required?: boolean; message?: string }
+
+export interface EmergencyStop {
+  stopped: boolean
+  by?: string
+  reason?: string
+  since?: string
+  can?: Permission
+  command?: { stop?: string; resume?: string }
+}
+
+export interface FaultNode {
+  host?: string
+  name: string
+  stage: string
+  phase?: string
+  since: string
+  reason?: string
+  fault_code?: string
+  session?: string
+  remedy?: string
+  deadline?: string
+  pods_left?: number
+  blocking?: { pod: string; namespace?: string; blocked_by?: string; budget?: string; message?: string; since?: string }[]
+  faults?: { source: string; check: string; entity?: string; error_codes?: string[]; fatal?: boolean; message?: string; detected?: string }[]
+  history?: { at: string; action: string; message?: string; outcome?: string }[]
+  undelivered_change_events?: number
+  can?: Partial<Record<string, Permission>>
+  command?: Partial<Record<string, string>>
+}
+
+export interface NodeList {
+  budget?: { limit?: number; used: number; blocked_since?: string }
+  items: FaultNode[]
+  as_of?: string
+}
+
+export interface Sentinel {
+  host?: string
+  namespace: string
+  name: string
+  ready: boolean
+  message?: string
+  resource_type?: string
+  selector?: string
+  resources_watched: number
+  events_published: number
+  last_poll?: string
+  shards?: { index: number; holder?: string; resources_watched?: number; lag_seconds?: number }[]
+}
+
+export interface CoverageFinding {
+  resource_type?: string
+  selector?: string
+  shard?: string
+  message?: string
+  count?: number
+  examples?: { id: string; name: string }[]
+  sentinels?: string[]
+}
+
+export interface SentinelList { items: Sentinel[]; gaps?: CoverageFinding[]; overlaps?: CoverageFinding[]; as_of?: string }
+
+export interface Why {
+  sentinel?: string
+  rule: string
+  decision: string
+  reason: string
+  inputs?: { name: string; value: string }[]
+  next?: string
+  as_of?: string
+}

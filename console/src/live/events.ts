@@ -1,0 +1,85 @@
+// The pure half of the live stream: what its events do to the connection's
+// state and to the lists that the page holds.
+
+export type Topic = 'clusters' | 'nodepools' | 'changes' | 'executions' | 'nodes' | 'sentinels'
+
+export interface StreamState {
+  /** idle: no topics. connecting: nothing was received yet. lost: it was live before. */
+  phase: 'idle' | 'connecting' | 'live' | 'lost'
+  /** When the page last heard from the server, in milliseconds; 0 is never. */
+  heard: number
+  /** The cursor after the last event. */
+  cursor: string
+  /** The topics that the server itself cannot follow now. */
+  behind: string[]
+}
+
+export const IDLE: StreamState = { phase: 'idle', heard: 0, cursor: '', behind: [] }
+
+export type StreamInput =
+  | { type: 'start' | 'stop' }
+  | { type: 'open' | 'event'; at: number; cursor?: string; behind?: string[] }
+  | { type: 'error' }
+
+/** reduceStream returns the state after an input. A loss keeps the time and the cursor, so that the gap shows and the next connection resumes. */
+export function reduceStream(state: StreamState, input: StreamInput): StreamState {
+  switch (input.type) {
+    case 'start':
+      return { ...state, phase: 'connecting', cursor: '' }
+    case 'stop':
+      return { ...state, phase: 'idle', cursor: '' }
+    case 'open':
+    case 'event':
+      return { phase: 'live', heard: input.at, cursor: input.cursor || state.cursor, behind: input.behind ?? state.behind }
+    case 'error':
+      return { ...state, phase: state.phase === 'connecting' ? 'connecting' : 'lost' }
+  }
+}
+
+/** A server that is silent for this long is taken for lost: it sends a bookmark every 5 seconds. */
+export const SILENT_MS = 15_000
+
+/** isLive is false after a loss, when the server has been silent for too long, and while it is itself behind. */
+export function isLive(state: StreamState, now: number): boolean {
+  return state.phase === 'live' && state.behind.length === 0 && now - state.heard < SILENT_MS
+}
+
+export interface Change { op: 'changed' | 'removed'; host?: string; item: Record<string, unknown> }
+
+/** keyOf identifies an item within its topic. */
+export function keyOf(topic: Topic, change: Change): string {
+  const { item, host } = change
+  if (topic === 'executions' || topic === 'sentinels') return `${host ?? item.host ?? ''}/${String(item.namespace)}/${String(item.name)}`
+  if (topic === 'nodes') return `${host ?? item.host ?? ''}/${String(item.name)}`
+  return String(item.id)
+}
+
+/**
+ * patchItems replaces or removes the item in place. It returns the same array
+ * if the item is not in it. The position of a changed item stays until the next
+ * listing, so that rows do not jump under the pointer.
+ */
+export function patchItems<T>(items: T[], topic: Topic, change: Change): T[] {
+  const key = keyOf(topic, change)
+  const at = items.findIndex((item) => keyOf(topic, { op: 'changed', item: item as Record<string, unknown> }) === key)
+  if (at < 0) return items
+  const copy = items.slice()
+  if (change.op === 'removed') copy.splice(at, 1)
+  else copy[at] = { ...items[at], ...change.item } as T
+  return copy
+}
+
+/** createThrottle runs at once and then at most once per interval, the last call included. */
+export function createThrottle(run: () => void, interval: number): () => void {
+  let last = -Infinity
+  let timer: ReturnType<typeof setTimeout> | undefined
+  return () => {
+    if (timer !== undefined) return
+    const wait = Math.max(0, last + interval - Date.now())
+    timer = setTimeout(() => {
+      timer = undefined
+      last = Date.now()
+      run()
+    }, wait)
+  }
+}

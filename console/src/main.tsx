@@ -1,0 +1,32 @@
+import './styles.css'
+import { QueryClient, QueryClientProvider } from '@tanstack/react-query'
+import { RouterProvider } from '@tanstack/react-router'
+import { createRoot } from 'react-dom/client'
+import { ApiError } from './api/client'
+import { router } from './router'
+import { showTheme } from './ui/prefs'
+
+const queries = new QueryClient({
+  defaultOptions: {
+    queries: {
+      staleTime: 1000,
+      // A server that refuses will refuse again; one that is away comes back.
+      retry: (failures, error) => failures < 3 && !(error instanceof ApiError && error.status >= 400 && error.status < 500),
+      refetchOnWindowFocus: true,
+    },
+  },
+})
+
+// A session that ended shows the sign-in form on the next request.
+queries.getQueryCache().subscribe(({ query, type }) => {
+  if (type !== 'updated' || query.queryKey[0] === 'session') return
+  const { error, fetchStatus } = query.state
+  if (fetchStatus === 'idle' && error instanceof ApiError && error.status === 401) void queries.invalidateQueries({ queryKey: ['session'] })
+})
+
+showTheme()
+createRoot(document.getElementById('root')!).render(
+  <QueryClientProvider client={queries}>
+    <RouterProvider router={router} />
+  </QueryClientProvider>,
+)

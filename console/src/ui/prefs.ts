@@ -1,0 +1,91 @@
+// What a person prefers on this device: the theme and the time zone. Nothing
+// that identifies anybody is stored in the browser.
+import { useSyncExternalStore } from 'react'
+import type { Zone } from '../lib/time'
+
+export type Theme = 'system' | 'light' | 'dark'
+
+const listeners = new Set<() => void>()
+
+function read<T extends string>(name: string, allowed: readonly T[], fallback: T): T {
+  try {
+    const value = localStorage.getItem(`fleetloop.${name}`) as T | null
+    return value && allowed.includes(value) ? value : fallback
+  } catch {
+    return fallback
+  }
+}
+
+const prefs = {
+  theme: read<Theme>('theme', ['light', 'dark'], 'system'),
+  zone: read<Zone>('zone', ['utc'], 'local'),
+}
+
+function change(): void {
+  try {
+    localStorage.setItem('fleetloop.theme', prefs.theme)
+    localStorage.setItem('fleetloop.zone', prefs.zone)
+  } catch {
+    // A browser that stores nothing forgets the choice with the page.
+  }
+  showTheme()
+  for (const listener of listeners) listener()
+}
+
+export function showTheme(): void {
+  if (prefs.theme === 'system') delete document.documentElement.dataset.theme
+  else document.documentElement.dataset.theme = prefs.theme
+}
+
+function isDark(): boolean {
+  return prefs.theme === 'system' ? matchMedia('(prefers-color-scheme: dark)').matches : prefs.theme === 'dark'
+}
+
+export function toggleTheme(): void {
+  prefs.theme = isDark() ? 'light' : 'dark'
+  change()
+}
+
+export function toggleZone(): void {
+  prefs.zone = prefs.zone === 'utc' ? 'local' : 'utc'
+  change()
+}
+
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener)
+  return () => listeners.delete(listener)
+}
+
+export const useZone = (): Zone => useSyncExternalStore(subscribe, () => prefs.zone)
+export const useDark = (): boolean => useSyncExternalStore(subscribe, isDark)
+
+// One timer moves all ages of the page.
+let now = Date.now()
+const clocks = new Set<() => void>()
+let timer: ReturnType<typeof setInterval> | undefined
+
+/** useNow returns the time, once per second. */
+export function useNow(): number {
+  return useSyncExternalStore((listener) => {
+    clocks.add(listener)
+    timer ??= setInterval(() => {
+      now = Date.now()
+      for (const clock of clocks) clock()
+    }, 1000)
+    return () => {
+      clocks.delete(listener)
+      if (clocks.size > 0) return
+      clearInterval(timer)
+      timer = undefined
+    }
+  }, () => (timer === undefined ? (now = Math.floor(Date.now() / 1000) * 1000) : now))
+}
+
+/** useNarrow is true on a phone. */
+export function useNarrow(): boolean {
+  return useSyncExternalStore((listener) => {
+    const media = matchMedia('(max-width: 720px)')
+    media.addEventListener('change', listener)
+    return () => media.removeEventListener('change', listener)
+  }, () => matchMedia('(max-width: 720px)').matches)
+}

@@ -1,0 +1,48 @@
+// A table of any length with a constant number of rows in the document.
+import { useVirtualizer } from '@tanstack/react-virtual'
+import { useEffect, useRef } from 'react'
+import { GridHead, type GridProps, GridRow } from './grid'
+import { useNarrow } from './prefs'
+
+export interface VirtualProps<R> extends GridProps<R> {
+  count: number
+  row: (index: number) => R | undefined
+  rowKey: (row: R) => string
+  /** Called with the first and the last row that are shown. */
+  onRange: (first: number, last: number) => void
+  cursor: number
+  onPoint: (index: number) => void
+}
+
+export function VirtualGrid<R>({ count, row, rowKey, onRange, cursor, onPoint, ...grid }: VirtualProps<R>) {
+  const scroller = useRef<HTMLDivElement>(null)
+  const narrow = useNarrow()
+  const height = narrow ? 64 : 34
+  const virtual = useVirtualizer({ count, getScrollElement: () => scroller.current, estimateSize: () => height, overscan: 10 })
+  useEffect(() => virtual.measure(), [height, virtual])
+  useEffect(() => {
+    if (cursor >= 0) virtual.scrollToIndex(cursor, { align: 'auto' })
+  }, [cursor, virtual])
+
+  const shown = virtual.getVirtualItems()
+  const first = shown[0]?.index ?? 0
+  const last = shown[shown.length - 1]?.index ?? 0
+  useEffect(() => onRange(first, last), [first, last, onRange])
+
+  return (
+    <div role="table" aria-label={grid.label} aria-rowcount={count + 1} className="grid virtual">
+      <GridHead {...grid} />
+      <div role="rowgroup" className="scroller" ref={scroller} tabIndex={0} aria-label={grid.label}>
+        <div role="presentation" className="space" style={{ height: virtual.getTotalSize() }}>
+          {shown.map((item) => {
+            const value = row(item.index)
+            return (
+              <GridRow key={value ? rowKey(value) : item.index} row={value} index={item.index} at={item.index === cursor} grid={grid} onPoint={onPoint}
+                style={{ transform: `translateY(${item.start}px)`, height }} />
+            )
+          })}
+        </div>
+      </div>
+    </div>
+  )
+}

@@ -1,0 +1,176 @@
+// Is something on fire?
+import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import { changesQuery, executionsQuery, nodesQuery, sentinelsQuery, summaryQuery } from '../api/queries'
+import type { Kind, Summary } from '../api/types'
+import { Head } from '../shell/head'
+import { S } from '../strings'
+import { Age, Answer, Cli, Failure, Loading, Panel, State, Tag, type Tone } from '../ui/basics'
+import { Counts, PHASES, SYNC_STATES } from '../ui/counts'
+import { useHostLists, useHosts } from '../ui/hosts'
+import { Icon, type IconName } from '../ui/icons'
+import { Budget } from '../ui/budget'
+import { ChangeLine } from '../ui/change'
+
+interface Alarm { tone: Tone; icon: IconName; text: string; age?: string; to: string; search?: Record<string, string> }
+
+export function Now() {
+  const summary = useQuery(summaryQuery)
+  const hosts = useHosts()
+  const executions = useHostLists(executionsQuery)
+  const nodes = useHostLists(nodesQuery)
+  const sentinels = useHostLists(sentinelsQuery)
+  const changes = useQuery(changesQuery({ limit: 10 }))
+
+  const waiting = executions.lists.flatMap((l) => l.data.items).filter((e) => e.phase === 'waiting_approval')
+    .sort((a, b) => (a.expires ?? '').localeCompare(b.expires ?? ''))
+  const out = nodes.lists.flatMap((l) => l.data.items).filter((n) => n.stage !== 'back')
+  const unready = sentinels.lists.flatMap((l) => l.data.items).filter((s) => !s.ready)
+  const gaps = sentinels.lists.flatMap((l) => l.data.gaps ?? [])
+  const overlaps = sentinels.lists.flatMap((l) => l.data.overlaps ?? [])
+  const undelivered = [...executions.lists.flatMap((l) => l.data.items), ...nodes.lists.flatMap((l) => l.data.items)]
+    .reduce((n, item) => n + (item.undelivered_change_events ?? 0), 0)
+  const blocked = out.filter((n) => (n.blocking?.length ?? 0) > 0)
+
+  const alarms: Alarm[] = []
+  const add = (when: unknown, alarm: Alarm) => when && alarms.push(alarm)
+  const failed = summary.data?.kinds.clusters?.phases.Failed ?? 0
+  const stuck = summary.data?.sync?.states.stuck ?? 0
+  const oldest = summary.data?.kinds.clusters?.oldest_not_ready
+  add(failed, { tone: 'bad', icon: 'bad', text: S.clustersFailed(failed), age: oldest?.since, to: '/clusters', search: { phase: 'Failed' } })
+  add(stuck, { tone: 'bad', icon: 'stuck', text: S.syncsStuck(stuck), age: summary.data?.sync?.oldest_unsynced?.since, to: '/stuck', search: { cause: 'gardener' } })
+  add(gaps.length, { tone: 'bad', icon: 'coverage', text: S.gapsNow(gaps.length), to: '/coverage' })
+  add(waiting.length, { tone: 'warn', icon: 'executions', text: S.waitingNow(waiting.length), age: waiting[0]?.created, to: '/executions' })
+  add(blocked.length, { tone: 'warn', icon: 'nodes', text: S.drainsBlocked(blocked.length), age: blocked[0]?.since, to: '/nodes' })
+  add(undelivered, { tone: 'warn', icon: 'warn', text: S.undeliveredNow(undelivered), to: '/timeline' })
+
+  return (
+    <>
+      <Head title={S.now} hint={S.nowHint} asOf={summary.data?.as_of}>
+        <Cli commands={[[S.cliClusters, 'fleetloop get clusters'], [S.cliSync, 'fleetloop clusters sync --state stuck,backing_off -o wide'], [S.cliWaiting, 'fleetloop exec get --phase=waiting_approval']]} />
+      </Head>
+      {summary.data && (
+        <ul className="alarms">
+          {alarms.length === 0 && <li className="alarm ok"><Icon name="ok" /><span>{S.calm}</span></li>}
+          {alarms.map((a) => (
+            <li key={a.text}><Link to={a.to} search={(a.search ?? {}) as never} className={`alarm ${a.tone}`}><Icon name={a.icon} /><span>{a.text}</span>{a.age && <span className="dim">{S.oldest} <Age at={a.age} bare /></span>}</Link></li>
+          ))}
+        </ul>
+      )}
+      <div className="tiles">
+        <KindTile kind="clusters" query={summary} />
+        <KindTile kind="nodepools" query={summary} />
+        <Panel title={<Link to="/stuck">{S.sync}</Link>}>
+          <Answer query={summary} rows={3}>{(s) => s.sync
+            ? (
+              <>
+                <Counts counts={s.sync.states} order={SYNC_STATES} to="/stuck" param="sync" />
+                {s.sync.oldest_unsynced && <Oldest label={S.oldestUnsynced} kind="clusters" {...s.sync.oldest_unsynced} />}
+              </>
+            )
+            : <p className="dim">{S.noSync}</p>}
+          </Answer>
+        </Panel>
+
+        <Panel title={S.topReasons} className="two" aside={<span className="dim">{S.topReasonsHint}</span>}>
+          <Answer query={summary}>{(s) => <Reasons summary={s} />}</Answer>
+        </Panel>
+        <Panel title={<Link to="/executions">{S.waitingApproval}</Link>} aside={<b className="num">{waiting.length}</b>}>
+          {executions.failures.map((f) => <Failure key={f.host.name} error={f.error} retry={f.retry} />)}
+          {executions.pending && executions.lists.length === 0 ? <Loading rows={3} /> : waiting.length === 0 && <p className="dim">{hosts.length ? S.nothingWaits : S.noHosts}</p>}
+          <ul className="lines">
+            {waiting.slice(0, 5).map((e) => (
+              <li key={`${e.host}/${e.namespace}/${e.name}`}>
+                <Link to="/executions/$host/$ns/$name" params={{ host: e.host, ns: e.namespace, name: e.name }}>
+                  <span><b>{e.action}</b> {e.target}</span>
+                  <span className="dim">{S.byPerson(e.requested_by ?? S.unknown)} · {S.expires} <Age at={e.expires} /></span>
+                </Link>
+              </li>
+            ))}
+          </ul>
+        </Panel>
+
+        <Panel title={<Link to="/nodes">{S.nodesOut}</Link>}>
+          {nodes.failures.map((f) => <Failure key={f.host.name} error={f.error} retry={f.retry} />)}
+          {nodes.lists.map(({ host, data }) => data.budget && <Budget key={host.name} host={nodes.lists.length > 1 ? host.name : ''} {...data.budget} />)}
+          {out.length === 0 ? <p className="dim">{hosts.length ? S.noNodesOut : S.noHosts}</p> : (
+            <ul className="lines">
+              {out.slice(0, 4).map((n) => (
+                <li key={`${n.host}/${n.name}`}><Link to="/nodes" search={{ node: n.name } as never}><span><b>{n.name}</b></span><span className="dim"><State of={n.stage} /> <Age at={n.since} bare /></span></Link></li>
+              ))}
+            </ul>
+          )}
+        </Panel>
+        <Panel title={<Link to="/coverage">{S.coverage}</Link>}>
+          {sentinels.failures.map((f) => <Failure key={f.host.name} error={f.error} retry={f.retry} />)}
+          <dl className="facts">
+            <div><dt>{S.sentinelsNotReady}</dt><dd><Number n={unready.length} of={sentinels.lists.flatMap((l) => l.data.items).length} /></dd></div>
+            <div><dt>{S.gaps}</dt><dd><Number n={gaps.length} /></dd></div>
+            <div><dt>{S.overlaps}</dt><dd><Number n={overlaps.length} /></dd></div>
+          </dl>
+        </Panel>
+        <Panel title={<Link to="/timeline">{S.deliveries}</Link>}>
+          <dl className="facts">
+            <div><dt>{S.undelivered}</dt><dd><Number n={undelivered} /></dd></div>
+          </dl>
+          <p className="dim">{S.deliveriesHint}</p>
+        </Panel>
+
+        <Panel title={<Link to="/timeline">{S.latestChanges}</Link>} className="three">
+          <Answer query={changes}>{(page) => page.items.length === 0
+            ? <p className="dim">{S.noChanges}</p>
+            : <ul className="changes">{page.items.slice(0, 8).map((c) => <ChangeLine key={c.id} change={c} />)}</ul>}
+          </Answer>
+        </Panel>
+      </div>
+    </>
+  )
+}
+
+function KindTile({ kind, query }: { kind: Kind; query: Parameters<typeof Answer<Summary>>[0]['query'] }) {
+  const total = query.data?.kinds[kind]?.total
+  return (
+    <Panel title={<Link to={`/${kind}`}>{S.kinds[kind]}</Link>} aside={total !== undefined && <b className="num big">{S.count(total)}</b>}>
+      <Answer query={query} rows={3}>{(s) => {
+        const counts = s.kinds[kind]
+        if (!counts?.total) return <p className="dim">{S.noneYet}</p>
+        return (
+          <>
+            <Counts counts={counts.phases} order={PHASES} to={`/${kind}`} param="phase" />
+            {counts.oldest_not_ready && <Oldest label={S.oldestNotReady} kind={kind} {...counts.oldest_not_ready} />}
+          </>
+        )
+      }}
+      </Answer>
+    </Panel>
+  )
+}
+
+function Oldest({ label, kind, id, name, since }: { label: string; kind: Kind; id: string; name: string; since: string }) {
+  return <p className="oldest"><span className="dim">{label}</span> <Link to={`/${kind}/$id`} params={{ id }}>{name}</Link> <Age at={since} bare /></p>
+}
+
+function Reasons({ summary }: { summary: Summary }) {
+  const reasons = summary.top_reasons ?? []
+  if (reasons.length === 0) return <p className="dim">{S.noReasons}</p>
+  const most = Math.max(...reasons.map((r) => r.count))
+  return (
+    <ol className="reasons">
+      {reasons.slice(0, 6).map((r) => (
+        <li key={`${r.source} ${r.reason}`}>
+          <b className="num">{S.count(r.count)}</b>
+          <span className="reason">
+            <span className="reason-text" title={r.reason}>{r.reason}</span>
+            <span className="dim"><Tag>{r.source}</Tag> {S.since} <Age at={r.since} />{r.example && <> · {S.forExample} <Link to={r.example.kind.toLowerCase().startsWith('node') ? '/nodepools/$id' : '/clusters/$id'} params={{ id: r.example.id }}>{r.example.name}</Link></>}</span>
+            <meter className="share" aria-label={S.share(r.reason)} min={0} max={most} value={r.count} />
+          </span>
+          <Link className="button" to="/stuck" search={{ text: r.reason } as never} aria-label={S.showStuck(r.reason)}>{S.show}</Link>
+        </li>
+      ))}
+    </ol>
+  )
+}
+
+function Number({ n, of }: { n: number; of?: number }) {
+  return <span className={n > 0 ? 'state bad' : 'state ok'}><Icon name={n > 0 ? 'bad' : 'ok'} /><span className="num">{S.count(n)}{of !== undefined && ` / ${S.count(of)}`}</span></span>
+}

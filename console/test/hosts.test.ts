@@ -1,0 +1,45 @@
+import { describe, expect, test } from 'vitest'
+import { checkCounts, type RawExecution, readExecution, readNode } from '../src/api/hosts'
+import { withReason } from '../src/lib/cli'
+
+const raw: RawExecution = {
+  host: 'h', namespace: 'ns', name: 'e', created: '2026-01-01T00:00:00Z', action: 'scale_deployment', target: 'Deployment/shop/web', phase: 'waiting_approval', plan_hash: 'abc',
+  request_reason: 'more traffic', reason: 'target_busy', approval: { required: true, requiredCount: 2, groups: ['sre'], countedDecisions: [{ approver: 'bob', decision: 'Approve' }] },
+}
+
+describe('an execution', () => {
+  test('of a list has no plan', () => {
+    const e = readExecution({ ...raw, impact: 'from 3 to 9' })
+    expect(e).toMatchObject({ target: 'Deployment shop/web', reason: 'more traffic', reason_detail: 'target_busy', impact: 'from 3 to 9', plan: undefined, checks: undefined })
+    expect(e.approval).toMatchObject({ required: 2, received: 1, groups: ['sre'] })
+  })
+  test('of its own has what its object says', () => {
+    const e = readExecution({
+      ...raw, plan: { diff: '+a', steps: [{ verb: 'patch', resource: 'deployments', subresource: 'scale' }], impact: { description: 'scale', resourcesAffected: 1 } },
+      object: { spec: { approvals: [{ approver: 'bob', decision: 'Approve', planHash: 'abc' }, { approver: 'eve', decision: 'Approve', planHash: 'old' }] }, status: { jobName: 'j', pendingChangeEvents: [{}, {}], validationResults: { parameterValidation: true, validationTime: 't' } } },
+    })
+    expect(e.plan?.steps?.[0]?.resource).toBe('deployments/scale')
+    expect(e.approval?.decisions.map((d) => d.current)).toEqual([true, false])
+    expect(e).toMatchObject({ job: 'j', undelivered_change_events: 2, checks: { parameters: true, permissions: false, target: false } })
+  })
+  test('without a needed approval needs none', () => expect(readExecution({ ...raw, approval: { required: false } }).approval?.required).toBe(0))
+})
+
+test('a node names a budget apart from other causes', () => {
+  const n = readNode({ host: 'h', name: 'n', stage: 'draining', blocking: [{ pod: 'a', namespace: 'x', budget: 'x/pdb' }, { pod: 'b', namespace: 'x', budget: 'bare-pod' }] })
+  expect(n.blocking?.map((b) => [b.budget, b.blocked_by])).toEqual([['x/pdb', 'x/pdb'], [undefined, 'bare-pod']])
+})
+
+test('what is watched is counted', () => {
+  const s = (resource_type: string, resources_watched: number, ready = true) => ({ namespace: 'f', name: `s${resources_watched}`, ready, last_poll: 't', resource_type, resources_watched, events_published: 0 })
+  const totals = { clusters: { total: 10 }, nodepools: { total: 5 } }
+  expect(checkCounts([s('clusters', 4), s('clusters', 6), s('nodepools', 5)], totals)).toEqual({ gaps: [], overlaps: [] })
+  expect(checkCounts([s('clusters', 4)], totals).gaps).toEqual([{ resource_type: 'clusters', count: 6 }])
+  expect(checkCounts([s('clusters', 6), s('clusters', 5)], totals).overlaps[0]).toMatchObject({ count: 1, sentinels: ['f/s6', 'f/s5'] })
+  expect(checkCounts([s('clusters', 4, false)], totals).gaps).toEqual([])
+})
+
+test.each([
+  ['fleetloop reject e --reason=TEXT', "it's", "fleetloop reject e --reason='it'\\''s'"], ['kubectl annotate node n hold=REASON', 'fan', 'kubectl annotate node n hold=fan'],
+  ['fleetloop approve e', 'seen', 'fleetloop approve e --reason=seen'], ['fleetloop approve e', '', 'fleetloop approve e'], [undefined, 'x', ''],
+])('%j with the reason %j', (cmd, reason, want) => expect(withReason(cmd, reason)).toBe(want))

@@ -1,0 +1,54 @@
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { createThrottle, IDLE, isLive, keyOf, patchItems, reduceStream, SILENT_MS, type StreamInput } from '../src/live/events'
+
+const run = (...inputs: StreamInput[]) => inputs.reduce(reduceStream, IDLE)
+
+describe('the state of the stream', () => {
+  test('it is live while the server speaks', () => {
+    const state = run({ type: 'start' }, { type: 'open', at: 1000 }, { type: 'event', at: 2000, cursor: 'c7', behind: [] })
+    expect(state).toEqual({ phase: 'live', heard: 2000, cursor: 'c7', behind: [] })
+    expect(isLive(state, 2000 + SILENT_MS - 1)).toBe(true)
+    expect(isLive(state, 2000 + SILENT_MS)).toBe(false)
+  })
+  test('a loss keeps the time and the cursor, so that the gap shows and the stream resumes', () => {
+    const state = run({ type: 'start' }, { type: 'open', at: 1000 }, { type: 'event', at: 2000, cursor: 'c7' }, { type: 'error' })
+    expect(state).toEqual({ phase: 'lost', heard: 2000, cursor: 'c7', behind: [] })
+    expect(isLive(state, 2001)).toBe(false)
+    expect(reduceStream(state, { type: 'open', at: 9000 })).toEqual({ phase: 'live', heard: 9000, cursor: 'c7', behind: [] })
+  })
+  test('a server that is itself behind is not live', () => {
+    const state = run({ type: 'start' }, { type: 'event', at: 1000, behind: ['clusters'] }, { type: 'event', at: 1100 })
+    expect(isLive(state, 1200)).toBe(false)
+    expect(isLive(reduceStream(state, { type: 'event', at: 1300, behind: [] }), 1300)).toBe(true)
+  })
+  test('other topics start without the old cursor', () => expect(run({ type: 'open', at: 1, cursor: 'c7' }, { type: 'start' }).cursor).toBe(''))
+  test('a bookmark without an id keeps the cursor', () => expect(run({ type: 'event', at: 1, cursor: 'c7' }, { type: 'event', at: 2, cursor: '' }).cursor).toBe('c7'))
+})
+
+describe('items', () => {
+  const items = [{ id: 'a', v: 1 }, { id: 'b', v: 2 }]
+  test('a change is made in place and keeps what it does not name', () => expect(patchItems(items, 'clusters', { op: 'changed', item: { id: 'b', w: 3 } })).toEqual([{ id: 'a', v: 1 }, { id: 'b', v: 2, w: 3 }]))
+  test('a removal', () => expect(patchItems(items, 'clusters', { op: 'removed', item: { id: 'a' } })).toEqual([{ id: 'b', v: 2 }]))
+  test('an unknown item changes nothing', () => expect(patchItems(items, 'clusters', { op: 'changed', item: { id: 'z' } })).toBe(items))
+  test('equal names on two hosts are two nodes', () => {
+    const nodes = [{ host: 'x', name: 'n1', stage: 'held' }, { host: 'y', name: 'n1', stage: 'held' }]
+    expect(patchItems(nodes, 'nodes', { op: 'changed', host: 'y', item: { name: 'n1', stage: 'back' } }).map((n) => n.stage)).toEqual(['held', 'back'])
+    expect(keyOf('executions', { op: 'changed', host: 'x', item: { namespace: 'ns', name: 'e' } })).toBe('x/ns/e')
+  })
+})
+
+describe('the throttle', () => {
+  beforeEach(() => void vi.useFakeTimers())
+  afterEach(() => void vi.useRealTimers())
+  test('it runs at once, and the last call is not lost', () => {
+    const calls: number[] = []
+    const start = Date.now()
+    const call = createThrottle(() => calls.push(Date.now() - start), 2000)
+    call()
+    vi.advanceTimersByTime(10)
+    call()
+    call()
+    vi.advanceTimersByTime(5000)
+    expect(calls).toEqual([0, 2000])
+  })
+})

@@ -1,0 +1,228 @@
+// Package consoleapp wires the web console: its sessions, the fleet API that it forwards to, and its
+// server.
+package consoleapp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/app/changes"
+	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/console"
+	"github.com/fleetloop/fleetloop/internal/console/hosts"
+	"github.com/fleetloop/fleetloop/internal/console/issuer"
+	"github.com/fleetloop/fleetloop/internal/console/pgstore"
+	"github.com/fleetloop/fleetloop/internal/console/session"
+	"github.com/fleetloop/fleetloop/internal/httpserver"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+type (
+	// Console embeds its settings in Part under a distinct name.
+	Console = console.Config
+	// Process embeds its settings in Config under a distinct name.
+	Process = process.Config
+)
+
+// Config is the configuration of the console binary.
+type Config struct {
+	Part
+	Process
+}
+
+// Part is the configuration of the console within a process.
+type Part struct {
+	Console
+
+	Server httpserver.Config `key:"server"`
+
+	OIDC issuer.Config `key:"oidc"`
+
+	Database postgres.Config `key:"database"`
+
+	FleetAPICAFile string `key:"fleet_api_ca_file" env:"FLEET_API_CA_FILE" flag:"fleet-api-ca-file" doc:"File with CA certificates to verify the fleet API (default: system CAs)."`
+
+	Hosts []hosts.Config `key:"hosts" validate:"dive" doc:"Host clusters that the console shows."`
+
+	Changes changes.Config `key:"change_events"`
+
+	SessionKey settings.Secret `key:"session_key" env:"CONSOLE_SESSION_KEY" file:"session_key_file" secret:"true" doc:"Key that encrypts the sessions: 32 random bytes in base64. All replicas need the same one. Required with a database. Without both, sessions end with the process."`
+}
+
+// Overrides replaces what a process has already, for a console within fleetloop up.
+type Overrides struct {
+	// Demo lists the persons of a demo. They replace the configured sign-in.
+	Demo []console.DemoPerson
+	// Host is a host cluster beside the configured ones, and HostConfig its other settings.
+	Host       *rest.Config
+	HostConfig hosts.Config
+	// Sinks replaces the configured sinks. The caller closes them.
+	Sinks *changes.Sinks
+}
+
+// OverriddenDefaults returns the defaults that differ from those of the parts.
+func OverriddenDefaults() Config {
+	var cfg Config
+	cfg.Server.Addr = "127.0.0.1:8082"
+	cfg.MetricsAddr = ":9090"
+	cfg.HealthAddr = ":8081"
+	cfg.Database.Role = postgres.RoleConsole
+	cfg.Database.MaxConns = 8
+	cfg.Database.ApplicationName = binary
+	return cfg
+}
+
+// Parts returns the parts of the console in order of dependency, and the URL of its page.
+func Parts(ctx context.Context, p *process.Process, cfg Part, o Overrides) (parts []lifecycle.Part, url string, err error) {
+	fleet, err := newFleet(cfg)
+	if err != nil {
+		return nil, "", err
+	}
+	if len(o.Demo) > 0 {
+		cfg.Mode = console.ModeDemo
+	}
+	clusters, hostParts, err := newHosts(cfg, o, p)
+	if err != nil {
+		return nil, "", err
+	}
+	sinks := o.Sinks
+	if sinks == nil {
+		if sinks, err = changes.New(cfg.Changes, source, p); err != nil { //nolint:contextcheck // the sinks outlive the call
+			return nil, "", err
+		}
+		parts = append(parts, sinks.Part())
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, lifecycle.Discard(parts...))
+			parts = nil
+		}
+	}()
+	signIn, refresh, err := newIssuer(cfg)
+	if err != nil {
+		return parts, "", err
+	}
+	sessions, stores, err := newSessions(cfg, refresh, p) //nolint:contextcheck // the pool outlives the call
+	parts = append(parts, stores...)
+	if err != nil {
+		return parts, "", err
+	}
+	c, err := console.New(cfg.Console, console.Deps{
+		Issuer:     signIn,
+		ListenAddr: cfg.Server.Addr, TLS: cfg.Server.TLSCertFile != "",
+		Sessions: sessions, Identify: fleet.identify, Transport: fleet.transport, Demo: o.Demo,
+		Fleet: fleet.sources(), Hosts: clusters, Tell: newTeller(sinks),
+		Log: p.Log, Metrics: p.Metrics,
+	})
+	if err != nil {
+		return parts, "", err
+	}
+	server, err := httpserver.Listen(ctx, cfg.Server, c.Handler(), p.Log)
+	if err != nil {
+		return parts, "", fmt.Errorf("listen for requests to the console: %w", err)
+	}
+	server.OnShutdown(c.EndStreams)
+	scheme := "http://"
+	if cfg.Server.TLSCertFile != "" {
+		scheme = "https://"
+	}
+	parts = append(append(parts, hostParts...),
+		lifecycle.Part{Name: "console sessions", Run: sessions.Run},
+		lifecycle.Part{Name: "console", Run: server.Run, Ready: server.Ready, Close: server.Close},
+	)
+	return parts, scheme + server.Addr() + c.BasePath(), nil
+}
+
+// newIssuer returns the issuer in mode oidc.
+func newIssuer(cfg Part) (console.Issuer, session.RefreshFunc, error) {
+	if cfg.Mode != console.ModeOIDC {
+		return nil, nil, nil
+	}
+	i, err := issuer.New(cfg.OIDC, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return i, i.Refresh, nil
+}
+
+var errNoSessionKey = errors.New("the session key is not set; replicas that share a database need the same key: set CONSOLE_SESSION_KEY to the output of: openssl rand -base64 32")
+
+// newSessions returns the sessions in the database, or in memory without one, and the parts of the
+// database.
+func newSessions(cfg Part, refresh session.RefreshFunc, p *process.Process) (*session.Sessions, []lifecycle.Part, error) {
+	key := session.NewKey()
+	var err error
+	switch {
+	case cfg.SessionKey != "":
+		if key, err = session.ParseKey(cfg.SessionKey.Reveal()); err != nil {
+			return nil, nil, err
+		}
+	case cfg.Database.URL != "":
+		return nil, nil, errNoSessionKey
+	}
+	if cfg.Database.URL == "" {
+		return session.New(cfg.Session, key, session.NewMemory(), refresh, p.Log), nil, nil
+	}
+	pool, err := postgres.New(cfg.Database, p.Log)
+	if err != nil {
+		return nil, nil, err
+	}
+	schema := postgres.NewAwaitedSchema(pool, p.Log)
+	return session.New(cfg.Session, key, pgstore.New(pool), refresh, p.Log), []lifecycle.Part{
+		{Name: "database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
+		{Name: "schema", Run: schema.Run, Ready: schema.Ready},
+	}, nil
+}
+
+// newTeller returns the function that tells what persons do on host clusters.
+func newTeller(sinks *changes.Sinks) func(context.Context, console.Act) {
+	return func(ctx context.Context, act console.Act) {
+		details := map[string]string{changeevent.DetailActor: act.By}
+		if act.View != "" {
+			details["view"] = act.View
+		}
+		sinks.SendChangeEvent(ctx, changeevent.ChangeEvent{
+			Action: act.Action, Source: source, Cluster: act.Host, NodeName: act.Node, Subject: act.Object, Reason: act.Reason, Details: details,
+		})
+	}
+}
+
+// source is the source of the change events of the console.
+const source = "fleetloop/console"
+
+// newHosts returns the host clusters and their parts.
+func newHosts(cfg Part, o Overrides, p *process.Process) (*hosts.Clusters, []lifecycle.Part, error) {
+	var list []*hosts.Host
+	var parts []lifecycle.Part
+	add := func(c hosts.Config, host *rest.Config) error {
+		h, err := hosts.New(c, hosts.Deps{REST: host, Log: p.Log, ReleaseNode: func(n *corev1.Node, now time.Time, reason string) (*corev1.Node, bool) {
+			return quarantine.Release(n, now, reason, true)
+		}})
+		if err != nil {
+			return err
+		}
+		list, parts = append(list, h), append(parts, h.Part())
+		return nil
+	}
+	for _, c := range cfg.Hosts {
+		if err := add(c, nil); err != nil {
+			return nil, nil, err
+		}
+	}
+	if o.Host != nil {
+		if err := add(o.HostConfig, o.Host); err != nil {
+			return nil, nil, err
+		}
+	}
+	clusters, err := hosts.NewClusters(list...)
+	return clusters, parts, err
+}

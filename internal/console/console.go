@@ -1,0 +1,262 @@
+// Package console is the server side of the web console.
+//
+// It serves the page, signs people in, and forwards their requests to the fleet API. It holds no
+// rights of its own there: each request carries the token of the signed-in person, which stays on
+// the server. The browser has only an opaque cookie.
+//
+// Every path lies below a base path, so that a proxy can publish the console beside other pages.
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/internal/console/session"
+	"github.com/fleetloop/fleetloop/internal/httpserver"
+	"github.com/fleetloop/fleetloop/internal/version"
+)
+
+// The modes of sign-in.
+const (
+	ModeNone  = "none"  // no sign-in, on loopback only
+	ModeToken = "token" // a person enters a token of the fleet API
+	ModeOIDC  = "oidc"  // OpenID Connect
+	ModeDemo  = "demo"  // a choice of fixed persons, on loopback only
+)
+
+// Config is the configuration of the console.
+type Config struct {
+	PublicURL string `key:"public_url" env:"CONSOLE_PUBLIC_URL" flag:"public-url" validate:"omitempty,url" doc:"URL under which browsers reach the console. Its path is the base path of all pages. Required unless the console listens on loopback."`
+
+	Mode string `key:"auth_mode" env:"CONSOLE_AUTH_MODE" flag:"auth-mode" default:"none" validate:"oneof=none token oidc" doc:"Sign-in: none (only on a loopback address), token (a token of the fleet API) or oidc (OpenID Connect)."`
+
+	FleetAPI string `key:"fleet_api_url" env:"FLEET_API_URL" flag:"fleet-api-url" default:"http://127.0.0.1:8080" validate:"url" doc:"URL of the fleet API."`
+
+	Session session.Config `key:"session"`
+
+	SignInsPerMinute int `key:"sign_ins_per_minute" env:"CONSOLE_SIGN_INS_PER_MINUTE" default:"20" validate:"min=1" doc:"Maximum number of sign-in attempts per minute from one address."`
+
+	DocsURL string `key:"docs_url" env:"CONSOLE_DOCS_URL" validate:"omitempty,url" doc:"URL of the documentation, to which the page links."`
+}
+
+// A DemoPerson can be chosen in ModeDemo instead of a sign-in.
+type DemoPerson struct {
+	Name, Role string
+	// Token authenticates the person at host clusters.
+	Token string
+}
+
+// Deps holds the dependencies of a Console.
+type Deps struct {
+	// ListenAddr is the listen address of the server, which decides on ModeNone. TLS is whether the
+	// server itself has a certificate.
+	ListenAddr string
+	TLS        bool
+
+	Sessions *session.Sessions
+	// Identify returns the person to whom the fleet API attributes a token. It returns ErrToken for
+	// an invalid one.
+	Identify func(ctx context.Context, token string) (session.User, error)
+	// Transport sends requests to the fleet API.
+	Transport http.RoundTripper
+	// Fleet lists the streams of the fleet API. It calls Follow with the token for the fleet API.
+	Fleet []Source
+	// Hosts are the host clusters. It may be nil.
+	Hosts HostClusters
+	// Tell records what a person did. It does not block. Nil means that nothing is recorded.
+	Tell func(ctx context.Context, act Act)
+	// Issuer signs people in. It is set in ModeOIDC alone.
+	Issuer Issuer
+	// Demo lists the persons of ModeDemo.
+	Demo []DemoPerson
+
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+}
+
+// ErrToken means that the fleet API does not accept a token.
+var ErrToken = errors.New("the fleet API does not accept the token")
+
+// Console serves the web console.
+type Console struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	metrics *metrics
+	base    string   // base path, with a slash at both ends
+	public  *url.URL // nil: as the browser calls it
+	secure  bool     // browsers use TLS
+	signIns *limiter
+	streams *streams
+	sources []*Source
+	// openStreams counts the streams of pages.
+	openStreams atomic.Int64
+	index       []byte
+	assets      http.Handler
+	handler     http.Handler
+}
+
+// New checks the configuration. It sends no request.
+func New(cfg Config, d Deps) (*Console, error) {
+	c := &Console{cfg: cfg, deps: d, log: d.Log, base: "/", signIns: newLimiter(cfg.SignInsPerMinute), streams: newStreams()}
+	local := httpserver.IsLoopback(d.ListenAddr)
+	if cfg.PublicURL != "" {
+		u, err := url.Parse(cfg.PublicURL)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
+			return nil, errors.New("the public URL must be http://host/path/ or https://host/path/, without a query and a password")
+		}
+		c.public, c.base = u, "/"+strings.Trim(u.Path, "/")+"/"
+		if c.base == "//" {
+			c.base = "/"
+		}
+	}
+	c.secure = d.TLS || c.public != nil && c.public.Scheme == "https"
+	if err := c.checkMode(local); err != nil {
+		return nil, err
+	}
+	target, err := url.Parse(strings.TrimRight(cfg.FleetAPI, "/"))
+	if err != nil || target.Host == "" {
+		return nil, errors.New("the URL of the fleet API must be http://host:port or https://host:port")
+	}
+	if c.index, c.assets, err = c.newPage(); err != nil {
+		return nil, err
+	}
+	if c.metrics, err = newMetrics(d.Metrics); err != nil {
+		return nil, err
+	}
+	if c.deps.Tell == nil {
+		c.deps.Tell = func(context.Context, Act) {}
+	}
+	c.addSources()
+	c.handler = c.protect(c.newRoutes(target))
+	return c, nil
+}
+
+// checkMode refuses modes that would let strangers in, or tokens travel in the clear.
+func (c *Console) checkMode(local bool) error {
+	switch c.cfg.Mode {
+	case ModeNone, ModeDemo:
+		if !local {
+			return fmt.Errorf("mode %q lets in everyone who can reach %q; listen on a loopback address, or set the mode to oidc or token", c.cfg.Mode, c.deps.ListenAddr)
+		}
+	case ModeToken, ModeOIDC:
+		if !local && !c.secure {
+			return errors.New("people would sign in without TLS; set the public URL to the https:// address of the console, or set a certificate")
+		}
+		if !local && c.public == nil {
+			return errors.New("the public URL is not set; set it to the https:// address under which browsers reach the console")
+		}
+	default:
+		return fmt.Errorf("unknown mode %q; use none, token or oidc", c.cfg.Mode)
+	}
+	return nil
+}
+
+// Handler returns the handler of all paths.
+func (c *Console) Handler() http.Handler { return c.handler }
+
+// BasePath returns the path of the first page.
+func (c *Console) BasePath() string { return c.base }
+
+func (c *Console) newRoutes(fleetAPI *url.URL) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /console/session", c.serveSession)
+	mux.HandleFunc("POST /console/token", c.limitSignIns(c.signInByToken))
+	mux.HandleFunc("POST /console/demo", c.limitSignIns(c.signInAsDemoPerson))
+	mux.HandleFunc("GET /console/login", c.limitSignIns(c.beginLogin))
+	mux.HandleFunc("GET /console/callback", c.limitSignIns(c.finishLogin))
+	mux.HandleFunc("POST /console/logout", c.signOut)
+	mux.HandleFunc("/console/", func(w http.ResponseWriter, _ *http.Request) {
+		WriteProblem(w, http.StatusNotFound, "The console has no such path.", "")
+	})
+	mux.Handle("GET /console/stream", c.requireSession(http.HandlerFunc(c.serveStream)))
+	if c.deps.Hosts != nil {
+		mux.Handle("/console/hosts/", c.requireSession(c.deps.Hosts))
+	}
+	mux.Handle("/api/", c.requireSession(c.newForwarder(fleetAPI)))
+	mux.Handle("/assets/", c.assets)
+	mux.HandleFunc("/", c.servePage)
+	if c.base == "/" {
+		return mux
+	}
+	root := http.NewServeMux()
+	root.Handle(c.base, http.StripPrefix(strings.TrimSuffix(c.base, "/"), mux)) // the mux itself redirects from the base without its slash
+	return root
+}
+
+// sessionAnswer is the body of GET console/session.
+type sessionAnswer struct {
+	SignedIn  bool          `json:"signed_in"`
+	Mode      string        `json:"mode"`
+	User      *session.User `json:"user,omitempty"`
+	CSRF      string        `json:"csrf"`
+	Expires   string        `json:"expires,omitempty"`
+	Version   string        `json:"version"`
+	Hosts     []HostState   `json:"hosts"`
+	DemoUsers []demoAnswer  `json:"demo_users,omitempty"`
+	Links     linksAnswer   `json:"links"`
+}
+
+// addSources adds the streams of the fleet API and of the host clusters.
+func (c *Console) addSources() {
+	for _, s := range c.deps.Fleet {
+		follow := s.Follow
+		s.Follow = func(ctx context.Context, sub Subscription, emit func(StreamEvent) error) error {
+			sub.Who.Token = c.fleetToken(sub.Who)
+			return follow(ctx, sub, emit)
+		}
+		c.sources = append(c.sources, &s)
+	}
+	if c.deps.Hosts != nil {
+		for _, s := range c.deps.Hosts.Sources() {
+			c.sources = append(c.sources, &s)
+		}
+	}
+}
+
+type demoAnswer struct {
+	Name string `json:"name"`
+	Role string `json:"role"`
+}
+
+type linksAnswer struct {
+	Docs string `json:"docs"`
+}
+
+const defaultDocs = "https://github.com/fleetloop/fleetloop/tree/main/docs"
+
+// serveSession tells the page who is signed in. It never fails for a missing session.
+func (c *Console) serveSession(w http.ResponseWriter, r *http.Request) {
+	answer := sessionAnswer{
+		Mode: c.cfg.Mode, Version: version.Get().Version, Hosts: []HostState{},
+		Links: linksAnswer{Docs: cmp.Or(c.cfg.DocsURL, defaultDocs)},
+	}
+	for _, p := range c.deps.Demo {
+		answer.DemoUsers = append(answer.DemoUsers, demoAnswer{p.Name, p.Role})
+	}
+	p, err := c.currentPerson(r)
+	switch {
+	case err == nil:
+		answer.SignedIn, answer.User = true, &p.User
+		if c.deps.Hosts != nil {
+			answer.Hosts = c.deps.Hosts.States(r.Context(), newPerson(p))
+		}
+		if !p.Expires.IsZero() {
+			answer.Expires = p.Expires.UTC().Format(timeFormat)
+		}
+	case !errors.Is(err, session.ErrNone):
+		c.writeError(w, r, err)
+		return
+	}
+	answer.CSRF = c.deps.Sessions.CSRFToken(c.ensureCSRFCookie(w, r), c.sessionID(r))
+	WriteJSON(w, http.StatusOK, answer)
+}

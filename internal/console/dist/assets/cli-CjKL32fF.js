@@ -1,0 +1,1 @@
+function e(e){return/^[\w@%+=:,./-]+$/.test(e)?e:`'${e.replaceAll(`'`,`'\\''`)}'`}function t(...t){return t.filter(e=>typeof e==`string`&&e!==``).map(e).join(` `)}function n(e,t){return t?`--${e}=${t}`:void 0}function r(t,n){if(!t||!n)return t??``;let r=e(n);return/=(TEXT|REASON)\b/.test(t)?t.replace(/=(TEXT|REASON)\b/,()=>`=${r}`):`${t} --reason=${r}`}export{n,r,t};

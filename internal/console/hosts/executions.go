@@ -1,0 +1,279 @@
+package hosts
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/console"
+	"github.com/fleetloop/fleetloop/internal/kube/executions"
+)
+
+const (
+	executionGroup = "kubernetesexecution.kubernaut.io"
+	executionsName = "kubernetesexecutions"
+)
+
+// Execution is an execution in the console. Lists omit the plan and the object.
+type Execution struct {
+	Host      string `json:"host"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+
+	Action      string           `json:"action"`
+	Target      string           `json:"target"`
+	Environment string           `json:"environment,omitempty"`
+	Phase       string           `json:"phase"`
+	PhaseSince  *time.Time       `json:"phase_since,omitempty"`
+	Reason      string           `json:"reason,omitempty"`
+	Message     string           `json:"message,omitempty"`
+	Outcome     v1alpha1.Outcome `json:"outcome,omitempty"`
+	Created     time.Time        `json:"created"`
+
+	RequestedBy   string                        `json:"requested_by,omitempty"`
+	RequestReason string                        `json:"request_reason,omitempty"`
+	RollbackOf    string                        `json:"rollback_of,omitempty"`
+	Approval      *v1alpha1.ApprovalStatus      `json:"approval,omitempty"`
+	Expires       *time.Time                    `json:"expires,omitempty"`
+	PlanHash      string                        `json:"plan_hash,omitempty"`
+	Plan          *v1alpha1.Plan                `json:"plan,omitempty"`
+	Policy        *v1alpha1.PolicyValidation    `json:"policy,omitempty"`
+	Rollback      *v1alpha1.RollbackInformation `json:"rollback,omitempty"`
+	Conditions    []metav1.Condition            `json:"conditions,omitempty"`
+
+	Can     map[string]Permission         `json:"can,omitempty"`
+	Command map[string]string             `json:"command,omitempty"`
+	Object  *v1alpha1.KubernetesExecution `json:"object,omitempty"`
+}
+
+// Permission is whether a person may do something, and why not.
+type Permission struct {
+	Allowed bool   `json:"allowed"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// newExecution returns the short form of an execution.
+func (h *Host) newExecution(ke *v1alpha1.KubernetesExecution) Execution {
+	s := &ke.Status
+	e := Execution{
+		Host: h.cfg.Name, Namespace: ke.Namespace, Name: ke.Name, UID: string(ke.UID),
+		Action: ke.Spec.Action, Target: executions.FormatTarget(ke), Environment: ke.Spec.Environment,
+		Phase: phaseOf(ke), Reason: cmp.Or(string(s.ReasonDetail), string(s.Reason)), Message: s.Message, Outcome: s.Outcome,
+		Created: ke.CreationTimestamp.UTC(), RequestedBy: ke.Spec.RequestedBy, RequestReason: ke.Spec.Reason,
+		Approval: s.Approval, Rollback: s.RollbackInformation,
+	}
+	if n := len(s.PhaseTransitions); n > 0 {
+		at := s.PhaseTransitions[n-1].At.UTC()
+		e.PhaseSince = &at
+	}
+	if ke.Spec.RollbackOf != nil {
+		e.RollbackOf = ke.Spec.RollbackOf.Name
+	}
+	if s.Approval != nil && s.Approval.Deadline != nil {
+		at := s.Approval.Deadline.UTC()
+		e.Expires = &at
+	}
+	if s.Plan != nil {
+		e.PlanHash = s.Plan.Hash
+	}
+	return e
+}
+
+// phaseOf returns the phase of an execution. One that the controller has not seen is new.
+func phaseOf(ke *v1alpha1.KubernetesExecution) string { return cmp.Or(string(ke.Status.Phase), "new") }
+
+// newFullExecution returns an execution with all that a decision needs.
+func (h *Host) newFullExecution(ctx context.Context, who console.Person, ke *v1alpha1.KubernetesExecution) Execution {
+	e := h.newExecution(ke)
+	e.Plan, e.Conditions = ke.Status.Plan, ke.Status.Conditions
+	if r := ke.Status.ValidationResults; r != nil {
+		e.Policy = r.PolicyValidation
+	}
+	e.Can, e.Command = h.permissions(ctx, who, ke), commandsOf(ke)
+	e.Object = ke.DeepCopy()
+	e.Object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
+	e.Object.ManagedFields = nil
+	return e
+}
+
+// commandsOf returns the commands of the command line for each request.
+func commandsOf(ke *v1alpha1.KubernetesExecution) map[string]string {
+	in := " --namespace=" + ke.Namespace
+	approve := "fleetloop approve " + ke.Name + in
+	if p := ke.Status.Plan; p != nil {
+		approve += " --plan=" + executions.ShortHash(p.Hash)
+	}
+	return map[string]string{
+		"approve":  approve,
+		"reject":   "fleetloop reject " + ke.Name + in + " --reason=TEXT",
+		"cancel":   "fleetloop exec cancel " + ke.Name + in,
+		"rollback": "fleetloop rollback " + ke.Name + in + " --reason=TEXT",
+	}
+}
+
+// permissions returns which requests a person may send about an execution. The API server decides in
+// the end; this only spares a person a refusal.
+func (h *Host) permissions(ctx context.Context, who console.Person, ke *v1alpha1.KubernetesExecution) map[string]Permission {
+	me, err := h.reviews.userOf(ctx, who)
+	deny := func(reason string) Permission { return Permission{Reason: reason} }
+	if err != nil {
+		why := deny(explainNoWrites(err))
+		return map[string]Permission{"approve": why, "reject": why, "cancel": why, "rollback": why}
+	}
+	check := func(state error, rights ...authorizationv1.ResourceAttributes) Permission {
+		if state != nil {
+			return deny(state.Error())
+		}
+		for _, on := range rights {
+			on.Group, on.Resource, on.Namespace = executionGroup, executionsName, ke.Namespace
+			switch ok, err := h.reviews.may(ctx, who, on); {
+			case err != nil:
+				return deny("the rights of " + me.Name + " are not known now: " + err.Error())
+			case !ok:
+				return deny(fmt.Sprintf("%s may not %s executions in namespace %s", me.Name, on.Verb, ke.Namespace))
+			}
+		}
+		return Permission{Allowed: true}
+	}
+	patch, approve := authorizationv1.ResourceAttributes{Verb: "patch"}, authorizationv1.ResourceAttributes{Verb: v1alpha1.VerbApprove}
+	list := map[string]Permission{
+		"reject": check(checkDecidableBy(ke, me, false), patch, approve),
+		"cancel": check(executions.CheckCancellable(ke), patch),
+	}
+	list["approve"] = check(checkDecidableBy(ke, me, true), patch, approve)
+	rollback := executions.CheckReversible(ke)
+	rights := []authorizationv1.ResourceAttributes{{Verb: "create"}}
+	if rollback == nil {
+		rights = append(rights, authorizationv1.ResourceAttributes{Verb: v1alpha1.VerbExecute, Name: ke.Status.RollbackInformation.RollbackAction})
+	}
+	list["rollback"] = check(rollback, rights...)
+	return list
+}
+
+// checkDecidableBy returns why a user cannot decide on the current plan.
+func checkDecidableBy(ke *v1alpha1.KubernetesExecution, me user, approves bool) error {
+	if err := executions.CheckDecidable(ke, ""); err != nil {
+		return err
+	}
+	for _, a := range ke.Spec.Approvals {
+		if a.Approver == me.Name && a.PlanHash == ke.Status.Plan.Hash {
+			return fmt.Errorf("%s has already decided: %s", me.Name, a.Decision)
+		}
+	}
+	rules := ke.Status.Approval
+	if rules == nil || !approves {
+		return nil
+	}
+	if rules.RequesterCannotApprove && ke.Spec.RequestedBy == me.Name {
+		return fmt.Errorf("%s requested the execution, so another person must approve it", me.Name)
+	}
+	if len(rules.Groups) > 0 && !slices.ContainsFunc(rules.Groups, func(g string) bool { return slices.Contains(me.Groups, g) }) {
+		return fmt.Errorf("the policy wants an approval from a member of %s", strings.Join(rules.Groups, " or "))
+	}
+	return nil
+}
+
+// filterFor returns the filter of a person for a kind.
+func (h *Host) filterFor(ctx context.Context, who console.Person, verb, group, resource string) (filter, error) {
+	u, err := h.reviews.readerOf(ctx, who)
+	return filter{h.reviews, u, verb, group, resource}, err
+}
+
+// page is a page of a list.
+type page[T any] struct {
+	Items    []T       `json:"items"`
+	Continue string    `json:"continue,omitempty"`
+	AsOf     time.Time `json:"as_of"`
+}
+
+const (
+	defaultLimit = 100
+	maxLimit     = 500
+)
+
+// listExecutions serves the executions that the person may list, the newest first.
+func (h *Host) listExecutions(w http.ResponseWriter, r *http.Request) error {
+	ctx, who, q := r.Context(), console.PersonFrom(r.Context()), r.URL.Query()
+	f, err := h.filterFor(ctx, who, "list", executionGroup, executionsName)
+	if err != nil {
+		return err
+	}
+	var all v1alpha1.KubernetesExecutionList
+	if err := h.reader.List(ctx, &all, client.InNamespace(q.Get("namespace"))); err != nil {
+		return fmt.Errorf("list executions: %w", err)
+	}
+	readable, err := keepReadable(ctx, f, all.Items)
+	if err != nil {
+		return err
+	}
+	if phase := q.Get("phase"); phase != "" {
+		wanted := strings.Split(phase, ",")
+		readable = slices.DeleteFunc(readable, func(ke *v1alpha1.KubernetesExecution) bool {
+			return !slices.Contains(wanted, phaseOf(ke))
+		})
+	}
+	slices.SortFunc(readable, func(a, b *v1alpha1.KubernetesExecution) int { return cmp.Compare(positionOf(b), positionOf(a)) })
+	if after := q.Get("continue"); after != "" {
+		readable = slices.DeleteFunc(readable, func(ke *v1alpha1.KubernetesExecution) bool { return positionOf(ke) >= after })
+	}
+	limit, err := strconv.Atoi(cmp.Or(q.Get("limit"), strconv.Itoa(defaultLimit)))
+	if err != nil || limit < 1 || limit > maxLimit {
+		console.WriteProblem(w, http.StatusBadRequest, fmt.Sprintf("limit must be a number from 1 to %d.", maxLimit), "")
+		return nil
+	}
+	answer := page[Execution]{Items: []Execution{}, AsOf: time.Now().UTC()}
+	if len(readable) > limit {
+		readable = readable[:limit]
+		answer.Continue = positionOf(readable[limit-1])
+	}
+	for _, ke := range readable {
+		e := h.newExecution(ke)
+		e.Can, e.Command = h.permissions(ctx, who, ke), commandsOf(ke)
+		answer.Items = append(answer.Items, e)
+	}
+	console.WriteJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+// positionOf returns the position of an execution in a list: by time, then by name.
+func positionOf(ke *v1alpha1.KubernetesExecution) string {
+	return ke.CreationTimestamp.UTC().Format(time.RFC3339) + " " + ke.Namespace + "/" + ke.Name
+}
+
+// readExecution reads an execution that the person may get. Otherwise it does not exist for the person.
+func (h *Host) readExecution(r *http.Request) (*v1alpha1.KubernetesExecution, error) {
+	ctx, key := r.Context(), client.ObjectKey{Namespace: r.PathValue("ns"), Name: r.PathValue("name")}
+	f, err := h.filterFor(ctx, console.PersonFrom(ctx), "get", executionGroup, executionsName)
+	if err != nil {
+		return nil, err
+	}
+	if ok, err := f.allows(ctx, key.Namespace, key.Name); err != nil || !ok {
+		return nil, errors.Join(err, errHidden)
+	}
+	var ke v1alpha1.KubernetesExecution
+	if err := h.reader.Get(ctx, key, &ke); err != nil {
+		return nil, fmt.Errorf("get execution: %w", err)
+	}
+	return &ke, nil
+}
+
+// getExecution serves one execution.
+func (h *Host) getExecution(w http.ResponseWriter, r *http.Request) error {
+	ke, err := h.readExecution(r)
+	if err == nil {
+		console.WriteJSON(w, http.StatusOK, h.newFullExecution(r.Context(), console.PersonFrom(r.Context()), ke))
+	}
+	return err
+}

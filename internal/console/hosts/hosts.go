@@ -1,0 +1,223 @@
+// Package hosts shows host clusters in the console, and changes them in the name of a person.
+//
+// Reads come from a watch cache that a read-only account fills. Each answer holds only what the
+// person may read: the account asks the API server by SubjectAccessReviews, whose answers count for
+// at most 30 seconds. The name and the groups of a person are those that the API server itself
+// gives to the person's token.
+//
+// Writes use the token of the person and nothing else. Where an API server does not accept it, the
+// console shows the commands of the command line instead.
+package hosts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	executionv1 "github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	faultv1 "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	sentinelv1 "github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/console"
+	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/lifecycle"
+)
+
+// Config is one host cluster.
+type Config struct {
+	Name string `key:"name" validate:"required,hostname_rfc1123" doc:"Name of the host cluster in the console."`
+
+	Kubeconfig string `key:"kubeconfig" doc:"kubeconfig file of the read-only account, such as one in a mounted Secret (default: the service account of the pod)."`
+
+	ExecutionNamespace string `key:"execution_namespace" default:"kubernaut-executor" doc:"Namespace of the executions, for the emergency stop."`
+
+	// AssumeUsers serves clusters that do not accept the persons' tokens. Their rights are those of
+	// the same names there.
+	AssumeUsers bool   `key:"assume_users" doc:"Show a person whose token the API server does not accept what the user of the same name may read. Without it, such a person sees nothing. Set it only if no one else can have that name."`
+	UserPrefix  string `key:"user_prefix" doc:"Prefix of the user names with assume_users, as in --oidc-username-prefix of the API server."`
+}
+
+// Deps holds the dependencies of a Host.
+type Deps struct {
+	// REST replaces the configured connection.
+	REST *rest.Config
+	// ReleaseNode returns a node without the changes of node-fault-controller, and whether there
+	// were any.
+	ReleaseNode func(node *corev1.Node, now time.Time, reason string) (after *corev1.Node, changed bool)
+	Log         *slog.Logger
+}
+
+// Host is one host cluster.
+type Host struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	rest    *rest.Config // of the read-only account
+	scheme  *runtime.Scheme
+	mapper  meta.RESTMapper
+	own     client.Client // of the read-only account
+	reader  *kube.Reader
+	reviews *reviews
+	feed    *feed
+}
+
+// New returns a host cluster. It sends no request before its part runs.
+func New(cfg Config, d Deps) (*Host, error) {
+	h := &Host{cfg: cfg, deps: d, log: d.Log.With("host", cfg.Name), rest: d.REST, scheme: runtime.NewScheme(), feed: newFeed()}
+	if h.rest == nil {
+		var err error
+		if h.rest, err = kube.NewRESTConfig(kube.Config{Kubeconfig: cfg.Kubeconfig}, userAgent); err != nil {
+			return nil, fmt.Errorf("connect host cluster %q: %w", cfg.Name, err)
+		}
+	}
+	err := errors.Join(executionv1.AddToScheme(h.scheme), faultv1.AddToScheme(h.scheme), sentinelv1.AddToScheme(h.scheme),
+		corev1.AddToScheme(h.scheme), authenticationv1.AddToScheme(h.scheme), authorizationv1.AddToScheme(h.scheme))
+	if err != nil {
+		return nil, err
+	}
+	options := kube.Options{
+		Scheme: h.scheme,
+		Namespaced: []schema.GroupVersionKind{
+			executionv1.GroupVersion.WithKind(executionv1.Kind), sentinelv1.GroupVersion.WithKind(sentinelKind),
+			corev1.SchemeGroupVersion.WithKind("ConfigMap"), corev1.SchemeGroupVersion.WithKind("Pod"),
+		},
+		ClusterScoped: []schema.GroupVersionKind{
+			faultv1.GroupVersion.WithKind(faultv1.Kind), corev1.SchemeGroupVersion.WithKind("Node"),
+			authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"),
+			authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"),
+		},
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			&executionv1.KubernetesExecution{}: {}, &faultv1.NodeFault{}: {}, &sentinelv1.SentinelConfig{}: {},
+		}},
+		Log: h.log,
+	}
+	if h.own, err = kube.NewClient(h.rest, options); err != nil {
+		return nil, err
+	}
+	h.mapper = h.own.RESTMapper()
+	if h.reader, err = kube.NewReader(h.rest, options); err != nil {
+		return nil, err
+	}
+	h.reviews = newReviews(h)
+	return h, nil
+}
+
+const (
+	userAgent    = "fleetloop-console"
+	sentinelKind = "SentinelConfig"
+)
+
+// Part returns the part that keeps the cache of the host cluster up to date. An unreachable cluster is
+// a warning: the console works without it.
+func (h *Host) Part() lifecycle.Part {
+	part := h.reader.Part("host cluster "+h.cfg.Name,
+		kube.Handler{Kind: &executionv1.KubernetesExecution{}, Do: h.feed.record},
+		kube.Handler{Kind: &faultv1.NodeFault{}, Do: h.feed.record},
+		kube.Handler{Kind: &sentinelv1.SentinelConfig{}, Do: h.feed.record})
+	ready := part.Ready
+	part.Ready = nil
+	part.Warning = func() string {
+		if err := ready(); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	return part
+}
+
+// personClient returns a client with the token of a person, and nothing of the read-only account.
+func (h *Host) personClient(token string) (client.Client, *rest.Config, error) {
+	if token == "" {
+		return nil, nil, errNoToken
+	}
+	cfg := rest.AnonymousClientConfig(h.rest)
+	cfg.BearerToken, cfg.UserAgent = token, userAgent
+	c, err := client.New(cfg, client.Options{Scheme: h.scheme, Mapper: h.mapper})
+	if err != nil {
+		return nil, nil, fmt.Errorf("create client of a person: %w", err)
+	}
+	return c, cfg, nil
+}
+
+// Clusters holds the host clusters of a console.
+type Clusters struct {
+	list []*Host
+	mux  *http.ServeMux
+}
+
+// NewClusters returns the host clusters as the console uses them. Names are unique.
+func NewClusters(list ...*Host) (*Clusters, error) {
+	c := &Clusters{list: list, mux: http.NewServeMux()}
+	for i, h := range list {
+		if slices.ContainsFunc(list[:i], func(o *Host) bool { return o.cfg.Name == h.cfg.Name }) {
+			return nil, fmt.Errorf("host cluster %q is configured twice", h.cfg.Name)
+		}
+	}
+	const base = "/console/hosts/{host}"
+	for pattern, serve := range map[string]func(*Host, http.ResponseWriter, *http.Request) error{
+		"GET " + base + "/executions":                        (*Host).listExecutions,
+		"GET " + base + "/executions/{ns}/{name}":            (*Host).getExecution,
+		"GET " + base + "/executions/{ns}/{name}/log":        (*Host).serveLog,
+		"POST " + base + "/executions/{ns}/{name}/{request}": (*Host).requestOfExecution,
+		"POST " + base + "/stop":                             (*Host).stopExecutions,
+		"DELETE " + base + "/stop":                           (*Host).resumeExecutions,
+		"GET " + base + "/nodes":                             (*Host).listNodes,
+		"POST " + base + "/nodes/{name}/hold":                (*Host).holdNode,
+		"POST " + base + "/nodes/{name}/release":             (*Host).releaseNode,
+		"GET " + base + "/sentinels":                         (*Host).listSentinels,
+	} {
+		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			i := slices.IndexFunc(list, func(h *Host) bool { return h.cfg.Name == r.PathValue("host") })
+			if i < 0 {
+				console.WriteProblem(w, http.StatusNotFound, "The console has no such host cluster.", "")
+				return
+			}
+			ctx, cancel := r.Context(), context.CancelFunc(func() {})
+			if r.URL.Query().Get("follow") != "true" {
+				ctx, cancel = context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+			}
+			defer cancel()
+			if err := serve(list[i], w, r.WithContext(ctx)); err != nil {
+				list[i].writeError(w, r, err)
+			}
+		})
+	}
+	return c, nil
+}
+
+// requestTimeout limits a request to a host cluster.
+const requestTimeout = 10 * time.Second
+
+var (
+	errNoAnswer = errors.New("the host cluster did not respond in time")
+	errNoToken  = errors.New("there is no token of the person")
+)
+
+// ServeHTTP serves the paths below console/hosts.
+func (c *Clusters) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.mux.ServeHTTP(w, r) }
+
+// States returns what a person can do on each host cluster.
+func (c *Clusters) States(ctx context.Context, who console.Person) []console.HostState {
+	list := make([]console.HostState, 0, len(c.list))
+	for _, h := range c.list {
+		s := console.HostState{Name: h.cfg.Name, Writes: true}
+		if _, err := h.reviews.userOf(ctx, who); err != nil {
+			s.Writes, s.WhyNot = false, explainNoWrites(err)
+		}
+		list = append(list, s)
+	}
+	return list
+}

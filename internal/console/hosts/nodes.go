@@ -1,0 +1,223 @@
+package hosts
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/console"
+	"github.com/fleetloop/fleetloop/internal/kube"
+)
+
+const (
+	faultGroup = "fleetloop.io"
+	faultsName = "nodefaults"
+)
+
+var errMayNotList = errors.New("you may not list these objects of the host cluster")
+
+// Node is a faulty node in the console.
+type Node struct {
+	Host     string     `json:"host"`
+	Name     string     `json:"name"`
+	Stage    string     `json:"stage"`
+	Since    *time.Time `json:"since,omitempty"`
+	Reason   string     `json:"reason,omitempty"`
+	Blocking []Blocking `json:"blocking"`
+	Fault    Fault      `json:"fault"`
+
+	Can     map[string]Permission `json:"can,omitempty"`
+	Command map[string]string     `json:"command,omitempty"`
+}
+
+// Blocking is a pod that blocks a drain.
+type Blocking struct {
+	Pod       string    `json:"pod"`
+	Namespace string    `json:"namespace"`
+	Budget    string    `json:"budget,omitempty"`
+	Message   string    `json:"message,omitempty"`
+	Since     time.Time `json:"since"`
+}
+
+// Fault is the summary of a NodeFault.
+type Fault struct {
+	Phase   v1alpha1.Phase `json:"phase"`
+	Code    string         `json:"code,omitempty"`
+	Session string         `json:"session,omitempty"`
+	Faults  int            `json:"faults"`
+	Remedy  string         `json:"remedy,omitempty"`
+}
+
+// stageOf returns the stage of the repair. A deleted node has none.
+func stageOf(p v1alpha1.Phase) string {
+	switch p {
+	case v1alpha1.PhaseQuarantined:
+		return "cordoned"
+	case v1alpha1.PhaseDraining:
+		return "draining"
+	case v1alpha1.PhaseRemediating, v1alpha1.PhaseStuck:
+		return "repairing"
+	case v1alpha1.PhaseRecovering:
+		return "returning"
+	case v1alpha1.PhaseHeld:
+		return "held"
+	case v1alpha1.PhaseHealthy, v1alpha1.PhaseOverridden:
+		return "back"
+	case v1alpha1.PhaseGone:
+		return ""
+	case v1alpha1.PhaseObserved, v1alpha1.PhasePending, v1alpha1.PhaseDryRun:
+	}
+	return "detected"
+}
+
+func (h *Host) newNode(f *v1alpha1.NodeFault) Node {
+	st := &f.Status
+	n := Node{
+		Host: h.cfg.Name, Name: f.Name, Stage: stageOf(st.Phase), Reason: st.Message, Blocking: []Blocking{},
+		Fault: Fault{Phase: st.Phase, Code: st.FaultCode, Session: st.Session, Faults: len(f.Spec.Faults)},
+	}
+	if st.PhaseChangedAt != nil {
+		at := st.PhaseChangedAt.UTC()
+		n.Since = &at
+	}
+	if r := st.Remediation; r != nil {
+		n.Fault.Remedy = fmt.Sprintf("%s #%d %s", r.Action, r.Attempt, strings.ToLower(string(r.State)))
+	}
+	if d := st.Drain; d != nil && st.Phase == v1alpha1.PhaseDraining {
+		for _, b := range d.BlockedPods {
+			namespace, pod, _ := strings.Cut(b.Pod, "/")
+			n.Blocking = append(n.Blocking, Blocking{Pod: pod, Namespace: namespace, Budget: b.BlockedBy, Message: b.Message, Since: d.StartedAt.UTC()})
+		}
+	}
+	return n
+}
+
+// addPermissions adds what a person may do with a node.
+func (h *Host) addPermissions(ctx context.Context, who console.Person, n *Node) {
+	n.Command = map[string]string{
+		"hold":    "kubectl annotate node " + n.Name + " " + v1alpha1.AnnotationHold + "=REASON",
+		"release": "fleetloop faults release " + n.Name + " --reason=TEXT",
+	}
+	n.Can = map[string]Permission{}
+	for action, verb := range map[string]string{"hold": "patch", "release": "update"} {
+		me, err := h.reviews.userOf(ctx, who)
+		if err != nil {
+			n.Can[action] = Permission{Reason: explainNoWrites(err)}
+			continue
+		}
+		ok, err := h.reviews.may(ctx, who, authorizationv1.ResourceAttributes{Verb: verb, Resource: "nodes"})
+		switch {
+		case err != nil:
+			n.Can[action] = Permission{Reason: "your rights are not known now: " + err.Error()}
+		case !ok:
+			n.Can[action] = Permission{Reason: fmt.Sprintf("%s may not %s nodes", me.Name, verb)}
+		default:
+			n.Can[action] = Permission{Allowed: true}
+		}
+	}
+}
+
+// budgetAnswer is how many nodes are out of service. The limit is a setting of the controller that no
+// object of the host cluster has.
+type budgetAnswer struct {
+	Used         int        `json:"used"`
+	BlockedSince *time.Time `json:"blocked_since,omitempty"`
+}
+
+// listNodes serves the faulty nodes to a person who may list NodeFaults.
+func (h *Host) listNodes(w http.ResponseWriter, r *http.Request) error {
+	ctx, who := r.Context(), console.PersonFrom(r.Context())
+	f, err := h.filterFor(ctx, who, "list", faultGroup, faultsName)
+	if err != nil {
+		return err
+	}
+	if ok, err := f.allows(ctx, "", ""); err != nil || !ok {
+		return errors.Join(err, errMayNotList)
+	}
+	var all v1alpha1.NodeFaultList
+	if err := h.reader.List(ctx, &all); err != nil {
+		return fmt.Errorf("list node faults: %w", err)
+	}
+	slices.SortFunc(all.Items, func(a, b v1alpha1.NodeFault) int { return cmp.Compare(a.Name, b.Name) })
+	answer := struct {
+		Budget budgetAnswer `json:"budget"`
+		Items  []Node       `json:"items"`
+		AsOf   time.Time    `json:"as_of"`
+	}{Items: []Node{}, AsOf: time.Now().UTC()}
+	for i := range all.Items {
+		fault := &all.Items[i]
+		if fault.Status.Owned != nil && fault.Status.Owned.Cordon {
+			answer.Budget.Used++
+		}
+		n := h.newNode(fault)
+		if n.Stage == "" {
+			continue
+		}
+		if fault.Status.Phase == v1alpha1.PhasePending && n.Since != nil && (answer.Budget.BlockedSince == nil || n.Since.Before(*answer.Budget.BlockedSince)) {
+			answer.Budget.BlockedSince = n.Since
+		}
+		h.addPermissions(ctx, who, &n)
+		answer.Items = append(answer.Items, n)
+	}
+	console.WriteJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+// holdNode keeps a node out of service with the token of the person.
+func (h *Host) holdNode(w http.ResponseWriter, r *http.Request) error {
+	return h.changeNode(w, r, "node-hold-requested", func(n *corev1.Node, reason string) (*corev1.Node, bool) {
+		if _, held := n.Annotations[v1alpha1.AnnotationHold]; held {
+			return n, false
+		}
+		after := n.DeepCopy()
+		if after.Annotations == nil {
+			after.Annotations = map[string]string{}
+		}
+		after.Annotations[v1alpha1.AnnotationHold] = reason
+		return after, true
+	})
+}
+
+// releaseNode returns a node to service with the token of the person.
+func (h *Host) releaseNode(w http.ResponseWriter, r *http.Request) error {
+	return h.changeNode(w, r, "node-release-requested", func(n *corev1.Node, reason string) (*corev1.Node, bool) {
+		after, changed := h.deps.ReleaseNode(n, time.Now(), reason)
+		if _, held := after.Annotations[v1alpha1.AnnotationHold]; held {
+			after, changed = after.DeepCopy(), true
+			delete(after.Annotations, v1alpha1.AnnotationHold)
+		}
+		return after, changed
+	})
+}
+
+func (h *Host) changeNode(w http.ResponseWriter, r *http.Request, action string, change func(*corev1.Node, string) (*corev1.Node, bool)) error {
+	var body requestBody
+	if !console.ReadJSON(w, r, &body) {
+		return nil
+	}
+	if body.Reason == "" {
+		return errNoReason
+	}
+	c, _, err := h.personClient(console.PersonFrom(r.Context()).Token)
+	if err != nil {
+		return err
+	}
+	node, changed, err := kube.ChangeNode(r.Context(), c, r.PathValue("name"), func(n *corev1.Node) (*corev1.Node, bool) { return change(n, body.Reason) })
+	if err != nil {
+		return fmt.Errorf("change node: %w", err)
+	}
+	if changed {
+		h.tell(r, console.Act{Host: h.cfg.Name, Action: action, Node: node.Name, Reason: body.Reason, View: body.View})
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

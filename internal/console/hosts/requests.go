@@ -1,0 +1,265 @@
+package hosts
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/console"
+	"github.com/fleetloop/fleetloop/internal/kube/executions"
+)
+
+// requestBody is the body of every request about an object.
+type requestBody struct {
+	Reason   string `json:"reason"`
+	PlanHash string `json:"plan_hash"`
+	// View is the page from which the person acts, for the timeline.
+	View string `json:"view"`
+}
+
+// requestOfExecution sends a request about an execution with the token of the person.
+func (h *Host) requestOfExecution(w http.ResponseWriter, r *http.Request) error {
+	var body requestBody
+	send := map[string]func(*personRequest) (*v1alpha1.KubernetesExecution, error){
+		"approve": (*personRequest).approve, "reject": (*personRequest).reject, "cancel": (*personRequest).cancel, "rollback": (*personRequest).rollBack,
+	}[r.PathValue("request")]
+	if send == nil {
+		console.WriteProblem(w, http.StatusNotFound, "An execution has no such request.", "")
+		return nil
+	}
+	if !console.ReadJSON(w, r, &body) {
+		return nil
+	}
+	who := console.PersonFrom(r.Context())
+	c, _, err := h.personClient(who.Token)
+	if err != nil {
+		return err
+	}
+	p := &personRequest{r: r, c: c, body: body, ke: &v1alpha1.KubernetesExecution{}}
+	if p.name, p.groups, err = executions.CurrentUser(r.Context(), c); err != nil {
+		return fmt.Errorf("get the name of the person: %w", err)
+	}
+	// The cache may be behind: a decision is about what is there now.
+	if err := c.Get(r.Context(), client.ObjectKey{Namespace: r.PathValue("ns"), Name: r.PathValue("name")}, p.ke); err != nil {
+		return fmt.Errorf("get execution: %w", err)
+	}
+	ke, err := send(p)
+	if err != nil {
+		return err
+	}
+	h.tell(r, console.Act{
+		Host: h.cfg.Name, Action: "execution-" + r.PathValue("request") + "-requested", By: p.name, Object: ke.Namespace + "/" + r.PathValue("name"), Reason: body.Reason, View: body.View,
+	})
+	console.WriteJSON(w, http.StatusOK, h.newFullExecution(r.Context(), who, ke))
+	return nil
+}
+
+// personRequest is a request of a person about an execution.
+type personRequest struct {
+	r      *http.Request
+	c      client.Client
+	name   string
+	groups []string
+	body   requestBody
+	ke     *v1alpha1.KubernetesExecution
+}
+
+func (p *personRequest) approve() (*v1alpha1.KubernetesExecution, error) {
+	return p.decide(v1alpha1.Approve)
+}
+
+func (p *personRequest) reject() (*v1alpha1.KubernetesExecution, error) {
+	if p.body.Reason == "" {
+		return nil, errNoReason
+	}
+	return p.decide(v1alpha1.Reject)
+}
+
+var (
+	errNoReason   = errors.New("a reason is required: others see it")
+	errNoPlanHash = errors.New("plan_hash is required: it names the plan that the person has seen")
+	errHidden     = errors.New("there is no such object, or you may not see it")
+)
+
+func (p *personRequest) decide(d v1alpha1.ApprovalDecision) (*v1alpha1.KubernetesExecution, error) {
+	if d == v1alpha1.Approve && p.body.PlanHash == "" {
+		return nil, errNoPlanHash
+	}
+	if err := executions.CheckDecidable(p.ke, ""); err != nil {
+		return nil, err
+	}
+	if p.body.PlanHash != "" && p.body.PlanHash != p.ke.Status.Plan.Hash {
+		return nil, &executions.StateError{Message: "the plan has changed since you saw it", Hint: "Look at the current plan."}
+	}
+	return executions.Decide(p.r.Context(), p.c, p.ke, v1alpha1.Approval{Approver: p.name, Decision: d, Reason: p.body.Reason})
+}
+
+func (p *personRequest) cancel() (*v1alpha1.KubernetesExecution, error) {
+	if err := executions.CheckCancellable(p.ke); err != nil {
+		return nil, err
+	}
+	return p.ke, executions.Cancel(p.r.Context(), p.c, p.ke, p.name)
+}
+
+// rollBack returns the execution that rolls back.
+func (p *personRequest) rollBack() (*v1alpha1.KubernetesExecution, error) {
+	if err := executions.CheckReversible(p.ke); err != nil {
+		return nil, err
+	}
+	back := executions.NewRollback(p.ke, "", p.body.Reason)
+	return back, executions.Create(p.r.Context(), p.c, back, p.name, p.groups)
+}
+
+// stopExecutions activates the emergency stop with the token of the person.
+func (h *Host) stopExecutions(w http.ResponseWriter, r *http.Request) error {
+	var body requestBody
+	if !console.ReadJSON(w, r, &body) {
+		return nil
+	}
+	if body.Reason == "" {
+		return errNoReason
+	}
+	c, _, err := h.personClient(console.PersonFrom(r.Context()).Token)
+	if err != nil {
+		return err
+	}
+	if _, _, err := executions.Stop(r.Context(), c, h.cfg.ExecutionNamespace, body.Reason, false); err != nil {
+		return fmt.Errorf("stop executions: %w", err)
+	}
+	h.tell(r, console.Act{Host: h.cfg.Name, Action: "emergency-stop-activated", Object: h.cfg.ExecutionNamespace, Reason: body.Reason, View: body.View})
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// resumeExecutions ends the emergency stop with the token of the person.
+func (h *Host) resumeExecutions(w http.ResponseWriter, r *http.Request) error {
+	c, _, err := h.personClient(console.PersonFrom(r.Context()).Token)
+	if err != nil {
+		return err
+	}
+	wasActive, err := executions.Resume(r.Context(), c, h.cfg.ExecutionNamespace)
+	if err != nil {
+		return fmt.Errorf("resume executions: %w", err)
+	}
+	if wasActive {
+		h.tell(r, console.Act{Host: h.cfg.Name, Action: "emergency-stop-ended", Object: h.cfg.ExecutionNamespace})
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// tell reports what a person did. An act without a name is that of the signed-in person.
+func (h *Host) tell(r *http.Request, act console.Act) {
+	if act.By == "" {
+		act.By = console.PersonFrom(r.Context()).Name
+	}
+	console.TellAct(r.Context(), act)
+}
+
+// serveLog serves the log of an execution's Pod, read with the token of the person.
+func (h *Host) serveLog(w http.ResponseWriter, r *http.Request) error {
+	ke, err := h.readExecution(r)
+	if err != nil {
+		return err
+	}
+	c, cfg, err := h.personClient(console.PersonFrom(r.Context()).Token)
+	if err != nil {
+		return err
+	}
+	var pods corev1.PodList
+	if err := c.List(r.Context(), &pods, client.InNamespace(ke.Namespace), client.MatchingLabels{v1alpha1.LabelExecutionUID: string(ke.UID)}); err != nil {
+		return fmt.Errorf("list the Pods of the execution: %w", err)
+	}
+	if len(pods.Items) == 0 {
+		return &executions.StateError{Message: "the execution has no Pod: it has not started, or the Pod is deleted"}
+	}
+	core, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("read log: %w", err)
+	}
+	newest := pods.Items[0]
+	for _, pod := range pods.Items[1:] {
+		if newest.CreationTimestamp.Before(&pod.CreationTimestamp) {
+			newest = pod
+		}
+	}
+	follow := r.URL.Query().Get("follow") == "true"
+	log, err := core.CoreV1().Pods(ke.Namespace).GetLogs(newest.Name, &corev1.PodLogOptions{Follow: follow}).Stream(r.Context())
+	if err != nil {
+		return fmt.Errorf("read log: %w", err)
+	}
+	defer func() { _ = log.Close() }()
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = io.Copy(flushing{w, http.NewResponseController(w)}, log) // the client or the Pod may be gone
+	return nil
+}
+
+// flushing flushes each part of an answer, and lets it last.
+type flushing struct {
+	w       io.Writer
+	control *http.ResponseController
+}
+
+// Write implements io.Writer.
+func (f flushing) Write(p []byte) (int, error) {
+	_ = f.control.SetWriteDeadline(time.Now().Add(requestTimeout)) // connections of a server support it
+	n, err := f.w.Write(p)
+	if err == nil {
+		err = f.control.Flush()
+	}
+	return n, err
+}
+
+// explainNoWrites returns why a person cannot change a host cluster through the console.
+func explainNoWrites(err error) string {
+	switch {
+	case errors.Is(err, errNoToken):
+		return "You are signed in without a token. Use the commands of the command line."
+	case errors.Is(err, errNotAccepted):
+		return "The API server of this host cluster does not trust the issuer of your token. Use the commands of the command line."
+	}
+	return "The host cluster cannot be reached now: " + err.Error()
+}
+
+// writeError answers with the status that fits an error.
+func (h *Host) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	state, isState := errors.AsType[*executions.StateError](err)
+	status, isStatus := errors.AsType[*apierrors.StatusError](err)
+	_, offline := errors.AsType[*url.Error](err)
+	switch {
+	case isState:
+		console.WriteProblem(w, http.StatusConflict, capitalize(state.Message)+".", state.Hint)
+	case errors.Is(err, errNoReason), errors.Is(err, errNoPlanHash):
+		console.WriteProblem(w, http.StatusBadRequest, capitalize(err.Error())+".", "")
+	case errors.Is(err, errHidden), apierrors.IsNotFound(err):
+		console.WriteProblem(w, http.StatusNotFound, capitalize(errHidden.Error())+".", "")
+	case errors.Is(err, errNoToken), errors.Is(err, errNotAccepted), apierrors.IsUnauthorized(err):
+		console.WriteProblem(w, http.StatusForbidden, explainNoWrites(errors.Join(err, errNotAccepted)), "")
+	case errors.Is(err, errMayNotList):
+		console.WriteProblem(w, http.StatusForbidden, capitalize(err.Error())+".", "Ask an administrator of the host cluster for a role.")
+	case isStatus && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)):
+		console.WriteProblem(w, int(status.Status().Code), status.Status().Message, "")
+	case errors.Is(r.Context().Err(), err): // nobody is there to read an answer
+	default:
+		h.log.WarnContext(r.Context(), "request to the host cluster failed", "path", r.URL.Path, "offline", offline, "err", err)
+		console.WriteProblem(w, http.StatusServiceUnavailable, "The host cluster cannot be reached now, or has not been listed yet.", "Try again. If this lasts, look at the log of the console.")
+	}
+}
+
+func capitalize(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}

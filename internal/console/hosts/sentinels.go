@@ -1,0 +1,95 @@
+package hosts
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/console"
+)
+
+const (
+	sentinelGroup = "hyperfleet.redhat.com"
+	sentinelsName = "sentinelconfigs"
+)
+
+// Sentinel is a SentinelConfig in the console.
+type Sentinel struct {
+	Host             string             `json:"host"`
+	Namespace        string             `json:"namespace"`
+	Name             string             `json:"name"`
+	ResourceType     string             `json:"resource_type"`
+	Ready            bool               `json:"ready"`
+	Message          string             `json:"message,omitempty"`
+	Selector         string             `json:"selector,omitempty"`
+	LastPoll         *time.Time         `json:"last_poll,omitempty"`
+	ResourcesWatched int64              `json:"resources_watched"`
+	EventsPublished  int64              `json:"events_published"`
+	Shards           []Shard            `json:"shards"`
+	Conditions       []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Shard is the part of one replica.
+type Shard struct {
+	Index  int    `json:"index"`
+	Holder string `json:"holder"`
+	// LagSeconds is the time since its last poll. It is absent before the first.
+	LagSeconds       *float64 `json:"lag_seconds,omitempty"`
+	ResourcesWatched int64    `json:"resources_watched"`
+}
+
+func (h *Host) newSentinel(s *v1alpha1.SentinelConfig) Sentinel {
+	out := Sentinel{
+		Host: h.cfg.Name, Namespace: s.Namespace, Name: s.Name, ResourceType: s.Spec.ResourceType, Selector: s.Status.Selector,
+		ResourcesWatched: s.Status.ResourcesWatched, EventsPublished: s.Status.EventsPublished, Shards: []Shard{}, Conditions: s.Status.Conditions,
+		Message: "no sentinel has reported yet",
+	}
+	if c := meta.FindStatusCondition(s.Status.Conditions, "Ready"); c != nil {
+		out.Ready, out.Message = c.Status == metav1.ConditionTrue, c.Message
+	}
+	if t := s.Status.LastPollTime; t != nil {
+		at := t.UTC()
+		out.LastPoll = &at
+	}
+	for i, r := range s.Status.Replicas {
+		shard := Shard{Index: i, Holder: r.Name, ResourcesWatched: r.ResourcesOwned}
+		if r.LastPollTime != nil {
+			lag := max(0, time.Since(r.LastPollTime.Time).Seconds())
+			shard.LagSeconds = &lag
+		}
+		out.Shards = append(out.Shards, shard)
+	}
+	return out
+}
+
+// listSentinels serves the SentinelConfigs that the person may list.
+func (h *Host) listSentinels(w http.ResponseWriter, r *http.Request) error {
+	ctx := r.Context()
+	f, err := h.filterFor(ctx, console.PersonFrom(ctx), "list", sentinelGroup, sentinelsName)
+	if err != nil {
+		return err
+	}
+	var all v1alpha1.SentinelConfigList
+	if err := h.reader.List(ctx, &all); err != nil {
+		return fmt.Errorf("list sentinels: %w", err)
+	}
+	readable, err := keepReadable(ctx, f, all.Items)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(readable, func(a, b *v1alpha1.SentinelConfig) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	answer := page[Sentinel]{Items: []Sentinel{}, AsOf: time.Now().UTC()}
+	for _, s := range readable {
+		answer.Items = append(answer.Items, h.newSentinel(s))
+	}
+	console.WriteJSON(w, http.StatusOK, answer)
+	return nil
+}

@@ -1,0 +1,332 @@
+package issuer_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/fleetloop/fleetloop/internal/console"
+	"github.com/fleetloop/fleetloop/internal/console/issuer"
+	"github.com/fleetloop/fleetloop/internal/console/session"
+	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// provider is an OpenID Connect issuer that enforces PKCE and replaces refresh tokens.
+type provider struct {
+	*httptest.Server
+
+	key *ecdsa.PrivateKey
+
+	mu      sync.Mutex
+	codes   map[string]url.Values // the authorization requests, by code
+	refresh int                   // the number of the only valid refresh token
+	life    time.Duration
+	change  func(claims map[string]any)
+}
+
+func newProvider(t *testing.T) *provider {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &provider{key: key, codes: map[string]url.Values{}, life: time.Hour, change: func(map[string]any) {}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"issuer": p.URL, "jwks_uri": p.URL + "/keys", "authorization_endpoint": p.URL + "/authorize", "token_endpoint": p.URL + "/token",
+			"id_token_signing_alg_values_supported": []string{"ES256"},
+		})
+	})
+	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Use: "sig", Algorithm: "ES256"}}})
+	})
+	mux.HandleFunc("POST /token", p.serveToken)
+	p.Server = httptest.NewServer(mux)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// authorize plays a person who signs in, and returns the URL of the callback.
+func (p *provider) authorize(t *testing.T, where string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	if !strings.HasPrefix(where, p.URL+"/authorize?") || q.Get("response_type") != "code" || q.Get("code_challenge_method") != "S256" ||
+		q.Get("code_challenge") == "" || q.Get("nonce") == "" || q.Get("state") == "" || !strings.Contains(q.Get("scope"), "openid") {
+		t.Fatalf("the browser is sent to %s", where)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	code := fmt.Sprint("code-", len(p.codes))
+	p.codes[code] = q
+	back, err := url.Parse(q.Get("redirect_uri"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	back.RawQuery = url.Values{"code": {code}, "state": {q.Get("state")}}.Encode()
+	return back
+}
+
+func (p *provider) serveToken(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	refuse := func() {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"error":"invalid_grant"}`)
+	}
+	nonce := ""
+	switch r.FormValue("grant_type") {
+	case "authorization_code":
+		asked, ok := p.codes[r.FormValue("code")]
+		delete(p.codes, r.FormValue("code"))
+		sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
+		if !ok || base64.RawURLEncoding.EncodeToString(sum[:]) != asked.Get("code_challenge") || r.FormValue("redirect_uri") != asked.Get("redirect_uri") {
+			refuse()
+			return
+		}
+		nonce = asked.Get("nonce")
+	case "refresh_token":
+		if r.FormValue("refresh_token") != fmt.Sprint("secret-refresh-", p.refresh) {
+			refuse()
+			return
+		}
+	}
+	p.refresh++
+	claims := map[string]any{"iss": p.URL, "aud": "console", "sub": "alice", "nonce": nonce, "iat": time.Now().Unix(), "exp": time.Now().Add(p.life).Unix()}
+	p.change(claims)
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"access_token": "secret-access", "token_type": "Bearer", "expires_in": int(p.life.Seconds()),
+		"refresh_token": fmt.Sprint("secret-refresh-", p.refresh), "id_token": p.sign(claims),
+	})
+}
+
+func (p *provider) sign(claims map[string]any) string {
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: p.key, KeyID: "k"}}, nil)
+	if err != nil {
+		panic(err)
+	}
+	text, err := json.Marshal(claims)
+	if err != nil {
+		panic(err)
+	}
+	signed, err := signer.Sign(text)
+	if err != nil {
+		panic(err)
+	}
+	out, err := signed.CompactSerialize()
+	if err != nil {
+		panic(err)
+	}
+	return out
+}
+
+// fixture is a console that uses the provider, and a browser.
+type fixture struct {
+	t        *testing.T
+	provider *provider
+	issuer   *issuer.Issuer
+	server   *httptest.Server
+	browser  *http.Client
+	log      *logtest.Buffer
+	bearer   string // that the fleet API has got
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{t: t, provider: newProvider(t), log: &logtest.Buffer{}}
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	var err error
+	f.issuer, err = issuer.New(issuer.Config{URL: f.provider.URL, ClientID: "console", Scopes: []string{"openid", "offline_access"}, Token: "id_token"}, transport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	cfg := console.Config{Mode: console.ModeOIDC, FleetAPI: "http://127.0.0.1:1", SignInsPerMinute: 100, Session: session.Config{Idle: time.Hour, Lifetime: time.Hour}}
+	c, err := console.New(cfg, console.Deps{
+		ListenAddr: "127.0.0.1:0", Issuer: f.issuer, Log: log, Metrics: prometheus.NewRegistry(),
+		Sessions: session.New(cfg.Session, session.NewKey(), session.NewMemory(), f.issuer.Refresh, log),
+		Identify: func(_ context.Context, token string) (session.User, error) {
+			f.bearer = token
+			return session.User{Name: "alice"}, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.server = httptest.NewServer(c.Handler())
+	t.Cleanup(f.server.Close)
+	f.browser = f.newBrowser()
+	return f
+}
+
+func (f *fixture) newBrowser() *http.Client {
+	f.t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	b := &http.Client{Jar: jar, Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	f.t.Cleanup(b.CloseIdleConnections)
+	return b
+}
+
+// get returns the status, the place of a redirect and the body.
+func (f *fixture) get(b *http.Client, where string) (status int, location, body string) {
+	f.t.Helper()
+	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, where, http.NoBody)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	resp, err := b.Do(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header.Get("Location"), string(text)
+}
+
+// begin begins a sign-in and returns the callback of a person who has signed in.
+func (f *fixture) begin(to string) *url.URL {
+	f.t.Helper()
+	status, where, body := f.get(f.browser, f.server.URL+"/console/login?to="+url.QueryEscape(to))
+	if status != http.StatusFound {
+		f.t.Fatalf("login = %d %s", status, body)
+	}
+	return f.provider.authorize(f.t, where)
+}
+
+func (f *fixture) signedIn(b *http.Client) bool {
+	f.t.Helper()
+	_, _, body := f.get(b, f.server.URL+"/console/session")
+	return strings.Contains(body, `"signed_in":true`)
+}
+
+// TestSignIn covers a sign-in from its beginning to the page, and that a callback counts once.
+func TestSignIn(t *testing.T) {
+	f := newFixture(t)
+	callback := f.begin("/executions?phase=waiting")
+	status, where, _ := f.get(f.browser, callback.String())
+	if status != http.StatusFound || where != "/executions?phase=waiting" || !f.signedIn(f.browser) {
+		t.Errorf("callback = %d %s, signed in %t", status, where, f.signedIn(f.browser))
+	}
+	if strings.Count(f.bearer, ".") != 2 {
+		t.Errorf("the fleet API got %q, want the ID token", f.bearer)
+	}
+	if _, where, _ = f.get(f.browser, callback.String()); where != "/signin?failed=expired" {
+		t.Errorf("a second time: %s", where)
+	}
+	if text := f.log.String(); strings.Contains(text, "secret") || strings.Contains(text, f.bearer) || strings.Contains(text, "code-") {
+		t.Errorf("a token is in the log:\n%s", text)
+	}
+}
+
+// TestSignInRefuses covers callbacks that are not the end of the browser's own sign-in.
+func TestSignInRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(f *fixture, callback *url.URL)
+		failed string
+	}{
+		"OtherState": {func(_ *fixture, u *url.URL) { setQuery(u, "state", "forged") }, "expired"},
+		"NoState":    {func(_ *fixture, u *url.URL) { setQuery(u, "state", "") }, "expired"},
+		"OtherBrowser": {func(f *fixture, _ *url.URL) {
+			f.browser = f.newBrowser() // an attacker has sent the link
+		}, "expired"},
+		"OtherLogin": {func(f *fixture, u *url.URL) {
+			other := f.begin("/") // a code of one sign-in with the state of another
+			setQuery(u, "state", other.Query().Get("state"))
+		}, "refused"},
+		"Denied":     {func(_ *fixture, u *url.URL) { setQuery(u, "error", "access_denied") }, "denied"},
+		"WrongCode":  {func(_ *fixture, u *url.URL) { setQuery(u, "code", "guess") }, "refused"},
+		"WrongNonce": {func(f *fixture, _ *url.URL) { f.provider.change = func(c map[string]any) { c["nonce"] = "other" } }, "unavailable"},
+		"WrongAudience": {func(f *fixture, _ *url.URL) {
+			f.provider.change = func(c map[string]any) { c["aud"] = "other" }
+		}, "unavailable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			callback := f.begin("/")
+			tc.change(f, callback)
+			if _, where, _ := f.get(f.browser, callback.String()); where != "/signin?failed="+tc.failed || f.signedIn(f.browser) {
+				t.Errorf("sent to %s, signed in %t", where, f.signedIn(f.browser))
+			}
+		})
+	}
+}
+
+func setQuery(u *url.URL, name, value string) {
+	q := u.Query()
+	q.Set(name, value)
+	u.RawQuery = q.Encode()
+}
+
+// TestOpenRedirect covers targets that a browser would take for another host.
+func TestOpenRedirect(t *testing.T) {
+	f := newFixture(t)
+	for _, to := range []string{
+		"https://evil.example.com", "//evil.example.com", "/\\evil.example.com", "\\\\evil.example.com", "/\t/evil.example.com", "/\n/evil.example.com",
+		"javascript:alert(1)", "evil.example.com", " //evil.example.com", "/ /evil.example.com",
+	} {
+		if status, where, _ := f.get(f.browser, f.server.URL+"/console/login?to="+url.QueryEscape(to)); status != http.StatusBadRequest || where != "" {
+			t.Errorf("%q = %d %s", to, status, where)
+		}
+	}
+	f.begin("/clusters/a%2Fb?x=//y")
+}
+
+// TestRefresh covers that tokens are renewed, and that a refusal is told from an issuer that is away.
+func TestRefresh(t *testing.T) {
+	f := newFixture(t)
+	f.provider.refresh = 7
+	got, err := f.issuer.Refresh(t.Context(), "secret-refresh-7")
+	if err != nil || got.Refresh != "secret-refresh-8" || time.Until(got.Expires) < 50*time.Minute || strings.Count(got.Bearer, ".") != 2 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	_, err = f.issuer.Refresh(t.Context(), "secret-refresh-7")
+	if !errors.Is(err, session.ErrRefused) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("used again: %v", err)
+	}
+	f.provider.Close()
+	if _, err = f.issuer.Refresh(t.Context(), "secret-refresh-8"); err == nil || errors.Is(err, session.ErrRefused) {
+		t.Errorf("while the issuer is away: %v", err)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, cfg := range []issuer.Config{{}, {URL: "https://login.example.com"}, {ClientID: "console"}} {
+		if _, err := issuer.New(cfg, nil); err == nil {
+			t.Errorf("%+v: got no error", cfg)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package console
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+var errTooMany = errors.New("too many attempts to sign in")
+
+// maxAddresses limits the memory of a limiter. Beyond it, all further addresses share one limit.
+const maxAddresses = 4096
+
+// A limiter limits attempts by address.
+type limiter struct {
+	perMinute int
+
+	mu        sync.Mutex
+	addresses map[string]*rate.Limiter
+	cleared   time.Time
+}
+
+func newLimiter(perMinute int) *limiter {
+	return &limiter{perMinute: perMinute, addresses: map[string]*rate.Limiter{}}
+}
+
+// allow takes one attempt of an address.
+func (l *limiter) allow(address string) bool {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.cleared) > time.Minute {
+		l.cleared = now
+		for a, limit := range l.addresses {
+			if limit.TokensAt(now) >= float64(l.perMinute) {
+				delete(l.addresses, a)
+			}
+		}
+	}
+	if _, known := l.addresses[address]; !known && len(l.addresses) >= maxAddresses {
+		address = ""
+	}
+	limit := l.addresses[address]
+	if limit == nil {
+		limit = rate.NewLimiter(rate.Limit(l.perMinute)/60, l.perMinute)
+		l.addresses[address] = limit
+	}
+	return limit.AllowN(now, 1)
+}

@@ -1,0 +1,67 @@
+package console
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/fleetloop/fleetloop/internal/console/session"
+)
+
+// A Person is the signed-in person as host clusters need it.
+type Person struct {
+	// Name is the name that the fleet API or the issuer gives.
+	Name string
+	// Token is the person's bearer token, or empty.
+	Token string
+}
+
+// HostState is what a person can do on a host cluster.
+type HostState struct {
+	Name   string `json:"name"`
+	Writes bool   `json:"writes"`
+	WhyNot string `json:"why_not,omitempty"`
+}
+
+// HostClusters are the host clusters of a console.
+type HostClusters interface {
+	// Handler serves the paths below console/hosts for the person of PersonFrom.
+	http.Handler
+	// States returns what a person can do on each host cluster.
+	States(ctx context.Context, who Person) []HostState
+	// Sources returns the streams of the host clusters.
+	Sources() []Source
+}
+
+type personKey struct{}
+
+func withPerson(ctx context.Context, s session.Session) context.Context {
+	return context.WithValue(ctx, personKey{}, s)
+}
+
+// PersonFrom returns the signed-in person of a request.
+func PersonFrom(ctx context.Context) Person {
+	s, _ := ctx.Value(personKey{}).(session.Session)
+	return newPerson(s)
+}
+
+func newPerson(s session.Session) Person { return Person{Name: s.User.Name, Token: s.Tokens.Bearer} }
+
+// An Act is what a person did through the console.
+type Act struct {
+	// Action is one of a closed set, such as execution-approve-requested.
+	Action string
+	// Host is the host cluster, Object an object in it, and Node a node in it.
+	Host, Object, Node string
+	By, Reason         string
+	// View is the page from which the person acted.
+	View string
+}
+
+type tellKey struct{}
+
+// TellAct reports what a person did, to the timeline. It never blocks.
+func TellAct(ctx context.Context, act Act) {
+	if tell, ok := ctx.Value(tellKey{}).(func(context.Context, Act)); ok {
+		tell(ctx, act)
+	}
+}

@@ -1,0 +1,92 @@
+package session
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// keySize is the size of a key in bytes.
+const keySize = 32
+
+// A Key encrypts sessions.
+type Key [keySize]byte
+
+// NewKey returns a random key.
+func NewKey() (k Key) {
+	_, _ = rand.Read(k[:]) // never fails
+	return k
+}
+
+var errKey = errors.New("the session key must be 32 random bytes in base64, such as the output of: openssl rand -base64 32")
+
+// ParseKey parses a key in base64. Its errors do not contain the text.
+func ParseKey(text string) (Key, error) {
+	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	if err != nil || len(raw) != keySize {
+		return Key{}, errKey
+	}
+	return Key(raw), nil
+}
+
+// A sealer encrypts sessions. The hash of a session is authenticated with it, so that the contents of
+// one session cannot be stored as another's.
+type sealer struct {
+	aead    cipher.AEAD
+	csrfKey []byte
+}
+
+func newSealer(k Key) sealer {
+	block, err := aes.NewCipher(deriveKey(k, "fleetloop console session"))
+	if err == nil {
+		var aead cipher.AEAD
+		if aead, err = cipher.NewGCMWithRandomNonce(block); err == nil {
+			return sealer{aead: aead, csrfKey: deriveKey(k, "fleetloop console csrf")}
+		}
+	}
+	panic(fmt.Sprintf("create the cipher of sessions: %v", err)) // fails only for another size of key
+}
+
+// deriveKey returns the key for one purpose.
+func deriveKey(k Key, purpose string) []byte {
+	out, err := hkdf.Key(sha256.New, k[:], nil, purpose, keySize)
+	if err != nil {
+		panic(fmt.Sprintf("derive a key: %v", err)) // fails only for a longer key
+	}
+	return out
+}
+
+// sealed is the content of a stored session. Its expiry stands beside it.
+type sealed struct {
+	User   User   `json:"user"`
+	Tokens Tokens `json:"tokens"`
+	Until  int64  `json:"until"`
+}
+
+func (s sealer) sealSession(h Hash, state Session) ([]byte, error) {
+	text, err := json.Marshal(sealed{state.User, state.Tokens, state.Expires.UnixMilli()})
+	if err != nil {
+		return nil, fmt.Errorf("encode session: %w", err)
+	}
+	return s.aead.Seal(nil, nil, text, h[:]), nil
+}
+
+func (s sealer) openSession(h Hash, text []byte) (Session, error) {
+	plain, err := s.aead.Open(nil, nil, text, h[:])
+	if err != nil {
+		return Session{}, fmt.Errorf("decrypt session: %w", err)
+	}
+	var c sealed
+	if err := json.Unmarshal(plain, &c); err != nil {
+		return Session{}, fmt.Errorf("decode session: %w", err)
+	}
+	return Session{c.User, c.Tokens, time.UnixMilli(c.Until).UTC()}, nil
+}

@@ -1,0 +1,284 @@
+// Package session keeps the sessions of the persons who are signed in to the console.
+//
+// The browser holds an opaque random id, and the store holds its hash. The tokens of a person are
+// stored encrypted with a key that the store does not have. A session ends at sign-out, after a time
+// without requests, and after a fixed time. Every sign-in gets a new id.
+package session
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// A User is a signed-in person.
+type User struct {
+	Name   string   `json:"name"`
+	Tenant string   `json:"tenant,omitempty"`
+	Roles  []string `json:"roles"`
+}
+
+// Tokens are the credentials of a person.
+type Tokens struct {
+	// Bearer authenticates the person at the fleet API and at host clusters. Empty means that
+	// requests are anonymous.
+	Bearer string `json:"bearer,omitempty"`
+	// Refresh gets new tokens from the issuer. Empty means that the tokens cannot be renewed.
+	Refresh string `json:"refresh,omitempty"`
+	// Expires is the expiry of Bearer. Zero means that it is unknown.
+	Expires time.Time `json:"expires,omitzero"`
+}
+
+// A Session is the state of one signed-in person.
+type Session struct {
+	User   User
+	Tokens Tokens
+	// Expires is when the person must sign in again.
+	Expires time.Time
+}
+
+// A Hash identifies a session in a store: the SHA-256 of its id.
+type Hash [sha256.Size]byte
+
+// A Record is a session in a store.
+type Record struct {
+	Hash   Hash
+	Sealed []byte // the Session, encrypted
+	// Seen is the time of a recent request, and Expires the fixed end.
+	Seen, Expires time.Time
+}
+
+// A Store stores sessions. Replicas share it.
+type Store interface {
+	Create(ctx context.Context, r Record) error
+	// Get returns ErrNone for an unknown session.
+	Get(ctx context.Context, h Hash) (Record, error)
+	// Update replaces the contents and the time of a session by the result of change. Changes of
+	// one session exclude each other. An error of change leaves the session as it is.
+	Update(ctx context.Context, h Hash, change func(context.Context, Record) (Record, error)) error
+	Delete(ctx context.Context, h Hash) error
+	// DeleteOld deletes the sessions that expired, or that were last seen before a time.
+	DeleteOld(ctx context.Context, now, seenBefore time.Time) error
+}
+
+// Errors of Get.
+var (
+	// ErrNone means that there is no such session, or no longer.
+	ErrNone = errors.New("not signed in")
+	// ErrRefused means that the issuer refused to renew the tokens.
+	ErrRefused = errors.New("the issuer refused to renew the tokens")
+)
+
+// A RefreshFunc gets new tokens from the issuer. It returns ErrRefused if a retry is useless.
+type RefreshFunc func(ctx context.Context, refresh string) (Tokens, error)
+
+const (
+	refreshBefore  = time.Minute      // before the expiry of a token
+	refreshTimeout = 10 * time.Second // for the issuer; a row is locked meanwhile
+	cleanupEvery   = 10 * time.Minute
+	touchEvery     = time.Minute
+)
+
+var errRefreshTimeout = errors.New("the issuer did not respond in time")
+
+// Config configures sessions.
+type Config struct {
+	Idle     time.Duration `key:"idle_timeout" env:"CONSOLE_SESSION_IDLE_TIMEOUT" default:"1h" validate:"gt=0" doc:"A session ends after this time without requests."`
+	Lifetime time.Duration `key:"lifetime" env:"CONSOLE_SESSION_LIFETIME" default:"12h" validate:"gt=0" doc:"A session ends after this time, and the person must sign in again."`
+}
+
+// Sessions creates, finds and ends sessions.
+type Sessions struct {
+	cfg     Config
+	store   Store
+	sealer  sealer
+	refresh RefreshFunc // nil where tokens cannot be renewed
+	log     *slog.Logger
+}
+
+// New returns the sessions in a store. key encrypts them; a random key fits a store in memory.
+func New(cfg Config, key Key, store Store, refresh RefreshFunc, log *slog.Logger) *Sessions {
+	return &Sessions{cfg: cfg, store: store, sealer: newSealer(key), refresh: refresh, log: log}
+}
+
+// Start creates a session with a new id.
+func (s *Sessions) Start(ctx context.Context, u User, t Tokens) (id string, expires time.Time, err error) {
+	id = NewID()
+	now := time.Now()
+	state := Session{User: u, Tokens: t, Expires: now.Add(s.cfg.Lifetime)}
+	r, err := s.sealRecord(hashID(id), state, now)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	if err := s.store.Create(ctx, r); err != nil {
+		return "", time.Time{}, fmt.Errorf("create session: %w", err)
+	}
+	return id, state.Expires, nil
+}
+
+// Get returns a session whose token is valid, for a request of the person. It renews the token
+// shortly before its expiry. ErrNone means that the person must sign in.
+func (s *Sessions) Get(ctx context.Context, id string) (Session, error) {
+	state, seen, err := s.readSession(ctx, id)
+	if err != nil || time.Since(seen) <= min(touchEvery, s.cfg.Idle/4) {
+		return state, err
+	}
+	err = s.store.Update(ctx, hashID(id), func(_ context.Context, r Record) (Record, error) {
+		r.Seen = time.Now()
+		return r, nil
+	})
+	if err != nil {
+		return Session{}, fmt.Errorf("update session: %w", err)
+	}
+	return state, nil
+}
+
+// Peek is Get for a stream, which is no sign that the person is there.
+func (s *Sessions) Peek(ctx context.Context, id string) (Session, error) {
+	state, _, err := s.readSession(ctx, id)
+	return state, err
+}
+
+// readSession returns a session and the time of a recent request.
+func (s *Sessions) readSession(ctx context.Context, id string) (state Session, seen time.Time, err error) {
+	h := hashID(id)
+	r, err := s.store.Get(ctx, h)
+	if err != nil {
+		return Session{}, time.Time{}, fmt.Errorf("read session: %w", err)
+	}
+	now := time.Now()
+	if s.isOver(r, now) {
+		return Session{}, time.Time{}, errors.Join(ErrNone, s.store.Delete(ctx, h))
+	}
+	state, err = s.sealer.openSession(h, r.Sealed)
+	if err != nil { // another key: the session cannot be used again
+		s.log.WarnContext(ctx, "session not readable with this key", "err", err)
+		return Session{}, time.Time{}, errors.Join(ErrNone, s.store.Delete(ctx, h))
+	}
+	switch {
+	case s.isRenewable(state, now):
+		state, err = s.renewTokens(ctx, h, state)
+		return state, r.Seen, err
+	case isExpired(state.Tokens, now):
+		return Session{}, time.Time{}, errors.Join(ErrNone, s.store.Delete(ctx, h))
+	}
+	return state, r.Seen, nil
+}
+
+func (s *Sessions) isOver(r Record, now time.Time) bool {
+	return !now.Before(r.Expires) || now.Sub(r.Seen) >= s.cfg.Idle
+}
+
+func (s *Sessions) isRenewable(state Session, now time.Time) bool {
+	t := state.Tokens
+	return s.refresh != nil && t.Refresh != "" && !t.Expires.IsZero() && t.Expires.Sub(now) < refreshBefore
+}
+
+func isExpired(t Tokens, now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
+
+// renewTokens renews the tokens of a session, unless another request or replica has done so
+// meanwhile. A failure matters only once the old token has expired.
+func (s *Sessions) renewTokens(ctx context.Context, h Hash, state Session) (Session, error) {
+	// The issuer may have replaced the refresh token, so an ended request must not lose the new one.
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), refreshTimeout, errRefreshTimeout)
+	defer cancel()
+	err := s.store.Update(ctx, h, func(ctx context.Context, r Record) (Record, error) {
+		current, err := s.sealer.openSession(h, r.Sealed)
+		if err != nil {
+			return r, err
+		}
+		state = current
+		now := time.Now()
+		if s.isRenewable(state, now) {
+			if state.Tokens, err = s.refresh(ctx, state.Tokens.Refresh); err != nil {
+				state = current
+				return r, err
+			}
+		}
+		return s.sealRecord(h, state, r.Seen)
+	})
+	switch {
+	case err == nil:
+		return state, nil
+	case errors.Is(err, ErrNone):
+		return Session{}, err
+	case errors.Is(err, ErrRefused):
+		s.log.InfoContext(ctx, "session ended: tokens not renewed", "user", state.User.Name, "err", err)
+		return Session{}, errors.Join(ErrNone, s.store.Delete(ctx, h))
+	case isExpired(state.Tokens, time.Now()):
+		return Session{}, fmt.Errorf("renew tokens: %w", err)
+	}
+	s.log.WarnContext(ctx, "tokens not renewed, using the old one until it expires", "user", state.User.Name, "err", err)
+	return state, nil
+}
+
+func (s *Sessions) sealRecord(h Hash, state Session, seen time.Time) (Record, error) {
+	sealed, err := s.sealer.sealSession(h, state)
+	return Record{Hash: h, Sealed: sealed, Seen: seen, Expires: state.Expires}, err
+}
+
+// End ends a session. An unknown one has ended already.
+func (s *Sessions) End(ctx context.Context, id string) error {
+	if err := s.store.Delete(ctx, hashID(id)); err != nil {
+		return fmt.Errorf("end session: %w", err)
+	}
+	return nil
+}
+
+// Run deletes old sessions until ctx ends.
+func (s *Sessions) Run(ctx context.Context) error {
+	ticker := time.NewTicker(cleanupEvery)
+	defer ticker.Stop()
+	for {
+		now := time.Now()
+		if err := s.store.DeleteOld(ctx, now, now.Add(-s.cfg.Idle)); err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "old sessions not deleted", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// CSRFToken returns the token that protects the writes of a browser. It belongs to a random cookie
+// and to a session, which may be empty.
+func (s *Sessions) CSRFToken(cookie, id string) string {
+	mac := hmac.New(sha256.New, s.sealer.csrfKey)
+	_, _ = fmt.Fprintf(mac, "%d:%s:%s", len(cookie), cookie, id) // a hash never fails
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// Seal encrypts a text for a cookie with one purpose.
+func (s *Sessions) Seal(purpose string, text []byte) string {
+	return base64.RawURLEncoding.EncodeToString(s.sealer.aead.Seal(nil, nil, text, []byte(purpose)))
+}
+
+// Open returns a text that Seal has encrypted for the same purpose.
+func (s *Sessions) Open(purpose, sealed string) ([]byte, error) {
+	raw, err := base64.RawURLEncoding.DecodeString(sealed)
+	if err != nil {
+		return nil, fmt.Errorf("decode: %w", err)
+	}
+	text, err := s.sealer.aead.Open(nil, nil, raw, []byte(purpose))
+	if err != nil {
+		return nil, fmt.Errorf("decrypt: %w", err)
+	}
+	return text, nil
+}
+
+// NewID returns a random id.
+func NewID() string {
+	raw := make([]byte, 32)
+	_, _ = rand.Read(raw) // never fails
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+func hashID(id string) Hash { return sha256.Sum256([]byte(id)) }

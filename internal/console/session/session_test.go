@@ -1,0 +1,184 @@
+package session_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/console/session"
+	"github.com/fleetloop/fleetloop/internal/console/session/sessiontest"
+)
+
+func TestMemory(t *testing.T) {
+	sessiontest.Run(t, func(*testing.T) session.Store { return session.NewMemory() })
+}
+
+func newSessions(store session.Store, refresh session.RefreshFunc) *session.Sessions {
+	cfg := session.Config{Idle: time.Hour, Lifetime: 12 * time.Hour}
+	return session.New(cfg, session.NewKey(), store, refresh, slog.New(slog.DiscardHandler))
+}
+
+func start(t *testing.T, s *session.Sessions, tokens session.Tokens) string {
+	t.Helper()
+	id, _, err := s.Start(t.Context(), session.User{Name: "alice"}, tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// TestExpiry covers the end of a session without requests, and of one with requests.
+func TestExpiry(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		every  time.Duration // between requests
+		want   time.Duration // from the sign-in to the last request that works
+	}{
+		"Idle":     {"nobody came for an hour", time.Hour, 0},
+		"Busy":     {"requests keep it, up to its lifetime", 50 * time.Minute, 14 * 50 * time.Minute},
+		"VeryBusy": {"not each request is written down", 30 * time.Second, 12*time.Hour - 30*time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSessions(session.NewMemory(), nil)
+				began := time.Now()
+				id := start(t, s, session.Tokens{Bearer: "b"})
+				last := time.Duration(0)
+				for {
+					time.Sleep(tc.every)
+					if _, err := s.Get(t.Context(), id); err != nil {
+						if !errors.Is(err, session.ErrNone) {
+							t.Fatal(err)
+						}
+						break
+					}
+					last = time.Since(began)
+				}
+				if last != tc.want {
+					t.Errorf("%s: it worked until %s, want %s", tc.reason, last, tc.want)
+				}
+			})
+		})
+	}
+}
+
+// TestRefresh covers that tokens are renewed before their expiry, once for requests at the same time.
+func TestRefresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		s := newSessions(session.NewMemory(), func(_ context.Context, old string) (session.Tokens, error) {
+			n := calls.Add(1)
+			time.Sleep(time.Second) // the issuer takes its time
+			if want := fmt.Sprint("r", n-1); old != want {
+				return session.Tokens{}, fmt.Errorf("%w: refresh token %q, want %q", session.ErrRefused, old, want)
+			}
+			return session.Tokens{Bearer: fmt.Sprint("b", n), Refresh: fmt.Sprint("r", n), Expires: time.Now().Add(10 * time.Minute)}, nil
+		})
+		id := start(t, s, session.Tokens{Bearer: "b0", Refresh: "r0", Expires: time.Now().Add(10 * time.Minute)})
+		get := func() string {
+			got, err := s.Get(t.Context(), id)
+			if err != nil {
+				t.Error(err)
+			}
+			return got.Tokens.Bearer
+		}
+		time.Sleep(8 * time.Minute)
+		if b := get(); b != "b0" {
+			t.Errorf("after 8 of 10 minutes: %q", b)
+		}
+		time.Sleep(90 * time.Second)
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				if b := get(); b != "b1" {
+					t.Errorf("shortly before the expiry: %q", b)
+				}
+			})
+		}
+		all.Wait()
+		if n := calls.Load(); n != 1 {
+			t.Errorf("the issuer was asked %d times", n)
+		}
+	})
+}
+
+// TestRefreshFails covers that a refusal ends a session, and an unavailable issuer only matters once
+// the token has expired.
+func TestRefreshFails(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fails          error
+		before, after  error // of a request before and after the expiry
+		workedMeantime bool
+	}{
+		"Refused":     {session.ErrRefused, session.ErrNone, session.ErrNone, false},
+		"Unavailable": {errAway, nil, errAway, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSessions(session.NewMemory(), func(context.Context, string) (session.Tokens, error) { return session.Tokens{}, tc.fails })
+				id := start(t, s, session.Tokens{Bearer: "b0", Refresh: "r0", Expires: time.Now().Add(10 * time.Minute)})
+				time.Sleep(9*time.Minute + 30*time.Second)
+				if _, err := s.Get(t.Context(), id); !errors.Is(err, tc.before) {
+					t.Errorf("before the expiry: %v, want %v", err, tc.before)
+				}
+				time.Sleep(time.Minute)
+				if _, err := s.Get(t.Context(), id); !errors.Is(err, tc.after) {
+					t.Errorf("after the expiry: %v, want %v", err, tc.after)
+				}
+			})
+		})
+	}
+}
+
+var errAway = errors.New("away")
+
+// TestAtRest covers what a store sees of a session, and that another key or another row do not open it.
+func TestAtRest(t *testing.T) {
+	store := &spy{Memory: session.NewMemory()}
+	s := newSessions(store, nil)
+	id := start(t, s, session.Tokens{Bearer: "secret-bearer", Refresh: "secret-refresh"})
+	other := start(t, s, session.Tokens{Bearer: "other"})
+	for _, r := range store.created {
+		if text := string(r.Sealed) + string(r.Hash[:]); strings.Contains(text, "secret") || strings.Contains(text, id) || strings.Contains(text, "alice") {
+			t.Errorf("the store has %q", text)
+		}
+	}
+	swapped := store.created[0]
+	swapped.Sealed = store.created[1].Sealed
+	if err := store.Create(t.Context(), swapped); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get(t.Context(), id); !errors.Is(err, session.ErrNone) {
+		t.Errorf("the contents of another session: %v", err)
+	}
+	if _, err := newSessions(store, nil).Get(t.Context(), other); !errors.Is(err, session.ErrNone) {
+		t.Errorf("another key: %v", err)
+	}
+}
+
+type spy struct {
+	*session.Memory
+
+	created []session.Record
+}
+
+func (s *spy) Create(ctx context.Context, r session.Record) error {
+	s.created = append(s.created, r)
+	return s.Memory.Create(ctx, r)
+}
+
+func TestParseKey(t *testing.T) {
+	if _, err := session.ParseKey("secret"); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("a short key: %v", err)
+	}
+	if _, err := session.ParseKey("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n"); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,50 @@
+package console
+
+import (
+	"context"
+	"io"
+)
+
+// streams holds the answers that last until they are ended.
+type streams struct {
+	ended context.Context //nolint:containedctx // of all streams
+	end   context.CancelFunc
+}
+
+func newStreams() *streams {
+	ended, end := context.WithCancel(context.Background())
+	return &streams{ended: ended, end: end}
+}
+
+// EndStreams ends all streams properly, so that they do not delay the end of the server. Browsers
+// connect again.
+func (c *Console) EndStreams() { c.streams.end() }
+
+// trackBody returns a body that ends with the streams.
+func (s *streams) trackBody(body io.ReadCloser) io.ReadCloser {
+	t := &trackedBody{ReadCloser: body, streams: s}
+	t.stop = context.AfterFunc(s.ended, func() { _ = body.Close() })
+	return t
+}
+
+type trackedBody struct {
+	io.ReadCloser
+
+	streams *streams
+	stop    func() bool
+}
+
+// Read implements io.Reader.
+func (t *trackedBody) Read(p []byte) (int, error) {
+	n, err := t.ReadCloser.Read(p)
+	if err != nil && t.streams.ended.Err() != nil {
+		err = io.EOF
+	}
+	return n, err //nolint:wrapcheck // io.EOF must stay io.EOF
+}
+
+// Close implements io.Closer.
+func (t *trackedBody) Close() error {
+	t.stop()
+	return t.ReadCloser.Close()
+}
