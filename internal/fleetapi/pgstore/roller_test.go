@@ -100,6 +100,16 @@ func (d *database) wantExactCounts(t require) {
 	if diff := cmp.Diff(d.actualReasons(t), d.countedReasons(t), cmpopts.EquateEmpty()); diff != "" {
 		t.Fatalf("reasons (-rows +counted):\n%s", diff)
 	}
+	d.wantErrorsRead(t)
+}
+
+// wantErrorsRead checks that each error of a sync was counted as it is, so that it is not read again.
+func (d *database) wantErrorsRead(t require) {
+	t.Helper()
+	if again := d.texts(t, `select s.sync_error from tenant.cluster_sync s left join tenant.rollup_reasons p on p.id = s.cluster_id and p.source = 'sync'
+		where s.synced is null and s.sync_error is not null and p.digest is distinct from md5(s.sync_error)::uuid`); len(again) > 0 {
+		t.Fatalf("these errors are read in every round: %q", again)
+	}
 }
 
 // actualReasons counts the reasons of all rows in Go.

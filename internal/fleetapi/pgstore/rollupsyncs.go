@@ -22,8 +22,9 @@ func syncCounts() *clause {
 	c.writeSQL(`select w.tenant, w.state, w.n, w.since, o.cluster_id
 	from (
 		select m.tenant, s.state, count(*) as n, min(s.unsynced_since) filter (where s.synced is null) as since
-		from `, syncStates("tenant.all_cluster_syncs", c.addArg(v1.StuckAttempts, "integer")), ` join tenant.rollup_rows m on m.id = s.cluster_id and m.kind = '`, v1.KindCluster, `'
-		where s.synced is null or s.paused_at is not null
+		from `, syncStates("(select * from tenant.all_cluster_syncs where synced is null union all "+
+		"select * from tenant.all_cluster_syncs where synced is not null and paused_at is not null)", c.addArg(v1.StuckAttempts, "integer")), `
+		join tenant.rollup_rows m on m.id = s.cluster_id and m.kind = '`, v1.KindCluster, `'
 		group by grouping sets ((m.tenant, s.state), (s.state))
 	) w left join lateral (
 		select s.cluster_id from tenant.all_cluster_syncs s join tenant.rollup_rows m on m.id = s.cluster_id and m.kind = '`, v1.KindCluster, `'
@@ -135,7 +136,8 @@ func readSyncErrors(ctx context.Context, tx postgres.Tx) (keys rowKeys, found re
 	changed, err := pgx.ForEachRow(rows, []any{&key.ID, &tenant, &name, &message, &since}, func() error {
 		keys.kinds, keys.ids = append(keys.kinds, key.Kind), append(keys.ids, key.ID)
 		reason := cmp.Or(fleetapi.NormalizeReason(message, name, tenant), "no message")
-		found.addReason(key, tenant, v1.ReasonSourceSync, reason, since, &message)
+		text := message
+		found.addReason(key, tenant, v1.ReasonSourceSync, reason, since, &text)
 		return nil
 	})
 	if err != nil {
