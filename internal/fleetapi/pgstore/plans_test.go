@@ -90,17 +90,21 @@ func TestStuckIsFoundByIndexes(t *testing.T) {
 	}
 }
 
-// TestOrdersOfTheStatusHaveAnIndex checks that a list in an order of the status reads no more than
+// TestOrdersOfTheConsoleHaveAnIndex checks that a list by name or in an order of the status reads no more than
 // its page.
-func TestOrdersOfTheStatusHaveAnIndex(t *testing.T) {
+func TestOrdersOfTheConsoleHaveAnIndex(t *testing.T) {
 	d := newDatabase(t)
 	d.exec(t, manyRows)
 	for name, tc := range map[string]struct {
 		scope fleetapi.Scope
 		index string
 	}{"Tenant": {tenant("a"), "tenant_"}, "All": {all(), ""}} {
-		for column, index := range map[search.Field]string{search.Phase: "phase_idx", search.LastTransitionTime: "transition_idx"} {
-			for _, kind := range []string{v1.KindCluster, v1.KindNodePool} {
+		for column, index := range map[search.Field]string{search.Name: "name_idx", search.Phase: "phase_idx", search.LastTransitionTime: "transition_idx"} {
+			kinds := []string{v1.KindCluster, v1.KindNodePool}
+			if column == search.Name {
+				kinds = kinds[:1] // node pools have few names
+			}
+			for _, kind := range kinds {
 				for _, desc := range []bool{false, true} {
 					q := fleetapi.Query{Kind: kind, Order: []fleetapi.Order{{Column: column, Desc: desc}}, Limit: 20}
 					for range 2 {

@@ -2,7 +2,7 @@
 -- +goose Up
 
 -- Orders by the status, and what is not ready for longest. Only clusters and node
--- pools have them. A report that changes neither the phase nor its time stays an
+-- pools have them, and clusters also the order by name. A report that changes neither the phase nor its time stays an
 -- update in place.
 
 -- An index that could not be finished is left invalid, and is made anew.
@@ -14,7 +14,7 @@ begin
     for broken in
         select i.indexrelid::regclass from pg_index i join pg_class c on c.oid = i.indexrelid
         where not i.indisvalid and c.relkind = 'i' and c.relnamespace = 'tenant'::regnamespace
-            and c.relname ~ '^(clusters|nodepools)_(tenant_)?(phase|transition|unready)_idx$'
+            and c.relname ~ '^(clusters|nodepools)_(tenant_)?(phase|transition|unready|name)_idx$'
     loop
         execute format('drop index %s', broken);
     end loop;
@@ -28,6 +28,8 @@ create index concurrently if not exists clusters_transition_idx on tenant.cluste
 create index concurrently if not exists clusters_tenant_transition_idx on tenant.clusters (tenant, last_transition_time, id);
 create index concurrently if not exists clusters_unready_idx on tenant.clusters (last_transition_time, id) where phase <> 'Ready';
 create index concurrently if not exists clusters_tenant_unready_idx on tenant.clusters (tenant, last_transition_time, id) where phase <> 'Ready';
+create index concurrently if not exists clusters_name_idx on tenant.clusters (name, id);
+create index concurrently if not exists clusters_tenant_name_idx on tenant.clusters (tenant, name, id);
 create index concurrently if not exists nodepools_phase_idx on tenant.nodepools (phase, id);
 create index concurrently if not exists nodepools_tenant_phase_idx on tenant.nodepools (tenant, phase, id);
 create index concurrently if not exists nodepools_transition_idx on tenant.nodepools (last_transition_time, id);
