@@ -98,7 +98,7 @@ function summary() {
     for (const value of new Set(resources.clusters.map((r) => r.labels[key]))) labels[key][value] = count(resources.clusters.filter((r) => r.labels[key] === value))
   }
   const reasons = REASONS.map((r) => ({ r, hit: resources.clusters.filter((c) => c.reason === r) })).filter((x) => x.hit.length)
-    .map(({ r, hit }) => ({ reason: r.message.replace(/\d[\d.]*/g, 'N'), source: r.source, count: hit.length, since: hit.map((c) => c.status.last_transition_time).sort()[0], example: { kind: 'clusters', id: hit[0].id, name: hit[0].name } })).sort((a, b) => b.count - a.count)
+    .map(({ r, hit }) => ({ reason: r.message.replace(/"[^"]*"/g, '<value>').replace(/\d[\d.]*/g, '<n>'), source: r.source, count: hit.length, since: hit.map((c) => c.status.last_transition_time).sort()[0], example: { kind: 'clusters', id: hit[0].id, name: hit[0].name } })).sort((a, b) => b.count - a.count)
   return { as_of: now(), kinds, sync: { states, oldest_unsynced: unsynced && { id: unsynced.cluster_id, name: unsynced.name, since: unsynced.unsynced_since } }, top_reasons: reasons, labels }
 }
 

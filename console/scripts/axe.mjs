@@ -1,5 +1,6 @@
 // Runs axe over each view, light and dark, wide and narrow, with its dialogs and
 // menus. One finding fails.
+// Usage: node scripts/axe.mjs [light|dark|phone]...
 import { readFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { findViews, openBrowser, signIn } from './browser.mjs'
@@ -10,6 +11,7 @@ const LOOKS = {
   dark: { viewport: { width: 1280, height: 800 }, colorScheme: 'dark' },
   phone: { viewport: { width: 360, height: 740 }, colorScheme: 'light' },
 }
+const only = process.argv.slice(2)
 const TAGS = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']
 
 let findings = 0
@@ -29,6 +31,7 @@ async function check(page, name) {
 const { url, browser, close } = await openBrowser()
 try {
   for (const [look, options] of Object.entries(LOOKS)) {
+    if (only.length > 0 && !only.includes(look)) continue
     const page = await (await browser.newContext({ ...options, reducedMotion: 'reduce' })).newPage()
     page.on('pageerror', (err) => {
       findings++

@@ -116,7 +116,9 @@ export const S = {
   noSentinels: 'There are no SentinelConfigs', noSentinelsHint: 'Sentinels that run from a file are not listed here.',
 
   // Sign in
-  signInTo: 'Sign in to Fleetloop', signIn: 'Sign in', signInOidc: "Continue with your organisation's account", token: 'Token', tokenHint: 'The server keeps it for the session. The browser does not store it.', demoPeople: 'Demo: continue as', noSignIn: 'This server needs no sign-in.',
+  signInTo: 'Sign in to Fleetloop', signIn: 'Sign in', signInOidc: "Continue with your organisation's account", token: 'Token', tokenHint: 'The server keeps it for the session. The browser does not store it.', demoPeople: 'Demo: continue as', signInFailed: 'You are not signed in', signInAgain: 'Try again.',
+  signInErrors: { unavailable: 'The identity provider cannot be reached. Try again later.', expired: 'The sign-in took too long, or another tab began one. Try again.', denied: 'The identity provider refused the sign-in.', refused: 'Your account may not use this console.' } as Record<string, string>,
+  noSignIn: 'This server needs no sign-in.',
   roles: { requests: 'requests executions', approves: 'approves executions', administrator: 'administrator' } as Record<string, string>,
 
   // Labels of commands

@@ -5,7 +5,7 @@ import { diffLines, foldLines, readUnified } from '../src/lib/diff'
 import { isTyping, NO_KEYS, readKey } from '../src/lib/keys'
 import { parseLabels } from '../src/lib/labels'
 import { pan, ticks, zoom } from '../src/lib/lanes'
-import { formatParams, localPath, mergeParams, parseParams, searchQuery, toggleSelector } from '../src/lib/search'
+import { formatParams, literalPart, localPath, mergeParams, parseParams, searchQuery, toggleSelector } from '../src/lib/search'
 import { formatClock, formatDuration, formatTime, parseMoment } from '../src/lib/time'
 import { sortKeys, toYaml } from '../src/lib/yaml'
 
@@ -90,6 +90,10 @@ describe('state in the URL', () => {
     expect(searchQuery("it's", 'Failed')).toBe("name like '%it''s%' and status.phase = 'Failed'")
     expect(searchQuery('', 'Failed,Ready')).toBe("status.phase in ('Failed','Ready')")
     expect(searchQuery(undefined, undefined)).toBe('')
+  })
+  test('a reason leads to its messages', () => {
+    expect(literalPart('quota <value> exceeded in project <name>: <n>')).toBe('exceeded in project')
+    expect(literalPart('no zone')).toBe('no zone')
   })
   test.each([
     ['', 'a=1'], ['a=1', ''], ['a=2,b=3', 'b=3,a=1'], ['a in (1,2),b', 'b,a=1'], ['a.b=2', 'a.b=2,a=1'], ['!c', '!c,a=1'],

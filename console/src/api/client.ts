@@ -1,6 +1,6 @@
 // Requests to the console server. It keeps the token; the page has a cookie
 // that scripts cannot read, and proves with the CSRF header that it is the page.
-import { BASE } from '../lib/base'
+import { BASE, currentPath } from '../lib/base'
 import type { Session } from './types'
 
 export class ApiError extends Error {
@@ -40,16 +40,12 @@ export function buildUrl(path: string, query: Query = {}, base: string = BASE): 
   return url.toString()
 }
 
-function currentView(): string {
-  return location.pathname.slice(new URL(BASE).pathname.length - 1)
-}
-
 async function send(method: string, path: string, init: RequestInit & { query?: Query } = {}): Promise<Response> {
   const headers = new Headers(init.headers)
   headers.set('Accept', headers.get('Accept') ?? 'application/json')
   if (method !== 'GET') {
     headers.set('X-Csrf-Token', csrf)
-    headers.set('X-Console-View', currentView())
+    headers.set('X-Console-View', currentPath())
   }
   let response: Response
   try {
@@ -79,7 +75,7 @@ export async function getWithEtag<T>(path: string, signal?: AbortSignal): Promis
 export async function write<T>(method: 'POST' | 'PATCH' | 'DELETE', path: string, body?: unknown, headers: HeadersInit = {}): Promise<T> {
   const all = new Headers(headers)
   // The console tells in the timeline from which view a person acted.
-  const sent = path.startsWith('console/hosts/') ? { ...(body as object), view: currentView() } : body
+  const sent = path.startsWith('console/hosts/') ? { ...(body as object), view: currentPath() } : body
   if (sent !== undefined) all.set('Content-Type', 'application/json')
   const response = await send(method, path, { headers: all, body: sent === undefined ? undefined : JSON.stringify(sent) })
   const text = await response.text()

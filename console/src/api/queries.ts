@@ -98,11 +98,13 @@ export const syncsQuery = (state: string) => queryOptions({
 export const changesQuery = (filter: Query) => queryOptions({
   queryKey: ['changes', 'list', filter],
   queryFn: ({ signal }) => get<Page<ChangeEvent>>(CHANGES, filter, signal),
+  gcTime: 60_000,
 })
 
 export const bucketsQuery = (filter: Query) => queryOptions({
   queryKey: ['buckets', filter],
   queryFn: ({ signal }) => get<Buckets>(`${CHANGES}/buckets`, filter, signal),
+  gcTime: 60_000,
 })
 
 export const deliveriesQuery = (cluster: string, id: string) => queryOptions({

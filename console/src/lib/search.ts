@@ -52,3 +52,8 @@ export function toggleSelector(selector: string, key: string, value: string): st
 export function localPath(to: string | undefined): string {
   return to && /^\/(?![/\\])/.test(to) && !/[\\\s]/.test(to) ? to : '/'
 }
+
+/** literalPart returns the longest part of a normalised reason that its messages have as it stands. */
+export function literalPart(reason: string): string {
+  return reason.split(/<[a-z]+>|…$/).map((part) => part.trim()).reduce((a, b) => (b.length > a.length ? b : a), '')
+}

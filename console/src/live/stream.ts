@@ -8,6 +8,7 @@ import { type Change, createThrottle, IDLE, keyOf, patchItems, reduceStream, SIL
 
 const RECONNECT_MS = [500, 1000, 2000, 5000, 10_000]
 const REFRESH_MS = 2000
+const REORDER_MS = 10_000
 
 // The lists that follow from a topic without being made of its items.
 const DERIVED: Record<Topic, string[]> = {
@@ -60,13 +61,13 @@ export function openStream(topics: Topic[], queries: QueryClient): () => void {
   let stopped = false
 
   const refreshers = new Map<string, () => void>()
-  const refresh = (name: string) => {
-    let run = refreshers.get(name)
+  const refresh = (name: string, interval = REFRESH_MS) => {
+    let run = refreshers.get(name + interval)
     if (!run) {
       run = createThrottle(() => {
         if (!stopped) void queries.invalidateQueries({ queryKey: [name] })
-      }, REFRESH_MS)
-      refreshers.set(name, run)
+      }, interval)
+      refreshers.set(name + interval, run)
     }
     run()
   }
@@ -86,8 +87,8 @@ export function openStream(topics: Topic[], queries: QueryClient): () => void {
       found = true
       queries.setQueryData(key, { ...data, items })
     }
-    // An item that no list has may belong into one: list again, at most every two seconds.
-    if (!found || change.op === 'removed') refresh(topic)
+    // An item that no list has may belong into one. One that was changed in place may have to leave, or to move.
+    refresh(topic, found && change.op === 'changed' ? REORDER_MS : REFRESH_MS)
     for (const name of DERIVED[topic]) refresh(name)
   }
 

@@ -5,6 +5,7 @@ import { lazy, Suspense, useEffect, useState } from 'react'
 import { write } from '../api/client'
 import { sessionQuery } from '../api/queries'
 import type { Session } from '../api/types'
+import { currentPath, hostPath } from '../lib/base'
 import { isTyping, NO_KEYS, readKey } from '../lib/keys'
 import { openStream } from '../live/stream'
 import type { Topic } from '../live/events'
@@ -32,12 +33,12 @@ const PREFIXES = new Set(['g'])
 
 export function Root() {
   const session = useQuery(sessionQuery)
-  const { pathname, href } = useLocation()
+  const { pathname } = useLocation()
   if (session.error && !session.data) return <main className="alone"><Failure error={session.error} retry={() => void session.refetch()} /></main>
   if (!session.data) return <main className="alone" aria-busy="true"><span className="hidden">{S.loading}</span></main>
   const signedIn = session.data.signed_in || session.data.mode === 'none'
   if (pathname === '/signin') return <main className="alone"><Outlet /></main>
-  if (!signedIn) return <Navigate to="/signin" search={{ to: href } as never} replace />
+  if (!signedIn) return <Navigate to="/signin" search={{ to: currentPath() } as never} replace />
   return <Frame session={session.data} />
 }
 
@@ -120,13 +121,12 @@ function Logo() {
 function Person({ session, onHelp }: { session: Session; onHelp: () => void }) {
   const dark = useDark()
   const zone = useZone()
-  const queries = useQueryClient()
-  const navigate = useNavigate()
   const { user } = session
+  const mayChange = session.mode !== 'none' || (session.demo_users?.length ?? 0) > 0
+  // A new document forgets all that this person was shown.
   const leave = async () => {
     await write('POST', 'console/logout')
-    queries.clear()
-    await navigate({ to: '/signin', search: {} as never })
+    location.assign(hostPath('/signin'))
   }
   return (
     <div className="person">
@@ -134,9 +134,10 @@ function Person({ session, onHelp }: { session: Session; onHelp: () => void }) {
         <div className="who">
           <span className="avatar" aria-hidden="true">{user.name.slice(0, 1).toUpperCase()}</span>
           <span className="who-text"><strong>{user.name}</strong>{(user.tenant || user.roles?.length) && <span className="dim">{[user.tenant, ...(user.roles ?? [])].filter(Boolean).join(' · ')}</span>}</span>
-          {session.mode !== 'none' && <button type="button" className="link" onClick={() => void leave()}>{S.signOut}</button>}
+          {mayChange && <button type="button" className="link" onClick={() => void leave()}>{S.signOut}</button>}
         </div>
       )}
+      {!user && mayChange && <Link to="/signin" className="button">{S.signIn}</Link>}
       <div className="tools">
         <button type="button" className="tool" onClick={toggleTheme} title={dark ? S.toLight : S.toDark} aria-label={dark ? S.toLight : S.toDark}><Icon name={dark ? 'sun' : 'moon'} /></button>
         <button type="button" className="tool" onClick={toggleZone} title={S.zoneHint} aria-label={`${S.zoneHint}: ${zone === 'utc' ? 'UTC' : S.localTime}`}>{zone === 'utc' ? 'UTC' : S.local}</button>

@@ -20,7 +20,12 @@ import { Icon } from '../ui/icons'
 export function ExecutionView() {
   const { host, ns, name } = useParams({ strict: false }) as { host: string; ns: string; name: string }
   const query = useQuery(executionQuery(host, ns, name))
-  return <Answer query={query} rows={10}>{(e) => <One key={`${host}/${ns}/${name}`} e={{ ...e, host }} asOf={query.dataUpdatedAt} />}</Answer>
+  return (
+    <>
+      {!query.data && <Head title={name} />}
+      <Answer query={query} rows={10}>{(e) => <One key={`${host}/${ns}/${name}`} e={{ ...e, host }} asOf={query.dataUpdatedAt} />}</Answer>
+    </>
+  )
 }
 
 const ENDED = ['completed', 'failed']

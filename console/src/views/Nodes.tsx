@@ -71,7 +71,7 @@ function Card({ node: n, many, at, open, toggle }: { node: FaultNode; many: bool
   return (
     <li className={`card${at ? ' at' : ''}`}>
       <div className="card-head">
-        <button type="button" className="card-name" aria-expanded={open} onClick={toggle}><Icon name={open ? 'up' : 'down'} /><b>{n.name}</b></button>
+        <h2><button type="button" className="card-name" aria-expanded={open} onClick={toggle}><Icon name={open ? 'up' : 'down'} /><b>{n.name}</b></button></h2>
         <State of={n.stage} />
         <span className="dim">{S.forAge} <Age at={n.since} bare /></span>
         {n.fault_code && <Tag tone="bad">{n.fault_code}</Tag>}

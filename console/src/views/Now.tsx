@@ -3,6 +3,7 @@ import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { changesQuery, executionsQuery, nodesQuery, sentinelsQuery, summaryQuery } from '../api/queries'
 import type { Kind, Summary } from '../api/types'
+import { literalPart } from '../lib/search'
 import { Head } from '../shell/head'
 import { S } from '../strings'
 import { Age, Answer, Cli, Failure, Loading, Panel, State, Tag, type Tone } from '../ui/basics'
@@ -164,7 +165,7 @@ function Reasons({ summary }: { summary: Summary }) {
             <span className="dim"><Tag>{r.source}</Tag> {S.since} <Age at={r.since} />{r.example && <> · {S.forExample} <Link to={r.example.kind.toLowerCase().startsWith('node') ? '/nodepools/$id' : '/clusters/$id'} params={{ id: r.example.id }}>{r.example.name}</Link></>}</span>
             <meter className="share" aria-label={S.share(r.reason)} min={0} max={most} value={r.count} />
           </span>
-          <Link className="button" to="/stuck" search={{ text: r.reason } as never} aria-label={S.showStuck(r.reason)}>{S.show}</Link>
+          <Link className="button" to="/stuck" search={{ text: literalPart(r.reason) } as never} aria-label={S.showStuck(r.reason)}>{S.show}</Link>
         </li>
       ))}
     </ol>

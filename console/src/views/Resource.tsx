@@ -28,7 +28,12 @@ type Tab = (typeof TABS)[number]
 function One({ kind }: { kind: Kind }) {
   const { id } = useParams({ strict: false }) as { id: string }
   const query = useQuery(resourceQuery(kind, id))
-  return <Answer query={query} rows={10}>{({ body, etag }) => <Story key={id} kind={kind} resource={body} etag={etag} asOf={query.dataUpdatedAt} />}</Answer>
+  return (
+    <>
+      {!query.data && <Head title={S.kinds[kind]} />}
+      <Answer query={query} rows={10}>{({ body, etag }) => <Story key={id} kind={kind} resource={body} etag={etag} asOf={query.dataUpdatedAt} />}</Answer>
+    </>
+  )
 }
 
 function Story({ kind, resource, etag, asOf }: { kind: Kind; resource: Resource; etag: string; asOf: number }) {

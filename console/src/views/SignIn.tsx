@@ -1,27 +1,24 @@
-import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
-import { useNavigate } from '@tanstack/react-router'
+import { useMutation, useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
 import { buildUrl, write } from '../api/client'
 import { sessionQuery } from '../api/queries'
+import { hostPath } from '../lib/base'
 import { localPath } from '../lib/search'
 import { S } from '../strings'
-import { Failure } from '../ui/basics'
+import { Failure, Notice } from '../ui/basics'
 import { useParamsInUrl } from '../ui/hooks'
 import { Icon } from '../ui/icons'
 
 export function SignIn() {
   const [params] = useParamsInUrl()
   const session = useQuery(sessionQuery)
-  const queries = useQueryClient()
-  const navigate = useNavigate()
   const [token, setToken] = useState('')
-  const to = localPath(params.to)
+  const to = hostPath(localPath(params.to))
   const signIn = useMutation({
     mutationFn: ([path, body]: [string, object]) => write('POST', path, body),
-    onSuccess: async () => {
+    onSuccess: () => {
       setToken('')
-      await queries.resetQueries()
-      await navigate({ href: to } as never)
+      location.assign(to)
     },
   })
   const mode = session.data?.mode
@@ -56,6 +53,7 @@ export function SignIn() {
         </>
       )}
       {mode === 'none' && demo.length === 0 && <p className="state ok"><Icon name="ok" />{S.noSignIn}</p>}
+      {params.failed && <Notice icon="warn" tone="bad" title={S.signInFailed}>{S.signInErrors[params.failed] ?? S.signInAgain}</Notice>}
       {signIn.error && <Failure error={signIn.error} />}
     </div>
   )
