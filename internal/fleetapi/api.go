@@ -160,6 +160,8 @@ func (a *API) newRoutes(kinds []*kind) http.Handler {
 	a.schemaRoutes(mux)
 	if a.timeline != nil {
 		a.handleRoute(mux, v1.ChangesPath, route{http.MethodGet: a.timeline.Get})
+		// Other methods are not refused here: this path is also that of a cluster.
+		mux.Handle("GET "+v1.ChangeBucketsPath, a.observeRequest(v1.ChangeBucketsPath, http.MethodGet, a.authenticated(a.timeline.GetBuckets)))
 		a.handleRoute(mux, v1.ChangesPath+"/{cluster}", route{http.MethodPost: a.timeline.Post})
 	}
 	a.handleRoute(mux, v1.WhoAmIPath, route{http.MethodGet: whoAmI})

@@ -87,6 +87,8 @@ func TestSchemasMatchTypes(t *testing.T) {
 		v1.ChangeLink{},
 		v1.ChangeEventList{},
 		v1.ChangesAccepted{},
+		v1.ChangeBuckets{},
+		v1.ChangeLane{},
 		v1.Problem{},
 		v1.FieldError{},
 	}

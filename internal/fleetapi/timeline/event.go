@@ -34,8 +34,21 @@ func newEvent(p changeevent.Payload, tenant, recordedBy string, senderServesAll 
 		Facts: Facts{
 			Cluster: p.Cluster, Node: p.Node, Source: p.Source, Actor: cmp.Or(strings.TrimSpace(p.Details[DetailActor]), p.Source),
 			Action: p.Action, Subject: p.Subject, Session: p.Session, Fields: fieldSearchKeys(p.Changes),
+			Failed: p.Outcome == changeevent.OutcomeFailed, DryRun: p.DryRun, Message: joinMessage(p.Summary, p.Reason),
 		},
 	}, nil
+}
+
+// joinMessage returns the text of an event in which a filter searches.
+func joinMessage(summary, reason string) string { return summary + "\n" + reason }
+
+// messageOf returns the text of a stored event in which a filter searches.
+func messageOf(payload json.RawMessage) (string, error) {
+	var p struct{ Summary, Reason string }
+	if err := json.Unmarshal(payload, &p); err != nil {
+		return "", fmt.Errorf("read the message of a change event: %w", err)
+	}
+	return joinMessage(p.Summary, p.Reason), nil
 }
 
 // hashTexts returns a hash of the texts.
