@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
@@ -104,4 +105,13 @@ func (s nudging) Update(ctx context.Context, scope Scope, change func(context.Co
 		s.nudge()
 	}
 	return err
+}
+
+// ApplySyncAction wakes the watches if it changed a sync, which is a change event.
+func (s nudging) ApplySyncAction(ctx context.Context, scope Scope, cluster string, c SyncChange) (v1.ClusterSync, bool, error) {
+	sync, taken, err := s.Store.ApplySyncAction(ctx, scope, cluster, c)
+	if taken {
+		s.nudge()
+	}
+	return sync, taken, err
 }

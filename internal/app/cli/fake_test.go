@@ -359,7 +359,10 @@ func newSyncs() *fakeAPI {
 		syncOf(3, "c-running", v1.SyncRunning, func(s *v1.ClusterSync) {
 			s.ClaimedBy, s.LastAttempt, s.NextAttempt = "worker-7", at(-2*time.Second), at(58*time.Second)
 		}),
-		syncOf(4, "c-paused", v1.SyncPaused, func(s *v1.ClusterSync) { s.PausedAt = at(-3 * time.Hour) }),
+		syncOf(4, "c-paused", v1.SyncPaused, func(s *v1.ClusterSync) {
+			s.PausedAt = at(-3 * time.Hour)
+			s.Pause = &v1.SyncPause{By: "alice", Reason: "network\nmaintenance", Since: *s.PausedAt, Until: at(2 * time.Hour)}
+		}),
 		syncOf(5, "c-pending", v1.SyncPending, nil),
 		syncOf(6, "c-synced", v1.SyncSynced, func(s *v1.ClusterSync) { s.ShootName, s.ShootStatus = "c-synced-6", v1.ShootReady }),
 		syncOf(7, "c-broken", v1.SyncSynced, func(s *v1.ClusterSync) {

@@ -1,0 +1,106 @@
+-- +goose Up
+
+-- Who paused a sync, why, and until when. Null: until somebody resumes it.
+alter table tenant.cluster_sync
+    add column paused_until timestamptz,
+    add column paused_by    text,
+    add column pause_reason text;
+grant update (paused_until, paused_by, pause_reason) on tenant.cluster_sync to fleet_api, fleet_api_all_tenants;
+-- Only few rows are paused, so the index is built at once.
+create index cluster_sync_pause_end_idx on tenant.cluster_sync (paused_until) where paused_at is not null and paused_until is not null;
+
+-- Ends the pauses whose time is over, up to a number of them, and returns how many
+-- it ended. The end of each is a change event of the same transaction. Workers call it
+-- with every claim, so a pause ends although nobody calls the API. Its time is that
+-- of the pause, also if no worker ran then. Few rows are in its index, which the
+-- planner does not know of a table without statistics.
+-- +goose StatementBegin
+create function tenant.end_expired_pauses(most integer) returns integer
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+declare
+    p     record;
+    ended integer := 0;
+begin
+    for p in
+        with expired as materialized (
+            select s.cluster_id, s.paused_at, s.paused_until, s.paused_by, s.pause_reason
+            from tenant.cluster_sync s
+            where s.paused_at is not null and s.paused_until is not null and s.paused_until <= now()
+            order by s.paused_until limit most
+            for update skip locked
+        ), resumed as (
+            update tenant.cluster_sync s
+            set generation = s.generation, paused_at = null, paused_until = null, paused_by = null, pause_reason = null
+            from expired e where s.cluster_id = e.cluster_id
+            returning e.*
+        )
+        select r.*, c.name, c.tenant from resumed r join tenant.clusters c on c.id = r.cluster_id
+    loop
+        ended := ended + 1;
+        insert into timeline.change_event (feed, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload)
+        select f.no, p.paused_until, p.tenant, '', p.name, '', 'fleetloop/fleet-api', 'fleetloop/fleet-api', 'sync-resumed', 'clusters/' || p.name, '',
+            json_strip_nulls(json_build_object(
+                'action', 'sync-resumed',
+                'timestamp', to_char(p.paused_until at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+                'source', 'fleetloop/fleet-api', 'cluster', p.name, 'node', '', 'dryRun', false,
+                'id', format('cluster/%s/sync-resumed/%s', p.cluster_id, (extract(epoch from p.paused_until) * 1000000)::bigint),
+                'subject', 'clusters/' || p.name,
+                'summary', format('The pause of the sync of cluster %s ended', p.name),
+                'outcome', 'succeeded',
+                'reason', 'the time of the pause is over',
+                'details', json_build_object('id', p.cluster_id, 'paused_by', p.paused_by, 'pause_reason', p.pause_reason,
+                    'paused_since', to_char(p.paused_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))))
+        from timeline.feed f;
+    end loop;
+    return ended;
+end
+$$;
+-- +goose StatementEnd
+
+-- Pauses a sync, or changes its pause, and returns whether there is such a sync. A
+-- pause keeps its beginning, and one without an end is not changed by a call without a
+-- reason. The parameters beside the cluster have defaults for callers that know only
+-- the cluster. A pause that ends by itself is notified, so that workers learn when.
+drop function tenant.pause_cluster_sync(uuid);
+-- +goose StatementBegin
+create function tenant.pause_cluster_sync(cluster uuid, author text default null, why text default null, until timestamptz default null) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    was tenant.cluster_sync;
+begin
+    perform tenant.end_expired_pauses(100);
+    select * into was from tenant.cluster_sync s where s.cluster_id = cluster for update;
+    if not found then
+        return false;
+    end if;
+    if was.paused_at is not null and was.paused_until is null and why is null and until is null then
+        return true;
+    end if;
+    if until is null then
+        update tenant.cluster_sync s set paused_at = coalesce(s.paused_at, now()), paused_by = author, pause_reason = why, paused_until = null
+        where s.cluster_id = cluster;
+    else
+        update tenant.cluster_sync s set generation = s.generation,
+            paused_at = coalesce(s.paused_at, now()), paused_by = author, pause_reason = why, paused_until = until
+        where s.cluster_id = cluster;
+    end if;
+    return true;
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+create or replace function tenant.resume_cluster_sync(cluster uuid) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    perform tenant.end_expired_pauses(100);
+    update tenant.cluster_sync s set generation = s.generation, paused_at = null, paused_until = null, paused_by = null, pause_reason = null
+    where s.cluster_id = cluster;
+    return found;
+end
+$$;
+-- +goose StatementEnd
+
+revoke execute on function tenant.end_expired_pauses(integer), tenant.pause_cluster_sync(uuid, text, text, timestamptz) from public;
+grant execute on function tenant.end_expired_pauses(integer) to fleet_api, fleet_api_all_tenants, cluster_worker;
+grant execute on function tenant.pause_cluster_sync(uuid, text, text, timestamptz) to fleet_api, fleet_api_all_tenants;
