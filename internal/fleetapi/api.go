@@ -153,6 +153,9 @@ func (a *API) newRoutes(kinds []*kind) http.Handler {
 			a.handleRoute(mux, p+"/{id}/statuses", reports)
 			a.handleRoute(mux, p+"/{id}/force-delete", force)
 		}
+		if k.name == v1.KindCluster || k.name == v1.KindNodePool {
+			a.handleRoute(mux, base+"/{id}/revisions", route{http.MethodGet: a.handleListRevisions(k)})
+		}
 		if k.synced {
 			a.addSyncRoutes(mux, base, k)
 		}

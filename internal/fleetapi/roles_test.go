@@ -53,6 +53,9 @@ func TestRoutesByRole(t *testing.T) {
 		{method: "GET", path: "clusters/{c}/statuses", want: reads},
 		{method: "GET", path: "clusters/{c}/sync", want: reads},
 		{method: "GET", path: "clusters/sync", want: lists},
+		{method: "GET", path: "clusters/{c}/revisions", want: reads},
+		{method: "GET", path: "nodepools/{p}/revisions", want: reads},
+		{method: "GET", path: v1.ChangeBucketsPath, want: lists},
 		{method: "GET", path: "clusters/{c}/nodepools", want: reads},
 		{method: "GET", path: "clusters/{c}/nodepools/{p}", want: reads},
 		{method: "GET", path: "clusters/{c}/nodepools/{p}/statuses", want: reads},
@@ -86,6 +89,9 @@ func TestRoutesByRole(t *testing.T) {
 		{method: "POST", path: "clusters/{c}/sync/retry", want: []int{ok, absent, forbidden, ok, ok, forbidden, ok}},
 		{method: "POST", path: "clusters/{c}/sync/pause", want: []int{ok, absent, forbidden, ok, ok, forbidden, ok}},
 		{method: "POST", path: "clusters/{c}/sync/resume", want: []int{ok, absent, forbidden, ok, ok, forbidden, ok}},
+		{method: "POST", path: "clusters/sync/retry", body: `{"ids":["{c}"]}`, want: []int{ok, ok, forbidden, ok, ok, forbidden, ok}},
+		{method: "POST", path: "clusters/sync/pause", body: `{"ids":["{c}"]}`, want: []int{ok, ok, forbidden, ok, ok, forbidden, ok}},
+		{method: "POST", path: "clusters/sync/resume", body: `{"ids":["{c}"]}`, want: []int{ok, ok, forbidden, ok, ok, forbidden, ok}},
 
 		// Only adapters report.
 		{method: "PUT", path: "clusters/{c}/statuses", body: reportOf("dns", 1), want: []int{403, 403, 403, 403, created, 403, 403}},

@@ -80,6 +80,8 @@ func TestSchemasMatchTypes(t *testing.T) {
 		v1.AdapterStatus{},
 		v1.AdapterCondition{},
 		v1.AdapterStatusList{},
+		v1.Revision{},
+		v1.RevisionList{},
 		v1.ClusterSync{},
 		v1.ClusterSyncList{},
 		v1.SyncPause{},

@@ -79,7 +79,7 @@ func Command(env Env) *cobra.Command {
 	process.AddVersionFlag(root, version.Get().Text("fleetloop"))
 	_ = root.RegisterFlagCompletionFunc("config", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 	root.AddCommand(
-		s.getCommand(), s.watchCommand(), s.describeCommand(), s.waitCommand(),
+		s.getCommand(), s.watchCommand(), s.describeCommand(), s.historyCommand(), s.diffCommand(), s.waitCommand(),
 		s.createCommand(), s.loadCommand(), s.patchCommand(), s.labelCommand(), s.deleteCommand(),
 		s.clustersCommand(), s.schemaCommand(), s.changesCommand(), s.auditCommand(),
 		s.configCommand(), s.whoAmICommand(), s.versionCommand(),

@@ -103,6 +103,8 @@ func (f *fakeAPI) handleRequest(r *http.Request, path []string, body []byte) (in
 		return f.handleSync(path[1], path[3:])
 	case r.Method == http.MethodGet && len(path) == 1:
 		return f.listItems(r, path[0], "")
+	case r.Method == http.MethodGet && len(path) == 3 && path[2] == "revisions":
+		return f.listRevisions(r)
 	case r.Method == http.MethodGet && len(path) == 3 && path[2] == "statuses":
 		list := f.reports[path[1]]
 		return http.StatusOK, v1.AdapterStatusList{Items: list, Total: int64(len(list))}

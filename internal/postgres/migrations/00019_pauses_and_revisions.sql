@@ -104,3 +104,29 @@ $$;
 revoke execute on function tenant.end_expired_pauses(integer), tenant.pause_cluster_sync(uuid, text, text, timestamptz) from public;
 grant execute on function tenant.end_expired_pauses(integer) to fleet_api, fleet_api_all_tenants, cluster_worker;
 grant execute on function tenant.pause_cluster_sync(uuid, text, text, timestamptz) to fleet_api, fleet_api_all_tenants;
+
+-- The spec and the labels of clusters and node pools at each generation, with the
+-- author of the change. A resource whose spec never changed has no rows: its only
+-- generation is the resource itself, so that creating many costs nothing more.
+create table tenant.resource_revisions (
+    resource_id  uuid        not null,
+    kind         text        collate "C" not null,
+    tenant       text        collate "C" not null,
+    generation   bigint      not null,
+    created_time timestamptz not null,
+    actor        text        collate "C" not null,
+    -- Whether the change was the request to delete the resource.
+    deleting     boolean     not null,
+    spec         json        not null,
+    labels       jsonb       not null,
+
+    constraint resource_revisions_pkey primary key (resource_id, generation),
+    constraint resource_revisions_tenant_fkey foreign key (tenant, resource_id, kind)
+        references tenant.resources (tenant, id, kind) on update cascade on delete cascade
+);
+alter table tenant.resource_revisions enable row level security;
+create policy one_tenant on tenant.resource_revisions to fleet_api
+    using (tenant = current_setting('fleetloop.tenant', true));
+create policy all_tenants on tenant.resource_revisions to fleet_api_all_tenants using (true);
+-- Nobody changes a revision; the oldest are removed with a new one.
+grant select, insert, delete on tenant.resource_revisions to fleet_api, fleet_api_all_tenants;
