@@ -30,7 +30,7 @@ type Revisions interface {
 
 func (a *API) handleListRevisions(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		scope, err := readScope(who)
+		by, err := authorize(who, v1.VerbGet)
 		if err != nil {
 			return err
 		}
@@ -42,18 +42,18 @@ func (a *API) handleListRevisions(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		rec, err := a.findRecord(r, scope, k)
+		rec, err := a.findRecord(r, by.scope, k)
 		if err != nil {
 			return err
 		}
-		query, below := rest.DigestQuery("revisions", scope.Tenant, strconv.FormatBool(scope.All), rec.ID), int64(math.MaxInt64)
+		query, below := rest.DigestQuery("revisions", by.scope.Tenant, strconv.FormatBool(by.scope.All), rec.ID), int64(math.MaxInt64)
 		if v.Has("continue") {
 			_, below, err = rest.ParseNumberedPageToken(query, v.Get("continue"))
 			if err := explainTokenError("continue", v.Get("continue"), err); err != nil {
 				return err
 			}
 		}
-		page, err := a.readRevisions(r.Context(), scope, &rec, below, limit)
+		page, err := a.readRevisions(r.Context(), by.scope, &rec, below, limit)
 		if err != nil {
 			return err
 		}

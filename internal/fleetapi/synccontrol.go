@@ -20,7 +20,7 @@ const maxReason = 1024
 // fleet: the cluster itself does not change.
 func (a *API) handleSyncAction(k *kind, action SyncAction) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		scope, err := syncControlScope(who)
+		by, err := authorize(who, v1.Verb(action))
 		if err != nil {
 			return err
 		}
@@ -38,7 +38,7 @@ func (a *API) handleSyncAction(k *kind, action SyncAction) handler {
 		if err != nil {
 			return err
 		}
-		sync, _, err := a.controlSync(r.Context(), scope, k, id, change)
+		sync, _, err := a.controlSync(r.Context(), by.scope, k, id, change)
 		if err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ func (a *API) handleSyncAction(k *kind, action SyncAction) handler {
 // handleBulkSyncAction applies an action to several syncs, each in a transaction of its own.
 func (a *API) handleBulkSyncAction(k *kind, action SyncAction) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		scope, err := syncControlScope(who)
+		by, err := authorize(who, v1.Verb(action))
 		if err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func (a *API) handleBulkSyncAction(k *kind, action SyncAction) handler {
 		case n > v1.MaxBulkSyncs:
 			return rest.NewFieldsError([]v1.FieldError{{Field: "ids", Constraint: "max", Message: "must have at most 500 ids", Value: n}})
 		}
-		result, err := a.controlSyncs(r.Context(), scope, k, req.IDs, change)
+		result, err := a.controlSyncs(r.Context(), by.scope, k, req.IDs, change)
 		if err != nil {
 			return err
 		}

@@ -103,7 +103,7 @@ func (a *API) addSyncRoutes(mux *http.ServeMux, base string, k *kind) {
 
 func (a *API) handleGetSync(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		scope, err := readScope(who)
+		by, err := authorize(who, v1.VerbGet)
 		if err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func (a *API) handleGetSync(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		sync, err := a.store.Sync(r.Context(), scope, id)
+		sync, err := a.store.Sync(r.Context(), by.scope, id)
 		if errors.Is(err, ErrNotFound) {
 			return notFound(k, id)
 		}
@@ -123,7 +123,7 @@ func (a *API) handleGetSync(k *kind) handler {
 }
 
 func (a *API) listSyncs(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	scope, err := readScope(who)
+	scope, err := listScope(who)
 	if err != nil {
 		return err
 	}

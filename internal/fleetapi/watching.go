@@ -37,7 +37,7 @@ func (a *API) newAccessRecheck(authorization string, scope Scope) func(context.C
 		if err != nil {
 			return explainAuthError(err)
 		}
-		now, err := readScope(who)
+		now, err := listScope(who)
 		if err == nil && now != scope {
 			err = rest.NewError(rest.CodeForbidden, "the token's permissions have changed; watch again")
 		}

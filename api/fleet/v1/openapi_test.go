@@ -80,6 +80,7 @@ func TestSchemasMatchTypes(t *testing.T) {
 		v1.AdapterStatus{},
 		v1.AdapterCondition{},
 		v1.AdapterStatusList{},
+		v1.Permission{},
 		v1.Revision{},
 		v1.RevisionList{},
 		v1.ClusterSync{},

@@ -82,7 +82,7 @@ func Command(env Env) *cobra.Command {
 		s.getCommand(), s.watchCommand(), s.describeCommand(), s.historyCommand(), s.diffCommand(), s.waitCommand(),
 		s.createCommand(), s.loadCommand(), s.patchCommand(), s.labelCommand(), s.deleteCommand(),
 		s.clustersCommand(), s.schemaCommand(), s.changesCommand(), s.auditCommand(),
-		s.configCommand(), s.whoAmICommand(), s.versionCommand(),
+		s.configCommand(), s.whoAmICommand(), s.canICommand(), s.versionCommand(),
 	)
 	return root
 }
@@ -104,7 +104,9 @@ func Run(ctx context.Context, env Env, root *cobra.Command, args []string) int {
 	if code == CodeFailed && ctx.Err() != nil {
 		code = CodeInterrupted // any other error is a consequence
 	}
-	printError(env.Stderr, err)
+	if !errors.Is(err, errRefused) { // the answer is printed
+		printError(env.Stderr, err)
+	}
 	return code
 }
 
