@@ -98,8 +98,8 @@ func newSyncChange(action SyncAction, who auth.Principal, req v1.SyncControl, no
 }
 
 // controlSync applies a change to one sync. An error is a problem.
-func (a *API) controlSync(ctx context.Context, scope Scope, k *kind, id string, c SyncChange) (sync v1.ClusterSync, changed bool, err error) {
-	sync, changed, err = a.store.ApplySyncAction(ctx, scope, id, c)
+func (a *API) controlSync(ctx context.Context, scope Scope, k *kind, id string, c SyncChange) (v1.ClusterSync, bool, error) {
+	sync, changed, err := a.store.ApplySyncAction(ctx, scope, id, c)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return sync, false, notFound(k, id)

@@ -66,7 +66,9 @@ func (s *session) runCanI(cmd *cobra.Command, args []string, quiet bool) error {
 	answer, err := client.CanI(cmd.Context(), v1.Verb(verb), k.Collection, name)
 	switch {
 	case fleetclient.IsNotFound(err):
-		return &failure{err: fmt.Errorf("the server does not support can-i: %w", err), code: CodeFailed, next: "use a fleet API of the same release"}
+		return &failure{
+			err: fmt.Errorf("the server does not support can-i: %w", err), code: CodeFailed, next: "use a fleet API of the same release",
+		}
 	case err != nil:
 		return err
 	}

@@ -98,8 +98,10 @@ func (f *fakeAPI) handleRequest(r *http.Request, path []string, body []byte) (in
 	case path[0] == "whoami":
 		return http.StatusOK, *f.identity
 	case path[0] == "can-i":
-		q := r.URL.Query()
-		return http.StatusOK, v1.Permission{Allowed: q.Get("verb") == "get" && q.Get("resource") == "nodepools", Reason: map[bool]string{true: "\"vera\" has the role viewer\x1b[31m"}[q.Get("verb") != "get"]}
+		if q := r.URL.Query(); q.Get("verb") == "get" && q.Get("resource") == "nodepools" {
+			return http.StatusOK, v1.Permission{Allowed: true}
+		}
+		return http.StatusOK, v1.Permission{Reason: "\"vera\" has the role viewer\x1b[31m"}
 	case path[len(path)-1] == "sync" && len(path) == 2:
 		return f.listSyncs(r)
 	case len(path) > 2 && path[2] == "sync":

@@ -107,7 +107,8 @@ func (s *session) printHistory(revisions []v1.Revision, noHeaders bool) error {
 		if n+1 < len(revisions) {
 			before = &revisions[n+1]
 		}
-		rows = append(rows, terminal.PlainRow(strconv.FormatInt(r.Generation, 10), terminal.Since(s.env.Now(), r.CreatedTime), r.Actor, summarizeRevision(before, r)))
+		generation, age := strconv.FormatInt(r.Generation, 10), terminal.Since(s.env.Now(), r.CreatedTime)
+		rows = append(rows, terminal.PlainRow(generation, age, r.Actor, summarizeRevision(before, r)))
 	}
 	table := terminal.Table{Colour: s.useColour()}
 	return table.WriteRows(s.env.Stdout, rows)
@@ -200,8 +201,9 @@ func compareRevisions(i resource.Item, revisions []v1.Revision, from, to int64) 
 				return r, nil
 			}
 		}
+		oldest, newest := revisions[len(revisions)-1].Generation, revisions[0].Generation
 		return nil, &failure{
-			err:  fmt.Errorf("generation %d of %s is not kept; the kept ones are %d to %d", generation, i.KindAndName(), revisions[len(revisions)-1].Generation, revisions[0].Generation),
+			err:  fmt.Errorf("generation %d of %s is not kept; the kept ones are %d to %d", generation, i.KindAndName(), oldest, newest),
 			code: CodePrecondition, next: "run 'fleetloop history' to list the generations",
 		}
 	}

@@ -19,7 +19,8 @@ const keepGenerations = `with old as (
 )
 insert into tenant.resource_revisions (resource_id, kind, tenant, generation, created_time, actor, deleting, spec, labels)
 select $1::uuid, $2::text, $3::text, g.generation, g.created_time, g.actor, g.deleting, g.spec::json, g.labels::jsonb
-from unnest($4::bigint[], $5::timestamptz[], $6::text[], $7::boolean[], $8::text[], $10::text[]) as g (generation, created_time, actor, deleting, spec, labels)
+from unnest($4::bigint[], $5::timestamptz[], $6::text[], $7::boolean[], $8::text[], $10::text[])
+	as g (generation, created_time, actor, deleting, spec, labels)
 where g.generation > ($4::bigint[])[2] - $9::bigint
 on conflict (resource_id, generation) do nothing`
 
@@ -46,7 +47,9 @@ const listRevisions = `select generation, created_time, actor, deleting, spec, l
 	where resource_id = $1 and kind = $2 and generation < $3 order by generation desc limit $4`
 
 // Revisions calls visit for the kept generations of a resource, the newest first.
-func (s *Store) Revisions(ctx context.Context, scope fleetapi.Scope, key fleetapi.Key, below int64, limit int, visit func(*v1.Revision) bool) error {
+func (s *Store) Revisions( //nolint:revive // the arguments are the fields of one query
+	ctx context.Context, scope fleetapi.Scope, key fleetapi.Key, below int64, limit int, visit func(*v1.Revision) bool,
+) error {
 	if !isID(key.ID) {
 		return nil
 	}

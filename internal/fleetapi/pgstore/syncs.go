@@ -117,7 +117,9 @@ func syncOf(cluster string) *clause {
 }
 
 // ApplySyncAction applies an action. A retry that is not applied is rolled back.
-func (s *Store) ApplySyncAction(ctx context.Context, scope fleetapi.Scope, cluster string, c fleetapi.SyncChange) (sync v1.ClusterSync, applied bool, err error) {
+func (s *Store) ApplySyncAction(
+	ctx context.Context, scope fleetapi.Scope, cluster string, c fleetapi.SyncChange,
+) (sync v1.ClusterSync, applied bool, err error) {
 	statement, args, err := syncActionStatement(cluster, &c)
 	switch {
 	case err != nil:
@@ -173,7 +175,9 @@ func samePause(a, b *v1.SyncPause) bool {
 
 // recordSyncChange records a pause or its end in the timeline.
 func recordSyncChange(ctx context.Context, tx postgres.Tx, sync *v1.ClusterSync, c *fleetapi.SyncChange) error {
-	change := timeline.SyncChange{ID: sync.ClusterID, Cluster: sync.Name, Action: timeline.ActionSyncResumed, Who: c.By, Reason: c.Reason, Until: c.Until}
+	change := timeline.SyncChange{
+		ID: sync.ClusterID, Cluster: sync.Name, Action: timeline.ActionSyncResumed, Who: c.By, Reason: c.Reason, Until: c.Until,
+	}
 	if c.Action == fleetapi.SyncPause {
 		change.Action = timeline.ActionSyncPaused
 	}

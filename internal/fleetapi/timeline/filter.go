@@ -109,7 +109,8 @@ func (f *Filter) canonicalParts() []string {
 		dryRun = strconv.FormatBool(*f.DryRun)
 	}
 	return []string{
-		strings.Join(f.Clusters, ","), f.Outcome, dryRun, f.Text, f.Node, f.Subject, f.Session, f.Field, strings.Join(f.Actors, ","), strings.Join(f.Sources, ","), strings.Join(f.Actions, ","),
+		strings.Join(f.Clusters, ","), f.Outcome, dryRun, f.Text,
+		f.Node, f.Subject, f.Session, f.Field, strings.Join(f.Actors, ","), strings.Join(f.Sources, ","), strings.Join(f.Actions, ","),
 		strconv.FormatInt(f.Since.UnixMicro(), 10), strconv.FormatInt(f.Until.UnixMicro(), 10),
 	}
 }
@@ -120,7 +121,9 @@ const longestValue = 1024
 // filterParameters returns the names of the parameters that select events, except for the times,
 // followed by more names.
 func filterParameters(more ...string) []string {
-	return append([]string{"cluster", "node", "subject", "session", "field", "actor", "source", "action", "outcome", "dry_run", "text"}, more...)
+	return append([]string{
+		"cluster", "node", "subject", "session", "field", "actor", "source", "action", "outcome", "dry_run", "text",
+	}, more...)
 }
 
 // parseFilter parses the parameters that select events, except for the times.

@@ -1,14 +1,5 @@
 -- +goose Up
 
--- Who paused a sync, why, and until when. Null: until somebody resumes it.
-alter table tenant.cluster_sync
-    add column paused_until timestamptz,
-    add column paused_by    text,
-    add column pause_reason text;
-grant update (paused_until, paused_by, pause_reason) on tenant.cluster_sync to fleet_api, fleet_api_all_tenants;
--- Only few rows are paused, so the index is built at once.
-create index cluster_sync_pause_end_idx on tenant.cluster_sync (paused_until) where paused_at is not null and paused_until is not null;
-
 -- Ends the pauses whose time is over, up to a number of them, and returns how many
 -- it ended. The end of each is a change event of the same transaction. Workers call it
 -- with every claim, so a pause ends although nobody calls the API. Its time is that

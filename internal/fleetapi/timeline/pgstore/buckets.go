@@ -51,7 +51,8 @@ func (s *Store) CountBuckets(ctx context.Context, scope timeline.Scope, q timeli
 			var place int
 			var lane timeline.LaneCounts
 			var step timeline.StepCount
-			_, err := pgx.ForEachRow(rows, []any{&place, &counted.All, &lane.Name, &lane.Cluster, &step.Step, &step.Count, &step.Failed}, func() error {
+			into := []any{&place, &counted.All, &lane.Name, &lane.Cluster, &step.Step, &step.Count, &step.Failed}
+			_, err := pgx.ForEachRow(rows, into, func() error {
 				if place > len(counted.Lanes) {
 					counted.Lanes = append(counted.Lanes, lane)
 				}
