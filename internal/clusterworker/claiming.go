@@ -38,7 +38,8 @@ type claimer struct {
 
 	failed int       // consecutive failed claims
 	hold   time.Time // no claim before this time after a failed one
-	leases time.Time // time of the next check of other workers' leases
+	leases time.Time // time of the next check of other workers' leases and of pauses
+	looked time.Time // time of the last one
 }
 
 func newClaimer(w *Worker) *claimer {
@@ -87,7 +88,14 @@ func (c *claimer) noteNotification(channelOpen bool) {
 	now := time.Now()
 	c.schedule.noteNotification(now)
 	c.woken.setTime(now)
+	// It may announce a pause that ends before the next check.
+	if soon := c.looked.Add(recheckAfter); soon.Before(c.leases) {
+		c.leases = soon
+	}
 }
+
+// recheckAfter is the least time between two checks of leases and pauses.
+const recheckAfter = time.Second
 
 // claimAndDispatchIfDue claims rows if a claim is due, and returns the wait until then otherwise.
 func (c *claimer) claimAndDispatchIfDue(ctx, callCtx, dbCtx context.Context) (wait time.Duration) {
@@ -148,12 +156,13 @@ func limitsReached(tickets []ticket, room Room) filled {
 }
 
 // alarmAtNextLeaseEnd sets an alarm for the end of another worker's lease, as that worker may
-// have died. It queries twice per lease duration, so that no lease ends unnoticed.
+// have died, or of a pause. It queries twice per lease duration and after notifications, so that
+// none ends unnoticed.
 func (c *claimer) alarmAtNextLeaseEnd(dbCtx context.Context, now time.Time) {
 	if now.Before(c.leases) {
 		return
 	}
-	c.leases = now.Add(c.cfg.Lease / 2)
+	c.looked, c.leases = now, now.Add(c.cfg.Lease/2)
 	ctx, cancel := context.WithTimeoutCause(dbCtx, storeTimeout, errStoreTimeout)
 	defer cancel()
 	in, ok, err := c.store.NextLeaseEndOfOthers(ctx, c.owner)

@@ -132,8 +132,8 @@ type LeaseStore interface {
 	// Renew extends claims to a whole lease from now, and returns the ids of the
 	// renewed ones. Lost claims are not among them.
 	Renew(ctx context.Context, claims []Claim, lease time.Duration) (renewed []string, err error)
-	// NextLeaseEndOfOthers returns the time until the first lease of another owner ends. ok is
-	// false if no other owner has a lease.
+	// NextLeaseEndOfOthers returns the time until the first lease of another owner ends, or the
+	// first pause. ok is false if there is neither.
 	NextLeaseEndOfOthers(ctx context.Context, owner string) (in time.Duration, ok bool, err error)
 }
 

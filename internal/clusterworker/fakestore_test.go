@@ -26,6 +26,7 @@ type fakeRow struct {
 	deletionSent        bool
 	gone                bool
 	unsyncedSince       time.Time
+	pausedUntil         time.Time // zero: not paused
 }
 
 // A fakeStore keeps rows in memory, under the rules of the database: leases, fences,
@@ -98,7 +99,7 @@ func (s *fakeStore) claim(owner string, room Room, lease time.Duration, began ti
 	now := time.Now()
 	var due []*fakeRow
 	for _, r := range s.rows {
-		if !r.synced && !r.dueAt.After(now) {
+		if !r.synced && !r.dueAt.After(now) && !r.pausedUntil.After(now) {
 			due = append(due, r)
 		}
 	}
@@ -243,6 +244,9 @@ func (s *fakeStore) NextLeaseEndOfOthers(ctx context.Context, owner string) (in 
 	now := time.Now()
 	for _, r := range s.rows {
 		if d := r.dueAt.Sub(now); !r.synced && r.token != 0 && r.owner != owner && d > 0 && (!ok || d < in) {
+			in, ok = d, true
+		}
+		if d := r.pausedUntil.Sub(now); d > 0 && (!ok || d < in) {
 			in, ok = d, true
 		}
 	}

@@ -156,6 +156,9 @@ func (a *API) newRoutes(kinds []*kind) http.Handler {
 			a.handleRoute(mux, p+"/{id}/statuses", reports)
 			a.handleRoute(mux, p+"/{id}/force-delete", force)
 		}
+		if k.name == v1.KindCluster || k.name == v1.KindNodePool {
+			a.handleRoute(mux, base+"/{id}/revisions", route{http.MethodGet: a.handleListRevisions(k)})
+		}
 		if k.synced {
 			a.addSyncRoutes(mux, base, k)
 		}
@@ -163,11 +166,14 @@ func (a *API) newRoutes(kinds []*kind) http.Handler {
 	a.schemaRoutes(mux)
 	if a.timeline != nil {
 		a.handleRoute(mux, v1.ChangesPath, route{http.MethodGet: a.timeline.Get})
+		// Other methods are not refused here: this path is also that of a cluster.
+		mux.Handle("GET "+v1.ChangeBucketsPath, a.observeRequest(v1.ChangeBucketsPath, http.MethodGet, a.authenticated(a.timeline.GetBuckets)))
 		a.handleRoute(mux, v1.ChangesPath+"/{cluster}", route{http.MethodPost: a.timeline.Post})
 	}
 	a.handleRoute(mux, v1.WhoAmIPath, route{http.MethodGet: whoAmI})
 	a.handleRoute(mux, v1.SummaryPath, route{http.MethodGet: a.getSummary})
 	a.handleRoute(mux, v1.StuckPath, route{http.MethodGet: a.listStuck})
+	a.handleRoute(mux, v1.CanIPath, route{http.MethodGet: a.canI})
 	mux.Handle("GET "+documentPath, serveDocument("application/yaml", v1.OpenAPIYAML()))
 	mux.Handle("GET "+documentPathJSON, serveDocument("application/json", v1.OpenAPIJSON()))
 	mux.Handle("/", a.observeRequest("other", "other", func(http.ResponseWriter, *http.Request, auth.Principal) error {
@@ -251,41 +257,4 @@ func whoAmI(w http.ResponseWriter, _ *http.Request, who auth.Principal) error {
 		identity.WriteScope = identity.ReadScope
 	}
 	return writeValue(w, http.StatusOK, identity)
-}
-
-// readScope returns the scope in which a principal may read.
-func readScope(who auth.Principal) (Scope, error) {
-	switch {
-	case who.ReadsAll():
-		return Scope{All: true}, nil
-	case who.Tenant == "":
-		return Scope{}, rest.NewError(rest.CodeForbidden, "%q has no tenant", who.Subject)
-	}
-	return Scope{Tenant: who.Tenant}, nil
-}
-
-// syncControlScope returns the scope in which a principal may control the sync of clusters.
-func syncControlScope(who auth.Principal) (Scope, error) {
-	if !who.Steers() {
-		return Scope{}, rest.NewError(rest.CodeForbidden, "%q has the role %s, which can read resources but not change them", who.Subject, joinWords(who.Roles))
-	}
-	return readScope(who)
-}
-
-// writeScope returns the author with whose scope a principal may create, change and delete
-// resources.
-func writeScope(who auth.Principal) (author, error) {
-	if !who.Changes() {
-		return author{}, rest.NewError(rest.CodeForbidden, "%q has the role %s, which cannot change resources", who.Subject, joinWords(who.Roles))
-	}
-	scope, err := readScope(who)
-	return author{scope: scope, subject: who.Subject, tenant: who.Tenant}, err
-}
-
-// reportScope returns the scope in which a principal may report status.
-func reportScope(who auth.Principal) (Scope, error) {
-	if !who.Reports() {
-		return Scope{}, rest.NewError(rest.CodeForbidden, "reporting status needs the role %s, which %q does not have", auth.System, who.Subject)
-	}
-	return readScope(who)
 }

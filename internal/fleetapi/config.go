@@ -18,6 +18,8 @@ const (
 	DefaultMaxBody = 1 << 20
 	// DefaultChangeRetention is the retention of changes.
 	DefaultChangeRetention = time.Hour
+	// DefaultRevisionLimit is the number of kept generations of a resource.
+	DefaultRevisionLimit = 20
 )
 
 // Config is the configuration of the API.
@@ -33,6 +35,8 @@ type Config struct {
 	MaxWatches int `key:"max_watches" env:"FLEET_API_MAX_WATCHES" flag:"max-watches" default:"1000" validate:"min=1" doc:"Maximum number of open watches."`
 
 	MaxBodyBytes int64 `key:"max_body_bytes" env:"FLEET_API_MAX_BODY_BYTES" flag:"max-body-bytes" default:"1048576" validate:"min=1024,max=67108864" doc:"Maximum size of a request body in bytes."`
+
+	RevisionLimit int `key:"revision_limit" env:"FLEET_API_REVISION_LIMIT" flag:"revision-limit" default:"20" validate:"min=1,max=1000" doc:"Number of generations of each cluster and node pool whose spec is kept. A change removes the oldest ones beyond it."`
 
 	ChangeRetention time.Duration `key:"change_retention" env:"FLEET_API_CHANGE_RETENTION" flag:"change-retention" default:"1h" validate:"gt=0" doc:"Retention of changes for watches and changed_since. A client whose cursor is older must list everything again."`
 

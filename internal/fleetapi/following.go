@@ -96,7 +96,7 @@ func (a *API) serveChanges(w http.ResponseWriter, r *http.Request, k *kind, who 
 	if err != nil {
 		return err
 	}
-	if f.scope, err = readScope(who); err != nil {
+	if f.scope, err = listScope(who); err != nil {
 		return err
 	}
 	if f.watch {

@@ -20,7 +20,7 @@ import (
 
 func (a *API) handleGet(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		scope, err := readScope(who)
+		by, err := authorize(who, v1.VerbGet)
 		if err != nil {
 			return err
 		}
@@ -28,7 +28,7 @@ func (a *API) handleGet(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		rec, err := a.findRecord(r, scope, k)
+		rec, err := a.findRecord(r, by.scope, k)
 		if err != nil {
 			return err
 		}
@@ -45,7 +45,7 @@ func (a *API) handleGet(k *kind) handler {
 
 func (a *API) handlePost(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := writeScope(who)
+		by, err := authorize(who, v1.VerbCreate)
 		if err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func parseParentID(r *http.Request, k *kind) (string, error) {
 
 func (a *API) handlePatch(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := writeScope(who)
+		by, err := authorize(who, v1.VerbPatch)
 		if err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (a *API) handlePatch(k *kind) handler {
 
 func (a *API) handleDelete(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := writeScope(who)
+		by, err := authorize(who, v1.VerbDelete)
 		if err != nil {
 			return err
 		}
@@ -133,7 +133,7 @@ func (a *API) handleDelete(k *kind) handler {
 
 func (a *API) handleForceDelete(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := writeScope(who)
+		by, err := authorize(who, v1.VerbDelete)
 		if err != nil {
 			return err
 		}
@@ -166,11 +166,11 @@ func (a *API) handleForceDelete(k *kind) handler {
 
 func (a *API) handlePostReport(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		scope, err := reportScope(who)
+		by, err := authorize(who, v1.VerbReport)
 		if err != nil {
 			return err
 		}
-		id, err := a.parseIDCheckingParent(r, scope, k)
+		id, err := a.parseIDCheckingParent(r, by.scope, k)
 		if err != nil {
 			return err
 		}
@@ -184,7 +184,7 @@ func (a *API) handlePostReport(k *kind) handler {
 		if len(fields) > 0 {
 			return rest.NewFieldsError(fields)
 		}
-		status, verdict, err := a.storeReport(r.Context(), scope, k, id, req)
+		status, verdict, err := a.storeReport(r.Context(), by.scope, k, id, req)
 		if err != nil {
 			return err
 		}
@@ -200,11 +200,11 @@ func (a *API) handlePostReport(k *kind) handler {
 
 func (a *API) handleListReports(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		scope, err := readScope(who)
+		by, err := authorize(who, v1.VerbGet)
 		if err != nil {
 			return err
 		}
-		id, err := a.parseIDCheckingParent(r, scope, k)
+		id, err := a.parseIDCheckingParent(r, by.scope, k)
 		if err != nil {
 			return err
 		}
@@ -212,7 +212,7 @@ func (a *API) handleListReports(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		all, err := a.store.Reports(r.Context(), scope, Key{k.name, id})
+		all, err := a.store.Reports(r.Context(), by.scope, Key{k.name, id})
 		if errors.Is(err, ErrNotFound) {
 			return notFound(k, id)
 		}

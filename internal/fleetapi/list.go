@@ -93,7 +93,7 @@ func (a *API) parseListRequest(r *http.Request, k *kind, who auth.Principal) (*r
 	if err != nil {
 		return nil, err
 	}
-	if l.scope, err = readScope(who); err != nil {
+	if l.scope, err = listScope(who); err != nil {
 		return nil, err
 	}
 	if parent := r.PathValue("parent"); parent != "" {

@@ -63,7 +63,7 @@ func (a *API) handleBulkLoad(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		l := loader{rs: &a.resources, kind: k}
 		var err error
-		if l.by, err = writeScope(who); err != nil {
+		if l.by, err = authorize(who, v1.VerbCreate); err != nil {
 			return err
 		}
 		if l.parent, err = parseParentID(r, k); err != nil {

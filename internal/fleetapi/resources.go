@@ -96,8 +96,8 @@ func (rs *resources) initRow(ctx context.Context, tx Tx, by author, k *kind, l *
 		}
 		r.Tenant, l.Now = parent.Record.Tenant, parent.Now
 	}
-	if r.Tenant == "" {
-		return rest.NewError(rest.CodeForbidden, "%q has no tenant, and a %s needs one: use a token with a tenant", by.subject, k.name)
+	if err := requireTenant(by, k, r.Tenant); err != nil {
+		return err
 	}
 	r.Generation = 1
 	r.CreatedTime, r.UpdatedTime = l.Now, l.Now

@@ -47,12 +47,16 @@ func TestRoutesByRole(t *testing.T) {
 		deleting     bool // they are being deleted
 	}{
 		{method: "GET", path: "whoami", want: lists},
+		{method: "GET", path: "can-i?verb=get&resource=clusters", want: lists},
 		{method: "GET", path: "clusters", want: lists},
 		{method: "GET", path: "clusters?ids={c}", want: lists},
 		{method: "GET", path: "clusters/{c}", want: reads},
 		{method: "GET", path: "clusters/{c}/statuses", want: reads},
 		{method: "GET", path: "clusters/{c}/sync", want: reads},
 		{method: "GET", path: "clusters/sync", want: lists},
+		{method: "GET", path: "clusters/{c}/revisions", want: reads},
+		{method: "GET", path: "nodepools/{p}/revisions", want: reads},
+		{method: "GET", path: v1.ChangeBucketsPath, want: lists},
 		{method: "GET", path: "clusters/{c}/nodepools", want: reads},
 		{method: "GET", path: "clusters/{c}/nodepools/{p}", want: reads},
 		{method: "GET", path: "clusters/{c}/nodepools/{p}/statuses", want: reads},
@@ -86,6 +90,9 @@ func TestRoutesByRole(t *testing.T) {
 		{method: "POST", path: "clusters/{c}/sync/retry", want: []int{ok, absent, forbidden, ok, ok, forbidden, ok}},
 		{method: "POST", path: "clusters/{c}/sync/pause", want: []int{ok, absent, forbidden, ok, ok, forbidden, ok}},
 		{method: "POST", path: "clusters/{c}/sync/resume", want: []int{ok, absent, forbidden, ok, ok, forbidden, ok}},
+		{method: "POST", path: "clusters/sync/retry", body: `{"ids":["{c}"]}`, want: []int{ok, ok, forbidden, ok, ok, forbidden, ok}},
+		{method: "POST", path: "clusters/sync/pause", body: `{"ids":["{c}"]}`, want: []int{ok, ok, forbidden, ok, ok, forbidden, ok}},
+		{method: "POST", path: "clusters/sync/resume", body: `{"ids":["{c}"]}`, want: []int{ok, ok, forbidden, ok, ok, forbidden, ok}},
 
 		// Only adapters report.
 		{method: "PUT", path: "clusters/{c}/statuses", body: reportOf("dns", 1), want: []int{403, 403, 403, 403, created, 403, 403}},
@@ -136,4 +143,61 @@ func TestWhoAmI(t *testing.T) {
 	wantEqual(t, "without authentication", v1.Identity{
 		Subject: "anonymous", Tenant: "default", Roles: []string{}, ReadScope: v1.ScopeAll, WriteScope: v1.ScopeAll, CanReportStatus: true,
 	}, read[v1.Identity](newFixture(t).do("GET", "whoami", nil).want(200)))
+}
+
+// TestCanI checks that the answer about each verb, role and kind is what the request gets.
+func TestCanI(t *testing.T) {
+	f := newFixtureWith(t, options{cfg: defaults(), tokens: tokensOfRoles})
+	red := f.as("red")
+	requests := map[string]struct {
+		method, path string
+		body         any
+	}{
+		"get clusters {c}":        {"GET", "clusters/{c}", nil},
+		"list clusters":           {"GET", "clusters", nil},
+		"create clusters":         {"POST", "clusters", `{"name":"c-new-{n}","spec":{}}`},
+		"create workloads":        {"POST", "workloads", `{"name":"w-new-{n}","spec":{}}`},
+		"patch clusters {c}":      {"PATCH", "clusters/{c}", `{"spec":{"a":1}}`},
+		"delete clusters {c}":     {"DELETE", "clusters/{c}", nil},
+		"retry clusters {c}":      {"POST", "clusters/{c}/sync/retry", nil},
+		"pause clusters {c}":      {"POST", "clusters/{c}/sync/pause", nil},
+		"resume clusters {c}":     {"POST", "clusters/{c}/sync/resume", nil},
+		"report clusters {c}":     {"POST", "clusters/{c}/statuses", reportOf("dns", 1)},
+		"get nodepools {p}":       {"GET", "nodepools/{p}", nil},
+		"patch nodepools {p}":     {"PATCH", "nodepools/{p}", `{"spec":{"a":1}}`},
+		"delete nodepools np-{n}": {"DELETE", "nodepools/{p}", nil},
+		"patch clusters c-{n}":    {"PATCH", "clusters/{c}", `{"spec":{"a":2}}`},
+		"report nodepools {p}":    {"PUT", "nodepools/{p}/statuses", reportOf("dns", 1)},
+	}
+	n := 0
+	for question, request := range requests {
+		for _, role := range []string{"red", "blue", "viewer", "operator", "system", "red-viewer", "red-operator"} {
+			n++
+			c := red.create("clusters", fmt.Sprintf("c-%d", n), nil).ID
+			p := red.create("clusters/"+c+"/nodepools", fmt.Sprintf("np-%d", n), nil).ID
+			fill := strings.NewReplacer("{c}", c, "{p}", p, "{n}", fmt.Sprint(n)).Replace
+			words := append(strings.Fields(fill(question)), "")
+			answer := read[v1.Permission](f.as(role).do("GET", fmt.Sprintf("can-i?verb=%s&resource=%s&name=%s", words[0], words[1], words[2]), nil).want(200))
+			body := request.body
+			if text, ok := body.(string); ok {
+				body = fill(text)
+			}
+			got := f.as(role).do(request.method, fill(request.path), body)
+			if may := got.status < 400; may != answer.Allowed || may == (answer.Reason != "") {
+				t.Errorf("%s, %s: can-i says %+v, the request got %d: %s", role, question, answer, got.status, got.body)
+			} else if !may && read[v1.Problem](got).Detail != answer.Reason && words[2] == c {
+				t.Errorf("%s, %s: can-i says %q, the request %s", role, question, answer.Reason, got.body)
+			}
+		}
+	}
+	for query, field := range map[string]string{
+		"verb=fly&resource=clusters": "verb", "verb=get&resource=castles": "resource", "resource=clusters": "verb", "verb=get": "resource",
+		"verb=pause&resource=nodepools": "verb", "verb=get&resource=clusters&strict=true&x=1": "x",
+	} {
+		p := red.do("GET", "can-i?"+query, nil).problem(400, "invalid_query", "")
+		wantEqual(t, query, field, p.Errors[0].Field)
+	}
+	answer := read[v1.Permission](red.do("GET", "can-i?verb=get&resource=clusters&name=it%27s", nil).want(200))
+	wantEqual(t, "a name that no cluster has", v1.Permission{Reason: `no Cluster "it's"`}, answer)
+	red.as("").do("GET", "can-i?verb=get&resource=clusters", nil).problem(401, "unauthenticated", "")
 }

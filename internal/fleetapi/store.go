@@ -197,6 +197,7 @@ type Store interface {
 	Syncs
 	Schemas
 	Rollups
+	Revisions
 
 	// Update runs change in one transaction and commits if it returns nil. now is the time of the
 	// store's clock when the transaction began. A transaction that the database aborts
@@ -221,7 +222,8 @@ type Tx interface {
 
 	// Save writes the mutable parts of a locked row: display name, labels, spec, generation, times,
 	// authors and status. A report that is not nil replaces that adapter's last one. Save sets the
-	// new revision in r. The saved status counts as including the sync state at the time of the
+	// new revision in r. A new generation of a cluster or a node pool is kept; see Revisions. The
+	// saved status counts as including the sync state at the time of the
 	// lock.
 	Save(ctx context.Context, r *Record, report *v1.AdapterStatus) error
 

@@ -27,6 +27,16 @@ const (
 	SyncResume SyncAction = "resume"
 )
 
+// A SyncChange is a manual action with its author.
+type SyncChange struct {
+	Action SyncAction
+	By     string
+	// Reason is why, "" if unknown.
+	Reason string
+	// Until is when a pause ends by itself, zero if it does not.
+	Until time.Time
+}
+
 // A SyncQuery selects one page of syncs. Syncs with work since a known time come first, the longest
 // wait first; the others follow by id.
 type SyncQuery struct {
@@ -63,10 +73,11 @@ type Syncs interface {
 	// ListSyncs returns a page of syncs.
 	ListSyncs(ctx context.Context, scope Scope, q SyncQuery) ([]v1.ClusterSync, error)
 
-	// ApplySyncAction applies an action and returns the resulting sync. taken is false for a retry if a
-	// worker is syncing the cluster, or if the sync is paused or done; the state of the sync shows
-	// which. It returns ErrNotFound if the sync does not exist.
-	ApplySyncAction(ctx context.Context, scope Scope, cluster string, action SyncAction) (sync v1.ClusterSync, taken bool, err error)
+	// ApplySyncAction applies an action and returns the resulting sync. Pauses and their ends are
+	// recorded in the timeline. taken is false if the action changed nothing. For a retry this is
+	// so if a worker is syncing the cluster, or if the sync is paused or done; the state of the sync
+	// shows which. It returns ErrNotFound if the sync does not exist.
+	ApplySyncAction(ctx context.Context, scope Scope, cluster string, c SyncChange) (sync v1.ClusterSync, taken bool, err error)
 
 	// HasClusterWorker reports whether a cluster-worker is registered.
 	HasClusterWorker(ctx context.Context) (bool, error)
@@ -80,6 +91,9 @@ type Syncs interface {
 // also that of an id.
 func (a *API) addSyncRoutes(mux *http.ServeMux, base string, k *kind) {
 	mux.Handle("GET "+base+"/sync", a.observeRequest(base+"/sync", http.MethodGet, a.authenticated(a.listSyncs)))
+	for _, action := range []SyncAction{SyncRetry, SyncPause, SyncResume} {
+		a.handleRoute(mux, base+"/sync/"+string(action), route{http.MethodPost: a.handleBulkSyncAction(k, action)})
+	}
 	one := base + "/{id}/sync"
 	a.handleRoute(mux, one, route{http.MethodGet: a.handleGetSync(k)})
 	for _, action := range []SyncAction{SyncRetry, SyncPause, SyncResume} {
@@ -89,7 +103,7 @@ func (a *API) addSyncRoutes(mux *http.ServeMux, base string, k *kind) {
 
 func (a *API) handleGetSync(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		scope, err := readScope(who)
+		by, err := authorize(who, v1.VerbGet)
 		if err != nil {
 			return err
 		}
@@ -97,7 +111,7 @@ func (a *API) handleGetSync(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		sync, err := a.store.Sync(r.Context(), scope, id)
+		sync, err := a.store.Sync(r.Context(), by.scope, id)
 		if errors.Is(err, ErrNotFound) {
 			return notFound(k, id)
 		}
@@ -108,38 +122,8 @@ func (a *API) handleGetSync(k *kind) handler {
 	}
 }
 
-// handleSyncAction is open to callers who may change the cluster, and to the role system, which drives the
-// fleet: the cluster itself does not change.
-func (a *API) handleSyncAction(k *kind, action SyncAction) handler {
-	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		scope, err := syncControlScope(who)
-		if err != nil {
-			return err
-		}
-		id, err := parseID(k, r.PathValue("id"))
-		if err != nil {
-			return err
-		}
-		sync, taken, err := a.store.ApplySyncAction(r.Context(), scope, id, action)
-		switch {
-		case errors.Is(err, ErrNotFound):
-			return notFound(k, id)
-		case err != nil:
-			return err
-		case !taken && sync.State == v1.SyncRunning:
-			return rest.NewError(rest.CodeSyncRunning, "worker %q is syncing %s %q now; wait for the result", sync.ClaimedBy, k.name, id)
-		case !taken && sync.State == v1.SyncPaused:
-			return rest.NewError(rest.CodeSyncPaused, "the sync of %s %q is paused; resume it first", k.name, id)
-		}
-		if taken {
-			a.log.InfoContext(r.Context(), "sync changed by request", "action", string(action), "resource_id", id, "subject", who.Subject)
-		}
-		return writeValue(w, http.StatusOK, sync)
-	}
-}
-
 func (a *API) listSyncs(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	scope, err := readScope(who)
+	scope, err := listScope(who)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
@@ -36,7 +37,7 @@ func (a *API) newAccessRecheck(authorization string, scope Scope) func(context.C
 		if err != nil {
 			return explainAuthError(err)
 		}
-		now, err := readScope(who)
+		now, err := listScope(who)
 		if err == nil && now != scope {
 			err = rest.NewError(rest.CodeForbidden, "the token's permissions have changed; watch again")
 		}
@@ -104,4 +105,13 @@ func (s nudging) Update(ctx context.Context, scope Scope, change func(context.Co
 		s.nudge()
 	}
 	return err
+}
+
+// ApplySyncAction wakes the watches if it changed a sync, which is a change event.
+func (s nudging) ApplySyncAction(ctx context.Context, scope Scope, cluster string, c SyncChange) (v1.ClusterSync, bool, error) {
+	sync, taken, err := s.Store.ApplySyncAction(ctx, scope, cluster, c)
+	if taken {
+		s.nudge()
+	}
+	return sync, taken, err
 }

@@ -13,11 +13,17 @@ import (
 
 // A ChangeEventsQuery selects change events. The zero value selects all of them.
 type ChangeEventsQuery struct {
-	Cluster, Node, Subject, Session string
+	Node, Subject, Session string
 	// Field is the path of a changed field, such as spec.version.
 	Field string
-	// Actor, Source and Action each hold one or more values, separated by commas.
-	Actor, Source, Action string
+	// Cluster, Actor, Source and Action each hold one or more values, separated by commas.
+	Cluster, Actor, Source, Action string
+	// Outcome is changeevent.OutcomeSucceeded or changeevent.OutcomeFailed; "" means both.
+	Outcome string
+	// DryRun is "true" for dry runs only, and "false" for none.
+	DryRun string
+	// Text is a part of the summary or the reason, in upper or lower case.
+	Text string
 	// Since and Until limit the time of the changes; zero means no limit.
 	Since, Until time.Time
 
@@ -30,6 +36,7 @@ func (q *ChangeEventsQuery) urlValues() url.Values {
 	for name, value := range map[string]string{
 		"cluster": q.Cluster, "node": q.Node, "subject": q.Subject, "session": q.Session, "field": q.Field,
 		"actor": q.Actor, "source": q.Source, "action": q.Action,
+		"outcome": q.Outcome, "dry_run": q.DryRun, "text": q.Text,
 	} {
 		if value != "" {
 			v.Set(name, value)
@@ -38,16 +45,35 @@ func (q *ChangeEventsQuery) urlValues() url.Values {
 	return v
 }
 
-// ChangeEventsPage reads one page of change events, the newest first. It returns the page after the
-// one that had cursor as its Next; "" means the first page.
-func (c *Client) ChangeEventsPage(ctx context.Context, q ChangeEventsQuery, cursor string) (v1.ChangeEventList, error) {
+// timedURLValues returns the parameters with the time limits.
+func (q *ChangeEventsQuery) timedURLValues() url.Values {
 	v := q.urlValues()
-	v.Set("limit", strconv.Itoa(orDefault(q.PageSize, DefaultPageSize)))
 	for name, at := range map[string]time.Time{"since": q.Since, "until": q.Until} {
 		if !at.IsZero() {
 			v.Set(name, at.UTC().Format(time.RFC3339Nano))
 		}
 	}
+	return v
+}
+
+// CountChangeEvents counts change events by time step and lane: "cluster", "node" or "actor". Zero
+// buckets mean the default of the API.
+func (c *Client) CountChangeEvents(ctx context.Context, q ChangeEventsQuery, by string, buckets int) (v1.ChangeBuckets, error) {
+	v := q.timedURLValues()
+	v.Set("by", by)
+	if buckets > 0 {
+		v.Set("buckets", strconv.Itoa(buckets))
+	}
+	var counted v1.ChangeBuckets
+	_, err := c.callJSON(ctx, request{method: http.MethodGet, root: v1.ChangeBucketsPath, query: v}, nil, &counted)
+	return counted, err
+}
+
+// ChangeEventsPage reads one page of change events, the newest first. It returns the page after the
+// one that had cursor as its Next; "" means the first page.
+func (c *Client) ChangeEventsPage(ctx context.Context, q ChangeEventsQuery, cursor string) (v1.ChangeEventList, error) {
+	v := q.timedURLValues()
+	v.Set("limit", strconv.Itoa(orDefault(q.PageSize, DefaultPageSize)))
 	if cursor != "" {
 		v.Set("continue", cursor)
 	}

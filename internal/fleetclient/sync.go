@@ -35,32 +35,48 @@ func (q SyncQuery) urlValues() url.Values {
 
 // ClusterSync returns the state of a cluster's sync to Gardener.
 func (c *Client) ClusterSync(ctx context.Context, id string) (v1.ClusterSync, error) {
-	return c.callSync(ctx, http.MethodGet, id, "")
+	return c.callSync(ctx, http.MethodGet, id, "", nil)
 }
 
 // SyncRetry requests a sync of a cluster to Gardener at once, ahead of its schedule. An error for
 // which IsConflict is true means that a worker is syncing it now, or that it is paused.
 func (c *Client) SyncRetry(ctx context.Context, id string) (v1.ClusterSync, error) {
-	return c.callSync(ctx, http.MethodPost, id, "/retry")
+	return c.controlSync(ctx, id, "retry", v1.SyncControl{})
 }
 
-// SyncPause stops changes to the Shoot of a cluster until SyncResume.
-func (c *Client) SyncPause(ctx context.Context, id string) (v1.ClusterSync, error) {
-	return c.callSync(ctx, http.MethodPost, id, "/pause")
+// SyncPause stops changes to the Shoot of a cluster until SyncResume, or until the time in control.
+func (c *Client) SyncPause(ctx context.Context, id string, control v1.SyncControl) (v1.ClusterSync, error) {
+	return c.controlSync(ctx, id, "pause", control)
 }
 
 // SyncResume ends a pause.
-func (c *Client) SyncResume(ctx context.Context, id string) (v1.ClusterSync, error) {
-	return c.callSync(ctx, http.MethodPost, id, "/resume")
+func (c *Client) SyncResume(ctx context.Context, id string, control v1.SyncControl) (v1.ClusterSync, error) {
+	return c.controlSync(ctx, id, "resume", control)
 }
 
-func (c *Client) callSync(ctx context.Context, method, id, action string) (v1.ClusterSync, error) {
+// controlSync sends no body if there is nothing to say, so that an older API answers, too.
+func (c *Client) controlSync(ctx context.Context, id, action string, control v1.SyncControl) (v1.ClusterSync, error) {
+	if control == (v1.SyncControl{}) {
+		return c.callSync(ctx, http.MethodPost, id, "/"+action, nil)
+	}
+	return c.callSync(ctx, http.MethodPost, id, "/"+action, control)
+}
+
+func (c *Client) callSync(ctx context.Context, method, id, action string, body any) (v1.ClusterSync, error) {
 	var out v1.ClusterSync
 	path, err := itemPath(v1.CollectionClusters, id)
 	if err != nil {
 		return out, err
 	}
-	_, err = c.callJSON(ctx, request{method: method, path: path + "/sync" + action}, nil, &out)
+	_, err = c.callJSON(ctx, request{method: method, path: path + "/sync" + action}, body, &out)
+	return out, err
+}
+
+// ControlSyncs retries, pauses or resumes the syncs of up to v1.MaxBulkSyncs clusters. The action is
+// "retry", "pause" or "resume". The result lists the clusters that failed.
+func (c *Client) ControlSyncs(ctx context.Context, action string, control v1.BulkSyncControl) (v1.BulkSyncResult, error) {
+	var out v1.BulkSyncResult
+	_, err := c.callJSON(ctx, request{method: http.MethodPost, path: v1.CollectionClusters + "/sync/" + action}, control, &out)
 	return out, err
 }
 

@@ -3,14 +3,52 @@ package fleetclient
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
+
+// withoutControl calls a method without a reason or an end.
+func withoutControl(call func(*Client, context.Context, string, v1.SyncControl) (v1.ClusterSync, error)) func(*Client, context.Context, string) (v1.ClusterSync, error) {
+	return func(c *Client, ctx context.Context, id string) (v1.ClusterSync, error) {
+		return call(c, ctx, id, v1.SyncControl{})
+	}
+}
+
+// TestControlOfSyncs checks the bodies of requests with a reason, and of a bulk request.
+func TestControlOfSyncs(t *testing.T) {
+	t.Parallel()
+	var asked string
+	c := newClient(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		asked = r.URL.Path[len(v1.BasePath):] + " " + string(body)
+		writeJSON(w, http.StatusOK, map[string]any{"name": "c-one", "changed": 1, "failed": []v1.BulkSyncFailure{{ID: "b", Code: "not_found"}}})
+	})
+	until := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	control := v1.SyncControl{Reason: "maintenance", Until: &until}
+	if _, err := c.SyncPause(t.Context(), "a", control); err != nil {
+		t.Fatal(err)
+	}
+	if want := `/clusters/a/sync/pause {"reason":"maintenance","until":"2026-03-01T12:00:00Z"}`; asked != want {
+		t.Errorf("asked %s, want %s", asked, want)
+	}
+	got, err := c.ControlSyncs(t.Context(), "pause", v1.BulkSyncControl{IDs: []string{"a", "b"}, SyncControl: control})
+	if want := `/clusters/sync/pause {"ids":["a","b"],"reason":"maintenance","until":"2026-03-01T12:00:00Z"}`; asked != want {
+		t.Errorf("asked %s, want %s", asked, want)
+	}
+	if err != nil || got.Changed != 1 || len(got.Failed) != 1 || got.Failed[0].Code != "not_found" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
 
 func TestSyncOfOneCluster(t *testing.T) {
 	t.Parallel()
@@ -21,8 +59,8 @@ func TestSyncOfOneCluster(t *testing.T) {
 	}{
 		"Read":   {"nothing changes", (*Client).ClusterSync, "GET /clusters/a%2Fb/sync"},
 		"Retry":  {"without a body", (*Client).SyncRetry, "POST /clusters/a%2Fb/sync/retry"},
-		"Pause":  {"without a body", (*Client).SyncPause, "POST /clusters/a%2Fb/sync/pause"},
-		"Resume": {"without a body", (*Client).SyncResume, "POST /clusters/a%2Fb/sync/resume"},
+		"Pause":  {"without a body", withoutControl((*Client).SyncPause), "POST /clusters/a%2Fb/sync/pause"},
+		"Resume": {"without a body", withoutControl((*Client).SyncResume), "POST /clusters/a%2Fb/sync/resume"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

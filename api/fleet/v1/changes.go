@@ -9,6 +9,9 @@ import (
 // with the name of a cluster behind it.
 const ChangesPath = "/api/changes"
 
+// ChangeBucketsPath is where change events are counted by lane and time step.
+const ChangeBucketsPath = ChangesPath + "/buckets"
+
 // A ChangeEvent is something that was done, as the timeline has it. Beside what
 // its sender told there is what became of it here.
 type ChangeEvent struct {
@@ -74,6 +77,27 @@ type ChangeEventList struct {
 	// Live is where a stream begins that tells what is not in the list yet. It may
 	// tell once more what came while the list was made.
 	Cursor string `json:"cursor"`
+}
+
+// ChangeBuckets counts change events by lane and time step. The lanes with the most
+// events come first.
+type ChangeBuckets struct {
+	Since       time.Time    `json:"since"`
+	Until       time.Time    `json:"until"`
+	StepSeconds int64        `json:"step_seconds"`
+	Lanes       []ChangeLane `json:"lanes"`
+	// MoreLanes is the number of lanes that are left out.
+	MoreLanes int `json:"more_lanes"`
+}
+
+// A ChangeLane holds the number of change events, and of failed ones, in each time
+// step.
+type ChangeLane struct {
+	Name string `json:"name"`
+	// Cluster is the cluster of a node. Lanes of clusters and actors have none.
+	Cluster string  `json:"cluster,omitempty"`
+	Counts  []int64 `json:"counts"`
+	Failed  []int64 `json:"failed"`
 }
 
 // ChangesAccepted is the result of sending change events.

@@ -32,3 +32,34 @@ type Identity struct {
 	// CanReportStatus is true if the caller may report the status of resources.
 	CanReportStatus bool `json:"can_report_status"`
 }
+
+// CanIPath is where callers ask what they may do.
+const CanIPath = BasePath + "/can-i"
+
+// A Verb is what a caller does with resources.
+type Verb string
+
+// The verbs. VerbRetry, VerbPause and VerbResume are for the sync of clusters, and
+// VerbReport for the status reports of adapters.
+const (
+	VerbGet    Verb = "get"
+	VerbList   Verb = "list"
+	VerbCreate Verb = "create"
+	VerbPatch  Verb = "patch"
+	VerbDelete Verb = "delete"
+	VerbRetry  Verb = "retry"
+	VerbPause  Verb = "pause"
+	VerbResume Verb = "resume"
+	VerbReport Verb = "report"
+)
+
+// Verbs are all verbs.
+func Verbs() []Verb {
+	return []Verb{VerbGet, VerbList, VerbCreate, VerbPatch, VerbDelete, VerbRetry, VerbPause, VerbResume, VerbReport}
+}
+
+// A Permission is whether the caller may do something, and why not.
+type Permission struct {
+	Allowed bool   `json:"allowed"`
+	Reason  string `json:"reason"`
+}

@@ -73,6 +73,8 @@ type ClusterSync struct {
 	// ClaimedBy is the worker that is at it.
 	ClaimedBy string     `json:"claimed_by,omitempty"`
 	PausedAt  *time.Time `json:"paused_at,omitempty"`
+	// Pause is who paused the sync and why, nil if it is not paused.
+	Pause *SyncPause `json:"pause,omitempty"`
 
 	Generation       int64 `json:"generation"`
 	SyncedGeneration int64 `json:"synced_generation"`
@@ -81,6 +83,48 @@ type ClusterSync struct {
 	ShootStatus        ShootStatus `json:"shoot_status,omitempty"`
 	ShootStatusMessage string      `json:"shoot_status_message,omitempty"`
 	ShootStatusUpdated *time.Time  `json:"shoot_status_updated,omitempty"`
+}
+
+// A SyncPause is a pause of a sync.
+type SyncPause struct {
+	// By is the author. It is empty if the pause was made in the database.
+	By     string    `json:"by,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since"`
+	// Until is when the pause ends by itself, nil if it does not.
+	Until *time.Time `json:"until,omitempty"`
+}
+
+// A SyncControl is the optional body of a request to retry, pause or resume a sync.
+type SyncControl struct {
+	Reason string `json:"reason,omitempty"`
+	// Until is when a pause ends by itself. Only a pause has it.
+	Until *time.Time `json:"until,omitempty"`
+}
+
+// MaxBulkSyncs is the maximum number of clusters in a BulkSyncControl.
+const MaxBulkSyncs = 500
+
+// A BulkSyncControl is the body of a request to retry, pause or resume the syncs of
+// several clusters.
+type BulkSyncControl struct {
+	IDs []string `json:"ids"`
+	SyncControl
+}
+
+// A BulkSyncResult is the result of a BulkSyncControl.
+type BulkSyncResult struct {
+	// Changed is the number of syncs that changed. A sync that was already as asked for
+	// neither changed nor failed.
+	Changed int               `json:"changed"`
+	Failed  []BulkSyncFailure `json:"failed"`
+}
+
+// A BulkSyncFailure is why one sync was not changed. Code is that of a Problem.
+type BulkSyncFailure struct {
+	ID     string `json:"id"`
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
 }
 
 // A SyncWait is why no worker takes a cluster that is due.

@@ -2,6 +2,7 @@
 package apiapp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,7 +69,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 	}
 
 	api, err := fleetapi.New(cfg.API, fleetapi.Deps{
-		Store:      pgstore.New(pool),
+		Store:      pgstore.New(pool, pgstore.KeepRevisions(cmp.Or(cfg.API.RevisionLimit, fleetapi.DefaultRevisionLimit))),
 		Timeline:   timelinestore.New(pool),
 		Log:        p.Log,
 		Metrics:    p.Metrics,

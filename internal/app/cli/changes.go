@@ -8,11 +8,13 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/backoff"
@@ -63,6 +65,7 @@ func (s *session) changesCommand() *cobra.Command {
 			"  fleetloop changes --node gpu-node-01 -o wide\n" +
 			"  fleetloop changes --actor alice --field spec.version\n" +
 			"  fleetloop changes --actor node-drainer --action drain-failed --since 7d -o json\n" +
+			"  fleetloop changes --outcome failed --dry-run false --since 1d\n" +
 			"  fleetloop changes -f",
 
 		SuggestionsMinimumDistance: 2,
@@ -71,7 +74,7 @@ func (s *session) changesCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.runChanges(cmd, o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.query.Cluster, "cluster", "", "show only events in this `cluster`")
+	f.StringVar(&o.query.Cluster, "cluster", "", "show only events in these `clusters`, separated by commas")
 	f.StringVar(&o.query.Node, "node", "", "show only changes of this `node`")
 	f.StringVar(&o.query.Actor, "actor", "", "show only changes by these `actors` (people or components), separated by commas")
 	f.StringVar(&o.query.Field, "field", "", "show only changes of this `field` or a field below it, such as spec.version")
@@ -79,6 +82,9 @@ func (s *session) changesCommand() *cobra.Command {
 	f.StringVar(&o.query.Action, "action", "", "show only these `actions`, such as cordon, separated by commas")
 	f.StringVar(&o.query.Subject, "subject", "", "show only changes of this `subject`, such as executions/scale-web")
 	f.StringVar(&o.query.Session, "session", "", "show only changes with this session `id`, as shown by -o wide")
+	f.StringVar(&o.query.Outcome, "outcome", "", "show only changes with this `outcome`: succeeded or failed")
+	f.StringVar(&o.query.DryRun, "dry-run", "", "with true, show only dry runs; with false, none; `true|false`")
+	f.StringVar(&o.query.Text, "text", "", "show only changes whose summary or reason contains this `text`, in upper or lower case")
 	f.StringVar(&o.since, "since", "", "show only events since this `time`: an age (2h, 7d), a day (2026-03-01) or a time (2026-03-01T12:00:00Z)")
 	f.StringVar(&o.until, "until", "", "show only events until this `time`: an age, a day or a time")
 	f.IntVar(&o.limit, "limit", defaultChanges, "maximum `number` of events, 0 for all; with --follow, the number of past events to show first (default 10)")
@@ -96,6 +102,10 @@ func (s *session) runChanges(cmd *cobra.Command, o changesOptions) error {
 	switch {
 	case o.limit < 0:
 		return usageErrorf(cmd, "--limit %d is negative", o.limit)
+	case !slices.Contains([]string{"", changeevent.OutcomeSucceeded, changeevent.OutcomeFailed}, o.query.Outcome):
+		return usageErrorf(cmd, "--outcome %q is not %s or %s", o.query.Outcome, changeevent.OutcomeSucceeded, changeevent.OutcomeFailed)
+	case !slices.Contains([]string{"", "true", "false"}, o.query.DryRun):
+		return usageErrorf(cmd, "--dry-run %q is not true or false", o.query.DryRun)
 	case o.follow && o.until != "":
 		return usageErrorf(cmd, "--until cannot be combined with --follow")
 	}
@@ -199,7 +209,7 @@ func (c *changesSession) printList(ctx context.Context) error {
 // changes of clusters that the fleet API never kept or has deleted.
 func (c *changesSession) checkClusterKnown(ctx context.Context) error {
 	name := c.o.query.Cluster
-	if name == "" {
+	if name == "" || strings.Contains(name, ",") {
 		return nil
 	}
 	page, err := c.client.ChangeEventsPage(ctx, fleetclient.ChangeEventsQuery{Cluster: name, PageSize: 1}, "")

@@ -67,20 +67,22 @@ func TestShowChanges(t *testing.T) {
 		n      int
 		colour bool
 	}{
-		"changes":            {"from the newest", nil, 3, false},
-		"changes-colour":     {"what failed stands out", nil, 3, true},
-		"changes-wide":       {"more of each", []string{"-o", "wide"}, 3, false},
-		"changes-json":       {"a list", []string{"-o", "json"}, 2, false},
-		"changes-yaml":       {"a list", []string{"-o", "yaml"}, 2, false},
-		"changes-none":       {"data stays clean", nil, 0, false},
-		"changes-none-json":  {"an empty list is a list", []string{"-o", "json"}, 0, false},
-		"changes-limit":      {"it says that there are more", []string{"--limit", "2", "--no-headers"}, 5, false},
-		"changes-bad-limit":  {"", []string{"--limit", "-1"}, 3, false},
-		"changes-bad-since":  {"", []string{"--since", "tomorrow"}, 3, false},
-		"changes-bad-until":  {"", []string{"--until", "tomorrow"}, 3, false},
-		"changes-both":       {"", []string{"--until", "1h", "-f"}, 3, false},
-		"changes-bad-format": {"", []string{"-o", "name"}, 3, false},
-		"changes-what":       {"there is no such command below it", []string{"delivries"}, 3, false},
+		"changes":             {"from the newest", nil, 3, false},
+		"changes-colour":      {"what failed stands out", nil, 3, true},
+		"changes-wide":        {"more of each", []string{"-o", "wide"}, 3, false},
+		"changes-json":        {"a list", []string{"-o", "json"}, 2, false},
+		"changes-yaml":        {"a list", []string{"-o", "yaml"}, 2, false},
+		"changes-none":        {"data stays clean", nil, 0, false},
+		"changes-none-json":   {"an empty list is a list", []string{"-o", "json"}, 0, false},
+		"changes-limit":       {"it says that there are more", []string{"--limit", "2", "--no-headers"}, 5, false},
+		"changes-bad-limit":   {"", []string{"--limit", "-1"}, 3, false},
+		"changes-bad-since":   {"", []string{"--since", "tomorrow"}, 3, false},
+		"changes-bad-until":   {"", []string{"--until", "tomorrow"}, 3, false},
+		"changes-bad-outcome": {"", []string{"--outcome", "fine"}, 3, false},
+		"changes-bad-dry-run": {"", []string{"--dry-run", "maybe"}, 3, false},
+		"changes-both":        {"", []string{"--until", "1h", "-f"}, 3, false},
+		"changes-bad-format":  {"", []string{"-o", "name"}, 3, false},
+		"changes-what":        {"there is no such command below it", []string{"delivries"}, 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -101,14 +103,16 @@ func TestChangesAreAskedFor(t *testing.T) {
 	}
 	r := run{args: []string{
 		"changes", "--cluster", "eu-1", "--node", "n", "--actor", "alice,bob", "--source", "janitor", "--action", "cordon", "--subject", "s", "--session", "x",
+		"--outcome", "failed", "--dry-run", "false", "--text", "no room",
 		"--since", "1h", "--until", "2026-03-01T11:30:00Z", "--limit", "700", "--no-headers",
 	}}.runCLI(t, f)
 	if lines := strings.Count(r.stdout, "\n"); lines != 700 || r.code != CodeOK {
 		t.Errorf("%d lines, exit code %d: %s", lines, r.code, r.stderr)
 	}
 	const filter = "action=cordon&actor=alice%2Cbob&cluster=eu-1&"
-	const rest = "limit=500&node=n&session=x&since=2026-03-01T11%3A00%3A00Z&source=janitor&subject=s&until=2026-03-01T11%3A30%3A00Z"
-	if diff := cmp.Diff([]string{filter + rest, filter + "continue=500&" + rest}, queries); diff != "" {
+	const dryRun = "dry_run=false&"
+	const rest = "limit=500&node=n&outcome=failed&session=x&since=2026-03-01T11%3A00%3A00Z&source=janitor&subject=s&text=no+room&until=2026-03-01T11%3A30%3A00Z"
+	if diff := cmp.Diff([]string{filter + dryRun + rest, filter + "continue=500&" + dryRun + rest}, queries); diff != "" {
 		t.Errorf("queries (-want +got):\n%s", diff)
 	}
 }

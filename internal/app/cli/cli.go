@@ -79,10 +79,10 @@ func Command(env Env) *cobra.Command {
 	process.AddVersionFlag(root, version.Get().Text("fleetloop"))
 	_ = root.RegisterFlagCompletionFunc("config", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 	root.AddCommand(
-		s.getCommand(), s.watchCommand(), s.describeCommand(), s.waitCommand(),
+		s.getCommand(), s.watchCommand(), s.describeCommand(), s.historyCommand(), s.diffCommand(), s.waitCommand(),
 		s.createCommand(), s.loadCommand(), s.patchCommand(), s.labelCommand(), s.deleteCommand(),
 		s.summaryCommand(), s.stuckCommand(), s.clustersCommand(), s.schemaCommand(), s.changesCommand(), s.auditCommand(),
-		s.configCommand(), s.whoAmICommand(), s.versionCommand(),
+		s.configCommand(), s.whoAmICommand(), s.canICommand(), s.versionCommand(),
 	)
 	return root
 }
@@ -104,7 +104,9 @@ func Run(ctx context.Context, env Env, root *cobra.Command, args []string) int {
 	if code == CodeFailed && ctx.Err() != nil {
 		code = CodeInterrupted // any other error is a consequence
 	}
-	printError(env.Stderr, err)
+	if !errors.Is(err, errRefused) { // the answer is printed
+		printError(env.Stderr, err)
+	}
 	return code
 }
 

@@ -119,6 +119,9 @@ func TestSteerSyncs(t *testing.T) {
 		"RetryName":     {"for other commands", "retry c-stuck -o name", []string{post(1, "retry")}, "cluster/c-stuck\n", CodeOK, ""},
 		"Pause":         {"by name", "pause c-stuck c-synced", []string{post(1, "pause"), post(6, "pause")}, "cluster/c-stuck paused\ncluster/c-synced paused\n", CodeOK, ""},
 		"PauseSelected": {"by label", "pause -l odd=0", []string{post(2, "pause"), post(4, "pause"), post(6, "pause")}, "cluster/c-backing-off paused\ncluster/c-paused paused\ncluster/c-synced paused\n", CodeOK, ""},
+		"PauseFor":      {"until then", "pause c-stuck --reason maintenance --for 2h", []string{post(1, "pause") + ` {"reason":"maintenance","until":"2026-03-01T14:00:00Z"}`}, "cluster/c-stuck paused\n", CodeOK, ""},
+		"PauseBackward": {"a mistake", "pause c-stuck --for -2h", nil, "", CodeUsage, "--for -2h0m0s is negative"},
+		"ResumeReason":  {"for the timeline", "resume c-paused --reason done", []string{post(4, "resume") + ` {"reason":"done"}`}, "cluster/c-paused resumed\n", CodeOK, ""},
 		"Resume":        {"by name", "resume c-paused", []string{post(4, "resume")}, "cluster/c-paused resumed\n", CodeOK, ""},
 		"Typo":          {"nothing was done", "pause c-stuck nope", nil, "", CodePrecondition, `find cluster "nope": not found`},
 		"NoneMatch":     {"a mistake", "pause -l odd=7", nil, "", CodePrecondition, "no clusters match"},
@@ -193,8 +196,11 @@ func TestTextsOfGardenerAreHarmless(t *testing.T) {
 	for n := range f.syncs {
 		s := &f.syncs[n]
 		s.Error, s.ErrorClass, s.ShootName, s.ShootStatusMessage, s.ClaimedBy, s.ShootStatus = evil, evil, evil, evil, evil, v1.ShootStatus(evil)
+		if s.Pause != nil {
+			s.Pause.By, s.Pause.Reason = evil, evil
+		}
 	}
-	for _, args := range [][]string{{"clusters", "sync"}, {"clusters", "sync", "-o", "wide"}, {"describe", "cluster", "c-stuck"}} {
+	for _, args := range [][]string{{"clusters", "sync"}, {"clusters", "sync", "-o", "wide"}, {"describe", "cluster", "c-stuck"}, {"describe", "cluster", "c-paused"}} {
 		got := run{args: args}.runCLI(t, f)
 		if got.code != 0 || strings.ContainsAny(got.stdout, "\x1b\x07") {
 			t.Errorf("%v: code %d, %q", args, got.code, got.stdout)

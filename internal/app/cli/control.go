@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,7 @@ const (
 // controlAction is an action on the sync of a cluster.
 type controlAction struct {
 	verb string // as in "retry cluster/eu-1"
-	do   func(*fleetclient.Client, context.Context, string) (v1.ClusterSync, error)
+	do   func(*fleetclient.Client, context.Context, string, v1.SyncControl) (v1.ClusterSync, error)
 	done string // as in "cluster/eu-1 retried"
 }
 
@@ -37,11 +38,23 @@ type controlOptions struct {
 	scope
 	format   string
 	allStuck bool
+	reason   string
+	duration time.Duration // of a pause; 0 for no end
+}
+
+// syncControl returns the reason and the end of a pause.
+func (o controlOptions) syncControl(now time.Time) v1.SyncControl {
+	c := v1.SyncControl{Reason: o.reason}
+	if o.duration > 0 {
+		until := now.Add(o.duration).UTC().Truncate(time.Second)
+		c.Until = &until
+	}
+	return c
 }
 
 func (s *session) retryCommand() *cobra.Command {
 	var o controlOptions
-	cmd := s.controlCommand(controlAction{"retry", (*fleetclient.Client).SyncRetry, "retried"}, &o)
+	cmd := s.controlCommand(controlAction{"retry", retrySync, "retried"}, &o)
 	cmd.Short = "Retry the sync of clusters to Gardener now"
 	cmd.Long = "Retry the sync of clusters to Gardener now instead of after their backoff, and reset their failure count.\n" +
 		"Clusters that are being synced or are paused are skipped; if such a cluster was named, the command fails."
@@ -51,15 +64,27 @@ func (s *session) retryCommand() *cobra.Command {
 	return cmd
 }
 
+// retrySync is SyncRetry, which takes no reason.
+func retrySync(client *fleetclient.Client, ctx context.Context, id string, _ v1.SyncControl) (v1.ClusterSync, error) {
+	return client.SyncRetry(ctx, id)
+}
+
 func (s *session) pauseCommand() *cobra.Command {
-	cmd := s.controlCommand(controlAction{"pause", (*fleetclient.Client).SyncPause, "paused"}, new(controlOptions))
+	var o controlOptions
+	cmd := s.controlCommand(controlAction{"pause", (*fleetclient.Client).SyncPause, "paused"}, &o)
 	cmd.Short = "Pause the sync of clusters to Gardener"
-	cmd.Example = "  fleetloop clusters pause eu-1\n  fleetloop clusters pause -l region=eu"
+	cmd.Long = "Pause the sync of clusters to Gardener until 'fleetloop clusters resume', or for the time of --for.\n" +
+		"The pause of a paused cluster gets the new reason and end."
+	cmd.Example = "  fleetloop clusters pause eu-1 --reason 'network maintenance' --for 2h\n  fleetloop clusters pause -l region=eu"
+	cmd.Flags().StringVar(&o.reason, "reason", "", "why, in one `text`; shown with the cluster and its changes")
+	cmd.Flags().DurationVar(&o.duration, "for", 0, "resume by itself after this `duration`, such as 2h; 0 for never")
 	return cmd
 }
 
 func (s *session) resumeCommand() *cobra.Command {
-	cmd := s.controlCommand(controlAction{"resume", (*fleetclient.Client).SyncResume, "resumed"}, new(controlOptions))
+	var o controlOptions
+	cmd := s.controlCommand(controlAction{"resume", (*fleetclient.Client).SyncResume, "resumed"}, &o)
+	cmd.Flags().StringVar(&o.reason, "reason", "", "why, in one `text`; shown with the changes of the cluster")
 	cmd.Short = "Resume the sync of paused clusters to Gardener"
 	cmd.Example = "  fleetloop clusters resume eu-1\n  fleetloop clusters resume -l region=eu"
 	return cmd
@@ -90,6 +115,8 @@ func (s *session) runControl(cmd *cobra.Command, args []string, st controlAction
 	switch {
 	case err != nil:
 		return usageError(cmd, err)
+	case o.duration < 0:
+		return usageErrorf(cmd, "--for %s is negative", o.duration)
 	case ways == 0:
 		return usageErrorf(cmd, "give the clusters to %s by name or with -l", st.verb)
 	case ways > 1:
@@ -137,10 +164,11 @@ func (s *session) controlAll(ctx context.Context, client *fleetclient.Client, st
 	if o.format == formatText {
 		out = controlPrinter{s, st}
 	}
+	control := o.syncControl(s.env.Now())
 	var errs []error
 	done := 0
 	for _, i := range items {
-		sync, err := st.do(client, ctx, i.Resource.ID)
+		sync, err := st.do(client, ctx, i.Resource.ID, control)
 		switch why := skipReason(err); {
 		case err == nil:
 			done++

@@ -97,12 +97,19 @@ func (f *fakeAPI) handleRequest(r *http.Request, path []string, body []byte) (in
 		return http.StatusNotFound, v1.Problem{Detail: "nothing is served at this path"}
 	case path[0] == "whoami":
 		return http.StatusOK, *f.identity
+	case path[0] == "can-i":
+		if q := r.URL.Query(); q.Get("verb") == "get" && q.Get("resource") == "nodepools" {
+			return http.StatusOK, v1.Permission{Allowed: true}
+		}
+		return http.StatusOK, v1.Permission{Reason: "\"vera\" has the role viewer\x1b[31m"}
 	case path[len(path)-1] == "sync" && len(path) == 2:
 		return f.listSyncs(r)
 	case len(path) > 2 && path[2] == "sync":
 		return f.handleSync(path[1], path[3:])
 	case r.Method == http.MethodGet && len(path) == 1:
 		return f.listItems(r, path[0], "")
+	case r.Method == http.MethodGet && len(path) == 3 && path[2] == "revisions":
+		return f.listRevisions(r)
 	case r.Method == http.MethodGet && len(path) == 3 && path[2] == "statuses":
 		list := f.reports[path[1]]
 		return http.StatusOK, v1.AdapterStatusList{Items: list, Total: int64(len(list))}
@@ -359,7 +366,10 @@ func newSyncs() *fakeAPI {
 		syncOf(3, "c-running", v1.SyncRunning, func(s *v1.ClusterSync) {
 			s.ClaimedBy, s.LastAttempt, s.NextAttempt = "worker-7", at(-2*time.Second), at(58*time.Second)
 		}),
-		syncOf(4, "c-paused", v1.SyncPaused, func(s *v1.ClusterSync) { s.PausedAt = at(-3 * time.Hour) }),
+		syncOf(4, "c-paused", v1.SyncPaused, func(s *v1.ClusterSync) {
+			s.PausedAt = at(-3 * time.Hour)
+			s.Pause = &v1.SyncPause{By: "alice", Reason: "network\nmaintenance", Since: *s.PausedAt, Until: at(2 * time.Hour)}
+		}),
 		syncOf(5, "c-pending", v1.SyncPending, nil),
 		syncOf(6, "c-synced", v1.SyncSynced, func(s *v1.ClusterSync) { s.ShootName, s.ShootStatus = "c-synced-6", v1.ShootReady }),
 		syncOf(7, "c-broken", v1.SyncSynced, func(s *v1.ClusterSync) {

@@ -105,6 +105,32 @@ func TestNextLease(t *testing.T) {
 	next("me", lease/4, lease/2)
 	b.complete(failed(claims[0], "no", true, time.Second)) // a delay is no lease
 	next("me", lease/4, lease/2)
+	b.exec(`select tenant.pause_cluster_sync($1, 'alice', 'why', now() + interval '1 minute')`, claims[0].ClusterID)
+	next("me", 50*time.Second, time.Minute) // the end of a pause counts, too
+	next("test", 50*time.Second, time.Minute)
+}
+
+// TestAPauseEndsByItself covers that a claim ends the pauses whose time is over, and only those. The
+// end is a change event at the time of the pause.
+func TestAPauseEndsByItself(t *testing.T) {
+	b := newBed(t)
+	ids := b.clusters(3)
+	b.exec(`select tenant.pause_cluster_sync($1, 'alice', 'maintenance', now() + interval '1 hour')`, ids[0])
+	b.exec(`select tenant.pause_cluster_sync($1, 'alice', 'maintenance')`, ids[1])
+	b.exec(`select tenant.pause_cluster_sync($1, 'alice', 'maintenance', now() + interval '1 hour')`, ids[2])
+	b.wantNothingDue("all are paused")
+	b.exec(`update tenant.cluster_sync set paused_until = date_trunc('second', now()) - interval '1 minute' where cluster_id = $1`, ids[0])
+	if got := b.claimOne(); got.ClusterID != ids[0] {
+		t.Errorf("cluster %s is due, want %s", got.ClusterID, ids[0])
+	}
+	want(b, int64(2), `select count(*) from tenant.cluster_sync where paused_at is not null`)
+	want(b, true, `select paused_until is null and paused_by is null and pause_reason is null from tenant.cluster_sync where cluster_id = $1`, ids[0])
+	want(b, "sync-resumed a cluster-0 clusters/cluster-0 alice maintenance t",
+		`select concat_ws(' ', e.action, e.tenant, e.cluster, e.subject, e.payload->'details'->>'paused_by', e.payload->'details'->>'pause_reason',
+			e.at = date_trunc('second', e.at) and (e.payload->>'timestamp')::timestamptz = e.at and e.at < now() - interval '50 seconds')
+		from timeline.change_event e`)
+	b.wantNothingDue("the others are paused")
+	want(b, int64(1), `select count(*) from timeline.change_event`)
 }
 
 // TestAttemptsSetByHand covers that they move the next try according to the backoff,

@@ -47,7 +47,11 @@ var (
 // are removed.
 func New(pool *postgres.Pool, sinks ...string) *Store { return &Store{pool: pool, sinks: sinks} }
 
-// Claim leases due rows, as many as there is room for.
+// maxExpiredPauses limits the pauses that one claim ends.
+const maxExpiredPauses = 1000
+
+// Claim leases due rows, as many as there is room for. Before that it ends the pauses whose
+// time is over.
 func (s *Store) Claim(ctx context.Context, owner string, room clusterworker.Room, lease time.Duration) ([]clusterworker.Claim, error) {
 	lease = lease.Truncate(time.Microsecond)
 	owner = sanitizeText(owner)
@@ -55,6 +59,7 @@ func (s *Store) Claim(ctx context.Context, owner string, room clusterworker.Room
 	var rows []db.ReadClaimedRow
 	err := s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(byIndex)
+		b.Queue(db.EndExpiredPauses, maxExpiredPauses)
 		b.Queue(db.ClaimDue, lease, owner, int64(room.Slots), int64(room.TimedOut))
 		collectRows(b.Queue(db.ReadClaimed, lease, owner), &rows)
 	})
@@ -173,7 +178,8 @@ func (s *Store) Renew(ctx context.Context, claims []clusterworker.Claim, lease t
 	return renewed, nil
 }
 
-// NextLeaseEndOfOthers returns the time until the first lease of another owner ends.
+// NextLeaseEndOfOthers returns the time until the first lease of another owner ends, or the first
+// pause.
 func (s *Store) NextLeaseEndOfOthers(ctx context.Context, self string) (in time.Duration, ok bool, err error) {
 	var ends []time.Duration
 	err = s.sendBatch(ctx, func(b *pgx.Batch) {

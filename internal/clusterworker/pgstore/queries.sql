@@ -1,3 +1,6 @@
+-- name: EndExpiredPauses :exec
+select tenant.end_expired_pauses(@most::integer);
+
 -- name: ClaimDue :exec
 -- Takes due rows for the time of a lease. What to do about them is read by
 -- ReadClaimed, in the same transaction. Of the rows whose last try timed out it
@@ -192,10 +195,21 @@ from mine where s.cluster_id = mine.cluster_id
 returning s.cluster_id;
 
 -- name: NextLease :many
--- How long it takes until the first lease of another owner ends.
-select (s.due_at - now())::interval as ends_in from tenant.cluster_sync s
-where s.synced is null and s.paused_at is null and s.due_at > now() and s.claim_token is not null and s.claimed_by <> @owner::text
-order by s.due_at
+-- How long it takes until the first lease of another owner ends, or the first pause.
+select e.ends_in::interval as ends_in from (
+    (
+        select s.due_at - now() as ends_in from tenant.cluster_sync s
+        where s.synced is null and s.paused_at is null and s.due_at > now() and s.claim_token is not null and s.claimed_by <> @owner::text
+        order by s.due_at
+        limit 1
+    ) union all (
+        select s.paused_until - now() from tenant.cluster_sync s
+        where s.paused_at is not null and s.paused_until is not null and s.paused_until > now()
+        order by s.paused_until
+        limit 1
+    )
+) e
+order by e.ends_in
 limit 1;
 
 -- name: SetOutage :exec
@@ -353,7 +367,7 @@ select
     coalesce(tenant.oldest_transaction(), '0')::interval as oldest_transaction
 from (
     select s.due_at, case
-        when s.paused_at is not null then 'paused'
+        when s.paused_at is not null and coalesce(s.paused_until > now(), true) then 'paused'
         when s.synced is not null then 'synced'
         when s.claim_token is not null and s.due_at > now() then 'leased'
         when s.sync_attempts >= @stuck::integer then 'stuck'

@@ -25,12 +25,27 @@ import (
 // A Store stores resources in PostgreSQL.
 type Store struct {
 	pool *postgres.Pool
+	// revisions is the number of kept generations of a resource.
+	revisions int
 }
 
 var _ fleetapi.Store = (*Store)(nil)
 
-// New returns a store on a pool whose schema is migrated.
-func New(pool *postgres.Pool) *Store { return &Store{pool: pool} }
+// An Option configures a store.
+type Option func(*Store)
+
+// KeepRevisions sets the number of kept generations of a resource.
+func KeepRevisions(n int) Option { return func(s *Store) { s.revisions = n } }
+
+// New returns a store on a pool whose schema is migrated. It keeps fleetapi.DefaultRevisionLimit
+// generations.
+func New(pool *postgres.Pool, options ...Option) *Store {
+	s := &Store{pool: pool, revisions: fleetapi.DefaultRevisionLimit}
+	for _, o := range options {
+		o(s)
+	}
+	return s
+}
 
 // Get reads one row.
 func (s *Store) Get(ctx context.Context, scope fleetapi.Scope, key fleetapi.Key) (fleetapi.Record, error) {

@@ -15,17 +15,23 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
+	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
 // syncColumns are the columns of a sync, in the order in which scanSync reads them. They include
 // the state, which syncTableSQL computes.
 const syncColumns = `s.cluster_id, r.name, s.state, s.synced, r.deleted_time is not null, s.unsynced_since,
-	s.sync_attempts, s.sync_last_attempt, coalesce(s.sync_error, ''), coalesce(s.error_class, ''), s.due_at, coalesce(s.claimed_by, ''), s.paused_at,
+	s.sync_attempts, s.sync_last_attempt, coalesce(s.sync_error, ''), coalesce(s.error_class, ''), s.due_at, coalesce(s.claimed_by, ''), s.paused_at, s.paused_until, coalesce(s.paused_by, ''), coalesce(s.pause_reason, ''),
 	s.generation, s.synced_generation,
 	coalesce(s.shoot_name, ''), coalesce(s.shoot_status, ''), coalesce(s.shoot_status_message, ''), s.shoot_status_updated,
 	(select to_json(o) from (select w.since, w.reason, w.worker as reported_by from tenant.cluster_worker_outages w
 		where w.until > statement_timestamp() order by w.since, w.worker limit 1) o)`
+
+// pausedSQL is the condition that a sync is paused now. A pause whose time is over counts as ended,
+// also before a worker ends it.
+const pausedSQL = "(s.paused_at is not null and coalesce(s.paused_until > statement_timestamp(), true))"
 
 // syncTableSQL returns the table of syncs with the state of each, as v1.SyncState describes it. An
 // expired claim does not count. The clock is that of the statement: it is never behind a due time
@@ -37,7 +43,7 @@ func (c *clause) syncTableSQL() string {
 // syncStates returns the table s of the syncs of a table, with their states.
 func syncStates(table, stuckAttempts string) string {
 	return `(select s.*, case
-	when s.paused_at is not null then '` + string(v1.SyncPaused) + `'
+	when ` + pausedSQL + ` then '` + string(v1.SyncPaused) + `'
 	when s.synced is not null then '` + string(v1.SyncSynced) + `'
 	when s.claim_token is not null and s.due_at > statement_timestamp() then '` + string(v1.SyncRunning) + `'
 	when s.sync_attempts >= ` + stuckAttempts + ` then '` + string(v1.SyncStuck) + `'
@@ -54,12 +60,19 @@ func scanSync(row pgx.CollectableRow) (v1.ClusterSync, error) {
 	var s v1.ClusterSync
 	var due time.Time
 	var outage *v1.SyncWait
+	var pause v1.SyncPause
 	err := row.Scan(&s.ClusterID, &s.Name, &s.State, &s.Synced, &s.Deleting, &s.UnsyncedSince,
-		&s.Attempts, &s.LastAttempt, &s.Error, &s.ErrorClass, &due, &s.ClaimedBy, &s.PausedAt,
+		&s.Attempts, &s.LastAttempt, &s.Error, &s.ErrorClass, &due, &s.ClaimedBy, &s.PausedAt, &pause.Until, &pause.By, &pause.Reason,
 		&s.Generation, &s.SyncedGeneration,
 		&s.ShootName, &s.ShootStatus, &s.ShootStatusMessage, &s.ShootStatusUpdated, &outage)
 	if s.State != v1.SyncSynced && s.State != v1.SyncPaused {
 		s.NextAttempt = &due
+	}
+	if s.State == v1.SyncPaused && s.PausedAt != nil {
+		pause.Since = s.PausedAt.UTC()
+		s.Pause = &pause
+	} else {
+		s.PausedAt = nil // the pause is over
 	}
 	if outage != nil && (s.State == v1.SyncPending || s.State == v1.SyncBackingOff || s.State == v1.SyncStuck) {
 		outage.For, outage.Since = v1.WaitingForGardener, outage.Since.UTC()
@@ -68,7 +81,7 @@ func scanSync(row pgx.CollectableRow) (v1.ClusterSync, error) {
 	if s.State != v1.SyncRunning {
 		s.ClaimedBy = "" // the last worker is irrelevant when none is at work
 	}
-	for _, t := range []*time.Time{s.Synced, s.UnsyncedSince, s.LastAttempt, s.NextAttempt, s.PausedAt, s.ShootStatusUpdated} {
+	for _, t := range []*time.Time{s.Synced, s.UnsyncedSince, s.LastAttempt, s.NextAttempt, s.PausedAt, pause.Until, s.ShootStatusUpdated} {
 		if t != nil {
 			*t = t.UTC()
 		}
@@ -108,9 +121,11 @@ func syncOf(cluster string) *clause {
 	return c
 }
 
-// ApplySyncAction applies an action. An action that is not applied is rolled back.
-func (s *Store) ApplySyncAction(ctx context.Context, scope fleetapi.Scope, cluster string, action fleetapi.SyncAction) (sync v1.ClusterSync, applied bool, err error) {
-	statement, err := syncActionStatement(action)
+// ApplySyncAction applies an action. A retry that is not applied is rolled back.
+func (s *Store) ApplySyncAction(
+	ctx context.Context, scope fleetapi.Scope, cluster string, c fleetapi.SyncChange,
+) (sync v1.ClusterSync, applied bool, err error) {
+	statement, args, err := syncActionStatement(cluster, &c)
 	switch {
 	case err != nil:
 		return sync, false, err
@@ -118,22 +133,30 @@ func (s *Store) ApplySyncAction(ctx context.Context, scope fleetapi.Scope, clust
 		return sync, false, fleetapi.ErrNotFound
 	}
 	err = s.pool.InTx(ctx, scopeOf(scope), func(ctx context.Context, tx postgres.Tx) error {
-		var found []v1.ClusterSync
-		// The first statement locks the row, so the second sees the result of the first.
+		var was, found []v1.ClusterSync
+		// The first statement locks the row, so each sees the result of the one before it.
 		var b pgx.Batch
-		b.Queue(statement, cluster)
+		b.Queue("select from tenant.cluster_sync where cluster_id = $1 for update", cluster)
+		collectSyncs(&b, syncOf(cluster), &was)
+		b.Queue(statement, args...)
 		collectSyncs(&b, syncOf(cluster), &found)
 		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 			return err
 		}
-		if len(found) == 0 {
+		if len(was) == 0 || len(found) == 0 {
 			return fleetapi.ErrNotFound
 		}
-		sync = found[0]
-		if action == fleetapi.SyncRetry && sync.State != v1.SyncPending {
-			return errNotTaken
+		sync, applied = found[0], c.Action == fleetapi.SyncRetry || !samePause(was[0].Pause, found[0].Pause)
+		if c.Action == fleetapi.SyncRetry {
+			if sync.State != v1.SyncPending {
+				return errNotTaken
+			}
+			return nil
 		}
-		return nil
+		if !applied {
+			return nil
+		}
+		return recordSyncChange(ctx, tx, &sync, &c)
 	})
 	switch {
 	case errors.Is(err, errNotTaken):
@@ -141,9 +164,38 @@ func (s *Store) ApplySyncAction(ctx context.Context, scope fleetapi.Scope, clust
 	case errors.Is(err, fleetapi.ErrNotFound):
 		return v1.ClusterSync{}, false, err
 	case err != nil:
-		return v1.ClusterSync{}, false, wrapError(err, "%s the sync of cluster %q", action, cluster)
+		return v1.ClusterSync{}, false, wrapError(err, "%s the sync of cluster %q", c.Action, cluster)
 	}
-	return sync, true, nil
+	return sync, applied, nil
+}
+
+// samePause reports whether two pauses, nil for none, are the same.
+func samePause(a, b *v1.SyncPause) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	sameEnd := a.Until == b.Until || a.Until != nil && b.Until != nil && a.Until.Equal(*b.Until)
+	return sameEnd && a.By == b.By && a.Reason == b.Reason && a.Since.Equal(b.Since)
+}
+
+// recordSyncChange records a pause or its end in the timeline.
+func recordSyncChange(ctx context.Context, tx postgres.Tx, sync *v1.ClusterSync, c *fleetapi.SyncChange) error {
+	change := timeline.SyncChange{
+		ID: sync.ClusterID, Cluster: sync.Name, Action: timeline.ActionSyncResumed, Who: c.By, Reason: c.Reason, Until: c.Until,
+	}
+	if c.Action == fleetapi.SyncPause {
+		change.Action = timeline.ActionSyncPaused
+	}
+	// The time is that after the lock, so that the events of a cluster are in order.
+	const of = "select tenant, clock_timestamp() from tenant.resources where id = $1 and kind = $2"
+	if err := tx.QueryRow(ctx, of, sync.ClusterID, v1.KindCluster).Scan(&change.Tenant, &change.At); err != nil {
+		return fmt.Errorf("read the tenant: %w", err)
+	}
+	event, err := change.Event()
+	if err != nil {
+		return err
+	}
+	return timelinestore.InsertInTx(ctx, tx, []timeline.Event{event})
 }
 
 // HasClusterWorker reports whether a cluster-worker is registered.
@@ -176,16 +228,16 @@ func (s *Store) ClustersWithUnsettledSync(ctx context.Context, after string, lim
 var errNotTaken = errors.New("not taken")
 
 // syncActionStatement returns the statement of an action.
-func syncActionStatement(action fleetapi.SyncAction) (string, error) {
-	switch action {
+func syncActionStatement(cluster string, c *fleetapi.SyncChange) (statement string, args []any, err error) {
+	switch c.Action {
 	case fleetapi.SyncRetry:
-		return "select tenant.retry_cluster_sync($1::uuid)", nil
+		return "select tenant.retry_cluster_sync($1::uuid)", []any{cluster}, nil
 	case fleetapi.SyncPause:
-		return "select tenant.pause_cluster_sync($1::uuid)", nil
+		return "select tenant.pause_cluster_sync($1::uuid, $2, $3, $4)", []any{cluster, orNull(c.By), orNull(c.Reason), orNull(c.Until)}, nil
 	case fleetapi.SyncResume:
-		return "select tenant.resume_cluster_sync($1::uuid)", nil
+		return "select tenant.resume_cluster_sync($1::uuid)", []any{cluster}, nil
 	}
-	return "", fmt.Errorf("unknown sync action %q", action)
+	return "", nil, fmt.Errorf("unknown sync action %q", c.Action)
 }
 
 // ListSyncs returns a page. It combines the syncs with work, which have partial indexes, with the
@@ -280,9 +332,9 @@ func (q syncQuery) inStatesSQL(c *clause) string {
 	case all && q.wantsState(v1.SyncPaused):
 		return ""
 	case all:
-		return " and s.paused_at is null"
+		return " and not " + pausedSQL
 	case !q.wantsWaiting():
-		return " and s.paused_at is not null"
+		return " and s.paused_at is not null and " + pausedSQL
 	}
 	return " and s.state = any(" + c.addArg(q.States, "text[]") + ")"
 }
@@ -301,9 +353,9 @@ func (q syncQuery) selectIdle() *clause {
 	c.writeSQL("select ", syncColumns, " from ", c.syncTableSQL(), c.joinClusters(), " where s.synced is not null")
 	switch {
 	case !q.wantsState(v1.SyncSynced):
-		c.writeSQL(" and s.paused_at is not null")
+		c.writeSQL(" and s.paused_at is not null and " + pausedSQL)
 	case !q.wantsState(v1.SyncPaused):
-		c.writeSQL(" and s.paused_at is null")
+		c.writeSQL(" and not " + pausedSQL)
 	}
 	if q.isAfterWaiting() {
 		after := c.addArg(q.After.ID, "uuid")

@@ -29,7 +29,7 @@ const (
 // Update runs change in one transaction and commits if it returns nil.
 func (s *Store) Update(ctx context.Context, scope fleetapi.Scope, change func(context.Context, fleetapi.Tx, time.Time) error) error {
 	err := s.pool.InTx(ctx, scopeOf(scope), func(ctx context.Context, ptx postgres.Tx) error {
-		return change(ctx, &tx{tx: ptx, q: db.New(ptx), was: map[fleetapi.Key]*before{}}, ptx.Now)
+		return change(ctx, &tx{tx: ptx, q: db.New(ptx), was: map[fleetapi.Key]*before{}, revisions: s.revisions}, ptx.Now)
 	})
 	if errors.Is(err, postgres.ErrUnavailable) {
 		return fmt.Errorf("%w: %w", fleetapi.ErrUnavailable, err)
@@ -46,6 +46,8 @@ type tx struct {
 	was map[fleetapi.Key]*before
 	// clock is the time of the last row lock.
 	clock time.Time
+	// revisions is the number of kept generations.
+	revisions int
 }
 
 // Insert adds a row and sets its revision.
@@ -229,6 +231,9 @@ func (t *tx) Save(ctx context.Context, r *fleetapi.Record, adapterReport *v1.Ada
 			return fmt.Errorf("save the sync version of the status of %s %q: %w", r.Kind, r.ID, err)
 		}
 		was.unsettled = false
+	}
+	if err := t.keepRevision(ctx, r, &was.Record); err != nil {
+		return err
 	}
 	if err := t.recordOwnerChange(ctx, r, &was.Record); err != nil || adapterReport == nil {
 		return err

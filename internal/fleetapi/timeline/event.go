@@ -34,8 +34,21 @@ func newEvent(p changeevent.Payload, tenant, recordedBy string, senderServesAll 
 		Facts: Facts{
 			Cluster: p.Cluster, Node: p.Node, Source: p.Source, Actor: cmp.Or(strings.TrimSpace(p.Details[DetailActor]), p.Source),
 			Action: p.Action, Subject: p.Subject, Session: p.Session, Fields: fieldSearchKeys(p.Changes),
+			Failed: p.Outcome == changeevent.OutcomeFailed, DryRun: p.DryRun, Message: joinMessage(p.Summary, p.Reason),
 		},
 	}, nil
+}
+
+// joinMessage returns the text of an event in which a filter searches.
+func joinMessage(summary, reason string) string { return summary + "\n" + reason }
+
+// messageOf returns the text of a stored event in which a filter searches.
+func messageOf(payload json.RawMessage) (string, error) {
+	var p struct{ Summary, Reason string }
+	if err := json.Unmarshal(payload, &p); err != nil {
+		return "", fmt.Errorf("read the message of a change event: %w", err)
+	}
+	return joinMessage(p.Summary, p.Reason), nil
 }
 
 // hashTexts returns a hash of the texts.
@@ -103,5 +116,53 @@ func (c *ResourceChange) Event() (Event, error) {
 		made.Fields = nil // no field was changed: all of them are, or were, present
 	}
 	made.At = c.At // in microseconds, so that consecutive changes stay in order
+	return made, err
+}
+
+// The actions on the sync of a cluster to Gardener.
+const (
+	ActionSyncPaused  = "sync-paused"
+	ActionSyncResumed = "sync-resumed"
+)
+
+// A SyncChange is a pause of the sync of a cluster, or its end, as requested of the fleet API.
+type SyncChange struct {
+	// ID and Cluster are the id and the name of the cluster.
+	ID      string
+	Cluster string
+	Tenant  string
+
+	Action string
+	Who    string
+	Reason string
+	// Until is when a pause ends by itself, zero if it does not.
+	Until time.Time
+	At    time.Time
+}
+
+// Event returns the change event of the change.
+func (c *SyncChange) Event() (Event, error) {
+	details := map[string]string{"id": c.ID}
+	if c.Who != "" {
+		details[DetailActor] = c.Who
+	}
+	done, until := "resumed", ""
+	if c.Action == ActionSyncPaused {
+		done = "paused"
+	}
+	if !c.Until.IsZero() {
+		details["until"] = c.Until.UTC().Format(time.RFC3339)
+		until = " until " + details["until"]
+	}
+	summary := cmp.Or(c.Who, changeevent.ProductFleetloop) + " " + done + " the sync of cluster " + c.Cluster + until
+	if c.Reason != "" {
+		summary += " - " + c.Reason
+	}
+	made, err := newEvent(changeevent.NewPayload(changeevent.ChangeEvent{
+		ID:     "cluster/" + c.ID + "/" + c.Action + "/" + strconv.FormatInt(c.At.UnixMicro(), 10),
+		Action: c.Action, Subject: v1.CollectionClusters + "/" + c.Cluster, Reason: c.Reason, Summary: summary, Timestamp: c.At,
+		Source: changeevent.SourceFleetAPI, Cluster: c.Cluster, Details: details,
+	}), c.Tenant, "", true)
+	made.At = c.At
 	return made, err
 }

@@ -14,13 +14,20 @@ import (
 
 // A Filter selects events. All fields that are set must match; the zero value selects all.
 type Filter struct {
-	Cluster string
-	Node    string
-	Subject string
-	Session string
+	// Clusters lists alternatives, as Actors, Sources and Actions do.
+	Clusters []string
+	Node     string
+	Subject  string
+	Session  string
 	// Field is the path of a changed field, or of a field around it, without list positions.
 	Field string
-	// Actors, Sources and Actions each list alternatives.
+	// Outcome is changeevent.OutcomeSucceeded or changeevent.OutcomeFailed.
+	Outcome string
+	// DryRun selects dry runs, or events that are none. Nil selects both.
+	DryRun *bool
+	// Text is a part of the message, in any case.
+	Text string
+
 	Actors  []string
 	Sources []string
 	Actions []string
@@ -46,11 +53,24 @@ func (f *Facts) Get(name string) (string, bool) {
 		return f.Source, true
 	case "action":
 		return f.Action, true
+	case "outcome":
+		return f.outcome(), true
+	case "dry_run":
+		return strconv.FormatBool(f.DryRun), true
+	case "message":
+		return f.Message, true
 	}
 	if field, ok := strings.CutPrefix(name, fieldFact); ok {
 		return "", slices.Contains(f.Fields, field)
 	}
 	return "", false
+}
+
+func (f *Facts) outcome() string {
+	if f.Failed {
+		return changeevent.OutcomeFailed
+	}
+	return changeevent.OutcomeSucceeded
 }
 
 // fieldFact is the prefix of the fact that a field was changed. Such a fact is present or absent,
@@ -72,14 +92,25 @@ func (f *Filter) Matches(facts selector.Labels) bool {
 			return false
 		}
 	}
-	return one("cluster", f.Cluster) && one("node", f.Node) && one("subject", f.Subject) && one("session", f.Session) &&
-		either("actor", f.Actors) && either("source", f.Sources) && either("action", f.Actions)
+	dryRun := ""
+	if f.DryRun != nil {
+		dryRun = strconv.FormatBool(*f.DryRun)
+	}
+	message, _ := facts.Get("message")
+	return either("cluster", f.Clusters) && one("node", f.Node) && one("subject", f.Subject) && one("session", f.Session) &&
+		either("actor", f.Actors) && either("source", f.Sources) && either("action", f.Actions) &&
+		one("outcome", f.Outcome) && one("dry_run", dryRun) && strings.Contains(strings.ToLower(message), strings.ToLower(f.Text))
 }
 
 // canonicalParts returns the filter in canonical form, for the digest of a query.
 func (f *Filter) canonicalParts() []string {
+	dryRun := ""
+	if f.DryRun != nil {
+		dryRun = strconv.FormatBool(*f.DryRun)
+	}
 	return []string{
-		f.Cluster, f.Node, f.Subject, f.Session, f.Field, strings.Join(f.Actors, ","), strings.Join(f.Sources, ","), strings.Join(f.Actions, ","),
+		strings.Join(f.Clusters, ","), f.Outcome, dryRun, f.Text,
+		f.Node, f.Subject, f.Session, f.Field, strings.Join(f.Actors, ","), strings.Join(f.Sources, ","), strings.Join(f.Actions, ","),
 		strconv.FormatInt(f.Since.UnixMicro(), 10), strconv.FormatInt(f.Until.UnixMicro(), 10),
 	}
 }
@@ -87,9 +118,17 @@ func (f *Filter) canonicalParts() []string {
 // longestValue is the maximum length of a parameter value.
 const longestValue = 1024
 
+// filterParameters returns the names of the parameters that select events, except for the times,
+// followed by more names.
+func filterParameters(more ...string) []string {
+	return append([]string{
+		"cluster", "node", "subject", "session", "field", "actor", "source", "action", "outcome", "dry_run", "text",
+	}, more...)
+}
+
 // parseFilter parses the parameters that select events, except for the times.
 func parseFilter(v url.Values) (Filter, error) {
-	for _, name := range []string{"cluster", "node", "subject", "session", "field", "actor", "source", "action"} {
+	for _, name := range filterParameters() {
 		value := v.Get(name)
 		switch {
 		case len(v[name]) > 1:
@@ -100,11 +139,23 @@ func parseFilter(v url.Values) (Filter, error) {
 			return Filter{}, rest.NewQueryError(name, "format", "", "contains invalid characters")
 		}
 	}
-	return Filter{
-		Cluster: v.Get("cluster"), Node: v.Get("node"), Subject: v.Get("subject"), Session: v.Get("session"),
+	f := Filter{
+		Clusters: splitList(v.Get("cluster")), Node: v.Get("node"), Subject: v.Get("subject"), Session: v.Get("session"),
 		Field:  stripListPositions(v.Get("field")),
 		Actors: expandComponentNames(v.Get("actor")), Sources: expandComponentNames(v.Get("source")), Actions: splitList(v.Get("action")),
-	}, nil
+		Outcome: v.Get("outcome"), Text: v.Get("text"),
+	}
+	if o := f.Outcome; o != "" && o != changeevent.OutcomeSucceeded && o != changeevent.OutcomeFailed {
+		return Filter{}, rest.NewQueryError("outcome", "enum", o, "must be %s or %s", changeevent.OutcomeSucceeded, changeevent.OutcomeFailed)
+	}
+	if text := v.Get("dry_run"); text != "" {
+		dryRun, err := strconv.ParseBool(text)
+		if err != nil {
+			return Filter{}, rest.NewQueryError("dry_run", "format", text, "must be true or false")
+		}
+		f.DryRun = &dryRun
+	}
+	return f, nil
 }
 
 // expandComponentNames returns the component names that a name may stand for. The prefix may be omitted:

@@ -82,7 +82,7 @@ type listing struct {
 
 func (t *Timeline) parseListing(r *http.Request, scope Scope, now time.Time) (*listing, error) {
 	v := r.URL.Query()
-	if err := checkParameters(v, "cluster", "node", "subject", "session", "field", "actor", "source", "action", "since", "until", "limit", "continue"); err != nil {
+	if err := checkParameters(v, filterParameters("since", "until", "limit", "continue")...); err != nil {
 		return nil, err
 	}
 	if v.Has("after") {

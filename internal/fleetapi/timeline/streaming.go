@@ -15,7 +15,7 @@ import (
 // streamEvents streams new events to the client for as long as it listens.
 func (t *Timeline) streamEvents(w http.ResponseWriter, r *http.Request, scope Scope, who auth.Principal) error {
 	v := r.URL.Query()
-	if err := checkParameters(v, "cluster", "node", "subject", "session", "field", "actor", "source", "action", "after"); err != nil {
+	if err := checkParameters(v, filterParameters("after")...); err != nil {
 		return err
 	}
 	for _, name := range []string{"since", "until", "limit", "continue"} {
@@ -105,6 +105,9 @@ func (s streamed) Changes(ctx context.Context, q watch.Query, visit func(watch.C
 			return err
 		}
 		facts := row.Facts
+		if facts.Message, err = messageOf(row.Payload); err != nil {
+			return err
+		}
 		return visit(watch.Change{At: row.Arrival, Tenant: row.Tenant, Labels: &facts, Record: record})
 	})
 	return next, more, toWatchError(err)

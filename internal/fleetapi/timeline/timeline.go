@@ -81,6 +81,11 @@ type Facts struct {
 	Action  string
 	Subject string
 	Session string
+	Failed  bool
+	DryRun  bool
+	// Message is the summary and the reason, each on its line. Rows that a store returns do not
+	// have it, because it is part of the payload.
+	Message string
 	// Fields are the paths of the changed fields and of the fields around them, without list
 	// positions.
 	Fields []string
@@ -146,6 +151,9 @@ type Store interface {
 	// until visit returns; an error of visit ends the list and is returned. It returns the cursor
 	// of a stream of the events that are not yet in the list.
 	List(ctx context.Context, scope Scope, q Query, visit func(*Row) error) (watch.Cursor, error)
+
+	// CountBuckets counts the events of a query by lane and time step.
+	CountBuckets(ctx context.Context, scope Scope, q BucketQuery) (Buckets, error)
 
 	// Changes calls visit for the settled events after a cursor, in the order of arrival, like
 	// List. It returns the cursor to resume from, and whether there may be more. It returns

@@ -124,17 +124,35 @@ func formatPendingAction(s v1.ClusterSync) string {
 	return "apply"
 }
 
-// formatWaitOrError returns why a cluster waits, or else the last error of the sync. Without either it
+// formatWaitOrError returns the pause, or why a cluster waits, or else the last error of the sync. Without either it
 // returns the error that Gardener reports.
 func formatWaitOrError(s v1.ClusterSync) string {
 	text := s.Error
-	if s.Waiting != nil {
+	if s.Pause != nil {
+		text = "paused " + formatPause(s.Pause, func(t time.Time) string { return t.UTC().Format(time.RFC3339) })
+	} else if s.Waiting != nil {
 		text = formatWait(s.Waiting)
 	}
 	if text == "" && s.ShootStatus == v1.ShootError {
 		text = s.ShootStatusMessage
 	}
 	return strings.Join(strings.Fields(text), " ") // a row is one line
+}
+
+// formatPause returns the author of a pause, its beginning, its end and its reason.
+func formatPause(p *v1.SyncPause, since func(time.Time) string) string {
+	var text strings.Builder
+	if p.By != "" {
+		text.WriteString("by " + p.By + " ")
+	}
+	text.WriteString("since " + since(p.Since))
+	if p.Until != nil {
+		text.WriteString(" until " + p.Until.UTC().Format(time.RFC3339))
+	}
+	if p.Reason != "" {
+		text.WriteString(": " + p.Reason)
+	}
+	return text.String()
 }
 
 // formatWait returns the cause of a wait, its start and its reason.
@@ -216,7 +234,10 @@ func (d *descriptionWriter) writeSync(s *v1.ClusterSync) {
 	if s.UnsyncedSince != nil {
 		part("Unsynced", "since "+d.formatTime(*s.UnsyncedSince, ""))
 	}
-	if s.PausedAt != nil {
+	switch {
+	case s.Pause != nil:
+		part("Paused", formatPause(s.Pause, func(t time.Time) string { return d.formatTime(t, "") }))
+	case s.PausedAt != nil: // of an older server
 		part("Paused", "since "+d.formatTime(*s.PausedAt, ""))
 	}
 	if s.Waiting != nil {

@@ -34,4 +34,7 @@ type Sync struct {
 	ReportDueAt         pgtype.Timestamptz
 	ReportVersion       int64
 	StatusReportVersion int64
+	PausedUntil         pgtype.Timestamptz
+	PausedBy            *string
+	PauseReason         *string
 }

@@ -307,7 +307,7 @@ func (q *Queries) CountUnnamed(ctx context.Context, iDs []string, tokens []int64
 }
 
 const DueReports = `-- name: DueReports :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.report_due_at <= now()
@@ -357,6 +357,9 @@ func (q *Queries) DueReports(ctx context.Context, most int64) ([]DueReportsRow, 
 			&i.Sync.ReportDueAt,
 			&i.Sync.ReportVersion,
 			&i.Sync.StatusReportVersion,
+			&i.Sync.PausedUntil,
+			&i.Sync.PausedBy,
+			&i.Sync.PauseReason,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -369,6 +372,15 @@ func (q *Queries) DueReports(ctx context.Context, most int64) ([]DueReportsRow, 
 		return nil, err
 	}
 	return items, nil
+}
+
+const EndExpiredPauses = `-- name: EndExpiredPauses :exec
+select tenant.end_expired_pauses($1::integer)
+`
+
+func (q *Queries) EndExpiredPauses(ctx context.Context, most int32) error {
+	_, err := q.db.Exec(ctx, EndExpiredPauses, most)
+	return err
 }
 
 const EndOutage = `-- name: EndOutage :exec
@@ -492,13 +504,24 @@ func (q *Queries) Name(ctx context.Context, iDs []string, tokens []int64, shootN
 }
 
 const NextLease = `-- name: NextLease :many
-select (s.due_at - now())::interval as ends_in from tenant.cluster_sync s
-where s.synced is null and s.paused_at is null and s.due_at > now() and s.claim_token is not null and s.claimed_by <> $1::text
-order by s.due_at
+select e.ends_in::interval as ends_in from (
+    (
+        select s.due_at - now() as ends_in from tenant.cluster_sync s
+        where s.synced is null and s.paused_at is null and s.due_at > now() and s.claim_token is not null and s.claimed_by <> $1::text
+        order by s.due_at
+        limit 1
+    ) union all (
+        select s.paused_until - now() from tenant.cluster_sync s
+        where s.paused_at is not null and s.paused_until is not null and s.paused_until > now()
+        order by s.paused_until
+        limit 1
+    )
+) e
+order by e.ends_in
 limit 1
 `
 
-// How long it takes until the first lease of another owner ends.
+// How long it takes until the first lease of another owner ends, or the first pause.
 func (q *Queries) NextLease(ctx context.Context, owner string) ([]time.Duration, error) {
 	rows, err := q.db.Query(ctx, NextLease, owner)
 	if err != nil {
@@ -742,7 +765,7 @@ func (q *Queries) Resign(ctx context.Context, fence int64) error {
 }
 
 const Rows = `-- name: Rows :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.cluster_id > $1::uuid and s.shoot_status is distinct from 'deleted'
@@ -792,6 +815,9 @@ func (q *Queries) Rows(ctx context.Context, after string, most int64) ([]RowsRow
 			&i.Sync.ReportDueAt,
 			&i.Sync.ReportVersion,
 			&i.Sync.StatusReportVersion,
+			&i.Sync.PausedUntil,
+			&i.Sync.PausedBy,
+			&i.Sync.PauseReason,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -807,7 +833,7 @@ func (q *Queries) Rows(ctx context.Context, after string, most int64) ([]RowsRow
 }
 
 const RowsOf = `-- name: RowsOf :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.cluster_id = any($1::uuid[])
@@ -856,6 +882,9 @@ func (q *Queries) RowsOf(ctx context.Context, ids []string) ([]RowsOfRow, error)
 			&i.Sync.ReportDueAt,
 			&i.Sync.ReportVersion,
 			&i.Sync.StatusReportVersion,
+			&i.Sync.PausedUntil,
+			&i.Sync.PausedBy,
+			&i.Sync.PauseReason,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -968,7 +997,7 @@ func (q *Queries) SetOutage(ctx context.Context, arg SetOutageParams) error {
 }
 
 const StalestRows = `-- name: StalestRows :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.shoot_name is not null and s.shoot_status is distinct from 'deleted'
@@ -1018,6 +1047,9 @@ func (q *Queries) StalestRows(ctx context.Context, most int64) ([]StalestRowsRow
 			&i.Sync.ReportDueAt,
 			&i.Sync.ReportVersion,
 			&i.Sync.StatusReportVersion,
+			&i.Sync.PausedUntil,
+			&i.Sync.PausedBy,
+			&i.Sync.PauseReason,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -1045,7 +1077,7 @@ select
     coalesce(tenant.oldest_transaction(), '0')::interval as oldest_transaction
 from (
     select s.due_at, case
-        when s.paused_at is not null then 'paused'
+        when s.paused_at is not null and coalesce(s.paused_until > now(), true) then 'paused'
         when s.synced is not null then 'synced'
         when s.claim_token is not null and s.due_at > now() then 'leased'
         when s.sync_attempts >= $1::integer then 'stuck'

@@ -7,3 +7,9 @@ func PageOf(q timeline.Query) (statement string, args []any) {
 	c := pageStatement(&q)
 	return c.sql.String(), c.args
 }
+
+// BucketsOf returns the statement that counts events, with its parameters.
+func BucketsOf(q timeline.BucketQuery) (statement string, args []any) {
+	c := bucketsStatement(&q)
+	return c.sql.String(), c.args
+}

@@ -35,12 +35,12 @@ func New(pool *postgres.Pool) *Store { return &Store{pool: pool} }
 const (
 	given = `with given as (
 	select * from unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-		$9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) with ordinality
-		as g (key, digest, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, fields, place)
+		$9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::boolean[], $16::boolean[]) with ordinality
+		as g (key, digest, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, fields, failed, dry_run, place)
 )`
-	stored = `insert into timeline.change_event (feed, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, fields)
+	stored = `insert into timeline.change_event (feed, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, fields, failed, dry_run)
 	select (select f.no from timeline.feed f), g.at, nullif(g.tenant, ''), g.recorded_by,
-		g.cluster, g.node, g.source, g.actor, g.action, g.subject, g.session, g.payload::json, string_to_array(g.fields, E'\n')
+		g.cluster, g.node, g.source, g.actor, g.action, g.subject, g.session, g.payload::json, string_to_array(g.fields, E'\n'), g.failed, g.dry_run
 	from given g`
 	// changed indexes events by the fields that they name. It reads the rows that stored returns.
 	changed  = `insert into timeline.changed_field (field, at, seq, tenant) select unnest(s.fields), s.at, s.seq, s.tenant from stored s`
@@ -75,6 +75,7 @@ const digests = `select key::text, k.digest::text from timeline.change_key k joi
 func insertParams(events []timeline.Event) []any {
 	n := len(events)
 	keys, digests, at := make([]string, n), make([]string, n), make([]time.Time, n)
+	failed, dryRun := make([]bool, n), make([]bool, n)
 	var texts [11][]string
 	for i := range texts {
 		texts[i] = make([]string, n)
@@ -82,6 +83,7 @@ func insertParams(events []timeline.Event) []any {
 	for i := range events {
 		e := &events[i]
 		keys[i], digests[i], at[i] = e.Key.String(), e.Digest.String(), e.At
+		failed[i], dryRun[i] = e.Failed, e.DryRun
 		for j, text := range [len(texts)]string{
 			e.Tenant, e.RecordedBy, e.Cluster, e.Node, e.Source, e.Actor, e.Action, e.Subject, e.Session, string(e.Payload),
 			strings.Join(e.Fields, fieldSeparator),
@@ -93,7 +95,7 @@ func insertParams(events []timeline.Event) []any {
 	for _, t := range texts {
 		args = append(args, t)
 	}
-	return args
+	return append(args, failed, dryRun)
 }
 
 // Append stores events, whose keys differ, and returns the outcome of each.

@@ -289,7 +289,9 @@ func TestListIsTheModel(t *testing.T) {
 		e.At = now.Add(-time.Duration(i/3) * time.Hour) // several at a time
 		e.Cluster, e.Node, e.Subject, e.Session = words[i%3], words[i/2%3], "", words[i%2]
 		e.Actor, e.Source, e.Action = words[i/5%3], words[i/7%3], words[i/11%3]
-		e.Payload = fmt.Appendf(nil, `{"node":"%d"}`, i)
+		e.Failed, e.DryRun = i%5 == 0, i%13 == 0
+		e.Message = fmt.Sprintf("Node %d%%\nZone B", i) // as newEvent has it
+		e.Payload = fmt.Appendf(nil, `{"node":"%d","summary":"Node %[1]d%%","reason":"Zone B"}`, i)
 		if i%4 == 0 {
 			e.Node, e.Subject = "", words[i%3]
 		}
@@ -310,8 +312,11 @@ func TestListIsTheModel(t *testing.T) {
 		several := rapid.SliceOfN(rapid.SampledFrom(words), 0, 2)
 		q := timeline.Query{
 			Filter: timeline.Filter{
-				Cluster: word.Draw(r, "cluster"), Node: word.Draw(r, "node"), Subject: word.Draw(r, "subject"), Session: word.Draw(r, "session"), Field: word.Draw(r, "field"),
+				Clusters: several.Draw(r, "clusters"), Node: word.Draw(r, "node"), Subject: word.Draw(r, "subject"), Session: word.Draw(r, "session"), Field: word.Draw(r, "field"),
 				Actors: several.Draw(r, "actors"), Sources: several.Draw(r, "sources"), Actions: several.Draw(r, "actions"),
+				Outcome: rapid.SampledFrom([]string{"", "", "failed", "succeeded"}).Draw(r, "outcome"),
+				DryRun:  rapid.SampledFrom([]*bool{nil, nil, new(true), new(false)}).Draw(r, "dry run"),
+				Text:    rapid.SampledFrom([]string{"", "", "node 1", "ZONE", "%", "_", "zone c"}).Draw(r, "text"),
 			},
 			Limit: rapid.IntRange(1, 50).Draw(r, "limit"),
 		}
@@ -370,28 +375,34 @@ func TestFieldsAreFoundByAnIndex(t *testing.T) {
 	for role, scope := range map[string]timeline.Scope{"fleet_api": red(), "fleet_api_all_tenants": all()} {
 		wantEqual(t, "events of "+role, []string{"999", "1999", "2999"}, d.listOf(t, scope, timeline.Filter{Field: "spec.version"}))
 		statement, args := pgstore.PageOf(timeline.Query{Filter: timeline.Filter{Field: "spec.version"}, Limit: 50})
-		var plan []string
-		tx, err := d.conn.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, sql := range []string{"set local role " + role, "set local fleetloop.tenant = 'red'", "set local enable_bitmapscan = off"} {
-			if _, err := tx.Exec(t.Context(), sql); err != nil {
-				t.Fatal(err)
-			}
-		}
-		rows, err := tx.Query(t.Context(), "explain (costs off) "+statement, args...)
-		if err == nil {
-			plan, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		}
-		if err := errors.Join(err, tx.Rollback(t.Context())); err != nil {
-			t.Fatal(err)
-		}
-		text := strings.Join(plan, "\n")
+		text := d.plan(t, role, "set local enable_bitmapscan = off", statement, args)
 		if !strings.Contains(text, "Index Only Scan Backward using changed_field_pkey") && !strings.Contains(text, "Index Scan Backward using changed_field_pkey") || strings.Contains(text, "Sort") {
 			t.Errorf("%s reads events of a field by\n%s", role, text)
 		}
 	}
+}
+
+// plan returns the plan of a statement for a role, after a setting.
+func (d *database) plan(t *testing.T, role, setting, statement string, args []any) string {
+	t.Helper()
+	tx, err := d.conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{"set local role " + role, "set local fleetloop.tenant = 'red'", setting} {
+		if _, err := tx.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var plan []string
+	rows, err := tx.Query(t.Context(), "explain (costs off) "+statement, args...)
+	if err == nil {
+		plan, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err := errors.Join(err, tx.Rollback(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(plan, "\n")
 }
 
 func TestUnknownClusters(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
@@ -17,7 +18,7 @@ import (
 
 // selected selects the columns of a row.
 const selected = `select e.xact, e.seq, e.at, e.recorded_at, e.recorded_by, coalesce(e.tenant, ''),
-	e.cluster, e.node, e.source, e.actor, e.action, e.subject, e.session, e.payload, e.fields from timeline.change_event e`
+	e.cluster, e.node, e.source, e.actor, e.action, e.subject, e.session, e.failed, e.dry_run, e.payload, e.fields from timeline.change_event e`
 
 // byField joins the events to a field that they changed. It is a join and not an exists, so that
 // the index of the fields gives the order.
@@ -46,51 +47,75 @@ func (c *clause) addArg(v any, sqlType string) string {
 	return "$" + strconv.Itoa(len(c.args)) + "::" + sqlType
 }
 
-// pageStatement returns the statement that reads a page.
+// pageStatement returns the statement that reads a page. The pages of several clusters are merged,
+// each read in the order of its index; otherwise a page would read the events of all clusters.
 func pageStatement(q *timeline.Query) *clause {
 	c := new(clause)
 	from := q.NotBefore
 	if q.Since.After(from) {
 		from = q.Since
 	}
+	of, merged := "e.", len(q.Clusters) > 1 && q.Field == ""
+	if merged {
+		c.writeSQL("select e.* from (select distinct unnest(", c.addArg(q.Clusters, "text[]"), ") as name) of_cluster cross join lateral (")
+	}
 	c.writeSQL(selected)
-	of := "e." // the table whose index gives the order
 	if q.Field != "" {
-		of = "f."
+		of = "f." // the table whose index gives the order
 		c.writeSQL(byField)
 	}
 	c.writeSQL(" where ", of, "at >= ", c.addArg(from, "timestamptz"))
-	if q.Field != "" {
-		c.writeSQL(" and f.field = ", c.addArg(q.Field, "text"))
-	}
 	if !q.Until.IsZero() {
 		c.writeSQL(" and ", of, "at < ", c.addArg(q.Until, "timestamptz"))
 	}
 	if q.After != (timeline.Place{}) {
 		c.writeSQL(" and (", of, "at, ", of, "seq) < (", c.addArg(q.After.At, "timestamptz"), ", ", c.addArg(q.After.Seq, "bigint"), ")")
 	}
-	for _, f := range []struct {
-		column, want string
-		partial      bool // the index covers only values that are not empty
-	}{{"cluster", q.Cluster, false}, {"node", q.Node, true}, {"subject", q.Subject, true}, {"session", q.Session, true}} {
-		if f.want == "" {
-			continue
-		}
-		c.writeSQL(" and e.", f.column, " = ", c.addArg(f.want, "text"))
-		if f.partial {
-			c.writeSQL(" and e.", f.column, " <> ''")
+	f := q.Filter
+	if merged {
+		f.Clusters = nil
+		c.writeSQL(" and e.cluster = of_cluster.name")
+	}
+	c.writeConditions(&f)
+	limit := c.addArg(q.Limit, "bigint")
+	c.writeSQL(" order by ", of, "at desc, ", of, "seq desc limit ", limit)
+	if merged {
+		c.writeSQL(") e order by e.at desc, e.seq desc limit ", limit)
+	}
+	return c
+}
+
+// writeConditions appends the conditions of a filter, except for its times.
+func (c *clause) writeConditions(q *timeline.Filter) {
+	if q.Field != "" {
+		c.writeSQL(" and f.field = ", c.addArg(q.Field, "text"))
+	}
+	if len(q.Clusters) == 1 {
+		c.writeSQL(" and e.cluster = ", c.addArg(q.Clusters[0], "text"))
+	}
+	for _, f := range []struct{ column, want string }{{"node", q.Node}, {"subject", q.Subject}, {"session", q.Session}} {
+		if f.want != "" { // the index covers only values that are not empty
+			c.writeSQL(" and e.", f.column, " = ", c.addArg(f.want, "text"), " and e.", f.column, " <> ''")
 		}
 	}
 	for _, f := range []struct {
 		column string
 		want   []string
-	}{{"actor", q.Actors}, {"source", q.Sources}, {"action", q.Actions}} {
-		if len(f.want) > 0 {
+		single bool // written above
+	}{{"cluster", q.Clusters, len(q.Clusters) == 1}, {"actor", q.Actors, false}, {"source", q.Sources, false}, {"action", q.Actions, false}} {
+		if len(f.want) > 0 && !f.single {
 			c.writeSQL(" and e.", f.column, " = any(", c.addArg(f.want, "text[]"), ")")
 		}
 	}
-	c.writeSQL(" order by ", of, "at desc, ", of, "seq desc limit ", c.addArg(q.Limit, "bigint"))
-	return c
+	if q.Outcome != "" {
+		c.writeSQL(" and e.failed = ", c.addArg(q.Outcome == changeevent.OutcomeFailed, "boolean"))
+	}
+	if q.DryRun != nil {
+		c.writeSQL(" and e.dry_run = ", c.addArg(*q.DryRun, "boolean"))
+	}
+	if q.Text != "" {
+		c.writeSQL(` and strpos(lower(concat(e.payload->>'summary', E'\n', e.payload->>'reason')), lower(`, c.addArg(q.Text, "text"), ")) > 0")
+	}
 }
 
 // List calls visit for the events of a page.
@@ -210,7 +235,7 @@ func (v *visitor) visitRows(rows pgx.Rows) error {
 	var payload pgtype.DriverBytes
 	into := []any{
 		&row.Arrival.Xact, &row.Arrival.Seq, &row.At, &row.RecordedAt, &row.RecordedBy, &row.Tenant,
-		&row.Cluster, &row.Node, &row.Source, &row.Actor, &row.Action, &row.Subject, &row.Session, &payload, &row.Fields,
+		&row.Cluster, &row.Node, &row.Source, &row.Actor, &row.Action, &row.Subject, &row.Session, &row.Failed, &row.DryRun, &payload, &row.Fields,
 	}
 	for rows.Next() {
 		if err := rows.Scan(into...); err != nil {

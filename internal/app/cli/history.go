@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+func historyFormats() []string {
+	return []string{terminal.FormatTable, terminal.FormatJSON, terminal.FormatYAML}
+}
+
+type historyOptions struct {
+	scope
+	format    string
+	noHeaders bool
+}
+
+func (s *session) historyCommand() *cobra.Command {
+	var o historyOptions
+	cmd := &cobra.Command{
+		Use:   "history KIND NAME|ID",
+		Short: "Show who changed the spec of a cluster or node pool",
+		Long: "Show the generations of a cluster or node pool, newest first: author, time, and the fields that changed.\n" +
+			"The fleet API keeps the newest 20 generations unless it is configured otherwise.",
+		Example:           "  fleetloop history cluster eu-1\n  fleetloop history nodepool eu-1/workers -o yaml",
+		ValidArgsFunction: s.completeKindOrName,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(cmd, o.format, historyFormats()); err != nil {
+				return err
+			}
+			_, revisions, err := s.readHistory(cmd, args, &o.scope)
+			if err != nil {
+				return err
+			}
+			if o.format != terminal.FormatTable {
+				return WriteValue(s.env.Stdout, o.format, v1.RevisionList{Items: revisions})
+			}
+			return s.printHistory(revisions, o.noHeaders)
+		},
+	}
+	o.addFlags(s, cmd, false)
+	addOutputFlag(cmd, &o.format, historyFormats())
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
+	return cmd
+}
+
+// readHistory reads all kept generations of the named resource.
+func (s *session) readHistory(cmd *cobra.Command, args []string, sc *scope) (resource.Item, []v1.Revision, error) {
+	what, err := sc.parseTarget(cmd, args)
+	if err != nil {
+		return resource.Item{}, nil, err
+	}
+	if len(what.refs) != 1 {
+		return resource.Item{}, nil, usageErrorf(cmd, "give one of the %s by name or id", what.kind.Collection)
+	}
+	client, err := s.newClient(cmd)
+	if err != nil {
+		return resource.Item{}, nil, err
+	}
+	defer client.CloseIdle()
+	items, err := what.findItems(cmd.Context(), client)
+	if err != nil {
+		return resource.Item{}, nil, err
+	}
+	revisions, err := readRevisions(cmd.Context(), client, items[0])
+	return items[0], revisions, err
+}
+
+func readRevisions(ctx context.Context, client *fleetclient.Client, i resource.Item) ([]v1.Revision, error) {
+	list := []v1.Revision{}
+	for r, err := range client.Revisions(ctx, i.Kind.Collection, i.Resource.ID) {
+		if fleetclient.IsNotFound(err) {
+			return nil, &failure{
+				err: fmt.Errorf("%s has no history: %w", i.KindAndName(), err), code: CodeFailed,
+				next: "use a fleet API of the same release; only clusters and node pools have a history",
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+func (s *session) printHistory(revisions []v1.Revision, noHeaders bool) error {
+	var rows [][]terminal.Cell
+	if !noHeaders {
+		rows = append(rows, terminal.PlainRow("GENERATION", "AGE", "ACTOR", "CHANGED"))
+	}
+	for n := range revisions {
+		r := &revisions[n]
+		var before *v1.Revision
+		if n+1 < len(revisions) {
+			before = &revisions[n+1]
+		}
+		generation, age := strconv.FormatInt(r.Generation, 10), terminal.Since(s.env.Now(), r.CreatedTime)
+		rows = append(rows, terminal.PlainRow(generation, age, r.Actor, summarizeRevision(before, r)))
+	}
+	table := terminal.Table{Colour: s.useColour()}
+	return table.WriteRows(s.env.Stdout, rows)
+}
+
+// maxFieldsInRow is the maximum number of fields in a row of the history.
+const maxFieldsInRow = 3
+
+// summarizeRevision names the fields that a generation changed. The one before it is nil if it is
+// not kept.
+func summarizeRevision(before, r *v1.Revision) string {
+	switch {
+	case r.Deleting:
+		return "deletion requested"
+	case before == nil && r.Generation == 1:
+		return "created"
+	case before == nil:
+		return "-"
+	}
+	var fields []string
+	for _, c := range diffRevisions(before, r) {
+		fields = append(fields, c.Field)
+	}
+	if more := len(fields) - maxFieldsInRow; more > 0 {
+		fields = append(fields[:maxFieldsInRow], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(fields, ", ")
+}
+
+// diffRevisions returns the fields in which two generations differ.
+func diffRevisions(from, to *v1.Revision) []changeevent.FieldChange {
+	labels := func(r *v1.Revision) json.RawMessage {
+		text, err := json.Marshal(r.Labels)
+		if err != nil || len(r.Labels) == 0 { // strings cause no error
+			return nil
+		}
+		return text
+	}
+	return append(timeline.DiffFields("spec", from.Spec, to.Spec), timeline.DiffFields("labels", labels(from), labels(to))...)
+}
+
+func (s *session) diffCommand() *cobra.Command {
+	var sc scope
+	var from, to int64
+	format := ""
+	cmd := &cobra.Command{
+		Use:   "diff KIND NAME|ID --revision GENERATION",
+		Short: "Compare two generations of a cluster or node pool",
+		Long: "Compare the spec and labels of a generation with those of the newest one, or of --to. A line begins with + if\n" +
+			"the field was added, with - if it was removed, and with ~ if it has another value.",
+		Example:           "  fleetloop diff cluster eu-1 --revision 3\n  fleetloop diff cluster eu-1 --revision 3 --to 4 -o json",
+		ValidArgsFunction: s.completeKindOrName,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			formats := []string{formatText, terminal.FormatJSON, terminal.FormatYAML}
+			if err := checkFormat(cmd, format, formats); err != nil {
+				return err
+			}
+			if from <= 0 || to < 0 {
+				return usageErrorf(cmd, "give a generation with --revision; 'fleetloop history' lists them")
+			}
+			item, revisions, err := s.readHistory(cmd, args, &sc)
+			if err != nil {
+				return err
+			}
+			changes, err := compareRevisions(item, revisions, from, to)
+			if err != nil {
+				return err
+			}
+			if format != formatText {
+				return WriteValue(s.env.Stdout, format, changes)
+			}
+			return s.printDiff(changes)
+		},
+	}
+	sc.addFlags(s, cmd, false)
+	cmd.Flags().Int64Var(&from, "revision", 0, "`generation` to compare from")
+	cmd.Flags().Int64Var(&to, "to", 0, "`generation` to compare with; 0 for the newest")
+	addOutputFlag(cmd, &format, []string{formatText, terminal.FormatJSON, terminal.FormatYAML})
+	return cmd
+}
+
+// compareRevisions returns the fields in which two generations differ; 0 is the newest.
+func compareRevisions(i resource.Item, revisions []v1.Revision, from, to int64) ([]changeevent.FieldChange, error) {
+	if len(revisions) == 0 {
+		return nil, errors.New("the server has no generation of " + i.KindAndName())
+	}
+	find := func(generation int64) (*v1.Revision, error) {
+		for n := range revisions {
+			if r := &revisions[n]; r.Generation == generation || generation == 0 {
+				return r, nil
+			}
+		}
+		oldest, newest := revisions[len(revisions)-1].Generation, revisions[0].Generation
+		return nil, &failure{
+			err:  fmt.Errorf("generation %d of %s is not kept; the kept ones are %d to %d", generation, i.KindAndName(), oldest, newest),
+			code: CodePrecondition, next: "run 'fleetloop history' to list the generations",
+		}
+	}
+	a, err := find(from)
+	if err != nil {
+		return nil, err
+	}
+	b, err := find(to)
+	if err != nil {
+		return nil, err
+	}
+	return append([]changeevent.FieldChange{}, diffRevisions(a, b)...), nil
+}
+
+func (s *session) printDiff(changes []changeevent.FieldChange) error {
+	if len(changes) == 0 {
+		s.printNote("The generations have the same spec and labels.")
+	}
+	for _, c := range changes {
+		line := fmt.Sprintf("~ %s: %s -> %s", c.Field, c.Before, c.After)
+		switch {
+		case len(c.Before) == 0:
+			line = fmt.Sprintf("+ %s: %s", c.Field, c.After)
+		case len(c.After) == 0:
+			line = fmt.Sprintf("- %s: %s", c.Field, c.Before)
+		}
+		if _, err := fmt.Fprintln(s.env.Stdout, terminal.Clean(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package fleetapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
+)
+
+// maxReason is the maximum length of a reason in characters.
+const maxReason = 1024
+
+// handleSyncAction is open to callers who may change the cluster, and to the role system, which drives the
+// fleet: the cluster itself does not change.
+func (a *API) handleSyncAction(k *kind, action SyncAction) handler {
+	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+		by, err := authorize(who, v1.Verb(action))
+		if err != nil {
+			return err
+		}
+		id, err := parseID(k, r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		var req v1.SyncControl
+		if r.ContentLength != 0 { // the body may be left out
+			if e := rest.ReadBody(w, r, a.maxBody, &req); e != nil {
+				return e
+			}
+		}
+		change, err := newSyncChange(action, who, req, time.Now())
+		if err != nil {
+			return err
+		}
+		sync, _, err := a.controlSync(r.Context(), by.scope, k, id, change)
+		if err != nil {
+			return err
+		}
+		return writeValue(w, http.StatusOK, sync)
+	}
+}
+
+// handleBulkSyncAction applies an action to several syncs, each in a transaction of its own.
+func (a *API) handleBulkSyncAction(k *kind, action SyncAction) handler {
+	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+		by, err := authorize(who, v1.Verb(action))
+		if err != nil {
+			return err
+		}
+		var req v1.BulkSyncControl
+		if e := rest.ReadBody(w, r, a.maxBody, &req); e != nil {
+			return e
+		}
+		change, err := newSyncChange(action, who, req.SyncControl, time.Now())
+		if err != nil {
+			return err
+		}
+		switch n := len(req.IDs); {
+		case n == 0:
+			return rest.NewFieldsError([]v1.FieldError{{Field: "ids", Constraint: "min", Message: "must have at least one id"}})
+		case n > v1.MaxBulkSyncs:
+			return rest.NewFieldsError([]v1.FieldError{{Field: "ids", Constraint: "max", Message: "must have at most 500 ids", Value: n}})
+		}
+		result, err := a.controlSyncs(r.Context(), by.scope, k, req.IDs, change)
+		if err != nil {
+			return err
+		}
+		return writeValue(w, http.StatusOK, result)
+	}
+}
+
+// newSyncChange validates a request.
+func newSyncChange(action SyncAction, who auth.Principal, req v1.SyncControl, now time.Time) (SyncChange, error) {
+	c := SyncChange{Action: action, By: who.Subject, Reason: strings.TrimSpace(req.Reason)}
+	var errs []v1.FieldError
+	if utf8.RuneCountInString(c.Reason) > maxReason || strings.ContainsRune(c.Reason, 0) {
+		errs = append(errs, v1.FieldError{Field: "reason", Constraint: "max_length", Message: "must be at most 1024 characters without NUL"})
+	}
+	if req.Until != nil {
+		c.Until = req.Until.UTC().Truncate(time.Microsecond)
+		switch {
+		case action != SyncPause:
+			errs = append(errs, v1.FieldError{Field: "until", Constraint: "format", Message: "is only for a pause"})
+		case !c.Until.After(now) || c.Until.Year() > 9999:
+			errs = append(errs, v1.FieldError{Field: "until", Constraint: "min", Message: "must be in the future", Value: req.Until})
+		}
+	}
+	if len(errs) > 0 {
+		return SyncChange{}, rest.NewFieldsError(errs)
+	}
+	return c, nil
+}
+
+// controlSync applies a change to one sync. An error is a problem.
+func (a *API) controlSync(ctx context.Context, scope Scope, k *kind, id string, c SyncChange) (v1.ClusterSync, bool, error) {
+	sync, changed, err := a.store.ApplySyncAction(ctx, scope, id, c)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return sync, false, notFound(k, id)
+	case err != nil:
+		return sync, false, err
+	case changed:
+		a.log.InfoContext(ctx, "sync changed by request", "action", string(c.Action), "resource_id", id, "subject", c.By)
+	case c.Action == SyncRetry && sync.State == v1.SyncRunning:
+		return sync, false, rest.NewError(rest.CodeSyncRunning, "worker %q is syncing %s %q now; wait for the result", sync.ClaimedBy, k.name, id)
+	case c.Action == SyncRetry && sync.State == v1.SyncPaused:
+		return sync, false, rest.NewError(rest.CodeSyncPaused, "the sync of %s %q is paused; resume it first", k.name, id)
+	}
+	return sync, changed, nil
+}
+
+// controlSyncs applies a change to several syncs. It fails if the first failure is one of the
+// store; a later one counts for all ids that are left.
+func (a *API) controlSyncs(ctx context.Context, scope Scope, k *kind, ids []string, c SyncChange) (v1.BulkSyncResult, error) {
+	result := v1.BulkSyncResult{Failed: []v1.BulkSyncFailure{}}
+	seen := make(map[string]bool, len(ids))
+	var down error
+	for _, given := range ids {
+		id, err := parseID(k, given)
+		if err == nil {
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			changed := false
+			if err = down; err == nil {
+				_, changed, err = a.controlSync(ctx, scope, k, id, c)
+			}
+			if changed {
+				result.Changed++
+			}
+		}
+		if err == nil {
+			continue
+		}
+		problem, ok := errors.AsType[*rest.Error](err)
+		if !ok {
+			if down == nil {
+				if result.Changed == 0 {
+					return result, err
+				}
+				a.log.ErrorContext(ctx, "bulk change of syncs ended early", "action", string(c.Action), "changed", result.Changed, "err", err)
+				down = err
+			}
+			problem = rest.NewError(rest.CodeUnavailable, "the fleet API could not change the sync; send the request again")
+		}
+		result.Failed = append(result.Failed, v1.BulkSyncFailure{ID: given, Code: string(problem.Code), Detail: problem.Detail})
+	}
+	return result, nil
+}
