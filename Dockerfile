@@ -30,6 +30,9 @@ ENTRYPOINT ["/action-runner"]
 FROM files AS cluster-worker
 ENTRYPOINT ["/cluster-worker"]
 
+FROM files AS console
+ENTRYPOINT ["/console"]
+
 FROM files AS execution-controller
 ENTRYPOINT ["/execution-controller"]
 

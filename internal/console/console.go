@@ -43,7 +43,7 @@ type Config struct {
 
 	Session session.Config `key:"session"`
 
-	SignInsPerMinute int `key:"sign_ins_per_minute" env:"CONSOLE_SIGN_INS_PER_MINUTE" default:"20" validate:"min=1" doc:"Maximum number of sign-in attempts per minute from one address."`
+	SignInsPerMinute int `key:"sign_ins_per_minute" env:"CONSOLE_SIGN_INS_PER_MINUTE" default:"60" validate:"min=1" doc:"Maximum number of sign-in requests per minute from one address. Behind a proxy, all people have its address."`
 
 	DocsURL string `key:"docs_url" env:"CONSOLE_DOCS_URL" validate:"omitempty,url" doc:"URL of the documentation, to which the page links."`
 }
@@ -180,7 +180,7 @@ func (c *Console) newRoutes(fleetAPI *url.URL) http.Handler {
 	})
 	mux.Handle("GET /console/stream", c.requireSession(http.HandlerFunc(c.serveStream)))
 	if c.deps.Hosts != nil {
-		mux.Handle("/console/hosts/", c.requireSession(c.deps.Hosts))
+		mux.Handle("/console/hosts/", c.requireSession(c.endWithStreams(c.deps.Hosts)))
 	}
 	mux.Handle("/api/", c.requireSession(c.newForwarder(fleetAPI)))
 	mux.Handle("/assets/", c.assets)

@@ -37,6 +37,12 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
+// RegisterMetrics registers the metrics of the console, for the metrics reference.
+func RegisterMetrics(reg prometheus.Registerer) error {
+	_, err := newMetrics(reg)
+	return err
+}
+
 func (m *metrics) countRequest(r *http.Request, base string, status int) {
 	area := "page"
 	switch path := "/" + strings.TrimPrefix(r.URL.Path, base); {

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"io"
+	"net/http"
 )
 
 // streams holds the answers that last until they are ended.
@@ -19,6 +20,19 @@ func newStreams() *streams {
 // EndStreams ends all streams properly, so that they do not delay the end of the server. Browsers
 // connect again.
 func (c *Console) EndStreams() { c.streams.end() }
+
+// endWithStreams ends requests that follow something with the streams.
+func (c *Console) endWithStreams(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("follow") == "true" {
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			defer context.AfterFunc(c.streams.ended, cancel)()
+			r = r.WithContext(ctx)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
 
 // trackBody returns a body that ends with the streams.
 func (s *streams) trackBody(body io.ReadCloser) io.ReadCloser {

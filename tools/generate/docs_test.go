@@ -13,6 +13,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
 	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
+	"github.com/fleetloop/fleetloop/internal/app/consoleapp"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
 	"github.com/fleetloop/fleetloop/internal/app/nodefaultapp"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
@@ -29,6 +30,7 @@ func TestDocsCommands(t *testing.T) {
 		"cluster-worker":        clusterworkerapp.Command(nil, nil, noEnv),
 		"execution-controller":  executionapp.Command(nil, nil, noEnv),
 		"node-fault-controller": nodefaultapp.Command(nil, nil, noEnv),
+		"console":               consoleapp.Command(nil, nil, noEnv),
 	}
 	for _, program := range programs {
 		program.InitDefaultHelpCmd()

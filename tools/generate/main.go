@@ -17,6 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
+	"github.com/fleetloop/fleetloop/internal/app/consoleapp"
 	"github.com/fleetloop/fleetloop/internal/app/execcli"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
 	"github.com/fleetloop/fleetloop/internal/app/faultcli"
@@ -53,6 +54,7 @@ func writeReference() error {
 		"docs/reference/cluster-worker.md":        func() ([]byte, error) { return renderCommands(clusterworkerapp.Command(nil, nil, noEnv)) },
 		"docs/reference/execution-controller.md":  func() ([]byte, error) { return renderCommands(executionapp.Command(nil, nil, noEnv)) },
 		"docs/reference/node-fault-controller.md": func() ([]byte, error) { return renderCommands(nodefaultapp.Command(nil, nil, noEnv)) },
+		"docs/reference/console.md":               func() ([]byte, error) { return renderCommands(consoleapp.Command(nil, nil, noEnv)) },
 		"docs/reference/actions.md":               renderActions,
 		"docs/reference/alerts.md":                renderAlerts,
 		"docs/reference/sentinelconfig.md":        renderSentinelConfig,
@@ -68,6 +70,7 @@ func writeReference() error {
 		"docs/schema/node-fault-controller.schema.json": func() ([]byte, error) {
 			return writeSchema(new(nodefaultapp.Defaults()), "node-fault-controller")
 		},
+		"docs/schema/console.schema.json":  func() ([]byte, error) { return writeSchema(new(consoleapp.OverriddenDefaults()), "console") },
 		"docs/schema/sentinel.schema.json": func() ([]byte, error) { return writeSchema(new(sentinelapp.OverriddenDefaults()), "sentinel") },
 	}
 	for name, write := range files {
@@ -114,6 +117,7 @@ func renderConfig() ([]byte, error) {
 		{"cluster-worker", new(clusterworkerapp.OverriddenDefaults())},
 		{"execution-controller", new(executionapp.OverriddenDefaults())},
 		{"node-fault-controller", new(nodefaultapp.Defaults())},
+		{"console", new(consoleapp.OverriddenDefaults())},
 		{"fleetloop up", new(allinone.OverriddenDefaults())},
 		{"RabbitMQ (BROKER_TYPE=rabbitmq)", &amqp.Config{}},
 		{"Google Cloud Pub/Sub (BROKER_TYPE=pubsub)", &pubsub.Config{}},

@@ -32,6 +32,7 @@ import (
 var budget = map[string]int64{
 	"action-runner":         8,
 	"cluster-worker":        13,
+	"console":               20,
 	"execution-controller":  30,
 	"fleet-api":             14,
 	"fleetloop":             42,

@@ -88,3 +88,32 @@ func TestConsole(t *testing.T) {
 	}
 	r.stopProgram(t)
 }
+
+// wantHostInConsole covers the embedded host cluster in the console: it accepts the persons of the
+// demo, and shows each what that one may read.
+func (r *run) wantHostInConsole(t *testing.T) {
+	t.Helper()
+	for name, nodes := range map[string]int{"bob": http.StatusForbidden, "admin": http.StatusOK} {
+		b := r.openConsole(t)
+		b.signIn(name)
+		var s struct {
+			Hosts []struct {
+				Name   string `json:"name"`
+				Writes bool   `json:"writes"`
+			} `json:"hosts"`
+		}
+		b.call("GET", "console/session", "", http.StatusOK, &s)
+		if len(s.Hosts) != 1 || s.Hosts[0].Name != "demo" || !s.Hosts[0].Writes {
+			t.Errorf("%s sees the host clusters %+v", name, s.Hosts)
+		}
+		b.call("GET", "console/hosts/demo/executions", "", http.StatusOK, nil)
+		b.call("GET", "console/hosts/demo/nodes", "", nodes, nil)
+		var sentinels struct {
+			Items []any `json:"items"`
+		}
+		b.call("GET", "console/hosts/demo/sentinels", "", http.StatusOK, &sentinels)
+		if (len(sentinels.Items) > 0) != (name == "admin") {
+			t.Errorf("%s sees %d sentinels", name, len(sentinels.Items))
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
 	"github.com/fleetloop/fleetloop/internal/app/nodefaultapp"
 	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
+	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
@@ -44,5 +45,5 @@ func RegisterAllMetrics(reg prometheus.Registerer) error {
 	_, keeperErr := timelinestore.NewKeeper(nil, 0, log, reg)
 	_, sentinelErr := sentinel.New(sentinel.Config{ResourceType: v1.CollectionClusters}, sentinel.Deps{API: api, Publisher: broker, Registerer: reg})
 	_, adapterErr := sampleadapter.New(sampleadapter.Config{Name: "reference"}, sampleadapter.Deps{Consumer: broker, Fleet: api, Registerer: reg})
-	return errors.Join(apiErr, keeperErr, sentinelErr, adapterErr, operator.RegisterMetrics(reg), shard.RegisterMetrics(reg), clusterworkerapp.RegisterMetrics(reg), executionapp.RegisterMetrics(reg), changes.RegisterMetrics(reg), nodefaultapp.RegisterMetrics(reg))
+	return errors.Join(apiErr, keeperErr, sentinelErr, adapterErr, operator.RegisterMetrics(reg), shard.RegisterMetrics(reg), clusterworkerapp.RegisterMetrics(reg), executionapp.RegisterMetrics(reg), changes.RegisterMetrics(reg), nodefaultapp.RegisterMetrics(reg), console.RegisterMetrics(reg))
 }

@@ -36,6 +36,8 @@ func TestHostCluster(t *testing.T) {
 		return err
 	})
 
+	first.wantHostInConsole(t)
+
 	k.mustRun(t, "delete", "sentinelconfig", "clusters")
 	k.mustRun(t, "patch", "sentinelconfig", "nodepools", "--type=merge", "-p", `{"spec":{"pollInterval":"7s"}}`)
 	first.stopProgram(t)

@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -104,7 +105,9 @@ func New(cfg Config, d Deps) (*Host, error) {
 		}},
 		Log: h.log,
 	}
-	if h.own, err = kube.NewClient(h.rest, options); err != nil {
+	bounded := rest.CopyConfig(h.rest)
+	bounded.Timeout = requestTimeout // not for the watches of the reader
+	if h.own, err = kube.NewClient(bounded, options); err != nil {
 		return nil, err
 	}
 	h.mapper = h.own.RESTMapper()
@@ -144,7 +147,7 @@ func (h *Host) personClient(token string) (client.Client, *rest.Config, error) {
 		return nil, nil, errNoToken
 	}
 	cfg := rest.AnonymousClientConfig(h.rest)
-	cfg.BearerToken, cfg.UserAgent = token, userAgent
+	cfg.BearerToken, cfg.UserAgent, cfg.Timeout = token, userAgent, requestTimeout
 	c, err := client.New(cfg, client.Options{Scheme: h.scheme, Mapper: h.mapper})
 	if err != nil {
 		return nil, nil, fmt.Errorf("create client of a person: %w", err)
@@ -198,6 +201,9 @@ func NewClusters(list ...*Host) (*Clusters, error) {
 	return c, nil
 }
 
+// stateTimeout limits how long an unreachable host cluster delays the page.
+const stateTimeout = 2 * time.Second
+
 // requestTimeout limits a request to a host cluster.
 const requestTimeout = 10 * time.Second
 
@@ -211,13 +217,18 @@ func (c *Clusters) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.mux.Ser
 
 // States returns what a person can do on each host cluster.
 func (c *Clusters) States(ctx context.Context, who console.Person) []console.HostState {
-	list := make([]console.HostState, 0, len(c.list))
-	for _, h := range c.list {
-		s := console.HostState{Name: h.cfg.Name, Writes: true}
-		if _, err := h.reviews.userOf(ctx, who); err != nil {
-			s.Writes, s.WhyNot = false, explainNoWrites(err)
-		}
-		list = append(list, s)
+	ctx, cancel := context.WithTimeoutCause(ctx, stateTimeout, errNoAnswer)
+	defer cancel()
+	list := make([]console.HostState, len(c.list))
+	var asking sync.WaitGroup
+	for i, h := range c.list {
+		asking.Go(func() {
+			list[i] = console.HostState{Name: h.cfg.Name, Writes: true}
+			if _, err := h.reviews.userOf(ctx, who); err != nil {
+				list[i].Writes, list[i].WhyNot = false, explainNoWrites(err)
+			}
+		})
 	}
+	asking.Wait()
 	return list
 }

@@ -183,6 +183,7 @@ func (h *Host) serveLog(w http.ResponseWriter, r *http.Request) error {
 	if len(pods.Items) == 0 {
 		return &executions.StateError{Message: "the execution has no Pod: it has not started, or the Pod is deleted"}
 	}
+	cfg.Timeout = 0 // a log that is followed lasts
 	core, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("read log: %w", err)

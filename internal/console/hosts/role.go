@@ -1,8 +1,10 @@
 package hosts
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // RoleName is the name of the role and of the account of the console in a host cluster.
@@ -22,6 +24,15 @@ func Role() *rbacv1.ClusterRole {
 			{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
 		},
 	}
+}
+
+// Objects returns the account of the console and its rights.
+func Objects(namespace string) []runtime.Object {
+	account := &corev1.ServiceAccount{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
+		ObjectMeta: metav1.ObjectMeta{Name: RoleName, Namespace: namespace},
+	}
+	return []runtime.Object{account, Role(), Binding(namespace)}
 }
 
 // Binding returns the binding of the role to the service account of the console.
