@@ -8,8 +8,8 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// maxReason is the maximum length of a normalised message in characters.
-const maxReason = 300
+// maxNormalised is the maximum length of a normalised message in characters.
+const maxNormalised = 300
 
 // Placeholders of the variable parts of a message.
 const (
@@ -68,8 +68,8 @@ func NormalizeReason(message string, names ...string) string {
 	}
 	b.WriteString(replaceWords(message[last:], names))
 	text := strings.Join(strings.Fields(b.String()), " ")
-	if utf8.RuneCountInString(text) > maxReason {
-		text = string([]rune(text)[:maxReason-1]) + "…"
+	if utf8.RuneCountInString(text) > maxNormalised {
+		text = string([]rune(text)[:maxNormalised-1]) + "…"
 	}
 	return text
 }
