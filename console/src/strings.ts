@@ -74,7 +74,7 @@ export const S = {
 
   // Stuck
   stuckHint: 'What waits, how long, and for what?', filterStuck: 'Filter by name, cause or message', longerThan: 'Longer than', bulk: 'Actions on the selected clusters', selectClusters: 'Select all clusters', unselect: (k: number) => `${plural(k, 'cluster', 'clusters')} selected · unselect`,
-  causes: { adapter: 'Adapter', gardener: 'Gardener', paused: 'Paused', none_reported: 'No report', children: 'Node pools', approval: 'Approval', pods: 'Pods' } as Record<string, string>,
+  causes: { adapter: 'Adapter', gardener: 'Gardener', paused: 'Paused', none_reported: 'No report', children: 'Its node pools', approval: 'Approval', pods: 'Pods' } as Record<string, string>,
   approvalsOf: (got: number, want: number, who: string) => `${got} of ${want} approvals, requested by ${who}`, podBlocks: (pod: string, more: number) => (more > 0 ? `${pod} and ${more} more cannot be evicted` : `${pod} cannot be evicted`),
   partly: (changed: number, failed: string[]) => `${n(changed)} changed, ${n(failed.length)} not. ${failed.slice(0, 5).join('; ')}`, nothingStuck: 'Nothing is stuck', nothingStuckHint: 'Everything became ready in time.', firstOnly: (k: number) => `The ${n(k)} that wait longest. Filter to see others.`,
 
