@@ -18,6 +18,72 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/summary": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count clusters, node pools and syncs, and list the top reasons
+         * @description Counts what the caller may read. The server counts in the background;
+         *     `as_of` is the age of the counts. 503 means that the first count has not
+         *     ended yet.
+         */
+        get: operations["getSummary"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/stuck": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List clusters and node pools that are stuck, with the cause
+         * @description Lists what has been not ready, or not synced to Gardener, for longer
+         *     than `older_than`, the oldest first. A page that is not the last may be
+         *     short, or empty.
+         */
+        get: operations["listStuck"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/can-i": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Check a permission of the caller
+         * @description Answers whether the caller may use a verb on resources of a kind, or on
+         *     one resource. A resource that the caller cannot see is not allowed.
+         *     Whether the state of the resource allows the request is not checked.
+         */
+        get: operations["canI"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/clusters": {
         parameters: {
             query?: never;
@@ -97,6 +163,30 @@ export interface paths {
         patch: operations["patchCluster"];
         trace?: never;
     };
+    "/clusters/{id}/revisions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the resource, a UUID. Ids are in order of creation. */
+                id: components["parameters"]["id"];
+            };
+            cookie?: never;
+        };
+        /**
+         * List the generations of a cluster
+         * @description Lists the spec and labels of each generation with the author and time of
+         *     the change, newest first. The number of kept generations is a setting.
+         */
+        get: operations["listClusterRevisions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/clusters/{id}/statuses": {
         parameters: {
             query?: never;
@@ -164,6 +254,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/clusters/sync/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Retry the sync of several clusters now
+         * @description Each cluster is changed on its own. The clusters that failed are listed.
+         */
+        post: operations["retryClusterSyncs"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/clusters/sync/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause the sync of several clusters
+         * @description Each cluster is changed on its own. The clusters that failed are listed.
+         */
+        post: operations["pauseClusterSyncs"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/clusters/sync/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume the sync of several clusters
+         * @description Each cluster is changed on its own. The clusters that failed are listed.
+         */
+        post: operations["resumeClusterSyncs"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/clusters/{id}/sync": {
         parameters: {
             query?: never;
@@ -223,8 +373,12 @@ export interface paths {
         put?: never;
         /**
          * Pause the sync of a cluster
-         * @description The Shoot is not changed until the sync is resumed. A running call to
-         *     Gardener is completed. The request is idempotent.
+         * @description The Shoot is not changed until the sync is resumed, or until the time
+         *     `until`, at which the pause ends by itself. A running call to Gardener
+         *     is completed. The pause of a paused cluster keeps its beginning and gets
+         *     the author, reason and end of this request. A request without a body
+         *     changes only a pause that has an end. Pauses and their ends are change
+         *     events.
          */
         post: operations["pauseClusterSync"];
         delete?: never;
@@ -328,6 +482,30 @@ export interface paths {
          *     nothing returns 200 and is not recorded.
          */
         patch: operations["patchNodePool"];
+        trace?: never;
+    };
+    "/nodepools/{id}/revisions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the resource, a UUID. Ids are in order of creation. */
+                id: components["parameters"]["id"];
+            };
+            cookie?: never;
+        };
+        /**
+         * List the generations of a node pool
+         * @description Lists the spec and labels of each generation with the author and time of
+         *     the change, newest first. The number of kept generations is a setting.
+         */
+        get: operations["listNodePoolRevisions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/nodepools/{id}/statuses": {
@@ -781,6 +959,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/changes/buckets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count change events by time step
+         * @description Counts events, and failed ones, by time step and lane: by cluster, by
+         *     node, or by actor. Without `since` it counts the 24 hours before
+         *     `until`. Steps are whole seconds, and the last one may be shorter. The
+         *     lanes with the most events come first; at most 50 are returned.
+         */
+        get: operations["countChanges"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/changes/{cluster}": {
         parameters: {
             query?: never;
@@ -957,6 +1158,138 @@ export interface components {
             last_updated_time: string;
             /** Format: date-time */
             last_transition_time: string;
+        };
+        /** @description The number of resources in each phase. A phase without resources is absent. */
+        PhaseCounts: {
+            [key: string]: number;
+        };
+        LabelSummary: {
+            /** Format: int64 */
+            total: number;
+            phases: components["schemas"]["PhaseCounts"];
+        };
+        KindSummary: {
+            /** Format: int64 */
+            total: number;
+            phases: components["schemas"]["PhaseCounts"];
+            oldest_not_ready?: components["schemas"]["OldestResource"];
+        };
+        /** @description The resource that has been in this state for longest. Absent if no resource is in it. */
+        OldestResource: {
+            /** Format: uuid */
+            id: string;
+            name: string;
+            phase: components["schemas"]["Phase"];
+            /** Format: date-time */
+            since: string;
+        };
+        SyncSummary: {
+            /** @description The number of clusters in each state of the sync. */
+            states: {
+                [key: string]: number;
+            };
+            oldest_unsynced?: components["schemas"]["OldestResource"];
+        };
+        ReasonExample: {
+            kind: components["schemas"]["Kind"];
+            /** Format: uuid */
+            id: string;
+            name: string;
+        };
+        SummaryReason: {
+            /** @description The message. Names, ids, numbers, addresses and quoted values are replaced, so that one cause is one reason. */
+            reason: string;
+            /**
+             * @description sync, or the adapter that reported it, as adapter:NAME.
+             * @example adapter:dns
+             */
+            source: string;
+            /** Format: int64 */
+            count: number;
+            /**
+             * Format: date-time
+             * @description Time since which the example is held up, longer than any other resource with this reason.
+             */
+            since: string;
+            example: components["schemas"]["ReasonExample"];
+        };
+        Summary: {
+            /**
+             * Format: date-time
+             * @description The counts include every change that was made before this time.
+             */
+            as_of: string;
+            /** @description The counts of clusters and nodepools. */
+            kinds: {
+                [key: string]: components["schemas"]["KindSummary"];
+            };
+            sync: components["schemas"]["SyncSummary"];
+            /** @description The most frequent reasons for which resources are not ready or not synced. */
+            top_reasons: components["schemas"]["SummaryReason"][];
+            /** @description The counts of clusters by the values of each configured label. */
+            labels: {
+                [key: string]: {
+                    [key: string]: components["schemas"]["LabelSummary"];
+                };
+            };
+            /** @description For labels with more than 100 values, the number of values that are left out, which have the fewest clusters. */
+            more_label_values?: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * @description adapter: a required adapter has not reported the current generation, or
+         *     reported a failure. gardener: the sync to Gardener fails or waits, or
+         *     Gardener reports an error. paused: the sync is paused. none_reported: no
+         *     required adapter has reported. children: the deletion waits for node
+         *     pools.
+         * @enum {string}
+         */
+        StuckCauseType: "adapter" | "gardener" | "paused" | "none_reported" | "children";
+        StuckCause: {
+            type: components["schemas"]["StuckCauseType"];
+            /** @description The first required adapter that holds the resource up. */
+            adapter?: string;
+            /** @description The reason that the adapter reported. */
+            reason?: string;
+            /** @description The code of the error of Gardener, or its class. */
+            code?: string;
+            message: string;
+        };
+        StuckResource: {
+            kind: components["schemas"]["Kind"];
+            /** Format: uuid */
+            id: string;
+            name: string;
+            /**
+             * Format: uuid
+             * @description The cluster of a node pool.
+             */
+            cluster_id?: string;
+            cluster_name?: string;
+            phase: components["schemas"]["Phase"];
+            /**
+             * Format: date-time
+             * @description Time since which the resource is not ready or not synced, whichever began earlier.
+             */
+            since: string;
+            /** Format: int64 */
+            generation: number;
+            /** Format: int64 */
+            observed_generation: number;
+            cause: components["schemas"]["StuckCause"];
+            /** @description Failed attempts of the sync of a cluster that is not synced. */
+            attempts?: number;
+            /**
+             * Format: date-time
+             * @description Earliest time of the next attempt of the sync.
+             */
+            next_attempt?: string;
+        };
+        StuckList: {
+            items: components["schemas"]["StuckResource"][];
+            /** @description Token of the next page; absent on the last page. */
+            continue?: string;
         };
         /**
          * @description The resources that a permission covers: none, those of the caller's tenant, or those of all tenants.
@@ -1146,6 +1479,78 @@ export interface components {
          * @enum {string}
          */
         ShootStatus: "pending" | "progressing" | "ready" | "error" | "deleting" | "deleted";
+        Permission: {
+            allowed: boolean;
+            /** @description Why it is not allowed; empty if it is. */
+            reason: string;
+        };
+        Revision: {
+            /** Format: int64 */
+            generation: number;
+            /**
+             * Format: date-time
+             * @description Time of the change that began the generation.
+             */
+            created_time: string;
+            /** @description Author of that change. */
+            actor: string;
+            /** @description True if that change was the request to delete the resource. */
+            deleting?: boolean;
+            spec: {
+                [key: string]: unknown;
+            };
+            /** @description Labels at the beginning of the generation. */
+            labels: {
+                [key: string]: string;
+            };
+        };
+        RevisionList: {
+            items: components["schemas"]["Revision"][];
+            /** @description Token of the next page; absent on the last page. */
+            continue?: string;
+        };
+        /** @description The pause of the sync; absent if it is not paused. */
+        SyncPause: {
+            /** @description The author of the pause. */
+            by?: string;
+            reason?: string;
+            /** Format: date-time */
+            since: string;
+            /**
+             * Format: date-time
+             * @description Time at which the pause ends by itself.
+             */
+            until?: string;
+        };
+        SyncControl: {
+            reason?: string;
+            /**
+             * Format: date-time
+             * @description Time in the future at which the pause ends by itself. Only for a pause.
+             */
+            until?: string;
+        };
+        BulkSyncControl: {
+            /** @description Ids of clusters. */
+            ids: string[];
+            reason?: string;
+            /**
+             * Format: date-time
+             * @description Time in the future at which the pauses end by themselves. Only for a pause.
+             */
+            until?: string;
+        };
+        BulkSyncResult: {
+            /** @description Number of syncs that changed. A sync that was already as requested neither changed nor failed. */
+            changed: number;
+            failed: components["schemas"]["BulkSyncFailure"][];
+        };
+        BulkSyncFailure: {
+            id: string;
+            /** @description Code of the problem, for example not_found. */
+            code: string;
+            detail: string;
+        };
         ClusterSync: {
             /** Format: uuid */
             cluster_id: string;
@@ -1193,6 +1598,7 @@ export interface components {
             claimed_by?: string;
             /** Format: date-time */
             paused_at?: string;
+            pause?: components["schemas"]["SyncPause"];
             /**
              * Format: int64
              * @description Increases with every change of the cluster and its node pools that must be synced to Gardener.
@@ -1343,6 +1749,27 @@ export interface components {
              */
             cursor: string;
         };
+        ChangeBuckets: {
+            /** Format: date-time */
+            since: string;
+            /** Format: date-time */
+            until: string;
+            /** @description Length of a time step. The first one starts at `since`. */
+            step_seconds: number;
+            lanes: components["schemas"]["ChangeLane"][];
+            /** @description Number of lanes that are left out. */
+            more_lanes: number;
+        };
+        ChangeLane: {
+            /** @description Name of the cluster, node or actor. */
+            name: string;
+            /** @description Cluster of the node. */
+            cluster?: string;
+            /** @description Number of events in each time step. */
+            counts: number[];
+            /** @description Number of failed events in each time step. */
+            failed: number[];
+        };
         ChangesAccepted: {
             /** @description Number of events that were stored. */
             stored: number;
@@ -1463,6 +1890,24 @@ export interface components {
                 "application/json": components["schemas"]["AdapterStatusList"];
             };
         };
+        /** @description The answer. */
+        Permission: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["Permission"];
+            };
+        };
+        /** @description A page. */
+        Revisions: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RevisionList"];
+            };
+        };
         /** @description The report is stored. */
         Reported: {
             headers: {
@@ -1498,6 +1943,15 @@ export interface components {
                 "text/event-stream": string;
             };
         };
+        /** @description The counts. */
+        ChangeBuckets: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ChangeBuckets"];
+            };
+        };
         /** @description All events are stored. */
         ChangesAccepted: {
             headers: {
@@ -1525,6 +1979,24 @@ export interface components {
                 "application/json": components["schemas"]["ClusterSync"];
             };
         };
+        /** @description The counts. */
+        Summary: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["Summary"];
+            };
+        };
+        /** @description A page. */
+        Stuck: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["StuckList"];
+            };
+        };
         /** @description The identity of the caller. */
         Identity: {
             headers: {
@@ -1532,6 +2004,15 @@ export interface components {
             };
             content: {
                 "application/json": components["schemas"]["Identity"];
+            };
+        };
+        /** @description The result. */
+        BulkSyncResult: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["BulkSyncResult"];
             };
         };
         /** @description A page. */
@@ -1703,11 +2184,13 @@ export interface components {
         /**
          * @description Comma-separated sort terms. A term is a column (id, name, kind, href,
          *     generation, created_time, updated_time, deleted_time, created_by,
-         *     updated_by, deleted_by, owner_id), optionally followed by asc or desc.
-         *     The id breaks ties, in the direction of the last term. Missing values
-         *     sort as the largest. The default is `created_time desc` for paging by
-         *     number and `id` for keyset paging. Orders other than by id and
-         *     created_time sort all matching rows.
+         *     updated_by, deleted_by, owner_id, status.phase,
+         *     status.last_transition_time), optionally followed by asc or desc. The id
+         *     breaks ties, in the direction of the last term. Missing values sort as
+         *     the largest. The default is `created_time desc` for paging by number and
+         *     `id` for keyset paging. Indexes serve the orders by id, created_time,
+         *     name (clusters), and status.phase and status.last_transition_time
+         *     (clusters and node pools); other orders sort all matching rows.
          */
         order: string;
         /**
@@ -1766,7 +2249,7 @@ export interface components {
         syncLimit: number;
         /** @description The token `continue` of the previous page. Repeat the states. It does not expire. */
         syncContinue: string;
-        /** @description Only events of this cluster. */
+        /** @description Only events of these comma-separated clusters. */
         changeCluster: string;
         /** @description Only events of this node. */
         changeNode: string;
@@ -1798,6 +2281,16 @@ export interface components {
          * @example spec.version
          */
         changeField: string;
+        /** @description Only events with this outcome. */
+        changeOutcome: "succeeded" | "failed";
+        /** @description Only dry runs (true), or only events that are none (false). */
+        changeDryRun: boolean;
+        /** @description Only events whose summary or reason contains this text, in upper or lower case. */
+        changeText: string;
+        /** @description Maximum number of items in a page. */
+        revisionLimit: number;
+        /** @description The token `continue` of the previous page. */
+        revisionContinue: string;
         /**
          * @description Only events since this time: a time, a day, or an age such as 90m or 7d.
          * @example 90m
@@ -1817,8 +2310,28 @@ export interface components {
          *     event of a stream. The header Last-Event-ID takes precedence.
          */
         changesAfter: string;
+        /** @description Only resources of this kind. Both kinds by default. */
+        stuckKind: "clusters" | "nodepools";
+        /** @description Only resources with these types of causes, separated by commas. */
+        stuckCause: components["schemas"]["StuckCauseType"][];
+        /** @description Minimum time for which a resource is not ready or not synced, for example 90s, 5m or 2h. */
+        stuckOlderThan: string;
+        /** @description The token `continue` of the previous page. Repeat all other parameters except limit. It does not expire. */
+        stuckContinue: string;
     };
     requestBodies: {
+        /** @description The reason, for the change event. The body may be left out. */
+        SyncControl: {
+            content: {
+                "application/json": components["schemas"]["SyncControl"];
+            };
+        };
+        /** @description The clusters. */
+        BulkSyncControl: {
+            content: {
+                "application/json": components["schemas"]["BulkSyncControl"];
+            };
+        };
         /** @description Change events. */
         ChangeEvents: {
             content: {
@@ -1877,6 +2390,81 @@ export interface operations {
         requestBody?: never;
         responses: {
             200: components["responses"]["Identity"];
+            401: components["responses"]["Unauthenticated"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getSummary: {
+        parameters: {
+            query?: {
+                /** @description Rejects unknown parameters. */
+                strict?: components["parameters"]["strict"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: components["responses"]["Summary"];
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listStuck: {
+        parameters: {
+            query?: {
+                /** @description Only resources of this kind. Both kinds by default. */
+                kind?: components["parameters"]["stuckKind"];
+                /** @description Only resources with these types of causes, separated by commas. */
+                cause?: components["parameters"]["stuckCause"];
+                /** @description Minimum time for which a resource is not ready or not synced, for example 90s, 5m or 2h. */
+                older_than?: components["parameters"]["stuckOlderThan"];
+                /** @description Maximum number of items in a page. */
+                limit?: components["parameters"]["syncLimit"];
+                /** @description The token `continue` of the previous page. Repeat all other parameters except limit. It does not expire. */
+                continue?: components["parameters"]["stuckContinue"];
+                /** @description Rejects unknown parameters. */
+                strict?: components["parameters"]["strict"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: components["responses"]["Stuck"];
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    canI: {
+        parameters: {
+            query: {
+                /** @description What the caller does. retry, pause and resume are for the sync of clusters, and report for status reports. */
+                verb: "get" | "list" | "create" | "patch" | "delete" | "retry" | "pause" | "resume" | "report";
+                /** @description A collection. */
+                resource: "clusters" | "nodepools" | "manifests" | "workloads";
+                /** @description Name or id of the resource. */
+                name?: string;
+                /** @description Rejects unknown parameters. */
+                strict?: components["parameters"]["strict"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: components["responses"]["Permission"];
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -1951,11 +2539,13 @@ export interface operations {
                 /**
                  * @description Comma-separated sort terms. A term is a column (id, name, kind, href,
                  *     generation, created_time, updated_time, deleted_time, created_by,
-                 *     updated_by, deleted_by, owner_id), optionally followed by asc or desc.
-                 *     The id breaks ties, in the direction of the last term. Missing values
-                 *     sort as the largest. The default is `created_time desc` for paging by
-                 *     number and `id` for keyset paging. Orders other than by id and
-                 *     created_time sort all matching rows.
+                 *     updated_by, deleted_by, owner_id, status.phase,
+                 *     status.last_transition_time), optionally followed by asc or desc. The id
+                 *     breaks ties, in the direction of the last term. Missing values sort as
+                 *     the largest. The default is `created_time desc` for paging by number and
+                 *     `id` for keyset paging. Indexes serve the orders by id, created_time,
+                 *     name (clusters), and status.phase and status.last_transition_time
+                 *     (clusters and node pools); other orders sort all matching rows.
                  */
                 order?: components["parameters"]["order"];
                 /**
@@ -2124,6 +2714,34 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    listClusterRevisions: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of items in a page. */
+                limit?: components["parameters"]["revisionLimit"];
+                /** @description The token `continue` of the previous page. */
+                continue?: components["parameters"]["revisionContinue"];
+                /** @description Rejects unknown parameters. */
+                strict?: components["parameters"]["strict"];
+            };
+            header?: never;
+            path: {
+                /** @description Id of the resource, a UUID. Ids are in order of creation. */
+                id: components["parameters"]["id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: components["responses"]["Revisions"];
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     listClusterStatuses: {
         parameters: {
             query?: {
@@ -2267,6 +2885,63 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    retryClusterSyncs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: components["requestBodies"]["BulkSyncControl"];
+        responses: {
+            200: components["responses"]["BulkSyncResult"];
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    pauseClusterSyncs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: components["requestBodies"]["BulkSyncControl"];
+        responses: {
+            200: components["responses"]["BulkSyncResult"];
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    resumeClusterSyncs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: components["requestBodies"]["BulkSyncControl"];
+        responses: {
+            200: components["responses"]["BulkSyncResult"];
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     getClusterSync: {
         parameters: {
             query?: never;
@@ -2297,13 +2972,16 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: components["requestBodies"]["SyncControl"];
         responses: {
             200: components["responses"]["ClusterSync"];
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -2318,12 +2996,15 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: components["requestBodies"]["SyncControl"];
         responses: {
             200: components["responses"]["ClusterSync"];
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -2338,12 +3019,15 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: components["requestBodies"]["SyncControl"];
         responses: {
             200: components["responses"]["ClusterSync"];
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -2417,11 +3101,13 @@ export interface operations {
                 /**
                  * @description Comma-separated sort terms. A term is a column (id, name, kind, href,
                  *     generation, created_time, updated_time, deleted_time, created_by,
-                 *     updated_by, deleted_by, owner_id), optionally followed by asc or desc.
-                 *     The id breaks ties, in the direction of the last term. Missing values
-                 *     sort as the largest. The default is `created_time desc` for paging by
-                 *     number and `id` for keyset paging. Orders other than by id and
-                 *     created_time sort all matching rows.
+                 *     updated_by, deleted_by, owner_id, status.phase,
+                 *     status.last_transition_time), optionally followed by asc or desc. The id
+                 *     breaks ties, in the direction of the last term. Missing values sort as
+                 *     the largest. The default is `created_time desc` for paging by number and
+                 *     `id` for keyset paging. Indexes serve the orders by id, created_time,
+                 *     name (clusters), and status.phase and status.last_transition_time
+                 *     (clusters and node pools); other orders sort all matching rows.
                  */
                 order?: components["parameters"]["order"];
                 /**
@@ -2572,6 +3258,34 @@ export interface operations {
             412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["TooLarge"];
             415: components["responses"]["MediaType"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listNodePoolRevisions: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of items in a page. */
+                limit?: components["parameters"]["revisionLimit"];
+                /** @description The token `continue` of the previous page. */
+                continue?: components["parameters"]["revisionContinue"];
+                /** @description Rejects unknown parameters. */
+                strict?: components["parameters"]["strict"];
+            };
+            header?: never;
+            path: {
+                /** @description Id of the resource, a UUID. Ids are in order of creation. */
+                id: components["parameters"]["id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: components["responses"]["Revisions"];
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -2742,11 +3456,13 @@ export interface operations {
                 /**
                  * @description Comma-separated sort terms. A term is a column (id, name, kind, href,
                  *     generation, created_time, updated_time, deleted_time, created_by,
-                 *     updated_by, deleted_by, owner_id), optionally followed by asc or desc.
-                 *     The id breaks ties, in the direction of the last term. Missing values
-                 *     sort as the largest. The default is `created_time desc` for paging by
-                 *     number and `id` for keyset paging. Orders other than by id and
-                 *     created_time sort all matching rows.
+                 *     updated_by, deleted_by, owner_id, status.phase,
+                 *     status.last_transition_time), optionally followed by asc or desc. The id
+                 *     breaks ties, in the direction of the last term. Missing values sort as
+                 *     the largest. The default is `created_time desc` for paging by number and
+                 *     `id` for keyset paging. Indexes serve the orders by id, created_time,
+                 *     name (clusters), and status.phase and status.last_transition_time
+                 *     (clusters and node pools); other orders sort all matching rows.
                  */
                 order?: components["parameters"]["order"];
                 /**
@@ -3118,11 +3834,13 @@ export interface operations {
                 /**
                  * @description Comma-separated sort terms. A term is a column (id, name, kind, href,
                  *     generation, created_time, updated_time, deleted_time, created_by,
-                 *     updated_by, deleted_by, owner_id), optionally followed by asc or desc.
-                 *     The id breaks ties, in the direction of the last term. Missing values
-                 *     sort as the largest. The default is `created_time desc` for paging by
-                 *     number and `id` for keyset paging. Orders other than by id and
-                 *     created_time sort all matching rows.
+                 *     updated_by, deleted_by, owner_id, status.phase,
+                 *     status.last_transition_time), optionally followed by asc or desc. The id
+                 *     breaks ties, in the direction of the last term. Missing values sort as
+                 *     the largest. The default is `created_time desc` for paging by number and
+                 *     `id` for keyset paging. Indexes serve the orders by id, created_time,
+                 *     name (clusters), and status.phase and status.last_transition_time
+                 *     (clusters and node pools); other orders sort all matching rows.
                  */
                 order?: components["parameters"]["order"];
                 /**
@@ -3471,11 +4189,13 @@ export interface operations {
                 /**
                  * @description Comma-separated sort terms. A term is a column (id, name, kind, href,
                  *     generation, created_time, updated_time, deleted_time, created_by,
-                 *     updated_by, deleted_by, owner_id), optionally followed by asc or desc.
-                 *     The id breaks ties, in the direction of the last term. Missing values
-                 *     sort as the largest. The default is `created_time desc` for paging by
-                 *     number and `id` for keyset paging. Orders other than by id and
-                 *     created_time sort all matching rows.
+                 *     updated_by, deleted_by, owner_id, status.phase,
+                 *     status.last_transition_time), optionally followed by asc or desc. The id
+                 *     breaks ties, in the direction of the last term. Missing values sort as
+                 *     the largest. The default is `created_time desc` for paging by number and
+                 *     `id` for keyset paging. Indexes serve the orders by id, created_time,
+                 *     name (clusters), and status.phase and status.last_transition_time
+                 *     (clusters and node pools); other orders sort all matching rows.
                  */
                 order?: components["parameters"]["order"];
                 /**
@@ -3758,7 +4478,7 @@ export interface operations {
     listChanges: {
         parameters: {
             query?: {
-                /** @description Only events of this cluster. */
+                /** @description Only events of these comma-separated clusters. */
                 cluster?: components["parameters"]["changeCluster"];
                 /** @description Only events of this node. */
                 node?: components["parameters"]["changeNode"];
@@ -3790,6 +4510,12 @@ export interface operations {
                  * @example spec.version
                  */
                 field?: components["parameters"]["changeField"];
+                /** @description Only events with this outcome. */
+                outcome?: components["parameters"]["changeOutcome"];
+                /** @description Only dry runs (true), or only events that are none (false). */
+                dry_run?: components["parameters"]["changeDryRun"];
+                /** @description Only events whose summary or reason contains this text, in upper or lower case. */
+                text?: components["parameters"]["changeText"];
                 /**
                  * @description Only events since this time: a time, a day, or an age such as 90m or 7d.
                  * @example 90m
@@ -3826,6 +4552,75 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             410: components["responses"]["CursorExpired"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    countChanges: {
+        parameters: {
+            query?: {
+                /** @description Only events of these comma-separated clusters. */
+                cluster?: components["parameters"]["changeCluster"];
+                /** @description Only events of this node. */
+                node?: components["parameters"]["changeNode"];
+                /**
+                 * @description Only events of these comma-separated actors: people, or components,
+                 *     whose names can be given without the part before the slash.
+                 * @example alice@example.com,fault-quarantine
+                 */
+                actor?: components["parameters"]["changeActor"];
+                /**
+                 * @description Only events from these comma-separated components.
+                 * @example nvsentinel/node-drainer
+                 */
+                source?: components["parameters"]["changeSource"];
+                /**
+                 * @description Only these comma-separated actions.
+                 * @example cordon,uncordon
+                 */
+                action?: components["parameters"]["changeAction"];
+                /** @description Only events on this subject, for example executions/scale-web. */
+                subject?: components["parameters"]["changeSubject"];
+                /** @description Only events with this session id. */
+                session?: components["parameters"]["changeSession"];
+                /**
+                 * @description Only changes of this field or a field below it, for example
+                 *     spec.version, spec or labels.tier. List positions are ignored:
+                 *     spec.workers.maximum matches every worker. Creations and deletions of
+                 *     resources are not changes of a field.
+                 * @example spec.version
+                 */
+                field?: components["parameters"]["changeField"];
+                /** @description Only events with this outcome. */
+                outcome?: components["parameters"]["changeOutcome"];
+                /** @description Only dry runs (true), or only events that are none (false). */
+                dry_run?: components["parameters"]["changeDryRun"];
+                /** @description Only events whose summary or reason contains this text, in upper or lower case. */
+                text?: components["parameters"]["changeText"];
+                /**
+                 * @description Only events since this time: a time, a day, or an age such as 90m or 7d.
+                 * @example 90m
+                 */
+                since?: components["parameters"]["changesSince"];
+                /** @description Only events before this time: a time, a day, or an age. */
+                until?: components["parameters"]["changesUntil"];
+                /** @description Maximum number of time steps. */
+                buckets?: number;
+                /** @description What has a lane of its own. Events without a node are not counted by node. */
+                by?: "cluster" | "node" | "actor";
+                /** @description Rejects unknown parameters. */
+                strict?: components["parameters"]["strict"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: components["responses"]["ChangeBuckets"];
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
