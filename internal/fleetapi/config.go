@@ -40,7 +40,7 @@ type Config struct {
 
 	ChangeRetention time.Duration `key:"change_retention" env:"FLEET_API_CHANGE_RETENTION" flag:"change-retention" default:"1h" validate:"gt=0" doc:"Retention of changes for watches and changed_since. A client whose cursor is older must list everything again."`
 
-	SummaryLabels []string `key:"summary_labels" env:"FLEET_API_SUMMARY_LABELS" flag:"summary-labels" default:"region,env" doc:"Labels with few values by which GET /summary counts clusters; at most 8. After a change, all resources are counted again."`
+	SummaryLabels []string `key:"summary_labels" env:"FLEET_API_SUMMARY_LABELS" flag:"summary-labels" default:"region,environment" doc:"Labels with few values by which GET /summary counts clusters; at most 8. After a change, all resources are counted again."`
 }
 
 // RequiredAdapters lists, for each kind, the adapters whose reports make up the status. A deleted

@@ -23,7 +23,7 @@ func TestConfig(t *testing.T) {
 		MaxWatches:               watch.DefaultMaxWatches,
 		MaxBodyBytes:             fleetapi.DefaultMaxBody,
 		ChangeRetention:          fleetapi.DefaultChangeRetention,
-		SummaryLabels:            []string{"region", "env"},
+		SummaryLabels:            []string{"region", "environment"},
 	}
 	var got fleetapi.Config
 	if _, err := settings.Load(&got, settings.Source{}); err != nil {

@@ -26,6 +26,7 @@ func resourceFields() fieldSet {
 		"metadata": {"name": {}, "displayName": {}, "labels": {}},
 		"status": {
 			"phase": {}, "observed_generation": {}, "last_updated_time": {}, "last_transition_time": {},
+			"shoot_status": {}, "shoot_status_message": {}, "sync_error": {},
 			"conditions": {
 				"type": {}, "status": {}, "reason": {}, "message": {}, "observed_generation": {},
 				"created_time": {}, "last_updated_time": {}, "last_transition_time": {},

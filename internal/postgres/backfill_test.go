@@ -155,7 +155,7 @@ func TestForeignRowsAreNamed(t *testing.T) {
 	}
 	got := texts(t, conn, `select conrelid::regclass || ' ' || convalidated from pg_constraint
 		where contype = 'f' and confrelid = 'tenant.resources'::regclass and conparentid = 0 order by 1`)
-	want := []string{"tenant.adapter_reports true", "tenant.clusters true", "tenant.manifests true", "tenant.nodepools true", "tenant.workloads true"}
+	want := []string{"tenant.adapter_reports true", "tenant.clusters true", "tenant.manifests true", "tenant.nodepools true", "tenant.resource_revisions true", "tenant.workloads true"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("foreign keys (-want +got):\n%s", diff)
 	}

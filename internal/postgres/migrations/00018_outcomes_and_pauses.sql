@@ -17,6 +17,10 @@ alter table tenant.cluster_sync
     add column if not exists pause_reason text;
 grant update (paused_until, paused_by, pause_reason) on tenant.cluster_sync to fleet_api, fleet_api_all_tenants;
 
+-- What the counter of syncs reads, now with the end of a pause.
+create or replace view tenant.all_cluster_syncs as
+    select cluster_id, synced, sync_error, sync_attempts, due_at, claim_token, unsynced_since, paused_at, paused_until from tenant.cluster_sync;
+
 -- The pauses that end by themselves. A concurrent build that failed leaves an index
 -- that is not valid.
 -- +goose StatementBegin
