@@ -23,6 +23,7 @@ func TestConfig(t *testing.T) {
 		MaxWatches:               watch.DefaultMaxWatches,
 		MaxBodyBytes:             fleetapi.DefaultMaxBody,
 		ChangeRetention:          fleetapi.DefaultChangeRetention,
+		RevisionLimit:            fleetapi.DefaultRevisionLimit,
 		SummaryLabels:            []string{"region", "environment"},
 	}
 	var got fleetapi.Config
