@@ -10,7 +10,7 @@ import (
 )
 
 //go:embed all:dist
-var dist embed.FS //nolint:gochecknoglobals // go:embed needs a variable
+var dist embed.FS
 
 // newPage returns the page for this base path, and the handler of its files.
 func (c *Console) newPage() (index []byte, assets http.Handler, err error) {

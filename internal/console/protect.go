@@ -116,7 +116,7 @@ func (c *Console) cookieName(name string) string {
 }
 
 func (c *Console) setCookie(w http.ResponseWriter, name, value string, site http.SameSite) {
-	cookie := &http.Cookie{
+	cookie := &http.Cookie{ //nolint:gosec // not Secure only on a loopback address without TLS
 		Name: c.cookieName(name), Value: value, Path: c.base, HttpOnly: true, Secure: c.secure, SameSite: site,
 	}
 	if value == "" {

@@ -93,7 +93,7 @@ func (c *Console) serveStream(w http.ResponseWriter, r *http.Request) {
 	}()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(c.streams.ended, cancel)()
+	defer context.AfterFunc(c.streams.ended, cancel)() //nolint:contextcheck // either of the two ends it
 
 	m := &merger{
 		console: c, control: http.NewResponseController(w), w: w, sessionID: c.sessionID(r),
@@ -178,7 +178,7 @@ func (m *merger) checkSession(ctx context.Context) error {
 	case errors.Is(err, session.ErrNone):
 		return errNoSession
 	case err != nil:
-		return nil //nolint:nilerr // the store is away, and the session was valid before
+		return nil // the store is away, and the session was valid before
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -27,7 +27,7 @@ func (c *Console) endWithStreams(next http.Handler) http.Handler {
 		if r.URL.Query().Get("follow") == "true" {
 			ctx, cancel := context.WithCancel(r.Context())
 			defer cancel()
-			defer context.AfterFunc(c.streams.ended, cancel)()
+			defer context.AfterFunc(c.streams.ended, cancel)() //nolint:contextcheck // either of the two ends it
 			r = r.WithContext(ctx)
 		}
 		next.ServeHTTP(w, r)

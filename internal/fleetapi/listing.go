@@ -180,14 +180,14 @@ func (l *listing) parseContinueToken() (Position, error) {
 	}
 	if len(l.query.Order) == 0 {
 		id, err := rest.ParsePageToken(l.queryDigest(""), l.token)
-		return Position{ID: id}, explainTokenError("continue", l.token, err)
+		return Position{ID: id}, explainTokenError(l.token, err)
 	}
 	at, err := rest.ParsePlacePageToken(l.queryDigest(""), l.token)
 	p, ok := readPosition(at, l.query.Order)
 	if err == nil && (!ok || p.ID == "") {
 		err = rest.ErrMalformedToken
 	}
-	return p, explainTokenError("continue", l.token, err)
+	return p, explainTokenError(l.token, err)
 }
 
 // continueToken returns the token that continues the list after a position.
@@ -199,14 +199,14 @@ func (l *listing) continueToken(p Position) (string, error) {
 }
 
 // explainTokenError converts a token error into a problem, nil into nil.
-func explainTokenError(parameter, token string, err error) error {
+func explainTokenError(token string, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, rest.ErrForeignToken):
-		return rest.NewQueryError(parameter, "format", token, "belongs to another query; repeat the parameters of that query, or start again without it")
+		return rest.NewQueryError("continue", "format", token, "belongs to another query; repeat the parameters of that query, or start again without it")
 	}
-	return rest.NewQueryError(parameter, "format", token, "is not a token of this API; start again without it")
+	return rest.NewQueryError("continue", "format", token, "is not a token of this API; start again without it")
 }
 
 func (l *listing) parseNumberedPaging(v url.Values) error {

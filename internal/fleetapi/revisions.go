@@ -49,7 +49,7 @@ func (a *API) handleListRevisions(k *kind) handler {
 		query, below := rest.DigestQuery("revisions", by.scope.Tenant, strconv.FormatBool(by.scope.All), rec.ID), int64(math.MaxInt64)
 		if v.Has("continue") {
 			_, below, err = rest.ParseNumberedPageToken(query, v.Get("continue"))
-			if err := explainTokenError("continue", v.Get("continue"), err); err != nil {
+			if err := explainTokenError(v.Get("continue"), err); err != nil {
 				return err
 			}
 		}

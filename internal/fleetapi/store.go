@@ -189,15 +189,25 @@ type Reader interface {
 	Reports(ctx context.Context, scope Scope, key Key) ([]v1.AdapterStatus, error)
 }
 
+// A History has the changes of resources.
+type History interface {
+	Feed
+	Revisions
+}
+
+// An Overview has the sync states of clusters, and the counts of everything.
+type Overview interface {
+	Syncs
+	Rollups
+}
+
 // A Store keeps resources and the adapters' reports on them. It also reads their changes and the
 // sync state of clusters. Every method answers within the scope as if other rows did not exist.
 type Store interface {
 	Reader
-	Feed
-	Syncs
+	History
+	Overview
 	Schemas
-	Rollups
-	Revisions
 
 	// Update runs change in one transaction and commits if it returns nil. now is the time of the
 	// store's clock when the transaction began. A transaction that the database aborts

@@ -270,7 +270,7 @@ func parseStuckRequest(scope Scope, v url.Values) (req stuckRequest, err error) 
 	if v.Has("continue") {
 		req.query.After.Since, req.query.After.ID, err = rest.ParseTimedPageToken(req.digest, v.Get("continue"))
 	}
-	return req, explainTokenError("continue", v.Get("continue"), err)
+	return req, explainTokenError(v.Get("continue"), err)
 }
 
 func parseCauses(v url.Values) (causes []v1.StuckCauseType, err error) {

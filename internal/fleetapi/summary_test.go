@@ -51,6 +51,7 @@ func (f *fixture) summary() v1.Summary {
 	return v1.Summary{}
 }
 
+//nolint:gosec // tokens of a test
 const summaryTokens = `tokens:
 - {token: ann, subject: ann, tenant: a}
 - {token: bob, subject: bob, tenant: b}

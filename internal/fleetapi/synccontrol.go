@@ -123,34 +123,34 @@ func (a *API) controlSyncs(ctx context.Context, scope Scope, k *kind, ids []stri
 	var down error
 	for _, given := range ids {
 		id, err := parseID(k, given)
+		if seen[id] {
+			continue
+		}
+		changed := false
 		if err == nil {
-			if seen[id] {
-				continue
-			}
 			seen[id] = true
-			changed := false
 			if err = down; err == nil {
 				_, changed, err = a.controlSync(ctx, scope, k, id, c)
 			}
-			if changed {
-				result.Changed++
-			}
-		}
-		if err == nil {
-			continue
 		}
 		problem, ok := errors.AsType[*rest.Error](err)
-		if !ok {
+		switch {
+		case err == nil && changed:
+			result.Changed++
+		case err == nil:
+		case ok:
+			result.Failed = append(result.Failed, v1.BulkSyncFailure{ID: given, Code: string(problem.Code), Detail: problem.Detail})
+		case down == nil && result.Changed == 0:
+			return result, err
+		default:
 			if down == nil {
-				if result.Changed == 0 {
-					return result, err
-				}
 				a.log.ErrorContext(ctx, "bulk change of syncs ended early", "action", string(c.Action), "changed", result.Changed, "err", err)
-				down = err
 			}
-			problem = rest.NewError(rest.CodeUnavailable, "the fleet API could not change the sync; send the request again")
+			down = err
+			result.Failed = append(result.Failed, v1.BulkSyncFailure{
+				ID: given, Code: string(rest.CodeUnavailable), Detail: "the fleet API could not change the sync; send the request again",
+			})
 		}
-		result.Failed = append(result.Failed, v1.BulkSyncFailure{ID: given, Code: string(problem.Code), Detail: problem.Detail})
 	}
 	return result, nil
 }

@@ -176,7 +176,7 @@ func parseSyncQuery(scope Scope, v url.Values) (q SyncQuery, query rest.QueryDig
 		return q, query, nil
 	}
 	q.After.Since, q.After.ID, err = rest.ParseTimedPageToken(query, v.Get("continue"))
-	return q, query, explainTokenError("continue", v.Get("continue"), err)
+	return q, query, explainTokenError(v.Get("continue"), err)
 }
 
 func joinWords[T ~string](words []T) string {

@@ -311,7 +311,7 @@ func Locate(err error, wrap func(key string, err error) error) error {
 // pollDelay returns how long to wait after a round. Rounds start at the poll interval; a round that
 // took longer is followed at once. After an error the delay is the whole interval, or longer if the
 // server asked for it.
-func (c *Config) pollDelay(took time.Duration, err error) time.Duration {
+func (c Config) pollDelay(took time.Duration, err error) time.Duration {
 	if err != nil {
 		return c.errorDelay(err)
 	}
@@ -319,12 +319,12 @@ func (c *Config) pollDelay(took time.Duration, err error) time.Duration {
 }
 
 // errorDelay returns how long to wait after an API error.
-func (c *Config) errorDelay(err error) time.Duration {
+func (c Config) errorDelay(err error) time.Duration {
 	after, _ := backoff.RetryAfter(err)
 	return max(c.PollInterval, min(after, backoff.MaxRetryAfter))
 }
 
 // usesGenerations reports whether the rules of the profile use generations.
-func (c *Config) usesGenerations() bool {
+func (c Config) usesGenerations() bool {
 	return c.Decision.Profile == ProfileGenerationThenAge || c.Decision.Profile == ""
 }

@@ -85,7 +85,7 @@ func TestPage(t *testing.T) {
 	dist := filepath.Join(root, built)
 	run := func(args ...string) {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "npm", args...) //nolint:gosec // fixed arguments
+		cmd := exec.CommandContext(t.Context(), "npm", args...)
 		cmd.Dir = filepath.Join(root, source)
 		cmd.Env = append(os.Environ(), "CONSOLE_DIST="+dist, "CI=1", "NO_COLOR=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -134,7 +134,7 @@ func copyFile(from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o750); err != nil {
 		return err
 	}
-	return os.WriteFile(to, content, 0o600)
+	return os.WriteFile(to, content, 0o600) //nolint:gosec // a file of the repository, in a temporary folder
 }
 
 // readFiles returns the contents of all files below a folder, by name.

@@ -53,20 +53,30 @@ func migrateEmbeddedDatabase(ctx context.Context, p *process.Process, cfg Config
 	return err
 }
 
+// startPostgreSQL starts the embedded server, migrates its database, and returns the configuration
+// that uses it.
+func (l *loop) startPostgreSQL(ctx context.Context, p *process.Process, cfg Config, dataDir string) (Config, error) {
+	server, err := pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dataDir, "postgresql")}, p.Log)
+	if err != nil {
+		return cfg, fmt.Errorf("start embedded PostgreSQL: %w", err)
+	}
+	l.parts = append(l.parts, lifecycle.Part{Name: "PostgreSQL", Run: server.Run, Ready: server.Ready, Close: server.Close})
+	l.audit = server.URL()
+	cfg.API.Database.URL = settings.Secret(l.audit)
+	if err := migrateEmbeddedDatabase(ctx, p, cfg, dataDir); err != nil {
+		return cfg, err
+	}
+	cfg.API.Migrate = false
+	return cfg, nil
+}
+
 // buildParts builds the parts from the bottom up: a later part uses earlier ones and stops first.
 func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, dataDir string, env func(string) (string, bool)) error {
 	if cfg.API.Database.URL == "" {
-		server, err := pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dataDir, "postgresql")}, p.Log)
-		if err != nil {
-			return fmt.Errorf("start embedded PostgreSQL: %w", err)
-		}
-		l.parts = append(l.parts, lifecycle.Part{Name: "PostgreSQL", Run: server.Run, Ready: server.Ready, Close: server.Close})
-		l.audit = server.URL()
-		cfg.API.Database.URL = settings.Secret(l.audit)
-		if err := migrateEmbeddedDatabase(ctx, p, cfg, dataDir); err != nil {
+		var err error
+		if cfg, err = l.startPostgreSQL(ctx, p, cfg, dataDir); err != nil {
 			return err
 		}
-		cfg.API.Migrate = false
 	}
 
 	cfg.API.RequiredAdapters.Clusters = cfg.Garden.withWorkerAdapter(cfg.API.RequiredAdapters.Clusters)

@@ -69,7 +69,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 	}
 
 	api, err := fleetapi.New(cfg.API, fleetapi.Deps{
-		Store:      pgstore.New(pool, pgstore.KeepRevisions(cmp.Or(cfg.API.RevisionLimit, fleetapi.DefaultRevisionLimit))),
+		Store:      pgstore.New(pool, pgstore.KeepRevisions(cmp.Or(cfg.RevisionLimit, fleetapi.DefaultRevisionLimit))),
 		Timeline:   timelinestore.New(pool),
 		Log:        p.Log,
 		Metrics:    p.Metrics,

@@ -65,6 +65,8 @@ func (s *session) retryCommand() *cobra.Command {
 }
 
 // retrySync is SyncRetry, which takes no reason.
+//
+//nolint:revive // the order of the parameters is that of a method expression
 func retrySync(client *fleetclient.Client, ctx context.Context, id string, _ v1.SyncControl) (v1.ClusterSync, error) {
 	return client.SyncRetry(ctx, id)
 }

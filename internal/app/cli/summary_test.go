@@ -101,7 +101,9 @@ func TestStuck(t *testing.T) {
 		stdout, stderr string
 	}{
 		"Table": {
-			"a row for each", []string{"stuck"}, list, CodeOK,
+			"a row for each",
+			[]string{"stuck"},
+			list, CodeOK,
 			"KIND       NAME           PHASE          AGE   CAUSE                                         ATTEMPTS   NEXT\n" +
 				"cluster    eu-1           Provisioning   3h    gardener ERR_INFRA_QUOTA_EXCEEDED: no quota   9          4m\n" +
 				"nodepool   eu-2/workers   Failed         60m   adapter dns NoZone: the zone is gone          -          -\n", "",

@@ -116,7 +116,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, o Overrides) (part
 	if err != nil {
 		return parts, "", err
 	}
-	c, err := console.New(cfg.Console, console.Deps{
+	c, err := console.New(cfg.Console, console.Deps{ //nolint:contextcheck // the console outlives the call
 		Issuer:     signIn,
 		ListenAddr: cfg.Server.Addr, TLS: cfg.Server.TLSCertFile != "",
 		Sessions: sessions, Identify: fleet.identify, Transport: fleet.transport, Demo: o.Demo,

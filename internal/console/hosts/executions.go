@@ -231,7 +231,7 @@ func (h *Host) listExecutions(w http.ResponseWriter, r *http.Request) error {
 	limit, err := strconv.Atoi(cmp.Or(q.Get("limit"), strconv.Itoa(defaultLimit)))
 	if err != nil || limit < 1 || limit > maxLimit {
 		console.WriteProblem(w, http.StatusBadRequest, fmt.Sprintf("limit must be a number from 1 to %d.", maxLimit), "")
-		return nil
+		return nil //nolint:nilerr // it is answered
 	}
 	answer := page[Execution]{Items: []Execution{}, AsOf: time.Now().UTC()}
 	if len(readable) > limit {

@@ -29,7 +29,10 @@ func open(t *testing.T, url string) *postgres.Pool {
 }
 
 func TestStore(t *testing.T) {
-	sessiontest.Run(t, func(t *testing.T) session.Store { return pgstore.New(open(t, pgtest.NewDatabaseURL(t))) })
+	sessiontest.Run(t, func(t *testing.T) session.Store {
+		t.Helper()
+		return pgstore.New(open(t, pgtest.NewDatabaseURL(t)))
+	})
 }
 
 // TestRights covers that the role of the console reaches its sessions and nothing else.

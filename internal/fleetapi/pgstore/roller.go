@@ -59,7 +59,7 @@ func (r *Roller) Run(ctx context.Context) error {
 		more, err := r.countOnce(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // it stops
 		case err != nil && !r.failing:
 			r.log.WarnContext(ctx, "counting resources failed, retrying", "err", err)
 		case err == nil && r.failing:
@@ -72,7 +72,7 @@ func (r *Roller) Run(ctx context.Context) error {
 		// Counting takes long only while hundreds of thousands of clusters are not synced. It then
 		// takes at most half of the time.
 		if backoff.Sleep(ctx, max(rollInterval, time.Since(began))) != nil {
-			return nil
+			return nil //nolint:nilerr // it stops
 		}
 	}
 }
@@ -221,7 +221,8 @@ func recountStep(ctx context.Context, tx postgres.Tx, s *rollState) error {
 	if err := countRows(ctx, tx, keys, s.keys); err != nil {
 		return err
 	}
-	kind, last := s.recountKind, s.recountID
+	kind := s.recountKind
+	var last *string
 	switch {
 	case len(ids) == rollBatch:
 		last = &ids[len(ids)-1]
@@ -229,7 +230,7 @@ func recountStep(ctx context.Context, tx postgres.Tx, s *rollState) error {
 		pools, first := v1.KindNodePool, uuid.Nil.String()
 		kind, last = &pools, &first
 	default:
-		kind, last = nil, nil
+		kind = nil
 	}
 	if _, err := tx.Exec(ctx, "update tenant.rollup set recount_kind = $1, recount_id = $2::uuid", kind, last); err != nil {
 		return fmt.Errorf("save the position of the recount: %w", err)

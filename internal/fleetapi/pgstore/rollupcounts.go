@@ -92,14 +92,17 @@ func readFailedReports(ctx context.Context, tx postgres.Tx, keys rowKeys) (found
 	_, err = pgx.ForEachRow(rows, []any{&key.Kind, &key.ID, &tenant, &name, &ownerName, &adapter, &text, &at}, func() error {
 		var conditions []v1.AdapterCondition
 		if json.Unmarshal(text, &conditions) != nil {
-			return nil // other software wrote it; it must not hold up the counts
+			return nil //nolint:nilerr // other software wrote it; it must not hold up the counts
 		}
 		if c, failed := fleetapi.FailedReport(conditions); failed {
 			since := at
 			if !c.LastTransitionTime.IsZero() {
 				since = c.LastTransitionTime
 			}
-			found.addReason(key, tenant, v1.ReasonSourceAdapter+adapter, fleetapi.NormalizeCondition(c, name, ownerName, tenant), since, nil)
+			found.addReason(reasonRow{
+				key: key, tenant: tenant, source: v1.ReasonSourceAdapter + adapter,
+				reason: fleetapi.NormalizeCondition(c, name, ownerName, tenant), since: since,
+			})
 		}
 		return nil
 	})
@@ -116,10 +119,18 @@ type reasonRows struct {
 	messages                              []*string
 }
 
-func (r *reasonRows) addReason(key fleetapi.Key, tenant, source, reason string, since time.Time, message *string) {
-	r.kinds, r.ids = append(r.kinds, key.Kind), append(r.ids, key.ID)
-	r.tenants, r.sources, r.reasons = append(r.tenants, tenant), append(r.sources, source), append(r.reasons, reason)
-	r.since, r.messages = append(r.since, since), append(r.messages, message)
+// A reasonRow is one row. The message is nil if it is that of a report.
+type reasonRow struct {
+	key                    fleetapi.Key
+	tenant, source, reason string
+	since                  time.Time
+	message                *string
+}
+
+func (r *reasonRows) addReason(n reasonRow) {
+	r.kinds, r.ids = append(r.kinds, n.key.Kind), append(r.ids, n.key.ID)
+	r.tenants, r.sources, r.reasons = append(r.tenants, n.tenant), append(r.sources, n.source), append(r.reasons, n.reason)
+	r.since, r.messages = append(r.since, n.since), append(r.messages, n.message)
 }
 
 func (r *reasonRows) args() []any {

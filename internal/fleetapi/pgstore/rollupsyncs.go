@@ -137,7 +137,7 @@ func readSyncErrors(ctx context.Context, tx postgres.Tx) (keys rowKeys, found re
 		keys.kinds, keys.ids = append(keys.kinds, key.Kind), append(keys.ids, key.ID)
 		reason := cmp.Or(fleetapi.NormalizeReason(message, name, tenant), "no message")
 		text := message
-		found.addReason(key, tenant, v1.ReasonSourceSync, reason, since, &text)
+		found.addReason(reasonRow{key: key, tenant: tenant, source: v1.ReasonSourceSync, reason: reason, since: since, message: &text})
 		return nil
 	})
 	if err != nil {

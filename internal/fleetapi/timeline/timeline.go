@@ -138,15 +138,8 @@ const (
 	Different
 )
 
-// A Store stores events.
-type Store interface {
-	// Append stores events, whose keys differ, and returns the outcome of each. They are durable
-	// when it returns.
-	Append(ctx context.Context, scope Scope, events []Event) ([]Outcome, error)
-
-	// UnknownClusters returns the names that no cluster in the scope has.
-	UnknownClusters(ctx context.Context, scope Scope, names []string) ([]string, error)
-
+// A Reader reads stored events.
+type Reader interface {
 	// List calls visit for the events of a page. The row and the data it points to are valid only
 	// until visit returns; an error of visit ends the list and is returned. It returns the cursor
 	// of a stream of the events that are not yet in the list.
@@ -162,4 +155,16 @@ type Store interface {
 
 	// Horizon returns the cursor after all events that are settled now.
 	Horizon(ctx context.Context) (watch.Cursor, error)
+}
+
+// A Store stores events.
+type Store interface {
+	Reader
+
+	// Append stores events, whose keys differ, and returns the outcome of each. They are durable
+	// when it returns.
+	Append(ctx context.Context, scope Scope, events []Event) ([]Outcome, error)
+
+	// UnknownClusters returns the names that no cluster in the scope has.
+	UnknownClusters(ctx context.Context, scope Scope, names []string) ([]string, error)
 }

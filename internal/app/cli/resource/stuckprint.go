@@ -90,11 +90,6 @@ func (p *stuckTable) Close() error { return nil }
 
 // formatCause returns a cause in one line: what holds the resource up, then why.
 func formatCause(c v1.StuckCause) string {
-	what := string(c.Type)
-	for _, detail := range []string{c.Adapter, c.Code, c.Reason} {
-		if detail != "" {
-			what += " " + detail
-		}
-	}
-	return truncateText(strings.Join(strings.Fields(what+": "+c.Message), " "))
+	what := strings.Join([]string{string(c.Type), c.Adapter, c.Code, c.Reason}, " ")
+	return truncateText(strings.Join(strings.Fields(strings.TrimSpace(what)+": "+c.Message), " "))
 }

@@ -15,6 +15,7 @@ import (
 
 // Run tests the store that open returns.
 func Run(t *testing.T, open func(*testing.T) session.Store) {
+	t.Helper()
 	t.Run("Life", func(t *testing.T) { testLife(t, open(t)) })
 	t.Run("Old", func(t *testing.T) { testOld(t, open(t)) })
 	t.Run("ExclusiveUpdates", func(t *testing.T) { testExclusiveUpdates(t, open(t)) })

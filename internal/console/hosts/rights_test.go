@@ -1,0 +1,71 @@
+package hosts_test
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/console/hosts"
+	"github.com/fleetloop/fleetloop/internal/execution/roles"
+)
+
+// TestEmergencyStop covers that the stop is the person's own.
+func TestEmergencyStop(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.bind("bob", roles.ApproverRole, f.namespace)
+	f.signIn("bob").want(http.StatusForbidden, "POST", "console/hosts/demo/stop", `{"reason":"no"}`, nil)
+	admin := f.signIn("admin")
+	admin.want(http.StatusNoContent, "POST", "console/hosts/demo/stop", `{"reason":"an incident"}`, nil)
+	var m corev1.ConfigMap
+	key := client.ObjectKey{Namespace: f.namespace, Name: v1alpha1.EmergencyStop}
+	if err := f.admin.Get(t.Context(), key, &m); err != nil || m.Data[v1alpha1.StopReason] != "an incident" {
+		t.Errorf("%v, %v", m.Data, err)
+	}
+	admin.want(http.StatusNoContent, "DELETE", "console/hosts/demo/stop", "", nil)
+	if err := f.admin.Get(t.Context(), key, &m); !apierrors.IsNotFound(err) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// TestOwnAccountOnlyReads covers that the console's own account can neither change anything nor act as
+// someone else.
+func TestOwnAccountOnlyReads(t *testing.T) {
+	t.Parallel()
+	for _, rule := range hosts.Role().Rules {
+		for _, verb := range rule.Verbs {
+			review := slices.Equal(rule.Resources, []string{"subjectaccessreviews"}) && verb == "create"
+			if !review && !slices.Contains([]string{"get", "list", "watch"}, verb) {
+				t.Errorf("the role has %s on %v", verb, rule.Resources)
+			}
+		}
+	}
+	f := newFixture(t)
+	ke := f.create(f.namespace, "scale-web")
+	own, err := client.New(f.own, client.Options{Scheme: f.admin.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := own.Get(t.Context(), client.ObjectKeyFromObject(ke), ke); err != nil {
+		t.Errorf("read: %v", err)
+	}
+	ke.Spec.Cancel = true
+	if err := own.Update(t.Context(), ke); !apierrors.IsForbidden(err) {
+		t.Errorf("update: %v", err)
+	}
+	cfg := rest.CopyConfig(f.own)
+	cfg.Impersonate.UserName = "admin"
+	as, err := client.New(cfg, client.Options{Scheme: f.admin.Scheme()})
+	if err == nil {
+		err = as.Get(t.Context(), client.ObjectKeyFromObject(ke), ke)
+	}
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("impersonate: %v", err)
+	}
+}
