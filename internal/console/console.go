@@ -72,8 +72,8 @@ type Deps struct {
 	Fleet []Source
 	// Hosts are the host clusters. It may be nil.
 	Hosts HostClusters
-	// Tell records what a person did. It does not block. Nil means that nothing is recorded.
-	Tell func(ctx context.Context, act Act)
+	// RecordAction records what a person did. It does not block. Nil means that nothing is recorded.
+	RecordAction func(ctx context.Context, act Action)
 	// Issuer signs people in. It is set in ModeOIDC alone.
 	Issuer Issuer
 	// Demo lists the persons of ModeDemo.
@@ -133,8 +133,8 @@ func New(cfg Config, d Deps) (*Console, error) {
 	if c.metrics, err = newMetrics(d.Metrics); err != nil {
 		return nil, err
 	}
-	if c.deps.Tell == nil {
-		c.deps.Tell = func(context.Context, Act) {}
+	if c.deps.RecordAction == nil {
+		c.deps.RecordAction = func(context.Context, Action) {}
 	}
 	c.addSources()
 	c.handler = c.protect(c.newRoutes(target))

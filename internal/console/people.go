@@ -46,8 +46,8 @@ func PersonFrom(ctx context.Context) Person {
 
 func newPerson(s session.Session) Person { return Person{Name: s.User.Name, Token: s.Tokens.Bearer} }
 
-// An Act is what a person did through the console.
-type Act struct {
+// An Action is what a person did through the console.
+type Action struct {
 	// Action is one of a closed set, such as execution-approve-requested.
 	Action string
 	// Host is the host cluster, Object an object in it, and Node a node in it.
@@ -57,11 +57,11 @@ type Act struct {
 	View string
 }
 
-type tellKey struct{}
+type recorderKey struct{}
 
-// TellAct reports what a person did, to the timeline. It never blocks.
-func TellAct(ctx context.Context, act Act) {
-	if tell, ok := ctx.Value(tellKey{}).(func(context.Context, Act)); ok {
-		tell(ctx, act)
+// RecordAction reports what a person did, to the timeline. It never blocks.
+func RecordAction(ctx context.Context, act Action) {
+	if record, ok := ctx.Value(recorderKey{}).(func(context.Context, Action)); ok {
+		record(ctx, act)
 	}
 }

@@ -34,7 +34,7 @@ func (c *Console) requireSession(next http.Handler) http.Handler {
 			}
 		}
 		ctx := withPerson(r.Context(), p)
-		ctx = context.WithValue(ctx, tellKey{}, c.deps.Tell)
+		ctx = context.WithValue(ctx, recorderKey{}, c.deps.RecordAction)
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

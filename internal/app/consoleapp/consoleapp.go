@@ -120,7 +120,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, o Overrides) (part
 		Issuer:     signIn,
 		ListenAddr: cfg.Server.Addr, TLS: cfg.Server.TLSCertFile != "",
 		Sessions: sessions, Identify: fleet.identify, Transport: fleet.transport, Demo: o.Demo,
-		Fleet: fleet.sources(), Hosts: clusters, Tell: newTeller(sinks),
+		Fleet: fleet.sources(), Hosts: clusters, RecordAction: newActionRecorder(sinks),
 		Log: p.Log, Metrics: p.Metrics,
 	})
 	if err != nil {
@@ -183,9 +183,9 @@ func newSessions(cfg Part, refresh session.RefreshFunc, p *process.Process) (*se
 	}, nil
 }
 
-// newTeller returns the function that tells what persons do on host clusters.
-func newTeller(sinks *changes.Sinks) func(context.Context, console.Act) {
-	return func(ctx context.Context, act console.Act) {
+// newActionRecorder returns the function that records in change events what persons do on host clusters.
+func newActionRecorder(sinks *changes.Sinks) func(context.Context, console.Action) {
+	return func(ctx context.Context, act console.Action) {
 		details := map[string]string{changeevent.DetailActor: act.By}
 		if act.View != "" {
 			details["view"] = act.View

@@ -63,7 +63,7 @@ type fixture struct {
 	url       string
 
 	mu   sync.Mutex
-	acts []console.Act
+	acts []console.Action
 }
 
 func newFixture(t *testing.T, change ...func(*hosts.Config)) *fixture {
@@ -112,7 +112,7 @@ func newFixture(t *testing.T, change ...func(*hosts.Config)) *fixture {
 	c, err := console.New(console.Config{Mode: console.ModeDemo, FleetAPI: "http://127.0.0.1:1", SignInsPerMinute: 100, Session: limits}, console.Deps{
 		ListenAddr: "127.0.0.1:0", Hosts: clusters, Log: log, Metrics: prometheus.NewRegistry(),
 		Sessions: session.New(limits, session.NewKey(), session.NewMemory(), nil, log),
-		Tell: func(_ context.Context, act console.Act) {
+		RecordAction: func(_ context.Context, act console.Action) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.acts = append(f.acts, act)
@@ -343,7 +343,7 @@ func TestApprove(t *testing.T) {
 	bob.want(http.StatusOK, "POST", path+"/cancel", `{"reason":"not needed"}`, nil)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.acts) != 2 || f.acts[0] != (console.Act{Action: "execution-approve-requested", Host: "demo", Object: f.namespace + "/scale-web", By: "bob", Reason: "seen", View: "/executions"}) {
+	if len(f.acts) != 2 || f.acts[0] != (console.Action{Action: "execution-approve-requested", Host: "demo", Object: f.namespace + "/scale-web", By: "bob", Reason: "seen", View: "/executions"}) {
 		t.Errorf("told %+v", f.acts)
 	}
 }

@@ -216,7 +216,7 @@ func (h *Host) changeNode(w http.ResponseWriter, r *http.Request, action string,
 		return fmt.Errorf("change node: %w", err)
 	}
 	if changed {
-		h.tell(r, console.Act{Host: h.cfg.Name, Action: action, Node: node.Name, Reason: body.Reason, View: body.View})
+		h.tell(r, console.Action{Host: h.cfg.Name, Action: action, Node: node.Name, Reason: body.Reason, View: body.View})
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -57,7 +57,7 @@ func (h *Host) requestOfExecution(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	h.tell(r, console.Act{
+	h.tell(r, console.Action{
 		Host: h.cfg.Name, Action: "execution-" + r.PathValue("request") + "-requested", By: p.name, Object: ke.Namespace + "/" + r.PathValue("name"), Reason: body.Reason, View: body.View,
 	})
 	console.WriteJSON(w, http.StatusOK, h.newFullExecution(r.Context(), who, ke))
@@ -136,7 +136,7 @@ func (h *Host) stopExecutions(w http.ResponseWriter, r *http.Request) error {
 	if _, _, err := executions.Stop(r.Context(), c, h.cfg.ExecutionNamespace, body.Reason, false); err != nil {
 		return fmt.Errorf("stop executions: %w", err)
 	}
-	h.tell(r, console.Act{Host: h.cfg.Name, Action: "emergency-stop-activated", Object: h.cfg.ExecutionNamespace, Reason: body.Reason, View: body.View})
+	h.tell(r, console.Action{Host: h.cfg.Name, Action: "emergency-stop-activated", Object: h.cfg.ExecutionNamespace, Reason: body.Reason, View: body.View})
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
@@ -152,18 +152,18 @@ func (h *Host) resumeExecutions(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("resume executions: %w", err)
 	}
 	if wasActive {
-		h.tell(r, console.Act{Host: h.cfg.Name, Action: "emergency-stop-ended", Object: h.cfg.ExecutionNamespace})
+		h.tell(r, console.Action{Host: h.cfg.Name, Action: "emergency-stop-ended", Object: h.cfg.ExecutionNamespace})
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
 // tell reports what a person did. An act without a name is that of the signed-in person.
-func (h *Host) tell(r *http.Request, act console.Act) {
+func (h *Host) tell(r *http.Request, act console.Action) {
 	if act.By == "" {
 		act.By = console.PersonFrom(r.Context()).Name
 	}
-	console.TellAct(r.Context(), act)
+	console.RecordAction(r.Context(), act)
 }
 
 // serveLog serves the log of an execution's Pod, read with the token of the person.
