@@ -32,7 +32,7 @@ import (
 var budget = map[string]int64{
 	"action-runner":         8,
 	"cluster-worker":        13,
-	"console":               20,
+	"console":               22,
 	"execution-controller":  30,
 	"fleet-api":             14,
 	"fleetloop":             42,

@@ -167,18 +167,18 @@ const insertMany = `
 		created_time, updated_time, phase, last_updated_time, last_transition_time)
 	select gen_random_uuid(), 'Cluster', 'a', 'many-' || i, '{"v": 1}', 1, now(), now(), 'Pending', now(), now() from generate_series(1, $1::int) i`
 
-// TestAReportOnAClusterCostsNothing: a report on a cluster is still an update in place,
-// and does not write its sync.
+// TestAReportOnAClusterCostsNothing: a report on a cluster is still an update in place, unless it
+// changes the phase, which is in an index, and does not write its sync.
 func TestAReportOnAClusterCostsNothing(t *testing.T) {
 	b := newBed(t)
 	id := b.cluster("one")
 	before := ask[string](b, `select ctid::text || xmin from tenant.cluster_sync`)
-	for range 5 {
+	for range 6 {
 		b.exec(`update tenant.resources set phase = 'Ready', observed_generation = observed_generation + 1, conditions = '[{}]' where id = $1`, id)
 	}
 	want(b, before, `select ctid::text || xmin from tenant.cluster_sync`)
 	b.exec(`select pg_stat_force_next_flush()`)
-	want(b, "5 5", `select n_tup_upd || ' ' || n_tup_hot_upd from pg_stat_user_tables where relname = 'clusters'`)
+	want(b, "6 5", `select n_tup_upd || ' ' || n_tup_hot_upd from pg_stat_user_tables where relname = 'clusters'`)
 }
 
 func TestAnEditKeepsWhatWentWrongAndForgetsHowOften(t *testing.T) {
