@@ -221,9 +221,6 @@ export const sentinels = {
     resources_watched: resources.clusters.filter((c) => c.labels.region.startsWith(area)).length, events_published: 18_422 + i * 3100, last_poll: ago(2 + i),
     shards: Array.from({ length: i === 0 ? 2 : 4 }, (_, k) => ({ index: k, holder: i === 1 && k === 2 ? '' : `sentinel-${area}-${k % 2}`, resources_watched: 20 + k * 3, lag_seconds: i === 1 && k === 2 ? 364 : i === 2 && k === 3 ? 92 : 1 + k })),
   })).concat([{ host: 'prod-host', namespace: 'fleetloop', name: 'nodepools-all', ready: true, message: 'watches', resource_type: 'nodepools', selector: '', resources_watched: resources.nodepools.length, events_published: 55_100, last_poll: ago(1), shards: [] }]),
-  gaps: [{ resource_type: 'clusters', selector: 'region=me-central', message: 'No SentinelConfig selects these clusters.', count: resources.clusters.filter((c) => c.labels.region === 'me-central').length, examples: resources.clusters.filter((c) => c.labels.region === 'me-central').slice(0, 2).map(({ id, name }) => ({ id, name })) },
-    { resource_type: 'clusters', shard: 'share 2 of clusters-eu', message: 'The share has no holder since 6 min.', count: 26 }],
-  overlaps: [],
 }
 
 export const changes = []

@@ -155,7 +155,7 @@ function can(e) {
   }
 }
 const sessionOf = () => ({
-  signed_in: user !== null, mode: flags.mode, csrf: CSRF, version: 'v0.9.0-mock', ...(user ? { user: { name: user, tenant: 'example', roles: [user === 'admin' ? 'operator' : 'viewer'] } } : {}),
+  signed_in: user !== null, mode: flags.mode, csrf: CSRF, version: 'v0.9.0-mock', ...(user ? { user: { name: user, roles: [user === 'admin' ? 'operator' : 'viewer'] } } : {}),
   hosts: [{ name: 'prod-host', writes: true }], demo_users: Object.entries(PEOPLE).map(([name, role]) => ({ name, role })),
 })
 const nodeCan = () => ({ hold: user === 'admin' || user === 'bob' ? { allowed: true } : { allowed: false, reason: 'you may not patch nodefaults' }, release: user === 'admin' || user === 'bob' ? { allowed: true } : { allowed: false, reason: 'you may not patch nodefaults' } })
@@ -218,15 +218,6 @@ async function serve(req, res) {
   }
   if (path === 'api/changes') return json(res, { items: filterChanges(q).slice(0, Number(q.get('limit') ?? 100)), cursor: 'c', ...(filterChanges(q).length > Number(q.get('limit') ?? 100) ? { continue: 'more' } : {}) })
   if (path === 'api/changes/buckets') return json(res, buckets(q))
-  if (/^api\/changes\/[^/]+\/[^/]+\/deliveries$/.test(path)) {
-    return json(res, { items: [{ sink: 'timeline', state: 'delivered', attempts: 1, delivered: now() }, { sink: 'slack-incidents', state: 'delivered', attempts: 2, delivered: now() }, { sink: 'pagerduty', state: 'failed', attempts: 9, last_attempt: now(), error: 'HTTP 429: rate limit of the integration key' }] })
-  }
-  if (/^api\/changes\/.*\/resend$/.test(path)) return json(res, {})
-  if ((m = /^console\/why\/(clusters|nodepools)\/(.+)$/.exec(path))) {
-    const r = resources[m[1]].find((x) => x.id === m[2])
-    const ready = r.status.phase === 'Ready'
-    return json(res, { sentinel: `fleetloop/clusters-${(r.labels.region ?? 'eu').slice(0, 2)}`, rule: 'generation-then-age', decision: ready ? 'wait' : 'publish', reason: ready ? 'last report is younger than 30m' : 'not ready, and the last report is older than 10s', inputs: [{ name: 'generation', value: `${r.status.observed_generation} of ${r.generation}` }, { name: 'last_updated_time', value: r.status.last_updated_time.slice(0, 19) + 'Z' }, { name: 'limit', value: ready ? '30m' : '10s' }], next: new Date(Date.now() + 8000).toISOString(), as_of: now() })
-  }
   if ((m = /^console\/hosts\/([^/]+)\/(.*)$/.exec(path))) return host(m[1], m[2], req, res, q)
   return problem(res, 404, 'Not Found', `nothing is at ${path}`)
 }

@@ -70,7 +70,7 @@ try {
       }
       if (name === 'timeline-incident') {
         await page.locator('.event-line').last().click()
-        await page.locator('.deliveries li').first().waitFor()
+        await page.locator('.event-detail').first().waitFor()
         await check(page, `${name} ${look}, one event`)
       }
     }

@@ -46,7 +46,7 @@ export const S = {
   topReasons: 'Top reasons', topReasonsHint: 'one cause, or many?', noReasons: 'Nothing reports a failure.', share: (reason: string) => `Share of: ${reason}`, showStuck: (reason: string) => `Show what is stuck because of: ${reason}`,
   waitingApproval: 'Waiting for approval', nothingWaits: 'Nothing waits for you.', nodesOut: 'Nodes out of service', noNodesOut: 'Every node is in service.',
   budget: 'Budget for nodes out of service', budgetOf: (host: string) => `Budget of ${host}`, budgetBlocked: 'Repairs wait for the budget:',
-  sentinelsNotReady: 'Sentinels not ready', gaps: 'Gaps', overlaps: 'Overlaps', deliveries: 'Deliveries', undelivered: 'Undelivered change events', deliveriesHint: 'Each event in the timeline shows to whom it was sent.',
+  sentinelsNotReady: 'Sentinels not ready', gaps: 'Gaps', overlaps: 'Overlaps', deliveries: 'Deliveries', undelivered: 'Undelivered change events',
   latestChanges: 'Latest changes', noChanges: 'No changes.', noChangesHint: 'Nothing changed in this window. Zoom out, or remove a filter.',
 
   // Lists
@@ -59,7 +59,7 @@ export const S = {
   // One resource
   parts: 'Parts', tabs: { story: 'Story', timeline: 'Timeline', revisions: 'Revisions', yaml: 'YAML' }, edit: 'Edit', readOnly: 'read only',
   generations: 'Generations', desired: 'Desired', observedLowest: 'Observed by all adapters', behind: (k: number) => `${k} behind`, oldestReport: 'Oldest report',
-  sentinelDecision: "Sentinel's decision", decisions: { publish: 'due now', wait: 'waits', not_watched: 'not watched' } as Record<string, string>, sentinel: 'Sentinel', nextEvent: 'Next event', whyInTerminal: 'This server does not know the sentinel. Ask it in a terminal:',
+  sentinelDecision: "Sentinel's decision", whyInTerminal: 'The sentinel explains its decision on the command line:',
   adapterReports: 'Adapter reports', noReports: 'No adapter has reported yet.', reported: 'reported', generationOf: (o: number, g: number) => `generation ${o} of ${g}`, conditions: 'Conditions',
   unsyncedSince: 'Unsynced since', failedAttempts: 'Failed attempts', worker: 'Worker', waitsFor: 'Waits for', paused: 'Paused', shoot: 'Shoot', lastError: 'Last error', gardenerSays: 'Gardener says',
   openTimeline: 'Open in timeline', revisions: 'Revisions', noRevisions: 'No revisions are stored', current: 'current', changedFrom: (a: number, b: number) => `Generation ${a} → ${b}`, firstRevision: (g: number) => `Generation ${g}, the oldest that is stored`, yaml: 'YAML',
@@ -83,7 +83,6 @@ export const S = {
   zoom: 'Zoom', zoomIn: 'Zoom in', zoomOut: 'Zoom out', earlier: 'Earlier', later: 'Later', backToNow: 'Back to now', lanesBy: 'Lanes by', withoutDryRun: 'without', onlyDryRun: 'only',
   incidentLink: 'Copy incident link', print: 'Print', laneTitle: (name: string, k: number, f: number) => `${name}: ${plural(k, 'change', 'changes')}, ${n(f)} failed`, noName: '(none)', noLanes: 'No changes in this window.', moreLanes: (k: number) => `${plural(k, 'more lane is', 'more lanes are')} not shown.`,
   changesWord: 'changes', failedWord: 'failed', dragHint: 'Drag to zoom.', nChanges: (k: number, more: boolean) => (more ? `The latest ${n(k)} changes` : plural(k, 'change', 'changes')), healthEvent: 'Health report', moreFields: (k: number) => `and ${plural(k, 'more field', 'more fields')}`,
-  noDeliveries: 'No sink was to be told of this event.', nAttempts: (k: number) => plural(k, 'attempt', 'attempts'), resend: 'Resend', resendTo: (sink: string) => `Resend to ${sink}`, resendExplain: 'The event is sent again with the same id.', resent: (sink: string) => `Queued again for ${sink}.`,
 
   // Executions
   executionsHint: 'May I say yes?', filterExecutions: 'Filter by action, target or person', impact: 'Impact', requestedBy: 'Requested by',

@@ -1,6 +1,6 @@
 // From what the console server sends of a host cluster to what the views show.
 // Parts of an execution come as the API server has them; its object has the rest.
-import type { ConditionResult, CoverageFinding, Execution, FaultNode, Permission, Sentinel } from './types'
+import type { ConditionResult, CoverageFinding, Execution, FaultNode, Permission, Sentinel, Session } from './types'
 
 export interface RawExecution {
   host: string
@@ -158,7 +158,10 @@ export function readNode(raw: RawNode): FaultNode {
   }
 }
 
-/** checkCounts compares how many resources there are with how many the sentinels watch, where the server has not compared more. */
+/** seesAll reports whether a person's counts are of all tenants, as those of the sentinels are. */
+export const seesAll = (session?: Session) => session !== undefined && !session.user?.tenant
+
+/** checkCounts compares how many resources there are with how many the sentinels watch, as far as counts can tell. */
 export function checkCounts(sentinels: Sentinel[], totals: Partial<Record<string, { total: number }>>): { gaps: CoverageFinding[]; overlaps: CoverageFinding[] } {
   const found: { gaps: CoverageFinding[]; overlaps: CoverageFinding[] } = { gaps: [], overlaps: [] }
   for (const type of new Set(sentinels.map((s) => s.resource_type ?? ''))) {

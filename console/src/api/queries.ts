@@ -2,11 +2,11 @@
 // that renews the answer.
 import { queryOptions } from '@tanstack/react-query'
 import { searchQuery } from '../lib/search'
-import { ApiError, CHANGES, FLEET, get, getWithEtag, type Query, rememberSession } from './client'
+import { CHANGES, FLEET, get, getWithEtag, type Query, rememberSession } from './client'
 import { type RawExecution, type RawNode, readExecution, readNode } from './hosts'
 import type {
-  AdapterStatus, Buckets, ChangeEvent, ClusterSync, Delivery, EmergencyStop, Identity, Kind, NodeList, Page, Permission, Resource, Revision, SentinelList,
-  Session, StuckItem, Summary, Why,
+  AdapterStatus, Buckets, ChangeEvent, ClusterSync, EmergencyStop, Kind, NodeList, Page, Permission, Resource, Revision, SentinelList,
+  Session, StuckItem, Summary,
 } from './types'
 
 export const sessionQuery = queryOptions({
@@ -57,12 +57,6 @@ export const syncQuery = (id: string) => queryOptions({
   refetchInterval: 15_000,
 })
 
-export const whyQuery = (kind: Kind, id: string) => queryOptions({
-  queryKey: [kind, 'one', id, 'why'],
-  queryFn: ({ signal }) => get<Why>(`console/why/${kind}/${id}`, {}, signal),
-  retry: false,
-})
-
 export const revisionsQuery = (kind: Kind, id: string) => queryOptions({
   queryKey: [kind, 'one', id, 'revisions'],
   queryFn: ({ signal }) => get<Page<Revision>>(`${FLEET}${kind}/${id}/revisions`, { limit: 50 }, signal),
@@ -70,16 +64,7 @@ export const revisionsQuery = (kind: Kind, id: string) => queryOptions({
 
 export const canQuery = (verb: 'patch' | 'pause', resource: Kind, name?: string) => queryOptions({
   queryKey: ['can', verb, resource, name],
-  queryFn: async ({ signal }): Promise<Permission> => {
-    try {
-      return await get<Permission>(`${FLEET}can-i`, { verb, resource, name }, signal)
-    } catch (err) {
-      // An older fleet API says only in general what the caller may change.
-      if (!(err instanceof ApiError) || err.status !== 404) throw err
-      const me = await get<Identity>(`${FLEET}whoami`, {}, signal)
-      return { allowed: me.write_scope !== 'none' || (verb === 'pause' && me.roles.includes('system')) }
-    }
-  },
+  queryFn: ({ signal }) => get<Permission>(`${FLEET}can-i`, { verb, resource, name }, signal),
   staleTime: 30_000,
 })
 
@@ -105,12 +90,6 @@ export const bucketsQuery = (filter: Query) => queryOptions({
   queryKey: ['buckets', filter],
   queryFn: ({ signal }) => get<Buckets>(`${CHANGES}/buckets`, filter, signal),
   gcTime: 60_000,
-})
-
-export const deliveriesQuery = (cluster: string, id: string) => queryOptions({
-  queryKey: ['deliveries', cluster, id],
-  queryFn: ({ signal }) => get<{ items: Delivery[] }>(`${CHANGES}/${encodeURIComponent(cluster || '-')}/${encodeURIComponent(id)}/deliveries`, {}, signal),
-  retry: false,
 })
 
 const hostPath = (host: string) => `console/hosts/${encodeURIComponent(host)}`

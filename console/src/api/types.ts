@@ -65,15 +65,6 @@ export interface Buckets {
   more_lanes?: number
 }
 
-export interface Delivery {
-  sink: string
-  state: 'delivered' | 'pending' | 'failed'
-  attempts?: number
-  last_attempt?: string
-  delivered?: string
-  error?: string
-}
-
 export interface Permission { allowed: boolean; reason?: string }
 
 export interface Host {
@@ -214,14 +205,4 @@ export interface CoverageFinding {
   sentinels?: string[]
 }
 
-export interface SentinelList { items: Sentinel[]; gaps?: CoverageFinding[]; overlaps?: CoverageFinding[]; as_of?: string }
-
-export interface Why {
-  sentinel?: string
-  rule: string
-  decision: string
-  reason: string
-  inputs?: { name: string; value: string }[]
-  next?: string
-  as_of?: string
-}
+export interface SentinelList { items: Sentinel[]; as_of?: string }

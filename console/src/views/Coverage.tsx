@@ -1,8 +1,8 @@
 // Is every resource watched once?
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
-import { checkCounts } from '../api/hosts'
-import { sentinelsQuery, summaryQuery } from '../api/queries'
+import { checkCounts, seesAll } from '../api/hosts'
+import { sentinelsQuery, sessionQuery, summaryQuery } from '../api/queries'
 import type { CoverageFinding, Sentinel } from '../api/types'
 import { Head } from '../shell/head'
 import { S } from '../strings'
@@ -10,21 +10,19 @@ import { Age, Cli, Failure, Loading, Notice, Panel, State, Tag } from '../ui/bas
 import { useHostLists, useHosts } from '../ui/hosts'
 
 export function Coverage() {
+  const { data: session } = useQuery(sessionQuery)
   const hosts = useHosts()
   const { lists, failures, pending, asOf } = useHostLists(sentinelsQuery)
   const all = lists.flatMap((l) => l.data.items).sort((a, b) => Number(a.ready) - Number(b.ready) || a.name.localeCompare(b.name))
   const { data: summary } = useQuery(summaryQuery)
-  const compared = lists.some((l) => l.data.gaps ?? l.data.overlaps)
-  const counted = compared || !summary || pending ? { gaps: [], overlaps: [] } : checkCounts(all, summary.kinds)
-  const gaps = [...lists.flatMap((l) => l.data.gaps ?? []), ...counted.gaps]
-  const overlaps = [...lists.flatMap((l) => l.data.overlaps ?? []), ...counted.overlaps]
+  const { gaps, overlaps } = summary && !pending && seesAll(session) ? checkCounts(all, summary.kinds) : { gaps: [], overlaps: [] }
   return (
     <>
       <Head title={S.coverage} hint={S.coverageHint} asOf={asOf}>
         <Cli commands={[[S.cliCoverage, 'sentinel coverage FILE…'], [S.cliPlan, 'sentinel plan --config FILE']]} />
       </Head>
       {failures.map((f) => <Failure key={f.host.name} error={f.error} retry={f.retry} />)}
-      {lists.length > 0 && gaps.length === 0 && overlaps.length === 0 && all.length > 0 && <Notice icon="ok" tone="ok" title={S.coveredOnce}>{S.coveredOnceHint(all.length)}</Notice>}
+      {seesAll(session) && lists.length > 0 && gaps.length === 0 && overlaps.length === 0 && all.length > 0 && <Notice icon="ok" tone="ok" title={S.coveredOnce}>{S.coveredOnceHint(all.length)}</Notice>}
       <Findings title={S.gaps} hint={S.gapsHint} findings={gaps} tone="bad" />
       <Findings title={S.overlaps} hint={S.overlapsHint} findings={overlaps} tone="warn" />
       {all.length > 0

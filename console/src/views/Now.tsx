@@ -1,7 +1,8 @@
 // Is something on fire?
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
-import { changesQuery, executionsQuery, nodesQuery, sentinelsQuery, summaryQuery } from '../api/queries'
+import { checkCounts, seesAll } from '../api/hosts'
+import { changesQuery, executionsQuery, nodesQuery, sentinelsQuery, sessionQuery, summaryQuery } from '../api/queries'
 import type { Kind, Summary } from '../api/types'
 import { literalPart } from '../lib/search'
 import { Head } from '../shell/head'
@@ -17,6 +18,7 @@ interface Alarm { tone: Tone; icon: IconName; text: string; age?: string; to: st
 
 export function Now() {
   const summary = useQuery(summaryQuery)
+  const { data: session } = useQuery(sessionQuery)
   const hosts = useHosts()
   const executions = useHostLists(executionsQuery)
   const nodes = useHostLists(nodesQuery)
@@ -27,8 +29,8 @@ export function Now() {
     .sort((a, b) => (a.expires ?? '').localeCompare(b.expires ?? ''))
   const out = nodes.lists.flatMap((l) => l.data.items).filter((n) => n.stage !== 'back')
   const unready = sentinels.lists.flatMap((l) => l.data.items).filter((s) => !s.ready)
-  const gaps = sentinels.lists.flatMap((l) => l.data.gaps ?? [])
-  const overlaps = sentinels.lists.flatMap((l) => l.data.overlaps ?? [])
+  const watchers = sentinels.lists.flatMap((l) => l.data.items)
+  const { gaps, overlaps } = summary.data && !sentinels.pending && seesAll(session) ? checkCounts(watchers, summary.data.kinds) : { gaps: [], overlaps: [] }
   const undelivered = [...executions.lists.flatMap((l) => l.data.items), ...nodes.lists.flatMap((l) => l.data.items)]
     .reduce((n, item) => n + (item.undelivered_change_events ?? 0), 0)
   const blocked = out.filter((n) => (n.blocking?.length ?? 0) > 0)
@@ -104,17 +106,15 @@ export function Now() {
         </Panel>
         <Panel title={<Link to="/coverage">{S.coverage}</Link>}>
           {sentinels.failures.map((f) => <Failure key={f.host.name} error={f.error} retry={f.retry} />)}
-          <dl className="facts">
-            <div><dt>{S.sentinelsNotReady}</dt><dd><Number n={unready.length} of={sentinels.lists.flatMap((l) => l.data.items).length} /></dd></div>
-            <div><dt>{S.gaps}</dt><dd><Number n={gaps.length} /></dd></div>
-            <div><dt>{S.overlaps}</dt><dd><Number n={overlaps.length} /></dd></div>
-          </dl>
+          {watchers.length === 0 ? <p className="dim">{hosts.length ? S.noSentinels : S.noHosts}</p> : <dl className="facts">
+            <div><dt>{S.sentinelsNotReady}</dt><dd><Number n={unready.length} of={watchers.length} /></dd></div>
+            {seesAll(session) && <><div><dt>{S.gaps}</dt><dd><Number n={gaps.length} /></dd></div><div><dt>{S.overlaps}</dt><dd><Number n={overlaps.length} /></dd></div></>}
+          </dl>}
         </Panel>
         <Panel title={<Link to="/timeline">{S.deliveries}</Link>}>
-          <dl className="facts">
+          {hosts.length === 0 ? <p className="dim">{S.noHosts}</p> : <dl className="facts">
             <div><dt>{S.undelivered}</dt><dd><Number n={undelivered} /></dd></div>
-          </dl>
-          <p className="dim">{S.deliveriesHint}</p>
+          </dl>}
         </Panel>
 
         <Panel title={<Link to="/timeline">{S.latestChanges}</Link>} className="three">

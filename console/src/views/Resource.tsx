@@ -2,15 +2,15 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useParams } from '@tanstack/react-router'
 import { lazy, Suspense, useMemo, useState } from 'react'
-import { ApiError, FLEET, write } from '../api/client'
-import { canQuery, changesQuery, resourceQuery, revisionsQuery, statusesQuery, syncQuery, whyQuery } from '../api/queries'
+import { FLEET, write } from '../api/client'
+import { canQuery, changesQuery, resourceQuery, revisionsQuery, statusesQuery, syncQuery } from '../api/queries'
 import type { ClusterSync, Kind, Resource, Revision } from '../api/types'
 import { command } from '../lib/cli'
 import { diffLines, foldLines } from '../lib/diff'
 import { sortKeys, toYaml } from '../lib/yaml'
 import { Head } from '../shell/head'
 import { S } from '../strings'
-import { Age, Answer, Cli, Command, Copy, Failure, Labels, Moment, Notice, Panel, State, Tag } from '../ui/basics'
+import { Age, Answer, Cli, Command, Copy, Labels, Moment, Notice, Panel, State, Tag } from '../ui/basics'
 import { ChangeLine } from '../ui/change'
 import { Action } from '../ui/dialog'
 import { Diff } from '../ui/diff'
@@ -80,7 +80,6 @@ function Story({ kind, resource, etag, asOf }: { kind: Kind; resource: Resource;
 
 function Overview({ kind, resource, sync }: { kind: Kind; resource: Resource; sync: ReturnType<typeof useQuery<ClusterSync>> }) {
   const statuses = useQuery(statusesQuery(kind, resource.id))
-  const why = useQuery(whyQuery(kind, resource.id))
   const { status } = resource
   const behind = status.observed_generation < resource.generation
   return (
@@ -102,20 +101,9 @@ function Overview({ kind, resource, sync }: { kind: Kind; resource: Resource; sy
           <Answer query={sync} rows={4}>{(s) => <SyncFacts sync={s} />}</Answer>
         </Panel>
       )}
-      <Panel title={S.sentinelDecision} aside={why.data && <Tag tone={why.data.decision === 'publish' ? 'busy' : 'ok'}>{S.decisions[why.data.decision] ?? why.data.decision}</Tag>}>
-        {why.data
-          ? (
-            <dl className="facts">
-              <div><dt>{S.rule}</dt><dd>{why.data.rule}</dd></div>
-              <div><dt>{S.reason}</dt><dd>{why.data.reason}</dd></div>
-              {why.data.sentinel && <div><dt>{S.sentinel}</dt><dd>{why.data.sentinel}</dd></div>}
-              {(why.data.inputs ?? []).map((i) => <div key={i.name}><dt className="mono">{i.name}</dt><dd className="num">{i.value}</dd></div>)}
-              {why.data.next && <div><dt>{S.nextEvent}</dt><dd><Age at={why.data.next} /></dd></div>}
-            </dl>
-          )
-          : why.error instanceof ApiError && why.error.status === 404
-            ? <><p className="dim">{S.whyInTerminal}</p><Command cmd={command('sentinel', 'why', resource.name, '--config', 'FILE')} /></>
-            : why.error ? <Failure error={why.error} /> : <p className="dim">{S.loading}</p>}
+      <Panel title={S.sentinelDecision}>
+        <p className="dim">{S.whyInTerminal}</p>
+        <Command cmd={command('sentinel', 'why', resource.name, '--config', 'FILE')} />
       </Panel>
       <Panel title={S.adapterReports} className={kind === 'clusters' ? 'two' : 'three'}>
         <Answer query={statuses} rows={3}>{(page) => page.items.length === 0

@@ -1,16 +1,14 @@
 // What changed before the alert?
-import { useQuery, useQueryClient, keepPreviousData } from '@tanstack/react-query'
+import { useQuery, keepPreviousData } from '@tanstack/react-query'
 import { type PointerEvent, useMemo, useRef, useState } from 'react'
-import { CHANGES, write } from '../api/client'
-import { bucketsQuery, changesQuery, deliveriesQuery } from '../api/queries'
+import { bucketsQuery, changesQuery } from '../api/queries'
 import type { Buckets, ChangeEvent } from '../api/types'
 import { command, flag } from '../lib/cli'
 import { pan, ticks, toIso, type Window, zoom } from '../lib/lanes'
 import { formatClock, formatTime, parseMoment } from '../lib/time'
 import { Head } from '../shell/head'
 import { S } from '../strings'
-import { Age, Answer, Cli, Copy, Failure, Moment, Notice, State, Tag } from '../ui/basics'
-import { Action } from '../ui/dialog'
+import { Age, Answer, Cli, Copy, Moment, Notice, Tag } from '../ui/basics'
 import { useKeys, useLater, useParamsInUrl, useRows } from '../ui/hooks'
 import { Icon } from '../ui/icons'
 import { useNow, useZone } from '../ui/prefs'
@@ -208,8 +206,6 @@ function EventRow({ change, at, open, toggle }: { change: ChangeEvent; at: boole
 }
 
 function EventDetail({ change }: { change: ChangeEvent }) {
-  const queries = useQueryClient()
-  const deliveries = useQuery(deliveriesQuery(change.cluster, change.id))
   const details = Object.entries(change.details ?? {})
   const fields = useMemo(() => change.changes ?? [], [change.changes])
   return (
@@ -230,30 +226,6 @@ function EventDetail({ change }: { change: ChangeEvent }) {
           {change.changesOmitted ? <li className="dim">{S.moreFields(change.changesOmitted)}</li> : null}
         </ul>
       )}
-      <div>
-        <h3>{S.deliveries}</h3>
-        {deliveries.error ? <Failure error={deliveries.error} /> : deliveries.data?.items.length === 0 ? <p className="dim">{S.noDeliveries}</p> : (
-          <ul className="deliveries">
-            {deliveries.data?.items.map((d) => (
-              <li key={d.sink}>
-                <b>{d.sink}</b><State of={d.state} />
-                <span className="dim">{d.attempts !== undefined && S.nAttempts(d.attempts)} {d.delivered ? <>· <Age at={d.delivered} /></> : d.last_attempt && <>· {S.last} <Age at={d.last_attempt} /></>}</span>
-                {d.error && <span className="error">{d.error}</span>}
-                {d.state === 'failed' && (
-                  <Action spec={{
-                    label: S.resend, title: S.resendTo(d.sink), explain: S.resendExplain, reason: 'none', done: S.resent(d.sink),
-                    command: command('fleetloop', 'changes', 'deliveries', '--resend', change.node || change.cluster),
-                    run: async () => {
-                      await write('POST', `${CHANGES}/${encodeURIComponent(change.cluster || '-')}/${encodeURIComponent(change.id)}/resend`, { sink: d.sink })
-                      await queries.invalidateQueries({ queryKey: ['deliveries'] })
-                    },
-                  }} />
-                )}
-              </li>
-            ))}
-          </ul>
-        )}
-      </div>
     </div>
   )
 }

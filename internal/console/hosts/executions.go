@@ -53,6 +53,8 @@ type Execution struct {
 	Rollback      *v1alpha1.RollbackInformation `json:"rollback,omitempty"`
 	Conditions    []metav1.Condition            `json:"conditions,omitempty"`
 
+	UndeliveredChangeEvents int `json:"undelivered_change_events,omitempty"`
+
 	Can     map[string]Permission         `json:"can,omitempty"`
 	Command map[string]string             `json:"command,omitempty"`
 	Object  *v1alpha1.KubernetesExecution `json:"object,omitempty"`
@@ -73,6 +75,7 @@ func (h *Host) newExecution(ke *v1alpha1.KubernetesExecution) Execution {
 		Phase: phaseOf(ke), Reason: cmp.Or(string(s.ReasonDetail), string(s.Reason)), Message: s.Message, Outcome: s.Outcome,
 		Created: ke.CreationTimestamp.UTC(), RequestedBy: ke.Spec.RequestedBy, RequestReason: ke.Spec.Reason,
 		Approval: s.Approval, Rollback: s.RollbackInformation,
+		UndeliveredChangeEvents: len(s.PendingChangeEvents),
 	}
 	if n := len(s.PhaseTransitions); n > 0 {
 		at := s.PhaseTransitions[n-1].At.UTC()

@@ -175,6 +175,7 @@ func NewClusters(list ...*Host) (*Clusters, error) {
 		"GET " + base + "/executions/{ns}/{name}":            (*Host).getExecution,
 		"GET " + base + "/executions/{ns}/{name}/log":        (*Host).serveLog,
 		"POST " + base + "/executions/{ns}/{name}/{request}": (*Host).requestOfExecution,
+		"GET " + base + "/stop":                              (*Host).getStop,
 		"POST " + base + "/stop":                             (*Host).stopExecutions,
 		"DELETE " + base + "/stop":                           (*Host).resumeExecutions,
 		"GET " + base + "/nodes":                             (*Host).listNodes,

@@ -35,6 +35,8 @@ type Node struct {
 	Blocking []Blocking `json:"blocking"`
 	Fault    Fault      `json:"fault"`
 
+	UndeliveredChangeEvents int `json:"undelivered_change_events,omitempty"`
+
 	Can     map[string]Permission `json:"can,omitempty"`
 	Command map[string]string     `json:"command,omitempty"`
 }
@@ -83,7 +85,8 @@ func (h *Host) newNode(f *v1alpha1.NodeFault) Node {
 	st := &f.Status
 	n := Node{
 		Host: h.cfg.Name, Name: f.Name, Stage: stageOf(st.Phase), Reason: st.Message, Blocking: []Blocking{},
-		Fault: Fault{Phase: st.Phase, Code: st.FaultCode, Session: st.Session, Faults: len(f.Spec.Faults)},
+		Fault:                   Fault{Phase: st.Phase, Code: st.FaultCode, Session: st.Session, Faults: len(f.Spec.Faults)},
+		UndeliveredChangeEvents: int(st.UndeliveredChangeEvents),
 	}
 	if st.PhaseChangedAt != nil {
 		at := st.PhaseChangedAt.UTC()
@@ -216,7 +219,7 @@ func (h *Host) changeNode(w http.ResponseWriter, r *http.Request, action string,
 		return fmt.Errorf("change node: %w", err)
 	}
 	if changed {
-		h.tell(r, console.Action{Host: h.cfg.Name, Action: action, Node: node.Name, Reason: body.Reason, View: body.View})
+		h.recordAction(r, console.Action{Host: h.cfg.Name, Action: action, Node: node.Name, Reason: body.Reason, View: body.View})
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
@@ -57,7 +58,7 @@ func (h *Host) requestOfExecution(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	h.tell(r, console.Action{
+	h.recordAction(r, console.Action{
 		Host: h.cfg.Name, Action: "execution-" + r.PathValue("request") + "-requested", By: p.name, Object: ke.Namespace + "/" + r.PathValue("name"), Reason: body.Reason, View: body.View,
 	})
 	console.WriteJSON(w, http.StatusOK, h.newFullExecution(r.Context(), who, ke))
@@ -120,6 +121,54 @@ func (p *personRequest) rollBack() (*v1alpha1.KubernetesExecution, error) {
 	return back, executions.Create(p.r.Context(), p.c, back, p.name, p.groups)
 }
 
+// Stop is the emergency stop of a host cluster.
+type Stop struct {
+	Stopped bool       `json:"stopped"`
+	Reason  string     `json:"reason,omitempty"`
+	Since   *time.Time `json:"since,omitempty"`
+
+	Can     Permission        `json:"can"`
+	Command map[string]string `json:"command"`
+}
+
+// getStop serves the emergency stop, read with the token of the person.
+func (h *Host) getStop(w http.ResponseWriter, r *http.Request) error {
+	ctx, who := r.Context(), console.PersonFrom(r.Context())
+	c, _, err := h.personClient(who.Token)
+	if err != nil {
+		return err
+	}
+	in := " --namespace=" + h.cfg.ExecutionNamespace
+	answer := Stop{Command: map[string]string{
+		"stop":   "fleetloop exec stop --reason=TEXT" + in,
+		"resume": "fleetloop exec resume" + in,
+	}}
+	verb := "create"
+	var m corev1.ConfigMap
+	err = c.Get(ctx, client.ObjectKey{Namespace: h.cfg.ExecutionNamespace, Name: v1alpha1.EmergencyStop}, &m)
+	switch {
+	case err == nil:
+		at := m.CreationTimestamp.UTC()
+		answer.Stopped, answer.Reason, answer.Since = true, m.Data[v1alpha1.StopReason], &at
+		verb = "delete"
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("read the emergency stop: %w", err)
+	}
+	allowed, err := h.reviews.may(ctx, who, authorizationv1.ResourceAttributes{
+		Verb: verb, Resource: "configmaps", Namespace: h.cfg.ExecutionNamespace, Name: v1alpha1.EmergencyStop,
+	})
+	switch {
+	case err != nil:
+		answer.Can.Reason = "your rights are not known now: " + err.Error()
+	case !allowed:
+		answer.Can.Reason = "you may not " + verb + " the emergency stop"
+	default:
+		answer.Can.Allowed = true
+	}
+	console.WriteJSON(w, http.StatusOK, answer)
+	return nil
+}
+
 // stopExecutions activates the emergency stop with the token of the person.
 func (h *Host) stopExecutions(w http.ResponseWriter, r *http.Request) error {
 	var body requestBody
@@ -136,7 +185,7 @@ func (h *Host) stopExecutions(w http.ResponseWriter, r *http.Request) error {
 	if _, _, err := executions.Stop(r.Context(), c, h.cfg.ExecutionNamespace, body.Reason, false); err != nil {
 		return fmt.Errorf("stop executions: %w", err)
 	}
-	h.tell(r, console.Action{Host: h.cfg.Name, Action: "emergency-stop-activated", Object: h.cfg.ExecutionNamespace, Reason: body.Reason, View: body.View})
+	h.recordAction(r, console.Action{Host: h.cfg.Name, Action: "emergency-stop-activated", Object: h.cfg.ExecutionNamespace, Reason: body.Reason, View: body.View})
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
@@ -152,18 +201,18 @@ func (h *Host) resumeExecutions(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("resume executions: %w", err)
 	}
 	if wasActive {
-		h.tell(r, console.Action{Host: h.cfg.Name, Action: "emergency-stop-ended", Object: h.cfg.ExecutionNamespace})
+		h.recordAction(r, console.Action{Host: h.cfg.Name, Action: "emergency-stop-ended", Object: h.cfg.ExecutionNamespace})
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// tell reports what a person did. An act without a name is that of the signed-in person.
-func (h *Host) tell(r *http.Request, act console.Action) {
-	if act.By == "" {
-		act.By = console.PersonFrom(r.Context()).Name
+// recordAction reports what a person did. An action without a name is that of the signed-in person.
+func (h *Host) recordAction(r *http.Request, done console.Action) {
+	if done.By == "" {
+		done.By = console.PersonFrom(r.Context()).Name
 	}
-	console.RecordAction(r.Context(), act)
+	console.RecordAction(r.Context(), done)
 }
 
 // serveLog serves the log of an execution's Pod, read with the token of the person.

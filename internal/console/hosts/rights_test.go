@@ -20,9 +20,19 @@ func TestEmergencyStop(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.bind("bob", roles.ApproverRole, f.namespace)
-	f.signIn("bob").want(http.StatusForbidden, "POST", "console/hosts/demo/stop", `{"reason":"no"}`, nil)
+	bob := f.signIn("bob")
+	bob.want(http.StatusForbidden, "POST", "console/hosts/demo/stop", `{"reason":"no"}`, nil)
 	admin := f.signIn("admin")
+	var stop hosts.Stop
+	admin.want(http.StatusOK, "GET", "console/hosts/demo/stop", "", &stop)
+	if stop.Stopped || !stop.Can.Allowed {
+		t.Errorf("before the stop: %+v", stop)
+	}
 	admin.want(http.StatusNoContent, "POST", "console/hosts/demo/stop", `{"reason":"an incident"}`, nil)
+	bob.want(http.StatusOK, "GET", "console/hosts/demo/stop", "", &stop)
+	if !stop.Stopped || stop.Reason != "an incident" || stop.Can.Allowed {
+		t.Errorf("the stop for bob: %+v", stop)
+	}
 	var m corev1.ConfigMap
 	key := client.ObjectKey{Namespace: f.namespace, Name: v1alpha1.EmergencyStop}
 	if err := f.admin.Get(t.Context(), key, &m); err != nil || m.Data[v1alpha1.StopReason] != "an incident" {
