@@ -25,7 +25,7 @@ export const S = {
   attempts: 'Attempts', nextTry: 'Next try', waits: 'Waits', blockedBy: 'Blocked by', since: 'since', oldest: 'oldest', forExample: 'for example', forAge: 'for', last: 'last', ends: 'ends', expires: 'Expires',
   via: 'via', id: 'Id', link: 'Link', time: 'Time', session: 'Session', outcome: 'Outcome', dryRun: 'dry run', selector: 'Selector', rule: 'Rule', added: 'added: ', removed: 'removed: ', difference: 'Difference',
   byPerson: (who: string) => `by ${who}`, noDifference: 'Nothing differs.', unchangedLines: (count: number) => `${plural(count, 'unchanged line', 'unchanged lines')}`,
-  sameInTerminal: 'The same in a terminal', waitingForServer: 'Waiting for the server…', endsBy: 'Ends by itself', never: 'never', hours: (h: number) => `after ${plural(h, 'hour', 'hours')}`, days: (d: number) => `after ${d} days`,
+  sameInTerminal: 'The same in a terminal', waitingForServer: 'Waiting for the server…', endsBy: 'Ends automatically', never: 'never', hours: (h: number) => `after ${plural(h, 'hour', 'hours')}`, days: (d: number) => `after ${d} days`,
   noMatch: 'Nothing matches the filter', noMatchHint: 'Remove a part of the filter to see more.', clear: 'Clear filter', selectRow: (name: string) => `Select ${name}`,
 
   states: {

@@ -33,7 +33,7 @@ type SyncChange struct {
 	By     string
 	// Reason is why, "" if unknown.
 	Reason string
-	// Until is when a pause ends by itself, zero if it does not.
+	// Until is the time at which a pause ends automatically; zero means never.
 	Until time.Time
 }
 

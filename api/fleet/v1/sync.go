@@ -91,14 +91,14 @@ type SyncPause struct {
 	By     string    `json:"by,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 	Since  time.Time `json:"since"`
-	// Until is when the pause ends by itself, nil if it does not.
+	// Until is the time at which the pause ends automatically; nil means never.
 	Until *time.Time `json:"until,omitempty"`
 }
 
 // A SyncControl is the optional body of a request to retry, pause or resume a sync.
 type SyncControl struct {
 	Reason string `json:"reason,omitempty"`
-	// Until is when a pause ends by itself. Only a pause has it.
+	// Until is the time at which a pause ends automatically. Other actions have none.
 	Until *time.Time `json:"until,omitempty"`
 }
 

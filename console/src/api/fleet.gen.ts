@@ -374,7 +374,7 @@ export interface paths {
         /**
          * Pause the sync of a cluster
          * @description The Shoot is not changed until the sync is resumed, or until the time
-         *     `until`, at which the pause ends by itself. A running call to Gardener
+         *     `until`, when the pause ends automatically. A running call to Gardener
          *     is completed. The pause of a paused cluster keeps its beginning and gets
          *     the author, reason and end of this request. A request without a body
          *     changes only a pause that has an end. Pauses and their ends are change
@@ -1518,7 +1518,7 @@ export interface components {
             since: string;
             /**
              * Format: date-time
-             * @description Time at which the pause ends by itself.
+             * @description Time at which the pause ends automatically.
              */
             until?: string;
         };
@@ -1526,7 +1526,7 @@ export interface components {
             reason?: string;
             /**
              * Format: date-time
-             * @description Time in the future at which the pause ends by itself. Only for a pause.
+             * @description Future time at which the pause ends automatically. Only for action pause.
              */
             until?: string;
         };
@@ -4606,7 +4606,7 @@ export interface operations {
                 until?: components["parameters"]["changesUntil"];
                 /** @description Maximum number of time steps. */
                 buckets?: number;
-                /** @description What has a lane of its own. Events without a node are not counted by node. */
+                /** @description Lanes of the counts. With `node`, events without a node are not counted. */
                 by?: "cluster" | "node" | "actor";
                 /** @description Rejects unknown parameters. */
                 strict?: components["parameters"]["strict"];

@@ -74,7 +74,7 @@ func TestShowChanges(t *testing.T) {
 		"changes-yaml":        {"a list", []string{"-o", "yaml"}, 2, false},
 		"changes-none":        {"data stays clean", nil, 0, false},
 		"changes-none-json":   {"an empty list is a list", []string{"-o", "json"}, 0, false},
-		"changes-limit":       {"it says that there are more", []string{"--limit", "2", "--no-headers"}, 5, false},
+		"changes-limit":       {"a message names the limit", []string{"--limit", "2", "--no-headers"}, 5, false},
 		"changes-bad-limit":   {"", []string{"--limit", "-1"}, 3, false},
 		"changes-bad-since":   {"", []string{"--since", "tomorrow"}, 3, false},
 		"changes-bad-until":   {"", []string{"--until", "tomorrow"}, 3, false},
@@ -82,7 +82,7 @@ func TestShowChanges(t *testing.T) {
 		"changes-bad-dry-run": {"", []string{"--dry-run", "maybe"}, 3, false},
 		"changes-both":        {"", []string{"--until", "1h", "-f"}, 3, false},
 		"changes-bad-format":  {"", []string{"-o", "name"}, 3, false},
-		"changes-what":        {"there is no such command below it", []string{"delivries"}, 3, false},
+		"changes-what":        {"the subcommand is unknown", []string{"delivries"}, 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -79,7 +79,7 @@ func (s *session) pauseCommand() *cobra.Command {
 		"The pause of a paused cluster gets the new reason and end."
 	cmd.Example = "  fleetloop clusters pause eu-1 --reason 'network maintenance' --for 2h\n  fleetloop clusters pause -l region=eu"
 	cmd.Flags().StringVar(&o.reason, "reason", "", "why, in one `text`; shown with the cluster and its changes")
-	cmd.Flags().DurationVar(&o.duration, "for", 0, "resume by itself after this `duration`, such as 2h; 0 for never")
+	cmd.Flags().DurationVar(&o.duration, "for", 0, "resume automatically after this `duration`, such as 2h; 0 means never")
 	return cmd
 }
 

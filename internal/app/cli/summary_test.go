@@ -109,7 +109,7 @@ func TestStuck(t *testing.T) {
 				"nodepool   eu-2/workers   Failed         60m   adapter dns NoZone: the zone is gone          -          -\n", "",
 		},
 		"Name":   {"commands take them", []string{"stuck", "-o", "name"}, list, CodeOK, "cluster/eu-1\nnodepool/2\n", ""},
-		"Limit":  {"it says that there are more", []string{"stuck", "--limit", "1", "-o", "table", "--no-headers"}, list, CodeOK, "cluster   eu-1   Provisioning   3h   gardener ERR_INFRA_QUOTA_EXCEEDED: no quota   9   4m\n", "More resources are stuck; the list is limited by --limit 1.\n"},
+		"Limit":  {"a message names the limit", []string{"stuck", "--limit", "1", "-o", "table", "--no-headers"}, list, CodeOK, "cluster   eu-1   Provisioning   3h   gardener ERR_INFRA_QUOTA_EXCEEDED: no quota   9   4m\n", "More resources are stuck; the list is limited by --limit 1.\n"},
 		"None":   {"it says so", []string{"stuck"}, v1.StuckList{}, CodeOK, "", "Nothing is stuck.\n"},
 		"JSON":   {"an empty list", []string{"stuck", "-o", "json"}, v1.StuckList{}, CodeOK, "{\n  \"items\": []\n}\n", ""},
 		"Cause":  {"a slip is named", []string{"stuck", "--cause", "gardner"}, list, CodeUsage, "", "did you mean gardener?"},

@@ -81,7 +81,7 @@ func TestWhatIsNotifiedOf(t *testing.T) {
 		{"a pool", func() { b.pool(id, "pool") }, 1},
 		{"a retry", func() { b.exec(`select tenant.retry_cluster_sync($1)`, id) }, 1},
 		{"a pause", func() { b.exec(`select tenant.pause_cluster_sync($1)`, id) }, 0},
-		{"a pause that ends by itself", func() { b.exec(`select tenant.pause_cluster_sync($1, 'alice', 'why', now() + '1 hour')`, id) }, 1},
+		{"a pause with an end", func() { b.exec(`select tenant.pause_cluster_sync($1, 'alice', 'why', now() + '1 hour')`, id) }, 1},
 		{"the end of a pause", func() { b.exec(`select tenant.resume_cluster_sync($1)`, id) }, 1},
 		{"a thousand at once", func() { b.exec(insertMany, 1000) }, 1},
 		{"the edit of a thousand", func() { b.exec(`update tenant.resources set generation = generation + 1`) }, 1},

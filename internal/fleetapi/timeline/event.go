@@ -135,7 +135,7 @@ type SyncChange struct {
 	Action string
 	Who    string
 	Reason string
-	// Until is when a pause ends by itself, zero if it does not.
+	// Until is the time at which a pause ends automatically; zero means never.
 	Until time.Time
 	At    time.Time
 }

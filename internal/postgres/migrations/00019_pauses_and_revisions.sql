@@ -51,7 +51,7 @@ $$;
 -- Pauses a sync, or changes its pause, and returns whether there is such a sync. A
 -- pause keeps its beginning, and one without an end is not changed by a call without a
 -- reason. The parameters beside the cluster have defaults for callers that know only
--- the cluster. A pause that ends by itself is notified, so that workers learn when.
+-- the cluster. A pause with an end is notified, so that workers learn when.
 drop function tenant.pause_cluster_sync(uuid);
 -- +goose StatementBegin
 create function tenant.pause_cluster_sync(cluster uuid, author text default null, why text default null, until timestamptz default null) returns boolean
