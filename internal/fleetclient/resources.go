@@ -113,30 +113,8 @@ func (c *Client) GetTagged(ctx context.Context, collection, id string) (r v1.Res
 
 // List yields a whole collection, page by page in the order of ids. It ends with the first error.
 func (c *Client) List(ctx context.Context, collection string, q Query) iter.Seq2[v1.Resource, error] {
-	return func(yield func(v1.Resource, error) bool) {
-		values := q.Values()
-		for {
-			var page v1.List
-			r := request{method: http.MethodGet, path: collection, query: values}
-			if _, err := c.callJSON(ctx, r, nil, &page); err != nil {
-				yield(v1.Resource{}, err)
-				return
-			}
-			for _, item := range page.Items {
-				if !yield(item, nil) {
-					return
-				}
-			}
-			if page.Continue == "" {
-				return
-			}
-			if page.Continue == values.Get("continue") {
-				yield(v1.Resource{}, fmt.Errorf("%s: %w: the server returned the same page again", r.operation(), ErrBadAnswer))
-				return
-			}
-			values.Set("continue", page.Continue)
-		}
-	}
+	r := request{method: http.MethodGet, path: collection, query: q.Values()}
+	return eachItem(ctx, c, r, func(p *v1.List) ([]v1.Resource, string) { return p.Items, p.Continue })
 }
 
 // Create creates a resource. A kind with a parent is created in the collection that Nested returns.

@@ -2,7 +2,6 @@ package fleetclient
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
@@ -55,27 +54,5 @@ func (q StuckQuery) urlValues() url.Values {
 // Stuck yields the resources that are stuck, page by page, the oldest first. It ends with the first
 // error.
 func (c *Client) Stuck(ctx context.Context, q StuckQuery) iter.Seq2[v1.StuckResource, error] {
-	return func(yield func(v1.StuckResource, error) bool) {
-		r := request{method: http.MethodGet, root: v1.StuckPath, query: q.urlValues()}
-		for {
-			var page v1.StuckList
-			if _, err := c.callJSON(ctx, r, nil, &page); err != nil {
-				yield(v1.StuckResource{}, err)
-				return
-			}
-			for _, item := range page.Items {
-				if !yield(item, nil) {
-					return
-				}
-			}
-			if page.Continue == "" {
-				return
-			}
-			if page.Continue == r.query.Get("continue") {
-				yield(v1.StuckResource{}, fmt.Errorf("%s: %w: the server returned the same page again", r.operation(), ErrBadAnswer))
-				return
-			}
-			r.query.Set("continue", page.Continue)
-		}
-	}
+	return eachItem(ctx, c, request{method: http.MethodGet, root: v1.StuckPath, query: q.urlValues()}, func(p *v1.StuckList) ([]v1.StuckResource, string) { return p.Items, p.Continue })
 }

@@ -2,7 +2,6 @@ package fleetclient
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
@@ -83,27 +82,6 @@ func (c *Client) ControlSyncs(ctx context.Context, action string, control v1.Bul
 // ClusterSyncs yields the states of cluster syncs to Gardener, page by page, the longest waiting
 // first. It ends with the first error.
 func (c *Client) ClusterSyncs(ctx context.Context, q SyncQuery) iter.Seq2[v1.ClusterSync, error] {
-	return func(yield func(v1.ClusterSync, error) bool) {
-		r := request{method: http.MethodGet, path: v1.CollectionClusters + "/sync", query: q.urlValues()}
-		for {
-			var page v1.ClusterSyncList
-			if _, err := c.callJSON(ctx, r, nil, &page); err != nil {
-				yield(v1.ClusterSync{}, err)
-				return
-			}
-			for _, item := range page.Items {
-				if !yield(item, nil) {
-					return
-				}
-			}
-			if page.Continue == "" {
-				return
-			}
-			if page.Continue == r.query.Get("continue") {
-				yield(v1.ClusterSync{}, fmt.Errorf("%s: %w: the server returned the same page again", r.operation(), ErrBadAnswer))
-				return
-			}
-			r.query.Set("continue", page.Continue)
-		}
-	}
+	r := request{method: http.MethodGet, path: v1.CollectionClusters + "/sync", query: q.urlValues()}
+	return eachItem(ctx, c, r, func(p *v1.ClusterSyncList) ([]v1.ClusterSync, string) { return p.Items, p.Continue })
 }
