@@ -166,6 +166,9 @@ func stateDir(env func(string) (string, bool)) (string, error) {
 	return filepath.Join(home, ".local", "state", "fleetloop"), nil
 }
 
+// rootDataDir is the default data directory of root.
+const rootDataDir = "/var/lib/fleetloop"
+
 // createDataDir creates the data directory and returns a function that cleans it up.
 func (c Config) createDataDir(env func(string) (string, bool)) (dir string, cleanup func() error, err error) {
 	keep := func() error { return nil }
@@ -175,7 +178,7 @@ func (c Config) createDataDir(env func(string) (string, bool)) (dir string, clea
 	case c.Demo.Enabled:
 		return createDemoDir(os.TempDir())
 	case os.Geteuid() == 0:
-		dir = "/var/lib/fleetloop"
+		dir = rootDataDir
 	default:
 		if dir, err = stateDir(env); err != nil {
 			return "", nil, err
@@ -184,5 +187,20 @@ func (c Config) createDataDir(env func(string) (string, bool)) (dir string, clea
 	if dir, err = filepath.Abs(dir); err != nil {
 		return "", nil, err
 	}
-	return dir, keep, os.MkdirAll(dir, 0o700)
+	return dir, keep, makeDataDir(dir)
+}
+
+// makeDataDir creates the data directory. PostgreSQL refuses to run as root, so root's directory
+// can be entered, but not listed, by the user that runs it.
+func makeDataDir(dir string) error {
+	if os.Geteuid() != 0 {
+		return os.MkdirAll(dir, 0o700)
+	}
+	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // see above
+		return err
+	}
+	if dir != rootDataDir {
+		return nil // its mode is its owner's choice
+	}
+	return os.Chmod(dir, 0o711) //nolint:gosec // see above
 }

@@ -1,6 +1,9 @@
 package allinone
 
 import (
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -24,5 +27,25 @@ func TestStateDir(t *testing.T) {
 				t.Errorf("%s: stateDir() = %q, %v; want %q, %q", tc.reason, got, err, tc.want, tc.err)
 			}
 		})
+	}
+}
+
+// TestModeOfTheDataDir verifies that the user that runs root's PostgreSQL can enter the directory.
+func TestModeOfTheDataDir(t *testing.T) {
+	cfg := Config{DataDir: filepath.Join(t.TempDir(), "new")}
+	dir, _, err := cfg.createDataDir(func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	fi, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fs.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		want = 0o711
+	}
+	if fi.Mode().Perm() != want {
+		t.Errorf("mode %v, want %v", fi.Mode().Perm(), want)
 	}
 }

@@ -108,14 +108,19 @@ func (h *home) resolveDataFolder() (string, error) {
 	if _, err := os.Lstat(in); err == nil {
 		return "", fmt.Errorf("user %s, which runs postgres, cannot access the data: grant the user access to the parent folders, or use another folder", h.user.name)
 	}
-	return createLinkedDataFolder(in)
+	return h.user.createLinkedDataFolder(in)
 }
 
 // createLinkedDataFolder creates a data folder under rootDataDir and links to it. It removes the folders without
 // a link.
-func createLinkedDataFolder(link string) (string, error) {
+func (a *account) createLinkedDataFolder(link string) (string, error) {
 	if err := os.MkdirAll(rootDataDir, 0o711); err != nil { //nolint:gosec // passed through by the server's user
 		return "", err
+	}
+	if ok, err := a.canTraverse(rootDataDir); err != nil {
+		return "", err
+	} else if !ok {
+		return "", fmt.Errorf("user %s, which runs postgres, cannot enter %q: run 'chmod o+x' on it and on its parent folders, or use another folder", a.name, rootDataDir)
 	}
 	// Held while there is a folder without a link.
 	lock, err := os.OpenFile(filepath.Join(rootDataDir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
