@@ -51,7 +51,7 @@ type Config struct {
 // A DemoPerson can be chosen in ModeDemo instead of a sign-in.
 type DemoPerson struct {
 	Name, Role string
-	// Token authenticates the person at host clusters.
+	// Token authenticates the person at host clusters, and names the person to the fleet API.
 	Token string
 }
 
@@ -209,11 +209,6 @@ type sessionAnswer struct {
 // addSources adds the streams of the fleet API and of the host clusters.
 func (c *Console) addSources() {
 	for _, s := range c.deps.Fleet {
-		follow := s.Follow
-		s.Follow = func(ctx context.Context, sub Subscription, emit func(StreamEvent) error) error {
-			sub.Who.Token = c.fleetToken(sub.Who)
-			return follow(ctx, sub, emit)
-		}
 		c.sources = append(c.sources, &s)
 	}
 	if c.deps.Hosts != nil {

@@ -379,7 +379,7 @@ func TestSignInsAreLimited(t *testing.T) {
 	f.want(http.StatusTooManyRequests, f.send("POST", "console/token", `{"token":"`+goodToken+`"}`))
 }
 
-// TestDemo covers the sign-in of a demo person, whose token is not for the fleet API.
+// TestDemo covers the sign-in of a demo person, whose token names the person to the fleet API.
 func TestDemo(t *testing.T) {
 	f := newFixture(t, console.ModeDemo, func(_ *console.Config, d *console.Deps) {
 		d.Demo = []console.DemoPerson{{Name: "alice", Role: "requests", Token: "a"}, {Name: "bob", Role: "approves", Token: "b"}}
@@ -393,7 +393,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("after: %+v", s)
 	}
 	f.want(http.StatusOK, f.send("GET", "api/hyperfleet/v1/clusters", ""))
-	if got := <-f.api.last; got.Header.Get("Authorization") != "" {
+	if got := <-f.api.last; got.Header.Get("Authorization") != "Bearer b" {
 		t.Errorf("the fleet API got %v", got.Header)
 	}
 	f.want(http.StatusNotFound, f.send("POST", "console/token", `{"token":"b"}`))

@@ -30,7 +30,7 @@ func (c *Console) newForwarder(fleetAPI *url.URL) http.Handler {
 			}
 			p.Out.Host = ""
 			keepForwardedHeaders(p.Out.Header)
-			if token := c.fleetToken(PersonFrom(p.In.Context())); token != "" {
+			if token := PersonFrom(p.In.Context()).Token; token != "" {
 				p.Out.Header.Set("Authorization", "Bearer "+token)
 			}
 		},
@@ -61,15 +61,6 @@ func (c *Console) newForwarder(fleetAPI *url.URL) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		proxy.ServeHTTP(&patientWriter{ResponseWriter: w, control: http.NewResponseController(w)}, r)
 	})
-}
-
-// fleetToken returns the token of a person for the fleet API. That of a demo runs without
-// authentication.
-func (c *Console) fleetToken(who Person) string {
-	if c.cfg.Mode == ModeDemo {
-		return ""
-	}
-	return who.Token
 }
 
 // keepForwardedHeaders removes all headers of a browser that the fleet API does not need. Cookies and

@@ -13,6 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/console"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/postgres"
@@ -79,6 +80,10 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 		}
 	}
 
+	l.persons = newDemoPersons()
+	if cfg.API.Auth.Mode == auth.ModeNone {
+		cfg.API.Auth.Names = namesByToken(l.persons)
+	}
 	cfg.API.RequiredAdapters.Clusters = cfg.Garden.withWorkerAdapter(cfg.API.RequiredAdapters.Clusters)
 	apiParts, addr, err := apiapp.Parts(ctx, p, cfg.API)
 	if err != nil {
@@ -106,7 +111,6 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 	l.parts = append(l.parts, l.adapters.adapterParts()...)
 
 	l.watch = NewFleetWatch(l.api, cfg.Garden.Enabled, l.adapters.adapterStates)
-	l.persons = newDemoPersons()
 	if err := l.addSentinelsOrHostCluster(ctx, p, cfg, broker, dataDir); err != nil {
 		return err
 	}

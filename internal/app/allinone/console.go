@@ -26,14 +26,23 @@ const administrator = "admin"
 // administratorGroup has all rights in Kubernetes.
 const administratorGroup = "system:masters"
 
-// newDemoPersons returns the persons whom the console offers instead of a sign-in, with random tokens
-// that only the embedded host cluster accepts.
+// newDemoPersons returns the persons whom the console offers instead of a sign-in, with random tokens.
+// They authenticate the persons at the embedded host cluster, and name them to the fleet API.
 func newDemoPersons() []console.DemoPerson {
 	return []console.DemoPerson{
 		{Name: requester, Role: "requests executions", Token: rand.Text()},
 		{Name: approver, Role: "approves executions", Token: rand.Text()},
 		{Name: administrator, Role: "administers the host cluster", Token: rand.Text()},
 	}
+}
+
+// namesByToken returns the name of each person.
+func namesByToken(persons []console.DemoPerson) map[string]string {
+	names := make(map[string]string, len(persons))
+	for _, p := range persons {
+		names[p.Token] = p.Name
+	}
+	return names
 }
 
 // writeTokenFile writes the token file of the embedded API server.

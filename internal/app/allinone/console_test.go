@@ -80,10 +80,11 @@ func TestConsole(t *testing.T) {
 	b.call("GET", "api/hyperfleet/v1/clusters", "", http.StatusUnauthorized, nil)
 	b.signIn("alice")
 	var made struct {
-		Name string `json:"name"`
+		Name      string `json:"name"`
+		CreatedBy string `json:"created_by"`
 	}
 	b.call("POST", "api/hyperfleet/v1/clusters", `{"name":"cluster-1","spec":{}}`, http.StatusCreated, &made)
-	if made.Name != "cluster-1" {
+	if made.Name != "cluster-1" || made.CreatedBy != "alice" {
 		t.Errorf("created %+v", made)
 	}
 	r.stopProgram(t)

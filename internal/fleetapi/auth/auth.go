@@ -11,6 +11,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,6 +101,11 @@ type Config struct {
 	TokenFile string `key:"token_file" env:"FLEET_API_TOKEN_FILE" flag:"auth-token-file" doc:"YAML file with the static bearer tokens: tokens, a list of {token or sha256, subject, tenant, roles}. It is reloaded when it changes."`
 
 	Issuers []Issuer `key:"issuers" validate:"dive" doc:"OpenID Connect issuers whose tokens are accepted."`
+
+	// Names maps tokens to subjects in mode none, so that changes have an author. They grant no
+	// permission, and a request with another token, or without one, is anonymous. It cannot be
+	// configured: 'fleetloop up --demo' names its demo persons.
+	Names map[string]string
 }
 
 // An Issuer is one OpenID Connect provider whose tokens are accepted.
@@ -135,6 +141,7 @@ type Deps struct {
 // An Authenticator authenticates requests. It is safe for concurrent use.
 type Authenticator struct {
 	anonymous bool
+	names     map[string]string                // by token, if anonymous
 	tokens    *httpserver.TokenFile[Principal] // nil without a file
 	issuers   map[string]*issuer               // by issuer URL
 }
@@ -150,7 +157,7 @@ func New(cfg Config, deps Deps) (*Authenticator, error) {
 		if !httpserver.IsLoopback(deps.ListenAddr) {
 			return nil, fmt.Errorf("auth mode \"none\" allows anyone who can reach %q; listen on a loopback address, or set the mode to \"bearer\" with a token file or issuers", deps.ListenAddr)
 		}
-		return &Authenticator{anonymous: true}, nil
+		return &Authenticator{anonymous: true, names: cfg.Names}, nil
 	case ModeBearer:
 		if !configured {
 			return nil, errors.New("auth mode \"bearer\" needs a token file or issuers")
@@ -183,10 +190,11 @@ func New(cfg Config, deps Deps) (*Authenticator, error) {
 // Authenticate returns the principal of a request with the given Authorization header. Its errors
 // are, or wrap, those of this package.
 func (a *Authenticator) Authenticate(ctx context.Context, header string) (Principal, error) {
-	if a.anonymous {
-		return Principal{Subject: "anonymous", Tenant: DefaultTenant, Unrestricted: true}, nil
-	}
 	token := httpserver.TokenFromHeader(header)
+	if a.anonymous {
+		subject := cmp.Or(a.names[token], "anonymous")
+		return Principal{Subject: subject, Tenant: DefaultTenant, Unrestricted: true}, nil
+	}
 	if token == "" {
 		return Principal{}, ErrNoToken
 	}

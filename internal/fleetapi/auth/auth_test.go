@@ -56,6 +56,19 @@ func TestNone(t *testing.T) {
 	}
 }
 
+// TestNames covers the tokens that name a subject in mode none.
+func TestNames(t *testing.T) {
+	a, err := auth.New(auth.Config{Mode: auth.ModeNone, Names: map[string]string{"t": "alice"}}, auth.Deps{ListenAddr: "127.0.0.1:8000"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for header, want := range map[string]string{"Bearer t": "alice", "Bearer other": "anonymous", "t": "anonymous", "": "anonymous"} {
+		if got, err := a.Authenticate(t.Context(), header); err != nil || got.Subject != want || !got.Unrestricted {
+			t.Errorf("header %q: %+v %v, want %s", header, got, err, want)
+		}
+	}
+}
+
 func wantErr(t *testing.T, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
