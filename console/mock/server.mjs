@@ -156,7 +156,7 @@ function can(e) {
 }
 const sessionOf = () => ({
   signed_in: user !== null, mode: flags.mode, csrf: CSRF, version: 'v0.9.0-mock', ...(user ? { user: { name: user, roles: [user === 'admin' ? 'operator' : 'viewer'] } } : {}),
-  hosts: [{ name: 'prod-host', writes: true }], demo_users: Object.entries(PEOPLE).map(([name, role]) => ({ name, role })),
+  hosts: [{ name: 'prod-host', writes: true, audit: true }], demo_users: Object.entries(PEOPLE).map(([name, role]) => ({ name, role })),
 })
 const nodeCan = () => ({ hold: user === 'admin' || user === 'bob' ? { allowed: true } : { allowed: false, reason: 'you may not patch nodefaults' }, release: user === 'admin' || user === 'bob' ? { allowed: true } : { allowed: false, reason: 'you may not patch nodefaults' } })
 
@@ -255,6 +255,7 @@ async function host(name, path, req, res, q) {
     const e = executions.find((x) => x.name === m[2])
     if (!e) return problem(res, 404, 'Not Found', `execution "${m[2]}" does not exist`)
     if (m[3] === 'log') return log(req, res)
+    if (m[3] === 'audit') return json(res, { items: (e.object.status.phaseTransitions ?? []).map((p, i) => ({ position: i + 1, at: p.at, type: p.phase, actor: 'execution-controller' })).reverse(), as_of: now() })
     if (req.method === 'POST') {
       const body = await bodyOf(req)
       if (!can(e)[m[3]]?.allowed) return problem(res, 403, 'Forbidden', can(e)[m[3]]?.reason)

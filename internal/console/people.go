@@ -20,6 +20,7 @@ type HostState struct {
 	Name   string `json:"name"`
 	Writes bool   `json:"writes"`
 	WhyNot string `json:"why_not,omitempty"`
+	Audit  bool   `json:"audit"` // whether the console can read the audit of executions
 }
 
 // HostClusters are the host clusters of a console.

@@ -5,8 +5,8 @@ import { searchQuery } from '../lib/search'
 import { CHANGES, FLEET, get, getWithEtag, type Query, rememberSession } from './client'
 import { type RawExecution, type RawNode, readExecution, readNode } from './hosts'
 import type {
-  AdapterStatus, Buckets, ChangeEvent, ClusterSync, EmergencyStop, Kind, NodeList, Page, Permission, Resource, Revision, SentinelList,
-  Session, StuckItem, Summary,
+  AdapterStatus, AuditEvent, Buckets, ChangeEvent, ClusterSync, EmergencyStop, Kind, NodeList, Page, Permission,
+  Resource, Revision, SentinelList, Session, StuckItem, Summary,
 } from './types'
 
 export const sessionQuery = queryOptions({
@@ -109,6 +109,12 @@ export const executionsQuery = (host: string) => queryOptions({
 export const executionQuery = (host: string, namespace: string, name: string) => queryOptions({
   queryKey: ['executions', 'one', `${host}/${namespace}/${name}`],
   queryFn: async ({ signal }) => readExecution(await get<RawExecution>(executionPath(host, namespace, name), {}, signal)),
+})
+
+export const auditQuery = (host: string, namespace: string, name: string, phase: string) => queryOptions({
+  queryKey: ['executions', 'audit', `${host}/${namespace}/${name}`, phase], // a phase adds events
+  queryFn: ({ signal }) => get<Page<AuditEvent>>(`${executionPath(host, namespace, name)}/audit`, {}, signal),
+  placeholderData: (previous) => previous,
 })
 
 export const stopQuery = (host: string) => queryOptions({

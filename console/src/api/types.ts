@@ -71,6 +71,19 @@ export interface Host {
   name: string
   writes: boolean
   why_not?: string
+  /** Whether the console can read the audit of executions. */
+  audit?: boolean
+}
+
+/** AuditEvent is an event of an execution's audit. */
+export interface AuditEvent {
+  position: number
+  at: string
+  type: string
+  actor: string
+  outcome?: string
+  reason?: string
+  plan_hash?: string
 }
 
 export interface Session {

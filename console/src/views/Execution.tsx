@@ -4,7 +4,7 @@ import { Link, useNavigate, useParams } from '@tanstack/react-router'
 import { useEffect, useRef, useState } from 'react'
 import { readText, write } from '../api/client'
 import { type RawExecution, readExecution } from '../api/hosts'
-import { executionPath, executionQuery } from '../api/queries'
+import { auditQuery, executionPath, executionQuery } from '../api/queries'
 import type { ConditionResult, Execution } from '../api/types'
 import { readUnified } from '../lib/diff'
 import { withReason } from '../lib/cli'
@@ -96,6 +96,7 @@ function One({ e, asOf }: { e: Execution; asOf: number }) {
           {e.message && <p className="message">{e.message}</p>}
         </Panel>
         <Log e={e} />
+        <Audit e={e} />
         <Panel title={S.object} className="three"><details><summary>{S.showYaml}</summary><pre className="code" tabIndex={0}>{toYaml(e.object ?? {})}</pre></details></Panel>
       </div>
     </>
@@ -163,6 +164,30 @@ function Checks({ e }: { e: Execution }) {
       {(e.post_conditions ?? []).map((c) => row(c, S.after))}
       {!e.checks && !dry?.performed && (e.pre_conditions ?? []).length === 0 && <li className="dim">{S.noChecks}</li>}
     </ul>
+  )
+}
+
+/** Audit lists who did what, from the chain of events that nobody can change unnoticed. */
+function Audit({ e }: { e: Execution }) {
+  const connected = useHosts().find((h) => h.name === e.host)?.audit === true
+  const query = useQuery({ ...auditQuery(e.host, e.namespace, e.name, e.phase), enabled: connected })
+  return (
+    <Panel title={S.audit} className="three">
+      {connected
+        ? (
+          <Answer query={query} rows={4}>
+            {({ items }) => items.length === 0 ? <p className="dim">{S.noAudit}</p> : (
+              <div className="scroll" tabIndex={0} role="region" aria-label={S.audit}>
+                <table>
+                  <thead><tr><th>{S.time}</th><th>{S.event}</th><th>{S.actor}</th><th>{S.outcome}</th><th>{S.reason}</th></tr></thead>
+                  <tbody>{items.map((a) => <tr key={a.position}><td><Moment at={a.at} /></td><td>{a.type.replaceAll('_', ' ')}</td><td>{a.actor}</td><td>{a.outcome}</td><td>{a.reason}</td></tr>)}</tbody>
+                </table>
+              </div>
+            )}
+          </Answer>
+        )
+        : e.command?.audit && <Command cmd={e.command.audit} />}
+    </Panel>
   )
 }
 

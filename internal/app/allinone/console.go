@@ -92,7 +92,7 @@ func (l *loop) addConsole(ctx context.Context, p *process.Process, cfg Config) e
 		if overrides.Host, err = l.host.newConsoleAccount(ctx); err != nil {
 			return err
 		}
-		overrides.HostConfig = hosts.Config{Name: hostName, ExecutionNamespace: guard.DefaultNamespace}
+		overrides.HostConfig = hosts.Config{Name: hostName, ExecutionNamespace: guard.DefaultNamespace, AuditDatabaseURL: settings.Secret(l.audit)}
 	}
 	parts, url, err := consoleapp.Parts(ctx, p, own, overrides)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/console/issuer"
 	"github.com/fleetloop/fleetloop/internal/console/pgstore"
 	"github.com/fleetloop/fleetloop/internal/console/session"
+	"github.com/fleetloop/fleetloop/internal/execution/audit"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
@@ -90,23 +91,23 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, o Overrides) (part
 	if len(o.Demo) > 0 {
 		cfg.Mode = console.ModeDemo
 	}
-	clusters, hostParts, err := newHosts(cfg, o, p)
-	if err != nil {
-		return nil, "", err
-	}
-	sinks := o.Sinks
-	if sinks == nil {
-		if sinks, err = changes.New(cfg.Changes, source, p); err != nil { //nolint:contextcheck // the sinks outlive the call
-			return nil, "", err
-		}
-		parts = append(parts, sinks.Part())
-	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, lifecycle.Discard(parts...))
 			parts = nil
 		}
 	}()
+	clusters, parts, err := newHosts(cfg, o, p) //nolint:contextcheck // the pools outlive the call
+	if err != nil {
+		return parts, "", err
+	}
+	sinks := o.Sinks
+	if sinks == nil {
+		if sinks, err = changes.New(cfg.Changes, source, p); err != nil { //nolint:contextcheck // the sinks outlive the call
+			return parts, "", err
+		}
+		parts = append(parts, sinks.Part())
+	}
 	signIn, refresh, err := newIssuer(cfg)
 	if err != nil {
 		return parts, "", err
@@ -135,7 +136,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, o Overrides) (part
 	if cfg.Server.TLSCertFile != "" {
 		scheme = "https://"
 	}
-	parts = append(append(parts, hostParts...),
+	parts = append(parts,
 		lifecycle.Part{Name: "console sessions", Run: sessions.Run},
 		lifecycle.Part{Name: "console", Run: server.Run, Ready: server.Ready, Close: server.Close},
 	)
@@ -204,7 +205,12 @@ func newHosts(cfg Part, o Overrides, p *process.Process) (*hosts.Clusters, []lif
 	var list []*hosts.Host
 	var parts []lifecycle.Part
 	add := func(c hosts.Config, host *rest.Config) error {
-		h, err := hosts.New(c, hosts.Deps{REST: host, Log: p.Log, ReleaseNode: func(n *corev1.Node, now time.Time, reason string) (*corev1.Node, bool) {
+		readAudit, auditParts, err := newAuditReader(c, p)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, auditParts...)
+		h, err := hosts.New(c, hosts.Deps{REST: host, Log: p.Log, ReadAudit: readAudit, ReleaseNode: func(n *corev1.Node, now time.Time, reason string) (*corev1.Node, bool) {
 			return quarantine.Release(n, now, reason, true)
 		}})
 		if err != nil {
@@ -215,14 +221,52 @@ func newHosts(cfg Part, o Overrides, p *process.Process) (*hosts.Clusters, []lif
 	}
 	for _, c := range cfg.Hosts {
 		if err := add(c, nil); err != nil {
-			return nil, nil, err
+			return nil, parts, err
 		}
 	}
 	if o.Host != nil {
 		if err := add(o.HostConfig, o.Host); err != nil {
-			return nil, nil, err
+			return nil, parts, err
 		}
 	}
 	clusters, err := hosts.NewClusters(list...)
 	return clusters, parts, err
+}
+
+// auditConns is the number of database connections for the audit of a host cluster.
+const auditConns = 2
+
+// newAuditReader returns the reader of the audit of a host cluster, nil if none is configured. An
+// unavailable audit is a warning: the console works without it.
+func newAuditReader(c hosts.Config, p *process.Process) (hosts.ReadAuditFunc, []lifecycle.Part, error) {
+	if c.AuditDatabaseURL == "" {
+		return nil, nil, nil
+	}
+	pool, err := postgres.New(postgres.Config{URL: c.AuditDatabaseURL, Role: postgres.RoleExecutionAuditor, MaxConns: auditConns, ApplicationName: binary}, p.Log)
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect the audit of host cluster %q: %w", c.Name, err)
+	}
+	store := audit.NewPostgresStore(pool)
+	read := func(ctx context.Context, executionUID string) (events []hosts.AuditEvent, err error) {
+		err = store.List(ctx, audit.Filter{Execution: executionUID, Most: hosts.MaxAuditEvents}, func(e *audit.Event) error {
+			if e.ExecutionUID != executionUID { // the filter accepts names as well
+				return nil
+			}
+			events = append(events, hosts.AuditEvent{
+				Position: e.Position, At: e.Time, Type: string(e.Type), Actor: e.ActorID,
+				Outcome: e.Outcome, Reason: e.Reason, PlanHash: e.PlanHash,
+			})
+			return nil
+		})
+		return events, err
+	}
+	return read, []lifecycle.Part{{
+		Name: "audit of host cluster " + c.Name, Run: pool.Run, Close: func() error { pool.Close(); return nil },
+		Warning: func() string {
+			if err := pool.Ready(); err != nil {
+				return err.Error()
+			}
+			return ""
+		},
+	}}, nil
 }

@@ -118,12 +118,17 @@ func commandsOf(ke *v1alpha1.KubernetesExecution) map[string]string {
 	if p := ke.Status.Plan; p != nil {
 		approve += " --plan=" + executions.ShortHash(p.Hash)
 	}
-	return map[string]string{
+	commands := map[string]string{
+		"audit":    "fleetloop audit list --execution=" + ke.Namespace + "/" + ke.Name,
 		"approve":  approve,
 		"reject":   "fleetloop reject " + ke.Name + in + " --reason=TEXT",
 		"cancel":   "fleetloop exec cancel " + ke.Name + in,
 		"rollback": "fleetloop rollback " + ke.Name + in + " --reason=TEXT",
 	}
+	if job := ke.Status.JobName; job != "" {
+		commands["log"] = "kubectl logs" + in + " --follow job/" + job
+	}
+	return commands
 }
 
 // permissions returns which requests a person may send about an execution. The API server decides in

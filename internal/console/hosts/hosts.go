@@ -35,6 +35,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 // Config is one host cluster.
@@ -44,6 +45,8 @@ type Config struct {
 	Kubeconfig string `key:"kubeconfig" doc:"kubeconfig file of the read-only account, such as one in a mounted Secret (default: the service account of the pod)."`
 
 	ExecutionNamespace string `key:"execution_namespace" default:"kubernaut-executor" doc:"Namespace of the executions, for the emergency stop."`
+
+	AuditDatabaseURL settings.Secret `key:"audit_database_url" secret:"true" doc:"URL of the PostgreSQL database with the audit of executions. The login needs the role execution_auditor. The parameter passfile names a file with the password. Without the URL, the page shows the command that reads the audit."`
 
 	// AssumeUsers serves clusters that do not accept the persons' tokens. Their rights are those of
 	// the same names there.
@@ -58,7 +61,9 @@ type Deps struct {
 	// ReleaseNode returns a node without the changes of node-fault-controller, and whether there
 	// were any.
 	ReleaseNode func(node *corev1.Node, now time.Time, reason string) (after *corev1.Node, changed bool)
-	Log         *slog.Logger
+	// ReadAudit reads the audit. Nil means that there is no connection to it.
+	ReadAudit ReadAuditFunc
+	Log       *slog.Logger
 }
 
 // Host is one host cluster.
@@ -173,6 +178,7 @@ func NewClusters(list ...*Host) (*Clusters, error) {
 	for pattern, serve := range map[string]func(*Host, http.ResponseWriter, *http.Request) error{
 		"GET " + base + "/executions":                        (*Host).listExecutions,
 		"GET " + base + "/executions/{ns}/{name}":            (*Host).getExecution,
+		"GET " + base + "/executions/{ns}/{name}/audit":      (*Host).listAudit,
 		"GET " + base + "/executions/{ns}/{name}/log":        (*Host).serveLog,
 		"POST " + base + "/executions/{ns}/{name}/{request}": (*Host).requestOfExecution,
 		"GET " + base + "/stop":                              (*Host).getStop,
@@ -224,7 +230,7 @@ func (c *Clusters) States(ctx context.Context, who console.Person) []console.Hos
 	var asking sync.WaitGroup
 	for i, h := range c.list {
 		asking.Go(func() {
-			list[i] = console.HostState{Name: h.cfg.Name, Writes: true}
+			list[i] = console.HostState{Name: h.cfg.Name, Writes: true, Audit: h.deps.ReadAudit != nil}
 			if _, err := h.reviews.userOf(ctx, who); err != nil {
 				list[i].Writes, list[i].WhyNot = false, explainNoWrites(err)
 			}

@@ -66,7 +66,7 @@ type fixture struct {
 	acts []console.Action
 }
 
-func newFixture(t *testing.T, change ...func(*hosts.Config)) *fixture {
+func newFixture(t *testing.T, change ...func(*hosts.Config, *hosts.Deps)) *fixture {
 	t.Helper()
 	f := &fixture{T: t, namespace: kubebedtest.Namespace(t)}
 	bed := kubebedtest.Bed(t)
@@ -87,13 +87,14 @@ func newFixture(t *testing.T, change ...func(*hosts.Config)) *fixture {
 		t.Fatal(err)
 	}
 	cfg := hosts.Config{Name: "demo", ExecutionNamespace: f.namespace}
-	for _, c := range change {
-		c(&cfg)
-	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	h, err := hosts.New(cfg, hosts.Deps{REST: f.own, Log: log, ReleaseNode: func(n *corev1.Node, now time.Time, reason string) (*corev1.Node, bool) {
+	deps := hosts.Deps{REST: f.own, Log: log, ReleaseNode: func(n *corev1.Node, now time.Time, reason string) (*corev1.Node, bool) {
 		return quarantine.Release(n, now, reason, true)
-	}})
+	}}
+	for _, c := range change {
+		c(&cfg, &deps)
+	}
+	h, err := hosts.New(cfg, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,11 +354,11 @@ func TestApprove(t *testing.T) {
 func TestStrangersToken(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		change func(*hosts.Config)
+		change func(*hosts.Config, *hosts.Deps)
 		sees   int
 	}{
-		"Refused": {func(*hosts.Config) {}, http.StatusForbidden},
-		"Assumed": {func(c *hosts.Config) { c.AssumeUsers, c.UserPrefix = true, "oidc:" }, http.StatusOK},
+		"Refused": {func(*hosts.Config, *hosts.Deps) {}, http.StatusForbidden},
+		"Assumed": {func(c *hosts.Config, _ *hosts.Deps) { c.AssumeUsers, c.UserPrefix = true, "oidc:" }, http.StatusOK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -300,6 +300,11 @@ func (h *Host) writeError(w http.ResponseWriter, r *http.Request, err error) {
 		console.WriteProblem(w, http.StatusForbidden, capitalize(err.Error())+".", "Ask an administrator of the host cluster for a role.")
 	case isStatus && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)):
 		console.WriteProblem(w, int(status.Status().Code), status.Status().Message, "")
+	case errors.Is(err, errNoAudit):
+		console.WriteProblem(w, http.StatusNotFound, capitalize(err.Error())+".", "Set audit_database_url of the host cluster, or run: fleetloop audit list")
+	case errors.Is(err, errAuditUnavailable):
+		h.log.WarnContext(r.Context(), "audit not read", "path", r.URL.Path, "err", err)
+		console.WriteProblem(w, http.StatusServiceUnavailable, "The audit cannot be read now.", "Try again. If this lasts, look at the log of the console.")
 	case errors.Is(r.Context().Err(), err): // nobody is there to read an answer
 	default:
 		h.log.WarnContext(r.Context(), "request to the host cluster failed", "path", r.URL.Path, "offline", offline, "err", err)

@@ -1,8 +1,11 @@
 package hosts_test
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,5 +80,38 @@ func TestOwnAccountOnlyReads(t *testing.T) {
 	}
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("impersonate: %v", err)
+	}
+}
+
+// TestAudit covers that a person reads the audit of the executions that the person may get.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	unavailable := false
+	f := newFixture(t, func(_ *hosts.Config, d *hosts.Deps) {
+		d.ReadAudit = func(_ context.Context, uid string) ([]hosts.AuditEvent, error) {
+			asked = append(asked, uid)
+			if unavailable {
+				return nil, errors.New("password authentication failed for user \"auditor\"")
+			}
+			return []hosts.AuditEvent{{Position: 7, Type: "approved", Actor: "bob"}}, nil
+		}
+	})
+	ke := f.create(f.namespace, "scale-web")
+	path := "console/hosts/demo/executions/" + f.namespace + "/scale-web/audit"
+	f.signIn("bob").want(http.StatusNotFound, "GET", path, "", nil)
+	if len(asked) > 0 {
+		t.Errorf("the audit of %v was read for a person without rights", asked)
+	}
+	admin := f.signIn("admin")
+	var answer struct{ Items []hosts.AuditEvent }
+	admin.eventuallySees([]string{"scale-web"}, f.namespace)
+	admin.want(http.StatusOK, "GET", path, "", &answer)
+	if len(answer.Items) != 1 || answer.Items[0].Actor != "bob" || asked[0] != string(ke.UID) {
+		t.Errorf("the audit of %v is %+v", asked, answer)
+	}
+	unavailable = true
+	if text := admin.want(http.StatusServiceUnavailable, "GET", path, "", nil); strings.Contains(text, "password") {
+		t.Errorf("the answer is %s", text)
 	}
 }
