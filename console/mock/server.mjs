@@ -237,6 +237,11 @@ async function host(name, path, req, res, q) {
   let m
   if (path === 'executions') return json(res, { items: executions.map(({ plan, policy, object, command, ...short }) => short), as_of: now() })
   if (path === 'nodes') return json(res, { budget: { limit: 4, used: 4, blocked_since: nodes[3].since }, items: nodes.map((n) => ({ ...n, can: nodeCan() })), as_of: now() })
+  if (path === 'decisions') {
+    const r = resources[q.get('collection')]?.find((x) => x.id === q.get('id'))
+    const at = r && Date.parse(r.status.last_updated_time)
+    return json(res, { items: !r ? [] : sentinels.items.filter((s) => s.resource_type === q.get('collection')).map((s) => ({ host: name, namespace: s.namespace, name: s.name, endpoint: 'http://fleet-api:8000', state: 'waiting', message: 'the status is younger than 30m for a ready resource', next: new Date(at + 30 * 60e3).toISOString(), inputs: { generation: r.generation, observed_generation: r.status.observed_generation, phase: r.status.phase, ready: true, max_age_seconds: 1800 } })), as_of: now() })
+  }
   if (path === 'sentinels') return json(res, { ...sentinels, as_of: now() })
   if (path === 'stop') {
     if (req.method === 'POST') stopped = { stopped: true, by: user, reason: (await bodyOf(req)).reason, since: now() }

@@ -5,7 +5,7 @@ import { searchQuery } from '../lib/search'
 import { CHANGES, FLEET, get, getWithEtag, type Query, rememberSession } from './client'
 import { type RawExecution, type RawNode, readExecution, readNode } from './hosts'
 import type {
-  AdapterStatus, AuditEvent, Buckets, ChangeEvent, ClusterSync, EmergencyStop, Kind, NodeList, Page, Permission,
+  AdapterStatus, AuditEvent, Buckets, ChangeEvent, ClusterSync, Decision, EmergencyStop, Kind, NodeList, Page, Permission,
   Resource, Revision, SentinelList, Session, StuckItem, Summary,
 } from './types'
 
@@ -129,6 +129,13 @@ export const nodesQuery = (host: string) => queryOptions({
     const list = await get<Omit<NodeList, 'items'> & { items: RawNode[] }>(`${hostPath(host)}/nodes`, {}, signal)
     return { ...list, items: list.items.map(readNode) }
   },
+})
+
+export const decisionsQuery = (host: string, collection: string, id: string, generation: number) => queryOptions({
+  queryKey: ['sentinels', 'decisions', host, id, generation],
+  queryFn: ({ signal }) => get<Page<Decision>>(`${hostPath(host)}/decisions`, { collection, id }, signal),
+  placeholderData: (previous) => previous,
+  refetchInterval: 10_000, // a resource falls due by time alone
 })
 
 export const sentinelsQuery = (host: string) => queryOptions({

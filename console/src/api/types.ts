@@ -75,6 +75,18 @@ export interface Host {
   audit?: boolean
 }
 
+/** Decision is what the rules of a SentinelConfig say about a resource. */
+export interface Decision {
+  host: string
+  namespace: string
+  name: string
+  endpoint: string
+  state: 'due' | 'waiting' | 'not_watched' | 'invalid' | 'not_found' | 'error'
+  message: string
+  next?: string
+  inputs?: { generation: number; observed_generation: number; phase: string; ready: boolean; last_updated_time?: string; max_age_seconds: number }
+}
+
 /** AuditEvent is an event of an execution's audit. */
 export interface AuditEvent {
   position: number

@@ -2,19 +2,20 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useParams } from '@tanstack/react-router'
 import { lazy, Suspense, useMemo, useState } from 'react'
-import { FLEET, write } from '../api/client'
-import { canQuery, changesQuery, resourceQuery, revisionsQuery, statusesQuery, syncQuery } from '../api/queries'
+import { ApiError, FLEET, write } from '../api/client'
+import { canQuery, changesQuery, decisionsQuery, resourceQuery, revisionsQuery, statusesQuery, syncQuery } from '../api/queries'
 import type { ClusterSync, Kind, Resource, Revision } from '../api/types'
 import { command } from '../lib/cli'
 import { diffLines, foldLines } from '../lib/diff'
 import { sortKeys, toYaml } from '../lib/yaml'
 import { Head } from '../shell/head'
 import { S } from '../strings'
-import { Age, Answer, Cli, Command, Copy, Labels, Moment, Notice, Panel, State, Tag } from '../ui/basics'
+import { Age, Answer, Cli, Command, Copy, Failure, Labels, Moment, Notice, Panel, State, Tag } from '../ui/basics'
 import { ChangeLine } from '../ui/change'
 import { Action } from '../ui/dialog'
 import { Diff } from '../ui/diff'
 import { useKeys, useParamsInUrl } from '../ui/hooks'
+import { useHostLists } from '../ui/hosts'
 import { syncAction } from '../ui/sync'
 
 const Edit = lazy(() => import('./Edit'))
@@ -78,6 +79,31 @@ function Story({ kind, resource, etag, asOf }: { kind: Kind; resource: Resource;
   )
 }
 
+/** SentinelDecisions says whether an event is due about the resource, by which rule, and when the next one is. */
+function SentinelDecisions({ kind, resource }: { kind: Kind; resource: Resource }) {
+  const { lists, failures, pending } = useHostLists((host) => decisionsQuery(host, kind, resource.id, resource.generation))
+  const all = lists.flatMap(({ data }) => data.items)
+  const watching = all.filter((d) => d.state !== 'not_watched')
+  return (
+    <Panel title={S.sentinelDecision}>
+      {failures.filter(({ error }) => !(error instanceof ApiError && error.status === 403)).map(({ host, error, retry }) => <Failure key={host.name} error={error} retry={retry} />)}
+      <ul className="conditions">
+        {watching.map((d) => (
+          <li key={`${d.host}/${d.namespace}/${d.name}`}>
+            <State of={d.state} label={`${d.name}: ${S.decisionStates[d.state] ?? d.state}`} />
+            {d.next && <span className="dim">{S.nextEvent} <Age at={d.next} bare /></span>}
+            <span className="message">{d.message}</span>
+            {d.inputs && <span className="dim sub">{S.decisionInputs(d.inputs.observed_generation, d.inputs.generation, d.inputs.phase, d.inputs.max_age_seconds)}</span>}
+          </li>
+        ))}
+      </ul>
+      {!pending && watching.length === 0 && <p className="dim">{all.length > 0 ? S.notSelected(all.length) : S.noDecision}</p>}
+      {watching.length > 0 && <p className="dim">{S.rulesOnly}</p>}
+      <Command cmd={command('sentinel', 'why', resource.name, '--config', 'FILE')} />
+    </Panel>
+  )
+}
+
 function Overview({ kind, resource, sync }: { kind: Kind; resource: Resource; sync: ReturnType<typeof useQuery<ClusterSync>> }) {
   const statuses = useQuery(statusesQuery(kind, resource.id))
   const { status } = resource
@@ -101,10 +127,7 @@ function Overview({ kind, resource, sync }: { kind: Kind; resource: Resource; sy
           <Answer query={sync} rows={4}>{(s) => <SyncFacts sync={s} />}</Answer>
         </Panel>
       )}
-      <Panel title={S.sentinelDecision}>
-        <p className="dim">{S.whyInTerminal}</p>
-        <Command cmd={command('sentinel', 'why', resource.name, '--config', 'FILE')} />
-      </Panel>
+      <SentinelDecisions kind={kind} resource={resource} />
       <Panel title={S.adapterReports} className={kind === 'clusters' ? 'two' : 'three'}>
         <Answer query={statuses} rows={3}>{(page) => page.items.length === 0
           ? <p className="dim">{S.noReports}</p>

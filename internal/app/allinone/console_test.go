@@ -7,6 +7,8 @@ import (
 	"net/http/cookiejar"
 	"strings"
 	"testing"
+
+	"github.com/fleetloop/fleetloop/internal/console/hosts"
 )
 
 // browser is a browser with the page of a console.
@@ -92,7 +94,7 @@ func TestConsole(t *testing.T) {
 
 // wantHostInConsole covers the embedded host cluster in the console: it accepts the persons of the
 // demo, and shows each what that one may read.
-func (r *run) wantHostInConsole(t *testing.T) {
+func (r *run) wantHostInConsole(t *testing.T, cluster string) {
 	t.Helper()
 	for name, nodes := range map[string]int{"bob": http.StatusForbidden, "admin": http.StatusOK} {
 		b := r.openConsole(t)
@@ -115,6 +117,18 @@ func (r *run) wantHostInConsole(t *testing.T) {
 		b.call("GET", "console/hosts/demo/sentinels", "", http.StatusOK, &sentinels)
 		if (len(sentinels.Items) > 0) != (name == "admin") {
 			t.Errorf("%s sees %d sentinels", name, len(sentinels.Items))
+		}
+		var decisions struct {
+			Items []hosts.Decision `json:"items"`
+		}
+		b.call("GET", "console/hosts/demo/decisions?collection=clusters&id="+cluster, "", http.StatusOK, &decisions)
+		if (len(decisions.Items) > 0) != (name == "admin") {
+			t.Errorf("%s sees %d decisions", name, len(decisions.Items))
+		}
+		for _, d := range decisions.Items {
+			if d.State != "waiting" && d.State != "due" || d.Inputs == nil || d.Inputs.Generation != 1 {
+				t.Errorf("the decision about %s is %+v", cluster, d)
+			}
 		}
 	}
 }

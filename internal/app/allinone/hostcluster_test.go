@@ -36,7 +36,7 @@ func TestHostCluster(t *testing.T) {
 		return err
 	})
 
-	first.wantHostInConsole(t)
+	first.wantHostInConsole(t, c.ID)
 
 	k.mustRun(t, "delete", "sentinelconfig", "clusters")
 	k.mustRun(t, "patch", "sentinelconfig", "nodepools", "--type=merge", "-p", `{"spec":{"pollInterval":"7s"}}`)

@@ -97,7 +97,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, o Overrides) (part
 			parts = nil
 		}
 	}()
-	clusters, parts, err := newHosts(cfg, o, p) //nolint:contextcheck // the pools outlive the call
+	clusters, parts, err := newHosts(cfg, o, fleet, p) //nolint:contextcheck // the pools outlive the call
 	if err != nil {
 		return parts, "", err
 	}
@@ -201,7 +201,7 @@ func newActionRecorder(sinks *changes.Sinks) func(context.Context, console.Actio
 const source = "fleetloop/console"
 
 // newHosts returns the host clusters and their parts.
-func newHosts(cfg Part, o Overrides, p *process.Process) (*hosts.Clusters, []lifecycle.Part, error) {
+func newHosts(cfg Part, o Overrides, f *fleet, p *process.Process) (*hosts.Clusters, []lifecycle.Part, error) {
 	var list []*hosts.Host
 	var parts []lifecycle.Part
 	add := func(c hosts.Config, host *rest.Config) error {
@@ -210,7 +210,7 @@ func newHosts(cfg Part, o Overrides, p *process.Process) (*hosts.Clusters, []lif
 			return err
 		}
 		parts = append(parts, auditParts...)
-		h, err := hosts.New(c, hosts.Deps{REST: host, Log: p.Log, ReadAudit: readAudit, ReleaseNode: func(n *corev1.Node, now time.Time, reason string) (*corev1.Node, bool) {
+		h, err := hosts.New(c, hosts.Deps{REST: host, Log: p.Log, Decide: f.decide, ReadAudit: readAudit, ReleaseNode: func(n *corev1.Node, now time.Time, reason string) (*corev1.Node, bool) {
 			return quarantine.Release(n, now, reason, true)
 		}})
 		if err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
-	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
 )
 
 // The exit codes other than 0.
@@ -95,22 +94,12 @@ func (c *command) newWatch(cmd *cobra.Command) (w *inspect.Watch, done func(), e
 	if _, err := sentinel.New(cfg, sentinel.Deps{API: discardBroker{}, Publisher: discardBroker{}}); err != nil {
 		return nil, nil, sentinel.Locate(err, report.Wrap)
 	}
-	sel, errSelector := cfg.Selector()
-	decider, errDecider := cfg.Decider()
-	data, errPayload := payload.New(cfg.MessageData, payload.Keys(cfg.PayloadKeys))
-	api, errClient := NewClient(cfg.HyperfleetAPI)
-	if err := errors.Join(errSelector, errDecider, errPayload, errClient); err != nil {
+	api, err := NewClient(cfg.HyperfleetAPI)
+	if err != nil {
 		return nil, nil, err
 	}
-	w = &inspect.Watch{
-		Name: c.file, Source: api, Endpoint: api.Endpoint(),
-		Collection: cfg.ResourceType, Selector: sel, Flavour: cfg.HyperfleetAPI.Flavour,
-		PageSize: cfg.HyperfleetAPI.PageSize, Timeout: cfg.HyperfleetAPI.Timeout,
-		Profile: cfg.Decision.Profile, Decider: decider, Ages: cfg.Ages(), Payload: data,
-		MaxPerSecond: cfg.Publish.MaxPerSecond, Certain: cfg.Decision.Profile != sentinel.ProfileExpression,
-	}
-	if cfg.Jitter > 0 {
-		w.Early = cfg.EarlyFraction
+	if w, err = inspect.NewWatch(c.file, cfg, api); err != nil {
+		return nil, nil, err
 	}
 	return w, api.CloseIdle, nil
 }

@@ -61,6 +61,8 @@ type Deps struct {
 	// ReleaseNode returns a node without the changes of node-fault-controller, and whether there
 	// were any.
 	ReleaseNode func(node *corev1.Node, now time.Time, reason string) (after *corev1.Node, changed bool)
+	// Decide applies the rules of sentinels.
+	Decide DecideFunc
 	// ReadAudit reads the audit. Nil means that there is no connection to it.
 	ReadAudit ReadAuditFunc
 	Log       *slog.Logger
@@ -188,6 +190,7 @@ func NewClusters(list ...*Host) (*Clusters, error) {
 		"POST " + base + "/nodes/{name}/hold":                (*Host).holdNode,
 		"POST " + base + "/nodes/{name}/release":             (*Host).releaseNode,
 		"GET " + base + "/sentinels":                         (*Host).listSentinels,
+		"GET " + base + "/decisions":                         (*Host).listDecisions,
 	} {
 		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			i := slices.IndexFunc(list, func(h *Host) bool { return h.cfg.Name == r.PathValue("host") })

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	faultv1 "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	sentinelv1 "github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/console"
@@ -71,7 +73,7 @@ func newFixture(t *testing.T, change ...func(*hosts.Config, *hosts.Deps)) *fixtu
 	f := &fixture{T: t, namespace: kubebedtest.Namespace(t)}
 	bed := kubebedtest.Bed(t)
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), faultv1.AddToScheme(scheme), corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), faultv1.AddToScheme(scheme), sentinelv1.AddToScheme(scheme), corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	var err error
@@ -225,11 +227,11 @@ func TestStreamResumes(t *testing.T) {
 	first := bob.stream("")
 	first.waitFor("reset", "executions")
 	f.create(f.namespace, "one")
-	first.waitFor("executions", `"phase":"waiting_approval"`)
+	first.waitFor("executions", `"namespace":"`+f.namespace+`"`, `"phase":"waiting_approval"`) // bob sees those of other tests, too
 	first.close()
 	f.create(f.namespace, "two")
 	second := bob.stream(first.id)
-	if seen := second.waitFor("executions", "two"); strings.Contains(seen, "event: reset") || strings.Contains(seen, `"name":"one"`) {
+	if seen := second.waitFor("executions", `"namespace":"`+f.namespace+`","name":"two"`); strings.Contains(seen, "event: reset") || strings.Contains(seen, `"name":"one"`) {
 		t.Errorf("it did not go on: %s", seen)
 	}
 	other := newFixture(t).signIn("bob").stream(first.id)
@@ -274,14 +276,14 @@ func (b *browser) stream(after string) *stream {
 	return s
 }
 
-// waitFor reads up to an event that has a text, and returns all that it read.
-func (s *stream) waitFor(event, text string) string {
+// waitFor reads up to an event that has all the texts, and returns all that it read.
+func (s *stream) waitFor(event string, texts ...string) string {
 	s.t.Helper()
 	var all, one strings.Builder
 	for {
 		line, err := s.lines.ReadString('\n')
 		if err != nil {
-			s.t.Fatalf("no event %s with %q in\n%s: %v", event, text, all.String(), err)
+			s.t.Fatalf("no event %s with %q in\n%s: %v", event, texts, all.String(), err)
 		}
 		all.WriteString(line)
 		one.WriteString(line)
@@ -291,7 +293,7 @@ func (s *stream) waitFor(event, text string) string {
 		if line != "\n" {
 			continue
 		}
-		if strings.Contains(one.String(), "event: "+event+"\n") && strings.Contains(one.String(), text) {
+		if strings.Contains(one.String(), "event: "+event+"\n") && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(one.String(), text) }) {
 			return all.String()
 		}
 		one.Reset()

@@ -3,17 +3,23 @@ package hosts_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	sentinelv1 "github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
+	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/hosts"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
@@ -113,5 +119,56 @@ func TestAudit(t *testing.T) {
 	unavailable = true
 	if text := admin.want(http.StatusServiceUnavailable, "GET", path, "", nil); strings.Contains(text, "password") {
 		t.Errorf("the answer is %s", text)
+	}
+}
+
+// TestDecisions covers that a person sees the decisions of the sentinels that the person may list.
+func TestDecisions(t *testing.T) {
+	t.Parallel()
+	var decided atomic.Int32
+	f := newFixture(t, func(_ *hosts.Config, d *hosts.Deps) {
+		d.Decide = func(_ context.Context, who console.Person, s *sentinelv1.SentinelConfig, id string) (hosts.Decision, error) {
+			decided.Add(1)
+			if s.Name == "broken" {
+				return hosts.Decision{}, errors.New("the expression is invalid")
+			}
+			return hosts.Decision{State: "due", Message: "as " + who.Token + " about " + id}, nil
+		}
+	})
+	for _, name := range []string{"broken", "fine", "other"} {
+		s := &sentinelv1.SentinelConfig{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: f.namespace}, Spec: sentinelv1.SentinelConfigSpec{
+			ResourceType: "clusters", HyperfleetAPI: sentinelv1.HyperfleetAPI{URL: "http://fleet-api:8000"},
+			Broker: sentinelv1.Broker{Type: sentinelv1.BrokerNATS, Topic: "t", URL: "nats://broker:4222"},
+		}}
+		if name == "other" {
+			s.Spec.ResourceType = "nodepools"
+		}
+		if err := f.admin.Create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const path = "console/hosts/demo/decisions?collection=clusters&id="
+	admin := f.signIn("admin")
+	var got []hosts.Decision
+	kubebedtest.Eventually(t, func(context.Context) error {
+		var answer struct{ Items []hosts.Decision }
+		admin.want(http.StatusOK, "GET", path+"c-1", "", &answer) //nolint:contextcheck // the requests have the context of the test
+		got = slices.DeleteFunc(answer.Items, func(d hosts.Decision) bool { return d.Namespace != f.namespace })
+		if len(got) != 2 {
+			return fmt.Errorf("the decisions are %+v", answer.Items)
+		}
+		return nil
+	})
+	want := []hosts.Decision{
+		{Host: "demo", Namespace: f.namespace, Name: "broken", State: hosts.StateError, Message: "the expression is invalid"},
+		{Host: "demo", Namespace: f.namespace, Name: "fine", State: "due", Message: "as admin-token about c-1"},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the decisions are %+v, want %+v", got, want)
+	}
+	admin.want(http.StatusBadRequest, "GET", path, "", nil)
+	before := decided.Load()
+	if text := f.signIn("bob").want(http.StatusOK, "GET", path+"c-1", "", nil); strings.Contains(text, "fine") || decided.Load() != before {
+		t.Errorf("bob sees %s", text)
 	}
 }

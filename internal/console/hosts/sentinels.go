@@ -70,26 +70,35 @@ func (h *Host) newSentinel(s *v1alpha1.SentinelConfig) Sentinel {
 
 // listSentinels serves the SentinelConfigs that the person may list.
 func (h *Host) listSentinels(w http.ResponseWriter, r *http.Request) error {
-	ctx := r.Context()
-	f, err := h.filterFor(ctx, console.PersonFrom(ctx), "list", sentinelGroup, sentinelsName)
+	readable, err := h.readableSentinels(r)
 	if err != nil {
 		return err
 	}
-	var all v1alpha1.SentinelConfigList
-	if err := h.reader.List(ctx, &all); err != nil {
-		return fmt.Errorf("list sentinels: %w", err)
-	}
-	readable, err := keepReadable(ctx, f, all.Items)
-	if err != nil {
-		return err
-	}
-	slices.SortFunc(readable, func(a, b *v1alpha1.SentinelConfig) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
 	answer := page[Sentinel]{Items: []Sentinel{}, AsOf: time.Now().UTC()}
 	for _, s := range readable {
 		answer.Items = append(answer.Items, h.newSentinel(s))
 	}
 	console.WriteJSON(w, http.StatusOK, answer)
 	return nil
+}
+
+// readableSentinels returns the SentinelConfigs that the person may list, by namespace and name.
+func (h *Host) readableSentinels(r *http.Request) ([]*v1alpha1.SentinelConfig, error) {
+	ctx := r.Context()
+	f, err := h.filterFor(ctx, console.PersonFrom(ctx), "list", sentinelGroup, sentinelsName)
+	if err != nil {
+		return nil, err
+	}
+	var all v1alpha1.SentinelConfigList
+	if err := h.reader.List(ctx, &all); err != nil {
+		return nil, fmt.Errorf("list sentinels: %w", err)
+	}
+	readable, err := keepReadable(ctx, f, all.Items)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(readable, func(a, b *v1alpha1.SentinelConfig) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return readable, nil
 }

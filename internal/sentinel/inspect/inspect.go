@@ -21,6 +21,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/selector"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
 	"github.com/fleetloop/fleetloop/internal/sentinel/source"
@@ -58,6 +59,31 @@ type Watch struct {
 
 	// Certain says that the profile uses ages, so that the times of events are predictable.
 	Certain bool
+}
+
+// NewWatch returns the watch of a sentinel's configuration, which is valid. Source and Endpoint are api's.
+func NewWatch(name string, cfg sentinel.Config, api interface {
+	source.Lister
+	Endpoint() string
+},
+) (*Watch, error) {
+	sel, errSelector := cfg.Selector()
+	decider, errDecider := cfg.Decider()
+	data, errPayload := payload.New(cfg.MessageData, payload.Keys(cfg.PayloadKeys))
+	if err := errors.Join(errSelector, errDecider, errPayload); err != nil {
+		return nil, err
+	}
+	w := &Watch{
+		Name: name, Source: api, Endpoint: api.Endpoint(),
+		Collection: cfg.ResourceType, Selector: sel, Flavour: cfg.HyperfleetAPI.Flavour,
+		PageSize: cfg.HyperfleetAPI.PageSize, Timeout: cfg.HyperfleetAPI.Timeout,
+		Profile: cfg.Decision.Profile, Decider: decider, Ages: cfg.Ages(), Payload: data,
+		MaxPerSecond: cfg.Publish.MaxPerSecond, Certain: cfg.Decision.Profile != sentinel.ProfileExpression,
+	}
+	if cfg.Jitter > 0 {
+		w.Early = cfg.EarlyFraction
+	}
+	return w, nil
 }
 
 // A Decider decides whether a resource is due.

@@ -1,0 +1,59 @@
+package consoleapp
+
+import (
+	"context"
+	"time"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/console"
+	"github.com/fleetloop/fleetloop/internal/console/hosts"
+	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
+	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
+	"github.com/fleetloop/fleetloop/internal/sentinel/state"
+)
+
+// decide applies the rules of a SentinelConfig to a resource of the console's fleet API, read with the
+// token of the person.
+func (f *fleet) decide(ctx context.Context, who console.Person, s *v1alpha1.SentinelConfig, id string) (hosts.Decision, error) {
+	translated, err := sentinelconfig.Translate(&s.Spec)
+	if err != nil {
+		return hosts.Decision{}, err
+	}
+	cfg := translated.Sentinel
+	client, err := f.as(who.Token)
+	if err != nil {
+		return hosts.Decision{}, err
+	}
+	w, err := inspect.NewWatch(s.Namespace+"/"+s.Name, cfg, client)
+	if err != nil {
+		return hosts.Decision{}, err
+	}
+	report, err := inspect.Why(ctx, w, id, noRecord{})
+	if err != nil {
+		return hosts.Decision{}, err
+	}
+	d := hosts.Decision{Endpoint: cfg.HyperfleetAPI.Endpoint, State: string(report.State), Message: report.Rule, Next: timeOrNil(report.Next)}
+	if in := report.Inputs; in != nil {
+		d.Inputs = &hosts.DecisionInputs{
+			Generation: in.Generation, ObservedGeneration: in.ObservedGeneration, Phase: in.Phase, Ready: in.Ready,
+			LastUpdated: timeOrNil(in.LastUpdatedTime), MaxAgeSeconds: in.MaxAgeSeconds,
+		}
+	}
+	return d, nil
+}
+
+func timeOrNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// noRecord stands for the record of a running sentinel, which the console does not read.
+type noRecord struct{}
+
+func (noRecord) URL() string { return "" }
+
+func (noRecord) Decisions(context.Context, string) (state.RecordResponse, error) {
+	return state.RecordResponse{}, nil
+}

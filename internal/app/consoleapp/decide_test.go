@@ -1,0 +1,57 @@
+package consoleapp
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/console"
+)
+
+// TestDecide covers that a decision is made about the resource that the person's own token reads.
+func TestDecide(t *testing.T) {
+	old := time.Now().UTC().Add(-time.Hour)
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer alice-token" || !strings.HasSuffix(r.URL.Path, "/clusters/c-1") {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		_, _ = fmt.Fprintf(w, `{"id":"c-1","name":"eu-1","generation":2,"labels":{"region":"eu"},"created_time":%q,"updated_time":%[1]q,`+
+			`"status":{"phase":"Ready","observed_generation":1,"last_updated_time":%[1]q,"last_transition_time":%[1]q,"conditions":[]}}`, old.Format(time.RFC3339))
+	}))
+	defer api.Close()
+	f, err := newFleet(Part{Console: console.Config{FleetAPI: api.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.transport.(*http.Transport).CloseIdleConnections()
+	config := func(region string) *v1alpha1.SentinelConfig {
+		s := &v1alpha1.SentinelConfig{Spec: v1alpha1.SentinelConfigSpec{
+			ResourceType: "clusters", HyperfleetAPI: v1alpha1.HyperfleetAPI{URL: "http://elsewhere:8000"},
+			Broker: v1alpha1.Broker{Type: v1alpha1.BrokerNATS, Topic: "t", URL: "nats://broker:4222"}, ShardSelector: &v1alpha1.ShardSelector{MatchLabels: map[string]string{"region": region}},
+		}}
+		s.Namespace, s.Name = "ops", "clusters"
+		return s
+	}
+	alice := console.Person{}
+	alice.Token = "alice-token"
+
+	d, err := f.decide(t.Context(), alice, config("eu"), "c-1")
+	if err != nil || d.State != "due" || !strings.Contains(d.Message, "backoff-expired") || d.Endpoint != "http://elsewhere:8000" {
+		t.Errorf("decided %+v, %v", d, err)
+	}
+	if d.Inputs == nil || d.Inputs.Generation != 2 || d.Inputs.ObservedGeneration != 1 || d.Inputs.Phase != "Ready" {
+		t.Errorf("the inputs are %+v", d.Inputs)
+	}
+	if d, err := f.decide(t.Context(), alice, config("us"), "c-1"); err != nil || d.State != "not_watched" {
+		t.Errorf("another region: %+v, %v", d, err)
+	}
+	if d, err := f.decide(t.Context(), console.Person{}, config("eu"), "c-1"); err == nil {
+		t.Errorf("without a token: %+v", d)
+	}
+}
