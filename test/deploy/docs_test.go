@@ -41,6 +41,7 @@ func chartNames(t *testing.T) map[string]bool {
 clusterWorker: {enabled: true}
 executionController: {enabled: true}
 nodeFaultController: {enabled: true, budget: {on_exhausted: manual-reset}, janitor: {separate: true}}
+console: {enabled: true, publicURL: 'https://fleet.example.com', auth: {mode: oidc, oidc: {issuer: 'https://login.example.com', clientID: a, clientSecretRef: {name: fleetloop-console-oidc}}}, hosts: [{name: eu, kubeconfigSecretRef: {name: console-host-eu, key: config}}, {name: local}], ingress: {enabled: true}}
 monitoring: {dashboards: {enabled: true}}
 `),
 	}) {

@@ -78,6 +78,8 @@ func TestArguments(t *testing.T) {
 		"execution-controller": string(readFile(t, root+"/docs/reference/execution-controller.md")),
 
 		"node-fault-controller": string(readFile(t, root+"/docs/reference/node-fault-controller.md")),
+
+		"console": string(readFile(t, root+"/docs/reference/console.md")),
 	}
 	settings := string(readFile(t, root+"/docs/reference/config.md")) + string(readFile(t, root+"/docs/explanation/brokers.md"))
 	// Two are those of the Go runtime and of Google's library; the pod's own are told in the reference of flags.
@@ -124,6 +126,7 @@ nodeFaultController:
   metrics: {tokenSecret: g}
 `,
 		"{global: {changeEvents: {enabled: true, clusterName: a, endpointSecretRef: {name: b}, format: slack}}, clusterWorker: {enabled: true}}",
+		"console: {enabled: true, publicURL: 'https://a', tls: {existingSecret: b}, metrics: {tokenSecret: c}, auth: {mode: oidc, oidc: {issuer: 'https://d', clientID: e, clientSecretRef: {name: f}, scopes: [openid]}}}",
 	} {
 		for _, o := range render(t, deploy.Release{Values: newValues(t, values)}) {
 			name, ok := at(o, "spec.template.spec.containers.0.name").(string)

@@ -93,7 +93,7 @@ func TestGeneratedSchema(t *testing.T) {
 	if !ok {
 		t.Fatalf("%s has no $defs", path)
 	}
-	for name, file := range map[string]string{"fleetApiConfig": "fleet-api", "sentinelFile": "sentinel", "clusterWorkerFile": "cluster-worker", "executionControllerFile": "execution-controller", "nodeFaultControllerFile": "node-fault-controller"} {
+	for name, file := range map[string]string{"fleetApiConfig": "fleet-api", "sentinelFile": "sentinel", "clusterWorkerFile": "cluster-worker", "executionControllerFile": "execution-controller", "nodeFaultControllerFile": "node-fault-controller", "consoleFile": "console"} {
 		var part map[string]any
 		if err := json.Unmarshal(readFile(t, root+"/docs/schema/"+file+".schema.json"), &part); err != nil {
 			t.Fatal(err)

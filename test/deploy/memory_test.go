@@ -18,6 +18,7 @@ func TestMemoryLimits(t *testing.T) {
 	limited := 0
 	for _, o := range render(t, deploy.Release{Values: map[string]any{
 		"clusterWorker": enabled, "executionController": enabled, "nodeFaultController": enabled,
+		"console": map[string]any{"enabled": true, "publicURL": "https://fleet.example.com"},
 	}}) {
 		containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
 		if err != nil {
@@ -48,7 +49,7 @@ func TestMemoryLimits(t *testing.T) {
 			}
 		}
 	}
-	if limited < 5 {
+	if limited < 6 {
 		t.Errorf("%d containers have a memory limit, want one of each component at least", limited)
 	}
 }

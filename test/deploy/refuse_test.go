@@ -93,6 +93,14 @@ func TestRefuses(t *testing.T) {
 		"FaultsExecution":      {"it would have nothing to ask for", "nodeFaultController: {enabled: true, janitor: {rebootProvider: execution}}", []string{"janitor.config.execution.reboot.action"}},
 		"FaultsProvider":       {"says which there are", "nodeFaultController: {janitor: {terminateProvider: job}}", []string{"/nodeFaultController/janitor/terminateProvider", "webhook"}},
 		"FaultsDryRun":         {"one of them would win", `{global: {dryRun: true}, nodeFaultController: {enabled: true, extraEnv: [{name: DRY_RUN, value: "false"}]}}`, []string{"DRY_RUN", "global.dryRun is true"}},
+		"ConsoleNoURL":         {"browsers need one", "console: {enabled: true}", []string{"console.publicURL is empty", "https://"}},
+		"ConsolePlain":         {"people would sign in without TLS", "console: {publicURL: 'http://fleet.example.com'}", []string{"/console/publicURL"}},
+		"ConsoleNoIssuer":      {"says what to set", "console: {enabled: true, publicURL: 'https://a', auth: {mode: oidc}}", []string{"console.auth.oidc.issuer", "console.auth.oidc.clientID"}},
+		"ConsoleMode":          {"it would let in everyone", "console: {auth: {mode: none}}", []string{"/console/auth/mode", "token"}},
+		"ConsoleNoAPI":         {"says what to set", "{fleetApi: {enabled: false}, sentinel: {enabled: false}, console: {enabled: true, publicURL: 'https://a'}}", []string{"console.api.url"}},
+		"ConsoleConfig":        {"the file is checked before the pod is", "console: {config: {session: {idle: 1h}}}", []string{"/console/config/session", "'idle'"}},
+		"ConsoleHosts":         {"volumes and rights have to agree", "console: {enabled: true, publicURL: 'https://a', config: {hosts: [{name: b}]}}", []string{"console.config.hosts is not supported", "set console.hosts"}},
+		"ConsoleTwice":         {"they could not be told apart", "console: {enabled: true, publicURL: 'https://a', hosts: [{name: b}, {name: b, kubeconfigSecretRef: {name: c, key: d}}]}", []string{`console.hosts contains the name "b" twice`}},
 		"BrokerVariable":       {"not a variable of the broker", "sentinel: {fileBroker: {env: {RABBIT: x}}}", []string{"/sentinel/fileBroker/env", "'RABBIT'"}},
 	}
 	for name, test := range tests {
@@ -141,6 +149,7 @@ func TestNotes(t *testing.T) {
 		"Worker":  {"clusterWorker: {enabled: true, config: {max_concurrent_syncs: 8}}", "cluster-worker"},
 		"Acting":  {"{global: {dryRun: true}, executionController: {enabled: true, targetNamespaces: [shop]}}", "executions"},
 		"Faults":  {"{global: {changeEvents: {enabled: true, endpoint: 'https://e.example.com', clusterName: a, sinks: [{name: pager, endpoint: 'https://p.example.com', secretRefs: {routingKey: {name: pager, key: key}}}]}}, clusterWorker: {enabled: true}, executionController: {enabled: true}, nodeFaultController: {enabled: true, intake: {auth: {tokensSecret: monitors}}, janitor: {webhook: {tokenSecretRef: {name: bmc}}, machines: {kubeconfig: {existingSecret: mgmt}}}}}", "node-faults"},
+		"Console": {"console: {enabled: true, publicURL: 'https://fleet.example.com/', auth: {mode: oidc, oidc: {issuer: 'https://login.example.com', clientID: a, clientSecretRef: {name: oidc}}}, hosts: [{name: local}, {name: eu, kubeconfigSecretRef: {name: eu, key: config}}], tls: {existingSecret: b}, ingress: {enabled: true, tlsSecret: c}}", "console"},
 		"Idle":    {"executionController: {enabled: true, audit: {mode: 'off'}, admissionPolicies: {enabled: false}}", "executions-idle"},
 	}
 	for name, test := range tests {

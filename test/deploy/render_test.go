@@ -67,15 +67,18 @@ func names(objects []*unstructured.Unstructured) []string {
 
 const pod = " spec.template.spec."
 
-// TestValues renders sets of values. What is wanted is at an object and a path
-// in it, in YAML; an empty text wants nothing there.
+// A valuesTest is a set of values. What is wanted is at an object and a path in
+// it, in YAML; an empty text wants nothing there.
+type valuesTest struct {
+	reason string
+	values string
+	want   map[string]string
+	absent []string // objects, or all of a kind as "Kind/"
+}
+
+// TestValues renders sets of values.
 func TestValues(t *testing.T) {
-	tests := map[string]struct {
-		reason string
-		values string
-		want   map[string]string
-		absent []string // objects, or all of a kind as "Kind/"
-	}{
+	tests := map[string]valuesTest{
 		"Default": {
 			reason: "the sentinel's Deployment is the specification's",
 			want: map[string]string{
@@ -93,7 +96,7 @@ func TestValues(t *testing.T) {
 				"Deployment/fleetloop-fleet-api" + pod + "containers.0.image":                                   "fleetloop/fleet-api:dev",
 				"Deployment/fleetloop-fleet-api" + pod + "automountServiceAccountToken":                         "false",
 			},
-			absent: []string{"ServiceMonitor/", "PrometheusRule/", "ConfigMap/", "Job/", "Deployment/fleetloop-execution-controller", "ClusterRole/", "ValidatingAdmissionPolicy/", "Deployment/fleetloop-cluster-worker", "ServiceAccount/fleetloop-cluster-worker", "Service/fleetloop-cluster-worker"},
+			absent: []string{"ServiceMonitor/", "PrometheusRule/", "ConfigMap/", "Job/", "Deployment/fleetloop-execution-controller", "ClusterRole/", "ValidatingAdmissionPolicy/", "Deployment/fleetloop-cluster-worker", "ServiceAccount/fleetloop-cluster-worker", "Service/fleetloop-cluster-worker", "Deployment/fleetloop-console", "ServiceAccount/fleetloop-console", "Service/fleetloop-console", "NetworkPolicy/fleetloop-console", "PodDisruptionBudget/fleetloop-console", "Ingress/"},
 		},
 		"All": {
 			reason: "one Deployment runs every SentinelConfig of the namespace",
@@ -296,45 +299,48 @@ fleetApi:
 				"ServiceMonitor/fleetloop-sentinel spec.endpoints":                       "[{port: metrics, path: /metrics, interval: 30s}]",
 				"PrometheusRule/fleetloop spec.groups.0.rules.0.annotations.runbook_url": "https://example.com/docs/runbooks/SentinelMissing.md",
 			},
-			absent: []string{"PrometheusRule/fleetloop-cluster-worker", "ServiceMonitor/fleetloop-cluster-worker"},
+			absent: []string{"PrometheusRule/fleetloop-cluster-worker", "ServiceMonitor/fleetloop-cluster-worker", "PrometheusRule/fleetloop-console"},
 		},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			objects := render(t, deploy.Release{Values: newValues(t, test.values)})
-			got, want := map[string]any{}, map[string]any{}
-			for place, text := range test.want {
-				name, path, _ := strings.Cut(place, " ")
-				var v any
-				if err := yaml.Unmarshal([]byte(text), &v); err != nil {
-					t.Fatalf("%s: %v", place, err)
-				}
-				want[place] = v
-				i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind()+"/"+o.GetName() == name })
-				if i < 0 {
-					t.Fatalf("no %s among %v", name, names(objects))
-				}
-				raw, err := yaml.Marshal(at(objects[i], path))
-				if err != nil {
-					t.Fatal(err)
-				}
-				var same any // with the numbers of YAML
-				if err := yaml.Unmarshal(raw, &same); err != nil {
-					t.Fatal(err)
-				}
-				got[place] = same
+		t.Run(name, test.check)
+	}
+}
+
+// check renders the values and compares what is there.
+func (test valuesTest) check(t *testing.T) {
+	objects := render(t, deploy.Release{Values: newValues(t, test.values)})
+	got, want := map[string]any{}, map[string]any{}
+	for place, text := range test.want {
+		name, path, _ := strings.Cut(place, " ")
+		var v any
+		if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+			t.Fatalf("%s: %v", place, err)
+		}
+		want[place] = v
+		i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind()+"/"+o.GetName() == name })
+		if i < 0 {
+			t.Fatalf("no %s among %v", name, names(objects))
+		}
+		raw, err := yaml.Marshal(at(objects[i], path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var same any // with the numbers of YAML
+		if err := yaml.Unmarshal(raw, &same); err != nil {
+			t.Fatal(err)
+		}
+		got[place] = same
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s: (-want +got)\n%s", test.reason, diff)
+	}
+	for _, name := range names(objects) {
+		for _, absent := range test.absent {
+			if name == absent || strings.HasSuffix(absent, "/") && strings.HasPrefix(name, absent) {
+				t.Errorf("%s: there is %s", test.reason, name)
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("%s: (-want +got)\n%s", test.reason, diff)
-			}
-			for _, name := range names(objects) {
-				for _, absent := range test.absent {
-					if name == absent || strings.HasSuffix(absent, "/") && strings.HasPrefix(name, absent) {
-						t.Errorf("%s: there is %s", test.reason, name)
-					}
-				}
-			}
-		})
+		}
 	}
 }
 

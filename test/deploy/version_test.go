@@ -24,7 +24,7 @@ func TestOneVersion(t *testing.T) {
 			}
 			objects, notes, err := deploy.Release{
 				Chart: dir + "/chart/fleetloop", APIVersions: append(monitored().APIVersions, servesStamps),
-				Values: newValues(t, `{clusterWorker: {enabled: true}, executionController: {enabled: true}, nodeFaultController: {enabled: true, janitor: {separate: true}}, monitoring: {dashboards: {enabled: true}}}`),
+				Values: newValues(t, `{clusterWorker: {enabled: true}, executionController: {enabled: true}, nodeFaultController: {enabled: true, janitor: {separate: true}}, console: {enabled: true, publicURL: 'https://fleet.example.com'}, monitoring: {dashboards: {enabled: true}}}`),
 			}.Render()
 			if err != nil {
 				t.Fatal(err)
@@ -33,7 +33,7 @@ func TestOneVersion(t *testing.T) {
 				t.Errorf("the notes do not say %q", want)
 			}
 			wantVersion(t, "chart", objects, release)
-			for _, folder := range []string{"kustomize", "kustomize/execution-controller", "kustomize/node-fault-controller", "dashboards"} {
+			for _, folder := range []string{"kustomize", "kustomize/execution-controller", "kustomize/node-fault-controller", "kustomize/console", "dashboards"} {
 				built, err := deploy.Kustomize(filepath.Join(dir, folder))
 				if err != nil {
 					t.Fatal(err)

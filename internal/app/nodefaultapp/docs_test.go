@@ -71,7 +71,7 @@ func loadConfig(t *testing.T, text string) (nodefaultapp.Config, error) {
 // which says that it is in force, and by those that the binary does not ask.
 func TestPageShowsSettings(t *testing.T) {
 	all := configBlocks(t)
-	if len(all) < 12 {
+	if len(all) < 11 {
 		t.Fatalf("the page shows %d configurations", len(all))
 	}
 	secret := filepath.Join(t.TempDir(), "secret")

@@ -17,7 +17,7 @@ func with(key, value string) map[string]string {
 // scenarios tries the alerts by their names.
 func scenarios() map[string][]scenario {
 	all := map[string][]scenario{}
-	for _, list := range []map[string][]scenario{loop(), sweeps(), dependencies(), configurations(), groups(), api(), timeline(), worker(), shoots(), controller(), executions(), faults(), repairs(), changeEvents()} {
+	for _, list := range []map[string][]scenario{loop(), sweeps(), dependencies(), configurations(), groups(), api(), timeline(), worker(), shoots(), controller(), executions(), faults(), repairs(), changeEvents(), webConsole()} {
 		maps.Copy(all, list)
 	}
 	return all
