@@ -82,7 +82,7 @@ console:
   publicURL: https://fleet.example.com:8443/ops/console/
   api: {url: https://api.example.com}
   auth: {mode: oidc, oidc: {issuer: https://login.example.com, clientID: console, clientSecretRef: {name: oidc}, scopes: [openid, groups]}}
-  hosts: [{name: eu, kubeconfigSecretRef: {name: eu-host, key: config}, executionNamespace: acting, assumeUsers: true, userPrefix: "oidc:"}]
+  hosts: [{name: eu, kubeconfigSecretRef: {name: eu-host, key: config}, executionNamespace: acting, assumeUsers: true, userPrefix: "oidc:", auditDatabaseSecretRef: {name: eu-audit, key: url}}]
   ingress: {enabled: true, className: nginx, tlsSecret: fleet-tls, annotations: {a: b}}
 `,
 			want: map[string]string{
@@ -94,7 +94,8 @@ console:
 				"Deployment/fleetloop-console" + pod + "containers.0.env.8": "{name: CONSOLE_OIDC_SCOPES, value: 'openid,groups'}",
 				"Deployment/fleetloop-console" + pod + "containers.0.env.2": "{name: FLEET_API_URL, value: 'https://api.example.com'}",
 				"Deployment/fleetloop-console" + pod + "volumes.0":          "{name: host-eu, secret: {secretName: eu-host}}",
-				"ConfigMap/fleetloop-console data":                          `{console.yaml: "hosts:\n- assume_users: true\n  execution_namespace: acting\n  kubeconfig: /etc/console/hosts/eu/config\n  name: eu\n  user_prefix: 'oidc:'\n"}`,
+				"Deployment/fleetloop-console" + pod + "volumes.1":          "{name: audit-eu, secret: {secretName: eu-audit}}",
+				"ConfigMap/fleetloop-console data":                          `{console.yaml: "hosts:\n- assume_users: true\n  audit_database_url_file: /etc/console/audit/eu/url\n  execution_namespace: acting\n  kubeconfig: /etc/console/hosts/eu/config\n  name: eu\n  user_prefix: 'oidc:'\n"}`,
 			},
 			absent: []string{"ClusterRole/"},
 		},

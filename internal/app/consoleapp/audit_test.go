@@ -2,6 +2,8 @@ package consoleapp
 
 import (
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -41,8 +43,15 @@ func TestAuditOfAHostCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	read, parts, err := newAuditReader(hosts.Config{Name: "a", AuditDatabaseURL: settings.Secret(url)},
-		&process.Process{Log: log, Metrics: prometheus.NewRegistry()})
+	file := filepath.Join(t.TempDir(), "url")
+	if err := os.WriteFile(file, []byte(url+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &process.Process{Log: log, Metrics: prometheus.NewRegistry()}
+	if _, _, err := newAuditReader(hosts.Config{Name: "a", AuditDatabaseURL: settings.Secret(url), AuditDatabaseURLFile: file}, p); err == nil {
+		t.Error("it took two URLs")
+	}
+	read, parts, err := newAuditReader(hosts.Config{Name: "a", AuditDatabaseURLFile: file}, p)
 	if err != nil {
 		t.Fatal(err)
 	}

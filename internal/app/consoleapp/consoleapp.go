@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -239,10 +241,21 @@ const auditConns = 2
 // newAuditReader returns the reader of the audit of a host cluster, nil if none is configured. An
 // unavailable audit is a warning: the console works without it.
 func newAuditReader(c hosts.Config, p *process.Process) (hosts.ReadAuditFunc, []lifecycle.Part, error) {
-	if c.AuditDatabaseURL == "" {
+	url := c.AuditDatabaseURL
+	switch {
+	case url != "" && c.AuditDatabaseURLFile != "":
+		return nil, nil, fmt.Errorf("host cluster %q has both audit_database_url and audit_database_url_file: remove one of them", c.Name)
+	case c.AuditDatabaseURLFile != "":
+		text, err := os.ReadFile(c.AuditDatabaseURLFile)
+		if err != nil {
+			return nil, nil, fmt.Errorf("read audit_database_url_file of host cluster %q: %w", c.Name, err)
+		}
+		url = settings.Secret(strings.TrimSpace(string(text)))
+	}
+	if url == "" {
 		return nil, nil, nil
 	}
-	pool, err := postgres.New(postgres.Config{URL: c.AuditDatabaseURL, Role: postgres.RoleExecutionAuditor, MaxConns: auditConns, ApplicationName: binary}, p.Log)
+	pool, err := postgres.New(postgres.Config{URL: url, Role: postgres.RoleExecutionAuditor, MaxConns: auditConns, ApplicationName: binary}, p.Log)
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect the audit of host cluster %q: %w", c.Name, err)
 	}

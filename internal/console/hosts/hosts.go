@@ -46,7 +46,9 @@ type Config struct {
 
 	ExecutionNamespace string `key:"execution_namespace" default:"kubernaut-executor" doc:"Namespace of the executions, for the emergency stop."`
 
-	AuditDatabaseURL settings.Secret `key:"audit_database_url" secret:"true" doc:"URL of the PostgreSQL database with the audit of executions. The login needs the role execution_auditor. The parameter passfile names a file with the password. Without the URL, the page shows the command that reads the audit."`
+	AuditDatabaseURL settings.Secret `key:"audit_database_url" secret:"true" doc:"URL of the PostgreSQL database with the audit of executions. The login needs the role execution_auditor. Without it, the page shows the command that reads the audit."`
+
+	AuditDatabaseURLFile string `key:"audit_database_url_file" doc:"File with audit_database_url, such as one in a mounted Secret. It is read at the start."`
 
 	// AssumeUsers serves clusters that do not accept the persons' tokens. Their rights are those of
 	// the same names there.

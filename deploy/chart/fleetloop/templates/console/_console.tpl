@@ -32,6 +32,9 @@ true
 {{- else -}}
 {{- $_ := set $one "execution_namespace" $.Values.executionController.namespace -}}
 {{- end -}}
+{{- with $host.auditDatabaseSecretRef -}}
+{{- $_ := set $one "audit_database_url_file" (printf "/etc/console/audit/%s/%s" $host.name .key) -}}
+{{- end -}}
 {{- range $key, $value := dict "execution_namespace" $host.executionNamespace "assume_users" $host.assumeUsers "user_prefix" $host.userPrefix -}}
 {{- if $value -}}
 {{- $_ := set $one $key $value -}}
@@ -97,6 +100,10 @@ true
 {{- if .kubeconfigSecretRef -}}
 {{- $volumes = append $volumes (dict "name" (printf "host-%s" .name) "secret" (dict "secretName" .kubeconfigSecretRef.name)) -}}
 {{- $mounts = append $mounts (dict "name" (printf "host-%s" .name) "mountPath" (printf "/etc/console/hosts/%s" .name) "readOnly" true) -}}
+{{- end -}}
+{{- if .auditDatabaseSecretRef -}}
+{{- $volumes = append $volumes (dict "name" (printf "audit-%s" .name) "secret" (dict "secretName" .auditDatabaseSecretRef.name)) -}}
+{{- $mounts = append $mounts (dict "name" (printf "audit-%s" .name) "mountPath" (printf "/etc/console/audit/%s" .name) "readOnly" true) -}}
 {{- end -}}
 {{- end -}}
 {{- with $values.tls.existingSecret -}}
