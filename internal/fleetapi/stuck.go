@@ -83,8 +83,8 @@ var gardenerCode = regexp.MustCompile(`\bERR_[A-Z_]+\b`)
 func DecideStuckCause(r *StuckRow, required []string) v1.StuckCause {
 	unsynced := r.Sync != nil && r.Sync.Synced == nil
 	switch {
-	case unsynced && r.Sync.PausedAt != nil:
-		return v1.StuckCause{Type: v1.StuckOnPause, Message: "the sync is paused since " + r.Sync.PausedAt.UTC().Format(time.RFC3339)}
+	case unsynced && r.Sync.Pause != nil:
+		return v1.StuckCause{Type: v1.StuckOnPause, Message: describePause(r.Sync.Pause)}
 	case unsynced && r.Sync.Error != "":
 		return v1.StuckCause{Type: v1.StuckOnGardener, Code: gardenerCodeOf(r.Sync.Error, r.Sync.ErrorClass), Message: r.Sync.Error}
 	case r.Phase != v1.PhaseReady && r.Sync != nil && r.Sync.ShootStatus == v1.ShootError:
@@ -106,6 +106,21 @@ func DecideStuckCause(r *StuckRow, required []string) v1.StuckCause {
 		return v1.StuckCause{Type: v1.StuckOnChildren, Message: "waiting for the deletion of its node pools"}
 	}
 	return v1.StuckCause{Type: v1.StuckOnAdapter, Message: "all required adapters have reported; the next report computes the status again"}
+}
+
+// describePause says who paused a sync, when, until when and why.
+func describePause(p *v1.SyncPause) string {
+	text := "the sync is paused since " + p.Since.UTC().Format(time.RFC3339)
+	if p.Until != nil {
+		text += " until " + p.Until.UTC().Format(time.RFC3339)
+	}
+	if p.By != "" {
+		text += " by " + p.By
+	}
+	if p.Reason != "" {
+		text += ": " + p.Reason
+	}
+	return text
 }
 
 func gardenerCodeOf(message, class string) string {

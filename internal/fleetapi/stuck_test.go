@@ -3,6 +3,7 @@ package fleetapi_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ func TestDecideStuckCause(t *testing.T) {
 	is := func(kind string, status v1.ConditionStatus, reason, message string) v1.AdapterCondition {
 		return v1.AdapterCondition{ReportCondition: v1.ReportCondition{Type: kind, Status: status, Reason: reason, Message: message}}
 	}
+	later := when.Add(2 * time.Hour)
 	available := is(v1.ConditionAvailable, v1.ConditionTrue, "", "")
 	failed := is(v1.ConditionAvailable, v1.ConditionFalse, "NoZone", "no zone")
 	waiting := func(s v1.ClusterSync) *v1.ClusterSync { return &s }
@@ -33,12 +35,19 @@ func TestDecideStuckCause(t *testing.T) {
 	}{
 		"Paused": {
 			"a pause comes before what failed before it",
-			fleetapi.StuckRow{Phase: v1.PhaseProvisioning, Sync: waiting(v1.ClusterSync{State: v1.SyncPaused, PausedAt: &when, Error: "quota"})},
+			fleetapi.StuckRow{Phase: v1.PhaseProvisioning, Sync: waiting(v1.ClusterSync{State: v1.SyncPaused, PausedAt: &when, Pause: &v1.SyncPause{Since: when}, Error: "quota"})},
 			v1.StuckCause{Type: v1.StuckOnPause, Message: "the sync is paused since 2026-03-01T12:00:00Z"},
+		},
+		"PausedByAPerson": {
+			"a pause names who, why and until when",
+			fleetapi.StuckRow{Phase: v1.PhaseReady, Sync: waiting(v1.ClusterSync{
+				State: v1.SyncPaused, PausedAt: &when, Pause: &v1.SyncPause{Since: when, Until: &later, By: "ann", Reason: "network change"},
+			})},
+			v1.StuckCause{Type: v1.StuckOnPause, Message: "the sync is paused since 2026-03-01T12:00:00Z until 2026-03-01T14:00:00Z by ann: network change"},
 		},
 		"PausedAndSynced": {
 			"a pause of a synced cluster holds up nothing",
-			fleetapi.StuckRow{Phase: v1.PhasePending, Sync: &v1.ClusterSync{State: v1.SyncPaused, PausedAt: &when, Synced: &when}},
+			fleetapi.StuckRow{Phase: v1.PhasePending, Sync: &v1.ClusterSync{State: v1.SyncPaused, PausedAt: &when, Pause: &v1.SyncPause{Since: when}, Synced: &when}},
 			v1.StuckCause{Type: v1.StuckOnNoReport, Adapter: "validation", Message: "none of the required adapters has reported: validation, dns"},
 		},
 		"Code": {
@@ -152,6 +161,13 @@ func TestStuckShowsTheCause(t *testing.T) {
 	}
 	wantEqual(t, "node pools", []v1.StuckResource{want[1]}, ann.stuck("older_than=0s&kind=nodepools").Items)
 	wantEqual(t, "by cause", []v1.StuckResource{want[0]}, ann.stuck("older_than=0s&cause=gardener,paused").Items)
+	const pause = rowStuck + ", unsynced_since = '2026-03-01T12:00:00Z', paused_at = '2026-03-01T13:00:00Z', paused_by = 'ann', pause_reason = 'network', paused_until = now() + interval "
+	setSync(t, conn, two.ID, pause+"'1 hour'")
+	if c := ann.stuck("older_than=0s").Items[0].Cause; c.Type != v1.StuckOnPause || !strings.HasPrefix(c.Message, "the sync is paused since 2026-03-01T13:00:00Z until ") || !strings.HasSuffix(c.Message, " by ann: network") {
+		t.Errorf("while it is paused: %+v", c)
+	}
+	setSync(t, conn, two.ID, pause+"'-1 second'")
+	wantEqual(t, "after the end of the pause", want[0].Cause, ann.stuck("older_than=0s").Items[0].Cause)
 	if n := len(f.as("vera").stuck("older_than=0s").Items); n != 3 {
 		t.Errorf("all tenants have %d, want 3", n)
 	}

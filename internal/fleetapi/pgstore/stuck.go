@@ -98,7 +98,7 @@ const stuckColumns = `r.kind, r.id, r.name, r.owner_id, (select o.name from tena
 	r.phase, r.generation, r.observed_generation, r.deleted_time is not null, r.last_transition_time,
 	(select json_agg(json_build_object('adapter', a.adapter, 'observed_generation', a.observed_generation, 'conditions', a.conditions))
 		from tenant.adapter_reports a where a.resource_id = r.id and a.kind = r.kind),
-	s.cluster_id is not null, s.state, s.synced, s.unsynced_since, s.sync_attempts, s.sync_error, s.error_class, s.due_at, s.paused_at,
+	s.cluster_id is not null, s.state, s.synced, s.unsynced_since, s.sync_attempts, s.sync_error, s.error_class, s.due_at, s.paused_at, s.paused_until, s.paused_by, s.pause_reason,
 	s.shoot_status, s.shoot_status_message,
 	(select to_json(o) from (select w.since, w.reason, w.worker as reported_by from tenant.cluster_worker_outages w
 		where s.synced is null and w.until > statement_timestamp() order by w.since, w.worker limit 1) o)`
@@ -133,7 +133,8 @@ func (c *clause) writeStuckAfter(since, id string, q fleetapi.StuckQuery) {
 }
 
 func scanStuck(row pgx.CollectableRow) (r stuckRow, err error) {
-	var owner, ownerName, state, syncError, class, shootStatus, shootMessage *string
+	var owner, ownerName, state, syncError, class, pausedBy, pauseReason, shootStatus, shootMessage *string
+	var pausedAt, pausedUntil *time.Time
 	var transition time.Time
 	var due *time.Time
 	var attempts *int
@@ -142,7 +143,7 @@ func scanStuck(row pgx.CollectableRow) (r stuckRow, err error) {
 	var waiting *v1.SyncWait
 	sync := &v1.ClusterSync{}
 	err = row.Scan(&r.Kind, &r.ID, &r.Name, &owner, &ownerName, &r.Phase, &r.Generation, &r.ObservedGeneration, &r.Deleting, &transition, &reports,
-		&isSync, &state, &sync.Synced, &sync.UnsyncedSince, &attempts, &syncError, &class, &due, &sync.PausedAt, &shootStatus, &shootMessage, &waiting, &unready)
+		&isSync, &state, &sync.Synced, &sync.UnsyncedSince, &attempts, &syncError, &class, &due, &pausedAt, &pausedUntil, &pausedBy, &pauseReason, &shootStatus, &shootMessage, &waiting, &unready)
 	if err != nil {
 		return r, err
 	}
@@ -158,6 +159,10 @@ func scanStuck(row pgx.CollectableRow) (r stuckRow, err error) {
 	}
 	sync.State, sync.Attempts, sync.Error, sync.ErrorClass = v1.SyncState(orZero(state)), orZero(attempts), orZero(syncError), orZero(class)
 	sync.ShootStatus, sync.ShootStatusMessage = v1.ShootStatus(orZero(shootStatus)), orZero(shootMessage)
+	if sync.State == v1.SyncPaused && pausedAt != nil { // otherwise the pause is over
+		sync.PausedAt = pausedAt
+		sync.Pause = &v1.SyncPause{Since: pausedAt.UTC(), By: orZero(pausedBy), Reason: orZero(pauseReason), Until: pausedUntil}
+	}
 	if sync.Synced == nil && sync.PausedAt == nil && due != nil {
 		next := due.UTC()
 		sync.NextAttempt = &next
