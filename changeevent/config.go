@@ -138,8 +138,8 @@ type Config struct {
 	// Retry configures retries of failed requests.
 	Retry Retry
 
-	// MaxAge is the maximum age of an event when it is sent, by its Timestamp. Older
-	// events are dropped. Zero means DefaultMaxAge.
+	// MaxAge is the maximum age of an event when it is sent, by its Timestamp or a later
+	// QueuedAt. Older events are dropped. Zero means DefaultMaxAge.
 	MaxAge time.Duration
 
 	// Links are added to each event.

@@ -160,7 +160,7 @@ func (c *client) expireItems(batch []item) (fresh []item) {
 	fresh = batch[:0]
 	oldest := time.Now().Add(-c.cfg.MaxAge)
 	for i := range batch {
-		if batch[i].event.Timestamp.Before(oldest) {
+		if batch[i].event.ageStart().Before(oldest) {
 			c.reportResults(batch[i:i+1], verdict{class: ClassExpired, permanent: true})
 			continue
 		}
@@ -260,12 +260,13 @@ func (s *sending) awaitRetry(a answer) bool {
 	return true
 }
 
-// oldestEventTime returns the time of the oldest event of the request.
+// oldestEventTime returns the time from which the age of the oldest event of the request
+// counts.
 func (s *sending) oldestEventTime() time.Time {
-	oldest := s.events[0].Timestamp
+	oldest := s.events[0].ageStart()
 	for _, e := range s.events[1:] {
-		if e.Timestamp.Before(oldest) {
-			oldest = e.Timestamp
+		if at := e.ageStart(); at.Before(oldest) {
+			oldest = at
 		}
 	}
 	return oldest

@@ -214,6 +214,9 @@ func TestOldEventsExpire(t *testing.T) {
 		for id, age := range map[string]time.Duration{"old": time.Hour + 1, "fresh": time.Hour, "future": -time.Hour} {
 			c.SendChangeEvent(t.Context(), ChangeEvent{ID: id, Action: ActionCordon, NodeName: id, Timestamp: time.Now().Add(-age), OnDelivery: told.add})
 		}
+		c.SendChangeEvent(t.Context(), ChangeEvent{
+			ID: "again", Action: ActionCordon, NodeName: "again", Timestamp: time.Now().Add(-24 * time.Hour), QueuedAt: time.Now(), OnDelivery: told.add,
+		})
 		stop(t, c)
 		got := map[string]Delivery{}
 		for _, d := range told.got() {
@@ -221,6 +224,7 @@ func TestOldEventsExpire(t *testing.T) {
 		}
 		now := time.Now()
 		want := map[string]Delivery{
+			"again":  {ID: "again", Status: 200, Attempts: 1, At: now},
 			"old":    {ID: "old", Class: ClassExpired, Permanent: true, At: now},
 			"fresh":  {ID: "fresh", Status: 200, Attempts: 1, At: now},
 			"future": {ID: "future", Status: 200, Attempts: 1, At: now},

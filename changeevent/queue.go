@@ -136,7 +136,7 @@ func (s *shard) takeOlder(h *hand, than time.Time) []item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var older []item
-	for s.waiting.n > 0 && s.waiting.oldestItem().event.Timestamp.Before(than) {
+	for s.waiting.n > 0 && s.waiting.oldestItem().event.ageStart().Before(than) {
 		older = append(older, s.waiting.takeOldest())
 	}
 	s.noteInFlight(h, older)

@@ -32,6 +32,9 @@ type ChangeEvent struct {
 	Reason string
 	// Timestamp is the time of the change. Zero means the time of the call.
 	Timestamp time.Time
+	// QueuedAt is the time from which Config.MaxAge counts, if it is later than
+	// Timestamp, as for an event that is sent again on request.
+	QueuedAt time.Time
 	// DryRun marks the event as a dry run. Config.DryRun marks all events.
 	DryRun bool
 
@@ -61,6 +64,14 @@ type ChangeEvent struct {
 	// OnDelivery, if set, is called once for each accepted event, when it is
 	// delivered or dropped. It runs on a goroutine of the client and must not block.
 	OnDelivery func(Delivery)
+}
+
+// ageStart returns the time from which the age of the event counts.
+func (e *ChangeEvent) ageStart() time.Time {
+	if e.QueuedAt.After(e.Timestamp) {
+		return e.QueuedAt
+	}
+	return e.Timestamp
 }
 
 // DetailActor is the key in Details for the person who made or requested the

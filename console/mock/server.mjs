@@ -218,8 +218,33 @@ async function serve(req, res) {
   }
   if (path === 'api/changes') return json(res, { items: filterChanges(q).slice(0, Number(q.get('limit') ?? 100)), cursor: 'c', ...(filterChanges(q).length > Number(q.get('limit') ?? 100) ? { continue: 'more' } : {}) })
   if (path === 'api/changes/buckets') return json(res, buckets(q))
+  if ((m = /^api\/changes\/([^/]+)\/(deliveries|resend)$/.exec(path))) return deliveries(m[1], m[2], req, res)
   if ((m = /^console\/hosts\/([^/]+)\/(.*)$/.exec(path))) return host(m[1], m[2], req, res, q)
   return problem(res, 404, 'Not Found', `nothing is at ${path}`)
+}
+
+const sent = new Map() // deliveries by event
+async function deliveries(id, verb, req, res) {
+  const change = changes.find((c) => c.id === id)
+  if (change?.source !== 'fleetloop/cluster-worker') return json(res, { id, recorded: false, reason: "only the deliveries of the cluster-worker's change events are recorded here", items: [] })
+  const at = (seconds) => new Date(Date.parse(change.timestamp) + seconds * 1000).toISOString()
+  if (!sent.has(id)) {
+    sent.set(id, [
+      { sink: 'chat', type: 'slack', state: 'delivered', attempts: 2, first_attempt_at: at(1), last_attempt_at: at(6), finished_at: at(6) },
+      { sink: 'default', type: 'nvsentinel', state: 'skipped', attempts: 0, finished_at: at(1) },
+      { sink: 'lake', type: 'cloudevents', state: 'rejected', attempts: 1, first_attempt_at: at(1), last_attempt_at: at(1), finished_at: at(1), error: 'client_error', http_status: 400 },
+      { sink: 'on-call', type: 'pagerduty', state: 'pending', attempts: 3, first_attempt_at: at(1), last_attempt_at: now(), next_attempt_at: new Date(Date.now() + 20_000).toISOString(), error: 'server_error', http_status: 503 },
+    ])
+  }
+  const items = sent.get(id)
+  if (verb === 'deliveries') return json(res, { id, recorded: true, items })
+  const { sink } = await bodyOf(req)
+  const queued = items.filter((d) => d.sink === sink && d.state !== 'pending')
+  for (const d of queued) {
+    Object.assign(d, { state: 'pending', finished_at: undefined, error: undefined, http_status: undefined })
+    setTimeout(() => Object.assign(d, { state: 'delivered', attempts: d.attempts + 1, last_attempt_at: now(), finished_at: now() }), 8000)
+  }
+  return json(res, { queued: queued.map((d) => d.sink), items })
 }
 
 function setSync(id, verb, body) {

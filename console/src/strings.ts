@@ -35,6 +35,7 @@ export const S = {
     '': 'New', validating: 'Validating', validated: 'Validated', waiting_approval: 'Waits for approval', executing: 'Executing', rollback_ready: 'Done, reversible', completed: 'Completed', failed: 'Failed', succeeded: 'Succeeded',
     Succeeded: 'Succeeded', PartiallySucceeded: 'Partly succeeded',
     detected: 'Detected', cordoned: 'Cordoned', draining: 'Draining', repairing: 'Repairing', returning: 'Returning', held: 'Held', back: 'Back', delivered: 'Delivered',
+    retrying: 'Retrying', skipped: 'Skipped', rejected: 'Rejected', expired: 'Expired',
   } as Record<string, string>,
 
   // Now
@@ -108,6 +109,10 @@ export const S = {
   nodeExplains: { hold: 'The node stays out of service after its repair until it is released.', release: 'The node returns to service, although the controller would keep it out.' },
   nodeDone: { hold: (name: string) => `${name} is held.`, release: (name: string) => `${name} is released.` },
 
+  // Deliveries of a change event
+  notRecorded: (why: string) => `Not recorded: ${why}.`, nAttempts: (k: number) => plural(k, 'attempt', 'attempts'), resend: 'Send again', resendTitle: (sink: string) => `Send this event to ${sink} again`,
+  resendExplain: 'The event is sent with the same id. The request becomes a change event of its own.', resendDelivered: 'The sink has accepted this event. It gets it once more, with the same id; some sinks show it twice.', resendDone: (sink: string) => `The event is queued for ${sink}.`,
+
   // Coverage
   coverageHint: 'Is every resource watched once?', coveredOnce: 'Every resource is watched exactly once', coveredOnceHint: (k: number) => `${plural(k, 'sentinel has', 'sentinels have')} no gap and no overlap.`, gapsHint: 'nothing watches these', overlapsHint: 'more than one watches these',
   nResources: (k: number) => plural(k, 'resource', 'resources'), notReady: 'Not ready', watches: 'Watches', everything: 'everything', published: 'Events published', lastPoll: 'Last poll', shares: 'Shares', share_n: (i: number) => `Share ${i}`, nobody: 'nobody', lag: (s: number) => `${n(Math.round(s))} s behind`,
@@ -121,5 +126,5 @@ export const S = {
   roles: { requests: 'requests executions', approves: 'approves executions', administrator: 'administrator' } as Record<string, string>,
 
   // Labels of commands
-  cliClusters: 'Clusters', cliSync: 'Failing syncs', cliWaiting: 'Waiting executions', cliList: 'This list', cliDescribe: 'Describe', cliYaml: 'YAML', cliChanges: 'Changes', cliWait: 'Wait until ready', cliStuck: 'Stuck syncs', cliRetryAll: 'Retry all stuck', cliFaults: 'Node faults', cliWatch: 'Watch', cliCoverage: 'Coverage', cliPlan: 'Due events',
+  cliClusters: 'Clusters', cliSync: 'Failing syncs', cliWaiting: 'Waiting executions', cliList: 'This list', cliDescribe: 'Describe', cliYaml: 'YAML', cliChanges: 'Changes', cliDeliveries: 'Deliveries of this event', cliWait: 'Wait until ready', cliStuck: 'Stuck syncs', cliRetryAll: 'Retry all stuck', cliFaults: 'Node faults', cliWatch: 'Watch', cliCoverage: 'Coverage', cliPlan: 'Due events',
 }

@@ -192,6 +192,9 @@ const (
 
 // A Change is an action that was done or observed.
 type Change struct {
+	// ID is the id of the change event, which the store sets.
+	ID string `json:"id,omitempty"`
+
 	At        time.Time `json:"at"`
 	Action    Action    `json:"action"`
 	ClusterID string    `json:"clusterID"`

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
@@ -34,6 +35,8 @@ type PendingEvent struct {
 	Sink     string
 	Change   Change
 	Failures int
+	// QueuedAt is when the change was stored for the sink, or stored again.
+	QueuedAt time.Time
 }
 
 // An OutboxStore keeps pending changes. Its errors are errors of the database.
@@ -42,19 +45,35 @@ type OutboxStore interface {
 	ClaimChanges(ctx context.Context, sink string, most int, lease time.Duration) ([]PendingEvent, error)
 	// RenewChanges extends leases to the given time from now.
 	RenewChanges(ctx context.Context, seqs []int64, lease time.Duration) error
-	// RemoveChanges removes changes that are done.
-	RemoveChanges(ctx context.Context, seqs []int64) error
-	// PutOffChanges counts a failure of each change and makes it due again after its
+	// FinishChanges removes changes and records their deliveries.
+	FinishChanges(ctx context.Context, results []DeliveryResult) error
+	// PutOffChanges records a failure of each change and makes it due again after its
 	// delay.
-	PutOffChanges(ctx context.Context, delays map[int64]time.Duration) error
-	// ExpireChanges removes up to most unleased changes that are older than age, and
-	// returns their number.
+	PutOffChanges(ctx context.Context, results []DeliveryResult) error
+	// ExpireChanges removes up to most unleased changes that are older than age, records
+	// that they expired, and returns their number.
 	ExpireChanges(ctx context.Context, age time.Duration, most int) (int, error)
+}
+
+// A DeliveryResult is the result of sending a change to a sink.
+type DeliveryResult struct {
+	Seq   int64
+	State v1.DeliveryState
+	// Delay is the time until the next attempt, for a change that is put off.
+	Delay time.Duration
+	// Attempts is the number of requests, 0 or 1.
+	Attempts int
+	// Class and Status are the error class and the HTTP status of the failure. They are
+	// zero without one.
+	Class  changeevent.Class
+	Status int
 }
 
 // An EventSink is a receiver of changes.
 type EventSink struct {
 	Name string
+	// Type is the format of its events.
+	Type string
 	// Client sends to the sink. It is nil for a sink with invalid settings: its changes
 	// wait until the settings are corrected, or expire.
 	Client changeevent.Client
@@ -64,8 +83,6 @@ type EventSink struct {
 type OutboxDeps struct {
 	Store OutboxStore
 	Sinks []EventSink
-	// Event builds the event of a change; the same change has the same id.
-	Event func(Change) changeevent.ChangeEvent
 	// Closing is how long clients may continue to send after Run has returned. No other
 	// process sends their changes before.
 	Closing    time.Duration
@@ -82,7 +99,7 @@ type OutboxDeps struct {
 // process delays a change, and may repeat it with the same id. Order holds for each
 // cluster and sink. No sink waits for another, as each has its own limit. A change that
 // a sink rejects for its content, or that has grown too old, is dropped and counted,
-// whether or not its sink is still configured.
+// whether or not its sink is still configured. The store records each delivery.
 type Outbox struct {
 	deps  OutboxDeps
 	sinks []EventSink // those with a client
@@ -220,7 +237,8 @@ func (o *Outbox) sendToSink(ctx context.Context, s EventSink, p PendingEvent) {
 		return // its lease expired, and the client still has it
 	}
 	o.inFlight[p.Seq] = p
-	e := o.deps.Event(p.Change)
+	e := p.Change.Event()
+	e.QueuedAt = p.QueuedAt
 	e.OnDelivery = func(d changeevent.Delivery) {
 		o.mu.Lock()
 		o.answered = append(o.answered, answer{p.Seq, d})
@@ -236,28 +254,26 @@ func (o *Outbox) saveAnswers(ctx context.Context) {
 	answered := o.answered
 	o.answered = nil
 	o.mu.Unlock()
-	var done []int64
-	failed := map[int64]time.Duration{}
+	var done, failed []DeliveryResult
 	for _, a := range answered {
 		p := o.inFlight[a.seq]
 		delete(o.inFlight, a.seq)
-		class := a.delivery.Class
-		if class != "" && !isFinal(class) && time.Since(p.Change.At) > OutboxMaxAge {
-			class = changeevent.ClassExpired
+		r := resultOf(p, a.delivery)
+		switch r.State {
+		case v1.DeliveryPending:
+			failed = append(failed, r)
+			continue
+		case v1.DeliveryRejected:
+			o.givenUp.WithLabelValues(string(r.Class)).Inc()
+		case v1.DeliveryExpired:
+			o.givenUp.WithLabelValues(string(changeevent.ClassExpired)).Inc()
+		case v1.DeliveryDelivered, v1.DeliverySkipped:
 		}
-		switch {
-		case class == "":
-			done = append(done, a.seq)
-		case isFinal(class):
-			o.givenUp.WithLabelValues(string(class)).Inc()
-			done = append(done, a.seq)
-		default:
-			failed[a.seq] = backoff.Policy{Initial: outboxPollEvery, Max: 5 * time.Minute, Jitter: -1}.Delay(p.Failures)
-		}
+		done = append(done, r)
 	}
 	if len(done) > 0 {
 		// After an error they are sent again when their leases end, with the same ids.
-		_ = o.askStore(ctx, "delete delivered change events", func(ctx context.Context) error { return o.deps.Store.RemoveChanges(ctx, done) })
+		_ = o.askStore(ctx, "finish change events", func(ctx context.Context) error { return o.deps.Store.FinishChanges(ctx, done) })
 	}
 	if len(failed) > 0 {
 		_ = o.askStore(ctx, "reschedule change events", func(ctx context.Context) error { return o.deps.Store.PutOffChanges(ctx, failed) })
@@ -265,10 +281,27 @@ func (o *Outbox) saveAnswers(ctx context.Context) {
 	o.sending.Set(float64(len(o.inFlight)))
 }
 
-// isFinal reports whether an event can never succeed and would block those behind it
-// forever. All other errors are due to the sink or the network.
-func isFinal(c changeevent.Class) bool {
-	return c == changeevent.ClassClientError || c == changeevent.ClassEncode || c == changeevent.ClassExpired
+// resultOf returns what a delivery means for a change. An event that can never succeed
+// is not sent again, because it would block those behind it forever. All other errors
+// are due to the sink or the network.
+func resultOf(p PendingEvent, d changeevent.Delivery) DeliveryResult {
+	r := DeliveryResult{Seq: p.Seq, Attempts: d.Attempts, Class: d.Class, Status: d.Status}
+	switch {
+	case d.Class == "" && d.Attempts == 0:
+		r.State = v1.DeliverySkipped // the sink does not want the action
+	case d.Class == "":
+		r.State, r.Status = v1.DeliveryDelivered, 0
+	case d.Class == changeevent.ClassExpired:
+		r.State, r.Class = v1.DeliveryExpired, "" // the stored error says why it was not delivered before
+	case d.Class == changeevent.ClassClientError || d.Class == changeevent.ClassEncode:
+		r.State = v1.DeliveryRejected
+	case time.Since(p.QueuedAt) > OutboxMaxAge:
+		r.State = v1.DeliveryExpired
+	default:
+		r.State = v1.DeliveryPending
+		r.Delay = backoff.Policy{Initial: outboxPollEvery, Max: 5 * time.Minute, Jitter: -1}.Delay(p.Failures)
+	}
+	return r
 }
 
 // renewLeases extends the leases of changes in flight, as a client may wait long for a

@@ -25,6 +25,8 @@ type fakeStore struct {
 	mu   sync.Mutex
 	rows map[int64]*fakeRow
 	lost time.Time // removals fail until then
+
+	results []clusterworker.DeliveryResult
 }
 
 type fakeRow struct {
@@ -38,7 +40,7 @@ func (s *fakeStore) add(sink, cluster string) {
 	defer s.mu.Unlock()
 	seq := int64(len(s.rows) + 1)
 	s.rows[seq] = &fakeRow{
-		PendingEvent: clusterworker.PendingEvent{Seq: seq, Sink: sink, Change: clusterworker.Change{At: time.Now(), ClusterID: cluster, Generation: seq}},
+		PendingEvent: clusterworker.PendingEvent{Seq: seq, Sink: sink, Change: clusterworker.Change{At: time.Now(), Action: clusterworker.ShootReady, ClusterID: cluster, Generation: seq}, QueuedAt: time.Now()},
 		made:         time.Now(), due: time.Now(),
 	}
 }
@@ -73,22 +75,26 @@ func (s *fakeStore) RenewChanges(_ context.Context, seqs []int64, lease time.Dur
 	return nil
 }
 
-func (s *fakeStore) RemoveChanges(_ context.Context, seqs []int64) error {
+func (s *fakeStore) FinishChanges(_ context.Context, results []clusterworker.DeliveryResult) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Now().Before(s.lost) {
 		return errors.New("the database is away")
 	}
-	for _, seq := range seqs {
-		delete(s.rows, seq)
+	for _, r := range results {
+		delete(s.rows, r.Seq)
 	}
+	s.results = append(s.results, results...)
 	return nil
 }
 
-func (s *fakeStore) PutOffChanges(_ context.Context, delays map[int64]time.Duration) error {
-	for seq, delay := range delays {
-		s.delay(seq, delay, 1)
+func (s *fakeStore) PutOffChanges(_ context.Context, results []clusterworker.DeliveryResult) error {
+	for _, r := range results {
+		s.delay(r.Seq, r.Delay, 1)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.results = append(s.results, results...)
 	return nil
 }
 
@@ -126,6 +132,7 @@ type fakeSink struct {
 func (s *fakeSink) SendChangeEvent(_ context.Context, e changeevent.ChangeEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	e.ID = e.Details["generation"] // in the order of the changes
 	s.came = append(s.came, e.ID)
 	var class changeevent.Class
 	if s.answer != nil {
@@ -140,10 +147,6 @@ func (s *fakeSink) got() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.came)
-}
-
-func eventOf(c clusterworker.Change) changeevent.ChangeEvent {
-	return changeevent.ChangeEvent{Action: changeevent.ActionShootReady, ID: strconv.FormatInt(c.Generation, 10)}
 }
 
 // run runs an outbox for the given time, and stops it.
@@ -162,7 +165,7 @@ const closing = 10 * time.Second
 func runOf(t *testing.T, store *fakeStore, d time.Duration, sinks ...clusterworker.EventSink) *prometheus.Registry {
 	t.Helper()
 	reg := prometheus.NewRegistry()
-	o, err := clusterworker.NewOutbox(clusterworker.OutboxDeps{Store: store, Sinks: sinks, Event: eventOf, Closing: closing, Log: slog.New(slog.DiscardHandler), Registerer: reg})
+	o, err := clusterworker.NewOutbox(clusterworker.OutboxDeps{Store: store, Sinks: sinks, Closing: closing, Log: slog.New(slog.DiscardHandler), Registerer: reg})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func (c *Console) newForwarder(fleetAPI *url.URL) http.Handler {
 func keepForwardedHeaders(h http.Header) {
 	for name := range h {
 		switch name {
-		case "Accept", "Cache-Control", "Content-Type", "If-Match", "If-None-Match", "Last-Event-Id", "Prefer",
+		case "Accept", "Cache-Control", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-Id", "Prefer",
 			"Traceparent", "Tracestate", "User-Agent", "X-Request-Id", "Expect":
 		default:
 			h.Del(name)

@@ -101,6 +101,10 @@ func TestRoutesByRole(t *testing.T) {
 
 		// Principals who may change a cluster may send its change events.
 		{method: "POST", path: v1.ChangesPath + "/{c}", body: event, want: []int{accepted, accepted, forbidden, accepted, accepted, forbidden, accepted}},
+
+		// No such event has deliveries. People who may change clusters may send events again.
+		{method: "GET", path: v1.ChangesPath + "/x/deliveries", want: lists},
+		{method: "POST", path: v1.ChangesPath + "/x/resend", want: []int{absent, absent, forbidden, absent, forbidden, forbidden, absent}},
 	}
 	for i, tc := range cases {
 		t.Run(tc.method+" "+tc.path, func(t *testing.T) {

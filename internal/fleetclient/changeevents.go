@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
@@ -104,3 +105,22 @@ func (c *Client) WatchChangeEvents(ctx context.Context, q ChangeEventsQuery, aft
 	}
 	return c.streamEvents(ctx, request{method: http.MethodGet, root: v1.ChangesPath, query: v}, handle)
 }
+
+// ChangeDeliveries reads the deliveries of a change event to sinks.
+func (c *Client) ChangeDeliveries(ctx context.Context, id string) (v1.ChangeDeliveries, error) {
+	var d v1.ChangeDeliveries
+	_, err := c.callJSON(ctx, request{method: http.MethodGet, root: changePath(v1.ChangeDeliveriesPath, id)}, nil, &d)
+	return d, err
+}
+
+// ResendChange queues a change event for its sinks again. A repeated request with the same key has
+// no effect.
+func (c *Client) ResendChange(ctx context.Context, id, key string, resend v1.ChangeResend) (v1.ChangeResent, error) {
+	var sent v1.ChangeResent
+	r := request{method: http.MethodPost, root: changePath(v1.ChangeResendPath, id), header: map[string]string{v1.IdempotencyKeyHeader: key}}
+	_, err := c.callJSON(ctx, r, resend, &sent)
+	return sent, err
+}
+
+// changePath returns a path with the id of a change event.
+func changePath(path, id string) string { return strings.Replace(path, "{id}", url.PathEscape(id), 1) }

@@ -109,3 +109,81 @@ type ChangesAccepted struct {
 	// is kept, which stays.
 	Conflicts []string `json:"conflicts"`
 }
+
+// ChangeDeliveriesPath is where the deliveries of a change event are read.
+const ChangeDeliveriesPath = ChangesPath + "/{id}/deliveries"
+
+// ChangeResendPath is where a change event is sent again.
+const ChangeResendPath = ChangesPath + "/{id}/resend"
+
+// IdempotencyKeyHeader names a request, so that it takes effect once however often it is
+// sent.
+const IdempotencyKeyHeader = "Idempotency-Key"
+
+// A ChangeResend is the optional body of a request to send a change event again.
+type ChangeResend struct {
+	// Sink is the name of a sink. Empty means each sink that rejected the event or for
+	// which it expired.
+	Sink   string `json:"sink,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// A DeliveryState is the state of the delivery of a change event to a sink.
+type DeliveryState string
+
+// The states of a delivery.
+const (
+	// DeliveryPending means that the event is being sent, or waits for its next attempt
+	// or for an earlier event of its cluster.
+	DeliveryPending DeliveryState = "pending"
+	// DeliveryDelivered means that the sink accepted the event.
+	DeliveryDelivered DeliveryState = "delivered"
+	// DeliverySkipped means that the sink does not want events of this action.
+	DeliverySkipped DeliveryState = "skipped"
+	// DeliveryRejected means that the sink rejected the content of the event. It is not
+	// sent again.
+	DeliveryRejected DeliveryState = "rejected"
+	// DeliveryExpired means that the event grew too old before a sink accepted it.
+	DeliveryExpired DeliveryState = "expired"
+)
+
+// ChangeDeliveries are the deliveries of a change event, one for each sink, by name.
+type ChangeDeliveries struct {
+	// ID is the id of the event.
+	ID string `json:"id"`
+	// Recorded reports whether the fleet API has deliveries of the event. It has those
+	// of the cluster-worker. Without them nothing is known about the event.
+	Recorded bool `json:"recorded"`
+	// Reason says why there are none.
+	Reason string           `json:"reason,omitempty"`
+	Items  []ChangeDelivery `json:"items"`
+}
+
+// A ChangeDelivery is the delivery of a change event to one sink.
+type ChangeDelivery struct {
+	Sink string `json:"sink"`
+	// Type is the format in which the sink receives events.
+	Type  string        `json:"type"`
+	State DeliveryState `json:"state"`
+	// Attempts is the number of requests whose result is known.
+	Attempts       int        `json:"attempts"`
+	FirstAttemptAt *time.Time `json:"first_attempt_at,omitempty"`
+	LastAttemptAt  *time.Time `json:"last_attempt_at,omitempty"`
+	// NextAttemptAt is set while a failed delivery waits.
+	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
+	// FinishedAt is when the event was delivered or given up.
+	FinishedAt *time.Time `json:"finished_at,omitempty"`
+	// Error is the error class of the last attempt, and HTTPStatus the status of its
+	// response. They are empty if there is no failure or no response.
+	Error      string `json:"error,omitempty"`
+	HTTPStatus int    `json:"http_status,omitempty"`
+}
+
+// A ChangeResent is the result of a request to send a change event again.
+type ChangeResent struct {
+	// Queued are the sinks for which the event was queued. There are none if its
+	// deliveries were pending, or if the request was repeated.
+	Queued []string `json:"queued"`
+	// Items are the deliveries of the event now.
+	Items []ChangeDelivery `json:"items"`
+}

@@ -1010,6 +1010,60 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/changes/{id}/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of a change event. Slashes in it must be escaped. */
+                id: components["parameters"]["changeID"];
+            };
+            cookie?: never;
+        };
+        /**
+         * List the deliveries of a change event to sinks
+         * @description Says to which sinks the event was sent, when, in how many attempts and
+         *     with what result. Only the deliveries of the cluster-worker are recorded
+         *     here; `recorded` is false for other events and for unknown ids. Records
+         *     are kept as long as the event.
+         */
+        get: operations["listChangeDeliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/changes/{id}/resend": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of a change event. Slashes in it must be escaped. */
+                id: components["parameters"]["changeID"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a change event to its sinks again
+         * @description Queues the event, with the same id, for each sink that rejected it or for
+         *     which it expired, or for the given sink. A sink that accepted it receives
+         *     it again only if it is named. A delivery that is pending is left alone,
+         *     and so is a repeated request with the same `Idempotency-Key`. Author,
+         *     sinks and reason are a change event. It needs the right to change
+         *     resources.
+         */
+        post: operations["resendChange"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/schemas": {
         parameters: {
             query?: never;
@@ -1770,6 +1824,61 @@ export interface components {
             /** @description Number of failed events in each time step. */
             failed: number[];
         };
+        ChangeDeliveries: {
+            /** @description Id of the event. */
+            id: string;
+            /** @description Whether the fleet API has deliveries of this event. */
+            recorded: boolean;
+            /** @description Why it has none. */
+            reason?: string;
+            /** @description One for each sink, by name. */
+            items: components["schemas"]["ChangeDelivery"][];
+        };
+        ChangeDelivery: {
+            /** @description Name of the sink. */
+            sink: string;
+            /** @description Format in which the sink receives events, for example slack. */
+            type: string;
+            /**
+             * @description `pending`: it is being sent, or waits for its next attempt or for an
+             *     earlier event of its cluster. `skipped`: the sink does not want this
+             *     action. `rejected`: the sink rejected the content. `expired`: it grew
+             *     too old before the sink accepted it.
+             * @enum {string}
+             */
+            state: "pending" | "delivered" | "skipped" | "rejected" | "expired";
+            /** @description Number of requests whose result is known. */
+            attempts: number;
+            /** Format: date-time */
+            first_attempt_at?: string;
+            /** Format: date-time */
+            last_attempt_at?: string;
+            /**
+             * Format: date-time
+             * @description Set while a failed delivery waits.
+             */
+            next_attempt_at?: string;
+            /**
+             * Format: date-time
+             * @description Time of the delivery, or when it was given up.
+             */
+            finished_at?: string;
+            /** @description Error class of the last attempt, for example timeout. */
+            error?: string;
+            /** @description HTTP status of the last failed attempt, if there was a response. */
+            http_status?: number;
+        };
+        ChangeResend: {
+            /** @description Name of one sink. */
+            sink?: string;
+            reason?: string;
+        };
+        ChangeResent: {
+            /** @description Sinks for which the event was queued. */
+            queued: string[];
+            /** @description The deliveries of the event now. */
+            items: components["schemas"]["ChangeDelivery"][];
+        };
         ChangesAccepted: {
             /** @description Number of events that were stored. */
             stored: number;
@@ -1950,6 +2059,33 @@ export interface components {
             };
             content: {
                 "application/json": components["schemas"]["ChangeBuckets"];
+            };
+        };
+        /** @description The deliveries. */
+        ChangeDeliveries: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ChangeDeliveries"];
+            };
+        };
+        /** @description The event is queued. */
+        ChangeResent: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ChangeResent"];
+            };
+        };
+        /** @description There was nothing to queue. */
+        ChangeNotResent: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ChangeResent"];
             };
         };
         /** @description All events are stored. */
@@ -2249,6 +2385,8 @@ export interface components {
         syncLimit: number;
         /** @description The token `continue` of the previous page. Repeat the states. It does not expire. */
         syncContinue: string;
+        /** @description Id of a change event. Slashes in it must be escaped. */
+        changeID: string;
         /** @description Only events of these comma-separated clusters. */
         changeCluster: string;
         /** @description Only events of this node. */
@@ -4645,6 +4783,64 @@ export interface operations {
             413: components["responses"]["TooLarge"];
             415: components["responses"]["MediaType"];
             422: components["responses"]["TimestampOutOfRange"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listChangeDeliveries: {
+        parameters: {
+            query?: {
+                /** @description Rejects unknown parameters. */
+                strict?: components["parameters"]["strict"];
+            };
+            header?: never;
+            path: {
+                /** @description Id of a change event. Slashes in it must be escaped. */
+                id: components["parameters"]["changeID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: components["responses"]["ChangeDeliveries"];
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    resendChange: {
+        parameters: {
+            query?: {
+                /** @description Rejects unknown parameters. */
+                strict?: components["parameters"]["strict"];
+            };
+            header?: {
+                /** @description A key of the caller's choice. A repeated request of the same caller with the same key has no effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description Id of a change event. Slashes in it must be escaped. */
+                id: components["parameters"]["changeID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ChangeResend"];
+            };
+        };
+        responses: {
+            200: components["responses"]["ChangeNotResent"];
+            202: components["responses"]["ChangeResent"];
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };

@@ -5,8 +5,8 @@ import { searchQuery } from '../lib/search'
 import { CHANGES, FLEET, get, getWithEtag, type Query, rememberSession } from './client'
 import { type RawExecution, type RawNode, readExecution, readNode } from './hosts'
 import type {
-  AdapterStatus, AuditEvent, Buckets, ChangeEvent, ClusterSync, Decision, EmergencyStop, Kind, NodeList, Page, Permission,
-  Resource, Revision, SentinelList, Session, StuckItem, Summary,
+  AdapterStatus, AuditEvent, Buckets, ChangeDeliveries, ChangeEvent, ClusterSync, Decision, EmergencyStop, Kind,
+  NodeList, Page, Permission, Resource, Revision, SentinelList, Session, StuckItem, Summary,
 } from './types'
 
 export const sessionQuery = queryOptions({
@@ -83,6 +83,15 @@ export const syncsQuery = (state: string) => queryOptions({
 export const changesQuery = (filter: Query) => queryOptions({
   queryKey: ['changes', 'list', filter],
   queryFn: ({ signal }) => get<Page<ChangeEvent>>(CHANGES, filter, signal),
+  gcTime: 60_000,
+})
+
+export const changePath = (id: string) => `${CHANGES}/${encodeURIComponent(id)}`
+
+export const deliveriesQuery = (id: string) => queryOptions({
+  queryKey: ['deliveries', id],
+  queryFn: ({ signal }) => get<ChangeDeliveries>(`${changePath(id)}/deliveries`, {}, signal),
+  refetchInterval: (query) => (query.state.data?.items.some((d) => d.state === 'pending') ? 5000 : false),
   gcTime: 60_000,
 })
 

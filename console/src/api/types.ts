@@ -10,6 +10,9 @@ export type ClusterSync = Schemas['ClusterSync'] & { pause?: Pause }
 export type SyncState = Schemas['SyncState']
 export type Identity = Schemas['Identity']
 export type ChangeEvent = Schemas['ChangeEvent']
+export type ChangeDeliveries = Schemas['ChangeDeliveries']
+export type ChangeDelivery = Schemas['ChangeDelivery']
+export type ChangeResent = Schemas['ChangeResent']
 export type Kind = 'clusters' | 'nodepools'
 
 export interface Pause { by: string; reason: string; since: string; until?: string }

@@ -1,14 +1,17 @@
 // What changed before the alert?
-import { useQuery, keepPreviousData } from '@tanstack/react-query'
+import { useQuery, useQueryClient, keepPreviousData } from '@tanstack/react-query'
 import { type PointerEvent, useMemo, useRef, useState } from 'react'
-import { bucketsQuery, changesQuery } from '../api/queries'
-import type { Buckets, ChangeEvent } from '../api/types'
+import { write } from '../api/client'
+import { bucketsQuery, canQuery, changePath, changesQuery, deliveriesQuery } from '../api/queries'
+import type { Buckets, ChangeDelivery, ChangeEvent, ChangeResent } from '../api/types'
 import { command, flag } from '../lib/cli'
+import { deliveriesCommand, errorOf, mayRepeat, resendCommand, stateOf } from '../lib/deliveries'
 import { pan, ticks, toIso, type Window, zoom } from '../lib/lanes'
 import { formatClock, formatTime, parseMoment } from '../lib/time'
 import { Head } from '../shell/head'
 import { S } from '../strings'
-import { Age, Answer, Cli, Copy, Moment, Notice, Tag } from '../ui/basics'
+import { Age, Answer, Cli, Copy, Moment, Notice, State, Tag } from '../ui/basics'
+import { Action, type ActionSpec } from '../ui/dialog'
 import { useKeys, useLater, useParamsInUrl, useRows } from '../ui/hooks'
 import { Icon } from '../ui/icons'
 import { useNow, useZone } from '../ui/prefs'
@@ -226,6 +229,48 @@ function EventDetail({ change }: { change: ChangeEvent }) {
           {change.changesOmitted ? <li className="dim">{S.moreFields(change.changesOmitted)}</li> : null}
         </ul>
       )}
+      <Deliveries id={change.id} />
     </div>
   )
 }
+
+/** Deliveries says to whom an event was sent, and sends it again. */
+function Deliveries({ id }: { id: string }) {
+  const query = useQuery(deliveriesQuery(id))
+  const can = useQuery(canQuery('patch', 'clusters'))
+  return (
+    <section className="deliveries" aria-label={S.deliveries}>
+      <header><h3>{S.deliveries}</h3><Cli commands={[[S.cliDeliveries, deliveriesCommand(id)]]} /></header>
+      <Answer query={query} rows={2}>{(d) => !d.recorded
+        ? <p className="dim">{S.notRecorded(d.reason ?? '')}</p>
+        : <ul>{d.items.map((item) => <DeliveryLine key={item.sink} id={id} delivery={item} may={can.data?.allowed === true} />)}</ul>}
+      </Answer>
+    </section>
+  )
+}
+
+function DeliveryLine({ id, delivery: d, may }: { id: string; delivery: ChangeDelivery; may: boolean }) {
+  const queries = useQueryClient()
+  const [key, renew] = useState(newKey) // the same after a failure, so that a repeated request is sent once
+  const spec: ActionSpec = {
+    label: S.resend, title: S.resendTitle(d.sink), explain: d.state === 'delivered' ? S.resendDelivered : S.resendExplain, reason: 'optional',
+    command: ({ reason }) => resendCommand(id, d.sink, reason),
+    run: async ({ reason }) => {
+      const answer = await write<ChangeResent>('POST', `${changePath(id)}/resend`, { sink: d.sink, ...(reason ? { reason } : {}) }, { 'Idempotency-Key': key })
+      renew(newKey)
+      queries.setQueryData(deliveriesQuery(id).queryKey, { id, recorded: true, items: answer.items })
+      void queries.invalidateQueries({ queryKey: ['changes'] })
+    },
+    done: S.resendDone(d.sink),
+  }
+  return (
+    <li>
+      <State of={stateOf(d)} /><b>{d.sink}</b><span className="dim">{d.type}</span>
+      <span>{S.nAttempts(d.attempts)}{d.last_attempt_at && <> · <Age at={d.last_attempt_at} /></>}{d.next_attempt_at && <> · {S.nextTry} <Age at={d.next_attempt_at} /></>}</span>
+      {errorOf(d) && <span className="message">{errorOf(d)}</span>}
+      {may && mayRepeat(d) && <Action spec={spec} />}
+    </li>
+  )
+}
+
+const newKey = () => `${Date.now()}-${Math.random().toString(36).slice(2)}`

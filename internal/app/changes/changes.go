@@ -24,7 +24,8 @@ import (
 
 // Sink is one receiver of change events.
 type Sink struct {
-	Name string
+	Name   string
+	Format changeevent.Format
 	// Client sends to the sink. Nil means that the settings of the sink are invalid.
 	Client changeevent.Client
 	// Wants reports whether the sink accepts an action. The client applies the same filter.
@@ -92,7 +93,7 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 			s.addInvalid(c, err)
 			continue
 		}
-		s.list = append(s.list, Sink{c.Name, client, c.acceptsAction})
+		s.list = append(s.list, Sink{c.Name, c.Format, client, c.acceptsAction})
 	}
 	if err := p.Metrics.Register(sinkConfigValid{s}); err != nil {
 		return nil, errors.Join(fmt.Errorf("register metrics of change event sinks: %w", err), s.closeAll())
@@ -105,7 +106,7 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 // addInvalid records a sink with invalid settings.
 func (s *Sinks) addInvalid(c SinkConfig, why error) {
 	s.invalid = append(s.invalid, InvalidSink{c.Name, why.Error()})
-	s.list = append(s.list, Sink{Name: c.Name, Wants: c.acceptsAction})
+	s.list = append(s.list, Sink{Name: c.Name, Format: c.Format, Wants: c.acceptsAction})
 }
 
 // stopShare is the share of the stop timeout that a part may spend waiting for sinks. It is below

@@ -92,6 +92,7 @@ func (s *session) changesCommand() *cobra.Command {
 	f.BoolVarP(&o.follow, "follow", "f", false, "print new changes as they arrive")
 	addOutputFlag(cmd, &o.format, changesFormats())
 	_ = cmd.RegisterFlagCompletionFunc("cluster", s.completeClusters)
+	cmd.AddCommand(s.resendCommand())
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -53,6 +54,7 @@ func (f *fakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	var body []byte
 	if r.Body != nil {
 		body, _ = io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	path := strings.TrimPrefix(r.URL.EscapedPath(), v1.BasePath+"/")
 	line := r.Method + " " + path

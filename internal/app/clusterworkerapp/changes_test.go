@@ -9,128 +9,14 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
-	"pgregory.net/rapid"
 
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/app/apptest"
-	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
-	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
-
-var at = time.Date(2026, time.March, 4, 5, 6, 7, 8_000_000, time.UTC)
-
-// readyChange returns a change as recorded by the status poller.
-func readyChange() clusterworker.Change {
-	return clusterworker.Change{
-		At: at, Action: clusterworker.ShootReady, ClusterID: "c-1", Cluster: "eu-west-01", Tenant: "shop",
-		Shoot: "euwest01", Generation: 3, Message: "All is well.",
-	}
-}
-
-// TestEventOf verifies the change event of a Shoot.
-func TestEventOf(t *testing.T) {
-	t.Parallel()
-	got := clusterworkerapp.EventOf(readyChange())
-	want := changeevent.ChangeEvent{
-		Action: changeevent.ActionShootReady, Source: "fleetloop/cluster-worker", Cluster: "eu-west-01", Subject: "shoots/euwest01",
-		Reason: "All is well.", Outcome: "succeeded", Timestamp: at, Session: "c-1.3", ID: got.ID,
-		Details: map[string]string{"cluster_id": "c-1", "tenant": "shop", "generation": "3"},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
-	failed := readyChange()
-	failed.Action, failed.Message = clusterworker.ShootFailed, "quota: no room"
-	if got := clusterworkerapp.EventOf(failed); got.Outcome != changeevent.OutcomeFailed || got.Reason != "quota: no room" {
-		t.Errorf("a failure is told as %+v", got)
-	}
-	for action, want := range map[clusterworker.Action]string{
-		clusterworker.ShootReady:   "Gardener reported cluster eu-west-01 (Shoot euwest01) ready",
-		clusterworker.ShootCreated: "Fleetloop asked Gardener to create cluster eu-west-01 (Shoot euwest01)",
-		clusterworker.ShootUpdated: "Fleetloop asked Gardener to update cluster eu-west-01 (Shoot euwest01)",
-		clusterworker.ShootDeleted: "Gardener deleted cluster eu-west-01 (Shoot euwest01)",
-		clusterworker.ShootFailed:  "Gardener failed to reconcile cluster eu-west-01 (Shoot euwest01): All is well.",
-	} {
-		c := readyChange()
-		c.Action = action
-		e := clusterworkerapp.EventOf(c)
-		if got := changeevent.Summarize(e); got != want || e.Source != "fleetloop/cluster-worker" {
-			t.Errorf("people read %q by %q, want %q", got, e.Source, want)
-		}
-	}
-}
-
-// TestIDs verifies which changes have the same ID, so that receivers can drop duplicates.
-func TestIDs(t *testing.T) {
-	t.Parallel()
-	cases := map[string]struct {
-		reason string
-		change func(*clusterworker.Change)
-		same   bool
-	}{
-		"Again":        {"what is told again is the same", func(*clusterworker.Change) {}, true},
-		"InOtherWords": {"words are no other change", func(c *clusterworker.Change) { c.Message = "Fine." }, true},
-		"Elsewhere":    {"a time is the same in all zones", func(c *clusterworker.Change) { c.At = c.At.In(time.FixedZone("", 3600)) }, true},
-		"Later":        {"it failed in between", func(c *clusterworker.Change) { c.At = c.At.Add(time.Millisecond) }, false},
-		"OtherAction":  {"", func(c *clusterworker.Change) { c.Action = clusterworker.ShootFailed }, false},
-		"OtherCluster": {"names are of a tenant, ids are not", func(c *clusterworker.Change) { c.ClusterID = "c-2" }, false},
-		"NextSpec":     {"", func(c *clusterworker.Change) { c.Generation++ }, false},
-	}
-	for name, tc := range cases {
-		other := readyChange()
-		tc.change(&other)
-		if same := clusterworkerapp.EventOf(readyChange()).ID == clusterworkerapp.EventOf(other).ID; same != tc.same {
-			t.Errorf("%s: %s: same id is %t, want %t", name, tc.reason, same, tc.same)
-		}
-	}
-
-	gone := readyChange()
-	gone.Action = clusterworker.ShootDeleted
-	seen := gone
-	seen.At, seen.Generation = seen.At.Add(time.Minute), 4
-	if clusterworkerapp.EventOf(gone).ID != clusterworkerapp.EventOf(seen).ID {
-		t.Error("a Shoot that both the sync and the poller see go is gone twice")
-	}
-}
-
-// TestIDsTellApart holds that no two changes share an id that differ in what
-// makes them two.
-func TestIDsTellApart(t *testing.T) {
-	t.Parallel()
-	actions := []clusterworker.Action{
-		clusterworker.ShootCreated, clusterworker.ShootUpdated, clusterworker.ShootReady, clusterworker.ShootFailed, clusterworker.ShootDeleted,
-	}
-	type key struct {
-		id, shoot  string
-		action     clusterworker.Action
-		generation int64
-		at         int64
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		draw := func(label string) (clusterworker.Change, key) {
-			c := readyChange()
-			c.ClusterID = rapid.SampledFrom([]string{"c", "c.1", "1"}).Draw(t, label+" cluster")
-			c.Action = rapid.SampledFrom(actions).Draw(t, label+" action")
-			c.Generation = rapid.Int64Range(1, 12).Draw(t, label+" generation")
-			c.At = at.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, label+" time")) * time.Second)
-			k := key{c.ClusterID, c.Shoot, c.Action, c.Generation, c.At.UnixNano()}
-			if c.Action == clusterworker.ShootDeleted {
-				k.generation, k.at = 0, 0
-			}
-			return c, k
-		}
-		one, oneKey := draw("one")
-		two, twoKey := draw("two")
-		if same := clusterworkerapp.EventOf(one).ID == clusterworkerapp.EventOf(two).ID; same != (oneKey == twoKey) {
-			t.Fatalf("same id is %t for\n%+v\n%+v", same, one, two)
-		}
-	})
-}
 
 // TestSinksThatCannotWork verifies that invalid sinks do not stop the sync, and that a check
 // reports them.
@@ -198,6 +84,11 @@ func TestTellsASink(t *testing.T) {
 	var actions []string
 	for p := range got {
 		actions = append(actions, p.Action)
+		var delivery string
+		if err := conn.QueryRow(t.Context(), `select concat_ws(' ', tenant, sink, sink_type, state, attempts, error) from tenant.cluster_change_deliveries
+			where event_id = $1 and date_trunc('milliseconds', happened_at) = $2::text::timestamptz`, p.ID, p.Timestamp).Scan(&delivery); err != nil || delivery != "t default nvsentinel delivered 1 " {
+			t.Errorf("the delivery of %s is recorded as %q, %v", p.Action, delivery, err)
+		}
 		if p.Cluster != "first" || p.Source != "fleetloop/cluster-worker" || p.Details["tenant"] != "t" || p.Details["cluster_id"] != id {
 			t.Errorf("the sink was told %+v", p)
 		}

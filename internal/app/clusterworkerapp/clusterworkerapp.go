@@ -82,7 +82,7 @@ func (e *engine) newDatabaseParts(cfg Part, p *process.Process, sinks *changes.S
 	if err != nil {
 		return nil, err
 	}
-	e.store = pgstore.New(pool, namesOf(sinks)...)
+	e.store = pgstore.New(pool, eventSinksOf(sinks)...)
 	tables := postgres.NewAwaitedSchema(pool, p.Log)
 	parts := []lifecycle.Part{
 		{Name: "cluster-worker database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},

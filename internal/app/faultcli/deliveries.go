@@ -21,7 +21,7 @@ import (
 )
 
 func (s *session) deliveriesCommand() *cobra.Command {
-	var format string
+	var format, event string
 	var resend, everything bool
 	cmd := &cobra.Command{
 		Use:   "deliveries [NODE ...]",
@@ -29,13 +29,20 @@ func (s *session) deliveriesCommand() *cobra.Command {
 		Long: "Show the delivery of the change events of nodes, for each sink: events that are pending, and events that the\n" +
 			"sink rejected or that expired.\n\n" +
 			"Pending events are retried automatically. Rejected events are sent again with --resend, after the sink is\n" +
-			"fixed.",
+			"fixed.\n\n" +
+			"With --event, show all deliveries of one change event of a cluster, from the fleet API: when and in how many\n" +
+			"attempts it was sent to each sink.",
 		Example: "  fleetloop changes deliveries\n" +
+			"  fleetloop changes deliveries --event=0f1e2d3c4b5a69788796a5b4c3d2e1f0\n" +
 			"  fleetloop changes deliveries --resend gpu-node-01\n" +
 			"  fleetloop changes deliveries --resend --all",
 		ValidArgsFunction: s.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
+			case event != "" && (resend || everything || len(args) > 0):
+				return usageErrorf(cmd, "--event cannot be combined with nodes, --resend or --all")
+			case event != "":
+				return cli.ShowEventDeliveries(cmd, s.env, event, format)
 			case everything && !resend:
 				return usageErrorf(cmd, "--all requires --resend; without it, all nodes are shown unless nodes are named")
 			case resend && everything == (len(args) > 0):
@@ -46,6 +53,7 @@ func (s *session) deliveriesCommand() *cobra.Command {
 			return s.runDeliveries(cmd, args, format)
 		},
 	}
+	cmd.Flags().StringVar(&event, "event", "", "show the deliveries of the change event with this `id`, as shown by 'fleetloop changes -o wide'")
 	cmd.Flags().BoolVar(&resend, "resend", false, "send rejected events again")
 	cmd.Flags().BoolVar(&everything, "all", false, "with --resend: for all nodes")
 	addOutputFlag(cmd, &format, terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatYAML)

@@ -2,6 +2,9 @@ package faultcli_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +13,20 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
+
+// TestDeliveriesOfAnEvent verifies that --event asks the fleet API, and no host cluster.
+func TestDeliveriesOfAnEvent(t *testing.T) {
+	t.Parallel()
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"id":"x","recorded":true,"items":[{"sink":%q,"type":"slack","state":"delivered","attempts":1}]}`, r.URL.Path)
+	}))
+	t.Cleanup(api.Close)
+	r := runCommand(t, "", "changes", "deliveries", "--event=x", "--server", api.URL)
+	if r.code != 0 || !strings.Contains(r.out, "/api/changes/x/deliveries   slack   delivered   1") {
+		t.Errorf("exit code %d\n%s", r.code, r.outputText())
+	}
+}
 
 // TestDeliveries verifies the display of sinks and the resend of rejected events.
 func TestDeliveries(t *testing.T) {
@@ -34,6 +51,7 @@ func TestDeliveries(t *testing.T) {
 		wantRun(t, 0, "All events are delivered.", "changes", "deliveries", "told-b"),
 		wantRun(t, 0, "No change event of a node", "changes", "deliveries", "told-c"),
 		wantRun(t, 2, "--all requires --resend", "changes", "deliveries", "--all"),
+		wantRun(t, 2, "--event cannot be combined", "changes", "deliveries", "--event", "x", "told-a"),
 		wantRun(t, 2, "or --all", "changes", "deliveries", "--resend"),
 		wantRun(t, 2, "or --all", "changes", "deliveries", "--resend", "told-a", "--all"),
 		wantRun(t, 0, "on-call", "changes", "deliveries", "--resend", "told-a", "told-b"),

@@ -21,6 +21,7 @@ func encodeChange(c *clusterworker.Change) (string, error) {
 	}
 	bounded := *c
 	bounded.Message = sanitizeText(c.Message)
+	bounded.ID = bounded.Event().ID
 	data, err := json.Marshal(bounded)
 	if err != nil {
 		return "", fmt.Errorf("encode change event of cluster %q: %w", c.ClusterID, err)
@@ -41,7 +42,7 @@ func (s *Store) ClaimChanges(ctx context.Context, sink string, most int, lease t
 	}
 	pending := make([]clusterworker.PendingEvent, 0, len(rows))
 	for i := range rows {
-		p := clusterworker.PendingEvent{Seq: rows[i].Seq, Sink: sink, Failures: int(rows[i].Failures)}
+		p := clusterworker.PendingEvent{Seq: rows[i].Seq, Sink: sink, Failures: int(rows[i].Failures), QueuedAt: rows[i].CreatedAt.Time.UTC()}
 		if json.Unmarshal([]byte(rows[i].Change), &p.Change) != nil {
 			continue
 		}
@@ -55,23 +56,37 @@ func (s *Store) RenewChanges(ctx context.Context, seqs []int64, lease time.Durat
 	return s.execStatement(ctx, "renew leases of change events", db.RenewChanges, lease, seqs)
 }
 
-// RemoveChanges removes changes that are done.
-func (s *Store) RemoveChanges(ctx context.Context, seqs []int64) error {
-	return s.execStatement(ctx, "delete change events", db.RemoveChanges, seqs)
+// FinishChanges removes changes and records their deliveries, in one statement.
+func (s *Store) FinishChanges(ctx context.Context, results []clusterworker.DeliveryResult) error {
+	r := columnsOf(results)
+	return s.execStatement(ctx, "finish change events", db.FinishChanges, r.seqs, r.states, r.attempts, r.errors, r.statuses)
 }
 
-// PutOffChanges counts a failure of each change, and makes it due again after its
+// PutOffChanges records a failure of each change, and makes it due again after its
 // delay.
-func (s *Store) PutOffChanges(ctx context.Context, delays map[int64]time.Duration) error {
-	seqs, micros := make([]int64, 0, len(delays)), make([]int64, 0, len(delays))
-	for seq, delay := range delays {
-		seqs, micros = append(seqs, seq), append(micros, delay.Microseconds())
-	}
-	return s.execStatement(ctx, "reschedule change events", db.PutOffChanges, seqs, micros)
+func (s *Store) PutOffChanges(ctx context.Context, results []clusterworker.DeliveryResult) error {
+	r := columnsOf(results)
+	return s.execStatement(ctx, "reschedule change events", db.PutOffChanges, r.seqs, r.delays, r.attempts, r.errors, r.statuses)
 }
 
-// ExpireChanges removes up to most unleased changes that are older than age, and
-// returns their number.
+// resultColumns holds delivery results in columns.
+type resultColumns struct {
+	seqs, delays       []int64
+	states, errors     []string
+	attempts, statuses []int32
+}
+
+func columnsOf(results []clusterworker.DeliveryResult) (c resultColumns) {
+	for _, r := range results {
+		c.seqs, c.delays = append(c.seqs, r.Seq), append(c.delays, r.Delay.Microseconds())
+		c.states, c.errors = append(c.states, string(r.State)), append(c.errors, string(r.Class))
+		c.attempts, c.statuses = append(c.attempts, int32(r.Attempts)), append(c.statuses, int32(r.Status)) //nolint:gosec // 0 or 1, and an HTTP status
+	}
+	return c
+}
+
+// ExpireChanges removes up to most unleased changes that are older than age, records
+// that they expired, and returns their number.
 func (s *Store) ExpireChanges(ctx context.Context, age time.Duration, most int) (n int, err error) {
 	if err := s.sendBatch(ctx, func(b *pgx.Batch) { readCount(b.Queue(db.ExpireChanges, age, int64(most)), &n) }); err != nil {
 		return 0, fmt.Errorf("delete expired change events: %w", err)

@@ -6,9 +6,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
@@ -20,7 +23,7 @@ import (
 func TestChangesAreKept(t *testing.T) {
 	b := newBed(t)
 	sinks := []string{"one", "two"}
-	b.store = pgstore.New(openAs(t, b.url, postgres.RoleClusterWorker), sinks...)
+	b.store = pgstore.New(openAs(t, b.url, postgres.RoleClusterWorker), clusterworker.EventSink{Name: "one"}, clusterworker.EventSink{Name: "two"})
 	b.cluster("first")
 	c := b.claimOne()
 	change := func(action clusterworker.Action) *clusterworker.Change {
@@ -70,10 +73,8 @@ func TestChangesAreKept(t *testing.T) {
 	if got, _ := claim(); len(got) > 0 {
 		t.Errorf("%v is claimed while what comes before it is being sent", got)
 	}
-	if err := b.store.RemoveChanges(t.Context(), seqs[:1]); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.store.PutOffChanges(t.Context(), map[int64]time.Duration{seqs[1]: 0}); err != nil {
+	b.finish(seqs[0])
+	if err := b.store.PutOffChanges(t.Context(), []clusterworker.DeliveryResult{{Seq: seqs[1]}}); err != nil {
 		t.Fatal(err)
 	}
 	got, _ = claim()
@@ -98,6 +99,155 @@ func TestChangesAreKept(t *testing.T) {
 	b.exec(`update tenant.cluster_change_events set due_at = now()`)
 	expire(1, 1, "so many at most")
 	expire(1, 10, "the rest")
+}
+
+// finish records that changes were delivered.
+func (b *bed) finish(seqs ...int64) {
+	b.Helper()
+	var results []clusterworker.DeliveryResult
+	for _, seq := range seqs {
+		results = append(results, clusterworker.DeliveryResult{Seq: seq, State: v1.DeliveryDelivered, Attempts: 1})
+	}
+	if err := b.store.FinishChanges(b.Context(), results); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// A recordedDelivery is a row of the deliveries that are over.
+type recordedDelivery struct {
+	Sink, Type, State string
+	Attempts          int
+	Tried             bool // it has both times
+	Error             string
+	Status            int
+}
+
+// deliveries returns the recorded deliveries of an event.
+func (b *bed) deliveries(eventID string) []recordedDelivery {
+	b.Helper()
+	rows, err := b.owner.Query(b.Context(), `select sink, sink_type, state, attempts, first_attempt_at <= last_attempt_at and last_attempt_at <= finished_at is true,
+		error, http_status from tenant.cluster_change_deliveries where event_id = $1 and tenant = 'a' order by sink`, eventID)
+	if err != nil {
+		b.Fatal(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[recordedDelivery])
+	if err != nil {
+		b.Fatal(err)
+	}
+	return list
+}
+
+// TestDeliveriesAreRecorded covers that the end of a delivery is recorded by the statement that removes
+// the change, with all its attempts, and only once.
+func TestDeliveriesAreRecorded(t *testing.T) {
+	b := newBed(t)
+	var sinks []clusterworker.EventSink
+	for _, name := range []string{"down", "expired", "full", "rejects", "skips"} {
+		sinks = append(sinks, clusterworker.EventSink{Name: name, Type: "slack"})
+	}
+	b.store = pgstore.New(openAs(t, b.url, postgres.RoleClusterWorker), sinks...)
+	b.cluster("first")
+	c := b.claimOne()
+	change := clusterworker.Change{
+		At: time.Now(), Action: clusterworker.ShootCreated, ClusterID: c.ClusterID, Cluster: "first", Tenant: "a", Shoot: "first", Generation: 1,
+	}
+	r := done(c)
+	r.Change = &change
+	b.complete(r)
+
+	seqs := map[string]int64{}
+	for _, sink := range sinks {
+		pending, err := b.store.ClaimChanges(t.Context(), sink.Name, 10, lease)
+		if err != nil || len(pending) != 1 {
+			t.Fatalf("claimed %v, %v", pending, err)
+		}
+		if got, want := pending[0].Change.Event().ID, change.Event().ID; got != want || pending[0].Change.ID != want {
+			t.Errorf("the claimed change has the event id %q and the stored id %q, want %q", got, pending[0].Change.ID, want)
+		}
+		seqs[sink.Name] = pending[0].Seq
+	}
+	putOff := func(results ...clusterworker.DeliveryResult) {
+		t.Helper()
+		if err := b.store.PutOffChanges(t.Context(), results); err != nil {
+			t.Fatal(err)
+		}
+	}
+	putOff(
+		clusterworker.DeliveryResult{Seq: seqs["down"], Attempts: 1, Class: changeevent.ClassServerError, Status: 503},
+		clusterworker.DeliveryResult{Seq: seqs["expired"], Attempts: 1, Class: changeevent.ClassTimeout},
+		clusterworker.DeliveryResult{Seq: seqs["full"], Class: changeevent.ClassQueueFull},
+	)
+	putOff(clusterworker.DeliveryResult{Seq: seqs["down"], Attempts: 1, Class: changeevent.ClassConnection})
+	results := []clusterworker.DeliveryResult{
+		{Seq: seqs["down"], State: v1.DeliveryDelivered, Attempts: 1},
+		{Seq: seqs["full"], State: v1.DeliveryExpired},
+		{Seq: seqs["rejects"], State: v1.DeliveryRejected, Attempts: 1, Class: changeevent.ClassClientError, Status: 400},
+		{Seq: seqs["skips"], State: v1.DeliverySkipped},
+	}
+	for range 2 { // the answer of the first write may be lost
+		if err := b.store.FinishChanges(t.Context(), results); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.exec(`update tenant.cluster_change_events set created_at = created_at - interval '2 hours', due_at = now()`)
+	if n, err := b.store.ExpireChanges(t.Context(), time.Hour, 10); err != nil || n != 1 {
+		t.Fatalf("%d have expired, %v; want 1", n, err)
+	}
+	want := []recordedDelivery{
+		{"down", "slack", "delivered", 3, true, "", 0},
+		{"expired", "slack", "expired", 1, true, "timeout", 0},
+		{"full", "slack", "expired", 0, false, "queue_full", 0},
+		{"rejects", "slack", "rejected", 1, true, "client_error", 400},
+		{"skips", "slack", "skipped", 0, false, "", 0},
+	}
+	if diff := cmp.Diff(want, b.deliveries(change.Event().ID)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestRepeatedChanges covers that changes with the same event id, such as a deletion that two saw, do not
+// stop the statements that remove them, and add up.
+func TestRepeatedChanges(t *testing.T) {
+	b := newBed(t)
+	repeat := func() {
+		b.exec(`insert into tenant.cluster_change_events (sink, cluster_id, tenant, event_id, change, attempts, created_at)
+			select 'one', gen_random_uuid(), 'a', 'x', '{"at":"2026-01-02T03:04:05Z"}', n, now() - interval '2 hours' from generate_series(1, 2) n`)
+	}
+	repeat()
+	var seqs []int64
+	if err := b.owner.QueryRow(t.Context(), "select array_agg(seq) from tenant.cluster_change_events").Scan(&seqs); err != nil {
+		t.Fatal(err)
+	}
+	b.finish(seqs...)
+	if diff := cmp.Diff([]recordedDelivery{{"one", "", "delivered", 3, false, "", 0}}, b.deliveries("x"), ignoreTried); diff != "" {
+		t.Errorf("finished (-want +got)\n%s", diff)
+	}
+	repeat()
+	if n, err := b.store.ExpireChanges(t.Context(), time.Hour, 10); err != nil || n != 2 {
+		t.Fatalf("%d have expired, %v; want 2", n, err)
+	}
+	if diff := cmp.Diff([]recordedDelivery{{"one", "", "expired", 5, false, "", 0}}, b.deliveries("x"), ignoreTried); diff != "" {
+		t.Errorf("expired (-want +got)\n%s", diff)
+	}
+}
+
+var ignoreTried = cmpopts.IgnoreFields(recordedDelivery{}, "Tried")
+
+// TestRowsOfOlderWorkers covers that changes from before deliveries were recorded are removed without a
+// record, because nobody could find it.
+func TestRowsOfOlderWorkers(t *testing.T) {
+	b := newBed(t)
+	b.changes("one", 2, 1)
+	b.finish(1)
+	b.exec(`update tenant.cluster_change_events set created_at = created_at - interval '2 hours'`)
+	if n, err := b.store.ExpireChanges(t.Context(), time.Hour, 10); err != nil || n != 1 {
+		t.Fatalf("%d have expired, %v; want 1", n, err)
+	}
+	var left, recorded int
+	if err := b.owner.QueryRow(t.Context(), `select (select count(*) from tenant.cluster_change_events),
+		(select count(*) from tenant.cluster_change_deliveries)`).Scan(&left, &recorded); err != nil || left != 0 || recorded != 0 {
+		t.Errorf("%d are left and %d are recorded, %v; want none", left, recorded, err)
+	}
 }
 
 // changes stores the given number of changes of each cluster for a sink.
@@ -145,9 +295,7 @@ func TestClaimsOneAtATime(t *testing.T) {
 		if len(seen) != clusters || len(seqs) != clusters {
 			t.Errorf("round %d has %d changes of %d clusters, want one of each of %d", round, len(seqs), len(seen), clusters)
 		}
-		if err := b.store.RemoveChanges(t.Context(), seqs); err != nil {
-			t.Fatal(err)
-		}
+		b.finish(seqs...)
 	}
 }
 

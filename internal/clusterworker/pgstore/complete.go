@@ -38,7 +38,7 @@ func (s *Store) Complete(ctx context.Context, results []clusterworker.Result) (l
 		err = s.sendBatch(ctx, func(b *pgx.Batch) {
 			b.Queue(byIndex)
 			collectScalars(b.Queue(db.Complete, a.IDs, a.Tokens, a.Generations, a.ClusterGenerations, a.Failed, a.Errors, a.Classes, a.Spend,
-				a.Delays, a.Deleting, a.Absent, a.ShootUIDs, a.ShootGenerations, a.Changes, s.sinks), &written)
+				a.Delays, a.Deleting, a.Absent, a.ShootUIDs, a.ShootGenerations, a.Changes, s.sinks, s.sinkTypes), &written)
 		})
 		if err != nil || len(written) == len(left) {
 			left = left[:0]

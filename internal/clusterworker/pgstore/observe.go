@@ -157,7 +157,7 @@ func (s *Store) SaveStatus(ctx context.Context, fence int64, changes []clusterwo
 		}
 	}
 	return s.queryFencedWrite(ctx, "save status of Shoots",
-		db.SaveStatus, a.Fence, a.IDs, a.WasStatuses, a.WasDeleting, a.Statuses, a.Messages, a.ShootUIDs, a.Changes, s.sinks)
+		db.SaveStatus, a.Fence, a.IDs, a.WasStatuses, a.WasDeleting, a.Statuses, a.Messages, a.ShootUIDs, a.Changes, s.sinks, s.sinkTypes)
 }
 
 // Touch records that rows were observed.

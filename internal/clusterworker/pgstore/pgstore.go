@@ -31,8 +31,9 @@ const lockPatience = time.Second
 
 // A Store stores the rows in PostgreSQL.
 type Store struct {
-	pool  *postgres.Pool
-	sinks []string
+	pool *postgres.Pool
+
+	sinks, sinkTypes []string
 }
 
 var (
@@ -44,8 +45,14 @@ var (
 
 // New returns a store on a pool whose schema is migrated and whose role is
 // postgres.RoleClusterWorker. It keeps the changes for each of the sinks until they
-// are removed.
-func New(pool *postgres.Pool, sinks ...string) *Store { return &Store{pool: pool, sinks: sinks} }
+// are finished.
+func New(pool *postgres.Pool, sinks ...clusterworker.EventSink) *Store {
+	s := &Store{pool: pool}
+	for _, sink := range sinks {
+		s.sinks, s.sinkTypes = append(s.sinks, sink.Name), append(s.sinkTypes, sink.Type)
+	}
+	return s
+}
 
 // maxExpiredPauses limits the pauses that one claim ends.
 const maxExpiredPauses = 1000

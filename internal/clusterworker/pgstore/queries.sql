@@ -120,8 +120,9 @@ with result as (
     where s.cluster_id = r.cluster_id
     returning r.token, r.cluster_id, r.change
 ), told as (
-    insert into tenant.cluster_change_events (sink, cluster_id, change)
-    select k.sink, d.cluster_id, d.change from done d cross join unnest(@sinks::text[]) as k (sink) where d.change <> ''
+    insert into tenant.cluster_change_events (sink, sink_type, cluster_id, tenant, event_id, change)
+    select k.sink, k.type, d.cluster_id, d.change::json->>'tenant', d.change::json->>'id', d.change
+    from done d cross join (select unnest(@sinks::text[]) as sink, unnest(@sink_types::text[]) as type) k where d.change <> ''
 )
 select d.token::bigint as token from done d;
 
@@ -306,8 +307,9 @@ with term as materialized (
     from mine o where s.cluster_id = o.cluster_id
     returning s.cluster_id, o.change
 ), told as (
-    insert into tenant.cluster_change_events (sink, cluster_id, change)
-    select k.sink, w.cluster_id, w.change from saved w cross join unnest(@sinks::text[]) as k (sink) where w.change <> ''
+    insert into tenant.cluster_change_events (sink, sink_type, cluster_id, tenant, event_id, change)
+    select k.sink, k.type, w.cluster_id, w.change::json->>'tenant', w.change::json->>'id', w.change
+    from saved w cross join (select unnest(@sinks::text[]) as sink, unnest(@sink_types::text[]) as type) k where w.change <> ''
 )
 select exists (select from term) as held, array(select saved.cluster_id::text from saved)::text[] as saved;
 
@@ -408,20 +410,57 @@ with recursive oldest as (
 )
 update tenant.cluster_change_events c set due_at = now() + @lease::interval
 from due where c.seq = due.seq
-returning c.seq, c.change, c.failures;
+returning c.seq, c.change, c.failures, c.created_at;
 
 -- name: RenewChanges :exec
 update tenant.cluster_change_events c set due_at = now() + @lease::interval where c.seq = any(@seqs::bigint[]);
 
 -- name: PutOffChanges :exec
+-- Records failures and makes the changes due again. A failure may be one before the
+-- request, such as a full queue, which is no attempt.
 with failed as (
-    select unnest(@seqs::bigint[]) as seq, unnest(@delays::bigint[]) * interval '1 microsecond' as delay
+    select unnest(@seqs::bigint[]) as seq, unnest(@delays::bigint[]) * interval '1 microsecond' as delay,
+        unnest(@attempts::integer[]) as attempts, unnest(@errors::text[]) as error, unnest(@statuses::integer[]) as http_status
 )
-update tenant.cluster_change_events c set due_at = now() + f.delay, failures = c.failures + 1
+update tenant.cluster_change_events c set
+    due_at = now() + f.delay,
+    retry_at = now() + f.delay,
+    failures = c.failures + 1,
+    attempts = c.attempts + f.attempts,
+    first_attempt_at = case when f.attempts > 0 then coalesce(c.first_attempt_at, now()) else c.first_attempt_at end,
+    last_attempt_at = case when f.attempts > 0 then now() else c.last_attempt_at end,
+    error = f.error,
+    http_status = f.http_status
 from failed f where c.seq = f.seq;
 
--- name: RemoveChanges :exec
-delete from tenant.cluster_change_events c where c.seq = any(@seqs::bigint[]);
+-- name: FinishChanges :exec
+-- Removes changes and records their deliveries. A change that another worker has
+-- finished is left alone. An error is that of the last attempt, or of the reason for
+-- which there was none.
+with finished as (
+    select unnest(@seqs::bigint[]) as seq, unnest(@states::text[]) as state,
+        unnest(@attempts::integer[]) as attempts, unnest(@errors::text[]) as error, unnest(@statuses::integer[]) as http_status
+), gone as (
+    delete from tenant.cluster_change_events c using finished f where c.seq = f.seq
+    returning c.*
+)
+insert into tenant.cluster_change_deliveries as d
+    (event_id, sink, tenant, sink_type, state, attempts, first_attempt_at, last_attempt_at, error, http_status, happened_at,
+    cluster_id, change)
+select distinct on (g.event_id, g.sink) g.event_id, g.sink, g.tenant, g.sink_type, f.state, g.attempts + f.attempts,
+    case when f.attempts > 0 then coalesce(g.first_attempt_at, now()) else g.first_attempt_at end,
+    case when f.attempts > 0 then now() else g.last_attempt_at end,
+    case when f.attempts > 0 or f.error <> '' then f.error else g.error end,
+    case when f.attempts > 0 or f.error <> '' then f.http_status else g.http_status end,
+    (g.change::json->>'at')::timestamptz, g.cluster_id, g.change
+from gone g join finished f on f.seq = g.seq
+where g.event_id <> '' and g.tenant <> ''
+order by g.event_id, g.sink, g.seq desc
+on conflict (event_id, sink) do update set
+    sink_type = excluded.sink_type, state = excluded.state, attempts = d.attempts + excluded.attempts,
+    first_attempt_at = coalesce(d.first_attempt_at, excluded.first_attempt_at),
+    last_attempt_at = coalesce(excluded.last_attempt_at, d.last_attempt_at),
+    finished_at = now(), error = excluded.error, http_status = excluded.http_status;
 
 -- name: ExpireChanges :one
 -- Gives up some of what is too old, whether or not its sink is still configured, and
@@ -434,6 +473,19 @@ with old as materialized (
     for update skip locked
 ), gone as (
     delete from tenant.cluster_change_events c using old where c.seq = old.seq
-    returning c.seq
+    returning c.*
+), recorded as (
+    insert into tenant.cluster_change_deliveries as d
+        (event_id, sink, tenant, sink_type, state, attempts, first_attempt_at, last_attempt_at, error, http_status, happened_at,
+        cluster_id, change)
+    select distinct on (g.event_id, g.sink) g.event_id, g.sink, g.tenant, g.sink_type, 'expired', g.attempts, g.first_attempt_at, g.last_attempt_at,
+        g.error, g.http_status, (g.change::json->>'at')::timestamptz, g.cluster_id, g.change
+    from gone g where g.event_id <> '' and g.tenant <> ''
+    order by g.event_id, g.sink, g.seq desc
+    on conflict (event_id, sink) do update set
+        sink_type = excluded.sink_type, state = excluded.state, attempts = d.attempts + excluded.attempts,
+        first_attempt_at = coalesce(d.first_attempt_at, excluded.first_attempt_at),
+        last_attempt_at = coalesce(excluded.last_attempt_at, d.last_attempt_at),
+        finished_at = now(), error = excluded.error, http_status = excluded.http_status
 )
 select count(*) from gone;

@@ -160,6 +160,7 @@ type Reader interface {
 // A Store stores events.
 type Store interface {
 	Reader
+	DeliveryStore
 
 	// Append stores events, whose keys differ, and returns the outcome of each. They are durable
 	// when it returns.

@@ -63,13 +63,14 @@ with recursive oldest as (
 )
 update tenant.cluster_change_events c set due_at = now() + $1::interval
 from due where c.seq = due.seq
-returning c.seq, c.change, c.failures
+returning c.seq, c.change, c.failures, c.created_at
 `
 
 type ClaimChangesRow struct {
-	Seq      int64
-	Change   string
-	Failures int32
+	Seq       int64
+	Change    string
+	Failures  int32
+	CreatedAt pgtype.Timestamptz
 }
 
 // Takes changes for a sink that are due, of each cluster the oldest alone: a later
@@ -86,7 +87,12 @@ func (q *Queries) ClaimChanges(ctx context.Context, lease time.Duration, sink st
 	var items []ClaimChangesRow
 	for rows.Next() {
 		var i ClaimChangesRow
-		if err := rows.Scan(&i.Seq, &i.Change, &i.Failures); err != nil {
+		if err := rows.Scan(
+			&i.Seq,
+			&i.Change,
+			&i.Failures,
+			&i.CreatedAt,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -209,8 +215,9 @@ with result as (
     where s.cluster_id = r.cluster_id
     returning r.token, r.cluster_id, r.change
 ), told as (
-    insert into tenant.cluster_change_events (sink, cluster_id, change)
-    select k.sink, d.cluster_id, d.change from done d cross join unnest($15::text[]) as k (sink) where d.change <> ''
+    insert into tenant.cluster_change_events (sink, sink_type, cluster_id, tenant, event_id, change)
+    select k.sink, k.type, d.cluster_id, d.change::json->>'tenant', d.change::json->>'id', d.change
+    from done d cross join (select unnest($15::text[]) as sink, unnest($16::text[]) as type) k where d.change <> ''
 )
 select d.token::bigint as token from done d
 `
@@ -231,6 +238,7 @@ type CompleteParams struct {
 	ShootGenerations   []int64
 	Changes            []string
 	Sinks              []string
+	SinkTypes          []string
 }
 
 // Writes results of claims that still stand, except for rows that another client
@@ -253,6 +261,7 @@ func (q *Queries) Complete(ctx context.Context, arg CompleteParams) ([]int64, er
 		arg.ShootGenerations,
 		arg.Changes,
 		arg.Sinks,
+		arg.SinkTypes,
 	)
 	if err != nil {
 		return nil, err
@@ -402,7 +411,20 @@ with old as materialized (
     for update skip locked
 ), gone as (
     delete from tenant.cluster_change_events c using old where c.seq = old.seq
-    returning c.seq
+    returning c.seq, c.sink, c.cluster_id, c.change, c.created_at, c.due_at, c.failures, c.event_id, c.tenant, c.sink_type, c.attempts, c.first_attempt_at, c.last_attempt_at, c.retry_at, c.error, c.http_status
+), recorded as (
+    insert into tenant.cluster_change_deliveries as d
+        (event_id, sink, tenant, sink_type, state, attempts, first_attempt_at, last_attempt_at, error, http_status, happened_at,
+        cluster_id, change)
+    select distinct on (g.event_id, g.sink) g.event_id, g.sink, g.tenant, g.sink_type, 'expired', g.attempts, g.first_attempt_at, g.last_attempt_at,
+        g.error, g.http_status, (g.change::json->>'at')::timestamptz, g.cluster_id, g.change
+    from gone g where g.event_id <> '' and g.tenant <> ''
+    order by g.event_id, g.sink, g.seq desc
+    on conflict (event_id, sink) do update set
+        sink_type = excluded.sink_type, state = excluded.state, attempts = d.attempts + excluded.attempts,
+        first_attempt_at = coalesce(d.first_attempt_at, excluded.first_attempt_at),
+        last_attempt_at = coalesce(excluded.last_attempt_at, d.last_attempt_at),
+        finished_at = now(), error = excluded.error, http_status = excluded.http_status
 )
 select count(*) from gone
 `
@@ -414,6 +436,55 @@ func (q *Queries) ExpireChanges(ctx context.Context, age time.Duration, most int
 	var count int64
 	err := row.Scan(&count)
 	return count, err
+}
+
+const FinishChanges = `-- name: FinishChanges :exec
+with finished as (
+    select unnest($1::bigint[]) as seq, unnest($2::text[]) as state,
+        unnest($3::integer[]) as attempts, unnest($4::text[]) as error, unnest($5::integer[]) as http_status
+), gone as (
+    delete from tenant.cluster_change_events c using finished f where c.seq = f.seq
+    returning c.seq, c.sink, c.cluster_id, c.change, c.created_at, c.due_at, c.failures, c.event_id, c.tenant, c.sink_type, c.attempts, c.first_attempt_at, c.last_attempt_at, c.retry_at, c.error, c.http_status
+)
+insert into tenant.cluster_change_deliveries as d
+    (event_id, sink, tenant, sink_type, state, attempts, first_attempt_at, last_attempt_at, error, http_status, happened_at,
+    cluster_id, change)
+select distinct on (g.event_id, g.sink) g.event_id, g.sink, g.tenant, g.sink_type, f.state, g.attempts + f.attempts,
+    case when f.attempts > 0 then coalesce(g.first_attempt_at, now()) else g.first_attempt_at end,
+    case when f.attempts > 0 then now() else g.last_attempt_at end,
+    case when f.attempts > 0 or f.error <> '' then f.error else g.error end,
+    case when f.attempts > 0 or f.error <> '' then f.http_status else g.http_status end,
+    (g.change::json->>'at')::timestamptz, g.cluster_id, g.change
+from gone g join finished f on f.seq = g.seq
+where g.event_id <> '' and g.tenant <> ''
+order by g.event_id, g.sink, g.seq desc
+on conflict (event_id, sink) do update set
+    sink_type = excluded.sink_type, state = excluded.state, attempts = d.attempts + excluded.attempts,
+    first_attempt_at = coalesce(d.first_attempt_at, excluded.first_attempt_at),
+    last_attempt_at = coalesce(excluded.last_attempt_at, d.last_attempt_at),
+    finished_at = now(), error = excluded.error, http_status = excluded.http_status
+`
+
+type FinishChangesParams struct {
+	Seqs     []int64
+	States   []string
+	Attempts []int32
+	Errors   []string
+	Statuses []int32
+}
+
+// Removes changes and records their deliveries. A change that another worker has
+// finished is left alone. An error is that of the last attempt, or of the reason for
+// which there was none.
+func (q *Queries) FinishChanges(ctx context.Context, arg FinishChangesParams) error {
+	_, err := q.db.Exec(ctx, FinishChanges,
+		arg.Seqs,
+		arg.States,
+		arg.Attempts,
+		arg.Errors,
+		arg.Statuses,
+	)
+	return err
 }
 
 const Installation = `-- name: Installation :one
@@ -544,14 +615,39 @@ func (q *Queries) NextLease(ctx context.Context, owner string) ([]time.Duration,
 
 const PutOffChanges = `-- name: PutOffChanges :exec
 with failed as (
-    select unnest($1::bigint[]) as seq, unnest($2::bigint[]) * interval '1 microsecond' as delay
+    select unnest($1::bigint[]) as seq, unnest($2::bigint[]) * interval '1 microsecond' as delay,
+        unnest($3::integer[]) as attempts, unnest($4::text[]) as error, unnest($5::integer[]) as http_status
 )
-update tenant.cluster_change_events c set due_at = now() + f.delay, failures = c.failures + 1
+update tenant.cluster_change_events c set
+    due_at = now() + f.delay,
+    retry_at = now() + f.delay,
+    failures = c.failures + 1,
+    attempts = c.attempts + f.attempts,
+    first_attempt_at = case when f.attempts > 0 then coalesce(c.first_attempt_at, now()) else c.first_attempt_at end,
+    last_attempt_at = case when f.attempts > 0 then now() else c.last_attempt_at end,
+    error = f.error,
+    http_status = f.http_status
 from failed f where c.seq = f.seq
 `
 
-func (q *Queries) PutOffChanges(ctx context.Context, seqs []int64, delays []int64) error {
-	_, err := q.db.Exec(ctx, PutOffChanges, seqs, delays)
+type PutOffChangesParams struct {
+	Seqs     []int64
+	Delays   []int64
+	Attempts []int32
+	Errors   []string
+	Statuses []int32
+}
+
+// Records failures and makes the changes due again. A failure may be one before the
+// request, such as a full queue, which is no attempt.
+func (q *Queries) PutOffChanges(ctx context.Context, arg PutOffChangesParams) error {
+	_, err := q.db.Exec(ctx, PutOffChanges,
+		arg.Seqs,
+		arg.Delays,
+		arg.Attempts,
+		arg.Errors,
+		arg.Statuses,
+	)
 	return err
 }
 
@@ -650,15 +746,6 @@ from mine where s.cluster_id = mine.cluster_id
 // Gives claimed rows back, and tells the other workers: it names the generation.
 func (q *Queries) Release(ctx context.Context, iDs []string, tokens []int64) error {
 	_, err := q.db.Exec(ctx, Release, iDs, tokens)
-	return err
-}
-
-const RemoveChanges = `-- name: RemoveChanges :exec
-delete from tenant.cluster_change_events c where c.seq = any($1::bigint[])
-`
-
-func (q *Queries) RemoveChanges(ctx context.Context, seqs []int64) error {
-	_, err := q.db.Exec(ctx, RemoveChanges, seqs)
 	return err
 }
 
@@ -930,8 +1017,9 @@ with term as materialized (
     from mine o where s.cluster_id = o.cluster_id
     returning s.cluster_id, o.change
 ), told as (
-    insert into tenant.cluster_change_events (sink, cluster_id, change)
-    select k.sink, w.cluster_id, w.change from saved w cross join unnest($9::text[]) as k (sink) where w.change <> ''
+    insert into tenant.cluster_change_events (sink, sink_type, cluster_id, tenant, event_id, change)
+    select k.sink, k.type, w.cluster_id, w.change::json->>'tenant', w.change::json->>'id', w.change
+    from saved w cross join (select unnest($9::text[]) as sink, unnest($10::text[]) as type) k where w.change <> ''
 )
 select exists (select from term) as held, array(select saved.cluster_id::text from saved)::text[] as saved
 `
@@ -946,6 +1034,7 @@ type SaveStatusParams struct {
 	ShootUIDs   []string
 	Changes     []string
 	Sinks       []string
+	SinkTypes   []string
 }
 
 type SaveStatusRow struct {
@@ -967,6 +1056,7 @@ func (q *Queries) SaveStatus(ctx context.Context, arg SaveStatusParams) (SaveSta
 		arg.ShootUIDs,
 		arg.Changes,
 		arg.Sinks,
+		arg.SinkTypes,
 	)
 	var i SaveStatusRow
 	err := row.Scan(&i.Held, &i.Saved)

@@ -108,7 +108,7 @@ func (k *Keeper) MaintainOnce(ctx context.Context) error {
 	if len(dropped) > 0 {
 		k.log.InfoContext(ctx, "expired partitions dropped", "partitions", dropped)
 	}
-	for what, statement := range map[string]string{"keys": db.ForgetKeys, "changed fields": db.ForgetFields} {
+	for what, statement := range map[string]string{"keys": db.ForgetKeys, "changed fields": db.ForgetFields, "deliveries": db.ForgetDeliveries} {
 		if err := k.deleteExpired(ctx, statement); err != nil {
 			return fmt.Errorf("delete the %s of expired change events: %w", what, err)
 		}

@@ -28,3 +28,55 @@ order by n.name;
 
 -- name: ForgetFields :one
 select timeline.delete_expired_fields(@retention, @most);
+
+-- name: ForgetDeliveries :one
+select tenant.delete_expired_deliveries(@retention, @most);
+
+-- name: Deliveries :many
+-- A pending row stands before what was recorded of the same event and sink: it was
+-- queued again. Until a failed one is due, due_at is as the failure set it.
+with pending as (
+    select distinct on (c.sink) c.sink, c.sink_type, c.attempts, c.first_attempt_at, c.last_attempt_at,
+        case when c.retry_at = c.due_at and c.due_at > now() then c.retry_at end as next_attempt_at, c.error, c.http_status
+    from tenant.cluster_change_events c
+    where c.event_id = @event_id::text
+    order by c.sink, c.seq
+), finished as (
+    select d.sink, d.sink_type, d.state, d.attempts, d.first_attempt_at, d.last_attempt_at, d.finished_at, d.error, d.http_status
+    from tenant.cluster_change_deliveries d
+    where d.event_id = @event_id::text
+)
+select coalesce(p.sink, f.sink)::text as sink, coalesce(p.sink_type, f.sink_type)::text as sink_type,
+    (case when p.sink is not null then 'pending' else f.state end)::text as state,
+    (coalesce(p.attempts, 0) + coalesce(f.attempts, 0))::integer as attempts,
+    coalesce(f.first_attempt_at, p.first_attempt_at)::timestamptz as first_attempt_at,
+    coalesce(p.last_attempt_at, f.last_attempt_at)::timestamptz as last_attempt_at,
+    p.next_attempt_at::timestamptz as next_attempt_at,
+    (case when p.sink is null then f.finished_at end)::timestamptz as finished_at,
+    coalesce(p.error, f.error)::text as error, coalesce(p.http_status, f.http_status)::integer as http_status
+from pending p full join finished f on f.sink = p.sink
+order by 1;
+
+-- name: LockResend :exec
+-- Requests for one event come one after the other, so that each sees what the one
+-- before it queued.
+select pg_advisory_xact_lock(hashtextextended('fleetloop resend ' || @event_id::text, 0));
+
+-- name: CanResend :one
+select exists (
+    select from tenant.cluster_change_events c where c.event_id = @event_id::text and (@sink::text = '' or c.sink = @sink::text)
+    union all
+    select from tenant.cluster_change_deliveries d
+    where d.event_id = @event_id::text and (@sink::text = '' or d.sink = @sink::text) and d.state <> 'skipped'
+);
+
+-- name: RequeueChange :many
+-- Queues an event again for the sinks for which it is not pending.
+insert into tenant.cluster_change_events (event_id, sink, tenant, sink_type, cluster_id, change)
+select d.event_id, d.sink, d.tenant, d.sink_type, d.cluster_id, d.change
+from tenant.cluster_change_deliveries d
+where d.event_id = @event_id::text and d.state <> 'skipped'
+    and case when @sink::text = '' then d.state <> 'delivered' else d.sink = @sink::text end
+    and not exists (select from tenant.cluster_change_events c where c.event_id = d.event_id and c.sink = d.sink)
+order by d.sink
+returning sink, tenant, change;

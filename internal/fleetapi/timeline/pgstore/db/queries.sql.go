@@ -8,6 +8,7 @@ package db
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"time"
 )
 
@@ -35,6 +36,103 @@ func (q *Queries) Bounds(ctx context.Context, xact uint64, seq int64) (BoundsRow
 		&i.More,
 	)
 	return i, err
+}
+
+const CanResend = `-- name: CanResend :one
+select exists (
+    select from tenant.cluster_change_events c where c.event_id = $1::text and ($2::text = '' or c.sink = $2::text)
+    union all
+    select from tenant.cluster_change_deliveries d
+    where d.event_id = $1::text and ($2::text = '' or d.sink = $2::text) and d.state <> 'skipped'
+)
+`
+
+func (q *Queries) CanResend(ctx context.Context, eventID string, sink string) (bool, error) {
+	row := q.db.QueryRow(ctx, CanResend, eventID, sink)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
+const Deliveries = `-- name: Deliveries :many
+with pending as (
+    select distinct on (c.sink) c.sink, c.sink_type, c.attempts, c.first_attempt_at, c.last_attempt_at,
+        case when c.retry_at = c.due_at and c.due_at > now() then c.retry_at end as next_attempt_at, c.error, c.http_status
+    from tenant.cluster_change_events c
+    where c.event_id = $1::text
+    order by c.sink, c.seq
+), finished as (
+    select d.sink, d.sink_type, d.state, d.attempts, d.first_attempt_at, d.last_attempt_at, d.finished_at, d.error, d.http_status
+    from tenant.cluster_change_deliveries d
+    where d.event_id = $1::text
+)
+select coalesce(p.sink, f.sink)::text as sink, coalesce(p.sink_type, f.sink_type)::text as sink_type,
+    (case when p.sink is not null then 'pending' else f.state end)::text as state,
+    (coalesce(p.attempts, 0) + coalesce(f.attempts, 0))::integer as attempts,
+    coalesce(f.first_attempt_at, p.first_attempt_at)::timestamptz as first_attempt_at,
+    coalesce(p.last_attempt_at, f.last_attempt_at)::timestamptz as last_attempt_at,
+    p.next_attempt_at::timestamptz as next_attempt_at,
+    (case when p.sink is null then f.finished_at end)::timestamptz as finished_at,
+    coalesce(p.error, f.error)::text as error, coalesce(p.http_status, f.http_status)::integer as http_status
+from pending p full join finished f on f.sink = p.sink
+order by 1
+`
+
+type DeliveriesRow struct {
+	Sink           string
+	SinkType       string
+	State          string
+	Attempts       int32
+	FirstAttemptAt pgtype.Timestamptz
+	LastAttemptAt  pgtype.Timestamptz
+	NextAttemptAt  pgtype.Timestamptz
+	FinishedAt     pgtype.Timestamptz
+	Error          string
+	HttpStatus     int32
+}
+
+// A pending row stands before what was recorded of the same event and sink: it was
+// queued again. Until a failed one is due, due_at is as the failure set it.
+func (q *Queries) Deliveries(ctx context.Context, eventID string) ([]DeliveriesRow, error) {
+	rows, err := q.db.Query(ctx, Deliveries, eventID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DeliveriesRow
+	for rows.Next() {
+		var i DeliveriesRow
+		if err := rows.Scan(
+			&i.Sink,
+			&i.SinkType,
+			&i.State,
+			&i.Attempts,
+			&i.FirstAttemptAt,
+			&i.LastAttemptAt,
+			&i.NextAttemptAt,
+			&i.FinishedAt,
+			&i.Error,
+			&i.HttpStatus,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ForgetDeliveries = `-- name: ForgetDeliveries :one
+select tenant.delete_expired_deliveries($1, $2)
+`
+
+func (q *Queries) ForgetDeliveries(ctx context.Context, retention time.Duration, most int32) (int32, error) {
+	row := q.db.QueryRow(ctx, ForgetDeliveries, retention, most)
+	var delete_expired_deliveries int32
+	err := row.Scan(&delete_expired_deliveries)
+	return delete_expired_deliveries, err
 }
 
 const ForgetFields = `-- name: ForgetFields :one
@@ -106,6 +204,17 @@ func (q *Queries) Keep(ctx context.Context, retention time.Duration) ([]string, 
 	return items, nil
 }
 
+const LockResend = `-- name: LockResend :exec
+select pg_advisory_xact_lock(hashtextextended('fleetloop resend ' || $1::text, 0))
+`
+
+// Requests for one event come one after the other, so that each sees what the one
+// before it queued.
+func (q *Queries) LockResend(ctx context.Context, eventID string) error {
+	_, err := q.db.Exec(ctx, LockResend, eventID)
+	return err
+}
+
 const OverdueWeeks = `-- name: OverdueWeeks :one
 select count(*)::integer
 from pg_catalog.pg_inherits i join pg_catalog.pg_class c on c.oid = i.inhrelid
@@ -128,6 +237,44 @@ select timeline.renew_feed()
 func (q *Queries) Renew(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, Renew)
 	return err
+}
+
+const RequeueChange = `-- name: RequeueChange :many
+insert into tenant.cluster_change_events (event_id, sink, tenant, sink_type, cluster_id, change)
+select d.event_id, d.sink, d.tenant, d.sink_type, d.cluster_id, d.change
+from tenant.cluster_change_deliveries d
+where d.event_id = $1::text and d.state <> 'skipped'
+    and case when $2::text = '' then d.state <> 'delivered' else d.sink = $2::text end
+    and not exists (select from tenant.cluster_change_events c where c.event_id = d.event_id and c.sink = d.sink)
+order by d.sink
+returning sink, tenant, change
+`
+
+type RequeueChangeRow struct {
+	Sink   string
+	Tenant pgtype.Text
+	Change string
+}
+
+// Queues an event again for the sinks for which it is not pending.
+func (q *Queries) RequeueChange(ctx context.Context, eventID string, sink string) ([]RequeueChangeRow, error) {
+	rows, err := q.db.Query(ctx, RequeueChange, eventID, sink)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RequeueChangeRow
+	for rows.Next() {
+		var i RequeueChangeRow
+		if err := rows.Scan(&i.Sink, &i.Tenant, &i.Change); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const UnknownClusters = `-- name: UnknownClusters :many

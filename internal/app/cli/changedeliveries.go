@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
+)
+
+// ShowEventDeliveries prints the deliveries of one change event, from the fleet API that the flags
+// of cmd name.
+func ShowEventDeliveries(cmd *cobra.Command, env Env, eventID, format string) error {
+	s := &session{env: env}
+	client, err := s.newClient(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdle()
+	d, err := client.ChangeDeliveries(cmd.Context(), eventID)
+	switch {
+	case fleetclient.IsNotFound(err):
+		return explainNoDeliveries(err)
+	case err != nil:
+		return err
+	case !terminal.IsTableFormat(format):
+		return WriteValue(env.Stdout, format, d)
+	case !d.Recorded:
+		s.printNote("No delivery of this change event is recorded: %s.", terminal.Clean(d.Reason))
+		return nil
+	}
+	return s.printDeliveries(d.Items)
+}
+
+func explainNoDeliveries(err error) error {
+	return &failure{err: err, code: CodeFailed, next: "use a fleet API of the same release, and an id that 'fleetloop changes -o wide' shows"}
+}
+
+func (s *session) printDeliveries(items []v1.ChangeDelivery) error {
+	const stateColumn = 2
+	now := s.env.Now()
+	rows := [][]terminal.Cell{terminal.PlainRow("SINK", "TYPE", "STATE", "ATTEMPTS", "FIRST ATTEMPT", "LAST ATTEMPT", "NEXT ATTEMPT", "ERROR")}
+	for i := range items {
+		d := &items[i]
+		next := "-"
+		if d.NextAttemptAt != nil {
+			next = "in " + terminal.Since(*d.NextAttemptAt, now)
+		}
+		failed := d.Error
+		if d.HTTPStatus != 0 {
+			failed += fmt.Sprintf(" (%d)", d.HTTPStatus)
+		}
+		row := terminal.PlainRow(d.Sink, d.Type, string(d.State), strconv.Itoa(d.Attempts), formatAttempt(now, d.FirstAttemptAt), formatAttempt(now, d.LastAttemptAt), next, failed)
+		row[stateColumn].Style = deliveryStyle(d)
+		rows = append(rows, row)
+	}
+	table := terminal.Table{Colour: s.useColour()}
+	return table.WriteRows(s.env.Stdout, rows)
+}
+
+func formatAttempt(now time.Time, at *time.Time) string {
+	if at == nil {
+		return "-"
+	}
+	return terminal.Since(now, *at) + " ago"
+}
+
+func deliveryStyle(d *v1.ChangeDelivery) terminal.Style {
+	switch {
+	case d.State == v1.DeliveryRejected, d.State == v1.DeliveryExpired:
+		return terminal.Bad
+	case d.State == v1.DeliveryPending && d.Error != "":
+		return terminal.Busy
+	}
+	return terminal.Plain
+}
+
+func (s *session) resendCommand() *cobra.Command {
+	var o v1.ChangeResend
+	cmd := &cobra.Command{
+		Use:   "resend EVENT-ID",
+		Short: "Send a change event of a cluster to its sinks again",
+		Long: "Send a change event of the cluster-worker, with the same id, to the sinks that rejected it or for which it\n" +
+			"expired. With --sink, send it to one sink, also if that has accepted it. The request is a change of its own.\n\n" +
+			"Change events of nodes are sent again with 'fleetloop changes deliveries --resend'.",
+		Example: "  fleetloop changes resend 0f1e2d3c4b5a69788796a5b4c3d2e1f0\n" +
+			"  fleetloop changes resend 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --sink=on-call --reason='the token was replaced'",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return s.runResend(cmd, args[0], o) },
+	}
+	cmd.Flags().StringVar(&o.Sink, "sink", "", "send the event to this `sink` only")
+	cmd.Flags().StringVar(&o.Reason, "reason", "", "why, in one `text`; shown with the changes of the cluster")
+	return cmd
+}
+
+func (s *session) runResend(cmd *cobra.Command, eventID string, o v1.ChangeResend) error {
+	client, err := s.newClient(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdle()
+	sent, err := client.ResendChange(cmd.Context(), eventID, uuid.NewString(), o)
+	if e, ok := errors.AsType[*fleetclient.Error](err); ok && fleetclient.IsNotFound(err) {
+		return &failure{err: e, code: CodePrecondition, next: fmt.Sprintf("run 'fleetloop changes deliveries --event=%s'", eventID)}
+	}
+	if err != nil {
+		return err
+	}
+	if len(sent.Queued) == 0 {
+		s.printNote("Nothing to send: every delivery is pending, or was accepted by its sink. Name a sink with --sink to send it again.")
+		return nil
+	}
+	_, err = fmt.Fprintf(s.env.Stdout, "change event %s is sent again to %s\n", terminal.Clean(eventID), terminal.Clean(strings.Join(sent.Queued, ", ")))
+	return err
+}

@@ -1,0 +1,30 @@
+package clusterworker
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/fleetloop/fleetloop/changeevent"
+)
+
+// Event returns the change event of a change. The same change has the same ID.
+func (c Change) Event() changeevent.ChangeEvent {
+	generation := strconv.FormatInt(c.Generation, 10)
+	e := changeevent.ChangeEvent{
+		Action: string(c.Action), Source: changeevent.SourceClusterWorker, Cluster: c.Cluster, Subject: "shoots/" + c.Shoot,
+		Reason: c.Message, Outcome: changeevent.OutcomeSucceeded, Timestamp: c.At,
+		Session: c.ClusterID + "." + generation,
+		Details: map[string]string{"cluster_id": c.ClusterID, "tenant": c.Tenant, "generation": generation},
+	}
+	if c.Action == ShootFailed {
+		e.Outcome = changeevent.OutcomeFailed
+	}
+	same := e
+	if c.Action == ShootDeleted {
+		// The sync and the status poller may both see the deletion, which happens once.
+		// All other changes can repeat: ready, failed, and ready.
+		same.Session, same.Timestamp = c.ClusterID, time.Time{}
+	}
+	e.ID = changeevent.ID(same)
+	return e
+}

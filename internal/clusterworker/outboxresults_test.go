@@ -1,0 +1,71 @@
+package clusterworker_test
+
+import (
+	"log/slog"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+)
+
+// TestResults covers what is recorded for the answers of a sink.
+func TestResults(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		reason  string
+		answer  way
+		actions []string
+		age     time.Duration // of the change, which is queued now
+		lasts   time.Duration
+		want    []clusterworker.DeliveryResult
+	}{
+		"Delivered": {"no error is kept of a delivery", answered(http.StatusAccepted, nil), nil, 0, time.Second, []clusterworker.DeliveryResult{
+			{Seq: 1, State: v1.DeliveryDelivered, Attempts: 1},
+		}},
+		"Skipped": {"a change that is not sent is not delivered", answered(http.StatusAccepted, nil), []string{"cordon"}, 0, time.Second, []clusterworker.DeliveryResult{
+			{Seq: 1, State: v1.DeliverySkipped},
+		}},
+		"Rejected": {"a change that is rejected for its content is over", answered(http.StatusUnprocessableEntity, nil), nil, 0, time.Second, []clusterworker.DeliveryResult{
+			{Seq: 1, State: v1.DeliveryRejected, Attempts: 1, Class: changeevent.ClassClientError, Status: http.StatusUnprocessableEntity},
+		}},
+		"Failed": {"each failure is recorded with its delay", answered(http.StatusBadGateway, nil), nil, 0, 6 * time.Second, []clusterworker.DeliveryResult{
+			{Seq: 1, State: v1.DeliveryPending, Delay: 5 * time.Second, Attempts: 1, Class: changeevent.ClassServerError, Status: http.StatusBadGateway},
+			{Seq: 1, State: v1.DeliveryPending, Delay: 10 * time.Second, Attempts: 1, Class: changeevent.ClassServerError, Status: http.StatusBadGateway},
+		}},
+		"SentAgain": {"an old change that is queued again is sent", answered(http.StatusAccepted, nil), nil, 24 * time.Hour, time.Second, []clusterworker.DeliveryResult{
+			{Seq: 1, State: v1.DeliveryDelivered, Attempts: 1},
+		}},
+		"FailedAgain": {"and retried", answered(http.StatusBadGateway, nil), nil, 24 * time.Hour, time.Second, []clusterworker.DeliveryResult{
+			{Seq: 1, State: v1.DeliveryPending, Delay: 5 * time.Second, Attempts: 1, Class: changeevent.ClassServerError, Status: http.StatusBadGateway},
+		}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := &fakeStore{rows: map[int64]*fakeRow{}}
+				store.add("a", "c")
+				store.rows[1].Change.At = time.Now().Add(-tc.age)
+				sink, err := changeevent.NewClient(changeevent.Config{
+					Enabled: true, ClusterName: "c", Endpoint: "https://a.example", SenderRetries: true, Actions: tc.actions, HTTP: tc.answer, Logger: slog.New(slog.DiscardHandler),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				runOf(t, store, tc.lasts, clusterworker.EventSink{Name: "a", Client: sink})
+				if err := sink.Close(); err != nil {
+					t.Error(err)
+				}
+				if diff := cmp.Diff(tc.want, store.results); diff != "" {
+					t.Errorf("%s (-want +got)\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}

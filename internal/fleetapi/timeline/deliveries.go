@@ -1,0 +1,206 @@
+package timeline
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
+)
+
+const (
+	// maxEventID limits the length of the id of an event, in bytes.
+	maxEventID = 1024
+	// maxReason limits the length of a reason, in characters.
+	maxReason = 1024
+	// maxIdempotencyKey limits the length of an idempotency key, in bytes.
+	maxIdempotencyKey = 255
+)
+
+// notRecorded says why an event has no deliveries.
+const notRecorded = "only the deliveries of the cluster-worker's change events are recorded here; " +
+	"the fleet API keeps its own events in the timeline and sends them nowhere, " +
+	"and the node fault controller and the execution controller keep their deliveries in their host cluster"
+
+// ErrNoDelivery means that no delivery of the event is recorded that could be repeated.
+var ErrNoDelivery = errors.New("no delivery recorded")
+
+// A Resend is a request to send an event again.
+type Resend struct {
+	EventID string
+	// Sink limits the request to one sink. Empty means those that gave the event up.
+	Sink   string
+	Who    string
+	Reason string
+	// IdempotencyKey identifies the request of its author; "" means that the request is unique.
+	IdempotencyKey string
+}
+
+// A DeliveryStore reads and repeats deliveries.
+type DeliveryStore interface {
+	// Deliveries returns the deliveries of an event by the names of the sinks.
+	Deliveries(ctx context.Context, scope Scope, eventID string) ([]v1.ChangeDelivery, error)
+	// Resend queues an event again and records that in the timeline, both or neither. It
+	// returns the sinks for which it queued the event: none if its deliveries are pending, or if
+	// the request is a repeated one. It returns ErrNoDelivery if no delivery matches.
+	Resend(ctx context.Context, scope Scope, r Resend) (queued []string, err error)
+}
+
+// GetDeliveries answers with the deliveries of an event.
+func (t *Timeline) GetDeliveries(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+	scope, err := readScope(who)
+	if err != nil {
+		return err
+	}
+	if err := checkParameters(r.URL.Query()); err != nil {
+		return err
+	}
+	id, err := eventIDFromPath(r)
+	if err != nil {
+		return err
+	}
+	items, err := t.store.Deliveries(r.Context(), scope, id)
+	if err != nil {
+		return problemOf(err)
+	}
+	answer := v1.ChangeDeliveries{ID: id, Recorded: len(items) > 0, Items: items}
+	if !answer.Recorded {
+		answer.Reason, answer.Items = notRecorded, []v1.ChangeDelivery{}
+	}
+	return writeValue(w, http.StatusOK, answer)
+}
+
+// PostResend sends an event again.
+func (t *Timeline) PostResend(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+	if !who.Changes() {
+		return rest.NewError(rest.CodeForbidden, "%q has a role that cannot send change events again; ask an operator", who.Subject)
+	}
+	scope, err := readScope(who)
+	if err != nil {
+		return err
+	}
+	resend, err := t.readResend(w, r, who)
+	if err != nil {
+		return err
+	}
+	queued, err := t.store.Resend(r.Context(), scope, resend)
+	switch {
+	case errors.Is(err, ErrNoDelivery):
+		return rest.NewError(rest.CodeNotFound, "change event %q has no delivery here that can be repeated%s; GET %s lists its deliveries",
+			resend.EventID, toSink(resend.Sink), r.URL.EscapedPath()[:strings.LastIndexByte(r.URL.EscapedPath(), '/')]+"/deliveries")
+	case err != nil:
+		return problemOf(err)
+	}
+	status := http.StatusOK
+	if len(queued) > 0 {
+		status = http.StatusAccepted
+		t.hub.Nudge()
+		t.log.InfoContext(r.Context(), "change event queued again by request", "event_id", resend.EventID, "sinks", queued, "subject", who.Subject)
+	}
+	items, err := t.store.Deliveries(r.Context(), scope, resend.EventID)
+	if err != nil {
+		return problemOf(err)
+	}
+	return writeValue(w, status, v1.ChangeResent{Queued: queued, Items: items})
+}
+
+func toSink(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " to sink " + strconv.Quote(name)
+}
+
+// readResend reads a request to send an event again.
+func (t *Timeline) readResend(w http.ResponseWriter, r *http.Request, who auth.Principal) (Resend, error) {
+	id, err := eventIDFromPath(r)
+	if err != nil {
+		return Resend{}, err
+	}
+	var req v1.ChangeResend
+	if r.ContentLength != 0 { // the body may be left out
+		if e := rest.ReadBody(w, r, t.maxBody, &req); e != nil {
+			return Resend{}, e
+		}
+	}
+	resend := Resend{EventID: id, Sink: req.Sink, Who: who.Subject, Reason: strings.TrimSpace(req.Reason), IdempotencyKey: r.Header.Get(v1.IdempotencyKeyHeader)}
+	var errs []v1.FieldError
+	if utf8.RuneCountInString(resend.Reason) > maxReason || strings.ContainsRune(resend.Reason, 0) {
+		errs = append(errs, v1.FieldError{Field: "reason", Constraint: "max_length", Message: "must be at most 1024 characters without NUL"})
+	}
+	if len(resend.Sink) > maxName || strings.ContainsRune(resend.Sink, 0) {
+		errs = append(errs, v1.FieldError{Field: "sink", Constraint: "max_length", Message: "must be the name of a sink"})
+	}
+	if len(resend.IdempotencyKey) > maxIdempotencyKey {
+		errs = append(errs, v1.FieldError{Field: v1.IdempotencyKeyHeader, Constraint: "max_length", Message: "must be at most 255 bytes"})
+	}
+	if len(errs) > 0 {
+		return Resend{}, rest.NewFieldsError(errs)
+	}
+	return resend, nil
+}
+
+// eventIDFromPath returns the id of an event in the path.
+func eventIDFromPath(r *http.Request) (string, error) {
+	id := r.PathValue("id")
+	if len(id) > maxEventID || !utf8.ValidString(id) || strings.ContainsRune(id, 0) {
+		return "", rest.NewError(rest.CodeNotFound, "this is not the id of a change event; 'id' of GET %s is one", v1.ChangesPath)
+	}
+	return id, nil
+}
+
+func writeValue(w http.ResponseWriter, status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, status, body)
+	return nil
+}
+
+// ActionChangeResent is the action of sending a change event again.
+const ActionChangeResent = "change-resent"
+
+// A ResentChange is a change event that was queued again.
+type ResentChange struct {
+	Resend
+
+	// Action, Cluster and Tenant are those of the event.
+	Action, Cluster, Tenant string
+	// Sinks are those for which it was queued.
+	Sinks []string
+	At    time.Time
+}
+
+// Event returns the change event of the request. A repeated request has the same key.
+func (c *ResentChange) Event() (Event, error) {
+	request := strconv.FormatInt(c.At.UnixMicro(), 10)
+	if c.IdempotencyKey != "" {
+		request = hashTexts(c.Who, c.Sink, c.IdempotencyKey).String()
+	}
+	sinks := strings.Join(c.Sinks, ", ")
+	details := map[string]string{"event_id": c.EventID, "event_action": c.Action, "sinks": sinks}
+	if c.Who != "" {
+		details[DetailActor] = c.Who
+	}
+	summary := cmp.Or(c.Who, changeevent.ProductFleetloop) + " sent change event " + c.Action + " of cluster " + c.Cluster + " again to " + sinks
+	if c.Reason != "" {
+		summary += " - " + c.Reason
+	}
+	made, err := newEvent(changeevent.NewPayload(changeevent.ChangeEvent{
+		ID:     "change/" + c.EventID + "/" + ActionChangeResent + "/" + request,
+		Action: ActionChangeResent, Subject: v1.CollectionClusters + "/" + c.Cluster, Reason: c.Reason, Summary: summary, Timestamp: c.At,
+		Source: changeevent.SourceFleetAPI, Cluster: c.Cluster, Details: details,
+	}), c.Tenant, "", true)
+	made.At = c.At
+	return made, err
+}

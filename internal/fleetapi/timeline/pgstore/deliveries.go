@@ -1,0 +1,111 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore/db"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+)
+
+// Deliveries returns the deliveries of an event by the names of the sinks.
+func (s *Store) Deliveries(ctx context.Context, scope timeline.Scope, eventID string) ([]v1.ChangeDelivery, error) {
+	var list []v1.ChangeDelivery
+	err := s.pool.RunBatch(ctx, scopeOf(scope), func(b *pgx.Batch) {
+		list = nil
+		b.Queue(db.Deliveries, eventID).Query(func(rows pgx.Rows) error {
+			return eachOf(rows, pgx.RowToStructByPos[db.DeliveriesRow], func(r db.DeliveriesRow) {
+				list = append(list, v1.ChangeDelivery{
+					Sink: r.Sink, Type: r.SinkType, State: v1.DeliveryState(r.State), Attempts: int(r.Attempts),
+					FirstAttemptAt: timeOf(r.FirstAttemptAt), LastAttemptAt: timeOf(r.LastAttemptAt), NextAttemptAt: timeOf(r.NextAttemptAt),
+					FinishedAt: timeOf(r.FinishedAt), Error: r.Error, HTTPStatus: int(r.HttpStatus),
+				})
+			})
+		})
+	})
+	if err != nil {
+		return nil, wrapError(err, "read the deliveries of change event %q", eventID)
+	}
+	return list, nil
+}
+
+// timeOf returns a time, nil for null.
+func timeOf(t pgtype.Timestamptz) *time.Time {
+	if !t.Valid {
+		return nil
+	}
+	return new(t.Time.UTC())
+}
+
+// errRepeated means that a request was already carried out.
+var errRepeated = errors.New("request repeated")
+
+// Resend queues an event again and records that, in one transaction.
+func (s *Store) Resend(ctx context.Context, scope timeline.Scope, r timeline.Resend) (queued []string, err error) {
+	err = s.pool.InTx(ctx, scopeOf(scope), func(ctx context.Context, tx postgres.Tx) error {
+		var there bool
+		var again []db.RequeueChangeRow
+		var b pgx.Batch
+		b.Queue(db.LockResend, r.EventID)
+		b.Queue(db.RequeueChange, r.EventID, r.Sink).Query(func(rows pgx.Rows) (err error) {
+			again, err = pgx.CollectRows(rows, pgx.RowToStructByPos[db.RequeueChangeRow])
+			return err
+		})
+		b.Queue(db.CanResend, r.EventID, r.Sink).QueryRow(func(row pgx.Row) error { return row.Scan(&there) })
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+			return err
+		}
+		queued = []string{}
+		for i := range again {
+			queued = append(queued, again[i].Sink)
+		}
+		switch {
+		case len(again) > 0:
+			return recordResend(ctx, tx, r, again[0], queued)
+		case !there:
+			return timeline.ErrNoDelivery
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errRepeated):
+		return []string{}, nil
+	case errors.Is(err, timeline.ErrNoDelivery):
+		return nil, err
+	case err != nil:
+		return nil, wrapError(err, "queue change event %q again", r.EventID)
+	}
+	return queued, nil
+}
+
+// recordResend records a request in the timeline. Its key is unique, so a repeated request fails with
+// errRepeated, which also undoes what it queued.
+func recordResend(ctx context.Context, tx postgres.Tx, r timeline.Resend, again db.RequeueChangeRow, sinks []string) error {
+	c := timeline.ResentChange{Resend: r, Tenant: again.Tenant.String, Sinks: sinks, At: tx.Now}
+	var change struct{ Action, Cluster string }
+	if err := json.Unmarshal([]byte(again.Change), &change); err != nil {
+		return fmt.Errorf("read the stored change: %w", err)
+	}
+	c.Action, c.Cluster = change.Action, change.Cluster
+	event, err := c.Event()
+	if err != nil {
+		return err
+	}
+	rows, err := tx.Query(ctx, insert, insertParams([]timeline.Event{event})...)
+	if err != nil {
+		return err
+	}
+	fresh, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err == nil && len(fresh) == 0 {
+		err = errRepeated
+	}
+	return err
+}

@@ -1,0 +1,153 @@
+package pgstore_test
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
+	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+)
+
+// addRejected stores a rejected delivery of an event of the tenant red.
+func (d *database) addRejected(t *testing.T, event string, ago time.Duration) {
+	t.Helper()
+	d.exec(t, fmt.Sprintf(`insert into tenant.cluster_change_deliveries
+		(event_id, sink, tenant, sink_type, state, attempts, error, http_status, happened_at, cluster_id, change)
+		values ('%s', 'chat', 'red', 'slack', 'rejected', 1, 'client_error', 400, now() - interval '%d seconds', gen_random_uuid(),
+			'{"action":"shoot-failed","cluster":"eu-1"}')`, event, int(ago.Seconds())))
+}
+
+// counts returns the number of queued events and of recorded requests.
+func (d *database) counts(t *testing.T) string {
+	t.Helper()
+	return d.texts(t, `select (select count(*) from tenant.cluster_change_events) || ' queued, ' ||
+		(select count(*) from timeline.change_event where action = 'change-resent') || ' recorded'`)[0]
+}
+
+// TestResendIsDoneOnce covers that of concurrent requests for one event, through several processes, one
+// queues the event and is recorded, and that the others find it pending.
+func TestResendIsDoneOnce(t *testing.T) {
+	d := newDatabase(t)
+	d.addRejected(t, "x", 0)
+	other := pgstore.New(pgtest.Open(t, d.url))
+	var queued atomic.Int64
+	var g errgroup.Group
+	for i := range 16 {
+		store := d.Store
+		if i%2 == 1 {
+			store = other
+		}
+		g.Go(func() error {
+			sinks, err := store.Resend(t.Context(), red(), timeline.Resend{EventID: "x", Who: "rosa", IdempotencyKey: fmt.Sprint(i / 4)})
+			queued.Add(int64(len(sinks)))
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "queued", int64(1), queued.Load())
+	wantEqual(t, "stored", "1 queued, 1 recorded", d.counts(t))
+}
+
+// TestResendIsAllOrNothing covers a request that ends between its two writes: by an error, and by the death
+// of its connection. Neither write stays, and the same request works afterwards.
+func TestResendIsAllOrNothing(t *testing.T) {
+	for name, tc := range map[string]struct{ reason, fail string }{
+		"Error":      {"the second write is refused", "raise exception 'no room'"},
+		"Connection": {"the server ends the session between the writes", "perform pg_terminate_backend(pg_backend_pid()); perform pg_sleep(1)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDatabase(t)
+			d.addRejected(t, "x", 0)
+			request := timeline.Resend{EventID: "x", Who: "rosa", IdempotencyKey: "k"}
+			d.exec(t, `create function public.fail() returns trigger language plpgsql security definer as $$ begin `+tc.fail+`; return new; end $$`)
+			d.exec(t, `create trigger fail before insert on timeline.change_event for each row execute function public.fail()`)
+			if sinks, err := d.Resend(t.Context(), red(), request); err == nil || len(sinks) > 0 {
+				t.Fatalf("%s: queued for %v, %v; want an error", tc.reason, sinks, err)
+			}
+			wantEqual(t, tc.reason, "0 queued, 0 recorded", d.counts(t))
+			d.exec(t, `drop trigger fail on timeline.change_event`)
+			if sinks, err := d.Resend(t.Context(), red(), request); err != nil || len(sinks) != 1 {
+				t.Errorf("afterwards: queued for %v, %v", sinks, err)
+			}
+			wantEqual(t, "afterwards", "1 queued, 1 recorded", d.counts(t))
+		})
+	}
+}
+
+// TestRepeatedResend covers that a request which is repeated after its delivery queues nothing.
+func TestRepeatedResend(t *testing.T) {
+	d := newDatabase(t)
+	d.addRejected(t, "x", 0)
+	for i, want := range []int{1, 0, 0} {
+		sinks, err := d.Resend(t.Context(), red(), timeline.Resend{EventID: "x", Sink: "chat", Who: "rosa", IdempotencyKey: "k"})
+		if err != nil || len(sinks) != want {
+			t.Errorf("request %d: queued for %v, %v; want %d", i, sinks, err, want)
+		}
+		d.exec(t, "delete from tenant.cluster_change_events") // delivered
+	}
+	wantEqual(t, "stored", "0 queued, 1 recorded", d.counts(t))
+	sinks, err := d.Resend(t.Context(), red(), timeline.Resend{EventID: "x", Sink: "chat", Who: "rita", IdempotencyKey: "k"})
+	if err != nil || len(sinks) != 1 {
+		t.Errorf("the key of another author: queued for %v, %v", sinks, err)
+	}
+}
+
+// TestDeliveriesOfTenants covers that a tenant neither sees nor repeats the deliveries of another, and
+// what the role of one tenant may write.
+func TestDeliveriesOfTenants(t *testing.T) {
+	d := newDatabase(t)
+	d.addRejected(t, "x", 0)
+	blue := timeline.Scope{Tenant: "blue"}
+	for name, tc := range map[string]struct {
+		scope timeline.Scope
+		want  int
+	}{"Own": {red(), 1}, "Other": {blue, 0}, "None": {timeline.Scope{}, 0}, "All": {all(), 1}} {
+		list, err := d.Deliveries(t.Context(), tc.scope, "x")
+		if err != nil || len(list) != tc.want {
+			t.Errorf("%s: %v, %v; want %d", name, list, err, tc.want)
+		}
+	}
+	if _, err := d.Resend(t.Context(), blue, timeline.Resend{EventID: "x", Who: "bert"}); !errors.Is(err, timeline.ErrNoDelivery) {
+		t.Errorf("another tenant's request ends with %v", err)
+	}
+	if sinks, err := d.Resend(t.Context(), all(), timeline.Resend{EventID: "x", Who: "otto"}); err != nil || len(sinks) != 1 {
+		t.Errorf("an operator's request: %v, %v", sinks, err)
+	}
+	wantEqual(t, "the tenant of the request", []string{"red"}, d.texts(t, "select tenant from timeline.change_event where action = 'change-resent'"))
+
+	pool := pgtest.Open(t, d.url)
+	const insert = `insert into tenant.cluster_change_events (event_id, sink, tenant, sink_type, cluster_id, change) values ('y', 'chat', $1, '', gen_random_uuid(), '{}')`
+	for sql, tenant := range map[string]string{
+		insert: "blue",
+		`update tenant.cluster_change_events set sink = $1`:                                                                                     "red",
+		`delete from tenant.cluster_change_events where sink = $1`:                                                                              "red",
+		`update tenant.cluster_change_deliveries set state = $1`:                                                                                "delivered",
+		`delete from tenant.cluster_change_deliveries where sink = $1`:                                                                          "chat",
+		`select tenant.delete_expired_deliveries('1 day', 1) where $1::text is not null`:                                                        "",
+		`insert into tenant.cluster_change_events (tenant, sink, cluster_id, change, attempts) values ($1, 'chat', gen_random_uuid(), '{}', 9)`: "red",
+	} {
+		err := pool.RunBatch(t.Context(), postgres.Scope{Tenant: "red"}, func(b *pgx.Batch) { b.Queue(sql, tenant) })
+		if postgres.Code(err) != "42501" {
+			t.Errorf("%s with %q: %v, want no right", sql, tenant, err)
+		}
+	}
+}
+
+// TestKeeperForgetsDeliveries covers that deliveries go with their events.
+func TestKeeperForgetsDeliveries(t *testing.T) {
+	d := newDatabase(t)
+	d.addRejected(t, "old", 91*day)
+	d.addRejected(t, "young", 89*day)
+	d.keep(t, 90*day)
+	wantEqual(t, "kept", []string{"young"}, d.texts(t, "select event_id from tenant.cluster_change_deliveries"))
+}
