@@ -57,7 +57,7 @@ build: ## build all binaries into bin/
 console: ## check the console's page and build it into internal/console/dist (needs the npm registry)
 	@tools/setup node
 	@cd console && npm ci --no-audit --no-fund && npm run check && npm test && npm run build
-	@go run ./tools/page
+	@go run ./tools/dev page
 
 .PHONY: images
 images: ## build container images as OCI layouts in bin/images/ (no daemon needed), and their manifests in bin/deploy/ (ARCH=amd64)
@@ -65,7 +65,7 @@ images: ## build container images as OCI layouts in bin/images/ (no daemon neede
 
 .PHONY: picture
 picture: setup-up build ## draw docs/images/demo.svg from a run of the demo (needs script from util-linux)
-	@go run ./tools/picture -out docs/images/demo.svg -- bin/fleetloop up --demo --exit-when-ready $(UP_ARGS)
+	@go run ./tools/dev picture -out docs/images/demo.svg -- bin/fleetloop up --demo --exit-when-ready $(UP_ARGS)
 
 ## ---- verify
 
@@ -114,7 +114,8 @@ vet:
 .PHONY: unit
 unit: $(GOLANGCI_LINT)
 	@echo "check: race tests without servers" >&2
-	@tools/test-modules 'packages=$$(go run github.com/fleetloop/fleetloop/tools/serverless ./...) && $(GO_TEST) -short $$packages' $(MODULES)
+	@go build -o $(TOOLS)/dev ./tools/dev
+	@tools/test-modules 'packages=$$($(TOOLS)/dev serverless ./...) && $(GO_TEST) -short $$packages' $(MODULES)
 
 .PHONY: generate
 generate: $(SQLC) $(CONTROLLER_GEN) ## regenerate code, CRDs, roles, reference docs and dependency lists
@@ -122,7 +123,7 @@ generate: $(SQLC) $(CONTROLLER_GEN) ## regenerate code, CRDs, roles, reference d
 	@cd internal/fleetapi/timeline/pgstore && $(SQLC) generate
 	@cd internal/clusterworker/pgstore && $(SQLC) generate
 	@cd internal/execution/audit && $(SQLC) generate
-	@go run ./tools/protos internal/nodefault/intake/datamodels/health_event.proto
+	@go run ./tools/dev protos internal/nodefault/intake/datamodels/health_event.proto
 	@$(CONTROLLER_GEN) object crd paths=./api/... output:crd:dir=deploy/crds
 	@go run ./tools/generate $(BINARIES)
 	@cd $(DEPLOY_TESTS) && go test -count=1 -run '^TestGenerated' . -update >/dev/null && go test -count=1 -run '^TestGenerated' . -update # what the chart has, then what is rendered of it
@@ -144,7 +145,7 @@ tidy:
 .PHONY: words
 words: ## measure the private idiom in Markdown, messages and comments; more than 10 per 10,000 words fail
 	@echo "check: plain English" >&2
-	@go run ./tools/words
+	@go run ./tools/dev words
 
 # A test that sleeps outside a synctest bubble waits for real time.
 .PHONY: sleeps

@@ -7,7 +7,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/fleetloop/fleetloop/internal/execution/job/input"
 	"github.com/fleetloop/fleetloop/internal/execution/runner"
 )
 
@@ -20,7 +19,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	env := os.LookupEnv //nolint:forbidigo // internal/settings would link a validator into the process that has the rights
 	path := terminationLog
-	if other, set := env(input.TerminationLog); set {
+	if other, set := env(runner.EnvTerminationLog); set {
 		path = other
 	}
 	code := runner.Run(ctx, env, os.Args[1:], os.Stdout, path)

@@ -6,13 +6,13 @@ import (
 	"io"
 	"os"
 
-	"github.com/fleetloop/fleetloop/devstack/brokerbench"
+	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 )
 
 // amqpBench measures publishing to RabbitMQ.
 func amqpBench() bench {
 	return bench{names: []string{"broker.amqp_vs_raw", "broker.amqp_vs_one_at_a_time"}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
-		results, err := brokerbench.RunRabbitMQ(ctx, io.Discard)
+		results, err := sentinelbench.RunRabbitMQ(ctx, io.Discard)
 		return toLines(progress, results), err
 	}}
 }
@@ -25,13 +25,13 @@ func natsBench() bench {
 			return nil, err
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
-		results, err := brokerbench.RunNATS(ctx, dir, io.Discard)
+		results, err := sentinelbench.RunNATS(ctx, dir, io.Discard)
 		return toLines(progress, results), err
 	}}
 }
 
 // toLines returns the results as lines, and prints the rates of both sides.
-func toLines(progress io.Writer, results []brokerbench.Result) []line {
+func toLines(progress io.Writer, results []sentinelbench.PublishResult) []line {
 	var out []line
 	for _, r := range results {
 		_, _ = fmt.Fprintf(progress, "%s: %s\n", r.Name, r.Detail)

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fleetloop/fleetloop/devstack/pgbench"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/manifest"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
@@ -33,7 +32,7 @@ const (
 type syncBed struct {
 	db    *database
 	cfg   postgres.Config // with a worker's settings
-	owner *pgbench.ClusterOwner
+	owner *clusterOwner
 
 	store        *pgstore.Store
 	listener     *pgstore.Listener
@@ -59,7 +58,7 @@ func startSyncBed(ctx context.Context, clusters int) (b *syncBed, err error) {
 		return b, err
 	}
 	b.onStop(b.db.stopServer)
-	if b.owner, err = pgbench.OpenOwner(ctx, b.db.server.URL()); err != nil {
+	if b.owner, err = openClusterOwner(ctx, b.db.server.URL()); err != nil {
 		return b, err
 	}
 	b.onStop(func() error { return b.owner.Close(ctx) })

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/devstack/pgbench"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/manifest"
@@ -53,13 +52,13 @@ func commitTaxBench() bench {
 type taxed struct {
 	bed     *syncBed
 	api     *fleetpgstore.Store
-	writers []*pgbench.ClusterOwner
+	writers []*clusterOwner
 	turn    int
 }
 
 func (x *taxed) measureRatio(ctx context.Context, progress io.Writer) (ratio float64, err error) {
 	for range taxWriters {
-		w, err := pgbench.OpenOwner(ctx, x.bed.db.server.URL())
+		w, err := openClusterOwner(ctx, x.bed.db.server.URL())
 		if err != nil {
 			return 0, err
 		}
@@ -123,7 +122,7 @@ func (x *taxed) updateCluster(ctx context.Context, writer, i int) error {
 // changeByAPI changes a cluster as the fleet API does for a request.
 func (x *taxed) changeByAPI(ctx context.Context, _, i int) error {
 	return x.api.Update(ctx, fleetapi.Scope{All: true}, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
-		l, err := tx.Lock(ctx, fleetapi.Key{Kind: v1.KindCluster, ID: pgbench.ClusterID(i).String()})
+		l, err := tx.Lock(ctx, fleetapi.Key{Kind: v1.KindCluster, ID: clusterID(i).String()})
 		if err != nil {
 			return err
 		}

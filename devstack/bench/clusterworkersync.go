@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetloop/fleetloop/devstack/pgbench"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/manifest"
 	"github.com/fleetloop/fleetloop/internal/gardener/memory"
@@ -117,12 +116,12 @@ func (b *syncBed) measureSync(ctx context.Context, progress io.Writer) (overBare
 	}
 	_, _ = fmt.Fprintf(progress, "%d clusters that are new, which are given names first: %.0f a second\n", syncRows, first)
 
-	one, err := pgbench.ConnectBareWorker(ctx, b.cfg, 1)
+	one, err := connectBareWorker(ctx, b.cfg, 1)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, one.Close(ctx)) }()
-	many, err := pgbench.ConnectBareWorker(ctx, b.cfg, lockers)
+	many, err := connectBareWorker(ctx, b.cfg, lockers)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -165,7 +164,7 @@ func (b *syncBed) measureSlowCalls(ctx context.Context, progress io.Writer) (rat
 	garden := memory.New(memory.Options{Latency: slowCall})
 	cfg := b.cfg
 	cfg.ApplicationName = "measured locks"
-	many, err := pgbench.ConnectBareWorker(ctx, cfg, lockers)
+	many, err := connectBareWorker(ctx, cfg, lockers)
 	if err != nil {
 		return 0, err
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/devstack/pgbench"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
@@ -50,10 +49,10 @@ func measureConsole(ctx context.Context, progress io.Writer) (summaryMS, filterM
 	}
 	defer func() { err = errors.Join(err, db.stopServer()) }()
 	_, _ = fmt.Fprintf(progress, "loading %d rows\n", consoleRows)
-	if err := pgbench.LoadFleet(ctx, db.server.URL(), pgbench.Fleet{Rows: consoleRows}); err != nil {
+	if err := loadFleet(ctx, db.server.URL(), databaseFleet{Rows: consoleRows}); err != nil {
 		return 0, 0, err
 	}
-	if err := pgbench.DisturbFleet(ctx, db.server.URL()); err != nil {
+	if err := disturbFleet(ctx, db.server.URL()); err != nil {
 		return 0, 0, err
 	}
 	client, stop, err := serveAPI(ctx, db.cfg)

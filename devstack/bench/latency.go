@@ -12,8 +12,6 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/devstack/brokerbench"
-	"github.com/fleetloop/fleetloop/devstack/pgbench"
 	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
 	"github.com/fleetloop/fleetloop/internal/backoff"
@@ -70,11 +68,11 @@ func measureLatency(ctx context.Context, progress io.Writer) (took delays, err e
 		return took, err
 	}
 	defer func() { err = errors.Join(err, db.stopServer()) }()
-	fleet := pgbench.Fleet{Rows: watched, Reported: time.Now()}
-	if err := pgbench.LoadFleet(ctx, db.server.URL(), fleet); err != nil {
+	fleet := databaseFleet{Rows: watched, Reported: time.Now()}
+	if err := loadFleet(ctx, db.server.URL(), fleet); err != nil {
 		return took, err
 	}
-	broker, err := brokerbench.OpenRabbitMQ(ctx, brokerbench.RabbitMQQueueType)
+	broker, err := sentinelbench.OpenRabbitMQ(ctx, sentinelbench.RabbitMQQueueType)
 	if err != nil {
 		return took, err
 	}
@@ -124,7 +122,7 @@ func startAPI(ctx context.Context, database string) (client *fleetclient.Client,
 	client, err = fleetclient.New(fleetclient.Config{Endpoint: "http://" + addr}, fleetclient.Deps{})
 	if err == nil {
 		err = backoff.Retry(ctx, backoff.Policy{Initial: 50 * time.Millisecond, Max: time.Second, MaxAttempts: 60}, func(ctx context.Context) error {
-			_, err := client.GetRaw(ctx, v1.CollectionClusters, pgbench.Fleet{}.ID(0).String())
+			_, err := client.GetRaw(ctx, v1.CollectionClusters, databaseFleet{}.ID(0).String())
 			return err
 		})
 	}
@@ -158,7 +156,7 @@ func (c *confirmed) confirmedAt(id string) (time.Time, bool) {
 // A changer changes specs.
 type changer struct {
 	client *fleetclient.Client
-	fleet  pgbench.Fleet
+	fleet  databaseFleet
 	seen   *confirmed
 	next   int // change
 }

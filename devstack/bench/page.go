@@ -14,7 +14,6 @@ import (
 	"github.com/google/uuid"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/devstack/pgbench"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
@@ -48,11 +47,11 @@ func measurePages(ctx context.Context, progress io.Writer) (ratio float64, err e
 	}
 	defer func() { _ = db.stopServer() }()
 	_, _ = fmt.Fprintf(progress, "loading %d rows\n", pageRows)
-	fleet := pgbench.Fleet{Rows: pageRows}
-	if err := pgbench.LoadFleet(ctx, db.server.URL(), fleet); err != nil {
+	fleet := databaseFleet{Rows: pageRows}
+	if err := loadFleet(ctx, db.server.URL(), fleet); err != nil {
 		return 0, err
 	}
-	bare, err := pgbench.OpenReader(ctx, db.server.URL())
+	bare, err := openBareReader(ctx, db.server.URL())
 	if err != nil {
 		return 0, err
 	}
@@ -67,7 +66,7 @@ func measurePages(ctx context.Context, progress io.Writer) (ratio float64, err e
 
 // comparePages walks a shard's pages in both ways and returns the ratio of the 99th percentiles:
 // the median of several rounds.
-func comparePages(ctx context.Context, client *fleetclient.Client, bare *pgbench.Reader, shard string) (ratio float64, err error) {
+func comparePages(ctx context.Context, client *fleetclient.Client, bare *bareReader, shard string) (ratio float64, err error) {
 	var ratios []float64
 	for round := range pageRounds + 1 {
 		w := walk{
@@ -90,7 +89,7 @@ func comparePages(ctx context.Context, client *fleetclient.Client, bare *pgbench
 // bare statement and HTTP, because the second one finds the page in the cache.
 type walk struct {
 	client *fleetclient.Client
-	bare   *pgbench.Reader
+	bare   *bareReader
 	shard  string
 	query  url.Values
 	after  uuid.UUID

@@ -32,7 +32,7 @@ func FinishPods(tb testing.TB, bed *kubebed.Bed, namespace string) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	var following sync.WaitGroup
 	following.Go(func() {
-		ticker := time.NewTicker(poll)
+		ticker := time.NewTicker(PollEvery)
 		defer ticker.Stop()
 		for {
 			if err := applyRequestedOutcomes(ctx, client, namespace); err != nil && ctx.Err() == nil {

@@ -3,7 +3,7 @@
 //
 // The first test that requests it starts the control plane; Main stops it at the end.
 // If the process is killed, the programs die with it. A failed test shows the output of
-// the programs since its start.
+// the programs since its start. StartProcess runs a controller against it.
 package kubebedtest
 
 import (
@@ -27,9 +27,14 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 )
 
+// Patience is the maximum wait for anything that happens soon.
+const Patience = 2 * time.Minute
+
+// PollEvery is the interval of checks during a wait.
+const PollEvery = 20 * time.Millisecond
+
 const (
 	callBound = 60 * time.Second
-	poll      = 50 * time.Millisecond
 	logLines  = 60 // lines of each program that a failed test shows
 )
 
@@ -174,12 +179,12 @@ func namespacePrefix(test string) string {
 	return strings.Trim(p[:min(len(p), most)], "-") + "-"
 }
 
-// Eventually calls check until it returns no error, for a minute at most.
+// Eventually calls check until it returns no error, for Patience at most.
 func Eventually(tb testing.TB, check func(ctx context.Context) error) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), callBound)
+	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
 	defer cancel()
-	ticker := time.NewTicker(poll)
+	ticker := time.NewTicker(PollEvery)
 	defer ticker.Stop()
 	var last error // last error before the timeout
 	for {
@@ -187,12 +192,14 @@ func Eventually(tb testing.TB, check func(ctx context.Context) error) {
 		if err == nil {
 			return
 		}
-		if ctx.Err() == nil || last == nil {
+		// The rate limiter of a client has no error value for this case.
+		ended := ctx.Err() != nil || strings.Contains(err.Error(), "would exceed context deadline")
+		if !ended || last == nil {
 			last = err
 		}
 		select {
 		case <-ctx.Done():
-			tb.Fatalf("not within %s: %v", callBound, last)
+			tb.Fatalf("not within %s: %v", Patience, last)
 		case <-ticker.C:
 		}
 	}

@@ -27,9 +27,10 @@ import (
 //go:embed files
 var files embed.FS
 
-// pauseSource is the program that holds every pod's namespaces. It is built when a node starts.
+// pauseSource is the program that holds every pod's namespaces. It is built when a node starts; a
+// build constraint keeps it out of this package.
 //
-//go:embed pause/main.go
+//go:embed pause.go
 var pauseSource []byte
 
 const pauseImage = "localhost/fleetloop/pause:1"

@@ -15,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/fleetloop/fleetloop/devstack/brokerbench"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/broker/amqp"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
@@ -142,7 +141,7 @@ func (s childSpec) openPublisher(ctx context.Context, log *slog.Logger) (to publ
 	if err != nil {
 		return nil, nil, err
 	}
-	stop, err = brokerbench.Start(ctx, broker)
+	stop, err = StartRunner(ctx, broker)
 	return broker, stop, err
 }
 

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// A Result is the result of MeasurePageDecoding, in CPU time per resource.
-type Result struct {
+// A DecodingResult is the result of MeasurePageDecoding, in CPU time per resource.
+type DecodingResult struct {
 	Round, TokenWalk, Plain time.Duration
 	BytesPerResource        int
 }
 
 // VsTokenWalk returns the cost of a round relative to walking the tokens of its bytes.
-func (r Result) VsTokenWalk() float64 { return float64(r.Round) / float64(r.TokenWalk) }
+func (r DecodingResult) VsTokenWalk() float64 { return float64(r.Round) / float64(r.TokenWalk) }
 
 // VsPlain returns the cost of encoding/json into full structs relative to a round.
-func (r Result) VsPlain() float64 { return float64(r.Plain) / float64(r.Round) }
+func (r DecodingResult) VsPlain() float64 { return float64(r.Plain) / float64(r.Round) }
 
 // MeasurePageDecoding reads a page of the given number of resources in all three ways, alternately. It returns
 // the best time of each, because a disturbance can only lengthen a measurement. It takes about four
 // times budget.
-func MeasurePageDecoding(resources int, budget time.Duration) (Result, error) {
+func MeasurePageDecoding(resources int, budget time.Duration) (DecodingResult, error) {
 	now := time.Now()
 	page := NewPage(resources, now)
 	rounder := NewRounder()
@@ -47,7 +47,7 @@ func MeasurePageDecoding(resources int, budget time.Duration) (Result, error) {
 				return err
 			})
 			if err != nil {
-				return Result{}, fmt.Errorf("measure %s: %w", w.name, err)
+				return DecodingResult{}, fmt.Errorf("measure %s: %w", w.name, err)
 			}
 			if w.best == 0 || took < w.best {
 				w.best = took
@@ -55,7 +55,7 @@ func MeasurePageDecoding(resources int, budget time.Duration) (Result, error) {
 		}
 	}
 	per := time.Duration(resources)
-	return Result{
+	return DecodingResult{
 		Round: ways[0].best / per, TokenWalk: ways[1].best / per, Plain: ways[2].best / per,
 		BytesPerResource: len(page) / resources,
 	}, nil

@@ -1,10 +1,12 @@
 // Package sentinelbench measures the cost of a list round of the sentinel, compared with the
 // minimum cost and with the cost of a plain implementation.
 //
-// It also measures the failover of members that divide a fleet by Leases (ShardMember).
+// It also measures the failover of members that divide a fleet by Leases (ShardMember), and the
+// adapters of brokers against their client libraries (PublishMatch).
 //
-// All variants read the same bytes in one run, so that the ratios are valid on any machine. It is
-// linked only into the bench program and into tests.
+// All variants read or publish the same bytes in one run, alternately, so that other load on the
+// machine affects all and the ratios are valid on any machine. It is linked only into the bench
+// program and into tests.
 package sentinelbench
 
 import (

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
+	"github.com/fleetloop/fleetloop/internal/kube/leases"
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
@@ -68,7 +68,7 @@ type memberLink struct {
 var errDead = errors.New("the process was killed")
 
 // Watch calls Watch of the store.
-func (l *memberLink) Watch(ctx context.Context, handle func(member.Change)) error {
+func (l *memberLink) Watch(ctx context.Context, handle func(leases.Change)) error {
 	if l.dead.Load() {
 		return errDead
 	}
@@ -76,15 +76,15 @@ func (l *memberLink) Watch(ctx context.Context, handle func(member.Change)) erro
 }
 
 // Put calls Put of the store.
-func (l *memberLink) Put(ctx context.Context, r member.Record) (member.Record, error) {
+func (l *memberLink) Put(ctx context.Context, r leases.Record) (leases.Record, error) {
 	if l.dead.Load() {
-		return member.Record{}, errDead
+		return leases.Record{}, errDead
 	}
 	return l.to.Put(ctx, r)
 }
 
 // Delete calls Delete of the store.
-func (l *memberLink) Delete(ctx context.Context, r member.Record) error {
+func (l *memberLink) Delete(ctx context.Context, r leases.Record) error {
 	if l.dead.Load() {
 		return errDead
 	}
@@ -142,7 +142,7 @@ func AwaitOwnedOnce(ctx context.Context, members []*ShardMember, ids [][]byte) e
 // MeasureFailover returns the longest time, in a few rounds, from the kill of a replica until others own
 // its whole share. open returns a client of a group's records for each replica, and a function that
 // releases it.
-func MeasureFailover(ctx context.Context, progress io.Writer, open func(group string) (leases shard.Leases, done func(), err error)) (longest time.Duration, err error) {
+func MeasureFailover(ctx context.Context, progress io.Writer, open func(group string) (l shard.Leases, done func(), err error)) (longest time.Duration, err error) {
 	for round := range rounds {
 		took, err := measureFailover(ctx, round, open)
 		if err != nil {

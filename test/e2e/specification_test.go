@@ -17,7 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// specification is the folder of what tools/specification cuts out of the
+// specification is the folder of what tools/dev cuts out of the
 // sentinel's specifications.
 const specification = "../specification"
 

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/devstack/remediation"
-	"github.com/fleetloop/fleetloop/test/controllertest"
 	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
 
@@ -133,7 +133,7 @@ func TestLayersAreDeletedTogether(t *testing.T) {
 func ends(f *fleettest.Fleet, name string, phase remediation.Phase) *remediation.Request {
 	f.Helper()
 	var rr remediation.Request
-	controllertest.Eventually(f, func(ctx context.Context) error {
+	kubebedtest.Eventually(f, func(ctx context.Context) error {
 		if err := f.Client.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: name}, &rr); err != nil {
 			return err
 		}

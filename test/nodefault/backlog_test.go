@@ -12,7 +12,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/changeevent"
-	"github.com/fleetloop/fleetloop/test/controllertest"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
@@ -85,7 +85,7 @@ func TestMendedSinkHearsWhatItMissed(t *testing.T) {
 	second, third, fourth := faulttest.NewSink(t), faulttest.NewSink(t), faulttest.NewSink(t)
 	const sick = "cordon drain-completed uncordon"
 	sink := func(name, url string) string { return fmt.Sprintf("name: %s\nendpoint: %s", name, url) }
-	var p *controllertest.Process
+	var p *kubebedtest.Process
 	start := func(outbox string, sinks ...string) {
 		t.Helper()
 		if p != nil {
@@ -225,7 +225,7 @@ func TestStopRepeatsNothing(t *testing.T) {
 	metrics := p.Metrics()
 	ended := make(chan int, 1)
 	go func() { ended <- p.Stop() }()
-	controllertest.Eventually(t, func(context.Context) error { return p.CheckLogged("waiting for pending change events") })
+	kubebedtest.Eventually(t, func(context.Context) error { return p.CheckLogged("waiting for pending change events") })
 	close(answer)
 	if code := <-ended; code != 0 {
 		t.Errorf("it ends with %d", code)

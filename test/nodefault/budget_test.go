@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/test/controllertest"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
@@ -83,7 +83,7 @@ func tenPercent() map[string]string {
 func nextCordoned(t *testing.T, c *faulttest.Cluster, faults map[string]faulttest.Report, healed map[string]bool) (next string) {
 	t.Helper()
 	looks := 0
-	controllertest.Eventually(t, func(ctx context.Context) error {
+	kubebedtest.Eventually(t, func(ctx context.Context) error {
 		var list v1alpha1.NodeFaultList
 		if err := c.Client.List(ctx, &list); err != nil {
 			return err

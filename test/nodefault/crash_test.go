@@ -17,7 +17,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
-	"github.com/fleetloop/fleetloop/test/controllertest"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
@@ -73,7 +72,7 @@ type matrix struct {
 	book     *faulttest.Book
 	ns       string
 
-	process *controllertest.Process
+	process *kubebedtest.Process
 	deaths  int // crashes that were followed by a restart
 	nodes   int
 }
@@ -97,7 +96,7 @@ func (m *matrix) start() {
 // until waits for a condition, and starts the next controller after a crash.
 func (m *matrix) until(check func(ctx context.Context) error) {
 	m.Helper()
-	controllertest.Eventually(m, func(ctx context.Context) error {
+	kubebedtest.Eventually(m, func(ctx context.Context) error {
 		select {
 		case <-m.process.Ended():
 			if !m.way.Struck() {

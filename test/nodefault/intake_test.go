@@ -19,8 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
+	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/datamodels"
-	"github.com/fleetloop/fleetloop/test/controllertest"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
@@ -147,8 +148,8 @@ func byMonitor(socket string) func(*testing.T, *faulttest.Cluster, string, bool)
 			t.Fatal(err)
 		}
 		defer conn.Close() //nolint:errcheck // nothing is under way
-		controllertest.Eventually(t, func(ctx context.Context) error {
-			return datamodels.HealthEventOccurredV1(ctx, conn, &datamodels.HealthEvents{Version: 1, Events: []*datamodels.HealthEvent{{
+		kubebedtest.Eventually(t, func(ctx context.Context) error {
+			return intake.SendHealthEvents(ctx, conn, &datamodels.HealthEvents{Version: 1, Events: []*datamodels.HealthEvent{{
 				Version: 1, Agent: "syslog-health-monitor", ComponentClass: "GPU", CheckName: "SysLogsXIDError", NodeName: node,
 				IsFatal: !healthy, IsHealthy: healthy, ErrorCode: []string{"79"},
 			}}})

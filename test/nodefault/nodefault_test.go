@@ -11,8 +11,8 @@ import (
 
 	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
-	"github.com/fleetloop/fleetloop/test/controllertest"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
@@ -35,7 +35,7 @@ func TestRebooted(t *testing.T) {
 		t.Error("another one is cordoned")
 	}
 	var reboot janitor.RebootNode
-	controllertest.Eventually(t, func(ctx context.Context) error {
+	kubebedtest.Eventually(t, func(ctx context.Context) error {
 		var all janitor.RebootNodeList
 		if err := c.Client.List(ctx, &all); err != nil {
 			return err
@@ -56,7 +56,7 @@ func TestRebooted(t *testing.T) {
 	n := c.GetNode("gpu-node-01")
 	n.Status.NodeInfo.BootID = "boot-2"
 	c.SetReady(n, corev1.ConditionTrue)
-	controllertest.Eventually(t, func(ctx context.Context) error {
+	kubebedtest.Eventually(t, func(ctx context.Context) error {
 		got, err := c.Fault(ctx, "gpu-node-01")
 		if err == nil && (got.Status.Remediation == nil || got.Status.Remediation.State != v1alpha1.RemedySucceeded) {
 			err = fmt.Errorf("the reboot is not proven: %+v", got.Status.Remediation)
@@ -69,7 +69,7 @@ func TestRebooted(t *testing.T) {
 		t.Errorf("something of ours is left: %v %v", n.Spec, n.Annotations)
 	}
 	const want = "cordon drain-completed reboot-requested reboot-sent reboot-executed uncordon"
-	controllertest.Eventually(t, func(context.Context) error {
+	kubebedtest.Eventually(t, func(context.Context) error {
 		if got := c.Sink.Actions("gpu-node-01"); got != want {
 			return fmt.Errorf("told: %s; want %s", got, want)
 		}

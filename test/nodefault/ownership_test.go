@@ -10,7 +10,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/changeevent"
-	"github.com/fleetloop/fleetloop/test/controllertest"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
@@ -184,7 +184,7 @@ func TestDryRun(t *testing.T) {
 	if after := c.GetNode(node); after.ResourceVersion != before.ResourceVersion {
 		t.Errorf("it was written: %+v", after)
 	}
-	controllertest.Eventually(t, func(ctx context.Context) error {
+	kubebedtest.Eventually(t, func(ctx context.Context) error {
 		f, err := c.Fault(ctx, node)
 		if err == nil && !settled("default")(f) {
 			err = fmt.Errorf("%+v", f.Status)

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/test/controllertest"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
@@ -25,7 +25,7 @@ func TestRefusedNode(t *testing.T) {
 	for _, o := range guard(node, why) {
 		apply(t, c, o)
 	}
-	controllertest.Eventually(t, func(ctx context.Context) error {
+	kubebedtest.Eventually(t, func(ctx context.Context) error {
 		trial := n.DeepCopy()
 		trial.Annotations = map[string]string{v1alpha1.AnnotationOwned: "{}"}
 		if err := c.Client.Patch(ctx, trial, client.MergeFrom(n), client.DryRunAll); !apierrors.IsInvalid(err) {

@@ -34,7 +34,6 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
-	"github.com/fleetloop/fleetloop/test/controllertest"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
@@ -260,7 +259,7 @@ func (s *stage) reboots() {
 	s.report(faulttest.NewXidReport(node))
 	s.gone(pod)
 	s.started(node, s.job(node, "janitor.fleetloop.io/node"), nil)
-	controllertest.Eventually(s, func(ctx context.Context) error {
+	kubebedtest.Eventually(s, func(ctx context.Context) error {
 		got, err := s.c.Fault(ctx, node)
 		if err == nil && (got.Status.Remediation == nil || got.Status.Remediation.ObjectName == "") {
 			err = errors.New("nothing was asked for")
@@ -304,7 +303,7 @@ func (s *stage) terminates() {
 	r.RecommendedAction = "REPLACE_VM"
 	s.report(r)
 	var all janitor.TerminateNodeList
-	controllertest.Eventually(s, func(ctx context.Context) error {
+	kubebedtest.Eventually(s, func(ctx context.Context) error {
 		if err := s.c.Client.List(ctx, &all); err != nil || len(all.Items) != 1 {
 			return fmt.Errorf("there are %d TerminateNodes: %w", len(all.Items), err)
 		}
@@ -342,7 +341,7 @@ func (s *stage) changesHands() {
 	r := faulttest.NewXidReport(node)
 	r.IsFatal, r.RecommendedAction = false, ""
 	s.report(r)
-	controllertest.Eventually(s, func(ctx context.Context) error {
+	kubebedtest.Eventually(s, func(ctx context.Context) error {
 		f, err := s.c.Fault(ctx, node)
 		if err != nil {
 			return err
@@ -357,7 +356,7 @@ func (s *stage) changesHands() {
 // knowsNoNode reports a fault of an unknown node.
 func (s *stage) knowsNoNode() {
 	s.Helper()
-	controllertest.Eventually(s, func(ctx context.Context) error {
+	kubebedtest.Eventually(s, func(ctx context.Context) error {
 		code, err := s.send(ctx, s.process, faulttest.NewXidReport("nowhere"))
 		if err == nil && code != http.StatusNotFound {
 			err = fmt.Errorf("answered %d: %s", code, s.said)

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/test/controllertest"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
@@ -26,13 +26,13 @@ type stage struct {
 
 	c       *faulttest.Cluster
 	kept    string // namespace whose pods a budget blocks
-	process *controllertest.Process
+	process *kubebedtest.Process
 	token   string
 	said    string // the response to the last report
 }
 
 // send reports to a process like a monitor.
-func (s *stage) send(ctx context.Context, to *controllertest.Process, r faulttest.Report) (int, error) {
+func (s *stage) send(ctx context.Context, to *kubebedtest.Process, r faulttest.Report) (int, error) {
 	address, err := to.LoggedField("listening for fault reports", "address")
 	if err != nil {
 		return 0, err
@@ -59,7 +59,7 @@ func (s *stage) send(ctx context.Context, to *controllertest.Process, r faulttes
 
 func (s *stage) report(r faulttest.Report) {
 	s.Helper()
-	controllertest.Eventually(s, func(ctx context.Context) error {
+	kubebedtest.Eventually(s, func(ctx context.Context) error {
 		code, err := s.send(ctx, s.process, r)
 		if err == nil && code != http.StatusAccepted {
 			err = fmt.Errorf("answered %d: %s", code, s.said)
@@ -98,7 +98,7 @@ func (s *stage) podOn(node, namespace, name string, labels map[string]string) *c
 func (s *stage) job(node, annotation string) *batchv1.Job {
 	s.Helper()
 	var found *batchv1.Job
-	controllertest.Eventually(s, func(ctx context.Context) error {
+	kubebedtest.Eventually(s, func(ctx context.Context) error {
 		var all batchv1.JobList
 		if err := s.c.Client.List(ctx, &all, client.InNamespace(faulttest.Namespace)); err != nil {
 			return err
@@ -132,7 +132,7 @@ func (s *stage) started(node string, j *batchv1.Job, ended *corev1.ContainerStat
 // gone waits until an object is deleted.
 func (s *stage) gone(o client.Object) {
 	s.Helper()
-	controllertest.Eventually(s, func(ctx context.Context) error {
+	kubebedtest.Eventually(s, func(ctx context.Context) error {
 		err := s.c.Client.Get(ctx, client.ObjectKeyFromObject(o), o)
 		if err == nil {
 			return fmt.Errorf("%T %q is there", o, o.GetName())

@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/fleetloop/fleetloop/tools/images/image"
 )
 
 // TestDockerfile reads the Dockerfile as text, for no daemon is needed to run
@@ -29,7 +27,7 @@ func TestDockerfile(t *testing.T) {
 	want := []string{
 		"FROM golang:" + goVersion[1] + " AS build\n",
 		"go run ./tools/images -files /files ${BINARY}\n",
-		"FROM scratch AS files\nCOPY --from=build /files /\nUSER " + image.User + "\nWORKDIR /\n",
+		"FROM scratch AS files\nCOPY --from=build /files /\nUSER " + ImageUser + "\nWORKDIR /\n",
 		"FROM ${BINARY}\n",
 	}
 	for _, binary := range binaries() {

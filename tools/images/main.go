@@ -3,8 +3,11 @@
 //
 //	go run ./tools/images -out bin/images sentinel fleet-api
 //
-// A layout's index contains the images for each architecture and their SBOMs,
-// see package image. The same SBOMs are also files next to the layout, such as
+// An image contains one program and its environment: the certificate authorities, a non-root user,
+// a folder for temporary files. It has no shell and no library. Its metadata (version, revision,
+// time) comes from the program. The same program gives the same bytes.
+//
+// A layout's index contains the images for each architecture and their SBOMs. The same SBOMs are also files next to the layout, such as
 // sentinel.amd64.spdx.json.
 //
 // With -deploy it also writes the chart and the kustomizations for the version
@@ -30,7 +33,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fleetloop/fleetloop/tools/images/image"
 	"github.com/fleetloop/fleetloop/tools/images/manifests"
 )
 
@@ -123,7 +125,7 @@ func parseArgs(args []string, log io.Writer) (options, error) {
 type builder struct {
 	root  string // of the source
 	dir   string // for the programs
-	roots image.Roots
+	roots Roots
 	epoch time.Time
 	log   io.Writer
 }
@@ -131,7 +133,7 @@ type builder struct {
 // writeLayout writes the layout of one binary's images, and their SBOMs next to it. It returns the
 // version, which is the images' tag.
 func (b builder) writeLayout(ctx context.Context, dir, binary string, architectures []string) (version string, err error) {
-	programs := make([]*image.Program, 0, len(architectures))
+	programs := make([]*Program, 0, len(architectures))
 	for _, architecture := range architectures {
 		p, err := b.buildProgram(ctx, binary, architecture)
 		if err != nil {
@@ -139,11 +141,11 @@ func (b builder) writeLayout(ctx context.Context, dir, binary string, architectu
 		}
 		programs = append(programs, p)
 	}
-	index, err := image.NewIndex(programs...)
+	index, err := NewIndex(programs...)
 	if err != nil {
 		return "", err
 	}
-	if err := image.WriteLayout(dir, programs[0].Version, index); err != nil {
+	if err := WriteLayout(dir, programs[0].Version, index); err != nil {
 		return "", err
 	}
 	for _, p := range programs {
@@ -193,7 +195,7 @@ func (b builder) writeFiles(ctx context.Context, dir, binary string) error {
 
 // buildProgram builds a binary as it is released. Without the symbol table and debug data it is a
 // third smaller; stack traces keep their lines.
-func (b builder) buildProgram(ctx context.Context, binary, architecture string) (*image.Program, error) {
+func (b builder) buildProgram(ctx context.Context, binary, architecture string) (*Program, error) {
 	out := filepath.Join(b.dir, architecture, binary)
 	_, _ = fmt.Fprintf(b.log, "build %s for linux/%s\n", binary, architecture)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=auto", "-ldflags=-s -w", "-o", out, "./cmd/"+binary) //nolint:gosec // a binary of ours
@@ -202,7 +204,7 @@ func (b builder) buildProgram(ctx context.Context, binary, architecture string) 
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build %q for %s: %w\n%s", binary, architecture, err, text)
 	}
-	return image.Open(out, b.roots, b.epoch)
+	return OpenProgram(out, b.roots, b.epoch)
 }
 
 // moduleRoot returns the folder of the module of the working directory.
@@ -215,14 +217,14 @@ func moduleRoot(ctx context.Context) (string, error) {
 }
 
 // certificateRoots runs the module that contains the trusted certificate authorities.
-func certificateRoots(ctx context.Context, source string) (image.Roots, error) {
+func certificateRoots(ctx context.Context, source string) (Roots, error) {
 	cmd := exec.CommandContext(ctx, "go", "run", ".")
 	cmd.Dir = filepath.Join(source, "tools", "images", "roots")
 	out, err := cmd.Output()
 	if err != nil {
-		return image.Roots{}, fmt.Errorf("list CA certificates: %w", withStderr(err))
+		return Roots{}, fmt.Errorf("list CA certificates: %w", withStderr(err))
 	}
-	return image.ParseRoots(out)
+	return ParseRoots(out)
 }
 
 // withStderr adds the output of a command to its error.

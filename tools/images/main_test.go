@@ -23,8 +23,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-
-	"github.com/fleetloop/fleetloop/tools/images/image"
 )
 
 // budget is the maximum size of a compressed image, in MiB. A larger image must be a visible
@@ -60,6 +58,8 @@ func TestMain(m *testing.M) {
 		}
 		return nil
 	})
+	small.dir = filepath.Join(dir, "small")
+	small.once = sync.OnceValue(buildSmall)
 	code := m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
@@ -192,7 +192,7 @@ func TestRuns(t *testing.T) {
 				cmd.Env = []string{}
 				if os.Geteuid() == 0 {
 					cmd.Path, cmd.Dir = entrypoint, config.Config.WorkingDir
-					cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: dir, Credential: &syscall.Credential{Uid: image.UID, Gid: image.UID}}
+					cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: dir, Credential: &syscall.Credential{Uid: UID, Gid: UID}}
 				}
 				out, err := cmd.CombinedOutput()
 				if err != nil || !strings.Contains(string(out), want) {
@@ -209,7 +209,7 @@ func TestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.Config.User != image.User || !slices.Equal(config.Config.Entrypoint, []string{"/fleetloop"}) {
+	if config.Config.User != ImageUser || !slices.Equal(config.Config.Entrypoint, []string{"/fleetloop"}) {
 		t.Errorf("runs %q as %q", config.Config.Entrypoint, config.Config.User)
 	}
 	if got := config.Config.Labels["org.opencontainers.image.source"]; got != "https://github.com/fleetloop/fleetloop" {

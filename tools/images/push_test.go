@@ -14,8 +14,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-
-	"github.com/fleetloop/fleetloop/tools/images/image"
 )
 
 // A client accesses a registry as tools for push and pull do.
@@ -131,8 +129,8 @@ func TestPush(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if artifact.ArtifactType != image.SBOMMediaType {
-		t.Errorf("the referrer is a %q, want %q", artifact.ArtifactType, image.SBOMMediaType)
+	if artifact.ArtifactType != SBOMMediaType {
+		t.Errorf("the referrer is a %q, want %q", artifact.ArtifactType, SBOMMediaType)
 	}
 	got := c.do(http.MethodGet, "/blobs/"+artifact.Layers[0].Digest.String(), "", nil, http.StatusOK)
 	want, err := os.ReadFile(filepath.Join(made.dir, "sentinel."+runtime.GOARCH+".spdx.json"))

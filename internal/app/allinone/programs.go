@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/execution/job/input"
 	"github.com/fleetloop/fleetloop/internal/execution/runner"
 )
 
@@ -44,7 +43,7 @@ const terminationLog = "/dev/termination-log"
 
 func runAction(ctx context.Context, env Env, args []string) error {
 	path := terminationLog
-	if other, set := env.LookupEnv(input.TerminationLog); set {
+	if other, set := env.LookupEnv(runner.EnvTerminationLog); set {
 		path = other
 	}
 	code := runner.Run(ctx, env.LookupEnv, args, env.Stdout, path)

@@ -21,7 +21,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/operator"
-	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/policy"
@@ -169,7 +168,7 @@ func (c Part) operatorConfig(stopTimeout time.Duration) operator.Config {
 		Namespace: c.Namespace, Job: c.jobOptions(), Inline: c.Runner.Inline, DefaultMode: v1alpha1.ExecutionMode(c.Runner.DefaultMode), DryRun: c.DryRun,
 		ApprovalTimeout: c.Times.Approval, RollbackWindow: c.Times.RollbackWindow, TTL: c.Times.Retention, JobTTL: c.Times.JobRetention,
 		Audited: c.Audit.Mode == auditPostgres,
-		Outbox: outbox.Config{
+		Outbox: operator.OutboxConfig{
 			Drain: min(cmp.Or(c.Changes.ShutdownTimeout, changeevent.DefaultShutdownTimeout), cmp.Or(stopTimeout, lifecycle.DefaultStopTimeout)/2),
 		},
 	}

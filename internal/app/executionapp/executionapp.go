@@ -15,9 +15,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
-	"github.com/fleetloop/fleetloop/internal/execution/identity"
 	"github.com/fleetloop/fleetloop/internal/execution/operator"
-	"github.com/fleetloop/fleetloop/internal/execution/outbox"
+	"github.com/fleetloop/fleetloop/internal/execution/roles"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/policy"
@@ -59,7 +58,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Override
 		}
 		parts = append(parts, sinks.Part())
 	}
-	ids := identity.New(host, cfg.Namespace)
+	ids := roles.NewIdentities(host, cfg.Namespace)
 	deps := operator.Deps{
 		Host: host, Identities: ids, Recorder: changeLogger{p.Log}, Log: p.Log, Registerer: p.Metrics,
 		Event: func(c execution.Change) changeevent.ChangeEvent { return changeEventOf(c, cfg.Cluster) },
@@ -117,10 +116,10 @@ func newAuditing(cfg Part, p *process.Process) (auditor *audit.Auditor, database
 }
 
 // outboxSinks returns the sinks of the outbox of executions.
-func outboxSinks(sinks *changes.Sinks) []outbox.Sink {
-	var list []outbox.Sink
+func outboxSinks(sinks *changes.Sinks) []operator.Sink {
+	var list []operator.Sink
 	for _, s := range sinks.List() {
-		list = append(list, outbox.Sink{Name: s.Name, Client: s.Client, Wants: s.Wants})
+		list = append(list, operator.Sink{Name: s.Name, Client: s.Client, Wants: s.Wants})
 	}
 	return list
 }
@@ -148,7 +147,7 @@ func newGuardParts(ctx context.Context, host *rest.Config, cfg Part, p *process.
 }
 
 // newCheckParts builds the checks, and the parts that supply them with policies and cluster state.
-func newCheckParts(host *rest.Config, cfg Part, p *process.Process, ids *identity.Identities, g *gate.Gate) ([]lifecycle.Part, *check.Checker, error) {
+func newCheckParts(host *rest.Config, cfg Part, p *process.Process, ids *roles.Identities, g *gate.Gate) ([]lifecycle.Part, *check.Checker, error) {
 	metrics, err := policy.NewMetrics(p.Metrics)
 	if err != nil {
 		return nil, nil, err

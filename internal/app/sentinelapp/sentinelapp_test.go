@@ -86,8 +86,7 @@ func newTrap(t *testing.T) (addr string, visits *atomic.Int64) {
 	return l.Addr().String(), visits
 }
 
-// specification is the folder of what tools/specification cuts out of the
-// specification.
+// specification is the folder of the excerpts of the specification, see tools/dev.
 const specification = "../../../test/specification/service/"
 
 // TestSamples holds that the configuration files of the sentinel's

@@ -19,7 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/identity"
+	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
 const maxConditionMessage = 1024 // limit of the CRD schema
@@ -258,7 +258,7 @@ func (c *Checker) readTarget(ctx context.Context, request action.Request) (live 
 	if err == nil {
 		live, err = readObject(ctx, as.Dynamic, t)
 	}
-	missing := (*identity.MissingError)(nil)
+	missing := (*roles.MissingError)(nil)
 	switch {
 	case errors.As(err, &missing) || apierrors.IsForbidden(err):
 		return live, err.Error(), nil

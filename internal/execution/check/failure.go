@@ -11,7 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/identity"
+	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
 const maxMessage = 2048 // limit of the CRD schema
@@ -105,7 +105,7 @@ func (a *account) recheckRights(ctx context.Context) (failed bool, err error) {
 
 // failUnlessTransient classifies an error of the API. Transient errors are returned.
 func (a *account) failUnlessTransient(ctx context.Context, err error) error {
-	var missing *identity.MissingError
+	var missing *roles.MissingError
 	var status apierrors.APIStatus
 	switch {
 	case errors.As(err, &missing):

@@ -19,7 +19,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
-	"github.com/fleetloop/fleetloop/internal/execution/identity"
+	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
 const (
@@ -154,10 +154,10 @@ func findInvalidSecrets(ctx context.Context, secrets lookups, live *unstructured
 	invalid = []string{}
 	for _, ref := range refs {
 		kind, found, err := secrets.SecretType(ctx, t.Namespace, ref.Name)
-		missing := (*identity.MissingError)(nil)
+		missing := (*roles.MissingError)(nil)
 		switch {
 		case errors.As(err, &missing) || apierrors.IsForbidden(err):
-			return nil, fmt.Sprintf("invalid_secrets is unknown: %v: create service account %s and bind its role in namespace %q", err, identity.SecretLookup, t.Namespace), nil
+			return nil, fmt.Sprintf("invalid_secrets is unknown: %v: create service account %s and bind its role in namespace %q", err, roles.SecretLookup, t.Namespace), nil
 		case err != nil:
 			return nil, "", err
 		case !found || ref.Pulls && !holdsRegistry(kind):

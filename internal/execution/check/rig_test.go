@@ -27,7 +27,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
-	"github.com/fleetloop/fleetloop/internal/execution/identity"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 	"github.com/fleetloop/fleetloop/internal/kube"
 )
@@ -41,7 +40,7 @@ func TestMain(m *testing.M) {
 type rig struct {
 	executor, shop string
 	admin          kubernetes.Interface
-	ids            *identity.Identities
+	ids            *roles.Identities
 	view           *kube.Reader
 	policy         *fakePolicy
 	conditions     *fakeConditions
@@ -73,7 +72,7 @@ func newRig(t *testing.T, actions ...string) *rig {
 	}
 	cfg := r.controller(t)
 	cfg.WrapTransport = r.requests.wrap
-	r.ids = identity.New(cfg, r.executor)
+	r.ids = roles.NewIdentities(cfg, r.executor)
 	r.view = newView(t, cfg)
 	r.cfg = check.Config{Namespace: r.executor, ClusterName: "bed"}
 	return r
@@ -219,7 +218,7 @@ func rules(a *action.Action) []rbacv1.PolicyRule {
 func (r *rig) wantRights(t *testing.T, a *action.Action, namespace string, bound bool) {
 	t.Helper()
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
-		ids := identity.New(kubebedtest.Bed(t).Config(), r.executor) // that believes nothing yet
+		ids := roles.NewIdentities(kubebedtest.Bed(t).Config(), r.executor) // that believes nothing yet
 		denied, err := ids.Denied(ctx, a, r.request(t, a.Name, namespace).Rights())
 		if err == nil && bound != (len(denied) == 0) {
 			err = errors.New("the authorizer does not know yet")

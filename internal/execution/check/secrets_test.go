@@ -20,7 +20,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/identity"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
@@ -28,7 +27,7 @@ import (
 // that are shipped do.
 func (r *rig) bindSecretLookup(t *testing.T) {
 	t.Helper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: identity.SecretLookup}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: roles.SecretLookup}}
 	if _, err := r.admin.CoreV1().ServiceAccounts(r.executor).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +126,7 @@ message := sprintf("%v", [input.invalid_secrets])`
 		}
 		return results
 	}
-	if says := ask()[0].ErrorMessage; !strings.Contains(says, "invalid_secrets is unknown: service account "+r.executor+"/"+identity.SecretLookup+" does not exist") {
+	if says := ask()[0].ErrorMessage; !strings.Contains(says, "invalid_secrets is unknown: service account "+r.executor+"/"+roles.SecretLookup+" does not exist") {
 		t.Errorf("without the account it says %q", says)
 	}
 
@@ -135,7 +134,7 @@ message := sprintf("%v", [input.invalid_secrets])`
 	seen := &answers{}
 	cfg := r.controllerAgain(t)
 	cfg.WrapTransport = seen.wrap
-	r.ids = identity.New(cfg, r.executor)
+	r.ids = roles.NewIdentities(cfg, r.executor)
 	kubebedtest.Eventually(t, func(context.Context) error { // until the authorizer knows the binding
 		if says := ask()[0].ErrorMessage; says != `["missing", "opaque"]` {
 			return fmt.Errorf("it says %q", says)
@@ -177,7 +176,7 @@ func TestPermissionsAreTold(t *testing.T) {
 	check(false, out.Results.PreConditionResults)
 
 	r.grant(t, scale, r.shop)
-	r.ids = identity.New(r.controllerAgain(t), r.executor)
+	r.ids = roles.NewIdentities(r.controllerAgain(t), r.executor)
 	if out, err = r.realChecker(t).Check(t.Context(), ke, nil, begun); err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +199,7 @@ func TestPermissionsAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.wantRights(t, a, r.shop, false)
-	r.ids = identity.New(r.controllerAgain(t), r.executor) // that believes nothing any more
+	r.ids = roles.NewIdentities(r.controllerAgain(t), r.executor) // that believes nothing any more
 	if results, _, err = r.realChecker(t).EvaluatePostConditions(t.Context(), ke, begun, begun); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +208,7 @@ func TestPermissionsAreTold(t *testing.T) {
 	}
 
 	// What was not found is told as well.
-	r.ids = identity.New(r.controllerAgain(t), r.executor)
+	r.ids = roles.NewIdentities(r.controllerAgain(t), r.executor)
 	role.Rules = rules(a)
 	if _, err := r.admin.RbacV1().Roles(r.shop).Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)

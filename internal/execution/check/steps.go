@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/identity"
+	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
 // checkParameters is the first step: it validates the action and its parameters.
@@ -82,7 +82,7 @@ func (r *round) checkRights(ctx context.Context) error {
 // person is skipped if the API server has verified the request.
 func (c *Checker) mayRequest(ctx context.Context, ke *v1alpha1.KubernetesExecution) (may bool, err error) {
 	user, groups := ke.Spec.RequestedBy, ke.Spec.RequesterGroups
-	_, account := identity.AccountGroups(user)
+	_, account := roles.AccountGroups(user)
 	switch verified := ke.Status.VerifiedRequest != nil; {
 	case user == "", verified && !account && len(groups) == 0:
 		return true, nil

@@ -16,7 +16,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/job/input"
+	"github.com/fleetloop/fleetloop/internal/execution/runner"
 )
 
 const testImage = "test/action-runner"
@@ -136,7 +136,7 @@ func TestNothingButDataReachesThePod(t *testing.T) {
 	j := build(t, ke, p, v1alpha1.PurposeExecute, options())
 	for i := range j.Spec.Template.Spec.Containers[0].Env {
 		e := &j.Spec.Template.Spec.Containers[0].Env[i]
-		if e.Name == input.Plan {
+		if e.Name == runner.EnvPlan {
 			if !strings.Contains(e.Value, `zz\u0024(id)`) {
 				t.Errorf("the plan lost what it says: %s", e.Value)
 			}
@@ -264,7 +264,7 @@ func TestResources(t *testing.T) {
 func TestBuildRefuses(t *testing.T) {
 	ke, p := newExecution("executor", "e1", "uid-1"), newPlan("scale_deployment", web())
 	large := newPlan("scale_deployment", web())
-	large.Diff = strings.Repeat("x", input.MaxPlan)
+	large.Diff = strings.Repeat("x", runner.MaxPlanBytes)
 	for name, c := range map[string]struct {
 		reason  string
 		ke      *v1alpha1.KubernetesExecution

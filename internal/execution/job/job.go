@@ -24,7 +24,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/job/input"
+	"github.com/fleetloop/fleetloop/internal/execution/runner"
 )
 
 const (
@@ -245,7 +245,7 @@ func (b *builder) podSpec() (corev1.PodSpec, error) {
 }
 
 func (b *builder) newContainer() (corev1.Container, error) {
-	in := input.Input{
+	in := runner.Input{
 		Plan:    b.plan,
 		Subject: action.Subject{UID: b.ke.UID, Created: b.ke.CreationTimestamp.Time},
 		Within:  b.deadlines.runner,
@@ -271,8 +271,8 @@ func (b *builder) newContainer() (corev1.Container, error) {
 	for _, v := range variables {
 		c.Env = append(c.Env, corev1.EnvVar{Name: v.Name, Value: v.Value})
 	}
-	c.Env = append(c.Env, corev1.EnvVar{Name: input.TerminationLog, Value: c.TerminationMessagePath},
-		annotationVariable(input.Failures, batchv1.JobIndexFailureCountAnnotation), annotationVariable(input.Disruptions, batchv1.JobIndexIgnoredFailureCountAnnotation))
+	c.Env = append(c.Env, corev1.EnvVar{Name: runner.EnvTerminationLog, Value: c.TerminationMessagePath},
+		annotationVariable(runner.EnvFailures, batchv1.JobIndexFailureCountAnnotation), annotationVariable(runner.EnvDisruptions, batchv1.JobIndexIgnoredFailureCountAnnotation))
 	return c, nil
 }
 

@@ -28,7 +28,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
-	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 	"github.com/fleetloop/fleetloop/internal/kube"
 )
 
@@ -53,7 +52,7 @@ func newRateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 func (o *Operator) addControllers(deps Deps) error {
 	m, w := newMetrics(deps.Registerer), &kube.Waker{}
 	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace, &kube.Written{}, deps.StatusWritten}
-	pending, err := outbox.New(o.cfg.Outbox, outbox.Deps{Sinks: deps.Sinks, Event: deps.Event, Wake: w.Wake, Registerer: deps.Registerer})
+	pending, err := NewOutbox(o.cfg.Outbox, OutboxDeps{Sinks: deps.Sinks, Event: deps.Event, Wake: w.Wake, Registerer: deps.Registerer})
 	if err != nil {
 		return err
 	}

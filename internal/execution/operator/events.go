@@ -14,7 +14,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 )
 
 // maxNote limits the text of a Kubernetes event.
@@ -177,7 +176,7 @@ func (t *reconcileState) recordPhaseChange(p phaseChange) {
 func (t *reconcileState) recordChange(what execution.ChangeAction, by, message string) {
 	s := &t.ke.Status
 	t.events = append(t.events, v1alpha1.PendingChangeEvent{
-		Action: string(what), At: outbox.At(t.now), By: by, Reason: string(s.ReasonDetail), Message: action.TruncateText(message, maxMessage),
+		Action: string(what), At: microTime(t.now), By: by, Reason: string(s.ReasonDetail), Message: action.TruncateText(message, maxMessage),
 		DryRun: t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly && !hasBegun(s),
 	})
 }

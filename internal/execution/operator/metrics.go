@@ -17,7 +17,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
-	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 )
 
 // metrics are the metrics of the operator. Label values are phases, outcomes, reasons and actions
@@ -245,7 +244,7 @@ func (g *phaseGauges) Collect(ch chan<- prometheus.Metric) {
 func RegisterMetrics(reg prometheus.Registerer) error {
 	newMetrics(reg)
 	_, err := newWriteCounter(reg)
-	_, failed := outbox.New(outbox.Config{}, outbox.Deps{Registerer: reg})
+	_, failed := NewOutbox(OutboxConfig{}, OutboxDeps{Registerer: reg})
 	return errors.Join(err, failed, reg.Register(newPhaseGauges(noExecutions{}, slog.New(slog.DiscardHandler))))
 }
 

@@ -33,7 +33,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
-	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
@@ -67,7 +66,7 @@ type Config struct {
 	// election.
 	Leader string
 	// Outbox limits the delivery of change events.
-	Outbox outbox.Config
+	Outbox OutboxConfig
 
 	// Audited enables the audit: executions are kept until they are recorded.
 	Audited bool
@@ -141,7 +140,7 @@ type Deps struct {
 	Auditor    auditArchive // required if Config.Audited is true
 	Recorder   execution.Recorder
 	// Sinks receive the change events.
-	Sinks []outbox.Sink
+	Sinks []Sink
 	Event func(execution.Change) changeevent.ChangeEvent
 	// StatusWritten receives each status that was sent to the API server, and the error of the write.
 	StatusWritten func(context.Context, *v1alpha1.KubernetesExecutionStatus, error)

@@ -17,7 +17,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
-	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 )
 
 // A sink is one that a test answers for.
@@ -48,22 +47,22 @@ func (s *sink) actions() (list []string) {
 func (w *world) sending(t *testing.T, r *reconciler, sinks map[string]*sink) *prometheus.Registry {
 	t.Helper()
 	reg := prometheus.NewRegistry()
-	deps := outbox.Deps{
+	deps := OutboxDeps{
 		Wake: func(types.NamespacedName) {}, Registerer: reg, Now: func() time.Time { return w.now },
 		Event: func(c execution.Change) changeevent.ChangeEvent {
 			return changeevent.ChangeEvent{Action: string(c.Action), ID: c.UID + string(c.Action), Timestamp: c.At, Reason: c.Message, DryRun: c.DryRun}
 		},
 	}
 	for name, s := range sinks {
-		one := outbox.Sink{Name: name}
+		one := Sink{Name: name}
 		if s != nil {
 			one.Client = s
 		}
 		deps.Sinks = append(deps.Sinks, one)
 	}
-	slices.SortFunc(deps.Sinks, func(a, b outbox.Sink) int { return len(a.Name) - len(b.Name) })
+	slices.SortFunc(deps.Sinks, func(a, b Sink) int { return len(a.Name) - len(b.Name) })
 	var err error
-	if r.writer.outbox, err = outbox.New(outbox.Config{}, deps); err != nil {
+	if r.writer.outbox, err = NewOutbox(OutboxConfig{}, deps); err != nil {
 		t.Fatal(err)
 	}
 	return reg

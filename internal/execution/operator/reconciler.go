@@ -18,7 +18,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
-	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 )
 
 const (
@@ -65,7 +64,7 @@ type ports struct {
 	gate       *gate.Gate
 	guard      admissionGuard
 	recorder   execution.Recorder
-	outbox     *outbox.Outbox
+	outbox     *Outbox
 	events     events.EventRecorder
 	targets    targetWatcher
 	metrics    *metrics

@@ -13,14 +13,13 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
-	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 )
 
 // statusWriter writes statuses together with their change events, and has the events delivered.
 type statusWriter struct {
 	cfg        *Config
 	executions executions
-	outbox     *outbox.Outbox
+	outbox     *Outbox
 	recorder   execution.Recorder
 	log        *slog.Logger
 	now        func() time.Time
@@ -102,7 +101,7 @@ func asStaleError(err error) error {
 // recordEvents passes the change events of a write to the recorder and the outbox.
 func (w *statusWriter) recordEvents(ctx context.Context, t *reconcileState) {
 	for i := range t.events {
-		w.recorder.Record(ctx, outbox.ChangeOf(t.ke, &t.events[i]))
+		w.recorder.Record(ctx, changeOf(t.ke, &t.events[i]))
 	}
 	w.outbox.SyncQueue(t.ke)
 }

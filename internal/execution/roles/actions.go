@@ -1,6 +1,7 @@
-// Package roles defines the RBAC objects of executions. Each action has an account with the
-// rights from the catalogue; further roles are for the controller, requesters, approvers and
-// viewers. The manifests and the tests use this package.
+// Package roles defines the RBAC objects of executions, and connects as the accounts that they grant
+// rights to, see Identities. Each action has an account with the rights from the catalogue; further
+// roles are for the controller, requesters, approvers and viewers. The manifests and the tests use
+// the objects.
 //
 // Rights of an action on namespaced objects are bound for each namespace. Without a
 // RoleBinding, the action can do nothing there. Rights on nodes and on objects in all

@@ -13,7 +13,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
-	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
 // ControllerAccount is the default account name of the controller.
@@ -33,7 +32,7 @@ type Controller struct {
 // Role returns the rights of the controller in the namespace of executions.
 func (c Controller) Role() *rbacv1.Role {
 	c = c.withDefaults()
-	accounts := []string{identity.SecretLookup}
+	accounts := []string{SecretLookup}
 	for _, act := range action.Catalogue() {
 		if !act.NoJob {
 			accounts = append(accounts, act.ServiceAccount())

@@ -5,8 +5,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
 // SecretLookupObjects returns the account that checks for conditions which Secrets exist, and its role.
@@ -18,10 +16,10 @@ func (a Actions) SecretLookupObjects() []runtime.Object {
 	return []runtime.Object{
 		&corev1.ServiceAccount{
 			TypeMeta:                     metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "ServiceAccount"},
-			ObjectMeta:                   metav1.ObjectMeta{Name: identity.SecretLookup, Namespace: a.accountNamespace()},
+			ObjectMeta:                   metav1.ObjectMeta{Name: SecretLookup, Namespace: a.accountNamespace()},
 			AutomountServiceAccountToken: &off,
 		},
-		newClusterRole(identity.SecretLookup, nil, []rbacv1.PolicyRule{newRule(corev1.GroupName, "secrets", "get")}),
+		newClusterRole(SecretLookup, nil, []rbacv1.PolicyRule{newRule(corev1.GroupName, "secrets", "get")}),
 	}
 }
 
@@ -32,9 +30,9 @@ func (a Actions) SecretLookupBindings(namespaces ...string) []runtime.Object {
 	for _, namespace := range namespaces {
 		list = append(list, &rbacv1.RoleBinding{
 			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
-			ObjectMeta: metav1.ObjectMeta{Name: identity.SecretLookup, Namespace: namespace},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: identity.SecretLookup},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: identity.SecretLookup, Namespace: a.accountNamespace()}},
+			ObjectMeta: metav1.ObjectMeta{Name: SecretLookup, Namespace: namespace},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: SecretLookup},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: SecretLookup, Namespace: a.accountNamespace()}},
 		})
 	}
 	return list

@@ -34,7 +34,7 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
-	"github.com/fleetloop/fleetloop/internal/execution/job/input"
+	"github.com/fleetloop/fleetloop/internal/execution/runner"
 )
 
 const (
@@ -220,7 +220,7 @@ func (s *stage) start(j *batchv1.Job, change map[string]string) *program {
 	for _, e := range c.Env {
 		env[e.Name] = e.Value
 	}
-	env[input.TerminationLog] = p.log
+	env[runner.EnvTerminationLog] = p.log
 	for name, value := range change {
 		env[name] = value
 		if name == proxied {

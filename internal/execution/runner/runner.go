@@ -1,7 +1,7 @@
 // Package runner is the program in the container of a Job. It executes a plan as the service
 // account of its Pod and writes the result as the container's termination message.
 //
-// The plan is in the environment, see package input. No shell is used and no command is
+// The plan is in the environment, see Input. No shell is used and no command is
 // constructed. The runner ends before its Pod is killed: at its deadline, or when it is asked
 // to stop, it stops between two requests and reports its result. Its exit code shows the Job
 // whether another attempt may succeed.
@@ -22,7 +22,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/job/input"
 	"github.com/fleetloop/fleetloop/internal/version"
 )
 
@@ -66,7 +65,7 @@ func runPlan(ctx context.Context, env func(string) (string, bool), args []string
 	if err != nil {
 		return w.newFailedResult(action.CodeInvalid, err.Error())
 	}
-	if w.in, err = input.Read(env); err != nil {
+	if w.in, err = ReadInput(env); err != nil {
 		return w.newFailedResult(action.CodeInvalid, fmt.Sprintf("read the plan: %v", err))
 	}
 	client, err := newClient(env)
@@ -103,7 +102,7 @@ func newClient(env func(string) (string, bool)) (action.Client, error) {
 type work struct {
 	started time.Time
 	dry     bool
-	in      input.Input
+	in      Input
 	out     io.Writer
 }
 

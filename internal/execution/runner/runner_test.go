@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/job/input"
+	"github.com/fleetloop/fleetloop/internal/execution/runner"
 )
 
 const (
@@ -26,7 +26,7 @@ func TestScales(t *testing.T) {
 	s := newStage(t, "scale_deployment", true)
 	s.deployment()
 	plan := s.scale()
-	p := s.start(s.job(plan, execute, time.Minute), map[string]string{input.Failures: "1"})
+	p := s.start(s.job(plan, execute, time.Minute), map[string]string{runner.EnvFailures: "1"})
 	r := p.want(action.CodeOK)
 	s.wantReplicas(5)
 	if !strings.Contains(p.out.String(), "deployment.apps/web scaled\n") || !strings.Contains(r.Log, "deployment.apps/web scaled") {
@@ -86,7 +86,7 @@ func TestWhatIsNoPlanIsNotRun(t *testing.T) { //nolint:tparallel // its parts ta
 	j := s.job(s.scale(), execute, time.Minute)
 	var plan string
 	for _, e := range j.Spec.Template.Spec.Containers[0].Env {
-		if e.Name == input.Plan {
+		if e.Name == runner.EnvPlan {
 			plan = e.Value
 		}
 	}
@@ -95,9 +95,9 @@ func TestWhatIsNoPlanIsNotRun(t *testing.T) { //nolint:tparallel // its parts ta
 		args   []string
 		says   string
 	}{
-		"OtherDigest": {map[string]string{input.PlanHash: "abc"}, nil, `"abc"`},
-		"Changed":     {map[string]string{input.Plan: strings.Replace(plan, `"replicas":5`, `"replicas":9`, 1)}, nil, "the plan was changed"},
-		"NoPlan":      {map[string]string{input.Plan: ""}, nil, "ACTION_PLAN is not set"},
+		"OtherDigest": {map[string]string{runner.EnvPlanHash: "abc"}, nil, `"abc"`},
+		"Changed":     {map[string]string{runner.EnvPlan: strings.Replace(plan, `"replicas":5`, `"replicas":9`, 1)}, nil, "the plan was changed"},
+		"NoPlan":      {map[string]string{runner.EnvPlan: ""}, nil, "ACTION_PLAN is not set"},
 		"Argument":    {nil, []string{"delete", "everything"}, `unknown argument "delete"`},
 		"Flag":        {nil, []string{"--kubeconfig=x"}, "not defined"},
 		"DryRunMode":  {nil, []string{"--dry-run=client"}, "must be none or server"},

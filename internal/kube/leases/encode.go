@@ -15,21 +15,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-
-	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 )
 
 // Labels and annotations for the fields of a record without a field in a Lease.
 const (
-	// Group is the label with the name of the group.
-	Group = "fleetloop.io/shard-group"
+	// GroupLabel is the label with the name of the group.
+	GroupLabel = "fleetloop.io/shard-group"
 
-	// State is the annotation with the state.
-	State = "fleetloop.io/shard-state"
+	// StateAnnotation is the annotation with the state.
+	StateAnnotation = "fleetloop.io/shard-state"
 
-	// Includes is the annotation with the other members that this one includes, each
+	// IncludesAnnotation is the annotation with the other members that this one includes, each
 	// with its epoch, such as "a/1 b/3".
-	Includes = "fleetloop.io/shard-includes"
+	IncludesAnnotation = "fleetloop.io/shard-includes"
 )
 
 // labelValue returns a name as a label value. A name that is too long or has invalid
@@ -49,7 +47,7 @@ func labelValue(name string) string {
 }
 
 // encodeLease returns the Lease of a record.
-func (l *Leases) encodeLease(r member.Record) *coordinationv1.Lease {
+func (l *Leases) encodeLease(r Record) *coordinationv1.Lease {
 	var includes []string
 	for _, name := range slices.Sorted(maps.Keys(r.Includes)) {
 		includes = append(includes, fmt.Sprint(name, "/", r.Includes[name]))
@@ -57,9 +55,9 @@ func (l *Leases) encodeLease(r member.Record) *coordinationv1.Lease {
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   r.Name,
-			Labels: map[string]string{Group: l.group},
+			Labels: map[string]string{GroupLabel: l.group},
 			Annotations: map[string]string{
-				State: string(r.State), Includes: strings.Join(includes, " "),
+				StateAnnotation: string(r.State), IncludesAnnotation: strings.Join(includes, " "),
 			},
 		},
 		Spec: coordinationv1.LeaseSpec{
@@ -92,15 +90,15 @@ func microTime(t time.Time) *metav1.MicroTime {
 // decodeLease returns the record of a Lease. It omits missing or invalid fields of a
 // Lease that another client wrote. A record that includes no members and is not renewed
 // is declared lost after a while.
-func decodeLease(lease *coordinationv1.Lease) (member.Record, error) {
+func decodeLease(lease *coordinationv1.Lease) (Record, error) {
 	v, err := parseVersion(lease.ResourceVersion)
 	if err != nil {
-		return member.Record{}, fmt.Errorf("lease %q: %w", lease.Name, err)
+		return Record{}, fmt.Errorf("lease %q: %w", lease.Name, err)
 	}
-	r := member.Record{
-		Name: lease.Name, Version: v, Object: string(lease.UID), State: member.State(lease.Annotations[State]), Includes: map[string]uint64{},
+	r := Record{
+		Name: lease.Name, Version: v, Object: string(lease.UID), State: State(lease.Annotations[StateAnnotation]), Includes: map[string]uint64{},
 	}
-	for include := range strings.FieldsSeq(lease.Annotations[Includes]) {
+	for include := range strings.FieldsSeq(lease.Annotations[IncludesAnnotation]) {
 		name, epoch, _ := strings.Cut(include, "/")
 		if n, err := strconv.ParseUint(epoch, 10, 64); err == nil {
 			r.Includes[name] = n

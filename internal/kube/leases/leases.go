@@ -1,5 +1,6 @@
 // Package leases stores the records of the members of a group in Leases of the
-// host cluster, one for each member.
+// host cluster, one for each member. A Record is what members keep, and a Change
+// what others receive; the division of work among members is not here.
 //
 // `kubectl get leases -l fleetloop.io/shard-group=NAME` shows the holder of each,
 // and with -o yaml since when, the last renewal, its duration, and the members
@@ -32,8 +33,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
-
-	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 )
 
 // Limits of requests to the API server. A member writes every two seconds, and once for
@@ -82,8 +81,8 @@ func (l *Leases) Close() { l.close() }
 
 // Watch reports all Leases of the group, and then each change, until ctx ends or the
 // watch does. The error is the reason.
-func (l *Leases) Watch(ctx context.Context, handle func(member.Change)) error {
-	selector := Group + "=" + l.group
+func (l *Leases) Watch(ctx context.Context, handle func(Change)) error {
+	selector := GroupLabel + "=" + l.group
 	lctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	// Without a resource version the list is current.
@@ -91,7 +90,7 @@ func (l *Leases) Watch(ctx context.Context, handle func(member.Change)) error {
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
 	}
-	all := member.Change{All: true}
+	all := Change{All: true}
 	if all.Version, err = parseVersion(list.ResourceVersion); err != nil {
 		return err
 	}
@@ -129,7 +128,7 @@ func (l *Leases) Watch(ctx context.Context, handle func(member.Change)) error {
 }
 
 // changeOf returns the change of a watch event.
-func changeOf(e watch.Event) (c member.Change, err error) {
+func changeOf(e watch.Event) (c Change, err error) {
 	if e.Type == watch.Error {
 		return c, apierrors.FromObject(e.Object)
 	}
@@ -147,13 +146,13 @@ func changeOf(e watch.Event) (c member.Change, err error) {
 		if err != nil {
 			return c, err
 		}
-		c.Records = []member.Record{r}
+		c.Records = []Record{r}
 	}
 	return c, nil
 }
 
 // Put writes r if the stored version is that of r.
-func (l *Leases) Put(ctx context.Context, r member.Record) (member.Record, error) {
+func (l *Leases) Put(ctx context.Context, r Record) (Record, error) {
 	lease := l.encodeLease(r)
 	var err error
 	if r.Version == 0 {
@@ -162,13 +161,13 @@ func (l *Leases) Put(ctx context.Context, r member.Record) (member.Record, error
 		lease, err = l.client.Update(ctx, lease, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		return member.Record{}, classifyError(ctx, r, err)
+		return Record{}, classifyError(ctx, r, err)
 	}
 	return decodeLease(lease)
 }
 
 // Delete deletes the Lease of r if the stored version is that of r.
-func (l *Leases) Delete(ctx context.Context, r member.Record) error {
+func (l *Leases) Delete(ctx context.Context, r Record) error {
 	at, uid := strconv.FormatUint(r.Version, 10), types.UID(r.Object)
 	err := l.client.Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &at, UID: &uid}})
 	if err != nil {
@@ -178,12 +177,12 @@ func (l *Leases) Delete(ctx context.Context, r member.Record) error {
 }
 
 // classifyError wraps the errors that callers branch on.
-func classifyError(ctx context.Context, r member.Record, err error) error {
+func classifyError(ctx context.Context, r Record, err error) error {
 	switch {
 	case apierrors.IsNotFound(err) && r.Version > 0:
-		err = member.ErrGone
+		err = ErrGone
 	case apierrors.IsAlreadyExists(err), isStatus(err, http.StatusConflict):
-		err = member.ErrConflict
+		err = ErrConflict
 	case ctx.Err() != nil:
 		err = fmt.Errorf("%w (%w)", context.Cause(ctx), err)
 	}

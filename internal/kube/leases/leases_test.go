@@ -8,7 +8,6 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/kube/leases"
 	"github.com/fleetloop/fleetloop/internal/kube/leases/leasestest"
-	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 )
 
 func TestMain(m *testing.M) { kubebedtest.Main(m, kubebed.Options{}) }
@@ -40,15 +39,15 @@ func TestGroupsApart(t *testing.T) {
 		if group == "ü" {
 			name = "umlaut"
 		}
-		if _, err := l.Put(t.Context(), member.Record{Name: strings.ReplaceAll(name, " ", ""), Epoch: 1, State: member.Joining}); err != nil {
+		if _, err := l.Put(t.Context(), leases.Record{Name: strings.ReplaceAll(name, " ", ""), Epoch: 1, State: leases.Joining}); err != nil {
 			t.Fatalf("Put() of group %q = %v", group, err)
 		}
-		var first member.Change
+		var first leases.Change
 		done := t.Context()
 		stop := make(chan struct{})
 		go func() {
 			defer close(stop)
-			_ = l.Watch(done, func(c member.Change) {
+			_ = l.Watch(done, func(c leases.Change) {
 				if c.All {
 					first = c
 					stop <- struct{}{}

@@ -20,7 +20,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
-	"github.com/fleetloop/fleetloop/internal/nodefault/intake/datamodels"
 )
 
 // GRPCConfig configures the listeners. Without an address and a socket, nothing is served.
@@ -160,9 +159,9 @@ func (s *GRPCServer) addListener(l net.Listener, svc *grpcService, options ...gr
 		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout), grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: grpcMaxIdle}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: grpcMinPing, PermitWithoutStream: true}))...)
-	datamodels.Register(server, svc)
+	registerPlatformConnector(server, svc)
 	h := health.NewServer()
-	h.SetServingStatus(datamodels.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	h.SetServingStatus(PlatformConnectorName, healthpb.HealthCheckResponse_SERVING)
 	healthpb.RegisterHealthServer(server, h)
 	s.ends = append(s.ends, grpcListener{l, server, h})
 }

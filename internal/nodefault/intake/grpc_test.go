@@ -217,7 +217,7 @@ func TestWire(t *testing.T) {
 	var m memory
 	socket := newSocket(t)
 	serve(t, intake.GRPCConfig{Socket: socket}, &m)
-	if err := datamodels.HealthEventOccurredV1(t.Context(), dial(t, "unix:"+socket, insecure.NewCredentials()), &in); err != nil {
+	if err := intake.SendHealthEvents(t.Context(), dial(t, "unix:"+socket, insecure.NewCredentials()), &in); err != nil {
 		t.Fatal(err)
 	}
 	want := []nodefault.Report{{Node: "n1", Healthy: true, Fault: v1alpha1.Fault{
@@ -265,7 +265,7 @@ func TestEvents(t *testing.T) {
 					tc.events[i] = &datamodels.HealthEvent{}
 				}
 			}
-			err := datamodels.HealthEventOccurredV1(t.Context(), conn, &datamodels.HealthEvents{Version: 1, Events: tc.events})
+			err := intake.SendHealthEvents(t.Context(), conn, &datamodels.HealthEvents{Version: 1, Events: tc.events})
 			wantCode(t, err, tc.code, tc.says)
 			if strings.Contains(fmt.Sprint(err), "10.0.0.1") {
 				t.Errorf("the answer tells of the API server: %v", err)
@@ -321,12 +321,12 @@ func TestOverTCP(t *testing.T) {
 		if token != "" {
 			ctx = metadata.AppendToOutgoingContext(ctx, "authorization", token)
 		}
-		wantCode(t, datamodels.HealthEventOccurredV1(ctx, conn, in), code, "")
+		wantCode(t, intake.SendHealthEvents(ctx, conn, in), code, "")
 	}
 	if got := len(m.stored()); got != 1 {
 		t.Errorf("%d events stored, want that of the one who may", got)
 	}
-	answer, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: datamodels.ServiceName})
+	answer, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: intake.PlatformConnectorName})
 	if err != nil || answer.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("health without a token: %v, %v", answer, err)
 	}
@@ -351,7 +351,7 @@ func TestStops(t *testing.T) {
 		t.Fatalf("it does not run: %v, %v", err, s.Ready())
 	}
 	go func() {
-		answered <- datamodels.HealthEventOccurredV1(t.Context(), conn, &datamodels.HealthEvents{Events: []*datamodels.HealthEvent{newHealthEvent("n1")}})
+		answered <- intake.SendHealthEvents(t.Context(), conn, &datamodels.HealthEvents{Events: []*datamodels.HealthEvent{newHealthEvent("n1")}})
 	}()
 	m.block <- struct{}{} // the call is in the store
 	stop()

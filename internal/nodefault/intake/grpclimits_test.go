@@ -27,7 +27,7 @@ func TestEachCallerHasABound(t *testing.T) {
 		if token != "" {
 			ctx = metadata.AppendToOutgoingContext(ctx, "authorization", token)
 		}
-		return datamodels.HealthEventOccurredV1(ctx, conn, &datamodels.HealthEvents{Events: []*datamodels.HealthEvent{newHealthEvent("n1")}})
+		return intake.SendHealthEvents(ctx, conn, &datamodels.HealthEvents{Events: []*datamodels.HealthEvent{newHealthEvent("n1")}})
 	}
 	for _, tc := range []struct {
 		conn  *grpc.ClientConn

@@ -72,7 +72,7 @@ func newServers(t *testing.T, c client.Client) (post func(path, body string) (in
 		running.Wait()
 	})
 	return post, func(e *datamodels.HealthEvent) error {
-		return datamodels.HealthEventOccurredV1(t.Context(), conn, &datamodels.HealthEvents{Events: []*datamodels.HealthEvent{e}})
+		return intake.SendHealthEvents(t.Context(), conn, &datamodels.HealthEvents{Events: []*datamodels.HealthEvent{e}})
 	}
 }
 

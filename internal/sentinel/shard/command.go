@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
+	"github.com/fleetloop/fleetloop/internal/kube/leases"
 )
 
 // An op is the operation of a command. At most one command of each op is in progress.
@@ -26,7 +26,7 @@ func (o op) String() string {
 // A command is an action that the member must take.
 type command struct {
 	op      op
-	record  member.Record
+	record  leases.Record
 	started time.Duration
 }
 
@@ -60,7 +60,7 @@ func (m *machine) takeDueCommands(now time.Duration) (todo []command, wake time.
 			at(max(p.changed+m.collect, p.retryAt), command{op: opRemove, record: p.record})
 		case m.confirmed && now < m.holdingExpiry(): // otherwise this member may be the one that is cut off
 			lost := p.record
-			lost.State, lost.Includes = member.Lost, nil
+			lost.State, lost.Includes = leases.Lost, nil
 			at(max(max(p.changed, m.grace)+m.lease, p.retryAt), command{op: opBury, record: lost})
 		}
 	}
@@ -80,7 +80,7 @@ func (m *machine) planOwnRecord(now time.Duration, plan func(time.Duration, comm
 		if !m.isCountedIn(now) {
 			due = now
 		}
-		plan(max(due, m.retryAt), command{op: opRemove, record: member.Record{Name: m.name, Version: m.version, Object: m.object}})
+		plan(max(due, m.retryAt), command{op: opRemove, record: leases.Record{Name: m.name, Version: m.version, Object: m.object}})
 		return
 	case m.leaving && m.version == 0 && !m.attempted:
 		m.finished = true

@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 
+	"github.com/fleetloop/fleetloop/internal/kube/leases"
 	"github.com/fleetloop/fleetloop/internal/kube/leases/leasestest"
-	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
@@ -151,7 +151,7 @@ func TestGroupSurvivesAnOutage(t *testing.T) {
 			t.Error("what is owned has come back, and nothing changed")
 		}
 		for _, r := range store.Records() {
-			if r.Epoch != 1 || r.State != member.Active {
+			if r.Epoch != 1 || r.State != leases.Active {
 				t.Errorf("%s is %s in epoch %d; nobody had to declare it lost", r.Name, r.State, r.Epoch)
 			}
 		}
@@ -282,14 +282,14 @@ func TestGroupDeafOne(t *testing.T) {
 func TestGroupCollects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasestest.NewMemory()
-		old, err := store.Put(t.Context(), member.Record{Name: "fleet-old", Epoch: 1, State: member.Active})
+		old, err := store.Put(t.Context(), leases.Record{Name: "fleet-old", Epoch: 1, State: leases.Active})
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := newReplica(t, store, "pod-0")
 		time.Sleep(11 * time.Second)
 		wantShared(t, r)
-		if all := store.Records(); len(all) != 2 || all[0].Name != old.Name || all[0].State != member.Lost {
+		if all := store.Records(); len(all) != 2 || all[0].Name != old.Name || all[0].State != leases.Lost {
 			t.Errorf("the records are %v, want the old one to be lost", all)
 		}
 		time.Sleep(11 * time.Minute)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
+	"github.com/fleetloop/fleetloop/internal/kube/leases"
 )
 
 // timing holds the durations of the protocol, all by the member's own clock.
@@ -60,7 +60,7 @@ type machine struct {
 	confirmed bool          // a write of this epoch succeeded
 	born      uint64        // version of the first successful write
 	renewed   time.Duration // when the last successful write began
-	written   member.Record // content of the last successful write
+	written   leases.Record // content of the last successful write
 	attempted bool          // a write was attempted, whatever its result
 	cause     error         // error of the last write
 
@@ -89,7 +89,7 @@ type machine struct {
 
 // A peer is the known state of another member.
 type peer struct {
-	record  member.Record
+	record  leases.Record
 	changed time.Duration // when its last change was observed
 	gone    bool
 	retryAt time.Duration // when its record may be written again
@@ -158,9 +158,9 @@ func (m *machine) noteDrained() { m.settled, m.said = m.changes, m.guard }
 func (m *machine) releaseAll() { m.leaving = true }
 
 // desiredRecord returns the desired content of the member's own record.
-func (m *machine) desiredRecord() member.Record {
-	r := member.Record{
-		Name: m.name, Identity: m.identity, Epoch: m.epoch, State: member.Joining,
+func (m *machine) desiredRecord() leases.Record {
+	r := leases.Record{
+		Name: m.name, Identity: m.identity, Epoch: m.epoch, State: leases.Joining,
 		Includes: map[string]uint64{}, Duration: m.lease, Version: m.version, Object: m.object,
 	}
 	for name, epoch := range m.said {
@@ -170,11 +170,11 @@ func (m *machine) desiredRecord() member.Record {
 	}
 	switch {
 	case m.leaving && m.settled == m.changes:
-		r.State = member.Left
+		r.State = leases.Left
 	case m.leaving && m.confirmed:
 		r.State = m.written.State
 	case m.allAgree():
-		r.State = member.Active
+		r.State = leases.Active
 	}
 	return r
 }

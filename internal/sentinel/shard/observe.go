@@ -5,11 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
+	"github.com/fleetloop/fleetloop/internal/kube/leases"
 )
 
 // observeChange processes a change that the watch delivered at now.
-func (m *machine) observeChange(now time.Duration, c member.Change) {
+func (m *machine) observeChange(now time.Duration, c leases.Change) {
 	m.heard = now
 	if c.All && c.Version < m.horizon {
 		// The store has lost records that it delivered earlier: it was restored from a backup. It
@@ -34,9 +34,9 @@ func (m *machine) observeChange(now time.Duration, c member.Change) {
 }
 
 // observeMissing finds records that were deleted while the watch was down.
-func (m *machine) observeMissing(now time.Duration, c member.Change) {
+func (m *machine) observeMissing(now time.Duration, c leases.Change) {
 	there := func(name string) bool {
-		return slices.ContainsFunc(c.Records, func(r member.Record) bool { return r.Name == name })
+		return slices.ContainsFunc(c.Records, func(r leases.Record) bool { return r.Name == name })
 	}
 	for name := range m.peers {
 		if !there(name) {
@@ -50,7 +50,7 @@ func (m *machine) observeMissing(now time.Duration, c member.Change) {
 
 // observeOwn updates the version of the member's own record, also after a write without a response,
 // and detects that another member declared this one lost.
-func (m *machine) observeOwn(now time.Duration, r member.Record) {
+func (m *machine) observeOwn(now time.Duration, r leases.Record) {
 	if r.Version <= m.version {
 		return
 	}
@@ -59,15 +59,15 @@ func (m *machine) observeOwn(now time.Duration, r member.Record) {
 		m.unsure, m.retryAt = false, now
 	}
 	switch {
-	case r.State == member.Left:
+	case r.State == leases.Left:
 		m.setLeft(now)
-	case r.State == member.Lost && r.Epoch >= m.epoch:
+	case r.State == leases.Lost && r.Epoch >= m.epoch:
 		m.epoch = r.Epoch
 		m.beginEpoch()
 	}
 }
 
-func (m *machine) observePeer(now time.Duration, r member.Record) {
+func (m *machine) observePeer(now time.Duration, r leases.Record) {
 	p := m.peers[r.Name]
 	if p != nil && r.Version <= p.record.Version {
 		return
@@ -102,7 +102,7 @@ func (m *machine) setLeft(now time.Duration) {
 }
 
 // noteResult processes the result of c at now: the written record, or an error.
-func (m *machine) noteResult(now time.Duration, c command, written member.Record, err error) {
+func (m *machine) noteResult(now time.Duration, c command, written leases.Record, err error) {
 	m.busy[c.op] = false
 	again := time.Duration(0)
 	if err != nil {
@@ -114,12 +114,12 @@ func (m *machine) noteResult(now time.Duration, c command, written member.Record
 	} else if p := m.peers[name]; p != nil {
 		p.retryAt = again
 	}
-	gone := errors.Is(err, member.ErrGone)
+	gone := errors.Is(err, leases.ErrGone)
 	switch {
 	case c.op == opWrite:
 		m.noteWriteResult(now, c, written, err)
 	case name == m.name:
-		m.finished = err == nil || gone || errors.Is(err, member.ErrConflict)
+		m.finished = err == nil || gone || errors.Is(err, leases.ErrConflict)
 	case gone, err == nil && c.op == opRemove:
 		m.observeGone(now, name, c.record.Version)
 	case err == nil:
@@ -127,13 +127,13 @@ func (m *machine) noteResult(now time.Duration, c command, written member.Record
 	}
 }
 
-func (m *machine) noteWriteResult(now time.Duration, c command, written member.Record, err error) {
+func (m *machine) noteWriteResult(now time.Duration, c command, written leases.Record, err error) {
 	m.cause = err
 	switch {
-	case errors.Is(err, member.ErrGone):
+	case errors.Is(err, leases.ErrGone):
 		m.noteRecordDeleted()
 		return
-	case errors.Is(err, member.ErrConflict):
+	case errors.Is(err, leases.ErrConflict):
 		m.unsure = m.version == c.record.Version
 		if !m.unsure {
 			m.retryAt = now
@@ -145,7 +145,7 @@ func (m *machine) noteWriteResult(now time.Duration, c command, written member.R
 	if written.Version > m.version {
 		m.version, m.object = written.Version, written.Object
 	}
-	if c.record.State == member.Left {
+	if c.record.State == leases.Left {
 		m.setLeft(now)
 		return
 	}

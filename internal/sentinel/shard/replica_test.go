@@ -10,8 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fleetloop/fleetloop/internal/kube/leases"
 	"github.com/fleetloop/fleetloop/internal/kube/leases/leasestest"
-	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
@@ -47,25 +47,25 @@ func (l *link) check(ctx context.Context, request string) error {
 	return fault(ctx, request)
 }
 
-func (l *link) Put(ctx context.Context, r member.Record) (member.Record, error) {
+func (l *link) Put(ctx context.Context, r leases.Record) (leases.Record, error) {
 	if err := l.check(ctx, "put"); err != nil {
-		return member.Record{}, err
+		return leases.Record{}, err
 	}
 	return l.store.Put(ctx, r)
 }
 
-func (l *link) Delete(ctx context.Context, r member.Record) error {
+func (l *link) Delete(ctx context.Context, r leases.Record) error {
 	if err := l.check(ctx, "delete"); err != nil {
 		return err
 	}
 	return l.store.Delete(ctx, r)
 }
 
-func (l *link) Watch(ctx context.Context, handle func(member.Change)) error {
+func (l *link) Watch(ctx context.Context, handle func(leases.Change)) error {
 	if err := l.check(ctx, "watch"); err != nil {
 		return err
 	}
-	return l.store.Watch(ctx, func(c member.Change) {
+	return l.store.Watch(ctx, func(c leases.Change) {
 		if l.check(ctx, "tell") == nil {
 			handle(c)
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
+	"github.com/fleetloop/fleetloop/internal/kube/leases"
 )
 
 // Causes of contexts that this package cancels.
@@ -22,7 +22,7 @@ func (l *loop) watchChanges(ctx context.Context) {
 	policy := backoff.Policy{Initial: 100 * time.Millisecond, Max: l.cfg.RenewEvery}
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		heard := false
-		err := l.watchOnce(ctx, func(c member.Change) {
+		err := l.watchOnce(ctx, func(c leases.Change) {
 			heard = true
 			l.watching.Store(nil)
 			select {
@@ -46,7 +46,7 @@ func (l *loop) watchChanges(ctx context.Context) {
 }
 
 // watchOnce watches until the watch ends or must be restarted.
-func (l *loop) watchOnce(ctx context.Context, handle func(member.Change)) error {
+func (l *loop) watchOnce(ctx context.Context, handle func(leases.Change)) error {
 	wctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ended := make(chan error, 1)

@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/execcli"
-	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 
 // Answer is the result of a command.
@@ -40,7 +40,7 @@ func (f *Fleet) runCommand(user User, args ...string) Answer {
 	f.Helper()
 	path := filepath.Join(f.TempDir(), "kubeconfig")
 	const mode = 0o600
-	if err := os.WriteFile(path, []byte(controllertest.Kubeconfig(f, f.Config(user.Name, user.Groups...))), mode); err != nil {
+	if err := os.WriteFile(path, []byte(kubebedtest.Kubeconfig(f, f.Config(user.Name, user.Groups...))), mode); err != nil {
 		f.Fatal(err)
 	}
 	var out, errs bytes.Buffer
@@ -50,7 +50,7 @@ func (f *Fleet) runCommand(user User, args ...string) Answer {
 	}
 	root := cli.Command(env)
 	root.AddCommand(execcli.Commands(execcli.Env{Env: env})...)
-	ctx, cancel := context.WithTimeout(f.Context(), controllertest.Patience)
+	ctx, cancel := context.WithTimeout(f.Context(), kubebedtest.Patience)
 	defer cancel()
 	code := cli.Run(ctx, env, root, append(args, "--namespace="+f.Namespace))
 	return Answer{out.String(), errs.String(), code}
@@ -107,7 +107,7 @@ func (f *Fleet) Reaches(name string, phase v1alpha1.Phase) *v1alpha1.KubernetesE
 func (f *Fleet) Becomes(name string, check func(*v1alpha1.KubernetesExecution) error) *v1alpha1.KubernetesExecution {
 	f.Helper()
 	var ke v1alpha1.KubernetesExecution
-	controllertest.Eventually(f, func(ctx context.Context) error {
+	kubebedtest.Eventually(f, func(ctx context.Context) error {
 		if err := f.Client.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: name}, &ke); err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (f *Fleet) Becomes(name string, check func(*v1alpha1.KubernetesExecution) e
 // Until waits until check returns no error.
 func (f *Fleet) Until(check func() error) {
 	f.Helper()
-	controllertest.Eventually(f, func(context.Context) error { return check() })
+	kubebedtest.Eventually(f, func(context.Context) error { return check() })
 }
 
 // Fails waits until an execution has failed and verifies the reason.
@@ -135,7 +135,7 @@ func (f *Fleet) Fails(name string, reason v1alpha1.Reason, detail v1alpha1.Detai
 // WantEvent waits for an event about an execution.
 func (f *Fleet) WantEvent(name, reason, kind string) {
 	f.Helper()
-	controllertest.Eventually(f, func(ctx context.Context) error {
+	kubebedtest.Eventually(f, func(ctx context.Context) error {
 		var list eventsv1.EventList
 		if err := f.Client.List(ctx, &list, client.InNamespace(f.Namespace)); err != nil {
 			return err

@@ -23,12 +23,12 @@ import (
 
 	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/devstack/processnode"
 	"github.com/fleetloop/fleetloop/devstack/realnode"
 	"github.com/fleetloop/fleetloop/devstack/remediation"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
-	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 
 // Images for the controller. Only Runner is available on a real node.
@@ -159,7 +159,7 @@ func (s *shared) buildBinaries(ctx context.Context) (err error) {
 		return err
 	}
 	s.addCleanup(func() error { return os.RemoveAll(s.dir) })
-	return controllertest.BuildBinaries(ctx, s.dir, "execution-controller", "action-runner")
+	return kubebedtest.BuildBinaries(ctx, s.dir, "execution-controller", "action-runner")
 }
 
 func (s *shared) binaryPath(name string) string { return filepath.Join(s.dir, name) }

@@ -30,7 +30,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
-	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 
 // Users of a fleet.
@@ -72,7 +71,7 @@ type Fleet struct {
 	s          *shared
 	o          Options
 	kubeconfig string // of the controller
-	controller *controllertest.Process
+	controller *kubebedtest.Process
 }
 
 // Start creates a fleet with a ready controller.
@@ -150,7 +149,7 @@ func (f *Fleet) createNamespacesAndObjects() {
 	}
 	f.kubeconfig = filepath.Join(f.TempDir(), "kubeconfig")
 	const mode = 0o600
-	if err := os.WriteFile(f.kubeconfig, []byte(controllertest.Kubeconfig(f, cfg)), mode); err != nil {
+	if err := os.WriteFile(f.kubeconfig, []byte(kubebedtest.Kubeconfig(f, cfg)), mode); err != nil {
 		f.Fatal(err)
 	}
 }
@@ -168,7 +167,7 @@ func (f *Fleet) InstallGuard() {
 			Action: "notify_only", Approvals: []v1alpha1.Approval{{Approver: "nobody", Decision: v1alpha1.Approve, PlanHash: "none"}},
 		},
 	}
-	controllertest.Eventually(f, func(ctx context.Context) error {
+	kubebedtest.Eventually(f, func(ctx context.Context) error {
 		if err := f.Client.Create(ctx, forged.DeepCopy(), client.DryRunAll); !apierrors.IsForbidden(err) {
 			return fmt.Errorf("an approval that nobody gave is not refused (%w)", err)
 		}
@@ -304,14 +303,14 @@ func (f *Fleet) As(user string, groups ...string) client.Client {
 }
 
 // StartController starts the controller with additional arguments and waits until it is ready.
-func (f *Fleet) StartController(args ...string) *controllertest.Process {
+func (f *Fleet) StartController(args ...string) *kubebedtest.Process {
 	f.Helper()
 	f.LaunchController(args...).WantReady()
 	return f.controller
 }
 
 // LaunchController starts the controller without waiting for it.
-func (f *Fleet) LaunchController(args ...string) *controllertest.Process {
+func (f *Fleet) LaunchController(args ...string) *kubebedtest.Process {
 	f.Helper()
 	image := f.o.Image
 	if image == "" {
@@ -323,7 +322,7 @@ func (f *Fleet) LaunchController(args ...string) *controllertest.Process {
 		"--admission-policy-propagation-delay=10ms", // the only API server enforces the guard, see InstallGuard
 	}
 	all = append(append(all, f.o.Args...), args...)
-	f.controller = controllertest.Start(f, f.s.binaryPath("execution-controller"), map[string]string{"DATABASE_URL": f.Database, "LOG_FORMAT": "json"}, all...)
+	f.controller = kubebedtest.StartProcess(f, f.s.binaryPath("execution-controller"), map[string]string{"DATABASE_URL": f.Database, "LOG_FORMAT": "json"}, all...)
 	return f.controller
 }
 
@@ -345,7 +344,7 @@ func (f *Fleet) StartAPIServer() {
 }
 
 // Controller returns the controller that was started last.
-func (f *Fleet) Controller() *controllertest.Process { return f.controller }
+func (f *Fleet) Controller() *kubebedtest.Process { return f.controller }
 
 // Logger returns the logger for components that run in the test process.
 func (f *Fleet) Logger() *slog.Logger {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 
 // First argument of this program when it runs as an image.
@@ -54,7 +54,7 @@ func pathExists(path string) bool {
 func waitForGate(dir string) (code int, then bool) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	ticker := time.NewTicker(controllertest.PollEvery)
+	ticker := time.NewTicker(kubebedtest.PollEvery)
 	defer ticker.Stop()
 	for !pathExists(filePath(dir, "open", os.Getenv("EXECUTION_UID"))) {
 		select {

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetloop/fleetloop/test/controllertest"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 )
 
 // CreateDeployment creates a Deployment in a namespace for targets.
@@ -35,7 +35,7 @@ func (f *Fleet) CreateDeployment(namespace, name string, replicas int32) *appsv1
 // awaitObserved waits until the Deployment controller has observed the latest change.
 func (f *Fleet) awaitObserved(d *appsv1.Deployment) *appsv1.Deployment {
 	f.Helper()
-	controllertest.Eventually(f, func(ctx context.Context) error {
+	kubebedtest.Eventually(f, func(ctx context.Context) error {
 		if err := f.Client.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
 			return err
 		}

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
-	"github.com/fleetloop/fleetloop/test/controllertest"
 	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
 
@@ -79,7 +79,7 @@ func TestAPIServerIsAway(t *testing.T) {
 
 	alone.StopAPIServer()
 	began := time.Now()
-	ticker := time.NewTicker(controllertest.PollEvery)
+	ticker := time.NewTicker(kubebedtest.PollEvery)
 	defer ticker.Stop()
 	for time.Since(began) < away && !t.Failed() {
 		<-ticker.C

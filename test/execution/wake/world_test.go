@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
-	"github.com/fleetloop/fleetloop/test/controllertest"
 	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
 
@@ -25,7 +25,7 @@ const (
 	bob   = fleettest.Approver
 
 	// long is each deadline of an execution: far more than a test waits.
-	long = 5 * controllertest.Patience
+	long = 5 * kubebedtest.Patience
 )
 
 // A world is a fleet in which the test is the node and the controllers of Jobs.

@@ -36,7 +36,6 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 
 // Namespace is the namespace of the controller's Leases.
@@ -85,7 +84,7 @@ func buildBinary(tb testing.TB) string {
 // buildOnce does not use the context of a test, because its result outlives the test.
 func buildOnce() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "fleetloop-nodefault-"); err == nil {
-		err = controllertest.BuildBinaries(context.Background(), dir, "node-fault-controller")
+		err = kubebedtest.BuildBinaries(context.Background(), dir, "node-fault-controller")
 	}
 	return dir, err
 }
@@ -100,7 +99,7 @@ type Cluster struct {
 	// proxy.
 	Host *rest.Config
 
-	process *controllertest.Process
+	process *kubebedtest.Process
 	token   string // path of the token file
 }
 
@@ -145,7 +144,7 @@ func (c *Cluster) deleteAll() {
 	if c.process != nil {
 		c.process.Kill()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), controllertest.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), kubebedtest.Patience)
 	defer cancel()
 	for _, kind := range []client.Object{&janitor.RebootNode{}, &janitor.TerminateNode{}, &v1alpha1.NodeFault{}, &corev1.Node{}} {
 		if err := c.Client.DeleteAllOf(ctx, kind); err != nil {
@@ -168,11 +167,11 @@ func (c *Cluster) deleteAll() {
 
 // StartController starts the controller with additional arguments and environment, and
 // waits until it is ready.
-func (c *Cluster) StartController(env map[string]string, args ...string) *controllertest.Process {
+func (c *Cluster) StartController(env map[string]string, args ...string) *kubebedtest.Process {
 	c.Helper()
 	file := filepath.Join(c.TempDir(), "kubeconfig")
 	const mode = 0o600
-	if err := os.WriteFile(file, []byte(controllertest.Kubeconfig(c, c.Host)), mode); err != nil {
+	if err := os.WriteFile(file, []byte(kubebedtest.Kubeconfig(c, c.Host)), mode); err != nil {
 		c.Fatal(err)
 	}
 	all := map[string]string{
@@ -184,7 +183,7 @@ func (c *Cluster) StartController(env map[string]string, args ...string) *contro
 		"NODE_FAULT_BUDGET_MAX_PERCENT": "100", "NODE_FAULT_BUDGET_WINDOW": "0s", "NODE_FAULT_HEALTHY_FOR": "1s",
 	}
 	maps.Copy(all, env)
-	c.process = controllertest.Start(c, buildBinary(c), all, args...)
+	c.process = kubebedtest.StartProcess(c, buildBinary(c), all, args...)
 	c.process.WantReady()
 	return c.process
 }
@@ -193,7 +192,7 @@ func (c *Cluster) StartController(env map[string]string, args ...string) *contro
 // its output.
 func (c *Cluster) RunBinary(args ...string) string {
 	c.Helper()
-	file := c.WriteFile("kubeconfig-of-a-person", controllertest.Kubeconfig(c, c.Host))
+	file := c.WriteFile("kubeconfig-of-a-person", kubebedtest.Kubeconfig(c, c.Host))
 	out, err := exec.CommandContext(c.Context(), buildBinary(c), append(args, "--kubeconfig", file)...).CombinedOutput() //nolint:gosec // our own program
 	if err != nil {
 		c.Fatalf("%v: %v\n%s", args, err, out)
@@ -239,7 +238,7 @@ func (c *Cluster) GetNode(name string) *corev1.Node {
 // EditNode changes a node like a person with kubectl.
 func (c *Cluster) EditNode(name string, change func(*corev1.Node)) {
 	c.Helper()
-	controllertest.Eventually(c, func(ctx context.Context) error {
+	kubebedtest.Eventually(c, func(ctx context.Context) error {
 		var n corev1.Node
 		if err := c.Client.Get(ctx, types.NamespacedName{Name: name}, &n); err != nil {
 			return err
@@ -253,7 +252,7 @@ func (c *Cluster) EditNode(name string, change func(*corev1.Node)) {
 // EditNodeStatus changes the status of a node like its kubelet.
 func (c *Cluster) EditNodeStatus(name string, change func(*corev1.Node)) {
 	c.Helper()
-	controllertest.Eventually(c, func(ctx context.Context) error {
+	kubebedtest.Eventually(c, func(ctx context.Context) error {
 		var n corev1.Node
 		if err := c.Client.Get(ctx, types.NamespacedName{Name: name}, &n); err != nil {
 			return err
@@ -273,7 +272,7 @@ func (c *Cluster) Fault(ctx context.Context, name string) (*v1alpha1.NodeFault, 
 // EditFault changes a NodeFault like a person with kubectl.
 func (c *Cluster) EditFault(name string, change func(*v1alpha1.NodeFault)) {
 	c.Helper()
-	controllertest.Eventually(c, func(ctx context.Context) error {
+	kubebedtest.Eventually(c, func(ctx context.Context) error {
 		f, err := c.Fault(ctx, name)
 		if err != nil {
 			return err
@@ -288,7 +287,7 @@ func (c *Cluster) EditFault(name string, change func(*v1alpha1.NodeFault)) {
 func (c *Cluster) WantFault(name, what string, is func(*v1alpha1.NodeFault) bool) *v1alpha1.NodeFault {
 	c.Helper()
 	var f *v1alpha1.NodeFault
-	controllertest.Eventually(c, func(ctx context.Context) (err error) {
+	kubebedtest.Eventually(c, func(ctx context.Context) (err error) {
 		if f, err = c.Fault(ctx, name); err == nil && !is(f) {
 			err = fmt.Errorf("node %q: want %s; %d faults, %s (%s), delivered %+v, %d untold", name, what, len(f.Spec.Faults), f.Status.Phase, f.Status.Message, f.Status.SinkDeliveries, f.Status.UndeliveredChangeEvents)
 		}
@@ -307,7 +306,7 @@ func (c *Cluster) Seen(name string) *v1alpha1.NodeFault {
 func (c *Cluster) WantPhase(name string, phase v1alpha1.Phase) *v1alpha1.NodeFault {
 	c.Helper()
 	var f *v1alpha1.NodeFault
-	controllertest.Eventually(c, func(ctx context.Context) (err error) {
+	kubebedtest.Eventually(c, func(ctx context.Context) (err error) {
 		if f, err = c.Fault(ctx, name); err == nil && f.Status.Phase != phase {
 			err = fmt.Errorf("node %q is %s (%s), want %s", name, f.Status.Phase, f.Status.Message, phase)
 		}
@@ -361,7 +360,7 @@ func (c *Cluster) WriteFile(name, text string) string {
 // Report sends a health event, and waits until it is accepted.
 func (c *Cluster) Report(r Report) {
 	c.Helper()
-	controllertest.Eventually(c, func(ctx context.Context) error { return c.Send(ctx, r) })
+	kubebedtest.Eventually(c, func(ctx context.Context) error { return c.Send(ctx, r) })
 }
 
 // Send sends a health event once.
@@ -377,7 +376,7 @@ func (c *Cluster) Send(ctx context.Context, r Report) error {
 // is JSON.
 func (c *Cluster) Post(path string, header http.Header, body string) {
 	c.Helper()
-	controllertest.Eventually(c, func(ctx context.Context) error { return c.postJSON(ctx, path, header, []byte(body)) })
+	kubebedtest.Eventually(c, func(ctx context.Context) error { return c.postJSON(ctx, path, header, []byte(body)) })
 }
 
 func (c *Cluster) postJSON(ctx context.Context, path string, header http.Header, body []byte) error {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetloop/fleetloop/test/controllertest"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 )
 
 // CreatePod creates a running and ready pod of a ReplicaSet on a node. It ends at once when it
@@ -121,7 +121,7 @@ func (c *Cluster) CreateDisruptionBudget(namespace, name string, minAvailable, p
 	if err := c.Client.Create(c.Context(), b); err != nil {
 		c.Fatal(err)
 	}
-	controllertest.Eventually(c, func(ctx context.Context) error {
+	kubebedtest.Eventually(c, func(ctx context.Context) error {
 		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(b), b); err != nil {
 			return err
 		}

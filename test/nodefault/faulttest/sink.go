@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/fleetloop/fleetloop/changeevent"
-	"github.com/fleetloop/fleetloop/test/controllertest"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 )
 
 // A Sink is an HTTP endpoint that stores change events.
@@ -85,7 +85,7 @@ func (s *Sink) Received(node string, distinct bool) []changeevent.Payload {
 // this order and each once.
 func (s *Sink) WantActions(tb testing.TB, node, want string) {
 	tb.Helper()
-	controllertest.Eventually(tb, func(context.Context) error {
+	kubebedtest.Eventually(tb, func(context.Context) error {
 		if got := s.Actions(node); got != want {
 			return fmt.Errorf("told of node %q: %s; want %s", node, got, want)
 		}

@@ -23,7 +23,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/devstack/realnode"
-	"github.com/fleetloop/fleetloop/test/controllertest"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
@@ -82,7 +81,7 @@ func TestDrainedAndRebooted(t *testing.T) {
 
 	said := "reboot of " + node.Status.NodeInfo.BootID + "\n"
 	var at metav1.Time
-	controllertest.Eventually(t, func(ctx context.Context) error {
+	kubebedtest.Eventually(t, func(ctx context.Context) error {
 		end, err := rebooter(ctx, c, ns)
 		if err != nil {
 			return err
@@ -199,7 +198,7 @@ func running(c *faulttest.Cluster, ns, node string) *corev1.Pod {
 	if err := c.Client.Create(c.Context(), p); err != nil {
 		c.Fatal(err)
 	}
-	controllertest.Eventually(c, func(ctx context.Context) error {
+	kubebedtest.Eventually(c, func(ctx context.Context) error {
 		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
 			return err
 		}

@@ -28,7 +28,7 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/realnode"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
-	"github.com/fleetloop/fleetloop/internal/execution/job/input"
+	"github.com/fleetloop/fleetloop/internal/execution/runner"
 )
 
 // impossible is why there is no node here.
@@ -221,7 +221,7 @@ func stopped(s *stage) {
 	host, port, connected := s.listenSilently()
 	j := s.create(5*time.Minute, func(c *corev1.Container) {
 		for i := range c.Env {
-			if c.Env[i].Name == input.Deadline {
+			if c.Env[i].Name == runner.EnvDeadline {
 				c.Env[i].Value = "240s"
 			}
 		}

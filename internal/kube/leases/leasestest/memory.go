@@ -10,7 +10,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
+	"github.com/fleetloop/fleetloop/internal/kube/leases"
 )
 
 // Memory stores the records of one group in memory. Create it with NewMemory.
@@ -22,25 +22,25 @@ type Memory struct {
 
 	mu      sync.Mutex
 	version uint64
-	records map[string]member.Record
-	log     []member.Change
+	records map[string]leases.Record
+	log     []leases.Change
 	grown   chan struct{} // closed when the log has grown
 }
 
 // NewMemory returns a store without records.
 func NewMemory() *Memory {
-	return &Memory{records: map[string]member.Record{}, grown: make(chan struct{})}
+	return &Memory{records: map[string]leases.Record{}, grown: make(chan struct{})}
 }
 
 // Put writes r if the stored version is that of r.
-func (s *Memory) Put(ctx context.Context, r member.Record) (member.Record, error) {
+func (s *Memory) Put(ctx context.Context, r leases.Record) (leases.Record, error) {
 	if err := s.checkRequest(ctx, "put"); err != nil {
-		return member.Record{}, err
+		return leases.Record{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.checkVersion(r, r.Version > 0); err != nil {
-		return member.Record{}, err
+		return leases.Record{}, err
 	}
 	if old, ok := s.records[r.Name]; ok && reflect.DeepEqual(old, r) {
 		return copyRecord(r), nil // no new version, as in the API server
@@ -52,12 +52,12 @@ func (s *Memory) Put(ctx context.Context, r member.Record) (member.Record, error
 	r.Version = s.version
 	r.Includes = maps.Clone(r.Includes)
 	s.records[r.Name] = r
-	s.notifyWatchers(member.Change{Version: s.version, Records: []member.Record{r}})
+	s.notifyWatchers(leases.Change{Version: s.version, Records: []leases.Record{r}})
 	return copyRecord(r), nil
 }
 
 // Delete deletes the record with r's name.
-func (s *Memory) Delete(ctx context.Context, r member.Record) error {
+func (s *Memory) Delete(ctx context.Context, r leases.Record) error {
 	if err := s.checkRequest(ctx, "delete"); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (s *Memory) Delete(ctx context.Context, r member.Record) error {
 	}
 	s.version++
 	delete(s.records, r.Name)
-	s.notifyWatchers(member.Change{Version: s.version, Gone: []string{r.Name}})
+	s.notifyWatchers(leases.Change{Version: s.version, Gone: []string{r.Name}})
 	return nil
 }
 
@@ -81,14 +81,14 @@ func (s *Memory) Remove(ctx context.Context, name string) error {
 }
 
 // Records returns all records, by name.
-func (s *Memory) Records() []member.Record {
+func (s *Memory) Records() []leases.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.allRecords()
 }
 
-func (s *Memory) allRecords() []member.Record {
-	var all []member.Record
+func (s *Memory) allRecords() []leases.Record {
+	var all []leases.Record
 	for _, name := range slices.Sorted(maps.Keys(s.records)) {
 		all = append(all, copyRecord(s.records[name]))
 	}
@@ -96,14 +96,14 @@ func (s *Memory) allRecords() []member.Record {
 }
 
 // Watch reports all records, and then changes, until ctx ends.
-func (s *Memory) Watch(ctx context.Context, handle func(member.Change)) error {
+func (s *Memory) Watch(ctx context.Context, handle func(leases.Change)) error {
 	if err := s.checkRequest(ctx, "watch"); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	all, told, version := s.allRecords(), len(s.log), s.version
 	s.mu.Unlock()
-	handle(member.Change{Version: version, All: true, Records: all})
+	handle(leases.Change{Version: version, All: true, Records: all})
 	for {
 		s.mu.Lock()
 		news, grown := s.log[told:], s.grown
@@ -135,24 +135,24 @@ func (s *Memory) checkRequest(ctx context.Context, request string) error {
 	return context.Cause(ctx)
 }
 
-func (s *Memory) checkVersion(r member.Record, mustExist bool) error {
+func (s *Memory) checkVersion(r leases.Record, mustExist bool) error {
 	now, ok := s.records[r.Name]
 	switch {
 	case mustExist && !ok:
-		return fmt.Errorf("write lease %q: %w", r.Name, member.ErrGone)
+		return fmt.Errorf("write lease %q: %w", r.Name, leases.ErrGone)
 	case now.Version != r.Version, mustExist && now.Object != r.Object:
-		return fmt.Errorf("write lease %q: %w", r.Name, member.ErrConflict)
+		return fmt.Errorf("write lease %q: %w", r.Name, leases.ErrConflict)
 	}
 	return nil
 }
 
-func (s *Memory) notifyWatchers(c member.Change) {
+func (s *Memory) notifyWatchers(c leases.Change) {
 	s.log = append(s.log, c)
 	close(s.grown)
 	s.grown = make(chan struct{})
 }
 
-func copyRecord(r member.Record) member.Record {
+func copyRecord(r leases.Record) leases.Record {
 	r.Includes = maps.Clone(r.Includes)
 	return r
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
+	"github.com/fleetloop/fleetloop/internal/kube/leases"
 )
 
 // patience limits every wait of the suite, on a busy machine as well.
@@ -20,9 +20,9 @@ const patience = 60 * time.Second
 
 // Leases are a store of records, as its users need it.
 type Leases interface {
-	Watch(ctx context.Context, handle func(member.Change)) error
-	Put(ctx context.Context, r member.Record) (member.Record, error)
-	Delete(ctx context.Context, r member.Record) error
+	Watch(ctx context.Context, handle func(leases.Change)) error
+	Put(ctx context.Context, r leases.Record) (leases.Record, error)
+	Delete(ctx context.Context, r leases.Record) error
 }
 
 // Run runs the suite for a store. It calls open for each test, which returns a function
@@ -48,15 +48,15 @@ func Run(t *testing.T, open func(t *testing.T) func() Leases) {
 	}
 }
 
-func newRecord(name string) member.Record {
+func newRecord(name string) leases.Record {
 	since := time.Date(2026, 11, 20, 18, 52, 13, 123456000, time.UTC)
-	return member.Record{
-		Name: name, Identity: "pod/" + name, Epoch: 3, State: member.Active, Includes: map[string]uint64{"b": 1, "c": 20},
+	return leases.Record{
+		Name: name, Identity: "pod/" + name, Epoch: 3, State: leases.Active, Includes: map[string]uint64{"b": 1, "c": 20},
 		Duration: 10 * time.Second, Since: since, Renewed: since.Add(time.Minute),
 	}
 }
 
-func mustPut(t *testing.T, l Leases, r member.Record) member.Record {
+func mustPut(t *testing.T, l Leases, r leases.Record) leases.Record {
 	t.Helper()
 	written, err := l.Put(t.Context(), r)
 	if err != nil {
@@ -65,7 +65,7 @@ func mustPut(t *testing.T, l Leases, r member.Record) member.Record {
 	return written
 }
 
-func wantRecord(t *testing.T, got, want member.Record) {
+func wantRecord(t *testing.T, got, want leases.Record) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateApproxTime(time.Microsecond)); diff != "" {
 		t.Errorf("record (-want +got):\n%s", diff)
@@ -85,13 +85,13 @@ func testStoresAllFields(t *testing.T, client func() Leases) {
 	w := startWatch(t, client())
 	wantRecord(t, w.awaitRecord("a"), want)
 
-	want.Epoch, want.State, want.Includes = 4, member.Joining, nil
+	want.Epoch, want.State, want.Includes = 4, leases.Joining, nil
 	want.Renewed = want.Renewed.Add(time.Second)
 	want = mustPut(t, l, want)
 	wantRecord(t, w.awaitVersion("a", want.Version), want)
 
 	lost := want
-	lost.State, lost.Identity = member.Lost, ""
+	lost.State, lost.Identity = leases.Lost, ""
 	lost = mustPut(t, l, lost)
 	wantRecord(t, w.awaitVersion("a", lost.Version), lost)
 }
@@ -108,7 +108,7 @@ func testOldVersionConflicts(t *testing.T, client func() Leases) {
 	l, other := client(), client()
 	first := mustPut(t, l, newRecord("a"))
 	_, err := other.Put(t.Context(), newRecord("a"))
-	wantErr(t, "create what is there", err, member.ErrConflict)
+	wantErr(t, "create what is there", err, leases.ErrConflict)
 	changed := first
 	changed.Identity = "another"
 	second := mustPut(t, other, changed)
@@ -116,8 +116,8 @@ func testOldVersionConflicts(t *testing.T, client func() Leases) {
 		t.Errorf("version %d comes after %d", second.Version, first.Version)
 	}
 	_, err = l.Put(t.Context(), first)
-	wantErr(t, "write at a version that has passed", err, member.ErrConflict)
-	wantErr(t, "delete at a version that has passed", l.Delete(t.Context(), first), member.ErrConflict)
+	wantErr(t, "write at a version that has passed", err, leases.ErrConflict)
+	wantErr(t, "delete at a version that has passed", l.Delete(t.Context(), first), leases.ErrConflict)
 	if b := mustPut(t, l, newRecord("b")); b.Version <= second.Version {
 		t.Errorf("version %d of another record comes after %d", b.Version, second.Version)
 	}
@@ -139,7 +139,7 @@ func testOneOfManyWritersWins(t *testing.T, client func() Leases) {
 			if err == nil {
 				wins = append(wins, written.Version)
 			} else {
-				wantErr(t, "write at the same version", err, member.ErrConflict)
+				wantErr(t, "write at the same version", err, leases.ErrConflict)
 			}
 		})
 	}
@@ -161,26 +161,26 @@ func testDeletedRecordIsGone(t *testing.T, client func() Leases) {
 	if version := w.awaitGone("a"); version <= r.Version {
 		t.Errorf("it is gone at version %d, and was there at %d", version, r.Version)
 	}
-	wantErr(t, "delete what is gone", l.Delete(t.Context(), r), member.ErrGone)
+	wantErr(t, "delete what is gone", l.Delete(t.Context(), r), leases.ErrGone)
 	changed := r
 	changed.Identity = "another"
-	if _, err := l.Put(t.Context(), changed); !errors.Is(err, member.ErrGone) && !errors.Is(err, member.ErrConflict) {
-		t.Errorf("write what is gone: %v, want %v, or %v", err, member.ErrGone, member.ErrConflict)
+	if _, err := l.Put(t.Context(), changed); !errors.Is(err, leases.ErrGone) && !errors.Is(err, leases.ErrConflict) {
+		t.Errorf("write what is gone: %v, want %v, or %v", err, leases.ErrGone, leases.ErrConflict)
 	}
 	again := mustPut(t, l, newRecord("a"))
 	if again.Version <= r.Version || again.Object == r.Object {
 		t.Errorf("made anew it is %s at %d, before that it was %s at %d", again.Object, again.Version, r.Object, r.Version)
 	}
 	changed.Version = again.Version
-	if _, err := l.Put(t.Context(), changed); !errors.Is(err, member.ErrGone) && !errors.Is(err, member.ErrConflict) {
-		t.Errorf("write to another record of that name: %v, want %v, or %v", err, member.ErrGone, member.ErrConflict)
+	if _, err := l.Put(t.Context(), changed); !errors.Is(err, leases.ErrGone) && !errors.Is(err, leases.ErrConflict) {
+		t.Errorf("write to another record of that name: %v, want %v, or %v", err, leases.ErrGone, leases.ErrConflict)
 	}
 }
 
 func testWatchBeginsWithAllRecords(t *testing.T, client func() Leases) {
 	t.Helper()
 	l := client()
-	var last member.Record
+	var last leases.Record
 	for i := range 5 {
 		last = mustPut(t, l, newRecord(fmt.Sprint("r-", i)))
 	}
@@ -228,10 +228,10 @@ func testWatchReportsVersionsInOrder(t *testing.T, client func() Leases) {
 func testWatchEndsWithContext(t *testing.T, client func() Leases) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	told := make(chan member.Change, 10)
+	told := make(chan leases.Change, 10)
 	ended := make(chan error, 1)
 	l := client()
-	go func() { ended <- l.Watch(ctx, func(c member.Change) { told <- c }) }()
+	go func() { ended <- l.Watch(ctx, func(c leases.Change) { told <- c }) }()
 	<-told
 	cancel(errors.New("that is enough"))
 	select {
@@ -250,10 +250,10 @@ func testEndedContextIsNoConflict(t *testing.T, client func() Leases) {
 	cancel()
 	l := client()
 	r := mustPut(t, l, newRecord("a"))
-	if _, err := l.Put(ctx, r); err == nil || errors.Is(err, member.ErrConflict) || errors.Is(err, member.ErrGone) {
+	if _, err := l.Put(ctx, r); err == nil || errors.Is(err, leases.ErrConflict) || errors.Is(err, leases.ErrGone) {
 		t.Errorf("Put after its time = %v, want another error", err)
 	}
-	if err := l.Delete(ctx, r); err == nil || errors.Is(err, member.ErrConflict) || errors.Is(err, member.ErrGone) {
+	if err := l.Delete(ctx, r); err == nil || errors.Is(err, leases.ErrConflict) || errors.Is(err, leases.ErrGone) {
 		t.Errorf("Delete after its time = %v, want another error", err)
 	}
 }
@@ -261,19 +261,19 @@ func testEndedContextIsNoConflict(t *testing.T, client func() Leases) {
 // A watching collects the changes of a watch.
 type watching struct {
 	t       *testing.T
-	changes chan member.Change
+	changes chan leases.Change
 }
 
 func startWatch(t *testing.T, l Leases) *watching {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	w := &watching{t: t, changes: make(chan member.Change, 1000)}
+	w := &watching{t: t, changes: make(chan leases.Change, 1000)}
 	begun := make(chan struct{})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		once := sync.OnceFunc(func() { close(begun) })
-		err := l.Watch(ctx, func(c member.Change) {
+		err := l.Watch(ctx, func(c leases.Change) {
 			w.changes <- c
 			once()
 		})
@@ -293,7 +293,7 @@ func startWatch(t *testing.T, l Leases) *watching {
 	return w
 }
 
-func (w *watching) nextChange() member.Change {
+func (w *watching) nextChange() leases.Change {
 	w.t.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -302,18 +302,18 @@ func (w *watching) nextChange() member.Change {
 		return c
 	case <-timer.C:
 		w.t.Fatal("the watch tells nothing more")
-		return member.Change{}
+		return leases.Change{}
 	}
 }
 
 // awaitRecord waits for the first record with a name.
-func (w *watching) awaitRecord(name string) member.Record {
+func (w *watching) awaitRecord(name string) leases.Record {
 	w.t.Helper()
 	return w.awaitVersion(name, 1)
 }
 
 // awaitVersion waits for a record at a version or a later one.
-func (w *watching) awaitVersion(name string, version uint64) member.Record {
+func (w *watching) awaitVersion(name string, version uint64) leases.Record {
 	w.t.Helper()
 	for {
 		for _, r := range w.nextChange().Records {

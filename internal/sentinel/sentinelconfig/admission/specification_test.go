@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// specification is the folder with the output of tools/specification.
+// specification is the folder with the output of tools/dev.
 const specification = "../../../../test/specification/operator/"
 
 // TestSchemaOfTheSpecification checks that the CRD contains the resource's schema in the
