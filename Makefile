@@ -67,6 +67,10 @@ images: ## build container images as OCI layouts in bin/images/ (no daemon neede
 picture: setup-up build ## draw docs/images/demo.svg from a run of the demo (needs script from util-linux)
 	@go run ./tools/dev picture -out docs/images/demo.svg -- bin/fleetloop up --demo --exit-when-ready $(UP_ARGS)
 
+.PHONY: screenshots
+screenshots: setup-test ## take the pictures in docs/images/console/ from a run of the demo
+	@go test -count=1 -run '^TestConsole$$/^(Views|SignIn)$$' ./test/console -screenshots $(CURDIR)/docs/images/console
+
 ## ---- verify
 
 .PHONY: test

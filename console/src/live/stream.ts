@@ -127,10 +127,18 @@ export function openStream(topics: Topic[], queries: QueryClient): () => void {
     connect()
   }, 5000)
 
+  // A browser may keep a page that was left, with its connection. A few of them use up all connections to the server.
+  const leave = () => source?.close()
+  const comeBack = (event: PageTransitionEvent) => event.persisted && connect()
+  addEventListener('pagehide', leave)
+  addEventListener('pageshow', comeBack)
+
   apply({ type: 'start' })
   connect()
   return () => {
     stopped = true
+    removeEventListener('pagehide', leave)
+    removeEventListener('pageshow', comeBack)
     source?.close()
     clearTimeout(retry)
     clearInterval(watchdog)

@@ -2,7 +2,7 @@
 // is sent for the version that was shown: another person's change is never lost.
 import { useMutation, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
-import { ApiError, FLEET, write } from '../api/client'
+import { ApiError, FLEET, getWithEtag, write } from '../api/client'
 import { resourceQuery } from '../api/queries'
 import type { Kind, Resource } from '../api/types'
 import { command } from '../lib/cli'
@@ -34,14 +34,28 @@ export default function Edit({ kind, resource, etag, onClose }: { kind: Kind; re
   const lines = 'error' in parsed ? [] : foldLines(diffLines(text(base.resource.labels, base.resource.spec), text(parsed.labels, parsed.spec)))
 
   const save = useMutation({
-    mutationFn: () => write<Resource>('PATCH', `${FLEET}${kind}/${resource.id}`, changed, base.etag ? { 'If-Match': base.etag } : {}),
+    mutationFn: async () => {
+      const path = `${FLEET}${kind}/${resource.id}`
+      let { etag } = base
+      for (let tries = 1; ; tries++) {
+        try {
+          return await write<Resource>('PATCH', path, changed, etag ? { 'If-Match': etag } : {})
+        } catch (err) {
+          if (!isStale(err) || tries === 5) throw err
+          // A report of an adapter changes the version, too. Only a change of what is edited here counts.
+          const fresh = await getWithEtag<Resource>(path)
+          if (editable(fresh.body) !== editable(base.resource)) throw err
+          etag = fresh.etag
+        }
+      }
+    },
     onSuccess: (answer) => {
       void queries.invalidateQueries({ queryKey: [kind] })
       say(S.saved(answer.name, answer.generation))
       onClose()
     },
   })
-  const stale = save.error instanceof ApiError && save.error.status === 412
+  const stale = isStale(save.error)
   const reload = async () => {
     const fresh = await queries.fetchQuery({ ...resourceQuery(kind, resource.id), staleTime: 0 })
     setBase({ resource: fresh.body, etag: fresh.etag })
@@ -87,6 +101,9 @@ export default function Edit({ kind, resource, etag, onClose }: { kind: Kind; re
     </Dialog>
   )
 }
+
+const isStale = (error: unknown) => error instanceof ApiError && error.status === 412
+const editable = (r: Resource) => JSON.stringify(sortKeys({ labels: r.labels ?? {}, spec: r.spec }))
 
 function parse(labels: string, spec: string): { labels: Record<string, string>; spec: Record<string, unknown> } | { error: string } {
   const read = parseLabels(labels)

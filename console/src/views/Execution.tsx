@@ -132,6 +132,10 @@ function Decide({ e }: { e: Execution }) {
   const verbs = Object.keys(specs) as (keyof typeof specs)[]
   const offered = verbs.filter((v) => e.can?.[v]?.allowed && host?.writes !== false)
   const waiting = e.phase === 'waiting_approval'
+  // A new plan closes an open dialog, so the page says why.
+  const firstPlan = useRef<string>(undefined)
+  if (waiting) firstPlan.current ??= e.plan_hash
+  const replanned = waiting && firstPlan.current !== e.plan_hash
   const relevant: (keyof typeof specs)[] = waiting ? ['approve', 'reject'] : e.phase === 'rollback_ready' ? ['rollback'] : []
   const refused = relevant.filter((v) => !offered.includes(v))
   const why = host?.writes === false ? host.why_not : refused.map((v) => e.can?.[v]?.reason).find(Boolean)
@@ -143,6 +147,7 @@ function Decide({ e }: { e: Execution }) {
       <div>
         <strong>{waiting ? S.mayI(e.requested_by ?? S.unknown, what) : e.message || S.states[e.phase]}</strong>
         {e.expires && <span className="countdown"><Icon name="stuck" />{waiting ? S.expires : S.rollbackEnds} <Age at={e.expires} /></span>}
+        {replanned && <div role="alert"><Notice icon="warn" tone="warn" title={S.replanned}>{S.replannedHint}</Notice></div>}
         {refused.length > 0 && <p className="dim">{why ? S.notOffered(refused.map((v) => S.verbs[v]!).join(', '), why) : S.notAllowed}</p>}
         {host?.writes === false && relevant.map((v) => e.command?.[v] && <Command key={v} cmd={e.command[v]} />)}
       </div>
@@ -192,10 +197,12 @@ function Audit({ e }: { e: Execution }) {
 }
 
 const KEEP = 200_000
+const LOG_RETRY_MS = 2000
 
 /** Log follows the log of the Job while the execution runs. */
 function Log({ e }: { e: Execution }) {
   const started = ['executing', 'rollback_ready', ...ENDED].includes(e.phase) && e.job !== undefined
+  const running = e.phase === 'executing'
   const [text, setText] = useState('')
   const [error, setError] = useState<unknown>()
   const [follow, setFollow] = useState(true)
@@ -204,18 +211,30 @@ function Log({ e }: { e: Execution }) {
   useEffect(() => {
     if (!started) return
     const abort = new AbortController()
+    let timer: ReturnType<typeof setTimeout> | undefined
     setText('')
     setError(undefined)
-    readText(path, { follow: true }, (piece) => setText((old) => (old + piece).slice(-KEEP)), abort.signal)
-      .catch((err: unknown) => !abort.signal.aborted && setError(err))
-    return () => abort.abort()
-  }, [path, started, e.job])
+    const add = (piece: string) => {
+      setError(undefined)
+      setText((old) => (old + piece).slice(-KEEP))
+    }
+    const read = () => void readText(path, { follow: true }, add, abort.signal).catch((err: unknown) => {
+      if (abort.signal.aborted) return
+      setError(err)
+      if (running) timer = setTimeout(read, LOG_RETRY_MS) // the Pod may not have started
+    })
+    read()
+    return () => {
+      abort.abort()
+      clearTimeout(timer)
+    }
+  }, [path, started, running, e.job])
   useEffect(() => {
     if (follow && box.current) box.current.scrollTop = box.current.scrollHeight
   }, [text, follow])
   return (
     <Panel title={S.log} className="three" aside={started && <label className="inline"><input type="checkbox" checked={follow} onChange={(ev) => setFollow(ev.target.checked)} /> {S.follow}</label>}>
-      {!started ? <p className="dim">{S.noLogYet}</p> : error ? <><Failure error={error} />{e.command?.log && <Command cmd={e.command.log} />}</> : <pre ref={box} className="code log" tabIndex={0} aria-label={S.log}>{text || e.log || S.waitingForLog}</pre>}
+      {!started ? <p className="dim">{S.noLogYet}</p> : error && !e.log ? <><Failure error={error} />{e.command?.log && <Command cmd={e.command.log} />}</> : <pre ref={box} className="code log" tabIndex={0} aria-label={S.log}>{text || e.log || S.waitingForLog}</pre>}
     </Panel>
   )
 }

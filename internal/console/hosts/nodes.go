@@ -39,6 +39,8 @@ type Node struct {
 
 	Can     map[string]Permission `json:"can,omitempty"`
 	Command map[string]string     `json:"command,omitempty"`
+	// Object has the faults, the drain and the history.
+	Object *v1alpha1.NodeFault `json:"object"`
 }
 
 // Blocking is a pod that blocks a drain.
@@ -86,8 +88,9 @@ func (h *Host) newNode(f *v1alpha1.NodeFault) Node {
 	n := Node{
 		Host: h.cfg.Name, Name: f.Name, Stage: stageOf(st.Phase), Reason: st.Message, Blocking: []Blocking{},
 		Fault:                   Fault{Phase: st.Phase, Code: st.FaultCode, Session: st.Session, Faults: len(f.Spec.Faults)},
-		UndeliveredChangeEvents: int(st.UndeliveredChangeEvents),
+		UndeliveredChangeEvents: int(st.UndeliveredChangeEvents), Object: f.DeepCopy(),
 	}
+	n.Object.ManagedFields = nil
 	if st.PhaseChangedAt != nil {
 		at := st.PhaseChangedAt.UTC()
 		n.Since = &at

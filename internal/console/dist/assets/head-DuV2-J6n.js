@@ -1,1 +1,0 @@
-import{$t as e,c as t}from"./basics-CDUvYYwL.js";var n=e();function r({title:e,hint:r,asOf:i,live:a,children:o}){return(0,n.jsxs)(`header`,{className:`head`,children:[(0,n.jsxs)(`div`,{children:[(0,n.jsx)(`h1`,{children:e}),r&&(0,n.jsx)(`p`,{className:`dim`,children:r})]}),(0,n.jsxs)(`div`,{className:`head-side`,children:[(0,n.jsx)(t,{asOf:i,live:a}),o]})]})}export{r as t};
