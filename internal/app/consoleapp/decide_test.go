@@ -29,7 +29,11 @@ func TestDecide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.transport.(*http.Transport).CloseIdleConnections()
+	client, err := f.as("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdle()
 	config := func(region string) *v1alpha1.SentinelConfig {
 		s := &v1alpha1.SentinelConfig{Spec: v1alpha1.SentinelConfigSpec{
 			ResourceType: "clusters", HyperfleetAPI: v1alpha1.HyperfleetAPI{URL: "http://elsewhere:8000"},

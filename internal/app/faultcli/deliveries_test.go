@@ -2,7 +2,7 @@ package faultcli_test
 
 import (
 	"encoding/json"
-	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -18,12 +18,16 @@ import (
 func TestDeliveriesOfAnEvent(t *testing.T) {
 	t.Parallel()
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/changes/x/deliveries" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"id":"x","recorded":true,"items":[{"sink":%q,"type":"slack","state":"delivered","attempts":1}]}`, r.URL.Path)
+		_, _ = io.WriteString(w, `{"id":"x","recorded":true,"items":[{"sink":"on-call","type":"slack","state":"delivered","attempts":1}]}`)
 	}))
 	t.Cleanup(api.Close)
 	r := runCommand(t, "", "changes", "deliveries", "--event=x", "--server", api.URL)
-	if r.code != 0 || !strings.Contains(r.out, "/api/changes/x/deliveries   slack   delivered   1") {
+	if r.code != 0 || !strings.Contains(r.out, "on-call   slack   delivered   1") {
 		t.Errorf("exit code %d\n%s", r.code, r.outputText())
 	}
 }
