@@ -108,17 +108,18 @@ func DecideStuckCause(r *StuckRow, required []string) v1.StuckCause {
 	return v1.StuckCause{Type: v1.StuckOnAdapter, Message: "all required adapters have reported; the next report computes the status again"}
 }
 
-// describePause says who paused a sync, when, until when and why.
+// describePause says who paused a sync and why, since when and until when.
 func describePause(p *v1.SyncPause) string {
-	text := "the sync is paused since " + p.Since.UTC().Format(time.RFC3339)
-	if p.Until != nil {
-		text += " until " + p.Until.UTC().Format(time.RFC3339)
-	}
+	text := "paused"
 	if p.By != "" {
 		text += " by " + p.By
 	}
 	if p.Reason != "" {
-		text += ": " + p.Reason
+		text += " (" + p.Reason + ")"
+	}
+	text += " since " + p.Since.UTC().Format(time.RFC3339)
+	if p.Until != nil {
+		text += " until " + p.Until.UTC().Format(time.RFC3339)
 	}
 	return text
 }

@@ -36,14 +36,14 @@ func TestDecideStuckCause(t *testing.T) {
 		"Paused": {
 			"a pause comes before what failed before it",
 			fleetapi.StuckRow{Phase: v1.PhaseProvisioning, Sync: waiting(v1.ClusterSync{State: v1.SyncPaused, PausedAt: &when, Pause: &v1.SyncPause{Since: when}, Error: "quota"})},
-			v1.StuckCause{Type: v1.StuckOnPause, Message: "the sync is paused since 2026-03-01T12:00:00Z"},
+			v1.StuckCause{Type: v1.StuckOnPause, Message: "paused since 2026-03-01T12:00:00Z"},
 		},
 		"PausedByAPerson": {
 			"a pause names who, why and until when",
 			fleetapi.StuckRow{Phase: v1.PhaseReady, Sync: waiting(v1.ClusterSync{
 				State: v1.SyncPaused, PausedAt: &when, Pause: &v1.SyncPause{Since: when, Until: &later, By: "ann", Reason: "network change"},
 			})},
-			v1.StuckCause{Type: v1.StuckOnPause, Message: "the sync is paused since 2026-03-01T12:00:00Z until 2026-03-01T14:00:00Z by ann: network change"},
+			v1.StuckCause{Type: v1.StuckOnPause, Message: "paused by ann (network change) since 2026-03-01T12:00:00Z until 2026-03-01T14:00:00Z"},
 		},
 		"PausedAndSynced": {
 			"a pause of a synced cluster holds up nothing",
@@ -163,7 +163,7 @@ func TestStuckShowsTheCause(t *testing.T) {
 	wantEqual(t, "by cause", []v1.StuckResource{want[0]}, ann.stuck("older_than=0s&cause=gardener,paused").Items)
 	const pause = rowStuck + ", unsynced_since = '2026-03-01T12:00:00Z', paused_at = '2026-03-01T13:00:00Z', paused_by = 'ann', pause_reason = 'network', paused_until = now() + interval "
 	setSync(t, conn, two.ID, pause+"'1 hour'")
-	if c := ann.stuck("older_than=0s").Items[0].Cause; c.Type != v1.StuckOnPause || !strings.HasPrefix(c.Message, "the sync is paused since 2026-03-01T13:00:00Z until ") || !strings.HasSuffix(c.Message, " by ann: network") {
+	if c := ann.stuck("older_than=0s").Items[0].Cause; c.Type != v1.StuckOnPause || !strings.HasPrefix(c.Message, "paused by ann (network) since 2026-03-01T13:00:00Z until ") {
 		t.Errorf("while it is paused: %+v", c)
 	}
 	setSync(t, conn, two.ID, pause+"'-1 second'")

@@ -78,6 +78,7 @@ func prepareViews(t *testing.T, s *system) []view {
 		{"nodepool", "nodepools/" + pool.ID, []string{"views", "its cluster", "Generations"}},
 		{"stuck", "stuck?older=0s", []string{"eu-views", "Paused"}},
 		{"timeline", "timeline", []string{"cluster-created", "eu-views", "changes"}},
+		{"timeline-cluster", "timeline?cluster=eu-west-03", []string{"eu-west-03", "cluster-created"}},
 		{"executions", "executions", []string{"Deployment shop/views", "alice", "more customers"}},
 		{"execution", execution, []string{"alice asks:", "Policy decision", "replicas: 2"}},
 		{"nodes", "nodes?node=gpu-04", []string{"gpu-04", "FAN-1", "fan 2 stands still"}},

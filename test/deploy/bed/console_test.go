@@ -3,13 +3,10 @@ package bed_test
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
@@ -84,31 +81,5 @@ console:
 		if allows(t.Context(), on) {
 			t.Errorf("the account may %s %s/%s", on.Verb, on.Resource, on.Subresource)
 		}
-	}
-}
-
-// TestKubectlConsole applies the console's kustomization, and takes it away.
-func TestKubectlConsole(t *testing.T) {
-	bed, c := kubebedtest.Bed(t), newCluster(t)
-	folder := root + "/deploy/kustomize/console"
-	if out, err := bed.Kubectl(t.Context(), "create", "namespace", "hyperfleet-system"); err != nil && !strings.Contains(err.Error(), "AlreadyExists") {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	t.Cleanup(func() {
-		if out, err := bed.Kubectl(context.WithoutCancel(t.Context()), "delete", "--ignore-not-found", "-k", folder); err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
-	})
-	for range 2 {
-		if out, err := bed.Kubectl(t.Context(), "apply", "-k", folder); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
-	objects, err := deploy.Kustomize(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.missing(t.Context(), slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetNamespace() == "" }), "hyperfleet-system"); err != nil {
-		t.Error(err)
 	}
 }

@@ -157,29 +157,34 @@ func TestKubectl(t *testing.T) {
 	}
 }
 
-// TestKubectlExecutions applies the execution controller's kustomization as the
-// guide says, and takes it away.
-func TestKubectlExecutions(t *testing.T) {
-	bed, c := kubebedtest.Bed(t), newCluster(t)
-	folder := root + "/deploy/kustomize/execution-controller"
-	if out, err := bed.Kubectl(t.Context(), "create", "namespace", "kubernaut-executor"); err != nil && !strings.Contains(err.Error(), "AlreadyExists") {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	t.Cleanup(func() {
-		if out, err := bed.Kubectl(context.WithoutCancel(t.Context()), "delete", "--ignore-not-found", "-k", folder); err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
-	})
-	for range 2 {
-		if out, err := bed.Kubectl(t.Context(), "apply", "-k", folder); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
-	objects, err := deploy.Kustomize(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.missing(t.Context(), slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetNamespace() == "" }), "kubernaut-executor"); err != nil {
-		t.Error(err)
+// TestKubectlComponents applies the kustomization of a component as the guide says, and takes it away.
+func TestKubectlComponents(t *testing.T) {
+	for component, namespace := range map[string]string{
+		"execution-controller": "kubernaut-executor", "node-fault-controller": "hyperfleet-system", "console": "hyperfleet-system",
+	} {
+		t.Run(component, func(t *testing.T) {
+			bed, c := kubebedtest.Bed(t), newCluster(t)
+			folder := root + "/deploy/kustomize/" + component
+			if out, err := bed.Kubectl(t.Context(), "create", "namespace", namespace); err != nil && !strings.Contains(err.Error(), "AlreadyExists") {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			t.Cleanup(func() {
+				if out, err := bed.Kubectl(context.WithoutCancel(t.Context()), "delete", "--ignore-not-found", "-k", folder); err != nil {
+					t.Errorf("%v\n%s", err, out)
+				}
+			})
+			for range 2 {
+				if out, err := bed.Kubectl(t.Context(), "apply", "-k", folder); err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+			}
+			objects, err := deploy.Kustomize(folder)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.missing(t.Context(), slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetNamespace() == "" }), namespace); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -1,12 +1,7 @@
 package bed_test
 
 import (
-	"context"
-	"slices"
-	"strings"
 	"testing"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/test/deploy"
@@ -36,31 +31,4 @@ nodeFaultController:
 	}
 	t.Cleanup(func() { c.withdraw(t, objects) })
 	c.wantApplied(t, objects, ns)
-}
-
-// TestKubectlNodeFaults applies the node fault controller's kustomization as the
-// guide says, and takes it away.
-func TestKubectlNodeFaults(t *testing.T) {
-	bed, c := kubebedtest.Bed(t), newCluster(t)
-	folder := root + "/deploy/kustomize/node-fault-controller"
-	if out, err := bed.Kubectl(t.Context(), "create", "namespace", "hyperfleet-system"); err != nil && !strings.Contains(err.Error(), "AlreadyExists") {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	t.Cleanup(func() {
-		if out, err := bed.Kubectl(context.WithoutCancel(t.Context()), "delete", "--ignore-not-found", "-k", folder); err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
-	})
-	for range 2 {
-		if out, err := bed.Kubectl(t.Context(), "apply", "-k", folder); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
-	objects, err := deploy.Kustomize(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.missing(t.Context(), slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetNamespace() == "" }), "hyperfleet-system"); err != nil {
-		t.Error(err)
-	}
 }
