@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A Format is the format of requests to a sink. The zero value is FormatJSON.
@@ -37,10 +38,11 @@ const (
 
 // Formats returns all formats, the default first.
 func Formats() []Format {
-	return []Format{
-		FormatJSON, FormatCloudEvents, FormatCloudEventsBinary, FormatCloudEventsBatch,
-		FormatPagerDuty, FormatDatadog, FormatGrafana, FormatSlack,
+	var names []Format
+	for _, d := range dialects() {
+		names = append(names, d.format)
 	}
+	return names
 }
 
 // ParseFormat parses the name of a format. The empty name is FormatJSON.
@@ -69,38 +71,57 @@ func (f *Format) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// A dialect holds the properties of a format that a sender needs besides the encoding.
+// A dialect is a format: how it encodes events, and what a sender needs besides.
 type dialect struct {
+	format Format
+	// one encodes one event, and many a batch. A format has one of them.
+	one  func(encoding, *ChangeEvent) (request, error)
+	many func(encoding, []*ChangeEvent) (request, error)
 	// cluster appends the cluster to the path, unless the configuration overrides it.
 	cluster bool
 	// batch is the maximum number of events per request, at least 1.
 	batch int
+	// wait is the default time to collect a batch.
+	wait time.Duration
 	// authHeader and authScheme are the default header and scheme of a token.
 	authHeader, authScheme string
 	// key puts the credential into the body, as encoding.key.
 	key bool
 }
 
+// dialects returns all formats, the default first. A new format is a line here, and a file with its
+// encoder.
+func dialects() [8]dialect {
+	const authorization = "Authorization"
+	return [...]dialect{
+		{format: FormatJSON, one: encodeJSON, batch: 1, cluster: true, authHeader: authorization},
+		{format: FormatCloudEvents, one: encodeCloudEvent, batch: 1, authHeader: authorization},
+		{format: FormatCloudEventsBinary, one: encodeCloudEventBinary, batch: 1, authHeader: authorization},
+		{format: FormatCloudEventsBatch, many: encodeCloudEventBatch, batch: 64, authHeader: authorization},
+		{format: FormatPagerDuty, one: encodePagerDuty, batch: 1, key: true},
+		{format: FormatDatadog, one: encodeDatadog, batch: 1, authHeader: "DD-API-KEY"},
+		{format: FormatGrafana, one: encodeGrafana, batch: 1, authHeader: authorization, authScheme: "Bearer"},
+		{format: FormatSlack, many: encodeSlack, batch: 50, wait: DefaultBatchWait},
+	}
+}
+
+func (d dialect) encode(cfg encoding, batch []*ChangeEvent) (request, error) {
+	if d.many != nil {
+		return d.many(cfg, batch)
+	}
+	return d.one(cfg, batch[0])
+}
+
 // dialectOf returns the dialect of a format of ParseFormat. An unknown format is treated
 // as FormatJSON.
 func dialectOf(f Format) dialect {
-	const authorization = "Authorization"
-	switch f {
-	case FormatCloudEvents, FormatCloudEventsBinary:
-		return dialect{batch: 1, authHeader: authorization}
-	case FormatCloudEventsBatch:
-		return dialect{batch: 64, authHeader: authorization}
-	case FormatPagerDuty:
-		return dialect{batch: 1, key: true}
-	case FormatDatadog:
-		return dialect{batch: 1, authHeader: "DD-API-KEY"}
-	case FormatGrafana:
-		return dialect{batch: 1, authHeader: authorization, authScheme: "Bearer"}
-	case FormatSlack:
-		return dialect{batch: 50}
-	case FormatJSON:
+	all := dialects()
+	for _, d := range all {
+		if d.format == f {
+			return d
+		}
 	}
-	return dialect{cluster: true, batch: 1, authHeader: authorization}
+	return all[0]
 }
 
 // An encoding holds the settings of a sink that affect how its events are encoded.
@@ -150,7 +171,11 @@ func encodeEvents(f Format, cfg encoding, batch []*ChangeEvent) (request, error)
 	if len(batch) == 0 {
 		return request{}, errNoEvent
 	}
-	if len(batch) > dialectOf(f).batch {
+	d := dialectOf(f)
+	if d.format != f.orJSON() {
+		return request{}, fmt.Errorf("unknown format %q", f)
+	}
+	if len(batch) > d.batch {
 		return request{}, errTooMany
 	}
 	for _, e := range batch {
@@ -158,7 +183,7 @@ func encodeEvents(f Format, cfg encoding, batch []*ChangeEvent) (request, error)
 			return request{}, errNoAction
 		}
 	}
-	req, err := encodeAs(f, cfg, batch)
+	req, err := d.encode(cfg, batch)
 	if err != nil {
 		return request{}, fmt.Errorf("encode as %s: %w", f.orJSON(), err)
 	}
@@ -175,28 +200,6 @@ func (f Format) orJSON() Format {
 		return FormatJSON
 	}
 	return f
-}
-
-func encodeAs(f Format, cfg encoding, batch []*ChangeEvent) (request, error) {
-	switch f {
-	case FormatJSON, "":
-		return encodeJSON(cfg, batch[0])
-	case FormatCloudEvents:
-		return encodeCloudEvent(cfg, batch[0])
-	case FormatCloudEventsBinary:
-		return encodeCloudEventBinary(cfg, batch[0])
-	case FormatCloudEventsBatch:
-		return encodeCloudEventBatch(cfg, batch)
-	case FormatPagerDuty:
-		return encodePagerDuty(cfg, batch[0])
-	case FormatDatadog:
-		return encodeDatadog(cfg, batch[0])
-	case FormatGrafana:
-		return encodeGrafana(cfg, batch[0])
-	case FormatSlack:
-		return encodeSlack(cfg, batch)
-	}
-	return request{}, fmt.Errorf("unknown format %q", f)
 }
 
 // clusterPath returns the cluster of the events as one path segment. It rejects dots,

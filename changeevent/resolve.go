@@ -59,8 +59,8 @@ func resolveConfig(cfg Config) (Config, error) {
 
 // resolveNumbers sets the defaults for batches, requests and queues.
 func resolveNumbers(cfg *Config) error {
-	if cfg.BatchWait == 0 && cfg.Format == FormatSlack {
-		cfg.BatchWait = DefaultBatchWait
+	if cfg.BatchWait == 0 {
+		cfg.BatchWait = dialectOf(cfg.Format).wait
 	}
 	if cfg.BatchWait > 0 && dialectOf(cfg.Format).batch == 1 {
 		return fmt.Errorf("BatchWait is not supported: format %q has one event per request", cfg.Format)
