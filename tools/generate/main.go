@@ -23,9 +23,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/faultcli"
 	"github.com/fleetloop/fleetloop/internal/app/nodefaultapp"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
-	"github.com/fleetloop/fleetloop/internal/broker/amqp"
-	"github.com/fleetloop/fleetloop/internal/broker/nats"
-	"github.com/fleetloop/fleetloop/internal/broker/pubsub"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -107,10 +104,11 @@ func writeSchema(cfg any, title string) ([]byte, error) {
 func renderConfig() ([]byte, error) {
 	var buf bytes.Buffer
 	buf.WriteString(generated + "# Configuration\n\nLater sources override earlier ones: default, file, environment, flag.\nSecrets come from the file, the environment, or a file that a `_FILE` variable names, and never from a flag.\n")
-	for _, section := range []struct {
+	type section struct {
 		title string
 		cfg   any
-	}{
+	}
+	sections := []section{
 		{"fleet-api", new(apiapp.OverriddenDefaults())},
 		{"sentinel", new(sentinelapp.OverriddenDefaults())},
 		{"sentinel with SentinelConfigs", new(sentinelapp.OperatorDefaults())},
@@ -119,12 +117,13 @@ func renderConfig() ([]byte, error) {
 		{"node-fault-controller", new(nodefaultapp.Defaults())},
 		{"console", new(consoleapp.OverriddenDefaults())},
 		{"fleetloop up", new(allinone.OverriddenDefaults())},
-		{"RabbitMQ (BROKER_TYPE=rabbitmq)", &amqp.Config{}},
-		{"Google Cloud Pub/Sub (BROKER_TYPE=pubsub)", &pubsub.Config{}},
-		{"NATS JetStream (BROKER_TYPE=nats)", &nats.Config{}},
-	} {
-		fmt.Fprintf(&buf, "\n## %s\n\n", section.title)
-		if err := settings.WriteMarkdown(&buf, settings.Reference(section.cfg)); err != nil {
+	}
+	for _, k := range sentinelapp.BrokerKinds() {
+		sections = append(sections, section{k.Title, k.Settings})
+	}
+	for _, s := range sections {
+		fmt.Fprintf(&buf, "\n## %s\n\n", s.title)
+		if err := settings.WriteMarkdown(&buf, settings.Reference(s.cfg)); err != nil {
 			return nil, err
 		}
 	}

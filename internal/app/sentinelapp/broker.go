@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/fleetloop/fleetloop/internal/broker/amqp"
@@ -25,16 +26,51 @@ const (
 	NATS     BrokerType = "nats"
 )
 
+// A BrokerKind is a kind of broker: its settings, and how they open a client.
+type BrokerKind struct {
+	Type  BrokerType
+	Title string // in the reference
+	// Settings is a pointer to the settings, without values.
+	Settings any
+
+	load func(*BrokerConfig, func(string) (string, bool), ExplicitBroker) error
+}
+
+// BrokerKinds returns all kinds of brokers. A new kind is a line here, a package in internal/broker, and
+// the fields of api/sentinel that its SentinelConfigs need.
+func BrokerKinds() []BrokerKind {
+	return []BrokerKind{
+		newBrokerKind(RabbitMQ, "RabbitMQ (BROKER_TYPE=rabbitmq)", ExplicitBroker.applyToRabbitMQ, amqp.New),
+		newBrokerKind(PubSub, "Google Cloud Pub/Sub (BROKER_TYPE=pubsub)", ExplicitBroker.applyToPubSub, pubsub.New),
+		newBrokerKind(NATS, "NATS JetStream (BROKER_TYPE=nats)", ExplicitBroker.applyToNATS, nats.New),
+	}
+}
+
+// newBrokerKind returns a kind of broker with the settings C and the client B.
+func newBrokerKind[C any, B brokerClient](t BrokerType, title string, explicit func(ExplicitBroker, *C), open func(C, *slog.Logger) (B, error)) BrokerKind {
+	return BrokerKind{Type: t, Title: title, Settings: new(C), load: func(c *BrokerConfig, env func(string) (string, bool), e ExplicitBroker) error {
+		var cfg C
+		report, err := settings.Load(&cfg, settings.Source{Env: env})
+		if err != nil {
+			return err
+		}
+		explicit(e, &cfg)
+		c.reports = append(c.reports, report)
+		c.open = func(log *slog.Logger) (brokerClient, error) { return open(cfg, log) }
+		return nil
+	}}
+}
+
 // UnmarshalText reads a type. "pubsub" is another spelling of gcp-pubsub.
 func (t *BrokerType) UnmarshalText(text []byte) error {
-	switch BrokerType(text) {
-	case RabbitMQ, NATS, PubSub:
-		*t = BrokerType(text)
-	case "pubsub":
-		*t = PubSub
-	default:
+	given := BrokerType(text)
+	if given == "pubsub" {
+		given = PubSub
+	}
+	if !slices.ContainsFunc(BrokerKinds(), func(k BrokerKind) bool { return k.Type == given }) {
 		return fmt.Errorf("unknown broker type %q: use rabbitmq, pubsub (or gcp-pubsub) or nats", text)
 	}
+	*t = given
 	return nil
 }
 
@@ -127,13 +163,13 @@ func LoadExplicitBroker(e ExplicitBroker, env func(string) (string, bool)) (*Bro
 
 // loadClientConfig reads the settings of the chosen kind of broker.
 func (c *BrokerConfig) loadClientConfig(env func(string) (string, bool), e ExplicitBroker) (*BrokerConfig, error) {
-	switch c.choice.Type {
-	case RabbitMQ:
-		return loadClient(c, env, e.applyToRabbitMQ, func(cfg amqp.Config, log *slog.Logger) (brokerClient, error) { return amqp.New(cfg, log) })
-	case PubSub:
-		return loadClient(c, env, e.applyToPubSub, func(cfg pubsub.Config, log *slog.Logger) (brokerClient, error) { return pubsub.New(cfg, log) })
-	case NATS:
-		return loadClient(c, env, e.applyToNATS, func(cfg nats.Config, log *slog.Logger) (brokerClient, error) { return nats.New(cfg, log) })
+	for _, k := range BrokerKinds() {
+		if k.Type == c.choice.Type {
+			if err := k.load(c, env, e); err != nil {
+				return nil, err
+			}
+			return c, nil
+		}
 	}
 	return nil, fmt.Errorf("open broker: unknown broker type %q", c.choice.Type)
 }
@@ -171,19 +207,6 @@ func setIfGiven[T ~string](setting *T, given T) {
 	if given != "" {
 		*setting = given
 	}
-}
-
-// loadClient reads the settings of one kind of broker.
-func loadClient[C any](c *BrokerConfig, env func(string) (string, bool), explicit func(*C), open func(C, *slog.Logger) (brokerClient, error)) (*BrokerConfig, error) {
-	var cfg C
-	report, err := settings.Load(&cfg, settings.Source{Env: env})
-	if err != nil {
-		return nil, err
-	}
-	explicit(&cfg)
-	c.reports = append(c.reports, report)
-	c.open = func(log *slog.Logger) (brokerClient, error) { return open(cfg, log) }
-	return c, nil
 }
 
 // Open builds the broker. Its part connects, Open does not.
