@@ -288,7 +288,7 @@ func (l *loader) addUnknownKeyProblem(key *yaml.Node, s *shape, path string) {
 	} else if where := l.root.pathOfKey(key.Value); where != "" {
 		hint = fmt.Sprintf("; did you mean %q?", where)
 	}
-	l.addProblem(place{key.Line, key.Column}, fmt.Errorf("%s:%d:%d: unknown key %q%s",
+	l.problems.addProblem(place{key.Line, key.Column}, fmt.Errorf("%s:%d:%d: unknown key %q%s",
 		l.src.File, key.Line, key.Column, joinPath(path, key.Value), hint))
 }
 

@@ -22,11 +22,11 @@ type problem struct {
 // addProblemf records an error of the value that came from o.
 func (l *loader) addProblemf(o Origin, format string, args ...any) {
 	l.bad[o.Key] = true
-	l.addProblem(place{o.Line, o.Column}, o.wrapError(fmt.Errorf(format, args...)))
+	l.problems.addProblem(place{o.Line, o.Column}, o.wrapError(fmt.Errorf(format, args...)))
 }
 
-func (l *loader) addProblem(p place, err error) {
-	l.problems = append(l.problems, problem{p, err})
+func (ps *problems) addProblem(p place, err error) {
+	*ps = append(*ps, problem{p, err})
 }
 
 // joinInFileOrder joins the problems: first those of the file in its order, then the others.

@@ -34,16 +34,16 @@ func (l *loader) validateRules(root reflect.Value) {
 			path = path[len(name)+1:]
 		}
 		path = strings.ReplaceAll(path, inlined, "")
-		if !l.hasProblemAtOrAbove(path) {
+		if !hasProblemAtOrAbove(l.bad, path) {
 			l.addProblemf(l.originOf(path), "%s", l.describeViolation(e, path))
 		}
 	}
 }
 
 // hasProblemAtOrAbove reports whether a path, or one of its parents, has a problem.
-func (l *loader) hasProblemAtOrAbove(path string) bool {
+func hasProblemAtOrAbove(bad map[string]bool, path string) bool {
 	for {
-		if l.bad[path] {
+		if bad[path] {
 			return true
 		}
 		i := strings.LastIndexAny(path, ".[")

@@ -94,7 +94,7 @@ func WriteAction(w io.Writer, a *action.Action, o OutputOptions) error {
 		p.writeField("Runs as", name)
 	}
 	p.writeLine("")
-	p.writeParameters(a.Parameters())
+	writeParameters(p, a.Parameters())
 	if len(a.Permissions) == 0 {
 		return p.err
 	}
@@ -122,7 +122,7 @@ func WriteAction(w io.Writer, a *action.Action, o OutputOptions) error {
 	return p.err
 }
 
-func (p *page) writeParameters(list []action.Parameter) {
+func writeParameters(p *page, list []action.Parameter) {
 	if len(list) == 0 {
 		p.writeLine("No parameters.")
 		return

@@ -12,6 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
+	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
 // changes selects the changes after a position up to the horizon. It keeps only the last change of
@@ -61,11 +62,11 @@ var errOtherHistory = errors.New("the change feed belongs to another database")
 // Changes calls visit for the settled changes after a cursor.
 func (s *Store) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (next watch.Cursor, more bool, err error) {
 	// Most polls find nothing. Peeking first takes a fifth of the time of reading an empty result.
-	next, more, err = s.peekHorizon(ctx, q)
+	next, more, err = peekHorizon(ctx, s.pool, q)
 	visiting := visitor[*fleetapi.Change]{visit: visit}
 	if err == nil && more {
-		err = s.readFeedRenewingEpoch(ctx, func() error {
-			next, more, err = s.readChanges(ctx, scope, q, visiting.visitItem)
+		err = readFeedRenewingEpoch(ctx, s.pool, func() error {
+			next, more, err = readChanges(ctx, s.pool, scope, q, visiting.visitItem)
 			return err
 		})
 	}
@@ -82,9 +83,9 @@ func (s *Store) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.Ch
 
 // peekHorizon returns the horizon, and whether there are changes between the cursor of a query and
 // the horizon.
-func (s *Store) peekHorizon(ctx context.Context, q fleetapi.ChangeQuery) (next watch.Cursor, more bool, err error) {
-	err = s.readFeedRenewingEpoch(ctx, func() error {
-		return s.pool.RunBatch(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
+func peekHorizon(ctx context.Context, pool *postgres.Pool, q fleetapi.ChangeQuery) (next watch.Cursor, more bool, err error) {
+	err = readFeedRenewingEpoch(ctx, pool, func() error {
+		return pool.RunBatch(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
 			queueBounds(b, q, func(bounds *db.FeedBoundsRow) (err error) {
 				next, err = horizonNotBefore(q.After, bounds)
 				more = bounds.More
@@ -96,9 +97,9 @@ func (s *Store) peekHorizon(ctx context.Context, q fleetapi.ChangeQuery) (next w
 }
 
 // readChanges reads the changes after the cursor of a query.
-func (s *Store) readChanges(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (next watch.Cursor, more bool, err error) {
+func readChanges(ctx context.Context, pool *postgres.Pool, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (next watch.Cursor, more bool, err error) {
 	statement := changesStatement(q)
-	err = s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
+	err = pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
 		queueBounds(b, q, func(bounds *db.FeedBoundsRow) (err error) {
 			next, err = horizonNotBefore(q.After, bounds)
 			return err
@@ -116,7 +117,7 @@ func (s *Store) readChanges(ctx context.Context, scope fleetapi.Scope, q fleetap
 
 // Horizon returns the cursor after all changes that are settled now.
 func (s *Store) Horizon(ctx context.Context) (next watch.Cursor, err error) {
-	err = s.readFeedRenewingEpoch(ctx, func() error {
+	err = readFeedRenewingEpoch(ctx, s.pool, func() error {
 		return s.pool.RunBatch(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
 			queueBounds(b, fleetapi.ChangeQuery{}, func(bounds *db.FeedBoundsRow) (err error) {
 				next, err = horizonCursor(bounds)
@@ -132,7 +133,7 @@ func (s *Store) Horizon(ctx context.Context) (next watch.Cursor, err error) {
 
 // State returns the visible state of the changes of a kind.
 func (s *Store) State(ctx context.Context, kind string) (state watch.FeedState, err error) {
-	err = s.readFeedRenewingEpoch(ctx, func() error {
+	err = readFeedRenewingEpoch(ctx, s.pool, func() error {
 		return s.pool.RunBatch(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) { queueState(b, kind, &state) })
 	})
 	if err != nil {
@@ -143,13 +144,13 @@ func (s *Store) State(ctx context.Context, kind string) (state watch.FeedState, 
 
 // readFeedRenewingEpoch runs a read of the feed. If the database has been restored since, the feed begins a new
 // epoch and the read runs again.
-func (s *Store) readFeedRenewingEpoch(ctx context.Context, read func() error) error {
+func readFeedRenewingEpoch(ctx context.Context, pool *postgres.Pool, read func() error) error {
 	err := read()
 	if !errors.Is(err, errOtherHistory) {
 		return err
 	}
 	for done := false; !done; {
-		err := s.pool.RunBatch(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
+		err := pool.RunBatch(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
 			b.Queue(db.RenewFeed, renewBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&done) })
 		})
 		if err != nil {

@@ -54,7 +54,7 @@ func (s *Store) List(ctx context.Context, scope fleetapi.Scope, q fleetapi.Query
 	}
 	visiting := visitor[*fleetapi.Record]{visit: visit}
 	statement := pageStatement(scope, q)
-	err = s.readFeedRenewingEpoch(ctx, func() error {
+	err = readFeedRenewingEpoch(ctx, s.pool, func() error {
 		return s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
 			queueState(b, q.Kind, &page.State)
 			if !scope.All {
@@ -211,7 +211,7 @@ func (c *clause) writeFilter(q fleetapi.Query) {
 	c.writeLabels(q.Labels)
 	if q.Search != nil {
 		c.writeSQL(" and ")
-		c.writeSearch(q.Search, false)
+		searchWriter{c}.writeSearch(q.Search, false)
 	}
 }
 

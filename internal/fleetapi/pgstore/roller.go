@@ -103,7 +103,7 @@ type rollStep func(ctx context.Context, tx postgres.Tx, s *rollState) (more bool
 
 // runStep runs a step in one transaction, unless another process is counting.
 func (r *Roller) runStep(ctx context.Context, step rollStep) (more bool, err error) {
-	err = New(r.pool).readFeedRenewingEpoch(ctx, func() error {
+	err = readFeedRenewingEpoch(ctx, r.pool, func() error {
 		return r.pool.InTx(ctx, scopeOf(fleetapi.Scope{All: true}), func(ctx context.Context, tx postgres.Tx) error {
 			more, err = runStepInTx(ctx, tx, step)
 			return err

@@ -71,63 +71,66 @@ func jsonObject(key, value string) string {
 	return string(b)
 }
 
+// A searchWriter writes search expressions into a clause.
+type searchWriter struct{ *clause }
+
 // writeSearch appends an expression. SQL has a third truth value for absent data, which counts as
 // false at the top level and must be made false below a not.
-func (c *clause) writeSearch(e search.Expr, negated bool) {
+func (w searchWriter) writeSearch(e search.Expr, negated bool) {
 	switch e := e.(type) {
 	case search.And:
-		c.writePair(e.Left, " and ", e.Right, negated)
+		w.writePair(e.Left, " and ", e.Right, negated)
 	case search.Or:
-		c.writePair(e.Left, " or ", e.Right, negated)
+		w.writePair(e.Left, " or ", e.Right, negated)
 	case search.Not:
-		c.writeSQL("not ")
-		c.writeSearch(e.X, true)
+		w.writeSQL("not ")
+		w.writeSearch(e.X, true)
 	case search.Compare:
-		c.writeLeaf(e.Column, negated, func() { c.writeCompare(e) })
+		w.writeLeaf(e.Column, negated, func() { w.writeCompare(e) })
 	case search.In:
-		c.writeLeaf(e.Column, negated, func() { c.writeIn(e) })
+		w.writeLeaf(e.Column, negated, func() { w.writeIn(e) })
 	case search.Like:
-		c.writeLeaf(e.Column, negated, func() { c.writeSQL(c.columnSQL(e.Column), " like ", c.addArg(e.Pattern, "text")) })
+		w.writeLeaf(e.Column, negated, func() { w.writeSQL(w.columnSQL(e.Column), " like ", w.addArg(e.Pattern, "text")) })
 	case search.Present:
-		c.writeSQL("(", c.columnSQL(e.Column), " is not null)")
+		w.writeSQL("(", w.columnSQL(e.Column), " is not null)")
 	default:
 		panic(fmt.Sprintf("pgstore: no SQL for %T", e)) // the set is closed
 	}
 }
 
-func (c *clause) writePair(left search.Expr, op string, right search.Expr, negated bool) {
-	c.writeSQL("(")
-	c.writeSearch(left, negated)
-	c.writeSQL(op)
-	c.writeSearch(right, negated)
-	c.writeSQL(")")
+func (w searchWriter) writePair(left search.Expr, op string, right search.Expr, negated bool) {
+	w.writeSQL("(")
+	w.writeSearch(left, negated)
+	w.writeSQL(op)
+	w.writeSearch(right, negated)
+	w.writeSQL(")")
 }
 
-func (c *clause) writeLeaf(col search.Column, negated bool, body func()) {
+func (w searchWriter) writeLeaf(col search.Column, negated bool, body func()) {
 	if negated && isNullable(col.Field) {
-		c.writeSQL("coalesce(")
+		w.writeSQL("coalesce(")
 		body()
-		c.writeSQL(", false)")
+		w.writeSQL(", false)")
 		return
 	}
-	c.writeSQL("(")
+	w.writeSQL("(")
 	body()
-	c.writeSQL(")")
+	w.writeSQL(")")
 }
 
-func (c *clause) writeCompare(e search.Compare) {
-	if e.Op == search.Equal && c.writeEquality(e.Column, e.Value) {
+func (w searchWriter) writeCompare(e search.Compare) {
+	if e.Op == search.Equal && w.writeEquality(e.Column, e.Value) {
 		return
 	}
-	column, value := c.operandsOf(e.Column, e.Value)
-	c.writeSQL(column, operatorSQL(e.Op), value)
+	column, value := w.operandsOf(e.Column, e.Value)
+	w.writeSQL(column, operatorSQL(e.Op), value)
 }
 
 // writeEquality writes the equalities that have a better form than a comparison, and reports
 // whether it wrote one.
-func (c *clause) writeEquality(col search.Column, v search.Value) (written bool) {
+func (w searchWriter) writeEquality(col search.Column, v search.Value) (written bool) {
 	if col.Field == search.Label {
-		c.writeSQL("labels @> ", c.addArg(jsonObject(col.Key, v.Text), "jsonb"))
+		w.writeSQL("labels @> ", w.addArg(jsonObject(col.Key, v.Text), "jsonb"))
 		return true
 	}
 	if col.Field == search.ConditionStatus {
@@ -135,35 +138,35 @@ func (c *clause) writeEquality(col search.Column, v search.Value) (written bool)
 		if err != nil {
 			panic(err) // strings always marshal
 		}
-		c.writeSQL("conditions @> ", c.addArg(string(b), "jsonb"))
+		w.writeSQL("conditions @> ", w.addArg(string(b), "jsonb"))
 		return true
 	}
 	return false
 }
 
-func (c *clause) writeIn(e search.In) {
+func (w searchWriter) writeIn(e search.In) {
 	for i, v := range e.Values {
 		if i > 0 {
-			c.writeSQL(" or ")
+			w.writeSQL(" or ")
 		}
-		c.writeCompare(search.Compare{Column: e.Column, Op: search.Equal, Value: v})
+		w.writeCompare(search.Compare{Column: e.Column, Op: search.Equal, Value: v})
 	}
 }
 
 // operandsOf returns a column and a value that can be compared. An id is compared as a UUID if the
 // value is one, because that can use the index. Other text is compared with the text of ids.
-func (c *clause) operandsOf(col search.Column, v search.Value) (column, value string) {
+func (w searchWriter) operandsOf(col search.Column, v search.Value) (column, value string) {
 	if (col.Field == search.ID || col.Field == search.OwnerID) && isID(v.Text) && v.Text == strings.ToLower(v.Text) {
-		return plainColumnSQL(col.Field), c.addArg(v.Text, "uuid")
+		return plainColumnSQL(col.Field), w.addArg(v.Text, "uuid")
 	}
 	if v.Type == search.Number {
-		return "tenant.spec_number(spec, " + c.specPath(col.Key) + ")", c.valueSQL(v)
+		return "tenant.spec_number(spec, " + w.specPath(col.Key) + ")", w.valueSQL(v)
 	}
-	return c.columnSQL(col), c.valueSQL(v)
+	return w.columnSQL(col), w.valueSQL(v)
 }
 
 // specPath returns the SQL of a path below the spec.
-func (c *clause) specPath(key string) string { return c.addArg(strings.Split(key, "."), "text[]") }
+func (w searchWriter) specPath(key string) string { return w.addArg(strings.Split(key, "."), "text[]") }
 
 func (c *clause) valueSQL(v search.Value) string {
 	switch v.Type {
@@ -182,26 +185,26 @@ func (c *clause) valueSQL(v search.Value) string {
 
 // columnSQL returns the SQL of a column, which is null where the column is absent. Text is ordered
 // bytewise, whatever the database's collation.
-func (c *clause) columnSQL(col search.Column) string {
+func (w searchWriter) columnSQL(col search.Column) string {
 	switch col.Field {
 	case search.ID:
 		return `(id::text collate "C")`
 	case search.OwnerID:
 		return `(owner_id::text collate "C")`
 	case search.Spec:
-		return "tenant.spec_text(spec, " + c.specPath(col.Key) + `) collate "C"`
+		return "tenant.spec_text(spec, " + w.specPath(col.Key) + `) collate "C"`
 	case search.Label:
-		return "(labels ->> " + c.addArg(col.Key, "text") + `) collate "C"`
+		return "(labels ->> " + w.addArg(col.Key, "text") + `) collate "C"`
 	case search.ConditionStatus:
-		return c.condition(col.Key, "status") + ` collate "C"`
+		return w.condition(col.Key, "status") + ` collate "C"`
 	case search.ConditionReason:
-		return c.condition(col.Key, "reason") + ` collate "C"`
+		return w.condition(col.Key, "reason") + ` collate "C"`
 	case search.ConditionObservedGeneration:
-		return c.condition(col.Key, "observed_generation") + "::bigint"
+		return w.condition(col.Key, "observed_generation") + "::bigint"
 	case search.ConditionLastUpdatedTime:
-		return c.condition(col.Key, "last_updated_time") + "::timestamptz"
+		return w.condition(col.Key, "last_updated_time") + "::timestamptz"
 	case search.ConditionLastTransitionTime:
-		return c.condition(col.Key, "last_transition_time") + "::timestamptz"
+		return w.condition(col.Key, "last_transition_time") + "::timestamptz"
 	case search.Name, search.Generation, search.CreatedTime, search.UpdatedTime, search.DeletedTime, search.CreatedBy, search.UpdatedBy,
 		search.DeletedBy, search.Kind, search.Phase, search.ObservedGeneration, search.LastUpdatedTime, search.LastTransitionTime:
 		return plainColumnSQL(col.Field)
@@ -209,8 +212,8 @@ func (c *clause) columnSQL(col search.Column) string {
 	panic(fmt.Sprintf("pgstore: no SQL for column %q", col)) // the set is closed
 }
 
-func (c *clause) condition(kind, member string) string {
-	return "(jsonb_path_query_first(conditions, '$[*] ? (@.type == $t)', jsonb_build_object('t', " + c.addArg(kind, "text") + ")) ->> '" + member + "')"
+func (w searchWriter) condition(kind, member string) string {
+	return "(jsonb_path_query_first(conditions, '$[*] ? (@.type == $t)', jsonb_build_object('t', " + w.addArg(kind, "text") + ")) ->> '" + member + "')"
 }
 
 // plainColumnSQL returns the SQL of a field that has its own column.
