@@ -67,10 +67,10 @@ type Permission struct {
 }
 
 // newExecution returns the short form of an execution.
-func (h *Host) newExecution(ke *v1alpha1.KubernetesExecution) Execution {
+func newExecution(host string, ke *v1alpha1.KubernetesExecution) Execution {
 	s := &ke.Status
 	e := Execution{
-		Host: h.cfg.Name, Namespace: ke.Namespace, Name: ke.Name, UID: string(ke.UID),
+		Host: host, Namespace: ke.Namespace, Name: ke.Name, UID: string(ke.UID),
 		Action: ke.Spec.Action, Target: executions.FormatTarget(ke), Environment: ke.Spec.Environment,
 		Phase: phaseOf(ke), Reason: cmp.Or(string(s.ReasonDetail), string(s.Reason)), Message: s.Message, Outcome: s.Outcome,
 		Created: ke.CreationTimestamp.UTC(), RequestedBy: ke.Spec.RequestedBy, RequestReason: ke.Spec.Reason,
@@ -99,12 +99,12 @@ func phaseOf(ke *v1alpha1.KubernetesExecution) string { return cmp.Or(string(ke.
 
 // newFullExecution returns an execution with all that a decision needs.
 func (h *Host) newFullExecution(ctx context.Context, who console.Person, ke *v1alpha1.KubernetesExecution) Execution {
-	e := h.newExecution(ke)
+	e := newExecution(h.cfg.Name, ke)
 	e.Plan, e.Conditions = ke.Status.Plan, ke.Status.Conditions
 	if r := ke.Status.ValidationResults; r != nil {
 		e.Policy = r.PolicyValidation
 	}
-	e.Can, e.Command = h.permissions(ctx, who, ke), commandsOf(ke)
+	e.Can, e.Command = h.reviews.permissionsOn(ctx, who, ke), commandsOf(ke)
 	e.Object = ke.DeepCopy()
 	e.Object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 	e.Object.ManagedFields = nil
@@ -131,10 +131,10 @@ func commandsOf(ke *v1alpha1.KubernetesExecution) map[string]string {
 	return commands
 }
 
-// permissions returns which requests a person may send about an execution. The API server decides in
+// permissionsOn returns which requests a person may send about an execution. The API server decides in
 // the end; this only spares a person a refusal.
-func (h *Host) permissions(ctx context.Context, who console.Person, ke *v1alpha1.KubernetesExecution) map[string]Permission {
-	me, err := h.reviews.userOf(ctx, who)
+func (v *reviews) permissionsOn(ctx context.Context, who console.Person, ke *v1alpha1.KubernetesExecution) map[string]Permission {
+	me, err := v.userOf(ctx, who)
 	deny := func(reason string) Permission { return Permission{Reason: reason} }
 	if err != nil {
 		why := deny(explainNoWrites(err))
@@ -146,7 +146,7 @@ func (h *Host) permissions(ctx context.Context, who console.Person, ke *v1alpha1
 		}
 		for _, on := range rights {
 			on.Group, on.Resource, on.Namespace = executionGroup, executionsName, ke.Namespace
-			switch ok, err := h.reviews.may(ctx, who, on); {
+			switch ok, err := v.may(ctx, who, on); {
 			case err != nil:
 				return deny("the rights of " + me.Name + " are not known now: " + err.Error())
 			case !ok:
@@ -194,9 +194,9 @@ func checkDecidableBy(ke *v1alpha1.KubernetesExecution, me user, approves bool) 
 }
 
 // filterFor returns the filter of a person for a kind.
-func (h *Host) filterFor(ctx context.Context, who console.Person, verb, group, resource string) (filter, error) {
-	u, err := h.reviews.readerOf(ctx, who)
-	return filter{h.reviews, u, verb, group, resource}, err
+func (v *reviews) filterFor(ctx context.Context, who console.Person, verb, group, resource string) (filter, error) {
+	u, err := v.readerOf(ctx, who)
+	return filter{v, u, verb, group, resource}, err
 }
 
 // page is a page of a list.
@@ -214,7 +214,7 @@ const (
 // listExecutions serves the executions that the person may list, the newest first.
 func (h *Host) listExecutions(w http.ResponseWriter, r *http.Request) error {
 	ctx, who, q := r.Context(), console.PersonFrom(r.Context()), r.URL.Query()
-	f, err := h.filterFor(ctx, who, "list", executionGroup, executionsName)
+	f, err := h.reviews.filterFor(ctx, who, "list", executionGroup, executionsName)
 	if err != nil {
 		return err
 	}
@@ -247,8 +247,8 @@ func (h *Host) listExecutions(w http.ResponseWriter, r *http.Request) error {
 		answer.Continue = positionOf(readable[limit-1])
 	}
 	for _, ke := range readable {
-		e := h.newExecution(ke)
-		e.Can, e.Command = h.permissions(ctx, who, ke), commandsOf(ke)
+		e := newExecution(h.cfg.Name, ke)
+		e.Can, e.Command = h.reviews.permissionsOn(ctx, who, ke), commandsOf(ke)
 		answer.Items = append(answer.Items, e)
 	}
 	console.WriteJSON(w, http.StatusOK, answer)
@@ -263,7 +263,7 @@ func positionOf(ke *v1alpha1.KubernetesExecution) string {
 // readExecution reads an execution that the person may get. Otherwise it does not exist for the person.
 func (h *Host) readExecution(r *http.Request) (*v1alpha1.KubernetesExecution, error) {
 	ctx, key := r.Context(), client.ObjectKey{Namespace: r.PathValue("ns"), Name: r.PathValue("name")}
-	f, err := h.filterFor(ctx, console.PersonFrom(ctx), "get", executionGroup, executionsName)
+	f, err := h.reviews.filterFor(ctx, console.PersonFrom(ctx), "get", executionGroup, executionsName)
 	if err != nil {
 		return nil, err
 	}

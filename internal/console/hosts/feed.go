@@ -103,7 +103,7 @@ func (h *Host) follow(ctx context.Context, s console.Subscription, emit func(con
 			return console.ErrExpired
 		}
 		for i, c := range list {
-			e, err := h.newStreamEvent(ctx, s, c)
+			e, err := newStreamEvent(ctx, h.cfg.Name, h.reviews, s, c)
 			if err != nil {
 				return err
 			}
@@ -127,8 +127,8 @@ func (h *Host) follow(ctx context.Context, s console.Subscription, emit func(con
 }
 
 // newStreamEvent returns the event of a change, or nil if the person may not see it or did not ask.
-func (h *Host) newStreamEvent(ctx context.Context, s console.Subscription, c change) (*console.StreamEvent, error) {
-	e := &console.StreamEvent{Op: console.OpChanged, Host: h.cfg.Name}
+func newStreamEvent(ctx context.Context, host string, v *reviews, s console.Subscription, c change) (*console.StreamEvent, error) {
+	e := &console.StreamEvent{Op: console.OpChanged, Host: host}
 	if c.gone {
 		e.Op = console.OpRemoved
 	}
@@ -136,20 +136,20 @@ func (h *Host) newStreamEvent(ctx context.Context, s console.Subscription, c cha
 	var item any
 	switch o := c.object.(type) {
 	case *executionv1.KubernetesExecution:
-		e.Topic, group, resource, item = console.TopicExecutions, executionGroup, executionsName, h.newExecution(o)
+		e.Topic, group, resource, item = console.TopicExecutions, executionGroup, executionsName, newExecution(host, o)
 	case *faultv1.NodeFault:
-		n := h.newNode(o)
+		n := newNode(host, o)
 		if n.Stage == "" {
 			e.Op = console.OpRemoved
 		}
 		e.Topic, group, resource, item = console.TopicNodes, faultGroup, faultsName, n
 	case *sentinelv1.SentinelConfig:
-		e.Topic, group, resource, item = console.TopicSentinels, sentinelGroup, sentinelsName, h.newSentinel(o)
+		e.Topic, group, resource, item = console.TopicSentinels, sentinelGroup, sentinelsName, newSentinel(host, o)
 	}
 	if !s.Wants(e.Topic) {
 		return nil, nil //nolint:nilnil // nothing to tell is no error
 	}
-	f, err := h.filterFor(ctx, s.Who, "list", group, resource)
+	f, err := v.filterFor(ctx, s.Who, "list", group, resource)
 	if errors.Is(err, errNotAccepted) || errors.Is(err, errNoToken) {
 		return nil, nil //nolint:nilnil // such a person sees nothing
 	}
@@ -160,7 +160,7 @@ func (h *Host) newStreamEvent(ctx context.Context, s console.Subscription, c cha
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("filter the changes of host cluster %q: %w", h.cfg.Name, err)
+		return nil, fmt.Errorf("filter the changes of host cluster %q: %w", host, err)
 	}
 	e.Item = item
 	return e, nil

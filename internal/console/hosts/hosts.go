@@ -206,7 +206,7 @@ func NewClusters(list ...*Host) (*Clusters, error) {
 			}
 			defer cancel()
 			if err := serve(list[i], w, r.WithContext(ctx)); err != nil {
-				list[i].writeError(w, r, err)
+				writeError(list[i].log, w, r, err)
 			}
 		})
 	}

@@ -83,10 +83,10 @@ func stageOf(p v1alpha1.Phase) string {
 	return "detected"
 }
 
-func (h *Host) newNode(f *v1alpha1.NodeFault) Node {
+func newNode(host string, f *v1alpha1.NodeFault) Node {
 	st := &f.Status
 	n := Node{
-		Host: h.cfg.Name, Name: f.Name, Stage: stageOf(st.Phase), Reason: st.Message, Blocking: []Blocking{},
+		Host: host, Name: f.Name, Stage: stageOf(st.Phase), Reason: st.Message, Blocking: []Blocking{},
 		Fault:                   Fault{Phase: st.Phase, Code: st.FaultCode, Session: st.Session, Faults: len(f.Spec.Faults)},
 		UndeliveredChangeEvents: int(st.UndeliveredChangeEvents), Object: f.DeepCopy(),
 	}
@@ -108,19 +108,19 @@ func (h *Host) newNode(f *v1alpha1.NodeFault) Node {
 }
 
 // addPermissions adds what a person may do with a node.
-func (h *Host) addPermissions(ctx context.Context, who console.Person, n *Node) {
+func (v *reviews) addPermissions(ctx context.Context, who console.Person, n *Node) {
 	n.Command = map[string]string{
 		"hold":    "kubectl annotate node " + n.Name + " " + v1alpha1.AnnotationHold + "=REASON",
 		"release": "fleetloop faults release " + n.Name + " --reason=TEXT",
 	}
 	n.Can = map[string]Permission{}
 	for action, verb := range map[string]string{"hold": "patch", "release": "update"} {
-		me, err := h.reviews.userOf(ctx, who)
+		me, err := v.userOf(ctx, who)
 		if err != nil {
 			n.Can[action] = Permission{Reason: explainNoWrites(err)}
 			continue
 		}
-		ok, err := h.reviews.may(ctx, who, authorizationv1.ResourceAttributes{Verb: verb, Resource: "nodes"})
+		ok, err := v.may(ctx, who, authorizationv1.ResourceAttributes{Verb: verb, Resource: "nodes"})
 		switch {
 		case err != nil:
 			n.Can[action] = Permission{Reason: "your rights are not known now: " + err.Error()}
@@ -142,7 +142,7 @@ type budgetAnswer struct {
 // listNodes serves the faulty nodes to a person who may list NodeFaults.
 func (h *Host) listNodes(w http.ResponseWriter, r *http.Request) error {
 	ctx, who := r.Context(), console.PersonFrom(r.Context())
-	f, err := h.filterFor(ctx, who, "list", faultGroup, faultsName)
+	f, err := h.reviews.filterFor(ctx, who, "list", faultGroup, faultsName)
 	if err != nil {
 		return err
 	}
@@ -164,14 +164,14 @@ func (h *Host) listNodes(w http.ResponseWriter, r *http.Request) error {
 		if fault.Status.Owned != nil && fault.Status.Owned.Cordon {
 			answer.Budget.Used++
 		}
-		n := h.newNode(fault)
+		n := newNode(h.cfg.Name, fault)
 		if n.Stage == "" {
 			continue
 		}
 		if fault.Status.Phase == v1alpha1.PhasePending && n.Since != nil && (answer.Budget.BlockedSince == nil || n.Since.Before(*answer.Budget.BlockedSince)) {
 			answer.Budget.BlockedSince = n.Since
 		}
-		h.addPermissions(ctx, who, &n)
+		h.reviews.addPermissions(ctx, who, &n)
 		answer.Items = append(answer.Items, n)
 	}
 	console.WriteJSON(w, http.StatusOK, answer)
@@ -222,7 +222,7 @@ func (h *Host) changeNode(w http.ResponseWriter, r *http.Request, action string,
 		return fmt.Errorf("change node: %w", err)
 	}
 	if changed {
-		h.recordAction(r, console.Action{Host: h.cfg.Name, Action: action, Node: node.Name, Reason: body.Reason, View: body.View})
+		recordAction(r, console.Action{Host: h.cfg.Name, Action: action, Node: node.Name, Reason: body.Reason, View: body.View})
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

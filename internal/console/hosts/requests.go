@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -58,7 +59,7 @@ func (h *Host) requestOfExecution(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	h.recordAction(r, console.Action{
+	recordAction(r, console.Action{
 		Host: h.cfg.Name, Action: "execution-" + r.PathValue("request") + "-requested", By: p.name, Object: ke.Namespace + "/" + r.PathValue("name"), Reason: body.Reason, View: body.View,
 	})
 	console.WriteJSON(w, http.StatusOK, h.newFullExecution(r.Context(), who, ke))
@@ -185,7 +186,7 @@ func (h *Host) stopExecutions(w http.ResponseWriter, r *http.Request) error {
 	if _, _, err := executions.Stop(r.Context(), c, h.cfg.ExecutionNamespace, body.Reason, false); err != nil {
 		return fmt.Errorf("stop executions: %w", err)
 	}
-	h.recordAction(r, console.Action{Host: h.cfg.Name, Action: "emergency-stop-activated", Object: h.cfg.ExecutionNamespace, Reason: body.Reason, View: body.View})
+	recordAction(r, console.Action{Host: h.cfg.Name, Action: "emergency-stop-activated", Object: h.cfg.ExecutionNamespace, Reason: body.Reason, View: body.View})
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
@@ -201,14 +202,14 @@ func (h *Host) resumeExecutions(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("resume executions: %w", err)
 	}
 	if wasActive {
-		h.recordAction(r, console.Action{Host: h.cfg.Name, Action: "emergency-stop-ended", Object: h.cfg.ExecutionNamespace})
+		recordAction(r, console.Action{Host: h.cfg.Name, Action: "emergency-stop-ended", Object: h.cfg.ExecutionNamespace})
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
 // recordAction reports what a person did. An action without a name is that of the signed-in person.
-func (h *Host) recordAction(r *http.Request, done console.Action) {
+func recordAction(r *http.Request, done console.Action) {
 	if done.By == "" {
 		done.By = console.PersonFrom(r.Context()).Name
 	}
@@ -283,7 +284,7 @@ func explainNoWrites(err error) string {
 }
 
 // writeError answers with the status that fits an error.
-func (h *Host) writeError(w http.ResponseWriter, r *http.Request, err error) {
+func writeError(log *slog.Logger, w http.ResponseWriter, r *http.Request, err error) {
 	state, isState := errors.AsType[*executions.StateError](err)
 	status, isStatus := errors.AsType[*apierrors.StatusError](err)
 	_, offline := errors.AsType[*url.Error](err)
@@ -303,11 +304,11 @@ func (h *Host) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errNoAudit):
 		console.WriteProblem(w, http.StatusNotFound, capitalize(err.Error())+".", "Set audit_database_url of the host cluster, or run: fleetloop audit list")
 	case errors.Is(err, errAuditUnavailable):
-		h.log.WarnContext(r.Context(), "audit not read", "path", r.URL.Path, "err", err)
+		log.WarnContext(r.Context(), "audit not read", "path", r.URL.Path, "err", err)
 		console.WriteProblem(w, http.StatusServiceUnavailable, "The audit cannot be read now.", "Try again. If this lasts, look at the log of the console.")
 	case errors.Is(r.Context().Err(), err): // nobody is there to read an answer
 	default:
-		h.log.WarnContext(r.Context(), "request to the host cluster failed", "path", r.URL.Path, "offline", offline, "err", err)
+		log.WarnContext(r.Context(), "request to the host cluster failed", "path", r.URL.Path, "offline", offline, "err", err)
 		console.WriteProblem(w, http.StatusServiceUnavailable, "The host cluster cannot be reached now, or has not been listed yet.", "Try again. If this lasts, look at the log of the console.")
 	}
 }

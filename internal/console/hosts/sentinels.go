@@ -44,9 +44,9 @@ type Shard struct {
 	ResourcesWatched int64    `json:"resources_watched"`
 }
 
-func (h *Host) newSentinel(s *v1alpha1.SentinelConfig) Sentinel {
+func newSentinel(host string, s *v1alpha1.SentinelConfig) Sentinel {
 	out := Sentinel{
-		Host: h.cfg.Name, Namespace: s.Namespace, Name: s.Name, ResourceType: s.Spec.ResourceType, Selector: s.Status.Selector,
+		Host: host, Namespace: s.Namespace, Name: s.Name, ResourceType: s.Spec.ResourceType, Selector: s.Status.Selector,
 		ResourcesWatched: s.Status.ResourcesWatched, EventsPublished: s.Status.EventsPublished, Shards: []Shard{}, Conditions: s.Status.Conditions,
 		Message: "no sentinel has reported yet",
 	}
@@ -76,7 +76,7 @@ func (h *Host) listSentinels(w http.ResponseWriter, r *http.Request) error {
 	}
 	answer := page[Sentinel]{Items: []Sentinel{}, AsOf: time.Now().UTC()}
 	for _, s := range readable {
-		answer.Items = append(answer.Items, h.newSentinel(s))
+		answer.Items = append(answer.Items, newSentinel(h.cfg.Name, s))
 	}
 	console.WriteJSON(w, http.StatusOK, answer)
 	return nil
@@ -85,7 +85,7 @@ func (h *Host) listSentinels(w http.ResponseWriter, r *http.Request) error {
 // readableSentinels returns the SentinelConfigs that the person may list, by namespace and name.
 func (h *Host) readableSentinels(r *http.Request) ([]*v1alpha1.SentinelConfig, error) {
 	ctx := r.Context()
-	f, err := h.filterFor(ctx, console.PersonFrom(ctx), "list", sentinelGroup, sentinelsName)
+	f, err := h.reviews.filterFor(ctx, console.PersonFrom(ctx), "list", sentinelGroup, sentinelsName)
 	if err != nil {
 		return nil, err
 	}
