@@ -31,7 +31,7 @@ const (
 
 // tryBeginAction starts an action if no other action on its node must run first.
 func (r *reconciler) tryBeginAction(ctx context.Context, t *turn) (moved bool, again time.Duration, err error) {
-	if why := r.refusalReason(t); why != "" {
+	if why := t.refusalReason(r.cfg); why != "" {
 		t.status.StartTime = metaTime(t.now)
 		t.endAction(r.kind, v1alpha1.ReasonFailed, why)
 		return true, soon, r.writeStatus(ctx, t)
@@ -57,14 +57,14 @@ func (r *reconciler) tryBeginAction(ctx context.Context, t *turn) (moved bool, a
 
 // refusalReason returns why an action is never executed, or "". The reason is permanent:
 // a new request is needed once it no longer applies.
-func (r *reconciler) refusalReason(t *turn) string {
+func (t *turn) refusalReason(cfg Config) string {
 	switch {
 	case t.node == nil:
 		return fmt.Sprintf("node %q not found", t.spec.NodeName)
 	case t.node.CreationTimestamp.After(t.object.GetCreationTimestamp().Time): // the request refers to the previous node of that name
 		return fmt.Sprintf("node %q was created after this request: create another request if this node is meant", t.node.Name)
 	}
-	return r.cfg.exclusionReason(t.node)
+	return cfg.exclusionReason(t.node)
 }
 
 // exclusionReason returns why a node is excluded from actions, or "".
@@ -104,7 +104,7 @@ func (r *reconciler) advanceAction(ctx context.Context, t *turn) error {
 	switch {
 	case late:
 		return r.giveUp(ctx, t, v1alpha1.ReasonTimeout, strings.TrimSpace("the action did not finish before its deadline. "+t.status.Message))
-	case r.mayHaveSent(t):
+	case t.mayHaveSent():
 		return r.sendRequest(ctx, t)
 	}
 	return r.prepareRequest(ctx, t)
@@ -118,7 +118,7 @@ func (r *reconciler) followAction(ctx context.Context, t *turn) error {
 }
 
 // mayHaveSent reports whether the request may have been sent to the provider.
-func (r *reconciler) mayHaveSent(t *turn) bool {
+func (t *turn) mayHaveSent() bool {
 	c := meta.FindStatusCondition(t.status.Conditions, v1alpha1.ConditionSignalSent)
 	return c != nil && c.Reason == reasonSending
 }
@@ -134,7 +134,7 @@ func (r *reconciler) prepareRequest(ctx context.Context, t *turn) error {
 		t.endAction(r.kind, v1alpha1.ReasonFailed, why)
 		return nil
 	}
-	if !r.awaitBootID(t) {
+	if !t.awaitBootID(r.kind, r.cfg) {
 		return nil
 	}
 	if !t.spec.Force {
@@ -156,17 +156,17 @@ func (r *reconciler) prepareRequest(ctx context.Context, t *turn) error {
 
 // awaitBootID reports whether the boot ID is known, which is needed to verify a
 // reboot. A new node reports it a while later.
-func (r *reconciler) awaitBootID(t *turn) (known bool) {
-	if r.kind.action != provider.ActionReboot || t.node.Status.NodeInfo.BootID != "" {
+func (t *turn) awaitBootID(k kind, cfg Config) (known bool) {
+	if k.action != provider.ActionReboot || t.node.Status.NodeInfo.BootID != "" {
 		return true
 	}
-	left := t.status.StartTime.Add(r.cfg.BootIDWait).Sub(t.now)
+	left := t.status.StartTime.Add(cfg.BootIDWait).Sub(t.now)
 	if left <= 0 {
-		t.endAction(r.kind, v1alpha1.ReasonFailed, fmt.Sprintf("node %q has reported no boot ID for %s, so that its reboot could not be verified", t.node.Name, r.cfg.BootIDWait))
+		t.endAction(k, v1alpha1.ReasonFailed, fmt.Sprintf("node %q has reported no boot ID for %s, so that its reboot could not be verified", t.node.Name, cfg.BootIDWait))
 		return false
 	}
 	t.setWaiting(fmt.Sprintf("waiting for the boot ID of node %q until %s; it is needed to verify the reboot", t.node.Name, t.now.Add(left).UTC().Format(time.TimeOnly)))
-	t.requeueAfter(min(r.cfg.Poll, left))
+	t.requeueAfter(min(cfg.Poll, left))
 	return false
 }
 
@@ -200,11 +200,11 @@ func (r *reconciler) withCallTimeout(ctx context.Context) (context.Context, cont
 }
 
 // providerRequest returns the request to the provider.
-func (r *reconciler) providerRequest(t *turn) provider.Request {
+func (t *turn) providerRequest(k kind) provider.Request {
 	return provider.Request{
-		Key: t.object.GetUID(), Action: r.kind.action, Node: t.node, BootID: t.status.PreviousBootID, Force: t.spec.Force, Deadline: t.status.Deadline.Time,
+		Key: t.object.GetUID(), Action: k.action, Node: t.node, BootID: t.status.PreviousBootID, Force: t.spec.Force, Deadline: t.status.Deadline.Time,
 		By: provider.Object{
-			APIVersion: v1alpha1.GroupVersion.String(), Kind: r.kind.name, Name: t.object.GetName(),
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: k.name, Name: t.object.GetName(),
 			Labels: t.object.GetLabels(), Annotations: t.object.GetAnnotations(),
 		},
 	}
@@ -214,7 +214,7 @@ func (r *reconciler) providerRequest(t *turn) provider.Request {
 // sent it, which a reboot or the end of the node shows.
 func (r *reconciler) sendRequest(ctx context.Context, t *turn) error {
 	switch {
-	case t.node == nil && r.kind.action == provider.ActionTerminate, t.node != nil && r.hasRebooted(t):
+	case t.node == nil && r.kind.action == provider.ActionTerminate, t.node != nil && t.hasRebooted(r.kind):
 		t.setCondition(v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, "already done")
 		return nil
 	case t.node == nil:
@@ -222,7 +222,7 @@ func (r *reconciler) sendRequest(ctx context.Context, t *turn) error {
 	}
 	calling, cancel := r.withCallTimeout(ctx)
 	defer cancel()
-	reference, err := r.kind.callProvider(calling, r.providerRequest(t))
+	reference, err := r.kind.callProvider(calling, t.providerRequest(r.kind))
 	var waiting *provider.WaitingError
 	var permanent *provider.PermanentError
 	switch {
@@ -254,9 +254,9 @@ func (r *reconciler) countRequest(answer string) {
 }
 
 // hasRebooted reports whether a node has another boot ID than before the action.
-func (r *reconciler) hasRebooted(t *turn) bool {
+func (t *turn) hasRebooted(k kind) bool {
 	id := t.node.Status.NodeInfo.BootID
-	return r.kind.action == provider.ActionReboot && id != "" && t.status.PreviousBootID != "" && id != t.status.PreviousBootID
+	return k.action == provider.ActionReboot && id != "" && t.status.PreviousBootID != "" && id != t.status.PreviousBootID
 }
 
 // followReboot waits for a new boot ID and for the node to be Ready.
@@ -264,10 +264,10 @@ func (r *reconciler) followReboot(ctx context.Context, t *turn) error {
 	switch {
 	case t.node == nil:
 		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, fmt.Sprintf("node %q was deleted", t.spec.NodeName))
-	case r.hasRebooted(t) && isReady(t.node):
+	case t.hasRebooted(r.kind) && isReady(t.node):
 		t.endAction(r.kind, v1alpha1.ReasonSucceeded, "node is Ready with a new boot ID")
 		return nil
-	case r.hasRebooted(t):
+	case t.hasRebooted(r.kind):
 		t.setWaiting("node has rebooted and is not Ready yet")
 		t.requeueAfter(r.cfg.Poll)
 		return nil
@@ -312,7 +312,7 @@ func (r *reconciler) checkProgress(ctx context.Context, t *turn) provider.Progre
 	}
 	calling, cancel := r.withCallTimeout(ctx)
 	defer cancel()
-	p, err := r.kind.provider.CheckProgress(calling, r.providerRequest(t), t.status.ProviderRequestID)
+	p, err := r.kind.provider.CheckProgress(calling, t.providerRequest(r.kind), t.status.ProviderRequestID)
 	if err != nil {
 		r.metrics.failed.Inc()
 		r.log.WarnContext(ctx, "provider status check failed", "kind", r.kind.name, "object", t.object.GetName(), "err", err)
@@ -328,7 +328,7 @@ func (r *reconciler) giveUp(ctx context.Context, t *turn, reason, message string
 	if w, can := r.kind.provider.(provider.Withdrawer); can {
 		calling, cancel := r.withCallTimeout(ctx)
 		defer cancel()
-		if err := w.Withdraw(calling, r.providerRequest(t)); err != nil {
+		if err := w.Withdraw(calling, t.providerRequest(r.kind)); err != nil {
 			return fmt.Errorf("cancel request of %s %q: %w", r.kind.name, t.object.GetName(), err)
 		}
 	}
