@@ -30,17 +30,17 @@ func (ps *problems) addProblem(p place, err error) {
 }
 
 // joinInFileOrder joins the problems: first those of the file in its order, then the others.
-func (ps problems) joinInFileOrder() error {
-	slices.SortStableFunc(ps, func(a, b problem) int {
+func (ps *problems) joinInFileOrder() error {
+	slices.SortStableFunc(*ps, func(a, b problem) int {
 		if (a.place.line == 0) != (b.place.line == 0) {
 			return cmp.Compare(b.place.line, a.place.line)
 		}
 		return cmp.Or(cmp.Compare(a.place.line, b.place.line), cmp.Compare(a.place.column, b.place.column))
 	})
 	var errs []error
-	for i, p := range ps {
+	for i, p := range *ps {
 		if i == maxProblems {
-			errs = append(errs, fmt.Errorf("and %d more", len(ps)-maxProblems))
+			errs = append(errs, fmt.Errorf("and %d more", len(*ps)-maxProblems))
 			break
 		}
 		errs = append(errs, p.err)
