@@ -63,3 +63,11 @@ export function useLater<T>(value: T, ms = 250): T {
   }, [value, ms])
   return later
 }
+
+/** useLasting reports whether a condition has held at each render for so long. */
+export function useLasting(on: boolean, ms: number): boolean {
+  const since = useRef<number>(undefined)
+  if (!on) since.current = undefined
+  else since.current ??= Date.now()
+  return since.current !== undefined && Date.now() - since.current >= ms
+}

@@ -53,6 +53,7 @@ function One({ e, asOf }: { e: Execution; asOf: number }) {
           <dl className="facts">
             <div><dt>{S.requestedBy}</dt><dd><b>{e.requested_by ?? S.unknown}</b> · <Age at={e.created} /></dd></div>
             <div><dt>{S.reason}</dt><dd>{e.reason || <span className="dim">{S.noReason}</span>}</dd></div>
+            <div><dt>{S.hostCluster}</dt><dd>{e.host}</dd></div>
             <div><dt>{S.target}</dt><dd>{e.target}</dd></div>
             {e.plan?.resources_affected !== undefined && <div><dt>{S.objects}</dt><dd className="num">{e.plan.resources_affected}</dd></div>}
             {e.plan?.replicas_changed && <div><dt>{S.replicas}</dt><dd className="num">{e.plan.replicas_changed}</dd></div>}
@@ -60,7 +61,7 @@ function One({ e, asOf }: { e: Execution; asOf: number }) {
             {e.rollback_of && <div><dt>{S.rollbackOf}</dt><dd><Link to="/executions/$host/$ns/$name" params={{ host: e.host, ns: e.namespace, name: e.rollback_of }}>{e.rollback_of}</Link></dd></div>}
           </dl>
         </Panel>
-        <Panel title={S.policyDecision} aside={e.policy && <State of={e.policy.allowed ? 'Ready' : 'Failed'} label={e.policy.allowed ? S.allowed : S.denied} />}>
+        <Panel title={S.policyDecision} aside={e.policy && <State of={e.policy.allowed ? 'Ready' : 'Failed'} label={!e.policy.allowed ? S.denied : e.policy.required_approval ? S.allowedIfApproved : S.allowed} />}>
           {e.policy
             ? (
               <dl className="facts">
@@ -84,7 +85,7 @@ function One({ e, asOf }: { e: Execution; asOf: number }) {
         <Panel title={S.rollback}>
           {e.rollback
             ? e.rollback.available
-              ? <><p><State of="Ready" label={S.reversible} /></p><p className="dim">{S.rollbackBy} <code>{e.rollback.action}</code></p></>
+              ? <><p><State of="Ready" label={S.reversible} /></p><p className="dim">{S.rollbackBy} <code>{e.rollback.action}</code>.</p></>
               : <><p><State of="Failed" label={S.irreversible} /></p><p className="dim">{e.rollback.reason}</p></>
             : <p className="dim">{S.rollbackUnknown}</p>}
         </Panel>
@@ -145,7 +146,7 @@ function Decide({ e }: { e: Execution }) {
   return (
     <section className={waiting ? 'decide waiting' : 'decide'} aria-label={S.decision}>
       <div>
-        <strong>{waiting ? S.mayI(e.requested_by ?? S.unknown, what) : e.message || S.states[e.phase]}</strong>
+        <strong>{waiting ? S.mayI(e.requested_by ?? S.unknown, what, e.host) : e.message || S.states[e.phase]}</strong>
         {e.expires && <span className="countdown"><Icon name="stuck" />{waiting ? S.expires : S.rollbackEnds} <Age at={e.expires} /></span>}
         {replanned && <div role="alert"><Notice icon="warn" tone="warn" title={S.replanned}>{S.replannedHint}</Notice></div>}
         {refused.length > 0 && <p className="dim">{why ? S.notOffered(refused.map((v) => S.verbs[v]!).join(', '), why) : S.notAllowed}</p>}

@@ -9,6 +9,7 @@ import { Head } from '../shell/head'
 import { S } from '../strings'
 import { Age, Answer, Cli, Failure, Loading, Panel, State, Tag, type Tone } from '../ui/basics'
 import { Counts, PHASES, SYNC_STATES } from '../ui/counts'
+import { useLasting } from '../ui/hooks'
 import { useHostLists, useHosts } from '../ui/hosts'
 import { Icon, type IconName } from '../ui/icons'
 import { Budget } from '../ui/budget'
@@ -42,7 +43,9 @@ export function Now() {
   const oldest = summary.data?.kinds.clusters?.oldest_not_ready
   add(failed, { tone: 'bad', icon: 'bad', text: S.clustersFailed(failed), age: oldest?.since, to: '/clusters', search: { phase: 'Failed' } })
   add(stuck, { tone: 'bad', icon: 'stuck', text: S.syncsStuck(stuck), age: summary.data?.sync?.oldest_unsynced?.since, to: '/stuck', search: { cause: 'gardener' } })
-  add(gaps.length, { tone: 'bad', icon: 'coverage', text: S.gapsNow(gaps.length), to: '/coverage' })
+  const unwatched = gaps.reduce((n, g) => n + (g.count ?? 0), 0)
+  const lasting = useLasting(unwatched > 0, 120_000) // a sentinel reports what it watches only now and then
+  add(lasting, { tone: 'bad', icon: 'coverage', text: S.gapsNow(unwatched), to: '/coverage' })
   add(waiting.length, { tone: 'warn', icon: 'executions', text: S.waitingNow(waiting.length), age: waiting[0]?.created, to: '/executions' })
   add(blocked.length, { tone: 'warn', icon: 'nodes', text: S.drainsBlocked(blocked.length), age: blocked[0]?.since, to: '/nodes' })
   add(undelivered, { tone: 'warn', icon: 'warn', text: S.undeliveredNow(undelivered), to: '/timeline' })

@@ -170,7 +170,7 @@ function Overview({ kind, resource, sync }: { kind: Kind; resource: Resource; sy
 function SyncFacts({ sync }: { sync: ClusterSync }) {
   return (
     <dl className="facts">
-      <div><dt>{S.generation}</dt><dd className="num">{S.observed(sync.synced_generation, sync.generation)}</dd></div>
+      <div><dt>{S.syncedChanges}</dt><dd className="num">{S.observed(sync.synced_generation, sync.generation)} <span className="dim">{S.withPools}</span></dd></div>
       {sync.unsynced_since && <div><dt>{S.unsyncedSince}</dt><dd><Age at={sync.unsynced_since} /></dd></div>}
       <div><dt>{S.failedAttempts}</dt><dd className="num">{sync.sync_attempts}{sync.sync_last_attempt && <> · {S.last} <Age at={sync.sync_last_attempt} /></>}</dd></div>
       {sync.next_attempt && <div><dt>{S.nextTry}</dt><dd><Age at={sync.next_attempt} /></dd></div>}

@@ -36,6 +36,7 @@ interface Row {
 const KINDS = ['clusters', 'nodepools', 'executions', 'nodes'] as const
 const CAUSES = ['adapter', 'gardener', 'paused', 'none_reported', 'children', 'approval', 'pods'] as const
 const BULK = 500
+const OLDER: [string, string][] = [['0s', S.anyTime], ['1m', '1 min'], ['', '5 min'], ['30m', '30 min'], ['2h', '2 h'], ['24h', '24 h']]
 
 function fromStuck(item: StuckItem): Row {
   const kind = item.kind.toLowerCase().startsWith('node') ? 'nodepools' : 'clusters'
@@ -157,7 +158,7 @@ export function Stuck() {
           {CAUSES.map((c) => <button key={c} type="button" className="chip" aria-pressed={cause === c} onClick={() => change({ cause: cause === c ? undefined : c })}>{S.causes[c]}</button>)}
         </div>
         {sync && <button type="button" className="chip" aria-pressed onClick={() => change({ sync: undefined })}>{S.sync}: {S.states[sync] ?? sync} <Icon name="close" /></button>}
-        <label className="inline">{S.longerThan} <select value={params.older ?? ''} onChange={(e) => change({ older: e.target.value })}>{[['1m', '1 min'], ['', '5 min'], ['30m', '30 min'], ['2h', '2 h'], ['24h', '24 h']].map(([v, l]) => <option key={l} value={v}>{l}</option>)}</select></label>
+        <label className="inline">{S.longerThan} <select value={params.older ?? ''} onChange={(e) => change({ older: e.target.value })}>{OLDER.concat(OLDER.some(([v]) => v === (params.older ?? '')) ? [] : [[params.older!, params.older!]]).map(([v, l]) => <option key={l} value={v}>{l}</option>)}</select></label>
       </div>
       {can.data?.allowed && (
         <div className="bulk" role="group" aria-label={S.bulk}>

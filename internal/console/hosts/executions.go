@@ -48,6 +48,7 @@ type Execution struct {
 	Approval      *v1alpha1.ApprovalStatus      `json:"approval,omitempty"`
 	Expires       *time.Time                    `json:"expires,omitempty"`
 	PlanHash      string                        `json:"plan_hash,omitempty"`
+	Impact        string                        `json:"impact,omitempty"`
 	Plan          *v1alpha1.Plan                `json:"plan,omitempty"`
 	Policy        *v1alpha1.PolicyValidation    `json:"policy,omitempty"`
 	Rollback      *v1alpha1.RollbackInformation `json:"rollback,omitempty"`
@@ -89,7 +90,7 @@ func newExecution(host string, ke *v1alpha1.KubernetesExecution) Execution {
 		e.Expires = &at
 	}
 	if s.Plan != nil {
-		e.PlanHash = s.Plan.Hash
+		e.PlanHash, e.Impact = s.Plan.Hash, s.Plan.Impact.Description
 	}
 	return e
 }
