@@ -77,7 +77,11 @@ func (m *machine) planOwnRecord(now time.Duration, plan func(time.Duration, comm
 	switch {
 	case m.left:
 		due := m.leftAt + m.renew
-		if !m.isCountedIn(now) {
+		counted := false
+		for _, p := range m.peers {
+			counted = counted || p.isCountedIn(m.name, m.lease, now)
+		}
+		if !counted {
 			due = now
 		}
 		plan(max(due, m.retryAt), command{op: opRemove, record: leases.Record{Name: m.name, Version: m.version, Object: m.object}})
@@ -93,16 +97,12 @@ func (m *machine) planOwnRecord(now time.Duration, plan func(time.Duration, comm
 	plan(max(due, m.retryAt), command{op: opWrite, record: record})
 }
 
-// isCountedIn reports whether a living member still counts this one in, because it has not seen
-// that this member left. If the record were deleted now, the other member would expect this one to
-// come back.
-func (m *machine) isCountedIn(now time.Duration) bool {
-	for _, p := range m.peers {
-		if _, ok := p.record.Includes[m.name]; ok && !m.hasEnded(p, now) {
-			return true
-		}
-	}
-	return false
+// isCountedIn reports whether the peer lives and still counts a member in, because it has not seen
+// that the member left. If the member's record were deleted now, the peer would expect it to come
+// back.
+func (p *peer) isCountedIn(member string, lease, now time.Duration) bool {
+	_, ok := p.record.Includes[member]
+	return ok && !p.hasEnded(lease, now)
 }
 
 func (m *machine) noteStarted(now time.Duration, c command) {

@@ -119,7 +119,7 @@ func (w *world) strike(kind, who int, lasts, work time.Duration) {
 
 func (r *replica) leave() {
 	r.w.note(r, "leaves")
-	r.after(0, func() { r.step(func(time.Duration) { r.machine.releaseAll() }) })
+	r.after(0, func() { r.step(func(time.Duration) { r.machine.leaving = true }) })
 }
 
 // wantOwners fails the test unless every key has one owner and all replicas are members.

@@ -102,8 +102,8 @@ func newMachine(t timing, name, identity string) *machine {
 
 // hasEnded reports whether p's epoch has ended, for good. A record that was deleted without leaving
 // may have had an owner. No write to it can succeed any more, so the time of that owner expires.
-func (m *machine) hasEnded(p *peer, now time.Duration) bool {
-	return p.record.State.Over() || p.gone && now >= p.changed+m.lease
+func (p *peer) hasEnded(lease, now time.Duration) bool {
+	return p.record.State.Over() || p.gone && now >= p.changed+lease
 }
 
 // beginEpoch ends the epoch: what others know about this member no longer counts.
@@ -117,7 +117,7 @@ func (m *machine) advanceTo(now time.Duration) {
 	guard := map[string]uint64{}
 	for name, p := range m.peers {
 		switch {
-		case !m.hasEnded(p, now):
+		case !p.hasEnded(m.lease, now):
 			guard[name] = p.record.Epoch
 		case p.gone:
 			delete(m.peers, name)
@@ -153,9 +153,6 @@ func (m *machine) holdingExpiry() time.Duration { return m.renewed + m.fence }
 
 // noteDrained records that no attempt is in progress for a resource outside the current share.
 func (m *machine) noteDrained() { m.settled, m.said = m.changes, m.guard }
-
-// releaseAll makes the member release its whole share.
-func (m *machine) releaseAll() { m.leaving = true }
 
 // desiredRecord returns the desired content of the member's own record.
 func (m *machine) desiredRecord() leases.Record {

@@ -125,7 +125,7 @@ func TestStoreRestored(t *testing.T) {
 func TestLeaverWaitsUntilOthersKnow(t *testing.T) {
 	t.Parallel()
 	m := newJoined(t, "other")
-	m.releaseAll()
+	m.leaving = true
 	c, ok := find(turn(m, time.Second), opWrite)
 	if !ok || c.record.State != leases.Left {
 		t.Fatalf("it writes %+v, want that it has left", c.record)

@@ -82,7 +82,7 @@ func (l *loop) runUntilLeft(ctx, work context.Context) (left bool) {
 		case <-timer.C:
 		case <-leave:
 			leave = nil
-			l.machine.releaseAll()
+			l.machine.leaving = true // it releases its whole share
 			t := time.NewTimer(l.cfg.LeaseDuration / 2)
 			defer t.Stop()
 			bound = t.C
