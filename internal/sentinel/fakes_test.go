@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -32,6 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeAPI struct {
 	mu        sync.Mutex
 	resources map[string]v1.Resource
+	sorted    []string // the ids; nil after a deletion
 	requests  []request
 
 	// tokens says whether it knows limit and continue; most is the largest
@@ -100,26 +102,38 @@ func (a *fakeAPI) list(q url.Values) v1.List {
 	if err != nil {
 		panic(err)
 	}
+	if len(a.sorted) != len(a.resources) {
+		a.sorted = slices.Sorted(maps.Keys(a.resources))
+	}
+	listed := func(id string) bool { return a.ignoreLabels || sel.Matches(selector.Map(a.resources[id].Labels)) }
+	if limit, err := strconv.Atoi(q.Get("limit")); a.tokens && err == nil {
+		limit = min(limit, a.most)
+		from, _ := slices.BinarySearch(a.sorted, q.Get("continue")+"\x00")
+		var l v1.List
+		for _, id := range a.sorted[from:] {
+			switch {
+			case !listed(id):
+			case len(l.Items) == limit:
+				l.Continue = l.Items[limit-1].ID
+				return l
+			default:
+				l.Items = append(l.Items, a.resources[id])
+				l.Size++
+			}
+		}
+		return l
+	}
 	var all []string
-	for id, r := range a.resources {
-		if a.ignoreLabels || sel.Matches(selector.Map(r.Labels)) {
+	for _, id := range a.sorted {
+		if listed(id) {
 			all = append(all, id)
 		}
 	}
-	slices.Sort(all)
 	items := func(from, to int) (page []v1.Resource) {
 		for _, id := range all[from:to] {
 			page = append(page, a.resources[id])
 		}
 		return page
-	}
-	if limit, err := strconv.Atoi(q.Get("limit")); a.tokens && err == nil {
-		from, _ := slices.BinarySearch(all, q.Get("continue")+"\x00")
-		l := v1.List{Items: items(from, min(len(all), from+min(limit, a.most)))}
-		if l.Size = len(l.Items); from+l.Size < len(all) {
-			l.Continue = l.Items[l.Size-1].ID
-		}
-		return l
 	}
 	page, size := 1, 20
 	if n, err := strconv.Atoi(q.Get("page")); err == nil {

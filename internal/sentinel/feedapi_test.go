@@ -64,6 +64,7 @@ func (a *feedAPI) answer(id string) { a.fakeAPI.answer(id); a.note(id) }
 func (a *feedAPI) remove(id string) {
 	a.fakeAPI.mu.Lock()
 	delete(a.resources, id)
+	a.sorted = nil
 	a.fakeAPI.mu.Unlock()
 	a.note(id)
 }
