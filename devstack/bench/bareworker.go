@@ -102,7 +102,7 @@ func claimAndComplete(ctx context.Context, conn *pgx.Conn, batch int) (rows int,
 	// find that it is taken.
 	for completed := 0; completed < len(done.IDs); {
 		written, err := conn.Exec(ctx, db.Complete, done.IDs, done.Tokens, done.Generations, done.ClusterGenerations, done.Failed, done.Errors, done.Classes,
-			done.Spend, done.Delays, done.Deleting, done.Absent, done.ShootUIDs, done.ShootGenerations, done.Changes, []string(nil))
+			done.Spend, done.Delays, done.Deleting, done.Absent, done.ShootUIDs, done.ShootGenerations, done.Changes, []string(nil), []string(nil))
 		if err != nil {
 			return completed, err
 		}
