@@ -73,8 +73,15 @@ create policy one_tenant on tenant.cluster_change_events for select to fleet_api
     using (tenant = current_setting('fleetloop.tenant', true));
 create policy all_tenants on tenant.cluster_change_events for select to fleet_api_all_tenants using (true);
 grant select on tenant.cluster_change_events to fleet_api, fleet_api_all_tenants;
--- A change that is queued again starts anew, so only these columns can be given.
-create policy one_tenant_again on tenant.cluster_change_events for insert to fleet_api
-    with check (tenant = current_setting('fleetloop.tenant', true));
-create policy all_tenants_again on tenant.cluster_change_events for insert to fleet_api_all_tenants with check (true);
+-- A change that is queued again starts anew, so only these columns can be given. A
+-- cluster-worker sends what is queued, so it must be what one has recorded. The
+-- recorded deliveries are those that the role may see.
+create policy one_tenant_again on tenant.cluster_change_events for insert to fleet_api with check (exists (
+    select from tenant.cluster_change_deliveries d where (d.event_id, d.sink, d.tenant, d.sink_type, d.cluster_id, d.change) =
+        (cluster_change_events.event_id, cluster_change_events.sink, cluster_change_events.tenant, cluster_change_events.sink_type,
+        cluster_change_events.cluster_id, cluster_change_events.change)));
+create policy all_tenants_again on tenant.cluster_change_events for insert to fleet_api_all_tenants with check (exists (
+    select from tenant.cluster_change_deliveries d where (d.event_id, d.sink, d.tenant, d.sink_type, d.cluster_id, d.change) =
+        (cluster_change_events.event_id, cluster_change_events.sink, cluster_change_events.tenant, cluster_change_events.sink_type,
+        cluster_change_events.cluster_id, cluster_change_events.change)));
 grant insert (event_id, sink, tenant, sink_type, cluster_id, change) on tenant.cluster_change_events to fleet_api, fleet_api_all_tenants;

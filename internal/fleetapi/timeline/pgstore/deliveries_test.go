@@ -129,6 +129,10 @@ func TestDeliveriesOfTenants(t *testing.T) {
 	const insert = `insert into tenant.cluster_change_events (event_id, sink, tenant, sink_type, cluster_id, change) values ('y', 'chat', $1, '', gen_random_uuid(), '{}')`
 	for sql, tenant := range map[string]string{
 		insert: "blue",
+		// A cluster-worker sends what is queued, so a tenant must not queue what no worker has recorded.
+		insert + ` -- invented`: "red",
+		`insert into tenant.cluster_change_events (event_id, sink, tenant, sink_type, cluster_id, change)
+			select event_id, sink, tenant, sink_type, cluster_id, '{"cluster":"another"}' from tenant.cluster_change_deliveries where tenant = $1`: "red",
 		`update tenant.cluster_change_events set sink = $1`:                                                                                     "red",
 		`delete from tenant.cluster_change_events where sink = $1`:                                                                              "red",
 		`update tenant.cluster_change_deliveries set state = $1`:                                                                                "delivered",
