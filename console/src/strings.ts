@@ -16,7 +16,7 @@ export const S = {
   forbidden: 'You may not see this', forbiddenHint: 'Ask an administrator for the role that reads it.',
   notFound: 'Not found', notFoundHint: 'It does not exist, you may not see it, or this server does not offer it.',
   unreachable: 'The server cannot be reached', unreachableHint: 'The page tries again. Check your network if this stays.', broken: 'This part of the page failed', tryAgain: 'Try again',
-  noPage: 'There is no such page', noPageHint: 'Choose a view from the navigation.',
+  noPage: 'Page not found', noPageHint: 'Choose a view from the navigation.',
   keys: 'Keyboard', keyFilter: 'Focus the filter', keyMove: 'Next and previous row', keyOpen: 'Open the row', keySelect: 'Select the row', keyZoom: 'Zoom and move the timeline', keyClose: 'Leave a field or a dialog',
 
   // Words that many views share

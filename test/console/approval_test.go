@@ -28,7 +28,7 @@ func (p *page) openExecution(path string) {
 	p.open(path)
 }
 
-// expectMissingLog permits that there is no log to follow: the node of the demo serves none.
+// expectMissingLog allows the response 404 for logs, because the demo's node does not serve logs.
 func (p *page) expectMissingLog() {
 	p.expectErrors("404 (Not Found) " + p.base + "console/hosts/demo/executions/")
 }

@@ -1,8 +1,7 @@
 // Package console clicks through the web console in Chromium.
 //
-// Everything behind the page is real: one "fleetloop up --demo" with a Kubernetes control plane serves
-// all tests, and a console of its own is killed in one of them. An error in the browser's console
-// fails a test.
+// All tests share one "fleetloop up --demo" with a Kubernetes control plane. One test starts a second
+// console and kills it. A test fails if the browser logs an error.
 package console
 
 import (

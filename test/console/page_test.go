@@ -163,7 +163,7 @@ const nameOf = (e) => clean(e.getAttribute('aria-label') ?? e.labels?.[0]?.inner
 const find = (css, name) => {
   const all = [...root.querySelectorAll(css)].filter((e) => e.checkVisibility())
   const e = all.find((e) => nameOf(e) === name) ?? all.find((e) => nameOf(e).startsWith(name))
-  if (!e) return 'there is no ' + css + ' "' + name + '" among: ' + all.map(nameOf).join(' | ')
+  if (!e) return css + ' "' + name + '" not found among: ' + all.map(nameOf).join(' | ')
   if (e.disabled) return 'it is disabled: ' + css + ' "' + name + '"'
   e.scrollIntoView({ block: 'center', behavior: 'instant' })
   const box = e.getClientRects()[0]
@@ -229,7 +229,7 @@ func (p *page) choose(name, option string) {
 const e = find('select', ` + quote(name) + `)
 if (typeof e === 'string') return e
 const option = [...e.options].find((o) => clean(o.text) === ` + quote(option) + `)
-if (!option) return 'there is no option'
+if (!option) return 'option not found'
 option.selected = true
 e.dispatchEvent(new Event('change', { bubbles: true }))
 return ''`)

@@ -84,7 +84,7 @@ func prepareViews(t *testing.T, s *system) []view {
 		{"nodes", "nodes?node=gpu-04", []string{"gpu-04", "FAN-1", "fan 2 stands still"}},
 		{"coverage", "coverage", []string{"clusters default", "nodepools default", "Events published"}},
 		{"", "clusters/00000000-0000-0000-0000-000000000000", []string{"Not Found"}},
-		{"", "nothing-is-here", []string{"There is no such page"}},
+		{"", "unknown-page", []string{"Page not found"}},
 	}
 }
 

@@ -146,8 +146,8 @@ func TestFindWrites(t *testing.T) {
 	}
 }
 
-// TestConsoleRights covers that the console's account only reads, has nothing but the rules of the
-// package, and has them only if the console shows the cluster that it runs in.
+// TestConsoleRights verifies that the console's service account only reads, that its rules are those of
+// the hosts package, and that it has them only if the console shows its own cluster.
 func TestConsoleRights(t *testing.T) {
 	tests := map[string]struct {
 		reason, values string
@@ -229,7 +229,7 @@ console:
 			find := func(kind string) *unstructured.Unstructured {
 				i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind })
 				if i < 0 {
-					t.Fatalf("there is no %s among %v", kind, names(objects))
+					t.Fatalf("no %s found among %v", kind, names(objects))
 				}
 				return objects[i]
 			}

@@ -52,7 +52,7 @@ func (k kustomized) rendered(t *testing.T, full bool) []*unstructured.Unstructur
 	})
 }
 
-// isPolicies reports whether an object holds policies, which are a kustomization of their own.
+// isPolicies reports whether an object is the ConfigMap of the policies. It has a separate kustomization.
 func isPolicies(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "ConfigMap" && o.GetName() == "safety-policies"
 }

@@ -20,7 +20,7 @@ type ChangeEvent struct {
 	RecordedAt time.Time `json:"recordedAt"`
 	// RecordedBy is who told it, as its token says; empty is the fleet API itself.
 	RecordedBy string `json:"recordedBy,omitempty"`
-	// Tenant is whose it is; empty is nobody's.
+	// Tenant owns the event. It is empty if no tenant does.
 	Tenant string `json:"tenant,omitempty"`
 
 	Action      string             `json:"action"`
@@ -173,8 +173,8 @@ type ChangeDelivery struct {
 	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
 	// FinishedAt is when the event was delivered or given up.
 	FinishedAt *time.Time `json:"finished_at,omitempty"`
-	// Error is the error class of the last attempt, and HTTPStatus the status of its
-	// response. They are empty if there is no failure or no response.
+	// Error is the error class of the last attempt, empty if it succeeded. HTTPStatus is
+	// the status of a failed response, 0 without one.
 	Error      string `json:"error,omitempty"`
 	HTTPStatus int    `json:"http_status,omitempty"`
 }

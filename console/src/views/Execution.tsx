@@ -173,7 +173,7 @@ function Checks({ e }: { e: Execution }) {
   )
 }
 
-/** Audit lists who did what, from the chain of events that nobody can change unnoticed. */
+/** Audit lists the audit events of an execution. */
 function Audit({ e }: { e: Execution }) {
   const connected = useHosts().find((h) => h.name === e.host)?.audit === true
   const query = useQuery({ ...auditQuery(e.host, e.namespace, e.name, e.phase), enabled: connected })

@@ -88,7 +88,7 @@ func (s *session) resendCommand() *cobra.Command {
 		Use:   "resend EVENT-ID",
 		Short: "Send a change event of a cluster to its sinks again",
 		Long: "Send a change event of the cluster-worker, with the same id, to the sinks that rejected it or for which it\n" +
-			"expired. With --sink, send it to one sink, also if that has accepted it. The request is a change of its own.\n\n" +
+			"expired. With --sink, send it to one sink, even if the sink has accepted it. The timeline records the request.\n\n" +
 			"Change events of nodes are sent again with 'fleetloop changes deliveries --resend'.",
 		Example: "  fleetloop changes resend 0f1e2d3c4b5a69788796a5b4c3d2e1f0\n" +
 			"  fleetloop changes resend 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --sink=on-call --reason='the token was replaced'",

@@ -2,29 +2,67 @@ package consoleapp
 
 import (
 	"context"
+	"errors"
+	"net/url"
 	"time"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/hosts"
+	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
-// decide applies the rules of a SentinelConfig to a resource of the console's fleet API, read with the
+// decide applies the rules of SentinelConfigs to a resource of the console's fleet API, read with the
 // token of the person.
-func (f *fleet) decide(ctx context.Context, who console.Person, s *v1alpha1.SentinelConfig, id string) (hosts.Decision, error) {
+func (f *fleet) decide(ctx context.Context, who console.Person, list []*v1alpha1.SentinelConfig, id string) ([]hosts.Decision, error) {
+	client, err := f.as(who.Token)
+	if err != nil {
+		return nil, err
+	}
+	api := &oneReader{Client: client}
+	decisions := make([]hosts.Decision, len(list))
+	for i, s := range list {
+		d, err := decideBy(ctx, api, s, id)
+		if ctx.Err() != nil {
+			return nil, errors.Join(ctx.Err(), err)
+		}
+		if err != nil {
+			d = hosts.Decision{State: hosts.StateError, Message: err.Error()}
+		}
+		decisions[i] = d
+	}
+	return decisions, nil
+}
+
+// oneReader reads each resource once.
+type oneReader struct {
+	*fleetclient.Client
+
+	asked string // the path and query of the last request
+	body  []byte
+	err   error
+}
+
+// ListPage implements source.Lister.
+func (r *oneReader) ListPage(ctx context.Context, path string, q url.Values, _ []byte) ([]byte, error) {
+	if asked := path + "?" + q.Encode(); asked != r.asked {
+		r.asked = asked
+		r.body, r.err = r.Client.ListPage(ctx, path, q, nil)
+	}
+	return r.body, r.err
+}
+
+// decideBy applies the rules of a SentinelConfig.
+func decideBy(ctx context.Context, api *oneReader, s *v1alpha1.SentinelConfig, id string) (hosts.Decision, error) {
 	translated, err := sentinelconfig.Translate(&s.Spec)
 	if err != nil {
 		return hosts.Decision{}, err
 	}
 	cfg := translated.Sentinel
-	client, err := f.as(who.Token)
-	if err != nil {
-		return hosts.Decision{}, err
-	}
-	w, err := inspect.NewWatch(s.Namespace+"/"+s.Name, cfg, client)
+	w, err := inspect.NewWatch(s.Namespace+"/"+s.Name, cfg, api)
 	if err != nil {
 		return hosts.Decision{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,10 +13,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/console"
 )
 
-// TestDecide covers that a decision is made about the resource that the person's own token reads.
+// TestDecide covers that decisions are made about the resource that the person's own token reads, once.
 func TestDecide(t *testing.T) {
 	old := time.Now().UTC().Add(-time.Hour)
+	var requests atomic.Int32
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
 		if r.Header.Get("Authorization") != "Bearer alice-token" || !strings.HasSuffix(r.URL.Path, "/clusters/c-1") {
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusForbidden)
@@ -45,17 +48,26 @@ func TestDecide(t *testing.T) {
 	alice := console.Person{}
 	alice.Token = "alice-token"
 
-	d, err := f.decide(t.Context(), alice, config("eu"), "c-1")
-	if err != nil || d.State != "due" || !strings.Contains(d.Message, "backoff-expired") || d.Endpoint != "http://elsewhere:8000" {
-		t.Errorf("decided %+v, %v", d, err)
+	broken := config("eu")
+	broken.Spec.Broker.URL = ""
+	all, err := f.decide(t.Context(), alice, []*v1alpha1.SentinelConfig{config("eu"), config("us"), broken}, "c-1")
+	if err != nil || len(all) != 3 {
+		t.Fatalf("decided %+v, %v", all, err)
+	}
+	d := all[0]
+	if d.State != "due" || !strings.Contains(d.Message, "backoff-expired") || d.Endpoint != "http://elsewhere:8000" {
+		t.Errorf("decided %+v", d)
 	}
 	if d.Inputs == nil || d.Inputs.Generation != 2 || d.Inputs.ObservedGeneration != 1 || d.Inputs.Phase != "Ready" {
 		t.Errorf("the inputs are %+v", d.Inputs)
 	}
-	if d, err := f.decide(t.Context(), alice, config("us"), "c-1"); err != nil || d.State != "not_watched" {
-		t.Errorf("another region: %+v, %v", d, err)
+	if all[1].State != "not_watched" || all[2].State != "error" || !strings.Contains(all[2].Message, "spec.broker.url") {
+		t.Errorf("the others decided %+v", all[1:])
 	}
-	if d, err := f.decide(t.Context(), console.Person{}, config("eu"), "c-1"); err == nil {
-		t.Errorf("without a token: %+v", d)
+	if n := requests.Load(); n != 1 {
+		t.Errorf("%d requests, want one for all", n)
+	}
+	if all, err := f.decide(t.Context(), console.Person{}, []*v1alpha1.SentinelConfig{config("eu")}, "c-1"); err != nil || all[0].State != "error" {
+		t.Errorf("without a token: %+v, %v", all, err)
 	}
 }

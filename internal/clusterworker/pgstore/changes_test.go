@@ -233,8 +233,8 @@ func TestRepeatedChanges(t *testing.T) {
 
 var ignoreTried = cmpopts.IgnoreFields(recordedDelivery{}, "Tried")
 
-// TestRowsOfOlderWorkers covers that changes from before deliveries were recorded are removed without a
-// record, because nobody could find it.
+// TestRowsOfOlderWorkers covers that changes that an older worker stored are removed without a record: they
+// have no event ID.
 func TestRowsOfOlderWorkers(t *testing.T) {
 	b := newBed(t)
 	b.changes("one", 2, 1)

@@ -2,9 +2,9 @@ package hosts
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
@@ -43,9 +43,9 @@ type DecisionInputs struct {
 // StateError is the state of a Decision that could not be made.
 const StateError = "error"
 
-// DecideFunc applies the rules of a SentinelConfig to a resource that it reads as the person. It leaves
-// the names of the Decision to the caller.
-type DecideFunc func(ctx context.Context, who console.Person, s *v1alpha1.SentinelConfig, id string) (Decision, error)
+// DecideFunc applies the rules of SentinelConfigs of one collection to a resource that it reads as the
+// person, once. It returns a Decision for each, and leaves their names to the caller.
+type DecideFunc func(ctx context.Context, who console.Person, list []*v1alpha1.SentinelConfig, id string) ([]Decision, error)
 
 // listDecisions serves what each SentinelConfig that the person may list decides about a resource.
 func (h *Host) listDecisions(w http.ResponseWriter, r *http.Request) error {
@@ -58,20 +58,15 @@ func (h *Host) listDecisions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	list := slices.DeleteFunc(readable, func(s *v1alpha1.SentinelConfig) bool { return s.Spec.ResourceType != collection })
 	answer := page[Decision]{Items: []Decision{}, AsOf: time.Now().UTC()}
-	for _, s := range readable {
-		if s.Spec.ResourceType != collection {
-			continue
+	if len(list) > 0 {
+		if answer.Items, err = h.deps.Decide(ctx, who, list, id); err != nil {
+			return fmt.Errorf("decide about %s %q: %w", collection, id, err)
 		}
-		d, err := h.deps.Decide(ctx, who, s, id)
-		if err != nil {
-			if ctx.Err() != nil {
-				return fmt.Errorf("decide about %s %q: %w", collection, id, errors.Join(ctx.Err(), err))
-			}
-			d = Decision{State: StateError, Message: err.Error()}
-		}
-		d.Host, d.Namespace, d.Name = h.cfg.Name, s.Namespace, s.Name
-		answer.Items = append(answer.Items, d)
+	}
+	for i, s := range list {
+		answer.Items[i].Host, answer.Items[i].Namespace, answer.Items[i].Name = h.cfg.Name, s.Namespace, s.Name
 	}
 	console.WriteJSON(w, http.StatusOK, answer)
 	return nil

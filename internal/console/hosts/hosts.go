@@ -65,7 +65,7 @@ type Deps struct {
 	ReleaseNode func(node *corev1.Node, now time.Time, reason string) (after *corev1.Node, changed bool)
 	// Decide applies the rules of sentinels.
 	Decide DecideFunc
-	// ReadAudit reads the audit. Nil means that there is no connection to it.
+	// ReadAudit reads the audit. It is nil if no audit database is configured.
 	ReadAudit ReadAuditFunc
 	Log       *slog.Logger
 }

@@ -127,15 +127,15 @@ func TestDecisions(t *testing.T) {
 	t.Parallel()
 	var decided atomic.Int32
 	f := newFixture(t, func(_ *hosts.Config, d *hosts.Deps) {
-		d.Decide = func(_ context.Context, who console.Person, s *sentinelv1.SentinelConfig, id string) (hosts.Decision, error) {
+		d.Decide = func(_ context.Context, who console.Person, list []*sentinelv1.SentinelConfig, id string) (out []hosts.Decision, err error) {
 			decided.Add(1)
-			if s.Name == "broken" {
-				return hosts.Decision{}, errors.New("the expression is invalid")
+			for _, s := range list {
+				out = append(out, hosts.Decision{State: "due", Message: s.Name + " as " + who.Token + " about " + id})
 			}
-			return hosts.Decision{State: "due", Message: "as " + who.Token + " about " + id}, nil
+			return out, nil
 		}
 	})
-	for _, name := range []string{"broken", "fine", "other"} {
+	for _, name := range []string{"another", "fine", "other"} {
 		s := &sentinelv1.SentinelConfig{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: f.namespace}, Spec: sentinelv1.SentinelConfigSpec{
 			ResourceType: "clusters", HyperfleetAPI: sentinelv1.HyperfleetAPI{URL: "http://fleet-api:8000"},
 			Broker: sentinelv1.Broker{Type: sentinelv1.BrokerNATS, Topic: "t", URL: "nats://broker:4222"},
@@ -160,8 +160,8 @@ func TestDecisions(t *testing.T) {
 		return nil
 	})
 	want := []hosts.Decision{
-		{Host: "demo", Namespace: f.namespace, Name: "broken", State: hosts.StateError, Message: "the expression is invalid"},
-		{Host: "demo", Namespace: f.namespace, Name: "fine", State: "due", Message: "as admin-token about c-1"},
+		{Host: "demo", Namespace: f.namespace, Name: "another", State: "due", Message: "another as admin-token about c-1"},
+		{Host: "demo", Namespace: f.namespace, Name: "fine", State: "due", Message: "fine as admin-token about c-1"},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the decisions are %+v, want %+v", got, want)

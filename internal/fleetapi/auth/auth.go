@@ -104,7 +104,7 @@ type Config struct {
 
 	// Names maps tokens to subjects in mode none, so that changes have an author. They grant no
 	// permission, and a request with another token, or without one, is anonymous. It cannot be
-	// configured: 'fleetloop up --demo' names its demo persons.
+	// configured: 'fleetloop up' names the persons of its console.
 	Names map[string]string
 }
 

@@ -13,7 +13,7 @@ func webConsole() map[string][]scenario {
 				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "Prometheus has no metrics of the console."}}},
 			},
 			{
-				reason: "one of two was restarted, and nobody is looking",
+				reason: "one of two replicas was restarted, and no page is open",
 				series: `
   fleetloop_console_streams{namespace="fleet",job="console",instance="a"} 0x3 stale _x20
   fleetloop_console_streams{namespace="fleet",job="console",instance="b"} 0x30
