@@ -111,7 +111,9 @@ type Outbox struct {
 	mu       sync.Mutex
 	answered []answer
 
-	inFlight map[int64]PendingEvent // used by Run only
+	// Used by Run only. A change stays in flight until the store has saved its result.
+	inFlight map[int64]PendingEvent
+	unsaved  []DeliveryResult
 }
 
 // An answer is the delivery result of a change.
@@ -130,7 +132,7 @@ func NewOutbox(deps OutboxDeps) (*Outbox, error) {
 		}, []string{"error"}),
 		sending: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "fleetloop_clusterworker_change_events_in_flight",
-			Help: "Number of change events that this cluster-worker is currently sending to a sink, without a response yet. A sink is the HTTP endpoint that receives change events.",
+			Help: "Number of change events that this cluster-worker is sending to a sink, or whose result it has not saved yet. A sink is the HTTP endpoint that receives change events.",
 		}),
 	}
 	for _, s := range deps.Sinks {
@@ -196,7 +198,7 @@ func (o *Outbox) sendBeforeShutdown(ctx context.Context) {
 	o.saveAnswers(rest)
 	o.renewLeases(rest, o.deps.Closing+closingSlack)
 	if n := len(o.inFlight); n > 0 {
-		o.deps.Log.WarnContext(rest, "change events not delivered before shutdown, retained in database", "count", n)
+		o.deps.Log.WarnContext(rest, "change events not delivered or not saved as delivered before shutdown, retained in database", "count", n, "not_saved", len(o.unsaved))
 	}
 }
 
@@ -248,37 +250,50 @@ func (o *Outbox) sendToSink(ctx context.Context, s EventSink, p PendingEvent) {
 	s.Client.SendChangeEvent(ctx, e)
 }
 
-// saveAnswers records delivery results in the store.
+// saveAnswers saves delivery results in the store. After an error it keeps them for the
+// next call, so that no change is sent twice.
 func (o *Outbox) saveAnswers(ctx context.Context) {
 	o.mu.Lock()
 	answered := o.answered
 	o.answered = nil
 	o.mu.Unlock()
-	var done, failed []DeliveryResult
 	for _, a := range answered {
-		p := o.inFlight[a.seq]
-		delete(o.inFlight, a.seq)
-		r := resultOf(p, a.delivery)
+		r := resultOf(o.inFlight[a.seq], a.delivery)
 		switch r.State {
-		case v1.DeliveryPending:
-			failed = append(failed, r)
-			continue
 		case v1.DeliveryRejected:
 			o.givenUp.WithLabelValues(string(r.Class)).Inc()
 		case v1.DeliveryExpired:
 			o.givenUp.WithLabelValues(string(changeevent.ClassExpired)).Inc()
-		case v1.DeliveryDelivered, v1.DeliverySkipped:
+		case v1.DeliveryPending, v1.DeliveryDelivered, v1.DeliverySkipped:
 		}
-		done = append(done, r)
+		o.unsaved = append(o.unsaved, r)
 	}
-	if len(done) > 0 {
-		// After an error they are sent again when their leases end, with the same ids.
-		_ = o.askStore(ctx, "finish change events", func(ctx context.Context) error { return o.deps.Store.FinishChanges(ctx, done) })
+	var done, failed []DeliveryResult
+	for _, r := range o.unsaved {
+		if r.State == v1.DeliveryPending {
+			failed = append(failed, r)
+		} else {
+			done = append(done, r)
+		}
 	}
-	if len(failed) > 0 {
-		_ = o.askStore(ctx, "reschedule change events", func(ctx context.Context) error { return o.deps.Store.PutOffChanges(ctx, failed) })
-	}
+	o.unsaved = nil
+	o.saveResults(ctx, "finish change events", done, o.deps.Store.FinishChanges)
+	o.saveResults(ctx, "reschedule change events", failed, o.deps.Store.PutOffChanges)
 	o.sending.Set(float64(len(o.inFlight)))
+}
+
+// saveResults saves results by one request.
+func (o *Outbox) saveResults(ctx context.Context, what string, results []DeliveryResult, save func(context.Context, []DeliveryResult) error) {
+	if len(results) == 0 {
+		return
+	}
+	if o.askStore(ctx, what, func(ctx context.Context) error { return save(ctx, results) }) != nil {
+		o.unsaved = append(o.unsaved, results...)
+		return
+	}
+	for _, r := range results {
+		delete(o.inFlight, r.Seq)
+	}
 }
 
 // resultOf returns what a delivery means for a change. An event that can never succeed

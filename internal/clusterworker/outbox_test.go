@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
@@ -25,6 +26,8 @@ type fakeStore struct {
 	mu   sync.Mutex
 	rows map[int64]*fakeRow
 	lost time.Time // removals fail until then
+	// takes is the time that a removal takes.
+	takes time.Duration
 
 	results []clusterworker.DeliveryResult
 }
@@ -75,7 +78,10 @@ func (s *fakeStore) RenewChanges(_ context.Context, seqs []int64, lease time.Dur
 	return nil
 }
 
-func (s *fakeStore) FinishChanges(_ context.Context, results []clusterworker.DeliveryResult) error {
+func (s *fakeStore) FinishChanges(ctx context.Context, results []clusterworker.DeliveryResult) error {
+	if err := backoff.Sleep(ctx, s.takes); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Now().Before(s.lost) {
@@ -292,18 +298,41 @@ func TestSinksDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-// TestDatabaseAway: a change that was delivered while the database was unavailable is
-// sent again after its lease, with the same id.
+// TestDatabaseAway covers that a change is sent once and its result saved, if the
+// database is unavailable when the sink answers, or the process is told to stop then.
 func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
+	for name, tc := range map[string]struct{ away, lasts time.Duration }{
+		"Longer than a lease": {5 * time.Minute, 10 * time.Minute},
+		"At the stop":         {time.Minute, time.Minute - time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := &fakeStore{rows: map[int64]*fakeRow{}, lost: time.Now().Add(tc.away)}
+				store.add("a", "c")
+				sink := &fakeSink{}
+				run(t, store, tc.lasts, map[string]*fakeSink{"a": sink})
+				if diff := cmp.Diff([]string{"1"}, sink.got()); diff != "" {
+					t.Errorf("what came (-want +got)\n%s", diff)
+				}
+				if left := store.left(); len(left) != 0 || len(store.results) != 1 {
+					t.Errorf("%v is left, and saved are %+v", left, store.results)
+				}
+			})
+		})
+	}
+}
+
+// TestStopWhileAResultIsSaved covers that a result is saved if the process is told to stop
+// during the request that saves it.
+func TestStopWhileAResultIsSaved(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &fakeStore{rows: map[int64]*fakeRow{}, lost: time.Now().Add(time.Minute)}
+		store := &fakeStore{rows: map[int64]*fakeRow{}, takes: 10 * time.Millisecond}
 		store.add("a", "c")
-		sink := &fakeSink{}
-		run(t, store, 10*time.Minute, map[string]*fakeSink{"a": sink})
-		if diff := cmp.Diff([]string{"1", "1"}, sink.got()); diff != "" {
-			t.Errorf("what came (-want +got)\n%s", diff)
-		}
+		sink := &fakeSink{after: 50 * time.Millisecond}
+		run(t, store, 100*time.Millisecond+5*time.Millisecond, map[string]*fakeSink{"a": sink})
 		if left := store.left(); len(left) != 0 {
 			t.Errorf("%v is left", left)
 		}
