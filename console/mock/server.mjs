@@ -5,7 +5,7 @@ import { createReadStream, existsSync, readFileSync, statSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { extname, join, normalize } from 'node:path'
 import { parseArgs } from 'node:util'
-import { addChange, changes, executions, nodes, pick, REASONS, resources, revisions, sentinels, statuses, syncs } from './fleet.mjs'
+import { addChange, ago, changes, executions, nodes, pick, REASONS, resources, revisions, sentinels, statuses, syncs } from './fleet.mjs'
 
 const { values: flags } = parseArgs({ options: { port: { type: 'string', default: '8090' }, dist: { type: 'string' }, base: { type: 'string', default: '/' }, mode: { type: 'string', default: 'oidc' }, quiet: { type: 'boolean' } } })
 const DIST = flags.dist ?? new URL('../../internal/console/dist', import.meta.url).pathname
@@ -99,7 +99,7 @@ function summary() {
   }
   const reasons = REASONS.map((r) => ({ r, hit: resources.clusters.filter((c) => c.reason === r) })).filter((x) => x.hit.length)
     .map(({ r, hit }) => ({ reason: r.message.replace(/"[^"]*"/g, '<value>').replace(/\d[\d.]*/g, '<n>'), source: r.source, count: hit.length, since: hit.map((c) => c.status.last_transition_time).sort()[0], example: { kind: 'clusters', id: hit[0].id, name: hit[0].name } })).sort((a, b) => b.count - a.count)
-  return { as_of: now(), kinds, sync: { states, oldest_unsynced: unsynced && { id: unsynced.cluster_id, name: unsynced.name, since: unsynced.unsynced_since } }, top_reasons: reasons, labels }
+  return { as_of: now(), kinds, sync: { states, oldest_unsynced: unsynced && { id: unsynced.cluster_id, name: unsynced.name, since: unsynced.unsynced_since } }, deliveries: { failing: 1, failing_since: ago(3600), given_up: 1 }, top_reasons: reasons, labels }
 }
 
 function stuck(q) {
@@ -218,15 +218,23 @@ async function serve(req, res) {
   }
   if (path === 'api/changes') return json(res, { items: filterChanges(q).slice(0, Number(q.get('limit') ?? 100)), cursor: 'c', ...(filterChanges(q).length > Number(q.get('limit') ?? 100) ? { continue: 'more' } : {}) })
   if (path === 'api/changes/buckets') return json(res, buckets(q))
+  if (path === 'api/changes/undelivered') return json(res, undelivered())
   if ((m = /^api\/changes\/([^/]+)\/(deliveries|resend)$/.exec(path))) return deliveries(m[1], m[2], req, res)
   if ((m = /^console\/hosts\/([^/]+)\/(.*)$/.exec(path))) return host(m[1], m[2], req, res, q)
   return problem(res, 404, 'Not Found', `nothing is at ${path}`)
 }
 
 const sent = new Map() // deliveries by event
-async function deliveries(id, verb, req, res) {
-  const change = changes.find((c) => c.id === id)
-  if (change?.source !== 'fleetloop/cluster-worker') return json(res, { id, recorded: false, reason: "only the deliveries of the cluster-worker's change events are recorded here", items: [] })
+const ofWorker = (c) => c?.source === 'fleetloop/cluster-worker'
+
+function undelivered() {
+  const change = changes.find(ofWorker)
+  const items = deliveriesOf(change).filter((d) => d.error).map((delivery) => ({ event_id: change.id, action: change.action, cluster: change.cluster, time: change.timestamp, delivery }))
+  return { items, more: false }
+}
+
+function deliveriesOf(change) {
+  const { id } = change
   const at = (seconds) => new Date(Date.parse(change.timestamp) + seconds * 1000).toISOString()
   if (!sent.has(id)) {
     sent.set(id, [
@@ -236,7 +244,13 @@ async function deliveries(id, verb, req, res) {
       { sink: 'on-call', type: 'pagerduty', state: 'pending', attempts: 3, first_attempt_at: at(1), last_attempt_at: now(), next_attempt_at: new Date(Date.now() + 20_000).toISOString(), error: 'server_error', http_status: 503 },
     ])
   }
-  const items = sent.get(id)
+  return sent.get(id)
+}
+
+async function deliveries(id, verb, req, res) {
+  const change = changes.find((c) => c.id === id)
+  if (!ofWorker(change)) return json(res, { id, recorded: false, reason: "only the deliveries of the cluster-worker's change events are recorded here", items: [] })
+  const items = deliveriesOf(change)
   if (verb === 'deliveries') return json(res, { id, recorded: true, items })
   const { sink } = await bodyOf(req)
   const queued = items.filter((d) => d.sink === sink && d.state !== 'pending')

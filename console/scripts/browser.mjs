@@ -57,6 +57,7 @@ export async function findViews(page, url) {
     ['stuck', 'stuck'],
     ['timeline', 'timeline'],
     ['timeline-incident', 'timeline?cluster=eu-west-03&from=15m'],
+    ['timeline-failing-deliveries', 'timeline?deliveries=failing'],
     ['executions', 'executions'],
     ['execution', 'executions/prod-host/kubernaut-executor/scale-web-x7kq2'],
     ['execution-running', 'executions/prod-host/kubernaut-executor/restart-search-9fj2'],

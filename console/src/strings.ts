@@ -47,7 +47,9 @@ export const S = {
   topReasons: 'Top reasons', topReasonsHint: 'one cause, or many?', noReasons: 'Nothing reports a failure.', share: (reason: string) => `Share of: ${reason}`, showStuck: (reason: string) => `Show what is stuck because of: ${reason}`,
   waitingApproval: 'Waiting for approval', nothingWaits: 'Nothing waits for you.', nodesOut: 'Nodes out of service', noNodesOut: 'Every node is in service.',
   budget: 'Nodes out of service', budgetOf: (host: string) => `Nodes out of service on ${host}`, budgetBlocked: 'Repairs wait for the budget:',
-  sentinelsNotReady: 'Sentinels not ready', gaps: 'Gaps', overlaps: 'Overlaps', deliveries: 'Deliveries', undelivered: 'Undelivered change events',
+  sentinelsNotReady: 'Sentinels not ready', gaps: 'Gaps', overlaps: 'Overlaps', deliveries: 'Deliveries of change events', undelivered: 'Undelivered, of nodes and executions', failingDeliveries: 'Failing deliveries', givenUp: 'Given up in 24 hours',
+  noneUndelivered: 'No delivery of a change event of a cluster fails.', showAllChanges: 'Close', onlyFirst: (k: number) => `Only the first ${k} are shown.`,
+  failingNow: (k: number) => `${plural(k, 'delivery of a change event fails', 'deliveries of change events fail')}`, givenUpNow: (k: number) => `${plural(k, 'delivery of a change event was', 'deliveries of change events were')} given up`,
   latestChanges: 'Latest changes', noChanges: 'No changes.', noChangesHint: 'Nothing changed in this window. Zoom out, or remove a filter.',
 
   // Lists

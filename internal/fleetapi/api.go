@@ -169,6 +169,7 @@ func (a *API) newRoutes(kinds []*kind) http.Handler {
 		// Other methods are not refused here: this path is also that of a cluster.
 		mux.Handle("GET "+v1.ChangeBucketsPath, a.observeRequest(v1.ChangeBucketsPath, http.MethodGet, a.authenticated(a.timeline.GetBuckets)))
 		a.handleRoute(mux, v1.ChangesPath+"/{cluster}", route{http.MethodPost: a.timeline.Post})
+		mux.Handle("GET "+v1.UndeliveredChangesPath, a.observeRequest(v1.UndeliveredChangesPath, http.MethodGet, a.authenticated(a.timeline.GetUndelivered)))
 		a.handleRoute(mux, v1.ChangeDeliveriesPath, route{http.MethodGet: a.timeline.GetDeliveries})
 		a.handleRoute(mux, v1.ChangeResendPath, route{http.MethodPost: a.timeline.PostResend})
 	}

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
@@ -129,4 +130,52 @@ func TestResend(t *testing.T) {
 	if n := len(blue.changes("?action=change-resent").Items); n != 0 {
 		t.Errorf("another tenant sees %d of the requests", n)
 	}
+}
+
+// TestUndelivered covers the list of the deliveries that fail, and their counts: what failed and is tried
+// again, and what was given up within a day and is not queued again.
+func TestUndelivered(t *testing.T) {
+	red, blue, system := newTenants(t)
+	red.startRoller()
+	addDeliveries(t, red)
+	conn := red.connect()
+	for _, sql := range []string{
+		`update tenant.cluster_change_events set failures = 3 where sink = 'waits'`, // is-sent has not failed yet
+		`update tenant.cluster_change_deliveries set finished_at = now()`,
+		`insert into tenant.cluster_change_deliveries (event_id, sink, tenant, sink_type, state, attempts, finished_at, error, http_status, happened_at, cluster_id, change)
+			select e.id, 'chat', 'red', 'slack', 'expired', 7, now() - e.ago, 'timeout', 0, now(), gen_random_uuid(), '{"at":"2026-01-02T03:04:05Z","action":"shoot-ready","cluster":"eu-2"}'
+			from (values ('hours', interval '23 hours'), ('days', interval '25 hours'), ('again', interval '1 hour')) e (id, ago)`,
+		`insert into tenant.cluster_change_events (event_id, sink, tenant, sink_type, cluster_id, change) values ('again', 'chat', 'red', 'slack', gen_random_uuid(), '{}')`,
+	} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func(f *fixture) v1.UndeliveredChanges {
+		return read[v1.UndeliveredChanges](f.do("GET", v1.UndeliveredChangesPath, nil).want(200))
+	}
+	got := list(red)
+	lines := []string{}
+	for _, u := range got.Items {
+		lines = append(lines, strings.Join([]string{u.EventID, u.Action, u.Cluster, u.Time.Format("15:04:05"), summarize([]v1.ChangeDelivery{u.Delivery})[0]}, " "))
+	}
+	wantEqual(t, "deliveries that fail", []string{
+		"shoot-1 shoot-failed eu-1 03:04:05 waits pagerduty pending next timeout",
+		"shoot-1 shoot-failed eu-1 03:04:05 rejects slack rejected finished client_error",
+		"hours shoot-ready eu-2 03:04:05 chat slack expired finished timeout",
+	}, lines)
+	wantEqual(t, "who sees all tenants", got, list(system))
+	wantEqual(t, "another tenant", v1.UndeliveredChanges{Items: []v1.UndeliveredChange{}}, list(blue))
+
+	since := time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC)
+	for f, want := range map[*fixture]v1.DeliverySummary{red: {Failing: 1, FailingSince: &since, GivenUp: 2}, blue: {}, system: {Failing: 1, FailingSince: &since, GivenUp: 2}} {
+		wantEqual(t, "counts", want, f.summary().Deliveries)
+	}
+	if _, err := conn.Exec(t.Context(), `insert into tenant.cluster_change_events (event_id, sink, tenant, sink_type, cluster_id, change, failures)
+		select 'many-' || i, 'chat', 'red', 'slack', gen_random_uuid(), '{"at":"2026-01-02T03:04:05Z"}', 1 from generate_series(1, 10100) i`); err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "a count that ends", int64(v1.MaxDeliveries), red.summary().Deliveries.Failing)
+	got = list(red)
+	wantEqual(t, "a list that ends", true, got.More && len(got.Items) == 100)
 }

@@ -113,6 +113,13 @@ func (c *Client) ChangeDeliveries(ctx context.Context, id string) (v1.ChangeDeli
 	return d, err
 }
 
+// UndeliveredChanges lists the deliveries of change events that fail or were given up.
+func (c *Client) UndeliveredChanges(ctx context.Context) (v1.UndeliveredChanges, error) {
+	var list v1.UndeliveredChanges
+	_, err := c.callJSON(ctx, request{method: http.MethodGet, root: v1.UndeliveredChangesPath}, nil, &list)
+	return list, err
+}
+
 // ResendChange queues a change event for its sinks again. A repeated request with the same key has
 // no effect.
 func (c *Client) ResendChange(ctx context.Context, id, key string, resend v1.ChangeResend) (v1.ChangeResent, error) {

@@ -113,6 +113,9 @@ type ChangesAccepted struct {
 // ChangeDeliveriesPath is where the deliveries of a change event are read.
 const ChangeDeliveriesPath = ChangesPath + "/{id}/deliveries"
 
+// UndeliveredChangesPath is where the deliveries that fail are listed.
+const UndeliveredChangesPath = ChangesPath + "/undelivered"
+
 // ChangeResendPath is where a change event is sent again.
 const ChangeResendPath = ChangesPath + "/{id}/resend"
 
@@ -177,6 +180,24 @@ type ChangeDelivery struct {
 	// the status of a failed response, 0 without one.
 	Error      string `json:"error,omitempty"`
 	HTTPStatus int    `json:"http_status,omitempty"`
+}
+
+// UndeliveredChanges are deliveries of the cluster-worker's change events that do not succeed.
+type UndeliveredChanges struct {
+	// Items has those that failed and are tried again, the longest first, and then those that were
+	// given up in the last 24 hours, the newest first.
+	Items []UndeliveredChange `json:"items"`
+	// More reports whether there are more than those in Items.
+	More bool `json:"more"`
+}
+
+// An UndeliveredChange is a delivery that failed, and its event.
+type UndeliveredChange struct {
+	EventID  string         `json:"event_id"`
+	Action   string         `json:"action"`
+	Cluster  string         `json:"cluster"`
+	Time     time.Time      `json:"time"`
+	Delivery ChangeDelivery `json:"delivery"`
 }
 
 // A ChangeResent is the result of a request to send a change event again.

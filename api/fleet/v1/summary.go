@@ -15,6 +15,8 @@ type Summary struct {
 	// Kinds has the counts of clusters and nodepools, by collection.
 	Kinds map[string]KindSummary `json:"kinds"`
 	Sync  SyncSummary            `json:"sync"`
+	// Deliveries counts the change events of the cluster-worker that sinks do not accept.
+	Deliveries DeliverySummary `json:"deliveries"`
 	// TopReasons are the most frequent reasons why resources are not ready or not synced.
 	TopReasons []SummaryReason `json:"top_reasons"`
 	// Labels counts the clusters by the values of each configured label.
@@ -40,6 +42,20 @@ type KindSummary struct {
 type SyncSummary struct {
 	States         map[SyncState]int64 `json:"states"`
 	OldestUnsynced *OldestResource     `json:"oldest_unsynced,omitempty"`
+}
+
+// MaxDeliveries is the highest count in a DeliverySummary. It means "at least".
+const MaxDeliveries = 10_000
+
+// A DeliverySummary counts deliveries of change events to sinks.
+type DeliverySummary struct {
+	// Failing is the number of deliveries that failed and are tried again.
+	Failing int64 `json:"failing"`
+	// FailingSince is the first attempt of the one that fails for longest.
+	FailingSince *time.Time `json:"failing_since,omitempty"`
+	// GivenUp is the number of deliveries that were rejected or expired in the last 24 hours, and
+	// were not sent again since.
+	GivenUp int64 `json:"given_up"`
 }
 
 // An OldestResource is the resource that has been in a state for longest.

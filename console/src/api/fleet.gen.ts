@@ -1010,6 +1010,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/changes/undelivered": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the deliveries of change events that fail
+         * @description The cluster-worker's deliveries that failed and are tried again, the
+         *     longest first, and then those that were rejected or expired in the last
+         *     24 hours, the newest first. At most 100 are listed.
+         */
+        get: operations["listUndeliveredChanges"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/changes/{id}/deliveries": {
         parameters: {
             query?: never;
@@ -1278,6 +1300,7 @@ export interface components {
                 [key: string]: components["schemas"]["KindSummary"];
             };
             sync: components["schemas"]["SyncSummary"];
+            deliveries: components["schemas"]["DeliverySummary"];
             /** @description The most frequent reasons for which resources are not ready or not synced. */
             top_reasons: components["schemas"]["SummaryReason"][];
             /** @description The counts of clusters by the values of each configured label. */
@@ -1290,6 +1313,24 @@ export interface components {
             more_label_values?: {
                 [key: string]: number;
             };
+        };
+        /** @description Deliveries of the cluster-worker's change events to sinks. A count of 10000 means at least as many. */
+        DeliverySummary: {
+            /**
+             * Format: int64
+             * @description Number of deliveries that failed and are tried again.
+             */
+            failing: number;
+            /**
+             * Format: date-time
+             * @description First attempt of the delivery that fails for longest.
+             */
+            failing_since?: string;
+            /**
+             * Format: int64
+             * @description Number of deliveries that were rejected or expired in the last 24 hours and not sent again.
+             */
+            given_up: number;
         };
         /**
          * @description adapter: a required adapter has not reported the current generation, or
@@ -1868,6 +1909,29 @@ export interface components {
             /** @description HTTP status of the last failed attempt, if there was a response. */
             http_status?: number;
         };
+        UndeliveredChanges: {
+            items: components["schemas"]["UndeliveredChange"][];
+            /** @description Whether there are more. */
+            more: boolean;
+        };
+        /** @description A delivery that failed, and its event. */
+        UndeliveredChange: {
+            /** @description Id of the event. */
+            event_id: string;
+            /**
+             * @description Action of the event.
+             * @example shoot-failed
+             */
+            action: string;
+            /** @description Name of the cluster. */
+            cluster: string;
+            /**
+             * Format: date-time
+             * @description Time of the event.
+             */
+            time: string;
+            delivery: components["schemas"]["ChangeDelivery"];
+        };
         ChangeResend: {
             /** @description Name of one sink. */
             sink?: string;
@@ -2068,6 +2132,15 @@ export interface components {
             };
             content: {
                 "application/json": components["schemas"]["ChangeDeliveries"];
+            };
+        };
+        /** @description The deliveries. */
+        UndeliveredChanges: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["UndeliveredChanges"];
             };
         };
         /** @description The event is queued. */
@@ -4783,6 +4856,26 @@ export interface operations {
             413: components["responses"]["TooLarge"];
             415: components["responses"]["MediaType"];
             422: components["responses"]["TimestampOutOfRange"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listUndeliveredChanges: {
+        parameters: {
+            query?: {
+                /** @description Rejects unknown parameters. */
+                strict?: components["parameters"]["strict"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: components["responses"]["UndeliveredChanges"];
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };

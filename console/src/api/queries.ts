@@ -6,7 +6,7 @@ import { CHANGES, FLEET, get, getWithEtag, type Query, rememberSession } from '.
 import { type RawExecution, type RawNode, readExecution, readNode } from './hosts'
 import type {
   AdapterStatus, AuditEvent, Buckets, ChangeDeliveries, ChangeEvent, ClusterSync, Decision, EmergencyStop, Kind,
-  NodeList, Page, Permission, Resource, Revision, SentinelList, Session, StuckItem, Summary,
+  NodeList, Page, Permission, Resource, Revision, SentinelList, Session, StuckItem, Summary, UndeliveredChanges,
 } from './types'
 
 export const sessionQuery = queryOptions({
@@ -93,6 +93,12 @@ export const deliveriesQuery = (id: string) => queryOptions({
   queryFn: ({ signal }) => get<ChangeDeliveries>(`${changePath(id)}/deliveries`, {}, signal),
   refetchInterval: (query) => (query.state.data?.items.some((d) => d.state === 'pending') ? 5000 : false),
   gcTime: 60_000,
+})
+
+export const undeliveredQuery = queryOptions({
+  queryKey: ['undelivered'],
+  queryFn: ({ signal }) => get<UndeliveredChanges>(`${CHANGES}/undelivered`, {}, signal),
+  refetchInterval: 10_000,
 })
 
 export const bucketsQuery = (filter: Query) => queryOptions({

@@ -11,6 +11,7 @@ export type SyncState = Schemas['SyncState']
 export type Identity = Schemas['Identity']
 export type ChangeEvent = Schemas['ChangeEvent']
 export type ChangeDeliveries = Schemas['ChangeDeliveries']
+export type UndeliveredChanges = Schemas['UndeliveredChanges']
 export type ChangeDelivery = Schemas['ChangeDelivery']
 export type ChangeResent = Schemas['ChangeResent']
 export type Kind = 'clusters' | 'nodepools'
@@ -25,6 +26,7 @@ export interface Summary {
   as_of: string
   kinds: Partial<Record<Kind, PhaseCounts & { oldest_not_ready?: { id: string; name: string; phase: string; since: string } }>>
   sync?: { states: Partial<Record<SyncState, number>>; oldest_unsynced?: { id: string; name: string; since: string } }
+  deliveries?: Schemas['DeliverySummary']
   top_reasons?: TopReason[]
   labels?: Record<string, Record<string, PhaseCounts>>
 }

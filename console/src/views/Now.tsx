@@ -17,6 +17,8 @@ import { ChangeLine } from '../ui/change'
 
 interface Alarm { tone: Tone; icon: IconName; text: string; age?: string; to: string; search?: Record<string, string> }
 
+const FAILING = { deliveries: 'failing' }
+
 export function Now() {
   const summary = useQuery(summaryQuery)
   const { data: session } = useQuery(sessionQuery)
@@ -48,6 +50,10 @@ export function Now() {
   add(lasting, { tone: 'bad', icon: 'coverage', text: S.gapsNow(unwatched), to: '/coverage' })
   add(waiting.length, { tone: 'warn', icon: 'executions', text: S.waitingNow(waiting.length), age: waiting[0]?.created, to: '/executions' })
   add(blocked.length, { tone: 'warn', icon: 'nodes', text: S.drainsBlocked(blocked.length), age: blocked[0]?.since, to: '/nodes' })
+  const deliveries = summary.data?.deliveries
+  const gone = deliveries?.given_up ?? 0
+  add(gone, { tone: 'bad', icon: 'warn', text: S.givenUpNow(gone), to: '/timeline', search: FAILING })
+  add(deliveries?.failing, { tone: 'warn', icon: 'warn', text: S.failingNow(deliveries?.failing ?? 0), age: deliveries?.failing_since, to: '/timeline', search: FAILING })
   add(undelivered, { tone: 'warn', icon: 'warn', text: S.undeliveredNow(undelivered), to: '/timeline' })
 
   return (
@@ -114,10 +120,13 @@ export function Now() {
             {seesAll(session) && <><div><dt>{S.gaps}</dt><dd><Number n={gaps.length} /></dd></div><div><dt>{S.overlaps}</dt><dd><Number n={overlaps.length} /></dd></div></>}
           </dl>}
         </Panel>
-        <Panel title={<Link to="/timeline">{S.deliveries}</Link>}>
-          {hosts.length === 0 ? <p className="dim">{S.noHosts}</p> : <dl className="facts">
-            <div><dt>{S.undelivered}</dt><dd><Number n={undelivered} /></dd></div>
+        <Panel title={<Link to="/timeline" search={FAILING as never}>{S.deliveries}</Link>}>
+          <Answer query={summary} rows={3}>{() => <dl className="facts">
+            <div><dt>{S.failingDeliveries}</dt><dd><Number n={deliveries?.failing ?? 0} /></dd></div>
+            <div><dt>{S.givenUp}</dt><dd><Number n={gone} /></dd></div>
+            {hosts.length > 0 && <div><dt>{S.undelivered}</dt><dd><Number n={undelivered} /></dd></div>}
           </dl>}
+          </Answer>
         </Panel>
 
         <Panel title={<Link to="/timeline">{S.latestChanges}</Link>} className="three">

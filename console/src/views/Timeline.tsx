@@ -1,8 +1,8 @@
 // What changed before the alert?
 import { useQuery, useQueryClient, keepPreviousData } from '@tanstack/react-query'
-import { type PointerEvent, useMemo, useRef, useState } from 'react'
+import { type PointerEvent, type ReactNode, useMemo, useRef, useState } from 'react'
 import { write } from '../api/client'
-import { bucketsQuery, canQuery, changePath, changesQuery, deliveriesQuery } from '../api/queries'
+import { bucketsQuery, canQuery, changePath, changesQuery, deliveriesQuery, undeliveredQuery } from '../api/queries'
 import type { Buckets, ChangeDelivery, ChangeEvent, ChangeResent } from '../api/types'
 import { command, flag } from '../lib/cli'
 import { deliveriesCommand, errorOf, mayRepeat, resendCommand, stateOf } from '../lib/deliveries'
@@ -99,6 +99,7 @@ export function Timeline() {
           {LANES.map((l) => <button key={l} type="button" className="chip" aria-pressed={by === l} onClick={() => change({ by: l === 'cluster' ? undefined : l })}>{S[l]}</button>)}
         </div>
       </div>
+      {params.deliveries === 'failing' && <Undelivered close={() => change({ deliveries: undefined })} />}
       <Answer query={buckets} rows={5}>{(b) => <Lanes buckets={b} window={window} onWindow={show} onLane={(name) => change({ [by]: filters[by] === name ? undefined : name })} chosen={filters[by]} />}</Answer>
       <Answer query={list}>{() => items.length === 0
         ? <Notice icon="timeline" title={S.noChanges}>{S.noChangesHint}</Notice>
@@ -249,7 +250,35 @@ function Deliveries({ id }: { id: string }) {
   )
 }
 
-function DeliveryLine({ id, delivery: d, may }: { id: string; delivery: ChangeDelivery; may: boolean }) {
+/** Undelivered lists the deliveries that fail, each with its event. */
+function Undelivered({ close }: { close: () => void }) {
+  const query = useQuery(undeliveredQuery)
+  const can = useQuery(canQuery('patch', 'clusters'))
+  return (
+    <section className="deliveries" aria-label={S.failingDeliveries}>
+      <header>
+        <h2>{S.failingDeliveries}</h2>
+        <span className="button-group">
+          <Cli commands={[[S.failingDeliveries, 'fleetloop changes deliveries --clusters']]} />
+          <button type="button" className="button" onClick={close}>{S.showAllChanges}</button>
+        </span>
+      </header>
+      <Answer query={query} rows={2}>{(list) => list.items.length === 0 ? <p className="dim">{S.noneUndelivered}</p> : (
+        <>
+          <ul>{list.items.map((u) => (
+            <DeliveryLine key={`${u.event_id} ${u.delivery.sink}`} id={u.event_id} delivery={u.delivery} may={can.data?.allowed === true}>
+              <b>{u.cluster}</b><span>{u.action} <Age at={u.time} /></span>
+            </DeliveryLine>
+          ))}</ul>
+          {list.more && <p className="dim">{S.onlyFirst(list.items.length)}</p>}
+        </>
+      )}
+      </Answer>
+    </section>
+  )
+}
+
+function DeliveryLine({ id, delivery: d, may, children }: { id: string; delivery: ChangeDelivery; may: boolean; children?: ReactNode }) {
   const queries = useQueryClient()
   const [key, renew] = useState(newKey) // the same after a failure, so that a repeated request is sent once
   const spec: ActionSpec = {
@@ -260,12 +289,13 @@ function DeliveryLine({ id, delivery: d, may }: { id: string; delivery: ChangeDe
       renew(newKey)
       queries.setQueryData(deliveriesQuery(id).queryKey, { id, recorded: true, items: answer.items })
       void queries.invalidateQueries({ queryKey: ['changes'] })
+      void queries.invalidateQueries({ queryKey: undeliveredQuery.queryKey })
     },
     done: S.resendDone(d.sink),
   }
   return (
     <li>
-      <State of={stateOf(d)} /><b>{d.sink}</b><span className="dim">{d.type}</span>
+      {children}<State of={stateOf(d)} /><b>{d.sink}</b><span className="dim">{d.type}</span>
       <span>{S.nAttempts(d.attempts)}{d.last_attempt_at && <> · <Age at={d.last_attempt_at} /></>}{d.next_attempt_at && <> · {S.nextTry} <Age at={d.next_attempt_at} /></>}</span>
       {errorOf(d) && <span className="message">{errorOf(d)}</span>}
       {may && mayRepeat(d) && <Action spec={spec} />}

@@ -39,30 +39,69 @@ func ShowEventDeliveries(cmd *cobra.Command, env Env, eventID, format string) er
 	return s.printDeliveries(d.Items)
 }
 
+// ShowUndelivered prints the deliveries of the change events of clusters that fail or were given up,
+// from the fleet API that the flags of cmd name.
+func ShowUndelivered(cmd *cobra.Command, env Env, format string) error {
+	s := &session{env: env}
+	client, err := s.newClient(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdle()
+	list, err := client.UndeliveredChanges(cmd.Context())
+	switch {
+	case err != nil:
+		return explainOldServer(err, "this list")
+	case !terminal.IsTableFormat(format):
+		return WriteValue(env.Stdout, format, list)
+	case len(list.Items) == 0:
+		s.printNote("No delivery of a change event of a cluster fails, and none was given up in the last 24 hours.")
+		return nil
+	}
+	rows := [][]terminal.Cell{append(terminal.PlainRow("CLUSTER", "ACTION", "AGE"), append(deliveryHeaders(), terminal.Cell{Text: "EVENT"})...)}
+	for _, u := range list.Items {
+		row := append(terminal.PlainRow(u.Cluster, u.Action, terminal.Since(env.Now(), u.Time)), s.deliveryRow(&u.Delivery)...)
+		rows = append(rows, append(row, terminal.Cell{Text: u.EventID}))
+	}
+	table := terminal.Table{Colour: s.useColour()}
+	if err := table.WriteRows(env.Stdout, rows); err != nil {
+		return err
+	}
+	if list.More {
+		s.printNote("Only the first %d are shown.", len(list.Items))
+	}
+	return nil
+}
+
 func explainNoDeliveries(err error) error {
 	return &failure{err: err, code: CodeFailed, next: "use a fleet API of the same release, and an id that 'fleetloop changes -o wide' shows"}
 }
 
 func (s *session) printDeliveries(items []v1.ChangeDelivery) error {
-	const stateColumn = 2
-	now := s.env.Now()
-	rows := [][]terminal.Cell{terminal.PlainRow("SINK", "TYPE", "STATE", "ATTEMPTS", "FIRST ATTEMPT", "LAST ATTEMPT", "NEXT ATTEMPT", "ERROR")}
+	rows := [][]terminal.Cell{deliveryHeaders()}
 	for i := range items {
-		d := &items[i]
-		next := "-"
-		if d.NextAttemptAt != nil {
-			next = "in " + terminal.Since(*d.NextAttemptAt, now)
-		}
-		failed := d.Error
-		if d.HTTPStatus != 0 {
-			failed += fmt.Sprintf(" (%d)", d.HTTPStatus)
-		}
-		row := terminal.PlainRow(d.Sink, d.Type, string(d.State), strconv.Itoa(d.Attempts), formatAttempt(now, d.FirstAttemptAt), formatAttempt(now, d.LastAttemptAt), next, failed)
-		row[stateColumn].Style = deliveryStyle(d)
-		rows = append(rows, row)
+		rows = append(rows, s.deliveryRow(&items[i]))
 	}
 	table := terminal.Table{Colour: s.useColour()}
 	return table.WriteRows(s.env.Stdout, rows)
+}
+
+func deliveryHeaders() []terminal.Cell {
+	return terminal.PlainRow("SINK", "TYPE", "STATE", "ATTEMPTS", "FIRST ATTEMPT", "LAST ATTEMPT", "NEXT ATTEMPT", "ERROR")
+}
+
+func (s *session) deliveryRow(d *v1.ChangeDelivery) []terminal.Cell {
+	const stateColumn = 2
+	now, next, failed := s.env.Now(), "-", d.Error
+	if d.NextAttemptAt != nil {
+		next = "in " + terminal.Since(*d.NextAttemptAt, now)
+	}
+	if d.HTTPStatus != 0 {
+		failed += fmt.Sprintf(" (%d)", d.HTTPStatus)
+	}
+	row := terminal.PlainRow(d.Sink, d.Type, string(d.State), strconv.Itoa(d.Attempts), formatAttempt(now, d.FirstAttemptAt), formatAttempt(now, d.LastAttemptAt), next, failed)
+	row[stateColumn].Style = deliveryStyle(d)
+	return row
 }
 
 func formatAttempt(now time.Time, at *time.Time) string {

@@ -32,6 +32,12 @@ func deliveriesAPI(asked *[]string, queued ...string) *fakeAPI {
 			return http.StatusOK, v1.ChangeDeliveries{ID: "a/b", Recorded: true, Items: items}
 		case "/api/changes/none/deliveries":
 			return http.StatusOK, v1.ChangeDeliveries{ID: "none", Reason: "only those of others are", Items: []v1.ChangeDelivery{}}
+		case v1.UndeliveredChangesPath:
+			list := v1.UndeliveredChanges{More: true}
+			for i, d := range items[2:] {
+				list.Items = append(list.Items, v1.UndeliveredChange{EventID: "a/b", Action: "shoot-failed", Cluster: "eu-1", Time: now.Add(-time.Duration(i+1) * time.Hour), Delivery: d})
+			}
+			return http.StatusOK, list
 		case "/api/changes/a%2Fb/resend":
 			body, err := io.ReadAll(r.Body)
 			if err != nil || len(r.Header.Get(v1.IdempotencyKeyHeader)) != 36 {
@@ -46,10 +52,12 @@ func deliveriesAPI(asked *[]string, queued ...string) *fakeAPI {
 
 func TestShowEventDeliveries(t *testing.T) {
 	t.Parallel()
+	const undelivered = "-undelivered"
 	for name, c := range map[string]struct {
 		id, format string
 		colour     bool
 	}{
+		"undelivered": {undelivered, "table", true}, "undelivered-yaml": {undelivered, "yaml", false},
 		"deliveries": {"a/b", "table", false}, "deliveries-colour": {"a/b", "table", true}, "deliveries-json": {"a/b", "json", false},
 		"deliveries-none": {"none", "table", false}, "deliveries-none-yaml": {"none", "yaml", false}, "deliveries-missing": {"x", "table", false},
 	} {
@@ -62,7 +70,12 @@ func TestShowEventDeliveries(t *testing.T) {
 			}
 			root := Command(env)
 			AddChangesSubcommands(root, &cobra.Command{
-				Use: "deliveries", RunE: func(cmd *cobra.Command, _ []string) error { return ShowEventDeliveries(cmd, env, c.id, c.format) },
+				Use: "deliveries", RunE: func(cmd *cobra.Command, _ []string) error {
+					if c.id == undelivered {
+						return ShowUndelivered(cmd, env, c.format)
+					}
+					return ShowEventDeliveries(cmd, env, c.id, c.format)
+				},
 			})
 			r := run{args: []string{"changes", "deliveries"}}
 			r.code = Run(t.Context(), env, root, r.args)

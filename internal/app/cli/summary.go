@@ -89,7 +89,7 @@ func (s *session) printSummaryTables(summary v1.Summary) error {
 	if _, err := fmt.Fprintf(s.env.Stdout, "Counted %s ago\n", terminal.Since(now, summary.AsOf)); err != nil {
 		return err
 	}
-	tables := [][][]terminal.Cell{kindRows(summary, now), syncRows(summary, now)}
+	tables := [][][]terminal.Cell{kindRows(summary, now), syncRows(summary, now), deliveryRows(summary, now)}
 	for _, key := range slices.Sorted(maps.Keys(summary.Labels)) {
 		tables = append(tables, labelRows(key, summary.Labels[key], summary.MoreLabelValues[key]))
 	}
@@ -158,6 +158,29 @@ func syncRows(summary v1.Summary, now time.Time) [][]terminal.Cell {
 		terminal.PlainRow(append(append([]string{"SYNC"}, heads...), "OLDEST UNSYNCED")...),
 		terminal.PlainRow(append(append([]string{v1.CollectionClusters}, counts...), formatOldest(summary.Sync.OldestUnsynced, now))...),
 	}
+}
+
+// deliveryRows counts the change events that sinks do not accept. It has no row if there are none.
+func deliveryRows(summary v1.Summary, now time.Time) [][]terminal.Cell {
+	d := summary.Deliveries
+	rows := [][]terminal.Cell{terminal.PlainRow("CHANGE EVENTS", "FAILING", "GIVEN UP", "FAILING FOR")}
+	if d.Failing+d.GivenUp == 0 {
+		return rows
+	}
+	count := func(n int64, style terminal.Style) terminal.Cell {
+		switch {
+		case n == 0:
+			style = terminal.Plain
+		case n == v1.MaxDeliveries:
+			return terminal.Cell{Text: strconv.FormatInt(n, 10) + "+", Style: style}
+		}
+		return terminal.Cell{Text: strconv.FormatInt(n, 10), Style: style}
+	}
+	failingFor := "-"
+	if d.FailingSince != nil {
+		failingFor = terminal.Since(now, *d.FailingSince)
+	}
+	return append(rows, []terminal.Cell{{Text: v1.CollectionClusters}, count(d.Failing, terminal.Busy), count(d.GivenUp, terminal.Bad), {Text: failingFor}})
 }
 
 // labelRows returns the values of a label, the most frequent first.

@@ -29,6 +29,7 @@ func newSummary() v1.Summary {
 		TopReasons: []v1.SummaryReason{
 			{Reason: "quota of <n> exceeded", Source: "sync", Count: 2, Since: now.Add(-time.Hour), Example: v1.ReasonExample{Kind: v1.KindCluster, Name: "eu-2"}},
 		},
+		Deliveries: v1.DeliverySummary{Failing: 3, FailingSince: new(now.Add(-2 * time.Hour)), GivenUp: v1.MaxDeliveries},
 		Labels: map[string]map[string]v1.LabelSummary{"region": {
 			"eu": {Total: 4, Phases: map[v1.Phase]int64{v1.PhaseReady: 2, v1.PhaseFailed: 2}},
 			"us": {Total: 8, Phases: map[v1.Phase]int64{v1.PhaseReady: 8}},
@@ -45,6 +46,9 @@ nodepools   0       0       0         0              0        0          -
 
 SYNC       PENDING   RUNNING   BACKING_OFF   STUCK   PAUSED   SYNCED   OLDEST UNSYNCED
 clusters   0         0         0             1       0        11       eu-2 (60m)
+
+CHANGE EVENTS   FAILING   GIVEN UP   FAILING FOR
+clusters        3         10000+     120m
 
 REGION   TOTAL   READY   PENDING   PROVISIONING   FAILED   DELETING
 us       8       8       0         0              0        0

@@ -22,7 +22,7 @@ import (
 
 func (s *session) deliveriesCommand() *cobra.Command {
 	var format, event string
-	var resend, everything bool
+	var resend, everything, clusters bool
 	cmd := &cobra.Command{
 		Use:   "deliveries [NODE ...]",
 		Short: "Show undelivered change events of nodes, and send them again",
@@ -31,8 +31,10 @@ func (s *session) deliveriesCommand() *cobra.Command {
 			"Pending events are retried automatically. Rejected events are sent again with --resend, after the sink is\n" +
 			"fixed.\n\n" +
 			"With --event, show all deliveries of one change event of a cluster, from the fleet API: when and in how many\n" +
-			"attempts it was sent to each sink.",
+			"attempts it was sent to each sink. With --clusters, show the deliveries of all clusters that fail, and those that\n" +
+			"were given up in the last 24 hours.",
 		Example: "  fleetloop changes deliveries\n" +
+			"  fleetloop changes deliveries --clusters\n" +
 			"  fleetloop changes deliveries --event=0f1e2d3c4b5a69788796a5b4c3d2e1f0\n" +
 			"  fleetloop changes deliveries --resend gpu-node-01\n" +
 			"  fleetloop changes deliveries --resend --all",
@@ -41,6 +43,10 @@ func (s *session) deliveriesCommand() *cobra.Command {
 			switch {
 			case event != "" && (resend || everything || len(args) > 0):
 				return usageErrorf(cmd, "--event cannot be combined with nodes, --resend or --all")
+			case clusters && (event != "" || resend || everything || len(args) > 0):
+				return usageErrorf(cmd, "--clusters cannot be combined with nodes, --event, --resend or --all")
+			case clusters:
+				return cli.ShowUndelivered(cmd, s.env, format)
 			case event != "":
 				return cli.ShowEventDeliveries(cmd, s.env, event, format)
 			case everything && !resend:
@@ -54,6 +60,7 @@ func (s *session) deliveriesCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&event, "event", "", "show the deliveries of the change event with this `id`, as shown by 'fleetloop changes -o wide'")
+	cmd.Flags().BoolVar(&clusters, "clusters", false, "show the failing deliveries of the change events of clusters, from the fleet API")
 	cmd.Flags().BoolVar(&resend, "resend", false, "send rejected events again")
 	cmd.Flags().BoolVar(&everything, "all", false, "with --resend: for all nodes")
 	addOutputFlag(cmd, &format, terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatYAML)

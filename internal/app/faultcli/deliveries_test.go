@@ -14,20 +14,27 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// TestDeliveriesOfAnEvent verifies that --event asks the fleet API, and no host cluster.
+// TestDeliveriesOfAnEvent verifies that --event and --clusters ask the fleet API, and no host cluster.
 func TestDeliveriesOfAnEvent(t *testing.T) {
 	t.Parallel()
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/api/changes/x/deliveries" {
-			w.WriteHeader(http.StatusNotFound)
-			return
-		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"id":"x","recorded":true,"items":[{"sink":"on-call","type":"slack","state":"delivered","attempts":1}]}`)
+		switch r.URL.Path {
+		case "/api/changes/x/deliveries":
+			_, _ = io.WriteString(w, `{"id":"x","recorded":true,"items":[{"sink":"on-call","type":"slack","state":"delivered","attempts":1}]}`)
+		case "/api/changes/undelivered":
+			_, _ = io.WriteString(w, `{"items":[],"more":false}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
 	}))
 	t.Cleanup(api.Close)
 	r := runCommand(t, "", "changes", "deliveries", "--event=x", "--server", api.URL)
 	if r.code != 0 || !strings.Contains(r.out, "on-call   slack   delivered   1") {
+		t.Errorf("exit code %d\n%s", r.code, r.outputText())
+	}
+	r = runCommand(t, "", "changes", "deliveries", "--clusters", "--server", api.URL)
+	if r.code != 0 || !strings.Contains(r.outputText(), "No delivery of a change event of a cluster fails") {
 		t.Errorf("exit code %d\n%s", r.code, r.outputText())
 	}
 }
@@ -55,6 +62,7 @@ func TestDeliveries(t *testing.T) {
 		wantRun(t, 0, "All events are delivered.", "changes", "deliveries", "told-b"),
 		wantRun(t, 0, "No change event of a node", "changes", "deliveries", "told-c"),
 		wantRun(t, 2, "--all requires --resend", "changes", "deliveries", "--all"),
+		wantRun(t, 2, "--clusters cannot be combined", "changes", "deliveries", "--clusters", "told-a"),
 		wantRun(t, 2, "--event cannot be combined", "changes", "deliveries", "--event", "x", "told-a"),
 		wantRun(t, 2, "or --all", "changes", "deliveries", "--resend"),
 		wantRun(t, 2, "or --all", "changes", "deliveries", "--resend", "told-a", "--all"),

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,6 +34,7 @@ func (s *Store) Summary(ctx context.Context, scope fleetapi.Scope) (v1.Summary, 
 		read.queueAge(b)
 		read.queueCounts(b)
 		read.queueSyncs(b)
+		read.queueDeliveries(b)
 		read.queueReasons(b)
 		read.queueOldest(b, v1.KindCluster, v1.CollectionClusters)
 		read.queueOldest(b, v1.KindNodePool, v1.CollectionNodePools)
@@ -153,6 +155,30 @@ func (s *summaryReader) queueSyncs(b *pgx.Batch) {
 			}
 			return nil
 		})
+		return err
+	})
+}
+
+// queueDeliveries counts the deliveries that fail or were given up. They are few, or their count ends
+// at v1.MaxDeliveries.
+func (s *summaryReader) queueDeliveries(b *pgx.Batch) {
+	tenant := ""
+	if !s.scope.All {
+		tenant = s.ofTenant + " and "
+	}
+	limit := strconv.Itoa(v1.MaxDeliveries)
+	b.Queue(`select f.n, f.since, g.n from (
+			select count(*) as n, min(first_attempt_at) as since from (
+				select first_attempt_at from tenant.cluster_change_events where `+tenant+`failures > 0 limit `+limit+`) x
+		) f, (
+			select count(*) as n from (
+				select from tenant.cluster_change_deliveries d where `+tenant+`state in ('rejected', 'expired') and finished_at > now() - interval '24 hours'
+					and not exists (select from tenant.cluster_change_events c where c.event_id = d.event_id and c.sink = d.sink) limit `+limit+`) x
+		) g`, s.args...).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(&s.Deliveries.Failing, &s.Deliveries.FailingSince, &s.Deliveries.GivenUp)
+		if since := s.Deliveries.FailingSince; since != nil {
+			*since = since.UTC()
+		}
 		return err
 	})
 }

@@ -49,6 +49,9 @@ type Resend struct {
 type DeliveryStore interface {
 	// Deliveries returns the deliveries of an event by the names of the sinks.
 	Deliveries(ctx context.Context, scope Scope, eventID string) ([]v1.ChangeDelivery, error)
+	// Undelivered returns deliveries that fail, and those that were given up since a time, at most
+	// as many of each.
+	Undelivered(ctx context.Context, scope Scope, since time.Duration, most int) ([]v1.UndeliveredChange, error)
 	// Resend queues an event again and records that in the timeline, both or neither. It
 	// returns the sinks for which it queued the event: none if its deliveries are pending, or if
 	// the request is a repeated one. It returns ErrNoDelivery if no delivery matches.
@@ -77,6 +80,33 @@ func (t *Timeline) GetDeliveries(w http.ResponseWriter, r *http.Request, who aut
 		answer.Reason, answer.Items = notRecorded, []v1.ChangeDelivery{}
 	}
 	return writeValue(w, http.StatusOK, answer)
+}
+
+const (
+	// maxUndelivered limits a list of deliveries that fail.
+	maxUndelivered = 100
+	// GivenUpFor is how long a delivery that was given up is listed and counted.
+	GivenUpFor = 24 * time.Hour
+)
+
+// GetUndelivered answers with the deliveries that fail.
+func (t *Timeline) GetUndelivered(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+	scope, err := readScope(who)
+	if err != nil {
+		return err
+	}
+	if err := checkParameters(r.URL.Query()); err != nil {
+		return err
+	}
+	items, err := t.store.Undelivered(r.Context(), scope, GivenUpFor, maxUndelivered+1)
+	if err != nil {
+		return problemOf(err)
+	}
+	list := v1.UndeliveredChanges{Items: append([]v1.UndeliveredChange{}, items...)}
+	if list.More = len(items) > maxUndelivered; list.More {
+		list.Items = list.Items[:maxUndelivered]
+	}
+	return writeValue(w, http.StatusOK, list)
 }
 
 // PostResend sends an event again.

@@ -37,6 +37,36 @@ func (s *Store) Deliveries(ctx context.Context, scope timeline.Scope, eventID st
 	return list, nil
 }
 
+// Undelivered returns deliveries that fail, and those that were given up.
+func (s *Store) Undelivered(ctx context.Context, scope timeline.Scope, since time.Duration, most int) ([]v1.UndeliveredChange, error) {
+	var found []db.UndeliveredRow
+	err := s.pool.RunBatch(ctx, scopeOf(scope), func(b *pgx.Batch) {
+		b.Queue(db.Undelivered, most, since).Query(func(rows pgx.Rows) (err error) {
+			found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[db.UndeliveredRow])
+			return err
+		})
+	})
+	if err != nil {
+		return nil, wrapError(err, "list the deliveries that fail")
+	}
+	list := make([]v1.UndeliveredChange, len(found))
+	for i, r := range found {
+		var change struct {
+			Action, Cluster string
+			At              time.Time
+		}
+		if err := json.Unmarshal([]byte(r.Change), &change); err != nil {
+			return nil, fmt.Errorf("read the stored change %q: %w", r.EventID, err)
+		}
+		list[i] = v1.UndeliveredChange{EventID: r.EventID, Action: change.Action, Cluster: change.Cluster, Time: change.At.UTC(), Delivery: v1.ChangeDelivery{
+			Sink: r.Sink, Type: r.SinkType, State: v1.DeliveryState(r.State), Attempts: int(r.Attempts),
+			FirstAttemptAt: timeOf(r.FirstAttemptAt), LastAttemptAt: timeOf(r.LastAttemptAt), NextAttemptAt: timeOf(r.NextAttemptAt),
+			FinishedAt: timeOf(r.FinishedAt), Error: r.Error, HTTPStatus: int(r.HttpStatus),
+		}}
+	}
+	return list, nil
+}
+
 // timeOf returns a time, nil for null.
 func timeOf(t pgtype.Timestamptz) *time.Time {
 	if !t.Valid {

@@ -277,6 +277,78 @@ func (q *Queries) RequeueChange(ctx context.Context, eventID string, sink string
 	return items, nil
 }
 
+const Undelivered = `-- name: Undelivered :many
+(
+    select c.event_id::text as event_id, c.sink, c.sink_type, 'pending' as state, c.attempts, c.first_attempt_at, c.last_attempt_at,
+        (case when c.retry_at = c.due_at and c.due_at > now() then c.retry_at end)::timestamptz as next_attempt_at,
+        null::timestamptz as finished_at, c.error, c.http_status, c.change
+    from tenant.cluster_change_events c
+    where c.failures > 0 and c.event_id <> ''
+    order by c.first_attempt_at, c.seq
+    limit $1
+)
+union all
+(
+    select d.event_id, d.sink, d.sink_type, d.state, d.attempts, d.first_attempt_at, d.last_attempt_at, null, d.finished_at, d.error, d.http_status, d.change
+    from tenant.cluster_change_deliveries d
+    where d.state in ('rejected', 'expired') and d.finished_at > now() - $2::interval
+        and not exists (select from tenant.cluster_change_events c where c.event_id = d.event_id and c.sink = d.sink)
+    order by d.finished_at desc, d.event_id, d.sink
+    limit $1
+)
+`
+
+type UndeliveredRow struct {
+	EventID        string
+	Sink           string
+	SinkType       string
+	State          string
+	Attempts       int32
+	FirstAttemptAt pgtype.Timestamptz
+	LastAttemptAt  pgtype.Timestamptz
+	NextAttemptAt  pgtype.Timestamptz
+	FinishedAt     pgtype.Timestamptz
+	Error          string
+	HttpStatus     int32
+	Change         string
+}
+
+// The deliveries that failed and are tried again, the longest first, and then those
+// that were given up since a time, the newest first. A delivery that was given up and
+// is queued again is among the former, if at all.
+func (q *Queries) Undelivered(ctx context.Context, most int32, since time.Duration) ([]UndeliveredRow, error) {
+	rows, err := q.db.Query(ctx, Undelivered, most, since)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []UndeliveredRow
+	for rows.Next() {
+		var i UndeliveredRow
+		if err := rows.Scan(
+			&i.EventID,
+			&i.Sink,
+			&i.SinkType,
+			&i.State,
+			&i.Attempts,
+			&i.FirstAttemptAt,
+			&i.LastAttemptAt,
+			&i.NextAttemptAt,
+			&i.FinishedAt,
+			&i.Error,
+			&i.HttpStatus,
+			&i.Change,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const UnknownClusters = `-- name: UnknownClusters :many
 select n.name::text from unnest($1::text[]) as n (name)
 where not exists (select from tenant.resources r where r.kind = 'Cluster' and r.name = n.name)
