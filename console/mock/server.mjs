@@ -217,6 +217,7 @@ async function serve(req, res) {
     return json(res, shown, { ETag: etag(r) })
   }
   if (path === 'api/changes') return json(res, { items: filterChanges(q).slice(0, Number(q.get('limit') ?? 100)), cursor: 'c', ...(filterChanges(q).length > Number(q.get('limit') ?? 100) ? { continue: 'more' } : {}) })
+  if (path === 'console/coverage') return json(res, coverage())
   if (path === 'api/changes/buckets') return json(res, buckets(q))
   if (path === 'api/changes/undelivered') return json(res, undelivered())
   if ((m = /^api\/changes\/([^/]+)\/(deliveries|resend)$/.exec(path))) return deliveries(m[1], m[2], req, res)
@@ -270,6 +271,14 @@ function setSync(id, verb, body) {
     Object.assign(s, { state: s.sync_error ? 'backing_off' : 'pending', sync_attempts: 0, next_attempt: now() })
   }
   return s
+}
+
+function coverage() {
+  const west = resources.clusters.find((r) => r.name === 'eu-west-03')
+  return {
+    collections: [{ collection: 'clusters', resources: 391, unwatched: 12, overlapping: 0, invalid: 0 }, { collection: 'nodepools', resources: 896, unwatched: 0, overlapping: 0, invalid: 0 }],
+    gaps: [{ collection: 'clusters', labels: 'region=eu-west,tier=gold', resources: 12, example_id: west?.id ?? '', example_name: west?.name }], overlaps: [], as_of: now(),
+  }
 }
 
 async function host(name, path, req, res, q) {

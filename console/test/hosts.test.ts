@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { checkCounts, type RawExecution, readExecution, readNode } from '../src/api/hosts'
+import { checkCounts, type RawExecution, readCoverage, readExecution, readNode } from '../src/api/hosts'
 import { withReason } from '../src/lib/cli'
 
 const raw: RawExecution = {
@@ -37,6 +37,17 @@ test('what is watched is counted', () => {
   expect(checkCounts([s('clusters', 4)], totals).gaps).toEqual([{ resource_type: 'clusters', count: 6 }])
   expect(checkCounts([s('clusters', 6), s('clusters', 5)], totals).overlaps[0]).toMatchObject({ count: 1, sentinels: ['f/s6', 'f/s5'] })
   expect(checkCounts([s('clusters', 4, false)], totals).gaps).toEqual([])
+})
+
+test('a check of each resource names one of each group', () => {
+  const group = { collection: 'nodepools', labels: 'zone=a', resources: 3, example_id: '7' }
+  const got = readCoverage({
+    collections: [{ collection: 'nodepools', resources: 9, unwatched: 3, overlapping: 3, invalid: 1, inexact: 'no cursor' }, { collection: 'clusters', resources: 2, unwatched: 0, overlapping: 0, invalid: 0 }],
+    gaps: [{ ...group, example_name: 'p' }], overlaps: [{ ...group, sentinels: ['f/a', 'f/b'] }], as_of: 't',
+  })
+  expect(got).toMatchObject({ resources: 11, invalid: 1, inexact: ['nodepools: no cursor'] })
+  expect(got.gaps).toMatchObject([{ resource_type: 'nodepools', selector: 'zone=a', count: 3, examples: [{ id: '7', name: 'p' }] }])
+  expect(got.overlaps).toMatchObject([{ sentinels: ['f/a', 'f/b'], examples: [{ id: '7', name: '7' }] }])
 })
 
 test.each([

@@ -180,7 +180,9 @@ func (c *Console) newRoutes(fleetAPI *url.URL) http.Handler {
 	})
 	mux.Handle("GET /console/stream", c.requireSession(http.HandlerFunc(c.serveStream)))
 	if c.deps.Hosts != nil {
-		mux.Handle("/console/hosts/", c.requireSession(c.endWithStreams(c.deps.Hosts)))
+		ofHosts := c.requireSession(c.endWithStreams(c.deps.Hosts))
+		mux.Handle("/console/hosts/", ofHosts)
+		mux.Handle("GET "+CoveragePath, ofHosts)
 	}
 	mux.Handle("/api/", c.requireSession(c.newForwarder(fleetAPI)))
 	mux.Handle("/assets/", c.assets)

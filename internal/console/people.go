@@ -23,9 +23,12 @@ type HostState struct {
 	Audit  bool   `json:"audit"` // whether the console can read the audit of executions
 }
 
+// CoveragePath is where the console checks whether each resource is watched by one sentinel.
+const CoveragePath = "/console/coverage"
+
 // HostClusters are the host clusters of a console.
 type HostClusters interface {
-	// Handler serves the paths below console/hosts for the person of PersonFrom.
+	// Handler serves CoveragePath and the paths below console/hosts for the person of PersonFrom.
 	http.Handler
 	// States returns what a person can do on each host cluster.
 	States(ctx context.Context, who Person) []HostState

@@ -158,6 +158,30 @@ export function readNode(raw: RawNode): FaultNode {
   }
 }
 
+interface RawGroup { collection: string; labels: string; others?: boolean; resources: number; sentinels?: string[]; example_id: string; example_name?: string }
+
+export interface RawCoverage {
+  collections: { collection: string; resources: number; unwatched: number; overlapping: number; invalid: number; inexact?: string }[]
+  gaps: RawGroup[]
+  overlaps: RawGroup[]
+  as_of: string
+}
+
+export interface CheckedCoverage { gaps: CoverageFinding[]; overlaps: CoverageFinding[]; resources: number; invalid: number; inexact: string[]; as_of: string }
+
+/** readCoverage returns the result of a check of every resource as the view shows it. */
+export function readCoverage(raw: RawCoverage): CheckedCoverage {
+  const finding = (g: RawGroup): CoverageFinding => ({
+    resource_type: g.collection, selector: g.labels, others: g.others, count: g.resources, sentinels: g.sentinels,
+    examples: [{ id: g.example_id, name: g.example_name || g.example_id }],
+  })
+  const sum = (of: 'resources' | 'invalid') => raw.collections.reduce((n, c) => n + c[of], 0)
+  return {
+    gaps: raw.gaps.map(finding), overlaps: raw.overlaps.map(finding), resources: sum('resources'), invalid: sum('invalid'),
+    inexact: raw.collections.flatMap((c) => (c.inexact ? [`${c.collection}: ${c.inexact}`] : [])), as_of: raw.as_of,
+  }
+}
+
 /** seesAll reports whether a person's counts are of all tenants, as those of the sentinels are. */
 export const seesAll = (session?: Session) => session !== undefined && !session.user?.tenant
 

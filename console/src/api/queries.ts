@@ -3,7 +3,7 @@
 import { queryOptions } from '@tanstack/react-query'
 import { searchQuery } from '../lib/search'
 import { CHANGES, FLEET, get, getWithEtag, type Query, rememberSession } from './client'
-import { type RawExecution, type RawNode, readExecution, readNode } from './hosts'
+import { type RawCoverage, type RawExecution, type RawNode, readCoverage, readExecution, readNode } from './hosts'
 import type {
   AdapterStatus, AuditEvent, Buckets, ChangeDeliveries, ChangeEvent, ClusterSync, Decision, EmergencyStop, Kind,
   NodeList, Page, Permission, Resource, Revision, SentinelList, Session, StuckItem, Summary, UndeliveredChanges,
@@ -78,6 +78,14 @@ export const syncsQuery = (state: string) => queryOptions({
   queryKey: ['stuck', 'syncs', state],
   queryFn: ({ signal }) => get<Page<ClusterSync>>(`${FLEET}clusters/sync`, { state, limit: 200 }, signal),
   refetchInterval: 10_000,
+})
+
+/** coverageQuery checks every resource. It costs a read of the fleet, so it runs on request only. */
+export const coverageQuery = queryOptions({
+  queryKey: ['coverage'],
+  queryFn: async ({ signal }) => readCoverage(await get<RawCoverage>('console/coverage', {}, signal)),
+  enabled: false,
+  retry: false,
 })
 
 export const changesQuery = (filter: Query) => queryOptions({

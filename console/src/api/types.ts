@@ -226,6 +226,7 @@ export interface Sentinel {
 }
 
 export interface CoverageFinding {
+  others?: boolean
   resource_type?: string
   selector?: string
   shard?: string

@@ -2,7 +2,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { checkCounts, seesAll } from '../api/hosts'
-import { sentinelsQuery, sessionQuery, summaryQuery } from '../api/queries'
+import { coverageQuery, sentinelsQuery, sessionQuery, summaryQuery } from '../api/queries'
 import type { CoverageFinding, Sentinel } from '../api/types'
 import { Head } from '../shell/head'
 import { S } from '../strings'
@@ -16,15 +16,38 @@ export function Coverage() {
   const all = lists.flatMap((l) => l.data.items).sort((a, b) => Number(a.ready) - Number(b.ready) || a.name.localeCompare(b.name))
   const { data: summary } = useQuery(summaryQuery)
   const { gaps, overlaps } = summary && !pending && seesAll(session) ? checkCounts(all, summary.kinds) : { gaps: [], overlaps: [] }
+  const check = useQuery(coverageQuery)
+  const found = check.data
   return (
     <>
       <Head title={S.coverage} hint={S.coverageHint} asOf={asOf}>
         <Cli commands={[[S.cliCoverage, 'sentinel coverage FILE…'], [S.cliPlan, 'sentinel plan --config FILE']]} />
       </Head>
+      {all.length > 0 && (
+        <div className="toolbar">
+          <button type="button" className="button" disabled={check.isFetching} onClick={() => void check.refetch()}>{check.isFetching ? S.checking : S.checkEach}</button>
+          {found && !check.isFetching && <span className="dim">{S.checked(found.resources)} <Age at={found.as_of} /></span>}
+        </div>
+      )}
+      {check.isError && <Failure error={check.error} retry={() => void check.refetch()} />}
       {failures.map((f) => <Failure key={f.host.name} error={f.error} retry={f.retry} />)}
-      {seesAll(session) && lists.length > 0 && gaps.length === 0 && overlaps.length === 0 && all.length > 0 && <Notice icon="ok" tone="ok" title={S.coveredOnce}>{S.coveredOnceHint(all.length)}</Notice>}
-      <Findings title={S.gaps} hint={S.gapsHint} findings={gaps} tone="bad" />
-      <Findings title={S.overlaps} hint={S.overlapsHint} findings={overlaps} tone="warn" />
+      {found
+        ? (
+          <>
+            {found.gaps.length + found.overlaps.length + found.invalid === 0 && <Notice icon="ok" tone="ok" title={S.coveredOnce}>{S.eachWatchedOnce(found.resources)}</Notice>}
+            {found.invalid > 0 && <p className="error">{S.unreadable(found.invalid)}</p>}
+            {found.inexact.map((why) => <p key={why} className="dim">{S.inexact(why)}</p>)}
+            <Findings title={S.gaps} hint={S.gapsHint} findings={found.gaps} tone="bad" />
+            <Findings title={S.overlaps} hint={S.overlapsHint} findings={found.overlaps} tone="warn" />
+          </>
+        )
+        : (
+          <>
+            {seesAll(session) && lists.length > 0 && gaps.length === 0 && overlaps.length === 0 && all.length > 0 && <Notice icon="ok" tone="ok" title={S.coveredOnce}>{S.coveredOnceHint(all.length)}</Notice>}
+            <Findings title={S.gaps} hint={S.gapsHint} findings={gaps} tone="bad" />
+            <Findings title={S.overlaps} hint={S.overlapsHint} findings={overlaps} tone="warn" />
+          </>
+        )}
       {all.length > 0
         ? <div className="tiles">{all.map((s) => <Card key={`${s.host}/${s.namespace}/${s.name}`} sentinel={s} many={hosts.length > 1} />)}</div>
         : pending ? <Loading />
@@ -40,8 +63,8 @@ function Findings({ title, hint, findings, tone }: { title: string; hint: string
     <Panel title={title} className={`findings ${tone}`} aside={<span className="dim">{hint}</span>}>
       <ul className="conditions">
         {findings.map((f) => (
-          <li key={`${f.resource_type} ${f.selector} ${f.shard} ${f.message}`}>
-            <State of={tone === 'bad' ? 'Failed' : 'backing_off'} label={f.selector || f.shard || S.kinds[f.resource_type as 'clusters'] || title} />
+          <li key={`${f.resource_type} ${f.selector} ${f.sentinels?.join()} ${f.shard} ${f.message}`}>
+            <State of={tone === 'bad' ? 'Failed' : 'backing_off'} label={(f.others ? S.others : f.selector) || f.shard || S.kinds[f.resource_type as 'clusters'] || title} />
             {f.count !== undefined && <Tag tone={tone}>{S.nResources(f.count)}</Tag>}
             {f.sentinels?.map((s) => <Tag key={s}>{s}</Tag>)}
             <span className="message">{f.message ?? (tone === 'bad' ? S.gapOf(f.count ?? 0) : S.overlapOf(f.count ?? 0))}{(f.examples ?? []).length > 0 && <> {S.forExample} {f.examples?.map((x, i) => <span key={x.id}>{i > 0 && ', '}<Link to={f.resource_type === 'nodepools' ? '/nodepools/$id' : '/clusters/$id'} params={{ id: x.id }}>{x.name}</Link></span>)}</>}</span>

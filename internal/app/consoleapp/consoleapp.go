@@ -105,7 +105,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, o Overrides) (part
 	}
 	sinks := o.Sinks
 	if sinks == nil {
-		if sinks, err = changes.New(cfg.Changes, source, p); err != nil { //nolint:contextcheck // the sinks outlive the call
+		if sinks, err = changes.New(cfg.Changes, eventSource, p); err != nil { //nolint:contextcheck // the sinks outlive the call
 			return parts, "", err
 		}
 		parts = append(parts, sinks.Part())
@@ -194,13 +194,13 @@ func newActionRecorder(sinks *changes.Sinks) func(context.Context, console.Actio
 			details["view"] = act.View
 		}
 		sinks.SendChangeEvent(ctx, changeevent.ChangeEvent{
-			Action: act.Action, Source: source, Cluster: act.Host, NodeName: act.Node, Subject: act.Object, Reason: act.Reason, Details: details,
+			Action: act.Action, Source: eventSource, Cluster: act.Host, NodeName: act.Node, Subject: act.Object, Reason: act.Reason, Details: details,
 		})
 	}
 }
 
-// source is the source of the change events of the console.
-const source = "fleetloop/console"
+// eventSource is the source of the change events of the console.
+const eventSource = "fleetloop/console"
 
 // newHosts returns the host clusters and their parts.
 func newHosts(cfg Part, o Overrides, f *fleet, p *process.Process) (*hosts.Clusters, []lifecycle.Part, error) {
@@ -231,7 +231,7 @@ func newHosts(cfg Part, o Overrides, f *fleet, p *process.Process) (*hosts.Clust
 			return nil, parts, err
 		}
 	}
-	clusters, err := hosts.NewClusters(list...)
+	clusters, err := hosts.NewClusters(f.checkCoverage, list...)
 	return clusters, parts, err
 }
 

@@ -10,8 +10,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/hosts"
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
+	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
@@ -57,12 +60,7 @@ func (r *oneReader) ListPage(ctx context.Context, path string, q url.Values, _ [
 
 // decideBy applies the rules of a SentinelConfig.
 func decideBy(ctx context.Context, api *oneReader, s *v1alpha1.SentinelConfig, id string) (hosts.Decision, error) {
-	translated, err := sentinelconfig.Translate(&s.Spec)
-	if err != nil {
-		return hosts.Decision{}, err
-	}
-	cfg := translated.Sentinel
-	w, err := inspect.NewWatch(s.Namespace+"/"+s.Name, cfg, api)
+	w, cfg, err := newWatch(s.Namespace+"/"+s.Name, s, api)
 	if err != nil {
 		return hosts.Decision{}, err
 	}
@@ -78,6 +76,30 @@ func decideBy(ctx context.Context, api *oneReader, s *v1alpha1.SentinelConfig, i
 		}
 	}
 	return d, nil
+}
+
+// newWatch returns what a SentinelConfig watches of the console's fleet API.
+func newWatch(name string, s *v1alpha1.SentinelConfig, api watchedAPI) (*inspect.Watch, sentinel.Config, error) {
+	translated, err := sentinelconfig.Translate(&s.Spec)
+	if err != nil {
+		return nil, sentinel.Config{}, err
+	}
+	cfg := translated.Sentinel
+	w, err := inspect.NewWatch(name, cfg, api)
+	if err != nil {
+		return nil, sentinel.Config{}, err
+	}
+	if d := translated.Sharding; d.Mode == v1alpha1.ShardingStatic {
+		if w.Part, err = shard.Static(d.Count, d.Index); err != nil {
+			return nil, sentinel.Config{}, err
+		}
+	}
+	return w, cfg, nil
+}
+
+type watchedAPI interface {
+	source.Lister
+	Endpoint() string
 }
 
 func timeOrNil(t time.Time) *time.Time {

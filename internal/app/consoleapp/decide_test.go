@@ -64,8 +64,22 @@ func TestDecide(t *testing.T) {
 	if all[1].State != "not_watched" || all[2].State != "error" || !strings.Contains(all[2].Message, "spec.broker.url") {
 		t.Errorf("the others decided %+v", all[1:])
 	}
-	if n := requests.Load(); n != 1 {
-		t.Errorf("%d requests, want one for all", n)
+	elsewhere := 0
+	for i := range int32(2) {
+		part := config("eu")
+		part.Spec.Sharding = &v1alpha1.Sharding{Count: new(int32(2)), Index: &i}
+		d, err := f.decide(t.Context(), alice, []*v1alpha1.SentinelConfig{part}, "c-1")
+		if err == nil && d[0].State == "not_watched" && strings.Contains(d[0].Message, "its id is not in part ") {
+			elsewhere++
+		} else if err != nil || d[0].State != "due" {
+			t.Errorf("a part decided %+v, %v", d, err)
+		}
+	}
+	if elsewhere != 1 {
+		t.Errorf("%d of 2 parts do not watch the cluster, want 1", elsewhere)
+	}
+	if n := requests.Load(); n != 3 {
+		t.Errorf("%d requests for three decisions, want one each", n)
 	}
 	if all, err := f.decide(t.Context(), console.Person{}, []*v1alpha1.SentinelConfig{config("eu")}, "c-1"); err != nil || all[0].State != "error" {
 		t.Errorf("without a token: %+v, %v", all, err)

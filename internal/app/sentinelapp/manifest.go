@@ -10,13 +10,16 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
+	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
 // manifest is a SentinelConfig in a file.
 type manifest struct {
 	name     string
 	settings sentinelconfig.Settings
+	part     inspect.Part // nil if it watches all selected resources
 }
 
 // maxManifest limits how much of a file is read to detect a manifest.
@@ -46,7 +49,9 @@ func readManifest(file string) (*manifest, error) {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
 	if s := m.settings.Sharding; s.Mode == v1alpha1.ShardingStatic {
-		return nil, fmt.Errorf("read %s: spec.sharding: this command does not support a shard (count is %d); remove spec.sharding to check all resources", file, s.Count)
+		if m.part, err = shard.Static(s.Count, s.Index); err != nil {
+			return nil, fmt.Errorf("read %s: spec.sharding: %w", file, err)
+		}
 	}
 	return m, nil
 }

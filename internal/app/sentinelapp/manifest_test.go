@@ -1,9 +1,14 @@
 package sentinelapp_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
 )
 
 // manifest is a SentinelConfig as kubectl applies it.
@@ -44,7 +49,8 @@ func TestManifest(t *testing.T) {
 		"Unknown":   {"a field that there is not", manifest + "  pollIntervall: 5s\n", []string{"validate"}, "", []string{"pollIntervall"}},
 		"Bad":       {"names the field", manifest + "  pollInterval: soon\n", []string{"validate"}, "", []string{"spec.pollInterval", `"soon"`}},
 		"Broker":    {"names the field, and not what is in it", strings.Replace(manifest, "amqp:", "http:", 1), []string{"validate"}, "", []string{"spec.broker.url"}},
-		"Part":      {"a part is not told about", manifest + "  sharding: {count: 3, index: 1}\n", []string{"plan"}, "", []string{"spec.sharding"}},
+		"Part":      {"the resources of its part", live + "  sharding: {count: 3, index: 1}\n", []string{"plan"}, "region=eu part 1/3", nil},
+		"NoPart":    {"there are only three", manifest + "  sharding: {count: 3, index: 3}\n", []string{"plan"}, "", []string{"spec.sharding"}},
 		"Several":   {"which of them?", manifest + "---\n" + manifest, []string{"validate"}, "", []string{"several YAML documents"}},
 	}
 	for name, tc := range cases {
@@ -67,6 +73,49 @@ func TestManifest(t *testing.T) {
 	eu, us := writeConfig(t, live), configure(t, endpoint, "region=us")
 	if got := runCLI(t.Context(), t, nil, "coverage", eu, us); got.err != nil || !strings.HasPrefix(got.stdout, "covered: each of 5 resources") {
 		t.Errorf("coverage by a manifest and a file: %v\n%s", got.err, got.stdout)
+	}
+}
+
+// TestParts verifies that coverage, why and plan consider the part of a sharded SentinelConfig.
+func TestParts(t *testing.T) {
+	t.Parallel()
+	endpoint, ids := newFleet(t)
+	all := strings.NewReplacer("http://127.0.0.1:1", endpoint, "  shardSelector: {matchLabels: {region: eu}}\n", "").Replace(manifest)
+	var parts []string
+	for i := range 3 {
+		parts = append(parts, writeConfig(t, all+fmt.Sprintf("  sharding: {count: 3, index: %d}\n", i)))
+	}
+	got := runCLI(t.Context(), t, nil, append([]string{"coverage", "-o", "json"}, parts...)...)
+	if got.err != nil || !strings.Contains(got.stdout, `"covered": true`) {
+		t.Errorf("three parts: %v\n%s", got.err, got.stdout)
+	}
+	var report inspect.CoverageReport
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil {
+		t.Fatal(err)
+	}
+	watched := 0
+	for i, c := range report.Configs {
+		watched += c.Alone
+		missing := runCLI(t.Context(), t, nil, append([]string{"coverage"}, slices.Delete(slices.Clone(parts), i, i+1)...)...)
+		if want := fmt.Sprintf("%d not watched", c.Alone); c.Alone > 0 && (missing.err == nil || !strings.Contains(missing.stdout, want)) {
+			t.Errorf("without %s: %v, want %q in\n%s", c.Selector, missing.err, want, missing.stdout)
+		}
+		if plan := runCLI(t.Context(), t, nil, "plan", "--config", parts[i], "-o", "json"); !strings.Contains(plan.stdout, fmt.Sprintf(`"watched": %d,`, c.Selected)) {
+			t.Errorf("plan of %s, want %d watched:\n%s", c.Selector, c.Selected, plan.stdout)
+		}
+	}
+	if watched != 5 {
+		t.Errorf("the parts watch %d of 5 resources", watched)
+	}
+	in := 0
+	for _, part := range parts {
+		why := runCLI(t.Context(), t, nil, "why", ids[0], "--config", part)
+		if strings.Contains(why.stdout, "its id is not in part ") {
+			in++
+		}
+	}
+	if in != 2 {
+		t.Errorf("%d parts do not watch a resource, want 2", in)
 	}
 }
 

@@ -101,6 +101,9 @@ func (c *command) newWatch(cmd *cobra.Command) (w *inspect.Watch, done func(), e
 	if w, err = inspect.NewWatch(c.file, cfg, api); err != nil {
 		return nil, nil, err
 	}
+	if c.manifest != nil {
+		w.Part = c.manifest.part
+	}
 	return w, api.CloseIdle, nil
 }
 

@@ -166,13 +166,17 @@ func (h *Host) personClient(token string) (client.Client, *rest.Config, error) {
 
 // Clusters holds the host clusters of a console.
 type Clusters struct {
-	list []*Host
-	mux  *http.ServeMux
+	list     []*Host
+	mux      *http.ServeMux
+	check    CoverageFunc
+	checking sync.Mutex
 }
 
-// NewClusters returns the host clusters as the console uses them. Names are unique.
-func NewClusters(list ...*Host) (*Clusters, error) {
-	c := &Clusters{list: list, mux: http.NewServeMux()}
+// NewClusters returns the host clusters as the console uses them. Names are unique. check compares the
+// SentinelConfigs of all of them with the resources.
+func NewClusters(check CoverageFunc, list ...*Host) (*Clusters, error) {
+	c := &Clusters{list: list, mux: http.NewServeMux(), check: check}
+	c.mux.HandleFunc("GET "+console.CoveragePath, c.getCoverage)
 	for i, h := range list {
 		if slices.ContainsFunc(list[:i], func(o *Host) bool { return o.cfg.Name == h.cfg.Name }) {
 			return nil, fmt.Errorf("host cluster %q is configured twice", h.cfg.Name)
@@ -224,7 +228,7 @@ var (
 	errNoToken  = errors.New("there is no token of the person")
 )
 
-// ServeHTTP serves the paths below console/hosts.
+// ServeHTTP serves console.CoveragePath and the paths below console/hosts.
 func (c *Clusters) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.mux.ServeHTTP(w, r) }
 
 // States returns what a person can do on each host cluster.

@@ -63,6 +63,7 @@ type fixture struct {
 	own       *rest.Config
 	namespace string
 	url       string
+	check     hosts.CoverageFunc
 
 	mu   sync.Mutex
 	acts []console.Action
@@ -100,7 +101,9 @@ func newFixture(t *testing.T, change ...func(*hosts.Config, *hosts.Deps)) *fixtu
 	if err != nil {
 		t.Fatal(err)
 	}
-	clusters, err := hosts.NewClusters(h)
+	clusters, err := hosts.NewClusters(func(ctx context.Context, who console.Person, list []hosts.NamedSentinel) (hosts.Coverage, error) {
+		return f.check(ctx, who, list)
+	}, h)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -172,3 +172,64 @@ func TestDecisions(t *testing.T) {
 		t.Errorf("bob sees %s", text)
 	}
 }
+
+// TestCoverage covers that a person who may list all SentinelConfigs can compare them with the resources,
+// one check at a time, and that nobody else is told about gaps.
+func TestCoverage(t *testing.T) {
+	t.Parallel()
+	asked, goOn := make(chan []string), make(chan error)
+	f := newFixture(t, func(_ *hosts.Config, d *hosts.Deps) {})
+	f.check = func(ctx context.Context, who console.Person, list []hosts.NamedSentinel) (c hosts.Coverage, err error) {
+		names := []string{who.Token}
+		for _, s := range list {
+			if s.Config.Namespace == f.namespace {
+				names = append(names, strings.TrimPrefix(s.Name, f.namespace+"/"))
+			}
+		}
+		select {
+		case asked <- names:
+		case <-ctx.Done():
+			return c, ctx.Err()
+		}
+		c.Gaps = []hosts.CoverageGroup{{Collection: "clusters", Labels: "region=ap", Resources: 1, ExampleID: "1", ExampleName: "ap-1"}}
+		return c, <-goOn
+	}
+	s := &sentinelv1.SentinelConfig{ObjectMeta: metav1.ObjectMeta{Name: "fine", Namespace: f.namespace}, Spec: sentinelv1.SentinelConfigSpec{
+		ResourceType: "clusters", HyperfleetAPI: sentinelv1.HyperfleetAPI{URL: "http://fleet-api:8000"},
+		Broker: sentinelv1.Broker{Type: sentinelv1.BrokerNATS, Topic: "t", URL: "nats://broker:4222"},
+	}}
+	if err := f.admin.Create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	const path = "console/coverage"
+	admin, bob := f.signIn("admin"), f.signIn("bob")
+	kubebedtest.Eventually(t, func(context.Context) error { // until the cache has it
+		var answer struct{ Items []hosts.Sentinel }
+		admin.want(http.StatusOK, "GET", "console/hosts/demo/sentinels", "", &answer) //nolint:contextcheck // the requests have the context of the test
+		if !slices.ContainsFunc(answer.Items, func(s hosts.Sentinel) bool { return s.Namespace == f.namespace }) {
+			return errors.New("the cache has no such sentinel yet")
+		}
+		return nil
+	})
+	if text := bob.want(http.StatusForbidden, "GET", path, "", nil); strings.Contains(text, "ap-1") {
+		t.Errorf("bob is told %s", text)
+	}
+	for _, fails := range []error{nil, errors.New("read clusters of http://fleet-api:8000: no answer")} {
+		done := make(chan string)
+		go func() {
+			status := http.StatusOK
+			if fails != nil {
+				status = http.StatusServiceUnavailable
+			}
+			done <- admin.want(status, "GET", path, "", nil)
+		}()
+		if names := <-asked; !slices.Equal(names, []string{"admin-token", "fine"}) {
+			t.Errorf("compared %q", names)
+		}
+		admin.want(http.StatusTooManyRequests, "GET", path, "", nil)
+		goOn <- fails
+		if text := <-done; strings.Contains(text, "ap-1") != (fails == nil) || fails != nil && !strings.Contains(text, "no answer") {
+			t.Errorf("the answer is %s", text)
+		}
+	}
+}

@@ -2,6 +2,8 @@ package hosts
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -70,7 +72,7 @@ func newSentinel(host string, s *v1alpha1.SentinelConfig) Sentinel {
 
 // listSentinels serves the SentinelConfigs that the person may list.
 func (h *Host) listSentinels(w http.ResponseWriter, r *http.Request) error {
-	readable, err := h.readableSentinels(r)
+	readable, err := h.readableSentinels(r.Context(), false)
 	if err != nil {
 		return err
 	}
@@ -82,12 +84,17 @@ func (h *Host) listSentinels(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readableSentinels returns the SentinelConfigs that the person may list, by namespace and name.
-func (h *Host) readableSentinels(r *http.Request) ([]*v1alpha1.SentinelConfig, error) {
-	ctx := r.Context()
+// readableSentinels returns the SentinelConfigs that the person may list, by namespace and name. If all
+// are needed, it is an error that the person may not list those of every namespace.
+func (h *Host) readableSentinels(ctx context.Context, allNeeded bool) ([]*v1alpha1.SentinelConfig, error) {
 	f, err := h.reviews.filterFor(ctx, console.PersonFrom(ctx), "list", sentinelGroup, sentinelsName)
 	if err != nil {
 		return nil, err
+	}
+	if allNeeded {
+		if ok, err := f.allows(ctx, "", ""); err != nil || !ok {
+			return nil, errors.Join(err, errMayNotList)
+		}
 	}
 	var all v1alpha1.SentinelConfigList
 	if err := h.reader.List(ctx, &all); err != nil {

@@ -120,7 +120,7 @@ func (r *recount) visitItem(it *source.Item, _ time.Time) {
 func (c *census) noteSelectingWatches(it *source.Item) {
 	c.by = c.by[:0]
 	for i, w := range c.watches {
-		if w.Selector.Matches(&it.Labels) {
+		if w.selects(it) {
 			c.by = append(c.by, i)
 		}
 	}

@@ -106,7 +106,7 @@ func CheckCoverage(ctx context.Context, watches []*Watch, collections []string, 
 	r := &CoverageReport{Proven: true, Began: reportTime(time.Now())}
 	configs := map[*Watch]*CoveredConfig{}
 	for _, w := range watches {
-		configs[w] = &CoveredConfig{Name: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Selector: w.Selector.String()}
+		configs[w] = &CoveredConfig{Name: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Selector: w.selection()}
 	}
 	for _, endpoint := range groupByEndpoint(watches) {
 		for _, collection := range collections {

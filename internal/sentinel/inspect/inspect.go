@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
@@ -39,9 +40,11 @@ type Watch struct {
 
 	Collection string
 	Selector   selector.Selector
-	Flavour    source.Flavour
-	PageSize   int
-	Timeout    time.Duration
+	// Part is the part of the selected resources that the configuration watches; nil means all.
+	Part     Part
+	Flavour  source.Flavour
+	PageSize int
+	Timeout  time.Duration
 
 	// Profile is the name of the rules. Decider applies them, with Ages.
 	Profile string
@@ -59,6 +62,27 @@ type Watch struct {
 
 	// Certain says that the profile uses ages, so that the times of events are predictable.
 	Certain bool
+}
+
+// A Part is one of several parts of a fleet, by the ids of resources. Its text names it.
+type Part interface {
+	fmt.Stringer
+	Owns(id []byte) bool
+}
+
+// selects reports whether the configuration watches a resource.
+func (w *Watch) selects(it *source.Item) bool {
+	return w.Selector.Matches(&it.Labels) && w.ownsID(it.ID)
+}
+
+func (w *Watch) ownsID(id []byte) bool { return w.Part == nil || w.Part.Owns(id) }
+
+// selection returns the selector and the part as a text.
+func (w *Watch) selection() string {
+	if w.Part == nil {
+		return w.Selector.String()
+	}
+	return strings.TrimPrefix(w.Selector.String()+" "+w.Part.String(), " ")
 }
 
 // NewWatch returns the watch of a sentinel's configuration, which is valid. Source and Endpoint are api's.

@@ -208,7 +208,7 @@ func (p *planner) visitItem(it *source.Item, now time.Time) {
 			return
 		}
 	}
-	if !p.watch.Selector.Matches(&it.Labels) {
+	if !p.watch.selects(it) {
 		return
 	}
 	p.matching++
@@ -299,7 +299,7 @@ func (p *planner) addWarning(text string, it *source.Item) {
 func (p *planner) newReport(began, ended time.Time) *PlanReport {
 	w := p.watch
 	r := &PlanReport{
-		Config: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Selector: w.Selector.String(), Profile: w.Profile,
+		Config: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Selector: w.selection(), Profile: w.Profile,
 		MaxAgeReadySeconds:    w.Ages.Of(&decision.Resource{Phase: "Ready"}).Seconds(),
 		MaxAgeNotReadySeconds: w.Ages.Of(&decision.Resource{}).Seconds(),
 		Began:                 reportTime(began), Ended: reportTime(ended),

@@ -139,7 +139,7 @@ type Recorder interface {
 func Why(ctx context.Context, w *Watch, idOrName string, recorder Recorder) (*WhyReport, error) {
 	r := &WhyReport{
 		Config: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Profile: w.Profile,
-		ID: idOrName, Selector: w.Selector.String(), Requirements: []Requirement{}, Sentinel: Recorded{Watches: []state.ServedDecisions{}},
+		ID: idOrName, Selector: w.selection(), Requirements: []Requirement{}, Sentinel: Recorded{Watches: []state.ServedDecisions{}},
 	}
 	raw, err := findResource(ctx, w, idOrName)
 	if err != nil {
@@ -242,6 +242,9 @@ func (r *WhyReport) explainDecision(w *Watch, it *source.Item) {
 	case !selected:
 		r.State = StateNotWatched
 		r.Rule = "the selector does not match: " + listUnmet(r.Requirements)
+	case !w.ownsID(it.ID):
+		r.State = StateNotWatched
+		r.Rule = "its id is not in " + w.Part.String()
 	case held.ShouldPublish:
 		r.State = StateDue
 	case v.ShouldPublish:
@@ -255,7 +258,7 @@ func (r *WhyReport) explainDecision(w *Watch, it *source.Item) {
 // lastAnnouncement returns the last event about a generation that the running sentinel published and
 // confirmed by the same watch. Announcements of other watches hold nothing.
 func (r *WhyReport) lastAnnouncement(w *Watch, generation int64) (last decision.Announcement) {
-	own := strings.TrimSuffix(w.Collection+" "+w.Selector.String(), " ")
+	own := strings.TrimSuffix(w.Collection+" "+w.selection(), " ")
 	for _, watch := range r.Sentinel.Watches {
 		if watch.Watch != own {
 			continue

@@ -1,0 +1,99 @@
+package hosts
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/console"
+)
+
+// Coverage says whether each resource is watched by exactly one SentinelConfig.
+type Coverage struct {
+	Collections []CollectionCoverage `json:"collections"`
+	// Gaps are the resources that no SentinelConfig watches, and Overlaps those that several watch, by
+	// the labels that the selectors use. The largest come first.
+	Gaps     []CoverageGroup `json:"gaps"`
+	Overlaps []CoverageGroup `json:"overlaps"`
+	AsOf     time.Time       `json:"as_of"`
+}
+
+// CollectionCoverage counts the resources of a collection that are not watched by exactly one
+// SentinelConfig.
+type CollectionCoverage struct {
+	Collection  string `json:"collection"`
+	Resources   int    `json:"resources"`
+	Unwatched   int    `json:"unwatched"`
+	Overlapping int    `json:"overlapping"`
+	// Invalid is the number of resources that no sentinel can read.
+	Invalid int `json:"invalid"`
+	// Inexact says why changes during the check may be missing. It is empty if none are.
+	Inexact string `json:"inexact,omitempty"`
+}
+
+// CoverageGroup are resources with the same values of the labels.
+type CoverageGroup struct {
+	Collection string `json:"collection"`
+	// Labels is a selector. Others means that the group is the rest, whatever its labels.
+	Labels    string   `json:"labels"`
+	Others    bool     `json:"others,omitempty"`
+	Resources int      `json:"resources"`
+	Sentinels []string `json:"sentinels,omitempty"`
+	// ExampleID and ExampleName are those of one of the resources. The name is empty if it cannot be
+	// read.
+	ExampleID   string `json:"example_id"`
+	ExampleName string `json:"example_name,omitempty"`
+}
+
+// A NamedSentinel is a SentinelConfig with its name in the console.
+type NamedSentinel struct {
+	Name   string
+	Config *v1alpha1.SentinelConfig
+}
+
+// CoverageFunc reads all resources of the collections that SentinelConfigs watch, as the person, and
+// compares them with the SentinelConfigs.
+type CoverageFunc func(ctx context.Context, who console.Person, list []NamedSentinel) (Coverage, error)
+
+// coverageTimeout limits a check. It is shorter than the timeout of the server.
+const coverageTimeout = 50 * time.Second
+
+// getCoverage serves a check of all resources. A SentinelConfig that the person cannot read would be a
+// false gap, so the person must be able to list all of them. One check runs at a time.
+func (c *Clusters) getCoverage(w http.ResponseWriter, r *http.Request) {
+	if !c.checking.TryLock() {
+		w.Header().Set("Retry-After", "5")
+		console.WriteProblem(w, http.StatusTooManyRequests, "Another check is running. Try again in some seconds.", "")
+		return
+	}
+	defer c.checking.Unlock()
+	ctx, cancel := context.WithTimeout(r.Context(), coverageTimeout)
+	defer cancel()
+	var all []NamedSentinel
+	for _, h := range c.list {
+		list, err := h.readableSentinels(ctx, true)
+		if err != nil {
+			writeError(h.log, w, r, fmt.Errorf("host cluster %q: %w", h.cfg.Name, err))
+			return
+		}
+		for _, s := range list {
+			name := s.Namespace + "/" + s.Name
+			if len(c.list) > 1 {
+				name = h.cfg.Name + "/" + name
+			}
+			all = append(all, NamedSentinel{name, s})
+		}
+	}
+	answer, err := c.check(ctx, console.PersonFrom(ctx), all)
+	switch {
+	case r.Context().Err() != nil: // nobody is there to read an answer
+	case ctx.Err() != nil:
+		console.WriteProblem(w, http.StatusServiceUnavailable, fmt.Sprintf("Reading all resources took longer than %s.", coverageTimeout), "Run: sentinel coverage FILE...")
+	case err != nil:
+		console.WriteProblem(w, http.StatusServiceUnavailable, capitalize(err.Error())+".", "Try again. If this lasts, run: sentinel coverage FILE...")
+	default:
+		console.WriteJSON(w, http.StatusOK, answer)
+	}
+}
