@@ -284,7 +284,7 @@ function coverage() {
 async function host(name, path, req, res, q) {
   let m
   if (path === 'executions') return json(res, { items: executions.map(({ plan, policy, object, command, ...short }) => short), as_of: now() })
-  if (path === 'nodes') return json(res, { budget: { limit: 4, used: 4, blocked_since: nodes[3].since }, items: nodes.map((n) => ({ ...n, can: nodeCan() })), as_of: now() })
+  if (path === 'nodes') return json(res, { budgets: [{ pool: 'gpu', limit: 4, used: 3, blocked_since: nodes[3].since }], items: nodes.map((n) => ({ ...n, can: nodeCan() })), as_of: now() })
   if (path === 'decisions') {
     const r = resources[q.get('collection')]?.find((x) => x.id === q.get('id'))
     const at = r && Date.parse(r.status.last_updated_time)

@@ -46,7 +46,7 @@ export const S = {
   sync: 'Sync to Gardener', noSync: 'No cluster-worker runs.', oldestUnsynced: 'Oldest unsynced', oldestNotReady: 'Oldest not ready', noneYet: 'None yet.',
   topReasons: 'Top reasons', topReasonsHint: 'one cause, or many?', noReasons: 'Nothing reports a failure.', share: (reason: string) => `Share of: ${reason}`, showStuck: (reason: string) => `Show what is stuck because of: ${reason}`,
   waitingApproval: 'Waiting for approval', nothingWaits: 'Nothing waits for you.', nodesOut: 'Nodes out of service', noNodesOut: 'Every node is in service.',
-  budget: 'Nodes out of service', budgetOf: (host: string) => `Nodes out of service on ${host}`, budgetBlocked: 'Repairs wait for the budget:',
+  budget: 'Nodes out of service', budgetOf: (where: string) => (where ? `Cordoned by the controller in ${where}` : 'Cordoned by the controller'), budgetCounts: 'Nodes cordoned by others or not ready count too.', budgetBlocked: 'Repairs wait for the budget:',
   sentinelsNotReady: 'Sentinels not ready', gaps: 'Gaps', overlaps: 'Overlaps', deliveries: 'Deliveries of change events', undelivered: 'Undelivered, of nodes and executions', failingDeliveries: 'Failing deliveries', givenUp: 'Given up in 24 hours',
   checkEach: 'Check each resource', checking: 'Checking…', checked: (k: number) => `${plural(k, 'resource', 'resources')} checked`, others: 'Others',
   eachWatchedOnce: (k: number) => `Each of ${plural(k, 'resource', 'resources')} is watched by exactly one SentinelConfig.`, unreadable: (k: number) => `${plural(k, 'resource is', 'resources are')} invalid, so no sentinel watches ${k === 1 ? 'it' : 'them'}.`,

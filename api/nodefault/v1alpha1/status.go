@@ -50,6 +50,18 @@ const (
 	ConditionBudgetDenied = "BudgetDenied"
 )
 
+// PoolBudget is how many nodes of a pool may be out of service.
+type PoolBudget struct {
+	// Value of the node label in the setting budget.pool_label. Empty for the nodes without
+	// the label, or if there is one pool.
+	// +optional
+	Pool string `json:"pool,omitempty"`
+
+	// Maximum number of nodes of the pool that may be out of service. Nodes that others
+	// cordoned and nodes that are not ready count too.
+	Limit int32 `json:"limit"`
+}
+
 // NodeFaultStatus is the progress of the repair of a node.
 type NodeFaultStatus struct {
 	// UID of the Node object that this status describes. It distinguishes the node from a
@@ -98,6 +110,11 @@ type NodeFaultStatus struct {
 	// of the node. Unset if they require none.
 	// +optional
 	DesiredActions *DesiredActions `json:"desiredActions,omitempty"`
+
+	// Pool of the node, and how many nodes of the pool may be out of service. Unset unless
+	// the node is out of service or waits for the budget.
+	// +optional
+	Budget *PoolBudget `json:"budget,omitempty"`
 
 	// Cordon and taints that node-fault-controller added to the node and has not removed
 	// yet. Unset if there are none.

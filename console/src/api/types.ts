@@ -206,7 +206,7 @@ export interface FaultNode {
 }
 
 export interface NodeList {
-  budget?: { limit?: number; used: number; blocked_since?: string }
+  budgets?: { pool?: string; limit?: number; used: number; blocked_since?: string }[]
   items: FaultNode[]
   as_of?: string
 }

@@ -32,7 +32,7 @@ export function Nodes() {
       <Head title={S.nodes} hint={S.nodesHint} asOf={asOf}>
         <Cli commands={[[S.cliFaults, 'fleetloop faults list --all -o wide']]} />
       </Head>
-      <div className="budgets">{lists.map(({ host, data }) => data.budget && <Budget key={host.name} host={hosts.length > 1 ? host.name : ''} {...data.budget} />)}</div>
+      <div className="budgets">{lists.flatMap(({ host, data }) => (data.budgets ?? []).map((b) => <Budget key={`${host.name}/${b.pool}`} host={hosts.length > 1 ? host.name : ''} {...b} />))}</div>
       <ol className="funnel" aria-label={S.stages}>
         {STAGES.map((stage) => {
           const n = all.filter((node) => node.stage === stage).length

@@ -104,7 +104,7 @@ export function Now() {
 
         <Panel title={<Link to="/nodes">{S.nodesOut}</Link>}>
           {nodes.failures.map((f) => <Failure key={f.host.name} error={f.error} retry={f.retry} />)}
-          {nodes.lists.map(({ host, data }) => data.budget && <Budget key={host.name} host={nodes.lists.length > 1 ? host.name : ''} {...data.budget} />)}
+          {nodes.lists.flatMap(({ host, data }) => (data.budgets ?? []).map((b) => <Budget key={`${host.name}/${b.pool}`} host={nodes.lists.length > 1 ? host.name : ''} {...b} />))}
           {out.length === 0 ? <p className="dim">{hosts.length ? S.noNodesOut : S.noHosts}</p> : (
             <ul className="lines">
               {out.slice(0, 4).map((n) => (

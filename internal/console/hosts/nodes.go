@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -132,11 +133,50 @@ func (v *reviews) addPermissions(ctx context.Context, who console.Person, n *Nod
 	}
 }
 
-// budgetAnswer is how many nodes are out of service. The limit is a setting of the controller that no
-// object of the host cluster has.
+// budgetAnswer is how many nodes of a pool node-fault-controller has cordoned.
 type budgetAnswer struct {
-	Used         int        `json:"used"`
+	Pool string `json:"pool,omitempty"`
+	Used int    `json:"used"`
+	// Limit is absent if it is not known. Nodes that others cordoned and nodes that are not ready count
+	// against it too.
+	Limit *int32 `json:"limit,omitempty"`
+	// BlockedSince is when the first node began to wait for the budget.
 	BlockedSince *time.Time `json:"blocked_since,omitempty"`
+}
+
+// budgetsOf returns the budgets of the pools that have a node out of service or waiting, by name.
+func budgetsOf(faults []v1alpha1.NodeFault) []budgetAnswer {
+	pools := map[string]*budgetAnswer{}
+	for i := range faults {
+		st := &faults[i].Status
+		out, waits := st.Owned != nil && st.Owned.Cordon, st.Phase == v1alpha1.PhasePending
+		if !out && !waits {
+			continue
+		}
+		name := ""
+		if st.Budget != nil {
+			name = st.Budget.Pool
+		}
+		b := pools[name]
+		if b == nil {
+			b = &budgetAnswer{Pool: name}
+			pools[name] = b
+		}
+		if st.Budget != nil {
+			b.Limit = &st.Budget.Limit
+		}
+		if out {
+			b.Used++
+		}
+		if at := st.PhaseChangedAt; waits && at != nil && (b.BlockedSince == nil || at.Time.Before(*b.BlockedSince)) {
+			b.BlockedSince = new(at.UTC())
+		}
+	}
+	list := []budgetAnswer{}
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		list = append(list, *pools[name])
+	}
+	return list
 }
 
 // listNodes serves the faulty nodes to a person who may list NodeFaults.
@@ -155,21 +195,15 @@ func (h *Host) listNodes(w http.ResponseWriter, r *http.Request) error {
 	}
 	slices.SortFunc(all.Items, func(a, b v1alpha1.NodeFault) int { return cmp.Compare(a.Name, b.Name) })
 	answer := struct {
-		Budget budgetAnswer `json:"budget"`
-		Items  []Node       `json:"items"`
-		AsOf   time.Time    `json:"as_of"`
-	}{Items: []Node{}, AsOf: time.Now().UTC()}
+		Budgets []budgetAnswer `json:"budgets"`
+		Items   []Node         `json:"items"`
+		AsOf    time.Time      `json:"as_of"`
+	}{Budgets: budgetsOf(all.Items), Items: []Node{}, AsOf: time.Now().UTC()}
 	for i := range all.Items {
 		fault := &all.Items[i]
-		if fault.Status.Owned != nil && fault.Status.Owned.Cordon {
-			answer.Budget.Used++
-		}
 		n := newNode(h.cfg.Name, fault)
 		if n.Stage == "" {
 			continue
-		}
-		if fault.Status.Phase == v1alpha1.PhasePending && n.Since != nil && (answer.Budget.BlockedSince == nil || n.Since.Before(*answer.Budget.BlockedSince)) {
-			answer.Budget.BlockedSince = n.Since
 		}
 		h.reviews.addPermissions(ctx, who, &n)
 		answer.Items = append(answer.Items, n)

@@ -26,6 +26,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
@@ -129,6 +130,7 @@ type Budget struct {
 	takings map[types.UID]taking // within the window, including nodes that are back in service
 	trips   map[string]trip      // by pool
 	read    map[types.UID]stamp  // parsed annotations
+	members map[string]int       // number of nodes by pool, as last counted
 }
 
 // New creates a budget. nodes returns all nodes from a cache; they are not changed. A nil
@@ -170,6 +172,20 @@ func (b *Budget) Reserve(node *corev1.Node, now time.Time) (release func(), deni
 		return func() {}, text
 	}
 	return b.grantNode(node.UID, pool, now), ""
+}
+
+// LimitOf returns the pool of a node and how many of its nodes may be out of service, as last counted. It
+// returns nil if the node does not count, or if nothing was counted yet.
+func (b *Budget) LimitOf(node *corev1.Node) *v1alpha1.PoolBudget {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	pool := b.poolOf(node)
+	members, counted := b.members[pool]
+	if !counted || !b.countsNode(node) {
+		return nil
+	}
+	level, _ := b.cfg.limitsFor(members)
+	return &v1alpha1.PoolBudget{Pool: pool, Limit: int32(level)} //nolint:gosec // a number of nodes
 }
 
 // grantNode counts a node as taken out of service. If the node has a pending grant,

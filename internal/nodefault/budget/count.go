@@ -60,6 +60,10 @@ func (b *Budget) countByPool(candidate *corev1.Node, now time.Time) map[string]c
 	if candidate != nil {
 		b.addNode(counts, candidate, now, true)
 	}
+	b.members = make(map[string]int, len(counts))
+	for pool, c := range counts {
+		b.members[pool] = c.members
+	}
 	b.forgetExpired(now)
 	for uid, t := range b.takings {
 		if candidate != nil && uid == candidate.UID {

@@ -64,6 +64,9 @@ func (k *Keeper) Reserve(node *corev1.Node, now time.Time) (release func(), deni
 	return release, denial
 }
 
+// LimitOf calls LimitOf of the budget.
+func (k *Keeper) LimitOf(node *corev1.Node) *v1alpha1.PoolBudget { return k.budget.LimitOf(node) }
+
 func (k *Keeper) isClosed() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

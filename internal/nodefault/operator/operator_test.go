@@ -124,6 +124,9 @@ func TestWaitingCostsNoWrites(t *testing.T) {
 	if w.phase() != v1alpha1.PhasePending || w.faults[sick].Status.Message == "" {
 		t.Fatalf("it is %s: %s", w.phase(), w.faults[sick].Status.Message)
 	}
+	if diff := cmp.Diff(&v1alpha1.PoolBudget{Limit: 1}, w.faults[sick].Status.Budget); diff != "" {
+		t.Errorf("the budget (-want +got)\n%s", diff)
+	}
 	writes := len(w.writes)
 	w.edit(nodeName(2), func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	w.rest(next)

@@ -169,6 +169,10 @@ func (r *reconciler) reconcileNodeOnce(ctx context.Context, t *nodeTurn) (moved 
 	}
 	st.ObservedGeneration = t.fault.Generation
 	r.updatePhase(&before.Status, st, s, t.now)
+	st.Budget = nil
+	if t.node != nil && (st.Owned != nil || st.Phase == v1alpha1.PhasePending) {
+		st.Budget = r.quarantine.LimitOf(t.node)
+	}
 	if st.LastSequence == before.Status.LastSequence { // no new record for the sinks
 		st.SinkDeliveries = before.Status.SinkDeliveries
 	}

@@ -51,6 +51,9 @@ type Budget interface {
 	// denial. The place is held until the node is observed out of service or release is
 	// called.
 	Reserve(node *corev1.Node, now time.Time) (release func(), denial string)
+	// LimitOf returns how many nodes of the pool of a node may be out of service, nil if there is no
+	// limit or it is not known yet.
+	LimitOf(node *corev1.Node) *v1alpha1.PoolBudget
 }
 
 // A Quarantine decides about nodes. It has no state.
@@ -74,6 +77,11 @@ type boundless struct{}
 func (boundless) Reserve(*corev1.Node, time.Time) (release func(), denial string) {
 	return func() {}, ""
 }
+
+func (boundless) LimitOf(*corev1.Node) *v1alpha1.PoolBudget { return nil }
+
+// LimitOf returns LimitOf of the budget.
+func (q *Quarantine) LimitOf(node *corev1.Node) *v1alpha1.PoolBudget { return q.budget.LimitOf(node) }
 
 // A Look is the input of a step.
 type Look struct {

@@ -80,6 +80,8 @@ func (w *world) Reserve(*corev1.Node, time.Time) (release func(), denial string)
 	return func() { w.undone++ }, ""
 }
 
+func (*world) LimitOf(*corev1.Node) *v1alpha1.PoolBudget { return nil }
+
 // join adds a node with the name.
 func (w *world) join() {
 	w.uids++
