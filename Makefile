@@ -129,6 +129,7 @@ generate: $(SQLC) $(CONTROLLER_GEN) ## regenerate code, CRDs, roles, reference d
 	@cd internal/execution/audit && $(SQLC) generate
 	@go run ./tools/dev protos internal/nodefault/intake/datamodels/health_event.proto
 	@$(CONTROLLER_GEN) object crd paths=./api/... output:crd:dir=deploy/crds
+	@go generate ./api/fleet/v1 >/dev/null
 	@go run ./tools/generate $(BINARIES)
 	@cd $(DEPLOY_TESTS) && go test -count=1 -run '^TestGenerated' . -update >/dev/null && go test -count=1 -run '^TestGenerated' . -update # what the chart has, then what is rendered of it
 

@@ -10,8 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
 const (
@@ -79,7 +82,7 @@ func (b *bareWorker) Drain(ctx context.Context, batch int) (rows int, err error)
 
 // claimAndComplete claims and completes one batch.
 func claimAndComplete(ctx context.Context, conn *pgx.Conn, batch int) (rows int, err error) {
-	var done db.CompleteParams
+	var done []clusterworker.Result
 	var claim pgx.Batch
 	claim.Queue(db.ClaimDue, lease, owner, int64(batch), int64(batch))
 	claim.Queue(db.ReadClaimed, lease, owner).Query(func(rows pgx.Rows) error {
@@ -91,35 +94,29 @@ func claimAndComplete(ctx context.Context, conn *pgx.Conn, batch int) (rows int,
 			if err := rows.Scan(dest...); err != nil {
 				return err
 			}
-			addSuccess(&done, id.String(), token, generation)
+			done = append(done, clusterworker.Result{
+				ClusterID: id.String(), Token: token, Generation: generation, ClusterGeneration: generation, Applied: shoot.Applied{Generation: 1},
+			})
 		}
 		return rows.Err()
 	})
-	if err := conn.SendBatch(ctx, &claim).Close(); err != nil || len(done.IDs) == 0 {
+	if err := conn.SendBatch(ctx, &claim).Close(); err != nil || len(done) == 0 {
+		return 0, err
+	}
+	args, err := pgstore.CompleteArgs(done, nil, nil)
+	if err != nil {
 		return 0, err
 	}
 	// Another connection that claims at the same moment may have a row locked, only to
 	// find that it is taken.
-	for completed := 0; completed < len(done.IDs); {
-		written, err := conn.Exec(ctx, db.Complete, done.IDs, done.Tokens, done.Generations, done.ClusterGenerations, done.Failed, done.Errors, done.Classes,
-			done.Spend, done.Delays, done.Deleting, done.Absent, done.ShootUIDs, done.ShootGenerations, done.Changes, []string(nil), []string(nil))
+	for completed := 0; completed < len(done); {
+		written, err := conn.Exec(ctx, db.Complete, args...)
 		if err != nil {
 			return completed, err
 		}
 		completed += int(written.RowsAffected())
 	}
-	return len(done.IDs), nil
-}
-
-// addSuccess adds a successful result.
-func addSuccess(p *db.CompleteParams, id string, token, generation int64) {
-	p.IDs, p.Tokens, p.Generations = append(p.IDs, id), append(p.Tokens, token), append(p.Generations, generation)
-	p.ClusterGenerations = append(p.ClusterGenerations, generation)
-	p.Failed, p.Errors, p.Classes = append(p.Failed, false), append(p.Errors, ""), append(p.Classes, "")
-	p.Spend, p.Delays = append(p.Spend, false), append(p.Delays, 0)
-	p.Deleting, p.Absent = append(p.Deleting, false), append(p.Absent, false)
-	p.ShootUIDs, p.ShootGenerations = append(p.ShootUIDs, ""), append(p.ShootGenerations, 1)
-	p.Changes = append(p.Changes, "")
+	return len(done), nil
 }
 
 // Statements of the design that holds a row locked while it is processed.

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
@@ -16,29 +19,28 @@ import (
 // An empty set below a member shows all of it. The nil set shows everything.
 type fieldSet map[string]fieldSet
 
-// resourceFields returns the fields that a request can select from a resource.
-func resourceFields() fieldSet {
-	reference := func() fieldSet { return fieldSet{"id": {}, "kind": {}, "href": {}} }
-	return fieldSet{
-		"id": {}, "kind": {}, "name": {}, "href": {}, "labels": {}, "spec": {}, "generation": {},
-		"created_time": {}, "updated_time": {}, "deleted_time": {}, "created_by": {}, "updated_by": {}, "deleted_by": {},
-		"owner_references": reference(), "ownerResource": reference(),
-		"metadata": {"name": {}, "displayName": {}, "labels": {}},
-		"status": {
-			"phase": {}, "observed_generation": {}, "last_updated_time": {}, "last_transition_time": {},
-			"shoot_status": {}, "shoot_status_message": {}, "sync_error": {},
-			"conditions": {
-				"type": {}, "status": {}, "reason": {}, "message": {}, "observed_generation": {},
-				"created_time": {}, "last_updated_time": {}, "last_transition_time": {},
-			},
-		},
+// fieldsOf returns the members of a type in JSON, each with those below it. Maps, times and raw JSON
+// have none.
+func fieldsOf(t reflect.Type) fieldSet {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
 	}
+	set := fieldSet{}
+	if t.Kind() != reflect.Struct || t == reflect.TypeFor[time.Time]() {
+		return set
+	}
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		set[name] = fieldsOf(f.Type)
+	}
+	return set
 }
 
 // parseFields parses the parameter fields: names separated by commas, with dots into objects. A
 // name followed by .* selects the whole object. The id is always included. No names select all
 // fields.
 func parseFields(given []string) (fieldSet, error) {
+	known := fieldsOf(reflect.TypeFor[v1.Resource]())
 	set, names := fieldSet{"id": {}}, 0
 	for name := range strings.SplitSeq(strings.Join(given, ","), ",") {
 		if name = strings.TrimSpace(name); name == "" {
@@ -47,7 +49,7 @@ func parseFields(given []string) (fieldSet, error) {
 		if names++; names > maxFields {
 			return nil, rest.NewQueryError("fields", "max", "", "names more than %d fields", maxFields)
 		}
-		if !set.addPath(resourceFields(), strings.Split(strings.TrimSuffix(name, ".*"), ".")) {
+		if !set.addPath(known, strings.Split(strings.TrimSuffix(name, ".*"), ".")) {
 			return nil, rest.NewQueryError("fields", "enum", name, "names %q, which is not a field of a resource", name)
 		}
 	}

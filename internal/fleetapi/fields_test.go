@@ -1,19 +1,27 @@
 package fleetapi
 
-import (
-	"reflect"
-	"strings"
-	"testing"
+import "testing"
 
-	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-)
-
-// TestFieldsOfTheStatus verifies that the parameter fields can select every member of a status.
-func TestFieldsOfTheStatus(t *testing.T) {
-	for field := range reflect.TypeFor[v1.Status]().Fields() {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if _, err := parseFields([]string{"status." + name}); err != nil {
-			t.Errorf("status.%s: %v", name, err)
+// TestParseFieldsOfResource verifies which members of a resource the parameter fields can select.
+func TestParseFieldsOfResource(t *testing.T) {
+	for path, selectable := range map[string]bool{
+		"created_time":                true,
+		"spec":                        true,
+		"owner_references.href":       true,
+		"ownerResource.kind":          true,
+		"metadata.displayName":        true,
+		"status.sync_error":           true,
+		"status.conditions.reason":    true,
+		"spec.version":                false, // a spec, labels and times are shown whole
+		"labels.region":               false,
+		"metadata.labels.region":      false,
+		"deleted_time.":               false,
+		"status.conditions.data":      false,
+		"owner_references.generation": false,
+		"revision":                    false,
+	} {
+		if _, err := parseFields([]string{path}); (err == nil) != selectable {
+			t.Errorf("fields=%s: error %v, want selectable %v", path, err, selectable)
 		}
 	}
 }

@@ -65,8 +65,12 @@ func TestAppendRecord(t *testing.T) {
 			rt.Fatal(err)
 		}
 		r := Record{
-			Key: Key{k.name, "id-1"}, Name: rapid.String().Draw(rt, "name"), DisplayName: rapid.String().Draw(rt, "display"),
-			Labels: labels, Spec: json.RawMessage(`{"a":[1.0,"<&>"]}`), Generation: rapid.Int64().Draw(rt, "generation"),
+			Key: Key{k.name, "id-1"},
+			Content: Content{
+				Name: rapid.String().Draw(rt, "name"), DisplayName: rapid.String().Draw(rt, "display"),
+				Labels: labels, Spec: json.RawMessage(`{"a":[1.0,"<&>"]}`),
+			},
+			Generation:  rapid.Int64().Draw(rt, "generation"),
 			CreatedTime: someTime().Draw(rt, "t1"), UpdatedTime: someTime().Draw(rt, "t2"),
 			CreatedBy: rapid.String().Draw(rt, "by1"), UpdatedBy: rapid.String().Draw(rt, "by2"), DeletedBy: rapid.String().Draw(rt, "by3"),
 			Status: Status{
@@ -166,8 +170,9 @@ func FuzzSameJSON(f *testing.F) {
 func BenchmarkAppendRecord(b *testing.B) {
 	k := &kind{name: v1.KindCluster, collection: v1.CollectionClusters}
 	r := Record{
-		Key: Key{v1.KindCluster, "019a3f5e-7c1d-7b3e-8f00-0123456789ab"}, Name: "c-one",
-		Labels: json.RawMessage(`{"region": "us-east", "shard": "1"}`), Spec: json.RawMessage(`{"nodes":3,"version":"1.31"}`), Generation: 3,
+		Key:         Key{v1.KindCluster, "019a3f5e-7c1d-7b3e-8f00-0123456789ab"},
+		Content:     Content{Name: "c-one", Labels: json.RawMessage(`{"region": "us-east", "shard": "1"}`), Spec: json.RawMessage(`{"nodes":3,"version":"1.31"}`)},
+		Generation:  3,
 		CreatedTime: time.Now(), UpdatedTime: time.Now(), CreatedBy: "rosa", UpdatedBy: "rosa",
 		Status: Status{Phase: v1.PhaseReady, ObservedGeneration: 3, Conditions: json.RawMessage(`[]`)},
 	}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -34,18 +33,15 @@ const (
 
 // A Batch is a set of new rows that differ only in what their owner gave.
 type Batch struct {
-	// Common is the shared part of the rows. Its id, names, labels and spec are not used.
+	// Common is the shared part of the rows. Its id and content are not used.
 	Common Record
 	Rows   []BatchRow
 }
 
 // A BatchRow is the individual part of a row of a batch.
 type BatchRow struct {
-	ID          string
-	Name        string
-	DisplayName string
-	Labels      json.RawMessage
-	Spec        json.RawMessage
+	ID string
+	Content
 }
 
 // A Loader is a Tx that inserts batches.
@@ -153,7 +149,7 @@ func (l *loader) addLine(line []byte, number int) error {
 	if err != nil {
 		return fmt.Errorf("make an id: %w", err)
 	}
-	l.rows = append(l.rows, BatchRow{ID: id.String(), Name: d.name, DisplayName: d.displayName, Labels: d.labels, Spec: d.spec})
+	l.rows = append(l.rows, BatchRow{ID: id.String(), Content: d.Content})
 	l.lines = append(l.lines, number)
 	l.size += len(line)
 	return nil

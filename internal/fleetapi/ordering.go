@@ -82,47 +82,10 @@ func recordPosition(r *Record, order []Order) Position {
 	p := Position{ID: r.ID}
 	for _, t := range order {
 		if t.Column != search.ID {
-			p.Values = append(p.Values, orderValue(r, t.Column))
+			p.Values = append(p.Values, r.valueOf(t.Column))
 		}
 	}
 	return p
-}
-
-func orderValue(r *Record, column search.Field) search.Value {
-	at := func(t time.Time) search.Value { return search.Value{Type: search.Time, Time: t} }
-	text := func(s string) search.Value { return search.Value{Type: search.Text, Text: s} }
-	v := search.Value{Type: search.Absent}
-	switch column { //nolint:exhaustive // the others are not sorted by
-	case search.Name:
-		v = text(r.Name)
-	case search.CreatedBy:
-		v = text(r.CreatedBy)
-	case search.UpdatedBy:
-		v = text(r.UpdatedBy)
-	case search.Generation:
-		v = search.Value{Type: search.Integer, Int: r.Generation}
-	case search.Phase:
-		v = text(string(r.Status.Phase))
-	case search.LastTransitionTime:
-		v = at(r.Status.LastTransitionTime)
-	case search.CreatedTime:
-		v = at(r.CreatedTime)
-	case search.UpdatedTime:
-		v = at(r.UpdatedTime)
-	case search.DeletedTime:
-		if r.Deleting() {
-			v = at(r.DeletedTime)
-		}
-	case search.DeletedBy:
-		if r.DeletedBy != "" {
-			v = text(r.DeletedBy)
-		}
-	case search.OwnerID:
-		if r.ParentID != "" {
-			v = text(r.ParentID)
-		}
-	}
-	return v
 }
 
 // Lengths of the parts of a position in bytes.

@@ -55,13 +55,13 @@ func (d *draft) fillFrom(k *kind, req *v1.CreateRequest) error {
 	if req.Kind != "" && req.Kind != k.name {
 		refuse("kind", "enum", fmt.Sprintf("must be %s on this path", k.name), req.Kind)
 	}
-	d.name = req.Name
+	d.Name = req.Name
 	labels, labelsField := req.Labels, "labels"
 	if m := req.Metadata; m != nil {
-		if d.name == "" {
-			d.name = m.Name
+		if d.Name == "" {
+			d.Name = m.Name
 		}
-		if m.Name != "" && m.Name != d.name {
+		if m.Name != "" && m.Name != d.Name {
 			refuse("metadata.name", "format", "must equal name or be left out", m.Name)
 		}
 		if m.Labels != nil && req.Labels != nil {
@@ -70,18 +70,18 @@ func (d *draft) fillFrom(k *kind, req *v1.CreateRequest) error {
 		if req.Labels == nil {
 			labels, labelsField = m.Labels, "metadata.labels"
 		}
-		d.displayName = m.DisplayName
-		if n := utf8.RuneCountInString(d.displayName); n > maxDisplayName || strings.ContainsRune(d.displayName, 0) {
+		d.DisplayName = m.DisplayName
+		if n := utf8.RuneCountInString(d.DisplayName); n > maxDisplayName || strings.ContainsRune(d.DisplayName, 0) {
 			refuse("metadata.displayName", "format", fmt.Sprintf("must be at most %d characters without NUL", maxDisplayName), nil)
 		}
 	}
-	errs = append(errs, checkName(k, d.name)...)
+	errs = append(errs, checkName(k, d.Name)...)
 	errs = append(errs, checkLabels(labelsField, labels)...)
 	errs = append(errs, checkAndCompactObject("spec", &req.Spec, true)...)
 	if len(errs) > 0 {
 		return rest.NewFieldsError(errs)
 	}
-	d.spec, d.labels = req.Spec, labelsJSON(labels)
+	d.Spec, d.Labels = req.Spec, labelsJSON(labels)
 	return nil
 }
 

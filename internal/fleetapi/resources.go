@@ -36,11 +36,9 @@ type author struct {
 
 // A draft holds the fields of a resource to create.
 type draft struct {
-	parent      string // the owner's id, "" for a top-level kind
-	name        string
-	displayName string
-	labels      json.RawMessage
-	spec        json.RawMessage
+	Content
+
+	parent string // the owner's id, "" for a top-level kind
 }
 
 func (rs *resources) createResource(ctx context.Context, by author, k *kind, d draft) (Record, error) {
@@ -55,22 +53,19 @@ func (rs *resources) createResource(ctx context.Context, by author, k *kind, d d
 	var created Record
 	err = rs.store.Update(ctx, by.scope, func(ctx context.Context, tx Tx, now time.Time) error {
 		l := Locked{Now: now, Shoot: ShootState{Guarded: guarded}, Record: Record{
-			Key:         Key{k.name, id.String()},
-			Name:        d.name,
-			DisplayName: d.displayName,
-			ParentID:    d.parent,
-			Labels:      d.labels,
-			Spec:        d.spec,
+			Key:      Key{k.name, id.String()},
+			Content:  d.Content,
+			ParentID: d.parent,
 		}}
 		if err := rs.initRow(ctx, tx, by, k, &l); err != nil {
 			return err
 		}
-		if err := rs.schemas.checkSpec(ctx, tx, k, d.spec); err != nil {
+		if err := rs.schemas.checkSpec(ctx, tx, k, d.Spec); err != nil {
 			return err
 		}
 		err := tx.Insert(ctx, &l.Record)
 		if errors.Is(err, ErrNameTaken) {
-			return rest.NewError(rest.CodeNameTaken, "a %s named %q already exists", k.name, d.name)
+			return rest.NewError(rest.CodeNameTaken, "a %s named %q already exists", k.name, d.Name)
 		}
 		created = l.Record
 		return err

@@ -40,23 +40,27 @@ type Key struct {
 	ID   string
 }
 
-// A Record is one resource as the store keeps it. JSON columns stay text, so that a page is served
-// without decoding them. All times are UTC, in whole microseconds.
-type Record struct {
-	Key
-
-	Tenant      string
+// Content is what the owner of a resource gives.
+type Content struct {
 	Name        string
 	DisplayName string
-	// ParentID is the owner's id, "" for a top-level resource. The owner's
-	// kind follows from Kind.
-	ParentID string
-
 	// Labels is a JSON object of strings, `{}` when there are none.
 	Labels json.RawMessage
 	// Spec is kept byte for byte: it may hold numbers and strings that
 	// jsonb cannot.
 	Spec json.RawMessage
+}
+
+// A Record is one resource as the store keeps it. JSON columns stay text, so that a page is served
+// without decoding them. All times are UTC, in whole microseconds.
+type Record struct {
+	Key
+	Content
+
+	Tenant string
+	// ParentID is the owner's id, "" for a top-level resource. The owner's
+	// kind follows from Kind.
+	ParentID string
 
 	Generation int64
 	// Revision differs after every change of the row. The store assigns it.
@@ -75,6 +79,44 @@ type Record struct {
 
 // Deleting reports whether deletion was requested.
 func (r *Record) Deleting() bool { return !r.DeletedTime.IsZero() }
+
+// valueOf returns the value of a column by which a list can be sorted.
+func (r *Record) valueOf(column search.Field) search.Value {
+	at := func(t time.Time) search.Value { return search.Value{Type: search.Time, Time: t} }
+	text := func(s string) search.Value { return search.Value{Type: search.Text, Text: s} }
+	v := search.Value{Type: search.Absent}
+	switch column { //nolint:exhaustive // the others are not sorted by
+	case search.Name:
+		v = text(r.Name)
+	case search.CreatedBy:
+		v = text(r.CreatedBy)
+	case search.UpdatedBy:
+		v = text(r.UpdatedBy)
+	case search.Generation:
+		v = search.Value{Type: search.Integer, Int: r.Generation}
+	case search.Phase:
+		v = text(string(r.Status.Phase))
+	case search.LastTransitionTime:
+		v = at(r.Status.LastTransitionTime)
+	case search.CreatedTime:
+		v = at(r.CreatedTime)
+	case search.UpdatedTime:
+		v = at(r.UpdatedTime)
+	case search.DeletedTime:
+		if r.Deleting() {
+			v = at(r.DeletedTime)
+		}
+	case search.DeletedBy:
+		if r.DeletedBy != "" {
+			v = text(r.DeletedBy)
+		}
+	case search.OwnerID:
+		if r.ParentID != "" {
+			v = text(r.ParentID)
+		}
+	}
+	return v
+}
 
 // Status is the aggregated status as the store keeps it.
 type Status struct {

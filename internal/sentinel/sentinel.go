@@ -72,7 +72,7 @@ type Deps struct {
 	API       api
 	Publisher publisher
 
-	// BrokerType is the label of the metric of broker errors: gcp-pubsub, rabbitmq or nats.
+	// BrokerType is the label of the metric of broker errors, such as rabbitmq.
 	BrokerType string
 
 	Log        *slog.Logger

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/test/deploy"
 )
 
@@ -104,6 +105,12 @@ func TestGeneratedSchema(t *testing.T) {
 	}
 	defs["sentinelConfigSpec"] = specSchema(t)
 	defs["changeEventsFile"], defs["changeEventsSink"] = changeEventsSchemas(t, defs)
+	format, found, err := unstructured.NestedFieldNoCopy(schema, "properties", "global", "properties", "changeEvents", "properties", "format")
+	if members, ok := format.(map[string]any); ok {
+		members["enum"] = changeevent.Formats()
+	} else {
+		t.Fatalf("%s has no format of change events: found %v, %v", path, found, err)
+	}
 	var want bytes.Buffer
 	encoder := json.NewEncoder(&want)
 	encoder.SetIndent("", "  ")

@@ -185,7 +185,7 @@ func TestChangeEvents(t *testing.T) {
 			reason: "the least that can be said", values: to,
 			env: map[string]string{
 				"ENABLED": "true", "ENDPOINT": "https://events.example.com/changes", "CLUSTER_NAME": "prod-eu-1", "TIMEOUT": "10s", "SHUTDOWN_TIMEOUT": "10s",
-				"FORMAT": "nvsentinel", "AUTH_HEADER": "Authorization", "AUTH_TOKEN_FILE": "/etc/change-events/token/token",
+				"FORMAT": "nvsentinel", "AUTH_TOKEN_FILE": "/etc/change-events/token/token",
 			},
 			mounts: map[string]string{"/etc/change-events/token": "change-events-token"},
 		},
@@ -210,7 +210,7 @@ func TestChangeEvents(t *testing.T) {
 		"Sinks": {
 			reason: "further sinks, with Secrets of their own", values: to + ", auth: {secretRef: {name: ''}}, sinks: [{name: pager, endpoint: 'https://p.example.com', format: pagerduty, secretRefs: {routingKey: {name: pd, key: k}}}, {name: chat, format: slack, secretRefs: {endpoint: {name: slack, key: url}}}]",
 			env: map[string]string{
-				"ENABLED": "true", "ENDPOINT": "https://events.example.com/changes", "CLUSTER_NAME": "prod-eu-1", "TIMEOUT": "10s", "SHUTDOWN_TIMEOUT": "10s", "FORMAT": "nvsentinel", "AUTH_HEADER": "Authorization",
+				"ENABLED": "true", "ENDPOINT": "https://events.example.com/changes", "CLUSTER_NAME": "prod-eu-1", "TIMEOUT": "10s", "SHUTDOWN_TIMEOUT": "10s", "FORMAT": "nvsentinel",
 			},
 			mounts: map[string]string{"/etc/change-events/sinks/pager/routing-key": "pd", "/etc/change-events/sinks/chat/endpoint": "slack"},
 			file: "{sinks: [{name: pager, endpoint: 'https://p.example.com', format: pagerduty, routing_key_file: /etc/change-events/sinks/pager/routing-key/k}, " +

@@ -234,6 +234,9 @@ const (
 	BrokerNATS     BrokerType = "nats"
 )
 
+// BrokerTypes returns all types of broker. A type without a rule of its own has a URL.
+func BrokerTypes() []BrokerType { return []BrokerType{BrokerPubSub, BrokerRabbitMQ, BrokerNATS} }
+
 // SecretRef references a Secret in the same namespace.
 type SecretRef struct {
 	// Name of the Secret, in the namespace of the SentinelConfig.

@@ -34,7 +34,7 @@ type Config struct {
 type Default struct {
 	Endpoint     string             `key:"endpoint" env:"CHANGE_EVENTS_ENDPOINT" flag:"change-events-endpoint" doc:"URL of the sink. Some formats append the cluster name to its path."`
 	EndpointFile string             `key:"endpoint_file" env:"CHANGE_EVENTS_ENDPOINT_FILE" doc:"File with the URL of the sink, if the URL is secret, such as for Slack."`
-	Format       changeevent.Format `key:"format" env:"CHANGE_EVENTS_FORMAT" flag:"change-events-format" default:"nvsentinel" doc:"Format of events: nvsentinel, cloudevents, cloudevents-binary, cloudevents-batch, pagerduty, datadog, grafana or slack."`
+	Format       changeevent.Format `key:"format" env:"CHANGE_EVENTS_FORMAT" flag:"change-events-format" default:"nvsentinel" doc:"Format of events, such as nvsentinel, cloudevents, pagerduty or slack."`
 	Timeout      time.Duration      `key:"timeout" env:"CHANGE_EVENTS_TIMEOUT" flag:"change-events-timeout" default:"10s" validate:"min=0" doc:"Timeout of one request. 0s means 10s."`
 
 	AuthHeader     string          `key:"auth_header" env:"CHANGE_EVENTS_AUTH_HEADER" doc:"HTTP header for the token (default: the header of the format, usually Authorization)."`

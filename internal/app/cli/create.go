@@ -86,7 +86,7 @@ func createOne(ctx context.Context, client *fleetclient.Client, d resource.Docum
 		collection = fleetclient.Nested(k.Parent().Collection, parent.Resource.ID, collection)
 		owner = parent.Resource.Name
 	}
-	r, err := client.Create(ctx, collection, d.CreateRequest())
+	r, err := client.Create(ctx, collection, d.CreateRequest)
 	if err != nil {
 		return resource.Item{}, err
 	}

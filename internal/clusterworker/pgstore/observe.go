@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
 )
@@ -97,32 +96,6 @@ func (s *Store) queryRows(ctx context.Context, statement string, args ...any) ([
 		list[i] = found[i].toRow()
 	}
 	return list, nil
-}
-
-// toRow converts a row to the type of the worker.
-func (r *syncRow) toRow() clusterworker.Row {
-	return clusterworker.Row{
-		ClusterID:         r.ClusterID,
-		Tenant:            r.Tenant,
-		Name:              r.Name,
-		Generation:        r.Generation,
-		SyncedGeneration:  r.SyncedGeneration,
-		ClusterGeneration: r.ClusterGeneration,
-		Synced:            r.Synced.Valid,
-		Deleting:          r.Deleting,
-		DeletionSent:      r.DeletionSent,
-		SyncError:         orEmpty(r.SyncError),
-		ErrorClass:        clusterworker.ErrorClass(orEmpty(r.ErrorClass)),
-		Attempts:          int(r.SyncAttempts),
-		ShootName:         orEmpty(r.ShootName),
-		ShootUID:          orEmpty(r.ShootUID),
-		ShootGeneration:   r.ShootGeneration,
-		ReadyOnce:         r.ReadyOnce,
-		Status:            v1.ShootStatus(orEmpty(r.ShootStatus)),
-		StatusMessage:     orEmpty(r.ShootStatusMessage),
-		StatusUpdated:     orNil(r.ShootStatusUpdated),
-		ReportVersion:     r.ReportVersion,
-	}
 }
 
 func orEmpty(s *string) string {

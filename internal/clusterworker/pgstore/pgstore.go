@@ -12,7 +12,6 @@ package pgstore
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -87,33 +86,6 @@ func (s *Store) Claim(ctx context.Context, owner string, room clusterworker.Room
 // compilation takes longer than any of these statements.
 const byIndex = "select set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), " +
 	"set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)"
-
-// claimOf converts a row to the type of the worker. It parses nothing, so every row can
-// be read.
-func claimOf(r *db.ReadClaimedRow) clusterworker.Claim {
-	c := clusterworker.Claim{
-		ClusterID:         r.ClusterID,
-		Token:             r.Token,
-		Generation:        r.Generation,
-		ClusterGeneration: r.ClusterGeneration,
-		Attempts:          int(r.SyncAttempts),
-		LastClass:         clusterworker.ErrorClass(r.ErrorClass),
-		UnsyncedSince:     r.UnsyncedSince.Time.UTC(),
-		Tenant:            r.Tenant,
-		Name:              r.Name,
-		Spec:              r.Spec,
-		Deleting:          r.Deleting,
-		ShootName:         r.ShootName,
-		ShootUID:          r.ShootUID,
-	}
-	if n := len(r.PoolIDs); n > 0 {
-		c.Pools = make([]clusterworker.Pool, n)
-		for i, id := range r.PoolIDs {
-			c.Pools[i] = clusterworker.Pool{ID: id, Name: r.PoolNames[i], Spec: json.RawMessage(r.PoolSpecs[i])}
-		}
-	}
-	return c
-}
 
 // StoreNames stores the names of Shoots for rows. A row whose claim is lost is returned as if
 // its name were taken; its new owner may choose another.

@@ -35,8 +35,9 @@ from due where s.cluster_id = due.cluster_id;
 -- Reads what this transaction has claimed. It has to be a statement of its own: a
 -- row that was locked may be newer than what the statement sees that locked it, so
 -- that one could give the generation of a change together with the spec from
--- before it, and the change would be lost.
-select s.cluster_id, s.claim_token::bigint as token, s.generation, s.sync_attempts, coalesce(s.error_class, '')::text as error_class,
+-- before it, and the change would be lost. Clusters reads the same columns of rows
+-- without a claim.
+select s.cluster_id, coalesce(s.claim_token, 0)::bigint as token, s.generation, s.sync_attempts, coalesce(s.error_class, '')::text as error_class,
     coalesce(s.unsynced_since, now())::timestamptz as unsynced_since,
     coalesce(s.shoot_name, '')::text as shoot_name, coalesce(s.shoot_uid, '')::text as shoot_uid,
     c.tenant, c.name, c.generation as cluster_generation, c.spec, (c.deleted_time is not null)::boolean as deleting,

@@ -2,23 +2,15 @@ package pgstore
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
 )
-
-// pageColumns are the columns of a Record, in the order of the scan targets.
-const pageColumns = `id, tenant, name, display_name, owner_id, labels, spec, generation, revision,
-	created_time, updated_time, deleted_time, created_by, updated_by, deleted_by,
-	phase, observed_generation, last_updated_time, last_transition_time, conditions`
 
 // shootColumns are the columns after pageColumns: the displayed part of a cluster's sync. They are
 // looked up by key, only for the rows of a page: a join that reads the whole table would never pay.
@@ -134,7 +126,7 @@ func orderBy(terms []fleetapi.Order) string {
 func (c *clause) writeAfter(terms []fleetapi.Order, at []search.Value) {
 	uniform := true
 	for _, t := range terms {
-		uniform = uniform && t.Desc == terms[0].Desc && !isNullable(t.Column)
+		uniform = uniform && t.Desc == terms[0].Desc && !t.Column.Optional()
 	}
 	if !uniform {
 		c.writeAfterByTerm(terms, at)
@@ -160,7 +152,7 @@ func (c *clause) writeAfterByTerm(terms []fleetapi.Order, at []search.Value) {
 		c.writeSQL("false")
 	default:
 		c.writeSQL(column, orderOperator(t), c.orderValueSQL(t.Column, v))
-		if isNullable(t.Column) && !t.Desc {
+		if t.Column.Optional() && !t.Desc {
 			c.writeSQL(" or ", column, " is null")
 		}
 	}
@@ -213,56 +205,4 @@ func (c *clause) writeFilter(q fleetapi.Query) {
 		c.writeSQL(" and ")
 		searchWriter{c}.writeSearch(q.Search, false)
 	}
-}
-
-// A pageRow holds the scanned columns of a row. Long text stays in the connection's buffer.
-type pageRow struct {
-	owner                    pgtype.UUID
-	deleted                  *time.Time
-	phase                    string
-	labels, spec, conditions pgtype.DriverBytes
-
-	shown
-}
-
-// scanTargets returns the targets into which pageColumns are scanned.
-func (row *pageRow) scanTargets(rec *fleetapi.Record) []any {
-	return []any{
-		&rec.ID, &rec.Tenant, &rec.Name, &rec.DisplayName, &row.owner, &row.labels, &row.spec, &rec.Generation, &rec.Revision,
-		&rec.CreatedTime, &rec.UpdatedTime, &row.deleted, &rec.CreatedBy, &rec.UpdatedBy, &rec.DeletedBy,
-		&row.phase, &rec.Status.ObservedGeneration, &rec.Status.LastUpdatedTime, &rec.Status.LastTransitionTime, &row.conditions,
-		&row.ShootStatus, &row.ShootMessage, &row.SyncError,
-	}
-}
-
-// fillRecord completes a record whose columns were read.
-func (row *pageRow) fillRecord(rec *fleetapi.Record) {
-	rec.ParentID, rec.DeletedTime = "", time.Time{}
-	if row.owner.Valid {
-		rec.ParentID = row.owner.String()
-	}
-	if row.deleted != nil {
-		rec.DeletedTime = *row.deleted
-	}
-	rec.Status.Phase = v1.Phase(row.phase)
-	rec.Labels, rec.Spec = json.RawMessage(row.labels), json.RawMessage(row.spec)
-	rec.Status.Conditions = json.RawMessage(row.conditions)
-	row.fillShootStatus(rec)
-}
-
-// visitRows calls visit for every row. The record is reused for the next one.
-func visitRows(rows pgx.Rows, kind string, visit func(*fleetapi.Record) error) error {
-	var row pageRow
-	rec := fleetapi.Record{Key: fleetapi.Key{Kind: kind}}
-	into := row.scanTargets(&rec)
-	for rows.Next() {
-		if err := rows.Scan(into...); err != nil {
-			return err
-		}
-		row.fillRecord(&rec)
-		if err := visit(&rec); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
 }

@@ -19,7 +19,7 @@ func newBatch(tenantName string, names ...string) *fleetapi.Batch {
 	b := &fleetapi.Batch{Common: *newRecord(tenantName, v1.KindCluster, "")}
 	for _, name := range names {
 		r := newRecord(tenantName, v1.KindCluster, name)
-		b.Rows = append(b.Rows, fleetapi.BatchRow{ID: r.ID, Name: name, DisplayName: r.DisplayName, Labels: r.Labels, Spec: r.Spec})
+		b.Rows = append(b.Rows, fleetapi.BatchRow{ID: r.ID, Content: r.Content})
 	}
 	return b
 }

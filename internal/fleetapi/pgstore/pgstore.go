@@ -149,39 +149,6 @@ func wrapError(err error, format string, args ...any) error {
 	return err
 }
 
-// recordOf converts a row into a Record.
-func recordOf(r *db.Resource) fleetapi.Record {
-	rec := fleetapi.Record{
-		Key:         fleetapi.Key{Kind: r.Kind, ID: r.ID},
-		Tenant:      r.Tenant,
-		Name:        r.Name,
-		DisplayName: r.DisplayName,
-		Labels:      r.Labels,
-		Spec:        r.Spec,
-		Generation:  r.Generation,
-		Revision:    r.Revision,
-		CreatedTime: r.CreatedTime,
-		UpdatedTime: r.UpdatedTime,
-		CreatedBy:   r.CreatedBy,
-		UpdatedBy:   r.UpdatedBy,
-		DeletedBy:   r.DeletedBy,
-		Status: fleetapi.Status{
-			Phase:              v1.Phase(r.Phase),
-			ObservedGeneration: r.ObservedGeneration,
-			LastUpdatedTime:    r.LastUpdatedTime,
-			LastTransitionTime: r.LastTransitionTime,
-			Conditions:         r.Conditions,
-		},
-	}
-	if r.OwnerID != nil {
-		rec.ParentID = *r.OwnerID
-	}
-	if r.DeletedTime != nil {
-		rec.DeletedTime = *r.DeletedTime
-	}
-	return rec
-}
-
 // reportOf converts a row into an AdapterStatus.
 func reportOf(r *db.AdapterReport) (v1.AdapterStatus, error) {
 	s := v1.AdapterStatus{

@@ -52,20 +52,6 @@ from tenant.resources c
 where c.owner_id in (select o.id from tenant.resources o where o.owner_id = $1)
 group by c.owner_id;
 
--- name: InsertResource :one
-insert into tenant.resources (
-    id, kind, tenant, name, display_name, owner_id, owner_kind, labels, spec, generation,
-    created_time, updated_time, deleted_time, created_by, updated_by, deleted_by,
-    phase, observed_generation, last_updated_time, last_transition_time, conditions
-) values (
-    @id, @kind, @tenant, @name, @display_name, sqlc.narg(owner_id),
-    (select o.kind from tenant.resources o where o.id = sqlc.narg(owner_id)),
-    @labels, @spec, @generation,
-    @created_time, @updated_time, sqlc.narg(deleted_time), @created_by, @updated_by, @deleted_by,
-    @phase, @observed_generation, @last_updated_time, @last_transition_time, @conditions
-)
-returning revision;
-
 -- name: SaveResource :one
 -- A spec that is not given stays as it is, which spares its being written
 -- again with every report. A trigger gives the new revision.

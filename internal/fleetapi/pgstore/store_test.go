@@ -32,12 +32,14 @@ func all() fleetapi.Scope { return fleetapi.Scope{All: true} }
 func newRecord(tenantName, kind, name string) *fleetapi.Record {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 123000, time.UTC)
 	return &fleetapi.Record{
-		Key:         fleetapi.Key{Kind: kind, ID: uuid.Must(uuid.NewV7()).String()},
+		Key: fleetapi.Key{Kind: kind, ID: uuid.Must(uuid.NewV7()).String()},
+		Content: fleetapi.Content{
+			Name:        name,
+			DisplayName: "The " + name,
+			Labels:      json.RawMessage(`{"region": "eu"}`),
+			Spec:        json.RawMessage(`{"b":1.00,  "a":"\u0000", "a":2}`), // jsonb would not keep this
+		},
 		Tenant:      tenantName,
-		Name:        name,
-		DisplayName: "The " + name,
-		Labels:      json.RawMessage(`{"region": "eu"}`),
-		Spec:        json.RawMessage(`{"b":1.00,  "a":"\u0000", "a":2}`), // jsonb would not keep this
 		Generation:  1,
 		CreatedTime: now,
 		UpdatedTime: now,

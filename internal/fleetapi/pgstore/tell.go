@@ -103,7 +103,7 @@ func (t *tx) recordBatchCreation(ctx context.Context, b *fleetapi.Batch, inserte
 	c := &b.Common
 	events := make([]timeline.Event, len(inserted))
 	for i, row := range inserted {
-		r := fleetapi.Record{Key: fleetapi.Key{Kind: c.Kind, ID: row.ID}, Name: names[row.ID], ParentID: c.ParentID, Tenant: c.Tenant, Generation: c.Generation, Revision: row.Revision}
+		r := fleetapi.Record{Key: fleetapi.Key{Kind: c.Kind, ID: row.ID}, Content: fleetapi.Content{Name: names[row.ID]}, ParentID: c.ParentID, Tenant: c.Tenant, Generation: c.Generation, Revision: row.Revision}
 		change, err := t.completeChange(ctx, &r, timeline.ResourceChange{Action: a.created, Who: c.CreatedBy, At: c.CreatedTime})
 		if err != nil {
 			return err

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,14 +16,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-const (
-	codeUniqueViolation = "23505"
-	// nameKey is the suffix of the unique constraint on names; each partition has its own.
-	nameKey = "_name_kind_key"
-	// shootGuard is the constraint that keeps the row of a cluster whose Shoot is not confirmed
-	// gone.
-	shootGuard = "clusters_shoot_guard"
-)
+// shootGuard is the constraint that keeps the row of a cluster whose Shoot is not confirmed gone.
+const shootGuard = "clusters_shoot_guard"
 
 // Update runs change in one transaction and commits if it returns nil.
 func (s *Store) Update(ctx context.Context, scope fleetapi.Scope, change func(context.Context, fleetapi.Tx, time.Time) error) error {
@@ -52,35 +45,14 @@ type tx struct {
 
 // Insert adds a row and sets its revision.
 func (t *tx) Insert(ctx context.Context, r *fleetapi.Record) error {
-	revision, err := t.q.InsertResource(ctx, db.InsertResourceParams{
-		ID:                 r.ID,
-		Kind:               r.Kind,
-		Tenant:             r.Tenant,
-		Name:               r.Name,
-		DisplayName:        r.DisplayName,
-		OwnerID:            orNull(r.ParentID),
-		Labels:             r.Labels,
-		Spec:               r.Spec,
-		Generation:         r.Generation,
-		CreatedTime:        r.CreatedTime,
-		UpdatedTime:        r.UpdatedTime,
-		DeletedTime:        orNull(r.DeletedTime),
-		CreatedBy:          r.CreatedBy,
-		UpdatedBy:          r.UpdatedBy,
-		DeletedBy:          r.DeletedBy,
-		Phase:              string(r.Status.Phase),
-		ObservedGeneration: r.Status.ObservedGeneration,
-		LastUpdatedTime:    r.Status.LastUpdatedTime,
-		LastTransitionTime: r.Status.LastTransitionTime,
-		Conditions:         r.Status.Conditions,
-	})
-	if postgres.Code(err) == codeUniqueViolation && strings.HasSuffix(postgres.Constraint(err), nameKey) {
-		return fleetapi.ErrNameTaken
-	}
+	inserted, err := t.insertRows(ctx, r, []fleetapi.BatchRow{{ID: r.ID, Content: r.Content}})
 	if err != nil {
 		return fmt.Errorf("insert %s %q: %w", r.Kind, r.Name, err)
 	}
-	r.Revision = revision
+	if len(inserted) == 0 {
+		return fleetapi.ErrNameTaken
+	}
+	r.Revision = inserted[0].Revision
 	return t.recordCreation(ctx, r)
 }
 
@@ -205,23 +177,7 @@ func (t *tx) Save(ctx context.Context, r *fleetapi.Record, adapterReport *v1.Ada
 	if !bytes.Equal(was.Spec, r.Spec) {
 		spec = r.Spec
 	}
-	revision, err := t.q.SaveResource(ctx, db.SaveResourceParams{
-		ID:                 r.ID,
-		Kind:               r.Kind,
-		DisplayName:        r.DisplayName,
-		Labels:             r.Labels,
-		Spec:               spec,
-		Generation:         r.Generation,
-		UpdatedTime:        r.UpdatedTime,
-		DeletedTime:        orNull(r.DeletedTime),
-		UpdatedBy:          r.UpdatedBy,
-		DeletedBy:          r.DeletedBy,
-		Phase:              string(r.Status.Phase),
-		ObservedGeneration: r.Status.ObservedGeneration,
-		LastUpdatedTime:    r.Status.LastUpdatedTime,
-		LastTransitionTime: r.Status.LastTransitionTime,
-		Conditions:         r.Status.Conditions,
-	})
+	revision, err := t.q.SaveResource(ctx, saveParams(r, spec))
 	if err != nil {
 		return fmt.Errorf("save %s %q: %w", r.Kind, r.ID, err)
 	}

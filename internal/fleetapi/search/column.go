@@ -14,17 +14,55 @@ const (
 	conditionPrefix = "status.conditions."
 )
 
+// A Field is a value of a resource that a column can select.
+type Field uint8
+
+// The fields. Label, Spec and the Condition fields need a key, which is the name
+// of the label, the path below spec with dots, or the type of the condition. Those before Label
+// are the columns of plainColumns.
+const (
+	ID Field = iota
+	Name
+	Generation
+	CreatedTime
+	UpdatedTime
+	DeletedTime // absent unless deletion was requested
+	CreatedBy
+	UpdatedBy
+	DeletedBy // absent unless deletion was requested
+	Kind
+	OwnerID // absent if the resource has no owner
+	Phase
+	ObservedGeneration
+	LastUpdatedTime
+	LastTransitionTime
+	Label
+	Spec
+	ConditionStatus
+	ConditionReason
+	ConditionObservedGeneration
+	ConditionLastUpdatedTime
+	ConditionLastTransitionTime
+)
+
 // Type returns the type of the field's values.
 func (f Field) Type() Type {
-	switch f {
-	case Generation, ObservedGeneration, ConditionObservedGeneration:
+	if p, ok := plainColumnOf(f); ok {
+		return p.holds
+	}
+	switch f { //nolint:exhaustive // the others are text
+	case ConditionObservedGeneration:
 		return Integer
-	case CreatedTime, UpdatedTime, DeletedTime, LastUpdatedTime, LastTransitionTime,
-		ConditionLastUpdatedTime, ConditionLastTransitionTime:
+	case ConditionLastUpdatedTime, ConditionLastTransitionTime:
 		return Time
-	case ID, Name, CreatedBy, UpdatedBy, DeletedBy, Kind, OwnerID, Phase, Label, Spec, ConditionStatus, ConditionReason:
 	}
 	return Text
+}
+
+// Optional reports whether a resource may lack the field.
+func (f Field) Optional() bool {
+	p, ok := plainColumnOf(f)
+	return !ok || p.optional
 }
 
 // String returns the column as a query spells it.
@@ -38,10 +76,8 @@ func (c Column) String() string {
 	if suffix, ok := conditionSuffix(c.Field); ok {
 		return conditionPrefix + c.Key + suffix
 	}
-	for _, p := range plainColumns() {
-		if p.field == c.Field {
-			return p.name
-		}
+	if p, ok := plainColumnOf(c.Field); ok {
+		return p.name
 	}
 	return fmt.Sprintf("field(%d)", c.Field)
 }
@@ -51,25 +87,43 @@ type named struct {
 	field Field
 }
 
+// A plainColumn is a column without a key.
+type plainColumn struct {
+	named
+
+	holds    Type
+	optional bool
+}
+
 // plainColumns returns the columns without a key.
-func plainColumns() []named {
-	return []named{
-		{"id", ID},
-		{"name", Name},
-		{"generation", Generation},
-		{"created_time", CreatedTime},
-		{"updated_time", UpdatedTime},
-		{"deleted_time", DeletedTime},
-		{"created_by", CreatedBy},
-		{"updated_by", UpdatedBy},
-		{"deleted_by", DeletedBy},
-		{"kind", Kind},
-		{"owner_id", OwnerID},
-		{"status.phase", Phase},
-		{"status.observed_generation", ObservedGeneration},
-		{"status.last_updated_time", LastUpdatedTime},
-		{"status.last_transition_time", LastTransitionTime},
+func plainColumns() [15]plainColumn {
+	const optional = true
+	return [...]plainColumn{
+		{named{"id", ID}, Text, !optional},
+		{named{"name", Name}, Text, !optional},
+		{named{"generation", Generation}, Integer, !optional},
+		{named{"created_time", CreatedTime}, Time, !optional},
+		{named{"updated_time", UpdatedTime}, Time, !optional},
+		{named{"deleted_time", DeletedTime}, Time, optional},
+		{named{"created_by", CreatedBy}, Text, !optional},
+		{named{"updated_by", UpdatedBy}, Text, !optional},
+		{named{"deleted_by", DeletedBy}, Text, optional},
+		{named{"kind", Kind}, Text, !optional},
+		{named{"owner_id", OwnerID}, Text, optional},
+		{named{"status.phase", Phase}, Text, !optional},
+		{named{"status.observed_generation", ObservedGeneration}, Integer, !optional},
+		{named{"status.last_updated_time", LastUpdatedTime}, Time, !optional},
+		{named{"status.last_transition_time", LastTransitionTime}, Time, !optional},
 	}
+}
+
+func plainColumnOf(f Field) (plainColumn, bool) {
+	for _, p := range plainColumns() {
+		if p.field == f {
+			return p, true
+		}
+	}
+	return plainColumn{}, false
 }
 
 // conditionColumns returns the column suffixes of a condition.

@@ -35,36 +35,6 @@ package search
 
 import "time"
 
-// A Field is a value of a resource that a column can select.
-type Field uint8
-
-// The fields. Label, Spec and the Condition fields need a key, which is the name
-// of the label, the path below spec with dots, or the type of the condition.
-const (
-	ID Field = iota
-	Name
-	Generation
-	CreatedTime
-	UpdatedTime
-	DeletedTime // absent unless deletion was requested
-	CreatedBy
-	UpdatedBy
-	DeletedBy // absent unless deletion was requested
-	Kind
-	OwnerID // absent if the resource has no owner
-	Phase
-	ObservedGeneration
-	LastUpdatedTime
-	LastTransitionTime
-	Label
-	Spec
-	ConditionStatus
-	ConditionReason
-	ConditionObservedGeneration
-	ConditionLastUpdatedTime
-	ConditionLastTransitionTime
-)
-
 // A Column is a field and, where the field needs one, its key.
 type Column struct {
 	Field Field

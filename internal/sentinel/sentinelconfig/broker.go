@@ -3,6 +3,7 @@ package sentinelconfig
 import (
 	"cmp"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
@@ -13,14 +14,14 @@ import (
 func (t *translation) translateBroker(b *v1alpha1.Broker) Broker {
 	out := Broker{Type: b.Type, Topic: b.Topic}
 	t.requireText("spec.broker.topic", b.Topic)
-	requireOneOf(t, "spec.broker.type", b.Type, v1alpha1.BrokerPubSub, v1alpha1.BrokerRabbitMQ, v1alpha1.BrokerNATS)
-	switch b.Type {
-	case v1alpha1.BrokerPubSub:
+	requireOneOf(t, "spec.broker.type", b.Type, v1alpha1.BrokerTypes()...)
+	switch {
+	case b.Type == v1alpha1.BrokerPubSub:
 		out.ProjectID = b.ProjectID
 		if b.ProjectID == "" {
 			t.addErrorf("spec.broker.projectID", "is required for type %s", b.Type)
 		}
-	case v1alpha1.BrokerRabbitMQ, v1alpha1.BrokerNATS:
+	case slices.Contains(v1alpha1.BrokerTypes(), b.Type):
 		out.URL = settings.Secret(b.URL)
 		if b.Type == v1alpha1.BrokerRabbitMQ {
 			out.Exchange = cmp.Or(b.Exchange, b.Topic)
@@ -45,8 +46,10 @@ func (t *translation) checkAddress(field string, typ v1alpha1.BrokerType, text s
 	case ok:
 	case typ == v1alpha1.BrokerRabbitMQ:
 		t.addErrorf(field, "must be amqp://user:password@host:5672/vhost or amqps://… (the value is not shown)")
-	default:
+	case typ == v1alpha1.BrokerNATS:
 		t.addErrorf(field, "must be nats://user:password@host:4222, or a comma-separated list (the value is not shown)")
+	default:
+		t.addErrorf(field, "must be a URL with a host (the value is not shown)")
 	}
 }
 

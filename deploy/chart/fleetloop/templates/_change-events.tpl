@@ -9,7 +9,6 @@ file. Nothing of it is there where it is off. */}}
 {{- else -}}
 - name: CHANGE_EVENTS_ENABLED
   value: "true"
-{{- $own := has $events.format (list "pagerduty" "datadog" "grafana" "slack") }}
 {{- range $variable := list
       (list "CHANGE_EVENTS_ENDPOINT" $events.endpoint)
       (list "CHANGE_EVENTS_ENDPOINT_FILE" (include "fleetloop.changeEvents.file" (dict "what" "endpoint" "ref" $events.endpointSecretRef)))
@@ -17,7 +16,7 @@ file. Nothing of it is there where it is off. */}}
       (list "CHANGE_EVENTS_TIMEOUT" $events.timeout)
       (list "CHANGE_EVENTS_SHUTDOWN_TIMEOUT" $events.shutdownTimeout)
       (list "CHANGE_EVENTS_FORMAT" $events.format)
-      (list "CHANGE_EVENTS_AUTH_HEADER" (ternary "" $events.auth.headerName (and $own (eq $events.auth.headerName "Authorization"))))
+      (list "CHANGE_EVENTS_AUTH_HEADER" (ternary "" $events.auth.headerName (eq $events.auth.headerName "Authorization")))
       (list "CHANGE_EVENTS_AUTH_SCHEME" $events.auth.scheme)
       (list "CHANGE_EVENTS_AUTH_TOKEN_FILE" (include "fleetloop.changeEvents.file" (dict "what" "token" "ref" $events.auth.secretRef)))
       (list "CHANGE_EVENTS_SIGNING_KEY_FILE" (include "fleetloop.changeEvents.file" (dict "what" "signing-key" "ref" $events.signingKeySecretRef)))

@@ -31,21 +31,11 @@ type Document struct {
 	// Ref names the resource, and its parent if the kind has one.
 	Ref Ref
 
-	DisplayName string
-	Labels      map[string]string
-	Spec        json.RawMessage
+	// CreateRequest is the document as an API request.
+	v1.CreateRequest
 
 	// Where is the file and the position, for errors.
 	Where string
-}
-
-// CreateRequest returns the document as an API request.
-func (d Document) CreateRequest() v1.CreateRequest {
-	r := v1.CreateRequest{Kind: d.Ref.Kind.Name, Name: d.Ref.Name, Labels: d.Labels, Spec: d.Spec}
-	if d.DisplayName != "" {
-		r.Metadata = &v1.Metadata{Name: d.Ref.Name, DisplayName: d.DisplayName}
-	}
-	return r
 }
 
 // ReadDocuments reads all documents of a file, of the files of a folder, or of stdin if path is
@@ -269,14 +259,11 @@ func unpackLists(list []rawDocument) ([]rawDocument, error) {
 
 // documentContent is the structure of a document in a file.
 type documentContent struct {
-	Kind            string            `json:"kind"`
-	Name            string            `json:"name"`
-	Labels          map[string]string `json:"labels"`
-	Metadata        v1.Metadata       `json:"metadata"`
-	Cluster         string            `json:"cluster"`
-	OwnerResource   documentOwner     `json:"ownerResource"`
-	OwnerReferences documentOwner     `json:"owner_references"`
-	Spec            json.RawMessage   `json:"spec"`
+	v1.CreateRequest
+
+	Cluster         string        `json:"cluster"`
+	OwnerResource   documentOwner `json:"ownerResource"`
+	OwnerReferences documentOwner `json:"owner_references"`
 
 	// Read-only fields of API responses.
 	ID          any `json:"id"`
@@ -309,16 +296,24 @@ func parseDocument(raw rawDocument) (Document, error) {
 		}
 		return Document{}, errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}
-	d := Document{Where: raw.where, DisplayName: c.Metadata.DisplayName, Labels: c.Labels, Spec: c.Spec}
+	given := c.Metadata
+	if given == nil {
+		given = &v1.Metadata{}
+	}
+	d := Document{Where: raw.where, CreateRequest: c.CreateRequest}
 	var err error
-	if d.Ref, err = c.resolveRef(); err != nil {
+	if d.Ref, err = c.resolveRef(given.Name); err != nil {
 		return d, err
 	}
-	if len(c.Labels) > 0 && len(c.Metadata.Labels) > 0 && !maps.Equal(c.Labels, c.Metadata.Labels) {
+	if len(c.Labels) > 0 && len(given.Labels) > 0 && !maps.Equal(c.Labels, given.Labels) {
 		return d, errors.New("labels and metadata.labels differ; give only one")
 	}
 	if len(d.Labels) == 0 {
-		d.Labels = c.Metadata.Labels
+		d.Labels = given.Labels
+	}
+	d.Kind, d.Name, d.Metadata = d.Ref.Kind.Name, d.Ref.Name, nil
+	if given.DisplayName != "" {
+		d.Metadata = &v1.Metadata{Name: d.Name, DisplayName: given.DisplayName}
 	}
 	if len(d.Spec) == 0 || string(d.Spec) == "null" {
 		d.Spec = json.RawMessage("{}")
@@ -328,6 +323,7 @@ func parseDocument(raw rawDocument) (Document, error) {
 
 // describeTypeError describes a value of the wrong type without Go type names.
 func describeTypeError(e *json.UnmarshalTypeError) error {
+	field := strings.TrimPrefix(e.Field, "CreateRequest.") // the field that documentContent embeds
 	wanted, next := "an object", ""
 	found, _, _ := strings.Cut(e.Value, " ") // a number may include its digits
 	if e.Type.Kind() == reflect.String {
@@ -337,18 +333,18 @@ func describeTypeError(e *json.UnmarshalTypeError) error {
 		}
 	}
 	words := map[string]string{"array": "a list", "bool": "true or false", "number": "a number", "object": "an object", "string": "a string"}
-	return fmt.Errorf("%s is %s, want %s%s", cmp.Or(e.Field, "the document"), cmp.Or(words[found], found), wanted, next)
+	return fmt.Errorf("%s is %s, want %s%s", cmp.Or(field, "the document"), cmp.Or(words[found], found), wanted, next)
 }
 
 // resolveRef determines the resource and its parent.
-func (c documentContent) resolveRef() (r Ref, err error) {
+func (c documentContent) resolveRef(metadataName string) (r Ref, err error) {
 	if c.Kind == "" {
 		return r, errors.New("kind is missing; add, for example, kind: Cluster")
 	}
 	if r.Kind, err = ParseKind(c.Kind); err != nil {
 		return r, err
 	}
-	if r.Name, err = eitherIfConsistent("name", c.Name, c.Metadata.Name); err != nil {
+	if r.Name, err = eitherIfConsistent("name", c.Name, metadataName); err != nil {
 		return r, err
 	}
 	if r.Name == "" {

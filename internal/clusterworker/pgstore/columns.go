@@ -1,0 +1,96 @@
+package pgstore
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
+)
+
+// Claims, rows and results are converted to and from columns here, apart from the statements.
+
+// claimOf converts a row to the type of the worker. It parses nothing, so every row can
+// be read.
+func claimOf(r *db.ReadClaimedRow) clusterworker.Claim {
+	c := clusterworker.Claim{
+		ClusterID:         r.ClusterID,
+		Token:             r.Token,
+		Generation:        r.Generation,
+		ClusterGeneration: r.ClusterGeneration,
+		Attempts:          int(r.SyncAttempts),
+		LastClass:         clusterworker.ErrorClass(r.ErrorClass),
+		UnsyncedSince:     r.UnsyncedSince.Time.UTC(),
+		Tenant:            r.Tenant,
+		Name:              r.Name,
+		Spec:              r.Spec,
+		Deleting:          r.Deleting,
+		ShootName:         r.ShootName,
+		ShootUID:          r.ShootUID,
+	}
+	if n := len(r.PoolIDs); n > 0 {
+		c.Pools = make([]clusterworker.Pool, n)
+		for i, id := range r.PoolIDs {
+			c.Pools[i] = clusterworker.Pool{ID: id, Name: r.PoolNames[i], Spec: json.RawMessage(r.PoolSpecs[i])}
+		}
+	}
+	return c
+}
+
+// toRow converts a row to the type of the worker.
+func (r *syncRow) toRow() clusterworker.Row {
+	return clusterworker.Row{
+		ClusterID:         r.ClusterID,
+		Tenant:            r.Tenant,
+		Name:              r.Name,
+		Generation:        r.Generation,
+		SyncedGeneration:  r.SyncedGeneration,
+		ClusterGeneration: r.ClusterGeneration,
+		Synced:            r.Synced.Valid,
+		Deleting:          r.Deleting,
+		DeletionSent:      r.DeletionSent,
+		SyncError:         orEmpty(r.SyncError),
+		ErrorClass:        clusterworker.ErrorClass(orEmpty(r.ErrorClass)),
+		Attempts:          int(r.SyncAttempts),
+		ShootName:         orEmpty(r.ShootName),
+		ShootUID:          orEmpty(r.ShootUID),
+		ShootGeneration:   r.ShootGeneration,
+		ReadyOnce:         r.ReadyOnce,
+		Status:            v1.ShootStatus(orEmpty(r.ShootStatus)),
+		StatusMessage:     orEmpty(r.ShootStatusMessage),
+		StatusUpdated:     orNil(r.ShootStatusUpdated),
+		ReportVersion:     r.ReportVersion,
+	}
+}
+
+// CompleteArgs returns the arguments of db.Complete for results. It sorts the results by their ids,
+// so that concurrent batches lock rows in the same order.
+func CompleteArgs(results []clusterworker.Result, sinks, sinkTypes []string) (args []any, err error) {
+	slices.SortFunc(results, func(a, b clusterworker.Result) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
+	n := len(results)
+	a := db.CompleteParams{
+		IDs: make([]string, n), Tokens: make([]int64, n), Generations: make([]int64, n), ClusterGenerations: make([]int64, n),
+		Failed: make([]bool, n), Errors: make([]string, n), Classes: make([]string, n), Spend: make([]bool, n), Delays: make([]int64, n),
+		Deleting: make([]bool, n), Absent: make([]bool, n), ShootUIDs: make([]string, n), ShootGenerations: make([]int64, n),
+		Changes: make([]string, n),
+	}
+	for i := range results {
+		r := &results[i]
+		a.IDs[i], a.Tokens[i], a.Generations[i], a.ClusterGenerations[i] = r.ClusterID, r.Token, r.Generation, r.ClusterGeneration
+		a.Spend[i], a.Deleting[i], a.Absent[i] = r.Spend, r.Deleting, r.Absent
+		a.ShootUIDs[i], a.ShootGenerations[i] = sanitizeText(r.Applied.UID), r.Applied.Generation
+		if a.Changes[i], err = encodeChange(r.Change); err != nil {
+			return nil, err
+		}
+		if r.Err != nil {
+			a.Failed[i], a.Errors[i], a.Classes[i] = true, sanitizeText(r.Err.Error()), sanitizeText(string(r.Class))
+			a.Delays[i] = min(max(r.Delay, 0), maxDelay).Microseconds()
+		}
+	}
+	return []any{
+		a.IDs, a.Tokens, a.Generations, a.ClusterGenerations, a.Failed, a.Errors, a.Classes, a.Spend,
+		a.Delays, a.Deleting, a.Absent, a.ShootUIDs, a.ShootGenerations, a.Changes, sinks, sinkTypes,
+	}, nil
+}
