@@ -32,6 +32,9 @@ GO_TEST := go test -race -shuffle=on -timeout 30m -p $(shell echo $$(($$(getconf
 DEPLOY_TESTS := test/deploy
 MODULES      := . $(DEPLOY_TESTS)
 
+# The npm packages of the console's page. npm writes this file after all others.
+PAGE_PACKAGES := console/node_modules/.package-lock.json
+
 .PHONY: help
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,10 +57,13 @@ build: ## build all binaries into bin/
 	@for b in $(BINARIES); do echo "build bin/$$b" >&2; CGO_ENABLED=0 go build -buildvcs=auto -trimpath -o bin/$$b ./cmd/$$b; done
 
 .PHONY: console
-console: ## check the console's page and build it into internal/console/dist (needs the npm registry)
-	@tools/setup node
-	@cd console && npm ci --no-audit --no-fund && npm run check && npm test && npm run build
+console: $(PAGE_PACKAGES) ## check the console's page and build it into internal/console/dist (needs the npm registry)
+	@cd console && npm run check && npm test && npm run build
 	@go run ./tools/dev page
+
+$(PAGE_PACKAGES): console/package-lock.json
+	@tools/setup node
+	@cd console && npm ci --no-audit --no-fund >&2
 
 .PHONY: images
 images: ## build container images as OCI layouts in bin/images/ (no daemon needed), and their manifests in bin/deploy/ (ARCH=amd64)
@@ -174,7 +180,7 @@ setup-check:
 	@tools/setup compiler
 
 .PHONY: setup-test
-setup-test: kubebed
+setup-test: kubebed $(PAGE_PACKAGES)
 	@tools/setup compiler postgresql pgbouncer rabbitmq containerd node chromium
 
 # The first time it takes minutes, and says how far it is.

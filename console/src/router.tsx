@@ -1,14 +1,15 @@
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from '@tanstack/react-router'
 import { BASE } from './lib/base'
 import { formatParams, parseParams, type Params } from './lib/search'
+import { Head } from './shell/head'
 import { Root } from './shell/Root'
 import { S } from './strings'
-import { Failure, Notice } from './ui/basics'
+import { Failure } from './ui/basics'
 
 const root = createRootRoute({
   component: Root,
   validateSearch: (search) => search as Params,
-  notFoundComponent: () => <Notice icon="help" title={S.noPage}>{S.noPageHint}</Notice>,
+  notFoundComponent: () => <Head title={S.noPage} hint={S.noPageHint} />,
   errorComponent: ({ error }) => <Failure error={error} />,
 })
 

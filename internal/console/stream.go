@@ -234,8 +234,9 @@ func (m *merger) send(ctx context.Context, e sourceEvent) error {
 	}
 }
 
-// writeEvent writes an event of a source.
+// writeEvent writes an event of a source. A page learns at once that a source is lost or back.
 func (m *merger) writeEvent(e sourceEvent) error {
+	changed := m.live[e.source.Name] == e.lost
 	m.live[e.source.Name] = !e.lost
 	var out bytes.Buffer
 	if e.reset {
@@ -256,7 +257,10 @@ func (m *merger) writeEvent(e sourceEvent) error {
 			return err
 		}
 	}
-	return m.write(out.Bytes())
+	if err := m.write(out.Bytes()); err != nil || !changed {
+		return err
+	}
+	return m.bookmark()
 }
 
 // bookmark writes the current cursors. behind has the topics that are not up to date.

@@ -1,7 +1,7 @@
 // Package console clicks through the web console in Chromium.
 //
-// All tests share one "fleetloop up --demo" with a Kubernetes control plane. One test starts a second
-// console and kills it. A test fails if the browser logs an error.
+// All tests share one "fleetloop up --demo" with a Kubernetes control plane. Some start
+// servers of their own, and kill them. A test fails if the browser logs an error.
 package console
 
 import (
@@ -40,13 +40,15 @@ func TestConsole(t *testing.T) {
 	s := startSystem(t)
 	b := startChromium(t)
 	for name, test := range map[string]func(run){
-		"Executions":   testExecutions,
-		"Views":        testViews,
-		"SignIn":       testSignIn,
-		"Filters":      testFilters,
-		"ServerKilled": testServerKilled,
-		"Edit":         testEdit,
-		"Pause":        testPause,
+		"Executions":     testExecutions,
+		"Views":          testViews,
+		"SignIn":         testSignIn,
+		"Issuer":         testIssuer,
+		"Filters":        testFilters,
+		"ServerKilled":   testServerKilled,
+		"FleetAPIKilled": testFleetAPIKilled,
+		"Edit":           testEdit,
+		"Pause":          testPause,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +83,7 @@ const (
 func startSystem(t *testing.T) *system {
 	t.Helper()
 	s := &system{binaries: t.TempDir()}
-	if err := kubebedtest.BuildBinaries(t.Context(), s.binaries, "fleetloop", "console"); err != nil {
+	if err := kubebedtest.BuildBinaries(t.Context(), s.binaries, "fleetloop", "console", "fleet-api"); err != nil {
 		t.Fatal(err)
 	}
 	env := map[string]string{}

@@ -3,7 +3,6 @@ package console
 import (
 	"encoding/json"
 	"net"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,12 +17,7 @@ func testServerKilled(r run) {
 	cluster := s.createCluster(t, v1.CreateRequest{Name: "survivor", Spec: json.RawMessage(`{"n":1}`)})
 	address := freeAddress(t)
 	start := func() *kubebedtest.Process {
-		c := kubebedtest.StartProcess(t, filepath.Join(s.binaries, "console"), map[string]string{
-			"FLEET_API_URL": strings.TrimSuffix(s.fleet.Endpoint(), "/api/hyperfleet/v1"), "LISTEN_ADDRESS": address,
-			"METRICS_BIND_ADDRESS": "127.0.0.1:0", "HEALTH_PROBE_BIND_ADDRESS": "127.0.0.1:0",
-		})
-		c.WantReady()
-		return c
+		return s.startBinary(t, "console", address, map[string]string{"FLEET_API_URL": strings.TrimSuffix(s.fleet.Endpoint(), "/api/hyperfleet/v1")})
 	}
 	first := start()
 	list, one := b.newPage(t, "http://"+address+"/"), b.newPage(t, "http://"+address+"/")

@@ -3,8 +3,6 @@ package console
 import (
 	"context"
 	"encoding/json"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +13,7 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 
+	"github.com/fleetloop/fleetloop/devstack/browsertest"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 )
 
@@ -30,27 +29,11 @@ type chromium struct{ ctx context.Context } //nolint:containedctx // chromedp ke
 // startChromium starts the browser that CHROMIUM names, or that of the distribution.
 func startChromium(t *testing.T) *chromium {
 	t.Helper()
-	var path string
-	for _, name := range []string{os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "google-chrome"} {
-		if found, err := exec.LookPath(name); err == nil {
-			path = found
-			break
-		}
+	ctx, stop, err := browsertest.Start(context.WithoutCancel(t.Context()), t.Logf)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if path == "" {
-		t.Fatal("no Chromium found: run tools/setup chromium, or set CHROMIUM")
-	}
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path))
-	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // it refuses to start for root otherwise
-	}
-	allocator, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
 	t.Cleanup(stop)
-	ctx, end := chromedp.NewContext(allocator, chromedp.WithErrorf(t.Logf))
-	t.Cleanup(end)
-	if err := chromedp.Do(ctx); err != nil {
-		t.Fatalf("start %s: %v", path, err)
-	}
 	return &chromium{ctx}
 }
 
@@ -101,14 +84,20 @@ func (b *chromium) newPage(t *testing.T, base string) *page {
 func (b *chromium) newPageOf(t *testing.T, s *system, person string) *page {
 	t.Helper()
 	p := b.newPage(t, s.console)
-	if person != "admin" {
-		p.expectErrors("403 (Forbidden) " + s.console + "console/hosts/demo/nodes") // for administrators only
-	}
 	p.open("signin")
+	p.signIn(person)
+	return p
+}
+
+// signIn signs a person of the demo in.
+func (p *page) signIn(person string) {
+	p.Helper()
+	if person != "admin" {
+		p.expectErrors("403 (Forbidden) " + p.base + "console/hosts/demo/nodes") // for administrators only
+	}
 	p.click("button", strings.ToUpper(person[:1])+" "+person)
 	p.wantPath("")
 	p.sees("Is something on fire?")
-	return p
 }
 
 // expectErrors permits errors that contain one of the parts.
@@ -143,11 +132,11 @@ func (p *page) open(path string) {
 }
 
 // evaluate runs a script and reads its value.
-func evaluate[T any](p *page, script string) T {
+func evaluate[T any](p *page, script string, options ...chromedp.EvaluateOption) T {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
-	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](script))
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, options...))
 	if err != nil {
 		p.Fatalf("Chromium: %v", err)
 	}

@@ -13,9 +13,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,6 +39,7 @@ var looks = []look{
 	{"light", "light", 1280, 800, nil},
 	{"dark", "dark", 1280, 800, []string{"now", "clusters", "execution", "timeline"}},
 	{"narrow", "light", 360, 740, []string{"now", "clusters", "execution", "timeline"}},
+	{"narrow-dark", "dark", 360, 740, []string{}},
 }
 
 // A view is a deep link, and what it shows of the fleet.
@@ -47,6 +48,9 @@ type view struct {
 	path    string
 	sees    []string
 }
+
+// dialogs lists buttons that open a dialog, by the view's picture.
+var dialogs = map[string][]string{"cluster": {"Edit", "Resume"}, "executions": {"Emergency stop"}, "execution": {"Approve", "Reject"}}
 
 // prepareViews gives each view something to show.
 func prepareViews(t *testing.T, s *system) []view {
@@ -88,19 +92,20 @@ func prepareViews(t *testing.T, s *system) []view {
 	}
 }
 
-// testViews opens every view by a deep link on each look.
+// testViews opens every view by a deep link on each look, with its dialogs. axe finds nothing in them.
 func testViews(r run) {
 	t, s, b := r.T, r.system, r.browser
-	views := prepareViews(t, s)
+	views, axe := prepareViews(t, s), readAxe(t)
 	for _, l := range looks {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
-			p := b.newPageOf(t, s, "admin")
+			p := b.newPage(t, s.console)
+			p.emulate(l)
+			p.open("signin")
+			p.sees("Demo: continue as")
+			p.wantAccessible(axe, "the sign-in")
+			p.signIn("admin")
 			p.expectErrors("404 (Not Found)")
-			p.do(chromedp.EmulateViewport(l.width, l.height))
-			call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
-				{Name: "prefers-color-scheme", Value: l.scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
-			}})
 			for _, v := range views {
 				p.open(v.path)
 				p.sees(v.sees...)
@@ -109,6 +114,12 @@ func testViews(r run) {
 					t.Errorf("%q is %d px wider than the screen", v.path, wide)
 				}
 				p.takePicture(l, v.picture)
+				p.wantAccessible(axe, strconv.Quote(v.path))
+				for _, button := range dialogs[v.picture] {
+					p.click("button", button)
+					p.wantAccessible(axe, strconv.Quote(v.path)+" after "+button)
+					p.click("button", "Close")
+				}
 			}
 		})
 	}

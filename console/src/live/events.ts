@@ -8,29 +8,35 @@ export interface StreamState {
   phase: 'idle' | 'connecting' | 'live' | 'lost'
   /** When the page last heard from the server, in milliseconds; 0 is never. */
   heard: number
+  /** When the page last knew everything, in milliseconds; 0 is never. */
+  current: number
   /** The cursor after the last event. */
   cursor: string
   /** The topics that the server itself cannot follow now. */
   behind: string[]
 }
 
-export const IDLE: StreamState = { phase: 'idle', heard: 0, cursor: '', behind: [] }
+export const IDLE: StreamState = { phase: 'idle', heard: 0, current: 0, cursor: '', behind: [] }
 
 export type StreamInput =
   | { type: 'start' | 'stop' }
-  | { type: 'open' | 'event'; at: number; cursor?: string; behind?: string[] }
+  | { type: 'open'; at: number }
+  | { type: 'event'; at: number; cursor?: string; behind?: string[] }
   | { type: 'error' }
 
 /** reduceStream returns the state after an input. A loss keeps the time and the cursor, so that the gap shows and the next connection resumes. */
 export function reduceStream(state: StreamState, input: StreamInput): StreamState {
   switch (input.type) {
     case 'start':
-      return { ...state, phase: 'connecting', cursor: '' }
+      return { ...state, phase: 'connecting', current: 0, cursor: '', behind: [] }
     case 'stop':
       return { ...state, phase: 'idle', cursor: '' }
     case 'open':
-    case 'event':
-      return { phase: 'live', heard: input.at, cursor: input.cursor || state.cursor, behind: input.behind ?? state.behind }
+      return { ...state, phase: 'live', heard: input.at }
+    case 'event': {
+      const behind = input.behind ?? state.behind
+      return { phase: 'live', heard: input.at, current: behind.length === 0 ? input.at : state.current, cursor: input.cursor || state.cursor, behind }
+    }
     case 'error':
       return { ...state, phase: state.phase === 'connecting' ? 'connecting' : 'lost' }
   }
@@ -42,6 +48,16 @@ export const SILENT_MS = 15_000
 /** isLive is false after a loss, when the server has been silent for too long, and while it is itself behind. */
 export function isLive(state: StreamState, now: number): boolean {
   return state.phase === 'live' && state.behind.length === 0 && now - state.heard < SILENT_MS
+}
+
+/** A source that ends a stream is followed again within this time, which is no loss. */
+export const BEHIND_MS = 3000
+
+/** findLoss returns what keeps the page from following, if it followed before: its connection, or the topics that the server cannot follow. */
+export function findLoss(state: StreamState, now: number): 'connection' | string[] | undefined {
+  if (state.phase === 'lost') return 'connection'
+  const lost = state.phase === 'live' && state.behind.length > 0 && state.current > 0 && now - state.current > BEHIND_MS
+  return lost ? state.behind : undefined
 }
 
 export interface Change { op: 'changed' | 'removed'; host?: string; item: Record<string, unknown> }

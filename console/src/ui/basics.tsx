@@ -2,7 +2,7 @@
 import type { UseQueryResult } from '@tanstack/react-query'
 import { type ReactNode, useState } from 'react'
 import { ApiError } from '../api/client'
-import { isLive } from '../live/events'
+import { findLoss, isLive } from '../live/events'
 import { useStream } from '../live/stream'
 import { formatDuration, formatTime, millis } from '../lib/time'
 import { S } from '../strings'
@@ -44,14 +44,14 @@ export function Freshness({ asOf, live = true }: { asOf: number | string | undef
   const now = useNow()
   const stream = useStream()
   const alive = isLive(stream, now)
-  const at = Math.max(millis(asOf) ?? 0, live && alive ? stream.heard : 0)
+  const at = Math.max(millis(asOf) ?? 0, live ? stream.current : 0)
   if (at === 0) return null
-  const lost = live && !alive && stream.phase === 'lost'
+  const lost = live ? findLoss(stream, now) : undefined
   return (
     <span className={lost ? 'freshness lost' : 'freshness'} role={lost ? 'status' : undefined}>
       {live && stream.phase !== 'idle' && <span className={alive ? 'dot' : 'dot off'} />}
       {S.asOf(formatDuration(Math.max(0, now - at)))}
-      {lost && <> · {S.connectionLost}</>}
+      {lost && <> · {lost === 'connection' ? S.connectionLost : S.sourceLost(lost.map((t) => S.topics[t] ?? t).join(', '))}</>}
     </span>
   )
 }

@@ -1,6 +1,6 @@
 // Tables. A row is a line on a wide screen and a card on a narrow one; the roles
 // of a table are given explicitly, because the layout is not one.
-import { type CSSProperties, type ReactNode, useEffect } from 'react'
+import { type CSSProperties, memo, type ReactNode, useEffect } from 'react'
 import { S } from '../strings'
 import { Icon } from './icons'
 
@@ -54,9 +54,22 @@ export function GridHead<R>(props: GridProps<R>) {
   )
 }
 
-export function GridRow<R>({ row, index, at, grid, style, onPoint }: { row: R | undefined; index: number; at: boolean; grid: GridProps<R>; style?: CSSProperties; onPoint?: (index: number) => void }) {
+interface RowProps<R> {
+  row: R | undefined
+  index: number
+  at: boolean
+  grid: GridProps<R>
+  /** Where the row is, in a list that places its rows itself. */
+  top?: number
+  height?: number
+  onPoint?: (index: number) => void
+}
+
+/** GridRow is drawn again only if one of its properties changes: scrolling draws the rows that come into view. */
+export const GridRow = memo(function GridRow<R>({ row, index, at, grid, top, height, onPoint }: RowProps<R>) {
+  const place = top === undefined ? undefined : { transform: `translateY(${top}px)`, height }
   return (
-    <div role="row" aria-rowindex={index + 2} className={at ? 'row at' : 'row'} style={{ ...template(grid), ...style }} onClick={() => onPoint?.(index)}>
+    <div role="row" aria-rowindex={index + 2} className={at ? 'row at' : 'row'} style={{ ...template(grid), ...place }} onClick={() => onPoint?.(index)}>
       {row === undefined
         ? <span role="cell" className="bone-cell"><span className="bone" /></span>
         : (
@@ -74,7 +87,7 @@ export function GridRow<R>({ row, index, at, grid, style, onPoint }: { row: R | 
         )}
     </div>
   )
-}
+}) as <R>(props: RowProps<R> & { key?: string | number }) => ReactNode
 
 /** Grid shows all its rows. */
 export function Grid<R>({ rows, rowKey, cursor, onPoint, ...grid }: GridProps<R> & { rows: R[]; rowKey: (row: R) => string; cursor?: number; onPoint?: (index: number) => void }) {

@@ -1,6 +1,6 @@
 // A table of any length with a constant number of rows in the document.
 import { useVirtualizer } from '@tanstack/react-virtual'
-import { useEffect, useRef } from 'react'
+import { useEffect, useMemo, useRef } from 'react'
 import { GridHead, type GridProps, GridRow } from './grid'
 import { useNarrow } from './prefs'
 
@@ -14,7 +14,8 @@ export interface VirtualProps<R> extends GridProps<R> {
   onPoint: (index: number) => void
 }
 
-export function VirtualGrid<R>({ count, row, rowKey, onRange, cursor, onPoint, ...grid }: VirtualProps<R>) {
+export function VirtualGrid<R>({ count, row, rowKey, onRange, cursor, onPoint, label, columns, sort, onSort, selection }: VirtualProps<R>) {
+  const grid = useMemo(() => ({ label, columns, sort, onSort, selection }), [label, columns, sort, onSort, selection])
   const scroller = useRef<HTMLDivElement>(null)
   const narrow = useNarrow()
   const height = narrow ? 64 : 34
@@ -30,15 +31,15 @@ export function VirtualGrid<R>({ count, row, rowKey, onRange, cursor, onPoint, .
   useEffect(() => onRange(first, last), [first, last, onRange])
 
   return (
-    <div role="table" aria-label={grid.label} aria-rowcount={count + 1} className="grid virtual">
+    <div role="table" aria-label={label} aria-rowcount={count + 1} className="grid virtual">
       <GridHead {...grid} />
-      <div role="rowgroup" className="scroller" ref={scroller} tabIndex={0} aria-label={grid.label}>
+      <div role="rowgroup" className="scroller" ref={scroller} tabIndex={0} aria-label={label}>
         <div role="presentation" className="space" style={{ height: virtual.getTotalSize() }}>
           {shown.map((item) => {
             const value = row(item.index)
             return (
               <GridRow key={value ? rowKey(value) : item.index} row={value} index={item.index} at={item.index === cursor} grid={grid} onPoint={onPoint}
-                style={{ transform: `translateY(${item.start}px)`, height }} />
+                top={item.start} height={height} />
             )
           })}
         </div>

@@ -34,11 +34,13 @@ function List({ kind }: { kind: Kind }) {
     () => ({ labels: selector, text, phase: params.phase, order, cluster: params.cluster }),
     [selector, text, params.phase, order, params.cluster],
   )
-  const [range, setRange] = useState<[number, number]>([0, 0])
-  const onRange = useCallback((first: number, last: number) => setRange([first, last]), [])
-
-  const firstPage = Math.floor(range[0] / PAGE) + 1
-  const numbers = [...new Set([1, ...Array.from({ length: Math.floor(range[1] / PAGE) + 2 - firstPage }, (_, i) => firstPage + i)])]
+  const [range, setRange] = useState<[number, number]>([1, 1])
+  // Scrolling within a page changes nothing here.
+  const onRange = useCallback((first: number, last: number) => setRange((old) => {
+    const pages: [number, number] = [Math.floor(first / PAGE) + 1, Math.floor(last / PAGE) + 1]
+    return pages[0] === old[0] && pages[1] === old[1] ? old : pages
+  }), [])
+  const numbers = [...new Set([1, ...Array.from({ length: range[1] + 1 - range[0] }, (_, i) => range[0] + i)])]
   const pages = useQueries({ queries: numbers.map((n) => pageQuery(kind, filter, n)) })
   const first = pages[0]
   const lastTotal = useRef(0)
@@ -55,6 +57,7 @@ function List({ kind }: { kind: Kind }) {
     if (item) void navigate({ to: `/${kind}/$id`, params: { id: item.id } })
   }
   const [cursor, point] = useRows(count, open)
+  const sort = useCallback((by: string) => change({ order: by }), [change])
   const error = first?.error ?? pages.find((p) => p.error)?.error
   const filtered = !!(params.text || params.labels || params.phase || params.cluster)
 
@@ -91,7 +94,7 @@ function List({ kind }: { kind: Kind }) {
         : first?.data && total === 0
           ? <Notice icon={kind} title={filtered ? S.noMatch : S.noResources[kind]}>{filtered ? S.noMatchHint : S.noResourcesHint}</Notice>
           : (
-            <VirtualGrid<Resource> label={S.kinds[kind]} columns={COLUMNS[kind]} sort={order} onSort={(sort) => change({ order: sort })}
+            <VirtualGrid<Resource> label={S.kinds[kind]} columns={COLUMNS[kind]} sort={order} onSort={sort}
               count={first?.data ? count : 20} row={row} rowKey={(r) => r.id} onRange={onRange} cursor={cursor} onPoint={point} />
           )}
     </div>

@@ -193,6 +193,13 @@ func (h *Host) stopExecutions(w http.ResponseWriter, r *http.Request) error {
 
 // resumeExecutions ends the emergency stop with the token of the person.
 func (h *Host) resumeExecutions(w http.ResponseWriter, r *http.Request) error {
+	var body requestBody
+	if !console.ReadJSON(w, r, &body) {
+		return nil
+	}
+	if body.Reason == "" {
+		return errNoReason
+	}
 	c, _, err := h.personClient(console.PersonFrom(r.Context()).Token)
 	if err != nil {
 		return err
@@ -202,7 +209,7 @@ func (h *Host) resumeExecutions(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("resume executions: %w", err)
 	}
 	if wasActive {
-		recordAction(r, console.Action{Host: h.cfg.Name, Action: "emergency-stop-ended", Object: h.cfg.ExecutionNamespace})
+		recordAction(r, console.Action{Host: h.cfg.Name, Action: "emergency-stop-ended", Object: h.cfg.ExecutionNamespace, Reason: body.Reason, View: body.View})
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -47,9 +47,15 @@ func TestEmergencyStop(t *testing.T) {
 	if err := f.admin.Get(t.Context(), key, &m); err != nil || m.Data[v1alpha1.StopReason] != "an incident" {
 		t.Errorf("%v, %v", m.Data, err)
 	}
-	admin.want(http.StatusNoContent, "DELETE", "console/hosts/demo/stop", "", nil)
+	admin.want(http.StatusBadRequest, "DELETE", "console/hosts/demo/stop", `{}`, nil)
+	admin.want(http.StatusNoContent, "DELETE", "console/hosts/demo/stop", `{"reason":"it is over"}`, nil)
 	if err := f.admin.Get(t.Context(), key, &m); !apierrors.IsNotFound(err) {
 		t.Errorf("after the end: %v", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if last := f.acts[len(f.acts)-1]; last.Action != "emergency-stop-ended" || last.Reason != "it is over" {
+		t.Errorf("the end of the stop is recorded as %+v", last)
 	}
 }
 

@@ -2,14 +2,7 @@ package issuer_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -17,140 +10,25 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/issuer"
+	"github.com/fleetloop/fleetloop/internal/console/issuer/issuertest"
 	"github.com/fleetloop/fleetloop/internal/console/session"
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// provider is an OpenID Connect issuer that enforces PKCE and replaces refresh tokens.
-type provider struct {
-	*httptest.Server
-
-	key *ecdsa.PrivateKey
-
-	mu      sync.Mutex
-	codes   map[string]url.Values // the authorization requests, by code
-	refresh int                   // the number of the only valid refresh token
-	life    time.Duration
-	change  func(claims map[string]any)
-}
-
-func newProvider(t *testing.T) *provider {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &provider{key: key, codes: map[string]url.Values{}, life: time.Hour, change: func(map[string]any) {}}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(map[string]any{
-			"issuer": p.URL, "jwks_uri": p.URL + "/keys", "authorization_endpoint": p.URL + "/authorize", "token_endpoint": p.URL + "/token",
-			"id_token_signing_alg_values_supported": []string{"ES256"},
-		})
-	})
-	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Use: "sig", Algorithm: "ES256"}}})
-	})
-	mux.HandleFunc("POST /token", p.serveToken)
-	p.Server = httptest.NewServer(mux)
-	t.Cleanup(p.Close)
-	return p
-}
-
-// authorize plays a person who signs in, and returns the URL of the callback.
-func (p *provider) authorize(t *testing.T, where string) *url.URL {
-	t.Helper()
-	u, err := url.Parse(where)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := u.Query()
-	if !strings.HasPrefix(where, p.URL+"/authorize?") || q.Get("response_type") != "code" || q.Get("code_challenge_method") != "S256" ||
-		q.Get("code_challenge") == "" || q.Get("nonce") == "" || q.Get("state") == "" || !strings.Contains(q.Get("scope"), "openid") {
-		t.Fatalf("the browser is sent to %s", where)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	code := fmt.Sprint("code-", len(p.codes))
-	p.codes[code] = q
-	back, err := url.Parse(q.Get("redirect_uri"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	back.RawQuery = url.Values{"code": {code}, "state": {q.Get("state")}}.Encode()
-	return back
-}
-
-func (p *provider) serveToken(w http.ResponseWriter, r *http.Request) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	w.Header().Set("Content-Type", "application/json")
-	refuse := func() {
-		w.WriteHeader(http.StatusBadRequest)
-		_, _ = io.WriteString(w, `{"error":"invalid_grant"}`)
-	}
-	nonce := ""
-	switch r.FormValue("grant_type") {
-	case "authorization_code":
-		asked, ok := p.codes[r.FormValue("code")]
-		delete(p.codes, r.FormValue("code"))
-		sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
-		if !ok || base64.RawURLEncoding.EncodeToString(sum[:]) != asked.Get("code_challenge") || r.FormValue("redirect_uri") != asked.Get("redirect_uri") {
-			refuse()
-			return
-		}
-		nonce = asked.Get("nonce")
-	case "refresh_token":
-		if r.FormValue("refresh_token") != fmt.Sprint("secret-refresh-", p.refresh) {
-			refuse()
-			return
-		}
-	}
-	p.refresh++
-	claims := map[string]any{"iss": p.URL, "aud": "console", "sub": "alice", "nonce": nonce, "iat": time.Now().Unix(), "exp": time.Now().Add(p.life).Unix()}
-	p.change(claims)
-	_ = json.NewEncoder(w).Encode(map[string]any{
-		"access_token": "secret-access", "token_type": "Bearer", "expires_in": int(p.life.Seconds()),
-		"refresh_token": fmt.Sprint("secret-refresh-", p.refresh), "id_token": p.sign(claims),
-	})
-}
-
-func (p *provider) sign(claims map[string]any) string {
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: p.key, KeyID: "k"}}, nil)
-	if err != nil {
-		panic(err)
-	}
-	text, err := json.Marshal(claims)
-	if err != nil {
-		panic(err)
-	}
-	signed, err := signer.Sign(text)
-	if err != nil {
-		panic(err)
-	}
-	out, err := signed.CompactSerialize()
-	if err != nil {
-		panic(err)
-	}
-	return out
-}
-
 // fixture is a console that uses the provider, and a browser.
 type fixture struct {
 	t        *testing.T
-	provider *provider
+	provider *issuertest.Issuer
 	issuer   *issuer.Issuer
 	server   *httptest.Server
 	browser  *http.Client
@@ -160,11 +38,11 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{t: t, provider: newProvider(t), log: &logtest.Buffer{}}
+	f := &fixture{t: t, provider: issuertest.New(t), log: &logtest.Buffer{}}
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	var err error
-	f.issuer, err = issuer.New(issuer.Config{URL: f.provider.URL, ClientID: "console", Scopes: []string{"openid", "offline_access"}, Token: "id_token"}, transport)
+	f.issuer, err = issuer.New(issuer.Config{URL: f.provider.URL, ClientID: issuertest.ClientID, Scopes: []string{"openid", "offline_access"}, Token: "id_token"}, transport)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +102,7 @@ func (f *fixture) begin(to string) *url.URL {
 	if status != http.StatusFound {
 		f.t.Fatalf("login = %d %s", status, body)
 	}
-	return f.provider.authorize(f.t, where)
+	return f.provider.Authorize(f.t, where)
 }
 
 func (f *fixture) signedIn(b *http.Client) bool {
@@ -269,9 +147,9 @@ func TestSignInRefuses(t *testing.T) {
 		}, "refused"},
 		"Denied":     {func(_ *fixture, u *url.URL) { setQuery(u, "error", "access_denied") }, "denied"},
 		"WrongCode":  {func(_ *fixture, u *url.URL) { setQuery(u, "code", "guess") }, "refused"},
-		"WrongNonce": {func(f *fixture, _ *url.URL) { f.provider.change = func(c map[string]any) { c["nonce"] = "other" } }, "unavailable"},
+		"WrongNonce": {func(f *fixture, _ *url.URL) { f.provider.Change = func(c map[string]any) { c["nonce"] = "other" } }, "unavailable"},
 		"WrongAudience": {func(f *fixture, _ *url.URL) {
-			f.provider.change = func(c map[string]any) { c["aud"] = "other" }
+			f.provider.Change = func(c map[string]any) { c["aud"] = "other" }
 		}, "unavailable"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -308,7 +186,7 @@ func TestOpenRedirect(t *testing.T) {
 // TestRefresh covers that tokens are renewed, and that a refusal is told from an issuer that is away.
 func TestRefresh(t *testing.T) {
 	f := newFixture(t)
-	f.provider.refresh = 7
+	f.provider.Refresh = 7
 	got, err := f.issuer.Refresh(t.Context(), "secret-refresh-7")
 	if err != nil || got.Refresh != "secret-refresh-8" || time.Until(got.Expires) < 50*time.Minute || strings.Count(got.Bearer, ".") != 2 {
 		t.Errorf("%+v, %v", got, err)
@@ -324,7 +202,7 @@ func TestRefresh(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	for _, cfg := range []issuer.Config{{}, {URL: "https://login.example.com"}, {ClientID: "console"}} {
+	for _, cfg := range []issuer.Config{{}, {URL: "https://login.example.com"}, {ClientID: issuertest.ClientID}} {
 		if _, err := issuer.New(cfg, nil); err == nil {
 			t.Errorf("%+v: got no error", cfg)
 		}

@@ -1,1 +1,0 @@
-import{c as e,nn as t}from"./basics-BKJ_qpg7.js";var n=t();function r({title:t,hint:r,asOf:i,live:a,children:o}){return(0,n.jsxs)(`header`,{className:`head`,children:[(0,n.jsxs)(`div`,{children:[(0,n.jsx)(`h1`,{children:t}),r&&(0,n.jsx)(`p`,{className:`dim`,children:r})]}),(0,n.jsxs)(`div`,{className:`head-side`,children:[(0,n.jsx)(e,{asOf:i,live:a}),o]})]})}export{r as t};

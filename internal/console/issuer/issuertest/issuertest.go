@@ -1,0 +1,185 @@
+// Package issuertest provides an OpenID Connect issuer for tests. It enforces PKCE and replaces refresh
+// tokens.
+package issuertest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// ClientID is the only client of the issuer.
+const ClientID = "console"
+
+// An Issuer signs alice in. Set the fields before the first request.
+type Issuer struct {
+	URL string
+	// Refresh is the number of the only valid refresh token.
+	Refresh int
+	// Life is the lifetime of the tokens.
+	Life time.Duration
+	// Change changes the claims of each ID token.
+	Change func(claims map[string]any)
+
+	server *httptest.Server
+	key    *ecdsa.PrivateKey
+
+	mu     sync.Mutex
+	codes  map[string]url.Values // the authorization requests, by code
+	issued []string
+}
+
+// New starts an issuer. It is closed when the test ends.
+func New(tb testing.TB) *Issuer {
+	tb.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	i := &Issuer{key: key, codes: map[string]url.Values{}, Life: time.Hour, Change: func(map[string]any) {}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token",
+			"id_token_signing_alg_values_supported": []string{"ES256"},
+		})
+	})
+	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Use: "sig", Algorithm: "ES256"}}})
+	})
+	mux.HandleFunc("GET /authorize", serveForm)
+	mux.HandleFunc("POST /authorize", i.serveCallback)
+	mux.HandleFunc("POST /token", i.serveToken)
+	i.server = httptest.NewServer(mux)
+	i.URL = i.server.URL
+	tb.Cleanup(i.Close)
+	return i
+}
+
+// Close stops the issuer.
+func (i *Issuer) Close() { i.server.Close() }
+
+// Issued returns all tokens that the issuer has given out.
+func (i *Issuer) Issued() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return append([]string(nil), i.issued...)
+}
+
+// Authorize plays a person who signs in at the URL of an authorization request. It returns the URL of the
+// callback.
+func (i *Issuer) Authorize(tb testing.TB, request string) *url.URL {
+	tb.Helper()
+	u, err := url.Parse(request)
+	if err != nil || !strings.HasPrefix(request, i.URL+"/authorize?") {
+		tb.Fatalf("the browser is sent to %s", request)
+	}
+	callback, err := i.authorize(u.Query())
+	if err != nil {
+		tb.Fatalf("%v: %s", err, request)
+	}
+	return callback
+}
+
+var errIncomplete = errors.New("the authorization request is not complete")
+
+func (i *Issuer) authorize(q url.Values) (callback *url.URL, err error) {
+	if q.Get("response_type") != "code" || q.Get("client_id") != ClientID || q.Get("code_challenge_method") != "S256" || q.Get("code_challenge") == "" ||
+		q.Get("nonce") == "" || q.Get("state") == "" || !strings.Contains(q.Get("scope"), "openid") {
+		return nil, errIncomplete
+	}
+	if callback, err = url.Parse(q.Get("redirect_uri")); err != nil {
+		return nil, fmt.Errorf("parse the redirect URL: %w", err)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	code := fmt.Sprint("code-", len(i.codes))
+	i.codes[code] = q
+	callback.RawQuery = url.Values{"code": {code}, "state": {q.Get("state")}}.Encode()
+	return callback, nil
+}
+
+// form is the page on which a person signs in. It posts to its own URL.
+const form = `<!doctype html><title>Issuer</title><link rel="icon" href="data:,"><h1>Issuer</h1><form method="post"><button>Sign in as alice</button></form>`
+
+func serveForm(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, form) }
+
+func (i *Issuer) serveCallback(w http.ResponseWriter, r *http.Request) {
+	callback, err := i.authorize(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	http.Redirect(w, r, callback.String(), http.StatusSeeOther) //nolint:gosec // the test says where to
+}
+
+func (i *Issuer) serveToken(w http.ResponseWriter, r *http.Request) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	nonce, ok := i.checkGrant(r)
+	if !ok {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"error":"invalid_grant"}`)
+		return
+	}
+	i.Refresh++
+	claims := map[string]any{"iss": i.URL, "aud": ClientID, "sub": "alice", "nonce": nonce, "iat": time.Now().Unix(), "exp": time.Now().Add(i.Life).Unix()}
+	i.Change(claims)
+	id, err := i.sign(claims)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	refresh, access := fmt.Sprint("secret-refresh-", i.Refresh), "secret-access"
+	i.issued = append(i.issued, id, refresh, access)
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"access_token": access, "token_type": "Bearer", "expires_in": int(i.Life.Seconds()), "refresh_token": refresh, "id_token": id,
+	})
+}
+
+// checkGrant checks a request for tokens. A code counts once.
+func (i *Issuer) checkGrant(r *http.Request) (nonce string, ok bool) {
+	switch r.FormValue("grant_type") {
+	case "authorization_code":
+		asked, ok := i.codes[r.FormValue("code")]
+		delete(i.codes, r.FormValue("code"))
+		sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
+		ok = ok && base64.RawURLEncoding.EncodeToString(sum[:]) == asked.Get("code_challenge") && r.FormValue("redirect_uri") == asked.Get("redirect_uri")
+		return asked.Get("nonce"), ok
+	case "refresh_token":
+		return "", r.FormValue("refresh_token") == fmt.Sprint("secret-refresh-", i.Refresh)
+	}
+	return "", false
+}
+
+func (i *Issuer) sign(claims map[string]any) (string, error) {
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: i.key, KeyID: "k"}}, nil)
+	if err != nil {
+		return "", fmt.Errorf("create signer: %w", err)
+	}
+	text, err := json.Marshal(claims)
+	if err != nil {
+		return "", fmt.Errorf("encode claims: %w", err)
+	}
+	signed, err := signer.Sign(text)
+	if err != nil {
+		return "", fmt.Errorf("sign claims: %w", err)
+	}
+	return signed.CompactSerialize()
+}
