@@ -42,6 +42,9 @@ ENTRYPOINT ["/fleet-api"]
 FROM files AS fleetloop
 ENTRYPOINT ["/fleetloop"]
 
+FROM files AS fleetloop-up
+ENTRYPOINT ["/fleetloop-up"]
+
 FROM files AS node-fault-controller
 ENTRYPOINT ["/node-fault-controller"]
 

@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-BINARIES := fleetloop fleet-api console sentinel cluster-worker execution-controller node-fault-controller action-runner
+BINARIES := fleetloop fleetloop-up fleet-api console sentinel cluster-worker execution-controller node-fault-controller action-runner
 TOOLS    := $(CURDIR)/.cache/tools
 
 # Node is here if the system's is missing or too old.
@@ -51,10 +51,11 @@ up-check:
 	@go run ./tools/ports $(UP_ARGS)
 	@[ "$(KUBE)" != embedded ] || echo "make up: KUBE=embedded needs Kubernetes binaries; the first build takes about ten minutes ('make kubebed' builds them in advance)" >&2
 
+# As tools/images does. Without the tag, gRPC has debug pages, for which the linker keeps all exported methods.
 .PHONY: build
 build: ## build all binaries into bin/
 	@mkdir -p bin
-	@for b in $(BINARIES); do echo "build bin/$$b" >&2; CGO_ENABLED=0 go build -buildvcs=auto -trimpath -o bin/$$b ./cmd/$$b; done
+	@for b in $(BINARIES); do echo "build bin/$$b" >&2; CGO_ENABLED=0 go build -buildvcs=auto -trimpath -tags=grpcnotrace -ldflags='-s -w' -o bin/$$b ./cmd/$$b; done
 
 .PHONY: console
 console: $(PAGE_PACKAGES) ## check the console's page and build it into internal/console/dist (needs the npm registry)

@@ -17,7 +17,7 @@ func main() {
 	// A second signal does not end the process at once: a Pod that exceeds its
 	// deadline and is then deleted receives two, and the result must still be written.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	env := os.LookupEnv //nolint:forbidigo // internal/settings would link a validator into the process that has the rights
+	env := os.LookupEnv //nolint:forbidigo // internal/settings would link YAML, JSON Schema and flags into the process that has the rights
 	path := terminationLog
 	if other, set := env(runner.EnvTerminationLog); set {
 		path = other

@@ -1,5 +1,5 @@
-// Command fleetloop is the command line of the fleet API. Its command up runs
-// all of Fleetloop in one process.
+// Command fleetloop is the command line of the fleet API. Its command up starts
+// fleetloop-up, which runs all of Fleetloop in one process.
 package main
 
 import (
@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/fleetloop/fleetloop/internal/app/allinone"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/execcli"
 	"github.com/fleetloop/fleetloop/internal/app/faultcli"
@@ -24,25 +23,14 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	stdout := int(os.Stdout.Fd())
 	env := cli.Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		LookupEnv: settings.OSEnv,
-		Terminal:  term.IsTerminal(stdout),
+		Terminal:  term.IsTerminal(int(os.Stdout.Fd())),
 		Progress:  term.IsTerminal(int(os.Stderr.Fd())),
 	}
 	root := cli.Command(env)
-	up := allinone.Env{
-		Stdout: env.Stdout, Stderr: env.Stderr,
-		LookupEnv: env.LookupEnv,
-		Terminal:  env.Terminal,
-		Size: func() (width, height int) {
-			width, height, _ = term.GetSize(stdout)
-			return width, height
-		},
-	}
-	root.AddCommand(allinone.Command(up))
-	root.AddCommand(allinone.ContainerCommands(up)...)
+	root.AddCommand(cli.UpCommand())
 	root.AddCommand(execcli.Commands(execcli.Env{Env: env, Interactive: term.IsTerminal(int(os.Stdin.Fd()))})...)
 	root.AddCommand(faultcli.Commands(env)...)
 	cli.AddChangesSubcommands(root, faultcli.DeliveriesCommand(env))

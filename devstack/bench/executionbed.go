@@ -192,7 +192,7 @@ func (b *executionBed) installObjects(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	bind := map[string][]string{approver: {roles.ApproverRole}}
+	bind := map[string][]string{approver: {v1alpha1.ApproverRole}}
 	for _, r := range roles.RequesterClusterRolesByRisk() {
 		bind[requester] = append(bind[requester], r.Name)
 	}

@@ -18,6 +18,9 @@ type Config struct {
 	// in the user's home.
 	Kubeconfig string `key:"kubeconfig" env:"KUBECONFIG" flag:"kubeconfig" doc:"kubeconfig file of the host cluster (default: the service account in a pod, otherwise ~/.kube/config)"`
 
+	// Context is the name of the kubeconfig's context. Empty means the current one.
+	Context string
+
 	// QPS and Burst limit the requests of this process to the Kubernetes API. QPS is
 	// the rate per second, and Burst the number at once after a quiet time.
 	QPS   float64 `key:"qps" env:"KUBE_API_QPS" default:"50" validate:"gt=0" doc:"maximum number of requests per second to the Kubernetes API"`
@@ -55,7 +58,7 @@ func NewRESTConfig(cfg Config, userAgent string) (*rest.Config, error) {
 }
 
 func (c Config) findConfig() (*rest.Config, error) {
-	if c.Kubeconfig == "" {
+	if c.Kubeconfig == "" && c.Context == "" {
 		rc, err := rest.InClusterConfig()
 		if err == nil {
 			return rc, nil
@@ -85,7 +88,7 @@ func (c Config) kubeconfigLoader() clientcmd.ClientConfig {
 	default:
 		rules.Precedence = files
 	}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.Context})
 }
 
 // Namespace returns the namespace of this process, unless configured otherwise: that of

@@ -34,6 +34,31 @@ type Report struct {
 	Healthy bool
 }
 
+// A Verdict is the decision of the rules about a node.
+type Verdict struct {
+	// DesiredActions is empty if no rule requires an action.
+	DesiredActions v1alpha1.DesiredActions
+
+	// Opened is the most severe fault that requires an action. Records of the actions
+	// refer to it. It is nil if no action is required.
+	Opened *v1alpha1.Fault
+
+	// Matched lists the faults that require an action, as their sources reported them.
+	Matched []v1alpha1.Fault
+
+	// After is the delay until a rule with a minimum age may match without a change. Zero
+	// means none.
+	After time.Duration
+
+	// Unsure means that a rule failed, so that more actions may be required.
+	Unsure bool
+}
+
+// RequiresAction reports whether any action is desired.
+func RequiresAction(w v1alpha1.DesiredActions) bool {
+	return w.Cordon || w.Drain || len(w.Taints) > 0 || len(w.Remedies) > 0
+}
+
 // KeyOf returns source/check/entity, which identifies a fault of a node.
 func KeyOf(f v1alpha1.Fault) string { return f.Source + "/" + f.Check + "/" + f.Entity }
 

@@ -124,7 +124,7 @@ func addRuleKeywords(p *jsonschema.Schema, rules []string) {
 			for value := range strings.FieldsSeq(param) {
 				p.Enum = append(p.Enum, enumValue(p, value))
 			}
-		case "gt", "gte", "min", "lt", "lte", "max", "len":
+		case "gt", "gte", "min", "lt", "lte", "max":
 			if n, err := strconv.Atoi(param); err == nil {
 				addLimit(p, name, n)
 			}
@@ -156,8 +156,8 @@ func addLimit(p *jsonschema.Schema, name string, n int) {
 		}
 		n--
 	}
-	low := name == "gt" || name == "gte" || name == "min" || name == "len"
-	high := name == "lt" || name == "lte" || name == "max" || name == "len"
+	low := name == "gt" || name == "gte" || name == "min"
+	high := name == "lt" || name == "lte" || name == "max"
 	switch {
 	case p.Pattern != "": // a duration; a schema cannot limit it
 	case p.Type == "integer" || p.Type == "number":

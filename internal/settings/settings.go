@@ -19,7 +19,7 @@
 //	flag:"poll-interval"        its flag, see AddFlags
 //	default:"5s"                its default value, in the form of the environment
 //	doc:"How often to poll."    its description
-//	validate:"gt=0"             rules of github.com/go-playground/validator
+//	validate:"gt=0"             rules, see violation.isBroken
 //	secret:"true"               hide it; a Secret is always hidden
 //	file:"token_file"           key of the path of a file that holds the value;
 //	                            each variable then has a variant with the suffix _FILE

@@ -39,7 +39,7 @@ type config struct {
 
 	ResourceType string              `key:"resource_type" default:"clusters" doc:"Resource to watch." validate:"oneof=clusters nodepools"`
 	PollInterval time.Duration       `key:"poll_interval" alias:"pollInterval" env:"POLL_INTERVAL,SENTINEL_POLL" flag:"poll-interval" default:"5s" doc:"How often to poll." validate:"gt=0"`
-	MaxAge       time.Duration       `key:"max_age" default:"30m" doc:"Longest silence." validate:"gtfield=PollInterval"`
+	MaxAge       time.Duration       `key:"max_age" default:"30m" doc:"Longest silence." validate:"gte=1s"`
 	Selector     []pair              `key:"resource_selector" doc:"Labels that must match." validate:"dive"`
 	API          api                 `key:"api"`
 	MessageData  settings.OrderedMap `key:"message_data" doc:"Payload."`
@@ -48,7 +48,7 @@ type config struct {
 	Ratio        float64             `key:"ratio" env:"RATIO" default:"0.5" doc:"A part."`
 	Enabled      bool                `key:"enabled" env:"ENABLED" flag:"enabled" doc:"Whether at all."`
 	Maybe        *bool               `key:"maybe" env:"MAYBE" doc:"Whether, or not said."`
-	Hosts        []string            `key:"hosts" env:"HOSTS" flag:"hosts" doc:"Hosts." validate:"max=3,dive,hostname"`
+	Hosts        []string            `key:"hosts" env:"HOSTS" flag:"hosts" doc:"Hosts." validate:"max=3,dive,max=9"`
 	Extra        map[string]int      `key:"extra" env:"EXTRA" flag:"extra" doc:"Numbers by name."`
 	Required     map[string][]string `key:"required_adapters" doc:"Adapters by kind."`
 

@@ -1,43 +1,125 @@
 package settings
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
+	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
-
-	"github.com/go-playground/validator/v10"
+	"unicode/utf8"
 )
 
-// inlined is the validator's name for an embedded struct, which is removed from its paths.
-const inlined = "~."
+// A violation is a value that breaks a rule of its tag.
+type violation struct {
+	rule, param string
+	path        string
+	value       reflect.Value
+}
 
 // validateRules checks the rules of the tags. It omits settings that already have a problem.
-func (l *loader) validateRules(root reflect.Value) {
-	v := validator.New(validator.WithRequiredStructEnabled())
-	v.RegisterTagNameFunc(func(sf reflect.StructField) string {
-		key := sf.Tag.Get("key")
-		if key == "" && sf.Anonymous {
-			return strings.TrimSuffix(inlined, ".")
-		}
-		return key
-	})
-	var broken validator.ValidationErrors
-	if !errors.As(v.Struct(root.Addr().Interface()), &broken) {
-		return
+func (l *loader) validateRules(root reflect.Value) { l.validateSection(l.root, root, "") }
+
+func (l *loader) validateSection(s *shape, v reflect.Value, path string) {
+	for _, f := range s.fields {
+		l.validateValue(f.shape, v, violation{path: joinPath(path, f.key), value: v.FieldByIndex(f.index)}, splitTag(f.rules))
 	}
-	for _, e := range broken {
-		path := e.Namespace()
-		if name := root.Type().Name(); name != "" {
-			path = path[len(name)+1:]
-		}
-		path = strings.ReplaceAll(path, inlined, "")
-		if !hasProblemAtOrAbove(l.bad, path) {
-			l.addProblemf(l.originOf(path), "%s", l.describeViolation(e, path))
+}
+
+// validateValue checks the value of a field of section against rules, up to the first that it breaks,
+// and then the rules of its parts.
+func (l *loader) validateValue(s *shape, section reflect.Value, at violation, rules []string) {
+	for i, text := range rules {
+		at.rule, at.param, _ = strings.Cut(text, "=")
+		switch at.rule {
+		case "omitempty":
+			if at.value.IsZero() {
+				return
+			}
+		case "dive":
+			l.validateElements(s, section, at, rules[i+1:])
+			return
+		default:
+			if at.isBroken(section) {
+				if !hasProblemAtOrAbove(l.bad, at.path) {
+					l.addProblemf(l.originOf(at.path), "%s", l.describeViolation(at))
+				}
+				return
+			}
 		}
 	}
+	if len(s.fields) > 0 {
+		l.validateSection(s, at.value, at.path)
+	}
+}
+
+// validateElements checks the elements of a list or map.
+func (l *loader) validateElements(s *shape, section reflect.Value, at violation, rules []string) {
+	for key, value := range at.value.Seq2() {
+		l.validateValue(s.elem, section, violation{path: fmt.Sprintf("%s[%v]", at.path, key), value: value}, rules)
+	}
+}
+
+// isBroken reports whether the value breaks the rule. Parameters name fields of section.
+func (v violation) isBroken(section reflect.Value) bool {
+	switch v.rule {
+	case "required":
+		return !isSet(v.value)
+	case "required_with":
+		return isSet(section.FieldByName(v.param)) && !isSet(v.value)
+	case "oneof":
+		return !slices.Contains(strings.Fields(v.param), fmt.Sprint(v.value))
+	case "gt":
+		return compareLimit(v.value, v.param) <= 0
+	case "gte", "min":
+		return compareLimit(v.value, v.param) < 0
+	case "lt":
+		return compareLimit(v.value, v.param) >= 0
+	case "lte", "max":
+		return compareLimit(v.value, v.param) > 0
+	case "url", "http_url":
+		u, err := url.Parse(v.value.String())
+		return err != nil || u.Scheme == "" || u.Host == "" || v.rule == "http_url" && u.Scheme != "http" && u.Scheme != "https"
+	case "hostname_rfc1123":
+		return !hostName.MatchString(v.value.String())
+	}
+	panic(fmt.Sprintf("settings: %q has the unknown rule %q", v.path, v.rule))
+}
+
+// hostName matches a host name of RFC 1123.
+var hostName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9-]{0,62}(\.[a-zA-Z0-9][a-zA-Z0-9-]{0,62})*$`)
+
+// isSet reports whether a value is given. An empty list is.
+func isSet(v reflect.Value) bool {
+	if k := v.Kind(); k == reflect.Slice || k == reflect.Map {
+		return !v.IsNil()
+	}
+	return !v.IsZero()
+}
+
+// compareLimit compares a number, or the length of a text, list or map, with a limit.
+func compareLimit(v reflect.Value, limit string) int {
+	if d, err := time.ParseDuration(limit); err == nil && v.Type() == reflect.TypeFor[time.Duration]() {
+		return cmp.Compare(v.Int(), int64(d))
+	}
+	most, err := strconv.ParseFloat(limit, 64)
+	if err != nil {
+		panic(fmt.Sprintf("settings: the limit %q of a rule is no number", limit))
+	}
+	switch {
+	case v.CanInt():
+		return cmp.Compare(float64(v.Int()), most)
+	case v.CanUint():
+		return cmp.Compare(float64(v.Uint()), most)
+	case v.CanFloat():
+		return cmp.Compare(v.Float(), most)
+	case v.Kind() == reflect.String:
+		return cmp.Compare(float64(utf8.RuneCountInString(v.String())), most)
+	}
+	return cmp.Compare(float64(v.Len()), most)
 }
 
 // hasProblemAtOrAbove reports whether a path, or one of its parents, has a problem.
@@ -73,28 +155,28 @@ func (l *loader) originOf(path string) Origin {
 	}
 }
 
-// describeViolation returns a message about the violated rule, in this package's words.
-func (l *loader) describeViolation(e validator.FieldError, path string) string {
-	f := l.root.fieldAt(path)
-	say := describeRule(e, func(goName string) string { return l.root.siblingKey(path, goName) })
-	if strings.HasPrefix(e.Tag(), "required") {
+// describeViolation returns a message about the violated rule.
+func (l *loader) describeViolation(v violation) string {
+	f := l.root.fieldAt(v.path)
+	say := v.describeRule(func(goName string) string { return l.root.siblingKey(v.path, goName) })
+	if strings.HasPrefix(v.rule, "required") {
 		return say + howToSet(f)
 	}
 	if isSecret(f) {
 		return say
 	}
-	switch got := e.Value().(type) {
+	switch got := v.value.Interface().(type) {
 	case string:
 		say += fmt.Sprintf("; got %q", got)
 	case fmt.Stringer:
 		say += fmt.Sprintf("; got %s", got)
 	default:
-		if k := e.Kind(); k != reflect.Slice && k != reflect.Map && k != reflect.Struct {
+		if k := v.value.Kind(); k != reflect.Slice && k != reflect.Map && k != reflect.Struct {
 			say += fmt.Sprintf("; got %v", got)
 		}
 	}
-	if e.Tag() == "oneof" {
-		if best := Nearest(fmt.Sprint(e.Value()), strings.Fields(e.Param())); best != "" {
+	if v.rule == "oneof" {
+		if best := Nearest(fmt.Sprint(v.value), strings.Fields(v.param)); best != "" {
 			say += fmt.Sprintf("; did you mean %q?", best)
 		}
 	}
@@ -103,94 +185,47 @@ func (l *loader) describeViolation(e validator.FieldError, path string) string {
 
 // describeRule returns a rule as a sentence that begins with the name of the setting. keyOf returns
 // the key of a neighbouring field.
-func describeRule(e validator.FieldError, keyOf func(goName string) string) string {
-	param := e.Param()
-	switch e.Tag() {
+func (v violation) describeRule(keyOf func(goName string) string) string {
+	switch v.rule {
 	case "required":
 		return "is required"
-	case "required_with", "required_with_all":
-		return "is required together with " + quoteKeys(param, keyOf)
-	case "required_without", "required_without_all":
-		return "is required without " + quoteKeys(param, keyOf)
-	case "required_if":
-		return "is required when " + describeConditions(param, keyOf)
-	case "required_unless":
-		return "is required unless " + describeConditions(param, keyOf)
-	case "excluded_with", "excluded_with_all":
-		return "cannot be set together with " + quoteKeys(param, keyOf)
-	case "excluded_if":
-		return "cannot be set when " + describeConditions(param, keyOf)
-	case "excluded_unless":
-		return "cannot be set unless " + describeConditions(param, keyOf)
+	case "required_with":
+		return fmt.Sprintf("is required together with %q", keyOf(v.param))
 	case "oneof":
-		return "must be one of " + strings.Join(strings.Fields(param), ", ")
-	case "gtfield", "gtefield", "ltfield", "ltefield", "eqfield", "nefield":
-		return fmt.Sprintf("must be %s %s", comparisonWords(strings.TrimSuffix(e.Tag(), "field")), quoteKeys(param, keyOf))
-	case "gt", "gte", "min", "lt", "lte", "max", "eq", "ne", "len":
-		return describeLimit(e)
-	case "url", "uri", "http_url":
+		return "must be one of " + strings.Join(strings.Fields(v.param), ", ")
+	case "url", "http_url":
 		return `must be a URL such as "http://host:8080"`
-	case "hostname_port":
-		return `must be host:port such as "localhost:8080"`
-	case "unique":
-		return "must not have duplicate entries"
+	case "hostname_rfc1123":
+		return "must be a host name of letters, digits, hyphens and dots"
 	}
-	if param == "" {
-		return "must be a valid " + e.Tag()
-	}
-	return fmt.Sprintf("must satisfy the rule %s=%s", e.Tag(), param)
+	return v.describeLimit()
 }
 
 // describeLimit returns the text of a comparison with a constant: of the value, or of its length.
-func describeLimit(e validator.FieldError) string {
-	what := comparisonWords(e.Tag())
-	if k := e.Kind(); k == reflect.String {
-		return fmt.Sprintf("must have %s %s characters", what, e.Param())
-	} else if k == reflect.Slice || k == reflect.Map {
-		return fmt.Sprintf("must have %s %s entries", what, e.Param())
+func (v violation) describeLimit() string {
+	what := comparisonWords(v.rule)
+	switch k := v.value.Kind(); {
+	case k == reflect.String:
+		return fmt.Sprintf("must have %s %s characters", what, v.param)
+	case k == reflect.Slice || k == reflect.Map:
+		return fmt.Sprintf("must have %s %s entries", what, v.param)
+	case v.value.Type() == reflect.TypeFor[time.Duration]() && v.param == "0":
+		return "must be " + what + " 0s"
 	}
-	param := e.Param()
-	if e.Type() == reflect.TypeFor[time.Duration]() && param == "0" {
-		param = "0s"
-	}
-	return strings.ReplaceAll("must be "+what+" "+param, "exactly ", "")
+	return "must be " + what + " " + v.param
 }
 
-func comparisonWords(tag string) string {
-	switch tag {
+func comparisonWords(rule string) string {
+	switch rule {
 	case "gt":
 		return "more than"
 	case "gte", "min":
 		return "at least"
 	case "lt":
 		return "less than"
-	case "lte", "max":
-		return "at most"
-	case "ne":
-		return "other than"
 	default:
-		return "exactly"
+		return "at most"
 	}
-}
-
-// quoteKeys returns the names of the fields in a rule's parameter.
-func quoteKeys(param string, keyOf func(string) string) string {
-	var out []string
-	for goName := range strings.FieldsSeq(param) {
-		out = append(out, fmt.Sprintf("%q", keyOf(goName)))
-	}
-	return strings.Join(out, " and ")
-}
-
-// describeConditions returns the text for the pairs of field and value in a rule's parameter.
-func describeConditions(param string, keyOf func(string) string) string {
-	var out []string
-	for pair := range slices.Chunk(strings.Fields(param), 2) {
-		if len(pair) == 2 {
-			out = append(out, fmt.Sprintf("%q is %s", keyOf(pair[0]), pair[1]))
-		}
-	}
-	return strings.Join(out, " and ")
 }
 
 // howToSet returns the names of the sources for a setting.

@@ -11,6 +11,7 @@
 package version
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"runtime"
@@ -24,13 +25,16 @@ const Development = "dev"
 // unknown stands for what the toolchain did not record.
 const unknown = "unknown"
 
-// A Build says what a program was built from. Get and Of leave no field empty.
+// A Build says what a program was built from. Get and Of leave only Module empty.
 type Build struct {
 	// Version is Development, or the tag without its "v".
 	Version string
 	// Revision is the commit, with "-dirty" behind it for a source with
 	// uncommitted changes, or "unknown".
 	Revision string
+	// Module is the version with which "go install" gets the same build. It is
+	// empty for a working tree without a tag.
+	Module string
 	// Time is that of the commit in RFC 3339, or "unknown".
 	Time string
 	// Go is the version of the toolchain, such as go1.26.8.
@@ -58,7 +62,7 @@ func Of(info *debug.BuildInfo) Build {
 	}
 	b := Build{
 		Version:  Development,
-		Revision: orUnknown(settings["vcs.revision"]),
+		Revision: orUnknown(cmp.Or(settings["vcs.revision"], pseudoRevision(info.Main.Version))),
 		Time:     orUnknown(settings["vcs.time"]),
 		Go:       orUnknown(info.GoVersion),
 		Platform: orUnknown(settings["GOOS"]) + "/" + orUnknown(settings["GOARCH"]),
@@ -69,7 +73,24 @@ func Of(info *debug.BuildInfo) Build {
 	if isTag(info.Main.Version) {
 		b.Version = strings.TrimPrefix(info.Main.Version, "v")
 	}
+	if b.Version != Development || settings["vcs.revision"] == "" && pseudoRevision(info.Main.Version) != "" {
+		b.Module = info.Main.Version
+	}
 	return b
+}
+
+// IsSameSource reports whether two programs have the same version, and between
+// tags the same commit.
+func (b Build) IsSameSource(other Build) bool {
+	return b.Version == other.Version && (b.Version != Development || b.Revision == other.Revision)
+}
+
+// Name describes the build in one line: a version, or a commit between versions.
+func (b Build) Name() string {
+	if b.Version == Development {
+		return Development + " (revision " + b.Revision + ")"
+	}
+	return b.Version
 }
 
 // Text describes the build of a program, as --version prints it.
@@ -83,8 +104,16 @@ func (b Build) Text(program string) string {
 // as "+dirty", and "(devel)".
 func isTag(version string) bool {
 	tag := regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
-	pseudo := regexp.MustCompile(`[.-]\d{14}-[0-9A-Za-z]+$`)
-	return tag.MatchString(version) && !pseudo.MatchString(version)
+	return tag.MatchString(version) && pseudoRevision(version) == ""
+}
+
+// pseudoRevision returns the commit of a pseudo-version, or "".
+func pseudoRevision(version string) string {
+	pseudo := regexp.MustCompile(`[.-]\d{14}-([0-9A-Za-z]+)$`)
+	if m := pseudo.FindStringSubmatch(version); m != nil {
+		return m[1]
+	}
+	return ""
 }
 
 func orUnknown(value string) string {

@@ -45,13 +45,54 @@ func TestOf(t *testing.T) {
 			{Key: "vcs.modified", Value: "true"},
 		},
 	}
-	want := version.Build{Version: "1.2.3", Revision: "abc-dirty", Time: "2026-03-01T12:00:00Z", Go: "go1.26.8", Platform: "linux/arm64"}
+	want := version.Build{Version: "1.2.3", Revision: "abc-dirty", Module: "v1.2.3", Time: "2026-03-01T12:00:00Z", Go: "go1.26.8", Platform: "linux/arm64"}
 	if diff := cmp.Diff(want, version.Of(info)); diff != "" {
 		t.Errorf("build (-want +got):\n%s", diff)
 	}
 	want = version.Build{Version: "dev", Revision: "unknown", Time: "unknown", Go: "unknown", Platform: "unknown/unknown"}
 	if diff := cmp.Diff(want, version.Of(&debug.BuildInfo{})); diff != "" {
 		t.Errorf("build of nothing known (-want +got):\n%s", diff)
+	}
+}
+
+// TestModule: the version of "go install" is known where that command gets the same source.
+func TestModule(t *testing.T) {
+	const pseudo = "v0.0.0-20260301120000-0123456789ab"
+	git := []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef"}}
+	for name, tc := range map[string]struct {
+		reason, recorded string
+		settings         []debug.BuildSetting
+		module, revision string
+	}{
+		"Tag":       {"a tag is published", "v1.2.3", git, "v1.2.3", "0123456789abcdef"},
+		"Installed": {"it came from there", pseudo, nil, pseudo, "0123456789ab"},
+		"Tree":      {"the commit may be nowhere else", pseudo, git, "", "0123456789abcdef"},
+		"Dirty":     {"the changes are nowhere else", "v1.2.3+dirty", git, "", "0123456789abcdef"},
+		"NoGit":     {"nothing is known", "(devel)", nil, "", "unknown"},
+	} {
+		got := version.Of(&debug.BuildInfo{Main: debug.Module{Version: tc.recorded}, Settings: tc.settings})
+		if got.Module != tc.module || got.Revision != tc.revision {
+			t.Errorf("%s: %s: module %q, revision %q; want %q, %q", name, tc.reason, got.Module, got.Revision, tc.module, tc.revision)
+		}
+	}
+}
+
+func TestIsSameSource(t *testing.T) {
+	build := func(v, revision string) version.Build { return version.Build{Version: v, Revision: revision} }
+	for name, tc := range map[string]struct {
+		reason string
+		a, b   version.Build
+		want   bool
+	}{
+		"Tag":          {"only one was built from a clone, which knows the commit", build("1.2.3", "abc"), build("1.2.3", "unknown"), true},
+		"OtherTag":     {"another source", build("1.2.3", "abc"), build("1.2.4", "abc"), false},
+		"Commit":       {"the same source", build("dev", "abc"), build("dev", "abc"), true},
+		"OtherCommit":  {"another source", build("dev", "abc"), build("dev", "def"), false},
+		"OtherChanges": {"another source", build("dev", "abc"), build("dev", "abc-dirty"), false},
+	} {
+		if got := tc.a.IsSameSource(tc.b); got != tc.want {
+			t.Errorf("%s: %s: %t for %s and %s", name, tc.reason, got, tc.a.Name(), tc.b.Name())
+		}
 	}
 }
 

@@ -83,7 +83,7 @@ const (
 func startSystem(t *testing.T) *system {
 	t.Helper()
 	s := &system{binaries: t.TempDir()}
-	if err := kubebedtest.BuildBinaries(t.Context(), s.binaries, "fleetloop", "console", "fleet-api"); err != nil {
+	if err := kubebedtest.BuildBinaries(t.Context(), s.binaries, "fleetloop", "fleetloop-up", "console", "fleet-api"); err != nil {
 		t.Fatal(err)
 	}
 	env := map[string]string{}

@@ -69,6 +69,7 @@ func TestDocsNameWhatThereIs(t *testing.T) {
 		"fleetloop-execution-controller-68c48bf7", // begins the name of a Pod
 		"fleetloop-cluster-worker-garden",         // a Role in the garden
 		"fleetloop-demo", "fleetloop-kubebed",     // folders of a demo
+		"fleetloop-up",     // a program
 		"fleetloop-system", // a namespace of the reader's own
 	}
 	ours := regexp.MustCompile(`\bfleetloop-[a-z0-9]+(-[a-z0-9]+)*`)

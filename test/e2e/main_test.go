@@ -101,7 +101,8 @@ func (b *sharedBed) build() (string, error) {
 	}
 	b.later(func() { _ = os.RemoveAll(dir) })
 	cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", dir,
-		"github.com/fleetloop/fleetloop/cmd/cluster-worker", "github.com/fleetloop/fleetloop/cmd/fleet-api", "github.com/fleetloop/fleetloop/cmd/sentinel", "github.com/fleetloop/fleetloop/cmd/fleetloop")
+		"github.com/fleetloop/fleetloop/cmd/cluster-worker", "github.com/fleetloop/fleetloop/cmd/fleet-api", "github.com/fleetloop/fleetloop/cmd/sentinel",
+		"github.com/fleetloop/fleetloop/cmd/fleetloop", "github.com/fleetloop/fleetloop/cmd/fleetloop-up")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the binaries: %w\n%s", err, out)

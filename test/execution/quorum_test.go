@@ -17,7 +17,6 @@ import (
 	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
-	"github.com/fleetloop/fleetloop/internal/execution/roles"
 	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
 
@@ -44,7 +43,7 @@ func newDesk(t *testing.T) desk {
 	d := desk{fleettest.Start(t, fleettest.Options{Policies: over})}
 	b := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: "approvers"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roles.ApproverRole},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: v1alpha1.ApproverRole},
 	}
 	for _, group := range []string{"sre", "leads", "interns"} {
 		b.Subjects = append(b.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group})

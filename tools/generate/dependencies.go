@@ -29,7 +29,7 @@ func writeDependencies(ctx context.Context, binaries []string) error {
 // listPackages returns the packages outside the standard library that binary links, one per line,
 // in the order of go list.
 func listPackages(ctx context.Context, binary string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-f", `{{if not .Standard}}{{.ImportPath}}{{end}}`, "./cmd/"+binary) //nolint:gosec // the binary's name is ours
+	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-tags=grpcnotrace", "-f", `{{if not .Standard}}{{.ImportPath}}{{end}}`, "./cmd/"+binary) //nolint:gosec // the binary's name is ours
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

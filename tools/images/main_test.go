@@ -28,14 +28,15 @@ import (
 // budget is the maximum size of a compressed image, in MiB. A larger image must be a visible
 // decision.
 var budget = map[string]int64{
-	"action-runner":         8,
-	"cluster-worker":        13,
-	"console":               22,
-	"execution-controller":  30,
-	"fleet-api":             14,
-	"fleetloop":             42,
-	"node-fault-controller": 26,
-	"sentinel":              26,
+	"action-runner":         6,
+	"cluster-worker":        10,
+	"console":               17,
+	"execution-controller":  21,
+	"fleet-api":             9,
+	"fleetloop":             15,
+	"fleetloop-up":          42,
+	"node-fault-controller": 17,
+	"sentinel":              23,
 }
 
 // made holds the images of every binary, built once for all tests.

@@ -75,3 +75,13 @@ const (
 	// StopRunning is the key that cancels running executions if it is "true".
 	StopRunning = "cancel-running"
 )
+
+// Names of the roles for users. The name of a requester role ends with the
+// highest risk that it covers.
+const (
+	RequesterRole = "kubernaut-requester"
+	ApproverRole  = "kubernaut-approver"
+	ViewerRole    = "kubernaut-viewer"
+	// AdministratorRole is for users who change policies and set the emergency stop.
+	AdministratorRole = "kubernaut-administrator"
+)

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/execution/runner"
 )
 
@@ -17,6 +18,20 @@ const (
 	// WebCommand runs a program that serves no requests and waits for a signal.
 	WebCommand = "web"
 )
+
+// Program returns the command line of the program fleetloop-up: the command "up", which the command of
+// that name of fleetloop starts, and ContainerCommands.
+func Program(env Env) *cobra.Command {
+	up := Command(env)
+	up.Use, up.Annotations = "fleetloop-up", map[string]string{cobra.CommandDisplayNameAnnotation: "fleetloop up"}
+	up.SilenceErrors, up.SilenceUsage = true, true
+	up.CompletionOptions.DisableDefaultCmd = true // fleetloop completes its command up
+	up.SetOut(env.Stdout)
+	up.SetErr(env.Stderr)
+	up.AddCommand(ContainerCommands(env)...)
+	terminal.AddVersionCommandAndFlag(up)
+	return up
+}
 
 // ContainerCommands returns the commands that the node of the embedded host cluster runs as containers. They
 // are internal.

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
@@ -52,7 +53,7 @@ func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.C
 			return []*settings.Report{report}, err
 		}, &cfg),
 	)
-	process.AddVersionCommandAndFlag(root)
+	terminal.AddVersionCommandAndFlag(root)
 	return root
 }
 

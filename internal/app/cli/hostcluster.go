@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -39,11 +37,11 @@ func (w *HostFlags) AddFlags(flags *pflag.FlagSet) {
 // Connect returns a client of the host cluster. It sends no request. scheme and mapper define the
 // kinds in use, so that no discovery request is needed.
 func (w *HostFlags) Connect(env Env, scheme *runtime.Scheme, mapper meta.RESTMapper) (client.WithWatch, error) {
-	where := *w
+	where := kube.Config{Kubeconfig: w.Kubeconfig, Context: w.Context}
 	if where.Kubeconfig == "" && env.LookupEnv != nil {
 		where.Kubeconfig, _ = env.LookupEnv("KUBECONFIG")
 	}
-	cfg, err := where.restConfig()
+	cfg, err := kube.NewRESTConfig(where, hostUserAgent)
 	if err != nil {
 		return nil, NewUsageError(err, "select a cluster with --kubeconfig and --context")
 	}
@@ -54,29 +52,6 @@ func (w *HostFlags) Connect(env Env, scheme *runtime.Scheme, mapper meta.RESTMap
 		return nil, fmt.Errorf("connect to the host cluster: %w", err)
 	}
 	return c, nil
-}
-
-// restConfig returns the access to the cluster of a context, or else the default of the other
-// components.
-func (w *HostFlags) restConfig() (*rest.Config, error) {
-	if w.Context == "" {
-		return kube.NewRESTConfig(kube.Config{Kubeconfig: w.Kubeconfig}, hostUserAgent)
-	}
-	rules := &clientcmd.ClientConfigLoadingRules{}
-	switch files := filepath.SplitList(w.Kubeconfig); len(files) {
-	case 0:
-		rules.Precedence = []string{clientcmd.RecommendedHomeFile}
-	case 1:
-		rules.ExplicitPath = files[0] // which must exist
-	default:
-		rules.Precedence = files
-	}
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: w.Context}).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("read kubeconfig: %w", err)
-	}
-	cfg.UserAgent = hostUserAgent
-	return cfg, nil
 }
 
 // IsUnservedKind reports whether the server does not know the kind.

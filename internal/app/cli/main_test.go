@@ -16,7 +16,18 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	switch filepath.Base(os.Args[0]) { // links to this program, of the tests of "up"
+	case "fleetloop":
+		env := Env{Stdout: os.Stdout, Stderr: os.Stderr}
+		root := Command(env)
+		root.AddCommand(UpCommand())
+		os.Exit(Run(context.Background(), env, root, os.Args[1:])) //nolint:forbidigo // this is a program now
+	case upProgram:
+		os.Exit(runFakeUp(os.Args[1:])) //nolint:forbidigo // this is a program now
+	}
+	goleak.VerifyTestMain(m)
+}
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 

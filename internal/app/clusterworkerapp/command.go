@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -61,7 +62,7 @@ Unless GARDENER_MODE=real is set, it uses an in-memory mock of Gardener.`,
 			return []*settings.Report{report}, err
 		}, &cfg, func() error { return cfg.validateSettings() }, func() error { return cfg.sinksConfig().Check() }),
 	)
-	process.AddVersionCommandAndFlag(root)
+	terminal.AddVersionCommandAndFlag(root)
 	return root
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -42,7 +43,7 @@ with their own tokens, which stay on the server.`,
 		report, err := load(cmd)
 		return []*settings.Report{report}, err
 	}, &cfg))
-	process.AddVersionCommandAndFlag(root)
+	terminal.AddVersionCommandAndFlag(root)
 	return root
 }
 

@@ -16,7 +16,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/execution/roles"
 	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
@@ -74,7 +73,7 @@ func (c *cluster) getExecution(ctx context.Context, name string) (*v1alpha1.Kube
 		return nil, cli.NewError(fmt.Errorf("execution %q not found in namespace %q", name, c.namespace), cli.CodePrecondition, "fleetloop exec get --namespace="+c.namespace+"   lists executions")
 	}
 	if err != nil {
-		return nil, c.explainRefusal(err, fmt.Sprintf("get execution %q", name), roles.ViewerRole)
+		return nil, c.explainRefusal(err, fmt.Sprintf("get execution %q", name), v1alpha1.ViewerRole)
 	}
 	return &ke, nil
 }
@@ -102,7 +101,7 @@ func (s selection) listOptions(namespace string) *client.ListOptions {
 func (c *cluster) listExecutions(ctx context.Context, s selection) (*v1alpha1.KubernetesExecutionList, error) {
 	var list v1alpha1.KubernetesExecutionList
 	if err := c.List(ctx, &list, s.listOptions(c.namespace)); err != nil {
-		return nil, c.explainRefusal(err, "list executions", roles.ViewerRole)
+		return nil, c.explainRefusal(err, "list executions", v1alpha1.ViewerRole)
 	}
 	return &list, nil
 }

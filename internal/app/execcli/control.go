@@ -11,7 +11,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
-	"github.com/fleetloop/fleetloop/internal/execution/roles"
 	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
@@ -146,7 +145,7 @@ func (s *session) runStop(cmd *cobra.Command, reason string, cancelRunning bool)
 		text += fmt.Sprintf("; the previous reason was %q", terminal.Clean(before))
 	}
 	if err != nil {
-		return c.explainRefusal(err, "stop", roles.AdministratorRole)
+		return c.explainRefusal(err, "stop", v1alpha1.AdministratorRole)
 	}
 	return s.printLine("%s", text)
 }
@@ -163,7 +162,7 @@ func (s *session) resumeCommand() *cobra.Command {
 			}
 			switch wasActive, err := executions.Resume(cmd.Context(), c, c.namespace); {
 			case err != nil:
-				return c.explainRefusal(err, "resume", roles.AdministratorRole)
+				return c.explainRefusal(err, "resume", v1alpha1.AdministratorRole)
 			case !wasActive:
 				return s.printLine("the emergency stop was not active")
 			}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/execution/roles"
 	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
@@ -129,7 +128,7 @@ func (s *session) saveDecision(ctx context.Context, c *cluster, ke *v1alpha1.Kub
 	}
 	decided, err := executions.Decide(ctx, c, ke, v1alpha1.Approval{Approver: me, Decision: o.decision, Reason: o.reason})
 	if err != nil {
-		return nil, c.explainRefusal(err, fmt.Sprintf("%s execution %q", strings.ToLower(string(o.decision)), ke.Name), roles.ApproverRole)
+		return nil, c.explainRefusal(err, fmt.Sprintf("%s execution %q", strings.ToLower(string(o.decision)), ke.Name), v1alpha1.ApproverRole)
 	}
 	return decided, nil
 }

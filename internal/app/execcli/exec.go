@@ -17,7 +17,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/roles"
 	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
@@ -240,9 +239,9 @@ func (s *session) createExecution(cmd *cobra.Command, ke *v1alpha1.KubernetesExe
 func requesterRole(name string) string {
 	a, ok := action.Find(name)
 	if !ok {
-		return roles.RequesterRole
+		return v1alpha1.RequesterRole
 	}
-	return roles.RequesterRole + "-" + string(a.Risk)
+	return v1alpha1.RequesterRole + "-" + string(a.Risk)
 }
 
 // printCreatedThenFollow prints the new execution and follows it if requested.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -52,7 +53,7 @@ Of several replicas, one is active at a time (leader election).`,
 			return []*settings.Report{report}, err
 		}, &cfg, func() error { return cfg.validateSettings() }, func() error { return cfg.sinksConfig().Check() }),
 	)
-	process.AddVersionCommandAndFlag(root)
+	terminal.AddVersionCommandAndFlag(root)
 	return root
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/releasecli"
 )
 
 // cluster is a client of the host cluster for nodes.
@@ -43,18 +43,15 @@ func explainError(err error, doing string) error {
 	return cli.ExplainHostError(err, doing, v1alpha1.Kind)
 }
 
-// bareName removes the kind prefix of kubectl from a name.
-func bareName(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
-
 // getFault reads the NodeFault of a node.
 func (c *cluster) getFault(ctx context.Context, node string) (*v1alpha1.NodeFault, error) {
 	var f v1alpha1.NodeFault
-	err := c.Get(ctx, client.ObjectKey{Name: bareName(node)}, &f)
+	err := c.Get(ctx, client.ObjectKey{Name: releasecli.BareName(node)}, &f)
 	if apierrors.IsNotFound(err) && !cli.IsUnservedKind(err) {
-		return nil, cli.NewError(fmt.Errorf("node %q has no NodeFault", bareName(node)), cli.CodePrecondition, "fleetloop faults list   shows the nodes with faults")
+		return nil, cli.NewError(fmt.Errorf("node %q has no NodeFault", releasecli.BareName(node)), cli.CodePrecondition, "fleetloop faults list   shows the nodes with faults")
 	}
 	if err != nil {
-		return nil, explainError(err, fmt.Sprintf("get NodeFault of node %q", bareName(node)))
+		return nil, explainError(err, fmt.Sprintf("get NodeFault of node %q", releasecli.BareName(node)))
 	}
 	return &f, nil
 }

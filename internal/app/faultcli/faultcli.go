@@ -12,8 +12,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/app/releasecli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
@@ -29,15 +32,6 @@ func Commands(env cli.Env) []*cobra.Command {
 func DeliveriesCommand(env cli.Env) *cobra.Command {
 	s := newSession(env)
 	cmd := s.deliveriesCommand()
-	s.where.AddFlags(cmd.Flags())
-	return cmd
-}
-
-// ReleaseCommand returns the command release alone, for the binary of the controller.
-func ReleaseCommand(env cli.Env) *cobra.Command {
-	s := newSession(env)
-	cmd := s.releaseCommand()
-	cmd.Example = strings.ReplaceAll(cmd.Example, "fleetloop faults release", "node-fault-controller release")
 	s.where.AddFlags(cmd.Flags())
 	return cmd
 }
@@ -71,6 +65,23 @@ func (s *session) faultsCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(s.listCommand(), s.describeCommand(), s.releaseCommand())
+	return cmd
+}
+
+// releaseCommand returns the command "release".
+func (s *session) releaseCommand() *cobra.Command {
+	cmd := releasecli.Command(releasecli.Env{
+		Program: "fleetloop faults", Stdout: s.env.Stdout, Stderr: s.env.Stderr, Now: s.env.Now,
+		Connect:    func() (client.Client, error) { return s.connectCluster() },
+		JoinErrors: cli.JoinHostErrors,
+		ExplainError: func(err error, doing, node string) error {
+			if node != "" && apierrors.IsNotFound(err) {
+				return cli.NewError(fmt.Errorf("node %q not found", node), cli.CodePrecondition, "kubectl get nodes   lists the nodes")
+			}
+			return explainError(err, doing)
+		},
+	})
+	cmd.ValidArgsFunction = s.completeNodes
 	return cmd
 }
 

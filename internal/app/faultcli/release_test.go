@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
-	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
 )
 
 var gpuTaint = corev1.Taint{Key: "fleetloop.io/sick", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}
@@ -41,7 +41,7 @@ func quarantined(t *testing.T, name string) {
 	for range 5 {
 		step, err := q.Step(quarantine.Look{
 			Now: now.Add(-1), Node: getNode(t, name), Status: st, Faults: []v1alpha1.Fault{fault},
-			Verdict: rules.Verdict{DesiredActions: v1alpha1.DesiredActions{Cordon: true, Taints: []corev1.Taint{gpuTaint}}, Opened: &fault, Matched: []v1alpha1.Fault{fault}},
+			Verdict: nodefault.Verdict{DesiredActions: v1alpha1.DesiredActions{Cordon: true, Taints: []corev1.Taint{gpuTaint}}, Opened: &fault, Matched: []v1alpha1.Fault{fault}},
 		})
 		if err != nil {
 			t.Fatal(err)

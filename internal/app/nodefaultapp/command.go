@@ -3,13 +3,21 @@ package nodefaultapp
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/app/faultcli"
 	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/app/releasecli"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
@@ -59,9 +67,9 @@ One replica at a time acts. All replicas receive reports.`,
 			}
 			return []*settings.Report{report}, err
 		}, &cfg),
-		faultcli.ReleaseCommand(cli.Env{Stdout: stdout, Stderr: stderr, LookupEnv: env}),
+		releaseCommand(stdout, stderr, env),
 	)
-	process.AddVersionCommandAndFlag(root)
+	terminal.AddVersionCommandAndFlag(root)
 	return root
 }
 
@@ -81,4 +89,35 @@ func runController(ctx context.Context, cfg Config, stderr io.Writer, env func(s
 	}
 	p.Gather(kube.Metrics())
 	return p.Run(ctx, nil, parts...)
+}
+
+// releaseCommand returns the command "release" for the cluster of a kubeconfig.
+func releaseCommand(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
+	var where kube.Config
+	cmd := releasecli.Command(releasecli.Env{
+		Program: binary, Stdout: stdout, Stderr: stderr, Now: time.Now,
+		Connect:      func() (client.Client, error) { return connectToNodes(where, env) },
+		ExplainError: func(err error, doing, _ string) error { return fmt.Errorf("%s: %w", doing, err) },
+		JoinErrors:   func(errs []error, _ int) error { return errors.Join(errs...) },
+	})
+	cmd.Flags().StringVar(&where.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the host cluster (env KUBECONFIG; default ~/.kube/config, in a pod its service account)")
+	cmd.Flags().StringVar(&where.Context, "context", "", "`name` of the kubeconfig context")
+	return cmd
+}
+
+// connectToNodes returns a client for nodes. It sends no request.
+func connectToNodes(where kube.Config, env func(string) (string, bool)) (client.Client, error) {
+	if where.Kubeconfig == "" {
+		where.Kubeconfig, _ = env("KUBECONFIG")
+	}
+	cfg, err := kube.NewRESTConfig(where, userAgent)
+	if err != nil {
+		return nil, err
+	}
+	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler)) // the same messages are returned as errors
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	return kube.NewClient(cfg, kube.Options{Scheme: scheme, ClusterScoped: []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Node")}})
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetloop/fleetloop/internal/settings"
-	"github.com/fleetloop/fleetloop/internal/version"
 )
 
 // ConfigCommand returns the command "config", which shows the configuration in force and the schema
@@ -85,26 +84,4 @@ invalid change event sink.`,
 			return err
 		},
 	}
-}
-
-// AddVersionCommandAndFlag adds the command "version" and the flag --version, which print the same text.
-func AddVersionCommandAndFlag(root *cobra.Command) {
-	text := version.Get().Text(root.Name())
-	root.AddCommand(&cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := io.WriteString(cmd.OutOrStdout(), text)
-			return err
-		},
-	})
-	AddVersionFlag(root, text)
-}
-
-// AddVersionFlag adds the flag --version, which prints the text.
-func AddVersionFlag(root *cobra.Command, text string) {
-	root.Version = text
-	root.SetVersionTemplate("{{.Version}}")
-	root.Flags().Bool("version", false, "print the version and exit") // the flag of cobra has the shorthand -v
 }

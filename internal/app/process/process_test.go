@@ -303,7 +303,6 @@ func TestCommands(t *testing.T) {
 		}
 		root.SetOut(&out)
 		root.AddCommand(process.ConfigCommand("test", &out, load, &cfg, small))
-		process.AddVersionCommandAndFlag(root)
 		root.SetArgs(args)
 		err := root.ExecuteContext(t.Context())
 		return out.String(), err
@@ -316,8 +315,6 @@ func TestCommands(t *testing.T) {
 		{[]string{"config", "show", "--origins"}, "size: 5 # env SIZE\ntoken: '***' # env TOKEN\n---\nsize: 3 # default\ntoken: \"\" # default\n"},
 		{[]string{"config", "schema"}, `"title": "test"`},
 		{[]string{"config", "check"}, "configuration is valid"},
-		{[]string{"version"}, "test, version dev (revision: "},
-		{[]string{"--version"}, "test, version dev (revision: "},
 	} {
 		got, err := call(tc.args...)
 		if err != nil || !strings.Contains(got, tc.want) {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
@@ -56,7 +57,7 @@ every SentinelConfig of the namespace.`,
 		c.planCommand(), c.whyCommand(), c.coverageCommand(), c.convertCommand(),
 		process.ConfigCommand("sentinel", stdout, c.loadReports, &c.cfg),
 	)
-	process.AddVersionCommandAndFlag(root)
+	terminal.AddVersionCommandAndFlag(root)
 	return root
 }
 

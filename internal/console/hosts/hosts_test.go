@@ -188,7 +188,7 @@ func TestReadsAreFiltered(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	secret := kubebedtest.Namespace(t)
-	f.bind("bob", roles.ViewerRole, f.namespace)
+	f.bind("bob", v1alpha1.ViewerRole, f.namespace)
 	f.create(f.namespace, "open-1")
 	f.create(secret, "secret-1")
 	bob, admin := f.signIn("bob"), f.signIn("admin")
@@ -225,7 +225,7 @@ func TestReadsAreFiltered(t *testing.T) {
 func TestStreamResumes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.bind("bob", roles.ViewerRole, f.namespace)
+	f.bind("bob", v1alpha1.ViewerRole, f.namespace)
 	bob := f.signIn("bob")
 	first := bob.stream("")
 	first.waitFor("reset", "executions")
@@ -309,9 +309,9 @@ func TestApprove(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for _, name := range []string{"alice", "bob"} {
-		f.bind(name, roles.ApproverRole, f.namespace)
+		f.bind(name, v1alpha1.ApproverRole, f.namespace)
 	}
-	f.bind("carol", roles.ViewerRole, f.namespace)
+	f.bind("carol", v1alpha1.ViewerRole, f.namespace)
 	ke := f.create(f.namespace, "scale-web")
 	path := "console/hosts/demo/executions/" + f.namespace + "/scale-web"
 	for name, reason := range map[string]string{"alice": "alice requested", "bob": "", "carol": "carol may not patch"} {
@@ -368,7 +368,7 @@ func TestStrangersToken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, tc.change)
-			f.bind("oidc:stranger", roles.ApproverRole, f.namespace)
+			f.bind("oidc:stranger", v1alpha1.ApproverRole, f.namespace)
 			f.create(f.namespace, "scale-web")
 			f.signIn("admin").eventuallySees([]string{"scale-web"}, f.namespace)
 			b := f.signIn("stranger")

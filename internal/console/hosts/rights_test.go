@@ -21,14 +21,13 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/hosts"
-	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
 // TestEmergencyStop covers that the stop is the person's own.
 func TestEmergencyStop(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.bind("bob", roles.ApproverRole, f.namespace)
+	f.bind("bob", v1alpha1.ApproverRole, f.namespace)
 	bob := f.signIn("bob")
 	bob.want(http.StatusForbidden, "POST", "console/hosts/demo/stop", `{"reason":"no"}`, nil)
 	admin := f.signIn("admin")

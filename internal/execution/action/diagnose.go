@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -106,7 +105,7 @@ func (d *diagnosis) printLine(format string, args ...any) {
 }
 
 // listPods returns the Pods of the target, or the target if it is a Pod.
-func (d *diagnosis) listPods(ctx context.Context, live *unstructured.Unstructured) ([]corev1.Pod, error) {
+func (d *diagnosis) listPods(ctx context.Context, live *unstructured.Unstructured) ([]partialPod, error) {
 	items := []unstructured.Unstructured{*live}
 	if live.GetKind() != "Pod" {
 		var selector metav1.LabelSelector
@@ -121,9 +120,9 @@ func (d *diagnosis) listPods(ctx context.Context, live *unstructured.Unstructure
 		}
 		items = list.Items
 	}
-	pods := make([]corev1.Pod, 0, len(items))
+	pods := make([]partialPod, 0, len(items))
 	for i := range items {
-		var pod corev1.Pod
+		var pod partialPod
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(items[i].Object, &pod); err != nil {
 			return nil, newHalt(CodeInvalid, "read Pod %s: %s", items[i].GetName(), err)
 		}
@@ -139,21 +138,21 @@ func (d *diagnosis) printEvents(ctx context.Context, about []string) error {
 	if err != nil {
 		return explainError("list events", err)
 	}
-	var events []corev1.Event
+	var events []partialEvent
 	for i := range list.Items {
-		var e corev1.Event
+		var e partialEvent
 		if runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &e) == nil && slices.Contains(about, e.InvolvedObject.Name) {
 			events = append(events, e)
 		}
 	}
-	slices.SortStableFunc(events, func(a, b corev1.Event) int { return eventTime(&a).Compare(eventTime(&b)) })
+	slices.SortStableFunc(events, func(a, b partialEvent) int { return eventTime(&a).Compare(eventTime(&b)) })
 	for _, e := range events[max(0, len(events)-maxDiagnosedEvents):] {
 		d.printLine("event %s %s/%s %s: %s", e.Type, strings.ToLower(e.InvolvedObject.Kind), e.InvolvedObject.Name, e.Reason, firstLine(e.Message))
 	}
 	return nil
 }
 
-func eventTime(e *corev1.Event) time.Time {
+func eventTime(e *partialEvent) time.Time {
 	for _, t := range []time.Time{e.LastTimestamp.Time, e.EventTime.Time} {
 		if !t.IsZero() {
 			return t
@@ -163,8 +162,8 @@ func eventTime(e *corev1.Event) time.Time {
 }
 
 // printPod writes the state of a Pod, and the end of the logs of its unhealthy containers.
-func (d *diagnosis) printPod(ctx context.Context, pod *corev1.Pod) (well bool, err error) {
-	well = pod.Status.Phase == corev1.PodRunning || pod.Status.Phase == corev1.PodSucceeded
+func (d *diagnosis) printPod(ctx context.Context, pod *partialPod) (well bool, err error) {
+	well = pod.Status.Phase == podRunning || pod.Status.Phase == podSucceeded
 	reason := pod.Status.Reason
 	if reason != "" {
 		reason = " (" + reason + ")"
@@ -185,7 +184,7 @@ func (d *diagnosis) printPod(ctx context.Context, pod *corev1.Pod) (well bool, e
 }
 
 // printLog writes the end of a container log. A missing log is not an error.
-func (d *diagnosis) printLog(ctx context.Context, pod *corev1.Pod, container string) error {
+func (d *diagnosis) printLog(ctx context.Context, pod *partialPod, container string) error {
 	if d.parameters.Lines == 0 || d.attempt.client.Logs == nil || d.logs == maxDiagnosedLogs {
 		return checkCancelled(ctx)
 	}
@@ -210,7 +209,7 @@ func (d *diagnosis) printLog(ctx context.Context, pod *corev1.Pod, container str
 }
 
 // containerState returns the state of a container and whether it is healthy.
-func containerState(c *corev1.ContainerStatus) (state string, fine bool) {
+func containerState(c *partialContainerStatus) (state string, fine bool) {
 	switch {
 	case c.State.Running != nil && c.Ready:
 		return "running", true

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -109,7 +108,7 @@ type drain struct {
 	parameters *drainParameters
 	protected  []string // protected namespaces, whose Pods stay
 	cordoned   bool
-	evicted    []corev1.Pod
+	evicted    []partialPod
 	blocked    map[string]string // reasons why Pods cannot be evicted yet, by name
 }
 
@@ -201,7 +200,7 @@ func (d *drain) cordonNode(ctx context.Context) error {
 
 // listClassifiedPods returns the Pods on the Node.
 func (d *drain) listClassifiedPods(ctx context.Context) (podsOfNode, error) {
-	var all []corev1.Pod
+	var all []partialPod
 	kind, _ := findKind("v1", "Pod")
 	o := metav1.ListOptions{FieldSelector: "spec.nodeName=" + d.parameters.Node, Limit: drainPage}
 	for {
@@ -210,7 +209,7 @@ func (d *drain) listClassifiedPods(ctx context.Context) (podsOfNode, error) {
 			return podsOfNode{}, err
 		}
 		for i := range page.Items {
-			var pod corev1.Pod
+			var pod partialPod
 			if err = runtime.DefaultUnstructuredConverter.FromUnstructured(page.Items[i].Object, &pod); err != nil {
 				return podsOfNode{}, fmt.Errorf("read Pod %s/%s: %w", page.Items[i].GetNamespace(), page.Items[i].GetName(), err)
 			}
@@ -225,11 +224,11 @@ func (d *drain) listClassifiedPods(ctx context.Context) (podsOfNode, error) {
 }
 
 // goneDaemonSets returns the DaemonSets, as namespace/name, that own Pods but do not exist.
-func (d *drain) goneDaemonSets(ctx context.Context, pods []corev1.Pod) ([]string, error) {
+func (d *drain) goneDaemonSets(ctx context.Context, pods []partialPod) ([]string, error) {
 	seen := map[string]bool{}
 	var gone []string
 	for i := range pods {
-		owner := metav1.GetControllerOf(&pods[i])
+		owner := metav1.GetControllerOf(&pods[i].ObjectMeta)
 		if owner == nil || owner.Kind != kindDaemonSet || seen[pods[i].Namespace+"/"+owner.Name] {
 			continue
 		}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -24,27 +23,28 @@ func TestJudgePod(t *testing.T) {
 		yes := true
 		return []metav1.OwnerReference{{Kind: kind, Name: "owner", Controller: &yes}}
 	}
-	emptyDir := corev1.PodSpec{Volumes: []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}}
+	emptyDir := partialPod{}.Spec
+	emptyDir.Volumes = []partialVolume{{Name: "scratch", EmptyDir: &struct{}{}}}
 	usual := drainParameters{IgnoreDaemonSets: true}
 	for name, tc := range map[string]struct {
 		reason string
-		pod    corev1.Pod
+		pod    partialPod
 		p      drainParameters
 		gone   []string
 
 		leave, refuse string // parts of them
 	}{
-		"Owned":           {reason: "something replaces it", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned("ReplicaSet")}}, p: usual},
+		"Owned":           {reason: "something replaces it", pod: partialPod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned("ReplicaSet")}}, p: usual},
 		"Alone":           {reason: "nothing replaces it", p: usual, refuse: "no controller"},
 		"AloneForced":     {reason: "and that is accepted", p: drainParameters{Force: true}},
-		"Data":            {reason: "it would be lost", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned("ReplicaSet")}, Spec: emptyDir}, p: usual, refuse: `emptyDir volume "scratch"`},
-		"DataGivenUp":     {reason: "and that is accepted", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned("ReplicaSet")}, Spec: emptyDir}, p: drainParameters{DeleteLocalData: true}},
-		"DaemonSet":       {reason: "it would be back at once", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, p: usual, leave: "DaemonSet owner"},
-		"DaemonSetInWay":  {reason: "nobody said that it may stay", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, refuse: "ignoreDaemonSets"},
-		"DaemonSetGone":   {reason: "nothing brings it back", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, p: usual, gone: []string{"a/owner"}, refuse: "which does not exist"},
-		"DaemonSetForced": {reason: "and that is accepted", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, p: drainParameters{Force: true, IgnoreDaemonSets: true}, gone: []string{"a/owner"}},
-		"Mirror":          {reason: "only the kubelet can end it", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}}}, p: usual, leave: "static Pod of the Node"},
-		"Finished":        {reason: "there is nothing left to lose", pod: corev1.Pod{Spec: emptyDir, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}, p: usual},
+		"Data":            {reason: "it would be lost", pod: partialPod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned("ReplicaSet")}, Spec: emptyDir}, p: usual, refuse: `emptyDir volume "scratch"`},
+		"DataGivenUp":     {reason: "and that is accepted", pod: partialPod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned("ReplicaSet")}, Spec: emptyDir}, p: drainParameters{DeleteLocalData: true}},
+		"DaemonSet":       {reason: "it would be back at once", pod: partialPod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, p: usual, leave: "DaemonSet owner"},
+		"DaemonSetInWay":  {reason: "nobody said that it may stay", pod: partialPod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, refuse: "ignoreDaemonSets"},
+		"DaemonSetGone":   {reason: "nothing brings it back", pod: partialPod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, p: usual, gone: []string{"a/owner"}, refuse: "which does not exist"},
+		"DaemonSetForced": {reason: "and that is accepted", pod: partialPod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, p: drainParameters{Force: true, IgnoreDaemonSets: true}, gone: []string{"a/owner"}},
+		"Mirror":          {reason: "only the kubelet can end it", pod: partialPod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{mirrorPodAnnotation: "x"}}}, p: usual, leave: "static Pod of the Node"},
+		"Finished":        {reason: "there is nothing left to lose", pod: partialPod{Spec: emptyDir, Status: partialPodStatus{Phase: podSucceeded}}, p: usual},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -18,7 +16,7 @@ import (
 )
 
 // evictAll requests the eviction of Pods. If it stops early, it returns the Pods left.
-func (d *drain) evictAll(ctx context.Context, pods []corev1.Pod) (left []corev1.Pod, err error) {
+func (d *drain) evictAll(ctx context.Context, pods []partialPod) (left []partialPod, err error) {
 	d.blocked = map[string]string{}
 	for i := range pods {
 		if err = d.evictPod(ctx, &pods[i]); err != nil {
@@ -37,7 +35,7 @@ func (d *drain) logBlocked() {
 
 // evictPod requests the eviction of one Pod. A Pod held by a disruption budget is noted in blocked
 // and retried in the next round.
-func (d *drain) evictPod(ctx context.Context, pod *corev1.Pod) error {
+func (d *drain) evictPod(ctx context.Context, pod *partialPod) error {
 	if err := checkCancelled(ctx); err != nil {
 		return err
 	}
@@ -56,7 +54,7 @@ func (d *drain) evictPod(ctx context.Context, pod *corev1.Pod) error {
 		return nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone or replaced
 		return nil
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // it is deleted with its namespace
+	case apierrors.HasStatusCause(err, namespaceTerminating): // it is deleted with its namespace
 		d.blocked[podName(pod)] = "its namespace is being deleted"
 		return nil
 	case isTransient(err):
@@ -69,7 +67,7 @@ func (d *drain) evictPod(ctx context.Context, pod *corev1.Pod) error {
 	return explainError("evict Pod "+podName(pod), err)
 }
 
-func (d *drain) evictionStep(pod *corev1.Pod) (v1alpha1.PlanStep, error) {
+func (d *drain) evictionStep(pod *partialPod) (v1alpha1.PlanStep, error) {
 	body, err := json.Marshal(metav1.DeleteOptions{GracePeriodSeconds: d.parameters.GracePeriodSeconds})
 	return v1alpha1.PlanStep{
 		Description: "evict Pod " + podName(pod), Verb: verbEvict, APIVersion: "v1", Resource: "pods",
@@ -78,7 +76,7 @@ func (d *drain) evictionStep(pod *corev1.Pod) (v1alpha1.PlanStep, error) {
 }
 
 // recordEviction records a Pod whose eviction was accepted.
-func (d *drain) recordEviction(pod *corev1.Pod) {
+func (d *drain) recordEviction(pod *partialPod) {
 	d.evicted = append(d.evicted, *pod)
 	d.attempt.report.recordChange(v1alpha1.AffectedResource{
 		Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Action: "evicted",
@@ -91,7 +89,7 @@ func evictionBlocker(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && status.Status().Details != nil {
 		for _, cause := range status.Status().Details.Causes {
-			if cause.Type == policyv1.DisruptionBudgetCause && cause.Message != "" {
+			if cause.Type == disruptionBudgetBlocks && cause.Message != "" {
 				return cause.Message
 			}
 		}
@@ -114,7 +112,7 @@ func (d *drain) recordDrained(pods podsOfNode) {
 
 // drainError returns the error of an incomplete drain. After the deadline, a drain that changed
 // something is partial.
-func (d *drain) drainError(err error, remaining []corev1.Pod) error {
+func (d *drain) drainError(err error, remaining []partialPod) error {
 	var h *halt
 	if !errors.As(err, &h) {
 		return err

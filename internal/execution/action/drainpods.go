@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -13,16 +12,16 @@ import (
 
 // A podsOfNode groups the Pods of a node by their treatment, in the terms of kubectl drain.
 type podsOfNode struct {
-	evict   []corev1.Pod
-	waitFor []corev1.Pod // already being deleted
+	evict   []partialPod
+	waitFor []partialPod // already being deleted
 	left    []string     // with reasons, for messages
 	refused []string     // with reasons and the parameter to set
 }
 
 // classifyPods decides on the treatment of each Pod. gone lists missing DaemonSets as namespace/name,
 // and protected the namespaces that actions must not touch.
-func classifyPods(pods []corev1.Pod, p *drainParameters, gone, protected []string) podsOfNode {
-	slices.SortFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(podName(&a), podName(&b)) })
+func classifyPods(pods []partialPod, p *drainParameters, gone, protected []string) podsOfNode {
+	slices.SortFunc(pods, func(a, b partialPod) int { return strings.Compare(podName(&a), podName(&b)) })
 	var sorted podsOfNode
 	for i := range pods {
 		pod := pods[i]
@@ -48,12 +47,12 @@ func classifyPods(pods []corev1.Pod, p *drainParameters, gone, protected []strin
 }
 
 // judgePod returns why a Pod stays, or why it prevents the drain. Without either it is evicted.
-func judgePod(pod *corev1.Pod, p *drainParameters, gone []string) (leave, refuse string) {
-	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+func judgePod(pod *partialPod, p *drainParameters, gone []string) (leave, refuse string) {
+	if _, mirror := pod.Annotations[mirrorPodAnnotation]; mirror {
 		return "static Pod of the Node", ""
 	}
-	finished := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-	owner := metav1.GetControllerOf(pod)
+	finished := pod.Status.Phase == podSucceeded || pod.Status.Phase == podFailed
+	owner := metav1.GetControllerOf(&pod.ObjectMeta)
 	if owner != nil && owner.Kind == kindDaemonSet && !finished {
 		switch {
 		case !slices.Contains(gone, pod.Namespace+"/"+owner.Name):
@@ -81,10 +80,10 @@ func judgePod(pod *corev1.Pod, p *drainParameters, gone []string) (leave, refuse
 	return "", ""
 }
 
-func podName(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
+func podName(pod *partialPod) string { return pod.Namespace + "/" + pod.Name }
 
 // podNames lists the first Pods and the number of the others.
-func podNames(pods []corev1.Pod) string {
+func podNames(pods []partialPod) string {
 	names := make([]string, 0, len(pods))
 	for i := range pods {
 		names = append(names, podName(&pods[i]))

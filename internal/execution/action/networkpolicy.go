@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -86,7 +84,7 @@ func draftNetworkPolicy(_ context.Context, _ Client, s Subject, p *networkPolicy
 
 // parsePolicySpec returns a spec as the API server stores it: with defaults and without empty fields.
 func parsePolicySpec(raw json.RawMessage) (spec map[string]any, problem string) {
-	var typed networkingv1.NetworkPolicySpec
+	var typed networkPolicySpec
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&typed); err != nil {
@@ -97,9 +95,9 @@ func parsePolicySpec(raw json.RawMessage) (spec map[string]any, problem string) 
 		return nil, "podSelector is required; {} selects all Pods of the namespace"
 	}
 	if len(typed.PolicyTypes) == 0 {
-		typed.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+		typed.PolicyTypes = []string{policyTypeIngress}
 		if len(typed.Egress) > 0 {
-			typed.PolicyTypes = append(typed.PolicyTypes, networkingv1.PolicyTypeEgress)
+			typed.PolicyTypes = append(typed.PolicyTypes, policyTypeEgress)
 		}
 	}
 	for i := range typed.Ingress {
@@ -115,11 +113,10 @@ func parsePolicySpec(raw json.RawMessage) (spec map[string]any, problem string) 
 	return spec, ""
 }
 
-func setDefaultProtocols(ports []networkingv1.NetworkPolicyPort) {
+func setDefaultProtocols(ports []policyPort) {
 	for i := range ports {
 		if ports[i].Protocol == nil {
-			tcp := corev1.ProtocolTCP
-			ports[i].Protocol = &tcp
+			ports[i].Protocol = new(protocolTCP)
 		}
 	}
 }

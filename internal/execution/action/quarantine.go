@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -127,7 +126,7 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 // refuseUnquarantinable refuses Pods that labels and policies do not affect.
 func refuseUnquarantinable(live *unstructured.Unstructured) error {
 	name := live.GetNamespace() + "/" + live.GetName()
-	if _, mirror := live.GetAnnotations()[corev1.MirrorPodAnnotationKey]; mirror {
+	if _, mirror := live.GetAnnotations()[mirrorPodAnnotation]; mirror {
 		return newRefusal(v1alpha1.DetailInvalidTargetState, "Pod %s is a static Pod, whose labels cannot be changed", name)
 	}
 	if host, _, _ := unstructured.NestedBool(live.Object, "spec", "hostNetwork"); host {

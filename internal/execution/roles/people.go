@@ -12,16 +12,6 @@ import (
 
 const labelAction = v1alpha1.LabelAction
 
-// Names of the roles for users. The name of a requester role ends with the
-// highest risk that it covers.
-const (
-	RequesterRole = "kubernaut-requester"
-	ApproverRole  = "kubernaut-approver"
-	ViewerRole    = "kubernaut-viewer"
-	// AdministratorRole is for users who change policies and set the emergency stop.
-	AdministratorRole = "kubernaut-administrator"
-)
-
 const (
 	executionGroup = "kubernetesexecution.kubernaut.io"
 	executions     = "kubernetesexecutions"
@@ -46,7 +36,7 @@ func RequesterClusterRole(name string, actions ...*action.Action) *rbacv1.Cluste
 
 // Approver returns a role for users who approve, reject and cancel.
 func Approver() *rbacv1.ClusterRole {
-	return newClusterRole(ApproverRole, nil, append([]rbacv1.PolicyRule{
+	return newClusterRole(v1alpha1.ApproverRole, nil, append([]rbacv1.PolicyRule{
 		newRule(executionGroup, executions, "get", "list", "watch", "patch", v1alpha1.VerbApprove),
 	}, readRules()...))
 }
@@ -55,7 +45,7 @@ func Approver() *rbacv1.ClusterRole {
 // release or delete executions. The guard protects the two ConfigMaps from all other users,
 // whatever rights those have on ConfigMaps.
 func AdministratorClusterRole() *rbacv1.ClusterRole {
-	return newClusterRole(AdministratorRole, nil, append([]rbacv1.PolicyRule{
+	return newClusterRole(v1alpha1.AdministratorRole, nil, append([]rbacv1.PolicyRule{
 		newRule(executionGroup, executions, "get", "list", "watch", "patch", "delete", v1alpha1.VerbAdminister),
 		newRule("", "configmaps", "get", "list", "watch", "create", "update", "patch", "delete"),
 	}, readRules()...))
@@ -63,7 +53,7 @@ func AdministratorClusterRole() *rbacv1.ClusterRole {
 
 // Viewer returns a read-only role.
 func Viewer() *rbacv1.ClusterRole {
-	return newClusterRole(ViewerRole, nil, append([]rbacv1.PolicyRule{newRule(executionGroup, executions, "get", "list", "watch")}, readRules()...))
+	return newClusterRole(v1alpha1.ViewerRole, nil, append([]rbacv1.PolicyRule{newRule(executionGroup, executions, "get", "list", "watch")}, readRules()...))
 }
 
 // readRules returns the rights to find out why an execution is in its state. They cover its Job and
@@ -94,7 +84,7 @@ func RequesterClusterRolesByRisk() []*rbacv1.ClusterRole {
 				covered = append(covered, act)
 			}
 		}
-		list = append(list, RequesterClusterRole(RequesterRole+"-"+string(risk), covered...))
+		list = append(list, RequesterClusterRole(v1alpha1.RequesterRole+"-"+string(risk), covered...))
 	}
 	return list
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/nodefault/drain"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
-	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
 )
 
 const (
@@ -33,7 +32,7 @@ const (
 
 // A judge evaluates the rules. It is implemented by *rules.Set.
 type judge interface {
-	Decide(node *corev1.Node, faults []v1alpha1.Fault, now time.Time) (rules.Verdict, error)
+	Decide(node *corev1.Node, faults []v1alpha1.Fault, now time.Time) (nodefault.Verdict, error)
 }
 
 // A drainer drains nodes. It is implemented by *drain.Drainer.
@@ -77,7 +76,7 @@ type nodeTurn struct {
 
 	now     time.Time
 	before  *v1alpha1.NodeFault // as stored
-	verdict rules.Verdict
+	verdict nodefault.Verdict
 }
 
 // Reconcile advances a node as far as possible.

@@ -12,7 +12,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/nodefault"
-	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
 )
 
 // A takenOff is a node without the changes of the pipeline.
@@ -204,7 +203,7 @@ func (q *Quarantine) overrideEndReason(v *view) (why string, after time.Duration
 
 // wantsReal reports whether the rules require actions that are not in dry run.
 func (v *view) wantsReal() bool {
-	return !rules.Empty(v.Verdict.DesiredActions) && !v.Verdict.DesiredActions.DryRun
+	return nodefault.RequiresAction(v.Verdict.DesiredActions) && !v.Verdict.DesiredActions.DryRun
 }
 
 // healthyTimeLeft returns how long it takes until a node counts as healthy.

@@ -13,7 +13,6 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
-	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
 )
 
 // A party is the owner of a cordon.
@@ -199,7 +198,7 @@ func (o *oracle) note() {
 		o.seen = append(o.seen, o.node.DeepCopy())
 		verdict, _ := o.rules.Decide(o.node, o.faults, o.now)
 		switch {
-		case verdict.Unsure || !rules.Empty(verdict.DesiredActions) && !verdict.DesiredActions.DryRun:
+		case verdict.Unsure || nodefault.RequiresAction(verdict.DesiredActions) && !verdict.DesiredActions.DryRun:
 			o.wellSince = time.Time{}
 		case o.wellSince.IsZero():
 			o.wellSince = o.now

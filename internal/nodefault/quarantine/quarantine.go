@@ -26,7 +26,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
 // Config configures the quarantine. A zero duration means its default.
@@ -91,7 +91,7 @@ type Look struct {
 	Node *corev1.Node
 	// Status is the stored status. Only Step.Settle changes it.
 	Status  *v1alpha1.NodeFaultStatus
-	Verdict rules.Verdict
+	Verdict nodefault.Verdict
 	// Faults lists all faults of the node, regardless of the rules.
 	Faults []v1alpha1.Fault
 	// Busy means that a remedy is in progress or not verified yet, so that the node must

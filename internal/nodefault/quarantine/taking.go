@@ -9,7 +9,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/nodefault"
-	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
 )
 
 // deniedFor is the delay before a denied reservation is retried.
@@ -26,7 +25,7 @@ func (v *view) quarantineSituation() Situation {
 // stepIfDryRun only records actions, if the installation is in dry run, or if only rules in
 // dry run require an action.
 func (q *Quarantine) stepIfDryRun(v *view) (Step, bool) {
-	nothing := rules.Empty(v.Verdict.DesiredActions)
+	nothing := !nodefault.RequiresAction(v.Verdict.DesiredActions)
 	switch {
 	case q.cfg.DryRun && (!nothing || isOpen(v.Status)):
 	case v.mark == nil && !nothing && v.Verdict.DesiredActions.DryRun:

@@ -12,7 +12,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/nodefault"
-	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
 )
 
 // A view is a Look with its parsed annotations.
@@ -71,7 +70,7 @@ func (v *view) finishStep(s Step, dryRun bool) Step {
 }
 
 func (v *view) desiredActions(dryRun bool) *v1alpha1.DesiredActions {
-	if rules.Empty(v.Verdict.DesiredActions) {
+	if !nodefault.RequiresAction(v.Verdict.DesiredActions) {
 		return nil
 	}
 	w := v.Verdict.DesiredActions.DeepCopy()

@@ -46,31 +46,6 @@ type Rule struct {
 // maxTaints limits the taints that all rules together add to a node.
 const maxTaints = 16
 
-// A Verdict is the result of a decision about a node.
-type Verdict struct {
-	// DesiredActions is empty if no rule requires an action.
-	DesiredActions v1alpha1.DesiredActions
-
-	// Opened is the most severe fault that requires an action. Records of the actions
-	// refer to it. It is nil if no action is required.
-	Opened *v1alpha1.Fault
-
-	// Matched lists the faults that require an action, as their sources reported them.
-	Matched []v1alpha1.Fault
-
-	// After is the delay until a rule with a minimum age may match without a change. Zero
-	// means none.
-	After time.Duration
-
-	// Unsure means that a rule failed, so that more actions may be required.
-	Unsure bool
-}
-
-// Empty reports whether no action is required.
-func Empty(w v1alpha1.DesiredActions) bool {
-	return !w.Cordon && !w.Drain && len(w.Taints) == 0 && len(w.Remedies) == 0
-}
-
 // A Set holds compiled rules. It is safe for concurrent use.
 type Set struct {
 	rules []rule
@@ -96,9 +71,9 @@ const ageInterval = 15 * time.Second
 //
 // The error concerns rules that could not be evaluated. The verdict is valid without
 // them, and is marked as unsure. For a nil node, which is gone, no action is required.
-func (s *Set) Decide(node *corev1.Node, faults []v1alpha1.Fault, now time.Time) (Verdict, error) {
+func (s *Set) Decide(node *corev1.Node, faults []v1alpha1.Fault, now time.Time) (nodefault.Verdict, error) {
 	if node == nil {
-		return Verdict{}, nil
+		return nodefault.Verdict{}, nil
 	}
 	d := deciding{now: now}
 	subject := subjectOf(node)
@@ -166,8 +141,8 @@ func (d *deciding) lookAfter(after time.Duration) {
 }
 
 // mergeVerdict combines the hits.
-func (d *deciding) mergeVerdict() Verdict {
-	v := Verdict{After: d.after, Unsure: d.unsure}
+func (d *deciding) mergeVerdict() nodefault.Verdict {
+	v := nodefault.Verdict{After: d.after, Unsure: d.unsure}
 	hits := slices.DeleteFunc(d.hits, func(h hit) bool { return h.rule.wishesNothing() })
 	if firm := slices.DeleteFunc(slices.Clone(hits), func(h hit) bool { return h.rule.dryRun }); len(firm) > 0 {
 		hits = firm

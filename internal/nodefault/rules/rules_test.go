@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
 )
 
@@ -113,7 +114,7 @@ type judged struct {
 	Unsure   bool
 }
 
-func short(v rules.Verdict) judged {
+func short(v nodefault.Verdict) judged {
 	j := judged{
 		Rules: v.DesiredActions.MatchedRules, Cordon: v.DesiredActions.Cordon, Drain: v.DesiredActions.Drain, Taints: v.DesiredActions.Taints, Remedies: v.DesiredActions.Remedies,
 		DryRun: v.DesiredActions.DryRun, After: v.After, Unsure: v.Unsure,
@@ -257,7 +258,7 @@ func TestDecide(t *testing.T) {
 
 func TestNoNode(t *testing.T) {
 	v, err := newSet(t, rules.Defaults()).Decide(nil, []v1alpha1.Fault{fault("x", fatal)}, now())
-	if diff := cmp.Diff(rules.Verdict{}, v); diff != "" || err != nil {
+	if diff := cmp.Diff(nodefault.Verdict{}, v); diff != "" || err != nil {
 		t.Errorf("something is wished for a node that is no more: %s, err %v", diff, err)
 	}
 }
@@ -332,7 +333,7 @@ func TestOrderOfFaults(t *testing.T) {
 		if diff := cmp.Diff(first, second, sorted); diff != "" {
 			t.Fatalf("another order of faults, another verdict:\n%s", diff)
 		}
-		if (first.Opened == nil) != rules.Empty(first.DesiredActions) || (first.Opened == nil) != (len(first.Matched) == 0) {
+		if (first.Opened == nil) != !nodefault.RequiresAction(first.DesiredActions) || (first.Opened == nil) != (len(first.Matched) == 0) {
 			t.Fatalf("a wish without a fault, or a fault without a wish: %+v", first)
 		}
 	})

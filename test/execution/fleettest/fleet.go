@@ -204,7 +204,7 @@ func (f *Fleet) SetPolicies(over map[string]string) {
 // bindPeople binds the roles of the users.
 func (f *Fleet) bindPeople() {
 	f.Helper()
-	users := map[string][]string{roles.ApproverRole: {Requester, Approver, Other}}
+	users := map[string][]string{v1alpha1.ApproverRole: {Requester, Approver, Other}}
 	for _, role := range roles.RequesterClusterRolesByRisk() {
 		f.applyObject(role)
 		users[role.Name] = []string{Requester}
