@@ -57,7 +57,7 @@ func (a *callbackQueue) takeNotices() []notice {
 func (c *client) noteOverflow(lost notice, now time.Time) {
 	defer c.aside.owed.Done()
 	lost.verdict, lost.at = verdict{class: ClassQueueFull}, now
-	c.countEvent(lost.action, lost.verdict, now)
+	c.results.countEvent(lost.action, lost.verdict, now)
 	c.aside.addNotice(lost)
 }
 
@@ -91,24 +91,8 @@ func (c *client) runCallbacks() {
 			over = true
 		}
 		for _, n := range c.aside.takeNotices() {
-			c.notifySender(n.event, n.verdict, n.at)
+			c.results.notifySender(n.event, n.verdict, n.at)
 		}
-		logged = c.logOverflows(logged)
+		logged = c.results.logOverflows(logged)
 	}
-}
-
-// logOverflows logs how many events were dropped from full queues since the count logged,
-// and returns the new count. It does not log each event, because there may be as many as
-// were sent.
-func (c *client) logOverflows(logged uint64) (total uint64) {
-	n := c.tally.classes[ClassQueueFull].n.Load()
-	if n == logged {
-		return n
-	}
-	if _, ok := c.lines.allowLine(ClassQueueFull, time.Now()); !ok {
-		return logged
-	}
-	c.log.ErrorContext(c.root, "change events not delivered",
-		"reason", explainClass(ClassQueueFull), "error_class", ClassQueueFull, "count", n-logged)
-	return n
 }

@@ -53,21 +53,14 @@ type client struct {
 	keys    *credentials
 	http    http.RoundTripper
 	own     *transport // nil if Config.HTTP is set
-	metrics *metrics
-	tally   *tally
-	lines   limiter
+	pace    pacer
+	results reporter
 	cluster bool // the path ends with the cluster, so all events of a request have the same cluster
-
-	heldUntil atomic.Int64 // end of the pause that the sink asked for, in Unix nanoseconds
 
 	seed   maphash.Seed
 	shards []*shard
 	aside  callbackQueue
 
-	root    context.Context //nolint:containedctx // it ends what is still under way when Close has waited long enough
-	cancel  context.CancelCauseFunc
-	closing chan struct{} // closed when Close is called; later pauses end at once
-	endsAt  time.Time     // deadline of Close, written before closing is closed
 	working atomic.Int64  // workers that are running
 	ending  atomic.Bool   // Close was called
 	closed  chan struct{} // closed when Close has a result
@@ -95,7 +88,7 @@ func newClient(cfg Config) (*client, error) {
 	}
 	c := &client{
 		cfg: cfg, log: log.With("sink", cfg.Name), http: cfg.HTTP, seed: maphash.MakeSeed(),
-		cluster: dialectOf(cfg.Format).cluster, tally: newTally(), closing: make(chan struct{}), closed: make(chan struct{}),
+		cluster: dialectOf(cfg.Format).cluster, closed: make(chan struct{}),
 	}
 	if cfg.AppendCluster != nil {
 		c.cluster = *cfg.AppendCluster
@@ -103,7 +96,9 @@ func newClient(cfg Config) (*client, error) {
 	if err := c.setupTransport(); err != nil {
 		return nil, fmt.Errorf("configure change events of sink %q: %w", cfg.Name, err)
 	}
-	c.root, c.cancel = context.WithCancelCause(context.Background())
+	root, cancel := context.WithCancelCause(context.Background())
+	c.pace = pacer{maxAge: cfg.MaxAge, root: root, cancel: cancel, closing: make(chan struct{})}
+	c.results = reporter{senderRetries: cfg.SenderRetries, log: c.log, tally: newTally(), root: root}
 	if cfg.SenderRetries { // events of a node come one by one, so any worker may take one
 		c.shards = []*shard{newShard(cfg.QueueSize*cfg.MaxConcurrentRequests, cfg.MaxConcurrentRequests)}
 	} else {
@@ -111,8 +106,8 @@ func newClient(cfg Config) (*client, error) {
 			c.shards = append(c.shards, newShard(cfg.QueueSize, 1))
 		}
 	}
-	if c.metrics, err = newMetrics(cfg.Registerer, cfg.Name, c); err != nil {
-		c.cancel(err)
+	if c.results.metrics, err = newMetrics(cfg.Registerer, cfg.Name, c); err != nil {
+		c.pace.cancel(err)
 		return nil, fmt.Errorf("register metrics of change events: %w", err)
 	}
 	return c, nil
@@ -158,7 +153,7 @@ func (c *client) startWorkers() {
 	}
 	for _, s := range c.shards {
 		for i := range s.hands {
-			go c.runWorker(s, &s.hands[i])
+			go (&worker{client: c, shard: s, hand: &s.hands[i]}).run()
 		}
 	}
 	if c.keys.hasFiles() {
@@ -179,7 +174,7 @@ func Check(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	c.cancel(errEnded)
+	c.pace.cancel(errEnded)
 	if failed := c.keys.trouble.Load(); failed != nil {
 		return fmt.Errorf("configure change events of sink %q: %w", c.cfg.Name, failed.currentError())
 	}
@@ -230,7 +225,7 @@ func (c *client) enqueueEvent(ctx context.Context, event *ChangeEvent, now time.
 	s.offered++
 	if s.closed {
 		s.mu.Unlock()
-		c.countEvent(event.Action, verdict{class: ClassClosed}, now)
+		c.results.countEvent(event.Action, verdict{class: ClassClosed}, now)
 		return
 	}
 	var lost notice
@@ -289,8 +284,8 @@ func (c *client) Close() error {
 const grace = 100 * time.Millisecond
 
 func (c *client) closeClient() error {
-	c.endsAt = time.Now().Add(c.cfg.ShutdownTimeout)
-	close(c.closing)
+	c.pace.endsAt = time.Now().Add(c.cfg.ShutdownTimeout)
+	close(c.pace.closing)
 	for _, s := range c.shards {
 		s.closeShard()
 	}
@@ -304,14 +299,14 @@ func (c *client) closeClient() error {
 		pending, _ = c.countEvents()
 	}
 	// Events that were dropped because of Close were not delivered, either.
-	forgone := int(c.tally.classes[ClassShutdown].n.Load()) //nolint:gosec // nobody sends 2^63 events
+	forgone := int(c.results.tally.classes[ClassShutdown].n.Load()) //nolint:gosec // nobody sends 2^63 events
 	var err error
 	if n := pending + forgone; n > 0 {
 		_, settled := c.countEvents()
 		err = fmt.Errorf("close change events of sink %q: %d events not delivered within %s, %d delivered",
 			c.cfg.Name, n, c.cfg.ShutdownTimeout, settled-before-forgone)
 	}
-	c.cancel(errEnded)
+	c.pace.cancel(errEnded)
 	timer.Reset(grace)
 	select {
 	case <-c.aside.ended:
@@ -320,7 +315,7 @@ func (c *client) closeClient() error {
 	if c.own != nil {
 		c.own.CloseIdleConnections() // also connections that are still being opened
 	}
-	c.metrics.removeClient(c)
+	c.results.metrics.removeClient(c)
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -27,48 +28,74 @@ type verdict struct {
 // isFinal reports whether a sender with SenderRetries does not send the event again: it
 // was accepted, will never be accepted, or is too old.
 func (v verdict) isFinal() bool {
-	switch v.class {
-	case "", ClassClientError, ClassEncode, ClassExpired:
-		return true
-	case ClassRedirect, ClassUnauthorized, ClassForbidden, ClassNotFound, ClassGone, ClassRateLimited, ClassServerError, ClassConnection,
-		ClassDNS, ClassTLS, ClassTimeout, ClassAddressDenied, ClassQueueFull, ClassClosed, ClassShutdown:
-	}
-	return false
+	return slices.Contains([]Class{"", ClassClientError, ClassEncode, ClassExpired}, v.class)
 }
 
 // isDropped reports whether the client discarded the event, rather than the sink or the
 // connection.
 func (v verdict) isDropped() bool {
-	switch v.class {
-	case ClassQueueFull, ClassClosed, ClassShutdown, ClassExpired:
-		return true
-	case "", ClassRedirect, ClassClientError, ClassUnauthorized, ClassForbidden, ClassNotFound, ClassGone, ClassRateLimited,
-		ClassServerError, ClassConnection, ClassDNS, ClassTLS, ClassTimeout, ClassAddressDenied, ClassEncode:
-	}
-	return false
+	return slices.Contains([]Class{ClassQueueFull, ClassClosed, ClassShutdown, ClassExpired}, v.class)
 }
 
-// runWorker delivers the events of a shard, one request after the other, until the shard
-// is closed and empty. It records the events in flight in h.
-func (c *client) runWorker(s *shard, h *hand) {
-	defer c.workerEnded()
-	limit := dialectOf(c.cfg.Format).batch
+// A worker sends the events of a shard.
+type worker struct {
+	client *client
+	shard  *shard
+	hand   *hand // the events that it is sending
+}
+
+// run delivers the events of a shard, one request after the other, until the shard
+// is closed and empty.
+func (w *worker) run() {
+	defer w.client.workerEnded()
+	limit := dialectOf(w.client.cfg.Format).batch
 	batch := make([]item, 0, limit)
-	for s.awaitItems() {
-		ready := c.awaitKeys(s, h) && c.awaitResume(func() { c.expireWaiting(s, h) })
-		if ready && c.cfg.BatchWait > 0 {
-			c.pauseUntilClose(c.cfg.BatchWait)
+	for w.shard.awaitItems() {
+		ready := w.awaitKeys() && w.client.pace.awaitResume(w.expireWaiting)
+		if ready && w.client.cfg.BatchWait > 0 {
+			w.client.pace.pauseUntilClose(w.client.cfg.BatchWait)
 		}
-		batch = s.takeBatch(h, batch[:0], limit, c.cluster)
-		switch fresh := c.expireItems(batch); {
+		batch = w.shard.takeBatch(w.hand, batch[:0], limit, w.client.cluster)
+		switch fresh := w.client.expireItems(batch); {
 		case len(fresh) == 0:
 		case ready:
-			c.sendBatch(fresh)
+			w.client.sendBatch(fresh)
 		default:
-			c.reportResults(fresh, verdict{class: ClassShutdown, text: c.whyNotReady()})
+			w.client.results.reportResults(fresh, verdict{class: ClassShutdown, text: w.client.whyNotReady()})
 		}
-		s.noteSent(h)
+		w.shard.noteSent(w.hand)
 		clear(batch)
+	}
+}
+
+// awaitKeys waits until credentials are available, and returns false if the client is
+// closed before. Until then, events stay in the queue, where new events replace the
+// oldest, and events that become too old are dropped.
+func (w *worker) awaitKeys() bool {
+	select {
+	case <-w.client.keys.there:
+		return true
+	default:
+	}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-w.client.keys.there:
+			return true
+		case <-w.client.pace.closing:
+			return w.client.keys.rereadIfMissing(w.client.pace.root)
+		case <-tick.C:
+			w.expireWaiting()
+		}
+	}
+}
+
+// expireWaiting drops the events of a shard that are too old.
+func (w *worker) expireWaiting() {
+	if stale := w.shard.takeOlder(w.hand, time.Now().Add(-w.client.cfg.MaxAge)); len(stale) > 0 {
+		w.client.results.reportResults(stale, verdict{class: ClassExpired, permanent: true})
+		w.shard.noteSent(w.hand)
 	}
 }
 
@@ -79,35 +106,12 @@ func (c *client) workerEnded() {
 	}
 }
 
-// awaitKeys waits until credentials are available, and returns false if the client is
-// closed before. Until then, events stay in the queue, where new events replace the
-// oldest, and events that become too old are dropped.
-func (c *client) awaitKeys(s *shard, h *hand) bool {
-	select {
-	case <-c.keys.there:
-		return true
-	default:
+// whyNotReady returns why events were not sent before the client ended.
+func (c *client) whyNotReady() string {
+	if until, ok := c.pace.heldOff(); ok && c.keys.current.Load() != nil {
+		return "the sink asked for no requests until " + CanonicalTime(until)
 	}
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-c.keys.there:
-			return true
-		case <-c.closing:
-			return c.keys.rereadIfMissing(c.root)
-		case <-tick.C:
-			c.expireWaiting(s, h)
-		}
-	}
-}
-
-// expireWaiting drops the events of a shard that are too old.
-func (c *client) expireWaiting(s *shard, h *hand) {
-	if stale := s.takeOlder(h, time.Now().Add(-c.cfg.MaxAge)); len(stale) > 0 {
-		c.reportResults(stale, verdict{class: ClassExpired, permanent: true})
-		s.noteSent(h)
-	}
+	return c.keys.missingReason()
 }
 
 // retryUnreadableFiles reads files again that could not be read. It does so even if there is
@@ -118,11 +122,11 @@ func (c *client) retryUnreadableFiles() {
 	defer tick.Stop()
 	for {
 		select {
-		case <-c.closing:
+		case <-c.pace.closing:
 			return
 		case <-tick.C:
 			if c.keys.trouble.Load() != nil {
-				c.keys.rereadIfDue(c.root)
+				c.keys.rereadIfDue(c.pace.root)
 			}
 		}
 	}
@@ -132,27 +136,27 @@ func (c *client) retryUnreadableFiles() {
 // its content, each half is sent separately, so that one invalid event does not affect
 // the others. Nothing is sent during a pause that the sink asked for.
 func (c *client) sendBatch(batch []item) {
-	if !c.awaitResume(func() { batch = c.expireItems(batch) }) {
-		c.reportResults(batch, verdict{class: ClassShutdown, text: c.whyNotReady()})
+	if !c.pace.awaitResume(func() { batch = c.expireItems(batch) }) {
+		c.results.reportResults(batch, verdict{class: ClassShutdown, text: c.whyNotReady()})
 		return
 	}
 	if batch = c.expireItems(batch); len(batch) == 0 { // the first half may have waited
 		return
 	}
 	v := c.deliverBatch(batch)
-	if len(batch) > 1 && c.forOne(v) {
+	if len(batch) > 1 && forOne(c.cfg.Format, v) {
 		half := len(batch) / 2
 		c.sendBatch(batch[:half])
 		c.sendBatch(batch[half:])
 		return
 	}
-	c.reportResults(batch, v)
+	c.results.reportResults(batch, v)
 }
 
 // forOne reports whether one event may have caused the rejection of its batch. Either it
 // could not be encoded, or the sink validates the events of an array one by one.
-func (c *client) forOne(v verdict) bool {
-	return v.class == ClassEncode || v.class == ClassClientError && c.cfg.Format == FormatCloudEventsBatch
+func forOne(format Format, v verdict) bool {
+	return v.class == ClassEncode || v.class == ClassClientError && format == FormatCloudEventsBatch
 }
 
 // expireItems drops the events that are too old, and returns the others.
@@ -161,7 +165,7 @@ func (c *client) expireItems(batch []item) (fresh []item) {
 	oldest := time.Now().Add(-c.cfg.MaxAge)
 	for i := range batch {
 		if batch[i].event.ageStart().Before(oldest) {
-			c.reportResults(batch[i:i+1], verdict{class: ClassExpired, permanent: true})
+			c.results.reportResults(batch[i:i+1], verdict{class: ClassExpired, permanent: true})
 			continue
 		}
 		fresh = append(fresh, batch[i])
@@ -171,7 +175,7 @@ func (c *client) expireItems(batch []item) (fresh []item) {
 
 // A sending is one request with all of its attempts.
 type sending struct {
-	*client
+	client *client
 	ctx    context.Context //nolint:containedctx // it lives as long as the call that makes it
 	keys   *keys
 	events []*ChangeEvent
@@ -183,7 +187,7 @@ type sending struct {
 // deliverBatch sends a request until the sink accepts it or a retry makes no sense. A
 // panic, in an unforeseen event or a RoundTripper, loses only the events of the batch.
 func (c *client) deliverBatch(batch []item) (v verdict) {
-	s := &sending{client: c, ctx: detached{c.root, batch[0].ctx}, began: time.Now(), events: make([]*ChangeEvent, len(batch))}
+	s := &sending{client: c, ctx: detached{c.pace.root, batch[0].ctx}, began: time.Now(), events: make([]*ChangeEvent, len(batch))}
 	defer func() {
 		if p := recover(); p != nil {
 			v = verdict{class: ClassEncode, permanent: true, attempts: s.tries, text: "panic: " + c.keys.current.Load().redactKeys(fmt.Sprint(p))}
@@ -201,20 +205,20 @@ func (c *client) deliverBatch(batch []item) (v verdict) {
 }
 
 func (s *sending) encodeBody() (err error) {
-	s.req, err = encodeEvents(s.cfg.Format, encoding{cluster: s.cluster, key: s.keys.body, links: s.cfg.Links, product: s.cfg.Product, strict: s.cfg.BaseFieldsOnly}, s.events)
+	s.req, err = encodeEvents(s.client.cfg.Format, encoding{cluster: s.client.cluster, key: s.keys.body, links: s.client.cfg.Links, product: s.client.cfg.Product, strict: s.client.cfg.BaseFieldsOnly}, s.events)
 	return err
 }
 
 func (s *sending) runAttempts() verdict {
 	renewed := false
 	for {
-		if s.root.Err() != nil {
+		if s.client.pace.root.Err() != nil {
 			return verdict{class: ClassShutdown, attempts: s.tries, text: errEnded.Error()}
 		}
 		s.tries++
 		a := s.sendOnce()
 		v := verdict{class: a.class, permanent: a.permanent, status: a.status, attempts: s.tries, text: s.keys.redactKeys(a.text)}
-		if a.class == "" || s.tries == s.cfg.Retry.MaxAttempts {
+		if a.class == "" || s.tries == s.client.cfg.Retry.MaxAttempts {
 			return v
 		}
 		if a.mayHaveStaleKeys() && !renewed {
@@ -242,22 +246,47 @@ func (s *sending) prepareRetryWithKeys(a answer, v verdict, renewed *keys) (fail
 	if err := s.encodeBody(); err != nil {
 		return verdict{class: ClassEncode, permanent: true, attempts: s.tries, text: err.Error()}, false
 	}
-	s.countRetry()
+	s.client.results.countRetry()
 	return verdict{}, true
 }
 
 // awaitRetry waits for the next attempt. It returns false if no attempt is left.
 func (s *sending) awaitRetry(a answer) bool {
 	select {
-	case <-s.closing:
+	case <-s.client.pace.closing:
 		return false
 	default:
 	}
-	if time.Since(s.began) >= s.cfg.Retry.MaxElapsedTime || !s.waitBeforeRetry(a, s.nextBackoff()) {
+	if time.Since(s.began) >= s.client.cfg.Retry.MaxElapsedTime || !s.waitBeforeRetry(a, s.nextBackoff()) {
 		return false
 	}
-	s.countRetry()
+	s.client.results.countRetry()
 	return true
+}
+
+// waitBeforeRetry waits for the next attempt, at least until the end of any pause. A
+// pause may come from any response, including one that arrives meanwhile. It waits up to
+// spread longer while MaxElapsedTime lasts, so that clients with the same pause do not
+// return at the same time. It returns false as early as possible if the events would be
+// too old by then or the client ends first.
+func (s *sending) waitBeforeRetry(a answer, spread time.Duration) bool {
+	after := a.after
+	for {
+		until, _ := s.client.pace.heldOff()
+		after = max(after, time.Until(until))
+		wait := max(after, min(after+spread, s.client.cfg.Retry.MaxElapsedTime-time.Since(s.began)))
+		if time.Now().Add(wait).After(s.oldestEventTime().Add(s.client.cfg.MaxAge)) {
+			return false
+		}
+		s.client.log.DebugContext(s.ctx, "change event delivery failed, retrying", "error_class", a.class, "status", a.status, "attempts", s.tries, "wait", wait)
+		if !s.client.pace.waitAtLeast(wait, time.Now().Add(after)) {
+			return false
+		}
+		if _, held := s.client.pace.heldOff(); !held {
+			return true
+		}
+		after = 0
+	}
 }
 
 // oldestEventTime returns the time from which the age of the oldest event of the request
@@ -272,52 +301,37 @@ func (s *sending) oldestEventTime() time.Time {
 	return oldest
 }
 
-func (s *sending) countRetry() {
-	s.metrics.retries.Inc()
-	s.tally.retries.Add(1)
-}
-
 // nextBackoff returns the delay before the next attempt. It is random, with an upper
 // bound that doubles, so that clients that failed together do not retry together.
 func (s *sending) nextBackoff() time.Duration {
-	bound := s.cfg.Retry.InitialInterval
+	bound := s.client.cfg.Retry.InitialInterval
 	for range s.tries - 1 {
-		if bound >= s.cfg.Retry.MaxInterval {
+		if bound >= s.client.cfg.Retry.MaxInterval {
 			break
 		}
 		bound *= 2
 	}
-	bound = min(bound, s.cfg.Retry.MaxInterval)
+	bound = min(bound, s.client.cfg.Retry.MaxInterval)
 	return rand.N(bound + 1) //nolint:gosec // when a request comes is no secret
-}
-
-// pauseUntilClose waits for d, or until Close is called.
-func (c *client) pauseUntilClose(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.closing:
-	}
 }
 
 // sendOnce sends the request once and limits its time.
 func (s *sending) sendOnce() answer {
-	ctx, cancel := context.WithTimeoutCause(s.ctx, s.cfg.Timeout, errTimeout)
+	ctx, cancel := context.WithTimeoutCause(s.ctx, s.client.cfg.Timeout, errTimeout)
 	defer cancel()
 	began := time.Now()
-	defer func() { s.metrics.took.Observe(time.Since(began).Seconds()) }()
+	defer func() { s.client.results.metrics.took.Observe(time.Since(began).Seconds()) }()
 	r, err := s.newRequest(ctx)
 	if err != nil {
 		return answer{class: ClassEncode, permanent: true, text: err.Error()}
 	}
-	resp, err := s.http.RoundTrip(r)
+	resp, err := s.client.http.RoundTrip(r)
 	if err != nil {
 		return failureOf(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	a := answerOf(resp, time.Now())
-	s.holdSink(a.after)
+	s.client.pace.holdSink(a.after)
 	return a
 }
 
@@ -331,7 +345,7 @@ func (s *sending) newRequest(ctx context.Context) (*http.Request, error) {
 	header["Content-Type"] = []string{s.req.contentType}
 	header["User-Agent"] = []string{"fleetloop"}
 	if s.keys.auth != "" {
-		header[s.cfg.AuthHeader] = []string{s.keys.auth}
+		header[s.client.cfg.AuthHeader] = []string{s.keys.auth}
 	}
 	body := s.req.body
 	if len(s.keys.signing) > 0 {

@@ -1,6 +1,7 @@
 package changeevent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -8,33 +9,49 @@ import (
 	"time"
 )
 
+// A reporter counts the results of events, logs them and reports them to the senders.
+type reporter struct {
+	senderRetries bool // Config.SenderRetries
+	log           *slog.Logger
+	metrics       *metrics
+	tally         *tally
+	lines         limiter
+	root          context.Context //nolint:containedctx // it ends with the client
+}
+
 // reportResults counts, logs and reports the result of each event once.
-func (c *client) reportResults(batch []item, v verdict) {
+func (r *reporter) reportResults(batch []item, v verdict) {
 	now := time.Now()
 	for i := range batch {
 		e := &batch[i].event
-		c.countEvent(e.Action, v, now)
-		c.logResult(detached{c.root, batch[i].ctx}, e, v)
-		c.notifySender(e, v, now)
+		r.countEvent(e.Action, v, now)
+		r.logResult(detached{r.root, batch[i].ctx}, e, v)
+		r.notifySender(e, v, now)
 	}
 }
 
 // countEvent counts the result of one event. With SenderRetries, a failed attempt is
 // counted as a failure, and the event only when it is settled.
-func (c *client) countEvent(action string, v verdict, now time.Time) {
-	returned := c.cfg.SenderRetries && !v.isFinal()
-	c.tally.countResult(v, returned, now)
-	c.metrics.countResult(action, v, returned)
+func (r *reporter) countEvent(action string, v verdict, now time.Time) {
+	returned := r.senderRetries && !v.isFinal()
+	r.tally.countResult(v, returned, now)
+	r.metrics.countResult(action, v, returned)
+}
+
+// countRetry counts a repeated request.
+func (r *reporter) countRetry() {
+	r.metrics.retries.Inc()
+	r.tally.retries.Add(1)
 }
 
 // notifySender calls OnDelivery, if set, and recovers from a panic in it.
-func (c *client) notifySender(e *ChangeEvent, v verdict, now time.Time) {
+func (r *reporter) notifySender(e *ChangeEvent, v verdict, now time.Time) {
 	if e.OnDelivery == nil {
 		return
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			c.log.ErrorContext(c.root, "change event callback panicked", "err", fmt.Sprint(p), "action", e.Action)
+			r.log.ErrorContext(r.root, "change event callback panicked", "err", fmt.Sprint(p), "action", e.Action)
 		}
 	}()
 	e.OnDelivery(Delivery{ID: idOf(e), Class: v.class, Permanent: v.permanent, Status: v.status, Attempts: v.attempts, At: now})
@@ -42,62 +59,61 @@ func (c *client) notifySender(e *ChangeEvent, v verdict, now time.Time) {
 
 // logResult logs the result of an event. Delivered events are logged at debug level, and
 // failures at a limited rate.
-func (c *client) logResult(ctx context.Context, e *ChangeEvent, v verdict) {
+func (r *reporter) logResult(ctx context.Context, e *ChangeEvent, v verdict) {
 	if v.class == "" {
-		if c.log.Enabled(ctx, slog.LevelDebug) {
-			c.log.DebugContext(ctx, "change event delivered",
+		if r.log.Enabled(ctx, slog.LevelDebug) {
+			r.log.DebugContext(ctx, "change event delivered",
 				"action", e.Action, "cluster", e.Cluster, "node", e.NodeName, "event_id", idOf(e), "status", v.status, "attempts", v.attempts)
 		}
 		return
 	}
-	unsaid, ok := c.lines.allowLine(v.class, time.Now())
+	unsaid, ok := r.lines.allowLine(v.class, time.Now())
 	if !ok {
 		return
 	}
-	c.log.ErrorContext(ctx, "change event not delivered",
+	r.log.ErrorContext(ctx, "change event not delivered",
 		"reason", explainClass(v.class), "error_class", v.class, "action", e.Action, "cluster", e.Cluster, "node", e.NodeName, "subject", e.Subject,
 		"event_id", idOf(e), "status", v.status, "attempts", v.attempts, "response", shortenLine(v.text), "suppressed", unsaid)
 }
 
+// logOverflows logs how many events were dropped from full queues since the count logged,
+// and returns the new count. It does not log each event, because there may be as many as
+// were sent.
+func (r *reporter) logOverflows(logged uint64) (total uint64) {
+	n := r.tally.classes[ClassQueueFull].n.Load()
+	if n == logged {
+		return n
+	}
+	if _, ok := r.lines.allowLine(ClassQueueFull, time.Now()); !ok {
+		return logged
+	}
+	r.log.ErrorContext(r.root, "change events not delivered",
+		"reason", explainClass(ClassQueueFull), "error_class", ClassQueueFull, "count", n-logged)
+	return n
+}
+
 // explainClass describes an error class for the person who has to fix it.
 func explainClass(class Class) string {
-	switch class {
-	case ClassRedirect:
-		return "the sink redirects; redirects are not followed"
-	case ClassClientError:
-		return "the sink rejected the request"
-	case ClassUnauthorized, ClassForbidden:
-		return "authentication failed: the sink rejected the credential"
-	case ClassNotFound:
-		return "the sink does not know the cluster or the path"
-	case ClassGone:
-		return "the sink URL is gone"
-	case ClassRateLimited:
-		return "the sink limits the request rate"
-	case ClassServerError:
-		return "the sink failed"
-	case ClassConnection:
-		return "the connection to the sink failed"
-	case ClassDNS:
-		return "the host name of the sink did not resolve"
-	case ClassTLS:
-		return "the TLS connection to the sink failed"
-	case ClassTimeout:
-		return "the sink did not respond in time"
-	case ClassAddressDenied:
-		return "the address of the sink is not allowed"
-	case ClassEncode:
-		return "the event cannot be encoded in the format of the sink"
-	case ClassQueueFull:
-		return "events arrive faster than the sink accepts them; the queue is full"
-	case ClassClosed:
-		return "the client was already closed"
-	case ClassShutdown:
-		return "the client was closed before the sink responded"
-	case ClassExpired:
-		return "the event is older than max_age"
-	}
-	return string(class)
+	return cmp.Or(map[Class]string{
+		ClassRedirect:      "the sink redirects; redirects are not followed",
+		ClassClientError:   "the sink rejected the request",
+		ClassUnauthorized:  "authentication failed: the sink rejected the credential",
+		ClassForbidden:     "authentication failed: the sink rejected the credential",
+		ClassNotFound:      "the sink does not know the cluster or the path",
+		ClassGone:          "the sink URL is gone",
+		ClassRateLimited:   "the sink limits the request rate",
+		ClassServerError:   "the sink failed",
+		ClassConnection:    "the connection to the sink failed",
+		ClassDNS:           "the host name of the sink did not resolve",
+		ClassTLS:           "the TLS connection to the sink failed",
+		ClassTimeout:       "the sink did not respond in time",
+		ClassAddressDenied: "the address of the sink is not allowed",
+		ClassEncode:        "the event cannot be encoded in the format of the sink",
+		ClassQueueFull:     "events arrive faster than the sink accepts them; the queue is full",
+		ClassClosed:        "the client was already closed",
+		ClassShutdown:      "the client was closed before the sink responded",
+		ClassExpired:       "the event is older than max_age",
+	}[class], string(class))
 }
 
 const (

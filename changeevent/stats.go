@@ -61,13 +61,13 @@ func StatsOf(c Client) (Stats, bool) {
 }
 
 func (c *client) currentStats(now time.Time) Stats {
-	t := c.tally
+	t := c.results.tally
 	s := Stats{
 		Sink: c.cfg.Name, Format: c.cfg.Format,
 		Succeeded: t.succeeded.Load(), Failed: t.failed.Load(), Dropped: t.dropped.Load(), ReturnedToSender: t.returned.Load(), Retries: t.retries.Load(),
 		LastSuccess: timeFromUnixNano(t.lastSuccess.Load()), WaitingForFiles: c.keys.current.Load() == nil,
 	}
-	if until, ok := c.heldOff(); ok {
+	if until, ok := c.pace.heldOff(); ok {
 		s.PausedUntil = until
 	}
 	for f, err := range c.keys.fileErrors() {

@@ -27,30 +27,42 @@ const never = "1"
 // ApplyShoot creates or updates the Shoot to match the manifest. seen only decides
 // which of the two is tried first.
 func (c *Client) ApplyShoot(ctx context.Context, m shoot.Manifest, seen bool) (shoot.Applied, error) {
-	m.Metadata.Namespace = c.namespace
-	applied, err := c.applyManifest(ctx, m, seen)
+	m.Metadata.Namespace = c.ns.name
+	applied, err := c.writer.apply(ctx, m, seen)
 	return applied, wrapWithClass(err, "apply Shoot %q", m.Metadata.Name)
 }
 
-func (c *Client) applyManifest(ctx context.Context, m shoot.Manifest, seenBefore bool) (applied shoot.Applied, err error) {
+// PreflightShoot returns the error that ApplyShoot would return. It stores nothing.
+func (c *Client) PreflightShoot(ctx context.Context, m shoot.Manifest) error {
+	m.Metadata.Namespace = c.ns.name
+	return wrapWithClass(c.writer.dryRun(ctx, m), "check Shoot %q", m.Metadata.Name)
+}
+
+// A shootWriter creates, changes and deletes Shoots as one field manager.
+type shootWriter struct {
+	ns      *namespace
+	manager string
+}
+
+func (w *shootWriter) apply(ctx context.Context, m shoot.Manifest, seenBefore bool) (applied shoot.Applied, err error) {
 	if !seenBefore {
-		if applied, err = c.createShoot(ctx, m, never); !hasCode(err, http.StatusConflict) {
+		if applied, err = w.createShoot(ctx, m, never); !hasCode(err, http.StatusConflict) {
 			return applied, err
 		}
 	}
 	for try := range tries {
 		var live *found
-		switch live, err = c.findShoot(ctx, m.Metadata.Name); {
+		switch live, err = w.findShoot(ctx, m.Metadata.Name); {
 		case errors.Is(err, shoot.ErrNotFound):
 			version := never
 			if try > 0 { // in case a server refuses to create an object with a version
 				version = ""
 			}
-			applied, err = c.createShoot(ctx, m, version)
+			applied, err = w.createShoot(ctx, m, version)
 		case err != nil:
 			return shoot.Applied{}, err
 		default:
-			applied, err = c.updateShoot(ctx, m, live)
+			applied, err = w.updateShoot(ctx, m, live)
 		}
 		if !hasCode(err, http.StatusConflict) {
 			return applied, err
@@ -59,16 +71,10 @@ func (c *Client) applyManifest(ctx context.Context, m shoot.Manifest, seenBefore
 	return shoot.Applied{}, err
 }
 
-// PreflightShoot returns the error that ApplyShoot would return. It stores nothing.
-func (c *Client) PreflightShoot(ctx context.Context, m shoot.Manifest) error {
-	m.Metadata.Namespace = c.namespace
-	return wrapWithClass(c.dryRunManifest(ctx, m), "check Shoot %q", m.Metadata.Name)
-}
-
-func (c *Client) dryRunManifest(ctx context.Context, m shoot.Manifest) error {
-	live, err := c.findShoot(ctx, m.Metadata.Name)
+func (w *shootWriter) dryRun(ctx context.Context, m shoot.Manifest) error {
+	live, err := w.findShoot(ctx, m.Metadata.Name)
 	if errors.Is(err, shoot.ErrNotFound) {
-		_, err = c.writeManifest(ctx, body{Manifest: m, version: never}, option{"dryRun", "All"})
+		_, err = w.writeManifest(ctx, body{Manifest: m, version: never}, option{"dryRun", "All"})
 		return err
 	}
 	if err != nil {
@@ -79,14 +85,14 @@ func (c *Client) dryRunManifest(ctx context.Context, m shoot.Manifest) error {
 	}
 	// The dry run keeps unwanted pools that other managers own, as a separate request
 	// removes them.
-	m.Spec.Provider.Workers = slices.Concat(m.Spec.Provider.Workers, c.leftovers(m, live))
-	_, err = c.writeManifest(ctx, body{Manifest: m, uid: live.Metadata.UID, version: live.Metadata.ResourceVersion}, option{"force", "true"}, option{"dryRun", "All"})
+	m.Spec.Provider.Workers = slices.Concat(m.Spec.Provider.Workers, leftovers(w.manager, m, live))
+	_, err = w.writeManifest(ctx, body{Manifest: m, uid: live.Metadata.UID, version: live.Metadata.ResourceVersion}, option{"force", "true"}, option{"dryRun", "All"})
 	return err
 }
 
 // createShoot creates a Shoot that does not exist.
-func (c *Client) createShoot(ctx context.Context, m shoot.Manifest, resourceVersion string) (shoot.Applied, error) {
-	is, err := c.writeManifest(ctx, body{Manifest: m, version: resourceVersion})
+func (w *shootWriter) createShoot(ctx context.Context, m shoot.Manifest, resourceVersion string) (shoot.Applied, error) {
+	is, err := w.writeManifest(ctx, body{Manifest: m, version: resourceVersion})
 	if err != nil {
 		return shoot.Applied{}, err
 	}
@@ -94,20 +100,20 @@ func (c *Client) createShoot(ctx context.Context, m shoot.Manifest, resourceVers
 }
 
 // updateShoot updates an existing Shoot to match a manifest.
-func (c *Client) updateShoot(ctx context.Context, m shoot.Manifest, was *found) (shoot.Applied, error) {
+func (w *shootWriter) updateShoot(ctx context.Context, m shoot.Manifest, was *found) (shoot.Applied, error) {
 	m, err := shoot.PlanManifest(m, was.toLive())
 	if err != nil {
 		return shoot.Applied{}, err
 	}
 	all := m
-	all.Spec.Provider.Workers = slices.Concat(m.Spec.Provider.Workers, c.leftovers(m, was))
-	is, err := c.writeManifest(ctx, body{Manifest: all, uid: was.Metadata.UID, version: was.Metadata.ResourceVersion}, option{"force", "true"})
+	all.Spec.Provider.Workers = slices.Concat(m.Spec.Provider.Workers, leftovers(w.manager, m, was))
+	is, err := w.writeManifest(ctx, body{Manifest: all, uid: was.Metadata.UID, version: was.Metadata.ResourceVersion}, option{"force", "true"})
 	if err != nil {
 		return shoot.Applied{}, err
 	}
 	// The new pools come first, as the remaining ones have to suffice for a Shoot.
 	if left := unwantedPools(m, is); len(left) > 0 {
-		if is, err = c.removePools(ctx, is, left); err != nil {
+		if is, err = w.removePools(ctx, is, left); err != nil {
 			return shoot.Applied{}, err
 		}
 	}
@@ -142,12 +148,9 @@ func applyChangedLabels(wanted, before, after map[string]string) bool {
 }
 
 // findShoot reads the Shoot of a name, or returns shoot.ErrNotFound.
-func (c *Client) findShoot(ctx context.Context, name string) (*found, error) {
-	a, err := c.getShoot(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return decodeFound(a)
+func (w *shootWriter) findShoot(ctx context.Context, name string) (*found, error) {
+	live := &found{}
+	return live, w.ns.getShoot(ctx, name, live)
 }
 
 // A body is a manifest with the uid and version that the live Shoot must have.
@@ -159,7 +162,7 @@ type body struct {
 type option struct{ name, value string }
 
 // writeManifest sends a manifest.
-func (c *Client) writeManifest(ctx context.Context, b body, options ...option) (*found, error) {
+func (w *shootWriter) writeManifest(ctx context.Context, b body, options ...option) (*found, error) {
 	type metadata struct {
 		shoot.Metadata
 		UID             string `json:"uid,omitempty"`
@@ -171,18 +174,15 @@ func (c *Client) writeManifest(ctx context.Context, b body, options ...option) (
 		Metadata   metadata   `json:"metadata"`
 		Spec       shoot.Spec `json:"spec"`
 	}{b.APIVersion, b.Kind, metadata{b.Metadata, b.uid, b.version}, b.Spec}
-	query := c.writeOptions()
+	return w.patchShoot(ctx, b.Metadata.Name, applyContent, object, options...)
+}
+
+// patchShoot sends one change of a Shoot, and returns the Shoot after it.
+func (w *shootWriter) patchShoot(ctx context.Context, name, content string, body any, options ...option) (*found, error) {
+	query := url.Values{"fieldManager": {w.manager}, "fieldValidation": {"Strict"}}
 	for _, o := range options {
 		query.Set(o.name, o.value)
 	}
-	a, err := c.sendRequest(ctx, request{method: http.MethodPatch, path: c.shootPath(b.Metadata.Name), query: query, content: applyContent, body: object})
-	if err != nil {
-		return nil, err
-	}
-	return decodeFound(a)
-}
-
-// writeOptions returns the query parameters of every write.
-func (c *Client) writeOptions() url.Values {
-	return url.Values{"fieldManager": {c.manager}, "fieldValidation": {"Strict"}}
+	is := &found{}
+	return is, w.ns.api.send(ctx, request{method: http.MethodPatch, path: w.ns.shootPath(name), query: query, content: content, body: body}, is)
 }

@@ -45,29 +45,29 @@ type Finding struct {
 // Check checks that Gardener is reachable and grants the required permissions. binding
 // is the name of the credentials binding of the Shoots, empty for none.
 func (c *Client) Check(ctx context.Context, binding string) []Finding {
-	api := c.checkAPI(ctx)
+	api := checkAPI(ctx, c.ns)
 	findings := []Finding{api}
 	if api.Level == Broken {
 		return findings // every other check would report the same error
 	}
-	findings = append(findings, c.checkNamespaceAccess(ctx), c.checkBinding(ctx, binding))
+	findings = append(findings, c.checkNamespaceAccess(ctx), checkBinding(ctx, c.ns, binding))
 	for _, need := range neededPermissions() {
-		findings = append(findings, c.checkPermission(ctx, need))
+		findings = append(findings, checkPermission(ctx, c.ns, need))
 	}
 	return findings
 }
 
-func (c *Client) checkAPI(ctx context.Context) Finding {
+func checkAPI(ctx context.Context, ns *namespace) Finding {
 	subject := "API " + shoot.APIVersion
-	if _, err := c.sendRequest(ctx, request{method: http.MethodGet, path: shootsAPI, unlimited: true}); err != nil {
+	if err := ns.api.send(ctx, request{method: http.MethodGet, path: shootsAPI, unlimited: true}, nil); err != nil {
 		return Finding{Broken, subject, wrapWithClass(err, "request to Gardener").Error()}
 	}
 	return Finding{Fine, subject, "reachable"}
 }
 
 func (c *Client) checkNamespaceAccess(ctx context.Context) Finding {
-	subject := "namespace " + c.namespace
-	_, err := c.readNamespace(ctx, false)
+	subject := "namespace " + c.ns.name
+	_, err := c.ns.readMeta(ctx, false)
 	if hasCode(err, http.StatusForbidden) {
 		return Finding{Worse, subject, "not permitted to get it; if it does not exist, every Shoot is treated as deleted"}
 	}
@@ -81,18 +81,18 @@ func (c *Client) checkNamespaceAccess(ctx context.Context) Finding {
 	return Finding{Fine, subject, fmt.Sprintf("belongs to project %q", name)}
 }
 
-func (c *Client) checkBinding(ctx context.Context, binding string) Finding {
+func checkBinding(ctx context.Context, ns *namespace, binding string) Finding {
 	if binding == "" {
 		return Finding{Worse, "credentials binding", "not configured; Gardener rejects Shoots with workers without one"}
 	}
 	subject := "credentials binding " + binding
-	path := bindingsAPI + "/namespaces/" + c.namespace + "/credentialsbindings/" + url.PathEscape(binding)
-	_, err := c.sendRequest(ctx, request{method: http.MethodGet, path: path, unlimited: true})
+	path := bindingsAPI + "/namespaces/" + ns.name + "/credentialsbindings/" + url.PathEscape(binding)
+	err := ns.api.send(ctx, request{method: http.MethodGet, path: path, unlimited: true}, nil)
 	switch {
 	case err == nil:
 		return Finding{Fine, subject, "found"}
 	case isAbsent(err, "credentialsbindings"):
-		return Finding{Broken, subject, fmt.Sprintf("not found in namespace %q", c.namespace)}
+		return Finding{Broken, subject, fmt.Sprintf("not found in namespace %q", ns.name)}
 	case hasCode(err, http.StatusForbidden):
 		return Finding{Worse, subject, "not permitted to get it"}
 	default:
@@ -118,11 +118,9 @@ func neededPermissions() []need {
 	}
 }
 
-func (c *Client) checkPermission(ctx context.Context, n need) Finding {
+func checkPermission(ctx context.Context, ns *namespace, n need) Finding {
 	subject := "permission to " + n.verb + " shoots"
-	allowed, err := c.reviewAccess(ctx, map[string]string{
-		"namespace": c.namespace, "verb": n.verb, "group": "core.gardener.cloud", "version": "v1beta1", "resource": "shoots",
-	})
+	allowed, err := ns.mayDo(ctx, n.verb)
 	switch {
 	case err != nil:
 		return Finding{Worse, subject, wrapWithClass(err, "check permission").Error()}
@@ -131,21 +129,4 @@ func (c *Client) checkPermission(ctx context.Context, n need) Finding {
 	default:
 		return Finding{Fine, subject, "granted"}
 	}
-}
-
-// reviewAccess asks the API server whether this client has a permission.
-func (c *Client) reviewAccess(ctx context.Context, attributes map[string]string) (allowed bool, err error) {
-	a, err := c.sendRequest(ctx, request{method: http.MethodPost, path: reviewsPath, unlimited: true, body: map[string]any{
-		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-		"spec": map[string]any{"resourceAttributes": attributes},
-	}})
-	var review struct {
-		Status struct {
-			Allowed bool `json:"allowed"`
-		} `json:"status"`
-	}
-	if err == nil {
-		err = decodeObject(a, &review)
-	}
-	return review.Status.Allowed, err
 }

@@ -1,25 +1,16 @@
 package gardener
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
 // Config is the configuration of the access to Gardener.
@@ -45,26 +36,17 @@ const (
 )
 
 const (
-	userAgent    = "fleetloop-cluster-worker"
-	pageSize     = 500
-	maxAnswer    = 256 << 20 // far above a page of Shoots with all their managed fields
-	maxErrorText = 64 << 10
+	userAgent = "fleetloop-cluster-worker"
+	pageSize  = 500
 )
 
 // A Client is the access of one installation to the Shoots of a project. Create it with
 // New. It is safe for concurrent use.
 type Client struct {
-	namespace, installation, manager string
-
-	http    *http.Client
-	base    *url.URL
-	limiter *rate.Limiter
-	timeout time.Duration
-	slow    error // cause of a request that times out
-	silence time.Duration
-
-	// exists is set once the namespace is known to exist.
-	exists atomic.Bool
+	ns           *namespace
+	writer       shootWriter
+	installation string
+	silence      time.Duration
 }
 
 // New returns a client for a kubeconfig. It sends no request. installation is the id of
@@ -100,12 +82,14 @@ func NewForConfig(rc *rest.Config, cfg Config, installation string) (*Client, er
 	}
 	hc.Timeout = 0 // a client timeout would end every watch; requests have their own
 	timeout := cmp.Or(cfg.Timeout, DefaultTimeout)
-	return &Client{
-		namespace: cfg.Namespace, installation: installation, manager: fieldManager(installation),
+	ns := &namespace{name: cfg.Namespace, api: &transport{
 		http: hc, base: base,
 		limiter: rate.NewLimiter(rate.Limit(cmp.Or(cfg.QPS, DefaultQPS)), cmp.Or(cfg.Burst, DefaultBurst)),
 		timeout: timeout, slow: &slowError{timeout},
-		silence: cmp.Or(cfg.Silence, DefaultSilence),
+	}}
+	return &Client{
+		ns: ns, writer: shootWriter{ns: ns, manager: fieldManager(installation)},
+		installation: installation, silence: cmp.Or(cfg.Silence, DefaultSilence),
 	}, nil
 }
 
@@ -116,154 +100,39 @@ func fieldManager(installation string) string {
 }
 
 // Close closes idle connections.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
-
-// A slowError is the cause of a request that timed out.
-type slowError struct{ timeout time.Duration }
-
-// Error returns a message with the timeout.
-func (e *slowError) Error() string { return fmt.Sprintf("no data received for %s", e.timeout) }
-
-// Is reports whether target is context.DeadlineExceeded, which a cause hides.
-func (e *slowError) Is(target error) bool { return target == context.DeadlineExceeded }
-
-// withRequestTimeout returns the context of one request.
-func (c *Client) withRequestTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, c.timeout, c.slow)
-}
+func (c *Client) Close() { c.ns.api.http.CloseIdleConnections() }
 
 // Probe reads a Shoot that cannot exist. The request takes the whole way to the storage
 // of Shoots, and returns no data. It ignores the rate limit, and waits for the answer
 // as long as ctx allows, as a late answer counts.
 func (c *Client) Probe(ctx context.Context) error {
 	const impossible = "no--shoot" // Gardener rejects such names
-	_, err := c.sendRequest(ctx, request{method: http.MethodGet, path: c.shootPath(impossible), unlimited: true, patient: true})
+	err := c.ns.api.send(ctx, request{method: http.MethodGet, path: c.ns.shootPath(impossible), unlimited: true, patient: true}, nil)
 	if isAbsent(err, "shoots") {
-		err = c.checkNamespaceExists(ctx, true)
+		err = c.ns.checkExists(ctx, true)
 	}
 	return wrapWithClass(err, "request to Gardener")
 }
 
-// Paths of the requests.
-const (
-	shootsAPI   = "/apis/" + shoot.APIVersion
-	bindingsAPI = "/apis/security.gardener.cloud/v1alpha1"
-	reviewsPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-	projects    = shootsAPI + "/projects"
-)
-
-func (c *Client) shootsPath() string { return shootsAPI + "/namespaces/" + c.namespace + "/shoots" }
-
-func (c *Client) shootPath(name string) string { return c.shootsPath() + "/" + url.PathEscape(name) }
-
-// A request is a request to the API server.
-type request struct {
-	method, path string
-	query        url.Values
-	content      string // media type of the body
-	body         any    // encoded as JSON, nil for none
-	unlimited    bool   // ignores the rate limit
-	patient      bool   // waits as long as the context allows
+// Project returns the name of the project of the namespace.
+func (c *Client) Project(ctx context.Context) (string, error) {
+	p, err := c.ns.findProject(ctx)
+	return p, wrapWithClass(err, "find project of namespace %q", c.ns.name)
 }
 
-// An answer is a successful response.
-type answer struct {
-	code int
-	body []byte
-}
-
-// sendRequest sends a request within the request timeout. Its error is a *refusal, or
-// an error of the network.
-func (c *Client) sendRequest(ctx context.Context, r request) (answer, error) {
-	if !r.patient {
-		var cancel context.CancelFunc
-		ctx, cancel = c.withRequestTimeout(ctx)
-		defer cancel()
-	}
-	resp, err := c.openResponse(ctx, r)
-	if err != nil {
-		return answer{}, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return answer{}, withCause(ctx, err)
-	}
-	return answer{resp.StatusCode, body}, nil
-}
-
-// openResponse sends a request, and leaves the body of the response to the caller.
-func (c *Client) openResponse(ctx context.Context, r request) (*http.Response, error) {
-	if !r.unlimited {
-		if err := c.waitForRateLimit(ctx); err != nil {
-			return nil, err
+// GardenIdentity returns the identity of the Shoots' location, by the namespace and its uid, so
+// that it does not depend on the server's address. If this client may not read the
+// namespace, the server's address identifies the location.
+func (c *Client) GardenIdentity(ctx context.Context) (string, error) {
+	ns, err := c.ns.readMeta(ctx, false)
+	switch {
+	case hasCode(err, http.StatusForbidden):
+		if err := c.ns.confirmNoAccess(ctx, err); err != nil {
+			return "", wrapWithClass(err, "get the namespace of the Shoots")
 		}
+		return c.ns.api.base.Host + "/" + c.ns.name, nil
+	case err != nil:
+		return "", wrapWithClass(err, "get the namespace of the Shoots")
 	}
-	req, err := c.newRequest(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, withCause(ctx, err)
-	}
-	if resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusMultipleChoices {
-		return resp, nil
-	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorText))
-	if err != nil {
-		return nil, withCause(ctx, err)
-	}
-	return nil, newRefusal(resp, text)
-}
-
-func (c *Client) newRequest(ctx context.Context, r request) (*http.Request, error) {
-	u := *c.base
-	u.Path = strings.TrimSuffix(u.Path, "/") + r.path
-	u.RawQuery = r.query.Encode()
-	var body io.Reader = http.NoBody
-	if r.body != nil {
-		text, err := json.Marshal(r.body)
-		if err != nil {
-			return nil, &shoot.Error{Class: shoot.ClassInvalid, Err: fmt.Errorf("encode: %w", err)}
-		}
-		body = bytes.NewReader(text)
-	}
-	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), body)
-	if err != nil {
-		return nil, fmt.Errorf("create request: %w", err)
-	}
-	req.Header.Set("Accept", "application/json")
-	if r.body != nil {
-		req.Header.Set("Content-Type", cmp.Or(r.content, "application/json"))
-	}
-	return req, nil
-}
-
-// withCause returns the cause of ctx if it has ended, and err otherwise.
-func withCause(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	return err
-}
-
-// waitForRateLimit waits for the rate limiter. It fails at once if the wait would exceed the
-// deadline of ctx.
-func (c *Client) waitForRateLimit(ctx context.Context) error {
-	turn := c.limiter.Reserve()
-	d := turn.Delay()
-	if d == 0 {
-		return nil
-	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
-		turn.Cancel()
-		return &shoot.Error{Class: shoot.ClassThrottled, RetryAfter: d, Err: fmt.Errorf("client-side rate limit of %g requests per second exceeded", c.limiter.Limit())}
-	}
-	if err := backoff.Sleep(ctx, d); err != nil {
-		turn.Cancel()
-		return err
-	}
-	return nil
+	return c.ns.name + " (" + ns.UID + ")", nil
 }

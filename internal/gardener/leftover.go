@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 
 	"github.com/fleetloop/fleetloop/internal/shoot"
@@ -12,8 +11,8 @@ import (
 
 // leftovers returns the live pools that are not in the manifest and that an apply would
 // leave. Another manager created or also applied those.
-func (c *Client) leftovers(m shoot.Manifest, live *found) []shoot.Worker {
-	return slices.DeleteFunc(unwantedPools(m, live), func(w shoot.Worker) bool { return !c.isPoolHeldByOthers(live, w.Name) })
+func leftovers(manager string, m shoot.Manifest, live *found) []shoot.Worker {
+	return slices.DeleteFunc(unwantedPools(m, live), func(w shoot.Worker) bool { return !isPoolHeldByOthers(manager, live, w.Name) })
 }
 
 // unwantedPools returns the live pools that are not in the manifest.
@@ -23,12 +22,12 @@ func unwantedPools(m shoot.Manifest, live *found) []shoot.Worker {
 	})
 }
 
-// isPoolHeldByOthers reports whether a manager other than this client's applies owns a whole
-// pool, and not only some of its fields.
-func (c *Client) isPoolHeldByOthers(live *found, pool string) bool {
+// isPoolHeldByOthers reports whether a manager other than the applies of this one owns a whole pool,
+// and not only some of its fields.
+func isPoolHeldByOthers(manager string, live *found, pool string) bool {
 	type level map[string]json.RawMessage
 	for _, m := range live.Metadata.Managers {
-		if m.Manager == c.manager && m.Operation == "Apply" {
+		if m.Manager == manager && m.Operation == "Apply" {
 			continue
 		}
 		fields := m.Fields
@@ -47,7 +46,7 @@ func (c *Client) isPoolHeldByOthers(live *found, pool string) bool {
 }
 
 // removePools removes pools by a separate request.
-func (c *Client) removePools(ctx context.Context, live *found, pools []shoot.Worker) (*found, error) {
+func (w *shootWriter) removePools(ctx context.Context, live *found, pools []shoot.Worker) (*found, error) {
 	type op struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
@@ -60,9 +59,5 @@ func (c *Client) removePools(ctx context.Context, live *found, pools []shoot.Wor
 			patch = append(patch, op{Op: "remove", Path: fmt.Sprintf("/spec/provider/workers/%d", i)})
 		}
 	}
-	a, err := c.sendRequest(ctx, request{method: http.MethodPatch, path: c.shootPath(live.Metadata.Name), query: c.writeOptions(), content: "application/json-patch+json", body: patch})
-	if err != nil {
-		return nil, err
-	}
-	return decodeFound(a)
+	return w.patchShoot(ctx, live.Metadata.Name, "application/json-patch+json", patch)
 }

@@ -92,27 +92,25 @@ type found struct {
 	spec shoot.Spec
 }
 
+// UnmarshalJSON decodes the Shoot, and its spec a second time.
+func (f *found) UnmarshalJSON(text []byte) error {
+	type plain found
+	if err := json.Unmarshal(text, (*plain)(f)); err != nil {
+		return err
+	}
+	return json.Unmarshal(f.Raw, &f.spec)
+}
+
 // toLive returns the Shoot in the form that plans use.
 func (f *found) toLive() shoot.LiveShoot {
 	m := f.Metadata
 	return shoot.LiveShoot{Labels: m.Labels, Annotations: m.Annotations, Deleting: m.Deleted != nil, Spec: f.spec}
 }
 
-// decodeObject decodes an answer that must be an object.
-func decodeObject(a answer, into any) error {
-	if err := json.Unmarshal(a.body, into); err != nil {
+// decodeObject decodes a response that must be an object.
+func decodeObject(body []byte, into any) error {
+	if err := json.Unmarshal(body, into); err != nil {
 		return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("invalid response: %w", err)}
 	}
 	return nil
-}
-
-func decodeFound(a answer) (*found, error) {
-	f := &found{}
-	if err := decodeObject(a, f); err != nil {
-		return nil, err
-	}
-	if err := decodeObject(answer{body: f.Raw}, &f.spec); err != nil {
-		return nil, err
-	}
-	return f, nil
 }

@@ -13,62 +13,15 @@ import (
 // GetShoot returns the current Shoot of a name. It returns shoot.ErrNotFound for an
 // absent Shoot.
 func (c *Client) GetShoot(ctx context.Context, name string) (shoot.Observed, error) {
-	a, err := c.getShoot(ctx, name)
+	var s seen
+	err := c.ns.getShoot(ctx, name, &s)
 	if errors.Is(err, shoot.ErrNotFound) {
 		return shoot.Observed{}, err
-	}
-	var s seen
-	if err == nil {
-		err = decodeObject(a, &s)
 	}
 	if err != nil {
 		return shoot.Observed{}, wrapWithClass(err, "get Shoot %q", name)
 	}
 	return s.toObserved(), nil
-}
-
-// getShoot reads a Shoot. Without a resource version the answer is current.
-func (c *Client) getShoot(ctx context.Context, name string) (answer, error) {
-	a, err := c.sendRequest(ctx, request{method: http.MethodGet, path: c.shootPath(name)})
-	if !isAbsent(err, "shoots") {
-		return a, err
-	}
-	// A missing namespace has no Shoots either. Taking that for a completed deletion
-	// would mean to forget running clusters.
-	if err := c.checkNamespaceExists(ctx, false); err != nil {
-		return answer{}, err
-	}
-	return answer{}, shoot.ErrNotFound
-}
-
-// checkNamespaceExists returns an error if the namespace does not exist. It asks until it
-// knows, or until the read is forbidden.
-func (c *Client) checkNamespaceExists(ctx context.Context, patient bool) error {
-	if c.exists.Load() {
-		return nil
-	}
-	_, err := c.readNamespace(ctx, patient)
-	if err != nil && !hasCode(err, http.StatusForbidden) {
-		return err
-	}
-	c.exists.Store(true)
-	return nil
-}
-
-// readNamespace reads the namespace of the Shoots.
-func (c *Client) readNamespace(ctx context.Context, patient bool) (meta, error) {
-	a, err := c.sendRequest(ctx, request{method: http.MethodGet, path: "/api/v1/namespaces/" + c.namespace, unlimited: true, patient: patient})
-	if isAbsent(err, "namespaces") {
-		return meta{}, shoot.Errorf(shoot.ClassUnavailable, "namespace %q not found", c.namespace)
-	}
-	if err != nil {
-		return meta{}, err
-	}
-	var ns struct {
-		Metadata meta `json:"metadata"`
-	}
-	err = decodeObject(a, &ns)
-	return ns.Metadata, err
 }
 
 // ownSelector returns the selector of the installation's Shoots.
@@ -108,10 +61,6 @@ func (c *Client) listShoots(ctx context.Context) (shoot.List, error) {
 
 // appendPage appends one page to a list.
 func (c *Client) appendPage(ctx context.Context, query url.Values, l *shoot.List) (next string, err error) {
-	a, err := c.sendRequest(ctx, request{method: http.MethodGet, path: c.shootsPath(), query: query})
-	if err != nil {
-		return "", err
-	}
 	var page struct {
 		Metadata struct {
 			ResourceVersion string `json:"resourceVersion"`
@@ -119,7 +68,7 @@ func (c *Client) appendPage(ctx context.Context, query url.Values, l *shoot.List
 		} `json:"metadata"`
 		Items []seen `json:"items"`
 	}
-	if err := decodeObject(a, &page); err != nil {
+	if err := c.ns.api.send(ctx, request{method: http.MethodGet, path: c.ns.shootsPath(), query: query}, &page); err != nil {
 		return "", err
 	}
 	if page.Metadata.ResourceVersion == "" {
@@ -130,10 +79,4 @@ func (c *Client) appendPage(ctx context.Context, query url.Values, l *shoot.List
 	}
 	l.ResourceVersion = page.Metadata.ResourceVersion // the same on all pages
 	return page.Metadata.Continue, nil
-}
-
-// Project returns the name of the project of the namespace.
-func (c *Client) Project(ctx context.Context) (string, error) {
-	p, err := c.findProjectName(ctx)
-	return p, wrapWithClass(err, "find project of namespace %q", c.namespace)
 }

@@ -61,7 +61,7 @@ func (c *Client) WatchShoots(ctx context.Context, resourceVersion string, handle
 func (c *Client) watchOnce(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	dead := time.AfterFunc(c.timeout, func() { cancel(errSilent) })
+	dead := time.AfterFunc(c.ns.api.timeout, func() { cancel(errSilent) })
 	defer dead.Stop()
 
 	query := c.ownSelector()
@@ -69,7 +69,7 @@ func (c *Client) watchOnce(ctx context.Context, resourceVersion string, handle f
 	query.Set("allowWatchBookmarks", "true")
 	query.Set("resourceVersion", resourceVersion)
 	query.Set("timeoutSeconds", strconv.Itoa(int((watchTime + rand.N(watchTime)).Seconds()))) //nolint:gosec // to spread load
-	resp, err := c.openResponse(ctx, request{method: http.MethodGet, path: c.shootsPath(), query: query})
+	resp, err := c.ns.api.openResponse(ctx, request{method: http.MethodGet, path: c.ns.shootsPath(), query: query})
 	if hasCode(err, http.StatusGone) {
 		return shoot.ErrExpired
 	}
@@ -111,7 +111,7 @@ func parseEvent(kind string, object json.RawMessage) (shoot.Event, error) {
 		return shoot.Event{}, fmt.Errorf("unknown watch event type %q", kind)
 	}
 	var s seen
-	if err := decodeObject(answer{body: object}, &s); err != nil {
+	if err := decodeObject(object, &s); err != nil {
 		return shoot.Event{}, err
 	}
 	if t == shoot.Mark {
@@ -122,7 +122,7 @@ func parseEvent(kind string, object json.RawMessage) (shoot.Event, error) {
 
 func parseWatchError(object json.RawMessage) error {
 	var s metav1.Status
-	if err := decodeObject(answer{body: object}, &s); err != nil {
+	if err := decodeObject(object, &s); err != nil {
 		return err
 	}
 	if s.Code == http.StatusGone || s.Reason == metav1.StatusReasonExpired || s.Reason == metav1.StatusReasonGone {

@@ -66,7 +66,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, stopTimeout time.D
 		return parts, nil, err
 	}
 	parts = append(parts, database...)
-	tells, err := newOutbox(e.store, sinks, p.Log, p.Metrics)
+	tells, err := newOutbox(&e.store.Outbox, sinks, p.Log, p.Metrics)
 	if err != nil {
 		return parts, nil, err
 	}

@@ -34,11 +34,11 @@ func (c Part) buildTrialWorker(reg prometheus.Registerer) error {
 	})
 	status := c.Status
 	status.Owner = name
-	observer, pollerErr := poller.New(status, poller.Deps{Store: store, Viewer: garden, Registerer: reg})
+	observer, pollerErr := poller.New(status, poller.Deps{Store: &store.Observations, Viewer: garden, Registerer: reg})
 	if err := errors.Join(makerErr, workerErr, pollerErr); err != nil {
 		return err
 	}
-	if _, err := newOutbox(store, nil, slog.New(slog.DiscardHandler), reg); err != nil {
+	if _, err := newOutbox(&store.Outbox, nil, slog.New(slog.DiscardHandler), reg); err != nil {
 		return err
 	}
 	_, err := bridge.New(c.Reports, bridge.Deps{Store: store, Fleet: nopFleet{}, Observer: observer, Registerer: reg})

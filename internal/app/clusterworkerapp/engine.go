@@ -227,7 +227,7 @@ func (e *engine) newPollerAndBridge(garden Garden, owner string) (*poller.Poller
 	cfg := e.cfg.Status
 	cfg.Owner = owner
 	deps := poller.Deps{
-		Store: e.store, Viewer: garden, Remover: garden, Recorder: e.recorder, Log: e.log, Registerer: e.metrics,
+		Store: &e.store.Observations, Viewer: garden, Remover: garden, Recorder: e.recorder, Log: e.log, Registerer: e.metrics,
 	}
 	var reports *bridge.Bridge
 	if e.fleet != nil {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/fleetloop/fleetloop/internal/broker"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -223,4 +225,25 @@ func (c Config) streamSubjects() []string {
 		return []string{c.Subject}
 	}
 	return []string{c.Topic + ".>"}
+}
+
+// securityOptions returns the options for TLS and the credentials.
+func (c Config) securityOptions() (opts []nats.Option, err error) {
+	if c.TLS.Enabled() {
+		cfg, err := c.TLS.ClientConfig()
+		if err != nil {
+			return nil, fmt.Errorf("configure nats: %w", err)
+		}
+		opts = append(opts, nats.Secure(cfg))
+	}
+	if c.CredentialsFile != "" {
+		opts = append(opts, nats.UserCredentials(c.CredentialsFile))
+	}
+	if c.Token != "" {
+		opts = append(opts, nats.Token(c.Token.Reveal()))
+	}
+	if c.Username != "" {
+		opts = append(opts, nats.UserInfo(c.Username, c.Password.Reveal()))
+	}
+	return opts, nil
 }

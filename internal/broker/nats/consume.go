@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -107,18 +108,18 @@ func (b *Broker) handleMessage(ctx context.Context, m jetstream.Msg, handle func
 	e, err := decodeMessage(m.Headers(), m.Data())
 	if err != nil {
 		b.log.ErrorContext(ctx, "message dropped, not a CloudEvent", "subject", m.Subject(), "err", err)
-		b.noteAnswerError(ctx, m.Term())
+		logAnswerError(ctx, b.log, m.Term())
 		return
 	}
-	stop := b.keepInProgress(m)
+	stop := keepInProgress(m, b.cfg.AckWait/3)
 	err = handle(ctx, e)
 	stop()
 	if err == nil {
-		b.noteAnswerError(ctx, m.Ack())
+		logAnswerError(ctx, b.log, m.Ack())
 		return
 	}
 	if ctx.Err() != nil {
-		b.noteAnswerError(ctx, m.Nak()) // this consumer stops: others can take it now
+		logAnswerError(ctx, b.log, m.Nak()) // this consumer stops: others can take it now
 		return
 	}
 	tries := uint64(1)
@@ -128,15 +129,15 @@ func (b *Broker) handleMessage(ctx context.Context, m jetstream.Msg, handle func
 	policy := backoff.Policy{Initial: b.cfg.RedeliveryDelay, Max: longestDelay}
 	delay := policy.Delay(int(min(tries, 64)) - 1)
 	b.log.WarnContext(ctx, "event handling failed, redelivering", "event", e.ID, "delay", delay, "err", err)
-	b.noteAnswerError(ctx, m.NakWithDelay(delay))
+	logAnswerError(ctx, b.log, m.NakWithDelay(delay))
 }
 
-// keepInProgress reports to the server that m is being handled, until stop is called.
-func (b *Broker) keepInProgress(m jetstream.Msg) (stop func()) {
+// keepInProgress regularly reports to the server that m is being handled, until stop is called.
+func keepInProgress(m jetstream.Msg, every time.Duration) (stop func()) {
 	done := make(chan struct{})
 	var work sync.WaitGroup
 	work.Go(func() {
-		tick := time.NewTicker(b.cfg.AckWait / 3)
+		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
 			select {
@@ -153,9 +154,9 @@ func (b *Broker) keepInProgress(m jetstream.Msg) (stop func()) {
 	}
 }
 
-func (b *Broker) noteAnswerError(ctx context.Context, err error) {
+func logAnswerError(ctx context.Context, log *slog.Logger, err error) {
 	if err != nil {
-		b.log.DebugContext(ctx, "message acknowledgement failed, redelivering", "err", err)
+		log.DebugContext(ctx, "message acknowledgement failed, redelivering", "err", err)
 	}
 }
 

@@ -39,12 +39,13 @@ type Broker struct {
 	mu   sync.Mutex
 	conn *nats.Conn
 	addr string // of the embedded server
-	sent map[uint64]*publication
-	next uint64
 
-	prefix string // of the reply subjects of acknowledgements
-	raw    rawConn
-	lost   atomic.Pointer[error] // reason of the missing connection
+	tokens     atomic.Uint64 // of publications
+	unanswered publications
+	prefix     string // of the reply subjects of acknowledgements
+
+	raw  rawConn
+	lost atomic.Pointer[error] // reason of the missing connection
 }
 
 // A Server is a NATS server in this process, as started by package natsserver.
@@ -86,7 +87,8 @@ func newBroker(cfg Config, start func() (Server, error), log *slog.Logger) (*Bro
 		stopped: make(chan struct{}),
 		changed: make(chan struct{}, 1),
 		bodies:  sync.Pool{New: func() any { return new([]byte) }},
-		sent:    make(map[uint64]*publication),
+
+		unanswered: publications{sent: make(map[uint64]*publication)},
 	}, nil
 }
 
@@ -129,8 +131,8 @@ func (b *Broker) Run(ctx context.Context) error {
 	}
 	b.status.Set(errors.New("not connected: stopped"))
 	close(stop)
-	b.closeOrKill(conn)
-	b.failSent(broker.ErrUnknownOutcome)
+	b.raw.closeOrKill(conn)
+	b.unanswered.failAll(broker.ErrUnknownOutcome)
 	work.Wait()
 	return nil
 }
@@ -152,9 +154,6 @@ func (b *Broker) InFlight() int { return b.window.Len() }
 // Publish sends e and waits until the stream has stored it. Many goroutines may call it; their
 // number limits the unconfirmed events.
 func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
-	if err := e.Validate(); err != nil {
-		return backoff.Permanent(fmt.Errorf("publish cloud event %q: %w", e.ID, err))
-	}
 	if err := b.publishOnce(ctx, e); err != nil {
 		return fmt.Errorf("publish cloud event %q: %w", e.ID, err)
 	}
@@ -162,6 +161,9 @@ func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
 }
 
 func (b *Broker) publishOnce(ctx context.Context, e *cloudevent.Event) error {
+	if err := e.Validate(); err != nil {
+		return backoff.Permanent(err)
+	}
 	if !b.window.Enter() {
 		return fmt.Errorf("%w: stopped", broker.ErrNotReady)
 	}

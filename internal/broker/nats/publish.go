@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
@@ -17,10 +18,46 @@ import (
 // A publication is one event with its subject in the stream.
 type publication struct {
 	*broker.Send
-	token   uint64 // key in Broker.sent, guarded by the same lock
+	token   uint64 // key in publications
 	subject string
 	header  nats.Header
 	body    *[]byte
+}
+
+// publications holds the publications that wait for their acknowledgement, by token.
+type publications struct {
+	mu   sync.Mutex
+	sent map[uint64]*publication
+}
+
+// add begins a publication and adds it, unless its caller has given up.
+func (s *publications) add(p *publication) (begun bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if begun = p.Begin(); begun {
+		s.sent[p.token] = p
+	}
+	return begun
+}
+
+// take removes and returns a publication, nil if it does not wait.
+func (s *publications) take(token uint64) *publication {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.sent[token]
+	delete(s.sent, token)
+	return p
+}
+
+// failAll sets the outcome of all publications, when their connection is lost.
+func (s *publications) failAll(outcome error) {
+	s.mu.Lock()
+	lost := s.sent
+	s.sent = make(map[uint64]*publication)
+	s.mu.Unlock()
+	for _, p := range lost {
+		p.Finish(outcome)
+	}
 }
 
 // newPublication encodes e as a message, in a body of the pool.
@@ -28,6 +65,7 @@ func (b *Broker) newPublication(e *cloudevent.Event) *publication {
 	body, _ := b.bodies.Get().(*[]byte) // the pool has no other type
 	p := &publication{
 		Send:    broker.NewSend(),
+		token:   b.tokens.Add(1),
 		subject: b.cfg.subjectOf(e.Type),
 		header:  make(nats.Header, headersOfBinary),
 		body:    body,
@@ -61,26 +99,19 @@ func (b *Broker) writeLoop(conn *nats.Conn, stop <-chan struct{}) {
 
 func (b *Broker) sendPublication(conn *nats.Conn, p *publication) {
 	defer b.bodies.Put(p.body)
-	b.mu.Lock()
-	if !p.Begin() {
-		b.mu.Unlock()
+	if !b.unanswered.add(p) {
 		return
 	}
-	b.next++
-	token := b.next
-	p.token, b.sent[token] = token, p
-	b.mu.Unlock()
-
 	err := conn.PublishMsg(&nats.Msg{
 		Subject: p.subject,
-		Reply:   b.prefix + strconv.FormatUint(token, 36),
+		Reply:   b.prefix + strconv.FormatUint(p.token, 36),
 		Header:  p.header,
 		Data:    *p.body,
 	})
 	if err == nil {
 		return
 	}
-	b.takePublication(token)
+	b.unanswered.take(p.token)
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
 		p.Finish(backoff.Permanent(fmt.Errorf("%w: %w", broker.ErrRefused, err)))
@@ -91,36 +122,12 @@ func (b *Broker) sendPublication(conn *nats.Conn, p *publication) {
 	}
 }
 
-// takePublication removes and returns a publication that waits for its acknowledgement.
-func (b *Broker) takePublication(token uint64) *publication {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	p := b.sent[token]
-	delete(b.sent, token)
-	return p
-}
-
 // abandonPublication removes a publication whose caller no longer waits. A connected server that
 // does not answer may never do so: its stream may be deleted while another subscriber of the
 // subject hides that. So the stream is verified.
 func (b *Broker) abandonPublication(p *publication) {
-	b.mu.Lock()
-	_, waits := b.sent[p.token]
-	delete(b.sent, p.token)
-	b.mu.Unlock()
-	if waits {
+	if b.unanswered.take(p.token) != nil {
 		b.wakeConnectionWatch()
-	}
-}
-
-// failSent sets the outcome of all events that were sent on a lost connection.
-func (b *Broker) failSent(outcome error) {
-	b.mu.Lock()
-	lost := b.sent
-	b.sent = make(map[uint64]*publication)
-	b.mu.Unlock()
-	for _, p := range lost {
-		p.Finish(outcome)
 	}
 }
 
@@ -130,17 +137,20 @@ func (b *Broker) handlePublishReply(m *nats.Msg) {
 	if err != nil {
 		return
 	}
-	if p := b.takePublication(token); p != nil {
-		p.Finish(b.ackOutcome(p.subject, m))
+	if p := b.unanswered.take(token); p != nil {
+		outcome := ackOutcome(b.cfg.Stream, p.subject, m)
+		if errors.Is(outcome, broker.ErrUnroutable) {
+			b.wakeConnectionWatch() // so that the stream is verified, and created if it is missing
+		}
+		p.Finish(outcome)
 	}
 }
 
 // ackOutcome returns the outcome in the stream's answer.
-func (b *Broker) ackOutcome(subject string, m *nats.Msg) error {
+func ackOutcome(stream, subject string, m *nats.Msg) error {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		b.wakeConnectionWatch() // so that the stream is verified, and created if it is missing
 		return fmt.Errorf("%w: stream %q was deleted or no longer has the subject %q",
-			broker.ErrUnroutable, b.cfg.Stream, subject)
+			broker.ErrUnroutable, stream, subject)
 	}
 	var answer struct {
 		Stream string `json:"stream"`
@@ -155,12 +165,12 @@ func (b *Broker) ackOutcome(subject string, m *nats.Msg) error {
 	switch {
 	case answer.Error != nil && strings.Contains(answer.Error.Description, "maximum"):
 		return fmt.Errorf("%w: stream %q is full: %s (code %d): check max_age, max_bytes and max_messages",
-			broker.ErrRefused, b.cfg.Stream, answer.Error.Description, answer.Error.Code)
+			broker.ErrRefused, stream, answer.Error.Description, answer.Error.Code)
 	case answer.Error != nil:
 		return fmt.Errorf("%w: %s (code %d)", broker.ErrRefused, answer.Error.Description, answer.Error.Code)
-	case answer.Stream != b.cfg.Stream:
+	case answer.Stream != stream:
 		return fmt.Errorf("%w: event stored in stream %q instead of %q: configure the subject in only one stream",
-			broker.ErrUnroutable, answer.Stream, b.cfg.Stream)
+			broker.ErrUnroutable, answer.Stream, stream)
 	}
 	return nil
 }

@@ -12,7 +12,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
 )
 
-var _ clusterworker.OutboxStore = (*Store)(nil)
+var _ clusterworker.OutboxStore = (*Outbox)(nil)
+
+// An Outbox stores the change events that are not delivered yet.
+type Outbox struct{ db database }
 
 // encodeChange returns a change in its stored form, empty for nil.
 func encodeChange(c *clusterworker.Change) (string, error) {
@@ -31,14 +34,14 @@ func encodeChange(c *clusterworker.Change) (string, error) {
 
 // ClaimChanges leases due changes of a sink. It skips a change that it cannot read,
 // which a newer version wrote and will deliver.
-func (s *Store) ClaimChanges(ctx context.Context, sink string, most int, lease time.Duration) ([]clusterworker.PendingEvent, error) {
+func (o *Outbox) ClaimChanges(ctx context.Context, sink string, most int, lease time.Duration) ([]clusterworker.PendingEvent, error) {
 	var rows []db.ClaimChangesRow
-	err := s.sendBatch(ctx, func(b *pgx.Batch) {
+	err := o.db.sendBatch(ctx, fmt.Sprintf("claim change events of sink %q", sink), func(b *pgx.Batch) {
 		b.Queue(byIndex)
 		collectRows(b.Queue(db.ClaimChanges, lease, sink, int64(most)), &rows)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("claim change events of sink %q: %w", sink, err)
+		return nil, err
 	}
 	pending := make([]clusterworker.PendingEvent, 0, len(rows))
 	for i := range rows {
@@ -52,21 +55,21 @@ func (s *Store) ClaimChanges(ctx context.Context, sink string, most int, lease t
 }
 
 // RenewChanges extends leases to the given time from now.
-func (s *Store) RenewChanges(ctx context.Context, seqs []int64, lease time.Duration) error {
-	return s.execStatement(ctx, "renew leases of change events", db.RenewChanges, lease, seqs)
+func (o *Outbox) RenewChanges(ctx context.Context, seqs []int64, lease time.Duration) error {
+	return o.db.exec(ctx, "renew leases of change events", db.RenewChanges, lease, seqs)
 }
 
 // FinishChanges removes changes and records their deliveries, in one statement.
-func (s *Store) FinishChanges(ctx context.Context, results []clusterworker.DeliveryResult) error {
+func (o *Outbox) FinishChanges(ctx context.Context, results []clusterworker.DeliveryResult) error {
 	r := columnsOf(results)
-	return s.execStatement(ctx, "finish change events", db.FinishChanges, r.seqs, r.states, r.attempts, r.errors, r.statuses)
+	return o.db.exec(ctx, "finish change events", db.FinishChanges, r.seqs, r.states, r.attempts, r.errors, r.statuses)
 }
 
 // PutOffChanges records a failure of each change, and makes it due again after its
 // delay.
-func (s *Store) PutOffChanges(ctx context.Context, results []clusterworker.DeliveryResult) error {
+func (o *Outbox) PutOffChanges(ctx context.Context, results []clusterworker.DeliveryResult) error {
 	r := columnsOf(results)
-	return s.execStatement(ctx, "reschedule change events", db.PutOffChanges, r.seqs, r.delays, r.attempts, r.errors, r.statuses)
+	return o.db.exec(ctx, "reschedule change events", db.PutOffChanges, r.seqs, r.delays, r.attempts, r.errors, r.statuses)
 }
 
 // resultColumns holds delivery results in columns.
@@ -87,16 +90,7 @@ func columnsOf(results []clusterworker.DeliveryResult) (c resultColumns) {
 
 // ExpireChanges removes up to most unleased changes that are older than age, records
 // that they expired, and returns their number.
-func (s *Store) ExpireChanges(ctx context.Context, age time.Duration, most int) (n int, err error) {
-	if err := s.sendBatch(ctx, func(b *pgx.Batch) { readCount(b.Queue(db.ExpireChanges, age, int64(most)), &n) }); err != nil {
-		return 0, fmt.Errorf("delete expired change events: %w", err)
-	}
-	return n, nil
-}
-
-func (s *Store) execStatement(ctx context.Context, what, statement string, args ...any) error {
-	if err := s.sendBatch(ctx, func(b *pgx.Batch) { b.Queue(statement, args...) }); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return nil
+func (o *Outbox) ExpireChanges(ctx context.Context, age time.Duration, most int) (n int, err error) {
+	err = o.db.queryRow(ctx, "delete expired change events", []any{&n}, db.ExpireChanges, age, int64(most))
+	return n, err
 }

@@ -156,21 +156,21 @@ func TestALockedRowHoldsUpNobody(t *testing.T) {
 	if err != nil || len(taken) != 1 {
 		t.Errorf("name gives %v, %v", taken, err)
 	}
-	term, err := b.store.Lead(t.Context(), "me", lease)
+	term, err := b.store.Observations.Lead(t.Context(), "me", lease)
 	if err != nil || !term.Held {
 		t.Fatal(term, err)
 	}
 	for _, id := range []string{held, free} {
 		r := b.row(id)
-		saved, err := b.store.SaveStatus(t.Context(), term.Fence, []clusterworker.StatusChange{{ClusterID: id, WasStatus: r.Status, Status: "ready"}})
+		saved, err := b.store.Observations.SaveStatus(t.Context(), term.Fence, []clusterworker.StatusChange{{ClusterID: id, WasStatus: r.Status, Status: "ready"}})
 		if err != nil || (len(saved) == 1) != (id == free) {
 			t.Errorf("saved %v, %v", saved, err)
 		}
 	}
-	if err := b.store.Touch(t.Context(), term.Fence, []string{held, free}); err != nil {
+	if err := b.store.Observations.Touch(t.Context(), term.Fence, []string{held, free}); err != nil {
 		t.Error(err)
 	}
-	if got, err := b.store.Requeue(t.Context(), term.Fence, []string{held, free}); err != nil || !slices.Equal(got, []string{free}) {
+	if got, err := b.store.Observations.Requeue(t.Context(), term.Fence, []string{held, free}); err != nil || !slices.Equal(got, []string{free}) {
 		t.Errorf("requeued %v, %v", got, err)
 	}
 	if err := b.store.RecordReports(t.Context(), []clusterworker.Reported{{ClusterID: held}, {ClusterID: free}}); err != nil {

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -24,8 +23,8 @@ func (s *Store) Clusters(ctx context.Context, after string, limit int) ([]cluste
 		after = firstID
 	}
 	var rows []db.ReadClaimedRow
-	if err := s.sendBatch(ctx, func(b *pgx.Batch) { collectRows(b.Queue(readClusters(), after, int64(limit)), &rows) }); err != nil {
-		return nil, fmt.Errorf("read clusters: %w", err)
+	if err := s.db.sendBatch(ctx, "read clusters", func(b *pgx.Batch) { collectRows(b.Queue(readClusters(), after, int64(limit)), &rows) }); err != nil {
+		return nil, err
 	}
 	claims := make([]clusterworker.Claim, len(rows))
 	for i := range rows {

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -28,13 +27,13 @@ func (s *Store) Complete(ctx context.Context, results []clusterworker.Result) (l
 	if len(left) == 0 {
 		return nil, nil
 	}
-	err = s.retryWhileLocked(ctx, func(ctx context.Context) (int, error) {
-		args, err := CompleteArgs(left, s.sinks, s.sinkTypes)
+	err = retryWhileLocked(ctx, func(ctx context.Context) (int, error) {
+		args, err := CompleteArgs(left, s.sinks.names, s.sinks.types)
 		if err != nil {
 			return 0, err
 		}
 		var written []int64
-		err = s.sendBatch(ctx, func(b *pgx.Batch) {
+		err = s.db.sendBatch(ctx, "complete claims", func(b *pgx.Batch) {
 			b.Queue(byIndex)
 			collectScalars(b.Queue(db.Complete, args...), &written)
 		})
@@ -47,10 +46,10 @@ func (s *Store) Complete(ctx context.Context, results []clusterworker.Result) (l
 			done[token] = true
 		}
 		left = slices.DeleteFunc(left, func(r clusterworker.Result) bool { return done[r.Token] })
-		return s.countStillClaimed(ctx, left)
+		return countStillClaimed(ctx, s.db, left)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("complete claims: %w", err)
+		return nil, err
 	}
 	for i := range left {
 		lost = append(lost, left[i].ClusterID)
@@ -60,12 +59,12 @@ func (s *Store) Complete(ctx context.Context, results []clusterworker.Result) (l
 
 // countStillClaimed counts the claims that are valid although their results were not
 // written.
-func (s *Store) countStillClaimed(ctx context.Context, results []clusterworker.Result) (standing int, err error) {
+func countStillClaimed(ctx context.Context, d database, results []clusterworker.Result) (standing int, err error) {
 	ids, tokens := make([]string, len(results)), make([]int64, len(results))
 	for i := range results {
 		ids[i], tokens[i] = results[i].ClusterID, results[i].Token
 	}
-	err = s.sendBatch(ctx, func(b *pgx.Batch) { readCount(b.Queue(db.CountClaimed, ids, tokens), &standing) })
+	err = d.queryRow(ctx, "complete claims", []any{&standing}, db.CountClaimed, ids, tokens)
 	return standing, err
 }
 

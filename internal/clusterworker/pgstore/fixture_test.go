@@ -196,7 +196,7 @@ func (b *bed) await(what string, ok func() bool) {
 // row returns the row of one cluster.
 func (b *bed) row(id string) clusterworker.Row {
 	b.Helper()
-	rows, err := b.store.RowsOf(b.Context(), []string{id})
+	rows, err := b.store.Observations.RowsOf(b.Context(), []string{id})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -17,10 +16,7 @@ const (
 // RegisterClusterWorker records that this installation has a cluster-worker. From then on the
 // database keeps the row of a cluster until its Shoot is confirmed gone.
 func (s *Store) RegisterClusterWorker(ctx context.Context) error {
-	if err := s.sendBatch(ctx, func(b *pgx.Batch) { b.Queue(register) }); err != nil {
-		return fmt.Errorf("register cluster-worker: %w", err)
-	}
-	return nil
+	return s.db.exec(ctx, "register cluster-worker", register)
 }
 
 // An Unregistration is the result of UnregisterClusterWorker.
@@ -37,36 +33,29 @@ type Unregistration struct {
 // observes the Shoots or, unless abandonShoots is set, while a cluster has a Shoot that is not
 // confirmed gone.
 func (s *Store) UnregisterClusterWorker(ctx context.Context, abandonShoots bool) (u Unregistration, err error) {
-	err = s.sendBatch(ctx, func(b *pgx.Batch) {
-		b.Queue(unregister, abandonShoots).QueryRow(func(row pgx.Row) error { return row.Scan(&u.Removed, &u.Running, &u.Guarded) })
-	})
-	if err != nil {
-		return Unregistration{}, fmt.Errorf("unregister cluster-worker: %w", err)
-	}
-	return u, nil
+	err = s.db.queryRow(ctx, "unregister cluster-worker", []any{&u.Removed, &u.Running, &u.Guarded}, unregister, abandonShoots)
+	return u, err
 }
 
 // RecordGardenIfNone records the garden of this database's Shoots, if none is recorded or overwrite
 // is set to create the Shoots again there. It returns the garden that is now recorded.
 func (s *Store) RecordGardenIfNone(ctx context.Context, garden string, overwrite bool) (recorded string, err error) {
-	err = s.sendBatch(ctx, func(b *pgx.Batch) {
+	err = s.db.sendBatch(ctx, "record garden of the installation", func(b *pgx.Batch) {
 		b.Queue(takeGarden, garden, overwrite)
 		b.Queue(readGarden).QueryRow(func(row pgx.Row) error { return row.Scan(&recorded) })
 	})
-	if err != nil {
-		return "", fmt.Errorf("record garden of the installation: %w", err)
-	}
-	return recorded, nil
+	return recorded, err
 }
 
 // Garden returns the garden of this database's Shoots, empty if no worker has recorded
 // one.
 func (s *Store) Garden(ctx context.Context) (garden string, err error) {
-	err = s.sendBatch(ctx, func(b *pgx.Batch) {
-		b.Queue(readGarden).QueryRow(func(row pgx.Row) error { return row.Scan(&garden) })
-	})
-	if err != nil {
-		return "", fmt.Errorf("read garden of the installation: %w", err)
-	}
-	return garden, nil
+	err = s.db.queryRow(ctx, "read garden of the installation", []any{&garden}, readGarden)
+	return garden, err
+}
+
+// Installation returns the id of this database. A copy of a database has the id of the
+// original.
+func (s *Store) Installation(ctx context.Context) (id string, err error) {
+	return s.Observations.Installation(ctx)
 }

@@ -179,7 +179,7 @@ func TestMissingRows(t *testing.T) {
 	e.heard()
 	var made []string
 	for _, want := range []int{1, 1, 0} {
-		ids, err := b.store.AddMissingRows(t.Context(), 1)
+		ids, err := b.store.Observations.AddMissingRows(t.Context(), 1)
 		if err != nil || len(ids) != want {
 			t.Fatalf("made %v, %v, want %d", ids, err, want)
 		}

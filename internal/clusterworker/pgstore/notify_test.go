@@ -71,11 +71,11 @@ func TestWhatIsNotifiedOf(t *testing.T) {
 		{"the worker fails", func() { b.complete(failed(b.claimOne(), "no", true, 0)) }, 0},
 		{"the worker succeeds", func() { b.complete(done(b.claimOne())) }, 0},
 		{"the observer writes", func() {
-			_, _ = b.store.SaveStatus(t.Context(), fence, []clusterworker.StatusChange{{ClusterID: id, WasStatus: "pending", Status: "ready"}})
-			_ = b.store.Touch(t.Context(), fence, []string{id})
+			_, _ = b.store.Observations.SaveStatus(t.Context(), fence, []clusterworker.StatusChange{{ClusterID: id, WasStatus: "pending", Status: "ready"}})
+			_ = b.store.Observations.Touch(t.Context(), fence, []string{id})
 			_ = b.store.RecordReports(t.Context(), []clusterworker.Reported{{ClusterID: id, Version: b.row(id).ReportVersion}})
 		}, 0},
-		{"the observer finds that the Shoot has drifted", func() { _, _ = b.store.Requeue(t.Context(), fence, []string{id}) }, 1},
+		{"the observer finds that the Shoot has drifted", func() { _, _ = b.store.Observations.Requeue(t.Context(), fence, []string{id}) }, 1},
 		{"an edit", func() { b.edit(id) }, 1},
 		{"a status report", func() { b.exec(`update tenant.resources set phase = 'Ready'`) }, 0},
 		{"a pool", func() { b.pool(id, "pool") }, 1},

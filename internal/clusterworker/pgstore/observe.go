@@ -15,66 +15,59 @@ import (
 // firstID sorts before the id of every cluster.
 const firstID = "00000000-0000-0000-0000-000000000000"
 
+var _ clusterworker.ObserverStore = (*Observations)(nil)
+
+// Observations stores what the leader observes, and its term.
+type Observations struct {
+	db    database
+	sinks sinkColumns
+}
+
 // Lead begins a term, or extends the worker's current one.
-func (s *Store) Lead(ctx context.Context, owner string, ttl time.Duration) (clusterworker.Term, error) {
+func (o *Observations) Lead(ctx context.Context, owner string, ttl time.Duration) (clusterworker.Term, error) {
 	until := time.Now().Add(ttl)
 	var fences []int64
-	err := s.sendBatch(ctx, func(b *pgx.Batch) { collectScalars(b.Queue(db.Lead, sanitizeText(owner), ttl), &fences) })
-	switch {
-	case err != nil:
-		return clusterworker.Term{}, fmt.Errorf("acquire leadership: %w", err)
-	case len(fences) == 0:
-		return clusterworker.Term{}, nil
+	err := o.db.sendBatch(ctx, "acquire leadership", func(b *pgx.Batch) { collectScalars(b.Queue(db.Lead, sanitizeText(owner), ttl), &fences) })
+	if err != nil || len(fences) == 0 {
+		return clusterworker.Term{}, err
 	}
 	return clusterworker.Term{Held: true, Fence: fences[0], Until: until}, nil
 }
 
 // Resign ends a term early.
-func (s *Store) Resign(ctx context.Context, fence int64) error {
-	if err := s.sendBatch(ctx, func(b *pgx.Batch) { b.Queue(db.Resign, fence) }); err != nil {
-		return fmt.Errorf("release leadership: %w", err)
-	}
-	return nil
+func (o *Observations) Resign(ctx context.Context, fence int64) error {
+	return o.db.exec(ctx, "release leadership", db.Resign, fence)
 }
 
 // Installation returns the id of this database. A copy of a database has the id of the
 // original.
-func (s *Store) Installation(ctx context.Context) (string, error) {
-	var id string
-	err := s.sendBatch(ctx, func(b *pgx.Batch) {
-		b.Queue(db.Installation).QueryRow(func(row pgx.Row) error { return row.Scan(&id) })
-	})
-	if err != nil {
-		return "", fmt.Errorf("read installation id: %w", err)
-	}
-	return id, nil
+func (o *Observations) Installation(ctx context.Context) (id string, err error) {
+	err = o.db.queryRow(ctx, "read installation id", []any{&id}, db.Installation)
+	return id, err
 }
 
 // AddMissingRows creates rows for up to limit clusters without one.
-func (s *Store) AddMissingRows(ctx context.Context, limit int) (clusterIDs []string, err error) {
-	err = s.sendBatch(ctx, func(b *pgx.Batch) { collectScalars(b.Queue(db.AddMissing, int32(limit)), &clusterIDs) }) //nolint:gosec // a limit of ours
-	if err != nil {
-		return nil, fmt.Errorf("add missing sync rows: %w", err)
-	}
-	return clusterIDs, nil
+func (o *Observations) AddMissingRows(ctx context.Context, limit int) (clusterIDs []string, err error) {
+	err = o.db.sendBatch(ctx, "add missing sync rows", func(b *pgx.Batch) { collectScalars(b.Queue(db.AddMissing, int32(limit)), &clusterIDs) }) //nolint:gosec // a limit of ours
+	return clusterIDs, err
 }
 
 // Rows returns rows after an id.
-func (s *Store) Rows(ctx context.Context, after string, limit int) ([]clusterworker.Row, error) {
+func (o *Observations) Rows(ctx context.Context, after string, limit int) ([]clusterworker.Row, error) {
 	if after == "" {
 		after = firstID
 	}
-	return s.queryRows(ctx, db.Rows, after, int64(limit))
+	return o.db.queryRows(ctx, db.Rows, after, int64(limit))
 }
 
 // RowsOf returns the rows of the given clusters.
-func (s *Store) RowsOf(ctx context.Context, clusterIDs []string) ([]clusterworker.Row, error) {
-	return s.queryRows(ctx, db.RowsOf, clusterIDs)
+func (o *Observations) RowsOf(ctx context.Context, clusterIDs []string) ([]clusterworker.Row, error) {
+	return o.db.queryRows(ctx, db.RowsOf, clusterIDs)
 }
 
 // StalestRows returns the rows that were observed longest ago.
-func (s *Store) StalestRows(ctx context.Context, limit int) ([]clusterworker.Row, error) {
-	return s.queryRows(ctx, db.StalestRows, int64(limit))
+func (o *Observations) StalestRows(ctx context.Context, limit int) ([]clusterworker.Row, error) {
+	return o.db.queryRows(ctx, db.StalestRows, int64(limit))
 }
 
 // A syncRow is a row as the reading statements return it.
@@ -83,19 +76,6 @@ type syncRow struct {
 	Tenant   string
 	Name     string
 	Deleting bool
-}
-
-// queryRows runs a statement that returns syncRows.
-func (s *Store) queryRows(ctx context.Context, statement string, args ...any) ([]clusterworker.Row, error) {
-	var found []syncRow
-	if err := s.sendBatch(ctx, func(b *pgx.Batch) { collectRows(b.Queue(statement, args...), &found) }); err != nil {
-		return nil, fmt.Errorf("read sync rows: %w", err)
-	}
-	list := make([]clusterworker.Row, len(found))
-	for i := range found {
-		list[i] = found[i].toRow()
-	}
-	return list, nil
 }
 
 func orEmpty(s *string) string {
@@ -115,7 +95,7 @@ func orNil(t pgtype.Timestamptz) *time.Time {
 }
 
 // SaveStatus writes observed changes.
-func (s *Store) SaveStatus(ctx context.Context, fence int64, changes []clusterworker.StatusChange) (saved []string, err error) {
+func (o *Observations) SaveStatus(ctx context.Context, fence int64, changes []clusterworker.StatusChange) (saved []string, err error) {
 	n := len(changes)
 	a := db.SaveStatusParams{
 		Fence: fence, IDs: make([]string, n), WasStatuses: make([]string, n), WasDeleting: make([]bool, n),
@@ -129,33 +109,28 @@ func (s *Store) SaveStatus(ctx context.Context, fence int64, changes []clusterwo
 			return nil, err
 		}
 	}
-	return s.queryFencedWrite(ctx, "save status of Shoots",
-		db.SaveStatus, a.Fence, a.IDs, a.WasStatuses, a.WasDeleting, a.Statuses, a.Messages, a.ShootUIDs, a.Changes, s.sinks, s.sinkTypes)
+	return o.queryFencedWrite(ctx, "save status of Shoots",
+		db.SaveStatus, a.Fence, a.IDs, a.WasStatuses, a.WasDeleting, a.Statuses, a.Messages, a.ShootUIDs, a.Changes, o.sinks.names, o.sinks.types)
 }
 
 // Touch records that rows were observed.
-func (s *Store) Touch(ctx context.Context, fence int64, clusterIDs []string) error {
-	_, err := s.queryFencedWrite(ctx, "record check of Shoots", db.Touch, fence, clusterIDs)
+func (o *Observations) Touch(ctx context.Context, fence int64, clusterIDs []string) error {
+	_, err := o.queryFencedWrite(ctx, "record check of Shoots", db.Touch, fence, clusterIDs)
 	return err
 }
 
 // Requeue makes synced rows due again, and notifies the workers.
-func (s *Store) Requeue(ctx context.Context, fence int64, clusterIDs []string) (requeued []string, err error) {
-	return s.queryFencedWrite(ctx, "requeue clusters", db.Requeue, fence, clusterIDs)
+func (o *Observations) Requeue(ctx context.Context, fence int64, clusterIDs []string) (requeued []string, err error) {
+	return o.queryFencedWrite(ctx, "requeue clusters", db.Requeue, fence, clusterIDs)
 }
 
 // queryFencedWrite runs a statement that returns whether the fence is current, and the ids
 // of the rows that it wrote.
-func (s *Store) queryFencedWrite(ctx context.Context, what, statement string, args ...any) (written []string, err error) {
+func (o *Observations) queryFencedWrite(ctx context.Context, what, statement string, args ...any) (written []string, err error) {
 	var held bool
-	err = s.sendBatch(ctx, func(b *pgx.Batch) {
-		b.Queue(statement, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&held, &written) })
-	})
+	err = o.db.queryRow(ctx, what, []any{&held, &written}, statement, args...)
 	if err == nil && !held {
-		err = clusterworker.ErrFenced
+		return nil, fmt.Errorf("%s: %w", what, clusterworker.ErrFenced)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	return written, nil
+	return written, err
 }

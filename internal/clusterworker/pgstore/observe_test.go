@@ -16,7 +16,7 @@ import (
 // lead begins or extends a term.
 func (b *bed) lead(owner string) clusterworker.Term {
 	b.Helper()
-	term, err := b.store.Lead(b.Context(), owner, lease)
+	term, err := b.store.Observations.Lead(b.Context(), owner, lease)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -56,13 +56,13 @@ func TestOneObservesAtATime(t *testing.T) {
 	if !third.Held || third.Fence <= second.Fence {
 		t.Errorf("the third term: %+v, after %d", third, second.Fence)
 	}
-	if err := b.store.Resign(t.Context(), second.Fence); err != nil {
+	if err := b.store.Observations.Resign(t.Context(), second.Fence); err != nil {
 		t.Fatal(err)
 	}
 	if other := b.lead("one"); other.Held {
 		t.Error("an old fence ended the term")
 	}
-	if err := b.store.Resign(t.Context(), third.Fence); err != nil {
+	if err := b.store.Observations.Resign(t.Context(), third.Fence); err != nil {
 		t.Fatal(err)
 	}
 	if next := b.lead("one"); !next.Held || next.Fence <= third.Fence {
@@ -78,11 +78,14 @@ func TestAnObserverWhoseTermIsOverWritesNothing(t *testing.T) {
 	before := b.row(id)
 	calls := map[string]func(fence int64) error{
 		"SaveStatus": func(fence int64) error {
-			_, err := b.store.SaveStatus(t.Context(), fence, []clusterworker.StatusChange{{ClusterID: id, WasStatus: v1.ShootPending, Status: v1.ShootReady}})
+			_, err := b.store.Observations.SaveStatus(t.Context(), fence, []clusterworker.StatusChange{{ClusterID: id, WasStatus: v1.ShootPending, Status: v1.ShootReady}})
 			return err
 		},
-		"Touch":   func(fence int64) error { return b.store.Touch(t.Context(), fence, []string{id}) },
-		"Requeue": func(fence int64) error { _, err := b.store.Requeue(t.Context(), fence, []string{id}); return err },
+		"Touch": func(fence int64) error { return b.store.Observations.Touch(t.Context(), fence, []string{id}) },
+		"Requeue": func(fence int64) error {
+			_, err := b.store.Observations.Requeue(t.Context(), fence, []string{id})
+			return err
+		},
 	}
 	wantFenced := func(when string, fence int64) {
 		t.Helper()
@@ -113,7 +116,7 @@ func TestATermOutlastsWhatIsWritten(t *testing.T) {
 	next := make(chan clusterworker.Term, 1)
 	b.through(func() {
 		var err error
-		if saved, err = b.store.SaveStatus(t.Context(), fence, []clusterworker.StatusChange{{ClusterID: id, WasStatus: v1.ShootPending, Status: v1.ShootReady}}); err != nil {
+		if saved, err = b.store.Observations.SaveStatus(t.Context(), fence, []clusterworker.StatusChange{{ClusterID: id, WasStatus: v1.ShootPending, Status: v1.ShootReady}}); err != nil {
 			t.Error(err)
 		}
 	}, func() {
@@ -144,7 +147,7 @@ func TestWhatIsObservedIsKept(t *testing.T) {
 	save := func(c clusterworker.StatusChange) bool {
 		t.Helper()
 		c.ClusterID = id
-		saved, err := b.store.SaveStatus(t.Context(), fence, []clusterworker.StatusChange{c, {ClusterID: uuid.NewString(), Status: v1.ShootReady}})
+		saved, err := b.store.Observations.SaveStatus(t.Context(), fence, []clusterworker.StatusChange{c, {ClusterID: uuid.NewString(), Status: v1.ShootReady}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +184,7 @@ func TestWhatIsObservedIsKept(t *testing.T) {
 	}
 	// An observation without a change updates the time.
 	touched := *b.row(id).StatusUpdated
-	if err := b.store.Touch(t.Context(), fence, []string{id, uuid.NewString()}); err != nil {
+	if err := b.store.Observations.Touch(t.Context(), fence, []string{id, uuid.NewString()}); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.row(id); !got.StatusUpdated.After(touched) || got.Status != v1.ShootError {
@@ -200,7 +203,7 @@ func TestRequeueing(t *testing.T) {
 		b.complete(failed(c, "no", true, lease))
 	}
 	before := b.row(unsynced)
-	got, err := b.store.Requeue(t.Context(), b.lead("me").Fence, []string{synced, unsynced, uuid.NewString()})
+	got, err := b.store.Observations.Requeue(t.Context(), b.lead("me").Fence, []string{synced, unsynced, uuid.NewString()})
 	if err != nil || !slices.Equal(got, []string{synced}) {
 		t.Errorf("requeued %v, %v", got, err)
 	}
@@ -231,12 +234,12 @@ func TestWhichRowsAreRead(t *testing.T) {
 		return got
 	}
 	for what, tc := range map[string]struct{ want, got []string }{
-		"the first page":  {[]string{"cluster-0", "cluster-2"}, read(b.store.Rows(t.Context(), "", 2))},
-		"the second page": {[]string{"cluster-3", "cluster-4"}, read(b.store.Rows(t.Context(), ids[2], 2))},
-		"behind the end":  {nil, read(b.store.Rows(t.Context(), ids[4], 2))},
-		"some":            {[]string{"cluster-1", "cluster-3"}, read(b.store.RowsOf(t.Context(), []string{ids[3], ids[1], uuid.NewString()}))},
-		"none":            {nil, read(b.store.RowsOf(t.Context(), nil))},
-		"the stalest":     {[]string{"cluster-2", "cluster-3"}, read(b.store.StalestRows(t.Context(), 2))},
+		"the first page":  {[]string{"cluster-0", "cluster-2"}, read(b.store.Observations.Rows(t.Context(), "", 2))},
+		"the second page": {[]string{"cluster-3", "cluster-4"}, read(b.store.Observations.Rows(t.Context(), ids[2], 2))},
+		"behind the end":  {nil, read(b.store.Observations.Rows(t.Context(), ids[4], 2))},
+		"some":            {[]string{"cluster-1", "cluster-3"}, read(b.store.Observations.RowsOf(t.Context(), []string{ids[3], ids[1], uuid.NewString()}))},
+		"none":            {nil, read(b.store.Observations.RowsOf(t.Context(), nil))},
+		"the stalest":     {[]string{"cluster-2", "cluster-3"}, read(b.store.Observations.StalestRows(t.Context(), 2))},
 	} {
 		if diff := cmp.Diff(tc.want, tc.got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
@@ -244,7 +247,7 @@ func TestWhichRowsAreRead(t *testing.T) {
 	}
 	// A row that was never observed comes first.
 	b.exec(`update tenant.cluster_sync set shoot_status_updated = null where cluster_id = $1`, ids[0])
-	if got := read(b.store.StalestRows(t.Context(), 1)); !slices.Equal(got, []string{"cluster-0"}) {
+	if got := read(b.store.Observations.StalestRows(t.Context(), 1)); !slices.Equal(got, []string{"cluster-0"}) {
 		t.Errorf("the stalest is %v", got)
 	}
 }

@@ -12,7 +12,6 @@ package pgstore
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -30,27 +29,35 @@ const lockPatience = time.Second
 
 // A Store stores the rows in PostgreSQL.
 type Store struct {
-	pool *postgres.Pool
+	db    database
+	sinks sinkColumns
 
-	sinks, sinkTypes []string
+	// Observations is the store of the worker that observes the Shoots.
+	Observations Observations
+
+	// Outbox is the store of pending change events.
+	Outbox Outbox
 }
 
 var (
-	_ clusterworker.Store         = (*Store)(nil)
-	_ clusterworker.ObserverStore = (*Store)(nil)
-	_ clusterworker.ReportStore   = (*Store)(nil)
-	_ clusterworker.OutageStore   = (*Store)(nil)
+	_ clusterworker.Store       = (*Store)(nil)
+	_ clusterworker.ReportStore = (*Store)(nil)
+	_ clusterworker.OutageStore = (*Store)(nil)
 )
+
+// sinkColumns holds the sinks of change events in columns.
+type sinkColumns struct{ names, types []string }
 
 // New returns a store on a pool whose schema is migrated and whose role is
 // postgres.RoleClusterWorker. It keeps the changes for each of the sinks until they
 // are finished.
 func New(pool *postgres.Pool, sinks ...clusterworker.EventSink) *Store {
-	s := &Store{pool: pool}
+	var columns sinkColumns
 	for _, sink := range sinks {
-		s.sinks, s.sinkTypes = append(s.sinks, sink.Name), append(s.sinkTypes, sink.Type)
+		columns.names, columns.types = append(columns.names, sink.Name), append(columns.types, sink.Type)
 	}
-	return s
+	d := database{pool}
+	return &Store{db: d, sinks: columns, Observations: Observations{d, columns}, Outbox: Outbox{d}}
 }
 
 // maxExpiredPauses limits the pauses that one claim ends.
@@ -63,14 +70,14 @@ func (s *Store) Claim(ctx context.Context, owner string, room clusterworker.Room
 	owner = sanitizeText(owner)
 	until := time.Now().Add(lease)
 	var rows []db.ReadClaimedRow
-	err := s.sendBatch(ctx, func(b *pgx.Batch) {
+	err := s.db.sendBatch(ctx, "claim clusters", func(b *pgx.Batch) {
 		b.Queue(byIndex)
 		b.Queue(db.EndExpiredPauses, maxExpiredPauses)
 		b.Queue(db.ClaimDue, lease, owner, int64(room.Slots), int64(room.TimedOut))
 		collectRows(b.Queue(db.ReadClaimed, lease, owner), &rows)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("claim clusters: %w", err)
+		return nil, err
 	}
 	claims := make([]clusterworker.Claim, len(rows))
 	for i := range rows {
@@ -91,11 +98,11 @@ const byIndex = "select set_config('enable_bitmapscan', 'off', true), set_config
 // its name were taken; its new owner may choose another.
 func (s *Store) StoreNames(ctx context.Context, names []clusterworker.Naming) (taken []clusterworker.Naming, err error) {
 	left := slices.Clone(names)
-	err = s.retryWhileLocked(ctx, func(ctx context.Context) (int, error) {
+	err = retryWhileLocked(ctx, func(ctx context.Context) (int, error) {
 		ids, tokens, shoots := splitNamings(left)
 		var named []string
 		var busy int
-		err := s.sendBatch(ctx, func(b *pgx.Batch) {
+		err := s.db.sendBatch(ctx, "name Shoots", func(b *pgx.Batch) {
 			b.Queue(byIndex)
 			collectScalars(b.Queue(db.Name, ids, tokens, shoots), &named)
 			readCount(b.Queue(db.CountUnnamed, ids, tokens, shoots), &busy)
@@ -110,7 +117,7 @@ func (s *Store) StoreNames(ctx context.Context, names []clusterworker.Naming) (t
 		return busy, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("name Shoots: %w", err)
+		return nil, err
 	}
 	return left, nil
 }
@@ -121,18 +128,14 @@ const codeUniqueViolation = "23505"
 // until its lease ends.
 func (s *Store) Release(ctx context.Context, claims []clusterworker.Claim) error {
 	ids, tokens := splitClaims(claims)
-	err := s.retryWhileLocked(ctx, func(ctx context.Context) (busy int, err error) {
-		err = s.sendBatch(ctx, func(b *pgx.Batch) {
+	return retryWhileLocked(ctx, func(ctx context.Context) (busy int, err error) {
+		err = s.db.sendBatch(ctx, "release claims", func(b *pgx.Batch) {
 			b.Queue(byIndex)
 			b.Queue(db.Release, ids, tokens)
 			readCount(b.Queue(db.CountClaimed, ids, tokens), &busy)
 		})
 		return busy, err
 	})
-	if err != nil {
-		return fmt.Errorf("release claims: %w", err)
-	}
-	return nil
 }
 
 // splitClaims arranges claims in columns.
@@ -147,51 +150,39 @@ func splitClaims(claims []clusterworker.Claim) (ids []string, tokens []int64) {
 // locked is not among the returned ones.
 func (s *Store) Renew(ctx context.Context, claims []clusterworker.Claim, lease time.Duration) (renewed []string, err error) {
 	ids, tokens := splitClaims(claims)
-	err = s.sendBatch(ctx, func(b *pgx.Batch) {
+	err = s.db.sendBatch(ctx, "renew leases", func(b *pgx.Batch) {
 		b.Queue(byIndex)
 		collectScalars(b.Queue(db.Renew, lease.Truncate(time.Microsecond), ids, tokens), &renewed)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("renew leases: %w", err)
-	}
-	return renewed, nil
+	return renewed, err
 }
 
 // NextLeaseEndOfOthers returns the time until the first lease of another owner ends, or the first
 // pause.
 func (s *Store) NextLeaseEndOfOthers(ctx context.Context, self string) (in time.Duration, ok bool, err error) {
 	var ends []time.Duration
-	err = s.sendBatch(ctx, func(b *pgx.Batch) {
+	err = s.db.sendBatch(ctx, "find next lease to expire", func(b *pgx.Batch) {
 		b.Queue(byIndex)
 		collectScalars(b.Queue(db.NextLease, sanitizeText(self)), &ends)
 	})
-	if err != nil {
-		return 0, false, fmt.Errorf("find next lease to expire: %w", err)
-	}
-	if len(ends) == 0 {
-		return 0, false, nil
+	if err != nil || len(ends) == 0 {
+		return 0, false, err
 	}
 	return ends[0], true, nil
 }
 
 // SetOutage records the outage that a worker sees, or removes the record.
 func (s *Store) SetOutage(ctx context.Context, owner string, o clusterworker.Outage, ttl time.Duration) error {
-	err := s.sendBatch(ctx, func(b *pgx.Batch) {
-		if o.Since.IsZero() {
-			b.Queue(db.EndOutage, sanitizeText(owner))
-			return
-		}
-		b.Queue(db.SetOutage, sanitizeText(owner), time.Since(o.Since), sanitizeText(o.Reason), ttl)
-	})
-	if err != nil {
-		return fmt.Errorf("record Gardener outage: %w", err)
+	const what = "record Gardener outage"
+	if o.Since.IsZero() {
+		return s.db.exec(ctx, what, db.EndOutage, sanitizeText(owner))
 	}
-	return nil
+	return s.db.exec(ctx, what, db.SetOutage, sanitizeText(owner), time.Since(o.Since), sanitizeText(o.Reason), ttl)
 }
 
 // retryWhileLocked calls work, which returns how many rows another transaction has locked,
 // until there are none or lockPatience has passed.
-func (s *Store) retryWhileLocked(ctx context.Context, work func(context.Context) (busy int, err error)) error {
+func retryWhileLocked(ctx context.Context, work func(context.Context) (busy int, err error)) error {
 	again := backoff.Policy{Initial: time.Millisecond, Max: 100 * time.Millisecond}
 	begin := time.Now()
 	for try := 0; ; try++ {
@@ -205,38 +196,9 @@ func (s *Store) retryWhileLocked(ctx context.Context, work func(context.Context)
 	}
 }
 
-// sendBatch runs statements in one round trip and one transaction. The scope is empty
-// because the policies of the role ignore tenants.
-func (s *Store) sendBatch(ctx context.Context, fill func(*pgx.Batch)) error {
-	return s.pool.RunBatch(ctx, postgres.Scope{}, fill)
-}
-
 func splitNamings(names []clusterworker.Naming) (ids []string, tokens []int64, shoots []string) {
 	for _, n := range names {
 		ids, tokens, shoots = append(ids, n.ClusterID), append(tokens, n.Token), append(shoots, sanitizeText(n.ShootName))
 	}
 	return ids, tokens, shoots
-}
-
-// collectRows appends the rows of a queued statement to a list.
-func collectRows[T any](q *pgx.QueuedQuery, list *[]T) {
-	q.Query(func(rows pgx.Rows) error {
-		var err error
-		*list, err = pgx.AppendRows((*list)[:0], rows, pgx.RowToStructByPos[T])
-		return err
-	})
-}
-
-// collectScalars is collectRows for rows of one column.
-func collectScalars[T any](q *pgx.QueuedQuery, list *[]T) {
-	q.Query(func(rows pgx.Rows) error {
-		var err error
-		*list, err = pgx.AppendRows((*list)[:0], rows, pgx.RowTo[T])
-		return err
-	})
-}
-
-// readCount reads the single value of a queued statement.
-func readCount(q *pgx.QueuedQuery, n *int) {
-	q.QueryRow(func(row pgx.Row) error { return row.Scan(n) })
 }

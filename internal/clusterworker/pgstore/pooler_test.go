@@ -173,19 +173,19 @@ func workThroughAPooler(b *bed, pool *postgres.Pool) {
 	if r := b.row(id); r.SyncError != `it's "{no}"` || r.Attempts != 1 {
 		b.Errorf("the row is %+v", r)
 	}
-	term, err := store.Lead(b.Context(), "me", lease)
+	term, err := store.Observations.Lead(b.Context(), "me", lease)
 	if err != nil || !term.Held {
 		b.Fatal(term, err)
 	}
-	rows, err := store.Rows(b.Context(), "", 10)
+	rows, err := store.Observations.Rows(b.Context(), "", 10)
 	if err != nil || len(rows) != 10 {
 		b.Fatal(rows, err)
 	}
-	saved, err := store.SaveStatus(b.Context(), term.Fence, []clusterworker.StatusChange{{ClusterID: rows[0].ClusterID, WasStatus: rows[0].Status, Status: "ready", Message: "well"}})
+	saved, err := store.Observations.SaveStatus(b.Context(), term.Fence, []clusterworker.StatusChange{{ClusterID: rows[0].ClusterID, WasStatus: rows[0].Status, Status: "ready", Message: "well"}})
 	if err != nil || len(saved) != 1 {
 		b.Errorf("saved %v, %v", saved, err)
 	}
-	if err := store.Touch(b.Context(), term.Fence, []string{id}); err != nil {
+	if err := store.Observations.Touch(b.Context(), term.Fence, []string{id}); err != nil {
 		b.Error(err)
 	}
 	if err := store.RecordReports(b.Context(), []clusterworker.Reported{{ClusterID: id, Version: 1, Next: time.Hour}}); err != nil {
@@ -194,7 +194,7 @@ func workThroughAPooler(b *bed, pool *postgres.Pool) {
 	if _, err := store.DueReports(b.Context(), 10); err != nil {
 		b.Error(err)
 	}
-	if _, err := store.StalestRows(b.Context(), 10); err != nil {
+	if _, err := store.Observations.StalestRows(b.Context(), 10); err != nil {
 		b.Error(err)
 	}
 	if _, err := store.Tally(b.Context()); err != nil {
@@ -203,7 +203,7 @@ func workThroughAPooler(b *bed, pool *postgres.Pool) {
 	if _, err := store.Installation(b.Context()); err != nil {
 		b.Error(err)
 	}
-	if err := store.Resign(b.Context(), term.Fence); err != nil {
+	if err := store.Observations.Resign(b.Context(), term.Fence); err != nil {
 		b.Error(err)
 	}
 	// The settings of a transaction are gone in the next one on the same connection.

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -21,9 +20,6 @@ order by n.id`
 // received their current state, or the row has changed since it was read.
 func (s *Store) PoolsSent(ctx context.Context, row *clusterworker.Row) ([]clusterworker.PoolSent, error) {
 	var pools []clusterworker.PoolSent
-	err := s.sendBatch(ctx, func(b *pgx.Batch) { collectRows(b.Queue(readPools, row.ClusterID, row.ReportVersion), &pools) })
-	if err != nil {
-		return nil, fmt.Errorf("read node pools: %w", err)
-	}
-	return pools, nil
+	err := s.db.sendBatch(ctx, "read node pools", func(b *pgx.Batch) { collectRows(b.Queue(readPools, row.ClusterID, row.ReportVersion), &pools) })
+	return pools, err
 }

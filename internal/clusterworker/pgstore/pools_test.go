@@ -18,7 +18,7 @@ func TestPoolsSent(t *testing.T) {
 	b.exec(`update tenant.resources set deleted_time = now(), generation = 2 where id = $1`, goes)
 	sent := func(want ...clusterworker.PoolSent) {
 		t.Helper()
-		rows, err := b.store.RowsOf(t.Context(), []string{id})
+		rows, err := b.store.Observations.RowsOf(t.Context(), []string{id})
 		if err != nil || len(rows) != 1 {
 			t.Fatalf("RowsOf() = %v, %v", rows, err)
 		}

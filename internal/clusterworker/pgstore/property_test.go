@@ -96,7 +96,7 @@ func TestWhateverHappens(t *testing.T) {
 				delete(w.paused, id)
 			},
 			"requeue": func(rt *rapid.T) {
-				if _, err := w.store.Requeue(w.Context(), fence, []string{w.one(rt)}); err != nil {
+				if _, err := w.store.Observations.Requeue(w.Context(), fence, []string{w.one(rt)}); err != nil {
 					rt.Fatal(err)
 				}
 			},
@@ -183,7 +183,7 @@ func (w *world) finish(rt *rapid.T, result func(clusterworker.Claim) clusterwork
 
 // check compares the rows with their expected state.
 func (w *world) check(rt *rapid.T) {
-	rows, err := w.store.RowsOf(w.Context(), w.ids)
+	rows, err := w.store.Observations.RowsOf(w.Context(), w.ids)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func (w *world) drain(rt *rapid.T) {
 	for _, c := range w.claim(len(w.ids)) {
 		w.complete(done(c))
 	}
-	rows, err := w.store.RowsOf(w.Context(), w.ids)
+	rows, err := w.store.Observations.RowsOf(w.Context(), w.ids)
 	if err != nil {
 		rt.Fatal(err)
 	}

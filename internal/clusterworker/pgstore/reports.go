@@ -2,9 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"fmt"
-
-	"github.com/jackc/pgx/v5"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
@@ -13,7 +10,7 @@ import (
 
 // DueReports returns rows whose report is due.
 func (s *Store) DueReports(ctx context.Context, limit int) ([]clusterworker.Row, error) {
-	return s.queryRows(ctx, db.DueReports, int64(limit))
+	return s.db.queryRows(ctx, db.DueReports, int64(limit))
 }
 
 // RecordReports records reports. The report of a row that another transaction has locked is
@@ -24,22 +21,13 @@ func (s *Store) RecordReports(ctx context.Context, reports []clusterworker.Repor
 	for i, r := range reports {
 		ids[i], versions[i], nexts[i] = r.ClusterID, r.Version, min(max(r.Next, 0), maxDelay).Microseconds()
 	}
-	if err := s.sendBatch(ctx, func(b *pgx.Batch) { b.Queue(db.Reported, ids, versions, nexts) }); err != nil {
-		return fmt.Errorf("record reports: %w", err)
-	}
-	return nil
+	return s.db.exec(ctx, "record reports", db.Reported, ids, versions, nexts)
 }
 
 // Tally counts the rows by their state. It reads the whole table.
 func (s *Store) Tally(ctx context.Context) (clusterworker.Tally, error) {
 	var t clusterworker.Tally
-	err := s.sendBatch(ctx, func(b *pgx.Batch) {
-		b.Queue(db.Tally, int32(v1.StuckAttempts)).QueryRow(func(row pgx.Row) error {
-			return row.Scan(&t.Due, &t.Leased, &t.BackingOff, &t.Stuck, &t.Paused, &t.Synced, &t.OldestDue, &t.DeadRows, &t.OldestTransaction)
-		})
-	})
-	if err != nil {
-		return clusterworker.Tally{}, fmt.Errorf("count clusters by sync state: %w", err)
-	}
-	return t, nil
+	into := []any{&t.Due, &t.Leased, &t.BackingOff, &t.Stuck, &t.Paused, &t.Synced, &t.OldestDue, &t.DeadRows, &t.OldestTransaction}
+	err := s.db.queryRow(ctx, "count clusters by sync state", into, db.Tally, int32(v1.StuckAttempts))
+	return t, err
 }

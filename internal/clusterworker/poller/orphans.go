@@ -3,6 +3,7 @@ package poller
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/shoot"
@@ -75,64 +76,76 @@ func PlanOrphans(c Census) Plan {
 	return p
 }
 
-// reportAndDeleteOrphans reports orphans, and deletes those that the plan deletes.
-func (s *session) reportAndDeleteOrphans(ctx context.Context, c Census) {
+// An orphanKeeper reports and deletes orphans.
+type orphanKeeper struct {
+	poller       *Poller
+	tenure       *leadership
+	installation string
+	before       map[string]bool // uids of the last list's orphans
+	running      *sync.WaitGroup
+	reaping      sync.Mutex // held while orphans are deleted
+}
+
+// handleCensus reports orphans, and deletes those that the plan deletes.
+func (k *orphanKeeper) handleCensus(ctx context.Context, c Census) {
+	c.Installation, c.Before = k.installation, k.before
+	c.Now, c.MinAge, c.Delete = time.Now(), k.poller.cfg.OrphanAge, k.poller.cfg.DeleteOrphans
 	p := PlanOrphans(c)
-	s.orphans = p.Seen
-	s.metrics.orphans.Set(float64(len(p.Report)))
-	s.metrics.strays.Set(float64(len(c.Strays)))
-	s.state.setOrphans(len(p.Report))
+	k.before = p.Seen
+	k.poller.metrics.orphans.Set(float64(len(p.Report)))
+	k.poller.metrics.strays.Set(float64(len(c.Strays)))
+	k.poller.state.update(func(now *Stats) { now.Orphans = len(p.Report) })
 	if p.Halt != nil {
-		s.metrics.orphanHalts.Inc()
-		s.log.ErrorContext(ctx, "orphan cleanup blocked", "err", p.Halt, "shoots", c.Listed, "clusters", c.Clusters, "orphans", len(c.Orphans))
+		k.poller.metrics.orphanHalts.Inc()
+		k.poller.log.ErrorContext(ctx, "orphan cleanup blocked", "err", p.Halt, "shoots", c.Listed, "clusters", c.Clusters, "orphans", len(c.Orphans))
 	}
 	for i := range p.Report {
 		o := &p.Report[i]
-		s.log.WarnContext(ctx, "orphan shoot found", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID, "created", o.Created, "deleting", o.Deleting)
+		k.poller.log.WarnContext(ctx, "orphan shoot found", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID, "created", o.Created, "deleting", o.Deleting)
 	}
 	for i := range c.Strays {
 		o := &c.Strays[i]
-		s.log.WarnContext(ctx, "duplicate shoot found", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID)
+		k.poller.log.WarnContext(ctx, "duplicate shoot found", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID)
 	}
-	if s.deps.Remover == nil || len(p.Delete) == 0 || !s.reaping.TryLock() {
+	if k.poller.deps.Remover == nil || len(p.Delete) == 0 || !k.reaping.TryLock() {
 		return
 	}
-	s.wg.Go(func() {
-		defer s.reaping.Unlock()
+	k.running.Go(func() {
+		defer k.reaping.Unlock()
 		for i := range p.Delete {
-			s.deleteOrphan(ctx, &p.Delete[i])
+			k.deleteOrphan(ctx, &p.Delete[i])
 		}
 	})
 }
 
 // deleteOrphan deletes an orphan after a last check.
-func (s *session) deleteOrphan(ctx context.Context, o *shoot.Observed) {
-	still, err := s.isStillOrphan(ctx, o)
+func (k *orphanKeeper) deleteOrphan(ctx context.Context, o *shoot.Observed) {
+	still, err := k.isStillOrphan(ctx, o)
 	if err == nil && still {
-		dctx, cancel := context.WithTimeoutCause(ctx, s.cfg.CallTimeout, errTimeout)
+		dctx, cancel := context.WithTimeoutCause(ctx, k.poller.cfg.CallTimeout, errTimeout)
 		defer cancel()
-		err = s.tenure.writeFenced(dctx, func(ctx context.Context, _ int64) error {
-			_, err := s.deps.Remover.DeleteShoot(ctx, shoot.Ref{Name: o.Name, UID: o.UID, Cluster: o.Cluster, Installation: s.installation})
+		err = k.tenure.writeFenced(dctx, func(ctx context.Context, _ int64) error {
+			_, err := k.poller.deps.Remover.DeleteShoot(ctx, shoot.Ref{Name: o.Name, UID: o.UID, Cluster: o.Cluster, Installation: k.installation})
 			return err
 		})
 	}
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		s.metrics.countFailure(string(shoot.ClassOf(err)))
-		s.log.WarnContext(ctx, "orphan shoot not deleted", "shoot", o.Name, "cluster_id", o.Cluster, "err", err)
+		k.poller.metrics.countFailure(string(shoot.ClassOf(err)))
+		k.poller.log.WarnContext(ctx, "orphan shoot not deleted", "shoot", o.Name, "cluster_id", o.Cluster, "err", err)
 	case still:
-		s.metrics.orphansDeleted.Inc()
-		s.log.WarnContext(ctx, "orphan shoot deleted", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID)
+		k.poller.metrics.orphansDeleted.Inc()
+		k.poller.log.WarnContext(ctx, "orphan shoot deleted", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID)
 	}
 }
 
 // isStillOrphan checks again, in Gardener and in the database, that a Shoot is an orphan.
-func (s *session) isStillOrphan(ctx context.Context, o *shoot.Observed) (bool, error) {
-	live, err := s.getShoot(ctx, o.Name)
-	if err != nil || live == nil || live.UID != o.UID || live.Cluster != o.Cluster || live.Installation != s.installation || live.Deleting {
+func (k *orphanKeeper) isStillOrphan(ctx context.Context, o *shoot.Observed) (bool, error) {
+	live, err := k.poller.getShoot(ctx, o.Name)
+	if err != nil || live == nil || live.UID != o.UID || live.Cluster != o.Cluster || live.Installation != k.installation || live.Deleting {
 		return false, err
 	}
-	rows, err := s.rowsOf(ctx, []string{o.Cluster})
+	rows, err := k.poller.rowsOf(ctx, []string{o.Cluster})
 	return err == nil && len(rows) == 0, err
 }

@@ -3,6 +3,7 @@ package poller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
@@ -21,11 +22,7 @@ func (s *session) compareWithList(ctx context.Context, list *shoot.List, observe
 	}
 	clusters := map[string]bool{} // all clusters that were read
 	claimed := map[string]bool{}  // names of Shoots that belong to a row
-	for after := ""; ; {
-		rows, err := s.readPage(ctx, after)
-		if err != nil {
-			return fmt.Errorf("read sync rows: %w", err)
-		}
+	err := s.poller.forEachPage(ctx, func(rows []clusterworker.Row) error {
 		var b batch
 		for i := range rows {
 			row := &rows[i]
@@ -34,15 +31,12 @@ func (s *session) compareWithList(ctx context.Context, list *shoot.List, observe
 			if ownShoot(row, s.installation, o) != nil {
 				claimed[row.ShootName] = true
 			}
-			s.addToBatch(&b, row, observation{shoot: o, thorough: true, doubtful: observedDuringList[key{row.ClusterID, row.ShootName}]}, true)
+			s.writer.addToBatch(&b, row, observation{shoot: o, thorough: true, doubtful: observedDuringList[key{row.ClusterID, row.ShootName}]}, true)
 		}
-		if err := s.commitBatch(ctx, &b); err != nil {
-			return err
-		}
-		if len(rows) < maxBatch {
-			break
-		}
-		after = rows[len(rows)-1].ClusterID
+		return s.writer.commit(ctx, &b)
+	})
+	if err != nil {
+		return err
 	}
 	s.book.retainOnly(clusters)
 	var strangers []shoot.Observed
@@ -55,9 +49,9 @@ func (s *session) compareWithList(ctx context.Context, list *shoot.List, observe
 		return err
 	}
 	counts := s.book.countByStatus()
-	s.metrics.setCounts(counts)
-	s.state.noteListed(time.Now(), counts)
-	s.log.InfoContext(ctx, "shoots compared with database", "shoots", len(list.Shoots), "rows", len(clusters), "took", time.Since(began).Round(time.Millisecond))
+	s.poller.metrics.setCounts(counts)
+	s.poller.state.update(func(now *Stats) { now.LastList, now.Shoots = time.Now(), counts })
+	s.poller.log.InfoContext(ctx, "shoots compared with database", "shoots", len(list.Shoots), "rows", len(clusters), "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 
@@ -66,16 +60,16 @@ func (s *session) compareWithList(ctx context.Context, list *shoot.List, observe
 // cluster.
 func (s *session) addMissingRows(ctx context.Context) {
 	for {
-		ids, err := s.addMissingBatch(ctx)
+		qctx, cancel := queryTime(ctx)
+		ids, err := s.poller.deps.Store.AddMissingRows(qctx, maxBatch)
+		cancel()
 		if err != nil {
-			if ctx.Err() == nil {
-				s.noteDatabaseFailure(ctx, "add missing sync rows", err)
-			}
+			s.noteDatabaseFailure(ctx, "add missing sync rows", err)
 			return // retried before the next list
 		}
 		if len(ids) > 0 {
-			s.metrics.missing.Add(float64(len(ids)))
-			s.log.WarnContext(ctx, "missing sync rows added", "clusters", len(ids), "first_cluster_id", ids[0])
+			s.poller.metrics.missing.Add(float64(len(ids)))
+			s.poller.log.WarnContext(ctx, "missing sync rows added", "clusters", len(ids), "first_cluster_id", ids[0])
 		}
 		if len(ids) < maxBatch {
 			return
@@ -83,61 +77,36 @@ func (s *session) addMissingRows(ctx context.Context) {
 	}
 }
 
-func (s *session) addMissingBatch(ctx context.Context) ([]string, error) {
-	ctx, cancel := queryTime(ctx)
-	defer cancel()
-	return s.deps.Store.AddMissingRows(ctx, maxBatch)
-}
-
 // forgetDeletedRows removes deleted rows from the cache, which no other step does without
 // lists. The other entries stay useful until their Shoots are polled again.
 func (s *session) forgetDeletedRows(ctx context.Context) {
 	there := map[string]bool{}
-	for after := ""; ; {
-		rows, err := s.readPage(ctx, after)
-		if err != nil {
-			if ctx.Err() == nil {
-				s.noteDatabaseFailure(ctx, "read cluster ids", err)
-			}
-			return // retried at the next list attempt
-		}
+	err := s.poller.forEachPage(ctx, func(rows []clusterworker.Row) error {
 		for i := range rows {
 			there[rows[i].ClusterID] = true
 		}
-		if len(rows) < maxBatch {
-			break
-		}
-		after = rows[len(rows)-1].ClusterID
+		return nil
+	})
+	if err != nil {
+		s.noteDatabaseFailure(ctx, "read cluster ids", err)
+		return // retried at the next list attempt
 	}
 	s.book.retainOnly(there)
-}
-
-func (s *session) readPage(ctx context.Context, after string) ([]clusterworker.Row, error) {
-	ctx, cancel := queryTime(ctx)
-	defer cancel()
-	return s.deps.Store.Rows(ctx, after, maxBatch)
 }
 
 // handleShootsWithoutRow handles Shoots without a row among those read. It requests a live
 // read if the row is new or its status is deleted. The others are orphans.
 func (s *session) handleShootsWithoutRow(ctx context.Context, strangers []shoot.Observed, census Census) error {
-	census.Installation, census.Before = s.installation, s.orphans
-	census.Now, census.MinAge, census.Delete = time.Now(), s.cfg.OrphanAge, s.cfg.DeleteOrphans
-	for len(strangers) > 0 {
-		part := strangers[:min(len(strangers), maxBatch)]
-		strangers = strangers[len(part):]
+	for part := range slices.Chunk(strangers, maxBatch) {
 		ids := make([]string, 0, len(part))
 		for i := range part {
 			if isID(part[i].Cluster) {
 				ids = append(ids, part[i].Cluster)
 			}
 		}
-		rows := map[string]*clusterworker.Row{}
-		if len(ids) > 0 {
-			var err error
-			if rows, err = s.rowsOf(ctx, ids); err != nil {
-				return err
-			}
+		rows, err := s.poller.rowsOf(ctx, ids)
+		if err != nil {
+			return err
 		}
 		known := map[key]observation{}
 		for i := range part {
@@ -155,6 +124,40 @@ func (s *session) handleShootsWithoutRow(ctx context.Context, strangers []shoot.
 		census.Clusters += len(rows)
 		s.inbox.putBack(known)
 	}
-	s.reportAndDeleteOrphans(ctx, census)
+	s.orphans.handleCensus(ctx, census)
 	return nil
+}
+
+// forEachPage calls do for all rows, a page at a time.
+func (p *Poller) forEachPage(ctx context.Context, do func(rows []clusterworker.Row) error) error {
+	for after := ""; ; {
+		qctx, cancel := queryTime(ctx)
+		rows, err := p.deps.Store.Rows(qctx, after, maxBatch)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("read sync rows: %w", err)
+		}
+		if err := do(rows); err != nil || len(rows) < maxBatch {
+			return err
+		}
+		after = rows[len(rows)-1].ClusterID
+	}
+}
+
+// rowsOf reads the existing rows of the given clusters.
+func (p *Poller) rowsOf(ctx context.Context, ids []string) (map[string]*clusterworker.Row, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := queryTime(ctx)
+	defer cancel()
+	list, err := p.deps.Store.RowsOf(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read sync rows of %d clusters: %w", len(ids), err)
+	}
+	rows := make(map[string]*clusterworker.Row, len(list))
+	for i := range list {
+		rows[list[i].ClusterID] = &list[i]
+	}
+	return rows, nil
 }

@@ -21,7 +21,7 @@ func (s *session) startPolling(ctx context.Context, why error) {
 	}
 	s.polling = true
 	if why != nil {
-		s.log.WarnContext(ctx, "shoot watch forbidden, polling shoots individually", "err", why, "interval", s.cfg.PollInterval, "batch", s.cfg.BatchSize)
+		s.poller.log.WarnContext(ctx, "shoot watch forbidden, polling shoots individually", "err", why, "interval", s.poller.cfg.PollInterval, "batch", s.poller.cfg.BatchSize)
 	}
 	s.pollAt.Reset(0)
 }
@@ -32,12 +32,12 @@ func (s *session) pollRound(ctx context.Context) {
 	if !s.polling {
 		return
 	}
-	s.pollAt.Reset(s.cfg.PollInterval)
-	room := s.cfg.BatchSize - s.inbox.outstanding()
+	s.pollAt.Reset(s.poller.cfg.PollInterval)
+	room := s.poller.cfg.BatchSize - s.inbox.outstanding()
 	if room <= 0 {
 		return
 	}
-	s.metrics.polls.Inc()
+	s.poller.metrics.polls.Inc()
 	now := time.Now()
 	for k, until := range s.unreadable {
 		if !now.Before(until) {
@@ -46,12 +46,10 @@ func (s *session) pollRound(ctx context.Context) {
 	}
 	// Rows with a live read in progress are still stale, and returned again.
 	qctx, cancel := queryTime(ctx)
-	rows, err := s.deps.Store.StalestRows(qctx, s.cfg.BatchSize+len(s.unreadable))
+	rows, err := s.poller.deps.Store.StalestRows(qctx, s.poller.cfg.BatchSize+len(s.unreadable))
 	cancel()
 	if err != nil {
-		if ctx.Err() == nil {
-			s.noteDatabaseFailure(ctx, "read Shoots to poll", err)
-		}
+		s.noteDatabaseFailure(ctx, "read Shoots to poll", err)
 		return
 	}
 	for i := range rows {
@@ -74,5 +72,5 @@ func (s *session) skipForSomeRounds(k key) {
 	if len(s.unreadable) >= maxUnreadable {
 		clear(s.unreadable)
 	}
-	s.unreadable[k] = time.Now().Add(passOverRounds * s.cfg.PollInterval)
+	s.unreadable[k] = time.Now().Add(passOverRounds * s.poller.cfg.PollInterval)
 }

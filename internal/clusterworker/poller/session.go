@@ -36,29 +36,34 @@ func databasePolicy() backoff.Policy {
 // A session is the work of one term. Fields that are not marked as shared belong to the
 // goroutine of runSession.
 type session struct {
-	*Poller
+	poller *Poller     // shared
 	tenure *leadership // shared
 	inbox  *inbox      // shared
-	lists  chan any    // capacity 1: a shoot.List or the error
+	lists  chan listResult
 	ends   chan watchEnd
 
 	installation string
 	book         *statusCache
-	polling      bool // no watch is available
-	listing      bool // a list is in progress
-	flushing     bool // flushAt is set
-	failures     int  // consecutive failures of lists and watches
-	dbFailures   int  // consecutive
-	orphans      map[string]bool
+	writer       *statusWriter
+	orphans      *orphanKeeper
+	polling      bool              // no watch is available
+	listing      bool              // a list is in progress
+	flushing     bool              // flushAt is set
+	failures     int               // consecutive failures of lists and watches
+	dbFailures   int               // consecutive
 	unreadable   map[key]time.Time // Shoots that could not be read, and until when they are skipped
 
-	relist, flushAt, pollAt, laterAt *time.Timer
-	later                            map[key]delayed
-	nextBack                         time.Time // when the first of later is due; zero is never
+	relist, flushAt, pollAt *time.Timer
+	later                   *delays
 
 	stopWatch context.CancelFunc
 	wg        sync.WaitGroup
-	reaping   sync.Mutex // held while orphans are deleted
+}
+
+// A listResult is the result of a list.
+type listResult struct {
+	list shoot.List
+	err  error
 }
 
 // A watchEnd is the reason why the watch of an epoch ended.
@@ -68,17 +73,11 @@ type watchEnd struct {
 	lasted time.Duration
 }
 
-// delayed is an observation to handle later.
-type delayed struct {
-	at time.Time
-	s  observation
-}
-
 func newSession(p *Poller, t *leadership, b *statusCache) *session {
 	return &session{
-		Poller: p, tenure: t, inbox: newInbox(),
-		lists: make(chan any, 1), ends: make(chan watchEnd, 1),
-		book: b, orphans: map[string]bool{}, unreadable: map[key]time.Time{}, later: map[key]delayed{},
+		poller: p, tenure: t, inbox: newInbox(),
+		lists: make(chan listResult, 1), ends: make(chan watchEnd, 1),
+		book: b, unreadable: map[key]time.Time{}, later: newDelays(),
 		stopWatch: func() {},
 	}
 }
@@ -98,16 +97,18 @@ func (s *session) runSession(ctx context.Context) {
 	if !s.readInstallationID(ctx) {
 		return
 	}
-	s.relist, s.flushAt, s.pollAt, s.laterAt = time.NewTimer(0), stoppedTimer(), stoppedTimer(), stoppedTimer()
+	s.writer = &statusWriter{poller: s.poller, tenure: s.tenure, inbox: s.inbox, book: s.book, later: s.later, installation: s.installation}
+	s.orphans = &orphanKeeper{poller: s.poller, tenure: s.tenure, installation: s.installation, running: &s.wg}
+	s.relist, s.flushAt, s.pollAt = time.NewTimer(0), stoppedTimer(), stoppedTimer()
 	defer s.relist.Stop()
 	defer s.flushAt.Stop()
 	defer s.pollAt.Stop()
-	defer s.laterAt.Stop()
-	if s.cfg.PollOnly {
+	defer s.later.timer.Stop()
+	if s.poller.cfg.PollOnly {
 		s.startPolling(ctx, nil)
 	}
 	for range lookers {
-		s.wg.Go(func() { s.performLiveReads(ctx) })
+		s.wg.Go(func() { s.poller.performLiveReads(ctx, s.inbox) })
 	}
 	for ctx.Err() == nil {
 		select {
@@ -122,8 +123,8 @@ func (s *session) runSession(ctx context.Context) {
 			s.scheduleFlush(collect)
 		case <-s.flushAt.C:
 			s.processInbox(ctx)
-		case <-s.laterAt.C:
-			s.returnDelayedToInbox()
+		case <-s.later.timer.C:
+			s.inbox.putBack(s.later.takeDue())
 		case <-s.pollAt.C:
 			s.pollRound(ctx)
 		}
@@ -133,14 +134,12 @@ func (s *session) runSession(ctx context.Context) {
 // readInstallationID reads the id of the installation, with retries.
 func (s *session) readInstallationID(ctx context.Context) bool {
 	for attempt := 0; ctx.Err() == nil; attempt++ {
-		id, err := s.deps.Store.Installation(ctx)
+		id, err := s.poller.deps.Store.Installation(ctx)
 		if err == nil {
 			s.installation = id
 			return true
 		}
-		if ctx.Err() == nil {
-			s.noteDatabaseFailure(ctx, "read installation id", err)
-		}
+		s.noteDatabaseFailure(ctx, "read installation id", err)
 		if backoff.Sleep(ctx, databasePolicy().Delay(attempt)) != nil {
 			break
 		}
@@ -164,60 +163,53 @@ func (s *session) startList(ctx context.Context) {
 	s.addMissingRows(ctx) // before the list, or their Shoots would have no cluster
 	s.listing = true
 	s.inbox.noteListing()
-	s.metrics.relists.Inc()
-	if s.state.isWatching() {
+	s.poller.metrics.relists.Inc()
+	if s.poller.state.isWatching() {
 		s.failures = 0
 	}
 	s.wg.Go(func() {
-		lctx, cancel := context.WithTimeoutCause(ctx, 4*s.cfg.CallTimeout, errTimeout)
+		lctx, cancel := context.WithTimeoutCause(ctx, 4*s.poller.cfg.CallTimeout, errTimeout)
 		defer cancel()
-		l, err := s.deps.Viewer.ListShoots(lctx)
-		if err != nil {
-			s.lists <- err
-			return
-		}
-		s.lists <- l
+		l, err := s.poller.deps.Viewer.ListShoots(lctx)
+		s.lists <- listResult{l, err}
 	})
 }
 
 // handleListResult handles the result of a list: it begins a new epoch with a watch from
 // there, and compares every row.
-func (s *session) handleListResult(ctx context.Context, result any) {
+func (s *session) handleListResult(ctx context.Context, result listResult) {
 	s.listing = false
-	if err, ok := result.(error); ok {
+	if result.err != nil {
 		if ctx.Err() == nil {
-			s.handleListFailure(ctx, err)
+			s.handleListFailure(ctx, result.err)
 		}
 		return
 	}
-	list, _ := result.(shoot.List)
-	s.state.noteGardener(nil)
+	s.poller.state.noteGardener(nil)
 	s.stopWatch()
 	epoch, during := s.inbox.resetEpoch()
-	clear(s.later)
-	if s.cfg.PollOnly {
+	clear(s.later.held)
+	if s.poller.cfg.PollOnly {
 		s.startPolling(ctx, nil)
 	} else {
 		s.polling = false
-		s.startWatch(ctx, epoch, list.ResourceVersion)
+		s.startWatch(ctx, epoch, result.list.ResourceVersion)
 	}
-	if err := s.compareWithList(ctx, &list, during); err != nil {
-		if ctx.Err() == nil {
-			s.noteDatabaseFailure(ctx, "compare Shoots with database", err)
-			s.relist.Reset(databasePolicy().Delay(s.dbFailures))
-		}
+	if err := s.compareWithList(ctx, &result.list, during); err != nil {
+		s.noteDatabaseFailure(ctx, "compare Shoots with database", err)
+		s.relist.Reset(databasePolicy().Delay(s.dbFailures))
 		return
 	}
 	s.dbFailures = 0
-	s.relist.Reset(s.cfg.ReconcileInterval)
+	s.relist.Reset(s.poller.cfg.ReconcileInterval)
 }
 
 func (s *session) handleListFailure(ctx context.Context, err error) {
-	s.noteGardenerFailure(ctx, "list", err)
+	s.poller.noteGardenerFailure(ctx, "list", err)
 	if shoot.ClassOf(err) == shoot.ClassForbidden {
 		s.forgetDeletedRows(ctx)
 		s.startPolling(ctx, err)
-		s.relist.Reset(s.cfg.ReconcileInterval)
+		s.relist.Reset(s.poller.cfg.ReconcileInterval)
 		return
 	}
 	s.relistAfterFailure(err)
@@ -232,23 +224,23 @@ func (s *session) relistAfterFailure(err error) {
 }
 
 // noteGardenerFailure counts failures and logs the first of consecutive ones.
-func (s *session) noteGardenerFailure(ctx context.Context, doing string, err error) {
+func (p *Poller) noteGardenerFailure(ctx context.Context, doing string, err error) {
 	class := shoot.ClassOf(err)
-	s.metrics.countFailure(string(class))
-	if first := s.state.noteGardener(err); first {
-		s.log.WarnContext(ctx, "read shoot status failed, retrying", "doing", doing, "err", err, "class", class)
+	p.metrics.countFailure(string(class))
+	if first := p.state.noteGardener(err); first {
+		p.log.WarnContext(ctx, "read shoot status failed, retrying", "doing", doing, "err", err, "class", class)
 	}
 }
 
-// noteDatabaseFailure counts failures and logs the first of consecutive ones. The end of the
-// term is logged elsewhere.
+// noteDatabaseFailure counts failures and logs the first of consecutive ones, unless ctx has ended. The
+// end of the term is logged elsewhere.
 func (s *session) noteDatabaseFailure(ctx context.Context, doing string, err error) {
-	if errors.Is(err, errTermOver) || errors.Is(err, clusterworker.ErrFenced) {
+	if ctx.Err() != nil || errors.Is(err, errTermOver) || errors.Is(err, clusterworker.ErrFenced) {
 		return
 	}
-	s.metrics.countFailure(classDatabase)
+	s.poller.metrics.countFailure(classDatabase)
 	if s.dbFailures == 0 {
-		s.log.WarnContext(ctx, "save shoot status failed, retrying", "doing", doing, "err", err)
+		s.poller.log.WarnContext(ctx, "save shoot status failed, retrying", "doing", doing, "err", err)
 	}
 	s.dbFailures++
 }

@@ -60,28 +60,17 @@ func (s *state) noteGardener(err error) (firstFailure bool) {
 	return firstFailure
 }
 
-func (s *state) setWatching(is bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stats.Watching = is
-}
-
 func (s *state) isWatching() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stats.Watching
 }
 
-func (s *state) noteListed(at time.Time, counts map[v1.ShootStatus]int) {
+// update changes the published state.
+func (s *state) update(change func(*Stats)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stats.LastList, s.stats.Shoots = at, counts
-}
-
-func (s *state) setOrphans(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stats.Orphans = n
+	change(&s.stats)
 }
 
 // isLeading reports whether this process holds a term that is not over.

@@ -21,17 +21,17 @@ const (
 func (s *session) startWatch(ctx context.Context, epoch int, version string) {
 	ctx, cancel := context.WithCancel(ctx)
 	s.stopWatch = cancel
-	s.state.setWatching(true)
+	s.poller.state.update(func(now *Stats) { now.Watching = true })
 	s.wg.Go(func() {
 		defer cancel()
 		w := &watcher{inbox: s.inbox, epoch: epoch, installation: s.installation, version: version}
 		for ctx.Err() == nil {
 			began := time.Now()
-			err := s.deps.Viewer.WatchShoots(ctx, w.version, w.handleEvent)
+			err := s.poller.deps.Viewer.WatchShoots(ctx, w.version, w.handleEvent)
 			if ctx.Err() != nil {
 				return
 			}
-			s.metrics.watchRestarts.Inc()
+			s.poller.metrics.watchRestarts.Inc()
 			if err != nil {
 				select {
 				case s.ends <- watchEnd{epoch: epoch, err: err, lasted: time.Since(began)}:
@@ -52,19 +52,19 @@ func (s *session) handleWatchEnd(ctx context.Context, e watchEnd) {
 	if e.epoch != s.inbox.currentEpoch() {
 		return // a newer epoch has begun
 	}
-	s.state.setWatching(false)
+	s.poller.state.update(func(now *Stats) { now.Watching = false })
 	if e.lasted >= lively {
 		s.failures = 0
 	}
 	switch {
 	case errors.Is(e.err, shoot.ErrExpired):
-		s.log.InfoContext(ctx, "shoot watch interrupted, relisting", "reason", e.err)
+		s.poller.log.InfoContext(ctx, "shoot watch interrupted, relisting", "reason", e.err)
 		s.relistAfterFailure(nil)
 	case shoot.ClassOf(e.err) == shoot.ClassForbidden:
-		s.metrics.countFailure(string(shoot.ClassForbidden))
+		s.poller.metrics.countFailure(string(shoot.ClassForbidden))
 		s.startPolling(ctx, e.err)
 	default:
-		s.noteGardenerFailure(ctx, "watch", e.err)
+		s.poller.noteGardenerFailure(ctx, "watch", e.err)
 		s.relistAfterFailure(e.err)
 	}
 }
@@ -95,27 +95,27 @@ func (w *watcher) handleEvent(e shoot.Event) error {
 }
 
 // performLiveReads performs requested live reads until ctx ends.
-func (s *session) performLiveReads(ctx context.Context) {
+func (p *Poller) performLiveReads(ctx context.Context, in *inbox) {
 	for {
-		l, ok := s.inbox.nextRead(ctx)
+		l, ok := in.nextRead(ctx)
 		if !ok {
 			return
 		}
 		found := observation{asked: l.asked, thorough: l.thorough, polled: l.polled, tries: l.tries}
-		found.shoot, found.err = s.getShoot(ctx, l.name)
+		found.shoot, found.err = p.getShoot(ctx, l.name)
 		if ctx.Err() != nil {
 			return
 		}
-		s.inbox.putRead(l, found)
+		in.putRead(l, found)
 	}
 }
 
 // getShoot reads a Shoot, and returns nil if it is absent.
-func (s *session) getShoot(ctx context.Context, name string) (*shoot.Observed, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.CallTimeout, errTimeout)
+func (p *Poller) getShoot(ctx context.Context, name string) (*shoot.Observed, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.CallTimeout, errTimeout)
 	defer cancel()
-	s.metrics.looks.Inc()
-	o, err := s.deps.Viewer.GetShoot(ctx, name)
+	p.metrics.looks.Inc()
+	o, err := p.deps.Viewer.GetShoot(ctx, name)
 	switch {
 	case errors.Is(err, shoot.ErrNotFound):
 		return nil, nil

@@ -10,7 +10,7 @@ import (
 
 // The dependencies of a poller in a real process.
 var (
-	_ clusterworker.ObserverStore = (*pgstore.Store)(nil)
+	_ clusterworker.ObserverStore = (*pgstore.Observations)(nil)
 	_ poller.Viewer               = (*gardener.Client)(nil)
 	_ poller.Remover              = (*gardener.Client)(nil)
 	_ poller.Viewer               = (*memory.Garden)(nil)

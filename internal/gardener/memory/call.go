@@ -6,24 +6,27 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
 // callLocked performs one call under the lock, with the configured faults.
 func callLocked[T any](ctx context.Context, g *Garden, v Verb, name string, do func(now time.Time) (T, error)) (T, error) {
-	g.noteCallStart(v, name)
+	g.mu.Lock()
+	g.calls.startCall(v, name)
+	g.mu.Unlock()
 	answer, err := attemptCall(ctx, g, v, name, do)
-	g.noteCallEnd(v, name, err)
+	g.mu.Lock()
+	g.calls.endCall(v, name, err)
+	g.mu.Unlock()
 	return answer, err
 }
 
 func attemptCall[T any](ctx context.Context, g *Garden, v Verb, name string, do func(now time.Time) (T, error)) (answer T, err error) {
-	if err := g.delayOrFail(ctx, v, name); err != nil {
+	if err := delayOrFail(ctx, g, v, name); err != nil {
 		return answer, err
 	}
-	g.mu.Lock()
-	now := time.Now()
-	g.advanceTo(now)
+	now := g.lockNow()
 	if g.outage { // it may have begun during the call
 		err = outageError()
 	} else {
@@ -54,9 +57,9 @@ func wrapCallError(err error, v Verb, name string) error {
 }
 
 // delayOrFail applies the configured latency and faults before a call.
-func (g *Garden) delayOrFail(ctx context.Context, v Verb, name string) error {
-	if err := sleepFor(ctx, g.o.Latency); err != nil {
-		return err
+func delayOrFail(ctx context.Context, g *Garden, v Verb, name string) error {
+	if err := backoff.Sleep(ctx, g.o.Latency); err != nil {
+		return &shoot.Error{Class: shoot.ClassUnavailable, Err: context.Cause(ctx)}
 	}
 	if g.o.Fail != nil {
 		if err := g.o.Fail(ctx, v, name); err != nil {
@@ -74,52 +77,49 @@ func (g *Garden) delayOrFail(ctx context.Context, v Verb, name string) error {
 	return nil
 }
 
-// sleepFor waits for the latency of a call.
-func sleepFor(ctx context.Context, d time.Duration) error {
-	if ctx.Err() == nil && d > 0 {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-			return nil
-		}
-	}
-	if ctx.Err() == nil {
-		return nil
-	}
-	return &shoot.Error{Class: shoot.ClassUnavailable, Err: context.Cause(ctx)}
-}
-
 // outageError returns the error of every call during an outage.
 func outageError() error { return shoot.Errorf(shoot.ClassUnavailable, "connection refused") }
 
-// noteCallStart counts the start of a call.
-func (g *Garden) noteCallStart(v Verb, name string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.counts.Calls[v]++
-	if v != Apply && v != Delete {
-		return
-	}
-	g.busy[name]++
-	if g.busy[name] > 1 {
-		g.counts.Overlaps++
-	}
-	g.counts.MaxInFlight = max(g.counts.MaxInFlight, len(g.busy))
+// A callCounter counts the calls to a garden.
+type callCounter struct {
+	counts Counts
+	busy   map[string]int // writing calls in progress, by name
 }
 
-// noteCallEnd counts the end of a call.
-func (g *Garden) noteCallEnd(v Verb, name string, err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+// startCall counts the start of a call.
+func (c *callCounter) startCall(v Verb, name string) {
+	c.counts.Calls[v]++
+	if v != Apply && v != Delete {
+		return
+	}
+	c.busy[name]++
+	if c.busy[name] > 1 {
+		c.counts.Overlaps++
+	}
+	c.counts.MaxInFlight = max(c.counts.MaxInFlight, len(c.busy))
+}
+
+// endCall counts the end of a call.
+func (c *callCounter) endCall(v Verb, name string, err error) {
 	if err != nil && !errors.Is(err, shoot.ErrNotFound) {
-		g.counts.Failed[v]++
+		c.counts.Failed[v]++
 	}
 	if v != Apply && v != Delete {
 		return
 	}
-	if g.busy[name]--; g.busy[name] == 0 {
-		delete(g.busy, name)
+	if c.busy[name]--; c.busy[name] == 0 {
+		delete(c.busy, name)
+	}
+}
+
+// countApply counts the result of an apply.
+func (c *callCounter) countApply(created, changed bool) {
+	switch {
+	case created:
+		c.counts.Created++
+	case changed:
+		c.counts.Changed++
+	default:
+		c.counts.Unchanged++
 	}
 }

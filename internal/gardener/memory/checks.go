@@ -16,9 +16,9 @@ const (
 )
 
 // newestVersion returns the newest available version.
-func (g *Garden) newestVersion() string {
+func newestVersion(versions []string) string {
 	best := ""
-	for _, v := range g.o.Versions {
+	for _, v := range versions {
 		if shoot.IsNewerVersion(v, best) {
 			best = v
 		}
@@ -27,21 +27,18 @@ func (g *Garden) newestVersion() string {
 }
 
 // checkNew returns Gardener's objections to a new Shoot.
-func (g *Garden) checkNew(m shoot.Manifest) error {
-	return invalidError(slices.Concat(g.validateName(m.Metadata.Name), g.specFaults(m.Spec)))
+func checkNew(o *Options, m shoot.Manifest) error {
+	return invalidError(slices.Concat(validateName(o.Project, m.Metadata.Name), specFaults(o, m.Spec)))
 }
 
 // planChange returns the manifest to apply to a Shoot, or the objections to it.
-func (g *Garden) planChange(m shoot.Manifest, it *item) (shoot.Manifest, error) {
+func planChange(o *Options, m shoot.Manifest, it *item) (shoot.Manifest, error) {
 	m, err := shoot.PlanManifest(m, it.toLive())
 	if err != nil {
 		return m, err
 	}
-	return m, invalidError(slices.Concat(g.specFaults(m.Spec), changeFaults(m.Spec, it.spec)))
+	return m, invalidError(slices.Concat(specFaults(o, m.Spec), changeFaults(m.Spec, it.spec)))
 }
-
-// checkDelete returns the objections to a deletion.
-func checkDelete(ref shoot.Ref, it *item) error { return shoot.CheckOwner(ref, it.labels) }
 
 func invalidError(faults []string) error {
 	if len(faults) == 0 {
@@ -50,7 +47,7 @@ func invalidError(faults []string) error {
 	return shoot.Errorf(shoot.ClassInvalid, "%s", strings.Join(faults, ", "))
 }
 
-func (g *Garden) validateName(name string) (objections []string) {
+func validateName(project, name string) (objections []string) {
 	var faults []string
 	if !isLabel(name) {
 		faults = append(faults, fmt.Sprintf("metadata.name: Invalid value: %q: must be lower case letters, digits and hyphens", name))
@@ -58,13 +55,13 @@ func (g *Garden) validateName(name string) (objections []string) {
 	if strings.Contains(name, "--") {
 		faults = append(faults, fmt.Sprintf("metadata.name: Invalid value: %q: name may not contain two consecutive hyphens", name))
 	}
-	if len(name)+len(g.o.Project) > maxNames {
-		faults = append(faults, fmt.Sprintf("metadata.name: Invalid value: %q: the length of the shoot name and the project name must not exceed %d characters (project: %s; shoot: %s)", name, maxNames, g.o.Project, name))
+	if len(name)+len(project) > maxNames {
+		faults = append(faults, fmt.Sprintf("metadata.name: Invalid value: %q: the length of the shoot name and the project name must not exceed %d characters (project: %s; shoot: %s)", name, maxNames, project, name))
 	}
 	return faults
 }
 
-func (g *Garden) specFaults(s shoot.Spec) []string {
+func specFaults(o *Options, s shoot.Spec) []string {
 	var faults []string
 	for _, required := range []struct{ path, value string }{
 		{"spec.cloudProfile.name", s.CloudProfile.Name},
@@ -75,13 +72,13 @@ func (g *Garden) specFaults(s shoot.Spec) []string {
 			faults = append(faults, required.path+": Required value: must be set")
 		}
 	}
-	if v := s.Kubernetes.Version; len(g.o.Versions) > 0 && v != "" && !slices.ContainsFunc(g.o.Versions, func(known string) bool { return known == v || strings.HasPrefix(known, v+".") }) {
-		faults = append(faults, fmt.Sprintf("spec.kubernetes.version: Unsupported value: %q: supported values: %q", v, g.o.Versions))
+	if v := s.Kubernetes.Version; len(o.Versions) > 0 && v != "" && !slices.ContainsFunc(o.Versions, func(known string) bool { return known == v || strings.HasPrefix(known, v+".") }) {
+		faults = append(faults, fmt.Sprintf("spec.kubernetes.version: Unsupported value: %q: supported values: %q", v, o.Versions))
 	}
-	return append(faults, g.workerFaults(s.Provider.Workers)...)
+	return append(faults, workerFaults(o.MachineTypes, s.Provider.Workers)...)
 }
 
-func (g *Garden) workerFaults(workers []shoot.Worker) []string {
+func workerFaults(machineTypes []string, workers []shoot.Worker) []string {
 	var faults []string
 	add := func(i int, format string, args ...any) {
 		faults = append(faults, fmt.Sprintf("spec.provider.workers[%d].", i)+fmt.Sprintf(format, args...))
@@ -101,8 +98,8 @@ func (g *Garden) workerFaults(workers []shoot.Worker) []string {
 		}
 		if w.Machine.Type == "" {
 			add(i, "machine.type: Required value: must specify a machine type")
-		} else if len(g.o.MachineTypes) > 0 && !slices.Contains(g.o.MachineTypes, w.Machine.Type) {
-			add(i, "machine.type: Unsupported value: %q: supported values: %q", w.Machine.Type, g.o.MachineTypes)
+		} else if len(machineTypes) > 0 && !slices.Contains(machineTypes, w.Machine.Type) {
+			add(i, "machine.type: Unsupported value: %q: supported values: %q", w.Machine.Type, machineTypes)
 		}
 		if w.Minimum < 0 || w.Maximum < 0 {
 			add(i, "minimum: Invalid value: %d: minimum and maximum must not be negative", w.Minimum)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
@@ -27,7 +26,7 @@ type Counts struct {
 func (g *Garden) Counts() Counts {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	c := g.counts
+	c := g.calls.counts
 	c.Calls, c.Failed = maps.Clone(c.Calls), maps.Clone(c.Failed)
 	return c
 }
@@ -42,18 +41,16 @@ func (g *Garden) History(name string) []int64 {
 
 // Names returns the names of all Shoots, in order.
 func (g *Garden) Names() []string {
-	g.mu.Lock()
+	g.lockNow()
 	defer g.mu.Unlock()
-	g.advanceTo(time.Now())
-	return slices.Sorted(maps.Keys(g.shoots))
+	return slices.Sorted(maps.Keys(g.store.shoots))
 }
 
 // Spec returns the spec of a Shoot, or false for an absent Shoot.
 func (g *Garden) Spec(name string) (shoot.Spec, bool) {
-	g.mu.Lock()
+	g.lockNow()
 	defer g.mu.Unlock()
-	g.advanceTo(time.Now())
-	it, ok := g.shoots[name]
+	it, ok := g.store.shoots[name]
 	if !ok {
 		return shoot.Spec{}, false
 	}
@@ -66,78 +63,70 @@ func (g *Garden) SetOutage(on bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.outage = on
-	g.wakeWatchers()
+	g.store.changes.wakeWatchers()
 }
 
 // Break makes the next operations of a Shoot fail the given number of times, or
 // permanently if negative; 0 makes them succeed again. An absent Shoot fails once it is
 // created.
 func (g *Garden) Break(name string, times int) {
-	g.mu.Lock()
+	g.lockNow()
 	defer g.mu.Unlock()
-	g.advanceTo(time.Now())
-	if it, ok := g.shoots[name]; ok {
+	if it, ok := g.store.shoots[name]; ok {
 		it.breaks = times
 		return
 	}
-	g.breaks[name] = times
+	g.store.breaks[name] = times
 }
 
 // Put creates a Shoot that no client requested, in place of one of that name.
 func (g *Garden) Put(m shoot.Manifest) {
-	g.mu.Lock()
+	now := g.lockNow()
 	defer g.mu.Unlock()
-	now := time.Now()
-	g.advanceTo(now)
-	if it, ok := g.shoots[m.Metadata.Name]; ok {
+	if it, ok := g.store.shoots[m.Metadata.Name]; ok {
 		it.lingers = false
-		g.removeUnlessLingering(it)
+		g.store.removeUnlessLingering(it)
 	}
-	it := g.createItem(m, now)
+	it := g.store.createItem(m, now)
 	it.ours = shoot.Manifest{}
 }
 
 // Edit changes the spec of a Shoot as another client does.
 func (g *Garden) Edit(name string, edit func(*shoot.Spec)) error {
-	g.mu.Lock()
+	now := g.lockNow()
 	defer g.mu.Unlock()
-	now := time.Now()
-	g.advanceTo(now)
-	it, ok := g.shoots[name]
+	it, ok := g.store.shoots[name]
 	if !ok {
 		return fmt.Errorf("edit Shoot %q: %w", name, shoot.ErrNotFound)
 	}
 	it.spec = cloneSpec(it.spec)
 	edit(&it.spec)
 	it.generation++
-	g.startOperation(it, it.op.nextOperationType(), now)
+	g.store.startOperation(it, it.op.nextOperationType(), now)
 	return nil
 }
 
 // BlockDeletion blocks the end of a Shoot's deletion, or unblocks it.
 func (g *Garden) BlockDeletion(name string, blocked bool) {
-	g.mu.Lock()
+	now := g.lockNow()
 	defer g.mu.Unlock()
-	now := time.Now()
-	g.advanceTo(now)
-	it, ok := g.shoots[name]
+	it, ok := g.store.shoots[name]
 	if !ok {
 		return
 	}
 	it.lingers = blocked
 	if !blocked && it.deleting && it.op.due.IsZero() {
 		it.op.due = now
-		g.runDueSteps(it, now)
+		g.store.runDueSteps(it, now)
 	}
 }
 
 // Remove removes a Shoot without a deletion, as a client with more rights can.
 func (g *Garden) Remove(name string) {
-	g.mu.Lock()
+	g.lockNow()
 	defer g.mu.Unlock()
-	g.advanceTo(time.Now())
-	if it, ok := g.shoots[name]; ok {
+	if it, ok := g.store.shoots[name]; ok {
 		it.lingers = false
-		g.removeUnlessLingering(it)
+		g.store.removeUnlessLingering(it)
 	}
 }

@@ -1,9 +1,7 @@
 package memory
 
 import (
-	"encoding/binary"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -47,72 +45,6 @@ func (it *item) toObserved() shoot.Observed {
 		Generation: it.generation, ObservedGeneration: it.observedGeneration, Deleting: it.deleting, Version: it.spec.Kubernetes.Version,
 		LastOperation: it.op.lastOperation(), LastErrors: it.op.errors, Conditions: it.op.conditions(),
 	}
-}
-
-// createItem creates a new Shoot.
-func (g *Garden) createItem(m shoot.Manifest, now time.Time) *item {
-	g.born++
-	it := &item{
-		name: m.Metadata.Name, uid: g.newUID(g.born), created: now,
-		labels: maps.Clone(m.Metadata.Labels), annotations: maps.Clone(m.Metadata.Annotations), spec: cloneSpec(m.Spec),
-		ours: cloneManifest(m), generation: 1, at: -1,
-	}
-	if it.spec.Kubernetes.Version == "" {
-		it.spec.Kubernetes.Version = g.newestVersion()
-	}
-	if n, ok := g.breaks[it.name]; ok {
-		it.breaks = n
-		delete(g.breaks, it.name)
-	} else if g.o.Breaks != nil {
-		it.breaks = g.o.Breaks(it.name)
-	}
-	g.shoots[it.name] = it
-	g.startOperation(it, opCreate, now)
-	return it
-}
-
-// newUID returns the uid of the nth Shoot of a garden.
-func (g *Garden) newUID(n uint64) string {
-	id := g.uids
-	binary.BigEndian.PutUint64(id[8:], binary.BigEndian.Uint64(id[8:])+n)
-	id[8] = id[8]&0x3f | 0x80 // still a UUID
-	return id.String()
-}
-
-// changeItem updates a Shoot to match a manifest, and reports whether it differed. The
-// annotation of the sent generation does not count as a change.
-func (g *Garden) changeItem(it *item, m shoot.Manifest, now time.Time) (changed bool) {
-	labels := replaceOwned(it.labels, it.ours.Metadata.Labels, m.Metadata.Labels)
-	annotations := replaceOwned(it.annotations, it.ours.Metadata.Annotations, m.Metadata.Annotations)
-	spec := wantedWithLiveDefaults(m.Spec, it.ours.Spec, it.spec)
-	rest := !maps.Equal(labels, it.labels) || !equalExceptGeneration(annotations, it.annotations)
-	noted := !maps.Equal(annotations, it.annotations)
-
-	it.labels, it.annotations, it.ours = labels, annotations, cloneManifest(m)
-	switch {
-	case !reflect.DeepEqual(spec, it.spec):
-		it.spec = spec
-		it.generation++
-		g.startOperation(it, it.op.nextOperationType(), now)
-	case rest:
-		g.bumpVersion(it)
-	default:
-		if noted {
-			g.bumpVersion(it)
-		}
-		g.counts.Unchanged++
-		return false
-	}
-	g.counts.Changed++
-	return true
-}
-
-// startDeletion begins the deletion of a Shoot.
-func (g *Garden) startDeletion(it *item, now time.Time) {
-	it.deleting = true
-	it.generation++
-	it.annotations = replaceOwned(it.annotations, nil, map[string]string{shoot.AnnotationConfirmDeletion: "true"})
-	g.startOperation(it, opDelete, now)
 }
 
 // cloneManifest returns a deep copy of a manifest.
@@ -194,6 +126,5 @@ func clonePointer[T any](p *T) *T {
 	if p == nil {
 		return nil
 	}
-	v := *p
-	return &v
+	return new(*p)
 }

@@ -19,8 +19,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
@@ -79,7 +77,10 @@ const (
 	DefaultBookmarkTime = time.Minute
 )
 
-func (o Options) backlogSize() uint64 { return uint64(o.Backlog) } //nolint:gosec // New sees to it that it is positive
+// isListed reports whether lists and watches include a Shoot.
+func (o *Options) isListed(it *item) bool {
+	return o.Installation == "" || it.labels[shoot.LabelInstallation] == o.Installation
+}
 
 // A Verb is a kind of call.
 type Verb string
@@ -97,25 +98,13 @@ const (
 
 // A Garden stores Shoots. Create it with New. It is safe for concurrent use.
 type Garden struct {
-	o    Options
-	uids uuid.UUID // base of the uids of this garden's Shoots
+	o Options
 
-	mu       sync.Mutex
-	shoots   map[string]*item
-	schedule schedule // the shoots with an operation in progress
-	born     uint64
-
-	version uint64 // of the last change
-	log     []change
-	dropped uint64        // version of the newest change removed from the log
-	grown   chan struct{} // closed when the log has grown or an outage begins; nil without waiters
-
-	outage bool
-	random *rand.Rand
-	counts Counts
-	busy   map[string]int // writing calls in progress, by name
-	breaks map[string]int // set by Break before the Shoot existed
-
+	mu      sync.Mutex
+	store   store
+	outage  bool
+	random  *rand.Rand
+	calls   callCounter
 	history map[string][]int64
 }
 
@@ -126,51 +115,59 @@ func New(o Options) *Garden {
 	o.Backlog = cmp.Or(max(o.Backlog, 0), DefaultBacklog)
 	o.BookmarkTime = cmp.Or(o.BookmarkTime, DefaultBookmarkTime)
 	return &Garden{
-		o:       o,
-		uids:    uuid.New(),
-		shoots:  map[string]*item{},
-		version: 1, // as in Gardener, 0 is not a version
-		dropped: 1,
+		o: o,
+		store: store{
+			o: o, shoots: map[string]*item{}, breaks: map[string]int{},
+			changes: changeLog{backlog: o.Backlog, version: 1, dropped: 1}, // as in Gardener, 0 is not a version
+		},
 		random:  rand.New(rand.NewPCG(o.Seed, 0)), //nolint:gosec // faults that can be repeated, no secrets
-		counts:  Counts{Calls: map[Verb]int{}, Failed: map[Verb]int{}},
-		busy:    map[string]int{},
-		breaks:  map[string]int{},
+		calls:   callCounter{counts: Counts{Calls: map[Verb]int{}, Failed: map[Verb]int{}}, busy: map[string]int{}},
 		history: map[string][]int64{},
 	}
+}
+
+// lockNow locks the garden and advances its Shoots to the current time.
+func (g *Garden) lockNow() time.Time {
+	g.mu.Lock()
+	now := time.Now()
+	g.store.advanceTo(now)
+	return now
 }
 
 // ApplyShoot creates or updates the Shoot to match the manifest.
 func (g *Garden) ApplyShoot(ctx context.Context, m shoot.Manifest, _ bool) (shoot.Applied, error) {
 	name := m.Metadata.Name
 	return callLocked(ctx, g, Apply, name, func(now time.Time) (shoot.Applied, error) {
-		it, ok := g.shoots[name]
-		if !ok {
-			if err := g.checkNew(m); err != nil {
+		it, ok := g.store.shoots[name]
+		created, changed := !ok, !ok
+		if ok {
+			m, err := planChange(&g.o, m, it)
+			if err != nil {
 				return shoot.Applied{}, err
 			}
-			it = g.createItem(m, now)
-			g.noteApplied(name, it)
-			g.counts.Created++
-			return shoot.Applied{UID: it.uid, Generation: it.generation, Created: true, Changed: true}, nil
+			changed = g.store.changeItem(it, m, now)
+		} else {
+			if err := checkNew(&g.o, m); err != nil {
+				return shoot.Applied{}, err
+			}
+			it = g.store.createItem(m, now)
 		}
-		m, err := g.planChange(m, it)
-		if err != nil {
-			return shoot.Applied{}, err
+		g.calls.countApply(created, changed)
+		if g.o.History {
+			g.history[name] = append(g.history[name], it.lastSentGeneration())
 		}
-		changed := g.changeItem(it, m, now)
-		g.noteApplied(name, it)
-		return shoot.Applied{UID: it.uid, Generation: it.generation, Changed: changed}, nil
+		return shoot.Applied{UID: it.uid, Generation: it.generation, Created: created, Changed: changed}, nil
 	})
 }
 
 // PreflightShoot returns the error that ApplyShoot would return, and stores nothing.
 func (g *Garden) PreflightShoot(ctx context.Context, m shoot.Manifest) error {
 	_, err := callLocked(ctx, g, Preflight, m.Metadata.Name, func(time.Time) (struct{}, error) {
-		it, ok := g.shoots[m.Metadata.Name]
+		it, ok := g.store.shoots[m.Metadata.Name]
 		if !ok {
-			return struct{}{}, g.checkNew(m)
+			return struct{}{}, checkNew(&g.o, m)
 		}
-		_, err := g.planChange(m, it)
+		_, err := planChange(&g.o, m, it)
 		return struct{}{}, err
 	})
 	return err
@@ -179,16 +176,16 @@ func (g *Garden) PreflightShoot(ctx context.Context, m shoot.Manifest) error {
 // DeleteShoot requests the deletion of a Shoot.
 func (g *Garden) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error) {
 	return callLocked(ctx, g, Delete, ref.Name, func(now time.Time) (shoot.Deletion, error) {
-		it, ok := g.shoots[ref.Name]
+		it, ok := g.store.shoots[ref.Name]
 		if !ok {
 			return shoot.Deletion{Absent: true}, nil
 		}
-		if err := checkDelete(ref, it); err != nil {
+		if err := shoot.CheckOwner(ref, it.labels); err != nil {
 			return shoot.Deletion{}, err
 		}
 		if !it.deleting {
-			g.counts.Deleted++
-			g.startDeletion(it, now)
+			g.calls.counts.Deleted++
+			g.store.startDeletion(it, now)
 		}
 		return shoot.Deletion{}, nil
 	})
@@ -203,7 +200,7 @@ func (g *Garden) Probe(ctx context.Context) error {
 // GetShoot returns the Shoot of a name. It returns shoot.ErrNotFound for an absent Shoot.
 func (g *Garden) GetShoot(ctx context.Context, name string) (shoot.Observed, error) {
 	return callLocked(ctx, g, Get, name, func(time.Time) (shoot.Observed, error) {
-		it, ok := g.shoots[name]
+		it, ok := g.store.shoots[name]
 		if !ok {
 			return shoot.Observed{}, shoot.ErrNotFound
 		}
@@ -214,9 +211,9 @@ func (g *Garden) GetShoot(ctx context.Context, name string) (shoot.Observed, err
 // ListShoots returns the Shoots of the installation.
 func (g *Garden) ListShoots(ctx context.Context) (shoot.List, error) {
 	return callLocked(ctx, g, List, "", func(time.Time) (shoot.List, error) {
-		l := shoot.List{Shoots: make([]shoot.Observed, 0, len(g.shoots)), ResourceVersion: strconv.FormatUint(g.version, 10)}
-		for _, it := range g.shoots {
-			if g.isListed(it) {
+		l := shoot.List{Shoots: make([]shoot.Observed, 0, len(g.store.shoots)), ResourceVersion: strconv.FormatUint(g.store.changes.version, 10)}
+		for _, it := range g.store.shoots {
+			if g.o.isListed(it) {
 				l.Shoots = append(l.Shoots, it.toObserved())
 			}
 		}
@@ -226,15 +223,3 @@ func (g *Garden) ListShoots(ctx context.Context) (shoot.List, error) {
 
 // Project returns the name of the garden's project.
 func (g *Garden) Project(context.Context) (string, error) { return g.o.Project, nil }
-
-// isListed reports whether lists and watches include a Shoot.
-func (g *Garden) isListed(it *item) bool {
-	return g.o.Installation == "" || it.labels[shoot.LabelInstallation] == g.o.Installation
-}
-
-// noteApplied records an applied generation.
-func (g *Garden) noteApplied(name string, it *item) {
-	if g.o.History {
-		g.history[name] = append(g.history[name], it.lastSentGeneration())
-	}
-}

@@ -2,10 +2,7 @@ package memory
 
 import (
 	"container/heap"
-	"strconv"
 	"time"
-
-	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
 // A schedule orders the Shoots with an operation in progress by their next step.
@@ -62,59 +59,4 @@ func (h *items) Pop() any {
 	*h = (*h)[:last]
 	it.at = -1
 	return it
-}
-
-// advanceTo runs the steps since the last call.
-func (g *Garden) advanceTo(now time.Time) {
-	for {
-		next := g.schedule.nextTime()
-		if next.IsZero() || next.After(now) {
-			return
-		}
-		// One step of one Shoot at a time keeps the changes of all in order.
-		g.runDueSteps(g.schedule.items[0], next)
-	}
-}
-
-// A change is a version of a Shoot. A watch reports only the newest version of each
-// Shoot.
-type change struct {
-	version uint64
-	it      *item
-	gone    bool
-}
-
-// bumpVersion gives a Shoot its next version.
-func (g *Garden) bumpVersion(it *item) { g.recordChange(it, false) }
-
-func (g *Garden) recordChange(it *item, gone bool) {
-	g.version++
-	it.version = g.version
-	g.log = append(g.log, change{g.version, it, gone})
-	if len(g.log) >= 2*g.o.Backlog { // seldom, so that the cost per change is constant
-		old := len(g.log) - g.o.Backlog
-		g.dropped = g.log[old-1].version
-		n := copy(g.log, g.log[old:])
-		clear(g.log[n:])
-		g.log = g.log[:n]
-	}
-	g.wakeWatchers()
-}
-
-// wakeWatchers wakes all watches.
-func (g *Garden) wakeWatchers() {
-	if g.grown != nil {
-		close(g.grown)
-		g.grown = nil
-	}
-}
-
-// toEvent returns the watch event of a change.
-func (c change) toEvent() shoot.Event {
-	e := shoot.Event{Type: shoot.Seen, Shoot: c.it.toObserved()}
-	if c.gone {
-		e.Type = shoot.Gone
-	}
-	e.Shoot.ResourceVersion = strconv.FormatUint(c.version, 10)
-	return e
 }

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 func (g *Garden) WatchShoots(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error {
 	after, err := callLocked(ctx, g, Watch, "", func(time.Time) (uint64, error) {
 		after, err := strconv.ParseUint(resourceVersion, 10, 64)
-		if err != nil || after > g.version { // a version of another garden
+		if err != nil || after > g.store.changes.version { // a version of another garden
 			return 0, shoot.ErrExpired
 		}
 		return after, nil
@@ -36,13 +35,13 @@ func (g *Garden) WatchShoots(ctx context.Context, resourceVersion string, handle
 		if len(n.events) > 0 {
 			told = after
 		}
-		quiet, err := g.waitForChanges(ctx, n)
+		quiet, err := n.waitForMore(ctx, g.o.BookmarkTime)
 		if err != nil {
 			return err
 		}
 		// Without a bookmark the watch would expire if only other installations' Shoots
 		// change.
-		if !quiet && after-told < g.o.backlogSize()/2 {
+		if !quiet && after-told < uint64(g.o.Backlog)/2 { //nolint:gosec // New sees to it that it is positive
 			continue
 		}
 		told = after
@@ -57,14 +56,6 @@ func bookmarkEvent(version uint64) shoot.Event {
 	return shoot.Event{Type: shoot.Mark, Shoot: shoot.Observed{ResourceVersion: strconv.FormatUint(version, 10)}}
 }
 
-// news are the changes after a version.
-type news struct {
-	events  []shoot.Event
-	version uint64
-	grown   <-chan struct{} // closed on further changes
-	next    time.Time       // time of the next scheduled change, zero without one
-}
-
 func (n news) deliverTo(handle func(shoot.Event) error) error {
 	for _, e := range n.events {
 		if err := handle(e); err != nil {
@@ -74,41 +65,20 @@ func (n news) deliverTo(handle func(shoot.Event) error) error {
 	return nil
 }
 
-// atOnce is the largest number of changes in one batch.
-const atOnce = 1000
-
+// changesSince returns the changes after a version.
 func (g *Garden) changesSince(after uint64) (news, error) {
-	g.mu.Lock()
+	g.lockNow()
 	defer g.mu.Unlock()
 	if g.outage {
 		return news{}, outageError()
 	}
-	g.advanceTo(time.Now())
-	if after < g.dropped {
-		return news{}, shoot.ErrExpired
-	}
-	n := news{version: g.version, grown: g.changesSignal(), next: g.schedule.nextTime()}
-	from, _ := slices.BinarySearchFunc(g.log, after+1, func(c change, v uint64) int {
-		if c.version < v {
-			return -1
-		}
-		return 1
-	})
-	for _, c := range g.log[from:] {
-		if len(n.events) == atOnce {
-			n.version, n.grown = c.version-1, closedChannel()
-			break
-		}
-		if g.isListed(c.it) && c.version == c.it.version {
-			n.events = append(n.events, c.toEvent())
-		}
-	}
-	return n, nil
+	n, err := g.store.changes.since(after, g.o.isListed)
+	n.next = g.store.schedule.nextTime()
+	return n, err
 }
 
-// waitForChanges waits for further changes, or for the time of a bookmark.
-func (g *Garden) waitForChanges(ctx context.Context, n news) (quiet bool, err error) {
-	d := g.o.BookmarkTime
+// waitForMore waits for further changes, or for the time of a bookmark.
+func (n news) waitForMore(ctx context.Context, d time.Duration) (quiet bool, err error) {
 	due := false
 	if !n.next.IsZero() {
 		if until := time.Until(n.next); until < d {
@@ -125,19 +95,4 @@ func (g *Garden) waitForChanges(ctx context.Context, n news) (quiet bool, err er
 	case <-timer.C:
 		return !due, nil
 	}
-}
-
-// changesSignal returns a channel that is closed on further changes. The caller holds
-// the lock.
-func (g *Garden) changesSignal() <-chan struct{} {
-	if g.grown == nil {
-		g.grown = make(chan struct{})
-	}
-	return g.grown
-}
-
-func closedChannel() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
 }

@@ -16,12 +16,12 @@ import (
 
 // blockingBudgetNames returns the names of the disruption budgets of a pod, as namespace/name.
 // cache holds the budgets of each namespace.
-func (d *Drainer) blockingBudgetNames(ctx context.Context, pod *corev1.Pod, cache map[string][]policyv1.PodDisruptionBudget) string {
+func (e *evictor) blockingBudgetNames(ctx context.Context, pod *corev1.Pod, cache map[string][]policyv1.PodDisruptionBudget) string {
 	budgets, is := cache[pod.Namespace]
 	if !is {
 		ctx, cancel := context.WithTimeout(ctx, callBound)
 		defer cancel()
-		list, err := d.client.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: string(lagging)})
+		list, err := e.client.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: string(lagging)})
 		if err == nil {
 			budgets = list.Items
 		}

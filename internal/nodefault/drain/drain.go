@@ -14,7 +14,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -50,15 +49,11 @@ const maxText = 512
 
 // Drainer drains nodes. Its methods are safe for concurrent use with different nodes.
 type Drainer struct {
-	cfg      Config
-	client   kubernetes.Interface
-	draining func() []types.UID
-	limiter  *rate.Limiter
-	metrics  *metrics
-
-	mu    sync.Mutex
-	turns map[types.UID]time.Time // time of the last step of each node with a drain slot
-	nodes map[types.UID]memory
+	cfg     Config
+	client  kubernetes.Interface
+	metrics *metrics
+	slots   slots
+	evictor evictor
 }
 
 // New creates a drainer. draining returns the nodes with a drain in state Running from a
@@ -69,10 +64,14 @@ func New(cfg Config, c kubernetes.Interface, draining func() []types.UID) *Drain
 	if draining == nil {
 		draining = func() []types.UID { return nil }
 	}
+	m := newMetrics()
 	return &Drainer{
-		cfg: cfg, client: c, draining: draining, metrics: newMetrics(),
-		limiter: rate.NewLimiter(rate.Limit(cfg.EvictionsPerSecond), max(cfg.MaxPodsInFlight, int(cfg.EvictionsPerSecond/2))),
-		turns:   map[types.UID]time.Time{}, nodes: map[types.UID]memory{},
+		cfg: cfg, client: c, metrics: m,
+		slots: slots{most: cfg.MaxNodes, draining: draining, metrics: m, nodes: map[types.UID]*slot{}},
+		evictor: evictor{
+			cfg: cfg, client: c, metrics: m,
+			limiter: rate.NewLimiter(rate.Limit(cfg.EvictionsPerSecond), max(cfg.MaxPodsInFlight, int(cfg.EvictionsPerSecond/2))),
+		},
 	}
 }
 
@@ -88,7 +87,7 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, st *v1alpha1.Node
 	}
 	switch {
 	case hasEnded(st.Drain):
-		d.releaseSlot(st.NodeUID)
+		d.slots.release(st.NodeUID)
 		return d.recheckFailedDrain(ctx, node, st, now)
 	case st.DesiredActions == nil || !st.DesiredActions.Drain:
 		d.Cancel(st, "no rule requires the drain any more", now)
@@ -109,14 +108,12 @@ func hasEnded(s *v1alpha1.DrainStatus) bool {
 
 // Cancel cancels a running drain. In any other state it does nothing.
 func (d *Drainer) Cancel(st *v1alpha1.NodeFaultStatus, reason string, now time.Time) {
-	d.releaseSlot(st.NodeUID)
+	d.slots.release(st.NodeUID)
 	if st.Drain == nil || st.Drain.State != v1alpha1.DrainRunning {
 		return
 	}
 	d.endDrain(st, v1alpha1.DrainCancelled, reason, now)
-	r := nodefault.NewRecord(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainCancelled, "", now)
-	r.Reason = nodefault.TruncateText(reason, maxText)
-	nodefault.AddRecordOnce(st, r)
+	recordAction(st, changeevent.ActionDrainCancelled, reason, now)
 }
 
 // Message returns a sentence about the progress of the drain, or "" if no drain is
@@ -133,18 +130,17 @@ func (d *Drainer) Message(st *v1alpha1.NodeFaultStatus) string {
 
 // tryBeginDrain records the start of a drain, once a drain slot is free.
 func (d *Drainer) tryBeginDrain(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (again time.Duration, err error) {
-	if !d.acquireSlot(st.NodeUID, now) {
+	if !d.slots.acquire(st.NodeUID, now) {
 		return turnPause, nil
 	}
-	pods, err := d.podsOf(ctx, node.Name, fresh)
+	going, err := d.listLeavingPods(ctx, node, metav1.NewTime(now), fresh, now)
 	if err != nil {
-		d.releaseSlot(st.NodeUID)
+		d.slots.release(st.NodeUID)
 		return 0, err
 	}
 	began := &v1alpha1.DrainStatus{
 		State: v1alpha1.DrainRunning, StartedAt: metav1.NewTime(now), Deadline: metav1.NewTime(now.Add(d.cfg.Deadline)),
 	}
-	going := d.selectLeavingPods(node, began, pods, now)
 	st.Drain = began
 	if len(going) == 0 {
 		d.completeDrain(st, now)
@@ -152,7 +148,7 @@ func (d *Drainer) tryBeginDrain(ctx context.Context, node *corev1.Node, st *v1al
 	}
 	began.Remaining = toInt32(len(going))
 	began.Message = fmt.Sprintf("pods to evict: %d", len(going))
-	d.recordAction(st, changeevent.ActionDrainStarted, began.Message, now)
+	recordAction(st, changeevent.ActionDrainStarted, began.Message, now)
 	return 0, nil
 }
 
@@ -161,11 +157,11 @@ func (d *Drainer) recheckFailedDrain(ctx context.Context, node *corev1.Node, st 
 	if st.Drain.State != v1alpha1.DrainFailed {
 		return Never, nil
 	}
-	pods, err := d.podsOf(ctx, node.Name, fresh)
+	going, err := d.listLeavingPods(ctx, node, st.Drain.StartedAt, fresh, now)
 	if err != nil {
 		return 0, err
 	}
-	if len(d.selectLeavingPods(node, &v1alpha1.DrainStatus{StartedAt: st.Drain.StartedAt}, pods, now)) > 0 {
+	if len(going) > 0 {
 		return failedLook, nil
 	}
 	d.completeDrain(st, now)
@@ -174,49 +170,39 @@ func (d *Drainer) recheckFailedDrain(ctx context.Context, node *corev1.Node, st 
 
 // continueDrain evicts the pods that may be evicted now.
 func (d *Drainer) continueDrain(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (again time.Duration, err error) {
-	d.keepSlot(st.NodeUID, now)
+	m := d.slots.keep(st.NodeUID, now)
 	late := !now.Before(st.Drain.Deadline.Time)
 	going, err := d.listRemainingPods(ctx, node, st, now, late)
 	if err != nil {
 		return 0, err
 	}
-	m := d.prunePodMemory(st.NodeUID, going)
+	m.prune(going)
 	if len(going) == 0 {
 		d.completeDrain(st, now)
 		return Never, nil
 	}
 	if late {
-		d.reportProgress(st, going, m, now)
+		reportProgress(st, going, m, now)
 		d.failDrain(st, now)
 		return Never, nil
 	}
-	err = d.sendEvictions(ctx, st, going, m, now)
-	d.reportProgress(st, going, m, now)
+	err = d.evictor.evictDue(ctx, st, going, m, now)
+	reportProgress(st, going, m, now)
 	if err != nil {
 		return 0, err
 	}
-	return d.nextCheck(st, going, m, now), nil
+	return d.evictor.nextCheck(st, going, m, now), nil
 }
 
 // listRemainingPods returns the pods that must leave. If a stale list has none, it lists them
 // again from the API server.
 func (d *Drainer) listRemainingPods(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time, pastDeadline bool) ([]item, error) {
-	how := lagging
-	if pastDeadline {
-		how = fresh
+	if !pastDeadline {
+		if going, err := d.listLeavingPods(ctx, node, st.Drain.StartedAt, lagging, now); err != nil || len(going) > 0 {
+			return going, err
+		}
 	}
-	pods, err := d.podsOf(ctx, node.Name, how)
-	if err != nil {
-		return nil, err
-	}
-	going := d.selectLeavingPods(node, st.Drain, pods, now)
-	if len(going) > 0 || pastDeadline {
-		return going, nil
-	}
-	if pods, err = d.podsOf(ctx, node.Name, fresh); err != nil {
-		return nil, err
-	}
-	return d.selectLeavingPods(node, st.Drain, pods, now), nil
+	return d.listLeavingPods(ctx, node, st.Drain.StartedAt, fresh, now)
 }
 
 func (d *Drainer) completeDrain(st *v1alpha1.NodeFaultStatus, now time.Time) {
@@ -225,7 +211,7 @@ func (d *Drainer) completeDrain(st *v1alpha1.NodeFaultStatus, now time.Time) {
 		message = fmt.Sprintf("all pods have left the node, %d were evicted", st.Drain.Evicted)
 	}
 	d.endDrain(st, v1alpha1.DrainCompleted, message, now)
-	d.recordAction(st, changeevent.ActionDrainCompleted, message, now)
+	recordAction(st, changeevent.ActionDrainCompleted, message, now)
 }
 
 func (d *Drainer) failDrain(st *v1alpha1.NodeFaultStatus, now time.Time) {
@@ -244,12 +230,12 @@ func (d *Drainer) endDrain(st *v1alpha1.NodeFaultStatus, state v1alpha1.DrainSta
 	at := metav1.NewTime(now)
 	st.Drain.State, st.Drain.FinishedAt, st.Drain.Message = state, &at, nodefault.TruncateText(message, maxText)
 	st.Drain.Remaining, st.Drain.Terminating, st.Drain.BlockedPods = 0, 0, nil
-	d.metrics.countEnd(state)
-	d.releaseSlot(st.NodeUID)
+	d.metrics.ends.WithLabelValues(string(state)).Inc()
+	d.slots.release(st.NodeUID)
 }
 
 // recordAction records an action, once per session.
-func (d *Drainer) recordAction(st *v1alpha1.NodeFaultStatus, action, reason string, now time.Time) {
+func recordAction(st *v1alpha1.NodeFaultStatus, action, reason string, now time.Time) {
 	r := nodefault.NewRecord(st, changeevent.SourceNodeDrainer, action, "", now)
 	r.Reason = nodefault.TruncateText(reason, maxText)
 	nodefault.AddRecordOnce(st, r)
@@ -265,13 +251,9 @@ func (d *Drainer) recordDryRunOnce(ctx context.Context, node *corev1.Node, st *v
 	if nodefault.HasRecord(st, r.ID) {
 		return nil
 	}
-	pods, err := d.podsOf(ctx, node.Name, lagging)
-	if err != nil {
+	going, err := d.listLeavingPods(ctx, node, metav1.NewTime(now), lagging, now)
+	if err != nil || len(going) == 0 {
 		return err
-	}
-	going := d.selectLeavingPods(node, &v1alpha1.DrainStatus{StartedAt: metav1.NewTime(now)}, pods, now)
-	if len(going) == 0 {
-		return nil
 	}
 	r.DryRun, r.Reason = true, fmt.Sprintf("pods that a drain would evict: %d", len(going))
 	nodefault.AddRecordOnce(st, r)

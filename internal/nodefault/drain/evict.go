@@ -9,10 +9,12 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/backoff"
@@ -54,18 +56,26 @@ type order struct {
 	err error
 }
 
-// sendEvictions sends the due requests to remove pods, within the limits. It records when
+// An evictor sends the requests to remove pods, within the rate limit.
+type evictor struct {
+	cfg     Config
+	client  kubernetes.Interface
+	limiter *rate.Limiter
+	metrics *metrics
+}
+
+// evictDue sends the due requests to remove pods, within the limits. It records when
 // a rejected request is retried.
-func (d *Drainer) sendEvictions(ctx context.Context, st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) error {
-	orders := d.nextEvictions(st.Drain, going, m, now)
-	d.sendRequests(ctx, orders)
+func (e *evictor) evictDue(ctx context.Context, st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) error {
+	orders := e.nextEvictions(st.Drain, going, m, now)
+	e.sendRequests(ctx, orders)
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
 	budgets := map[string][]policyv1.PodDisruptionBudget{}
 	for _, o := range orders {
 		r := resultOf(o.err)
-		d.metrics.countRequest(o.how, r)
+		e.metrics.pods.WithLabelValues(string(o.how), string(r)).Inc()
 		t := m[o.pod.UID]
 		switch r {
 		case accepted:
@@ -80,7 +90,7 @@ func (d *Drainer) sendEvictions(ctx context.Context, st *v1alpha1.NodeFaultStatu
 			if seconds, asks := apierrors.SuggestsClientDelay(o.err); asks {
 				wait = max(wait, min(time.Duration(seconds)*time.Second, backoff.MaxRetryAfter))
 			}
-			m[o.pod.UID] = try{refusals: t.refusals + 1, next: now.Add(wait), blocker: d.findBlocker(ctx, o, r, budgets)}
+			m[o.pod.UID] = try{refusals: t.refusals + 1, next: now.Add(wait), blocker: e.findBlocker(ctx, o, r, budgets)}
 		}
 	}
 	return nil
@@ -88,7 +98,7 @@ func (d *Drainer) sendEvictions(ctx context.Context, st *v1alpha1.NodeFaultStatu
 
 // nextEvictions returns the requests to send now, as far as the rate allows. Pods with
 // the fewest rejections come first.
-func (d *Drainer) nextEvictions(s *v1alpha1.DrainStatus, going []item, m memory, now time.Time) []*order {
+func (e *evictor) nextEvictions(s *v1alpha1.DrainStatus, going []item, m memory, now time.Time) []*order {
 	var orders []*order
 	for _, it := range going {
 		if how, due := dueNow(s, it, m[it.pod.UID], now); due {
@@ -97,7 +107,7 @@ func (d *Drainer) nextEvictions(s *v1alpha1.DrainStatus, going []item, m memory,
 	}
 	slices.SortStableFunc(orders, func(a, b *order) int { return cmp.Compare(m[a.pod.UID].refusals, m[b.pod.UID].refusals) })
 	for i := range orders {
-		if !d.limiter.AllowN(now, 1) {
+		if !e.limiter.AllowN(now, 1) {
 			return orders[:i]
 		}
 	}
@@ -123,13 +133,13 @@ func dueNow(s *v1alpha1.DrainStatus, it item, t try, now time.Time) (how way, du
 }
 
 // sendRequests sends requests concurrently, and returns when all are done.
-func (d *Drainer) sendRequests(ctx context.Context, orders []*order) {
+func (e *evictor) sendRequests(ctx context.Context, orders []*order) {
 	work := make(chan *order)
 	var workers sync.WaitGroup
-	for range min(d.cfg.MaxPodsInFlight, len(orders)) {
+	for range min(e.cfg.MaxPodsInFlight, len(orders)) {
 		workers.Go(func() {
 			for o := range work {
-				o.err = d.requestRemoval(ctx, o)
+				o.err = e.requestRemoval(ctx, o)
 			}
 		})
 	}
@@ -143,7 +153,7 @@ func (d *Drainer) sendRequests(ctx context.Context, orders []*order) {
 // requestRemoval sends one request. A precondition on the UID protects another pod of the same
 // name, and the pod's own grace period applies. The client does not retry, because it
 // would wait as long as the API server suggests.
-func (d *Drainer) requestRemoval(ctx context.Context, o *order) error {
+func (e *evictor) requestRemoval(ctx context.Context, o *order) error {
 	ctx, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
 	uid := o.pod.UID
@@ -152,7 +162,7 @@ func (d *Drainer) requestRemoval(ctx context.Context, o *order) error {
 		var none int64
 		how.GracePeriodSeconds = &none
 	}
-	pods := d.client.CoreV1().RESTClient()
+	pods := e.client.CoreV1().RESTClient()
 	if o.how != evicted {
 		return pods.Delete().Namespace(o.pod.Namespace).Resource("pods").Name(o.pod.Name).Body(&how).MaxRetries(0).Do(ctx).Error()
 	}
@@ -191,11 +201,11 @@ func isTransient(err error) bool {
 }
 
 // findBlocker returns what blocks the removal of a pod.
-func (d *Drainer) findBlocker(ctx context.Context, o *order, r result, budgets map[string][]policyv1.PodDisruptionBudget) v1alpha1.BlockedPod {
+func (e *evictor) findBlocker(ctx context.Context, o *order, r result, budgets map[string][]policyv1.PodDisruptionBudget) v1alpha1.BlockedPod {
 	b := v1alpha1.BlockedPod{Pod: nameOf(o.pod), Message: nodefault.TruncateText(apiMessage(o.err), maxBlocker)}
 	switch {
 	case r == kept:
-		b.BlockedBy = d.blockingBudgetNames(ctx, o.pod, budgets)
+		b.BlockedBy = e.blockingBudgetNames(ctx, o.pod, budgets)
 	case apierrors.HasStatusCause(o.err, corev1.NamespaceTerminatingCause):
 		b.BlockedBy = byNamespace
 	case r == refused:

@@ -122,7 +122,7 @@ func TestFates(t *testing.T) {
 				tc.cfg(&c)
 			}
 			d := New(c, nil, nil)
-			it := d.decideFate(node, &v1alpha1.DrainStatus{StartedAt: at}, &tc.pod, began.Add(59*time.Second))
+			it := d.cfg.decideFate(node, at, &tc.pod, began.Add(59*time.Second))
 			if diff := cmp.Diff(tc.want, want{it.fate, it.by}, cmp.AllowUnexported(want{})); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
@@ -144,7 +144,7 @@ func TestTheLeastImportantGoesFirst(t *testing.T) {
 	s := &v1alpha1.DrainStatus{StartedAt: metav1.NewTime(at)}
 	var got []string
 	m := memory{"a": try{refusals: 2}, "cheap": try{refusals: 1}}
-	for _, o := range d.nextEvictions(s, d.selectLeavingPods(&corev1.Node{}, s, pods, at), m, at) {
+	for _, o := range d.evictor.nextEvictions(s, d.cfg.selectLeavingPods(&corev1.Node{}, s.StartedAt, pods, at), m, at) {
 		got = append(got, o.pod.Name)
 	}
 	if diff := cmp.Diff([]string{"b", "critical", "cheap", "a"}, got); diff != "" {
@@ -160,7 +160,7 @@ func TestAStatusHasEightBlockers(t *testing.T) {
 	for i := range 30 {
 		pods = append(pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strings.Repeat("n", 63), Name: fmt.Sprintf("%s-%02d", strings.Repeat("p", 250), i)}})
 	}
-	d.reportProgress(st, d.selectLeavingPods(&corev1.Node{}, st.Drain, pods, at), memory{}, at)
+	reportProgress(st, d.cfg.selectLeavingPods(&corev1.Node{}, st.Drain.StartedAt, pods, at), memory{}, at)
 	if len(st.Drain.BlockedPods) != 8 || st.Drain.Remaining != 30 {
 		t.Errorf("%d of %d are named, want 8 of 30", len(st.Drain.BlockedPods), st.Drain.Remaining)
 	}

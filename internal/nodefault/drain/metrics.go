@@ -38,10 +38,3 @@ func newMetrics() *metrics {
 func (d *Drainer) Register(reg prometheus.Registerer) error {
 	return errors.Join(reg.Register(d.metrics.pods), reg.Register(d.metrics.ends), reg.Register(d.metrics.nodes))
 }
-
-func (m *metrics) countRequest(how way, r result) {
-	m.pods.WithLabelValues(string(how), string(r)).Inc()
-}
-
-func (m *metrics) countEnd(state v1alpha1.DrainState) { m.ends.WithLabelValues(string(state)).Inc() }
-func (m *metrics) setDraining(n int)                  { m.nodes.Set(float64(n)) }

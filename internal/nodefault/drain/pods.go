@@ -11,8 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/klog/v2"
-
-	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
 // Causes that block a pod, other than a named disruption budget.
@@ -35,17 +33,17 @@ const (
 	lagging freshness = "0" // any version that the API server has cached
 )
 
-// podsOf lists the pods of a node.
-func (d *Drainer) podsOf(ctx context.Context, node string, how freshness) ([]corev1.Pod, error) {
+// listLeavingPods lists the pods of a node that must leave, in order of increasing priority.
+func (d *Drainer) listLeavingPods(ctx context.Context, node *corev1.Node, began metav1.Time, how freshness, now time.Time) ([]item, error) {
 	ctx, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
 	list, err := d.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(), ResourceVersion: string(how),
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node.Name).String(), ResourceVersion: string(how),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list the pods of node %q: %w", node, err)
+		return nil, fmt.Errorf("list the pods of node %q: %w", node.Name, err)
 	}
-	return list.Items, nil
+	return d.cfg.selectLeavingPods(node, began, list.Items, now), nil
 }
 
 // A fate is the part of a pod in the drain.
@@ -68,11 +66,12 @@ type item struct {
 	until   time.Time
 }
 
-// selectLeavingPods returns the pods that must leave, in order of increasing priority.
-func (d *Drainer) selectLeavingPods(node *corev1.Node, s *v1alpha1.DrainStatus, pods []corev1.Pod, now time.Time) []item {
+// selectLeavingPods returns the pods that must leave, in order of increasing priority. began is the
+// start of the drain.
+func (c Config) selectLeavingPods(node *corev1.Node, began metav1.Time, pods []corev1.Pod, now time.Time) []item {
 	var going []item
 	for i := range pods {
-		if it := d.decideFate(node, s, &pods[i], now); it.fate != stays {
+		if it := c.decideFate(node, began, &pods[i], now); it.fate != stays {
 			going = append(going, it)
 		}
 	}
@@ -90,8 +89,8 @@ func priorityOf(pod *corev1.Pod) int32 {
 }
 
 // decideFate returns the part of a pod in the drain.
-func (d *Drainer) decideFate(node *corev1.Node, s *v1alpha1.DrainStatus, pod *corev1.Pod, now time.Time) item {
-	it := item{pod: pod, rule: d.cfg.namespaceConfig(pod.Namespace), fate: stays}
+func (c Config) decideFate(node *corev1.Node, began metav1.Time, pod *corev1.Pod, now time.Time) item {
+	it := item{pod: pod, rule: c.namespaceConfig(pod.Namespace), fate: stays}
 	switch {
 	case it.rule.Mode == ModeSkip, isMirror(pod), isFinished(pod), isOfDaemonSet(pod, node):
 		return it
@@ -101,14 +100,14 @@ func (d *Drainer) decideFate(node *corev1.Node, s *v1alpha1.DrainStatus, pod *co
 	case it.rule.Mode == ModeWait:
 		it.fate, it.by, it.why = waits, byWaiting, "drain mode wait: waiting for the pod to end"
 		return it
-	case it.rule.Mode == ModeWaitThenEvict && now.Before(s.StartedAt.Add(it.rule.EvictAfter)):
-		it.fate, it.by, it.until = waits, byWaiting, s.StartedAt.Add(it.rule.EvictAfter)
+	case it.rule.Mode == ModeWaitThenEvict && now.Before(began.Add(it.rule.EvictAfter)):
+		it.fate, it.by, it.until = waits, byWaiting, began.Add(it.rule.EvictAfter)
 		it.why = "drain mode wait-then-evict: eviction at " + it.until.UTC().Format(time.RFC3339)
 		return it
-	case isUnmanaged(pod) && d.cfg.BarePods != TreatEvict:
-		return it.setTreatment(d.cfg.BarePods, byBarePod, "the pod has no controller that would recreate it")
-	case hasLocalStorage(pod) && d.cfg.EmptyDir != TreatEvict:
-		return it.setTreatment(d.cfg.EmptyDir, byEmptyDir, "the data of its emptyDir volume would be lost")
+	case isUnmanaged(pod) && c.BarePods != TreatEvict:
+		return it.setTreatment(c.BarePods, byBarePod, "the pod has no controller that would recreate it")
+	case hasLocalStorage(pod) && c.EmptyDir != TreatEvict:
+		return it.setTreatment(c.EmptyDir, byEmptyDir, "the data of its emptyDir volume would be lost")
 	}
 	it.fate = goes
 	return it

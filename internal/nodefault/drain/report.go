@@ -19,7 +19,7 @@ const (
 )
 
 // reportProgress writes the progress of the drain to the status.
-func (d *Drainer) reportProgress(st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) {
+func reportProgress(st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) {
 	s := st.Drain
 	s.Remaining, s.Terminating, s.BlockedPods = toInt32(len(going)), 0, nil
 	type ranked struct {
@@ -77,7 +77,7 @@ func blockerNames(blockers []v1alpha1.BlockedPod, total int) string {
 func toInt32(n int) int32 { return int32(min(n, math.MaxInt32)) } //nolint:gosec // it is bounded in the same line
 
 // nextCheck returns the delay until the next step.
-func (d *Drainer) nextCheck(st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) (again time.Duration) {
+func (e *evictor) nextCheck(st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) (again time.Duration) {
 	at := now.Add(idleLook)
 	sooner := func(t time.Time) {
 		if t.Before(at) {
@@ -107,8 +107,8 @@ func (d *Drainer) nextCheck(st *v1alpha1.NodeFaultStatus, going []item, m memory
 		}
 	}
 	if unasked > 0 {
-		missing := float64(min(unasked, d.cfg.MaxPodsInFlight)) - d.limiter.TokensAt(now)
-		sooner(now.Add(time.Duration(missing / d.cfg.EvictionsPerSecond * float64(time.Second))))
+		missing := float64(min(unasked, e.cfg.MaxPodsInFlight)) - e.limiter.TokensAt(now)
+		sooner(now.Add(time.Duration(missing / e.cfg.EvictionsPerSecond * float64(time.Second))))
 	}
 	return max(at.Sub(now), leastLook)
 }

@@ -101,13 +101,13 @@ func TestAnotherPodOfTheName(t *testing.T) {
 	old := r.pod("web-0")
 	r.kill("web-0")
 	for _, how := range allWays() {
-		if err := r.d.requestRemoval(t.Context(), &order{pod: old, how: how}); resultOf(err) != gone {
+		if err := r.d.evictor.requestRemoval(t.Context(), &order{pod: old, how: how}); resultOf(err) != gone {
 			t.Errorf("%s, a pod that is no more: %v", how, err)
 		}
 	}
 	r.pod("web-0")
 	for _, how := range allWays() {
-		if err := r.d.requestRemoval(t.Context(), &order{pod: old, how: how}); resultOf(err) != gone {
+		if err := r.d.evictor.requestRemoval(t.Context(), &order{pod: old, how: how}); resultOf(err) != gone {
 			t.Errorf("%s, a pod of which another has the name: %v", how, err)
 		}
 	}

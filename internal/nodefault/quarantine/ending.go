@@ -67,13 +67,9 @@ func (q *Quarantine) stepIfExcluded(v *view) (Step, bool) {
 		return v.releaseStep(v.planRelease(reason, false), OptedOut, reason), true
 	}
 	return Step{Why: OptedOut, Message: reason, Settle: func(st *v1alpha1.NodeFaultStatus) {
-		if !unwritten(st) {
-			return
+		if unwritten(st) {
+			closeUnwritten(st, reason, v.Now)
 		}
-		if toldDry(st, changeevent.ActionCordon) {
-			tellDry(st, changeevent.ActionUncordon, reason, v.Now)
-		}
-		endSession(st)
 	}}, true
 }
 
@@ -99,7 +95,7 @@ func (q *Quarantine) stepIfUndone(v *view) (Step, bool) {
 	switch {
 	case !v.isCordoned() && (v.mark.Cordon || v.mark.Foreign):
 		reason = reasonUncordoned
-	case !v.mark.Cordon && !v.mark.Foreign && len(v.mark.Taints) > 0 && !slices.ContainsFunc(v.mark.Taints, v.hasOn):
+	case !v.mark.Cordon && !v.mark.Foreign && len(v.mark.Taints) > 0 && !slices.ContainsFunc(v.mark.Taints, func(t corev1.Taint) bool { return hasTaint(v.Node.Spec.Taints, t) }):
 		reason = reasonUntainted
 	default:
 		v.adoptChanges()
@@ -125,8 +121,6 @@ func (q *Quarantine) stepIfUndone(v *view) (Step, bool) {
 	return step, true
 }
 
-func (v *view) hasOn(t corev1.Taint) bool { return hasTaint(v.Node.Spec.Taints, t) }
-
 // adoptChanges updates the mark with the changes of others. A taint that was removed or
 // changed no longer belongs to the pipeline and is not restored. A cordon that others
 // have set again belongs to them.
@@ -134,7 +128,7 @@ func (v *view) adoptChanges() {
 	m := *v.mark
 	m.Taints = nil
 	for _, t := range v.mark.Taints {
-		if v.hasOn(t) {
+		if hasTaint(v.Node.Spec.Taints, t) {
 			m.Taints = append(m.Taints, t)
 			continue
 		}

@@ -173,15 +173,6 @@ func writeAnnotation(node *corev1.Node, key string, value any) {
 	node.Annotations[key] = string(text)
 }
 
-// OwnedOf returns the changes of the pipeline to a node from its annotation.
-func OwnedOf(node *corev1.Node) (owned v1alpha1.Owned, found bool) {
-	m, err := readMark(node)
-	if err != nil || m == nil {
-		return v1alpha1.Owned{}, false
-	}
-	return m.Owned, true
-}
-
 func openerOf(f v1alpha1.Fault) opener {
 	return opener{
 		Source: f.Source, Check: f.Check, Entity: f.Entity, Codes: slices.Clone(f.ErrorCodes), Fatal: f.Fatal,

@@ -94,49 +94,30 @@ func (q *Quarantine) stepIfRecovered(v *view) (Step, bool) {
 	switch {
 	case v.wantsReal():
 		return Step{}, false
+	case v.mark == nil && !isOpen(v.Status) && len(v.Faults) == 0:
+		return Step{Why: Released, Message: "no fault reported"}, true
 	case v.mark == nil && !isOpen(v.Status):
-		return v.stepWithoutAction(), true
+		return Step{Why: Observing, Message: "no rule requires an action"}, true
 	case v.Verdict.Unsure:
 		step := Step{Why: v.quarantineSituation(), Act: v.Busy && v.mark != nil, Settle: v.settleHealth(), Message: "rule evaluation failed: the health of the node is unknown; see the log of node-fault-controller"}
 		return v.flushMark(step), true
 	}
 	step := Step{Why: Recovering, Settle: v.settleHealth(), Act: v.Busy}
 	left := q.healthyTimeLeft(v)
+	_, held := v.Node.Annotations[v1alpha1.AnnotationHold]
 	switch {
 	case v.Busy:
 		step.Message = "no fault is left; waiting for the remedy (reboot, terminate or support) to finish"
 	case left > 0:
 		step.After, step.Message = left, "no fault is left; the node returns to service after it has been healthy for "+q.cfg.HealthyFor.String()
-	case v.mark == nil:
-		return v.closeStep(), true
-	case v.isHeld():
+	case v.mark == nil: // no changes on the node
+		return Step{Why: Released, Message: reasonHealthy, Settle: func(st *v1alpha1.NodeFaultStatus) { closeUnwritten(st, reasonHealthy, v.Now) }}, true
+	case held:
 		step.Why, step.Message = Held, "the node is healthy, but stays out of service until you remove its annotation "+v1alpha1.AnnotationHold
 	default:
 		return v.releaseStep(v.planRelease(reasonHealthy, false), Released, reasonHealthy), true
 	}
 	return v.flushMark(step), true
-}
-
-func (v *view) isHeld() bool {
-	_, held := v.Node.Annotations[v1alpha1.AnnotationHold]
-	return held
-}
-
-// closeStep ends a session without changes on the node.
-func (v *view) closeStep() Step {
-	return Step{Why: Released, Message: reasonHealthy, Settle: func(st *v1alpha1.NodeFaultStatus) {
-		if toldDry(st, changeevent.ActionCordon) {
-			tellDry(st, changeevent.ActionUncordon, reasonHealthy, v.Now)
-		}
-		endSession(st)
-	}}
-}
-
-func (v *view) stepWithoutAction() Step {
-	if len(v.Faults) == 0 {
-		return Step{Why: Released, Message: "no fault reported"}
-	}
-	return Step{Why: Observing, Message: "no rule requires an action"}
 }
 
 // flushMark writes the mark and the label if they have changed, and restores the managed

@@ -31,27 +31,30 @@ type view struct {
 func newView(l Look) *view {
 	v := &view{Look: l}
 	v.holds, v.since = cordonHolder(l.Node)
+	note := func(annotation string, err error) {
+		if err != nil {
+			v.odd = append(v.odd, fmt.Sprintf("annotation %s ignored: %v", annotation, err))
+		}
+	}
 	var err error
-	if v.mark, err = readMark(l.Node); err != nil {
-		v.cannotRead(v1alpha1.AnnotationOwned, err)
-	}
-	if v.tomb, err = readTombstone(l.Node); err != nil {
-		v.cannotRead(v1alpha1.AnnotationReleased, err)
-	}
-	if v.over, err = readOverride(l.Node); err != nil {
-		v.cannotRead(v1alpha1.AnnotationOverridden, err)
-		v.stop = true
-	}
+	v.mark, err = readMark(l.Node)
+	note(v1alpha1.AnnotationOwned, err)
+	v.tomb, err = readTombstone(l.Node)
+	note(v1alpha1.AnnotationReleased, err)
+	v.over, err = readOverride(l.Node)
+	note(v1alpha1.AnnotationOverridden, err)
+	v.stop = err != nil
 	return v
-}
-
-func (v *view) cannotRead(annotation string, err error) {
-	v.odd = append(v.odd, fmt.Sprintf("annotation %s ignored: %v", annotation, err))
 }
 
 // finishStep adds the fields that all steps have in common.
 func (v *view) finishStep(s Step, dryRun bool) Step {
-	settle, wish := s.Settle, v.desiredActions(dryRun)
+	settle := s.Settle
+	var wish *v1alpha1.DesiredActions
+	if nodefault.RequiresAction(v.Verdict.DesiredActions) {
+		wish = v.Verdict.DesiredActions.DeepCopy()
+		wish.DryRun = wish.DryRun || dryRun
+	}
 	s.Settle = func(st *v1alpha1.NodeFaultStatus) {
 		st.NodeUID = v.Node.UID
 		if settle != nil {
@@ -67,15 +70,6 @@ func (v *view) finishStep(s Step, dryRun bool) Step {
 	}
 	s.Message = strings.Join(append([]string{s.Message}, v.odd...), "; ")
 	return s
-}
-
-func (v *view) desiredActions(dryRun bool) *v1alpha1.DesiredActions {
-	if !nodefault.RequiresAction(v.Verdict.DesiredActions) {
-		return nil
-	}
-	w := v.Verdict.DesiredActions.DeepCopy()
-	w.DryRun = w.DryRun || dryRun
-	return w
 }
 
 // soonerOf returns the shorter delay. Zero means no delay.
@@ -116,6 +110,14 @@ func beginSession(st *v1alpha1.NodeFaultStatus, session string, f v1alpha1.Fault
 // not open it again.
 func endSession(st *v1alpha1.NodeFaultStatus) {
 	st.TriggeredBy, st.FaultCode, st.Owned, st.DesiredActions, st.HealthySince, st.Overridden = nil, "", nil, nil, nil, nil
+}
+
+// closeUnwritten ends a session without changes on the node.
+func closeUnwritten(st *v1alpha1.NodeFaultStatus, reason string, now time.Time) {
+	if toldDry(st, changeevent.ActionCordon) {
+		tellDry(st, changeevent.ActionUncordon, reason, now)
+	}
+	endSession(st)
 }
 
 // ordinalDryRun distinguishes the records of dry runs from those of real actions.

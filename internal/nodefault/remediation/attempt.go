@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
@@ -39,7 +40,7 @@ func (r *Remediator) followAttempt(ctx context.Context, l look) (again time.Dura
 	if !wasRecorded(l.st, vocabularyOf(m.ObjectKind).requested, strconv.Itoa(int(m.Attempt))) {
 		return r.createOrAdoptAction(ctx, l)
 	}
-	a, err := r.getAction(ctx, m)
+	a, err := r.actions.get(ctx, m)
 	if err != nil {
 		return 0, err
 	}
@@ -51,17 +52,16 @@ func (r *Remediator) followAttempt(ctx context.Context, l look) (again time.Dura
 	}
 	switch done, ok, why := a.endState(); {
 	case done && ok:
-		return r.confirmSuccess(l, a)
+		return r.confirmSuccess(l, a), nil
 	case done:
 		endAttempt(m, faults.RemedyFailed, why, l.now)
 		return 0, nil
 	case !l.now.Before(m.Deadline.Time):
-		if err := r.deleteAction(ctx, m); err != nil {
+		if err := r.actions.delete(ctx, m); err != nil {
 			return 0, err
 		}
 		why := strings.TrimSpace(fmt.Sprintf("%s %s was not completed before its deadline: is a janitor running? %s", m.ObjectKind, m.ObjectName, a.status.Message))
-		r.recordFailed(l.st, m, why, l.now)
-		endAttempt(m, faults.RemedyFailed, why, l.now)
+		failAttempt(l, why)
 		return 0, nil
 	}
 	m.Message = nodefault.TruncateText(a.status.Message, maxText)
@@ -72,20 +72,19 @@ func (r *Remediator) followAttempt(ctx context.Context, l look) (again time.Dura
 const maxText = 512
 
 // confirmSuccess accepts the success of an action, unless the boot ID shows no reboot.
-func (r *Remediator) confirmSuccess(l look, a *action) (again time.Duration, err error) {
+func (r *Remediator) confirmSuccess(l look, a *action) (again time.Duration) {
+	const unchanged = "the janitor reports a reboot, but the boot ID is unchanged"
 	m := l.st.Remediation
-	if m.Action == faults.RemedyReboot && l.node != nil && m.PreviousBootID != "" && l.node.Status.NodeInfo.BootID == m.PreviousBootID && l.now.Before(m.Deadline.Time) {
-		m.Message = "the janitor reports a reboot, but the boot ID is unchanged; waiting"
-		return r.cfg.Poll, nil
+	switch same := m.Action == faults.RemedyReboot && l.node != nil && m.PreviousBootID != "" && l.node.Status.NodeInfo.BootID == m.PreviousBootID; {
+	case same && l.now.Before(m.Deadline.Time):
+		m.Message = unchanged + "; waiting"
+		return r.cfg.Poll
+	case same:
+		failAttempt(l, unchanged)
+	default:
+		endAttempt(m, faults.RemedySucceeded, a.status.Message, l.now)
 	}
-	if m.Action == faults.RemedyReboot && l.node != nil && m.PreviousBootID != "" && l.node.Status.NodeInfo.BootID == m.PreviousBootID {
-		why := "the janitor reports a reboot, but the boot ID is unchanged"
-		r.recordFailed(l.st, m, why, l.now)
-		endAttempt(m, faults.RemedyFailed, why, l.now)
-		return 0, nil
-	}
-	endAttempt(m, faults.RemedySucceeded, a.status.Message, l.now)
-	return 0, nil
+	return 0
 }
 
 // createOrAdoptAction creates the object of a recorded attempt, unless it is no longer needed.
@@ -94,7 +93,7 @@ func (r *Remediator) createOrAdoptAction(ctx context.Context, l look) (again tim
 	m := l.st.Remediation
 	late := !l.now.Before(m.Deadline.Time)
 	if late || !l.isWanted() {
-		there, err := r.actionExists(ctx, l)
+		there, err := r.actions.exists(ctx, l.st.Remediation, newAction(l, r.cfg.PodsStay))
 		switch {
 		case err != nil:
 			return 0, err
@@ -102,8 +101,7 @@ func (r *Remediator) createOrAdoptAction(ctx context.Context, l look) (again tim
 			return r.adoptAction(ctx, l)
 		case late:
 			why := strings.TrimSpace("node-fault-controller could not create the request before its deadline. " + m.Message)
-			r.recordFailed(l.st, m, why, l.now)
-			endAttempt(m, faults.RemedyFailed, why, l.now)
+			failAttempt(l, why)
 		case l.node == nil:
 			endAttempt(m, faults.RemedyFailed, "the node was deleted", l.now)
 		default:
@@ -111,8 +109,8 @@ func (r *Remediator) createOrAdoptAction(ctx context.Context, l look) (again tim
 		}
 		return 0, nil
 	}
-	o := r.newAction(l)
-	err = r.client.Create(ctx, o)
+	o := newAction(l, r.cfg.PodsStay)
+	err = r.actions.client.Create(ctx, o)
 	if apierrors.IsAlreadyExists(err) {
 		return r.adoptAction(ctx, l)
 	}
@@ -123,14 +121,14 @@ func (r *Remediator) createOrAdoptAction(ctx context.Context, l look) (again tim
 	if err != nil {
 		return 0, fmt.Errorf("create %s %q: %w", m.ObjectKind, m.ObjectName, err)
 	}
-	r.recordRequested(l, l.now)
+	recordRequested(l, l.now)
 	return 0, nil
 }
 
 // adoptAction continues with an existing object, if this package has created it.
 func (r *Remediator) adoptAction(ctx context.Context, l look) (again time.Duration, err error) {
 	m := l.st.Remediation
-	a, err := r.getAction(ctx, m)
+	a, err := r.actions.get(ctx, m)
 	if err != nil {
 		return 0, err
 	}
@@ -142,25 +140,8 @@ func (r *Remediator) adoptAction(ctx context.Context, l look) (again time.Durati
 		m.ObjectName = ""
 		return 0, nil
 	}
-	r.recordRequested(l, nextRecordTime(l.st, a.GetCreationTimestamp().Time))
+	recordRequested(l, nextRecordTime(l.st, a.GetCreationTimestamp().Time))
 	return 0, nil
-}
-
-// actionExists reports whether the object of an attempt exists in the API server. It uses
-// a dry-run create, which reads past the cache.
-func (r *Remediator) actionExists(ctx context.Context, l look) (bool, error) {
-	m := l.st.Remediation
-	if a, err := r.getAction(ctx, m); err != nil || a != nil {
-		return a != nil, err
-	}
-	err := r.client.Create(ctx, r.newAction(l), client.DryRunAll)
-	switch {
-	case err == nil, isPermanent(err): // an object that cannot be created was not created before
-		return false, nil
-	case apierrors.IsAlreadyExists(err):
-		return true, nil
-	}
-	return false, fmt.Errorf("look for %s %q: %w", m.ObjectKind, m.ObjectName, err)
 }
 
 // isPermanent reports whether an object cannot be created until a person intervenes.
@@ -174,7 +155,7 @@ func isPermanent(err error) bool {
 const soon = 250 * time.Millisecond
 
 // recordRequested records that the object of an attempt was created.
-func (r *Remediator) recordRequested(l look, when time.Time) {
+func recordRequested(l look, when time.Time) {
 	m := l.st.Remediation
 	m.Message = ""
 	w := vocabularyOf(m.ObjectKind)
@@ -185,9 +166,9 @@ func (r *Remediator) recordRequested(l look, when time.Time) {
 
 // newAction returns the object of an attempt. It is forced despite pods on the node if no
 // drain was required, the drain did not complete, or some pods stay on purpose.
-func (r *Remediator) newAction(l look) client.Object {
+func newAction(l look, podsStay bool) client.Object {
 	m := l.st.Remediation
-	undrained := r.cfg.PodsStay || l.st.Drain == nil || l.st.Drain.State != faults.DrainCompleted
+	undrained := podsStay || l.st.Drain == nil || l.st.Drain.State != faults.DrainCompleted
 	spec := v1alpha1.NodeActionSpec{NodeName: m.ObjectName, Force: undrained} // for a deleted node the object is only used to check whether it exists
 	if l.node != nil {
 		spec.NodeName = l.node.Name
@@ -205,7 +186,7 @@ func (r *Remediator) newAction(l look) client.Object {
 // handleMissingAction handles an object that is not in the cache.
 func (r *Remediator) handleMissingAction(ctx context.Context, l look) (again time.Duration, err error) {
 	m := l.st.Remediation
-	there, err := r.actionExists(ctx, l)
+	there, err := r.actions.exists(ctx, l.st.Remediation, newAction(l, r.cfg.PodsStay))
 	switch {
 	case err != nil:
 		return 0, err
@@ -216,26 +197,45 @@ func (r *Remediator) handleMissingAction(ctx context.Context, l look) (again tim
 	case l.node == nil:
 		endAttempt(m, faults.RemedyFailed, "the node was deleted", l.now)
 	default:
-		r.endExhausted(l, m.Action, int(m.RemedyIndex), fmt.Sprintf("%s %s was deleted by another client, which ends the automatic repair", m.ObjectKind, m.ObjectName))
+		endExhausted(l, m.Action, int(m.RemedyIndex), fmt.Sprintf("%s %s was deleted by another client, which ends the automatic repair", m.ObjectKind, m.ObjectName))
 	}
 	return 0, nil
 }
 
-// deleteAction deletes the object of an attempt that has timed out, so that it is not
+// An actionStore holds the objects of attempts. Its client may read from a cache.
+type actionStore struct{ client client.Client }
+
+// exists reports whether the object of an attempt exists in the API server. It uses
+// a dry-run create of the wanted object, which reads past the cache.
+func (s *actionStore) exists(ctx context.Context, m *faults.RemediationStatus, wanted client.Object) (bool, error) {
+	if a, err := s.get(ctx, m); err != nil || a != nil {
+		return a != nil, err
+	}
+	err := s.client.Create(ctx, wanted, client.DryRunAll)
+	switch {
+	case err == nil, isPermanent(err): // an object that cannot be created was not created before
+		return false, nil
+	case apierrors.IsAlreadyExists(err):
+		return true, nil
+	}
+	return false, fmt.Errorf("look for %s %q: %w", m.ObjectKind, m.ObjectName, err)
+}
+
+// delete deletes the object of an attempt that has timed out, so that it is not
 // executed later.
-func (r *Remediator) deleteAction(ctx context.Context, m *faults.RemediationStatus) error {
+func (s *actionStore) delete(ctx context.Context, m *faults.RemediationStatus) error {
 	o := newEmptyAction(m.ObjectKind)
 	o.SetName(m.ObjectName)
-	if err := r.client.Delete(ctx, o); err != nil && !apierrors.IsNotFound(err) {
+	if err := s.client.Delete(ctx, o); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete %s %q: %w", m.ObjectKind, m.ObjectName, err)
 	}
 	return nil
 }
 
-// getAction returns the object of an attempt, or nil if it does not exist.
-func (r *Remediator) getAction(ctx context.Context, m *faults.RemediationStatus) (*action, error) {
+// get returns the object of an attempt, or nil if it does not exist.
+func (s *actionStore) get(ctx context.Context, m *faults.RemediationStatus) (*action, error) {
 	o := newEmptyAction(m.ObjectKind)
-	err := r.client.Get(ctx, client.ObjectKey{Name: m.ObjectName}, o)
+	err := s.client.Get(ctx, client.ObjectKey{Name: m.ObjectName}, o)
 	if apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // one that is not there is no error
 	}
@@ -243,6 +243,21 @@ func (r *Remediator) getAction(ctx context.Context, m *faults.RemediationStatus)
 		return nil, fmt.Errorf("read %s %q: %w", m.ObjectKind, m.ObjectName, err)
 	}
 	return actionOf(o), nil
+}
+
+// list lists the objects of a kind. The caller must not change them.
+func (s *actionStore) list(ctx context.Context, kind string) (all []*action, err error) {
+	var list client.ObjectList = &v1alpha1.RebootNodeList{}
+	if kind == v1alpha1.KindTerminate {
+		list = &v1alpha1.TerminateNodeList{}
+	}
+	if err := s.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list %ss: %w", kind, err)
+	}
+	return all, meta.EachListItem(list, func(o runtime.Object) error {
+		all = append(all, actionOf(o.(client.Object))) //nolint:errcheck,forcetypeassert // both lists hold objects
+		return nil
+	})
 }
 
 // An action is a RebootNode or a TerminateNode.

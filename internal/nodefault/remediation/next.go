@@ -2,15 +2,12 @@ package remediation
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	faults "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/nodefault"
@@ -53,7 +50,7 @@ func (r *Remediator) beginNextAttempt(ctx context.Context, l look) (again time.D
 	if err != nil {
 		return 0, err
 	}
-	if refused || countAttempts(l.st, m.Action) >= r.maxAttempts(m.Action) {
+	if refused || countAttempts(l.st, m.Action) >= r.cfg.maxAttempts(m.Action) {
 		step++
 	}
 	return r.tryBeginAttempt(l, step), nil
@@ -64,7 +61,7 @@ func (r *Remediator) wasRefused(ctx context.Context, m *faults.RemediationStatus
 	if m.ObjectName == "" || m.ObjectKind != kindFor(m.Action) {
 		return false, nil
 	}
-	a, err := r.getAction(ctx, m)
+	a, err := r.actions.get(ctx, m)
 	return a != nil && a.wasRefused(), err
 }
 
@@ -93,14 +90,14 @@ func (r *Remediator) retryFirstRemedy(l look) (again time.Duration, err error) {
 		return 0, nil
 	}
 	first := l.st.DesiredActions.Remedies[0]
-	if ready, _ := r.checkDrained(l, first); !ready || first == faults.RemedySupport || countAttempts(l.st, first) > 0 {
+	if ready, _ := r.cfg.checkDrained(l, first); !ready || first == faults.RemedySupport || countAttempts(l.st, first) > 0 {
 		return 0, nil
 	}
 	return r.tryBeginAttempt(l, 0), nil
 }
 
 // endExhausted ends the remediation and records that a person is needed.
-func (r *Remediator) endExhausted(l look, action faults.Remedy, step int, why string) {
+func endExhausted(l look, action faults.Remedy, step int, why string) {
 	m := l.st.Remediation
 	if m == nil || action == faults.RemedySupport && m.Action != faults.RemedySupport {
 		attempt := int32(0)
@@ -119,28 +116,4 @@ func (r *Remediator) endExhausted(l look, action faults.Remedy, step int, why st
 	record := nodefault.NewRecord(l.st, sourceRemediation, changeevent.ActionSupportRequired, ordinal, l.now)
 	record.Reason = m.Message
 	nodefault.AddRecordOnce(l.st, record)
-}
-
-// listActions lists the objects of a kind. The caller must not change them.
-func (r *Remediator) listActions(ctx context.Context, kind string, o ...client.ListOption) ([]*action, error) {
-	o = append(o, client.UnsafeDisableDeepCopy)
-	var all []*action
-	if kind == v1alpha1.KindTerminate {
-		var list v1alpha1.TerminateNodeList
-		if err := r.client.List(ctx, &list, o...); err != nil {
-			return nil, fmt.Errorf("list %ss: %w", kind, err)
-		}
-		for i := range list.Items {
-			all = append(all, actionOf(&list.Items[i]))
-		}
-		return all, nil
-	}
-	var list v1alpha1.RebootNodeList
-	if err := r.client.List(ctx, &list, o...); err != nil {
-		return nil, fmt.Errorf("list %ss: %w", kind, err)
-	}
-	for i := range list.Items {
-		all = append(all, actionOf(&list.Items[i]))
-	}
-	return all, nil
 }

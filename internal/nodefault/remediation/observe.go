@@ -47,7 +47,7 @@ func vocabularyOf(kind string) vocabulary {
 // nodes without other work. A deleted node is nil.
 func (r *Remediator) RecordActions(ctx context.Context, node *corev1.Node, st *faults.NodeFaultStatus) error {
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
-		all, err := r.listActions(ctx, kind)
+		all, err := r.actions.list(ctx, kind)
 		if err != nil {
 			return err
 		}
@@ -185,13 +185,15 @@ func recordKey(st *faults.NodeFaultStatus, a *action) (about *faults.NodeFaultSt
 	return about, ordinal
 }
 
-// recordFailed records the failure of an attempt that the janitor has not reported.
-func (r *Remediator) recordFailed(st *faults.NodeFaultStatus, m *faults.RemediationStatus, why string, now time.Time) {
+// failAttempt ends an attempt with a failure that the janitor has not reported.
+func failAttempt(l look, why string) {
+	m := l.st.Remediation
 	w := vocabularyOf(m.ObjectKind)
-	record := nodefault.NewRecord(st, sourceRemediation, w.failed, strconv.Itoa(int(m.Attempt)), now)
+	record := nodefault.NewRecord(l.st, sourceRemediation, w.failed, strconv.Itoa(int(m.Attempt)), l.now)
 	record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.TruncateText(why, maxText)
 	if m.ObjectName != "" {
 		record.Object = w.resource + "/" + m.ObjectName
 	}
-	nodefault.AddRecordOnce(st, record)
+	nodefault.AddRecordOnce(l.st, record)
+	endAttempt(m, faults.RemedyFailed, why, l.now)
 }

@@ -85,13 +85,13 @@ const (
 
 // A Remediator repairs nodes.
 type Remediator struct {
-	cfg    Config
-	client client.Client
+	cfg     Config
+	actions actionStore
 }
 
 // New creates a remediator. c may read from a cache.
 func New(cfg Config, c client.Client) *Remediator {
-	return &Remediator{cfg.withDefaults(), c}
+	return &Remediator{cfg.withDefaults(), actionStore{c}}
 }
 
 // Kinds returns the kinds that the client needs.
@@ -122,7 +122,10 @@ func (r *Remediator) Step(ctx context.Context, node *corev1.Node, st *faults.Nod
 	l := look{node, st, now}
 	m := st.Remediation
 	if m == nil {
-		return r.beginFirstAttempt(l)
+		if l.isWanted() {
+			after = r.tryBeginAttempt(l, 0)
+		}
+		return after, nil
 	}
 	switch m.State {
 	case faults.RemedyRunning:
@@ -165,9 +168,9 @@ func (r *Remediator) Cancel(ctx context.Context, st *faults.NodeFaultStatus, rea
 		return nil
 	}
 	if m.ObjectKind != kindVerification {
-		a, err := r.getAction(ctx, m)
+		a, err := r.actions.get(ctx, m)
 		if err == nil && (a == nil || !a.wasSent()) { // the cache may be stale
-			err = r.deleteAction(ctx, m)
+			err = r.actions.delete(ctx, m)
 		}
 		if err != nil {
 			return err
@@ -186,7 +189,7 @@ func (l look) isWanted() bool {
 
 // checkDrained reports whether a remedy may start after the drain. If not, never reports
 // whether it can never start.
-func (r *Remediator) checkDrained(l look, remedy faults.Remedy) (ready, never bool) {
+func (c Config) checkDrained(l look, remedy faults.Remedy) (ready, never bool) {
 	d := l.st.Drain
 	switch {
 	case !l.st.DesiredActions.Drain:
@@ -197,7 +200,7 @@ func (r *Remediator) checkDrained(l look, remedy faults.Remedy) (ready, never bo
 		return true, false
 	case d.State == faults.DrainFailed:
 		stuck := d.Remaining > 0 && d.Remaining == d.Terminating && isUnreachable(l.node) // all pods are terminating, and no kubelet ends them
-		may := r.cfg.AfterFailedDrain || r.cfg.RebootUnreachable && stuck && remedy != faults.RemedyTerminate
+		may := c.AfterFailedDrain || c.RebootUnreachable && stuck && remedy != faults.RemedyTerminate
 		return may, !may
 	}
 	return false, false
@@ -213,43 +216,35 @@ func isUnreachable(node *corev1.Node) bool {
 	return false
 }
 
-// beginFirstAttempt starts the first remedy of the session.
-func (r *Remediator) beginFirstAttempt(l look) (again time.Duration, err error) {
-	if !l.isWanted() {
-		return 0, nil
-	}
-	return r.tryBeginAttempt(l, 0), nil
-}
-
 // tryBeginAttempt records the attempt of a remedy, or that none is left.
 func (r *Remediator) tryBeginAttempt(l look, step int) (again time.Duration) {
 	remedies := l.st.DesiredActions.Remedies
 	remedy := remedies[min(step, len(remedies)-1)]
-	ready, never := r.checkDrained(l, remedy)
+	ready, never := r.cfg.checkDrained(l, remedy)
 	attempt := int32(1)
 	if m := l.st.Remediation; m != nil {
 		attempt = m.Attempt + 1
 	}
 	switch {
 	case never:
-		r.endExhausted(l, remedy, step, drainFailedReason(l, remedy))
+		endExhausted(l, remedy, step, drainFailedReason(l, remedy))
 		return 0
 	case !ready:
 		return r.cfg.Poll
 	case step >= len(remedies):
-		r.endExhausted(l, remedy, len(remedies)-1, "all remedies were tried, but the faults persist: "+messageOf(l.st.Remediation))
+		endExhausted(l, remedy, len(remedies)-1, "all remedies were tried, but the faults persist: "+messageOf(l.st.Remediation))
 		return 0
 	case remedy == faults.RemedySupport:
 		why := "the rules request manual repair (remedy support)"
 		if l.st.Remediation != nil {
 			why = "the remedies did not help: " + messageOf(l.st.Remediation)
 		}
-		r.endExhausted(l, faults.RemedySupport, step, why)
+		endExhausted(l, faults.RemedySupport, step, why)
 		return 0
 	}
 	m := &faults.RemediationStatus{
 		State: faults.RemedyRunning, Action: remedy, RemedyIndex: int32(step), Attempt: attempt, //nolint:gosec // there are few remedies
-		StartedAt: metav1.NewTime(l.now), Deadline: metav1.NewTime(l.now.Add(r.timeoutOf(remedy))),
+		StartedAt: metav1.NewTime(l.now), Deadline: metav1.NewTime(l.now.Add(r.cfg.timeoutOf(remedy))),
 		ObjectKind: kindFor(remedy), ObjectName: objectName(l.node.Name, l.st.Session, attempt), PreviousBootID: l.node.Status.NodeInfo.BootID,
 	}
 	l.st.Remediation = m
@@ -270,18 +265,18 @@ func drainFailedReason(l look, remedy faults.Remedy) string {
 	return left + "delete them (kubectl get pods -A --field-selector spec.nodeName=" + l.node.Name + "), or set " + settings
 }
 
-func (r *Remediator) timeoutOf(a faults.Remedy) time.Duration {
+func (c Config) timeoutOf(a faults.Remedy) time.Duration {
 	if a == faults.RemedyTerminate {
-		return r.cfg.TerminateTimeout
+		return c.TerminateTimeout
 	}
-	return r.cfg.RebootTimeout
+	return c.RebootTimeout
 }
 
-func (r *Remediator) maxAttempts(a faults.Remedy) int {
+func (c Config) maxAttempts(a faults.Remedy) int {
 	if a == faults.RemedyTerminate {
-		return r.cfg.TerminateAttempts
+		return c.TerminateAttempts
 	}
-	return r.cfg.RebootAttempts
+	return c.RebootAttempts
 }
 
 // endAttempt ends an attempt.

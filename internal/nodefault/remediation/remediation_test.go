@@ -142,7 +142,7 @@ func TestMayNotAsk(t *testing.T) {
 			if !ok {
 				t.Fatal("the client is another")
 			}
-			w.r.client = interceptor.NewClient(inner, interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return refusal }})
+			w.r.actions.client = interceptor.NewClient(inner, interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return refusal }})
 			w.settle()
 			if m := w.stored.Remediation; m.State != faults.RemedyRunning || !strings.Contains(m.Message, "cannot create RebootNode: "+refusal.Error()) {
 				t.Errorf("it says %+v", m)

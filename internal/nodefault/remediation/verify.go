@@ -53,7 +53,7 @@ func (r *Remediator) awaitVerification(ctx context.Context, l look) (again time.
 		endAttempt(m, faults.RemedySucceeded, "the node was rebooted", l.now)
 		return 0, nil
 	case !l.now.Before(m.Deadline.Time):
-		r.endExhausted(l, m.Action, int(m.RemedyIndex), "the node could not be tested before the deadline: "+m.Message)
+		endExhausted(l, m.Action, int(m.RemedyIndex), "the node could not be tested before the deadline: "+m.Message)
 		return 0, nil
 	}
 	v, err := r.cfg.Verifier.Verify(ctx, l.node, m.ObjectName)
@@ -64,7 +64,7 @@ func (r *Remediator) awaitVerification(ctx context.Context, l look) (again time.
 		endAttempt(m, faults.RemedySucceeded, "the node was rebooted and passed its test", l.now)
 		return 0, nil
 	case v.Done:
-		r.endExhausted(l, m.Action, int(m.RemedyIndex), "the node was rebooted but failed its test: "+v.Message)
+		endExhausted(l, m.Action, int(m.RemedyIndex), "the node was rebooted but failed its test: "+v.Message)
 		return 0, nil
 	}
 	m.Message = nodefault.TruncateText(v.Message, maxText)

@@ -53,6 +53,16 @@ func panicError(what string, value any) error {
 	return fmt.Errorf("%w in %s: %v\n%s", errPanic, what, value, debug.Stack())
 }
 
+// catchPanic calls do, and converts a panic in it to an error.
+func catchPanic(what string, do func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = panicError(what, value)
+		}
+	}()
+	return do()
+}
+
 // A failureHook calls a function with the error that ends the use of a connection. The user of the
 // connection sets the function.
 type failureHook struct {
@@ -194,7 +204,7 @@ func (c *brokerConnection) closeAndWait() {
 }
 
 // openConnections opens the connections for w, or reuses those of current with the same settings.
-func (i *Instance) openConnections(ctx context.Context, w *WantedConfig, current *runningSentinel) (*instanceParts, error) {
+func openConnections(ctx context.Context, deps *InstanceDeps, w *WantedConfig, current *runningSentinel) (*instanceParts, error) {
 	p := &instanceParts{wanted: w, trouble: make(chan error, 1)}
 	if current != nil && !current.broken {
 		if reflect.DeepEqual(current.api.settings, w.Settings.Sentinel.HyperfleetAPI) {
@@ -205,14 +215,14 @@ func (i *Instance) openConnections(ctx context.Context, w *WantedConfig, current
 		}
 	}
 	if p.api == nil {
-		api, err := i.deps.OpenAPI(w.Settings.Sentinel.HyperfleetAPI)
+		api, err := deps.OpenAPI(w.Settings.Sentinel.HyperfleetAPI)
 		if err != nil {
 			return nil, fmt.Errorf("spec.hyperfleetAPI: %w", err)
 		}
 		p.api = &apiConnection{FleetAPI: api, failureHook: failureHook{hidden: secretsOf(&w.Settings)}, settings: w.Settings.Sentinel.HyperfleetAPI}
 	}
 	if p.broker == nil {
-		broker, err := i.deps.OpenBroker(w.Settings.Broker)
+		broker, err := deps.OpenBroker(w.Settings.Broker)
 		if err != nil {
 			p.releaseConnections(current)
 			return nil, fmt.Errorf("spec.broker: %w", err)

@@ -74,41 +74,35 @@ func (r *runningSentinel) stopAndWait() {
 }
 
 // newSentinelWithShard creates a sentinel.
-func (i *Instance) newSentinelWithShard(ctx context.Context, p *instanceParts, deps sentinel.Deps) (*sentinel.Sentinel, error) {
+func (v *supervisor) newSentinelWithShard(ctx context.Context, p *instanceParts, deps sentinel.Deps) (*sentinel.Sentinel, error) {
 	sharding := p.wanted.Settings.Sharding
 	switch sharding.Mode {
 	case v1alpha1.ShardingStatic:
-		part, err := i.deps.NewPart(sharding.Count, sharding.Index)
+		part, err := v.instance.deps.NewPart(sharding.Count, sharding.Index)
 		if err != nil {
 			return nil, err
 		}
 		deps.Shard, deps.Part = part, fmt.Sprintf("part %d/%d", sharding.Index, sharding.Count)
 	case v1alpha1.ShardingAuto:
-		if err := i.joinGroup(ctx); err != nil {
+		if err := v.joinGroup(ctx); err != nil {
 			return nil, err
 		}
-		deps.Shard = i.group.ReplicaGroup
+		deps.Shard = v.instance.group.ReplicaGroup
 	}
 	return sentinel.New(p.wanted.Settings.Sentinel, deps)
 }
 
-// tryConfig creates a sentinel without using it, to find errors in cfg.
-func (*Instance) tryConfig(cfg sentinel.Config) error {
-	_, err := sentinel.New(cfg, sentinel.Deps{API: &apiConnection{}, Publisher: &brokerConnection{}})
-	return err
-}
-
 // startSentinel creates the sentinel of p and runs it.
-func (i *Instance) startSentinel(ctx context.Context, p *instanceParts, predecessor *sentinel.Sentinel) (*runningSentinel, error) {
-	s, err := i.newSentinelWithShard(ctx, p, sentinel.Deps{
+func (v *supervisor) startSentinel(ctx context.Context, p *instanceParts, predecessor *sentinel.Sentinel) (*runningSentinel, error) {
+	s, err := v.newSentinelWithShard(ctx, p, sentinel.Deps{
 		API:         p.api,
 		Publisher:   p.broker,
 		BrokerType:  string(p.wanted.Settings.Broker.Type),
-		Log:         i.log,
-		Registerer:  i.deps.Registerer,
-		Tracer:      i.deps.Tracer,
-		OnPublished: i.deps.OnPublished,
-		OnRound:     func(sentinel.Stats) { i.deps.OnChange() },
+		Log:         v.log,
+		Registerer:  v.instance.deps.Registerer,
+		Tracer:      v.instance.deps.Tracer,
+		OnPublished: v.instance.deps.OnPublished,
+		OnRound:     func(sentinel.Stats) { v.instance.deps.OnChange() },
 		Predecessor: predecessor,
 	})
 	if err != nil {
@@ -123,14 +117,17 @@ func (i *Instance) startSentinel(ctx context.Context, p *instanceParts, predeces
 	r := &runningSentinel{instanceParts: p, sentinel: s, begun: time.Now(), cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
-		defer func() {
-			if value := recover(); value != nil {
-				p.reportFailure(panicError("the sentinel", value))
-			}
-		}()
-		_ = s.Run(ctx) // it ends with ctx, and then without an error
+		if err := catchPanic("the sentinel", func() error { return s.Run(ctx) }); err != nil { // else it ended with ctx
+			p.reportFailure(err)
+		}
 	}()
 	return r, nil
+}
+
+// tryConfig creates a sentinel without using it, to find errors in cfg.
+func tryConfig(cfg sentinel.Config) error {
+	_, err := sentinel.New(cfg, sentinel.Deps{API: &apiConnection{}, Publisher: &brokerConnection{}})
+	return err
 }
 
 // A groupRun is a running group.
@@ -154,11 +151,11 @@ func (g *groupRun) failures() <-chan error {
 var errGroupEnded = errors.New("shard group stopped unexpectedly")
 
 // joinGroup makes this replica join the others, if it has not joined yet.
-func (i *Instance) joinGroup(ctx context.Context) error {
-	if i.group != nil {
+func (v *supervisor) joinGroup(ctx context.Context) error {
+	if v.instance.group != nil {
 		return nil
 	}
-	group, err := i.deps.NewGroup()
+	group, err := v.instance.deps.NewGroup()
 	if err != nil {
 		return err
 	}
@@ -166,34 +163,24 @@ func (i *Instance) joinGroup(ctx context.Context) error {
 	g := &groupRun{ReplicaGroup: group, stop: stop, ended: make(chan error, 1), done: make(chan struct{})}
 	go func() {
 		defer close(g.done)
-		if err := g.runGroup(ctx); ctx.Err() == nil {
+		if err := catchPanic("the group", func() error { return g.Run(ctx) }); ctx.Err() == nil {
 			g.ended <- errors.Join(errGroupEnded, err)
 		}
 	}()
-	i.mu.Lock()
-	i.group = g
-	i.mu.Unlock()
+	v.instance.mu.Lock()
+	v.instance.group = g
+	v.instance.mu.Unlock()
 	return nil
 }
 
-// runGroup calls Run and converts a panic to an error.
-func (g *groupRun) runGroup(ctx context.Context) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = panicError("the group", value)
-		}
-	}()
-	return g.Run(ctx)
-}
-
 // leaveGroup makes this replica leave the others. Its sentinel has stopped.
-func (i *Instance) leaveGroup() {
-	if i.group == nil {
+func (v *supervisor) leaveGroup() {
+	if v.instance.group == nil {
 		return
 	}
-	i.group.stop()
-	<-i.group.done
-	i.mu.Lock()
-	i.group = nil
-	i.mu.Unlock()
+	v.instance.group.stop()
+	<-v.instance.group.done
+	v.instance.mu.Lock()
+	v.instance.group = nil
+	v.instance.mu.Unlock()
 }

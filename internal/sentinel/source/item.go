@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 	"time"
@@ -9,29 +10,48 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 )
 
-// readItem reads the next value of the array into s.item.
-func (s *Scanner) readItem() error {
-	it := &s.item
+// An itemReader reads one item after the other into one reused struct.
+type itemReader struct {
+	in         *jsonReader
+	wantLabels bool
+	words      internedWords
+
+	item             Item
+	given            givenFields
+	created, updated []byte // see parseFallbackTimes
+
+	// See fillFromLegacyFormats.
+	conditions, updatedAt []byte
+	legacy                conditionReader
+}
+
+// givenFields says which significant fields an item has. Null counts as missing.
+type givenFields struct{ phase, observed, href, createdBy bool }
+
+// readItem reads the next value into r.item.
+func (r *itemReader) readItem() error {
+	it := &r.item
 	it.ID = nil
 	it.Resource = decision.Resource{}
 	it.Fault, it.Field = FaultNone, ""
 	it.HasLabels, it.Public = false, false
 	it.Labels.own, it.Labels.meta = it.Labels.own[:0], it.Labels.meta[:0]
-	s.created, s.updated, s.conditions, s.updatedAt = nil, nil, nil, nil
-	s.given = givenFields{}
+	r.created, r.updated, r.conditions, r.updatedAt = nil, nil, nil, nil
+	r.given = givenFields{}
 
-	if s.dec.PeekKind() != '{' {
+	if r.in.dec.PeekKind() != '{' {
 		it.Fault = FaultNotObject
-		return s.skipValue()
+		return r.in.skipValue()
 	}
-	start := int(s.dec.InputOffset())
-	if err := s.readObject("", (*Scanner).readItemField); err != nil {
+	start := r.in.dec.InputOffset()
+	if err := r.in.readObject(r.readItemField); err != nil {
 		return err
 	}
-	it.Resource.Raw = trimToObject(s.page[start:s.dec.InputOffset()])
-	it.Public = s.given.href && s.given.createdBy
-	s.fillFromLegacyFormats()
-	s.parseFallbackTimes()
+	raw := r.in.text[start:r.in.dec.InputOffset()]
+	it.Resource.Raw = raw[bytes.IndexByte(raw, '{'):] // without the separator from the item before
+	it.Public = r.given.href && r.given.createdBy
+	r.fillFromLegacyFormats()
+	r.parseFallbackTimes()
 	if len(it.ID) == 0 && !it.Fault.Skips() {
 		it.Fault, it.Field = FaultNoID, "id"
 	}
@@ -40,124 +60,99 @@ func (s *Scanner) readItem() error {
 
 // parseFallbackTimes parses the times that are used only if no better one exists: most resources never need
 // them.
-func (s *Scanner) parseFallbackTimes() {
-	r := &s.item.Resource
-	if r.Generation > r.ObservedGeneration || r.LastUpdated.IsZero() || r.LastTransition.IsZero() {
-		s.parseTime(&r.Created, s.created, "created_time")
-		s.parseTime(&r.Updated, s.updated, "updated_time")
+func (r *itemReader) parseFallbackTimes() {
+	res := &r.item.Resource
+	if res.Generation > res.ObservedGeneration || res.LastUpdated.IsZero() || res.LastTransition.IsZero() {
+		r.parseTime(&res.Created, r.created, "created_time")
+		r.parseTime(&res.Updated, r.updated, "updated_time")
 	}
-}
-
-// trimToObject removes separators between two items.
-func trimToObject(raw []byte) []byte {
-	for raw[0] != '{' {
-		raw = raw[1:]
-	}
-	return raw
 }
 
 // readObject calls readField for each name of the next object. Null counts as an object without fields;
 // anything else is a fault of the item.
-func (s *Scanner) readObject(path string, readField func(s *Scanner, name []byte) error) error {
-	if kind := s.dec.PeekKind(); kind != '{' {
-		s.wrongUnless(kind == 'n', path)
-		return s.skipValue()
+func (r *itemReader) readObject(path string, readField func(name []byte) error) error {
+	kind := r.in.dec.PeekKind()
+	if kind == '{' {
+		return r.in.readObject(readField)
 	}
-	if _, err := s.dec.ReadToken(); err != nil {
-		return err
-	}
-	for s.dec.PeekKind() != '}' {
-		name, err := s.readName()
-		if err != nil {
-			return err
-		}
-		if err := readField(s, name); err != nil {
-			return err
-		}
-	}
-	_, err := s.dec.ReadToken()
-	return err
+	r.wrongUnless(kind == 'n', path)
+	return r.in.skipValue()
 }
 
-func (s *Scanner) readItemField(name []byte) error {
-	r := &s.item.Resource
+func (r *itemReader) readItemField(name []byte) (err error) {
+	res := &r.item.Resource
 	switch string(name) {
 	case "id":
-		return s.readID()
+		r.item.ID, err = r.readString("id")
+		return err
 	case "generation":
-		_, err := s.readInteger(&r.Generation, "generation")
+		_, err = r.readInteger(&res.Generation, "generation")
 		return err
 	case "status":
-		return s.readObject("status", (*Scanner).readStatusField)
+		return r.readObject("status", r.readStatusField)
 	case "created_time", "createdTime":
-		return s.keepTime(&s.created, "created_time")
+		r.created, err = r.readString("created_time")
+		return err
 	case "updated_time", "updatedTime":
-		return s.keepTime(&s.updated, "updated_time")
+		r.updated, err = r.readString("updated_time")
+		return err
 	case "href":
-		s.given.href = true
+		r.given.href = true
 	case "created_by", "createdBy":
-		s.given.createdBy = true
+		r.given.createdBy = true
 	case "labels":
-		if s.wantLabels {
-			return s.readLabels(&s.item.Labels.own, "labels")
+		if r.wantLabels {
+			return r.readLabels(&r.item.Labels.own, "labels")
 		}
 	case "metadata":
-		if s.wantLabels {
-			return s.readObject("metadata", (*Scanner).readMetadataField)
+		if r.wantLabels {
+			return r.readObject("metadata", r.readMetadataField)
 		}
 	}
-	return s.skipValue()
+	return r.in.skipValue()
 }
 
-func (s *Scanner) readStatusField(name []byte) (err error) {
-	r := &s.item.Resource
+func (r *itemReader) readStatusField(name []byte) (err error) {
+	res := &r.item.Resource
 	switch string(name) {
 	case "phase":
-		return s.readPhase()
+		v, err := r.readString("status.phase")
+		res.Phase, r.given.phase = r.words.intern(v), v != nil
+		return err
 	case "observed_generation", "observedGeneration":
-		s.given.observed, err = s.readInteger(&r.ObservedGeneration, "status.observed_generation")
+		r.given.observed, err = r.readInteger(&res.ObservedGeneration, "status.observed_generation")
 		return err
 	case "last_updated_time", "lastUpdatedTime":
-		return s.readTime(&r.LastUpdated, "status.last_updated_time")
+		return r.readTime(&res.LastUpdated, "status.last_updated_time")
 	case "last_transition_time", "lastTransitionTime":
-		return s.readTime(&r.LastTransition, "status.last_transition_time")
+		return r.readTime(&res.LastTransition, "status.last_transition_time")
 	case "updated_at", "updatedAt":
-		return s.keepTime(&s.updatedAt, "status.updated_at")
+		r.updatedAt, err = r.readString("status.updated_at")
+		return err
 	case "conditions":
-		return s.keepValue(&s.conditions)
+		return r.keepConditions()
 	}
-	return s.skipValue()
+	return r.in.skipValue()
 }
 
-func (s *Scanner) readMetadataField(name []byte) error {
+func (r *itemReader) readMetadataField(name []byte) error {
 	if string(name) == "labels" {
-		return s.readLabels(&s.item.Labels.meta, "metadata.labels")
+		return r.readLabels(&r.item.Labels.meta, "metadata.labels")
 	}
-	return s.skipValue()
-}
-
-func (s *Scanner) readID() (err error) {
-	s.item.ID, err = s.readString("id")
-	return err
-}
-
-func (s *Scanner) readPhase() error {
-	v, err := s.readString("status.phase")
-	s.item.Resource.Phase, s.given.phase = s.words.intern(v), v != nil
-	return err
+	return r.in.skipValue()
 }
 
 // readString reads a string; null counts as the empty string.
-func (s *Scanner) readString(path string) ([]byte, error) {
-	v, err := s.dec.ReadValue()
+func (r *itemReader) readString(path string) ([]byte, error) {
+	v, err := r.in.dec.ReadValue()
 	if err != nil {
 		return nil, err
 	}
 	if k := v.Kind(); k != '"' {
-		s.wrongUnless(k == 'n', path)
+		r.wrongUnless(k == 'n', path)
 		return nil, nil
 	}
-	text := s.unquoteString(v)
+	text := r.in.unquoteString(v)
 	if !utf8.Valid(text) {
 		text = unescapeString(v)
 	}
@@ -165,8 +160,8 @@ func (s *Scanner) readString(path string) ([]byte, error) {
 }
 
 // readInteger reads an integer, and reports whether there is one; null counts as 0 and none.
-func (s *Scanner) readInteger(to *int64, path string) (given bool, err error) {
-	v, err := s.dec.ReadValue()
+func (r *itemReader) readInteger(to *int64, path string) (given bool, err error) {
+	v, err := r.in.dec.ReadValue()
 	if err != nil {
 		return false, err
 	}
@@ -175,7 +170,7 @@ func (s *Scanner) readInteger(to *int64, path string) (given bool, err error) {
 		return false, nil
 	}
 	n, ok := parseInt(v)
-	s.wrongUnless(ok, path)
+	r.wrongUnless(ok, path)
 	*to = n
 	return true, nil
 }
@@ -192,56 +187,47 @@ func parseInt(v []byte) (n int64, ok bool) {
 	return int64(f), true
 }
 
-func (s *Scanner) readTime(to *time.Time, path string) error {
-	v, err := s.readString(path)
+func (r *itemReader) readTime(to *time.Time, path string) error {
+	v, err := r.readString(path)
 	*to = time.Time{} // the last of duplicate values counts
 	if err == nil {
-		s.parseTime(to, v, path)
+		r.parseTime(to, v, path)
 	}
 	return err
 }
 
 // parseTime does not change the time if v is not a time.
-func (s *Scanner) parseTime(to *time.Time, v []byte, path string) {
+func (r *itemReader) parseTime(to *time.Time, v []byte, path string) {
 	if len(v) == 0 {
 		return
 	}
 	var t time.Time
 	if t.UnmarshalText(v) != nil {
-		s.noteFault(FaultTime, path)
+		r.noteFault(FaultTime, path)
 		return
 	}
 	*to = t
 }
 
-// keepTime stores a time for parseFallbackTimes.
-func (s *Scanner) keepTime(to *[]byte, path string) (err error) {
-	*to, err = s.readString(path)
-	return err
-}
-
-func (s *Scanner) readLabels(to *[]label, path string) error {
-	s.item.HasLabels = true
+func (r *itemReader) readLabels(to *[]label, path string) error {
+	r.item.HasLabels = true
 	*to = (*to)[:0]
-	s.into = to
-	return s.readObject(path, (*Scanner).readLabelField)
+	return r.readObject(path, func(key []byte) error {
+		value, err := r.readString("labels")
+		*to = append(*to, label{key: key, value: value})
+		return err
+	})
 }
 
-func (s *Scanner) readLabelField(key []byte) error {
-	value, err := s.readString("labels")
-	*s.into = append(*s.into, label{key: key, value: value})
-	return err
-}
-
-func (s *Scanner) wrongUnless(ok bool, path string) {
+func (r *itemReader) wrongUnless(ok bool, path string) {
 	if !ok {
-		s.noteFault(FaultWrongType, path)
+		r.noteFault(FaultWrongType, path)
 	}
 }
 
 // noteFault records a fault. It keeps the first fault that skips the item.
-func (s *Scanner) noteFault(f Fault, path string) {
-	if !s.item.Fault.Skips() {
-		s.item.Fault, s.item.Field = f, path
+func (r *itemReader) noteFault(f Fault, path string) {
+	if !r.item.Fault.Skips() {
+		r.item.Fault, r.item.Field = f, path
 	}
 }

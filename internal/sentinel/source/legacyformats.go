@@ -35,6 +35,7 @@ type statusCondition struct {
 type gatheredStatus struct {
 	today, before      statusCondition
 	isToday, wasBefore bool
+	wrong              string // the first field with the wrong type of a relevant condition
 	reported           bool
 	lowest             int64     // lowest generation that a reporting adapter has observed
 	oldest             time.Time // the oldest report of an adapter
@@ -45,193 +46,190 @@ type gatheredStatus struct {
 
 // fillFromLegacyFormats fills in the fields of an item in the format of another era. Items of the Fleetloop API
 // have a phase, and cost nothing here.
-func (s *Scanner) fillFromLegacyFormats() {
-	r := &s.item.Resource
-	if r.LastUpdated.IsZero() && s.updatedAt != nil {
-		s.parseTime(&r.LastUpdated, s.updatedAt, "status.updated_at")
+func (r *itemReader) fillFromLegacyFormats() {
+	res := &r.item.Resource
+	if res.LastUpdated.IsZero() && r.updatedAt != nil {
+		r.parseTime(&res.LastUpdated, r.updatedAt, "status.updated_at")
 	}
-	if s.given.phase || s.conditions == nil || s.item.Fault.Skips() {
+	if r.given.phase || r.conditions == nil || r.item.Fault.Skips() {
 		return
 	}
-	s.gathered = gatheredStatus{}
-	s.readConditions()
-	if s.item.Fault.Skips() {
+	g := r.legacy.readConditions(r.conditions)
+	if g.wrong != "" {
+		r.noteFault(FaultWrongType, "status.conditions."+g.wrong)
 		return
 	}
-	g := &s.gathered
 	switch {
 	case g.unreadable:
-		s.noteFault(FaultStatus, "status.conditions")
+		r.noteFault(FaultStatus, "status.conditions")
 	case g.isToday:
 		// Its generation is always that of the resource, and so has no information.
-		s.fillFromSummary(&g.today)
-		s.applyObserved(g.lowest)
+		r.fillFromSummary(&g.today)
+		r.applyObserved(g.lowest)
 	case g.wasBefore:
-		s.fillFromSummary(&g.before)
+		r.fillFromSummary(&g.before)
 		if g.reported {
-			s.applyObserved(g.lowest)
+			r.applyObserved(g.lowest)
 		} else {
-			s.applyObserved(g.before.observed)
+			r.applyObserved(g.before.observed)
 		}
 	case g.reported:
-		r.Phase = phaseNotReady
-		s.applyObserved(g.lowest)
-		if r.LastUpdated.IsZero() {
-			r.LastUpdated = g.oldest
+		res.Phase = phaseNotReady
+		r.applyObserved(g.lowest)
+		if res.LastUpdated.IsZero() {
+			res.LastUpdated = g.oldest
 		}
 	case g.listed > 0:
-		s.noteFault(FaultStatus, "status.conditions")
-	case s.needsNoAdapter():
+		r.noteFault(FaultStatus, "status.conditions")
+	case r.needsNoAdapter():
 		// The resource waits for nothing, so only its age counts.
-		r.Phase, r.ObservedGeneration = phaseReady, r.Generation
-		s.parseTime(&r.LastUpdated, s.updated, "updated_time")
+		res.Phase, res.ObservedGeneration = phaseReady, res.Generation
+		r.parseTime(&res.LastUpdated, r.updated, "updated_time")
 	}
 }
 
 // needsNoAdapter reports whether an item with an empty list of conditions is of a kind without
 // required adapters. Only the public API has such items: it adds the conditions of all other kinds
 // on creation. The status of its items contains only conditions.
-func (s *Scanner) needsNoAdapter() bool {
-	r := &s.item.Resource
-	return s.item.Public && !s.given.observed && r.LastUpdated.IsZero() && r.LastTransition.IsZero()
+func (r *itemReader) needsNoAdapter() bool {
+	res := &r.item.Resource
+	return r.item.Public && !r.given.observed && res.LastUpdated.IsZero() && res.LastTransition.IsZero()
 }
 
 // fillFromSummary takes the phase, and the times that the status lacks, from the summary condition.
-func (s *Scanner) fillFromSummary(summary *statusCondition) {
-	r := &s.item.Resource
-	r.Phase = phaseNotReady
+func (r *itemReader) fillFromSummary(summary *statusCondition) {
+	res := &r.item.Resource
+	res.Phase = phaseNotReady
 	if string(summary.status) == "True" {
-		r.Phase = phaseReady
+		res.Phase = phaseReady
 	}
-	if r.LastUpdated.IsZero() {
-		s.parseTime(&r.LastUpdated, summary.updated, "status.conditions.last_updated_time")
+	if res.LastUpdated.IsZero() {
+		r.parseTime(&res.LastUpdated, summary.updated, "status.conditions.last_updated_time")
 	}
-	if r.LastTransition.IsZero() {
-		s.parseTime(&r.LastTransition, summary.transition, "status.conditions.last_transition_time")
+	if res.LastTransition.IsZero() {
+		r.parseTime(&res.LastTransition, summary.transition, "status.conditions.last_transition_time")
 	}
 }
 
 // applyObserved takes the observed generation from the conditions, unless the status has one.
-func (s *Scanner) applyObserved(generation int64) {
-	if !s.given.observed {
-		s.item.Resource.ObservedGeneration = generation
+func (r *itemReader) applyObserved(generation int64) {
+	if !r.given.observed {
+		r.item.Resource.ObservedGeneration = generation
 	}
 }
 
-// keepValue keeps a value for later parsing. It is part of the page.
-func (s *Scanner) keepValue(to *[]byte) error {
-	v, err := s.dec.ReadValue()
+// keepConditions keeps the conditions of the status for later parsing.
+func (r *itemReader) keepConditions() error {
+	v, err := r.in.dec.ReadValue()
 	if err != nil || v.Kind() == 'n' {
 		return err
 	}
-	end := int(s.dec.InputOffset())
-	*to = s.page[end-len(v) : end]
+	end := int(r.in.dec.InputOffset())
+	r.conditions = r.in.text[end-len(v) : end]
 	return nil
 }
 
-// readConditions parses the stored conditions. They are valid JSON, because they have been read
-// once; any other error in them is a fault of the item.
-func (s *Scanner) readConditions() {
-	page, outer := s.page, s.dec
-	s.page, s.dec, s.innerBuf = s.conditions, s.inner, *bytes.NewBuffer(s.conditions)
-	resetDecoder(s.inner, &s.innerBuf)
-	defer func() { s.page, s.dec, s.innerBuf = page, outer, bytes.Buffer{} }()
-
-	g := &s.gathered
-	if s.dec.PeekKind() != '[' {
-		g.unreadable = true
-		return
-	}
-	if _, err := s.dec.ReadToken(); err != nil {
-		return
-	}
-	for s.dec.PeekKind() != ']' {
-		s.condition = statusCondition{}
-		g.listed++
-		if kind := s.dec.PeekKind(); kind != '{' && kind != 'n' {
-			g.unreadable = true
-			if s.skipValue() != nil {
-				return
-			}
-			continue
-		}
-		if err := s.readObject("status.conditions", (*Scanner).readConditionField); err != nil {
-			return
-		}
-		s.gatherCondition()
-	}
+// A conditionReader reads the conditions of a status.
+type conditionReader struct {
+	in        jsonReader
+	condition statusCondition
+	gathered  gatheredStatus
 }
 
-func (s *Scanner) readConditionField(name []byte) (err error) {
-	c := &s.condition
+// readConditions summarizes conditions. They are valid JSON, because they have been read once. The result is
+// valid until the next call.
+func (r *conditionReader) readConditions(conditions []byte) *gatheredStatus {
+	r.in.openText(conditions)
+	defer r.in.closeText()
+	r.gathered = gatheredStatus{}
+	if r.in.dec.PeekKind() != '[' {
+		r.gathered.unreadable = true
+		return &r.gathered
+	}
+	_ = r.in.readArray(r.readCondition) // cannot fail, the JSON is valid
+	return &r.gathered
+}
+
+func (r *conditionReader) readCondition() error {
+	r.gathered.listed++
+	if kind := r.in.dec.PeekKind(); kind != '{' {
+		r.gathered.unreadable = r.gathered.unreadable || kind != 'n'
+		return r.in.skipValue()
+	}
+	r.condition = statusCondition{}
+	err := r.in.readObject(r.readField)
+	r.gathered.addCondition(&r.condition)
+	return err
+}
+
+func (r *conditionReader) readField(name []byte) (err error) {
+	c := &r.condition
 	switch string(name) {
 	case "type":
-		c.kind, err = s.readConditionText("type")
+		c.kind, err = r.readText("type")
 	case "status":
-		c.status, err = s.readConditionText("status")
+		c.status, err = r.readText("status")
 	case "observed_generation", "observedGeneration":
-		err = s.readConditionGeneration()
+		err = r.readGeneration()
 	case "last_updated_time", "lastUpdatedTime":
-		c.updated, err = s.readConditionText("last_updated_time")
+		c.updated, err = r.readText("last_updated_time")
 	case "last_transition_time", "lastTransitionTime":
-		c.transition, err = s.readConditionText("last_transition_time")
+		c.transition, err = r.readText("last_transition_time")
 	default:
-		err = s.skipValue()
+		err = r.in.skipValue()
 	}
 	return err
 }
 
-func (s *Scanner) readConditionText(field string) ([]byte, error) {
-	v, err := s.dec.ReadValue()
+func (r *conditionReader) readText(field string) ([]byte, error) {
+	v, err := r.in.dec.ReadValue()
 	if err != nil {
 		return nil, err
 	}
 	if kind := v.Kind(); kind != '"' {
 		if kind != 'n' {
-			s.condition.wrong = field
+			r.condition.wrong = field
 		}
 		return nil, nil
 	}
-	return s.unquoteString(v), nil
+	return r.in.unquoteString(v), nil
 }
 
-func (s *Scanner) readConditionGeneration() error {
-	v, err := s.dec.ReadValue()
+func (r *conditionReader) readGeneration() error {
+	v, err := r.in.dec.ReadValue()
 	if err != nil || v.Kind() == 'n' {
 		return err
 	}
 	n, ok := parseInt(v)
 	if !ok {
-		s.condition.wrong = "observed_generation"
+		r.condition.wrong = "observed_generation"
 	}
-	s.condition.observed = n
+	r.condition.observed = n
 	return nil
 }
 
-// gatherCondition adds a condition to the summary. Irrelevant conditions may have any content.
-func (s *Scanner) gatherCondition() {
-	c, g := &s.condition, &s.gathered
+// addCondition adds a condition to the summary. Irrelevant conditions may have any content.
+func (g *gatheredStatus) addCondition(c *statusCondition) {
 	switch {
 	case string(c.kind) == summaryToday:
 		g.today, g.isToday = *c, true
 	case string(c.kind) == summaryBefore:
 		g.before, g.wasBefore = *c, true
 	case len(c.kind) > len(ofAdapter) && bytes.HasSuffix(c.kind, []byte(ofAdapter)):
-		s.gatherReport(c)
+		g.addReport(c)
 	case c.wrong == "type":
 		g.unreadable = true // it could be any condition
 		return
 	default:
 		return
 	}
-	if c.wrong != "" {
-		s.noteFault(FaultWrongType, "status.conditions."+c.wrong)
+	if g.wrong == "" {
+		g.wrong = c.wrong
 	}
 }
 
-// gatherReport adds the report of an adapter.
-func (s *Scanner) gatherReport(c *statusCondition) {
-	g := &s.gathered
+// addReport adds the report of an adapter.
+func (g *gatheredStatus) addReport(c *statusCondition) {
 	if !g.reported || c.observed < g.lowest {
 		g.lowest = c.observed
 	}

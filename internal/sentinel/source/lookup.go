@@ -33,7 +33,7 @@ func (w *Walker) Lookup(ctx context.Context, ids []string, read func(Page) (Enve
 		}
 		var err error
 		if buf, err = pages(ctx, chunk, read, buf); err != nil {
-			return fmt.Errorf("look up %d of %s: %w", len(chunk), w.cfg.Collection, err)
+			return fmt.Errorf("look up %d of %s: %w", len(chunk), w.server.cfg.Collection, err)
 		}
 	}
 	return nil
@@ -42,7 +42,7 @@ func (w *Walker) Lookup(ctx context.Context, ids []string, read func(Page) (Enve
 // lookUpTogether looks up several resources with one request.
 func (w *Walker) lookUpTogether(ctx context.Context, ids []string, read func(Page) (Envelope, error), buf []byte) ([]byte, error) {
 	asked := time.Now()
-	body, rest, _, err := w.getPage(ctx, url.Values{"ids": {strings.Join(ids, ",")}}, "", buf)
+	body, rest, _, err := w.server.getPage(ctx, url.Values{"ids": {strings.Join(ids, ",")}}, "", buf)
 	if err != nil && (ctx.Err() != nil || !isRefused(err)) {
 		return buf, err // the cause of a cancellation may look like a response
 	}
@@ -93,7 +93,7 @@ func (w *Walker) lookUpOneByOne(ctx context.Context, ids []string, read func(Pag
 			continue // the id leads to another path
 		}
 		asked := time.Now()
-		body, err := w.getResource(ctx, id, buf)
+		body, err := w.server.getResource(ctx, id, buf)
 		if s := httpStatusOf(err); ctx.Err() == nil && (s == http.StatusNotFound || s == http.StatusGone) {
 			continue
 		}
@@ -108,4 +108,18 @@ func (w *Walker) lookUpOneByOne(ctx context.Context, ids []string, read func(Pag
 		buf = body
 	}
 	return buf, nil
+}
+
+// getResource reads one resource with a timeout.
+func (v *server) getResource(ctx context.Context, id string, buf []byte) ([]byte, error) {
+	if v.cfg.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, v.cfg.Timeout, errTimeout)
+		defer cancel()
+	}
+	body, err := v.src.ListPage(ctx, v.cfg.Collection+"/"+url.PathEscape(id), nil, buf)
+	if err != nil {
+		return nil, withTimeoutCause(ctx, err)
+	}
+	return body, nil
 }

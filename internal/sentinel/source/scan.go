@@ -3,10 +3,6 @@ package source
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"io"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 )
@@ -114,35 +110,15 @@ func (f Fault) Skips() bool { return f != FaultNone && f != FaultTime && f != Fa
 // An invalid item is passed to the visitor with its Fault and never invalidates the page. Only a
 // page that is not JSON, or not a list, is an error.
 type Scanner struct {
-	dec        *jsontext.Decoder
-	buf        bytes.Buffer
-	page       []byte
-	wantLabels bool
-
-	item  Item
-	into  *[]label // destination of the labels being read
-	words internedWords
-
-	created, updated []byte // see parseFallbackTimes
-	removed          [][]byte
-
-	// See fillFromLegacyFormats.
-	given                 givenFields
-	conditions, updatedAt []byte
-	inner                 *jsontext.Decoder
-	innerBuf              bytes.Buffer
-	condition             statusCondition
-	gathered              gatheredStatus
+	in      jsonReader
+	items   itemReader
+	removed [][]byte
 }
-
-// givenFields says which significant fields an item has. Null counts as missing.
-type givenFields struct{ phase, observed, href, createdBy bool }
 
 // NewScanner returns a scanner. It reads labels only if withLabels is true.
 func NewScanner(withLabels bool) *Scanner {
-	s := &Scanner{wantLabels: withLabels, words: internedWords{}}
-	s.item.Labels.words = s.words
-	s.dec, s.inner = jsontext.NewDecoder(&s.buf), jsontext.NewDecoder(&s.buf)
+	s := &Scanner{items: itemReader{wantLabels: withLabels, words: internedWords{}}}
+	s.items.in, s.items.item.Labels.words = &s.in, s.items.words
 	return s
 }
 
@@ -150,92 +126,31 @@ func NewScanner(withLabels bool) *Scanner {
 // stops at the first error of visit and returns it. If the page turns out to be broken, the items
 // before that position have been visited.
 func (s *Scanner) Scan(page []byte, visit func(*Item) error) (Envelope, error) {
-	s.openText(page)
-	defer s.closeText()
+	s.in.openText(page)
+	defer s.in.closeText()
 	env := Envelope{Total: -1, Sorted: true}
-	if err := s.readList(&env, visit); err != nil {
-		return env, err
-	}
-	return env, s.expectEnd("list")
+	err := readList(&s.in, &env, func() error {
+		if err := s.items.readItem(); err != nil {
+			return err
+		}
+		env.countItem(s.items.item.ID)
+		return visit(&s.items.item)
+	}, func(name []byte) error { return s.readEnvelopeField(&env, string(name)) })
+	return env, err
 }
 
 // ScanOne calls visit for a single resource outside a list, and returns its error. A value that is
 // not a resource is visited with its fault; invalid JSON is an error.
 func (s *Scanner) ScanOne(object []byte, visit func(*Item) error) error {
-	s.openText(object)
-	defer s.closeText()
-	if err := s.readItem(); err != nil {
+	s.in.openText(object)
+	defer s.in.closeText()
+	if err := s.items.readItem(); err != nil {
 		return err
 	}
-	if err := s.expectEnd("resource"); err != nil {
+	if err := s.in.expectEnd("resource"); err != nil {
 		return err
 	}
-	return visit(&s.item)
-}
-
-func (s *Scanner) openText(text []byte) {
-	s.page = text
-	s.buf = *bytes.NewBuffer(text)
-	resetDecoder(s.dec, &s.buf)
-}
-
-func resetDecoder(dec *jsontext.Decoder, text *bytes.Buffer) {
-	// Duplicate names are allowed, because detecting them is most of the cost of walking JSON.
-	// Invalid Unicode, such as half a surrogate pair, affects only the resource that contains it.
-	dec.Reset(text, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-}
-
-func (s *Scanner) closeText() { s.page, s.buf = nil, bytes.Buffer{} }
-
-func (s *Scanner) expectEnd(what string) error {
-	if _, err := s.dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("trailing data after the %s at byte %d", what, s.dec.InputOffset())
-	}
-	return nil
-}
-
-func (s *Scanner) readList(env *Envelope, visit func(*Item) error) error {
-	kind := s.dec.PeekKind()
-	if kind == '[' {
-		env.Bare = true
-		return s.readItems(env, visit)
-	}
-	if kind == '{' {
-		return s.readEnvelope(env, visit)
-	}
-	if err := s.skipValue(); err != nil {
-		return err
-	}
-	return errNotList
-}
-
-func (s *Scanner) readEnvelope(env *Envelope, visit func(*Item) error) error {
-	if _, err := s.dec.ReadToken(); err != nil {
-		return err
-	}
-	hasItems := false
-	for s.dec.PeekKind() != '}' {
-		name, err := s.readName()
-		if err != nil {
-			return err
-		}
-		if string(name) == "items" {
-			hasItems = true
-			err = s.readItems(env, visit)
-		} else {
-			err = s.readEnvelopeField(env, string(name))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if _, err := s.dec.ReadToken(); err != nil {
-		return err
-	}
-	if !hasItems {
-		return errNoItems
-	}
-	return nil
+	return visit(&s.items.item)
 }
 
 // Why a page is invalid.
@@ -245,45 +160,44 @@ var (
 	errNotItems = errors.New("not a list: items is not an array")
 )
 
-// readEnvelopeField reads a field outside the items.
-func (s *Scanner) readEnvelopeField(env *Envelope, name string) error {
-	switch name {
-	case "continue":
-		return s.readText(&env.Continue)
-	case "cursor":
-		return s.readText(&env.Cursor)
-	case "total":
-		return s.readTotal(env)
-	case "more":
-		return s.readMore(env)
-	case "removed":
-		return s.readRemovedIDs(env)
+// readList reads a page: an object with items, or an array of them. It calls readItem before each
+// item, and readField before the value of each other field.
+func readList(in *jsonReader, env *Envelope, readItem func() error, readField func(name []byte) error) error {
+	kind, hasItems := in.dec.PeekKind(), false
+	var err error
+	if kind == '[' {
+		env.Bare, hasItems = true, true
+		err = in.readArray(readItem)
+	} else if kind == '{' {
+		err = in.readObject(func(name []byte) error {
+			if string(name) != "items" {
+				return readField(name)
+			}
+			hasItems = true
+			return readItems(in, readItem)
+		})
+	} else if err = in.skipValue(); err == nil {
+		err = errNotList
 	}
-	return s.skipValue()
+	if err != nil {
+		return err
+	}
+	if !hasItems {
+		return errNoItems
+	}
+	return in.expectEnd("list")
 }
 
 // readItems reads the array of items; null counts as an empty array.
-func (s *Scanner) readItems(env *Envelope, visit func(*Item) error) error {
-	if kind := s.dec.PeekKind(); kind != '[' {
-		if err := s.skipValue(); err != nil || kind == 'n' {
-			return err
-		}
-		return errNotItems
+func readItems(in *jsonReader, readItem func() error) error {
+	kind := in.dec.PeekKind()
+	if kind == '[' {
+		return in.readArray(readItem)
 	}
-	if _, err := s.dec.ReadToken(); err != nil {
+	if err := in.skipValue(); err != nil || kind == 'n' {
 		return err
 	}
-	for s.dec.PeekKind() != ']' {
-		if err := s.readItem(); err != nil {
-			return err
-		}
-		env.countItem(s.item.ID)
-		if err := visit(&s.item); err != nil {
-			return err
-		}
-	}
-	_, err := s.dec.ReadToken()
-	return err
+	return errNotItems
 }
 
 // countItem counts an item.
@@ -300,85 +214,44 @@ func (e *Envelope) countItem(id []byte) {
 	e.Last = id
 }
 
-// readText reads a string, or skips any other value.
-func (s *Scanner) readText(to *string) error {
-	v, err := s.dec.ReadValue()
-	if err != nil || v.Kind() != '"' {
+// readEnvelopeField reads a field outside the items. It skips a value of another type.
+func (s *Scanner) readEnvelopeField(env *Envelope, name string) error {
+	if name == "removed" {
+		return s.readRemovedIDs(env)
+	}
+	v, err := s.in.dec.ReadValue()
+	if err != nil {
 		return err
 	}
-	*to = string(s.unquoteString(v))
+	switch kind := v.Kind(); {
+	case name == "continue" && kind == '"':
+		env.Continue = string(s.in.unquoteString(v))
+	case name == "cursor" && kind == '"':
+		env.Cursor = string(s.in.unquoteString(v))
+	case name == "total":
+		if n, ok := parseInt(v); ok && n >= 0 {
+			env.Total = n
+		}
+	case name == "more":
+		env.More = kind == 't'
+	}
 	return nil
-}
-
-func (s *Scanner) readMore(env *Envelope) error {
-	v, err := s.dec.ReadValue()
-	env.More = err == nil && v.Kind() == 't'
-	return err
 }
 
 // readRemovedIDs reads an array of ids. It skips elements that are not ids, because no resource can
 // have them.
 func (s *Scanner) readRemovedIDs(env *Envelope) error {
 	s.removed = s.removed[:0]
-	if s.dec.PeekKind() != '[' {
-		return s.skipValue()
+	if s.in.dec.PeekKind() != '[' {
+		return s.in.skipValue()
 	}
-	if _, err := s.dec.ReadToken(); err != nil {
+	err := s.in.readArray(func() error {
+		v, err := s.in.dec.ReadValue()
+		if err == nil && v.Kind() == '"' {
+			s.removed = append(s.removed, s.in.unquoteString(v))
+		}
 		return err
-	}
-	for s.dec.PeekKind() != ']' {
-		v, err := s.dec.ReadValue()
-		if err != nil {
-			return err
-		}
-		if v.Kind() == '"' {
-			s.removed = append(s.removed, s.unquoteString(v))
-		}
-	}
+	})
 	env.Removed = s.removed
-	_, err := s.dec.ReadToken()
 	return err
-}
-
-func (s *Scanner) readTotal(env *Envelope) error {
-	v, err := s.dec.ReadValue()
-	if err != nil {
-		return err
-	}
-	if n, ok := parseInt(v); ok && n >= 0 {
-		env.Total = n
-	}
-	return nil
-}
-
-// skipValue skips the next value. Reading it at once is cheaper than walking its tokens.
-func (s *Scanner) skipValue() error {
-	_, err := s.dec.ReadValue()
-	return err
-}
-
-// readName reads the name of a field.
-func (s *Scanner) readName() ([]byte, error) {
-	v, err := s.dec.ReadValue()
-	if err != nil {
-		return nil, err
-	}
-	return s.unquoteString(v), nil
-}
-
-// unquoteString returns the text of the string that was just read. It is part of the page, unless
-// it had to be unescaped.
-func (s *Scanner) unquoteString(v jsontext.Value) []byte {
-	if bytes.IndexByte(v, '\\') >= 0 {
-		return unescapeString(v)
-	}
-	end := int(s.dec.InputOffset())
-	return s.page[end-len(v)+1 : end-1]
-}
-
-// unescapeString returns the text of a string, with U+FFFD in place of invalid Unicode. That is the
-// only possible error, because the decoder has read the string.
-func unescapeString(v jsontext.Value) []byte {
-	text, _ := jsontext.AppendUnquote(nil, v)
-	return text
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
@@ -36,6 +38,24 @@ type serverTraits struct {
 	highest string
 }
 
+// A server is the server of one collection, as far as it is known.
+type server struct {
+	cfg WalkerConfig
+	src Lister
+	log *slog.Logger
+
+	traits  serverTraits
+	most    int // its maximum page size, by number and by id
+	flavour atomic.Pointer[Flavour]
+	told    string // the last logged description
+
+	// walks counts the walks that started at the beginning.
+	walks uint32
+	tags  map[Place]rememberedPage
+}
+
+func (v *server) setFlavour(f Flavour) { v.flavour.Store(&f) }
+
 // recheckAfter is the number of walks, or chunks, after which a detected server is tested again.
 // The server may have been replaced by one with more features.
 const recheckAfter = 100
@@ -44,55 +64,55 @@ const recheckAfter = 100
 func (s *serverTraits) filtersAll() bool { return s.labels != "" || s.search != "" && !s.part }
 
 // resolveStart returns the actual start of a walk for a requested start.
-func (w *Walker) resolveStart(ctx context.Context, start Place) (Place, error) {
-	if start.Later() && start.way == w.server.way && start.size <= w.pageSize() {
+func (v *server) resolveStart(ctx context.Context, start Place) (Place, error) {
+	if start.Later() && start.way == v.traits.way && start.size <= v.pageSize() {
 		return start, nil
 	}
-	w.walks++
-	if w.walks%recheckAfter == 0 && w.server.settled {
-		w.forgetServer()
+	v.walks++
+	if v.walks%recheckAfter == 0 && v.traits.settled {
+		v.forgetTraits()
 	}
-	if w.server.way != byToken && !w.server.settled {
-		if err := w.probeServer(ctx); err != nil {
-			return Place{}, fmt.Errorf("list %s: probe the API: %w", w.cfg.Collection, err)
+	if v.traits.way != byToken && !v.traits.settled {
+		if err := v.probe(ctx); err != nil {
+			return Place{}, fmt.Errorf("list %s: probe the API: %w", v.cfg.Collection, err)
 		}
 	}
-	return w.firstPlace(), nil
+	return v.firstPlace(), nil
 }
 
-// forgetServer discards the detected properties of the server.
-func (w *Walker) forgetServer() {
-	s := serverTraits{labels: w.cfg.Selector.String()}
-	if w.cfg.Flavour == FlavourHyperfleet {
+// forgetTraits discards the detected properties of the server.
+func (v *server) forgetTraits() {
+	s := serverTraits{labels: v.cfg.Selector.String()}
+	if v.cfg.Flavour == FlavourHyperfleet {
 		s = serverTraits{way: byNumber}
 	}
-	w.setServer(s)
-	w.setFlavour(w.cfg.Flavour)
+	v.setTraits(s)
+	v.setFlavour(v.cfg.Flavour)
 }
 
-// setServer changes how the server is queried. It discards the remembered pages, because they are
+// setTraits changes how the server is queried. It discards the remembered pages, because they are
 // responses to other requests.
-func (w *Walker) setServer(s serverTraits) {
-	w.server = s
-	clear(w.tags)
+func (v *server) setTraits(s serverTraits) {
+	v.traits = s
+	clear(v.tags)
 }
 
 // detectPaging finds another way to continue with a server that does not support tokens.
-func (w *Walker) detectPaging(ctx context.Context) error {
-	if w.cfg.Flavour == FlavourFleetloop {
-		w.setServer(serverTraits{way: byNumber, settled: true, labels: w.server.labels})
+func (v *server) detectPaging(ctx context.Context) error {
+	if v.cfg.Flavour == FlavourFleetloop {
+		v.setTraits(serverTraits{way: byNumber, settled: true, labels: v.traits.labels})
 		return nil
 	}
-	return w.probeServer(ctx)
+	return v.probe(ctx)
 }
 
 // fallBackToPageNumbers switches to page numbers, which every server without tokens supports.
-func (w *Walker) fallBackToPageNumbers(ctx context.Context, why string) {
-	s := w.server
+func (v *server) fallBackToPageNumbers(ctx context.Context, why string) {
+	s := v.traits
 	s.way, s.highest, s.settled = byNumber, "", true
-	w.setServer(s)
-	w.told = ""
-	w.log.WarnContext(ctx, "api paging is inconsistent, falling back to page numbers", "collection", w.cfg.Collection, "reason", why)
+	v.setTraits(s)
+	v.told = ""
+	v.log.WarnContext(ctx, "api paging is inconsistent, falling back to page numbers", "collection", v.cfg.Collection, "reason", why)
 }
 
 // nextByID returns the place after a page by id; more is false at the end of the list. sound says
@@ -117,46 +137,16 @@ func (s *serverTraits) nextByID(at Place, env Envelope) (next Place, more, sound
 	return Place{way: byID, after: last}, true, true
 }
 
-// recoverRefused finds another way to request a page that was refused. It returns false if there is
-// none, or if the error has another cause.
-func (w *walk) recoverRefused(ctx context.Context, pg fetchedPage) (instead Place, ok bool, err error) {
-	if !isRefused(pg.err) || ctx.Err() != nil {
-		return Place{}, false, pg.err
+// firstPlace returns the first place for the current way of paging.
+func (v *server) firstPlace() Place {
+	if v.traits.way == byNumber {
+		return Place{way: byNumber, page: 1, size: v.pageSize()}
 	}
-	s := w.server
-	if s.way == byToken {
-		if w.cfg.Flavour != FlavourAuto || pg.At.Later() || w.Flavour() == FlavourFleetloop {
-			return Place{}, false, pg.err
-		}
-		if err := w.probeServer(ctx); err != nil {
-			return Place{}, false, errors.Join(pg.err, err)
-		}
-		return w.firstPlace(), true, nil
-	}
-	if !w.shrinkToStatedLimit(pg.cause) {
-		switch {
-		case s.way == byID:
-			w.fallBackToPageNumbers(ctx, "it rejects a search for greater ids")
-		case s.search != "" || s.labels != "":
-			s.search, s.labels, s.part = "", "", false
-			w.setServer(s)
-			w.logCapabilityChange(ctx)
-		case s.order:
-			s.order = false
-			w.setServer(s)
-		case !w.shrinkPageSize(0):
-			return Place{}, false, pg.err
-		}
-		return w.firstPlace(), true, nil
-	}
-	if s.way == byID {
-		return pg.At, true, nil
-	}
-	return w.firstPlace(), true, nil
+	return Place{way: v.traits.way}
 }
 
 // pageSize returns the number of resources per request, by number and by id.
-func (w *Walker) pageSize() int { return min(w.cfg.PageSize, w.most) }
+func (v *server) pageSize() int { return min(v.cfg.PageSize, v.most) }
 
 // The maximum and default page sizes of known servers.
 const (
@@ -165,27 +155,27 @@ const (
 )
 
 // shrinkToStatedLimit reduces the page size for later requests, if a refusal is about the size.
-func (w *Walker) shrinkToStatedLimit(refusal error) (shrunk bool) {
+func (v *server) shrinkToStatedLimit(refusal error) (shrunk bool) {
 	text := refusal.Error()
 	at := sizeWord().FindStringIndex(text)
 	if at == nil {
 		return false
 	}
 	text, _, _ = strings.Cut(text[at[0]:], "(trace")
-	size, smaller := w.pageSize(), 0
+	size, smaller := v.pageSize(), 0
 	for _, digits := range numberPattern().FindAllString(text, -1) {
 		if n, err := strconv.Atoi(digits); err == nil && n < size {
 			smaller = max(smaller, n)
 		}
 	}
-	return w.shrinkPageSize(smaller)
+	return v.shrinkPageSize(smaller)
 }
 
 // shrinkPageSize reduces the page size to size. If size cannot be a page size, it uses the next smaller
 // known maximum of servers: a limit of one is a minimum, not a maximum. It returns false if there
 // is no smaller size.
-func (w *Walker) shrinkPageSize(size int) (shrunk bool) {
-	switch before := w.pageSize(); {
+func (v *server) shrinkPageSize(size int) (shrunk bool) {
+	switch before := v.pageSize(); {
 	case size > 1:
 	case before > maxPublicPage:
 		size = maxPublicPage
@@ -194,8 +184,8 @@ func (w *Walker) shrinkPageSize(size int) (shrunk bool) {
 	default:
 		return false
 	}
-	w.most = size
-	clear(w.tags)
+	v.most = size
+	clear(v.tags)
 	return true
 }
 
@@ -223,8 +213,8 @@ func httpStatusOf(err error) int {
 }
 
 // logCapabilityChange logs how the server is queried, if that has changed.
-func (w *Walker) logCapabilityChange(ctx context.Context) {
-	s := w.server
+func (v *server) logCapabilityChange(ctx context.Context) {
+	s := v.traits
 	paging := map[pagingWay]string{byToken: "continue tokens", byNumber: "page numbers", byID: "ids"}[s.way]
 	filter := "none"
 	switch {
@@ -233,64 +223,60 @@ func (w *Walker) logCapabilityChange(ctx context.Context) {
 	case s.search != "":
 		filter = "search=" + s.search
 	}
-	if told := paging + " " + filter; told != w.told {
-		w.told = told
-		w.log.InfoContext(ctx, "api capabilities detected", "collection", w.cfg.Collection, "flavour", string(w.Flavour()), "paging", paging, "filter", filter)
-		if filter == "none" && !w.cfg.Selector.Empty() {
-			w.log.WarnContext(ctx, "api cannot filter by this selector, filtering on the client",
-				"collection", w.cfg.Collection, "selector", w.cfg.Selector.String())
+	if told := paging + " " + filter; told != v.told {
+		v.told = told
+		v.log.InfoContext(ctx, "api capabilities detected", "collection", v.cfg.Collection, "flavour", string(*v.flavour.Load()), "paging", paging, "filter", filter)
+		if filter == "none" && !v.cfg.Selector.Empty() {
+			v.log.WarnContext(ctx, "api cannot filter by this selector, filtering on the client",
+				"collection", v.cfg.Collection, "selector", v.cfg.Selector.String())
 		}
 	}
 }
 
-// A probeAnswer is the result of a test request.
-type probeAnswer struct{ Envelope }
-
-// totalItems returns the minimum number of resources.
-func (a probeAnswer) totalItems() int64 { return max(a.Total, int64(a.Items)) }
-
-// askServer sends a test request and calls visit for each resource in the response. isRefused is
+// ask sends a test request and calls visit for each resource in the response. isRefused is
 // true for the error of a refusal.
-func (w *Walker) askServer(ctx context.Context, size int, q url.Values, visit func(*Item)) (probeAnswer, error) {
+func (v *server) ask(ctx context.Context, size int, q url.Values, visit func(*Item)) (Envelope, error) {
 	setPageNumber(q, 1, size)
-	body, rest, _, err := w.getPage(ctx, q, "", nil)
+	body, rest, _, err := v.getPage(ctx, q, "", nil)
 	if err != nil {
-		return probeAnswer{}, err
+		return Envelope{}, err
 	}
 	pg := Page{Body: body, Rest: rest}
 	defer pg.closeRest()
-	env, err := pg.Scan(NewScanner(!w.cfg.Selector.Empty()), func(it *Item) error {
+	return pg.Scan(NewScanner(!v.cfg.Selector.Empty()), func(it *Item) error {
 		visit(it)
 		return nil
 	})
-	return probeAnswer{env}, err
 }
 
 func ignoreItem(*Item) {}
 
-// probeServer detects the features of a server that does not support tokens.
-func (w *Walker) probeServer(ctx context.Context) error {
+// leastTotal returns the minimum number of resources of a list with this page.
+func leastTotal(e Envelope) int64 { return max(e.Total, int64(e.Items)) }
+
+// probe detects the features of a server that does not support tokens.
+func (v *server) probe(ctx context.Context) error {
 	s := serverTraits{way: byNumber, order: true}
 	var sample selector.Selector
-	take := func(it *Item) { w.sampleLabel(it, &sample) }
-	top, err := w.askServer(ctx, min(defaultPublicPage, w.pageSize()), url.Values{"order": {"id desc"}}, take)
+	take := func(it *Item) { sampleLabel(v.cfg.Selector, it, &sample) }
+	top, err := v.ask(ctx, min(defaultPublicPage, v.pageSize()), url.Values{"order": {"id desc"}}, take)
 	if isRefused(err) {
 		s.order = false
-		top, err = w.askServer(ctx, min(defaultPublicPage, w.pageSize()), url.Values{}, take)
+		top, err = v.ask(ctx, min(defaultPublicPage, v.pageSize()), url.Values{}, take)
 	}
 	if err != nil {
 		return err
 	}
-	if top.totalItems() < 2 {
+	if leastTotal(top) < 2 {
 		// Too few resources for a test. One page by number holds them.
-		w.setServer(s)
+		v.setTraits(s)
 		return nil
 	}
-	if err := w.probeFilters(ctx, &s, sample); err != nil {
+	if err := v.probeFilters(ctx, &s, sample); err != nil {
 		return err
 	}
 	if s.order && len(top.First) > 0 {
-		understood, err := w.canSearchAfterID(ctx, string(top.First))
+		understood, err := v.canSearchAfterID(ctx, string(top.First))
 		if err != nil {
 			return err
 		}
@@ -299,16 +285,16 @@ func (w *Walker) probeServer(ctx context.Context) error {
 		}
 	}
 	s.settled = true
-	w.setServer(s)
-	w.setFlavour(FlavourHyperfleet)
-	w.logCapabilityChange(ctx)
+	v.setTraits(s)
+	v.setFlavour(FlavourHyperfleet)
+	v.logCapabilityChange(ctx)
 	return nil
 }
 
 // canSearchAfterID reports whether the server supports a search for greater ids. It searches above
 // the highest id, where no resource exists unless it was created just now.
-func (w *Walker) canSearchAfterID(ctx context.Context, highestID string) (understood bool, err error) {
-	a, err := w.askServer(ctx, 1, url.Values{"order": {"id"}, "search": {searchAfter(highestID)}}, ignoreItem)
+func (v *server) canSearchAfterID(ctx context.Context, highestID string) (understood bool, err error) {
+	a, err := v.ask(ctx, 1, url.Values{"order": {"id"}, "search": {searchAfter(highestID)}}, ignoreItem)
 	switch {
 	case isRefused(err):
 		return false, nil
@@ -322,14 +308,14 @@ func (w *Walker) canSearchAfterID(ctx context.Context, highestID string) (unders
 
 // probeFilters detects the filter that the server supports, if any. sample selects a resource of
 // the collection, if one is available for the test.
-func (w *Walker) probeFilters(ctx context.Context, s *serverTraits, sample selector.Selector) error {
-	if w.cfg.Selector.Empty() {
+func (v *server) probeFilters(ctx context.Context, s *serverTraits, sample selector.Selector) error {
+	if v.cfg.Selector.Empty() {
 		return nil
 	}
 	// No resource has these labels: a server that ignores the filter returns all.
 	const labels, search = "fleetloop-probe=nothing-has-this", "labels.fleetloop_probe='nothing_has_this'"
-	all := w.cfg.Selector.String()
-	ok, err := w.probeFilter(ctx, "labels", all+","+labels, sample.String())
+	all := v.cfg.Selector.String()
+	ok, err := v.probeFilter(ctx, "labels", all+","+labels, sample.String())
 	if err != nil {
 		return err
 	}
@@ -337,12 +323,12 @@ func (w *Walker) probeFilters(ctx context.Context, s *serverTraits, sample selec
 		s.labels = all
 		return nil
 	}
-	some, whole := searchFor(w.cfg.Selector)
+	some, whole := searchFor(v.cfg.Selector)
 	if some == "" {
 		return nil
 	}
 	one, _ := searchFor(sample)
-	ok, err = w.probeFilter(ctx, "search", joinAnd(some, search), one)
+	ok, err = v.probeFilter(ctx, "search", joinAnd(some, search), one)
 	if ok {
 		s.search, s.part = some, !whole
 	}
@@ -351,19 +337,19 @@ func (w *Walker) probeFilters(ctx context.Context, s *serverTraits, sample selec
 
 // probeFilter reports whether the server filters by a parameter. A filter finds nothing for matchesNone,
 // and something for the value one, if that is not empty.
-func (w *Walker) probeFilter(ctx context.Context, parameter, matchesNone, matchesSome string) (filters bool, err error) {
+func (v *server) probeFilter(ctx context.Context, parameter, matchesNone, matchesSome string) (filters bool, err error) {
 	for value, want := range map[string]bool{matchesNone: false, matchesSome: true} {
 		if value == "" {
 			continue
 		}
-		a, err := w.askServer(ctx, 1, url.Values{parameter: {value}}, ignoreItem)
+		a, err := v.ask(ctx, 1, url.Values{parameter: {value}}, ignoreItem)
 		if isRefused(err) {
 			return false, nil
 		}
 		if err != nil {
 			return false, err
 		}
-		if (a.totalItems() > 0) != want {
+		if (leastTotal(a) > 0) != want {
 			return false, nil
 		}
 	}
@@ -372,8 +358,8 @@ func (w *Walker) probeFilter(ctx context.Context, parameter, matchesNone, matche
 
 // sampleLabel makes found select a resource by a label that the selector uses, if the resource has
 // one. The value of the label may be any.
-func (w *Walker) sampleLabel(it *Item, found *selector.Selector) {
-	for _, r := range w.cfg.Selector.Requirements() {
+func sampleLabel(selects selector.Selector, it *Item, found *selector.Selector) {
+	for _, r := range selects.Requirements() {
 		value, ok := it.Labels.Get(r.Key)
 		if !ok || r.Op != selector.Equals && r.Op != selector.In {
 			continue

@@ -14,7 +14,7 @@ import (
 
 // A walk is one walk through the pages.
 type walk struct {
-	*Walker
+	server  *server
 	read    func(Page) (Envelope, error)
 	changed bool // use entity tags
 	again   bool // the next page restarts the list
@@ -24,6 +24,13 @@ type walk struct {
 
 	// rest is the number of resources after the last page by id.
 	rest int64
+
+	// milestone is an earlier place, to detect tokens that form a cycle.
+	milestone Place
+	pages     int
+
+	// first is the first id of the last page by number.
+	first []byte
 }
 
 // maxMissed is the number of wrong guesses after which a walk stops guessing.
@@ -49,8 +56,7 @@ func (f *fetchedPage) discardPage() {
 func (w *walk) walkPages(ctx context.Context, start Place) (stopped Place, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w.milestone, w.pages, w.first = Place{}, 0, w.first[:0]
-	at, err := w.resolveStart(ctx, start)
+	at, err := w.server.resolveStart(ctx, start)
 	if err != nil {
 		return at, err
 	}
@@ -77,7 +83,7 @@ func (w *walk) walkPages(ctx context.Context, start Place) (stopped Place, err e
 		early := <-ahead // always wait: the request may be writing into spare
 		if err != nil {
 			early.discardPage()
-			return pg.At, fmt.Errorf("list %s: read %s: %w", w.cfg.Collection, pg.At, err)
+			return pg.At, fmt.Errorf("list %s: read %s: %w", w.server.cfg.Collection, pg.At, err)
 		}
 		at, more, err := w.rememberAndAdvance(ctx, pg.Page, env)
 		if err != nil || !more {
@@ -98,10 +104,10 @@ func (w *walk) walkPages(ctx context.Context, start Place) (stopped Place, err e
 
 // rememberAndAdvance returns the place after a page, and false at the end of the list.
 func (w *walk) rememberAndAdvance(ctx context.Context, pg Page, env Envelope) (next Place, more bool, err error) {
-	known, ok := w.tags[pg.At]
+	known, ok := w.server.tags[pg.At]
 	if pg.Unchanged && ok {
-		known.walk = w.walks
-		w.tags[pg.At] = known
+		known.walk = w.server.walks
+		w.server.tags[pg.At] = known
 		if known.last {
 			return Place{}, false, nil
 		}
@@ -112,11 +118,11 @@ func (w *walk) rememberAndAdvance(ctx context.Context, pg Page, env Envelope) (n
 		return at, more, err
 	}
 	if ok && !known.last && (known.next != at || !more) {
-		delete(w.tags, known.next)
+		delete(w.server.tags, known.next)
 	}
-	delete(w.tags, pg.At)
-	if pg.Tag != "" && len(w.tags) < maxRemembered {
-		w.tags[pg.At] = rememberedPage{tag: pg.Tag, items: env.Items, next: at, last: !more, walk: w.walks}
+	delete(w.server.tags, pg.At)
+	if pg.Tag != "" && len(w.server.tags) < maxRemembered {
+		w.server.tags[pg.At] = rememberedPage{tag: pg.Tag, items: env.Items, next: at, last: !more, walk: w.server.walks}
 	}
 	return at, more, nil
 }
@@ -136,8 +142,8 @@ type rememberedPage struct {
 }
 
 // forgetPages removes the pages that the last walk did not read.
-func (w *Walker) forgetPages() {
-	maps.DeleteFunc(w.tags, func(_ Place, r rememberedPage) bool { return r.walk != w.walks })
+func (v *server) forgetPages() {
+	maps.DeleteFunc(v.tags, func(_ Place, r rememberedPage) bool { return r.walk != v.walks })
 }
 
 // nextPlace returns the place after a page that was read, and false at the end.
@@ -147,34 +153,34 @@ func (w *walk) nextPlace(ctx context.Context, at Place, env Envelope) (next Plac
 		return Place{}, false, nil
 	case at.way == byNumber:
 		if at.page > 1 && len(env.First) > 0 && bytes.Equal(env.First, w.first) {
-			return Place{}, false, fmt.Errorf("list %s: read %s: %w", w.cfg.Collection, at, errSamePage)
+			return Place{}, false, fmt.Errorf("list %s: read %s: %w", w.server.cfg.Collection, at, errSamePage)
 		}
 		w.first = append(w.first[:0], env.First...)
 		next, more := nextByNumber(at, env)
 		return next, more, nil
 	case at.way == byID:
-		next, more, sound := w.server.nextByID(at, env)
+		next, more, sound := w.server.traits.nextByID(at, env)
 		if !sound {
 			w.again = true
-			w.fallBackToPageNumbers(ctx, "its pages are not sorted by id")
-			return w.firstPlace(), true, nil
+			w.server.fallBackToPageNumbers(ctx, "its pages are not sorted by id")
+			return w.server.firstPlace(), true, nil
 		}
 		w.rest = env.Total - int64(env.Items)
 		return next, more, nil
 	case env.Continue != "":
-		w.setFlavour(FlavourFleetloop)
+		w.server.setFlavour(FlavourFleetloop)
 		next := Place{after: env.Continue}
 		return next, true, w.detectCycle(at, next)
 	case at.after == "" && env.Total > int64(env.Items):
 		// The server counts more resources than it sent and returns no token: it does not support
 		// tokens.
 		w.again = true
-		if err := w.detectPaging(ctx); err != nil {
-			return Place{}, false, fmt.Errorf("list %s: find the page after %s: %w", w.cfg.Collection, at, err)
+		if err := w.server.detectPaging(ctx); err != nil {
+			return Place{}, false, fmt.Errorf("list %s: find the page after %s: %w", w.server.cfg.Collection, at, err)
 		}
-		return w.firstPlace(), true, nil
+		return w.server.firstPlace(), true, nil
 	case env.Cursor != "":
-		w.setFlavour(FlavourFleetloop)
+		w.server.setFlavour(FlavourFleetloop)
 	}
 	return Place{}, false, nil
 }
@@ -184,7 +190,7 @@ func (w *walk) nextPlace(ctx context.Context, at Place, env Envelope) (next Plac
 func (w *walk) detectCycle(at, next Place) error {
 	w.pages++
 	if next == at || next == w.milestone {
-		return fmt.Errorf("list %s: after %s: %w", w.cfg.Collection, at, errEndless)
+		return fmt.Errorf("list %s: after %s: %w", w.server.cfg.Collection, at, errEndless)
 	}
 	if w.pages&(w.pages-1) == 0 {
 		w.milestone = next
@@ -210,29 +216,29 @@ func nextByNumber(at Place, env Envelope) (next Place, more bool) {
 func (w *walk) fetchPage(ctx context.Context, at Place, buf []byte) fetchedPage {
 	var etag string
 	if w.changed {
-		etag = w.tags[at].tag
+		etag = w.server.tags[at].tag
 	}
-	pg := fetchedPage{Page: Page{At: at, Asked: time.Now(), First: !at.Later(), Filtered: w.server.filtersAll()}}
-	pg.Body, pg.Rest, pg.Tag, pg.cause = w.getPage(ctx, w.pageQuery(at), etag, buf)
+	pg := fetchedPage{Page: Page{At: at, Asked: time.Now(), First: !at.Later(), Filtered: w.server.traits.filtersAll()}}
+	pg.Body, pg.Rest, pg.Tag, pg.cause = w.server.getPage(ctx, w.pageQuery(at), etag, buf)
 	if pg.cause != nil {
-		pg.err = fmt.Errorf("list %s: read %s: %w", w.cfg.Collection, at, pg.cause)
+		pg.err = fmt.Errorf("list %s: read %s: %w", w.server.cfg.Collection, at, pg.cause)
 		return pg
 	}
 	if etag != "" && pg.Tag == etag && len(pg.Body) == 0 {
-		pg.Unchanged, pg.Items = true, w.tags[at].items
+		pg.Unchanged, pg.Items = true, w.server.tags[at].items
 	}
 	return pg
 }
 
 // getPage sends one request with a timeout. See Lister.ListPageIf.
-func (w *Walker) getPage(ctx context.Context, q url.Values, etag string, buf []byte) (body []byte, rest io.ReadCloser, tag string, err error) {
+func (v *server) getPage(ctx context.Context, q url.Values, etag string, buf []byte) (body []byte, rest io.ReadCloser, tag string, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	if w.cfg.Timeout > 0 {
-		defer time.AfterFunc(w.cfg.Timeout, func() { cancel(errTimeout) }).Stop()
+	if v.cfg.Timeout > 0 {
+		defer time.AfterFunc(v.cfg.Timeout, func() { cancel(errTimeout) }).Stop()
 	}
-	body, rest, tag, err = w.src.ListPageIf(ctx, w.cfg.Collection, q, etag, buf)
+	body, rest, tag, err = v.src.ListPageIf(ctx, v.cfg.Collection, q, etag, buf)
 	if err != nil {
-		err = w.withTimeoutCause(ctx, err)
+		err = withTimeoutCause(ctx, err)
 		cancel(nil)
 		return nil, nil, "", err
 	}
@@ -243,22 +249,8 @@ func (w *Walker) getPage(ctx context.Context, q url.Values, etag string, buf []b
 	return body, endingBody{rest, cancel}, tag, nil
 }
 
-// getResource reads one resource with a timeout.
-func (w *Walker) getResource(ctx context.Context, id string, buf []byte) ([]byte, error) {
-	if w.cfg.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, w.cfg.Timeout, errTimeout)
-		defer cancel()
-	}
-	body, err := w.src.ListPage(ctx, w.cfg.Collection+"/"+url.PathEscape(id), nil, buf)
-	if err != nil {
-		return nil, w.withTimeoutCause(ctx, err)
-	}
-	return body, nil
-}
-
 // withTimeoutCause adds the cause to an error of a request whose context has ended.
-func (w *Walker) withTimeoutCause(ctx context.Context, err error) error {
+func withTimeoutCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
@@ -280,14 +272,14 @@ func (e endingBody) Close() error {
 // pageQuery returns the parameters of the page at a place.
 func (w *walk) pageQuery(at Place) url.Values {
 	q := url.Values{}
-	s := &w.server
+	s := &w.server.traits
 	if s.labels != "" {
 		q.Set("labels", s.labels)
 	}
 	search := s.search
 	switch at.way {
 	case byToken:
-		q.Set("limit", strconv.Itoa(w.cfg.PageSize))
+		q.Set("limit", strconv.Itoa(w.server.cfg.PageSize))
 		if at.after != "" {
 			q.Set("continue", at.after)
 		}
@@ -297,7 +289,7 @@ func (w *walk) pageQuery(at Place) url.Values {
 			q.Set("order", "id")
 		}
 	case byID:
-		setPageNumber(q, 1, w.pageSize())
+		setPageNumber(q, 1, w.server.pageSize())
 		q.Set("order", "id")
 		if at.after != "" {
 			search = joinAnd(search, searchAfter(at.after))
@@ -316,12 +308,50 @@ func setPageNumber(q url.Values, page, size int) {
 	q.Set("pageSize", strconv.Itoa(size))
 }
 
+// recoverRefused finds another way to request a page that was refused. It returns false if there is
+// none, or if the error has another cause.
+func (w *walk) recoverRefused(ctx context.Context, pg fetchedPage) (instead Place, ok bool, err error) {
+	if !isRefused(pg.err) || ctx.Err() != nil {
+		return Place{}, false, pg.err
+	}
+	s := w.server.traits
+	if s.way == byToken {
+		if w.server.cfg.Flavour != FlavourAuto || pg.At.Later() || *w.server.flavour.Load() == FlavourFleetloop {
+			return Place{}, false, pg.err
+		}
+		if err := w.server.probe(ctx); err != nil {
+			return Place{}, false, errors.Join(pg.err, err)
+		}
+		return w.server.firstPlace(), true, nil
+	}
+	if !w.server.shrinkToStatedLimit(pg.cause) {
+		switch {
+		case s.way == byID:
+			w.server.fallBackToPageNumbers(ctx, "it rejects a search for greater ids")
+		case s.search != "" || s.labels != "":
+			s.search, s.labels, s.part = "", "", false
+			w.server.setTraits(s)
+			w.server.logCapabilityChange(ctx)
+		case s.order:
+			s.order = false
+			w.server.setTraits(s)
+		case !w.server.shrinkPageSize(0):
+			return Place{}, false, pg.err
+		}
+		return w.server.firstPlace(), true, nil
+	}
+	if s.way == byID {
+		return pg.At, true, nil
+	}
+	return w.server.firstPlace(), true, nil
+}
+
 // readAhead starts to fetch the page that probably comes next. The channel yields the page, or nil
 // if the next page cannot be guessed.
 func (w *walk) readAhead(ctx context.Context, pg Page, buf []byte) (expected Place, page <-chan *fetchedPage) {
 	ahead := make(chan *fetchedPage, 1)
 	at, ok := guessNextPlace(pg)
-	if pg.At.way == byID && w.rest <= int64(w.pageSize()) {
+	if pg.At.way == byID && w.rest <= int64(w.server.pageSize()) {
 		ok = false // this is probably the last page
 	}
 	if !ok || w.missed >= maxMissed {

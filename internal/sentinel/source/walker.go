@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -154,26 +155,7 @@ var (
 //
 // A server error ends the walk, even during detection.
 type Walker struct {
-	cfg WalkerConfig
-	src Lister
-	log *slog.Logger
-
-	server  serverTraits
-	most    int // maximum page size of the server, by number and by id
-	flavour atomic.Pointer[Flavour]
-	told    string // the last logged description of the server
-
-	// walks counts the walks that started at the beginning.
-	walks uint32
-
-	// milestone is an earlier place, to detect tokens that form a cycle.
-	milestone Place
-	pages     int
-
-	// first is the first id of the last page by number.
-	first []byte
-
-	tags map[Place]rememberedPage
+	server *server
 
 	// alone is the number of chunks that are still looked up one by one.
 	alone atomic.Int32
@@ -181,40 +163,28 @@ type Walker struct {
 
 // NewWalker returns a Walker that has sent no request yet.
 func NewWalker(cfg WalkerConfig, src Lister) *Walker {
-	if cfg.Flavour == "" {
-		cfg.Flavour = FlavourAuto
-	}
+	cfg.Flavour = cmp.Or(cfg.Flavour, FlavourAuto)
 	log := cfg.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	w := &Walker{cfg: cfg, src: src, log: log, most: cfg.PageSize, tags: map[Place]rememberedPage{}}
-	w.forgetServer()
-	return w
+	v := &server{cfg: cfg, src: src, log: log, most: cfg.PageSize, tags: map[Place]rememberedPage{}}
+	v.forgetTraits()
+	return &Walker{server: v}
 }
 
 // Flavour returns the flavour of the server, as far as it is known.
-func (w *Walker) Flavour() Flavour { return *w.flavour.Load() }
-
-func (w *Walker) setFlavour(f Flavour) { w.flavour.Store(&f) }
+func (w *Walker) Flavour() Flavour { return *w.server.flavour.Load() }
 
 // Beginning returns where the next walk starts after one that ended at a place.
-func (w *Walker) Beginning(Place) Place { return w.firstPlace() }
-
-// firstPlace returns the first place for the current way of paging.
-func (w *Walker) firstPlace() Place {
-	if w.server.way == byNumber {
-		return Place{way: byNumber, page: 1, size: w.pageSize()}
-	}
-	return Place{way: w.server.way}
-}
+func (w *Walker) Beginning(Place) Place { return w.server.firstPlace() }
 
 // Walk fetches pages from start on and passes them to read, in order. It fetches one page ahead of
 // the one being read. read returns the envelope of the page; a page is valid only until read
 // returns. Walk returns where it stopped, if that was not the end of the list. A walk that starts
 // there continues.
 func (w *Walker) Walk(ctx context.Context, start Place, read func(Page) (Envelope, error)) (stopped Place, err error) {
-	return (&walk{Walker: w, read: read}).walkPages(ctx, start)
+	return (&walk{server: w.server, read: read}).walkPages(ctx, start)
 }
 
 // WalkChanged is Walk from the beginning, for servers with entity tags. Each page that has not
@@ -223,10 +193,10 @@ func (w *Walker) Walk(ctx context.Context, start Place, read func(Page) (Envelop
 //
 // If the server has no tags, every page is passed with its body.
 func (w *Walker) WalkChanged(ctx context.Context, read func(Page) (Envelope, error)) (stopped Place, err error) {
-	wk := &walk{Walker: w, read: read, changed: true}
+	wk := &walk{server: w.server, read: read, changed: true}
 	at, err := wk.walkPages(ctx, Place{})
 	if err == nil {
-		w.forgetPages()
+		w.server.forgetPages()
 	}
 	return at, err
 }

@@ -40,14 +40,12 @@ const indexShards = 256
 // overtaken as well. If it is unclear which source is right, the earlier time wins: one unnecessary
 // lookup costs a request, a missing one leaves a resource without events.
 type DueIndex struct {
-	born  time.Time // has a monotonic clock reading, if there is one
+	clock dueClock
 	seeds [3]maphash.Seed
 
 	mu     sync.Mutex // not held while a function of the caller runs
 	shards [indexShards]indexShard
 	texts  textIDs
-	n      int
-	ready  int
 	pass   uint8
 }
 
@@ -55,9 +53,9 @@ type DueIndex struct {
 // now.Add(due.Sub(now)) converts a time from the API to it, and the result does not move when the
 // wall clock is set.
 func NewDueIndex(born time.Time) *DueIndex {
-	x := &DueIndex{born: born, seeds: [...]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed(), maphash.MakeSeed()}}
+	x := &DueIndex{clock: dueClock{born}, seeds: [...]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed(), maphash.MakeSeed()}}
 	for i := range x.shards {
-		x.shards[i].earliest = neverDue
+		x.shards[i] = newIndexShard(x.seeds[0], &x.texts)
 	}
 	return x
 }
@@ -76,25 +74,27 @@ const (
 // Put stores the newest state of a resource, as a change feed reports it: its due time and its
 // class. A zero due means now.
 func (x *DueIndex) Put(id []byte, due time.Time, class DueClass) {
-	k, at := x.keyOf(id), x.dueStep(due)
+	k, at := x.keyOf(id), x.clock.dueStep(due)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s, i, _ := x.findOrInsert(k, id)
-	x.writeEntry(s, i, at, class)
+	s := &x.shards[k.shard]
+	i, _ := s.findOrInsert(k, id)
+	s.writeEntry(i, at, class)
 }
 
 // PutFromSweep stores what a sweep read about a resource. If another source has updated the resource since
 // the sweep began, only an earlier time counts. A zero due means now.
 func (x *DueIndex) PutFromSweep(id []byte, due time.Time, class DueClass, pass uint8) {
-	k, at := x.keyOf(id), x.dueStep(due)
+	k, at := x.keyOf(id), x.clock.dueStep(due)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s, i, found := x.findOrInsert(k, id)
+	s := &x.shards[k.shard]
+	i, found := s.findOrInsert(k, id)
 	if found && (pass != x.pass || s.state[i]&slotTouched != 0) {
 		s.bringForward(i, at)
 		return
 	}
-	x.writeEntry(s, i, at, class)
+	s.writeEntry(i, at, class)
 }
 
 // BeginPass starts a sweep. An earlier sweep can then no longer be ended.
@@ -138,13 +138,13 @@ func (x *DueIndex) removeUntouched(shard int, pass uint8) (removed int) {
 	s := &x.shards[shard]
 	for i := 0; i < len(s.state); {
 		if s.state[i]&(slotTaken|slotTouched) == slotTaken {
-			x.removeSlot(s, i) // and check the entry that moved here
+			s.removeSlot(i) // and check the entry that moved here
 			removed++
 			continue
 		}
 		i++
 	}
-	x.shrinkIfSparse(s)
+	s.shrinkIfSparse()
 	return removed
 }
 
@@ -156,7 +156,7 @@ func (x *DueIndex) removeUntouched(shard int, pass uint8) (removed int) {
 // It takes time only for the shards that have due resources, and one comparison for each of the
 // others.
 func (x *DueIndex) TakeOverdue(now time.Time, limit int, retryAt time.Time, visit func(id string)) (taken int, left OverdueCount) {
-	ids, left := x.takeDue(x.stepsFloor(now), limit, x.stepsCeil(retryAt))
+	ids, left := x.takeDue(x.clock.stepsFloor(now), limit, x.clock.stepsCeil(retryAt))
 	for _, id := range ids {
 		visit(id)
 	}
@@ -189,7 +189,7 @@ func (x *DueIndex) takeDue(now uint32, limit int, retryAt uint32) (ids []string,
 			q.overdue.NotReady--
 		}
 		s.state[c.slot] |= slotHanded
-		ids = append(ids, x.textID(s, int(c.slot)))
+		ids = append(ids, s.idOf(int(c.slot)))
 	}
 	return ids, q.overdue
 }
@@ -198,10 +198,10 @@ func (x *DueIndex) takeDue(now uint32, limit int, retryAt uint32) (ids []string,
 // while the caller processes them.
 func (x *DueIndex) NotDue(now time.Time) iter.Seq2[string, time.Time] {
 	return func(yield func(string, time.Time) bool) {
-		until := x.stepsFloor(now)
+		until := x.clock.stepsFloor(now)
 		for shard := range x.shards {
 			for _, e := range x.entriesNotDue(shard, until) {
-				if !yield(e.id, x.born.Add(time.Duration(int64(e.due)-int64(birthStep))*dueResolution)) {
+				if !yield(e.id, x.clock.timeOf(e.due)) {
 					return
 				}
 			}
@@ -221,7 +221,7 @@ func (x *DueIndex) entriesNotDue(shard int, until uint32) (entries []waitingEntr
 	s := &x.shards[shard]
 	for i, due := range s.due {
 		if s.state[i]&slotTaken != 0 && due > until {
-			entries = append(entries, waitingEntry{x.textID(s, i), due})
+			entries = append(entries, waitingEntry{s.idOf(i), due})
 		}
 	}
 	return entries
@@ -231,15 +231,15 @@ func (x *DueIndex) entriesNotDue(shard int, until uint32) (entries []waitingEntr
 // result replaces the entry unless another source has updated it since; then the earlier time wins.
 // A resource that was removed meanwhile stays removed. A zero due means now.
 func (x *DueIndex) StoreLookup(id []byte, due time.Time, class DueClass, retryAt time.Time) {
-	k, at := x.keyOf(id), x.dueStep(due)
+	k, at := x.keyOf(id), x.clock.dueStep(due)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[k.shard]
-	i, found := x.findSlot(s, k)
+	i, found := s.findSlot(k)
 	switch {
 	case !found:
-	case s.state[i]&slotHanded != 0 && s.due[i] == x.stepsCeil(retryAt):
-		x.writeEntry(s, i, at, class)
+	case s.state[i]&slotHanded != 0 && s.due[i] == x.clock.stepsCeil(retryAt):
+		s.writeEntry(i, at, class)
 	default:
 		s.state[i] |= slotTouched // a lookup proves existence as well as a page does
 		s.bringForward(i, at)
@@ -253,12 +253,12 @@ func (x *DueIndex) RemoveMissing(id []byte, retryAt time.Time) (dropped bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[k.shard]
-	i, found := x.findSlot(s, k)
-	if !found || s.state[i]&slotHanded == 0 || s.due[i] != x.stepsCeil(retryAt) {
+	i, found := s.findSlot(k)
+	if !found || s.state[i]&slotHanded == 0 || s.due[i] != x.clock.stepsCeil(retryAt) {
 		return false
 	}
-	x.removeSlot(s, i)
-	x.shrinkIfSparse(s)
+	s.removeSlot(i)
+	s.shrinkIfSparse()
 	return true
 }
 
@@ -268,65 +268,66 @@ func (x *DueIndex) Remove(id []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[k.shard]
-	if i, found := x.findSlot(s, k); found {
-		x.removeSlot(s, i)
-		x.shrinkIfSparse(s)
+	if i, found := s.findSlot(k); found {
+		s.removeSlot(i)
+		s.shrinkIfSparse()
 	}
 }
 
 // Len returns the number of resources.
-func (x *DueIndex) Len() int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.n
-}
+func (x *DueIndex) Len() int { return x.sumShards(func(s *indexShard) int { return s.n }) }
 
 // Ready returns the number of ready resources.
-func (x *DueIndex) Ready() int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.ready
-}
+func (x *DueIndex) Ready() int { return x.sumShards(func(s *indexShard) int { return s.ready }) }
 
 // Bytes returns the memory that the index holds. The share of ids that are not UUIDs is an
 // estimate.
 func (x *DueIndex) Bytes() int {
+	tables := x.sumShards((*indexShard).sizeBytes)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	bytes := int(unsafe.Sizeof(*x)) + x.texts.sizeBytes()
+	return int(unsafe.Sizeof(*x)) + tables + x.texts.sizeBytes()
+}
+
+// sumShards adds up a number of each shard.
+func (x *DueIndex) sumShards(number func(*indexShard) int) (sum int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	for i := range x.shards {
-		s := &x.shards[i]
-		bytes += 16*cap(s.ids) + 4*cap(s.due) + cap(s.state)
+		sum += number(&x.shards[i])
 	}
-	return bytes
+	return sum
+}
+
+// A dueClock converts times to steps.
+type dueClock struct {
+	born time.Time // has a monotonic clock reading, if there is one
 }
 
 // dueStep returns the first step that is not before a due time.
-func (x *DueIndex) dueStep(due time.Time) uint32 {
+func (c dueClock) dueStep(due time.Time) uint32 {
 	if due.IsZero() {
 		due = time.Now()
 	}
-	return x.stepsCeil(due)
+	return c.stepsCeil(due)
 }
 
 // stepsCeil rounds up.
-func (x *DueIndex) stepsCeil(t time.Time) uint32 {
-	d := t.Sub(x.born)
-	steps := int64(d / dueResolution)
-	if d%dueResolution > 0 {
-		steps++
-	}
-	return clampSteps(steps)
-}
+func (c dueClock) stepsCeil(t time.Time) uint32 { return c.stepsFloor(t.Add(dueResolution - 1)) }
 
 // stepsFloor rounds down.
-func (x *DueIndex) stepsFloor(t time.Time) uint32 {
-	d := t.Sub(x.born)
+func (c dueClock) stepsFloor(t time.Time) uint32 {
+	d := t.Sub(c.born)
 	steps := int64(d / dueResolution)
 	if d%dueResolution < 0 {
 		steps--
 	}
 	return clampSteps(steps)
+}
+
+// timeOf returns the time of a step.
+func (c dueClock) timeOf(step uint32) time.Time {
+	return c.born.Add(time.Duration(int64(step)-int64(birthStep)) * dueResolution)
 }
 
 func clampSteps(steps int64) uint32 {

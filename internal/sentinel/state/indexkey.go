@@ -22,18 +22,8 @@ func (x *DueIndex) keyOf(id []byte) indexKey {
 		binary.BigEndian.PutUint64(k.id[:8], maphash.Bytes(x.seeds[1], id))
 		binary.BigEndian.PutUint64(k.id[8:], maphash.Bytes(x.seeds[2], id))
 	}
-	k.shard = uint8(x.hashID(k.id)) //nolint:gosec // the lowest bits; a shard uses the highest
+	k.shard = uint8(maphash.Bytes(x.seeds[0], k.id[:])) //nolint:gosec // the lowest bits; a shard uses the highest
 	return k
-}
-
-func (x *DueIndex) hashID(id [16]byte) uint64 { return maphash.Bytes(x.seeds[0], id[:]) }
-
-// textID returns the id of a resource, as it was given.
-func (x *DueIndex) textID(s *indexShard, i int) string {
-	if s.state[i]&slotNamed != 0 {
-		return x.texts.byHash[s.ids[i]]
-	}
-	return formatUUID(s.ids[i])
 }
 
 // parseUUID parses a UUID in the one form that format writes: 8-4-4-4-12 digits, in lower case.

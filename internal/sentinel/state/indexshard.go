@@ -1,6 +1,7 @@
 package state
 
 import (
+	"hash/maphash"
 	"maps"
 	"math/bits"
 	"slices"
@@ -14,7 +15,10 @@ type indexShard struct {
 	ids   [][16]byte
 	due   []uint32 // neverDue in free slots, so that a scan reads only this column
 	state []slotState
+	seed  maphash.Seed
+	texts *textIDs // shared by all shards
 	n     int
+	ready int
 
 	// earliest is a time before which nothing is due. All resources may be due later, which the
 	// next scan finds out.
@@ -43,23 +47,25 @@ const (
 	maxShardFill = 85
 )
 
+func newIndexShard(seed maphash.Seed, texts *textIDs) indexShard {
+	return indexShard{seed: seed, texts: texts, earliest: neverDue}
+}
+
 // findOrInsert finds the resource of a key, or inserts it.
-func (x *DueIndex) findOrInsert(k indexKey, id []byte) (s *indexShard, i int, found bool) {
-	s = &x.shards[k.shard]
-	if i, found = x.findSlot(s, k); found {
-		return s, i, true
+func (s *indexShard) findOrInsert(k indexKey, id []byte) (i int, found bool) {
+	if i, found = s.findSlot(k); found {
+		return i, true
 	}
 	if (s.n+1)*100 > len(s.ids)*maxShardFill {
-		x.resizeShard(s, nextShardSize(len(s.ids), k.shard))
-		i, _ = x.findSlot(s, k)
+		s.resize(nextShardSize(len(s.ids), k.shard))
+		i, _ = s.findSlot(k)
 	}
 	s.ids[i], s.state[i] = k.id, slotTaken|k.kind
 	if k.kind == slotNamed {
-		x.texts.addText(k.id, string(id))
+		s.texts.addText(k.id, string(id))
 	}
 	s.n++
-	x.n++
-	return s, i, false
+	return i, false
 }
 
 // nextShardSize returns the next number of slots of a shard.
@@ -71,11 +77,11 @@ func nextShardSize(size int, shard uint8) int {
 }
 
 // findSlot returns the slot of a key, or the free slot for it. A shard without slots has neither.
-func (x *DueIndex) findSlot(s *indexShard, k indexKey) (i int, found bool) {
+func (s *indexShard) findSlot(k indexKey) (i int, found bool) {
 	if len(s.ids) == 0 {
 		return 0, false
 	}
-	i = x.homeSlot(s, k.id)
+	i = s.homeSlot(k.id)
 	for s.state[i]&slotTaken != 0 {
 		if s.ids[i] == k.id && s.state[i]&slotNamed == k.kind {
 			return i, true
@@ -86,15 +92,15 @@ func (x *DueIndex) findSlot(s *indexShard, k indexKey) (i int, found bool) {
 }
 
 // writeEntry overwrites the entry of a resource.
-func (x *DueIndex) writeEntry(s *indexShard, i int, due uint32, class DueClass) {
+func (s *indexShard) writeEntry(i int, due uint32, class DueClass) {
 	if s.state[i]&slotReady != 0 {
-		x.ready--
+		s.ready--
 	}
 	s.state[i] = s.state[i]&(slotTaken|slotNamed) | slotTouched
 	switch class {
 	case ClassReady:
 		s.state[i] |= slotReady
-		x.ready++
+		s.ready++
 	case ClassUrgent:
 		s.state[i] |= slotUrgent
 	case ClassNotReady:
@@ -110,39 +116,38 @@ func (s *indexShard) bringForward(i int, due uint32) {
 }
 
 // removeSlot frees a slot, and moves up entries that could not be found behind a free one.
-func (x *DueIndex) removeSlot(s *indexShard, i int) {
+func (s *indexShard) removeSlot(i int) {
 	if s.state[i]&slotReady != 0 {
-		x.ready--
+		s.ready--
 	}
 	if s.state[i]&slotNamed != 0 {
-		x.texts.removeText(s.ids[i])
+		s.texts.removeText(s.ids[i])
 	}
 	size := len(s.ids)
 	distance := func(from, to int) int { return (to - from + size) % size }
 	for j := s.nextSlot(i); s.state[j]&slotTaken != 0; j = s.nextSlot(j) {
-		if distance(x.homeSlot(s, s.ids[j]), j) >= distance(i, j) {
+		if distance(s.homeSlot(s.ids[j]), j) >= distance(i, j) {
 			s.ids[i], s.due[i], s.state[i] = s.ids[j], s.due[j], s.state[j]
 			i = j
 		}
 	}
 	s.ids[i], s.due[i], s.state[i] = [16]byte{}, neverDue, 0
 	s.n--
-	x.n--
 }
 
 // shrinkIfSparse shrinks a shard if less than half of it is used.
-func (x *DueIndex) shrinkIfSparse(s *indexShard) {
+func (s *indexShard) shrinkIfSparse() {
 	switch {
 	case s.n == 0:
-		*s = indexShard{earliest: neverDue}
+		*s = newIndexShard(s.seed, s.texts)
 	case len(s.ids) > 2*smallShardSlots && s.n < len(s.ids)/2:
-		x.resizeShard(s, s.n*100/maxShardFill*6/5+1)
+		s.resize(s.n*100/maxShardFill*6/5 + 1)
 	}
 }
 
-// resizeShard resizes a shard to that many slots, or the few more that fit into the allocated
+// resize resizes a shard to that many slots, or the few more that fit into the allocated
 // memory.
-func (x *DueIndex) resizeShard(s *indexShard, size int) {
+func (s *indexShard) resize(size int) {
 	old := *s
 	s.ids = slices.Grow([][16]byte(nil), size)
 	size = cap(s.ids)
@@ -156,7 +161,7 @@ func (x *DueIndex) resizeShard(s *indexShard, size int) {
 		if st&slotTaken == 0 {
 			continue
 		}
-		i := x.homeSlot(s, old.ids[j])
+		i := s.homeSlot(old.ids[j])
 		for s.state[i] != 0 {
 			i = s.nextSlot(i)
 		}
@@ -166,10 +171,20 @@ func (x *DueIndex) resizeShard(s *indexShard, size int) {
 
 // homeSlot returns the preferred slot of an id: its hash, scaled to the number of slots, which need
 // not be a power of two.
-func (x *DueIndex) homeSlot(s *indexShard, id [16]byte) int {
-	high, _ := bits.Mul64(x.hashID(id), uint64(len(s.ids)))
+func (s *indexShard) homeSlot(id [16]byte) int {
+	high, _ := bits.Mul64(maphash.Bytes(s.seed, id[:]), uint64(len(s.ids)))
 	return int(high) //nolint:gosec // less than the slots
 }
+
+// idOf returns the id of the resource in a slot, as it was given.
+func (s *indexShard) idOf(i int) string {
+	if s.state[i]&slotNamed != 0 {
+		return s.texts.byHash[s.ids[i]]
+	}
+	return formatUUID(s.ids[i])
+}
+
+func (s *indexShard) sizeBytes() int { return 16*cap(s.ids) + 4*cap(s.due) + cap(s.state) }
 
 func (s *indexShard) nextSlot(i int) int {
 	if i++; i < len(s.ids) {

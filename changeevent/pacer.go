@@ -1,0 +1,99 @@
+package changeevent
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// A pacer makes requests wait for the end of a pause that the sink asked for, and ends
+// every wait when the client ends.
+type pacer struct {
+	maxAge    time.Duration
+	heldUntil atomic.Int64 // end of the pause that the sink asked for, in Unix nanoseconds
+
+	root    context.Context //nolint:containedctx // it ends what is still under way when Close has waited long enough
+	cancel  context.CancelCauseFunc
+	closing chan struct{} // closed when Close is called; later pauses end at once
+	endsAt  time.Time     // deadline of Close, written before closing is closed
+}
+
+// holdSink pauses all requests to the sink for the time that it asks for. The pause is
+// limited by MaxAge, because no event that waits now would be sent after that.
+func (p *pacer) holdSink(asked time.Duration) {
+	if asked <= 0 {
+		return
+	}
+	until := time.Now().Add(min(asked, p.maxAge)).UnixNano()
+	for {
+		old := p.heldUntil.Load()
+		if old >= until || p.heldUntil.CompareAndSwap(old, until) {
+			return
+		}
+	}
+}
+
+// heldOff returns the end of the pause that the sink asked for, and whether it is still
+// ahead.
+func (p *pacer) heldOff() (until time.Time, ok bool) {
+	until = timeFromUnixNano(p.heldUntil.Load())
+	return until, time.Now().Before(until)
+}
+
+// awaitResume waits for the end of the pause. Meanwhile, it calls expire to drop events
+// that become too old. It returns false if the client ends first.
+func (p *pacer) awaitResume(expire func()) bool {
+	for {
+		until, ok := p.heldOff()
+		if !ok {
+			return true
+		}
+		if !p.waitAtLeast(min(time.Until(until), lookEvery), time.Time{}) {
+			return false
+		}
+		select {
+		case <-p.closing:
+			if !p.sleepUntil(until) {
+				return false
+			}
+		default:
+		}
+		expire()
+	}
+}
+
+// waitAtLeast waits for a duration. Close ends the wait, but not before notBefore, which
+// the sink asked for. It returns false if Close does not wait that long.
+func (p *pacer) waitAtLeast(wait time.Duration, notBefore time.Time) bool {
+	p.pauseUntilClose(wait)
+	if !time.Now().Before(notBefore) {
+		return true
+	}
+	return p.sleepUntil(notBefore)
+}
+
+// sleepUntil waits after Close was called. It returns false at once if Close ends before
+// when.
+func (p *pacer) sleepUntil(when time.Time) bool {
+	if when.After(p.endsAt) {
+		return false
+	}
+	timer := time.NewTimer(time.Until(when))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-p.root.Done():
+		return false
+	}
+}
+
+// pauseUntilClose waits for d, or until Close is called.
+func (p *pacer) pauseUntilClose(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.closing:
+	}
+}

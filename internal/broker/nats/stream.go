@@ -1,0 +1,92 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// A stream is the stream of the events, on a connection.
+type stream struct {
+	cfg    Config
+	log    *slog.Logger
+	server Server // nil for an external server
+}
+
+// ensure creates the stream if it is missing, and checks that it stores the events it acknowledges.
+func (s stream) ensure(ctx context.Context, conn *nats.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ConnectTimeout)
+	defer cancel()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return fmt.Errorf("stream %q: %w", s.cfg.Stream, err)
+	}
+	found, err := js.Stream(ctx, s.cfg.Stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if s.server != nil && s.server.HasData(s.cfg.Stream) {
+			return fmt.Errorf("stream %q: data in %q is corrupt: move the directory away, or restore a backup",
+				s.cfg.Stream, s.server.Dir())
+		}
+		// Not ctx: if an embedded server is stopped while it creates the stream, it abandons the
+		// stream and goes on writing to the folder.
+		making, done := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ConnectTimeout)
+		defer done()
+		found, err = js.CreateStream(making, s.cfg.streamConfig())
+	}
+	if err != nil {
+		return fmt.Errorf("stream %q: %w", s.cfg.Stream, err)
+	}
+	return s.check(ctx, js, found.CachedInfo().Config)
+}
+
+func (c Config) streamConfig() jetstream.StreamConfig {
+	unlimited := func(n int64) int64 {
+		if n == 0 {
+			return -1
+		}
+		return n
+	}
+	return jetstream.StreamConfig{
+		Name:        c.Stream,
+		Description: "Fleetloop cloud events",
+		Subjects:    c.streamSubjects(),
+		Storage:     jetstream.FileStorage,
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardNew,
+		Replicas:    c.Replicas,
+		MaxAge:      c.MaxAge,
+		MaxBytes:    unlimited(c.MaxBytes),
+		MaxMsgs:     unlimited(c.MaxMessages),
+		Duplicates:  c.DuplicateWindow,
+	}
+}
+
+// check refuses a stream whose acknowledgement does not mean that it stored the event. It
+// warns about a stream that can lose the event later.
+func (s stream) check(ctx context.Context, js jetstream.JetStream, have jetstream.StreamConfig) error {
+	sample := s.cfg.subjectOf("com.redhat.hyperfleet.cluster.reconcile")
+	owner, err := js.StreamNameBySubject(ctx, sample)
+	switch {
+	case err != nil && !errors.Is(err, jetstream.ErrStreamNotFound):
+		return fmt.Errorf("stream %q: find stream of subject %q: %w", s.cfg.Stream, sample, err)
+	case owner != s.cfg.Stream:
+		return fmt.Errorf("stream %q does not have the subject %q (it has %s): add the subject, or set another stream or topic",
+			s.cfg.Stream, sample, strings.Join(have.Subjects, ", "))
+	case have.NoAck:
+		return fmt.Errorf("stream %q does not acknowledge events: turn no_ack off", s.cfg.Stream)
+	case have.Retention == jetstream.InterestPolicy:
+		return fmt.Errorf("stream %q acknowledges events that it does not store (retention %q): use retention limits", s.cfg.Stream, "interest")
+	}
+	if have.Discard == jetstream.DiscardOld && (have.MaxMsgs > 0 || have.MaxBytes > 0) {
+		s.log.WarnContext(ctx, "stream discards its oldest events when it is full", "stream", s.cfg.Stream)
+	}
+	if have.Storage != jetstream.FileStorage {
+		s.log.WarnContext(ctx, "stream is stored in memory only and is lost with its server", "stream", s.cfg.Stream)
+	}
+	return nil
+}

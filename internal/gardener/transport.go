@@ -1,0 +1,152 @@
+package gardener
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+const (
+	maxAnswer    = 256 << 20 // far above a page of Shoots with all their managed fields
+	maxErrorText = 64 << 10
+)
+
+// A transport sends requests to the API server of the garden. The errors of its methods are a
+// *refusal, a *shoot.Error, or an error of the network.
+type transport struct {
+	http    *http.Client
+	base    *url.URL
+	limiter *rate.Limiter
+	timeout time.Duration
+	slow    error // cause of a request that times out
+}
+
+// A slowError is the cause of a request that timed out.
+type slowError struct{ timeout time.Duration }
+
+// Error returns a message with the timeout.
+func (e *slowError) Error() string { return fmt.Sprintf("no data received for %s", e.timeout) }
+
+// Is reports whether target is context.DeadlineExceeded, which a cause hides.
+func (e *slowError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// A request is a request to the API server.
+type request struct {
+	method, path string
+	query        url.Values
+	content      string // media type of the body
+	body         any    // encoded as JSON, nil for none
+	unlimited    bool   // ignores the rate limit
+	patient      bool   // waits as long as the context allows
+}
+
+// send sends a request within the request timeout, and decodes the response into a value, nil for
+// none.
+func (t *transport) send(ctx context.Context, r request, into any) error {
+	if !r.patient {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, t.timeout, t.slow)
+		defer cancel()
+	}
+	resp, err := t.openResponse(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return withCause(ctx, err)
+	}
+	if into == nil {
+		return nil
+	}
+	return decodeObject(body, into)
+}
+
+// openResponse sends a request, and leaves the body of the response to the caller.
+func (t *transport) openResponse(ctx context.Context, r request) (*http.Response, error) {
+	if !r.unlimited {
+		if err := t.waitForRateLimit(ctx); err != nil {
+			return nil, err
+		}
+	}
+	req, err := t.newRequest(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := t.http.Do(req)
+	if err != nil {
+		return nil, withCause(ctx, err)
+	}
+	if resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusMultipleChoices {
+		return resp, nil
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorText))
+	if err != nil {
+		return nil, withCause(ctx, err)
+	}
+	return nil, newRefusal(resp, text)
+}
+
+func (t *transport) newRequest(ctx context.Context, r request) (*http.Request, error) {
+	u := *t.base
+	u.Path = strings.TrimSuffix(u.Path, "/") + r.path
+	u.RawQuery = r.query.Encode()
+	var body io.Reader = http.NoBody
+	if r.body != nil {
+		text, err := json.Marshal(r.body)
+		if err != nil {
+			return nil, &shoot.Error{Class: shoot.ClassInvalid, Err: fmt.Errorf("encode: %w", err)}
+		}
+		body = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), body)
+	if err != nil {
+		return nil, fmt.Errorf("create request: %w", err)
+	}
+	req.Header.Set("Accept", "application/json")
+	if r.body != nil {
+		req.Header.Set("Content-Type", cmp.Or(r.content, "application/json"))
+	}
+	return req, nil
+}
+
+// withCause returns the cause of ctx if it has ended, and err otherwise.
+func withCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// waitForRateLimit waits for the rate limiter. It fails at once if the wait would exceed the
+// deadline of ctx.
+func (t *transport) waitForRateLimit(ctx context.Context) error {
+	turn := t.limiter.Reserve()
+	d := turn.Delay()
+	if d == 0 {
+		return nil
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
+		turn.Cancel()
+		return &shoot.Error{Class: shoot.ClassThrottled, RetryAfter: d, Err: fmt.Errorf("client-side rate limit of %g requests per second exceeded", t.limiter.Limit())}
+	}
+	if err := backoff.Sleep(ctx, d); err != nil {
+		turn.Cancel()
+		return err
+	}
+	return nil
+}

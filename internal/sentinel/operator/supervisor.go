@@ -1,0 +1,324 @@
+package operator
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
+)
+
+// A supervisor is the goroutine of Instance.Run, which alone replaces the sentinel of the instance.
+type supervisor struct {
+	instance *Instance
+	log      *slog.Logger
+	next     *candidate  // waits for its connections to answer
+	retry    *time.Timer // runs until a failed sentinel is restarted
+	crashes  int
+}
+
+// runStep waits for the next step and runs it.
+func (v *supervisor) runStep(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-v.instance.mail:
+		v.processWanted(ctx)
+	case <-v.next.answered():
+		next := v.next
+		v.next = nil
+		next.stopWaiting()
+		v.promoteParts(ctx, next.parts)
+	case err := <-v.instance.current.failures():
+		v.stopAndScheduleRestart(ctx, err)
+	case err := <-v.instance.group.failures():
+		v.stopAndScheduleRestart(ctx, err)
+	case <-v.retry.C:
+		v.restartSentinel(ctx)
+	}
+}
+
+// handlePanic cleans up after a panic in a step, and schedules a retry. The running sentinel
+// continues.
+func (v *supervisor) handlePanic(ctx context.Context, err error) {
+	v.dropCandidate()
+	if r := v.instance.current; r == nil || r.hasStopped() {
+		if r != nil {
+			r.broken = true
+		}
+		v.leaveGroup() // other replicas serve its share meanwhile
+	}
+	v.scheduleRestart(ctx, err)
+}
+
+// scheduleRestart schedules a call of restartSentinel.
+func (v *supervisor) scheduleRestart(ctx context.Context, err error) {
+	err = v.instance.redactSecrets(err)
+	wait := v.instance.deps.Retry.Delay(v.crashes)
+	v.crashes++
+	v.retry.Reset(wait)
+	v.log.ErrorContext(ctx, "sentinel failed, restarting", "in", wait, "err", err)
+	v.instance.setState(func(s *InstanceState) { s.Failure = err })
+}
+
+// processWanted processes the wanted configuration.
+func (v *supervisor) processWanted(ctx context.Context) {
+	v.instance.mu.Lock()
+	w, refused, current := v.instance.wanted, v.instance.refused, v.instance.current
+	v.instance.mu.Unlock()
+	if refused != nil {
+		v.dropCandidate()
+		v.noteRefusal(*refused)
+		return
+	}
+	if w == nil {
+		return
+	}
+	if current != nil && reflect.DeepEqual(w.Settings, current.wanted.Settings) {
+		v.dropCandidate()
+		v.updateGeneration(current, w)
+		return
+	}
+	if v.continueWaitingFor(w) {
+		return
+	}
+	if err := tryConfig(w.Settings.Sentinel); err != nil {
+		v.dropCandidate()
+		v.noteRefusal(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: sentinelconfig.Locate(err)})
+		return
+	}
+	parts, err := openConnections(ctx, &v.instance.deps, w, current)
+	v.dropCandidate() // after openConnections, which may have taken over a connection
+	if err != nil {
+		v.noteRefusal(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: err})
+		v.retryWanted()
+		return
+	}
+	v.next = parts.startCandidate(ctx, current, func(p PendingConnections) { v.instance.setState(func(s *InstanceState) { s.Pending = &p }) })
+	if v.next == nil {
+		v.promoteParts(ctx, parts)
+		return
+	}
+	v.instance.setState(func(s *InstanceState) { s.Refusal = nil }) // refused an earlier generation, which is obsolete
+}
+
+// continueWaitingFor reports whether w is already waiting for its connections. The wait then continues.
+func (v *supervisor) continueWaitingFor(w *WantedConfig) bool {
+	if v.next == nil || v.instance.current != nil && v.instance.current.broken {
+		return false
+	}
+	already := v.next.parts.wanted
+	if already.Generation != w.Generation || !reflect.DeepEqual(already.Settings, w.Settings) {
+		return false
+	}
+	v.instance.mu.Lock()
+	defer v.instance.mu.Unlock()
+	if v.instance.wanted == w {
+		v.instance.wanted = already
+	}
+	return true
+}
+
+// reopenAfter is the delay before connections that could not be created are tried again: required
+// files may exist by then.
+const reopenAfter = 30 * time.Second
+
+// retryWanted schedules a retry of the wanted configuration, unless a failed sentinel will be
+// restarted earlier.
+func (v *supervisor) retryWanted() {
+	if r := v.instance.current; r == nil || !r.broken {
+		v.retry.Reset(reopenAfter)
+	}
+}
+
+// dropCandidate drops the candidate, and closes the connections that only it uses.
+func (v *supervisor) dropCandidate() {
+	if v.next == nil {
+		return
+	}
+	v.next.stopWaiting()
+	v.next.parts.releaseConnections(v.instance.current)
+	v.next = nil
+	v.instance.setState(func(s *InstanceState) { s.Pending = nil })
+}
+
+// updateGeneration records a generation that does not change the configuration in force.
+func (v *supervisor) updateGeneration(r *runningSentinel, w *WantedConfig) {
+	v.instance.mu.Lock()
+	refused := v.instance.state.Refusal != nil
+	v.instance.mu.Unlock()
+	if refused || r.wanted.Generation != w.Generation {
+		r.sentinel.ConfigReloaded()
+		v.log.Info("configuration unchanged", "generation", w.Generation, "previous_generation", r.wanted.Generation)
+	}
+	v.instance.setState(func(s *InstanceState) {
+		r.wanted.Generation = w.Generation
+		s.InForce, s.Refusal, s.Pending = w.Generation, nil, nil
+	})
+}
+
+func (v *supervisor) noteRefusal(r Refusal) {
+	r.Err = v.instance.redactSecrets(r.Err)
+	if v.instance.current != nil {
+		v.instance.current.sentinel.ConfigRefused()
+	}
+	v.instance.CountNotLoaded()
+	tell := v.log.Warn
+	if before := v.instance.State().Refusal; before != nil && before.Generation == r.Generation && errorText(before.Err) == errorText(r.Err) {
+		tell = v.log.Debug // it was only reconciled again
+	}
+	tell("configuration rejected", "generation", r.Generation, "reason", string(r.Reason), "err", r.Err)
+	v.instance.setState(func(s *InstanceState) { s.Refusal, s.Pending = &r, nil })
+}
+
+// promoteParts puts parts in force. The old sentinel stops before the new one starts.
+func (v *supervisor) promoteParts(ctx context.Context, p *instanceParts) {
+	old := v.instance.current
+	var predecessor *sentinel.Sentinel
+	if old != nil {
+		old.stopAndWait()
+		predecessor = old.sentinel
+		if old.broken {
+			old.sentinel.Close()
+			predecessor = nil
+		}
+	}
+	v.retry.Stop()
+	r, err := v.startSentinel(ctx, p, predecessor)
+	if err != nil && old != nil && !old.broken {
+		// tryConfig accepted the configuration before the old sentinel stopped. Whatever is wrong
+		// now, the old one continues.
+		p.releaseConnections(old)
+		v.noteRefusal(Refusal{Generation: p.wanted.Generation, Reason: ReasonUnopenable, Err: err})
+		p = old.instanceParts
+		r, err = v.startSentinel(ctx, p, predecessor)
+	}
+	if err != nil {
+		p.releaseConnections(nil)
+		v.leaveGroup() // other replicas serve its share
+		v.noteRefusal(Refusal{Generation: p.wanted.Generation, Reason: ReasonUnopenable, Err: err})
+		if old == nil {
+			v.retryWanted()
+			return
+		}
+		old.broken = true
+		v.scheduleRestart(ctx, err)
+		return
+	}
+	if old != nil && p != old.instanceParts {
+		old.releaseConnections(r)
+	}
+	if old != nil && p.wanted.Settings.Sharding.Mode != shardingAuto {
+		v.leaveGroup()
+	}
+	v.setRunning(r, old)
+}
+
+// setRunning records the sentinel in force.
+func (v *supervisor) setRunning(r, old *runningSentinel) {
+	changed := old == nil || old.wanted != r.wanted
+	if changed && old != nil {
+		r.sentinel.ConfigReloaded()
+		v.crashes = 0
+	}
+	if changed {
+		logChange(v.log, r, old)
+	}
+	v.instance.mu.Lock()
+	v.instance.current = r
+	latest := v.instance.wanted == r.wanted
+	refused := v.instance.state.Refusal != nil && !latest
+	v.instance.mu.Unlock()
+	v.instance.deps.LoadErrors.Unregister() // from now on the sentinel counts them
+	if refused && !changed {
+		r.sentinel.ConfigRefused() // its metrics may be new
+	}
+	sel, _ := r.wanted.Settings.Sentinel.Selector() // the sentinel was created from it, so there is no error
+	v.instance.setState(func(s *InstanceState) {
+		s.InForce, s.Pending, s.Failure, s.Begun = r.wanted.Generation, nil, nil, r.begun
+		s.Selector = sel.String()
+		if latest {
+			s.Refusal = nil
+		}
+		if changed {
+			s.Changes++
+		}
+	})
+}
+
+// logChange logs the configuration in force, and its differences from the previous one.
+func logChange(log *slog.Logger, r, old *runningSentinel) {
+	if old == nil {
+		log.Info("configuration applied", "generation", r.wanted.Generation)
+		return
+	}
+	changes, err := sentinelconfig.Changes(&old.wanted.Spec, &r.wanted.Spec)
+	if err != nil {
+		log.Error("configuration diff failed", "generation", r.wanted.Generation, "err", err)
+	}
+	log.Info("configuration changed", "generation", r.wanted.Generation, "previous_generation", old.wanted.Generation, "changes", changes)
+}
+
+// stopAndScheduleRestart stops a sentinel that cannot continue, to restart it later.
+func (v *supervisor) stopAndScheduleRestart(ctx context.Context, err error) {
+	r := v.instance.current
+	if r.broken {
+		return // it has been stopped, and this is a later error of it
+	}
+	if time.Since(r.begun) > steadyAfter {
+		v.crashes = 0
+	}
+	r.broken = true
+	r.stopAndWait()
+	v.leaveGroup() // other replicas serve its share meanwhile
+	v.scheduleRestart(ctx, err)
+}
+
+// steadyAfter is how long a sentinel must have run before its next failure starts a new count.
+const steadyAfter = 10 * time.Minute
+
+// restartSentinel restarts a failed sentinel with new connections. It reuses nothing of the failed
+// one.
+func (v *supervisor) restartSentinel(ctx context.Context) {
+	r := v.instance.current
+	v.instance.mu.Lock()
+	wanted := v.instance.wanted
+	v.instance.mu.Unlock()
+	if r == nil || !r.broken {
+		v.instance.setState(func(s *InstanceState) { s.Failure = nil })
+		if wanted != nil {
+			v.processWanted(ctx)
+		}
+		return
+	}
+	// The candidate may share connections with the failed sentinel, which end with it. Its
+	// configuration is applied again when the new sentinel has had time to connect.
+	v.dropCandidate()
+	p, err := openConnections(ctx, &v.instance.deps, r.wanted, nil)
+	if err != nil {
+		v.scheduleRestart(ctx, err)
+		return
+	}
+	v.promoteParts(ctx, p)
+	if wanted != nil && wanted != r.wanted && !v.instance.current.broken {
+		v.retry.Reset(connectPatience)
+	}
+}
+
+// shutDown stops everything, and unregisters the metrics.
+func (v *supervisor) shutDown() {
+	v.retry.Stop()
+	v.dropCandidate()
+	if r := v.instance.current; r != nil {
+		r.stopAndWait()
+		r.releaseConnections(nil)
+		r.sentinel.Close()
+	}
+	v.leaveGroup()
+	v.instance.mu.Lock()
+	v.instance.current = nil
+	v.instance.mu.Unlock()
+	v.instance.setState(func(s *InstanceState) { s.InForce, s.Stopped = 0, true })
+	v.instance.deps.LoadErrors.Unregister()
+}
