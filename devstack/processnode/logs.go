@@ -113,7 +113,7 @@ func (l *logServer) serveLog(rw http.ResponseWriter, r *http.Request) {
 		http.Error(rw, "pod not found on this node", http.StatusNotFound)
 		return
 	}
-	life, err := latestLife(dir, name)
+	life, err := newestLogNumber(dir, name)
 	if r.FormValue("previous") == "true" {
 		life--
 	}
@@ -132,8 +132,8 @@ func (l *logServer) serveLog(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// latestLife returns the number of a container's newest log.
-func latestLife(dir, name string) (int32, error) {
+// newestLogNumber returns the number of a container's newest log.
+func newestLogNumber(dir, name string) (int32, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "logs", name, "*.log"))
 	if err != nil || len(files) == 0 {
 		return 0, errors.Join(err, os.ErrNotExist)

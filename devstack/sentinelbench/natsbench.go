@@ -46,7 +46,7 @@ func OpenNATS(ctx context.Context, dir string) (*NATSBed, error) {
 func (b *NATSBed) startAndConnect(ctx context.Context, dir string) error {
 	log := slog.New(slog.DiscardHandler)
 	var err error
-	if b.owner, err = natsserver.NewBroker(natsserver.Config{Dir: dir}, nats.Config{}, log); err != nil {
+	if b.owner, err = natsserver.NewEmbeddedBroker(natsserver.Config{Dir: dir}, nats.Config{}, log); err != nil {
 		return err
 	}
 	if err := b.startBroker(ctx, b.owner); err != nil {

@@ -24,7 +24,7 @@ import (
 
 // A Reader reads the host cluster. Cached kinds are read from memory, all objects or
 // one, and other known kinds object by object from the API server. Create it with
-// NewReader and run its part once.
+// NewCachedReader and run its part once.
 type Reader struct {
 	cache   cache.Cache
 	live    client.Client
@@ -38,9 +38,9 @@ const requestTimeout = 10 * time.Second
 
 var errNoAnswer = errors.New("the Kubernetes API did not respond in time")
 
-// NewReader returns a reader that knows the kinds of o, and caches those in
+// NewCachedReader returns a reader that knows the kinds of o, and caches those in
 // o.Cache.ByObject. It sends no request before it runs.
-func NewReader(cfg *rest.Config, o Options) (*Reader, error) {
+func NewCachedReader(cfg *rest.Config, o Options) (*Reader, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -96,7 +96,7 @@ func (r *inputReader) readValue(s *inputShape) (ast.Value, error) {
 	case "":
 		return ast.NullValue, nil
 	case "object":
-		return s.checkComplete(r, ast.NewObject())
+		return s.checkRequiredFields(r, ast.NewObject())
 	case "array":
 		return ast.NewArray(), nil
 	}
@@ -201,7 +201,7 @@ func (r *inputReader) readObject(s *inputShape) (ast.Value, error) {
 	o := ast.NewObject(r.pairs[begin:]...)
 	r.pairs = r.pairs[:begin]
 	if missing > 0 {
-		return s.checkComplete(r, o)
+		return s.checkRequiredFields(r, o)
 	}
 	return o, nil
 }
@@ -220,8 +220,8 @@ func (r *inputReader) fieldKeyAndShape(s *inputShape, name string) (key *ast.Ter
 	return ast.InternedTerm(name), r.free, nil
 }
 
-// checkComplete returns o, or an error that names a missing field.
-func (s *inputShape) checkComplete(r *inputReader, o ast.Object) (ast.Value, error) {
+// checkRequiredFields returns o, or an error that names a missing field.
+func (s *inputShape) checkRequiredFields(r *inputReader, o ast.Object) (ast.Value, error) {
 	for _, name := range s.Required {
 		if o.Get(s.keys[name]) == nil {
 			return nil, fmt.Errorf("%s lacks %q", r.currentPath(), name)

@@ -33,7 +33,7 @@ func newEmbeddedBroker(cfg natsserver.Config, env func(string) (string, bool), l
 	if _, err := settings.Load(&events, settings.Source{Env: env}); err != nil {
 		return nil, err
 	}
-	broker, err := natsserver.NewBroker(cfg, events, log)
+	broker, err := natsserver.NewEmbeddedBroker(cfg, events, log)
 	if err != nil {
 		return nil, err
 	}

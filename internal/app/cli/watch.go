@@ -169,7 +169,7 @@ func (w *watcher) pollUntilGone(ctx context.Context, list listFunc, endWhenNoneL
 // unreachable or overloaded, and returns permanent errors.
 func (w *watcher) pollOnce(ctx context.Context, list listFunc) (pause time.Duration, err error) {
 	w.round++
-	err = list(ctx, func(items []resource.Item) error { return w.printChanges(ctx, items) })
+	err = list(ctx, func(items []resource.Item) error { return w.printAddedAndModified(ctx, items) })
 	switch {
 	case err == nil:
 		w.troubled = false
@@ -183,7 +183,7 @@ func (w *watcher) pollOnce(ctx context.Context, list listFunc) (pause time.Durat
 	return max(w.interval, retryAfter(err)), nil
 }
 
-func (w *watcher) printChanges(ctx context.Context, items []resource.Item) error {
+func (w *watcher) printAddedAndModified(ctx context.Context, items []resource.Item) error {
 	if showsOwners(w.kind, w.format) {
 		resource.NameOwners(ctx, w.client, items, w.owners)
 	}

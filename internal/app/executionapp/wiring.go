@@ -26,7 +26,7 @@ func newPolicyFollower(host *rest.Config, namespace, name string, take func(clie
 	if err := corev1.AddToScheme(scheme); err != nil {
 		return lifecycle.Part{}, err
 	}
-	r, err := kube.NewReader(host, kube.Options{
+	r, err := kube.NewCachedReader(host, kube.Options{
 		Scheme:     scheme,
 		Namespaced: []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("ConfigMap")},
 		Cache: cache.Options{

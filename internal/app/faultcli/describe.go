@@ -90,8 +90,8 @@ func (p *page) writeSection(title string, rows [][]string) {
 	}
 }
 
-// formatTime returns a time and its age.
-func (p *page) formatTime(t *metav1.Time) string {
+// formatTimeAndAge returns a time and its age.
+func (p *page) formatTimeAndAge(t *metav1.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
 	}
@@ -122,7 +122,7 @@ func (p *page) writeHead(f *v1alpha1.NodeFault) {
 	if p.err == nil {
 		p.writeLine("%s%s", terminal.Pad("Phase:", fieldWidth), p.paint(phaseStyle(st.Phase), terminal.Clean(phase)))
 	}
-	p.writeField("Phase since", p.formatTime(st.PhaseChangedAt))
+	p.writeField("Phase since", p.formatTimeAndAge(st.PhaseChangedAt))
 	p.writeField("Fault", faultCodeOf(f))
 	p.writeField("Message", st.Message)
 	p.writeField("Session", st.Session)
@@ -130,9 +130,9 @@ func (p *page) writeHead(f *v1alpha1.NodeFault) {
 		p.writeField("Owned", formatOwned(o))
 	}
 	if o := st.Overridden; o != nil {
-		p.writeField("Overridden", p.formatTime(&o.DetectedAt)+" by a person, in session "+o.Session)
+		p.writeField("Overridden", p.formatTimeAndAge(&o.DetectedAt)+" by a person, in session "+o.Session)
 	}
-	p.writeField("Healthy since", p.formatTime(st.HealthySince))
+	p.writeField("Healthy since", p.formatTimeAndAge(st.HealthySince))
 	if next := nextSteps(f); len(next) > 0 {
 		p.writeLine("")
 		p.writeLine("%s", p.paint(terminal.Bold, "Next steps"))
@@ -254,11 +254,11 @@ func (p *page) writeDrain(d *v1alpha1.DrainStatus) {
 	p.writeLine("")
 	text := fmt.Sprintf("%s; pods left: %d, terminating: %d, evicted: %d", strings.ToLower(string(d.State)), d.Remaining, d.Terminating, d.Evicted)
 	p.writeField("Drain", text)
-	p.writeField("Started", p.formatTime(&d.StartedAt))
+	p.writeField("Started", p.formatTimeAndAge(&d.StartedAt))
 	if d.FinishedAt == nil {
-		p.writeField("Deadline", p.formatTime(&d.Deadline))
+		p.writeField("Deadline", p.formatTimeAndAge(&d.Deadline))
 	}
-	p.writeField("Finished", p.formatTime(d.FinishedAt))
+	p.writeField("Finished", p.formatTimeAndAge(d.FinishedAt))
 	p.writeField("Message", d.Message)
 	rows := [][]string{{"POD", "BLOCKED BY", "MESSAGE"}}
 	for _, b := range d.BlockedPods {
@@ -276,11 +276,11 @@ func (p *page) writeRemedy(r *v1alpha1.RemediationStatus) {
 	if r.ObjectName != "" {
 		p.writeField("Object", r.ObjectKind+" "+r.ObjectName)
 	}
-	p.writeField("Started", p.formatTime(&r.StartedAt))
+	p.writeField("Started", p.formatTimeAndAge(&r.StartedAt))
 	if r.FinishedAt == nil {
-		p.writeField("Deadline", p.formatTime(&r.Deadline))
+		p.writeField("Deadline", p.formatTimeAndAge(&r.Deadline))
 	}
-	p.writeField("Finished", p.formatTime(r.FinishedAt))
+	p.writeField("Finished", p.formatTimeAndAge(r.FinishedAt))
 	p.writeField("Message", r.Message)
 }
 

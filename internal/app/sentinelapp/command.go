@@ -211,7 +211,7 @@ func (c *command) warnOfStringConversions() error {
 	if c.manifest != nil {
 		locate = func(key string, err error) error { return sentinelconfig.Locate(&payload.KeyError{Key: key, Err: err}) }
 	}
-	for _, t := range data.KnownConversions() {
+	for _, t := range data.NumberFieldsSentAsText() {
 		about := fmt.Errorf("sends %s, a %s, as a string; consumers that expect a %s reject it. To keep the type, use: %s", t.Field, t.Type, t.Type, t.CEL)
 		if _, err := fmt.Fprintf(c.stderr, "warning: %v\n", locate(t.Key, about)); err != nil {
 			return err

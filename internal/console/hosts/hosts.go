@@ -120,7 +120,7 @@ func New(cfg Config, d Deps) (*Host, error) {
 		return nil, err
 	}
 	h.mapper = h.own.RESTMapper()
-	if h.reader, err = kube.NewReader(h.rest, options); err != nil {
+	if h.reader, err = kube.NewCachedReader(h.rest, options); err != nil {
 		return nil, err
 	}
 	h.reviews = newReviews(h)

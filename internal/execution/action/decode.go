@@ -162,16 +162,16 @@ func (f *field) decodeListOrMap(raw json.RawMessage, into reflect.Value) (unders
 	if err := decoder.Decode(value.Interface()); err != nil {
 		return nil, "must be " + compositeTypeName(into.Type())
 	}
-	if problem = f.checkListOrMap(raw, value.Elem()); problem != "" {
+	if problem = f.checkAndNormalizeMembers(raw, value.Elem()); problem != "" {
 		return nil, problem
 	}
 	into.Set(value.Elem())
 	return value.Elem().Interface(), ""
 }
 
-// checkListOrMap checks the members of a list or map. It rejects null members where the type does not
+// checkAndNormalizeMembers checks the members of a list or map. It rejects null members where the type does not
 // allow them, because Go would decode them as "".
-func (f *field) checkListOrMap(raw json.RawMessage, value reflect.Value) string {
+func (f *field) checkAndNormalizeMembers(raw json.RawMessage, value reflect.Value) string {
 	if value.Kind() == reflect.Slice {
 		return f.checkAndNormalizeList(raw, value)
 	}

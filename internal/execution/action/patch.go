@@ -50,7 +50,7 @@ func patchDeployment() *Action {
 		draft: draftPatch,
 		values: func(p *patchDeploymentParameters, live *unstructured.Unstructured) map[string]any {
 			paths, _ := patchedPaths(p.PatchType, p.Patch) // checked when it was read
-			return valuesAt(live.Object, paths)
+			return valuesAtPointers(live.Object, paths)
 		},
 		did: "patched",
 	})
@@ -97,7 +97,7 @@ func draftPatch(ctx context.Context, c Client, s Subject, p *patchDeploymentPara
 		return nil, &InvalidError{Action: "patch_deployment", Problems: []string{"patch: must not change owner references or finalizers"}}
 	}
 	paths, _ := patchedPaths(p.PatchType, p.Patch) // checked when it was read
-	d := &draft{before: valuesAt(live.Object, paths), after: valuesAt(changed.Object, paths)}
+	d := &draft{before: valuesAtPointers(live.Object, paths), after: valuesAtPointers(changed.Object, paths)}
 	if len(listDifferences(d.before, d.after)) == 0 {
 		d.impact.Description = name + " already matches the patch"
 		return d, nil

@@ -170,8 +170,8 @@ func unescapePointer(segment string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(segment, "~1", "/"), "~0", "~")
 }
 
-// valuesAt returns the values at the given paths; nil marks a missing one.
-func valuesAt(object map[string]any, paths []string) map[string]any {
+// valuesAtPointers returns the values at the given paths; nil marks a missing one.
+func valuesAtPointers(object map[string]any, paths []string) map[string]any {
 	values := make(map[string]any, len(paths))
 	for _, p := range paths {
 		var at any = object

@@ -57,7 +57,7 @@ func verifyEvents(ctx context.Context, q *db.Queries, v *Verifier, end int64) er
 			return err
 		}
 		for i := range rows {
-			if rows[i].Position > end || !v.Next(eventFromRow(&rows[i])) {
+			if rows[i].Position > end || !v.Add(eventFromRow(&rows[i])) {
 				return nil
 			}
 		}

@@ -77,8 +77,8 @@ func NewVerifier(begin Position, checkpoints ...Position) *Verifier {
 	return v
 }
 
-// Next accepts the next event and reports whether to continue.
-func (v *Verifier) Next(e *Event) bool {
+// Add takes the next event and reports whether to continue.
+func (v *Verifier) Add(e *Event) bool {
 	if v.report.Broken != nil {
 		return false
 	}

@@ -64,7 +64,7 @@ func (s *ClusterState) Input() *execution.Input {
 		Request:        requestInput(s.Execution, s.Request),
 		Action:         actionInput(a),
 		Target:         targetInput(t, s.Target),
-		Namespace:      s.namespaceInput(t.Namespace),
+		Namespace:      s.targetNamespaceInput(t.Namespace),
 		Cluster:        clusterInput(s.Cluster, s.Nodes, s.Used),
 		InFlight:       withoutNilFields(s.InFlight),
 		History:        execution.InputHistory{SameActionTarget: s.Past},
@@ -130,8 +130,8 @@ func actionInput(a *action.Action) execution.InputAction {
 	return in
 }
 
-// namespaceInput returns the namespace of the target and the environment named by its label.
-func (s *ClusterState) namespaceInput(name string) execution.InputNamespace {
+// targetNamespaceInput returns the namespace of the target and the environment named by its label.
+func (s *ClusterState) targetNamespaceInput(name string) execution.InputNamespace {
 	in := execution.InputNamespace{Name: name, Labels: map[string]string{}, Annotations: map[string]string{}}
 	if ns := s.Namespace; ns != nil {
 		in.Labels, in.Annotations = nonNilMap(ns.Labels), shortAnnotations(ns.Annotations)

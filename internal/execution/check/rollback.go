@@ -57,8 +57,8 @@ func revertsOriginal(request action.Request, back *v1alpha1.RollbackInformation)
 	return err == nil && way.Action.Name == request.Action.Name && bytes.Equal(way.Parameters, request.Parameters)
 }
 
-// checkUnchangedSinceOriginal verifies that the target has not changed since the original execution.
-func (r *round) checkUnchangedSinceOriginal(ctx context.Context) error {
+// refuseIfChangedSinceOriginal verifies that the target has not changed since the original execution.
+func (r *round) refuseIfChangedSinceOriginal(ctx context.Context) error {
 	if r.original == nil {
 		return nil
 	}

@@ -107,7 +107,7 @@ func (r *round) checkPlanResult(ctx context.Context, planErr error) error {
 	case r.target.space != nil && r.target.space.DeletionTimestamp != nil:
 		r.out.failWith(v1alpha1.DetailInvalidTargetState, "namespace %q, which contains %s, is being deleted", t.Namespace, objectName(t))
 	default:
-		return r.checkUnchangedSinceOriginal(ctx)
+		return r.refuseIfChangedSinceOriginal(ctx)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func NewView(cfg *rest.Config, log *slog.Logger) (*kube.Reader, error) {
 	for _, o := range []client.Object{&corev1.Node{}, &corev1.Namespace{}, &autoscalingv2.HorizontalPodAutoscaler{}, &corev1.Pod{}} {
 		kept[o] = cache.ByObject{Transform: leanObject}
 	}
-	return kube.NewReader(cfg, kube.Options{
+	return kube.NewCachedReader(cfg, kube.Options{
 		Scheme:        scheme,
 		ClusterScoped: []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Node"), corev1.SchemeGroupVersion.WithKind("Namespace")},
 		Namespaced: []schema.GroupVersionKind{

@@ -40,7 +40,7 @@ func (r *running) runInline(ctx context.Context, t *reconcileState) (job.Observa
 	}
 	c, err := r.identities.Client(ctx, a)
 	if err != nil {
-		failure, err := r.retries.retryOrGiveUp(ctx, t, fmt.Errorf("use service account of the action: %w", err))
+		failure, err := r.retries.requeueOrFail(ctx, t, fmt.Errorf("use service account of the action: %w", err))
 		if failure == nil {
 			return job.Observation{}, err
 		}

@@ -171,7 +171,7 @@ func (l *launch) startJob(ctx context.Context, t *reconcileState) (started bool,
 
 // retryOrFail retries a start that cannot succeed at present, and fails the execution after a timeout.
 func (l *launch) retryOrFail(ctx context.Context, t *reconcileState, cause error) error {
-	failure, err := l.retries.retryOrGiveUp(ctx, t, cause)
+	failure, err := l.retries.requeueOrFail(ctx, t, cause)
 	if failure != nil {
 		failExecution(t, *failure)
 	}

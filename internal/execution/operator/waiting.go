@@ -29,9 +29,9 @@ type startRetries struct {
 	log    *slog.Logger
 }
 
-// retryOrGiveUp retries a start that cannot succeed at present, such as a Job that a quota forbids. It
+// requeueOrFail retries a start that cannot succeed at present, such as a Job that a quota forbids. It
 // shows the cause in the status. After a timeout it returns the failure that ends the execution.
-func (r *startRetries) retryOrGiveUp(ctx context.Context, t *reconcileState, cause error) (failure *execution.Failure, err error) {
+func (r *startRetries) requeueOrFail(ctx context.Context, t *reconcileState, cause error) (failure *execution.Failure, err error) {
 	if ctx.Err() != nil {
 		return nil, cause
 	}

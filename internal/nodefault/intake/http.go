@@ -80,7 +80,7 @@ func NewHTTPHandler(cfg HTTPConfig, deps HTTPDeps) (http.Handler, error) {
 		return decodeEvents(r.Header, body)
 	}))
 	mux.HandleFunc(PathAlertmanager, h.handlePath(KindAlertmanager, func(r *http.Request, body []byte) ([]requestEvent, error) {
-		if !isJSON(r.Header.Get("Content-Type")) {
+		if !isJSONOrUnset(r.Header.Get("Content-Type")) {
 			return nil, errContentType
 		}
 		return cfg.Alerts.decodeNotification(r.Context(), body, deps.NodeAt)

@@ -141,7 +141,7 @@ func writeDecodeError(w http.ResponseWriter, err error) {
 	}
 }
 
-func isJSON(contentType string) bool {
+func isJSONOrUnset(contentType string) bool {
 	if contentType == "" {
 		return true
 	}

@@ -170,7 +170,7 @@ func waitForSinks(box *Outbox, log *slog.Logger) manager.RunnableFunc {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
 		log.InfoContext(ctx, "waiting for pending change events")
-		if err := box.Drain(ctx); err != nil {
+		if err := box.StopAndAwaitInFlight(ctx); err != nil {
 			log.WarnContext(ctx, "store delivery results failed, the next process sends these events again", "err", err)
 		}
 		return nil

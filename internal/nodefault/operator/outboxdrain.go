@@ -11,14 +11,14 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// errDrainTimeout is the cause of a timeout of Drain.
+// errDrainTimeout is the cause of a timeout of StopAndAwaitInFlight.
 var errDrainTimeout = errors.New("timeout waiting for sinks")
 
-// Drain stops the outbox. It sends no more events, waits for the responses to those in
+// StopAndAwaitInFlight stops the outbox. It sends no more events, waits for the responses to those in
 // flight, and records them, so that the next process does not repeat them. It waits at
 // most OutboxConfig.Drain. The next process sends the remaining events again, with the same
 // ids.
-func (o *Outbox) Drain(ctx context.Context) error {
+func (o *Outbox) StopAndAwaitInFlight(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), o.cfg.Drain, errDrainTimeout)
 	defer cancel()
 	for left := o.endSending(); left > 0; left = o.endSending() {

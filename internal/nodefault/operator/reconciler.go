@@ -162,7 +162,7 @@ func (r *reconciler) reconcileNodeOnce(ctx context.Context, t *nodeTurn) (moved 
 		r.drain.Cancel(st, why, t.now)
 	}
 	s.Settle(st)
-	after, err = r.drainAndRepair(ctx, t, s)
+	after, err = r.advanceOrStopRepair(ctx, t, s)
 	if err != nil {
 		return false, 0, err
 	}
@@ -277,9 +277,9 @@ func isPersistent(err error) bool {
 	}
 }
 
-// drainAndRepair drains and repairs a quarantined node, or stops doing so. It returns the
+// advanceOrStopRepair drains and repairs a quarantined node, or stops doing so. It returns the
 // requeue delay.
-func (r *reconciler) drainAndRepair(ctx context.Context, t *nodeTurn, s quarantine.Step) (again time.Duration, err error) {
+func (r *reconciler) advanceOrStopRepair(ctx context.Context, t *nodeTurn, s quarantine.Step) (again time.Duration, err error) {
 	st := &t.fault.Status
 	var after time.Duration
 	pretends := s.Why == quarantine.DryRun && st.DesiredActions != nil && st.DesiredActions.DryRun

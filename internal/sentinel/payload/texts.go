@@ -38,9 +38,9 @@ func (b *Builder) Conversions(raw []byte) ([]Conversion, error) {
 	return listConversions(b.fields, func(names []string) string { return numberOrBooleanType(lookUpPath(resource, names)) }), nil
 }
 
-// KnownConversions returns the values that send a field as text although it is a number in every
+// NumberFieldsSentAsText returns the values that send a field as text although it is a number in every
 // resource. Only resources show whether a field of the spec is one: see Conversions.
-func (b *Builder) KnownConversions() []Conversion {
+func (b *Builder) NumberFieldsSentAsText() []Conversion {
 	return listConversions(b.fields, func(names []string) string {
 		switch strings.Join(names, ".") {
 		case "generation", "status.observed_generation", "status.observedGeneration":
