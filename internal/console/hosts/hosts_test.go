@@ -400,9 +400,11 @@ func TestNodes(t *testing.T) {
 	admin := f.signIn("admin")
 	pool := "pool-" + f.namespace
 	for i, st := range []faultv1.NodeFaultStatus{
-		{Phase: faultv1.PhaseDraining, Owned: &faultv1.Owned{Cordon: true, AppliedAt: metav1.NowMicro()}}, {Phase: faultv1.PhaseHeld, Owned: &faultv1.Owned{Cordon: true, AppliedAt: metav1.NowMicro()}},
+		{Phase: faultv1.PhaseDraining, Owned: &faultv1.Owned{Cordon: true, AppliedAt: metav1.NowMicro()}},
+		{Phase: faultv1.PhaseHeld, Owned: &faultv1.Owned{Cordon: true, AppliedAt: metav1.NowMicro()}},
 		{Phase: faultv1.PhasePending, PhaseChangedAt: &metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}},
-		{Phase: faultv1.PhaseObserved}, {Phase: faultv1.PhaseQuarantined, Owned: &faultv1.Owned{AppliedAt: metav1.NowMicro()}},
+		{Phase: faultv1.PhaseObserved},
+		{Phase: faultv1.PhaseQuarantined, Owned: &faultv1.Owned{AppliedAt: metav1.NowMicro()}},
 	} {
 		st.Budget = &faultv1.PoolBudget{Pool: pool, Limit: 2}
 		other := &faultv1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", name, i)}, Status: st}
