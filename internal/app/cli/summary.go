@@ -168,10 +168,10 @@ func deliveryRows(summary v1.Summary, now time.Time) [][]terminal.Cell {
 		return rows
 	}
 	count := func(n int64, style terminal.Style) terminal.Cell {
-		switch {
-		case n == 0:
+		switch n {
+		case 0:
 			style = terminal.Plain
-		case n == v1.MaxDeliveries:
+		case v1.MaxDeliveries:
 			return terminal.Cell{Text: strconv.FormatInt(n, 10) + "+", Style: style}
 		}
 		return terminal.Cell{Text: strconv.FormatInt(n, 10), Style: style}
