@@ -10,9 +10,9 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 )
 
-// manySentinelsBench measures the memory of a process that runs a sentinel for each of a hundred
+// manySentinelsMemoryBench measures the memory of a process that runs a sentinel for each of a hundred
 // configurations.
-func manySentinelsBench() bench {
+func manySentinelsMemoryBench() bench {
 	const name = "operator.rss_100_configs_mb"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		peak, err := measureManySentinels(ctx, progress, 100, thousand)

@@ -42,7 +42,7 @@ func Parse(b []byte) (Event, error) {
 		ID: w.ID, Source: w.Source, Type: w.Type, Subject: w.Subject,
 		Data: data, TraceParent: w.TraceParent, TraceState: w.TraceState,
 	}
-	return finishAndValidate(e, w.SpecVersion, w.Time, w.DataContentType)
+	return parseTimeAndValidate(e, w.SpecVersion, w.Time, w.DataContentType)
 }
 
 // FromAttributes returns an event in binary mode: the attributes from get, by their names without a
@@ -53,7 +53,7 @@ func FromAttributes(get func(name string) (string, bool), data []byte) (Event, e
 		ID: attr("id"), Source: attr("source"), Type: attr("type"), Subject: attr("subject"),
 		Data: nilIfNull(data), TraceParent: attr("traceparent"), TraceState: attr("tracestate"),
 	}
-	return finishAndValidate(e, attr("specversion"), attr("time"), attr("datacontenttype"))
+	return parseTimeAndValidate(e, attr("specversion"), attr("time"), attr("datacontenttype"))
 }
 
 // Decode decodes an event from a message in either mode, which it detects by the content type. It
@@ -72,8 +72,8 @@ func Decode(contentType string, get func(name string) (string, bool), body []byt
 	return FromAttributes(get, body)
 }
 
-// finishAndValidate parses the remaining attributes and validates the event.
-func finishAndValidate(e Event, version, timeText, dataContentType string) (Event, error) {
+// parseTimeAndValidate parses the remaining attributes and validates the event.
+func parseTimeAndValidate(e Event, version, timeText, dataContentType string) (Event, error) {
 	fail := func(format string, args ...any) (Event, error) {
 		return Event{}, fmt.Errorf("parse CloudEvent %q: "+format, append([]any{e.ID}, args...)...)
 	}

@@ -274,7 +274,7 @@ func (f *follower) runPoll(ctx context.Context) error {
 	switch {
 	case errors.Is(whole, errNotFollowed): // the feed has just started; there is nothing to report yet
 	case complete, whole != nil:
-		f.sentinel.reportRound(ctx, p, whole, time.Since(begin))
+		f.sentinel.reportRoundAndResetCounters(ctx, p, whole, time.Since(begin))
 	}
 	return err
 }

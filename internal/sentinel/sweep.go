@@ -109,15 +109,15 @@ func (s *Sentinel) runSweepRound(ctx context.Context, cut <-chan struct{}) error
 	} else if ctx.Err() == nil {
 		s.reporter.noteAPIError(&s.listing, err)
 	}
-	s.reportRound(ctx, p, err, time.Since(begin))
+	s.reportRoundAndResetCounters(ctx, p, err, time.Since(begin))
 	if ctx.Err() != nil {
 		return nil // the sentinel stops: not an error of the API
 	}
 	return err
 }
 
-// reportRound records the result of a round, which ended with the pass p, in metrics and log. err is the API's error.
-func (s *Sentinel) reportRound(ctx context.Context, p *pass, err error, took time.Duration) {
+// reportRoundAndResetCounters records the result of a round, which ended with the pass p, in metrics and log. err is the API's error.
+func (s *Sentinel) reportRoundAndResetCounters(ctx context.Context, p *pass, err error, took time.Duration) {
 	dispatched, published, failed := int(p.score.dispatched.Swap(0)), p.score.published.Swap(0), p.score.failed.Swap(0)
 	deferred := p.deferred.All()
 	s.metrics.duration.Observe(took.Seconds())

@@ -174,7 +174,7 @@ func adviseWaitingApproval(a *Advice, ke *v1alpha1.KubernetesExecution, o Output
 		a.addText("The plan is approved. The execution is queued.")
 		adviseHeld(a, ke, o)
 	} else {
-		a.addText("%s", describeMissingApprovals(ke, o))
+		a.addText("%s", describeApprovalWait(ke, o.Now))
 		adviseHeld(a, ke, o)
 		a.addStep(o.formatCommand("approve", ke, "--reason=TEXT"), "shows the plan and approves it")
 		a.addStep(o.formatCommand("reject", ke, "--reason=TEXT"), "rejects it")
@@ -184,8 +184,8 @@ func adviseWaitingApproval(a *Advice, ke *v1alpha1.KubernetesExecution, o Output
 	}
 }
 
-// describeMissingApprovals describes whose approvals are missing.
-func describeMissingApprovals(ke *v1alpha1.KubernetesExecution, o OutputOptions) string {
+// describeApprovalWait describes whose approvals are missing, and until when.
+func describeApprovalWait(ke *v1alpha1.KubernetesExecution, now time.Time) string {
 	status := ke.Status.Approval
 	missing := max(0, neededApprovals(status)-len(listApprovers(status)))
 	text := fmt.Sprintf("The execution is waiting for %d more approvals", missing)
@@ -204,7 +204,7 @@ func describeMissingApprovals(ke *v1alpha1.KubernetesExecution, o OutputOptions)
 	if status.Deadline == nil {
 		return text + ", without a deadline."
 	}
-	left := status.Deadline.Sub(o.Now)
+	left := status.Deadline.Sub(now)
 	if left <= 0 {
 		return text + "; the deadline has passed."
 	}

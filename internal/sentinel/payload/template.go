@@ -47,7 +47,7 @@ func (t *goTemplate) appendTo(dst []byte, in Input, resource map[string]any) ([]
 		}
 	}
 	defer t.pool.Put(r)
-	out, err := r.renderTemplate(in, resource)
+	out, err := r.executeTemplate(in, resource)
 	if err != nil {
 		return dst, err
 	}
@@ -96,7 +96,7 @@ func newRendering(source string) (*rendering, error) {
 	return r, nil
 }
 
-func (r *rendering) renderTemplate(in Input, resource map[string]any) (string, error) {
+func (r *rendering) executeTemplate(in Input, resource map[string]any) (string, error) {
 	r.out.Reset()
 	r.in, r.missing, r.steps, r.work = in, nil, 0, 0
 	defer func() { r.in = Input{} }() // it must not outlive the page in the pool

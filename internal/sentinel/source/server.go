@@ -97,8 +97,8 @@ func (v *server) setTraits(s serverTraits) {
 	clear(v.tags)
 }
 
-// detectPaging finds another way to continue with a server that does not support tokens.
-func (v *server) detectPaging(ctx context.Context) error {
+// detectPagingWithoutTokens finds another way to continue with a server that does not support tokens.
+func (v *server) detectPagingWithoutTokens(ctx context.Context) error {
 	if v.cfg.Flavour == FlavourFleetloop {
 		v.setTraits(serverTraits{way: byNumber, settled: true, labels: v.traits.labels})
 		return nil

@@ -175,7 +175,7 @@ func (w *walk) nextPlace(ctx context.Context, at Place, env Envelope) (next Plac
 		// The server counts more resources than it sent and returns no token: it does not support
 		// tokens.
 		w.again = true
-		if err := w.server.detectPaging(ctx); err != nil {
+		if err := w.server.detectPagingWithoutTokens(ctx); err != nil {
 			return Place{}, false, fmt.Errorf("list %s: find the page after %s: %w", w.server.cfg.Collection, at, err)
 		}
 		return w.server.firstPlace(), true, nil
