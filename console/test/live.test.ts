@@ -6,15 +6,15 @@ const run = (...inputs: StreamInput[]) => inputs.reduce(reduceStream, IDLE)
 describe('the state of the stream', () => {
   test('it is live while the server speaks', () => {
     const state = run({ type: 'start' }, { type: 'open', at: 1000 }, { type: 'event', at: 2000, cursor: 'c7', behind: [] })
-    expect(state).toEqual({ phase: 'live', heard: 2000, current: 2000, cursor: 'c7', behind: [] })
+    expect(state).toEqual({ phase: 'live', heard: 2000, current: 2000, cursor: 'c7', behind: [], behindSince: 2000 })
     expect(isLive(state, 2000 + SILENT_MS - 1)).toBe(true)
     expect(isLive(state, 2000 + SILENT_MS)).toBe(false)
   })
   test('a loss keeps the time and the cursor, so that the gap shows and the stream resumes', () => {
     const state = run({ type: 'start' }, { type: 'open', at: 1000 }, { type: 'event', at: 2000, cursor: 'c7' }, { type: 'error' })
-    expect(state).toEqual({ phase: 'lost', heard: 2000, current: 2000, cursor: 'c7', behind: [] })
+    expect(state).toEqual({ phase: 'lost', heard: 2000, current: 2000, cursor: 'c7', behind: [], behindSince: 2000 })
     expect(isLive(state, 2001)).toBe(false)
-    expect(reduceStream(state, { type: 'open', at: 9000 })).toEqual({ phase: 'live', heard: 9000, current: 2000, cursor: 'c7', behind: [] })
+    expect(reduceStream(state, { type: 'open', at: 9000 })).toEqual({ phase: 'live', heard: 9000, current: 2000, cursor: 'c7', behind: [], behindSince: 2000 })
     expect(findLoss(state, 2001)).toBe('connection')
   })
   test('a server that is itself behind is not live', () => {
@@ -25,10 +25,11 @@ describe('the state of the stream', () => {
   test('a source that stays away is a loss, and the data is as old as the last word before', () => {
     const state = run({ type: 'start' }, { type: 'event', at: 1000, behind: [] }, { type: 'event', at: 2000, behind: ['clusters'] }, { type: 'event', at: 9000 })
     expect(state.current).toBe(1000)
-    expect(findLoss(state, 1000 + BEHIND_MS)).toBeUndefined() // it may only begin anew
-    expect(findLoss(state, 1001 + BEHIND_MS)).toEqual(['clusters'])
+    expect(findLoss(state, 2000 + BEHIND_MS)).toBeUndefined() // it may only begin anew
+    expect(findLoss(state, 2001 + BEHIND_MS)).toEqual(['clusters'])
     expect(findLoss(run({ type: 'start' }, { type: 'event', at: 1000, behind: ['clusters'] }), 9000)).toBeUndefined() // the answers say it
   })
+  test('a stream that is stopped has no age', () => expect(run({ type: 'start' }, { type: 'event', at: 1000, behind: [] }, { type: 'stop' } as StreamInput)).toMatchObject({ phase: 'idle', current: 0 }))
   test('other topics start without the old cursor', () => expect(run({ type: 'event', at: 1, cursor: 'c7' }, { type: 'start' }).cursor).toBe(''))
   test('a bookmark without an id keeps the cursor', () => expect(run({ type: 'event', at: 1, cursor: 'c7' }, { type: 'event', at: 2, cursor: '' }).cursor).toBe('c7'))
 })

@@ -111,7 +111,8 @@ type Outbox struct {
 	mu       sync.Mutex
 	answered []answer
 
-	// Used by Run only. A change stays in flight until the store has saved its result.
+	// Used by Run only. A change stays in flight until the store has saved its result, if
+	// that is final.
 	inFlight map[int64]PendingEvent
 	unsaved  []DeliveryResult
 }
@@ -164,6 +165,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 		now := time.Now()
 		if now.Sub(expired) >= outboxExpireEvery {
 			expired = now
+			o.saveAnswers(ctx) // what was delivered has not expired
 			o.dropExpired(ctx)
 		}
 		if now.Sub(renewed) >= outboxRenewEvery {
@@ -250,8 +252,10 @@ func (o *Outbox) sendToSink(ctx context.Context, s EventSink, p PendingEvent) {
 	s.Client.SendChangeEvent(ctx, e)
 }
 
-// saveAnswers saves delivery results in the store. After an error it keeps them for the
-// next call, so that no change is sent twice.
+// saveAnswers saves delivery results in the store. After an error it keeps those that are
+// final for the next call, so that no change is sent twice. The failure of a delivery is
+// dropped, because another process may send the change by then: it is sent again after its
+// lease.
 func (o *Outbox) saveAnswers(ctx context.Context) {
 	o.mu.Lock()
 	answered := o.answered
@@ -276,21 +280,19 @@ func (o *Outbox) saveAnswers(ctx context.Context) {
 			done = append(done, r)
 		}
 	}
-	o.unsaved = nil
-	o.saveResults(ctx, "finish change events", done, o.deps.Store.FinishChanges)
-	o.saveResults(ctx, "reschedule change events", failed, o.deps.Store.PutOffChanges)
+	if len(failed) > 0 {
+		_ = o.askStore(ctx, "reschedule change events", func(ctx context.Context) error { return o.deps.Store.PutOffChanges(ctx, failed) })
+		o.removeFromFlight(failed)
+	}
+	o.unsaved = done
+	if len(done) > 0 && o.askStore(ctx, "finish change events", func(ctx context.Context) error { return o.deps.Store.FinishChanges(ctx, done) }) == nil {
+		o.removeFromFlight(done)
+		o.unsaved = nil
+	}
 	o.sending.Set(float64(len(o.inFlight)))
 }
 
-// saveResults saves results by one request.
-func (o *Outbox) saveResults(ctx context.Context, what string, results []DeliveryResult, save func(context.Context, []DeliveryResult) error) {
-	if len(results) == 0 {
-		return
-	}
-	if o.askStore(ctx, what, func(ctx context.Context) error { return save(ctx, results) }) != nil {
-		o.unsaved = append(o.unsaved, results...)
-		return
-	}
+func (o *Outbox) removeFromFlight(results []DeliveryResult) {
 	for _, r := range results {
 		delete(o.inFlight, r.Seq)
 	}
@@ -350,9 +352,9 @@ func (o *Outbox) dropExpired(ctx context.Context) {
 
 // askStore makes one request to the store. A later round retries a failed request.
 func (o *Outbox) askStore(ctx context.Context, what string, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, outboxCallTimeout)
+	call, cancel := context.WithTimeout(ctx, outboxCallTimeout)
 	defer cancel()
-	err := do(ctx)
+	err := do(call)
 	if err != nil && ctx.Err() == nil {
 		o.deps.Log.WarnContext(ctx, "change event outbox: database request failed, retrying", "what", what, "err", err)
 	}

@@ -26,6 +26,7 @@ type fakeStore struct {
 	mu   sync.Mutex
 	rows map[int64]*fakeRow
 	lost time.Time // removals fail until then
+	unsure bool // delays are stored, but answered with an error
 	// takes is the time that a removal takes.
 	takes time.Duration
 
@@ -101,6 +102,9 @@ func (s *fakeStore) PutOffChanges(_ context.Context, results []clusterworker.Del
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.results = append(s.results, results...)
+	if s.unsure {
+		return errors.New("the answer is lost")
+	}
 	return nil
 }
 
@@ -322,6 +326,20 @@ func TestDatabaseAway(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFailureIsNotCountedTwice covers that a failed delivery is not saved again after an error, because
+// the store may have saved it, and another process may send the change by then.
+func TestFailureIsNotCountedTwice(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &fakeStore{rows: map[int64]*fakeRow{}, unsure: true}
+		store.add("a", "c")
+		run(t, store, 4*time.Second, map[string]*fakeSink{"a": {answer: func(changeevent.ChangeEvent, int) changeevent.Class { return changeevent.ClassServerError }}})
+		if n := store.rows[1].Failures; n != 1 {
+			t.Errorf("%d failures are counted, want 1", n)
+		}
+	})
 }
 
 // TestStopWhileAResultIsSaved covers that a result is saved if the process is told to stop

@@ -271,7 +271,11 @@ func (m *merger) bookmark() error {
 	}{time.Now().UTC(), []string{}}
 	for _, s := range m.console.sources {
 		if live, followed := m.live[s.Name]; followed && !live {
-			body.Behind = append(body.Behind, s.Topics...)
+			for _, topic := range s.Topics {
+				if !slices.Contains(body.Behind, topic) { // those of host clusters are the same
+					body.Behind = append(body.Behind, topic)
+				}
+			}
 		}
 	}
 	var out bytes.Buffer

@@ -160,9 +160,9 @@ func TestUndelivered(t *testing.T) {
 		lines = append(lines, strings.Join([]string{u.EventID, u.Action, u.Cluster, u.Time.Format("15:04:05"), summarize([]v1.ChangeDelivery{u.Delivery})[0]}, " "))
 	}
 	wantEqual(t, "deliveries that fail", []string{
-		"shoot-1 shoot-failed eu-1 03:04:05 waits pagerduty pending next timeout",
 		"shoot-1 shoot-failed eu-1 03:04:05 rejects slack rejected finished client_error",
 		"hours shoot-ready eu-2 03:04:05 chat slack expired finished timeout",
+		"shoot-1 shoot-failed eu-1 03:04:05 waits pagerduty pending next timeout",
 	}, lines)
 	wantEqual(t, "who sees all tenants", got, list(system))
 	wantEqual(t, "another tenant", v1.UndeliveredChanges{Items: []v1.UndeliveredChange{}}, list(blue))

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -36,11 +37,14 @@ func fieldsOf(t reflect.Type) fieldSet {
 	return set
 }
 
+// resourceFields returns the fields of a resource, which are only read.
+var resourceFields = sync.OnceValue(func() fieldSet { return fieldsOf(reflect.TypeFor[v1.Resource]()) })
+
 // parseFields parses the parameter fields: names separated by commas, with dots into objects. A
 // name followed by .* selects the whole object. The id is always included. No names select all
 // fields.
 func parseFields(given []string) (fieldSet, error) {
-	known := fieldsOf(reflect.TypeFor[v1.Resource]())
+	known := resourceFields()
 	set, names := fieldSet{"id": {}}, 0
 	for name := range strings.SplitSeq(strings.Join(given, ","), ",") {
 		if name = strings.TrimSpace(name); name == "" {

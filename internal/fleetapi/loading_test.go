@@ -250,7 +250,7 @@ func (s interrupted) Update(ctx context.Context, scope fleetapi.Scope, change fu
 }
 
 // newServed returns an API behind the product's server, whose timeouts must not end a load.
-func newServed(t *testing.T) (url string) {
+func newServed(t *testing.T, timeout time.Duration) (url string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	api, err := fleetapi.New(defaults(), fleetapi.Deps{
@@ -260,7 +260,7 @@ func newServed(t *testing.T) (url string) {
 		t.Fatal(err)
 	}
 	server, err := httpserver.Listen(t.Context(), httpserver.Config{
-		Addr: "127.0.0.1:0", BodyTimeout: 300 * time.Millisecond, WriteTimeout: 300 * time.Millisecond, ShutdownTimeout: time.Second,
+		Addr: "127.0.0.1:0", BodyTimeout: timeout, WriteTimeout: timeout, ShutdownTimeout: time.Second,
 	}, api.Handler(), log)
 	if err != nil {
 		t.Fatal(err)
@@ -280,7 +280,7 @@ func newServed(t *testing.T) (url string) {
 // TestLoadOutlivesTheServersBounds checks that a load outlives the server's timeouts, which are for
 // requests of bounded size.
 func TestLoadOutlivesTheServersBounds(t *testing.T) {
-	url := newServed(t)
+	url := newServed(t, 300*time.Millisecond)
 	src, dst := io.Pipe()
 	go func() {
 		tick := time.NewTicker(100 * time.Millisecond)
@@ -311,7 +311,7 @@ func TestLoadOutlivesTheServersBounds(t *testing.T) {
 // TestLoadOfAClientThatGoesAway checks that committed batches stay, and that the rest is not
 // created.
 func TestLoadOfAClientThatGoesAway(t *testing.T) {
-	url := newServed(t)
+	url := newServed(t, time.Minute)
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
 	if err != nil {
 		t.Fatal(err)

@@ -82,7 +82,7 @@ func (v violation) isBroken(section reflect.Value) bool {
 		return compareLimit(v.value, v.param) > 0
 	case "url", "http_url":
 		u, err := url.Parse(v.value.String())
-		return err != nil || u.Scheme == "" || u.Host == "" || v.rule == "http_url" && u.Scheme != "http" && u.Scheme != "https"
+		return err != nil || u.Scheme == "" || u.Host == "" && u.Opaque == "" && u.Fragment == "" || v.rule == "http_url" && u.Scheme != "http" && u.Scheme != "https"
 	case "hostname_rfc1123":
 		return !hostName.MatchString(v.value.String())
 	}

@@ -184,8 +184,8 @@ type ChangeDelivery struct {
 
 // UndeliveredChanges are deliveries of the cluster-worker's change events that do not succeed.
 type UndeliveredChanges struct {
-	// Items has those that failed and are tried again, the longest first, and then those that were
-	// given up in the last 24 hours, the newest first.
+	// Items has those that were given up in the last 24 hours, the newest first, and then those that
+	// failed and are tried again, the longest first.
 	Items []UndeliveredChange `json:"items"`
 	// More reports whether there are more than those in Items.
 	More bool `json:"more"`

@@ -1019,9 +1019,9 @@ export interface paths {
         };
         /**
          * List the deliveries of change events that fail
-         * @description The cluster-worker's deliveries that failed and are tried again, the
-         *     longest first, and then those that were rejected or expired in the last
-         *     24 hours, the newest first. At most 100 are listed.
+         * @description The cluster-worker's deliveries that were rejected or expired in the last
+         *     24 hours, the newest first, and then those that failed and are tried
+         *     again, the longest first. At most 100 are listed.
          */
         get: operations["listUndeliveredChanges"];
         put?: never;

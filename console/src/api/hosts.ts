@@ -164,10 +164,11 @@ export interface RawCoverage {
   collections: { collection: string; resources: number; unwatched: number; overlapping: number; invalid: number; inexact?: string }[]
   gaps: RawGroup[]
   overlaps: RawGroup[]
+  several_apis?: string[]
   as_of: string
 }
 
-export interface CheckedCoverage { gaps: CoverageFinding[]; overlaps: CoverageFinding[]; resources: number; invalid: number; inexact: string[]; as_of: string }
+export interface CheckedCoverage { gaps: CoverageFinding[]; overlaps: CoverageFinding[]; resources: number; invalid: number; inexact: string[]; several_apis: string[]; as_of: string }
 
 /** readCoverage returns the result of a check of every resource as the view shows it. */
 export function readCoverage(raw: RawCoverage): CheckedCoverage {
@@ -178,7 +179,7 @@ export function readCoverage(raw: RawCoverage): CheckedCoverage {
   const sum = (of: 'resources' | 'invalid') => raw.collections.reduce((n, c) => n + c[of], 0)
   return {
     gaps: raw.gaps.map(finding), overlaps: raw.overlaps.map(finding), resources: sum('resources'), invalid: sum('invalid'),
-    inexact: raw.collections.flatMap((c) => (c.inexact ? [`${c.collection}: ${c.inexact}`] : [])), as_of: raw.as_of,
+    inexact: raw.collections.flatMap((c) => (c.inexact ? [`${c.collection}: ${c.inexact}`] : [])), several_apis: raw.several_apis ?? [], as_of: raw.as_of,
   }
 }
 

@@ -14,9 +14,11 @@ export interface StreamState {
   cursor: string
   /** The topics that the server itself cannot follow now. */
   behind: string[]
+  /** When they began to be behind, in milliseconds. It means nothing while there are none. */
+  behindSince: number
 }
 
-export const IDLE: StreamState = { phase: 'idle', heard: 0, current: 0, cursor: '', behind: [] }
+export const IDLE: StreamState = { phase: 'idle', heard: 0, current: 0, cursor: '', behind: [], behindSince: 0 }
 
 export type StreamInput =
   | { type: 'start' | 'stop' }
@@ -28,14 +30,14 @@ export type StreamInput =
 export function reduceStream(state: StreamState, input: StreamInput): StreamState {
   switch (input.type) {
     case 'start':
-      return { ...state, phase: 'connecting', current: 0, cursor: '', behind: [] }
+      return { ...state, phase: 'connecting', current: 0, cursor: '', behind: [], behindSince: 0 }
     case 'stop':
-      return { ...state, phase: 'idle', cursor: '' }
+      return { ...state, phase: 'idle', current: 0, cursor: '', behind: [], behindSince: 0 }
     case 'open':
       return { ...state, phase: 'live', heard: input.at }
     case 'event': {
       const behind = input.behind ?? state.behind
-      return { phase: 'live', heard: input.at, current: behind.length === 0 ? input.at : state.current, cursor: input.cursor || state.cursor, behind }
+      return { phase: 'live', heard: input.at, current: behind.length === 0 ? input.at : state.current, cursor: input.cursor || state.cursor, behind, behindSince: state.behind.length > 0 ? state.behindSince : input.at }
     }
     case 'error':
       return { ...state, phase: state.phase === 'connecting' ? 'connecting' : 'lost' }
@@ -56,7 +58,7 @@ export const BEHIND_MS = 3000
 /** findLoss returns what keeps the page from following, if it followed before: its connection, or the topics that the server cannot follow. */
 export function findLoss(state: StreamState, now: number): 'connection' | string[] | undefined {
   if (state.phase === 'lost') return 'connection'
-  const lost = state.phase === 'live' && state.behind.length > 0 && state.current > 0 && now - state.current > BEHIND_MS
+  const lost = state.phase === 'live' && state.behind.length > 0 && state.current > 0 && now - state.behindSince > BEHIND_MS
   return lost ? state.behind : undefined
 }
 

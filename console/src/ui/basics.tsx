@@ -48,10 +48,10 @@ export function Freshness({ asOf, live = true }: { asOf: number | string | undef
   if (at === 0) return null
   const lost = live ? findLoss(stream, now) : undefined
   return (
-    <span className={lost ? 'freshness lost' : 'freshness'} role={lost ? 'status' : undefined}>
+    <span className={lost ? 'freshness lost' : 'freshness'}>
       {live && stream.phase !== 'idle' && <span className={alive ? 'dot' : 'dot off'} />}
       {S.asOf(formatDuration(Math.max(0, now - at)))}
-      {lost && <> · {lost === 'connection' ? S.connectionLost : S.sourceLost(lost.map((t) => S.topics[t] ?? t).join(', '))}</>}
+      <span role="status">{lost && <> · {lost === 'connection' ? S.connectionLost : S.sourceLost(lost.map((t) => S.topics[t] ?? t).join(', '))}</>}</span>
     </span>
   )
 }

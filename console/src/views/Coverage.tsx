@@ -17,7 +17,7 @@ export function Coverage() {
   const { data: summary } = useQuery(summaryQuery)
   const { gaps, overlaps } = summary && !pending && seesAll(session) ? checkCounts(all, summary.kinds) : { gaps: [], overlaps: [] }
   const check = useQuery(coverageQuery)
-  const found = check.data
+  const found = all.length > 0 && !check.isError ? check.data : undefined
   return (
     <>
       <Head title={S.coverage} hint={S.coverageHint} asOf={asOf}>
@@ -31,23 +31,19 @@ export function Coverage() {
       )}
       {check.isError && <Failure error={check.error} retry={() => void check.refetch()} />}
       {failures.map((f) => <Failure key={f.host.name} error={f.error} retry={f.retry} />)}
-      {found
-        ? (
-          <>
-            {found.gaps.length + found.overlaps.length + found.invalid === 0 && <Notice icon="ok" tone="ok" title={S.coveredOnce}>{S.eachWatchedOnce(found.resources)}</Notice>}
-            {found.invalid > 0 && <p className="error">{S.unreadable(found.invalid)}</p>}
-            {found.inexact.map((why) => <p key={why} className="dim">{S.inexact(why)}</p>)}
-            <Findings title={S.gaps} hint={S.gapsHint} findings={found.gaps} tone="bad" />
-            <Findings title={S.overlaps} hint={S.overlapsHint} findings={found.overlaps} tone="warn" />
-          </>
-        )
-        : (
-          <>
-            {seesAll(session) && lists.length > 0 && gaps.length === 0 && overlaps.length === 0 && all.length > 0 && <Notice icon="ok" tone="ok" title={S.coveredOnce}>{S.coveredOnceHint(all.length)}</Notice>}
-            <Findings title={S.gaps} hint={S.gapsHint} findings={gaps} tone="bad" />
-            <Findings title={S.overlaps} hint={S.overlapsHint} findings={overlaps} tone="warn" />
-          </>
-        )}
+      {found && (
+        <>
+          {found.gaps.length + found.overlaps.length + found.invalid + found.several_apis.length + gaps.length + overlaps.length === 0 && <Notice icon="ok" tone="ok" title={S.coveredOnce}>{S.eachWatchedOnce(found.resources)}</Notice>}
+          {found.several_apis.length > 0 && <p className="error">{S.severalAPIs(found.several_apis.join(', '))}</p>}
+          {found.invalid > 0 && <p className="error">{S.unreadable(found.invalid)}</p>}
+          {found.inexact.map((why) => <p key={why} className="dim">{S.inexact(why)}</p>)}
+          <Findings title={S.gaps} hint={S.gapsHint} findings={found.gaps} tone="bad" />
+          <Findings title={S.overlaps} hint={S.overlapsHint} findings={found.overlaps} tone="warn" />
+        </>
+      )}
+      {!found && seesAll(session) && lists.length > 0 && gaps.length === 0 && overlaps.length === 0 && all.length > 0 && <Notice icon="ok" tone="ok" title={S.coveredOnce}>{S.coveredOnceHint(all.length)}</Notice>}
+      {!(found && found.gaps.length > 0) && <Findings title={S.gaps} hint={S.gapsHint} findings={gaps} tone="bad" />}
+      {!(found && found.overlaps.length > 0) && <Findings title={S.overlaps} hint={S.overlapsHint} findings={overlaps} tone="warn" />}
       {all.length > 0
         ? <div className="tiles">{all.map((s) => <Card key={`${s.host}/${s.namespace}/${s.name}`} sentinel={s} many={hosts.length > 1} />)}</div>
         : pending ? <Loading />

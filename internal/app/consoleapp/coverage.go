@@ -2,7 +2,9 @@ package consoleapp
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -25,12 +27,14 @@ func (f *fleet) checkCoverage(ctx context.Context, who console.Person, list []ho
 		return hosts.Coverage{}, err
 	}
 	var watches []*inspect.Watch
+	apis := map[string]bool{}
 	collections := []string{v1.CollectionClusters, v1.CollectionNodePools}
 	for _, s := range list {
 		w, _, err := newWatch(s.Name, s.Config, client)
 		if err != nil {
-			return hosts.Coverage{}, fmt.Errorf("read SentinelConfig %s: %w", s.Name, err)
+			return hosts.Coverage{}, fmt.Errorf("%w %s: %w", hosts.ErrInvalidSentinel, s.Name, err)
 		}
+		apis[s.Config.Spec.HyperfleetAPI.URL] = true
 		watches = append(watches, w)
 		if !slices.Contains(collections, w.Collection) {
 			collections = append(collections, w.Collection)
@@ -38,10 +42,16 @@ func (f *fleet) checkCoverage(ctx context.Context, who console.Person, list []ho
 	}
 	coverage := hosts.Coverage{Collections: []hosts.CollectionCoverage{}, Gaps: []hosts.CoverageGroup{}, Overlaps: []hosts.CoverageGroup{}}
 	report, err := inspect.CheckCoverage(ctx, watches, collections, func(string, int) {})
+	if fleetclient.IsUnauthorized(err) {
+		err = errors.Join(console.ErrToken, err)
+	}
 	if err != nil {
 		return hosts.Coverage{}, err
 	}
 	coverage.AsOf = report.Ended
+	if len(apis) > 1 {
+		coverage.SeveralAPIs = slices.Sorted(maps.Keys(apis))
+	}
 	for _, c := range report.Collections {
 		if !c.Served {
 			continue

@@ -92,5 +92,8 @@ func columnsOf(results []clusterworker.DeliveryResult) (c resultColumns) {
 // that they expired, and returns their number.
 func (o *Outbox) ExpireChanges(ctx context.Context, age time.Duration, most int) (n int, err error) {
 	err = o.db.queryRow(ctx, "delete expired change events", []any{&n}, db.ExpireChanges, age, int64(most))
-	return n, err
+	if err != nil {
+		return 0, err // the count may be read before the request fails
+	}
+	return n, nil
 }

@@ -2,6 +2,7 @@ package hosts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -17,7 +18,10 @@ type Coverage struct {
 	// the labels that the selectors use. The largest come first.
 	Gaps     []CoverageGroup `json:"gaps"`
 	Overlaps []CoverageGroup `json:"overlaps"`
-	AsOf     time.Time       `json:"as_of"`
+	// SeveralAPIs are the fleet APIs that the SentinelConfigs name, if they name several. All are compared
+	// with that of the console, so the result is then not certain.
+	SeveralAPIs []string  `json:"several_apis,omitempty"`
+	AsOf        time.Time `json:"as_of"`
 }
 
 // CollectionCoverage counts the resources of a collection that are not watched by exactly one
@@ -53,6 +57,9 @@ type NamedSentinel struct {
 	Config *v1alpha1.SentinelConfig
 }
 
+// ErrInvalidSentinel means that a SentinelConfig cannot be read.
+var ErrInvalidSentinel = errors.New("invalid SentinelConfig")
+
 // CoverageFunc reads all resources of the collections that SentinelConfigs watch, as the person, and
 // compares them with the SentinelConfigs.
 type CoverageFunc func(ctx context.Context, who console.Person, list []NamedSentinel) (Coverage, error)
@@ -73,7 +80,11 @@ func (c *Clusters) getCoverage(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	var all []NamedSentinel
 	for _, h := range c.list {
-		list, err := h.readableSentinels(ctx, true)
+		list, err := h.listAllSentinels(ctx)
+		if errors.Is(err, errNoAnswer) {
+			console.WriteProblem(w, http.StatusServiceUnavailable, fmt.Sprintf("Host cluster %q did not respond in time.", h.cfg.Name), "The SentinelConfigs of all host clusters are needed.")
+			return
+		}
 		if err != nil {
 			writeError(h.log, w, r, fmt.Errorf("host cluster %q: %w", h.cfg.Name, err))
 			return
@@ -88,12 +99,27 @@ func (c *Clusters) getCoverage(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, err := c.check(ctx, console.PersonFrom(ctx), all)
 	switch {
+	case err == nil:
+		console.WriteJSON(w, http.StatusOK, answer)
 	case r.Context().Err() != nil: // nobody is there to read an answer
+	case errors.Is(err, console.ErrToken):
+		console.WriteProblem(w, http.StatusUnauthorized, "The fleet API does not accept your token any more.", "Sign in again.")
+	case errors.Is(err, ErrInvalidSentinel):
+		console.WriteProblem(w, http.StatusUnprocessableEntity, capitalize(err.Error())+".", "Correct the SentinelConfig.")
 	case ctx.Err() != nil:
 		console.WriteProblem(w, http.StatusServiceUnavailable, fmt.Sprintf("Reading all resources took longer than %s.", coverageTimeout), "Run: sentinel coverage FILE...")
-	case err != nil:
-		console.WriteProblem(w, http.StatusServiceUnavailable, capitalize(err.Error())+".", "Try again. If this lasts, run: sentinel coverage FILE...")
 	default:
-		console.WriteJSON(w, http.StatusOK, answer)
+		console.WriteProblem(w, http.StatusServiceUnavailable, capitalize(err.Error())+".", "Try again. If this lasts, run: sentinel coverage FILE...")
 	}
+}
+
+// listAllSentinels returns the SentinelConfigs of all namespaces, within the timeout of a request.
+func (h *Host) listAllSentinels(ctx context.Context) ([]*v1alpha1.SentinelConfig, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	list, err := h.readableSentinels(ctx, true)
+	if err != nil && ctx.Err() != nil {
+		err = errors.Join(context.Cause(ctx), err)
+	}
+	return list, err
 }

@@ -133,7 +133,7 @@ func (v *reviews) addPermissions(ctx context.Context, who console.Person, n *Nod
 	}
 }
 
-// budgetAnswer is how many nodes of a pool node-fault-controller has cordoned.
+// budgetAnswer is how many nodes of a pool node-fault-controller has taken out of service.
 type budgetAnswer struct {
 	Pool string `json:"pool,omitempty"`
 	Used int    `json:"used"`
@@ -149,7 +149,7 @@ func budgetsOf(faults []v1alpha1.NodeFault) []budgetAnswer {
 	pools := map[string]*budgetAnswer{}
 	for i := range faults {
 		st := &faults[i].Status
-		out, waits := st.Owned != nil && st.Owned.Cordon, st.Phase == v1alpha1.PhasePending
+		out, waits := st.Owned != nil, st.Phase == v1alpha1.PhasePending
 		if !out && !waits {
 			continue
 		}

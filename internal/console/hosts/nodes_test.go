@@ -49,7 +49,7 @@ func TestNodes(t *testing.T) {
 	}
 	kubebedtest.Eventually(t, func(context.Context) error {
 		text := admin.want(http.StatusOK, "GET", "console/hosts/demo/nodes", "", nil) //nolint:contextcheck // the requests have the context of the test
-		if want := `{"pool":"` + pool + `","used":2,"limit":2,"blocked_since":"2026-01-02T03:04:05Z"}`; !strings.Contains(text, want) {
+		if want := `{"pool":"` + pool + `","used":3,"limit":2,"blocked_since":"2026-01-02T03:04:05Z"}`; !strings.Contains(text, want) {
 			return fmt.Errorf("the budgets lack %s: %s", want, text)
 		}
 		if !strings.Contains(text, `"name":"`+name+`","stage":"detected"`) {

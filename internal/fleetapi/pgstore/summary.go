@@ -169,7 +169,7 @@ func (s *summaryReader) queueDeliveries(b *pgx.Batch) {
 	limit := strconv.Itoa(v1.MaxDeliveries)
 	b.Queue(`select f.n, f.since, g.n from (
 			select count(*) as n, min(first_attempt_at) as since from (
-				select first_attempt_at from tenant.cluster_change_events where `+tenant+`failures > 0 limit `+limit+`) x
+				select first_attempt_at from tenant.cluster_change_events where `+tenant+`failures > 0 order by first_attempt_at limit `+limit+`) x
 		) f, (
 			select count(*) as n from (
 				select from tenant.cluster_change_deliveries d where `+tenant+`state in ('rejected', 'expired') and finished_at > now() - interval '24 hours'

@@ -49,8 +49,8 @@ type Resend struct {
 type DeliveryStore interface {
 	// Deliveries returns the deliveries of an event by the names of the sinks.
 	Deliveries(ctx context.Context, scope Scope, eventID string) ([]v1.ChangeDelivery, error)
-	// Undelivered returns deliveries that fail, and those that were given up since a time, at most
-	// as many of each.
+	// Undelivered returns the deliveries that were given up since a time, and then those that fail, at
+	// most as many of each.
 	Undelivered(ctx context.Context, scope Scope, since time.Duration, most int) ([]v1.UndeliveredChange, error)
 	// Resend queues an event again and records that in the timeline, both or neither. It
 	// returns the sinks for which it queued the event: none if its deliveries are pending, or if

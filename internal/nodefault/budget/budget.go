@@ -175,10 +175,13 @@ func (b *Budget) Reserve(node *corev1.Node, now time.Time) (release func(), deni
 }
 
 // LimitOf returns the pool of a node and how many of its nodes may be out of service, as last counted. It
-// returns nil if the node does not count, or if nothing was counted yet.
+// returns nil if the node does not count.
 func (b *Budget) LimitOf(node *corev1.Node) *v1alpha1.PoolBudget {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.members == nil {
+		b.countByPool(nil, time.Now())
+	}
 	pool := b.poolOf(node)
 	members, counted := b.members[pool]
 	if !counted || !b.countsNode(node) {

@@ -136,10 +136,6 @@ func TestLimitOf(t *testing.T) {
 	label(nodes[:10], "pool", "a")
 	nodes[30].Labels = map[string]string{"gpu": "no"}
 	b := newBudget(t, Config{MaxPercent: 10, Pool: "pool", Selector: "gpu!=no"}, always(nodes))
-	if got := b.LimitOf(nodes[0]); got != nil {
-		t.Errorf("before the first count it is %+v", got)
-	}
-	b.Status(noon())
 	for i, want := range map[int]*v1alpha1.PoolBudget{0: {Pool: "a", Limit: 1}, 29: {Limit: 2}, 30: nil} {
 		if diff := cmp.Diff(want, b.LimitOf(nodes[i])); diff != "" {
 			t.Errorf("node %d (-want +got)\n%s", i, diff)

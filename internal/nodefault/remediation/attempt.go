@@ -254,10 +254,11 @@ func (s *actionStore) list(ctx context.Context, kind string) (all []*action, err
 	if err := s.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list %ss: %w", kind, err)
 	}
-	return all, meta.EachListItem(list, func(o runtime.Object) error {
+	err = meta.EachListItem(list, func(o runtime.Object) error {
 		all = append(all, actionOf(o.(client.Object))) //nolint:errcheck,forcetypeassert // both lists hold objects
 		return nil
 	})
+	return all, err
 }
 
 // An action is a RebootNode or a TerminateNode.

@@ -41,7 +41,7 @@ func (s *Store) Deliveries(ctx context.Context, scope timeline.Scope, eventID st
 func (s *Store) Undelivered(ctx context.Context, scope timeline.Scope, since time.Duration, most int) ([]v1.UndeliveredChange, error) {
 	var found []db.UndeliveredRow
 	err := s.pool.RunBatch(ctx, scopeOf(scope), func(b *pgx.Batch) {
-		b.Queue(db.Undelivered, most, since).Query(func(rows pgx.Rows) (err error) {
+		b.Queue(db.Undelivered, since, most).Query(func(rows pgx.Rows) (err error) {
 			found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[db.UndeliveredRow])
 			return err
 		})

@@ -1,8 +1,10 @@
 package pgstore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
@@ -154,4 +157,52 @@ func TestKeeperForgetsDeliveries(t *testing.T) {
 	d.addRejected(t, "young", 89*day)
 	d.keep(t, 90*day)
 	wantEqual(t, "kept", []string{"young"}, d.texts(t, "select event_id from tenant.cluster_change_deliveries"))
+}
+
+// TestUndeliveredIsFoundByIndexes checks that the list of failing deliveries reads neither all that fail nor
+// all that were ever given up.
+func TestUndeliveredIsFoundByIndexes(t *testing.T) {
+	d := newDatabase(t)
+	for _, sql := range []string{
+		`insert into tenant.cluster_change_deliveries (event_id, sink, tenant, sink_type, state, attempts, finished_at, error, http_status, happened_at, cluster_id, change)
+			select 'g-' || n, 'chat', case when n % 100 = 0 then 'red' else 'blue' end, 'slack', 'rejected', 1, now() - n * interval '5 minutes', '', 0, now(), gen_random_uuid(), repeat('x', 300)
+			from generate_series(1, 20000) n`,
+		`insert into tenant.cluster_change_events (event_id, sink, tenant, sink_type, cluster_id, change, failures, first_attempt_at)
+			select 'f-' || n, 'chat', case when n % 100 = 0 then 'red' else 'blue' end, 'slack', gen_random_uuid(), repeat('x', 300), 1, now() - n * interval '1 second'
+			from generate_series(1, 20000) n`,
+		"analyze tenant.cluster_change_deliveries, tenant.cluster_change_events",
+	} {
+		d.exec(t, sql)
+	}
+	for role, indexes := range map[string][]string{
+		"fleet_api":             {"cluster_change_deliveries_given_up_tenant_idx", "cluster_change_events_failing_tenant_idx"},
+		"fleet_api_all_tenants": {"cluster_change_deliveries_given_up_idx", "cluster_change_events_failing_idx"},
+	} {
+		t.Run(role, func(t *testing.T) {
+			tx, err := d.conn.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+			for _, sql := range []string{"set local role " + role, "select set_config('fleetloop.tenant', 'red', true)"} {
+				if _, err := tx.Exec(t.Context(), sql); err != nil {
+					t.Fatal(err)
+				}
+			}
+			rows, err := tx.Query(t.Context(), "explain (costs off) "+db.Undelivered, 24*time.Hour, 101)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := strings.Join(plan, "\n")
+			for _, index := range indexes {
+				if !strings.Contains(text, "using "+index+" ") || strings.Contains(text, "Sort") || strings.Contains(text, "Seq Scan") {
+					t.Errorf("want the index %s, and neither a sort nor a scan of a table, got\n%s", index, text)
+				}
+			}
+		})
+	}
 }

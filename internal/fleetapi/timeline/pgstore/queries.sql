@@ -58,25 +58,25 @@ from pending p full join finished f on f.sink = p.sink
 order by 1;
 
 -- name: Undelivered :many
--- The deliveries that failed and are tried again, the longest first, and then those
--- that were given up since a time, the newest first. A delivery that was given up and
--- is queued again is among the former, if at all.
+-- The deliveries that were given up since a time, the newest first, and then those that
+-- failed and are tried again, the longest first. A delivery that was given up and is
+-- queued again is among the latter, if at all.
 (
-    select c.event_id::text as event_id, c.sink, c.sink_type, 'pending' as state, c.attempts, c.first_attempt_at, c.last_attempt_at,
-        (case when c.retry_at = c.due_at and c.due_at > now() then c.retry_at end)::timestamptz as next_attempt_at,
-        null::timestamptz as finished_at, c.error, c.http_status, c.change
-    from tenant.cluster_change_events c
-    where c.failures > 0 and c.event_id <> ''
-    order by c.first_attempt_at, c.seq
+    select d.event_id, d.sink, d.sink_type, d.state, d.attempts, d.first_attempt_at, d.last_attempt_at,
+        null::timestamptz as next_attempt_at, d.finished_at::timestamptz as finished_at, d.error, d.http_status, d.change
+    from tenant.cluster_change_deliveries d
+    where d.state in ('rejected', 'expired') and d.finished_at > now() - @since::interval
+        and not exists (select from tenant.cluster_change_events c where c.event_id = d.event_id and c.sink = d.sink)
+    order by d.finished_at desc
     limit @most
 )
 union all
 (
-    select d.event_id, d.sink, d.sink_type, d.state, d.attempts, d.first_attempt_at, d.last_attempt_at, null, d.finished_at, d.error, d.http_status, d.change
-    from tenant.cluster_change_deliveries d
-    where d.state in ('rejected', 'expired') and d.finished_at > now() - @since::interval
-        and not exists (select from tenant.cluster_change_events c where c.event_id = d.event_id and c.sink = d.sink)
-    order by d.finished_at desc, d.event_id, d.sink
+    select c.event_id::text, c.sink, c.sink_type, 'pending', c.attempts, c.first_attempt_at, c.last_attempt_at,
+        (case when c.retry_at = c.due_at and c.due_at > now() then c.retry_at end)::timestamptz, null, c.error, c.http_status, c.change
+    from tenant.cluster_change_events c
+    where c.failures > 0 and c.event_id <> ''
+    order by c.first_attempt_at
     limit @most
 );
 

@@ -279,22 +279,22 @@ func (q *Queries) RequeueChange(ctx context.Context, eventID string, sink string
 
 const Undelivered = `-- name: Undelivered :many
 (
-    select c.event_id::text as event_id, c.sink, c.sink_type, 'pending' as state, c.attempts, c.first_attempt_at, c.last_attempt_at,
-        (case when c.retry_at = c.due_at and c.due_at > now() then c.retry_at end)::timestamptz as next_attempt_at,
-        null::timestamptz as finished_at, c.error, c.http_status, c.change
-    from tenant.cluster_change_events c
-    where c.failures > 0 and c.event_id <> ''
-    order by c.first_attempt_at, c.seq
-    limit $1
+    select d.event_id, d.sink, d.sink_type, d.state, d.attempts, d.first_attempt_at, d.last_attempt_at,
+        null::timestamptz as next_attempt_at, d.finished_at::timestamptz as finished_at, d.error, d.http_status, d.change
+    from tenant.cluster_change_deliveries d
+    where d.state in ('rejected', 'expired') and d.finished_at > now() - $1::interval
+        and not exists (select from tenant.cluster_change_events c where c.event_id = d.event_id and c.sink = d.sink)
+    order by d.finished_at desc
+    limit $2
 )
 union all
 (
-    select d.event_id, d.sink, d.sink_type, d.state, d.attempts, d.first_attempt_at, d.last_attempt_at, null, d.finished_at, d.error, d.http_status, d.change
-    from tenant.cluster_change_deliveries d
-    where d.state in ('rejected', 'expired') and d.finished_at > now() - $2::interval
-        and not exists (select from tenant.cluster_change_events c where c.event_id = d.event_id and c.sink = d.sink)
-    order by d.finished_at desc, d.event_id, d.sink
-    limit $1
+    select c.event_id::text, c.sink, c.sink_type, 'pending', c.attempts, c.first_attempt_at, c.last_attempt_at,
+        (case when c.retry_at = c.due_at and c.due_at > now() then c.retry_at end)::timestamptz, null, c.error, c.http_status, c.change
+    from tenant.cluster_change_events c
+    where c.failures > 0 and c.event_id <> ''
+    order by c.first_attempt_at
+    limit $2
 )
 `
 
@@ -313,11 +313,11 @@ type UndeliveredRow struct {
 	Change         string
 }
 
-// The deliveries that failed and are tried again, the longest first, and then those
-// that were given up since a time, the newest first. A delivery that was given up and
-// is queued again is among the former, if at all.
-func (q *Queries) Undelivered(ctx context.Context, most int32, since time.Duration) ([]UndeliveredRow, error) {
-	rows, err := q.db.Query(ctx, Undelivered, most, since)
+// The deliveries that were given up since a time, the newest first, and then those that
+// failed and are tried again, the longest first. A delivery that was given up and is
+// queued again is among the latter, if at all.
+func (q *Queries) Undelivered(ctx context.Context, since time.Duration, most int32) ([]UndeliveredRow, error) {
+	rows, err := q.db.Query(ctx, Undelivered, since, most)
 	if err != nil {
 		return nil, err
 	}
