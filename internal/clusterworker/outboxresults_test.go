@@ -69,3 +69,32 @@ func TestResults(t *testing.T) {
 		})
 	}
 }
+
+// TestFailureIsNotCountedTwice covers that a failed delivery is not saved again after an error, because
+// the store may have saved it, and another process may send the change by then.
+func TestFailureIsNotCountedTwice(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &fakeStore{rows: map[int64]*fakeRow{}, unsure: true}
+		store.add("a", "c")
+		run(t, store, 4*time.Second, map[string]*fakeSink{"a": {answer: func(changeevent.ChangeEvent, int) changeevent.Class { return changeevent.ClassServerError }}})
+		if n := store.rows[1].Failures; n != 1 {
+			t.Errorf("%d failures are counted, want 1", n)
+		}
+	})
+}
+
+// TestStopWhileAResultIsSaved covers that a result is saved if the process is told to stop
+// during the request that saves it.
+func TestStopWhileAResultIsSaved(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &fakeStore{rows: map[int64]*fakeRow{}, takes: 10 * time.Millisecond}
+		store.add("a", "c")
+		sink := &fakeSink{after: 50 * time.Millisecond}
+		run(t, store, 100*time.Millisecond+5*time.Millisecond, map[string]*fakeSink{"a": sink})
+		if left := store.left(); len(left) != 0 {
+			t.Errorf("%v is left", left)
+		}
+	})
+}

@@ -38,6 +38,8 @@ func fieldsOf(t reflect.Type) fieldSet {
 }
 
 // resourceFields returns the fields of a resource, which are only read.
+//
+//nolint:gochecknoglobals // computed once
 var resourceFields = sync.OnceValue(func() fieldSet { return fieldsOf(reflect.TypeFor[v1.Resource]()) })
 
 // parseFields parses the parameter fields: names separated by commas, with dots into objects. A
