@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -181,9 +182,12 @@ func (e *Evaluator) runProcess(ctx context.Context, question []byte) (processAns
 }
 
 // outOfMemory reports whether a process ended for lack of memory. With cgo, the allocation of a new
-// thread's stack can fail, and with the race detector, that of its shadow memory.
+// thread's stack can fail, and with the race detector, that of its shadow memory, which can show as a
+// segmentation violation. Rego itself has no way to cause one.
 func outOfMemory(report string) bool {
-	return strings.Contains(report, "ThreadSanitizer failed to allocate") || strings.Contains(report, "out of memory") || strings.Contains(report, "cannot allocate memory") || strings.Contains(report, "pthread_create failed")
+	return slices.ContainsFunc([]string{
+		"out of memory", "cannot allocate memory", "pthread_create failed", "ThreadSanitizer failed to allocate", "SIGSEGV: segmentation violation",
+	}, func(sign string) bool { return strings.Contains(report, sign) })
 }
 
 // A cappedBuffer keeps the first bytes written, and accepts all.

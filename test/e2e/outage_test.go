@@ -259,6 +259,10 @@ func TestRabbitMQRestart(t *testing.T) { //nolint:paralleltest // see above
 	f := newFleet(t, oneAdapter())
 	b := binding{url: rabbit(t).URL(), exchange: exchangeOf(t), queue: exchangeOf(t)}
 	declareQueue(t, b)
+	// RabbitMQ writes what was declared some seconds later, and the test may kill it before.
+	if _, err := rabbit(t).Ctl(t.Context(), "eval", "mnesia:sync_log()."); err != nil {
+		t.Fatal(err)
+	}
 	s := newSentinel(t, f.url, "resource_type: clusters\npoll_interval: 50ms\nmax_age_not_ready: 1h\nhyperfleet_api: {endpoint: API}\nmessage_data: {generation: .generation}\n",
 		rabbitEnv(rabbit(t).Addr(), exchangeOf(t)))
 	s.wantReady(t)
