@@ -299,12 +299,12 @@ func (c *client) closeClient() error {
 		pending, _ = c.countEvents()
 	}
 	// Events that were dropped because of Close were not delivered, either.
-	forgone := int(c.results.tally.classes[ClassShutdown].n.Load()) //nolint:gosec // nobody sends 2^63 events
+	unsent := int(c.results.tally.classes[ClassShutdown].n.Load()) //nolint:gosec // a count of events
 	var err error
-	if n := pending + forgone; n > 0 {
+	if n := pending + unsent; n > 0 {
 		_, settled := c.countEvents()
 		err = fmt.Errorf("close change events of sink %q: %d events not delivered within %s, %d delivered",
-			c.cfg.Name, n, c.cfg.ShutdownTimeout, settled-before-forgone)
+			c.cfg.Name, n, c.cfg.ShutdownTimeout, settled-before-unsent)
 	}
 	c.pace.cancel(errEnded)
 	timer.Reset(grace)
@@ -323,7 +323,7 @@ func (c *client) closeClient() error {
 func (c *client) countEvents() (pending, settled int) {
 	for _, s := range c.shards {
 		n, _, offered := s.pendingStats(time.Time{})
-		pending, settled = pending+n, settled+int(offered)-n //nolint:gosec // nobody sends 2^63 events
+		pending, settled = pending+n, settled+int(offered)-n //nolint:gosec // a count of events
 	}
 	return pending, settled
 }

@@ -1,7 +1,7 @@
 // Package console clicks through the web console in Chromium.
 //
-// All tests share one "fleetloop up --demo" with a Kubernetes control plane. Some start
-// servers of their own, and kill them. A test fails if the browser logs an error.
+// All tests share one "fleetloop up --demo" with a Kubernetes control plane. Some tests start
+// separate servers and kill them. A test fails if the browser logs an error.
 package console
 
 import (

@@ -31,7 +31,7 @@ func testIssuer(r run) {
 	})
 
 	p := b.newPage(t, "http://"+console+"/")
-	p.expectErrors("401 (Unauthorized)") // what the page asks before it knows that nobody is signed in
+	p.expectErrors("401 (Unauthorized)") // the request for the session, before the sign-in
 	const link = "clusters?text=eu-west"
 	p.open(link)
 	p.click("a", "Continue with your organisation")

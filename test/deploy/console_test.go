@@ -146,8 +146,8 @@ func TestFindWrites(t *testing.T) {
 	}
 }
 
-// TestConsoleRights verifies that the console's service account only reads, that its rules are those of
-// the hosts package, and that it has them only if the console shows its own cluster.
+// TestConsoleRights verifies that the service account of the console only reads, that its rules equal
+// those of the hosts package, and that the chart grants them only if the console shows its own cluster.
 func TestConsoleRights(t *testing.T) {
 	tests := map[string]struct {
 		reason, values string

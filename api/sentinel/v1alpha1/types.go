@@ -234,7 +234,7 @@ const (
 	BrokerNATS     BrokerType = "nats"
 )
 
-// BrokerTypes returns all types of broker. A type without a rule of its own has a URL.
+// BrokerTypes returns all types of broker. A broker of a type needs a URL unless the translation of SentinelConfigs has another rule for it.
 func BrokerTypes() []BrokerType { return []BrokerType{BrokerPubSub, BrokerRabbitMQ, BrokerNATS} }
 
 // SecretRef references a Secret in the same namespace.

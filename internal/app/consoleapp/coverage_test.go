@@ -3,6 +3,7 @@ package consoleapp
 import (
 	"fmt"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +61,10 @@ func TestCheckCoverage(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(hosts.Coverage{}, "AsOf"), cmpopts.IgnoreFields(hosts.CollectionCoverage{}, "Inexact")); diff != "" {
 		t.Errorf("the coverage (-want +got)\n%s", diff)
+	}
+	list[0].Config.Spec.HyperfleetAPI.URL = "http://another:8000"
+	if got, err := f.checkCoverage(t.Context(), console.Person{}, list); err != nil || !slices.Equal(got.SeveralAPIs, []string{"http://another:8000", "http://elsewhere:8000"}) {
+		t.Errorf("SentinelConfigs of two fleet APIs: %q, %v", got.SeveralAPIs, err)
 	}
 	list[0].Config.Spec.Broker.URL = ""
 	if _, err := f.checkCoverage(t.Context(), console.Person{}, list); err == nil || !strings.Contains(err.Error(), "SentinelConfig eu-0") {

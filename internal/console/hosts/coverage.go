@@ -101,7 +101,7 @@ func (c *Clusters) getCoverage(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		console.WriteJSON(w, http.StatusOK, answer)
-	case r.Context().Err() != nil: // nobody is there to read an answer
+	case r.Context().Err() != nil: // the client is gone
 	case errors.Is(err, console.ErrToken):
 		console.WriteProblem(w, http.StatusUnauthorized, "The fleet API does not accept your token any more.", "Sign in again.")
 	case errors.Is(err, ErrInvalidSentinel):

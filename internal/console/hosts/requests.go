@@ -313,7 +313,7 @@ func writeError(log *slog.Logger, w http.ResponseWriter, r *http.Request, err er
 	case errors.Is(err, errAuditUnavailable):
 		log.WarnContext(r.Context(), "audit not read", "path", r.URL.Path, "err", err)
 		console.WriteProblem(w, http.StatusServiceUnavailable, "The audit cannot be read now.", "Try again. If this lasts, look at the log of the console.")
-	case errors.Is(r.Context().Err(), err): // nobody is there to read an answer
+	case errors.Is(r.Context().Err(), err): // the client is gone
 	default:
 		log.WarnContext(r.Context(), "request to the host cluster failed", "path", r.URL.Path, "offline", offline, "err", err)
 		console.WriteProblem(w, http.StatusServiceUnavailable, "The host cluster cannot be reached now, or has not been listed yet.", "Try again. If this lasts, look at the log of the console.")

@@ -179,7 +179,7 @@ func TestDecisions(t *testing.T) {
 }
 
 // TestCoverage covers that a person who may list all SentinelConfigs can compare them with the resources,
-// one check at a time, and that nobody else is told about gaps.
+// one check at a time, and that other persons get no answer.
 func TestCoverage(t *testing.T) {
 	t.Parallel()
 	asked, goOn := make(chan []string), make(chan error)

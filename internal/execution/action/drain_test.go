@@ -40,7 +40,7 @@ func TestJudgePod(t *testing.T) {
 		"Data":            {reason: "it would be lost", pod: partialPod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned("ReplicaSet")}, Spec: emptyDir}, p: usual, refuse: `emptyDir volume "scratch"`},
 		"DataGivenUp":     {reason: "and that is accepted", pod: partialPod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned("ReplicaSet")}, Spec: emptyDir}, p: drainParameters{DeleteLocalData: true}},
 		"DaemonSet":       {reason: "it would be back at once", pod: partialPod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, p: usual, leave: "DaemonSet owner"},
-		"DaemonSetInWay":  {reason: "nobody said that it may stay", pod: partialPod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, refuse: "ignoreDaemonSets"},
+		"DaemonSetInWay":  {reason: "ignoreDaemonSets is not set", pod: partialPod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, refuse: "ignoreDaemonSets"},
 		"DaemonSetGone":   {reason: "nothing brings it back", pod: partialPod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, p: usual, gone: []string{"a/owner"}, refuse: "which does not exist"},
 		"DaemonSetForced": {reason: "and that is accepted", pod: partialPod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, p: drainParameters{Force: true, IgnoreDaemonSets: true}, gone: []string{"a/owner"}},
 		"Mirror":          {reason: "only the kubelet can end it", pod: partialPod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{mirrorPodAnnotation: "x"}}}, p: usual, leave: "static Pod of the Node"},

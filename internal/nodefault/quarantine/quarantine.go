@@ -51,8 +51,8 @@ type Budget interface {
 	// denial. The place is held until the node is observed out of service or release is
 	// called.
 	Reserve(node *corev1.Node, now time.Time) (release func(), denial string)
-	// LimitOf returns how many nodes of the pool of a node may be out of service, nil if there is no
-	// limit or it is not known yet.
+	// LimitOf returns how many nodes of the pool of a node may be out of service. It returns nil
+	// without a limit, and for a node that does not count.
 	LimitOf(node *corev1.Node) *v1alpha1.PoolBudget
 }
 

@@ -234,7 +234,7 @@ func (v *supervisor) setRunning(r, old *runningSentinel) {
 	if refused && !changed {
 		r.sentinel.ConfigRefused() // its metrics may be new
 	}
-	sel, _ := r.wanted.Settings.Sentinel.Selector() // the sentinel was created from it, so there is no error
+	sel, _ := r.wanted.Settings.Sentinel.Selector() // valid, because a sentinel runs with it
 	v.instance.setState(func(s *InstanceState) {
 		s.InForce, s.Pending, s.Failure, s.Begun = r.wanted.Generation, nil, nil, r.begun
 		s.Selector = sel.String()
