@@ -100,7 +100,7 @@ function Stop({ host, stop }: { host: string; stop: EmergencyStop }) {
   }
   return (
     <Notice icon="stop" tone="bad" title={S.stoppedOn(host)}>
-      <Tag tone="bad">{stop.by ?? S.unknown}</Tag> {stop.reason} · <Age at={stop.since} />
+      {stop.by && <Tag tone="bad">{stop.by}</Tag>} {stop.reason} · <Age at={stop.since} />
       {stop.can?.allowed
         ? <p><Action spec={{ label: S.resumeAll, title: S.resumeAllOf(host), explain: S.resumeExplain, reason: 'required', command: stop.command?.resume, run: ({ reason }) => set('DELETE', reason), done: S.resumed(host) }} /></p>
         : stop.command?.resume && <p><Command cmd={stop.command.resume} /></p>}
