@@ -24,8 +24,8 @@ CONTROLLER_GEN := $(TOOLS)/controller-gen-$(CONTROLLER_GEN_VERSION)
 GOVULNCHECK    := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
 
 export GOLANGCI_LINT
-# One package more at a time than there are cores: many tests wait for servers.
-GO_TEST := go test -race -shuffle=on -timeout 30m -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# One package more at a time than there are cores: many tests wait for servers. "make check" runs vet.
+GO_TEST := go test -race -shuffle=on -vet=off -timeout 30m -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
 # The tests of what is shipped beside the binaries have a module of their own,
 # because Helm, Kustomize and Prometheus are needed nowhere else.
@@ -48,7 +48,7 @@ up: up-check setup-up build ## run all components on this machine with a demo fl
 # Before anything is built: are the addresses free, and how long will it take?
 .PHONY: up-check
 up-check:
-	@go run ./tools/ports $(UP_ARGS)
+	@go run ./tools/dev ports $(UP_ARGS)
 	@[ "$(KUBE)" != embedded ] || echo "make up: KUBE=embedded needs Kubernetes binaries; the first build takes about ten minutes ('make kubebed' builds them in advance)" >&2
 
 # As tools/images does. Without the tag, gRPC has debug pages, for which the linker keeps all exported methods.

@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 
-	"github.com/fleetloop/fleetloop/internal/console/issuer/issuertest"
+	"github.com/fleetloop/fleetloop/internal/console/consoletest"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
@@ -17,17 +17,17 @@ import (
 // comes back to the deep link, and no token reaches the browser. The name of the person is HTML.
 func testIssuer(r run) {
 	t, s, b := r.T, r.system, r.browser
-	issuer := issuertest.New(t)
+	issuer := consoletest.StartIssuer(t)
 	issuer.Change = func(claims map[string]any) { claims["sub"], claims["roles"] = shortAttack, "operators" }
 	config := filepath.Join(t.TempDir(), "fleet-api.yaml")
-	text := fmt.Sprintf("auth:\n  mode: bearer\n  issuers: [{issuer: %q, audience: %s, operator_role: operators}]\n", issuer.URL, issuertest.ClientID)
+	text := fmt.Sprintf("auth:\n  mode: bearer\n  issuers: [{issuer: %q, audience: %s, operator_role: operators}]\n", issuer.URL, consoletest.ClientID)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	fleet, console := freeAddress(t), freeAddress(t)
 	s.startBinary(t, "fleet-api", fleet, map[string]string{"DATABASE_URL": pgtest.NewDatabaseURL(t)}, "--config="+config)
 	s.startBinary(t, "console", console, map[string]string{
-		"FLEET_API_URL": "http://" + fleet, "CONSOLE_AUTH_MODE": "oidc", "CONSOLE_OIDC_ISSUER": issuer.URL, "CONSOLE_OIDC_CLIENT_ID": issuertest.ClientID,
+		"FLEET_API_URL": "http://" + fleet, "CONSOLE_AUTH_MODE": "oidc", "CONSOLE_OIDC_ISSUER": issuer.URL, "CONSOLE_OIDC_CLIENT_ID": consoletest.ClientID,
 	})
 
 	p := b.newPage(t, "http://"+console+"/")

@@ -17,8 +17,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fleetloop/fleetloop/internal/console"
+	"github.com/fleetloop/fleetloop/internal/console/consoletest"
 	"github.com/fleetloop/fleetloop/internal/console/issuer"
-	"github.com/fleetloop/fleetloop/internal/console/issuer/issuertest"
 	"github.com/fleetloop/fleetloop/internal/console/session"
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fixture is a console that uses the provider, and a browser.
 type fixture struct {
 	t        *testing.T
-	provider *issuertest.Issuer
+	provider *consoletest.Issuer
 	issuer   *issuer.Issuer
 	server   *httptest.Server
 	browser  *http.Client
@@ -38,11 +38,11 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{t: t, provider: issuertest.New(t), log: &logtest.Buffer{}}
+	f := &fixture{t: t, provider: consoletest.StartIssuer(t), log: &logtest.Buffer{}}
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	var err error
-	f.issuer, err = issuer.New(issuer.Config{URL: f.provider.URL, ClientID: issuertest.ClientID, Scopes: []string{"openid", "offline_access"}, Token: "id_token"}, transport)
+	f.issuer, err = issuer.New(issuer.Config{URL: f.provider.URL, ClientID: consoletest.ClientID, Scopes: []string{"openid", "offline_access"}, Token: "id_token"}, transport)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestRefresh(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	for _, cfg := range []issuer.Config{{}, {URL: "https://login.example.com"}, {ClientID: issuertest.ClientID}} {
+	for _, cfg := range []issuer.Config{{}, {URL: "https://login.example.com"}, {ClientID: consoletest.ClientID}} {
 		if _, err := issuer.New(cfg, nil); err == nil {
 			t.Errorf("%+v: got no error", cfg)
 		}

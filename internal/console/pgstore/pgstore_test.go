@@ -7,9 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fleetloop/fleetloop/internal/console/consoletest"
 	"github.com/fleetloop/fleetloop/internal/console/pgstore"
 	"github.com/fleetloop/fleetloop/internal/console/session"
-	"github.com/fleetloop/fleetloop/internal/console/session/sessiontest"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
@@ -29,7 +29,7 @@ func open(t *testing.T, url string) *postgres.Pool {
 }
 
 func TestStore(t *testing.T) {
-	sessiontest.Run(t, func(t *testing.T) session.Store {
+	consoletest.TestSessions(t, func(t *testing.T) session.Store {
 		t.Helper()
 		return pgstore.New(open(t, pgtest.NewDatabaseURL(t)))
 	})

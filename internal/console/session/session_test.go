@@ -12,12 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fleetloop/fleetloop/internal/console/consoletest"
 	"github.com/fleetloop/fleetloop/internal/console/session"
-	"github.com/fleetloop/fleetloop/internal/console/session/sessiontest"
 )
 
 func TestMemory(t *testing.T) {
-	sessiontest.Run(t, func(*testing.T) session.Store { return session.NewMemory() })
+	consoletest.TestSessions(t, func(*testing.T) session.Store { return session.NewMemory() })
 }
 
 func newSessions(store session.Store, refresh session.RefreshFunc) *session.Sessions {

@@ -1,6 +1,6 @@
-// Package issuertest provides an OpenID Connect issuer for tests. It enforces PKCE and replaces refresh
-// tokens.
-package issuertest
+// Package consoletest helps to test the console: one suite for all stores of sessions, and an OpenID
+// Connect issuer.
+package consoletest
 
 import (
 	"crypto/ecdsa"
@@ -26,7 +26,8 @@ import (
 // ClientID is the only client of the issuer.
 const ClientID = "console"
 
-// An Issuer signs alice in. Set the fields before the first request.
+// An Issuer is an OpenID Connect issuer that signs alice in. It enforces PKCE and replaces refresh
+// tokens. Set the fields before the first request.
 type Issuer struct {
 	URL string
 	// Refresh is the number of the only valid refresh token.
@@ -44,8 +45,8 @@ type Issuer struct {
 	issued []string
 }
 
-// New starts an issuer. It is closed when the test ends.
-func New(tb testing.TB) *Issuer {
+// StartIssuer starts an issuer. It is closed when the test ends.
+func StartIssuer(tb testing.TB) *Issuer {
 	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

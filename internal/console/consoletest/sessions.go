@@ -1,5 +1,4 @@
-// Package sessiontest tests stores of sessions: each behaves alike.
-package sessiontest
+package consoletest
 
 import (
 	"context"
@@ -13,8 +12,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/console/session"
 )
 
-// Run tests the store that open returns.
-func Run(t *testing.T, open func(*testing.T) session.Store) {
+// TestSessions tests the store of sessions that open returns.
+func TestSessions(t *testing.T, open func(*testing.T) session.Store) {
 	t.Helper()
 	t.Run("Life", func(t *testing.T) { testLife(t, open(t)) })
 	t.Run("Old", func(t *testing.T) { testOld(t, open(t)) })

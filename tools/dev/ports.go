@@ -1,28 +1,24 @@
-// Command ports fails if another process listens on an address that "fleetloop
-// up" will listen on. It takes the arguments of "fleetloop up":
-//
-//	go run ./tools/ports --listen-address 127.0.0.1:9080
-//
-// "make up" runs it before it builds anything, because "fleetloop up", which
-// makes the same check, is not built yet.
 package main
 
 import (
 	"context"
 	"fmt"
-	"os"
+	"io"
 	"strings"
 
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-func main() {
-	if err := httpserver.CheckFree(context.Background(), listenAddresses(os.Args[1:], settings.OSEnv)...); err != nil {
-		fmt.Fprintln(os.Stderr, "make up:", err)
-		fmt.Fprintln(os.Stderr, `set flags with UP_ARGS, such as UP_ARGS="--listen-address 127.0.0.1:9080"`)
-		os.Exit(1)
+// runPorts fails if another process listens on an address that "fleetloop up" will listen on. It takes
+// the arguments of "fleetloop up". "make up" runs it before it builds "fleetloop up", which makes the
+// same check.
+func runPorts(ctx context.Context, args []string, _ io.Writer) error {
+	err := httpserver.CheckFree(ctx, listenAddresses(args, settings.OSEnv)...)
+	if err != nil {
+		return fmt.Errorf("%w\nset flags with UP_ARGS, such as UP_ARGS=\"--listen-address 127.0.0.1:9080\"", err)
 	}
+	return nil
 }
 
 // listenAddresses returns the addresses of "fleetloop up" with the given arguments and

@@ -10,9 +10,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// TestAddresses: the addresses are those that "fleetloop up" takes from the same
+// TestListenAddresses: the addresses are those that "fleetloop up" takes from the same
 // arguments and environment.
-func TestAddresses(t *testing.T) {
+func TestListenAddresses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args string
 		env  map[string]string
