@@ -184,7 +184,7 @@ function execution(name, o) {
       apiVersion: 'kubernetesexecution.kubernaut.io/v1alpha1', kind: 'KubernetesExecution', metadata: { name, namespace: 'kubernaut-executor' },
       spec: { action: o.action, parameters: o.parameters, reason: o.reason, requestedBy: o.requested_by, approvals: decisions },
       status: {
-        phase: o.phase, jobName: o.job, phaseTransitions: reached.map((phase, i) => ({ phase, at: new Date(start + i * 1700).toISOString() })),
+        phase: o.phase, jobName: o.job, pendingChangeEvents: o.undelivered ? [{ action: 'execution-started', at: o.created, sinks: ['on-call'] }, { action: 'execution-succeeded', at: o.created, sinks: ['on-call', 'timeline'] }] : undefined, phaseTransitions: reached.map((phase, i) => ({ phase, at: new Date(start + i * 1700).toISOString() })),
         validationResults: {
           parameterValidation: true, rbacValidation: true, resourceExists: true, validationTime: o.created, dryRunResults: { performed: true, success: true, warnings: [] },
           preConditionResults: waiting ? [{ conditionType: 'quota-headroom', passed: true, evaluated: true, required: true }] : [], postConditionResults: waiting ? [{ conditionType: 'all-replicas-available', passed: false, evaluated: false, required: true }] : [],
@@ -206,11 +206,11 @@ export const nodes = [
 ]
 function node(name, stage, since, reason, code, { remedy, blocking = [], deadline, pods_left }) {
   return {
-    host: 'prod-host', name, stage, since: ago(since), reason, fault: { phase: stage, code, session: `s-${name}-20261127`, faults: 1, remedy }, undelivered_change_events: 0, blocking,
+    host: 'prod-host', name, stage, since: ago(since), reason, fault: { phase: stage, code, session: `s-${name}-20261127`, faults: 1, remedy }, undelivered_change_events: name === 'gpu-11' ? 1 : 0, blocking,
     command: { hold: `kubectl annotate node ${name} fleetloop.io/hold=REASON`, release: `fleetloop faults release ${name} --reason=TEXT` },
     object: {
       spec: { faults: stage === 'back' ? [] : [{ source: 'syslog-health-monitor', check: 'xid-check', entity: 'GPU/3', errorCodes: code ? [code] : [], fatal: true, message: 'GPU has fallen off the bus', detectedAt: ago(since + 40) }] },
-      status: { drain: deadline && { state: 'Running', deadline, remaining: pods_left }, history: [{ at: ago(since + 30), action: 'cordon', outcome: 'succeeded', message: 'rule gpu-fatal' }, { at: ago(since), action: stage, outcome: 'succeeded' }] },
+      status: { drain: deadline && { state: 'Running', deadline, remaining: pods_left }, history: [{ sequence: 1, at: ago(since + 30), action: 'cordon', outcome: 'succeeded', message: 'rule gpu-fatal' }, { sequence: 2, at: ago(since), action: stage, outcome: 'succeeded' }], sinkDeliveries: name === 'gpu-11' ? { 'on-call': { processedSequence: 1, lastDeliveredAt: ago(700), lastError: 'timeout', lastFailedAt: ago(20), rejected: [1] }, timeline: { processedSequence: 2, lastDeliveredAt: ago(since) } } : {} },
     },
   }
 }

@@ -43,12 +43,12 @@ export const S = {
   nowHint: 'Is something on fire?', calm: 'Nothing is on fire.',
   clustersFailed: (k: number) => `${plural(k, 'cluster has', 'clusters have')} failed`, syncsStuck: (k: number) => `${plural(k, 'sync is', 'syncs are')} stuck`,
   gapsNow: (k: number) => `${plural(k, 'resource is', 'resources are')} watched by no sentinel`, waitingNow: (k: number) => `${plural(k, 'execution waits', 'executions wait')} for approval`,
-  drainsBlocked: (k: number) => `${plural(k, 'drain is', 'drains are')} blocked by pods`, undeliveredNow: (k: number) => `${plural(k, 'change event is', 'change events are')} undelivered`,
+  drainsBlocked: (k: number) => `${plural(k, 'drain is', 'drains are')} blocked by pods`, undeliveredOfNodes: (k: number) => `${plural(k, 'change event of nodes waits', 'change events of nodes wait')} for delivery`, undeliveredOfExecutions: (k: number) => `${plural(k, 'change event of executions waits', 'change events of executions wait')} for delivery`,
   sync: 'Sync to Gardener', noSync: 'No cluster-worker runs.', oldestUnsynced: 'Oldest unsynced', oldestNotReady: 'Oldest not ready', noneYet: 'None yet.',
   topReasons: 'Top reasons', topReasonsHint: 'one cause, or many?', noReasons: 'Nothing reports a failure.', share: (reason: string) => `Share of: ${reason}`, showStuck: (reason: string) => `Show what is stuck because of: ${reason}`,
   waitingApproval: 'Waiting for approval', nothingWaits: 'Nothing waits for you.', nodesOut: 'Nodes out of service', noNodesOut: 'Every node is in service.',
   budget: 'Nodes out of service', budgetOf: (where: string) => (where ? `Taken out of service in ${where}` : 'Taken out of service by the controller'), budgetCounts: 'Nodes cordoned by others or not ready count too.', budgetBlocked: 'Repairs wait for the budget:',
-  sentinelsNotReady: 'Sentinels not ready', gaps: 'Gaps', overlaps: 'Overlaps', deliveries: 'Deliveries of change events', undelivered: 'Undelivered, of nodes and executions', failingDeliveries: 'Failing deliveries', givenUp: 'Given up in 24 hours',
+  sentinelsNotReady: 'Sentinels not ready', gaps: 'Gaps', overlaps: 'Overlaps', deliveries: 'Deliveries of change events', undelivered: 'Undelivered change events', undeliveredOfHosts: 'Undelivered, of nodes and executions', failingDeliveries: 'Failing deliveries', givenUp: 'Given up in 24 hours',
   checkEach: 'Check each resource', checking: 'Checking…', checked: (k: number) => `${plural(k, 'resource', 'resources')} checked`, others: 'Others',
   eachWatchedOnce: (k: number) => `Each of ${plural(k, 'resource', 'resources')} is watched by exactly one SentinelConfig.`, unreadable: (k: number) => `${plural(k, 'resource is', 'resources are')} invalid, so no sentinel watches ${k === 1 ? 'it' : 'them'}.`,
   severalAPIs: (urls: string) => `The SentinelConfigs name several fleet APIs: ${urls}. All were compared with the resources of this one, so this result is not certain.`,
@@ -117,6 +117,7 @@ export const S = {
   nodeDone: { hold: (name: string) => `${name} is held.`, release: (name: string) => `${name} is released.` },
 
   // Deliveries of a change event
+  eventsWait: (k: number) => `${plural(k, 'event waits', 'events wait')}`, eventsLost: (k: number) => `${plural(k, 'event', 'events')} not delivered`, lastDelivery: 'last delivered', waitsForSinks: (sinks: string[]) => `waits for ${sinks.join(', ')}`,
   notRecorded: (why: string) => `Not recorded: ${why}.`, nAttempts: (k: number) => plural(k, 'attempt', 'attempts'), resend: 'Send again', resendTitle: (sink: string) => `Send this event to ${sink} again`,
   resendExplain: 'The event is sent with the same id. The request becomes a change event of its own.', resendDelivered: 'The sink has accepted this event. It gets it once more, with the same id; some sinks show it twice.', resendDone: (sink: string) => `The event is queued for ${sink}.`,
 

@@ -16,7 +16,7 @@ describe('an execution', () => {
   test('of its own has what its object says', () => {
     const e = readExecution({
       ...raw, plan: { diff: '+a', steps: [{ verb: 'patch', resource: 'deployments', subresource: 'scale' }], impact: { description: 'scale', resourcesAffected: 1 } },
-      object: { spec: { approvals: [{ approver: 'bob', decision: 'Approve', planHash: 'abc' }, { approver: 'eve', decision: 'Approve', planHash: 'old' }] }, status: { jobName: 'j', pendingChangeEvents: [{}, {}], validationResults: { parameterValidation: true, validationTime: 't' } } },
+      object: { spec: { approvals: [{ approver: 'bob', decision: 'Approve', planHash: 'abc' }, { approver: 'eve', decision: 'Approve', planHash: 'old' }] }, status: { jobName: 'j', pendingChangeEvents: [{ action: 'execution-started', at: 't', sinks: ['pagerduty'] }, { action: 'execution-approved', at: 't', sinks: ['slack'] }], validationResults: { parameterValidation: true, validationTime: 't' } } },
     })
     expect(e.plan?.steps?.[0]?.resource).toBe('deployments/scale')
     expect(e.approval?.decisions.map((d) => d.current)).toEqual([true, false])
@@ -28,6 +28,20 @@ describe('an execution', () => {
 test('a node names a budget apart from other causes', () => {
   const n = readNode({ host: 'h', name: 'n', stage: 'draining', blocking: [{ pod: 'a', namespace: 'x', budget: 'x/pdb' }, { pod: 'b', namespace: 'x', budget: 'bare-pod' }] })
   expect(n.blocking?.map((b) => [b.budget, b.blocked_by])).toEqual([['x/pdb', 'x/pdb'], [undefined, 'bare-pod']])
+})
+
+test('a node names the sinks that lack change events', () => {
+  const history = [1, 2, 3].map((sequence) => ({ sequence, action: 'cordon' }))
+  const sinkDeliveries = {
+    slack: { processedSequence: 1, lastError: 'timeout', lastFailedAt: 'f', rejected: [1] }, all: { processedSequence: 3, lastDeliveredAt: 'd' },
+    pager: { processedSequence: 3, rejected: [2], dropped: 4 }, late: { processedSequence: 2 },
+  }
+  expect(readNode({ host: 'h', name: 'n', stage: 'back', object: { status: { history, sinkDeliveries } } }).deliveries).toEqual([
+    { sink: 'all', state: 'delivered', waiting: 0, lost: 0, delivered_at: 'd' },
+    { sink: 'late', state: 'pending', waiting: 1, lost: 0 },
+    { sink: 'pager', state: 'rejected', waiting: 0, lost: 5 },
+    { sink: 'slack', state: 'retrying', waiting: 2, lost: 1, error: 'timeout', failed_at: 'f' },
+  ])
 })
 
 test('what is watched is counted', () => {

@@ -1,6 +1,6 @@
 // From what the console server sends of a host cluster to what the views show.
 // Parts of an execution come as the API server has them; its object has the rest.
-import type { ConditionResult, CoverageFinding, Execution, FaultNode, Permission, Sentinel, Session } from './types'
+import type { ConditionResult, CoverageFinding, Execution, FaultNode, Permission, Sentinel, Session, SinkDelivery } from './types'
 
 export interface RawExecution {
   host: string
@@ -64,7 +64,7 @@ interface RawObject {
   status?: {
     jobName?: string
     phaseTransitions?: { phase: string; at: string }[]
-    pendingChangeEvents?: unknown[]
+    pendingChangeEvents?: { action: string; at: string; sinks: string[] }[]
     executionResults?: { podLogs?: string }
     validationResults?: {
       parameterValidation?: boolean
@@ -113,7 +113,7 @@ export function readExecution(raw: RawExecution): Execution {
       decisions: decisions.map((d) => ({ ...d, current: !d.planHash || d.planHash === raw.plan_hash })),
     },
     phases: status.phaseTransitions,
-    undelivered_change_events: raw.undelivered_change_events ?? status.pendingChangeEvents?.length,
+    undelivered_change_events: raw.undelivered_change_events ?? status.pendingChangeEvents?.length, waiting_change_events: status.pendingChangeEvents,
     can: raw.can, command: raw.command, object: raw.object,
   }
 }
@@ -137,10 +137,20 @@ export interface RawNode {
     spec?: { faults?: { source: string; check: string; entity?: string; errorCodes?: string[]; fatal?: boolean; message?: string; detectedAt?: string }[] }
     status?: {
       drain?: { state?: string; deadline?: string; remaining?: number }
-      history?: { at?: string; action?: string; message?: string; outcome?: string }[]
+      history?: { sequence?: number; at?: string; action?: string; message?: string; outcome?: string }[]
+      sinkDeliveries?: Record<string, RawSinkDelivery>
       undeliveredChangeEvents?: number
     }
   }
+}
+
+interface RawSinkDelivery { processedSequence: number; lastDeliveredAt?: string; lastError?: string; lastFailedAt?: string; rejected?: number[]; dropped?: number }
+
+function readDelivery(sink: string, d: RawSinkDelivery, sequences: number[]): SinkDelivery {
+  const waiting = sequences.filter((s) => s > d.processedSequence).length
+  const lost = (d.rejected?.length ?? 0) + (d.dropped ?? 0)
+  const state = waiting > 0 ? (d.lastError ? 'retrying' : 'pending') : lost > 0 ? 'rejected' : 'delivered'
+  return { sink, state, waiting, lost, delivered_at: d.lastDeliveredAt, error: d.lastError, failed_at: d.lastFailedAt }
 }
 
 /** readNode returns the node as the views show it. */
@@ -155,6 +165,7 @@ export function readNode(raw: RawNode): FaultNode {
     faults: spec.faults?.map((f) => ({ ...f, error_codes: f.errorCodes, detected: f.detectedAt })),
     history: status.history?.map((h) => ({ at: h.at ?? '', action: h.action ?? '', message: h.message, outcome: h.outcome })),
     undelivered_change_events: raw.undelivered_change_events ?? status.undeliveredChangeEvents, can: raw.can, command: raw.command,
+    deliveries: Object.entries(status.sinkDeliveries ?? {}).toSorted().map(([sink, d]) => readDelivery(sink, d, status.history?.map((h) => h.sequence ?? 0) ?? [])),
   }
 }
 

@@ -169,6 +169,8 @@ export interface Execution {
   /** The end of the log of an action that has ended. */
   log?: string
   undelivered_change_events?: number
+  /** The change events that wait for at least one sink. */
+  waiting_change_events?: { action: string; at: string; sinks: string[] }[]
   can?: Partial<Record<string, Permission>>
   command?: Partial<Record<string, string>>
   object?: unknown
@@ -201,8 +203,22 @@ export interface FaultNode {
   faults?: { source: string; check: string; entity?: string; error_codes?: string[]; fatal?: boolean; message?: string; detected?: string }[]
   history?: { at: string; action: string; message?: string; outcome?: string }[]
   undelivered_change_events?: number
+  deliveries?: SinkDelivery[]
   can?: Partial<Record<string, Permission>>
   command?: Partial<Record<string, string>>
+}
+
+/** SinkDelivery is the delivery of the change events of a node to one sink. */
+export interface SinkDelivery {
+  sink: string
+  state: 'delivered' | 'pending' | 'retrying' | 'rejected'
+  /** The number of events that wait for the sink. */
+  waiting: number
+  /** The number of events that the sink will not get: rejected, expired or dropped. */
+  lost: number
+  delivered_at?: string
+  error?: string
+  failed_at?: string
 }
 
 export interface NodeList {

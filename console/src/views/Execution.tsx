@@ -96,6 +96,11 @@ function One({ e, asOf }: { e: Execution; asOf: number }) {
           <ol className="phases">{(e.phases ?? []).map((p, i) => <li key={`${p.phase}${i}`}><State of={p.phase} /><span className="dim"><Moment at={p.at} /></span></li>)}</ol>
           {e.message && <p className="message">{e.message}</p>}
         </Panel>
+        {(e.waiting_change_events?.length ?? 0) > 0 && (
+          <Panel title={S.deliveries}>
+            <ol className="phases">{e.waiting_change_events?.map((c) => <li key={c.action + c.at}><State of="pending" label={c.action} /><span className="dim"><Moment at={c.at} /></span><span className="message">{S.waitsForSinks(c.sinks)}</span></li>)}</ol>
+          </Panel>
+        )}
         <Log e={e} />
         <Audit e={e} />
         <Panel title={S.object} className="three"><details><summary>{S.showYaml}</summary><pre className="code" tabIndex={0}>{toYaml(e.object ?? {})}</pre></details></Panel>

@@ -12,6 +12,7 @@ import { type Column, Grid } from '../ui/grid'
 import { useParamsInUrl, useRows } from '../ui/hooks'
 import { useHostLists, useHosts } from '../ui/hosts'
 import { Icon } from '../ui/icons'
+import { UndeliveredChip } from '../ui/undelivered'
 
 const GROUPS = {
   waiting: ['waiting_approval'],
@@ -20,6 +21,8 @@ const GROUPS = {
   ended: ['completed', 'failed'],
 } as const
 type Group = keyof typeof GROUPS
+
+const isUndelivered = (e: Execution) => (e.undelivered_change_events ?? 0) > 0
 
 export function Executions() {
   const [params, change] = useParamsInUrl()
@@ -32,7 +35,7 @@ export function Executions() {
   const inGroup = (e: Execution, g: Group) => (GROUPS[g] as readonly string[]).includes(e.phase)
   const rank = (e: Execution) => (inGroup(e, 'waiting') ? 0 : inGroup(e, 'running') ? 1 : 2)
   const rows = all
-    .filter((e) => (!group || inGroup(e, group)) && (!params.host || e.host === params.host)
+    .filter((e) => (!group || inGroup(e, group)) && (!params.host || e.host === params.host) && (params.deliveries !== 'failing' || isUndelivered(e))
       && (!text || [e.name, e.action, e.requested_by, e.target, e.reason].some((t) => t?.toLowerCase().includes(text))))
     .sort((a, b) => rank(a) - rank(b) || b.created.localeCompare(a.created))
   const [cursor, point] = useRows(rows.length, (i) => {
@@ -68,6 +71,7 @@ export function Executions() {
         <div className="chips" role="group" aria-label={S.state}>
           {(Object.keys(GROUPS) as Group[]).map((g) => <button key={g} type="button" className="chip" aria-pressed={group === g} onClick={() => change({ group: group === g ? undefined : g })}>{S.groups[g]} <b className="num">{all.filter((e) => inGroup(e, g)).length}</b></button>)}
         </div>
+        <UndeliveredChip count={all.filter(isUndelivered).length} pressed={params.deliveries === 'failing'} toggle={(deliveries) => change({ deliveries })} />
         {hosts.length > 1 && <label className="inline">{S.host} <select value={params.host ?? ''} onChange={(e) => change({ host: e.target.value })}><option value="">{S.all}</option>{hosts.map((h) => <option key={h.name}>{h.name}</option>)}</select></label>}
       </div>
       {failures.map((f) => <Failure key={f.host.name} error={f.error} retry={f.retry} />)}

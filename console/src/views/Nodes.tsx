@@ -2,7 +2,7 @@
 import { useQueryClient } from '@tanstack/react-query'
 import { write } from '../api/client'
 import { nodePath, nodesQuery } from '../api/queries'
-import type { FaultNode } from '../api/types'
+import type { FaultNode, SinkDelivery } from '../api/types'
 import { withReason } from '../lib/cli'
 import { Head } from '../shell/head'
 import { S } from '../strings'
@@ -12,6 +12,7 @@ import { Action } from '../ui/dialog'
 import { useParamsInUrl, useRows } from '../ui/hooks'
 import { useHostLists, useHosts } from '../ui/hosts'
 import { Icon } from '../ui/icons'
+import { UndeliveredChip } from '../ui/undelivered'
 
 const STAGES = ['detected', 'cordoned', 'draining', 'repairing', 'returning', 'held', 'back'] as const
 
@@ -23,7 +24,7 @@ export function Nodes() {
   const text = (params.text ?? '').toLowerCase()
   const rank = (n: FaultNode) => (n.stage === 'back' ? 1 : 0)
   const rows = all
-    .filter((n) => (!params.stage || n.stage === params.stage) && (!text || [n.name, n.reason, n.fault_code, ...(n.blocking ?? []).map((b) => b.pod)].some((t) => t?.toLowerCase().includes(text))))
+    .filter((n) => (!params.stage || n.stage === params.stage) && (params.deliveries !== 'failing' || isUndelivered(n)) && (!text || [n.name, n.reason, n.fault_code, ...(n.blocking ?? []).map((b) => b.pod)].some((t) => t?.toLowerCase().includes(text))))
     .sort((a, b) => rank(a) - rank(b) || a.since.localeCompare(b.since))
   const toggle = (n: FaultNode | undefined) => n && change({ node: params.node === n.name ? undefined : n.name })
   const [cursor, point] = useRows(rows.length, (i) => toggle(rows[i]))
@@ -49,6 +50,7 @@ export function Nodes() {
         <label className="search"><Icon name="search" /><span className="hidden">{S.filterNodes}</span>
           <input data-filter type="search" value={params.text ?? ''} placeholder={S.filterNodes} onChange={(e) => change({ text: e.target.value })} /><kbd aria-hidden="true">/</kbd>
         </label>
+        <UndeliveredChip count={all.filter(isUndelivered).length} pressed={params.deliveries === 'failing'} toggle={(deliveries) => change({ deliveries })} />
       </div>
       {failures.map((f) => <Failure key={f.host.name} error={f.error} retry={f.retry} />)}
       {rows.length > 0
@@ -59,6 +61,8 @@ export function Nodes() {
     </>
   )
 }
+
+const isUndelivered = (n: FaultNode) => (n.undelivered_change_events ?? 0) > 0 || n.deliveries?.some((d) => d.lost > 0) === true
 
 function Card({ node: n, many, at, open, toggle }: { node: FaultNode; many: boolean; at: boolean; open: boolean; toggle: () => void }) {
   const queries = useQueryClient()
@@ -104,10 +108,31 @@ function Card({ node: n, many, at, open, toggle }: { node: FaultNode; many: bool
           </dl>
           {(n.faults?.length ?? 0) > 0 && <><h3>{S.faults}</h3><ul className="conditions">{n.faults?.map((f) => <li key={f.source + f.check + f.entity}><State of={f.fatal ? 'Failed' : 'detected'} label={[f.check, f.entity].filter(Boolean).join(' ')} />{f.error_codes?.map((c) => <Tag key={c} tone="bad">{c}</Tag>)}<span className="dim">{f.source} · <Age at={f.detected} /></span>{f.message && <span className="message">{f.message}</span>}</li>)}</ul></>}
           {(n.history?.length ?? 0) > 0 && <><h3>{S.history}</h3><ol className="phases">{n.history?.map((r, i) => <li key={i}><State of={r.outcome === 'failed' ? 'failed' : 'succeeded'} label={r.action} /><span className="dim"><Moment at={r.at} /></span>{r.message && <span className="message">{r.message}</span>}</li>)}</ol></>}
+          {(n.deliveries?.length ?? 0) > 0 && <Deliveries node={n.name} deliveries={n.deliveries ?? []} />}
           {host?.writes === false && <p className="dim">{host.why_not}</p>}
           {Object.entries(n.command ?? {}).map(([v, cmd]) => cmd && <div key={v} className="cli"><span className="dim">{S.verbs[v] ?? v}</span><Command cmd={cmd} /></div>)}
         </div>
       )}
     </li>
+  )
+}
+
+/** Deliveries shows which sinks have the change events of a node. */
+function Deliveries({ node, deliveries }: { node: string; deliveries: SinkDelivery[] }) {
+  return (
+    <section className="deliveries" aria-label={S.deliveries}>
+      <header><h3>{S.deliveries}</h3></header>
+      <ul>
+        {deliveries.map((d) => (
+          <li key={d.sink}>
+            <State of={d.state} /><b>{d.sink}</b>
+            <span>{[d.waiting > 0 && S.eventsWait(d.waiting), d.lost > 0 && S.eventsLost(d.lost)].filter(Boolean).join(', ')}</span>
+            {d.delivered_at && <span className="dim">{S.lastDelivery} <Age at={d.delivered_at} /></span>}
+            {d.error && <span className="message">{d.error}{d.failed_at && <> · <Age at={d.failed_at} /></>}</span>}
+          </li>
+        ))}
+      </ul>
+      {deliveries.some((d) => d.lost > 0) && <div className="cli"><span className="dim">{S.resend}</span><Command cmd={`fleetloop changes deliveries --resend ${node}`} /></div>}
+    </section>
   )
 }

@@ -34,8 +34,9 @@ export function Now() {
   const unready = sentinels.lists.flatMap((l) => l.data.items).filter((s) => !s.ready)
   const watchers = sentinels.lists.flatMap((l) => l.data.items)
   const { gaps, overlaps } = summary.data && !sentinels.pending && seesAll(session) ? checkCounts(watchers, summary.data.kinds) : { gaps: [], overlaps: [] }
-  const undelivered = [...executions.lists.flatMap((l) => l.data.items), ...nodes.lists.flatMap((l) => l.data.items)]
-    .reduce((n, item) => n + (item.undelivered_change_events ?? 0), 0)
+  const undelivered = {
+    nodes: countUndelivered(nodes.lists.flatMap((l) => l.data.items)), executions: countUndelivered(executions.lists.flatMap((l) => l.data.items)),
+  }
   const blocked = out.filter((n) => (n.blocking?.length ?? 0) > 0)
 
   const alarms: Alarm[] = []
@@ -54,7 +55,8 @@ export function Now() {
   const gone = deliveries?.given_up ?? 0
   add(gone, { tone: 'bad', icon: 'warn', text: S.givenUpNow(gone), to: '/timeline', search: FAILING })
   add(deliveries?.failing, { tone: 'warn', icon: 'warn', text: S.failingNow(deliveries?.failing ?? 0), age: deliveries?.failing_since, to: '/timeline', search: FAILING })
-  add(undelivered, { tone: 'warn', icon: 'warn', text: S.undeliveredNow(undelivered), to: '/timeline' })
+  add(undelivered.nodes, { tone: 'warn', icon: 'warn', text: S.undeliveredOfNodes(undelivered.nodes), to: '/nodes', search: FAILING })
+  add(undelivered.executions, { tone: 'warn', icon: 'warn', text: S.undeliveredOfExecutions(undelivered.executions), to: '/executions', search: FAILING })
 
   return (
     <>
@@ -124,7 +126,7 @@ export function Now() {
           <Answer query={summary} rows={3}>{() => <dl className="facts">
             <div><dt>{S.failingDeliveries}</dt><dd><Number n={deliveries?.failing ?? 0} /></dd></div>
             <div><dt>{S.givenUp}</dt><dd><Number n={gone} /></dd></div>
-            {hosts.length > 0 && <div><dt>{S.undelivered}</dt><dd><Number n={undelivered} /></dd></div>}
+            {hosts.length > 0 && <div><dt>{S.undeliveredOfHosts}</dt><dd><Number n={undelivered.nodes + undelivered.executions} /></dd></div>}
           </dl>}
           </Answer>
         </Panel>
@@ -187,3 +189,5 @@ function Reasons({ summary }: { summary: Summary }) {
 function Number({ n, of }: { n: number; of?: number }) {
   return <span className={n > 0 ? 'state bad' : 'state ok'}><Icon name={n > 0 ? 'bad' : 'ok'} /><span className="num">{S.count(n)}{of !== undefined && ` / ${S.count(of)}`}</span></span>
 }
+
+const countUndelivered = (items: { undelivered_change_events?: number }[]) => items.reduce((n, item) => n + (item.undelivered_change_events ?? 0), 0)
