@@ -85,7 +85,7 @@ func prepareViews(t *testing.T, s *system) []view {
 		{"timeline-cluster", "timeline?cluster=eu-west-03", []string{"eu-west-03", "cluster-created"}},
 		{"executions", "executions", []string{"Deployment shop/views", "alice", "more customers"}},
 		{"execution", execution, []string{"alice asks on demo:", "Policy decision", "replicas: 2"}},
-		{"nodes", "nodes?node=gpu-04", []string{"gpu-04", "FAN-1", "fan 2 stands still"}},
+		{"nodes", "nodes?node=gpu-04", []string{"gpu-04", "FAN-1", "fan 2 stands still", "Deliveries of change events", "Delivered"}},
 		{"coverage", "coverage", []string{"clusters default", "nodepools default", "Events published"}},
 		{"", "clusters/00000000-0000-0000-0000-000000000000", []string{"Not Found"}},
 		{"", "unknown-page", []string{"Page not found"}},
