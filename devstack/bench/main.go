@@ -58,7 +58,7 @@ type bench struct {
 }
 
 func allBenches() []bench {
-	list := []bench{decodeBench(), indexBench(), cpuBench(), scaleBench(), manySentinelsMemoryBench(), reconfigureBench(), latencyBench(), amqpBench(), natsBench(), pageBench(), bulkLoadBench(), consoleBench(), consolePageBench(), fanoutBench(), timelineBench()}
+	list := []bench{decodeBench(), indexBench(), cpuBench(), scaleBench(), manySentinelsMemoryBench(), reconfigureBench(), latencyBench(), amqpBench(), natsBench(), pageBench(), bulkLoadBench(), consoleBench(), consolePageBench(), consoleBundleBench(), fanoutBench(), timelineBench()}
 	list = append(append(append(list, failoverBench()), clusterworkerBenches()...), kubebedBenches()...)
 	return append(append(list, executionBenches()...), changeeventBench(), drainBench(), cordonBench())
 }
