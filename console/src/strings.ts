@@ -8,7 +8,7 @@ export const S = {
   now: 'Now', clusters: 'Clusters', nodepools: 'Node pools', stuck: 'Stuck', timeline: 'Timeline', executions: 'Executions', nodes: 'Nodes', coverage: 'Coverage',
   kinds: { clusters: 'Clusters', nodepools: 'Node pools', executions: 'Executions', nodes: 'Nodes' },
   views: 'Views', more: 'More', skip: 'Skip to content', loading: 'Loading', select: 'Select', close: 'Close', back: 'Back', all: 'All', any: 'any', show: 'Show', open: 'Open',
-  none: '–', unknown: 'unknown', nothing: 'nothing', copied: 'Copied', local: 'Local', localTime: 'local time', zoneHint: 'Switch between local time and UTC',
+  none: '–', unknown: 'unknown', nothing: 'nothing', copied: 'Copied', local: 'Local time', localTime: 'local time', zoneHint: 'Switch between local time and UTC',
   toLight: 'Switch to light', toDark: 'Switch to dark', help: 'Keyboard shortcuts', signOut: 'Sign out',
   dueNow: 'due now', expired: 'expired', ago: (text: string) => `${text} ago`, inTime: (text: string) => `in ${text}`, asOf: (text: string) => `as of ${text} ago`,
   connectionLost: 'connection lost, trying again', sourceLost: (topics: string) => `no news of ${topics}, trying again`, count: n,
@@ -23,8 +23,8 @@ export const S = {
   // Words that many views share
   name: 'Name', phase: 'Phase', state: 'State', kind: 'Kind', labels: 'Labels', generation: 'Generation', gardener: 'Gardener', cluster: 'Cluster', node: 'Node', actor: 'Actor', created: 'Created',
   updated: 'Updated', deletion: 'Deletion requested', reason: 'Reason', optional: '(optional)', reasonHint: 'Why? Everyone who reads the timeline sees this.', age: 'Age', host: 'Host cluster', action: 'Action',
-  attempts: 'Attempts', nextTry: 'Next try', waits: 'Waits', blockedBy: 'Blocked by', since: 'since', oldest: 'oldest', forExample: 'for example', forAge: 'for', last: 'last', ends: 'ends', expires: 'Expires',
-  via: 'via', id: 'Id', link: 'Link', time: 'Time', session: 'Session', outcome: 'Outcome', dryRun: 'dry run', selector: 'Selector', rule: 'Rule', added: 'added: ', removed: 'removed: ', difference: 'Difference',
+  attempts: 'Attempts', nextTry: 'Next try', waits: 'Waits', blockedBy: 'Blocked by', since: 'since', oldest: 'oldest', forExample: 'for example', forAge: 'for', lastAttempt: 'last attempt', ends: 'ends', expires: 'Expires', requestExpires: 'Request expires',
+  via: 'via', id: 'Id', link: 'Link', time: 'Time', session: 'Session', outcome: 'Outcome', dryRun: 'dry run', selector: 'Selector', policyRules: 'Policy', added: 'added: ', removed: 'removed: ', difference: 'Difference',
   byPerson: (who: string) => `by ${who}`, noDifference: 'Nothing differs.', unchangedLines: (count: number) => `${plural(count, 'unchanged line', 'unchanged lines')}`,
   sameInTerminal: 'The same in a terminal', waitingForServer: 'Waiting for the server…', endsBy: 'Ends automatically', never: 'never', hours: (h: number) => `after ${plural(h, 'hour', 'hours')}`, days: (d: number) => `after ${d} days`,
   noMatch: 'Nothing matches the filter', noMatchHint: 'Remove a part of the filter to see more.', clear: 'Clear filter', selectRow: (name: string) => `Select ${name}`,
@@ -47,7 +47,7 @@ export const S = {
   sync: 'Sync to Gardener', noSync: 'No cluster-worker runs.', oldestUnsynced: 'Oldest unsynced', oldestNotReady: 'Oldest not ready', noneYet: 'None yet.',
   topReasons: 'Top reasons', topReasonsHint: 'one cause, or many?', noReasons: 'Nothing reports a failure.', share: (reason: string) => `Share of: ${reason}`, showStuck: (reason: string) => `Show what is stuck because of: ${reason}`,
   waitingApproval: 'Waiting for approval', nothingWaits: 'Nothing waits for you.', nodesOut: 'Nodes out of service', noNodesOut: 'Every node is in service.',
-  budget: 'Nodes out of service', budgetOf: (where: string) => (where ? `Taken out of service in ${where}` : 'Taken out of service by the controller'), budgetCounts: 'Nodes cordoned by others or not ready count too.', budgetBlocked: 'Repairs wait for the budget:',
+  budget: 'Nodes out of service', budgetOf: (where: string) => (where ? `Nodes out of service in ${where}` : 'Nodes out of service'), budgetUse: (used: number, limit: number) => `${used} of at most ${limit}`, budgetCounts: 'The controller took these out. Nodes that others cordoned, or that are not ready, use the limit too.', budgetBlocked: 'Repairs wait for the budget:',
   sentinelsNotReady: 'Sentinels not ready', gaps: 'Gaps', overlaps: 'Overlaps', deliveries: 'Deliveries of change events', undelivered: 'Undelivered change events', undeliveredOfHosts: 'Undelivered, of nodes and executions', failingDeliveries: 'Failing deliveries', givenUp: 'Given up in 24 hours',
   checkEach: 'Check each resource', checking: 'Checking…', checked: (k: number) => `${plural(k, 'resource', 'resources')} checked`, others: 'Others',
   eachWatchedOnce: (k: number) => `Each of ${plural(k, 'resource', 'resources')} is watched by exactly one SentinelConfig.`, unreadable: (k: number) => `${plural(k, 'resource is', 'resources are')} invalid, so no sentinel watches ${k === 1 ? 'it' : 'them'}.`,
@@ -82,9 +82,11 @@ export const S = {
 
   // Stuck
   stuckHint: 'What waits, how long, and for what?', filterStuck: 'Filter by name, cause or message', longerThan: 'Longer than', anyTime: 'any time', bulk: 'Actions on the selected clusters', selectClusters: 'Select all clusters', unselect: (k: number) => `${plural(k, 'cluster', 'clusters')} selected · unselect`,
-  causes: { adapter: 'Adapter', gardener: 'Gardener', paused: 'Paused', none_reported: 'No report', children: 'Its node pools', approval: 'Approval', pods: 'Pods' } as Record<string, string>,
+  causes: { adapter: 'Adapter', gardener: 'Gardener', paused: 'Paused', none_reported: 'No report', children: 'Its node pools', approval: 'Approval', pods: 'Pods', budget: 'Budget', person: 'A person' } as Record<string, string>,
   approvalsOf: (got: number, want: number, who: string) => `${got} of ${want} approvals, requested by ${who}`, podBlocks: (pod: string, more: number) => (more > 0 ? `${pod} and ${more} more cannot be evicted` : `${pod} cannot be evicted`),
   partly: (changed: number, failed: string[]) => `${n(changed)} changed, ${n(failed.length)} not. ${failed.slice(0, 5).join('; ')}`, nothingStuck: 'Nothing is stuck', nothingStuckHint: 'Everything became ready in time.', firstOnly: (k: number) => `The ${n(k)} that wait longest. Filter to see others.`,
+
+  syncPausedBy: (who: string, why: string) => `${who} paused the sync: ${why}`, syncPausedHint: 'Gardener does not get changes of this cluster until the sync is resumed. Paused',
 
   // Timeline
   filterText: 'Text in the change', filters: 'Filters', span: 'Time span', spans: { '15m': '15 min', '1h': '1 h', '6h': '6 h', '24h': '24 h', '7d': '7 d', '30d': '30 d' } as Record<string, string>,

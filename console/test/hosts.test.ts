@@ -44,6 +44,12 @@ test('a node names the sinks that lack change events', () => {
   ])
 })
 
+test.each([
+  ['Draining', {}, [{ pod: 'a', namespace: 'x' }], true], ['Draining', {}, [], false], ['Pending', {}, [], true], ['Stuck', {}, [], true],
+  ['Quarantined', {}, [], true], ['Quarantined', { remedies: ['reboot'] }, [], false], ['Healthy', {}, [], false],
+])('a node in phase %s with %j and blocking pods %j waits: %s', (phase, desiredActions, blocking, want) =>
+  expect(readNode({ host: 'h', name: 'n', stage: 's', fault: { phase }, blocking, object: { status: { desiredActions } } }).waits).toBe(want))
+
 test('what is watched is counted', () => {
   const s = (resource_type: string, resources_watched: number, ready = true) => ({ namespace: 'f', name: `s${resources_watched}`, ready, last_poll: 't', resource_type, resources_watched, events_published: 0 })
   const totals = { clusters: { total: 10 }, nodepools: { total: 5 } }

@@ -136,6 +136,7 @@ export interface RawNode {
   object?: {
     spec?: { faults?: { source: string; check: string; entity?: string; errorCodes?: string[]; fatal?: boolean; message?: string; detectedAt?: string }[] }
     status?: {
+      desiredActions?: { remedies?: string[] }
       drain?: { state?: string; deadline?: string; remaining?: number }
       history?: { sequence?: number; at?: string; action?: string; message?: string; outcome?: string }[]
       sinkDeliveries?: Record<string, RawSinkDelivery>
@@ -157,8 +158,11 @@ function readDelivery(sink: string, d: RawSinkDelivery, sequences: number[]): Si
 export function readNode(raw: RawNode): FaultNode {
   const { spec = {}, status = {} } = raw.object ?? {}
   const draining = status.drain?.state === 'Running'
+  const phase = raw.fault?.phase
+  // A node in quarantine that no rule repairs waits for a person, or for the fault to end.
+  const unrepaired = phase === 'Quarantined' && (status.desiredActions?.remedies?.length ?? 0) === 0
   return {
-    host: raw.host, name: raw.name, stage: raw.stage, since: raw.since ?? '', reason: raw.reason, phase: raw.fault?.phase, fault_code: raw.fault?.code, session: raw.fault?.session, remedy: raw.fault?.remedy,
+    host: raw.host, name: raw.name, stage: raw.stage, since: raw.since ?? '', reason: raw.reason, phase, waits: (raw.blocking?.length ?? 0) > 0 || phase === 'Pending' || phase === 'Stuck' || unrepaired, fault_code: raw.fault?.code, session: raw.fault?.session, remedy: raw.fault?.remedy,
     // A budget has a namespace; other causes are single words.
     blocking: (raw.blocking ?? []).map((b) => ({ ...b, budget: b.budget?.includes('/') || b.budget === 'disruption-budget' ? b.budget : undefined, blocked_by: b.budget })),
     deadline: draining ? status.drain?.deadline : undefined, pods_left: draining ? status.drain?.remaining : undefined,

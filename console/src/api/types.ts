@@ -204,6 +204,8 @@ export interface FaultNode {
   history?: { at: string; action: string; message?: string; outcome?: string }[]
   undelivered_change_events?: number
   deliveries?: SinkDelivery[]
+  /** True if the node waits for pods, for the budget or for a person. */
+  waits: boolean
   can?: Partial<Record<string, Permission>>
   command?: Partial<Record<string, string>>
 }

@@ -69,7 +69,7 @@ const TONES: Record<string, [Tone, IconName]> = {
   returning: ['busy', 'up'], held: ['pause', 'pause'], back: ['ok', 'ok'],
   due: ['busy', 'busy'], waiting: ['ok', 'ok'], invalid: ['bad', 'bad'], not_found: ['bad', 'bad'],
   delivered: ['ok', 'ok'], retrying: ['warn', 'warn'], skipped: ['idle', 'idle'], rejected: ['bad', 'bad'], expired: ['bad', 'bad'], True: ['ok', 'ok'], False: ['bad', 'bad'], Unknown: ['idle', 'help'],
-  adapter: ['warn', 'warn'], gardener: ['bad', 'bad'], none_reported: ['idle', 'idle'], children: ['gone', 'nodepools'], approval: ['warn', 'pause'], pods: ['warn', 'stop'],
+  adapter: ['warn', 'warn'], gardener: ['bad', 'bad'], none_reported: ['idle', 'idle'], children: ['gone', 'nodepools'], approval: ['warn', 'pause'], pods: ['warn', 'stop'], budget: ['warn', 'pause'], person: ['bad', 'help'],
 }
 
 export function toneOf(state: string): [Tone, IconName] {

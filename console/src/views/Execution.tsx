@@ -65,8 +65,9 @@ function One({ e, asOf }: { e: Execution; asOf: number }) {
           {e.policy
             ? (
               <dl className="facts">
-                {e.policy.name && <div><dt>{S.rule}</dt><dd>{e.policy.name}</dd></div>}
+                {e.policy.name && <div><dt>{S.policyRules}</dt><dd>{e.policy.name}</dd></div>}
                 <div><dt>{S.requires}</dt><dd>{[e.policy.required_approval && S.anApproval, e.policy.required_dry_run && S.aDryRun].filter(Boolean).join(', ') || S.nothing}</dd></div>
+                {e.policy.required_dry_run && <div><dt>{S.dryRun}</dt><dd>{e.dry_run_result?.performed ? <State of={e.dry_run_result.success ? 'succeeded' : 'failed'} /> : S.notYet}</dd></div>}
                 {e.policy.mode && <div><dt>{S.mode}</dt><dd>{e.policy.mode}</dd></div>}
                 {e.policy.evaluated && <div><dt>{S.evaluated}</dt><dd><Age at={e.policy.evaluated} /></dd></div>}
                 {(e.policy.violations ?? []).map((v) => <div key={v} className="wide"><dt className="state bad"><Icon name="bad" />{S.violation}</dt><dd>{v}</dd></div>)}
@@ -152,7 +153,7 @@ function Decide({ e }: { e: Execution }) {
     <section className={waiting ? 'decide waiting' : 'decide'} aria-label={S.decision}>
       <div>
         <strong>{waiting ? S.mayI(e.requested_by ?? S.unknown, what, e.host) : e.message || S.states[e.phase]}</strong>
-        {e.expires && <span className="countdown"><Icon name="stuck" />{waiting ? S.expires : S.rollbackEnds} <Age at={e.expires} /></span>}
+        {e.expires && <span className="countdown"><Icon name="stuck" />{waiting ? S.requestExpires : S.rollbackEnds} <Age at={e.expires} /> (<Moment at={e.expires} />)</span>}
         {replanned && <div role="alert"><Notice icon="warn" tone="warn" title={S.replanned}>{S.replannedHint}</Notice></div>}
         {refused.length > 0 && <p className="dim">{why ? S.notOffered(refused.map((v) => S.verbs[v]!).join(', '), why) : S.notAllowed}</p>}
         {host?.writes === false && relevant.map((v) => e.command?.[v] && <Command key={v} cmd={e.command[v]} />)}

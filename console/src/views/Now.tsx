@@ -48,8 +48,9 @@ export function Now() {
   add(stuck, { tone: 'bad', icon: 'stuck', text: S.syncsStuck(stuck), age: summary.data?.sync?.oldest_unsynced?.since, to: '/stuck', search: { cause: 'gardener' } })
   const unwatched = gaps.reduce((n, g) => n + (g.count ?? 0), 0)
   const lasting = useLasting(unwatched > 0, 120_000) // a sentinel reports what it watches only now and then
+  const overlapsLast = useLasting(overlaps.length > 0, 120_000)
   add(lasting, { tone: 'bad', icon: 'coverage', text: S.gapsNow(unwatched), to: '/coverage' })
-  add(waiting.length, { tone: 'warn', icon: 'executions', text: S.waitingNow(waiting.length), age: waiting[0]?.created, to: '/executions' })
+  add(waiting.length, { tone: 'warn', icon: 'pause', text: S.waitingNow(waiting.length), age: waiting[0]?.created, to: '/executions' })
   add(blocked.length, { tone: 'warn', icon: 'nodes', text: S.drainsBlocked(blocked.length), age: blocked[0]?.since, to: '/nodes' })
   const deliveries = summary.data?.deliveries
   const gone = deliveries?.given_up ?? 0
@@ -97,7 +98,7 @@ export function Now() {
               <li key={`${e.host}/${e.namespace}/${e.name}`}>
                 <Link to="/executions/$host/$ns/$name" params={{ host: e.host, ns: e.namespace, name: e.name }}>
                   <span><b>{e.action}</b> {e.target}</span>
-                  <span className="dim">{S.byPerson(e.requested_by ?? S.unknown)} · {S.expires} <Age at={e.expires} /></span>
+                  <span className="dim">{S.byPerson(e.requested_by ?? S.unknown)} · {S.requestExpires} <Age at={e.expires} /></span>
                 </Link>
               </li>
             ))}
@@ -119,7 +120,7 @@ export function Now() {
           {sentinels.failures.map((f) => <Failure key={f.host.name} error={f.error} retry={f.retry} />)}
           {watchers.length === 0 ? <p className="dim">{hosts.length ? S.noSentinels : S.noHosts}</p> : <dl className="facts">
             <div><dt>{S.sentinelsNotReady}</dt><dd><Number n={unready.length} of={watchers.length} /></dd></div>
-            {seesAll(session) && <><div><dt>{S.gaps}</dt><dd><Number n={gaps.length} /></dd></div><div><dt>{S.overlaps}</dt><dd><Number n={overlaps.length} /></dd></div></>}
+            {seesAll(session) && <><div><dt>{S.gaps}</dt><dd><Number n={lasting ? gaps.length : 0} /></dd></div><div><dt>{S.overlaps}</dt><dd><Number n={overlapsLast ? overlaps.length : 0} /></dd></div></>}
           </dl>}
         </Panel>
         <Panel title={<Link to="/timeline" search={FAILING as never}>{S.deliveries}</Link>}>

@@ -65,6 +65,11 @@ function Story({ kind, resource, etag, asOf }: { kind: Kind; resource: Resource;
           [S.cliWait, command('fleetloop', 'wait', noun, resource.name, '--for=phase=Ready')],
         ]} />
       </Head>
+      {sync.data?.pause && kind === 'clusters' && (
+        <Notice icon="pause" tone="warn" title={S.syncPausedBy(sync.data.pause.by, sync.data.pause.reason)}>
+          {S.syncPausedHint} {S.since} <Age at={sync.data.pause.since} />{sync.data.pause.until && <> · {S.ends} <Age at={sync.data.pause.until} /></>}
+        </Notice>
+      )}
       <div className="tabs" role="tablist" aria-label={S.parts}>
         {TABS.map((t) => <button key={t} id={`tab-${t}`} type="button" role="tab" aria-selected={tab === t} aria-controls="part" onClick={() => change({ tab: t === 'story' ? undefined : t })}>{S.tabs[t]}</button>)}
       </div>
@@ -172,7 +177,7 @@ function SyncFacts({ sync }: { sync: ClusterSync }) {
     <dl className="facts">
       <div><dt>{S.syncedChanges}</dt><dd className="num">{S.observed(sync.synced_generation, sync.generation)} <span className="dim">{S.withPools}</span></dd></div>
       {sync.unsynced_since && <div><dt>{S.unsyncedSince}</dt><dd><Age at={sync.unsynced_since} /></dd></div>}
-      <div><dt>{S.failedAttempts}</dt><dd className="num">{sync.sync_attempts}{sync.sync_last_attempt && <> · {S.last} <Age at={sync.sync_last_attempt} /></>}</dd></div>
+      <div><dt>{S.failedAttempts}</dt><dd className="num">{sync.sync_attempts}{sync.sync_last_attempt && <> · {S.lastAttempt} <Age at={sync.sync_last_attempt} /></>}</dd></div>
       {sync.next_attempt && <div><dt>{S.nextTry}</dt><dd><Age at={sync.next_attempt} /></dd></div>}
       {sync.claimed_by && <div><dt>{S.worker}</dt><dd>{sync.claimed_by}</dd></div>}
       {sync.waiting && <div><dt>{S.waitsFor}</dt><dd>{sync.waiting.for}: {sync.waiting.reason} · <Age at={sync.waiting.since} /></dd></div>}

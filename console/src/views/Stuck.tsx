@@ -34,7 +34,7 @@ interface Row {
 }
 
 const KINDS = ['clusters', 'nodepools', 'executions', 'nodes'] as const
-const CAUSES = ['adapter', 'gardener', 'paused', 'none_reported', 'children', 'approval', 'pods'] as const
+const CAUSES = ['adapter', 'gardener', 'paused', 'none_reported', 'children', 'approval', 'pods', 'budget', 'person'] as const
 const BULK = 500
 const OLDER: [string, string][] = [['0s', S.anyTime], ['1m', '1 min'], ['', '5 min'], ['30m', '30 min'], ['2h', '2 h'], ['24h', '24 h']]
 
@@ -57,7 +57,7 @@ function fromSync(s: ClusterSync): Row {
 
 function fromExecution(e: Execution): Row {
   return {
-    key: `executions/${e.host}/${e.namespace}/${e.name}`, kind: 'executions', id: e.name, name: e.name, within: e.host, state: e.phase,
+    key: `executions/${e.host}/${e.namespace}/${e.name}`, kind: 'executions', id: e.name, name: [e.action, e.target].filter(Boolean).join(' '), within: `${e.name} · ${e.host}`, state: e.phase,
     since: e.phase_since ?? e.created, cause: 'approval', by: e.approval?.groups?.join(', '),
     message: S.approvalsOf(e.approval?.received ?? 0, e.approval?.required ?? 1, e.requested_by ?? S.unknown), next: e.expires,
     to: { to: '/executions/$host/$ns/$name', params: { host: e.host, ns: e.namespace, name: e.name } },
@@ -68,8 +68,8 @@ function fromNode(n: FaultNode): Row {
   const pod = n.blocking?.[0]
   const more = (n.blocking?.length ?? 1) - 1
   return {
-    key: `nodes/${n.host}/${n.name}`, kind: 'nodes', id: n.name, name: n.name, within: n.host, state: n.stage, since: n.since, cause: 'pods',
-    by: pod?.budget ?? pod?.blocked_by, message: pod && S.podBlocks(pod.namespace ? `${pod.namespace}/${pod.pod}` : pod.pod, more), next: n.deadline,
+    key: `nodes/${n.host}/${n.name}`, kind: 'nodes', id: n.name, name: n.name, within: n.host, state: n.stage, since: n.since, cause: pod ? 'pods' : n.phase === 'Pending' ? 'budget' : 'person',
+    by: pod?.budget ?? pod?.blocked_by, message: pod ? S.podBlocks(pod.namespace ? `${pod.namespace}/${pod.pod}` : pod.pod, more) : n.reason, next: n.deadline,
     to: { to: '/nodes', search: { node: n.name } },
   }
 }
@@ -80,7 +80,7 @@ export function Stuck() {
   const queries = useQueryClient()
   const kind = KINDS.find((k) => k === params.kind)
   const cause = CAUSES.find((c) => c === params.cause)
-  const ofFleet = kind !== 'executions' && kind !== 'nodes' && cause !== 'approval' && cause !== 'pods'
+  const ofFleet = kind !== 'executions' && kind !== 'nodes' && cause !== 'approval' && cause !== 'pods' && cause !== 'budget' && cause !== 'person'
   const { sync } = params
   const waiting = useQuery({ ...stuckQuery({ kind, cause, older_than: params.older }), enabled: ofFleet && !sync })
   const syncs = useQuery({ ...syncsQuery(sync ?? ''), enabled: !!sync })
@@ -93,7 +93,7 @@ export function Stuck() {
   const all: Row[] = (sync ? (syncs.data?.items ?? []).map(fromSync) : [
     ...(ofFleet ? (waiting.data?.items ?? []).map(fromStuck) : []),
     ...executions.lists.flatMap((l) => l.data.items).filter((e) => e.phase === 'waiting_approval').map(fromExecution),
-    ...nodes.lists.flatMap((l) => l.data.items).filter((n) => (n.blocking?.length ?? 0) > 0).map(fromNode),
+    ...nodes.lists.flatMap((l) => l.data.items).filter((n) => n.waits).map(fromNode),
   ]).sort((a, b) => a.since.localeCompare(b.since))
   const text = (params.text ?? '').toLowerCase()
   const rows = all.filter((r) => (!kind || r.kind === kind) && (!cause || r.cause === cause)
@@ -128,7 +128,7 @@ export function Stuck() {
 
   const columns: Column<Row>[] = [
     {
-      id: 'name', label: S.name, track: 'minmax(150px, 1.3fr)', narrow: 'main',
+      id: 'name', label: S.name, track: 'minmax(150px, 1fr)', narrow: 'main',
       cell: (r) => <span className="named"><Icon name={r.kind} /><span><Link to={r.to.to} params={r.to.params} search={(r.to.search ?? {}) as never} className="strong">{r.name}</Link>{r.within && <span className="dim sub">{r.within}</span>}</span></span>,
     },
     { id: 'since', label: S.waits, track: '92px', num: true, cell: (r) => <b><Age at={r.since} bare /></b> },

@@ -112,7 +112,11 @@ func (r *reconciler) messageOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) 
 		if st.Remediation != nil {
 			return cmp.Or(st.Remediation.Message, s.Message)
 		}
-		return cmp.Or(r.drain.Message(st), s.Message)
+		message := cmp.Or(r.drain.Message(st), s.Message)
+		if d := st.DesiredActions; d == nil || len(d.Remedies) == 0 {
+			message += "; no rule repairs this fault"
+		}
+		return message
 	case v1alpha1.PhaseObserved, v1alpha1.PhasePending, v1alpha1.PhaseDryRun, v1alpha1.PhaseRecovering,
 		v1alpha1.PhaseHeld, v1alpha1.PhaseOverridden, v1alpha1.PhaseHealthy, v1alpha1.PhaseGone:
 	}
