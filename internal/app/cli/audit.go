@@ -21,7 +21,7 @@ type AuditConfig struct {
 	Role string          `key:"role" env:"DATABASE_ROLE" flag:"database-role" default:"execution_auditor" doc:"database role to use"`
 }
 
-func (s *session) auditCommand() *cobra.Command {
+func newAuditCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Read and verify the audit of executions",
@@ -32,7 +32,7 @@ func (s *session) auditCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	settings.AddFlags(cmd.PersistentFlags(), &AuditConfig{})
-	cmd.AddCommand(s.auditListCommand(), s.auditVerifyCommand())
+	cmd.AddCommand(newAuditListCommand(s), newAuditVerifyCommand(s))
 	return cmd
 }
 
@@ -50,7 +50,7 @@ type auditListOptions struct {
 // defaultEvents is the default number of listed events.
 const defaultEvents = 100
 
-func (s *session) auditListCommand() *cobra.Command {
+func newAuditListCommand(s *session) *cobra.Command {
 	var o auditListOptions
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -59,7 +59,7 @@ func (s *session) auditListCommand() *cobra.Command {
 			"  fleetloop audit list --execution scale-web -o json\n" +
 			"  fleetloop audit list --target Deployment/shop/web --actor alice@example.com",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return s.auditList(cmd, o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return auditList(s, cmd, o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.filter.Execution, "execution", "", "show only events of the execution with this `name`, namespace/name or UID")
@@ -73,7 +73,7 @@ func (s *session) auditListCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) auditList(cmd *cobra.Command, o auditListOptions) error {
+func auditList(s *session, cmd *cobra.Command, o auditListOptions) error {
 	if err := checkFormat(cmd, o.format, listFormats()); err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("--since %q is not an age such as 2h or 7d, or a time such as 2026-03-01 or 2026-03-01T12:00:00Z", text)
 }
 
-func (s *session) auditVerifyCommand() *cobra.Command {
+func newAuditVerifyCommand(s *session) *cobra.Command {
 	var noted []string
 	var format string
 	cmd := &cobra.Command{
@@ -165,14 +165,14 @@ func (s *session) auditVerifyCommand() *cobra.Command {
 		Example: "  fleetloop audit verify\n" +
 			"  fleetloop audit verify --checkpoint 1042:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return s.auditVerify(cmd, noted, format) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return auditVerify(s, cmd, noted, format) },
 	}
 	cmd.Flags().StringArrayVar(&noted, "checkpoint", nil, "a `position:hash` that the audit must still contain; can be repeated")
 	addOutputFlag(cmd, &format, versionFormats())
 	return cmd
 }
 
-func (s *session) auditVerify(cmd *cobra.Command, checkpoints []string, format string) error {
+func auditVerify(s *session, cmd *cobra.Command, checkpoints []string, format string) error {
 	if err := checkFormat(cmd, format, versionFormats()); err != nil {
 		return err
 	}

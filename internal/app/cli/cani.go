@@ -24,7 +24,7 @@ func verbNames() []string {
 	return names
 }
 
-func (s *session) canICommand() *cobra.Command {
+func newCanICommand(s *session) *cobra.Command {
 	var quiet bool
 	cmd := &cobra.Command{
 		Use:   "can-i VERB KIND [NAME|ID]",
@@ -40,13 +40,13 @@ func (s *session) canICommand() *cobra.Command {
 			}
 			return s.completeKindOrName(cmd, args[1:], toComplete)
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return s.runCanI(cmd, args, quiet) },
+		RunE: func(cmd *cobra.Command, args []string) error { return runCanI(s, cmd, args, quiet) },
 	}
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing; the exit code is the answer")
 	return cmd
 }
 
-func (s *session) runCanI(cmd *cobra.Command, args []string, quiet bool) error {
+func runCanI(s *session, cmd *cobra.Command, args []string, quiet bool) error {
 	verb, name := args[0], ""
 	if !slices.Contains(verbNames(), verb) {
 		return usageErrorf(cmd, "unknown verb %q%s", verb, resource.SuggestWords(verb, verbNames()))

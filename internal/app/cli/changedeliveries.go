@@ -36,7 +36,7 @@ func ShowEventDeliveries(cmd *cobra.Command, env Env, eventID, format string) er
 		s.printNote("No delivery of this change event is recorded: %s.", terminal.Clean(d.Reason))
 		return nil
 	}
-	return s.printDeliveries(d.Items)
+	return printDeliveries(s, d.Items)
 }
 
 // ShowUndelivered prints the deliveries of the change events of clusters that fail or were given up,
@@ -60,7 +60,7 @@ func ShowUndelivered(cmd *cobra.Command, env Env, format string) error {
 	}
 	rows := [][]terminal.Cell{append(terminal.PlainRow("CLUSTER", "ACTION", "AGE"), append(deliveryHeaders(), terminal.Cell{Text: "EVENT"})...)}
 	for _, u := range list.Items {
-		row := append(terminal.PlainRow(u.Cluster, u.Action, terminal.Since(env.Now(), u.Time)), s.deliveryRow(&u.Delivery)...)
+		row := append(terminal.PlainRow(u.Cluster, u.Action, terminal.Since(env.Now(), u.Time)), deliveryRow(s, &u.Delivery)...)
 		rows = append(rows, append(row, terminal.Cell{Text: u.EventID}))
 	}
 	table := terminal.Table{Colour: s.useColour()}
@@ -77,10 +77,10 @@ func explainNoDeliveries(err error) error {
 	return &failure{err: err, code: CodeFailed, next: "use a fleet API of the same release, and an id that 'fleetloop changes -o wide' shows"}
 }
 
-func (s *session) printDeliveries(items []v1.ChangeDelivery) error {
+func printDeliveries(s *session, items []v1.ChangeDelivery) error {
 	rows := [][]terminal.Cell{deliveryHeaders()}
 	for i := range items {
-		rows = append(rows, s.deliveryRow(&items[i]))
+		rows = append(rows, deliveryRow(s, &items[i]))
 	}
 	table := terminal.Table{Colour: s.useColour()}
 	return table.WriteRows(s.env.Stdout, rows)
@@ -90,7 +90,7 @@ func deliveryHeaders() []terminal.Cell {
 	return terminal.PlainRow("SINK", "TYPE", "STATE", "ATTEMPTS", "FIRST ATTEMPT", "LAST ATTEMPT", "NEXT ATTEMPT", "ERROR")
 }
 
-func (s *session) deliveryRow(d *v1.ChangeDelivery) []terminal.Cell {
+func deliveryRow(s *session, d *v1.ChangeDelivery) []terminal.Cell {
 	const stateColumn = 2
 	now, next, failed := s.env.Now(), "-", d.Error
 	if d.NextAttemptAt != nil {
@@ -121,7 +121,7 @@ func deliveryStyle(d *v1.ChangeDelivery) terminal.Style {
 	return terminal.Plain
 }
 
-func (s *session) resendCommand() *cobra.Command {
+func newResendCommand(s *session) *cobra.Command {
 	var o v1.ChangeResend
 	cmd := &cobra.Command{
 		Use:   "resend EVENT-ID",
@@ -132,14 +132,14 @@ func (s *session) resendCommand() *cobra.Command {
 		Example: "  fleetloop changes resend 0f1e2d3c4b5a69788796a5b4c3d2e1f0\n" +
 			"  fleetloop changes resend 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --sink=on-call --reason='the token was replaced'",
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return s.runResend(cmd, args[0], o) },
+		RunE: func(cmd *cobra.Command, args []string) error { return runResend(s, cmd, args[0], o) },
 	}
 	cmd.Flags().StringVar(&o.Sink, "sink", "", "send the event to this `sink` only")
 	cmd.Flags().StringVar(&o.Reason, "reason", "", "why, in one `text`; shown with the changes of the cluster")
 	return cmd
 }
 
-func (s *session) runResend(cmd *cobra.Command, eventID string, o v1.ChangeResend) error {
+func runResend(s *session, cmd *cobra.Command, eventID string, o v1.ChangeResend) error {
 	client, err := s.newClient(cmd)
 	if err != nil {
 		return err

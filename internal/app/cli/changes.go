@@ -53,7 +53,7 @@ func AddChangesSubcommands(root *cobra.Command, more ...*cobra.Command) {
 
 const changesName = "changes"
 
-func (s *session) changesCommand() *cobra.Command {
+func newChangesCommand(s *session) *cobra.Command {
 	var o changesOptions
 	cmd := &cobra.Command{
 		Use:   changesName,
@@ -71,7 +71,7 @@ func (s *session) changesCommand() *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 
 		Args: rejectUnknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return s.runChanges(cmd, o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runChanges(s, cmd, o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.query.Cluster, "cluster", "", "show only events in these `clusters`, separated by commas")
@@ -92,11 +92,11 @@ func (s *session) changesCommand() *cobra.Command {
 	f.BoolVarP(&o.follow, "follow", "f", false, "print new changes as they arrive")
 	addOutputFlag(cmd, &o.format, changesFormats())
 	_ = cmd.RegisterFlagCompletionFunc("cluster", s.completeClusters)
-	cmd.AddCommand(s.resendCommand())
+	cmd.AddCommand(newResendCommand(s))
 	return cmd
 }
 
-func (s *session) runChanges(cmd *cobra.Command, o changesOptions) error {
+func runChanges(s *session, cmd *cobra.Command, o changesOptions) error {
 	if err := checkFormat(cmd, o.format, changesFormats()); err != nil {
 		return err
 	}

@@ -78,10 +78,10 @@ func Command(env Env) *cobra.Command {
 	terminal.AddVersionFlag(root, version.Get().Text("fleetloop"))
 	_ = root.RegisterFlagCompletionFunc("config", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 	root.AddCommand(
-		s.getCommand(), s.watchCommand(), s.describeCommand(), s.historyCommand(), s.diffCommand(), s.waitCommand(),
-		s.createCommand(), s.loadCommand(), s.patchCommand(), s.labelCommand(), s.deleteCommand(),
-		s.summaryCommand(), s.stuckCommand(), s.clustersCommand(), s.schemaCommand(), s.changesCommand(), s.auditCommand(),
-		s.configCommand(), s.whoAmICommand(), s.canICommand(), s.versionCommand(),
+		newGetCommand(s), newWatchCommand(s), newDescribeCommand(s), newHistoryCommand(s), newDiffCommand(s), newWaitCommand(s),
+		newCreateCommand(s), newLoadCommand(s), newPatchCommand(s), newLabelCommand(s), newDeleteCommand(s),
+		newSummaryCommand(s), newStuckCommand(s), newClustersCommand(s), newSchemaCommand(s), newChangesCommand(s), newAuditCommand(s),
+		newConfigCommand(s), newWhoAmICommand(s), newCanICommand(s), newVersionCommand(s),
 	)
 	return root
 }

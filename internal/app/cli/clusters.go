@@ -17,7 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
-func (s *session) clustersCommand() *cobra.Command {
+func newClustersCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "clusters",
 		Aliases: []string{"cluster"},
@@ -28,7 +28,7 @@ func (s *session) clustersCommand() *cobra.Command {
 		Args: rejectUnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(s.syncCommand(), s.retryCommand(), s.pauseCommand(), s.resumeCommand())
+	cmd.AddCommand(newSyncCommand(s), newRetryCommand(s), newPauseCommand(s), newResumeCommand(s))
 	return cmd
 }
 
@@ -50,7 +50,7 @@ func stateFilterNames() []string {
 	return names
 }
 
-func (s *session) syncCommand() *cobra.Command {
+func newSyncCommand(s *session) *cobra.Command {
 	var o syncOptions
 	cmd := &cobra.Command{
 		Use:   "sync [NAME|ID ...]",
@@ -63,7 +63,7 @@ func (s *session) syncCommand() *cobra.Command {
 			"  fleetloop clusters sync eu-1 -o yaml\n" +
 			"  fleetloop clusters sync --state stuck,backing_off -o wide",
 		ValidArgsFunction: s.completeClusters,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.showSyncs(cmd, args, o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return showSyncs(s, cmd, args, o) },
 	}
 	cmd.Flags().StringSliceVar(&o.states, "state", nil, "show only clusters in these `states`, separated by commas, or all")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateFilterNames(), cobra.ShellCompDirectiveNoFileComp))
@@ -73,7 +73,7 @@ func (s *session) syncCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) showSyncs(cmd *cobra.Command, args []string, o syncOptions) error {
+func showSyncs(s *session, cmd *cobra.Command, args []string, o syncOptions) error {
 	if err := checkFormat(cmd, o.format, getFormats()); err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (s *session) showSyncs(cmd *cobra.Command, args []string, o syncOptions) er
 	if len(refs) > 0 {
 		return showNamedSyncs(cmd.Context(), client, refs, out)
 	}
-	return s.showSelectedSyncs(cmd.Context(), client, out, o)
+	return showSelectedSyncs(cmd.Context(), s, client, out, o)
 }
 
 // parseClusterRefs reads names and IDs of clusters, also in the form cluster/name.
@@ -145,7 +145,7 @@ func showNamedSyncs(ctx context.Context, client *fleetclient.Client, refs []reso
 }
 
 // showSelectedSyncs prints a list as it arrives, and the total from which it was selected.
-func (s *session) showSelectedSyncs(ctx context.Context, client *fleetclient.Client, out resource.SyncPrinter, o syncOptions) error {
+func showSelectedSyncs(ctx context.Context, s *session, client *fleetclient.Client, out resource.SyncPrinter, o syncOptions) error {
 	seen := tally{states: map[v1.SyncState]int{}}
 	var chunk []v1.ClusterSync
 	for sync, err := range client.ClusterSyncs(ctx, fleetclient.SyncQuery{States: wantedStates(o.states)}) {
@@ -171,7 +171,7 @@ func (s *session) showSelectedSyncs(ctx context.Context, client *fleetclient.Cli
 	case seen.more:
 		s.printNote("More clusters exist; the list is limited by --limit %d.", o.limit)
 	case len(o.states) == 0:
-		return s.printSyncSummary(ctx, client, seen)
+		return printSyncSummary(ctx, s, client, seen)
 	case seen.all == 0:
 		s.printNote("No clusters are in state %s.", strings.Join(o.states, " or "))
 	}
@@ -206,7 +206,7 @@ func (t *tally) addSync(sync v1.ClusterSync) {
 }
 
 // printSyncSummary prints in one line how many clusters are not synced.
-func (s *session) printSyncSummary(ctx context.Context, client *fleetclient.Client, seen tally) error {
+func printSyncSummary(ctx context.Context, s *session, client *fleetclient.Client, seen tally) error {
 	body, err := client.ListPage(ctx, v1.CollectionClusters, url.Values{"page": {"1"}, "size": {"1"}}, nil)
 	if err != nil {
 		return err

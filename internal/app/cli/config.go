@@ -101,7 +101,7 @@ func (s *session) configFile(cmd *cobra.Command) (string, error) {
 	return name, nil
 }
 
-func (s *session) configCommand() *cobra.Command {
+func newConfigCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Show the configuration of the command line",

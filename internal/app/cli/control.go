@@ -52,9 +52,9 @@ func (o controlOptions) syncControl(now time.Time) v1.SyncControl {
 	return c
 }
 
-func (s *session) retryCommand() *cobra.Command {
+func newRetryCommand(s *session) *cobra.Command {
 	var o controlOptions
-	cmd := s.controlCommand(controlAction{"retry", retrySync, "retried"}, &o)
+	cmd := newControlCommand(s, controlAction{"retry", retrySync, "retried"}, &o)
 	cmd.Short = "Retry the sync of clusters to Gardener now"
 	cmd.Long = "Retry the sync of clusters to Gardener now instead of after their backoff, and reset their failure count.\n" +
 		"Clusters that are being synced or are paused are skipped; if such a cluster was named, the command fails."
@@ -71,9 +71,9 @@ func retrySync(client *fleetclient.Client, ctx context.Context, id string, _ v1.
 	return client.SyncRetry(ctx, id)
 }
 
-func (s *session) pauseCommand() *cobra.Command {
+func newPauseCommand(s *session) *cobra.Command {
 	var o controlOptions
-	cmd := s.controlCommand(controlAction{"pause", (*fleetclient.Client).SyncPause, "paused"}, &o)
+	cmd := newControlCommand(s, controlAction{"pause", (*fleetclient.Client).SyncPause, "paused"}, &o)
 	cmd.Short = "Pause the sync of clusters to Gardener"
 	cmd.Long = "Pause the sync of clusters to Gardener until 'fleetloop clusters resume', or for the time of --for.\n" +
 		"The pause of a paused cluster gets the new reason and end."
@@ -83,27 +83,27 @@ func (s *session) pauseCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) resumeCommand() *cobra.Command {
+func newResumeCommand(s *session) *cobra.Command {
 	var o controlOptions
-	cmd := s.controlCommand(controlAction{"resume", (*fleetclient.Client).SyncResume, "resumed"}, &o)
+	cmd := newControlCommand(s, controlAction{"resume", (*fleetclient.Client).SyncResume, "resumed"}, &o)
 	cmd.Flags().StringVar(&o.reason, "reason", "", "why, in one `text`; shown with the changes of the cluster")
 	cmd.Short = "Resume the sync of paused clusters to Gardener"
 	cmd.Example = "  fleetloop clusters resume eu-1\n  fleetloop clusters resume -l region=eu"
 	return cmd
 }
 
-func (s *session) controlCommand(st controlAction, o *controlOptions) *cobra.Command {
+func newControlCommand(s *session, st controlAction, o *controlOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               st.verb + " NAME|ID ... | -l SELECTOR",
 		ValidArgsFunction: s.completeClusters,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.runControl(cmd, args, st, *o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runControl(s, cmd, args, st, *o) },
 	}
 	cmd.Flags().StringVarP(&o.labels, "selector", "l", "", "label `selector`, for example region=us-east,tier!=test")
 	addOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
 }
 
-func (s *session) runControl(cmd *cobra.Command, args []string, st controlAction, o controlOptions) error {
+func runControl(s *session, cmd *cobra.Command, args []string, st controlAction, o controlOptions) error {
 	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 
 const fileUsage = "a `file`, a folder with .yaml, .yml and .json files, or - (standard input)"
 
-func (s *session) createCommand() *cobra.Command {
+func newCreateCommand(s *session) *cobra.Command {
 	var file, format string
 	cmd := &cobra.Command{
 		Use:   "create -f FILE",
@@ -43,7 +43,7 @@ func (s *session) createCommand() *cobra.Command {
 				return err
 			}
 			defer client.CloseIdle()
-			return s.createAll(cmd.Context(), client, docs, format)
+			return createAll(cmd.Context(), s, client, docs, format)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "filename", "f", "", fileUsage)
@@ -52,7 +52,7 @@ func (s *session) createCommand() *cobra.Command {
 }
 
 // createAll continues after a failure, because the documents may be independent.
-func (s *session) createAll(ctx context.Context, client *fleetclient.Client, docs []resource.Document, format string) error {
+func createAll(ctx context.Context, s *session, client *fleetclient.Client, docs []resource.Document, format string) error {
 	out := s.newChangePrinter(format, len(docs) == 1, "created")
 	var errs []error
 	done := 0

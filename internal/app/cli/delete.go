@@ -17,7 +17,7 @@ type deleteOptions struct {
 	file string
 }
 
-func (s *session) deleteCommand() *cobra.Command {
+func newDeleteCommand(s *session) *cobra.Command {
 	var o deleteOptions
 	cmd := &cobra.Command{
 		Use:   "delete KIND NAME|ID ... | KIND -l SELECTOR | -f FILE",
@@ -28,7 +28,7 @@ func (s *session) deleteCommand() *cobra.Command {
 			"  fleetloop delete nodepool eu-1/workers\n" +
 			"  fleetloop delete clusters -l env=test",
 		ValidArgsFunction: s.completeKindOrName,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.runDelete(cmd, args, o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runDelete(s, cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
 	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "delete the resources in a `file`, the files of a folder, or - (standard input)")
@@ -39,7 +39,7 @@ func (s *session) deleteCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) runDelete(cmd *cobra.Command, args []string, o deleteOptions) error {
+func runDelete(s *session, cmd *cobra.Command, args []string, o deleteOptions) error {
 	what, err := o.targetToDelete(s, cmd, args)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
-func (s *session) describeCommand() *cobra.Command {
+func newDescribeCommand(s *session) *cobra.Command {
 	var sc scope
 	cmd := &cobra.Command{
 		Use:   "describe KIND NAME|ID ...",
@@ -43,7 +43,7 @@ func (s *session) describeCommand() *cobra.Command {
 						return err
 					}
 				}
-				if err := s.describeItem(cmd.Context(), client, i); err != nil {
+				if err := describeItem(cmd.Context(), s, client, i); err != nil {
 					return err
 				}
 			}
@@ -54,7 +54,7 @@ func (s *session) describeCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) describeItem(ctx context.Context, client *fleetclient.Client, i resource.Item) error {
+func describeItem(ctx context.Context, s *session, client *fleetclient.Client, i resource.Item) error {
 	reports, err := client.Statuses(ctx, i.Kind.Collection, i.Resource.ID)
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ type getOptions struct {
 	watchOptions
 }
 
-func (s *session) getCommand() *cobra.Command {
+func newGetCommand(s *session) *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
 		Use:   "get KIND [NAME|ID ...]",
@@ -31,7 +31,7 @@ func (s *session) getCommand() *cobra.Command {
 			"  fleetloop get nodepools --cluster eu-1 -w\n" +
 			"  fleetloop get clusters -o name | xargs fleetloop describe",
 		ValidArgsFunction: s.completeKindOrName,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.runGet(cmd, args, o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runGet(s, cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
 	addOutputFlag(cmd, &o.format, getFormats())
@@ -42,9 +42,9 @@ func (s *session) getCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) runGet(cmd *cobra.Command, args []string, o getOptions) error {
+func runGet(s *session, cmd *cobra.Command, args []string, o getOptions) error {
 	if o.watch {
-		return s.runWatch(cmd, args, o)
+		return runWatch(s, cmd, args, o)
 	}
 	if err := checkFormat(cmd, o.format, getFormats()); err != nil {
 		return err
@@ -62,17 +62,17 @@ func (s *session) runGet(cmd *cobra.Command, args []string, o getOptions) error 
 	}
 	defer client.CloseIdle()
 	if len(what.refs) > 0 {
-		return s.getNamed(cmd.Context(), client, what.refs, o)
+		return getNamed(cmd.Context(), s, client, what.refs, o)
 	}
 	sel, err := o.newSelection(cmd.Context(), client, what.kind)
 	if err != nil {
 		return err
 	}
 	sel.Limit = o.limit
-	return s.getSelected(cmd.Context(), client, sel, o)
+	return getSelected(cmd.Context(), s, client, sel, o)
 }
 
-func (s *session) getSelected(ctx context.Context, client *fleetclient.Client, sel resource.Selection, o getOptions) error {
+func getSelected(ctx context.Context, s *session, client *fleetclient.Client, sel resource.Selection, o getOptions) error {
 	out := s.newPrinter(sel.Kind, false, o)
 	owners := map[string]string{}
 	count := 0
@@ -95,7 +95,7 @@ func (s *session) getSelected(ctx context.Context, client *fleetclient.Client, s
 }
 
 // getNamed prints the resources that it found before it returns errors about the others.
-func (s *session) getNamed(ctx context.Context, client *fleetclient.Client, refs []resource.Ref, o getOptions) error {
+func getNamed(ctx context.Context, s *session, client *fleetclient.Client, refs []resource.Ref, o getOptions) error {
 	var found []resource.Item
 	var errs []error
 	for _, r := range refs {

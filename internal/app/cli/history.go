@@ -28,7 +28,7 @@ type historyOptions struct {
 	noHeaders bool
 }
 
-func (s *session) historyCommand() *cobra.Command {
+func newHistoryCommand(s *session) *cobra.Command {
 	var o historyOptions
 	cmd := &cobra.Command{
 		Use:   "history KIND NAME|ID",
@@ -41,14 +41,14 @@ func (s *session) historyCommand() *cobra.Command {
 			if err := checkFormat(cmd, o.format, historyFormats()); err != nil {
 				return err
 			}
-			_, revisions, err := s.readHistory(cmd, args, &o.scope)
+			_, revisions, err := readHistory(s, cmd, args, &o.scope)
 			if err != nil {
 				return err
 			}
 			if o.format != terminal.FormatTable {
 				return WriteValue(s.env.Stdout, o.format, v1.RevisionList{Items: revisions})
 			}
-			return s.printHistory(revisions, o.noHeaders)
+			return printHistory(s, revisions, o.noHeaders)
 		},
 	}
 	o.addFlags(s, cmd, false)
@@ -58,7 +58,7 @@ func (s *session) historyCommand() *cobra.Command {
 }
 
 // readHistory reads all kept generations of the named resource.
-func (s *session) readHistory(cmd *cobra.Command, args []string, sc *scope) (resource.Item, []v1.Revision, error) {
+func readHistory(s *session, cmd *cobra.Command, args []string, sc *scope) (resource.Item, []v1.Revision, error) {
 	what, err := sc.parseTarget(cmd, args)
 	if err != nil {
 		return resource.Item{}, nil, err
@@ -96,7 +96,7 @@ func readRevisions(ctx context.Context, client *fleetclient.Client, i resource.I
 	return list, nil
 }
 
-func (s *session) printHistory(revisions []v1.Revision, noHeaders bool) error {
+func printHistory(s *session, revisions []v1.Revision, noHeaders bool) error {
 	var rows [][]terminal.Cell
 	if !noHeaders {
 		rows = append(rows, terminal.PlainRow("GENERATION", "AGE", "ACTOR", "CHANGED"))
@@ -150,7 +150,7 @@ func diffRevisions(from, to *v1.Revision) []changeevent.FieldChange {
 	return append(timeline.DiffFields("spec", from.Spec, to.Spec), timeline.DiffFields("labels", labels(from), labels(to))...)
 }
 
-func (s *session) diffCommand() *cobra.Command {
+func newDiffCommand(s *session) *cobra.Command {
 	var sc scope
 	var from, to int64
 	format := ""
@@ -169,7 +169,7 @@ func (s *session) diffCommand() *cobra.Command {
 			if from <= 0 || to < 0 {
 				return usageErrorf(cmd, "give a generation with --revision; 'fleetloop history' lists them")
 			}
-			item, revisions, err := s.readHistory(cmd, args, &sc)
+			item, revisions, err := readHistory(s, cmd, args, &sc)
 			if err != nil {
 				return err
 			}
@@ -180,7 +180,7 @@ func (s *session) diffCommand() *cobra.Command {
 			if format != formatText {
 				return WriteValue(s.env.Stdout, format, changes)
 			}
-			return s.printDiff(changes)
+			return printDiff(s, changes)
 		},
 	}
 	sc.addFlags(s, cmd, false)
@@ -218,7 +218,7 @@ func compareRevisions(i resource.Item, revisions []v1.Revision, from, to int64) 
 	return append([]changeevent.FieldChange{}, diffRevisions(a, b)...), nil
 }
 
-func (s *session) printDiff(changes []changeevent.FieldChange) error {
+func printDiff(s *session, changes []changeevent.FieldChange) error {
 	if len(changes) == 0 {
 		s.printNote("The generations have the same spec and labels.")
 	}

@@ -27,7 +27,7 @@ type loadOptions struct {
 	format   string
 }
 
-func (s *session) loadCommand() *cobra.Command {
+func newLoadCommand(s *session) *cobra.Command {
 	var o loadOptions
 	cmd := &cobra.Command{
 		Use:   "load KIND -f FILE",
@@ -45,7 +45,7 @@ func (s *session) loadCommand() *cobra.Command {
 			}
 			return resource.Collections(), cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return s.loadLines(cmd, args, o) },
+		RunE: func(cmd *cobra.Command, args []string) error { return loadLines(s, cmd, args, o) },
 	}
 	values := []string{string(v1.IfExistsFail), string(v1.IfExistsSkip)}
 	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "a `file` with one JSON object per line, or - (standard input)")
@@ -86,7 +86,7 @@ func (o loadOptions) parseArgs(cmd *cobra.Command, args []string) (k resource.Ki
 	return k, options, nil
 }
 
-func (s *session) loadLines(cmd *cobra.Command, args []string, o loadOptions) error {
+func loadLines(s *session, cmd *cobra.Command, args []string, o loadOptions) error {
 	k, options, err := o.parseArgs(cmd, args)
 	if err != nil {
 		return err
@@ -111,13 +111,13 @@ func (s *session) loadLines(cmd *cobra.Command, args []string, o loadOptions) er
 		collection = fleetclient.Nested(k.Parent().Collection, owner.Resource.ID, collection)
 	}
 	lines := &countingReader{src: in, size: size}
-	stopProgress := s.reportProgress(lines)
+	stopProgress := reportProgress(s, lines)
 	created, skipped, err := client.Load(ctx, collection, lines, options...)
 	stopProgress()
 	if err != nil {
 		return explainLoadError(ctx, fmt.Errorf("load %s: %w", k.Collection, err), created, lines)
 	}
-	return s.printLoaded(k, o.format, v1.LoadResult{Created: created, Skipped: skipped})
+	return printLoaded(s, k, o.format, v1.LoadResult{Created: created, Skipped: skipped})
 }
 
 // openInput opens the file to load. A negative size means that the size is unknown.
@@ -162,7 +162,7 @@ func explainLoadError(ctx context.Context, err error, created int64, lines *coun
 	return &failure{err: err, code: code, next: next}
 }
 
-func (s *session) printLoaded(k resource.Kind, format string, r v1.LoadResult) error {
+func printLoaded(s *session, k resource.Kind, format string, r v1.LoadResult) error {
 	if format == terminal.FormatJSON {
 		text, err := json.Marshal(r)
 		if err != nil {
@@ -180,7 +180,7 @@ func (s *session) printLoaded(k resource.Kind, format string, r v1.LoadResult) e
 }
 
 // reportProgress prints the progress of a load every second until end is called.
-func (s *session) reportProgress(lines *countingReader) (end func()) {
+func reportProgress(s *session, lines *countingReader) (end func()) {
 	if !s.env.Progress {
 		return func() {}
 	}

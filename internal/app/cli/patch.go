@@ -23,7 +23,7 @@ type patchOptions struct {
 	format string
 }
 
-func (s *session) patchCommand() *cobra.Command {
+func newPatchCommand(s *session) *cobra.Command {
 	var o patchOptions
 	cmd := &cobra.Command{
 		Use:   "patch KIND NAME|ID ... [--spec JSON] [--label KEY=VALUE|KEY-] | -f FILE",
@@ -35,7 +35,7 @@ func (s *session) patchCommand() *cobra.Command {
 			"  fleetloop patch cluster eu-1 --label tier=gold --label old-\n" +
 			"  fleetloop patch -f fleet.yaml",
 		ValidArgsFunction: s.completeKindOrName,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.runPatch(cmd, args, o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runPatch(s, cmd, args, o) },
 	}
 	o.addFlags(s, cmd, false)
 	cmd.Flags().StringVar(&o.spec, "spec", "", "merge this `JSON` object into the spec")
@@ -45,7 +45,7 @@ func (s *session) patchCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) labelCommand() *cobra.Command {
+func newLabelCommand(s *session) *cobra.Command {
 	var o patchOptions
 	cmd := &cobra.Command{
 		Use:   "label KIND NAME|ID KEY=VALUE|KEY- ...",
@@ -62,7 +62,7 @@ func (s *session) labelCommand() *cobra.Command {
 				return usageErrorf(cmd, "give the resource, and the labels to set (key=value) or remove (key-)")
 			}
 			o.labels = args[n:]
-			return s.runPatch(cmd, args[:n], o)
+			return runPatch(s, cmd, args[:n], o)
 		},
 	}
 	o.addFlags(s, cmd, false)
@@ -77,7 +77,7 @@ type edit struct {
 	merges bool
 }
 
-func (s *session) runPatch(cmd *cobra.Command, args []string, o patchOptions) error {
+func runPatch(s *session, cmd *cobra.Command, args []string, o patchOptions) error {
 	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
-func (s *session) schemaCommand() *cobra.Command {
+func newSchemaCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schema",
 		Short: "Manage the JSON Schemas of specs",
@@ -21,7 +21,7 @@ func (s *session) schemaCommand() *cobra.Command {
 		Args: rejectUnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(s.schemaSetCommand(), s.schemaGetCommand(), s.schemaDeleteCommand())
+	cmd.AddCommand(newSchemaSetCommand(s), newSchemaGetCommand(s), newSchemaDeleteCommand(s))
 	return cmd
 }
 
@@ -41,7 +41,7 @@ func (s *session) withKindAndClient(run func(cmd *cobra.Command, client *fleetcl
 	}
 }
 
-func (s *session) schemaSetCommand() *cobra.Command {
+func newSchemaSetCommand(s *session) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:               "set KIND -f FILE",
@@ -61,7 +61,7 @@ func (s *session) schemaSetCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("set the schema of %s: %w", k.Collection, err)
 			}
-			return s.printSchemaResult(k, set.Existing)
+			return printSchemaResult(s, k, set.Existing)
 		}),
 	}
 	cmd.Flags().StringVarP(&file, "filename", "f", "", "a `file` with a JSON Schema, as JSON or YAML, or - (standard input)")
@@ -70,7 +70,7 @@ func (s *session) schemaSetCommand() *cobra.Command {
 
 // printSchemaResult prints the result of a schema change and lists the resources that violate the
 // schema.
-func (s *session) printSchemaResult(k resource.Kind, existing *v1.SchemaWarnings) error {
+func printSchemaResult(s *session, k resource.Kind, existing *v1.SchemaWarnings) error {
 	if _, err := fmt.Fprintf(s.env.Stdout, "schema/%s set\n", k.Collection); err != nil || existing == nil || existing.Invalid == 0 {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *session) printSchemaResult(k resource.Kind, existing *v1.SchemaWarnings
 	return nil
 }
 
-func (s *session) schemaGetCommand() *cobra.Command {
+func newSchemaGetCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:               "get [KIND]",
 		Short:             "Show the schema of a kind, or list the kinds with a schema",
@@ -94,7 +94,7 @@ func (s *session) schemaGetCommand() *cobra.Command {
 		ValidArgsFunction: cobra.FixedCompletions(resource.Collections(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return s.listSchemas(cmd)
+				return listSchemas(s, cmd)
 			}
 			return s.withKindAndClient(s.showSchema)(cmd, args)
 		},
@@ -114,7 +114,7 @@ func (s *session) showSchema(cmd *cobra.Command, client *fleetclient.Client, k r
 	return err
 }
 
-func (s *session) listSchemas(cmd *cobra.Command) error {
+func listSchemas(s *session, cmd *cobra.Command) error {
 	client, err := s.newClient(cmd)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (s *session) listSchemas(cmd *cobra.Command) error {
 	return nil
 }
 
-func (s *session) schemaDeleteCommand() *cobra.Command {
+func newSchemaDeleteCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:               "delete KIND",
 		Short:             "Remove the schema of a kind",

@@ -27,7 +27,7 @@ func stuckFormats() []string {
 	return []string{terminal.FormatTable, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName}
 }
 
-func (s *session) summaryCommand() *cobra.Command {
+func newSummaryCommand(s *session) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "summary",
@@ -51,7 +51,7 @@ func (s *session) summaryCommand() *cobra.Command {
 			if err != nil {
 				return explainOldServer(err, "summary")
 			}
-			return s.printSummary(format, summary)
+			return printSummary(s, format, summary)
 		},
 	}
 	addOutputFlag(cmd, &format, summaryFormats())
@@ -66,9 +66,9 @@ func explainOldServer(err error, command string) error {
 	return err
 }
 
-func (s *session) printSummary(format string, summary v1.Summary) error {
+func printSummary(s *session, format string, summary v1.Summary) error {
 	if format == terminal.FormatTable {
-		return s.printSummaryTables(summary)
+		return printSummaryTables(s, summary)
 	}
 	text, err := json.MarshalIndent(summary, "", "  ")
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *session) printSummary(format string, summary v1.Summary) error {
 	return err
 }
 
-func (s *session) printSummaryTables(summary v1.Summary) error {
+func printSummaryTables(s *session, summary v1.Summary) error {
 	now := s.env.Now()
 	if _, err := fmt.Fprintf(s.env.Stdout, "Counted %s ago\n", terminal.Since(now, summary.AsOf)); err != nil {
 		return err
@@ -228,7 +228,7 @@ func causeNames() []string {
 	return names
 }
 
-func (s *session) stuckCommand() *cobra.Command {
+func newStuckCommand(s *session) *cobra.Command {
 	var o stuckOptions
 	cmd := &cobra.Command{
 		Use:   "stuck [clusters|nodepools]",
@@ -243,7 +243,7 @@ func (s *session) stuckCommand() *cobra.Command {
 			"  fleetloop stuck -o name",
 		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: []string{v1.CollectionClusters, v1.CollectionNodePools},
-		RunE:      func(cmd *cobra.Command, args []string) error { return s.showStuck(cmd, args, o) },
+		RunE:      func(cmd *cobra.Command, args []string) error { return showStuck(s, cmd, args, o) },
 	}
 	cmd.Flags().StringSliceVar(&o.causes, "cause", nil, "show only these `causes`, separated by commas")
 	_ = cmd.RegisterFlagCompletionFunc("cause", cobra.FixedCompletions(causeNames(), cobra.ShellCompDirectiveNoFileComp))
@@ -285,7 +285,7 @@ func (o *stuckOptions) stuckQuery(cmd *cobra.Command, args []string) (q fleetcli
 	return q, nil
 }
 
-func (s *session) showStuck(cmd *cobra.Command, args []string, o stuckOptions) error {
+func showStuck(s *session, cmd *cobra.Command, args []string, o stuckOptions) error {
 	q, err := o.stuckQuery(cmd, args)
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/version"
 )
 
-func (s *session) versionCommand() *cobra.Command {
+func newVersionCommand(s *session) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:               "version",

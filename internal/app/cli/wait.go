@@ -26,7 +26,7 @@ type waitOptions struct {
 	all       bool
 }
 
-func (s *session) waitCommand() *cobra.Command {
+func newWaitCommand(s *session) *cobra.Command {
 	var o waitOptions
 	cmd := &cobra.Command{
 		Use:   "wait KIND [NAME|ID ...] --for=phase=PHASE|condition=TYPE[=STATUS]|delete",
@@ -35,7 +35,7 @@ func (s *session) waitCommand() *cobra.Command {
 			"  fleetloop wait nodepools -l tier=gold --for=condition=Reconciled\n" +
 			"  fleetloop wait cluster/eu-1 --for=delete",
 		ValidArgsFunction: s.completeKindOrName,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.runWait(cmd, args, o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runWait(s, cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
 	cmd.Flags().StringVar(&o.condition, "for", "", "`condition` to wait for: phase=PHASE, condition=TYPE[=STATUS] or delete")
@@ -47,7 +47,7 @@ func (s *session) waitCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) runWait(cmd *cobra.Command, args []string, o waitOptions) error {
+func runWait(s *session, cmd *cobra.Command, args []string, o waitOptions) error {
 	goal, err := parseGoal(o.condition)
 	if err != nil {
 		return usageError(cmd, err)
@@ -87,7 +87,7 @@ func (s *session) waitForGoal(ctx context.Context, client *fleetclient.Client, p
 	}
 	var trouble error
 	for {
-		left, now, err := s.pollAndPrintReached(ctx, client, pending, g)
+		left, now, err := pollAndPrintReached(ctx, s, client, pending, g)
 		if err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func (s *session) waitForGoal(ctx context.Context, client *fleetclient.Client, p
 
 // pollAndPrintReached reads the items and returns those that have not reached the goal. Trouble is why some
 // of them could not be read.
-func (s *session) pollAndPrintReached(ctx context.Context, client *fleetclient.Client, pending []resource.Item, g goal) (left []resource.Item, trouble, err error) {
+func pollAndPrintReached(ctx context.Context, s *session, client *fleetclient.Client, pending []resource.Item, g goal) (left []resource.Item, trouble, err error) {
 	for n, i := range pending {
 		now, gone, err := resource.ReadAgain(ctx, client, i)
 		switch {

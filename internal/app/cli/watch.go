@@ -26,7 +26,7 @@ func (o *watchOptions) addWatchFlags(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&o.interval, "interval", time.Second, "`duration` between two checks")
 }
 
-func (s *session) watchCommand() *cobra.Command {
+func newWatchCommand(s *session) *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
 		Use:   "watch KIND [NAME|ID ...]",
@@ -35,7 +35,7 @@ func (s *session) watchCommand() *cobra.Command {
 			"A row is printed again when a value other than an age changes. With -o json, each line is an object with the\n" +
 			"type of the change (ADDED, MODIFIED, DELETED) and the resource, for every change.",
 		ValidArgsFunction: s.completeKindOrName,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.runWatch(cmd, args, o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runWatch(s, cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
 	addOutputFlag(cmd, &o.format, watchFormats())
@@ -44,7 +44,7 @@ func (s *session) watchCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) runWatch(cmd *cobra.Command, args []string, o getOptions) error {
+func runWatch(s *session, cmd *cobra.Command, args []string, o getOptions) error {
 	if err := checkFormat(cmd, o.format, watchFormats()); err != nil {
 		return err
 	}

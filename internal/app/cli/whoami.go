@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
-func (s *session) whoAmICommand() *cobra.Command {
+func newWhoAmICommand(s *session) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "whoami",
@@ -47,14 +47,14 @@ func (s *session) whoAmICommand() *cobra.Command {
 				enc.SetIndent("", "  ")
 				return enc.Encode(identity)
 			}
-			return s.showIdentity(cfg.Server, identity)
+			return showIdentity(s, cfg.Server, identity)
 		},
 	}
 	addOutputFlag(cmd, &format, versionFormats())
 	return cmd
 }
 
-func (s *session) showIdentity(server string, i v1.Identity) error {
+func showIdentity(s *session, server string, i v1.Identity) error {
 	or := func(text, otherwise string) string {
 		if text == "" {
 			return otherwise

@@ -8,7 +8,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-func (s *session) actionsCommand() *cobra.Command {
+func newActionsCommand(s *session) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:               "actions [NAME]",
@@ -16,13 +16,13 @@ func (s *session) actionsCommand() *cobra.Command {
 		Example:           "  fleetloop exec actions\n  fleetloop exec actions scale_deployment",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeActionsAndParameters,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.runActions(cmd, args, format) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runActions(s, cmd, args, format) },
 	}
 	addOutputFlag(cmd, &format, getFormats())
 	return cmd
 }
 
-func (s *session) runActions(cmd *cobra.Command, args []string, format string) error {
+func runActions(s *session, cmd *cobra.Command, args []string, format string) error {
 	if err := checkFormat(cmd, format, getFormats()); err != nil {
 		return err
 	}

@@ -23,16 +23,16 @@ type controlAction struct {
 	send  func(ctx context.Context, c client.Client, ke *v1alpha1.KubernetesExecution, by string) error
 }
 
-func (s *session) cancelCommand() *cobra.Command {
-	cmd := s.controlCommand(controlAction{verb: "cancel", done: "is being cancelled", named: true, check: executions.CheckCancellable, send: executions.Cancel})
+func newCancelCommand(s *session) *cobra.Command {
+	cmd := newControlCommand(s, controlAction{verb: "cancel", done: "is being cancelled", named: true, check: executions.CheckCancellable, send: executions.Cancel})
 	cmd.Short = "Cancel executions"
 	cmd.Long = "Cancel executions. An execution that has not started fails with reason cancelled. A running action is asked to\n" +
 		"stop and reports what it has changed."
 	return cmd
 }
 
-func (s *session) finalizeCommand() *cobra.Command {
-	cmd := s.controlCommand(controlAction{verb: "finalize", done: "is being finalized", check: checkFinalizable, send: sendFinalize})
+func newFinalizeCommand(s *session) *cobra.Command {
+	cmd := newControlCommand(s, controlAction{verb: "finalize", done: "is being finalized", check: checkFinalizable, send: sendFinalize})
 	cmd.Short = "End the rollback window of executions"
 	cmd.Long = "End the phase rollback_ready of executions: successful executions become completed, those with a failed\n" +
 		"required postcondition become failed. Without this command it happens at the end of the rollback window."
@@ -54,19 +54,19 @@ func sendFinalize(ctx context.Context, c client.Client, ke *v1alpha1.KubernetesE
 	return c.Patch(ctx, ke, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"finalize":true}}`)))
 }
 
-func (s *session) controlCommand(st controlAction) *cobra.Command {
+func newControlCommand(s *session, st controlAction) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:               st.verb + " NAME ...",
 		Args:              requireNames,
 		ValidArgsFunction: s.completeExecutionNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.runControl(cmd, args, st, format) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runControl(s, cmd, args, st, format) },
 	}
 	addOutputFlag(cmd, &format, changeFormats())
 	return cmd
 }
 
-func (s *session) runControl(cmd *cobra.Command, args []string, st controlAction, format string) error {
+func runControl(s *session, cmd *cobra.Command, args []string, st controlAction, format string) error {
 	if err := checkFormat(cmd, format, changeFormats()); err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (s *session) runControl(cmd *cobra.Command, args []string, st controlAction
 	return cli.JoinHostErrors(errs, len(changed))
 }
 
-func (s *session) stopCommand() *cobra.Command {
+func newStopCommand(s *session) *cobra.Command {
 	var reason string
 	var running bool
 	cmd := &cobra.Command{
@@ -123,7 +123,7 @@ func (s *session) stopCommand() *cobra.Command {
 			if reason == "" {
 				return usageErrorf(cmd, "--reason is required: others need it to decide when to resume")
 			}
-			return s.runStop(cmd, reason, running)
+			return runStop(s, cmd, reason, running)
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, for those who decide when to resume")
@@ -131,7 +131,7 @@ func (s *session) stopCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) runStop(cmd *cobra.Command, reason string, cancelRunning bool) error {
+func runStop(s *session, cmd *cobra.Command, reason string, cancelRunning bool) error {
 	c, err := s.connectCluster()
 	if err != nil {
 		return err
@@ -150,7 +150,7 @@ func (s *session) runStop(cmd *cobra.Command, reason string, cancelRunning bool)
 	return s.printLine("%s", text)
 }
 
-func (s *session) resumeCommand() *cobra.Command {
+func newResumeCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume",
 		Short: "End the emergency stop",

@@ -24,7 +24,7 @@ type decideOptions struct {
 	format       string
 }
 
-func (s *session) approveCommand() *cobra.Command {
+func newApproveCommand(s *session) *cobra.Command {
 	o := decideOptions{decision: v1alpha1.Approve}
 	cmd := &cobra.Command{
 		Use:   "approve NAME",
@@ -38,7 +38,7 @@ approved again. Approvers need the verb approve on kubernetesexecutions and must
 			"  fleetloop approve scale-deployment-x7kq2 --yes --plan=3f8a91c2d4e5",
 		Args:              requireName,
 		ValidArgsFunction: s.completeExecutionNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.runDecide(cmd, args[0], o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runDecide(s, cmd, args[0], o) },
 	}
 	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, for the audit")
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "skip the confirmation prompt")
@@ -48,7 +48,7 @@ approved again. Approvers need the verb approve on kubernetesexecutions and must
 	return cmd
 }
 
-func (s *session) rejectCommand() *cobra.Command {
+func newRejectCommand(s *session) *cobra.Command {
 	o := decideOptions{decision: v1alpha1.Reject, yes: true}
 	cmd := &cobra.Command{
 		Use:               "reject NAME --reason=TEXT",
@@ -59,7 +59,7 @@ func (s *session) rejectCommand() *cobra.Command {
 			if o.reason == "" {
 				return usageErrorf(cmd, "--reason is required; the requester of the execution sees it")
 			}
-			return s.runDecide(cmd, args[0], o)
+			return runDecide(s, cmd, args[0], o)
 		},
 	}
 	cmd.Flags().StringVar(&o.reason, "reason", "", "why")
@@ -67,7 +67,7 @@ func (s *session) rejectCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) runDecide(cmd *cobra.Command, name string, o decideOptions) error {
+func runDecide(s *session, cmd *cobra.Command, name string, o decideOptions) error {
 	const shortest = 12
 	switch err := checkFormat(cmd, o.format, changeFormats()); {
 	case err != nil:
@@ -89,20 +89,20 @@ func (s *session) runDecide(cmd *cobra.Command, name string, o decideOptions) er
 		return explainStateError(err)
 	}
 	if !o.yes {
-		if err := s.confirmPlan(ke); err != nil {
+		if err := confirmPlan(s, ke); err != nil {
 			return err
 		}
 	}
-	if ke, err = s.saveDecision(cmd.Context(), c, ke, o); err != nil {
+	if ke, err = saveDecision(cmd.Context(), c, ke, o); err != nil {
 		return err
 	}
-	return s.printDecisionThenFollow(cmd, c, ke, o)
+	return printDecisionThenFollow(s, cmd, c, ke, o)
 }
 
 var errNo = errors.New("not approved")
 
 // confirmPlan prints the plan and asks for confirmation.
-func (s *session) confirmPlan(ke *v1alpha1.KubernetesExecution) error {
+func confirmPlan(s *session, ke *v1alpha1.KubernetesExecution) error {
 	if err := WriteDecisionBasis(s.env.Stderr, ke, s.showOptions()); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (s *session) confirmPlan(ke *v1alpha1.KubernetesExecution) error {
 }
 
 // saveDecision adds the decision to the approvals.
-func (s *session) saveDecision(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) (*v1alpha1.KubernetesExecution, error) {
+func saveDecision(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) (*v1alpha1.KubernetesExecution, error) {
 	me, err := c.currentUser(ctx)
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (s *session) saveDecision(ctx context.Context, c *cluster, ke *v1alpha1.Kub
 	return decided, nil
 }
 
-func (s *session) printDecisionThenFollow(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) error {
+func printDecisionThenFollow(s *session, cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) error {
 	if o.format == formatText {
 		verb := "approved"
 		if o.decision == v1alpha1.Reject {

@@ -58,7 +58,7 @@ type execOptions struct {
 	retriesSet, keepSet, approvalSet bool
 }
 
-func (s *session) execCommand() *cobra.Command {
+func newExecCommand(s *session) *cobra.Command {
 	var o execOptions
 	cmd := &cobra.Command{
 		Use:   "exec ACTION [name=value ...]",
@@ -86,13 +86,13 @@ Parameters:
 				return cmd.Help()
 			}
 			o.retriesSet, o.keepSet, o.approvalSet = cmd.Flags().Changed("retries"), cmd.Flags().Changed("ttl"), cmd.Flags().Changed("approval-timeout")
-			return s.runExec(cmd, args, o)
+			return runExec(s, cmd, args, o)
 		},
 	}
 	o.addFlags(cmd)
 	cmd.AddCommand(
-		s.getCommand(), s.describeCommand(), s.watchCommand(), s.cancelCommand(), s.finalizeCommand(),
-		s.actionsCommand(), s.stopCommand(), s.resumeCommand(),
+		newGetCommand(s), newDescribeCommand(s), newWatchCommand(s), newCancelCommand(s), newFinalizeCommand(s),
+		newActionsCommand(s), newStopCommand(s), newResumeCommand(s),
 	)
 	return cmd
 }
@@ -115,7 +115,7 @@ func (o *execOptions) addFlags(cmd *cobra.Command) {
 	addOutputFlag(cmd, &o.format, changeFormats())
 }
 
-func (s *session) runExec(cmd *cobra.Command, args []string, o execOptions) error {
+func runExec(s *session, cmd *cobra.Command, args []string, o execOptions) error {
 	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (s *session) runExec(cmd *cobra.Command, args []string, o execOptions) erro
 	if err != nil {
 		return err
 	}
-	return s.createExecution(cmd, ke, o.format, o.waitOptions)
+	return createExecution(s, cmd, ke, o.format, o.waitOptions)
 }
 
 // newExecution returns the execution for a command line.
@@ -216,7 +216,7 @@ func unknownActionError(cmd *cobra.Command, name string) error {
 }
 
 // createExecution sends an execution in the name of the user and prints the result.
-func (s *session) createExecution(cmd *cobra.Command, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
+func createExecution(s *session, cmd *cobra.Command, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
 	c, err := s.connectCluster()
 	if err != nil {
 		return err
@@ -263,7 +263,7 @@ func (s *session) printCreatedThenFollow(cmd *cobra.Command, c *cluster, ke *v1a
 // followExecution follows an execution and prints the result. Formats for programs are written
 // once, in the final state.
 func (s *session) followExecution(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
-	ke, failed := s.waitForExecution(cmd.Context(), c, ke, w)
+	ke, failed := waitForExecution(cmd.Context(), s, c, ke, w)
 	if format != formatText {
 		return cmp.Or(WriteExecutions(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true), failed)
 	}

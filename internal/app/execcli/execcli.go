@@ -46,7 +46,7 @@ func Commands(env Env) []*cobra.Command {
 		env.Now = time.Now
 	}
 	s := &session{env: env}
-	list := []*cobra.Command{s.execCommand(), s.approveCommand(), s.rejectCommand(), s.rollbackCommand()}
+	list := []*cobra.Command{newExecCommand(s), newApproveCommand(s), newRejectCommand(s), newRollbackCommand(s)}
 	for _, cmd := range list {
 		s.addConnectionFlags(cmd.PersistentFlags())
 	}

@@ -31,7 +31,7 @@ var errGone = errors.New("the execution was deleted")
 
 // watchExecution calls onState with the current state of an execution and after every change, until
 // onState returns done.
-func (s *session) watchExecution(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, onState func(*v1alpha1.KubernetesExecution) (done bool, err error)) error {
+func watchExecution(ctx context.Context, s *session, c *cluster, ke *v1alpha1.KubernetesExecution, onState func(*v1alpha1.KubernetesExecution) (done bool, err error)) error {
 	uid := ke.UID
 	for {
 		if done, err := onState(ke); done || err != nil {
@@ -46,7 +46,7 @@ func (s *session) watchExecution(ctx context.Context, c *cluster, ke *v1alpha1.K
 		case err != nil:
 			s.printNote("watch interrupted, restarting: %v", err)
 		}
-		if ke, err = s.getWhenAvailable(ctx, c, ke.Name, uid); err != nil {
+		if ke, err = getWhenAvailable(ctx, c, ke.Name, uid); err != nil {
 			return err
 		}
 	}
@@ -78,7 +78,7 @@ func (c *cluster) watchChanges(ctx context.Context, ke *v1alpha1.KubernetesExecu
 }
 
 // getWhenAvailable reads an execution and retries while the server is unavailable.
-func (s *session) getWhenAvailable(ctx context.Context, c *cluster, name string, uid types.UID) (*v1alpha1.KubernetesExecution, error) {
+func getWhenAvailable(ctx context.Context, c *cluster, name string, uid types.UID) (*v1alpha1.KubernetesExecution, error) {
 	for {
 		if err := backoff.Sleep(ctx, again); err != nil {
 			return nil, err
@@ -124,14 +124,14 @@ const waitHelp = `With --wait the command waits until the execution ends and exi
 The execution continues when the wait ends early.`
 
 // waitForExecution follows an execution to its end and prints the result.
-func (s *session) waitForExecution(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, w waitOptions) (*v1alpha1.KubernetesExecution, error) {
+func waitForExecution(ctx context.Context, s *session, c *cluster, ke *v1alpha1.KubernetesExecution, w waitOptions) (*v1alpha1.KubernetesExecution, error) {
 	if w.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, w.timeout, errWaitTimeout)
 		defer cancel()
 	}
 	last, said := ke, ""
-	err := s.watchExecution(ctx, c, ke, func(now *v1alpha1.KubernetesExecution) (bool, error) {
+	err := watchExecution(ctx, s, c, ke, func(now *v1alpha1.KubernetesExecution) (bool, error) {
 		last = now
 		if text := formatProgress(now); text != said {
 			said = text
@@ -150,7 +150,7 @@ func (s *session) waitForExecution(ctx context.Context, c *cluster, ke *v1alpha1
 	case err != nil:
 		return last, explainError(err, fmt.Sprintf("follow execution %q", ke.Name))
 	}
-	return last, s.resultError(last)
+	return last, resultError(s, last)
 }
 
 // needsApproval reports whether an execution still lacks an approval, counting those already given.
@@ -172,7 +172,7 @@ func formatProgress(ke *v1alpha1.KubernetesExecution) string {
 }
 
 // resultError returns an error unless the execution achieved its goal.
-func (s *session) resultError(ke *v1alpha1.KubernetesExecution) error {
+func resultError(s *session, ke *v1alpha1.KubernetesExecution) error {
 	describe := "fleetloop exec describe " + ke.Name + "   shows the details"
 	why := cmp.Or(ke.Status.Message, string(ke.Status.ReasonDetail), string(ke.Status.Reason))
 	switch {

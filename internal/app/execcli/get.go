@@ -46,7 +46,7 @@ func (o *getOptions) addFlags(cmd *cobra.Command, formats []string) {
 	addOutputFlag(cmd, &o.format, formats)
 }
 
-func (s *session) getCommand() *cobra.Command {
+func newGetCommand(s *session) *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
 		Use:     "get [NAME ...]",
@@ -57,9 +57,9 @@ func (s *session) getCommand() *cobra.Command {
 		ValidArgsFunction: s.completeExecutionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.watch {
-				return s.runWatch(cmd, args, o)
+				return runWatch(s, cmd, args, o)
 			}
-			return s.runGet(cmd, args, o)
+			return runGet(s, cmd, args, o)
 		},
 	}
 	o.addFlags(cmd, getFormats())
@@ -67,7 +67,7 @@ func (s *session) getCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) runGet(cmd *cobra.Command, args []string, o getOptions) error {
+func runGet(s *session, cmd *cobra.Command, args []string, o getOptions) error {
 	if err := checkFormat(cmd, o.format, getFormats()); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (c *cluster) findExecutions(ctx context.Context, names []string, s selectio
 	return found, errs, nil
 }
 
-func (s *session) describeCommand() *cobra.Command {
+func newDescribeCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "describe NAME ...",
 		Short: "Show the details of executions and the next steps",
@@ -157,7 +157,7 @@ func (s *session) describeCommand() *cobra.Command {
 	}
 }
 
-func (s *session) watchCommand() *cobra.Command {
+func newWatchCommand(s *session) *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
 		Use:   "watch [NAME]",
@@ -166,13 +166,13 @@ func (s *session) watchCommand() *cobra.Command {
 			"until interrupted. The exit codes for one execution are those of --wait:\n" +
 			"see fleetloop exec --help.",
 		ValidArgsFunction: s.completeExecutionNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.runWatch(cmd, args, o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runWatch(s, cmd, args, o) },
 	}
 	o.addFlags(cmd, watchFormats())
 	return cmd
 }
 
-func (s *session) runWatch(cmd *cobra.Command, args []string, o getOptions) error {
+func runWatch(s *session, cmd *cobra.Command, args []string, o getOptions) error {
 	if err := checkFormat(cmd, o.format, watchFormats()); err != nil {
 		return err
 	}
@@ -184,13 +184,13 @@ func (s *session) runWatch(cmd *cobra.Command, args []string, o getOptions) erro
 		return err
 	}
 	if len(args) == 0 {
-		return s.watchAll(cmd.Context(), c, o)
+		return watchAll(cmd.Context(), s, c, o)
 	}
 	ke, err := c.getExecution(cmd.Context(), args[0])
 	if err != nil {
 		return err
 	}
-	if ke, err = s.waitForExecution(cmd.Context(), c, ke, waitOptions{through: true}); err != nil {
+	if ke, err = waitForExecution(cmd.Context(), s, c, ke, waitOptions{through: true}); err != nil {
 		return err
 	}
 	return s.printLine("execution/%s %s", ke.Name, describeOutcome(ke))
@@ -205,7 +205,7 @@ type watcher struct {
 	seen   map[types.UID]string
 }
 
-func (s *session) watchAll(ctx context.Context, c *cluster, o getOptions) error {
+func watchAll(ctx context.Context, s *session, c *cluster, o getOptions) error {
 	look := s.showOptions()
 	look.NoHeaders = o.noHeaders
 	w := &watcher{s, o, NewListPrinter(s.env.Stdout, o.format == terminal.FormatWide, look), map[types.UID]string{}}

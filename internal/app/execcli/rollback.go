@@ -12,7 +12,7 @@ type rollbackOptions struct {
 	reason, objectName, format string
 }
 
-func (s *session) rollbackCommand() *cobra.Command {
+func newRollbackCommand(s *session) *cobra.Command {
 	var o rollbackOptions
 	cmd := &cobra.Command{
 		Use:   "rollback NAME",
@@ -24,7 +24,7 @@ fails if the target has changed since.
 ` + waitHelp,
 		Args:              requireName,
 		ValidArgsFunction: s.completeExecutionNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.runRollback(cmd, args[0], o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runRollback(s, cmd, args[0], o) },
 	}
 	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, for approvers and the audit")
 	cmd.Flags().StringVar(&o.objectName, "name", "", "`name` of the new execution (default: name of the original and a suffix)")
@@ -33,7 +33,7 @@ fails if the target has changed since.
 	return cmd
 }
 
-func (s *session) runRollback(cmd *cobra.Command, name string, o rollbackOptions) error {
+func runRollback(s *session, cmd *cobra.Command, name string, o rollbackOptions) error {
 	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}
@@ -48,5 +48,5 @@ func (s *session) runRollback(cmd *cobra.Command, name string, o rollbackOptions
 	if err := executions.CheckReversible(ke); err != nil {
 		return explainStateError(err)
 	}
-	return s.createExecution(cmd, executions.NewRollback(ke, o.objectName, o.reason), o.format, o.waitOptions)
+	return createExecution(s, cmd, executions.NewRollback(ke, o.objectName, o.reason), o.format, o.waitOptions)
 }
