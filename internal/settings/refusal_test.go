@@ -390,6 +390,9 @@ func TestTagsThatMakeNoSense(t *testing.T) {
 		"Dive": {"rules that would never be checked", &struct {
 			A []pair `key:"a"`
 		}{}, `need validate:"dive"`},
+		"UnknownRule": {"a rule that does not exist, of a value that is not checked", &struct {
+			A string `key:"a" validate:"omitempty,emial"`
+		}{}, `"a" has the unknown rule "emial"`},
 		"Loop": {"a type within itself", &loop{}, "nests too deep"},
 	}
 	for name, tc := range cases {

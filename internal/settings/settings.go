@@ -89,7 +89,7 @@ func Load(cfg any, src Source) (*Report, error) {
 		l.readEnv(f, v)
 		l.readFlag(f, v)
 	}
-	l.validateRules(root)
+	validator{l}.validateSection(l.root, root, "")
 	if err := l.problems.joinInFileOrder(); err != nil {
 		return nil, err
 	}

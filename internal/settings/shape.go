@@ -147,6 +147,11 @@ func (f *field) checkTags() {
 	case f.shape.elem != nil && f.shape.elem.hasRules() && !strings.Contains(f.rules, "dive"):
 		panic(fmt.Sprintf(`settings: the elements of %q have rules that need validate:"dive"`, f.path))
 	}
+	for _, rule := range splitTag(f.rules) {
+		if name, _, _ := strings.Cut(rule, "="); !isRule(name) {
+			panic(fmt.Sprintf("settings: %q has the unknown rule %q", f.path, name))
+		}
+	}
 }
 
 // keyNames returns the keys that the file may use for f.

@@ -20,18 +20,18 @@ type violation struct {
 	value       reflect.Value
 }
 
-// validateRules checks the rules of the tags. It omits settings that already have a problem.
-func (l *loader) validateRules(root reflect.Value) { l.validateSection(l.root, root, "") }
+// A validator checks the rules of the tags. It omits settings that already have a problem.
+type validator struct{ loader *loader }
 
-func (l *loader) validateSection(s *shape, v reflect.Value, path string) {
+func (c validator) validateSection(s *shape, v reflect.Value, path string) {
 	for _, f := range s.fields {
-		l.validateValue(f.shape, v, violation{path: joinPath(path, f.key), value: v.FieldByIndex(f.index)}, splitTag(f.rules))
+		c.validateValue(f.shape, v, violation{path: joinPath(path, f.key), value: v.FieldByIndex(f.index)}, splitTag(f.rules))
 	}
 }
 
 // validateValue checks the value of a field of section against rules, up to the first that it breaks,
 // and then the rules of its parts.
-func (l *loader) validateValue(s *shape, section reflect.Value, at violation, rules []string) {
+func (c validator) validateValue(s *shape, section reflect.Value, at violation, rules []string) {
 	for i, text := range rules {
 		at.rule, at.param, _ = strings.Cut(text, "=")
 		switch at.rule {
@@ -40,27 +40,36 @@ func (l *loader) validateValue(s *shape, section reflect.Value, at violation, ru
 				return
 			}
 		case "dive":
-			l.validateElements(s, section, at, rules[i+1:])
+			c.validateElements(s, section, at, rules[i+1:])
 			return
 		default:
 			if at.isBroken(section) {
-				if !hasProblemAtOrAbove(l.bad, at.path) {
-					l.addProblemf(l.originOf(at.path), "%s", l.describeViolation(at))
+				if !hasProblemAtOrAbove(c.loader.bad, at.path) {
+					c.loader.addProblemf(c.originOf(at.path), "%s", c.describeViolation(at))
 				}
 				return
 			}
 		}
 	}
 	if len(s.fields) > 0 {
-		l.validateSection(s, at.value, at.path)
+		c.validateSection(s, at.value, at.path)
 	}
 }
 
 // validateElements checks the elements of a list or map.
-func (l *loader) validateElements(s *shape, section reflect.Value, at violation, rules []string) {
+func (c validator) validateElements(s *shape, section reflect.Value, at violation, rules []string) {
 	for key, value := range at.value.Seq2() {
-		l.validateValue(s.elem, section, violation{path: fmt.Sprintf("%s[%v]", at.path, key), value: value}, rules)
+		c.validateValue(s.elem, section, violation{path: fmt.Sprintf("%s[%v]", at.path, key), value: value}, rules)
 	}
+}
+
+// isRule reports whether a tag may have the rule.
+func isRule(name string) bool {
+	switch name {
+	case "omitempty", "dive", "required", "required_with", "oneof", "gt", "gte", "min", "lt", "lte", "max", "url", "http_url", "hostname_rfc1123":
+		return true
+	}
+	return false
 }
 
 // isBroken reports whether the value breaks the rule. Parameters name fields of section.
@@ -86,7 +95,7 @@ func (v violation) isBroken(section reflect.Value) bool {
 	case "hostname_rfc1123":
 		return !hostName.MatchString(v.value.String())
 	}
-	panic(fmt.Sprintf("settings: %q has the unknown rule %q", v.path, v.rule))
+	panic(fmt.Sprintf("settings: %q has the rule %q, which checkTags did not refuse", v.path, v.rule))
 }
 
 // hostName matches a host name of RFC 1123.
@@ -138,12 +147,12 @@ func hasProblemAtOrAbove(bad map[string]bool, path string) bool {
 
 // originOf returns the source of a value: its position in the file, or that of the setting that
 // contains it.
-func (l *loader) originOf(path string) Origin {
+func (c validator) originOf(path string) Origin {
 	for at := path; ; {
-		if p, ok := l.places[at]; ok {
-			return Origin{Key: path, Source: FromFile, Name: l.src.File, Line: p.line, Column: p.column}
+		if p, ok := c.loader.places[at]; ok {
+			return Origin{Key: path, Source: FromFile, Name: c.loader.src.File, Line: p.line, Column: p.column}
 		}
-		if o, ok := l.origins[at]; ok {
+		if o, ok := c.loader.origins[at]; ok {
 			o.Key = path
 			return o
 		}
@@ -156,9 +165,9 @@ func (l *loader) originOf(path string) Origin {
 }
 
 // describeViolation returns a message about the violated rule.
-func (l *loader) describeViolation(v violation) string {
-	f := l.root.fieldAt(v.path)
-	say := v.describeRule(func(goName string) string { return l.root.siblingKey(v.path, goName) })
+func (c validator) describeViolation(v violation) string {
+	f := c.loader.root.fieldAt(v.path)
+	say := v.describeRule(func(goName string) string { return c.loader.root.siblingKey(v.path, goName) })
 	if strings.HasPrefix(v.rule, "required") {
 		return say + howToSet(f)
 	}
