@@ -94,14 +94,13 @@ type Console struct {
 	metrics *metrics
 	base    string   // base path, with a slash at both ends
 	public  *url.URL // nil: as the browser calls it
-	secure  bool     // browsers use TLS
+	cookies cookies
 	signIns *limiter
 	streams *streams
 	sources []*Source
 	// openStreams counts the streams of pages.
 	openStreams atomic.Int64
-	index       []byte
-	assets      http.Handler
+	page        page
 	handler     http.Handler
 }
 
@@ -119,7 +118,7 @@ func New(cfg Config, d Deps) (*Console, error) {
 			c.base = "/"
 		}
 	}
-	c.secure = d.TLS || c.public != nil && c.public.Scheme == "https"
+	c.cookies = cookies{base: c.base, secure: d.TLS || c.public != nil && c.public.Scheme == "https"}
 	if err := c.checkMode(local); err != nil {
 		return nil, err
 	}
@@ -127,7 +126,7 @@ func New(cfg Config, d Deps) (*Console, error) {
 	if err != nil || target.Host == "" {
 		return nil, errors.New("the URL of the fleet API must be http://host:port or https://host:port")
 	}
-	if c.index, c.assets, err = c.newPage(); err != nil {
+	if c.page, err = newPage(c.base); err != nil {
 		return nil, err
 	}
 	if c.metrics, err = newMetrics(d.Metrics); err != nil {
@@ -137,7 +136,8 @@ func New(cfg Config, d Deps) (*Console, error) {
 		c.deps.RecordAction = func(context.Context, Action) {}
 	}
 	c.addSources()
-	c.handler = c.protect(c.newRoutes(target))
+	guard := requestGuard{cookies: c.cookies, public: c.public, mode: cfg.Mode, sessions: d.Sessions, metrics: c.metrics}
+	c.handler = guard.protect(c.newRoutes(target))
 	return c, nil
 }
 
@@ -149,7 +149,7 @@ func (c *Console) checkMode(local bool) error {
 			return fmt.Errorf("mode %q lets in everyone who can reach %q; listen on a loopback address, or set the mode to oidc or token", c.cfg.Mode, c.deps.ListenAddr)
 		}
 	case ModeToken, ModeOIDC:
-		if !local && !c.secure {
+		if !local && !c.cookies.secure {
 			return errors.New("people would sign in without TLS; set the public URL to the https:// address of the console, or set a certificate")
 		}
 		if !local && c.public == nil {
@@ -172,8 +172,9 @@ func (c *Console) newRoutes(fleetAPI *url.URL) http.Handler {
 	mux.HandleFunc("GET /console/session", c.serveSession)
 	mux.HandleFunc("POST /console/token", c.limitSignIns(c.signInByToken))
 	mux.HandleFunc("POST /console/demo", c.limitSignIns(c.signInAsDemoPerson))
-	mux.HandleFunc("GET /console/login", c.limitSignIns(c.beginLogin))
-	mux.HandleFunc("GET /console/callback", c.limitSignIns(c.finishLogin))
+	atIssuer := issuerLogin{c}
+	mux.HandleFunc("GET /console/login", c.limitSignIns(atIssuer.begin))
+	mux.HandleFunc("GET /console/callback", c.limitSignIns(atIssuer.finish))
 	mux.HandleFunc("POST /console/logout", c.signOut)
 	mux.HandleFunc("/console/", func(w http.ResponseWriter, _ *http.Request) {
 		WriteProblem(w, http.StatusNotFound, "The console has no such path.", "")
@@ -185,8 +186,8 @@ func (c *Console) newRoutes(fleetAPI *url.URL) http.Handler {
 		mux.Handle("GET "+CoveragePath, ofHosts)
 	}
 	mux.Handle("/api/", c.requireSession(c.newForwarder(fleetAPI)))
-	mux.Handle("/assets/", c.assets)
-	mux.HandleFunc("/", c.servePage)
+	mux.Handle("/assets/", c.page.assets)
+	mux.HandleFunc("/", c.page.serveIndex)
 	if c.base == "/" {
 		return mux
 	}
@@ -254,6 +255,6 @@ func (c *Console) serveSession(w http.ResponseWriter, r *http.Request) {
 		c.writeError(w, r, err)
 		return
 	}
-	answer.CSRF = c.deps.Sessions.CSRFToken(c.ensureCSRFCookie(w, r), c.sessionID(r))
+	answer.CSRF = c.deps.Sessions.CSRFToken(c.cookies.ensureCSRF(w, r), c.cookies.sessionID(r))
 	WriteJSON(w, http.StatusOK, answer)
 }

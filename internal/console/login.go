@@ -39,8 +39,12 @@ type login struct {
 	Until    time.Time `json:"until"`
 }
 
-// beginLogin sends the browser to the issuer.
-func (c *Console) beginLogin(w http.ResponseWriter, r *http.Request) {
+// An issuerLogin signs people in at the issuer.
+type issuerLogin struct{ console *Console }
+
+// begin sends the browser to the issuer.
+func (l issuerLogin) begin(w http.ResponseWriter, r *http.Request) {
+	c := l.console
 	if c.deps.Issuer == nil {
 		WriteProblem(w, http.StatusNotFound, "The console does not use an issuer.", "Choose the sign-in that the page shows.")
 		return
@@ -53,44 +57,45 @@ func (c *Console) beginLogin(w http.ResponseWriter, r *http.Request) {
 		WriteProblem(w, http.StatusBadRequest, "to must be a path of this host.", "")
 		return
 	}
-	l := login{State: session.NewID(), Nonce: session.NewID(), Verifier: oauth2.GenerateVerifier(), To: to, Until: time.Now().Add(loginTime)}
-	where, err := c.deps.Issuer.AuthURL(r.Context(), c.redirectURL(r), l.State, l.Nonce, l.Verifier)
+	begun := login{State: session.NewID(), Nonce: session.NewID(), Verifier: oauth2.GenerateVerifier(), To: to, Until: time.Now().Add(loginTime)}
+	where, err := c.deps.Issuer.AuthURL(r.Context(), l.redirectURL(r), begun.State, begun.Nonce, begun.Verifier)
 	if err != nil {
 		c.log.WarnContext(r.Context(), "issuer not reached", "err", err)
-		c.redirectFailed(w, "unavailable")
+		l.redirectFailed(w, "unavailable")
 		return
 	}
-	text, err := json.Marshal(l)
+	text, err := json.Marshal(begun)
 	if err != nil {
 		c.writeError(w, r, fmt.Errorf("encode sign-in: %w", err))
 		return
 	}
-	c.setCookie(w, loginCookie, c.deps.Sessions.Seal(loginCookie, text), http.SameSiteLaxMode)
+	c.cookies.set(w, loginCookie, c.deps.Sessions.Seal(loginCookie, text), http.SameSiteLaxMode)
 	redirect(w, where)
 }
 
-// finishLogin receives the browser from the issuer.
-func (c *Console) finishLogin(w http.ResponseWriter, r *http.Request) {
+// finish receives the browser from the issuer.
+func (l issuerLogin) finish(w http.ResponseWriter, r *http.Request) {
+	c := l.console
 	if c.deps.Issuer == nil {
 		WriteProblem(w, http.StatusNotFound, "The console does not use an issuer.", "")
 		return
 	}
-	l, err := c.readLogin(r)
-	c.setCookie(w, loginCookie, "", http.SameSiteLaxMode) // it counts once
+	begun, err := l.read(r)
+	c.cookies.set(w, loginCookie, "", http.SameSiteLaxMode) // it counts once
 	q := r.URL.Query()
 	switch {
 	case err != nil:
-		c.redirectFailed(w, "expired")
+		l.redirectFailed(w, "expired")
 		return
-	case subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(l.State)) != 1:
-		c.redirectFailed(w, "expired") // another browser or tab began it
+	case subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(begun.State)) != 1:
+		l.redirectFailed(w, "expired") // another browser or tab began it
 		return
 	case q.Get("error") != "" || q.Get("code") == "":
 		c.metrics.countSignIn(c.cfg.Mode, ErrToken)
-		c.redirectFailed(w, "denied")
+		l.redirectFailed(w, "denied")
 		return
 	}
-	tokens, err := c.deps.Issuer.Exchange(r.Context(), c.redirectURL(r), q.Get("code"), l.Nonce, l.Verifier)
+	tokens, err := c.deps.Issuer.Exchange(r.Context(), l.redirectURL(r), q.Get("code"), begun.Nonce, begun.Verifier)
 	var who session.User
 	if err == nil {
 		who, err = c.deps.Identify(r.Context(), tokens.Bearer)
@@ -106,31 +111,31 @@ func (c *Console) finishLogin(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(err, ErrToken) || errors.Is(err, session.ErrRefused) {
 			reason = "refused"
 		}
-		c.redirectFailed(w, reason)
+		l.redirectFailed(w, reason)
 		return
 	}
-	c.setCookie(w, sessionCookie, id, http.SameSiteLaxMode)
-	redirect(w, l.To)
+	c.cookies.set(w, sessionCookie, id, http.SameSiteLaxMode)
+	redirect(w, begun.To)
 }
 
 var errNoLogin = errors.New("no sign-in has begun")
 
-// readLogin returns the sign-in that has begun in this browser.
-func (c *Console) readLogin(r *http.Request) (l login, err error) {
-	cookie, err := r.Cookie(c.cookieName(loginCookie))
+// read returns the sign-in that has begun in this browser.
+func (l issuerLogin) read(r *http.Request) (begun login, err error) {
+	cookie, err := r.Cookie(l.console.cookies.nameOf(loginCookie))
 	if err != nil {
 		return login{}, errNoLogin
 	}
-	text, err := c.deps.Sessions.Open(loginCookie, cookie.Value)
-	if err != nil || json.Unmarshal(text, &l) != nil || time.Now().After(l.Until) {
+	text, err := l.console.deps.Sessions.Open(loginCookie, cookie.Value)
+	if err != nil || json.Unmarshal(text, &begun) != nil || time.Now().After(begun.Until) {
 		return login{}, errNoLogin
 	}
-	return l, nil
+	return begun, nil
 }
 
 // redirectFailed sends the browser to the sign-in page, with the reason from a closed set.
-func (c *Console) redirectFailed(w http.ResponseWriter, reason string) {
-	redirect(w, c.base+"signin?failed="+url.QueryEscape(reason))
+func (l issuerLogin) redirectFailed(w http.ResponseWriter, reason string) {
+	redirect(w, l.console.base+"signin?failed="+url.QueryEscape(reason))
 }
 
 func redirect(w http.ResponseWriter, where string) {
@@ -140,7 +145,8 @@ func redirect(w http.ResponseWriter, where string) {
 }
 
 // redirectURL returns the URL to which the issuer sends the browser.
-func (c *Console) redirectURL(r *http.Request) string {
+func (l issuerLogin) redirectURL(r *http.Request) string {
+	c := l.console
 	if c.public != nil {
 		return c.public.Scheme + "://" + c.public.Host + c.base + "console/callback"
 	}

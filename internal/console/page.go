@@ -12,17 +12,24 @@ import (
 //go:embed all:dist
 var dist embed.FS
 
-// newPage returns the page for this base path, and the handler of its files.
-func (c *Console) newPage() (index []byte, assets http.Handler, err error) {
+// A page is the built page for one base path.
+type page struct {
+	index  []byte
+	assets http.Handler // its other files
+}
+
+// newPage returns the embedded page for a base path.
+func newPage(base string) (page, error) {
 	root, err := fs.Sub(dist, "dist")
 	if err != nil {
-		return nil, nil, fmt.Errorf("open the embedded page: %w", err)
+		return page{}, fmt.Errorf("open the embedded page: %w", err)
 	}
-	if index, err = fs.ReadFile(root, "index.html"); err != nil {
-		return nil, nil, fmt.Errorf("read the embedded page: %w", err)
+	index, err := fs.ReadFile(root, "index.html")
+	if err != nil {
+		return page{}, fmt.Errorf("read the embedded page: %w", err)
 	}
 	files := http.FileServerFS(root)
-	assets = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	assets := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, err := fs.Stat(root, strings.TrimPrefix(r.URL.Path, "/")); err != nil || info.IsDir() {
 			http.NotFound(w, r)
 			return
@@ -30,7 +37,7 @@ func (c *Console) newPage() (index []byte, assets http.Handler, err error) {
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable") // a name has the hash of its content
 		files.ServeHTTP(w, r)
 	})
-	return rebasePage(index, c.base), assets, nil
+	return page{rebasePage(index, base), assets}, nil
 }
 
 // rebasePage returns the page with the base path in its references, because a page of a deep path
@@ -44,8 +51,8 @@ func rebasePage(index []byte, base string) []byte {
 	return index
 }
 
-// servePage serves the page for all paths that the page itself interprets.
-func (c *Console) servePage(w http.ResponseWriter, r *http.Request) {
+// serveIndex serves the page for all paths that the page itself interprets.
+func (p page) serveIndex(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		WriteProblem(w, http.StatusMethodNotAllowed, "This path has only a page.", "")
@@ -53,5 +60,5 @@ func (c *Console) servePage(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-cache")
-	_, _ = w.Write(c.index) // the client may be gone
+	_, _ = w.Write(p.index) // the client may be gone
 }

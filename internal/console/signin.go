@@ -15,7 +15,7 @@ func (c *Console) currentPerson(r *http.Request) (session.Session, error) {
 		who, err := c.deps.Identify(r.Context(), "")
 		return session.Session{User: who}, err
 	}
-	id := c.sessionID(r)
+	id := c.cookies.sessionID(r)
 	if id == "" {
 		return session.Session{}, session.ErrNone
 	}
@@ -106,12 +106,12 @@ func (c *Console) startSession(w http.ResponseWriter, r *http.Request, who sessi
 		c.writeError(w, r, err)
 		return
 	}
-	c.setCookie(w, sessionCookie, id, http.SameSiteLaxMode)
+	c.cookies.set(w, sessionCookie, id, http.SameSiteLaxMode)
 	w.WriteHeader(http.StatusNoContent)
 }
 
 func (c *Console) beginSession(r *http.Request, who session.User, tokens session.Tokens) (id string, err error) {
-	if old := c.sessionID(r); old != "" {
+	if old := c.cookies.sessionID(r); old != "" {
 		if err := c.deps.Sessions.End(r.Context(), old); err != nil {
 			return "", err
 		}
@@ -125,13 +125,13 @@ func (c *Console) beginSession(r *http.Request, who session.User, tokens session
 
 // signOut ends the session on the server and removes its cookie.
 func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
-	if id := c.sessionID(r); id != "" {
+	if id := c.cookies.sessionID(r); id != "" {
 		if err := c.deps.Sessions.End(r.Context(), id); err != nil {
 			c.writeError(w, r, err)
 			return
 		}
 	}
-	c.setCookie(w, sessionCookie, "", http.SameSiteLaxMode)
+	c.cookies.set(w, sessionCookie, "", http.SameSiteLaxMode)
 	w.WriteHeader(http.StatusNoContent)
 }
 

@@ -96,7 +96,7 @@ func (c *Console) serveStream(w http.ResponseWriter, r *http.Request) {
 	defer context.AfterFunc(c.streams.ended, cancel)() //nolint:contextcheck // either of the two ends it
 
 	m := &merger{
-		console: c, control: http.NewResponseController(w), w: w, sessionID: c.sessionID(r),
+		console: c, control: http.NewResponseController(w), w: w, sessionID: c.cookies.sessionID(r),
 		topics:  strings.Split(r.URL.Query().Get("topics"), ","),
 		cursors: decodeCursors(r.Header.Get("Last-Event-ID")),
 		events:  make(chan sourceEvent), live: map[string]bool{},

@@ -80,7 +80,7 @@ func (c *Clusters) getCoverage(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	var all []NamedSentinel
 	for _, h := range c.list {
-		list, err := h.listAllSentinels(ctx)
+		list, err := listAllSentinels(ctx, h)
 		if errors.Is(err, errNoAnswer) {
 			console.WriteProblem(w, http.StatusServiceUnavailable, fmt.Sprintf("Host cluster %q did not respond in time.", h.cfg.Name), "The SentinelConfigs of all host clusters are needed.")
 			return
@@ -114,10 +114,10 @@ func (c *Clusters) getCoverage(w http.ResponseWriter, r *http.Request) {
 }
 
 // listAllSentinels returns the SentinelConfigs of all namespaces, within the timeout of a request.
-func (h *Host) listAllSentinels(ctx context.Context) ([]*v1alpha1.SentinelConfig, error) {
+func listAllSentinels(ctx context.Context, h *Host) ([]*v1alpha1.SentinelConfig, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
-	list, err := h.readableSentinels(ctx, true)
+	list, err := readableSentinels(ctx, h, true)
 	if err != nil && ctx.Err() != nil {
 		err = errors.Join(context.Cause(ctx), err)
 	}

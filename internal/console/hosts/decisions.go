@@ -54,7 +54,7 @@ func (h *Host) listDecisions(w http.ResponseWriter, r *http.Request) error {
 		console.WriteProblem(w, http.StatusBadRequest, "collection and id must name a resource.", "")
 		return nil
 	}
-	readable, err := h.readableSentinels(ctx, false)
+	readable, err := readableSentinels(ctx, h, false)
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func newSentinel(host string, s *v1alpha1.SentinelConfig) Sentinel {
 
 // listSentinels serves the SentinelConfigs that the person may list.
 func (h *Host) listSentinels(w http.ResponseWriter, r *http.Request) error {
-	readable, err := h.readableSentinels(r.Context(), false)
+	readable, err := readableSentinels(r.Context(), h, false)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (h *Host) listSentinels(w http.ResponseWriter, r *http.Request) error {
 
 // readableSentinels returns the SentinelConfigs that the person may list, by namespace and name. If all
 // are needed, it is an error that the person may not list those of every namespace.
-func (h *Host) readableSentinels(ctx context.Context, allNeeded bool) ([]*v1alpha1.SentinelConfig, error) {
+func readableSentinels(ctx context.Context, h *Host, allNeeded bool) ([]*v1alpha1.SentinelConfig, error) {
 	f, err := h.reviews.filterFor(ctx, console.PersonFrom(ctx), "list", sentinelGroup, sentinelsName)
 	if err != nil {
 		return nil, err
