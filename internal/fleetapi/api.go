@@ -137,12 +137,13 @@ type route map[string]handler
 
 func (a *API) newRoutes(kinds []*kind) http.Handler {
 	mux := http.NewServeMux()
+	resources, lists := resourceRoutes{a}, listRoutes{a}
 	for _, k := range kinds {
 		base := v1.BasePath + "/" + k.collection
-		one := route{http.MethodGet: a.handleGet(k), http.MethodPatch: a.handlePatch(k), http.MethodDelete: a.handleDelete(k)}
-		reports := route{http.MethodGet: a.handleListReports(k), http.MethodPost: a.handlePostReport(k), http.MethodPut: a.handlePostReport(k)}
-		all := route{http.MethodGet: a.handleList(k), http.MethodPost: a.handlePost(k)}
-		force := route{http.MethodPost: a.handleForceDelete(k)}
+		one := route{http.MethodGet: resources.get(k), http.MethodPatch: resources.patch(k), http.MethodDelete: resources.delete(k)}
+		reports := route{http.MethodGet: resources.listReports(k), http.MethodPost: resources.postReport(k), http.MethodPut: resources.postReport(k)}
+		all := route{http.MethodGet: lists.list(k), http.MethodPost: resources.post(k)}
+		force := route{http.MethodPost: resources.forceDelete(k)}
 
 		prefixes := []string{base}
 		if k.parent != nil {
@@ -151,19 +152,19 @@ func (a *API) newRoutes(kinds []*kind) http.Handler {
 		for _, p := range prefixes {
 			a.handleRoute(mux, p, all)
 			// Other methods are not refused here: this path is also that of an id.
-			mux.Handle("POST "+p+"/bulk", a.observeRequest(p+"/bulk", http.MethodPost, a.authenticated(a.handleBulkLoad(k))))
+			mux.Handle("POST "+p+"/bulk", a.observeRequest(p+"/bulk", http.MethodPost, a.authenticated(resources.bulkLoad(k))))
 			a.handleRoute(mux, p+"/{id}", one)
 			a.handleRoute(mux, p+"/{id}/statuses", reports)
 			a.handleRoute(mux, p+"/{id}/force-delete", force)
 		}
 		if k.name == v1.KindCluster || k.name == v1.KindNodePool {
-			a.handleRoute(mux, base+"/{id}/revisions", route{http.MethodGet: a.handleListRevisions(k)})
+			a.handleRoute(mux, base+"/{id}/revisions", route{http.MethodGet: resources.listRevisions(k)})
 		}
 		if k.synced {
-			a.addSyncRoutes(mux, base, k)
+			syncRoutes{a}.add(mux, base, k)
 		}
 	}
-	a.schemaRoutes(mux)
+	schemaRoutes{a}.add(mux)
 	if a.timeline != nil {
 		a.handleRoute(mux, v1.ChangesPath, route{http.MethodGet: a.timeline.Get})
 		// Other methods are not refused here: this path is also that of a cluster.
@@ -175,8 +176,8 @@ func (a *API) newRoutes(kinds []*kind) http.Handler {
 	}
 	a.handleRoute(mux, v1.WhoAmIPath, route{http.MethodGet: whoAmI})
 	a.handleRoute(mux, v1.SummaryPath, route{http.MethodGet: a.getSummary})
-	a.handleRoute(mux, v1.StuckPath, route{http.MethodGet: a.listStuck})
-	a.handleRoute(mux, v1.CanIPath, route{http.MethodGet: a.canI})
+	a.handleRoute(mux, v1.StuckPath, route{http.MethodGet: stuckRoutes{a}.list})
+	a.handleRoute(mux, v1.CanIPath, route{http.MethodGet: permissionRoutes{a}.canI})
 	mux.Handle("GET "+documentPath, serveDocument("application/yaml", v1.OpenAPIYAML()))
 	mux.Handle("GET "+documentPathJSON, serveDocument("application/json", v1.OpenAPIJSON()))
 	mux.Handle("/", a.observeRequest("other", "other", func(http.ResponseWriter, *http.Request, auth.Principal) error {

@@ -18,7 +18,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
-func (a *API) handleGet(k *kind) handler {
+// resourceRoutes serve the resources of each kind.
+type resourceRoutes struct{ api *API }
+
+func (rs resourceRoutes) get(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		by, err := authorize(who, v1.VerbGet)
 		if err != nil {
@@ -28,7 +31,7 @@ func (a *API) handleGet(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		rec, err := a.findRecord(r, by.scope, k)
+		rec, err := rs.findRecord(r, by.scope, k)
 		if err != nil {
 			return err
 		}
@@ -43,7 +46,7 @@ func (a *API) handleGet(k *kind) handler {
 	}
 }
 
-func (a *API) handlePost(k *kind) handler {
+func (rs resourceRoutes) post(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		by, err := authorize(who, v1.VerbCreate)
 		if err != nil {
@@ -55,13 +58,13 @@ func (a *API) handlePost(k *kind) handler {
 		}
 		d := draft{parent: parent}
 		var req v1.CreateRequest
-		if e := rest.ReadBody(w, r, a.maxBody, &req); e != nil {
+		if e := rest.ReadBody(w, r, rs.api.maxBody, &req); e != nil {
 			return e
 		}
 		if err := d.fillFrom(k, &req); err != nil {
 			return err
 		}
-		rec, err := a.createResource(r.Context(), by, k, d)
+		rec, err := rs.api.createResource(r.Context(), by, k, d)
 		if err != nil {
 			return err
 		}
@@ -84,18 +87,18 @@ func parseParentID(r *http.Request, k *kind) (string, error) {
 	return parseID(k.parent, id)
 }
 
-func (a *API) handlePatch(k *kind) handler {
+func (rs resourceRoutes) patch(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		by, err := authorize(who, v1.VerbPatch)
 		if err != nil {
 			return err
 		}
-		id, err := a.parseIDCheckingParent(r, by.scope, k)
+		id, err := rs.parseIDCheckingParent(r, by.scope, k)
 		if err != nil {
 			return err
 		}
 		var req patchBody
-		if e := rest.ReadBody(w, r, a.maxBody, &req); e != nil {
+		if e := rest.ReadBody(w, r, rs.api.maxBody, &req); e != nil {
 			return e
 		}
 		p, err := req.toPatch()
@@ -103,7 +106,7 @@ func (a *API) handlePatch(k *kind) handler {
 			return err
 		}
 		p.match = rest.ParseETags(r.Header.Values("If-Match"))
-		rec, err := a.updateResource(r.Context(), by, k, id, p)
+		rec, err := rs.api.updateResource(r.Context(), by, k, id, p)
 		if err != nil {
 			return err
 		}
@@ -112,17 +115,17 @@ func (a *API) handlePatch(k *kind) handler {
 	}
 }
 
-func (a *API) handleDelete(k *kind) handler {
+func (rs resourceRoutes) delete(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		by, err := authorize(who, v1.VerbDelete)
 		if err != nil {
 			return err
 		}
-		id, err := a.parseIDCheckingParent(r, by.scope, k)
+		id, err := rs.parseIDCheckingParent(r, by.scope, k)
 		if err != nil {
 			return err
 		}
-		rec, err := a.requestDeletion(r.Context(), by, k, id, rest.ParseETags(r.Header.Values("If-Match")))
+		rec, err := rs.api.requestDeletion(r.Context(), by, k, id, rest.ParseETags(r.Header.Values("If-Match")))
 		if err != nil {
 			return err
 		}
@@ -131,18 +134,18 @@ func (a *API) handleDelete(k *kind) handler {
 	}
 }
 
-func (a *API) handleForceDelete(k *kind) handler {
+func (rs resourceRoutes) forceDelete(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		by, err := authorize(who, v1.VerbDelete)
 		if err != nil {
 			return err
 		}
-		id, err := a.parseIDCheckingParent(r, by.scope, k)
+		id, err := rs.parseIDCheckingParent(r, by.scope, k)
 		if err != nil {
 			return err
 		}
 		var req v1.ForceDeleteRequest
-		if e := rest.ReadBody(w, r, a.maxBody, &req); e != nil {
+		if e := rest.ReadBody(w, r, rs.api.maxBody, &req); e != nil {
 			return e
 		}
 		const longest = 1024
@@ -155,27 +158,27 @@ func (a *API) handleForceDelete(k *kind) handler {
 		if constraint != "" {
 			return rest.NewFieldsError([]v1.FieldError{{Field: "reason", Constraint: constraint, Message: "must give the reason for not waiting for the adapters, in 1 to 1024 characters"}})
 		}
-		if err := a.purgeResource(r.Context(), by, k, id); err != nil {
+		if err := rs.api.purgeResource(r.Context(), by, k, id); err != nil {
 			return err
 		}
-		a.log.InfoContext(r.Context(), "resource force-deleted", "kind", k.name, "resource_id", id, "subject", who.Subject, "reason", req.Reason)
+		rs.api.log.InfoContext(r.Context(), "resource force-deleted", "kind", k.name, "resource_id", id, "subject", who.Subject, "reason", req.Reason)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
 }
 
-func (a *API) handlePostReport(k *kind) handler {
+func (rs resourceRoutes) postReport(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		by, err := authorize(who, v1.VerbReport)
 		if err != nil {
 			return err
 		}
-		id, err := a.parseIDCheckingParent(r, by.scope, k)
+		id, err := rs.parseIDCheckingParent(r, by.scope, k)
 		if err != nil {
 			return err
 		}
 		var req v1.Report
-		if e := rest.ReadBody(w, r, a.maxBody, &req); e != nil {
+		if e := rest.ReadBody(w, r, rs.api.maxBody, &req); e != nil {
 			return e
 		}
 		fields := ValidateReport(req, time.Now())
@@ -184,13 +187,13 @@ func (a *API) handlePostReport(k *kind) handler {
 		if len(fields) > 0 {
 			return rest.NewFieldsError(fields)
 		}
-		status, verdict, err := a.storeReport(r.Context(), by.scope, k, id, req)
+		status, verdict, err := rs.api.storeReport(r.Context(), by.scope, k, id, req)
 		if err != nil {
 			return err
 		}
-		a.metrics.countReport(k.collection, verdict)
+		rs.api.metrics.countReport(k.collection, verdict)
 		if verdict != ReportStored {
-			a.log.DebugContext(r.Context(), "report discarded", "kind", k.name, "resource_id", id, "adapter", req.Adapter, "verdict", string(verdict))
+			rs.api.log.DebugContext(r.Context(), "report discarded", "kind", k.name, "resource_id", id, "adapter", req.Adapter, "verdict", string(verdict))
 			w.WriteHeader(http.StatusNoContent)
 			return nil
 		}
@@ -198,13 +201,13 @@ func (a *API) handlePostReport(k *kind) handler {
 	}
 }
 
-func (a *API) handleListReports(k *kind) handler {
+func (rs resourceRoutes) listReports(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		by, err := authorize(who, v1.VerbGet)
 		if err != nil {
 			return err
 		}
-		id, err := a.parseIDCheckingParent(r, by.scope, k)
+		id, err := rs.parseIDCheckingParent(r, by.scope, k)
 		if err != nil {
 			return err
 		}
@@ -212,7 +215,7 @@ func (a *API) handleListReports(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		all, err := a.store.Reports(r.Context(), by.scope, Key{k.name, id})
+		all, err := rs.api.store.Reports(r.Context(), by.scope, Key{k.name, id})
 		if errors.Is(err, ErrNotFound) {
 			return notFound(k, id)
 		}
@@ -229,12 +232,12 @@ func (a *API) handleListReports(k *kind) handler {
 }
 
 // findRecord reads the row that the path names.
-func (a *API) findRecord(r *http.Request, scope Scope, k *kind) (Record, error) {
+func (rs resourceRoutes) findRecord(r *http.Request, scope Scope, k *kind) (Record, error) {
 	id, err := parseID(k, r.PathValue("id"))
 	if err != nil {
 		return Record{}, err
 	}
-	rec, err := a.store.Get(r.Context(), scope, Key{k.name, id})
+	rec, err := rs.api.store.Get(r.Context(), scope, Key{k.name, id})
 	if errors.Is(err, ErrNotFound) {
 		return Record{}, notFound(k, id)
 	}
@@ -249,11 +252,11 @@ func (a *API) findRecord(r *http.Request, scope Scope, k *kind) (Record, error) 
 
 // parseIDCheckingParent returns the id that the path names. On a nested path it checks that the row has this
 // parent, which never changes.
-func (a *API) parseIDCheckingParent(r *http.Request, scope Scope, k *kind) (string, error) {
+func (rs resourceRoutes) parseIDCheckingParent(r *http.Request, scope Scope, k *kind) (string, error) {
 	if r.PathValue("parent") == "" {
 		return parseID(k, r.PathValue("id"))
 	}
-	rec, err := a.findRecord(r, scope, k)
+	rec, err := rs.findRecord(r, scope, k)
 	return rec.ID, err
 }
 

@@ -18,18 +18,21 @@ import (
 // maxKeptBuffer is the maximum size of a page buffer that is reused.
 const maxKeptBuffer = 1 << 20
 
-func (a *API) handleList(k *kind) handler {
+// listRoutes serve the lists of each kind.
+type listRoutes struct{ api *API }
+
+func (ls listRoutes) list(k *kind) handler {
 	buffers := sync.Pool{New: func() any { return new([]byte) }}
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		if wantsChanges(r.URL.Query()) {
-			return a.serveChanges(w, r, k, who)
+			return ls.api.serveChanges(w, r, k, who)
 		}
-		rd, err := a.parseListRequest(r, k, who)
+		rd, err := ls.parseListRequest(r, k, who)
 		if err != nil {
 			return err
 		}
 		have := rest.ParseETags(r.Header.Values("If-None-Match"))
-		tag, err := a.matchingETag(r.Context(), rd, have)
+		tag, err := ls.matchingETag(r.Context(), rd, have)
 		if err != nil {
 			return err
 		}
@@ -39,16 +42,16 @@ func (a *API) handleList(k *kind) handler {
 		}
 		buffer := buffers.Get().(*[]byte) //nolint:errcheck // nothing else is put in
 		p := page{b: append((*buffer)[:0], `{"items":[`...)}
-		err = a.readRows(r.Context(), rd, &p)
+		err = ls.readRows(r.Context(), rd, &p)
 		if err == nil {
 			err = p.finishPage(rd)
 		}
 		switch {
 		case err != nil:
 		case have.Any: // any existing page matches
-			notModified(w, a.pageETag(rd, &p))
+			notModified(w, ls.pageETag(rd, &p))
 		default:
-			w.Header().Set("Etag", a.pageETag(rd, &p))
+			w.Header().Set("Etag", ls.pageETag(rd, &p))
 			writeJSON(w, http.StatusOK, p.b)
 		}
 		if cap(p.b) <= maxKeptBuffer {
@@ -88,7 +91,7 @@ type reading struct {
 }
 
 // parseListRequest determines the page that a request selects, and where it begins.
-func (a *API) parseListRequest(r *http.Request, k *kind, who auth.Principal) (*reading, error) {
+func (ls listRoutes) parseListRequest(r *http.Request, k *kind, who auth.Principal) (*reading, error) {
 	l, err := parseListing(k, r.URL.Query())
 	if err != nil {
 		return nil, err
@@ -97,7 +100,7 @@ func (a *API) parseListRequest(r *http.Request, k *kind, who auth.Principal) (*r
 		return nil, err
 	}
 	if parent := r.PathValue("parent"); parent != "" {
-		if err := a.narrowToParent(r.Context(), l, parent); err != nil {
+		if err := ls.narrowToParent(r.Context(), l, parent); err != nil {
 			return nil, err
 		}
 	}
@@ -112,7 +115,7 @@ func (a *API) parseListRequest(r *http.Request, k *kind, who auth.Principal) (*r
 	default:
 		rd.query.Limit, rd.query.Count = l.size, true
 		rd.who, rd.walk = walker{who.Subject, r.RemoteAddr}, l.queryDigest(who.Subject)
-		rd.startAt, rd.walking = a.walks.FindStart(rd.walk, rd.who.addr, l.page, time.Now())
+		rd.startAt, rd.walking = ls.api.walks.FindStart(rd.walk, rd.who.addr, l.page, time.Now())
 		if rd.walking {
 			rd.start, _ = readPosition([]byte(rd.startAt), l.query.Order) // the order is part of the walk, so it matches
 			rd.query.After = rd.start
@@ -124,12 +127,12 @@ func (a *API) parseListRequest(r *http.Request, k *kind, who auth.Principal) (*r
 }
 
 // narrowToParent limits a list to the children of a resource, which must exist.
-func (a *API) narrowToParent(ctx context.Context, l *listing, parent string) error {
+func (ls listRoutes) narrowToParent(ctx context.Context, l *listing, parent string) error {
 	id, err := parseID(l.kind.parent, parent)
 	if err != nil {
 		return err
 	}
-	_, err = a.store.Get(ctx, l.scope, Key{l.kind.parent.name, id})
+	_, err = ls.api.store.Get(ctx, l.scope, Key{l.kind.parent.name, id})
 	if errors.Is(err, ErrNotFound) {
 		return notFound(l.kind.parent, id)
 	}
@@ -146,11 +149,11 @@ type page struct {
 }
 
 // readRows appends the rows of a page.
-func (a *API) readRows(ctx context.Context, rd *reading, p *page) (err error) {
+func (ls listRoutes) readRows(ctx context.Context, rd *reading, p *page) (err error) {
 	if rd.walking {
 		p.last = rd.start
 	}
-	p.from, err = a.store.List(ctx, rd.scope, rd.query, func(r *Record) error {
+	p.from, err = ls.api.store.List(ctx, rd.scope, rd.query, func(r *Record) error {
 		if p.rows++; p.rows > rd.show {
 			return nil
 		}
@@ -162,7 +165,7 @@ func (a *API) readRows(ctx context.Context, rd *reading, p *page) (err error) {
 		return nil
 	})
 	if err == nil && rd.page > 0 && (rd.walking || rd.page == 1 || p.rows > 0) {
-		a.walks.RecordPage(rd.walk, rd.who.addr, rd.page, rd.startAt, string(appendPosition(nil, p.last)), time.Now())
+		ls.api.walks.RecordPage(rd.walk, rd.who.addr, rd.page, rd.startAt, string(appendPosition(nil, p.last)), time.Now())
 	}
 	return err
 }
@@ -195,15 +198,15 @@ func (p *page) finishPage(rd *reading) error {
 
 // matchingETag returns the tag of a page that the client already has, or "". It reads only the changes
 // and not the page: the page follows from the changes, its start, and the program version.
-func (a *API) matchingETag(ctx context.Context, rd *reading, have rest.ETagList) (tag string, err error) {
+func (ls listRoutes) matchingETag(ctx context.Context, rd *reading, have rest.ETagList) (tag string, err error) {
 	if !have.Given {
 		return "", nil
 	}
-	state, err := a.store.State(ctx, rd.kind.name)
+	state, err := ls.api.store.State(ctx, rd.kind.name)
 	if err != nil {
 		return "", err
 	}
-	prefix := a.pageDigest(rd, &state)
+	prefix := ls.pageDigest(rd, &state)
 	if have.Any && rd.page == 0 {
 		return rest.QuoteETag(prefix), nil
 	}
@@ -216,7 +219,7 @@ func (a *API) matchingETag(ctx context.Context, rd *reading, have rest.ETagList)
 		if !ok {
 			return "", nil
 		}
-		a.walks.RecordPage(rd.walk, rd.who.addr, rd.page, rd.startAt, end, time.Now())
+		ls.api.walks.RecordPage(rd.walk, rd.who.addr, rd.page, rd.startAt, end, time.Now())
 	}
 	return rest.QuoteETag(tag), nil
 }
@@ -233,8 +236,8 @@ func decodePosition(text string, order []Order) (position string, ok bool) {
 
 // pageETag returns the ETag of a page. The tag of a numbered page includes where the page ended, so
 // that a client that has this page can continue from there without reading it again.
-func (a *API) pageETag(rd *reading, p *page) string {
-	tag := a.pageDigest(rd, &p.from.State)
+func (ls listRoutes) pageETag(rd *reading, p *page) string {
+	tag := ls.pageDigest(rd, &p.from.State)
 	if rd.page > 0 {
 		tag += "." + base64.RawURLEncoding.EncodeToString(appendPosition(nil, p.last))
 	}
@@ -242,9 +245,9 @@ func (a *API) pageETag(rd *reading, p *page) string {
 }
 
 // pageDigest returns a digest of everything that the bytes of a page depend on.
-func (a *API) pageDigest(rd *reading, state *watch.FeedState) string {
+func (ls listRoutes) pageDigest(rd *reading, state *watch.FeedState) string {
 	of := rd.queryDigest("")
-	d := rest.DigestQuery(a.version, string(of[:]), rd.token, strconv.FormatBool(rd.keyset), strconv.Itoa(rd.page), strconv.Itoa(rd.size),
+	d := rest.DigestQuery(ls.api.version, string(of[:]), rd.token, strconv.FormatBool(rd.keyset), strconv.Itoa(rd.page), strconv.Itoa(rd.size),
 		strconv.FormatBool(rd.walking), rd.startAt, string(state.Append(nil)))
 	return base64.RawURLEncoding.EncodeToString(d[:16])
 }

@@ -53,11 +53,11 @@ type Loader interface {
 	FirstNotInserted(ctx context.Context, b *Batch) (int, error)
 }
 
-// handleBulkLoad creates a resource from each line of the body, batch by batch. A created batch
+// bulkLoad creates a resource from each line of the body, batch by batch. A created batch
 // stays, even if a later one fails.
-func (a *API) handleBulkLoad(k *kind) handler {
+func (rs resourceRoutes) bulkLoad(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		l := loader{rs: &a.resources, kind: k}
+		l := loader{rs: &rs.api.resources, kind: k}
 		var err error
 		if l.by, err = authorize(who, v1.VerbCreate); err != nil {
 			return err
@@ -72,10 +72,10 @@ func (a *API) handleBulkLoad(k *kind) handler {
 			return e
 		}
 		began := time.Now()
-		lines := newLineReader(w, r.Body, a.maxBody)
+		lines := newLineReader(w, r.Body, rs.api.maxBody)
 		defer lines.setFinalDeadlines()
 		err = l.loadLines(r.Context(), lines)
-		a.log.InfoContext(r.Context(), "bulk load finished", "kind", k.name, "subject", who.Subject,
+		rs.api.log.InfoContext(r.Context(), "bulk load finished", "kind", k.name, "subject", who.Subject,
 			"created", l.result.Created, "skipped", l.result.Skipped, "took", time.Since(began), "complete", err == nil)
 		if err != nil {
 			return l.withLoadedCounts(err)

@@ -49,15 +49,18 @@ func requireTenant(by author, k *kind, tenant string) error {
 	return rest.NewError(rest.CodeForbidden, "%q has no tenant, and a %s needs one: use a token with a tenant", by.subject, k.name)
 }
 
+// permissionRoutes answer what a caller may do.
+type permissionRoutes struct{ api *API }
+
 // canI answers whether the caller may do something. A refusal has the reason that the request would
 // have.
-func (a *API) canI(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	verb, k, name, err := a.parseCanI(r.URL.Query())
+func (pr permissionRoutes) canI(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+	verb, k, name, err := pr.parseCanI(r.URL.Query())
 	if err != nil {
 		return err
 	}
 	answer := v1.Permission{Allowed: true}
-	if err := a.checkPermission(r, who, verb, k, name); err != nil {
+	if err := pr.checkPermission(r, who, verb, k, name); err != nil {
 		refused, ok := errors.AsType[*rest.Error](err)
 		if !ok || refused.Code != rest.CodeForbidden && refused.Code != rest.CodeNotFound {
 			return err
@@ -68,7 +71,7 @@ func (a *API) canI(w http.ResponseWriter, r *http.Request, who auth.Principal) e
 }
 
 // checkPermission returns why the principal may not use a verb on a kind, or on one resource.
-func (a *API) checkPermission(r *http.Request, who auth.Principal, verb v1.Verb, k *kind, name string) error {
+func (pr permissionRoutes) checkPermission(r *http.Request, who auth.Principal, verb v1.Verb, k *kind, name string) error {
 	by, err := authorize(who, verb)
 	switch {
 	case err != nil:
@@ -78,13 +81,13 @@ func (a *API) checkPermission(r *http.Request, who auth.Principal, verb v1.Verb,
 	case verb == v1.VerbCreate || name == "": // the name of a child to create is not taken yet
 		return nil
 	}
-	return a.requireVisible(r, by.scope, k, name)
+	return pr.requireVisible(r, by.scope, k, name)
 }
 
 // requireVisible refuses a resource that does not exist in the scope. The name may be an id.
-func (a *API) requireVisible(r *http.Request, scope Scope, k *kind, name string) error {
+func (pr permissionRoutes) requireVisible(r *http.Request, scope Scope, k *kind, name string) error {
 	if uuid.Validate(name) == nil {
-		_, err := a.store.Get(r.Context(), scope, Key{k.name, strings.ToLower(name)})
+		_, err := pr.api.store.Get(r.Context(), scope, Key{k.name, strings.ToLower(name)})
 		if !errors.Is(err, ErrNotFound) {
 			return err
 		}
@@ -94,7 +97,7 @@ func (a *API) requireVisible(r *http.Request, scope Scope, k *kind, name string)
 		return notFound(k, name)
 	}
 	found := false
-	_, err = a.store.List(r.Context(), scope, Query{Kind: k.name, Search: named, Limit: 1}, func(*Record) error {
+	_, err = pr.api.store.List(r.Context(), scope, Query{Kind: k.name, Search: named, Limit: 1}, func(*Record) error {
 		found = true
 		return nil
 	})
@@ -105,7 +108,7 @@ func (a *API) requireVisible(r *http.Request, scope Scope, k *kind, name string)
 }
 
 // parseCanI parses a question.
-func (a *API) parseCanI(v url.Values) (verb v1.Verb, k *kind, name string, err error) {
+func (pr permissionRoutes) parseCanI(v url.Values) (verb v1.Verb, k *kind, name string, err error) {
 	if err = checkParameters(v, "verb", "resource", "name"); err != nil {
 		return "", nil, "", err
 	}
@@ -115,7 +118,7 @@ func (a *API) parseCanI(v url.Values) (verb v1.Verb, k *kind, name string, err e
 		return "", nil, "", rest.NewQueryError("verb", "enum", string(verb), "must be one of %s", joinWords(verbs))
 	}
 	var collections []string
-	for _, k := range a.kinds {
+	for _, k := range pr.api.kinds {
 		if k.collection == v.Get("resource") {
 			if slices.Contains([]v1.Verb{v1.VerbRetry, v1.VerbPause, v1.VerbResume}, verb) && !k.synced {
 				return "", nil, "", rest.NewQueryError("verb", "enum", string(verb), "is only for clusters")

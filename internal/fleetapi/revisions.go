@@ -28,7 +28,7 @@ type Revisions interface {
 	Revisions(ctx context.Context, scope Scope, key Key, below int64, limit int, visit func(*v1.Revision) bool) error
 }
 
-func (a *API) handleListRevisions(k *kind) handler {
+func (rs resourceRoutes) listRevisions(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		by, err := authorize(who, v1.VerbGet)
 		if err != nil {
@@ -42,7 +42,7 @@ func (a *API) handleListRevisions(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		rec, err := a.findRecord(r, by.scope, k)
+		rec, err := rs.findRecord(r, by.scope, k)
 		if err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func (a *API) handleListRevisions(k *kind) handler {
 				return err
 			}
 		}
-		page, err := a.readRevisions(r.Context(), by.scope, &rec, below, limit)
+		page, err := rs.readRevisions(r.Context(), by.scope, &rec, below, limit)
 		if err != nil {
 			return err
 		}
@@ -73,10 +73,10 @@ type revisionPage struct {
 
 // readRevisions reads a page of generations. The current one is not kept if the spec never changed;
 // it is then the resource itself.
-func (a *API) readRevisions(ctx context.Context, scope Scope, rec *Record, below int64, limit int) (revisionPage, error) {
+func (rs resourceRoutes) readRevisions(ctx context.Context, scope Scope, rec *Record, below int64, limit int) (revisionPage, error) {
 	page := revisionPage{RevisionList: v1.RevisionList{Items: []v1.Revision{}}}
 	bytes := 0
-	err := a.store.Revisions(ctx, scope, rec.Key, below, limit+1, func(kept *v1.Revision) bool {
+	err := rs.api.store.Revisions(ctx, scope, rec.Key, below, limit+1, func(kept *v1.Revision) bool {
 		if len(page.Items) == limit || bytes > revisionBytes {
 			page.more = true
 			return false

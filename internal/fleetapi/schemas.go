@@ -47,15 +47,18 @@ func requireSchemaManager(who auth.Principal) error {
 	return rest.NewError(rest.CodeForbidden, "schemas apply to all tenants and need the role %s, which %q does not have", auth.Operator, who.Subject)
 }
 
-func (a *API) schemaRoutes(mux *http.ServeMux) {
-	a.handleRoute(mux, v1.SchemasPath, route{http.MethodGet: a.listSchemas})
-	a.handleRoute(mux, v1.SchemasPath+"/{kind}", route{http.MethodGet: a.getSchema, http.MethodPut: a.putSchema, http.MethodDelete: a.deleteSchema})
+// schemaRoutes serve the schemas of specs.
+type schemaRoutes struct{ api *API }
+
+func (sr schemaRoutes) add(mux *http.ServeMux) {
+	sr.api.handleRoute(mux, v1.SchemasPath, route{http.MethodGet: sr.list})
+	sr.api.handleRoute(mux, v1.SchemasPath+"/{kind}", route{http.MethodGet: sr.get, http.MethodPut: sr.put, http.MethodDelete: sr.delete})
 }
 
 // kindFromPath returns the kind that the path names, by its name or its collection.
-func (a *API) kindFromPath(r *http.Request) (*kind, error) {
+func (sr schemaRoutes) kindFromPath(r *http.Request) (*kind, error) {
 	name := r.PathValue("kind")
-	for _, k := range a.kinds {
+	for _, k := range sr.api.kinds {
 		if k.name == name || k.collection == name {
 			return k, nil
 		}
@@ -67,8 +70,8 @@ func noSchema(k *kind) error {
 	return rest.NewError(rest.CodeNotFound, "no schema is registered for %s", k.collection)
 }
 
-func (a *API) listSchemas(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
-	list, err := a.store.SpecSchemas(r.Context())
+func (sr schemaRoutes) list(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
+	list, err := sr.api.store.SpecSchemas(r.Context())
 	if err != nil {
 		return err
 	}
@@ -78,12 +81,12 @@ func (a *API) listSchemas(w http.ResponseWriter, r *http.Request, _ auth.Princip
 	return writeValue(w, http.StatusOK, v1.SpecSchemaList{Items: list})
 }
 
-func (a *API) getSchema(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
-	k, err := a.kindFromPath(r)
+func (sr schemaRoutes) get(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
+	k, err := sr.kindFromPath(r)
 	if err != nil {
 		return err
 	}
-	list, err := a.store.SpecSchemas(r.Context())
+	list, err := sr.api.store.SpecSchemas(r.Context())
 	if err != nil {
 		return err
 	}
@@ -95,18 +98,18 @@ func (a *API) getSchema(w http.ResponseWriter, r *http.Request, _ auth.Principal
 	return noSchema(k)
 }
 
-// putSchema stores a schema, which applies to new specs from then on, and then finds the resources
+// put stores a schema, which applies to new specs from then on, and then finds the resources
 // that violate it.
-func (a *API) putSchema(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+func (sr schemaRoutes) put(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 	if err := requireSchemaManager(who); err != nil {
 		return err
 	}
-	k, err := a.kindFromPath(r)
+	k, err := sr.kindFromPath(r)
 	if err != nil {
 		return err
 	}
 	var raw json.RawMessage
-	if e := rest.ReadBody(w, r, a.maxBody, &raw); e != nil {
+	if e := rest.ReadBody(w, r, sr.api.maxBody, &raw); e != nil {
 		return e
 	}
 	schema, err := CompileSpecSchema(raw)
@@ -117,29 +120,29 @@ func (a *API) putSchema(w http.ResponseWriter, r *http.Request, who auth.Princip
 	if err := json.Compact(&compact, raw); err != nil {
 		return err
 	}
-	stored, err := a.store.SetSpecSchema(r.Context(), k.name, compact.Bytes(), who.Subject)
+	stored, err := sr.api.store.SetSpecSchema(r.Context(), k.name, compact.Bytes(), who.Subject)
 	if err != nil {
 		return err
 	}
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Time{}) // reading a fleet takes longer than the deadline of a request
-	stored.Existing, err = a.findViolations(r.Context(), k, schema)
+	stored.Existing, err = sr.findViolations(r.Context(), k, schema)
 	_ = control.SetWriteDeadline(time.Now().Add(taken))
 	if err != nil {
 		return err
 	}
-	a.log.InfoContext(r.Context(), "schema registered", "kind", k.name, "subject", who.Subject,
+	sr.api.log.InfoContext(r.Context(), "schema registered", "kind", k.name, "subject", who.Subject,
 		"checked", stored.Existing.Checked, "invalid", stored.Existing.Invalid)
 	return writeValue(w, http.StatusOK, stored)
 }
 
 // findViolations reads all resources of a kind, except those that are being deleted.
-func (a *API) findViolations(ctx context.Context, k *kind, schema *SpecSchema) (*v1.SchemaWarnings, error) {
+func (sr schemaRoutes) findViolations(ctx context.Context, k *kind, schema *SpecSchema) (*v1.SchemaWarnings, error) {
 	found := &v1.SchemaWarnings{Examples: []v1.SchemaWarning{}}
 	q := Query{Kind: k.name, Limit: maxSize}
 	for rows := maxSize; rows == maxSize; {
 		rows = 0
-		_, err := a.store.List(ctx, Scope{All: true}, q, func(r *Record) error {
+		_, err := sr.api.store.List(ctx, Scope{All: true}, q, func(r *Record) error {
 			rows++
 			q.After = Position{ID: r.ID}
 			if r.Deleting() {
@@ -163,20 +166,20 @@ func (a *API) findViolations(ctx context.Context, k *kind, schema *SpecSchema) (
 	return found, nil
 }
 
-func (a *API) deleteSchema(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+func (sr schemaRoutes) delete(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 	if err := requireSchemaManager(who); err != nil {
 		return err
 	}
-	k, err := a.kindFromPath(r)
+	k, err := sr.kindFromPath(r)
 	if err != nil {
 		return err
 	}
-	if err := a.store.DeleteSpecSchema(r.Context(), k.name); errors.Is(err, ErrNotFound) {
+	if err := sr.api.store.DeleteSpecSchema(r.Context(), k.name); errors.Is(err, ErrNotFound) {
 		return noSchema(k)
 	} else if err != nil {
 		return err
 	}
-	a.log.InfoContext(r.Context(), "schema deleted", "kind", k.name, "subject", who.Subject)
+	sr.api.log.InfoContext(r.Context(), "schema deleted", "kind", k.name, "subject", who.Subject)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -185,7 +185,10 @@ type stuckRequest struct {
 	digest rest.QueryDigest
 }
 
-func (a *API) listStuck(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+// stuckRoutes serve the list of what is stuck.
+type stuckRoutes struct{ api *API }
+
+func (st stuckRoutes) list(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 	scope, err := readScope(who)
 	if err != nil {
 		return err
@@ -194,7 +197,7 @@ func (a *API) listStuck(w http.ResponseWriter, r *http.Request, who auth.Princip
 	if err != nil {
 		return err
 	}
-	items, next, err := a.readStuck(r.Context(), scope, req)
+	items, next, err := st.read(r.Context(), scope, req)
 	if err != nil {
 		return err
 	}
@@ -207,19 +210,19 @@ func (a *API) listStuck(w http.ResponseWriter, r *http.Request, who auth.Princip
 	return writeValue(w, http.StatusOK, list)
 }
 
-// readStuck reads pages of the store until the page of the API is full. next is the position at which
+// read reads pages of the store until the page of the API is full. next is the position at which
 // to continue, nil at the end.
-func (a *API) readStuck(ctx context.Context, scope Scope, req stuckRequest) (items []v1.StuckResource, next *StuckPosition, err error) {
+func (st stuckRoutes) read(ctx context.Context, scope Scope, req stuckRequest) (items []v1.StuckResource, next *StuckPosition, err error) {
 	items = []v1.StuckResource{}
 	limit := req.query.Limit
 	req.query.Limit++ // the extra row shows whether there is another page
 	for range maxStuckRounds {
-		page, err := a.store.Stuck(ctx, scope, req.query)
+		page, err := st.api.store.Stuck(ctx, scope, req.query)
 		if err != nil {
 			return nil, nil, err
 		}
 		for i := range page.Rows {
-			item, wanted := a.describeStuck(&page.Rows[i], req.causes)
+			item, wanted := st.describe(&page.Rows[i], req.causes)
 			if wanted && len(items) == limit {
 				last := &items[limit-1]
 				return items, &StuckPosition{Since: last.Since, ID: last.ID}, nil
@@ -236,12 +239,12 @@ func (a *API) readStuck(ctx context.Context, scope Scope, req stuckRequest) (ite
 	return items, next, nil
 }
 
-// describeStuck returns a row with its cause. ok means that the cause is one of the wanted.
-func (a *API) describeStuck(r *StuckRow, wanted []v1.StuckCauseType) (item v1.StuckResource, ok bool) {
+// describe returns a row with its cause. ok means that the cause is one of the wanted.
+func (st stuckRoutes) describe(r *StuckRow, wanted []v1.StuckCauseType) (item v1.StuckResource, ok bool) {
 	item = v1.StuckResource{
 		Kind: r.Kind, ID: r.ID, Name: r.Name, ClusterID: r.OwnerID, ClusterName: r.OwnerName, Phase: r.Phase, Since: r.Since,
 		Generation: r.Generation, ObservedGeneration: r.ObservedGeneration,
-		Cause: DecideStuckCause(r, a.kinds[r.Kind].required),
+		Cause: DecideStuckCause(r, st.api.kinds[r.Kind].required),
 	}
 	if r.Sync != nil && r.Sync.Synced == nil {
 		item.Attempts, item.NextAttempt = r.Sync.Attempts, r.Sync.NextAttempt

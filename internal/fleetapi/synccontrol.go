@@ -16,9 +16,9 @@ import (
 // maxReason is the maximum length of a reason in characters.
 const maxReason = 1024
 
-// handleSyncAction is open to callers who may change the cluster, and to the role system, which drives the
+// act is open to callers who may change the cluster, and to the role system, which drives the
 // fleet: the cluster itself does not change.
-func (a *API) handleSyncAction(k *kind, action SyncAction) handler {
+func (sy syncRoutes) act(k *kind, action SyncAction) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		by, err := authorize(who, v1.Verb(action))
 		if err != nil {
@@ -30,7 +30,7 @@ func (a *API) handleSyncAction(k *kind, action SyncAction) handler {
 		}
 		var req v1.SyncControl
 		if r.ContentLength != 0 { // the body may be left out
-			if e := rest.ReadBody(w, r, a.maxBody, &req); e != nil {
+			if e := rest.ReadBody(w, r, sy.api.maxBody, &req); e != nil {
 				return e
 			}
 		}
@@ -38,7 +38,7 @@ func (a *API) handleSyncAction(k *kind, action SyncAction) handler {
 		if err != nil {
 			return err
 		}
-		sync, _, err := a.controlSync(r.Context(), by.scope, k, id, change)
+		sync, _, err := sy.controlSync(r.Context(), by.scope, k, id, change)
 		if err != nil {
 			return err
 		}
@@ -46,15 +46,15 @@ func (a *API) handleSyncAction(k *kind, action SyncAction) handler {
 	}
 }
 
-// handleBulkSyncAction applies an action to several syncs, each in a transaction of its own.
-func (a *API) handleBulkSyncAction(k *kind, action SyncAction) handler {
+// actOnMany applies an action to several syncs, each in a transaction of its own.
+func (sy syncRoutes) actOnMany(k *kind, action SyncAction) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		by, err := authorize(who, v1.Verb(action))
 		if err != nil {
 			return err
 		}
 		var req v1.BulkSyncControl
-		if e := rest.ReadBody(w, r, a.maxBody, &req); e != nil {
+		if e := rest.ReadBody(w, r, sy.api.maxBody, &req); e != nil {
 			return e
 		}
 		change, err := newSyncChange(action, who, req.SyncControl, time.Now())
@@ -67,7 +67,7 @@ func (a *API) handleBulkSyncAction(k *kind, action SyncAction) handler {
 		case n > v1.MaxBulkSyncs:
 			return rest.NewFieldsError([]v1.FieldError{{Field: "ids", Constraint: "max", Message: "must have at most 500 ids", Value: n}})
 		}
-		result, err := a.controlSyncs(r.Context(), by.scope, k, req.IDs, change)
+		result, err := sy.controlSyncs(r.Context(), by.scope, k, req.IDs, change)
 		if err != nil {
 			return err
 		}
@@ -98,15 +98,15 @@ func newSyncChange(action SyncAction, who auth.Principal, req v1.SyncControl, no
 }
 
 // controlSync applies a change to one sync. An error is a problem.
-func (a *API) controlSync(ctx context.Context, scope Scope, k *kind, id string, c SyncChange) (v1.ClusterSync, bool, error) {
-	sync, changed, err := a.store.ApplySyncAction(ctx, scope, id, c)
+func (sy syncRoutes) controlSync(ctx context.Context, scope Scope, k *kind, id string, c SyncChange) (v1.ClusterSync, bool, error) {
+	sync, changed, err := sy.api.store.ApplySyncAction(ctx, scope, id, c)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return sync, false, notFound(k, id)
 	case err != nil:
 		return sync, false, err
 	case changed:
-		a.log.InfoContext(ctx, "sync changed by request", "action", string(c.Action), "resource_id", id, "subject", c.By)
+		sy.api.log.InfoContext(ctx, "sync changed by request", "action", string(c.Action), "resource_id", id, "subject", c.By)
 	case c.Action == SyncRetry && sync.State == v1.SyncRunning:
 		return sync, false, rest.NewError(rest.CodeSyncRunning, "worker %q is syncing %s %q now; wait for the result", sync.ClaimedBy, k.name, id)
 	case c.Action == SyncRetry && sync.State == v1.SyncPaused:
@@ -117,7 +117,7 @@ func (a *API) controlSync(ctx context.Context, scope Scope, k *kind, id string, 
 
 // controlSyncs applies a change to several syncs. It fails if the first failure is one of the
 // store; a later one counts for all ids that are left.
-func (a *API) controlSyncs(ctx context.Context, scope Scope, k *kind, ids []string, c SyncChange) (v1.BulkSyncResult, error) {
+func (sy syncRoutes) controlSyncs(ctx context.Context, scope Scope, k *kind, ids []string, c SyncChange) (v1.BulkSyncResult, error) {
 	result := v1.BulkSyncResult{Failed: []v1.BulkSyncFailure{}}
 	seen := make(map[string]bool, len(ids))
 	var down error
@@ -130,7 +130,7 @@ func (a *API) controlSyncs(ctx context.Context, scope Scope, k *kind, ids []stri
 		if err == nil {
 			seen[id] = true
 			if err = down; err == nil {
-				_, changed, err = a.controlSync(ctx, scope, k, id, c)
+				_, changed, err = sy.controlSync(ctx, scope, k, id, c)
 			}
 		}
 		problem, ok := errors.AsType[*rest.Error](err)
@@ -144,7 +144,7 @@ func (a *API) controlSyncs(ctx context.Context, scope Scope, k *kind, ids []stri
 			return result, err
 		default:
 			if down == nil {
-				a.log.ErrorContext(ctx, "bulk change of syncs ended early", "action", string(c.Action), "changed", result.Changed, "err", err)
+				sy.api.log.ErrorContext(ctx, "bulk change of syncs ended early", "action", string(c.Action), "changed", result.Changed, "err", err)
 			}
 			down = err
 			result.Failed = append(result.Failed, v1.BulkSyncFailure{

@@ -87,21 +87,24 @@ type Syncs interface {
 	ClustersWithUnsettledSync(ctx context.Context, after string, limit int) ([]string, error)
 }
 
-// addSyncRoutes serves the syncs of a kind. Other methods on the list are not refused: its path is
+// syncRoutes serve the syncs of clusters to Gardener.
+type syncRoutes struct{ api *API }
+
+// add serves the syncs of a kind. Other methods on the list are not refused: its path is
 // also that of an id.
-func (a *API) addSyncRoutes(mux *http.ServeMux, base string, k *kind) {
-	mux.Handle("GET "+base+"/sync", a.observeRequest(base+"/sync", http.MethodGet, a.authenticated(a.listSyncs)))
+func (sy syncRoutes) add(mux *http.ServeMux, base string, k *kind) {
+	mux.Handle("GET "+base+"/sync", sy.api.observeRequest(base+"/sync", http.MethodGet, sy.api.authenticated(sy.list)))
 	for _, action := range []SyncAction{SyncRetry, SyncPause, SyncResume} {
-		a.handleRoute(mux, base+"/sync/"+string(action), route{http.MethodPost: a.handleBulkSyncAction(k, action)})
+		sy.api.handleRoute(mux, base+"/sync/"+string(action), route{http.MethodPost: sy.actOnMany(k, action)})
 	}
 	one := base + "/{id}/sync"
-	a.handleRoute(mux, one, route{http.MethodGet: a.handleGetSync(k)})
+	sy.api.handleRoute(mux, one, route{http.MethodGet: sy.get(k)})
 	for _, action := range []SyncAction{SyncRetry, SyncPause, SyncResume} {
-		a.handleRoute(mux, one+"/"+string(action), route{http.MethodPost: a.handleSyncAction(k, action)})
+		sy.api.handleRoute(mux, one+"/"+string(action), route{http.MethodPost: sy.act(k, action)})
 	}
 }
 
-func (a *API) handleGetSync(k *kind) handler {
+func (sy syncRoutes) get(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		by, err := authorize(who, v1.VerbGet)
 		if err != nil {
@@ -111,7 +114,7 @@ func (a *API) handleGetSync(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		sync, err := a.store.Sync(r.Context(), by.scope, id)
+		sync, err := sy.api.store.Sync(r.Context(), by.scope, id)
 		if errors.Is(err, ErrNotFound) {
 			return notFound(k, id)
 		}
@@ -122,7 +125,7 @@ func (a *API) handleGetSync(k *kind) handler {
 	}
 }
 
-func (a *API) listSyncs(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
+func (sy syncRoutes) list(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 	scope, err := listScope(who)
 	if err != nil {
 		return err
@@ -133,7 +136,7 @@ func (a *API) listSyncs(w http.ResponseWriter, r *http.Request, who auth.Princip
 	}
 	limit := q.Limit
 	q.Limit++ // the extra row shows whether there is another page
-	syncs, err := a.store.ListSyncs(r.Context(), scope, q)
+	syncs, err := sy.api.store.ListSyncs(r.Context(), scope, q)
 	if err != nil {
 		return err
 	}
