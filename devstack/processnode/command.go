@@ -21,36 +21,39 @@ var errNoProgram = errors.New("no program for the image and no command in the co
 // accountPath is the path of the service account files for in-cluster clients.
 const accountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// commandOf returns the command of a container. An error may be temporary.
-func (w *worker) commandOf(ctx context.Context, c *container) (SandboxCommand, error) {
-	env, err := w.node.source.Environment(ctx, w.pod, c.spec)
+// A commandBuilder makes the commands of the containers of a pod, and the files that they need.
+type commandBuilder struct{ worker *worker }
+
+// build returns the command of a container. An error may be temporary.
+func (b commandBuilder) build(ctx context.Context, c *container) (SandboxCommand, error) {
+	env, err := b.worker.node.source.Environment(ctx, b.worker.pod, c.spec)
 	if err != nil {
 		return SandboxCommand{}, err
 	}
-	argv, err := w.node.commandLine(c.spec, env)
+	argv, err := b.worker.node.commandLine(c.spec, env)
 	if err != nil {
 		return SandboxCommand{}, err
 	}
-	work, err := w.makeFolders(c)
+	work, err := b.makeFolders(c)
 	if err != nil {
 		return SandboxCommand{}, err
 	}
-	mounts, err := w.containerMounts(c, env)
+	mounts, err := b.containerMounts(c, env)
 	if err != nil {
 		return SandboxCommand{}, err
 	}
 	setDefault(env, "HOME", work)
-	if !isHidden(mounts, w.dir) {
-		setDefault(env, "TMPDIR", w.podPath("tmp"))
+	if !isHidden(mounts, b.worker.dir) {
+		setDefault(env, "TMPDIR", b.podPath("tmp"))
 	}
-	command := SandboxCommand{Argv: argv, Dir: c.spec.WorkingDir, Hostname: w.podHostname(), Mounts: mounts, Scratch: w.podPath("tmp")}
-	if w.node.sandbox.Namespaces() != nil {
-		if err := w.rewriteMountPaths(&command, env); err != nil {
+	command := SandboxCommand{Argv: argv, Dir: c.spec.WorkingDir, Hostname: b.podHostname(), Mounts: mounts, Scratch: b.podPath("tmp")}
+	if b.worker.node.sandbox.Namespaces() != nil {
+		if err := b.rewriteMountPaths(&command, env); err != nil {
 			return SandboxCommand{}, err
 		}
 	}
 	if command.Dir == "" {
-		if command.Dir = work; isHidden(command.Mounts, work) && w.node.sandbox.Namespaces() == nil {
+		if command.Dir = work; isHidden(command.Mounts, work) && b.worker.node.sandbox.Namespaces() == nil {
 			command.Dir = "/"
 		}
 	}
@@ -64,8 +67,8 @@ func setDefault(env map[string]string, name, value string) {
 	}
 }
 
-func (w *worker) podHostname() string {
-	return cmp.Or(w.pod.Spec.Hostname, w.pod.Name)
+func (b commandBuilder) podHostname() string {
+	return cmp.Or(b.worker.pod.Spec.Hostname, b.worker.pod.Name)
 }
 
 // commandLine returns the command line: the container's command, or the program for its
@@ -109,23 +112,23 @@ func (n *Node) findProgram(image string) []string {
 
 // containerMounts returns the mounts of a container's volumes and its termination log,
 // outer folders before the mounts in them.
-func (w *worker) containerMounts(c *container, env map[string]string) ([]SandboxMount, error) {
+func (b commandBuilder) containerMounts(c *container, env map[string]string) ([]SandboxMount, error) {
 	var out []SandboxMount
 	for i := range c.spec.VolumeMounts {
 		m := &c.spec.VolumeMounts[i]
-		source, err := w.volumes.ResolvePath(w.pod, m, env)
+		source, err := b.worker.volumes.ResolvePath(b.worker.pod, m, env)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, SandboxMount{Source: source, Target: filepath.Join("/", m.MountPath), ReadOnly: m.ReadOnly})
 	}
 	if path := c.spec.TerminationMessagePath; path != "" {
-		out = append(out, SandboxMount{Source: w.messageFile(c), Target: filepath.Join("/", path)})
+		out = append(out, SandboxMount{Source: b.messageFile(c), Target: filepath.Join("/", path)})
 	}
 	slices.SortStableFunc(out, func(a, b SandboxMount) int { return cmp.Compare(pathDepth(a.Target), pathDepth(b.Target)) })
 	if dir := c.spec.WorkingDir; dir != "" && !isCovered(out, dir) {
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) { // container runtimes create it
-			out = append(out, SandboxMount{Source: w.podPath("work", c.spec.Name), Target: filepath.Join("/", dir)})
+			out = append(out, SandboxMount{Source: b.podPath("work", c.spec.Name), Target: filepath.Join("/", dir)})
 		}
 	}
 	return out, nil
@@ -148,7 +151,7 @@ func isWithin(path, folder string) bool {
 
 // rewriteMountPaths replaces mount paths by the real paths of the volumes, where they occur
 // in the command.
-func (w *worker) rewriteMountPaths(c *SandboxCommand, env map[string]string) error {
+func (b commandBuilder) rewriteMountPaths(c *SandboxCommand, env map[string]string) error {
 	where := volumeMoves(c.Mounts)
 	for i := range c.Argv {
 		c.Argv[i] = RewritePaths(c.Argv[i], where)
@@ -161,8 +164,8 @@ func (w *worker) rewriteMountPaths(c *SandboxCommand, env map[string]string) err
 		if m.Target != accountPath {
 			continue
 		}
-		path := w.podPath("kubeconfig")
-		if err := w.writeKubeconfig(path, m.Source); err != nil {
+		path := b.podPath("kubeconfig")
+		if err := b.writeKubeconfig(path, m.Source); err != nil {
 			return err
 		}
 		setDefault(env, "KUBECONFIG", path)
@@ -171,15 +174,15 @@ func (w *worker) rewriteMountPaths(c *SandboxCommand, env map[string]string) err
 }
 
 // writeKubeconfig writes a kubeconfig for the API server with the token in accountDir.
-func (w *worker) writeKubeconfig(path, accountDir string) error {
+func (b commandBuilder) writeKubeconfig(path, accountDir string) error {
 	const name = "pod"
 	cfg := clientcmdapi.NewConfig()
 	cfg.Clusters[name] = &clientcmdapi.Cluster{
-		Server:               "https://" + net.JoinHostPort(w.node.source.Host, w.node.source.Port),
+		Server:               "https://" + net.JoinHostPort(b.worker.node.source.Host, b.worker.node.source.Port),
 		CertificateAuthority: filepath.Join(accountDir, corev1.ServiceAccountRootCAKey),
 	}
 	cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: filepath.Join(accountDir, corev1.ServiceAccountTokenKey)}
-	cfg.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: w.pod.Namespace}
+	cfg.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: b.worker.pod.Namespace}
 	cfg.CurrentContext = name
 	if err := clientcmd.WriteToFile(*cfg, path); err != nil {
 		return fmt.Errorf("write kubeconfig of the pod: %w", err)

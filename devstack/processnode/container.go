@@ -79,24 +79,27 @@ func logFile(podDir, container string, life int32) string {
 }
 
 // messageFile returns the path of the file at a container's terminationMessagePath.
-func (w *worker) messageFile(c *container) string {
-	return filepath.Join(w.dir, "logs", c.spec.Name, "termination")
+func (b commandBuilder) messageFile(c *container) string {
+	return filepath.Join(b.worker.dir, "logs", c.spec.Name, "termination")
 }
 
-func (w *worker) podPath(parts ...string) string {
-	return filepath.Join(append([]string{w.dir}, parts...)...)
+func (b commandBuilder) podPath(parts ...string) string {
+	return filepath.Join(append([]string{b.worker.dir}, parts...)...)
 }
+
+// A containerRunner starts the containers of a pod, and notices that they end.
+type containerRunner struct{ worker *worker }
 
 // ensureRunning starts a container that should run, and returns the delay of the next
 // check.
-func (w *worker) ensureRunning(ctx context.Context, c *container, now time.Time) time.Duration {
+func (cr containerRunner) ensureRunning(ctx context.Context, c *container, now time.Time) time.Duration {
 	if c.proc != nil {
-		return w.enforceLiveness(ctx, c, now)
+		return cr.enforceLiveness(ctx, c, now)
 	}
 	if c.ended != nil && now.Before(c.notBefore) {
 		return c.notBefore.Sub(now)
 	}
-	s, err := w.commandOf(ctx, c)
+	s, err := commandBuilder(cr).build(ctx, c)
 	if err != nil {
 		reason := reasonConfigError
 		if errors.Is(err, errNoProgram) {
@@ -105,25 +108,25 @@ func (w *worker) ensureRunning(ctx context.Context, c *container, now time.Time)
 		c.setWaiting(reason, err.Error())
 		return retryStart
 	}
-	if err := w.launchContainer(ctx, c, s); err != nil {
+	if err := cr.launch(ctx, c, s); err != nil {
 		c.setWaiting(reasonConfigError, err.Error())
 		return retryStart
 	}
 	return never
 }
 
-// launchContainer starts a run of the container.
-func (w *worker) launchContainer(ctx context.Context, c *container, command SandboxCommand) error {
+// launch starts a run of the container.
+func (cr containerRunner) launch(ctx context.Context, c *container, command SandboxCommand) error {
 	life := c.restarts
 	if c.ended != nil {
 		life++
 	}
-	out, err := os.OpenFile(logFile(w.dir, c.spec.Name, life), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	out, err := os.OpenFile(logFile(cr.worker.dir, c.spec.Name, life), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("open log: %w", err)
 	}
 	command.Output = out
-	proc, err := w.node.sandbox.Start(command)
+	proc, err := cr.worker.node.sandbox.Start(command)
 	if err != nil {
 		_, _ = fmt.Fprintln(out, err)
 	}
@@ -133,23 +136,23 @@ func (w *worker) launchContainer(ctx context.Context, c *container, command Sand
 	}
 	c.restarts, c.ended, c.startAt, c.killedAt = life, nil, metav1.Now(), time.Time{}
 	if err != nil {
-		w.recordExit(c, ExitUnstartable, time.Now())
-		w.signalChange()
+		cr.recordExit(c, ExitUnstartable, time.Now())
+		cr.worker.signalChange()
 		return nil //nolint:nilerr // it is how the container ended: its log says it
 	}
 	c.proc = proc
-	w.node.logs.noteWriting(out.Name())
-	w.node.log.InfoContext(ctx, "container started", "pod", w.podName(), "container", c.spec.Name, "pid", proc.PID(), "restarts", life)
-	c.probes = startProbes(context.WithoutCancel(ctx), c.spec, proc.Done(), w.signalChange)
+	cr.worker.node.logs.noteWriting(out.Name())
+	cr.worker.node.log.InfoContext(ctx, "container started", "pod", cr.worker.podName(), "container", c.spec.Name, "pid", proc.PID(), "restarts", life)
+	c.probes = startProbes(context.WithoutCancel(ctx), c.spec, proc.Done(), cr.worker.signalChange)
 	go func() {
 		<-proc.Done()
-		w.signalChange()
+		cr.worker.signalChange()
 	}()
 	return nil
 }
 
 // collectExit records the end of a container that has ended.
-func (w *worker) collectExit(c *container, now time.Time) {
+func (cr containerRunner) collectExit(c *container, now time.Time) {
 	if c.proc == nil {
 		return
 	}
@@ -159,34 +162,34 @@ func (w *worker) collectExit(c *container, now time.Time) {
 		return
 	}
 	c.probes.waitForProbes()
-	w.node.logs.noteClosed(logFile(w.dir, c.spec.Name, c.restarts))
-	w.recordExit(c, c.proc.ExitCode(), now)
+	cr.worker.node.logs.noteClosed(logFile(cr.worker.dir, c.spec.Name, c.restarts))
+	cr.recordExit(c, c.proc.ExitCode(), now)
 	c.proc, c.probes = nil, noProbes()
 }
 
 // recordExit records the result of a run of the container, and when the next may start.
-func (w *worker) recordExit(c *container, code int, now time.Time) {
+func (cr containerRunner) recordExit(c *container, code int, now time.Time) {
 	reason := reasonCompleted
 	if code != 0 {
 		reason = reasonError
 	}
 	c.ended = &corev1.ContainerStateTerminated{
 		ExitCode: int32(code), //nolint:gosec // 0 to 255
-		Reason:   reason, Message: w.terminationMessage(c, code),
-		StartedAt: c.startAt, FinishedAt: metav1.NewTime(now), ContainerID: w.containerID(c),
+		Reason:   reason, Message: cr.terminationMessage(c, code),
+		StartedAt: c.startAt, FinishedAt: metav1.NewTime(now), ContainerID: cr.containerID(c),
 	}
 	if now.Sub(c.startAt.Time) > backoffForgotten {
 		c.backoff = 0
 	}
 	c.notBefore = now.Add(c.backoff)
-	c.backoff = max(w.node.o.RestartBackoff, min(2*c.backoff, maxBackoff))
+	c.backoff = max(cr.worker.node.o.RestartBackoff, min(2*c.backoff, maxBackoff))
 	c.setWaiting(reasonCrashLoop, fmt.Sprintf("back-off %s restarting container %q", c.notBefore.Sub(now), c.spec.Name))
 }
 
 // containerScheme is the prefix of the containers' ids; the process id follows.
 const containerScheme = "process://"
 
-func (w *worker) containerID(c *container) string {
+func (cr containerRunner) containerID(c *container) string {
 	if c.proc == nil {
 		return ""
 	}
@@ -207,22 +210,22 @@ func PID(s corev1.ContainerStatus) (int, bool) {
 
 // enforceLiveness ends a container whose liveness or startup probe failed; the restart
 // policy determines whether it restarts.
-func (w *worker) enforceLiveness(ctx context.Context, c *container, now time.Time) time.Duration {
+func (cr containerRunner) enforceLiveness(ctx context.Context, c *container, now time.Time) time.Duration {
 	if !c.probes.failedLiveness() {
 		return never
 	}
-	grace := time.Duration(w.gracePeriod()) * time.Second
+	grace := time.Duration(cr.worker.gracePeriod()) * time.Second
 	var err error
 	switch {
 	case c.killedAt.IsZero():
 		c.killedAt = now
-		w.node.log.WarnContext(ctx, "liveness probe failed, stopping container", "pod", w.podName(), "container", c.spec.Name)
+		cr.worker.node.log.WarnContext(ctx, "liveness probe failed, stopping container", "pod", cr.worker.podName(), "container", c.spec.Name)
 		err = c.proc.Signal(syscall.SIGTERM)
 	case now.Sub(c.killedAt) >= grace:
 		err = c.proc.Kill()
 	}
 	if err != nil {
-		w.node.log.ErrorContext(ctx, "stop container failed", "pod", w.podName(), "container", c.spec.Name, "err", err)
+		cr.worker.node.log.ErrorContext(ctx, "stop container failed", "pod", cr.worker.podName(), "container", c.spec.Name, "err", err)
 	}
 	return max(c.killedAt.Add(grace).Sub(now), retryStart)
 }
@@ -235,14 +238,14 @@ const (
 )
 
 // terminationMessage returns the message that the container left for its status.
-func (w *worker) terminationMessage(c *container, code int) string {
-	if text := fileTail(w.messageFile(c), maxMessage); text != "" {
+func (cr containerRunner) terminationMessage(c *container, code int) string {
+	if text := fileTail(commandBuilder(cr).messageFile(c), maxMessage); text != "" {
 		return text
 	}
 	if code == 0 || c.spec.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
 		return ""
 	}
-	text := fileTail(logFile(w.dir, c.spec.Name, c.restarts), maxMessageLog)
+	text := fileTail(logFile(cr.worker.dir, c.spec.Name, c.restarts), maxMessageLog)
 	lines := strings.SplitAfter(text, "\n")
 	return strings.Join(lines[max(0, len(lines)-1-maxMessageLines):], "")
 }
@@ -258,11 +261,11 @@ func fileTail(path string, most int) string {
 
 // makeFolders creates the files and folders of a run of the container, and empties
 // those that must be empty.
-func (w *worker) makeFolders(c *container) (work string, err error) {
-	work = w.podPath("work", c.spec.Name)
+func (b commandBuilder) makeFolders(c *container) (work string, err error) {
+	work = b.podPath("work", c.spec.Name)
 	err = errors.Join(
-		os.MkdirAll(filepath.Dir(w.messageFile(c)), 0o700),
-		os.WriteFile(w.messageFile(c), nil, 0o600),
+		os.MkdirAll(filepath.Dir(b.messageFile(c)), 0o700),
+		os.WriteFile(b.messageFile(c), nil, 0o600),
 		os.MkdirAll(work, 0o700),
 	)
 	return work, err

@@ -46,7 +46,7 @@ func (d *dispatcher) handlePod(ctx context.Context, o any) {
 	if w == nil {
 		w = newWorker(d.node, pod)
 		d.workers[pod.UID] = w
-		d.wg.Go(func() { w.runPod(ctx) })
+		d.wg.Go(func() { w.runUntilDeleted(ctx) })
 		return
 	}
 	w.updatePod(pod)

@@ -17,7 +17,7 @@ import (
 // reportStatusThenDelete sends the pod's status to the API server, and removes the object of a
 // deleted pod that has ended.
 func (w *worker) reportStatusThenDelete(ctx context.Context) error {
-	if status := w.podStatus(); !equality.Semantic.DeepEqual(status, w.sent) {
+	if status := (statusBuilder{w}).build(); !equality.Semantic.DeepEqual(status, w.sent) {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.pod.UID}, "status": status})
 		if err != nil {
 			return err
@@ -46,38 +46,41 @@ func (w *worker) reportStatusThenDelete(ctx context.Context) error {
 	return nil
 }
 
-// podStatus returns the pod's status. It omits the conditions of other writers, which
+// A statusBuilder makes the status of a pod.
+type statusBuilder struct{ worker *worker }
+
+// build returns the pod's status. It omits the conditions of other writers, which
 // the patch keeps.
-func (w *worker) podStatus() corev1.PodStatus {
+func (sb statusBuilder) build() corev1.PodStatus {
 	s := corev1.PodStatus{
-		ObservedGeneration: w.pod.Generation,
-		Phase:              w.podPhase(), Reason: w.reason, Message: w.message,
+		ObservedGeneration: sb.worker.pod.Generation,
+		Phase:              sb.podPhase(), Reason: sb.worker.reason, Message: sb.worker.message,
 		HostIP: address, HostIPs: []corev1.HostIP{{IP: address}},
 		PodIP: address, PodIPs: []corev1.PodIP{{IP: address}},
-		StartTime: &w.started, QOSClass: w.pod.Status.QOSClass,
+		StartTime: &sb.worker.started, QOSClass: sb.worker.pod.Status.QOSClass,
 	}
-	for _, c := range w.inits {
-		s.InitContainerStatuses = append(s.InitContainerStatuses, w.containerStatus(c, true))
+	for _, c := range sb.worker.inits {
+		s.InitContainerStatuses = append(s.InitContainerStatuses, sb.containerStatus(c, true))
 	}
-	for _, c := range w.containers {
-		s.ContainerStatuses = append(s.ContainerStatuses, w.containerStatus(c, false))
+	for _, c := range sb.worker.containers {
+		s.ContainerStatuses = append(s.ContainerStatuses, sb.containerStatus(c, false))
 	}
-	s.Conditions = w.podConditions(s.Phase, s.ContainerStatuses)
+	s.Conditions = sb.podConditions(s.Phase, s.ContainerStatuses)
 	return s
 }
 
 // podPhase returns the phase as the kubelet computes it: a pod runs from its start
 // until all its containers have ended.
-func (w *worker) podPhase() corev1.PodPhase {
-	if w.over && (w.sent.Phase == corev1.PodSucceeded || w.sent.Phase == corev1.PodFailed) {
-		return w.sent.Phase
+func (sb statusBuilder) podPhase() corev1.PodPhase {
+	if sb.worker.over && (sb.worker.sent.Phase == corev1.PodSucceeded || sb.worker.sent.Phase == corev1.PodFailed) {
+		return sb.worker.sent.Phase
 	}
-	if w.over && w.reason != "" {
+	if sb.worker.over && sb.worker.reason != "" {
 		return corev1.PodFailed
 	}
-	never := w.pod.Spec.RestartPolicy == corev1.RestartPolicyNever
-	for _, c := range w.inits {
-		if c.ended != nil && !c.succeeded() && (never || w.over) {
+	never := sb.worker.pod.Spec.RestartPolicy == corev1.RestartPolicyNever
+	for _, c := range sb.worker.inits {
+		if c.ended != nil && !c.succeeded() && (never || sb.worker.over) {
 			return corev1.PodFailed
 		}
 		if !c.succeeded() {
@@ -85,13 +88,13 @@ func (w *worker) podPhase() corev1.PodPhase {
 		}
 	}
 	var waiting, running, failed int
-	for _, c := range w.containers {
+	for _, c := range sb.worker.containers {
 		switch {
 		case c.proc != nil:
 			running++
 		case c.ended == nil:
 			waiting++
-		case !w.over && w.shouldRestart(c):
+		case !sb.worker.over && sb.worker.shouldRestart(c):
 			running++ // about to restart
 		case !c.succeeded():
 			failed++
@@ -108,10 +111,10 @@ func (w *worker) podPhase() corev1.PodPhase {
 	return corev1.PodSucceeded
 }
 
-func (w *worker) containerStatus(c *container, init bool) corev1.ContainerStatus {
+func (sb statusBuilder) containerStatus(c *container, init bool) corev1.ContainerStatus {
 	s := corev1.ContainerStatus{
 		Name: c.spec.Name, Image: c.spec.Image, ImageID: c.spec.Image,
-		RestartCount: c.restarts, ContainerID: w.containerID(c),
+		RestartCount: c.restarts, ContainerID: containerRunner(sb).containerID(c),
 	}
 	s.LastTerminationState.Terminated = c.last
 	started := false
@@ -120,7 +123,7 @@ func (w *worker) containerStatus(c *container, init bool) corev1.ContainerStatus
 		s.State.Running = &corev1.ContainerStateRunning{StartedAt: c.startAt}
 		started = c.probes.passedStartup()
 		s.Ready = started && c.probes.passedReadiness() && !init
-	case c.ended != nil && !w.over && !init && w.shouldRestart(c), c.ended != nil && !w.over && init && !c.succeeded() && w.pod.Spec.RestartPolicy != corev1.RestartPolicyNever:
+	case c.ended != nil && !sb.worker.over && !init && sb.worker.shouldRestart(c), c.ended != nil && !sb.worker.over && init && !c.succeeded() && sb.worker.pod.Spec.RestartPolicy != corev1.RestartPolicyNever:
 		s.State.Waiting = &c.waiting
 		s.LastTerminationState.Terminated = c.ended
 	case c.ended != nil:
@@ -134,9 +137,9 @@ func (w *worker) containerStatus(c *container, init bool) corev1.ContainerStatus
 }
 
 // podConditions returns the conditions that a kubelet sets.
-func (w *worker) podConditions(phase corev1.PodPhase, statuses []corev1.ContainerStatus) []corev1.PodCondition {
+func (sb statusBuilder) podConditions(phase corev1.PodPhase, statuses []corev1.ContainerStatus) []corev1.PodCondition {
 	done := phase == corev1.PodSucceeded
-	initialized := done || !slices.ContainsFunc(w.inits, func(c *container) bool { return !c.succeeded() })
+	initialized := done || !slices.ContainsFunc(sb.worker.inits, func(c *container) bool { return !c.succeeded() })
 	var unready []string
 	for i := range statuses {
 		if !statuses[i].Ready {
@@ -154,7 +157,7 @@ func (w *worker) podConditions(phase corev1.PodPhase, statuses []corev1.Containe
 	}
 	ready := reason == ""
 	readyReason, readyMessage := reason, message
-	if gate := w.closedGate(); ready && gate != "" {
+	if gate := sb.closedGate(); ready && gate != "" {
 		readyReason, readyMessage = "ReadinessGatesNotReady", fmt.Sprintf("condition %q is not true", gate)
 	}
 	initReason := ""
@@ -164,19 +167,19 @@ func (w *worker) podConditions(phase corev1.PodPhase, statuses []corev1.Containe
 		initReason = reasonNotInitalized
 	}
 	return []corev1.PodCondition{
-		w.newCondition(corev1.PodReadyToStartContainers, w.hasBegun() && !w.over, "", ""),
-		w.newCondition(corev1.PodInitialized, initialized, initReason, ""),
-		w.newCondition(corev1.PodReady, readyReason == "", readyReason, readyMessage),
-		w.newCondition(corev1.ContainersReady, ready, reason, message),
-		w.newCondition(corev1.PodScheduled, true, "", ""),
+		sb.newCondition(corev1.PodReadyToStartContainers, sb.worker.hasBegun() && !sb.worker.over, "", ""),
+		sb.newCondition(corev1.PodInitialized, initialized, initReason, ""),
+		sb.newCondition(corev1.PodReady, readyReason == "", readyReason, readyMessage),
+		sb.newCondition(corev1.ContainersReady, ready, reason, message),
+		sb.newCondition(corev1.PodScheduled, true, "", ""),
 	}
 }
 
 // closedGate returns a readiness gate whose condition is not true, empty if there is
 // none.
-func (w *worker) closedGate() corev1.PodConditionType {
-	for _, g := range w.pod.Spec.ReadinessGates {
-		open := slices.ContainsFunc(w.pod.Status.Conditions, func(c corev1.PodCondition) bool {
+func (sb statusBuilder) closedGate() corev1.PodConditionType {
+	for _, g := range sb.worker.pod.Spec.ReadinessGates {
+		open := slices.ContainsFunc(sb.worker.pod.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == g.ConditionType && c.Status == corev1.ConditionTrue
 		})
 		if !open {
@@ -186,15 +189,15 @@ func (w *worker) closedGate() corev1.PodConditionType {
 	return ""
 }
 
-func (w *worker) newCondition(kind corev1.PodConditionType, is bool, reason, message string) corev1.PodCondition {
+func (sb statusBuilder) newCondition(kind corev1.PodConditionType, is bool, reason, message string) corev1.PodCondition {
 	c := corev1.PodCondition{
 		Type: kind, Status: corev1.ConditionFalse, Reason: reason, Message: message,
-		ObservedGeneration: w.pod.Generation, LastTransitionTime: metav1.Now().Rfc3339Copy(),
+		ObservedGeneration: sb.worker.pod.Generation, LastTransitionTime: metav1.Now().Rfc3339Copy(),
 	}
 	if is {
 		c.Status = corev1.ConditionTrue
 	}
-	for _, known := range [][]corev1.PodCondition{w.sent.Conditions, w.pod.Status.Conditions} {
+	for _, known := range [][]corev1.PodCondition{sb.worker.sent.Conditions, sb.worker.pod.Status.Conditions} {
 		for i := range known {
 			if known[i].Type == kind && known[i].Status == c.Status {
 				c.LastTransitionTime = known[i].LastTransitionTime

@@ -68,7 +68,7 @@ func newWorker(n *Node, pod *corev1.Pod) *worker {
 		updates: make(chan *corev1.Pod, 1), deleted: make(chan struct{}), poke: make(chan struct{}, 1),
 	}
 	w.forget = sync.OnceFunc(func() { close(w.deleted) })
-	w.volumes = n.source.NewVolumes(w.podPath("volumes"))
+	w.volumes = n.source.NewVolumes(commandBuilder{w}.podPath("volumes"))
 	w.restoreStatus()
 	n.logs.addPod(pod, w.dir)
 	return w
@@ -113,8 +113,8 @@ func (w *worker) signalChange() {
 	}
 }
 
-// runPod runs the pod until it is deleted or ctx ends. It leaves no process.
-func (w *worker) runPod(ctx context.Context) {
+// runUntilDeleted runs the pod until it is deleted or ctx ends. It leaves no process.
+func (w *worker) runUntilDeleted(ctx context.Context) {
 	defer w.cleanUp(ctx)
 	for {
 		pause := w.runStep(ctx)
@@ -171,7 +171,7 @@ func (w *worker) allContainers() []*container {
 func (w *worker) runStep(ctx context.Context) (again time.Duration) {
 	now := time.Now()
 	for _, c := range w.allContainers() {
-		w.collectExit(c, now)
+		containerRunner{w}.collectExit(c, now)
 	}
 	if w.over {
 		return never
@@ -192,7 +192,7 @@ func (w *worker) runStep(ctx context.Context) (again time.Duration) {
 	if initialized {
 		pause = min(pause, w.runContainers(ctx, now))
 	}
-	w.over = w.podPhase() == corev1.PodSucceeded || w.podPhase() == corev1.PodFailed
+	w.over = statusBuilder{w}.podPhase() == corev1.PodSucceeded || statusBuilder{w}.podPhase() == corev1.PodFailed
 	return pause
 }
 
@@ -201,7 +201,7 @@ func (w *worker) prepareVolumes(ctx context.Context, now time.Time) (again time.
 	if now.Before(w.refreshAt) {
 		return 0, true
 	}
-	err := errors.Join(os.MkdirAll(w.podPath("tmp"), 0o700), w.volumes.Sync(ctx, w.pod))
+	err := errors.Join(os.MkdirAll(commandBuilder{w}.podPath("tmp"), 0o700), w.volumes.Sync(ctx, w.pod))
 	if err == nil {
 		w.refreshAt = now.Add(VolumeRefreshInterval)
 		return 0, true
@@ -235,7 +235,7 @@ func (w *worker) runInits(ctx context.Context, now time.Time) (initialized bool,
 		if c.ended != nil && w.pod.Spec.RestartPolicy == corev1.RestartPolicyNever {
 			return false, never // the pod has failed
 		}
-		return false, w.ensureRunning(ctx, c, now)
+		return false, containerRunner{w}.ensureRunning(ctx, c, now)
 	}
 	return true, never
 }
@@ -246,7 +246,7 @@ func (w *worker) runContainers(ctx context.Context, now time.Time) time.Duration
 		if c.ended != nil && !w.shouldRestart(c) {
 			continue
 		}
-		pause = min(pause, w.ensureRunning(ctx, c, now))
+		pause = min(pause, containerRunner{w}.ensureRunning(ctx, c, now))
 	}
 	return pause
 }
