@@ -83,7 +83,7 @@ func measureReconfigure(ctx context.Context, progress io.Writer) (took []float64
 	seen := &selected{at: map[string]time.Time{}, fleet: sentinelbench.NewFleet(thousand, time.Now()), moved: make(chan struct{})}
 	web := httptest.NewServer(seen)
 	defer web.Close()
-	stop, err := startOperator(ctx, bed.Config())
+	stop, err := startOperatorInBackground(ctx, bed.Config())
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +91,8 @@ func measureReconfigure(ctx context.Context, progress io.Writer) (took []float64
 	return measureReconfigurations(ctx, bed.Config(), web.URL, brokers, seen)
 }
 
-// startOperator runs an operator of the namespace "default".
-func startOperator(ctx context.Context, host *rest.Config) (stop func() error, err error) {
+// startOperatorInBackground runs an operator of the namespace "default".
+func startOperatorInBackground(ctx context.Context, host *rest.Config) (stop func() error, err error) {
 	p, err := process.New(ctx, "sentinel", process.Config{
 		MetricsAddr: "127.0.0.1:0", HealthAddr: "127.0.0.1:0", StopTimeout: time.Minute,
 	}, io.Discard)

@@ -52,7 +52,7 @@ func (w *Worker) syncRow(ctx context.Context, t ticket) {
 
 // trySync builds the manifest, sends it, and returns the outcome.
 func (w *Worker) trySync(ctx context.Context, t ticket) outcome {
-	m, err := w.buildManifest(ctx, t.Claim)
+	m, err := w.newManifestOfClaim(ctx, t.Claim)
 	if err != nil {
 		return outcomeOf(t, classifyFailure(t.Claim, err, false))
 	}
@@ -92,8 +92,8 @@ func canceledOutcome(ctx context.Context, t ticket) outcome {
 	return givenBack(t)
 }
 
-// buildManifest returns the manifest to send, which is empty for a deletion.
-func (w *Worker) buildManifest(ctx context.Context, c Claim) (m shoot.Manifest, err error) {
+// newManifestOfClaim returns the manifest to send, which is empty for a deletion.
+func (w *Worker) newManifestOfClaim(ctx context.Context, c Claim) (m shoot.Manifest, err error) {
 	if c.Deleting {
 		return m, nil
 	}

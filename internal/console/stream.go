@@ -158,7 +158,7 @@ func (m *merger) run(ctx context.Context, cancel context.CancelFunc) {
 			_ = m.bookmark() // the last cursor; the client may be gone
 			return
 		case e := <-m.events:
-			err = m.writeEvent(e)
+			err = m.forwardEvent(e)
 		case <-ticker.C:
 			if err = m.checkSession(ctx); err == nil {
 				err = m.bookmark()
@@ -234,8 +234,8 @@ func (m *merger) send(ctx context.Context, e sourceEvent) error {
 	}
 }
 
-// writeEvent writes an event of a source. A page learns at once that a source is lost or back.
-func (m *merger) writeEvent(e sourceEvent) error {
+// forwardEvent writes an event of a source. A page learns at once that a source is lost or back.
+func (m *merger) forwardEvent(e sourceEvent) error {
 	changed := m.live[e.source.Name] == e.lost
 	m.live[e.source.Name] = !e.lost
 	var out bytes.Buffer

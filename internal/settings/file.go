@@ -57,19 +57,19 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	case errors.Is(err, io.EOF):
 		return nil, nil //nolint:nilnil // an empty file gives nothing and is no error
 	case err != nil:
-		return nil, formatYAMLError(err)
+		return nil, moveYAMLLineToFront(err)
 	}
 	switch err := dec.Decode(&second); {
 	case err == nil:
 		return nil, fmt.Errorf("%d: a second YAML document begins here; use one document", second.Line)
 	case !errors.Is(err, io.EOF):
-		return nil, formatYAMLError(err)
+		return nil, moveYAMLLineToFront(err)
 	}
 	return doc.Content[0], nil
 }
 
-// formatYAMLError converts "yaml: line 3: what" to "3: what".
-func formatYAMLError(err error) error {
+// moveYAMLLineToFront converts "yaml: line 3: what" to "3: what".
+func moveYAMLLineToFront(err error) error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	line := 1
 	if rest, ok := strings.CutPrefix(text, "line "); ok {

@@ -48,7 +48,7 @@ func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.C
 				return migrateDatabase(cmd.Context(), cfg, stderr)
 			},
 		},
-		process.ConfigCommand("fleet-api", stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
+		process.NewConfigCommands("fleet-api", stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
 			report, err := load(cmd)
 			return []*settings.Report{report}, err
 		}, &cfg),

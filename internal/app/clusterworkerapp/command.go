@@ -57,7 +57,7 @@ Unless GARDENER_MODE=real is set, it uses an in-memory mock of Gardener.`,
 			_, err := load(cmd)
 			return cfg, err
 		}),
-		process.ConfigCommand(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
+		process.NewConfigCommands(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
 			report, err := load(cmd)
 			return []*settings.Report{report}, err
 		}, &cfg, func() error { return cfg.validateSettings() }, func() error { return cfg.sinksConfig().Check() }),

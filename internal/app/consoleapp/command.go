@@ -39,7 +39,7 @@ with their own tokens, which stay on the server.`,
 	root.SetErr(stderr)
 	root.PersistentFlags().StringVar(&file, "config", "", "configuration file (YAML)")
 	settings.AddFlags(root.PersistentFlags(), &cfg)
-	root.AddCommand(process.ConfigCommand(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
+	root.AddCommand(process.NewConfigCommands(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
 		report, err := load(cmd)
 		return []*settings.Report{report}, err
 	}, &cfg))

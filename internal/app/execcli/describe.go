@@ -217,7 +217,7 @@ func (p *page) writeChecks(ke *v1alpha1.KubernetesExecution) {
 		verdictRow("target", v.ResourceExists),
 	})
 	if d := v.DryRunResults; d != nil {
-		p.writeDryRun(d)
+		p.writeDryRunOutcome(d)
 	}
 	p.writeConditionResults("Preconditions", v.PreConditionResults)
 	p.writeConditionResults("Postconditions", v.PostConditionResults)
@@ -230,7 +230,7 @@ func verdictRow(what string, passed bool) []terminal.Cell {
 	return []terminal.Cell{{Text: what}, {Text: "failed", Style: terminal.Bad}}
 }
 
-func (p *page) writeDryRun(d *v1alpha1.DryRunResults) {
+func (p *page) writeDryRunOutcome(d *v1alpha1.DryRunResults) {
 	switch {
 	case !d.Performed:
 		p.writeLine("  dry run: not performed")

@@ -48,7 +48,7 @@ Of several replicas, one is active at a time (leader election).`,
 	root.PersistentFlags().StringVar(&file, "config", "", "configuration file (YAML)")
 	settings.AddFlags(root.PersistentFlags(), &cfg)
 	root.AddCommand(
-		process.ConfigCommand(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
+		process.NewConfigCommands(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
 			report, err := load(cmd)
 			return []*settings.Report{report}, err
 		}, &cfg, func() error { return cfg.validateSettings() }, func() error { return cfg.sinksConfig().Check() }),

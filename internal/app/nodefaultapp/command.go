@@ -57,7 +57,7 @@ One replica at a time acts. All replicas receive reports.`,
 	root.PersistentFlags().StringVar(&file, "config", "", "configuration file (YAML)")
 	settings.AddFlags(root.PersistentFlags(), &cfg)
 	root.AddCommand(
-		process.ConfigCommand(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
+		process.NewConfigCommands(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
 			report, err := load(cmd)
 			if err == nil {
 				err = cfg.validateSettings()

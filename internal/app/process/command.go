@@ -9,10 +9,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// ConfigCommand returns the command "config", which shows the configuration in force and the schema
+// NewConfigCommands returns the command "config", which shows the configuration in force and the schema
 // of the file. load reads the configuration into cfg, and further reports become separate
 // documents. With checks, which run after the load, the command "config check" is added.
-func ConfigCommand(component string, out io.Writer, load func(*cobra.Command) ([]*settings.Report, error), cfg any, checks ...func() error) *cobra.Command {
+func NewConfigCommands(component string, out io.Writer, load func(*cobra.Command) ([]*settings.Report, error), cfg any, checks ...func() error) *cobra.Command {
 	config := &cobra.Command{Use: "config", Short: "Show the configuration", Args: cobra.NoArgs}
 
 	var origins bool

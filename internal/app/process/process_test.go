@@ -302,7 +302,7 @@ func TestCommands(t *testing.T) {
 			return nil
 		}
 		root.SetOut(&out)
-		root.AddCommand(process.ConfigCommand("test", &out, load, &cfg, small))
+		root.AddCommand(process.NewConfigCommands("test", &out, load, &cfg, small))
 		root.SetArgs(args)
 		err := root.ExecuteContext(t.Context())
 		return out.String(), err

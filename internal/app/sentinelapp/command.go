@@ -55,7 +55,7 @@ every SentinelConfig of the namespace.`,
 			RunE:  func(cmd *cobra.Command, _ []string) error { return c.runValidate(cmd) },
 		},
 		c.planCommand(), c.whyCommand(), c.coverageCommand(), c.convertCommand(),
-		process.ConfigCommand("sentinel", stdout, c.loadReports, &c.cfg),
+		process.NewConfigCommands("sentinel", stdout, c.loadReports, &c.cfg),
 	)
 	terminal.AddVersionCommandAndFlag(root)
 	return root
@@ -198,11 +198,11 @@ func (c *command) runValidate(cmd *cobra.Command) error {
 	if _, err := fmt.Fprintf(c.stdout, "valid: watches %s (%s), %s\n", c.cfg.ResourceType, watched, about); err != nil {
 		return err
 	}
-	return c.warnOfStringConversions()
+	return c.warnOfNumbersSentAsStrings()
 }
 
-// warnOfStringConversions lists the values of message_data that send a number of the resource as a string.
-func (c *command) warnOfStringConversions() error {
+// warnOfNumbersSentAsStrings lists the values of message_data that send a number of the resource as a string.
+func (c *command) warnOfNumbersSentAsStrings() error {
 	data, err := payload.New(c.cfg.MessageData, payload.Keys(c.cfg.PayloadKeys))
 	if err != nil {
 		return err

@@ -10,11 +10,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// compareWithList compares all rows with a list of all Shoots. The list is older than
+// compareRowsWithList compares all rows with a list of all Shoots. The list is older than
 // the rows: the Shoot of a cluster that is created meanwhile is not in it, but every
 // Shoot in it had the time to get its row. For Shoots that were observed during the
 // list, the list may be older than the stored state.
-func (s *session) compareWithList(ctx context.Context, list *shoot.List, observedDuringList map[key]bool) error {
+func (s *session) compareRowsWithList(ctx context.Context, list *shoot.List, observedDuringList map[key]bool) error {
 	began := time.Now()
 	byName := make(map[string]*shoot.Observed, len(list.Shoots))
 	for i := range list.Shoots {

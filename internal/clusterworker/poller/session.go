@@ -195,7 +195,7 @@ func (s *session) handleListResult(ctx context.Context, result listResult) {
 		s.polling = false
 		s.startWatch(ctx, epoch, result.list.ResourceVersion)
 	}
-	if err := s.compareWithList(ctx, &result.list, during); err != nil {
+	if err := s.compareRowsWithList(ctx, &result.list, during); err != nil {
 		s.noteDatabaseFailure(ctx, "compare Shoots with database", err)
 		s.relist.Reset(databasePolicy().Delay(s.dbFailures))
 		return

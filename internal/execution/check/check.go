@@ -208,7 +208,7 @@ func (c *Checker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, 
 	r := &round{checker: c, ke: ke, now: now, replan: true}
 	return runSteps(ctx, r, []step{
 		(*round).checkParameters, (*round).checkProtectedName, (*round).checkRights, (*round).planAndCheckTarget, (*round).checkPolicy,
-		(*round).recheckPreConditions, (*round).carryOverResults, (*round).checkPlanPolicy,
+		(*round).recheckPreConditions, (*round).reuseOrRepeatDryRun, (*round).checkPlanPolicy,
 	})
 }
 

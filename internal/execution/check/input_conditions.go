@@ -48,7 +48,7 @@ func (s *ClusterState) ConditionInput(in *execution.Input, plan *v1alpha1.Plan, 
 	if err != nil {
 		return nil, err
 	}
-	return mergeInput(all, names)
+	return addMissingNames(all, names)
 }
 
 // PodSelector returns the selector of the Pods of the target. ok is false if it has none.
@@ -60,9 +60,9 @@ func (s *ClusterState) PodSelector() (selector *metav1.LabelSelector, ok bool) {
 	return w.Spec.Selector, true
 }
 
-// mergeInput adds names to the top level of an input. Existing members of the input take
+// addMissingNames adds names to the top level of an input. Existing members of the input take
 // precedence.
-func mergeInput(input map[string]json.RawMessage, names map[string]any) (json.RawMessage, error) {
+func addMissingNames(input map[string]json.RawMessage, names map[string]any) (json.RawMessage, error) {
 	all := maps.Clone(names)
 	for k, v := range input {
 		all[k] = v

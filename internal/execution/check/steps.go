@@ -219,9 +219,9 @@ func (o *Outcome) recordDryRun(result action.Result, request action.Request, pla
 	o.failFor(v1alpha1.ReasonDryRunFailed, detail, "dry run of %s on %s failed: %s", request.Action.Name, objectName(request.Target), message)
 }
 
-// carryOverResults copies the results that are not repeated from the status. A dry run of another plan
+// reuseOrRepeatDryRun copies the results that are not repeated from the status. A dry run of another plan
 // does not count for this one.
-func (r *round) carryOverResults(ctx context.Context) error {
+func (r *round) reuseOrRepeatDryRun(ctx context.Context) error {
 	r.out.Plan = r.plan
 	before := r.ke.Status.ValidationResults
 	if before == nil {

@@ -149,13 +149,13 @@ func (w *Watch) observeOnce(ctx context.Context) error {
 		w.unknown = err
 		return err
 	}
-	w.logChange(ctx, err)
+	w.logIfChanged(ctx, err)
 	w.missing, w.observedAt, w.unknown, w.seen = err, time.Now(), nil, seen
 	return err
 }
 
-// logChange logs changes since the last observation.
-func (w *Watch) logChange(ctx context.Context, err error) {
+// logIfChanged logs changes since the last observation.
+func (w *Watch) logIfChanged(ctx context.Context, err error) {
 	settling := settlingError{}
 	switch before := w.missing; {
 	case err != nil && before != nil && before.Error() == err.Error():

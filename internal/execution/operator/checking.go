@@ -214,7 +214,7 @@ func checkRetryAfter(err error) time.Duration {
 // verifyRequest checks whether the API server verified the requester and whether the request is
 // unchanged. If not, it fails the execution.
 func (v *validation) verifyRequest(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	parameters, err := parametersHash(t.ke)
+	parameters, err := hashParameters(t.ke)
 	if err != nil {
 		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailInvalidParameters, Message: err.Error()})
 		return false, nil //nolint:nilerr // the execution ends with it
@@ -259,8 +259,8 @@ func failUnverified(t *reconcileState, why string) {
 	})
 }
 
-// parametersHash returns the SHA-256 of the normalized parameters.
-func parametersHash(ke *v1alpha1.KubernetesExecution) (string, error) {
+// hashParameters returns the SHA-256 of the normalized parameters.
+func hashParameters(ke *v1alpha1.KubernetesExecution) (string, error) {
 	if ke.Spec.Parameters == nil || len(ke.Spec.Parameters.Raw) == 0 {
 		return "", nil
 	}

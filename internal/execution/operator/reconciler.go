@@ -183,7 +183,7 @@ func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesE
 	if err := r.runPhase(ctx, t); err != nil {
 		return nil, 0, err
 	}
-	if !r.writer.settleAndCheckWrite(t, before) {
+	if !r.writer.dropAcknowledgedAndCheckWrite(t, before) {
 		return nil, t.requeueAfter, r.writer.holdAndDeliverEvents(ctx, t)
 	}
 	if err := r.writer.writeTransition(ctx, t, before); err != nil {

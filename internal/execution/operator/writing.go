@@ -25,9 +25,9 @@ type statusWriter struct {
 	now        func() time.Time
 }
 
-// settleAndCheckWrite reports whether the status differs from the stored one. Acknowledgements of sinks wait
+// dropAcknowledgedAndCheckWrite reports whether the status differs from the stored one. Acknowledgements of sinks wait
 // for another write, unless the execution is over.
-func (w *statusWriter) settleAndCheckWrite(t *reconcileState, before *v1alpha1.KubernetesExecution) bool {
+func (w *statusWriter) dropAcknowledgedAndCheckWrite(t *reconcileState, before *v1alpha1.KubernetesExecution) bool {
 	other := !equality.Semantic.DeepEqual(&before.Status, &t.ke.Status)
 	settled, wait := w.outbox.RemoveAcknowledged(t.ke, t.now)
 	over := !t.ke.DeletionTimestamp.IsZero() || execution.Ended(t.ke.Status.Phase) && (!w.cfg.Audited || isRecorded(t.ke))

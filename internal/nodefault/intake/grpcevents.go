@@ -46,15 +46,15 @@ func (s *grpcService) HealthEventOccurredV1(ctx context.Context, in *datamodels.
 			errs[places[n]] = err
 		}
 	}
-	if err := s.statusErrorOf(ctx, errs); err != nil {
+	if err := s.logAndPickStatus(ctx, errs); err != nil {
 		return nil, err
 	}
 	return &emptypb.Empty{}, nil
 }
 
-// statusErrorOf returns one status for all events. A transient error takes precedence, so that
+// logAndPickStatus returns one status for all events. A transient error takes precedence, so that
 // the caller sends all events again.
-func (s *grpcService) statusErrorOf(ctx context.Context, errs []error) error {
+func (s *grpcService) logAndPickStatus(ctx context.Context, errs []error) error {
 	refused, place := 0, -1
 	for i, err := range errs {
 		if err == nil {

@@ -22,7 +22,7 @@ func foldReports(faults []v1alpha1.Fault, reports []nodefault.Report) []v1alpha1
 			out = append(out, r.Fault)
 			continue
 		}
-		out[i] = renewFault(out[i], r.Fault)
+		out[i] = mergeRepeatedFault(out[i], r.Fault)
 	}
 	return out
 }
@@ -34,17 +34,17 @@ func endsFault(f v1alpha1.Fault, r nodefault.Report) bool {
 		CoversEntities(r.Fault.Entity, f.Entity) && (f.ObserveOnly || !r.Fault.ObserveOnly)
 }
 
-// renewFault returns a fault that is reported again. It keeps the earliest DetectedAt;
+// mergeRepeatedFault returns a fault that is reported again. It keeps the earliest DetectedAt;
 // otherwise a rule with a minimum duration would never match. A report with ObserveOnly
 // does not replace a fault without it, because monitors mark repeats in a burst that way.
-func renewFault(was, told v1alpha1.Fault) v1alpha1.Fault {
-	if told.ObserveOnly && !was.ObserveOnly {
-		return was
+func mergeRepeatedFault(stored, reported v1alpha1.Fault) v1alpha1.Fault {
+	if reported.ObserveOnly && !stored.ObserveOnly {
+		return stored
 	}
-	if was.DetectedAt.Before(&told.DetectedAt) {
-		told.DetectedAt = was.DetectedAt
+	if stored.DetectedAt.Before(&reported.DetectedAt) {
+		reported.DetectedAt = stored.DetectedAt
 	}
-	return told
+	return reported
 }
 
 // maxFaults is the maximum number of faults of a node, as in the schema.

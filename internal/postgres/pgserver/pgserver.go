@@ -250,15 +250,15 @@ func (s *Server) Run(ctx context.Context) error {
 			return errors.Join(fmt.Errorf("postgres exited %d times within %s: %w", len(deaths), deathsWithin, died), s.Close())
 		}
 		s.log.ErrorContext(ctx, "postgres exited unexpectedly, restarting it", "err", died)
-		if err := s.restartDead(ctx, died); err != nil && ctx.Err() == nil {
+		if err := s.restartInSeveralAttempts(ctx, died); err != nil && ctx.Err() == nil {
 			return errors.Join(err, s.Close())
 		}
 	}
 }
 
-// restartDead restarts a dead server on its old port. It makes several attempts, because backends
+// restartInSeveralAttempts restarts a dead server on its old port. It makes several attempts, because backends
 // of the dead one may hold its shared memory for a moment.
-func (s *Server) restartDead(ctx context.Context, deathErr error) error {
+func (s *Server) restartInSeveralAttempts(ctx context.Context, deathErr error) error {
 	const tries = 10
 	s.mu.Lock()
 	s.down = deathErr

@@ -234,10 +234,10 @@ func (o *Operator) watchForMissing(ctx context.Context) {
 
 // Part returns the operator as a part of a process.
 func (o *Operator) Part() lifecycle.Part {
-	return lifecycle.Part{Name: "operator", Run: o.runManager, Ready: o.Ready}
+	return lifecycle.Part{Name: "operator", Run: o.runManagerAndMembers, Ready: o.Ready}
 }
 
-func (o *Operator) runManager(ctx context.Context) error {
+func (o *Operator) runManagerAndMembers(ctx context.Context) error {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if reg := o.roster.deps.Registerer; reg != nil {

@@ -212,11 +212,11 @@ func (v *supervisor) promoteParts(ctx context.Context, p *instanceParts) {
 	if old != nil && p.wanted.Settings.Sharding.Mode != shardingAuto {
 		v.leaveGroup()
 	}
-	v.setRunning(r, old)
+	v.recordRunning(r, old)
 }
 
-// setRunning records the sentinel in force.
-func (v *supervisor) setRunning(r, old *runningSentinel) {
+// recordRunning records the sentinel in force.
+func (v *supervisor) recordRunning(r, old *runningSentinel) {
 	changed := old == nil || old.wanted != r.wanted
 	if changed && old != nil {
 		r.sentinel.ConfigReloaded()

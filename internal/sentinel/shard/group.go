@@ -214,7 +214,7 @@ func (g *Group) applyHolding(ctx context.Context) {
 	case m.active:
 		g.holds.extendUntil(m.holdingExpiry())
 	}
-	if g.holds.isDrained() {
+	if g.holds.hasNoAttemptOutsideShare() {
 		m.noteDrained()
 	}
 	g.mu.Lock()

@@ -95,8 +95,8 @@ func (h *holdings) setHolding(next holding) {
 	h.changed = make(chan struct{})
 }
 
-// isDrained reports whether no attempt is in progress for a resource outside the share.
-func (h *holdings) isDrained() bool {
+// hasNoAttemptOutsideShare reports whether no attempt is in progress for a resource outside the share.
+func (h *holdings) hasNoAttemptOutsideShare() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id := range h.attempts {

@@ -227,7 +227,7 @@ func (r *replica) step(input func(now time.Duration)) {
 	} else if m.active {
 		r.holds.extendUntil(m.holdingExpiry())
 	}
-	if r.holds.isDrained() {
+	if r.holds.hasNoAttemptOutsideShare() {
 		m.noteDrained()
 	}
 	r.w.check(r)

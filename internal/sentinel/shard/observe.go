@@ -29,12 +29,12 @@ func (m *machine) observeChange(now time.Duration, c leases.Change) {
 		m.observeGone(now, name, c.Version)
 	}
 	if c.All {
-		m.observeMissing(now, c)
+		m.removeUnlistedPeers(now, c)
 	}
 }
 
-// observeMissing finds records that were deleted while the watch was down.
-func (m *machine) observeMissing(now time.Duration, c leases.Change) {
+// removeUnlistedPeers finds records that were deleted while the watch was down.
+func (m *machine) removeUnlistedPeers(now time.Duration, c leases.Change) {
 	there := func(name string) bool {
 		return slices.ContainsFunc(c.Records, func(r leases.Record) bool { return r.Name == name })
 	}
