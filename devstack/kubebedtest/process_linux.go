@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/fleetloop/fleetloop/devstack/binaries"
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
@@ -186,14 +187,5 @@ func Kubeconfig(tb testing.TB, cfg *rest.Config) string {
 
 // BuildBinaries builds binaries of cmd/ into a folder, as they are released.
 func BuildBinaries(ctx context.Context, dir string, names ...string) error {
-	args := []string{"build", "-trimpath", "-o", dir}
-	for _, name := range names {
-		args = append(args, "github.com/fleetloop/fleetloop/cmd/"+name)
-	}
-	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // our own program
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the binaries: %w\n%s", err, out)
-	}
-	return nil
+	return binaries.Build(ctx, dir, names...)
 }

@@ -7,16 +7,11 @@ package deploy
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"strings"
 
-	"helm.sh/helm/v4/pkg/action"
-	"helm.sh/helm/v4/pkg/chart/common"
-	"helm.sh/helm/v4/pkg/chart/loader"
-	release "helm.sh/helm/v4/pkg/release/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
@@ -35,38 +30,15 @@ type Release struct {
 // which Helm installs them, without the definitions in crds/, and the notes for
 // the user. Errors are Helm's own, as its users see them.
 func (r Release) Render() (objects []*unstructured.Unstructured, notes string, err error) {
-	chart, err := loader.LoadDir(r.Chart)
+	r.Name, r.Namespace = cmp.Or(r.Name, "fleetloop"), cmp.Or(r.Namespace, "hyperfleet-system")
+	if r.Values == nil {
+		r.Values = map[string]any{}
+	}
+	answer, err := ask(Request{Release: r})
 	if err != nil {
-		return nil, "", fmt.Errorf("load chart: %w", err)
-	}
-	cfg := action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler))
-	install := action.NewInstall(cfg)
-	install.DryRunStrategy = action.DryRunClient
-	install.ReleaseName = or(r.Name, "fleetloop")
-	install.Namespace = or(r.Namespace, "hyperfleet-system")
-	install.APIVersions = r.APIVersions
-	install.KubeVersion = &common.KubeVersion{Version: "v1.37.1", Major: "1", Minor: "37"}
-	values := r.Values
-	if values == nil {
-		values = map[string]any{}
-	}
-	out, err := install.Run(chart, values)
-	if err != nil {
-		return nil, "", err //nolint:wrapcheck // seen as it is by the tests of its words
-	}
-	done, ok := out.(*release.Release)
-	if !ok {
-		return nil, "", fmt.Errorf("render chart: a %T came back", out)
-	}
-	var manifest strings.Builder
-	for _, hook := range done.Hooks {
-		manifest.WriteString(hook.Manifest + "\n---\n")
-	}
-	manifest.WriteString(done.Manifest)
-	if objects, err = ParseObjects([]byte(manifest.String())); err != nil {
 		return nil, "", err
 	}
-	return objects, done.Info.Notes, nil
+	return answer.objects(), answer.Notes, nil
 }
 
 // ParseObjects reads the objects of a file of YAML documents.
@@ -84,11 +56,4 @@ func ParseObjects(raw []byte) ([]*unstructured.Unstructured, error) {
 			objects = append(objects, o)
 		}
 	}
-}
-
-func or(value, otherwise string) string {
-	if value == "" {
-		return otherwise
-	}
-	return value
 }

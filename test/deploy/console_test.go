@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/fleetloop/fleetloop/devstack/binaries"
 	"github.com/fleetloop/fleetloop/internal/console/hosts"
 	"github.com/fleetloop/fleetloop/test/deploy"
 )
@@ -201,11 +202,10 @@ func TestConsoleRights(t *testing.T) {
 // TestConsoleStarts starts the console with the arguments, the variables and the file that the chart
 // renders. It checks that the program accepts them.
 func TestConsoleStarts(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "console")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/console")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	folder := t.TempDir()
+	program := filepath.Join(folder, "console")
+	if err := binaries.Build(t.Context(), folder, "console"); err != nil {
+		t.Fatal(err)
 	}
 	tests := map[string]struct{ values, url string }{
 		"Token": {"console: {hosts: [{name: eu, kubeconfigSecretRef: {name: eu, key: config}}]}", "/"},

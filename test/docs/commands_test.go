@@ -32,6 +32,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	shipped "github.com/fleetloop/fleetloop/devstack/binaries"
 )
 
 const (
@@ -56,24 +58,20 @@ func TestMain(m *testing.M) {
 	programs.dir = dir
 	programs.binaries = sync.OnceValues(func() (string, error) {
 		bin := filepath.Join(dir, "bin")
-		return bin, build("../..", "CGO_ENABLED=0", "-o", bin+"/", "./cmd/...") // as they are shipped
+		return bin, shipped.Build(context.Background(), bin)
 	})
 	programs.helm = sync.OnceValues(func() (string, error) {
 		path := filepath.Join(dir, "helm", "helm")
-		return path, build("../deploy", "", "-o", path, "helm.sh/helm/v4/cmd/helm")
+		cmd := exec.CommandContext(context.Background(), "go", "build", "-o", path, "helm.sh/helm/v4/cmd/helm")
+		cmd.Dir = "../deploy"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build Helm: %w\n%s", err, out)
+		}
+		return path, nil
 	})
 	code := m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
-}
-
-func build(dir, env string, args ...string) error {
-	cmd := exec.CommandContext(context.Background(), "go", append([]string{"build", "-trimpath"}, args...)...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), env)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build %s: %w\n%s", strings.Join(args, " "), err, out)
-	}
-	return nil
 }
 
 // binaries is the folder of Fleetloop's binaries.
@@ -108,7 +106,12 @@ func root(t *testing.T) string {
 
 // TestCommands runs the commands of the README, the tutorials and the how-to
 // guides.
+//
+// The demos run one after the other, because the pages name their addresses. The pages of the other
+// environments run beside them.
 func TestCommands(t *testing.T) {
+	t.Parallel()
+	lanes := map[string][]run{}
 	notRun := 0
 	for _, page := range pages(t) {
 		text, err := os.ReadFile(filepath.Join(root(t), page))
@@ -131,8 +134,20 @@ func TestCommands(t *testing.T) {
 			if env == envSkip || !slices.ContainsFunc(blocks, uses) {
 				continue
 			}
-			t.Run(page+"/"+string(env), func(t *testing.T) { runPage(t, page, blocks, env) })
+			lane := "beside"
+			if env == envUp || env == envKube {
+				lane = "demo"
+			}
+			lanes[lane] = append(lanes[lane], run{page, blocks, env})
 		}
+	}
+	for lane, runs := range lanes {
+		t.Run(lane, func(t *testing.T) {
+			t.Parallel()
+			for _, r := range runs {
+				t.Run(r.page+"/"+string(r.env), func(t *testing.T) { runPage(t, r.page, r.blocks, r.env) })
+			}
+		})
 	}
 	if notRun > maxNotRun {
 		t.Errorf("%d blocks are not run, want at most %d", notRun, maxNotRun)
@@ -153,6 +168,13 @@ func pages(t *testing.T) []string {
 		}
 	}
 	return list
+}
+
+// A run is of the commands that a page has for an environment.
+type run struct {
+	page   string
+	blocks []block
+	env    environment
 }
 
 // runPage runs the commands that a page has for an environment.

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -20,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/fleetloop/fleetloop/devstack/binaries"
 	"github.com/fleetloop/fleetloop/devstack/gardenbed"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/internal/broker/brokertest/rabbitmq"
@@ -100,14 +100,7 @@ func (b *sharedBed) build() (string, error) {
 		return "", err
 	}
 	b.later(func() { _ = os.RemoveAll(dir) })
-	cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", dir,
-		"github.com/fleetloop/fleetloop/cmd/cluster-worker", "github.com/fleetloop/fleetloop/cmd/fleet-api", "github.com/fleetloop/fleetloop/cmd/sentinel",
-		"github.com/fleetloop/fleetloop/cmd/fleetloop", "github.com/fleetloop/fleetloop/cmd/fleetloop-up")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the binaries: %w\n%s", err, out)
-	}
-	return dir, nil
+	return dir, binaries.Build(context.Background(), dir, "cluster-worker", "fleet-api", "sentinel", "fleetloop", "fleetloop-up")
 }
 
 func (b *sharedBed) later(f func()) {

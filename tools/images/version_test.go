@@ -2,12 +2,12 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 
@@ -17,40 +17,25 @@ import (
 // newClone copies the source to a new git repository with one commit.
 func newClone(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	root := filepath.Join("..", "..")
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		to := filepath.Join(dir, rel)
-		switch {
-		case slices.Contains([]string{".git", ".cache", ".fleetloop", "bin"}, rel):
-			if entry.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		case entry.IsDir():
-			return os.MkdirAll(to, 0o750)
-		case !entry.Type().IsRegular():
-			return nil
-		}
-		text, err := os.ReadFile(path) //nolint:gosec // the repository's
-		if err != nil {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(to, text, info.Mode()) //nolint:gosec // a test's folder
-	})
+	dir, root := t.TempDir(), filepath.Join("..", "..")
+	list := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	out, err := list.Output()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("list the files of the repository: %v", err)
+	}
+	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+		info, err := os.Lstat(filepath.Join(root, name))
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
+			continue // deleted and not committed, or a link
+		}
+		to := filepath.Join(dir, name)
+		text, errRead := os.ReadFile(filepath.Join(root, name))
+		if err := errors.Join(err, errRead, os.MkdirAll(filepath.Dir(to), 0o750)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(to, text, info.Mode().Perm()); err != nil { //nolint:gosec // a path of the repository, in a folder of the test
+			t.Fatal(err)
+		}
 	}
 	runIn(t, dir, "git", "init", "-q")
 	runIn(t, dir, "git", "add", "-A")

@@ -33,19 +33,21 @@ type alert struct {
 	summary string
 }
 
-// newRules loads the rules on top of series, each by its alert's name, with
-// the group that evaluates it.
+// newRules loads the rules on top of series, each by its alert's name, in a
+// group that evaluates it alone.
 func newRules(t *testing.T, series string) map[string]rule {
 	t.Helper()
 	storage := promqltest.LoadedStorage(t, "load 1m\n"+strings.TrimLeft(series, "\n"))
 	t.Cleanup(func() { _ = storage.Close() })
 	engine := promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery)
-	manager := rules.NewManager(&rules.ManagerOptions{
+	options := &rules.ManagerOptions{
 		Context: t.Context(), Appendable: storage, Queryable: storage,
-		QueryFunc:  rules.EngineQueryFunc(engine, storage),
-		NotifyFunc: func(context.Context, string, ...*rules.Alert) {},
-		Logger:     promslog.NewNopLogger(),
-	})
+		QueryFunc:   rules.EngineQueryFunc(engine, storage),
+		NotifyFunc:  func(context.Context, string, ...*rules.Alert) {},
+		Logger:      promslog.NewNopLogger(),
+		GroupLoader: loader,
+	}
+	manager := rules.NewManager(options)
 	files, err := filepath.Glob(rulesFiles)
 	if err != nil || len(files) == 0 {
 		t.Fatalf("there are no rules: %v", err)
@@ -56,19 +58,41 @@ func newRules(t *testing.T, series string) map[string]rule {
 	}
 	list := map[string]rule{}
 	for _, group := range groups {
+		wantIndependent(t, group)
 		for _, r := range group.AlertingRules() {
 			if _, ok := list[r.Name()]; ok {
 				t.Errorf("there are two alerts %s", r.Name())
 			}
-			list[r.Name()] = rule{AlertingRule: r, group: group}
+			list[r.Name()] = rule{AlertingRule: r, group: rules.NewGroup(rules.GroupOptions{
+				Name: group.Name(), File: group.File(), Interval: group.Interval(), Limit: group.Limit(),
+				Rules: []rules.Rule{r}, Opts: options,
+			})}
 		}
 	}
 	return list
 }
 
+// wantIndependent fails if a rule of the group reads what another one writes. A scenario evaluates
+// one rule only.
+func wantIndependent(t *testing.T, group *rules.Group) {
+	t.Helper()
+	for _, r := range group.Rules() {
+		alerting, ok := r.(*rules.AlertingRule)
+		if !ok {
+			t.Fatalf("%s records a series: evaluate it before the alerts that read it", r.Name())
+		}
+		if strings.Contains(alerting.Query().String(), "ALERTS") {
+			t.Fatalf("%s reads other alerts: evaluate those before it", r.Name())
+		}
+	}
+	if offset := group.QueryOffset(); offset != 0 {
+		t.Fatalf("the group %s has the query offset %s: pass it to the groups of single rules", group.Name(), offset)
+	}
+}
+
 type rule struct {
 	*rules.AlertingRule
-	group *rules.Group
+	group *rules.Group // of this rule only
 }
 
 // firing gives the alerts of r that fire, in the order of their summaries.
@@ -99,11 +123,16 @@ func (r rule) firing(t *testing.T) []alert {
 // TestAlerts: each alert fires when it should, says what it should, and is
 // silent when it should be.
 func TestAlerts(t *testing.T) {
+	t.Parallel()
 	for name, list := range scenarios() {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var fires, silent bool
 			for _, s := range list {
-				t.Run(s.reason, func(t *testing.T) { s.try(t, name) })
+				t.Run(s.reason, func(t *testing.T) {
+					t.Parallel()
+					s.try(t, name)
+				})
 				for _, want := range s.want {
 					fires = fires || len(want) > 0
 					silent = silent || len(want) == 0

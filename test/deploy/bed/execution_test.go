@@ -24,6 +24,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/binaries"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/test/deploy"
 )
@@ -156,10 +157,8 @@ func startController(t *testing.T, objects []*unstructured.Unstructured, ns stri
 	}
 	folder := t.TempDir()
 	program := filepath.Join(folder, "execution-controller")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/execution-controller")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the controller: %v\n%s", err, out)
+	if err := binaries.Build(t.Context(), folder, "execution-controller"); err != nil {
+		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, "--kubeconfig="+kubeconfig(t, folder, as),
 		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0")

@@ -1,0 +1,40 @@
+// Package binaries builds the product's binaries for tests, as tools/images releases them.
+//
+// All tests use the same flags, so that the compiler runs once for each package.
+package binaries
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Build builds the named binaries of cmd/ into a folder. Without names it builds all.
+//
+// The versions of dependencies are those of the product's module, also if the test is in another one.
+func Build(ctx context.Context, dir string, names ...string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("find the folder for the binaries: %w", err)
+	}
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/fleetloop/fleetloop").Output()
+	if err != nil {
+		return fmt.Errorf("find the source of the binaries: %w", err)
+	}
+	args := []string{"build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", dir + "/"}
+	for _, name := range names {
+		args = append(args, "./cmd/"+name)
+	}
+	if len(names) == 0 {
+		args = append(args, "./cmd/...")
+	}
+	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // our own programs
+	cmd.Dir, cmd.Env = strings.TrimSpace(string(root)), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the binaries: %w\n%s", err, out)
+	}
+	return nil
+}
