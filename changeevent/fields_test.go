@@ -34,6 +34,7 @@ func TestFieldsAreRedacted(t *testing.T) {
 		"URLPlain":    {"a URL without one", "spec.mirror", `"https://mirror.example.com:8443/a@b"`, `"https://mirror.example.com:8443/a@b"`},
 		"Header":      {"a header with a credential", "spec.header", `"Bearer c0ffeec0ffee"`, `"[redacted]"`},
 		"Config":      {"a kubeconfig under another name", "spec.data", `"users:\n- user:\n    client-key-data: eA=="`, `"[redacted]"`},
+		"ConfigKey":   {"a part of a kubeconfig", "spec.data", `"client-key-data:eA=="`, `"[redacted]"`},
 		"Certificate": {"a certificate is public", "spec.ca", `"-----BEGIN CERTIFICATE-----"`, `"-----BEGIN CERTIFICATE-----"`},
 		"NoJSON":      {"what is no JSON is text", "spec.a", `{"a":`, `"{\"a\":"`},
 		"Two":         {"nor is more than one value", "spec.a", `1 2`, `"1 2"`},

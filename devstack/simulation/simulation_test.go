@@ -3,6 +3,8 @@ package simulation_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -14,10 +16,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The default number of worlds without SEEDS; a few with -short.
+// The default number of worlds without SEEDS. With the race detector, which makes a world twelve
+// times as expensive, TestSimulation plays the first ones, and a program without it plays all.
 const (
 	seeds = 500
-	few   = 50
+	raced = 100
+	few   = 50 // with -short
 )
 
 // TestSimulation plays the worlds of many seeds, or the one that SEED names.
@@ -28,17 +32,39 @@ func TestSimulation(t *testing.T) {
 		return
 	}
 	n := number(t, "SEEDS")
-	if n < 0 {
+	switch {
+	case n >= 0:
+	case testing.Short():
+		n = few
+	case raceEnabled:
+		n = raced
+	default:
 		n = seeds
-		if testing.Short() {
-			n = few
-		}
 	}
 	for seed := range uint64(n) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			world(t, seed)
 		})
+	}
+}
+
+// TestSimulationWithoutRaceDetector builds these tests without the race detector, and plays all
+// worlds and larger storms.
+func TestSimulationWithoutRaceDetector(t *testing.T) {
+	t.Parallel()
+	if !raceEnabled || testing.Short() || number(t, "SEED") >= 0 || number(t, "SEEDS") >= 0 {
+		t.Skip("TestSimulation plays all worlds that are asked for")
+	}
+	program := filepath.Join(t.TempDir(), "simulation.test")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-race=false", "-trimpath", "-o", program, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the tests: %v\n%s", err, out)
+	}
+	run := exec.CommandContext(t.Context(), program, "-test.run=^Test(Simulation|Storm)$", "-test.timeout=25m", "-storm=10000")
+	run.Env = append(os.Environ(), fmt.Sprint("SEEDS=", seeds))
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Errorf("play %d worlds and two storms: %v\n%s", seeds, err, out)
 	}
 }
 

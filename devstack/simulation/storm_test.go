@@ -21,10 +21,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// storm is the number of resources in a storm. It is smaller with the race detector, which is slow.
+// storm is the number of resources in a storm. It is smaller with the race detector, which is slow;
+// TestSimulationWithoutRaceDetector then plays a larger one.
 // `go test ./devstack/simulation -run TestStorm -storm 1000000 -timeout 1h` is the largest supported
 // storm.
-var storm = flag.Int("storm", map[bool]int{false: 100_000, true: 10_000}[raceEnabled], "resources of a storm")
+var storm = flag.Int("storm", map[bool]int{false: 100_000, true: 5_000}[raceEnabled], "resources of a storm")
 
 const (
 	stormReady    = 30 * time.Minute

@@ -306,13 +306,13 @@ type contract struct {
 	routers []routers.Router
 }
 
-func newContract(t *testing.T) *contract {
-	t.Helper()
+// loadContract reads the document once: it does not change, and this takes a second with -race.
+var loadContract = sync.OnceValues(func() (*contract, error) {
 	c := new(contract)
 	for _, own := range []bool{false, true} {
 		doc, err := openapi3.NewLoader().LoadFromData([]byte(v1.OpenAPIYAML()))
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		for path, item := range doc.Paths.Map() {
 			switch {
@@ -324,9 +324,18 @@ func newContract(t *testing.T) *contract {
 		}
 		router, err := legacy.NewRouter(doc)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		c.doc, c.routers = doc, append(c.routers, router)
+	}
+	return c, nil
+})
+
+func newContract(t *testing.T) *contract {
+	t.Helper()
+	c, err := loadContract()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return c
 }

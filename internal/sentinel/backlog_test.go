@@ -22,7 +22,9 @@ func TestFailingGenerationsAreLeftToTheNextRound(t *testing.T) {
 		for i := range n {
 			fleet = append(fleet, cluster(clusterID(i), "Provisioning", 2, 1))
 		}
-		b := newFollower(t, newFeedAPI(fleet...), func(c *sentinel.Config, _ *sentinel.Deps) { c.Publish.Attempts = 1 })
+		b := newFollower(t, newFeedAPI(fleet...), func(c *sentinel.Config, d *sentinel.Deps) {
+			c.Publish.Attempts, d.Log = 1, nil // as in TestCatchUp
+		})
 		var tried atomic.Int32
 		b.broker.publish = func(context.Context, *cloudevent.Event) error {
 			tried.Add(1)
@@ -53,7 +55,8 @@ func TestFailingEventsHoldUpNoOthers(t *testing.T) {
 			}
 		}
 		api := newFeedAPI(fleet...)
-		b := newFollower(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
+		b := newFollower(t, api, func(c *sentinel.Config, d *sentinel.Deps) {
+			d.Log = nil // as in TestCatchUp
 			c.Publish.Attempts, c.Publish.CatchUpFloor, c.Source.FullSweepInterval = 1, 20, 24*time.Hour
 		})
 		b.broker.publish = func(_ context.Context, e *cloudevent.Event) error {

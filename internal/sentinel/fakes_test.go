@@ -1,6 +1,7 @@
 package sentinel_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,7 +34,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeAPI struct {
 	mu        sync.Mutex
 	resources map[string]v1.Resource
-	sorted    []string // the ids; nil after a deletion
+	encoded   map[string][]byte // the resources as JSON, until they change
+	sorted    []string          // the ids; nil after a deletion
 	requests  []request
 
 	// tokens says whether it knows limit and continue; most is the largest
@@ -57,31 +59,72 @@ type request struct {
 }
 
 func newAPI(resources ...v1.Resource) *fakeAPI {
-	a := &fakeAPI{resources: map[string]v1.Resource{}, tokens: true, most: 500}
+	a := &fakeAPI{resources: map[string]v1.Resource{}, encoded: map[string][]byte{}, tokens: true, most: 500}
 	for _, r := range resources {
-		a.resources[r.ID] = r
+		a.put(r)
 	}
 	return a
 }
 
+// put adds a resource, or replaces it.
+func (a *fakeAPI) put(r v1.Resource) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.resources[r.ID] = r
+	delete(a.encoded, r.ID)
+}
+
+// encodeLocked returns a resource as JSON. To encode all of a large fleet for each request would be
+// most of the work of a test.
+func (a *fakeAPI) encodeLocked(id string) []byte {
+	b, ok := a.encoded[id]
+	if !ok {
+		b = marshal(a.resources[id])
+		a.encoded[id] = b
+	}
+	return b
+}
+
+// encodeList returns a list without items as JSON, with the items put into it.
+func encodeList(list any, items [][]byte) []byte {
+	const none = `"items":[]`
+	before, after, ok := bytes.Cut(marshal(list), []byte(none))
+	if !ok {
+		panic("the list has items of its own")
+	}
+	return slices.Concat(before, []byte(`"items":[`), bytes.Join(items, []byte(",")), []byte("]"), after)
+}
+
 func (a *fakeAPI) ListPage(ctx context.Context, collection string, q url.Values, dst []byte) ([]byte, error) {
+	if err := a.takeRequest(ctx, collection, q); err != nil {
+		return nil, err
+	}
+	return append(dst[:0], a.page(q)...), nil
+}
+
+// takeRequest counts a request and returns the error that answers it, if any.
+func (a *fakeAPI) takeRequest(ctx context.Context, collection string, q url.Values) error {
 	a.mu.Lock()
 	a.requests = append(a.requests, request{time.Now(), collection + "?" + q.Encode()})
-	before, body := a.before, a.body
+	before := a.before
 	a.mu.Unlock()
 	if before != nil {
 		if err := before(ctx, q); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
+	return ctx.Err()
+}
+
+// page returns the answer to a request for a page.
+func (a *fakeAPI) page(q url.Values) []byte {
+	a.mu.Lock()
+	body := a.body
+	a.mu.Unlock()
 	if body != nil {
-		return append(dst[:0], body(q)...), nil
+		return []byte(body(q))
 	}
-	page, err := json.Marshal(a.list(q))
-	return append(dst[:0], page...), err
+	return encodeList(a.list(q))
 }
 
 // ListPageIf supports no tags.
@@ -95,7 +138,8 @@ func (a *fakeAPI) Watch(context.Context, string, url.Values, func(v1.WatchEvent)
 	return errors.ErrUnsupported
 }
 
-func (a *fakeAPI) list(q url.Values) v1.List {
+// list returns a page without its items, and the items.
+func (a *fakeAPI) list(q url.Values) (l v1.List, items [][]byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	sel, err := selector.Parse(q.Get("labels"))
@@ -109,31 +153,27 @@ func (a *fakeAPI) list(q url.Values) v1.List {
 	if limit, err := strconv.Atoi(q.Get("limit")); a.tokens && err == nil {
 		limit = min(limit, a.most)
 		from, _ := slices.BinarySearch(a.sorted, q.Get("continue")+"\x00")
-		var l v1.List
+		l.Items = []v1.Resource{}
+		last := ""
 		for _, id := range a.sorted[from:] {
 			switch {
 			case !listed(id):
-			case len(l.Items) == limit:
-				l.Continue = l.Items[limit-1].ID
-				return l
+			case l.Size == limit:
+				l.Continue = last
+				return l, items
 			default:
-				l.Items = append(l.Items, a.resources[id])
+				items = append(items, a.encodeLocked(id))
+				last = id
 				l.Size++
 			}
 		}
-		return l
+		return l, items
 	}
 	var all []string
 	for _, id := range a.sorted {
 		if listed(id) {
 			all = append(all, id)
 		}
-	}
-	items := func(from, to int) (page []v1.Resource) {
-		for _, id := range all[from:to] {
-			page = append(page, a.resources[id])
-		}
-		return page
 	}
 	page, size := 1, 20
 	if n, err := strconv.Atoi(q.Get("page")); err == nil {
@@ -145,9 +185,10 @@ func (a *fakeAPI) list(q url.Values) v1.List {
 	size = min(size, a.most)
 	from := min((page-1)*size, len(all))
 	total := int64(len(all))
-	l := v1.List{Items: items(from, min(len(all), from+size)), Page: page, Total: &total}
-	l.Size = len(l.Items)
-	return l
+	for _, id := range all[from:min(len(all), from+size)] {
+		items = append(items, a.encodeLocked(id))
+	}
+	return v1.List{Items: []v1.Resource{}, Page: page, Size: len(items), Total: &total}, items
 }
 
 // change edits a resource.
@@ -157,6 +198,7 @@ func (a *fakeAPI) change(id string, edit func(*v1.Resource)) {
 	r := a.resources[id]
 	edit(&r)
 	a.resources[id] = r
+	delete(a.encoded, id)
 }
 
 // patch changes the spec, answer reports on it.

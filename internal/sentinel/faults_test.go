@@ -143,7 +143,7 @@ func TestBrokerDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newAPI()
 		for i := range 300 {
-			api.resources[fmt.Sprint(i)] = cluster(fmt.Sprint(i), "", 1, 0)
+			api.put(cluster(fmt.Sprint(i), "", 1, 0))
 		}
 		b := newBench(t, api)
 		var up atomic.Bool
@@ -183,7 +183,7 @@ func TestOneSlowResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newAPI()
 		for i := range 50 {
-			api.resources[fmt.Sprint(i)] = cluster(fmt.Sprint(i), "", 1, 0)
+			api.put(cluster(fmt.Sprint(i), "", 1, 0))
 		}
 		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
 			c.Publish.Window, c.Publish.Timeout, c.Publish.Attempts = 2, time.Second, 1
@@ -233,7 +233,7 @@ func TestStop(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := newAPI()
 				for i := range 30 {
-					api.resources[fmt.Sprint(i)] = cluster(fmt.Sprint(i), "Ready", 1, 0)
+					api.put(cluster(fmt.Sprint(i), "Ready", 1, 0))
 				}
 				api.before = tc.before
 				b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {

@@ -19,7 +19,7 @@ func fleet(n int) *fakeAPI {
 	api := newAPI()
 	for i := range n {
 		id := fmt.Sprintf("r%05d", i)
-		api.resources[id] = cluster(id, "", 1, 0)
+		api.put(cluster(id, "", 1, 0))
 	}
 	return api
 }

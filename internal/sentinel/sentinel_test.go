@@ -72,7 +72,7 @@ func TestEveryMissingFieldIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newAPI()
 		for i := range 50 {
-			api.resources[fmt.Sprint(i)] = cluster(fmt.Sprint(i), "", 1, 0)
+			api.put(cluster(fmt.Sprint(i), "", 1, 0))
 		}
 		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
 			c.MessageData = settings.OrderedMap{{Key: "zone", Value: ".zone"}, {Key: "rack", Value: `{{if eq .id "49"}}{{.rack}}{{end}}`}}
@@ -189,7 +189,7 @@ func TestRestart(t *testing.T) {
 			if i > 2 {
 				r.UpdatedTime = time.Now().Add(300 * time.Millisecond) // the API's clock is ahead of ours
 			}
-			api.resources[r.ID] = r
+			api.put(r)
 		}
 		first := newBench(t, api)
 		stop := first.run(t)

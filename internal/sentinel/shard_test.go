@@ -124,6 +124,7 @@ func inEveryMode(t *testing.T, test func(t *testing.T, mode sentinel.Mode, offer
 // TestShard checks that only owned resources are published and counted. Gained resources are
 // published at once, and lost ones no more.
 func TestShard(t *testing.T) {
+	const age = 3 * time.Hour
 	inEveryMode(t, func(t *testing.T, mode sentinel.Mode, offer func(*feedAPI)) {
 		t.Helper()
 		fleet := clusterIDs(20)
@@ -135,8 +136,8 @@ func TestShard(t *testing.T) {
 		offer(api)
 		shard := newShard(ids(0, 10)...)
 		b := newFollower(t, api, func(c *sentinel.Config, d *sentinel.Deps) {
-			c.Source.FullSweepInterval, c.PollInterval, c.HyperfleetAPI.PageSize = 24*time.Hour, time.Minute, 3
-			c.MaxAgeReady, c.MaxAgeNotReady = 24*time.Hour, 24*time.Hour
+			c.Source.FullSweepInterval, c.PollInterval, c.HyperfleetAPI.PageSize = age, time.Minute, 3
+			c.MaxAgeReady, c.MaxAgeNotReady = age, age
 			d.Shard = shard
 		})
 		b.run(t)
@@ -174,7 +175,7 @@ func TestShard(t *testing.T) {
 			t.Errorf("the oldest waits for %v s, and that is another's", got)
 		}
 
-		time.Sleep(25 * time.Hour) // all fall due by their age
+		time.Sleep(age + age/20) // all fall due by their age
 		synctest.Wait()
 		for i := range 5 {
 			wantCount(t, "events about one that is lost", b.broker.of(clusterID(i)), 1)

@@ -83,7 +83,8 @@ func TestSteadyRateSetsTheBudget(t *testing.T) {
 	const n = 3000 // at 10 minutes: 5 a second, and 7.5 to catch up
 	synctest.Test(t, func(t *testing.T) {
 		api := newFeedAPI(clusterIDs(n)...)
-		b := newFollower(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
+		b := newFollower(t, api, func(c *sentinel.Config, d *sentinel.Deps) {
+			d.Log = nil // as in TestCatchUp
 			c.MaxAgeReady, c.Publish.CatchUpFloor = 10*time.Minute, 0.1
 		})
 		b.run(t)
