@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -28,12 +29,13 @@ type process struct {
 	ending error         // error of its end, set before done is closed
 }
 
-// launchProcess starts the program at path in the folder dir.
+// launchProcess starts the program at path in the folder dir. Variables of env apply unless
+// the environment of this process has them.
 //
 // The thread that forks must live as long as the child, because the kernel sends the
 // parent-death signal when that thread ends, not the process. So one goroutine, locked
 // to its thread, starts the child and waits for it.
-func launchProcess(path, dir string, args []string) (*process, error) {
+func launchProcess(path, dir string, args, env []string) (*process, error) {
 	name := filepath.Base(path)
 	logFile, err := os.OpenFile(filepath.Join(dir, logFolder, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600) //nolint:gosec // in the bed's folder
 	if err != nil {
@@ -45,7 +47,7 @@ func launchProcess(path, dir string, args []string) (*process, error) {
 	}
 	cmd := exec.Command(path, args...) //nolint:gosec,noctx // our own programs; they outlive any one context
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PWD="+dir, "HOME="+dir)
+	cmd.Env = slices.Concat(env, os.Environ(), []string{"PWD=" + dir, "HOME=" + dir}) // the last value of a variable wins
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.SysProcAttr = attributes()
 

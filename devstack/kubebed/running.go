@@ -18,12 +18,22 @@ func (b *Bed) launchProgram(path string, args []string) (*process, error) {
 	if b.stopped {
 		return nil, fmt.Errorf("start %s: control plane stopped", filepath.Base(path))
 	}
-	p, err := launchProcess(path, b.folder.Path, args)
+	p, err := launchProcess(path, b.folder.Path, args, b.programEnvironment())
 	if err != nil {
 		return nil, err
 	}
 	b.running = append(b.running, p)
 	return p, nil
+}
+
+// programEnvironment returns default variables of the programs. The programs of a
+// temporary bed, which tests use, collect garbage less often: with Go's default it takes a
+// fifth of the API server's CPU time. A value from the environment of this process wins.
+func (b *Bed) programEnvironment() []string {
+	if !b.folder.Temporary {
+		return nil
+	}
+	return []string{"GOGC=400"}
 }
 
 // watchProcess watches a program that has started: after its unexpected end, the bed is

@@ -30,8 +30,12 @@ import (
 // Patience is the maximum wait for anything that happens soon.
 const Patience = 2 * time.Minute
 
-// PollEvery is the interval of checks during a wait.
+// PollEvery is the interval of checks at the start of a wait.
 const PollEvery = 20 * time.Millisecond
+
+// longestPoll is the interval of checks in a long wait. Each check takes CPU time from the
+// programs that the test waits for.
+const longestPoll = 100 * time.Millisecond
 
 const (
 	callBound = 60 * time.Second
@@ -179,13 +183,16 @@ func namespacePrefix(test string) string {
 	return strings.Trim(p[:min(len(p), most)], "-") + "-"
 }
 
-// Eventually calls check until it returns no error, for Patience at most.
+// Eventually calls check until it returns no error, for Patience at most. The interval
+// grows from PollEvery to longestPoll.
 func Eventually(tb testing.TB, check func(ctx context.Context) error) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
 	defer cancel()
-	ticker := time.NewTicker(PollEvery)
-	defer ticker.Stop()
+	const tenth = 10 // of the time waited so far passes until the next check
+	began := time.Now()
+	timer := time.NewTimer(PollEvery)
+	defer timer.Stop()
 	var last error // last error before the timeout
 	for {
 		err := check(ctx)
@@ -200,7 +207,8 @@ func Eventually(tb testing.TB, check func(ctx context.Context) error) {
 		select {
 		case <-ctx.Done():
 			tb.Fatalf("not within %s: %v", Patience, last)
-		case <-ticker.C:
+		case <-timer.C:
 		}
+		timer.Reset(min(max(PollEvery, time.Since(began)/tenth), longestPoll))
 	}
 }
