@@ -36,6 +36,9 @@ func (e *InvalidError) Error() string {
 type RefusedError struct {
 	Detail  v1alpha1.Detail // target_not_found, invalid_target_state, target_changed, admission_denied or rbac_denied
 	Message string
+	// Unsettled means that the controller of the object has not observed its latest change. It may
+	// soon have.
+	Unsettled bool
 }
 
 // Error returns the message.

@@ -78,7 +78,10 @@ func (r Request) readSettledTarget(ctx context.Context, c Client) (*unstructured
 			return live, nil
 		}
 		if try == settleTimes {
-			return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "%s: its controller has not observed the latest change yet; try again", objectName(r.Target))
+			return nil, &RefusedError{
+				Detail: v1alpha1.DetailInvalidTargetState, Unsettled: true,
+				Message: objectName(r.Target) + ": its controller has not observed the latest change yet; try again",
+			}
 		}
 		if err = backoff.Sleep(ctx, settlePause); err != nil {
 			return nil, err

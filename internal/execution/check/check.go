@@ -152,8 +152,10 @@ type Outcome struct {
 	Decision execution.Decision
 	// Failed is the reason why the execution is refused.
 	Failed *execution.Failure
-	// Wait is the delay until the conditions are checked again. Zero means no wait.
+	// Wait is the delay until the checks are repeated. Zero means no wait.
 	Wait time.Duration
+	// WaitsForTarget means that the wait is for the controller of the target, not for preconditions.
+	WaitsForTarget bool
 	// NeedDryRunJob requests a dry run of Plan in a Job. Its result is passed to the next check.
 	NeedDryRunJob bool
 	// TrialTook is the duration of the dry run. Zero means that no dry run was made.

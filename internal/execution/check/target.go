@@ -2,9 +2,11 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
@@ -102,6 +105,9 @@ func (r *round) checkPlanResult(ctx context.Context, planErr error) error {
 	switch {
 	case r.target.shield != "":
 		r.out.failProtected(r.request.Target, r.target.shield)
+	case r.canAwaitTarget(planErr):
+		r.out.Wait, r.out.WaitsForTarget = targetPause, true
+		r.out.Results.PreConditionResults = previousResults(r.ke).PreConditionResults
 	case planErr != nil:
 		return r.account.failPlanning(ctx, planErr)
 	case r.target.space != nil && r.target.space.DeletionTimestamp != nil:
@@ -110,6 +116,26 @@ func (r *round) checkPlanResult(ctx context.Context, planErr error) error {
 		return r.refuseIfChangedSinceOriginal(ctx)
 	}
 	return nil
+}
+
+// targetPause is the delay until a target that its controller has not observed is read again.
+const targetPause = 2 * time.Second
+
+// canAwaitTarget reports whether planning failed only because the controller of the target has not
+// observed its latest change, and time is left: the time of the required preconditions, and at least
+// that of one without a timeout. Someone may change the target while an execution waits for them.
+func (r *round) canAwaitTarget(planErr error) bool {
+	refused, ok := errors.AsType[*action.RefusedError](planErr)
+	if !ok || !refused.Unsettled || r.replan {
+		return false
+	}
+	patience := preConditionTimeout
+	for _, c := range r.ke.Spec.PreConditions {
+		if c.Required {
+			patience = max(patience, timeoutOf(c, preConditionTimeout))
+		}
+	}
+	return r.now.Before(execution.PhaseStart(r.ke, v1alpha1.PhaseValidating, r.now).Add(patience))
 }
 
 // readNamespace reads the namespace of a target. It returns nil for a target without a namespace, and

@@ -106,20 +106,25 @@ func (v *validation) runChecks(ctx context.Context, t *reconcileState) (proceed 
 	case out.NeedDryRunJob:
 		return false, v.startDryRun(ctx, t, out.Plan)
 	case out.Wait > 0:
-		v.awaitPreconditions(t, out)
+		v.awaitChecks(t, out)
 		return false, nil
 	}
 	v.acceptPlan(t, out)
 	return true, nil
 }
 
-// awaitPreconditions waits for preconditions that do not pass yet.
-func (v *validation) awaitPreconditions(t *reconcileState, out check.Outcome) {
+// awaitChecks waits for preconditions that do not pass yet, or for a target that its controller has not
+// observed.
+func (v *validation) awaitChecks(t *reconcileState, out check.Outcome) {
 	s := &t.ke.Status
-	if c := findCondition(s, v1alpha1.ConditionValidated); c == nil || c.Reason != "WaitingForPreconditions" { // only once, to avoid a write per reconcile
+	reason, message := "WaitingForPreconditions", "waiting for preconditions to pass"
+	if out.WaitsForTarget {
+		reason, message = "WaitingForTarget", "waiting until the controller of the target has observed its latest change"
+	}
+	if c := findCondition(s, v1alpha1.ConditionValidated); c == nil || c.Reason != reason { // only once, to avoid a write per reconcile
 		s.ValidationResults = &out.Results
-		s.Message, s.ReasonDetail = "waiting for preconditions to pass", ""
-		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, "WaitingForPreconditions", s.Message)
+		s.Message, s.ReasonDetail = message, ""
+		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, reason, s.Message)
 	}
 	if request, err := action.Parse(&t.ke.Spec); err == nil {
 		v.targets.watchTarget(nameOf(t.ke), request.Target)

@@ -106,6 +106,40 @@ func TestKilledIsStored(t *testing.T) {
 	stored(v1alpha1.PhaseRollbackReady, false, true)
 }
 
+// TestWaitNamesItsCause verifies that the status tells a wait for the target from one for preconditions.
+func TestWaitNamesItsCause(t *testing.T) {
+	w := newWorld()
+	r := w.newReconciler(Config{})
+	w.create("a", "web", nil)
+	looks := &looking{checks: checks{w}}
+	r.validation.check.checker = looks
+	for i, tc := range []struct {
+		out    check.Outcome
+		reason string
+	}{
+		{check.Outcome{Wait: time.Minute, WaitsForTarget: true}, "WaitingForTarget"},
+		{check.Outcome{Wait: time.Minute}, "WaitingForPreconditions"},
+		{check.Outcome{Wait: time.Minute, WaitsForTarget: true}, "WaitingForTarget"},
+	} {
+		tc.out.Results.PreConditionResults = make([]v1alpha1.ConditionResult, i)
+		looks.out = tc.out
+		w.must(t, r, "a")
+		wantPhase(t, w, "a", v1alpha1.PhaseValidating, "")
+		s := w.get("a").Status
+		if c := findCondition(&s, v1alpha1.ConditionValidated); c == nil || c.Reason != tc.reason || c.Message != s.Message || s.Message == "" {
+			t.Errorf("condition %+v with the message %q, want the reason %s", c, s.Message, tc.reason)
+		}
+		if got := len(s.ValidationResults.PreConditionResults); got != i {
+			t.Errorf("%d results of preconditions are stored, want %d", got, i)
+		}
+	}
+	r.validation.check.checker = checks{w}
+	w.must(t, r, "a")
+	if phase := w.get("a").Status.Phase; phase == v1alpha1.PhaseValidating {
+		t.Errorf("it is still %s", phase)
+	}
+}
+
 // looking are checks of which the first says something, and maybe fails.
 type looking struct {
 	checks
