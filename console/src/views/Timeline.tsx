@@ -107,7 +107,7 @@ export function Timeline() {
           <>
             <h2 className="list-title">{S.nChanges(items.length, list.data?.continue !== undefined)}</h2>
             <ol className="events">
-              {items.map((c, i) => <EventRow key={c.id} change={c} at={i === cursor} open={open === c.id} toggle={() => { point(i); toggle(i) }} />)}
+              {items.map((c, i) => <EventRow key={c.id} change={c} within={params.cluster} at={i === cursor} open={open === c.id} toggle={() => { point(i); toggle(i) }} />)}
             </ol>
           </>
         )}
@@ -192,7 +192,7 @@ function bars(counts: number[], most: number): string {
   }).join('')
 }
 
-function EventRow({ change, at, open, toggle }: { change: ChangeEvent; at: boolean; open: boolean; toggle: () => void }) {
+function EventRow({ change, within, at, open, toggle }: { change: ChangeEvent; within?: string; at: boolean; open: boolean; toggle: () => void }) {
   const zone = useZone()
   const failed = change.outcome === 'failed'
   return (
@@ -200,7 +200,7 @@ function EventRow({ change, at, open, toggle }: { change: ChangeEvent; at: boole
       <button type="button" className="event-line" aria-expanded={open} onClick={toggle}>
         <time className="num" dateTime={change.timestamp} title={formatTime(change.timestamp, zone === 'utc' ? 'local' : 'utc')}>{formatTime(change.timestamp, zone).slice(5, 19)}</time>
         <span className={`state ${failed ? 'bad' : 'ok'}`}><Icon name={failed ? 'bad' : 'ok'} />{change.action}{failed && <span className="hidden"> {S.states.failed}</span>}</span>
-        <span className="event-object">{[change.cluster, change.subject || change.node].filter(Boolean).join(' / ')}</span>
+        <span className="event-object">{[change.cluster !== within && change.cluster, change.subject || change.node].filter(Boolean).join(' / ') || change.cluster}</span>
         <span className="event-what">{change.dryRun && <Tag>{S.dryRun}</Tag>} {change.summary || change.reason}</span>
         <span className="dim event-who">{change.actor}</span>
       </button>
