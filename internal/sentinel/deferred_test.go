@@ -36,6 +36,9 @@ func newDefault(t *testing.T, api *feedAPI, floor float64) (*bench, *logBuffer) 
 // resources in the round in which they expire. That includes a sentinel's
 // first round.
 func TestExpiredGoOutInTheirRound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays large fleets")
+	}
 	const n = 10_000
 	for name, after := range map[string]time.Duration{"AtTheStart": 0, "Later": 7 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -70,6 +73,9 @@ func TestExpiredGoOutInTheirRound(t *testing.T) {
 // not as skipped, and drain at the documented rate. The default rate of 2,500 per second is checked
 // in one mode, and a lower one in the others.
 func TestDeferred(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays large fleets")
+	}
 	inEveryMode(t, func(t *testing.T, mode sentinel.Mode, offer func(*feedAPI)) {
 		t.Helper()
 		rate, floor := 400, 400.0
