@@ -7,11 +7,11 @@ import (
 
 // Limits of Datadog, in characters.
 const (
-	datadogTitle    = 500
-	datadogMessage  = 4000
-	datadogKey      = 100
-	datadogResource = 128
-	datadogTag      = 200
+	maxDatadogTitle    = 500
+	maxDatadogMessage  = 4000
+	maxDatadogKey      = 100
+	maxDatadogResource = 128
+	maxDatadogTag      = 200
 )
 
 // A datadogEvent is an event of category change of Datadog's Events API v2.
@@ -51,18 +51,29 @@ type datadogName struct {
 
 func encodeDatadog(cfg encoding, e *ChangeEvent) (request, error) {
 	p := payloadOf(cfg, e)
+	changed := cmp.Or(p.Node, p.Subject, p.Cluster, p.Action) // the most specific name
+	author := cmp.Or(p.Source, productOf(cfg.product, ""))
+	before, after := unschedulableChange(p)
 	change := datadogChange{
 		// Datadog has no type for nodes; a configuration is the closest.
-		Resource: datadogName{Type: "configuration", Name: truncateText(cmp.Or(p.Node, p.Subject, p.Cluster, p.Action), datadogResource)},
-		Author:   datadogName{Type: "system", Name: truncateText(cmp.Or(p.Source, productOf(cfg.product, "")), datadogResource)},
+		Resource: datadogName{Type: "configuration", Name: truncateText(changed, maxDatadogResource)},
+		Author:   datadogName{Type: "system", Name: truncateText(author, maxDatadogResource)},
+		Before:   before,
+		After:    after,
 		Metadata: flattenPayload(p),
 	}
-	change.Before, change.After = unschedulableChange(p)
-	body, err := marshalJSON(datadogEvent{Data: datadogData{Type: "event", Attributes: datadogAttributes{
-		Category: "change", Title: truncateText(p.Summary, datadogTitle), Message: truncateText(detailText(p), datadogMessage), Host: p.Node,
-		Timestamp: p.Timestamp, Tags: datadogTags(p), AggregationKey: truncateText(cmp.Or(p.Session, p.ID), datadogKey),
-		IntegrationID: "custom-events", Attributes: change,
-	}}})
+	event := datadogAttributes{
+		Category:       "change",
+		Title:          truncateText(p.Summary, maxDatadogTitle),
+		Message:        truncateText(detailText(p), maxDatadogMessage),
+		Host:           p.Node,
+		Timestamp:      p.Timestamp,
+		Tags:           datadogTags(p),
+		AggregationKey: truncateText(cmp.Or(p.Session, p.ID), maxDatadogKey), // groups the events of a repair
+		IntegrationID:  "custom-events",
+		Attributes:     change,
+	}
+	body, err := marshalJSON(datadogEvent{Data: datadogData{Type: "event", Attributes: event}})
 	if err != nil {
 		return request{}, err
 	}
@@ -88,7 +99,7 @@ func unschedulableChange(p Payload) (before, after map[string]any) {
 func datadogTags(p Payload) []string {
 	tags := make([]string, 0, 8)
 	for _, tag := range tagsOf(p) {
-		tags = append(tags, truncateText(tag, datadogTag))
+		tags = append(tags, truncateText(tag, maxDatadogTag))
 	}
 	return tags
 }

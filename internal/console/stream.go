@@ -120,7 +120,12 @@ type sourceEvent struct {
 	lost   bool // the source is not connected
 }
 
-// A merger merges sources into one stream.
+// A merger merges sources into one stream. Each source has a goroutine, follow, which sends its events to
+// run. Only run writes to the page:
+//
+//	reset     the page must list a topic again
+//	TOPIC     an object of a topic has changed
+//	bookmark  the cursors so far, and the topics of sources that are not connected ("behind")
 type merger struct {
 	console   *Console
 	w         http.ResponseWriter
@@ -130,7 +135,7 @@ type merger struct {
 
 	events  chan sourceEvent
 	cursors map[string]string // by source; used by run alone
-	live    map[string]bool   // by source; used by run alone
+	live    map[string]bool   // whether a followed source is connected; used by run alone
 
 	mu    sync.Mutex
 	state session.Session // the current token
@@ -192,15 +197,16 @@ func (m *merger) person() Person {
 	return newPerson(m.state)
 }
 
-// follow follows a source until ctx ends. It connects again after an error.
+// follow follows a source until ctx ends. It connects again after an error. The first event after a start
+// without a cursor is a reset.
 func (m *merger) follow(ctx context.Context, s *Source, topics []string, cursor string) {
-	fresh := cursor == ""
+	needsReset := cursor == ""
 	for {
 		err := s.Follow(ctx, Subscription{Who: m.person(), Topics: topics, Cursor: cursor}, func(e StreamEvent) error {
 			out := sourceEvent{StreamEvent: e, source: s}
 			if e.Cursor != "" {
 				cursor = e.Cursor
-				out.reset, fresh = fresh, false
+				out.reset, needsReset = needsReset, false
 			}
 			return m.send(ctx, out)
 		})
@@ -208,7 +214,7 @@ func (m *merger) follow(ctx context.Context, s *Source, topics []string, cursor 
 			return
 		}
 		if errors.Is(err, ErrExpired) {
-			cursor, fresh = "", true
+			cursor, needsReset = "", true
 			continue
 		}
 		if m.send(ctx, sourceEvent{source: s, lost: true}) != nil {
@@ -236,8 +242,8 @@ func (m *merger) send(ctx context.Context, e sourceEvent) error {
 
 // forwardEvent writes an event of a source. A page learns at once that a source is lost or back.
 func (m *merger) forwardEvent(e sourceEvent) error {
-	changed := m.live[e.source.Name] == e.lost
-	m.live[e.source.Name] = !e.lost
+	wasConnected, isConnected := m.live[e.source.Name], !e.lost
+	m.live[e.source.Name] = isConnected
 	var out bytes.Buffer
 	if e.reset {
 		m.cursors[e.source.Name] = e.Cursor
@@ -257,7 +263,7 @@ func (m *merger) forwardEvent(e sourceEvent) error {
 			return err
 		}
 	}
-	if err := m.write(out.Bytes()); err != nil || !changed {
+	if err := m.write(out.Bytes()); err != nil || wasConnected == isConnected {
 		return err
 	}
 	return m.bookmark()

@@ -13,7 +13,11 @@ import (
 )
 
 // setText parses the text form of a value, as it is used in the environment, flags and default
-// tags.
+// tags:
+//
+//	a scalar  30s           setScalar
+//	a list    a, b          setTexts, with setScalar for each element
+//	a map     k=v, l=w      setTexts, setPairs, with setScalar for each value
 func setText(s *shape, v reflect.Value, text string) error {
 	if s.kind == scalar {
 		return setScalar(s, v, text)
@@ -56,15 +60,15 @@ func setPairs(s *shape, v reflect.Value, texts []string) error {
 		if !ok || key == "" {
 			return fmt.Errorf("entry %d of the map is not of the form key=value", i+1)
 		}
-		ev := reflect.New(s.elem.typ).Elem()
-		if err := setScalar(s.elem, ev, value); err != nil {
+		element := reflect.New(s.elem.typ).Elem()
+		if err := setScalar(s.elem, element, value); err != nil {
 			return fmt.Errorf("entry %q of the map %w", key, err)
 		}
-		kv := reflect.ValueOf(key).Convert(s.typ.Key())
-		if out.MapIndex(kv).IsValid() {
+		mapKey := reflect.ValueOf(key).Convert(s.typ.Key())
+		if out.MapIndex(mapKey).IsValid() {
 			return fmt.Errorf("entry %q of the map is set twice", key)
 		}
-		out.SetMapIndex(kv, ev)
+		out.SetMapIndex(mapKey, element)
 	}
 	v.Set(out)
 	return nil

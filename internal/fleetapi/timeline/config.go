@@ -64,7 +64,7 @@ func New(cfg Config, deps Deps) (*Timeline, error) {
 		return nil, fmt.Errorf("make the timeline: %w", err)
 	}
 	hub, err := watch.New(watch.Config{MaxWatches: deps.MaxStreams, MetricPrefix: "fleetloop_timeline"}, watch.Deps{
-		Source: streamed{deps.Store}, Log: deps.Log, Metrics: deps.Metrics,
+		Source: storeOfStreams{deps.Store}, Log: deps.Log, Metrics: deps.Metrics,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the timeline: %w", err)

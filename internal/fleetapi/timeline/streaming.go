@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
-// streamEvents streams new events to the client for as long as it listens.
+// streamEvents streams new events to the client for as long as it listens. Package watch sends them: it
+// reads them with storeOfStreams, once for all clients, and filters them for each.
 func (t *Timeline) streamEvents(w http.ResponseWriter, r *http.Request, scope Scope, who auth.Principal) error {
 	v := r.URL.Query()
 	if err := checkParameters(v, filterParameters("after")...); err != nil {
@@ -43,10 +45,8 @@ func (t *Timeline) streamEvents(w http.ResponseWriter, r *http.Request, scope Sc
 // parseAfter parses the start of a stream: the client's last event, else the parameter after, else
 // now.
 func parseAfter(r *http.Request) (*watch.Cursor, error) {
-	text, header := r.Header.Get(watch.LastEventIDHeader), true
-	if text == "" {
-		text, header = r.URL.Query().Get("after"), false
-	}
+	lastEvent, parameter := r.Header.Get(watch.LastEventIDHeader), r.URL.Query().Get("after")
+	text := cmp.Or(lastEvent, parameter)
 	if text == "" {
 		return nil, nil //nolint:nilnil // now
 	}
@@ -54,10 +54,10 @@ func parseAfter(r *http.Request) (*watch.Cursor, error) {
 	switch {
 	case err == nil:
 		return &after, nil
-	case header:
+	case lastEvent != "":
 		return nil, rest.NewError(rest.CodeInvalidQuery, "the header %s is not a cursor of this API; send the id of the last event, or start again without it", watch.LastEventIDHeader)
 	}
-	return nil, rest.NewQueryError("after", "format", text, "is not a cursor of this API; use the cursor of a list or the id of an event")
+	return nil, rest.NewQueryError("after", "format", parameter, "is not a cursor of this API; use the cursor of a list or the id of an event")
 }
 
 // newAccessRecheck returns a check that the token of a stream still has the same scope.
@@ -86,17 +86,17 @@ func streamEndProblem(err error) error {
 	return err
 }
 
-// streamed adapts the store to package watch.
-type streamed struct{ store Store }
+// storeOfStreams is the store as package watch reads it.
+type storeOfStreams struct{ store Store }
 
 // Now returns the cursor after all settled events.
-func (s streamed) Now(ctx context.Context) (watch.Cursor, error) {
+func (s storeOfStreams) Now(ctx context.Context) (watch.Cursor, error) {
 	at, err := s.store.Horizon(ctx)
 	return at, toWatchError(err)
 }
 
 // Changes reads the new events for streams.
-func (s streamed) Changes(ctx context.Context, q watch.Query, visit func(watch.Change) error) (next watch.Cursor, more bool, err error) {
+func (s storeOfStreams) Changes(ctx context.Context, q watch.Query, visit func(watch.Change) error) (next watch.Cursor, more bool, err error) {
 	var record []byte
 	scope := Scope{Tenant: q.Tenant, All: q.All}
 	next, more, err = s.store.Changes(ctx, scope, q.After, q.Limit, func(row *Row) error {

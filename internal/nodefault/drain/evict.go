@@ -119,15 +119,15 @@ func dueNow(s *v1alpha1.DrainStatus, it item, t try, now time.Time) (how way, du
 	if now.Before(t.next) || !t.accepted.IsZero() && now.Before(t.accepted.Add(settling)) {
 		return "", false
 	}
-	switch it.fate {
-	case ending:
+	switch it.action {
+	case awaitEnd:
 		return dropped, it.rule.ForceDeleteAfter > 0 && !now.Before(it.pod.DeletionTimestamp.Add(it.rule.ForceDeleteAfter))
-	case goes:
+	case evictPod:
 		if it.rule.DeleteAfter > 0 && !now.Before(s.StartedAt.Add(it.rule.DeleteAfter)) {
 			return deleted, true
 		}
 		return evicted, true
-	case stays, waits:
+	case leavePod, waitFor:
 	}
 	return "", false
 }

@@ -46,24 +46,24 @@ func (d *Drainer) listLeavingPods(ctx context.Context, node *corev1.Node, began 
 	return d.cfg.selectLeavingPods(node, began, list.Items, now), nil
 }
 
-// A fate is the part of a pod in the drain.
-type fate string
+// A podAction is what a drain does with a pod.
+type podAction string
 
 const (
-	stays  fate = "stays"  // not part of the drain
-	ending fate = "ending" // terminating
-	waits  fate = "waits"  // must leave, but is not evicted
-	goes   fate = "goes"   // is evicted
+	leavePod podAction = "leave"     // the pod is not part of the drain
+	awaitEnd podAction = "await-end" // the pod is terminating
+	waitFor  podAction = "wait"      // the pod must leave, but is not evicted
+	evictPod podAction = "evict"
 )
 
 // An item is a pod that must leave.
 type item struct {
-	pod  *corev1.Pod
-	fate fate
-	rule Namespace
-	// by and why are the reason that a pod waits. until is the end of the wait, if known.
-	by, why string
-	until   time.Time
+	pod    *corev1.Pod
+	action podAction
+	rule   Namespace
+	// blockedBy is the cause of waitFor, and message describes it. until is the end of the wait, if known.
+	blockedBy, message string
+	until              time.Time
 }
 
 // selectLeavingPods returns the pods that must leave, in order of increasing priority. began is the
@@ -71,7 +71,7 @@ type item struct {
 func (c Config) selectLeavingPods(node *corev1.Node, began metav1.Time, pods []corev1.Pod, now time.Time) []item {
 	var going []item
 	for i := range pods {
-		if it := c.decideFate(node, began, &pods[i], now); it.fate != stays {
+		if it := c.decideAction(node, began, &pods[i], now); it.action != leavePod {
 			going = append(going, it)
 		}
 	}
@@ -88,35 +88,40 @@ func priorityOf(pod *corev1.Pod) int32 {
 	return *pod.Spec.Priority
 }
 
-// decideFate returns the part of a pod in the drain.
-func (c Config) decideFate(node *corev1.Node, began metav1.Time, pod *corev1.Pod, now time.Time) item {
-	it := item{pod: pod, rule: c.namespaceConfig(pod.Namespace), fate: stays}
+// decideAction returns what a drain does with a pod. The first rule that applies counts: pods that never
+// leave, pods that already terminate, the mode of the namespace, and then what would be lost.
+func (c Config) decideAction(node *corev1.Node, began metav1.Time, pod *corev1.Pod, now time.Time) item {
+	rule := c.namespaceConfig(pod.Namespace)
+	it := item{pod: pod, rule: rule}
+	evictAt := began.Add(rule.EvictAfter)
 	switch {
-	case it.rule.Mode == ModeSkip, isMirror(pod), isFinished(pod), isOfDaemonSet(pod, node):
-		return it
+	case rule.Mode == ModeSkip, isMirror(pod), isFinished(pod), isOfDaemonSet(pod, node):
+		it.action = leavePod
 	case pod.DeletionTimestamp != nil:
-		it.fate = ending
-		return it
-	case it.rule.Mode == ModeWait:
-		it.fate, it.by, it.why = waits, byWaiting, "drain mode wait: waiting for the pod to end"
-		return it
-	case it.rule.Mode == ModeWaitThenEvict && now.Before(began.Add(it.rule.EvictAfter)):
-		it.fate, it.by, it.until = waits, byWaiting, began.Add(it.rule.EvictAfter)
-		it.why = "drain mode wait-then-evict: eviction at " + it.until.UTC().Format(time.RFC3339)
-		return it
+		it.action = awaitEnd
+	case rule.Mode == ModeWait:
+		it.action, it.blockedBy = waitFor, byWaiting
+		it.message = "drain mode wait: waiting for the pod to end"
+	case rule.Mode == ModeWaitThenEvict && now.Before(evictAt):
+		it.action, it.blockedBy, it.until = waitFor, byWaiting, evictAt
+		it.message = "drain mode wait-then-evict: eviction at " + evictAt.UTC().Format(time.RFC3339)
 	case isUnmanaged(pod) && c.BarePods != TreatEvict:
-		return it.setTreatment(c.BarePods, byBarePod, "the pod has no controller that would recreate it")
+		return it.treated(c.BarePods, byBarePod, "the pod has no controller that would recreate it")
 	case hasLocalStorage(pod) && c.EmptyDir != TreatEvict:
-		return it.setTreatment(c.EmptyDir, byEmptyDir, "the data of its emptyDir volume would be lost")
+		return it.treated(c.EmptyDir, byEmptyDir, "the data of its emptyDir volume would be lost")
+	default:
+		it.action = evictPod
 	}
-	it.fate = goes
 	return it
 }
 
-func (it item) setTreatment(how Treatment, by, why string) item {
-	if how == TreatWait {
-		it.fate, it.by, it.why = waits, by, why
+// treated returns the item with the action of a treatment other than eviction.
+func (it item) treated(t Treatment, cause, message string) item {
+	if t != TreatWait {
+		it.action = leavePod
+		return it
 	}
+	it.action, it.blockedBy, it.message = waitFor, cause, message
 	return it
 }
 

@@ -30,16 +30,16 @@ func reportProgress(st *v1alpha1.NodeFaultStatus, going []item, m memory, now ti
 	for _, it := range going {
 		t := m[it.pod.UID]
 		switch {
-		case it.fate == ending || !t.accepted.IsZero():
+		case it.action == awaitEnd || !t.accepted.IsZero():
 			s.Terminating++
-			if it.fate == ending && now.After(it.pod.DeletionTimestamp.Add(overdue)) {
+			if it.action == awaitEnd && now.After(it.pod.DeletionTimestamp.Add(overdue)) {
 				since := it.pod.DeletionTimestamp.UTC().Format(time.RFC3339)
 				blockers = append(blockers, ranked{v1alpha1.BlockedPod{Pod: nameOf(it.pod), BlockedBy: byTerminating, Message: "still terminating, its grace period ended at " + since}, 1})
 			}
-		case t.refusals > 0 && it.fate == goes:
+		case t.refusals > 0 && it.action == evictPod:
 			blockers = append(blockers, ranked{t.blocker, 0})
-		case it.fate == waits:
-			blockers = append(blockers, ranked{v1alpha1.BlockedPod{Pod: nameOf(it.pod), BlockedBy: it.by, Message: it.why}, 2})
+		case it.action == waitFor:
+			blockers = append(blockers, ranked{v1alpha1.BlockedPod{Pod: nameOf(it.pod), BlockedBy: it.blockedBy, Message: it.message}, 2})
 		}
 	}
 	slices.SortStableFunc(blockers, func(a, b ranked) int { return cmp.Or(a.rank-b.rank, strings.Compare(a.Pod, b.Pod)) })
@@ -89,9 +89,9 @@ func (e *evictor) nextCheck(st *v1alpha1.NodeFaultStatus, going []item, m memory
 	for _, it := range going {
 		t := m[it.pod.UID]
 		switch {
-		case it.fate == ending || !t.accepted.IsZero():
+		case it.action == awaitEnd || !t.accepted.IsZero():
 			sooner(now.Add(min(max(now.Sub(st.Drain.StartedAt.Time)/10, goingLook), idleLook)))
-		case it.fate == waits:
+		case it.action == waitFor:
 			if !it.until.IsZero() {
 				sooner(it.until)
 			}
@@ -100,7 +100,7 @@ func (e *evictor) nextCheck(st *v1alpha1.NodeFaultStatus, going []item, m memory
 		default: // the rate limiter did not allow it
 			unasked++
 		}
-		if it.fate == goes && it.rule.DeleteAfter > 0 && t.next.After(now) {
+		if it.action == evictPod && it.rule.DeleteAfter > 0 && t.next.After(now) {
 			if force := st.Drain.StartedAt.Add(it.rule.DeleteAfter); force.After(now) {
 				sooner(force)
 			}

@@ -114,11 +114,11 @@ func (d *descriptionWriter) writeHead(i Item) {
 
 // formatObserved returns the progress of the adapters with the generation of a resource.
 func formatObserved(r v1.Resource) string {
-	switch seen := r.Status.ObservedGeneration; {
-	case seen == 0:
+	switch observed := r.Status.ObservedGeneration; {
+	case observed == 0:
 		return "not all adapters have reported yet"
-	case seen < r.Generation:
-		return fmt.Sprintf("adapters have observed %d", seen)
+	case observed < r.Generation:
+		return fmt.Sprintf("adapters have observed %d", observed)
 	}
 	return "observed by all adapters"
 }
@@ -183,25 +183,37 @@ func (d *descriptionWriter) writeReports(reports []v1.AdapterStatus, generation 
 	rows := [][]terminal.Cell{terminal.PlainRow("ADAPTER", "AVAILABLE", "APPLIED", "HEALTH", "GENERATION", "REPORTED", "REASON", "MESSAGE")}
 	slices.SortFunc(reports, func(a, b v1.AdapterStatus) int { return strings.Compare(a.Adapter, b.Adapter) })
 	for _, r := range reports {
-		said := map[string]v1.AdapterCondition{}
-		for _, c := range r.Conditions {
-			said[c.Type] = c
-		}
-		// During cleanup, the progress of the cleanup matters.
-		news := said[v1.ConditionAvailable]
-		if c, ok := said[v1.ConditionFinalized]; ok && c.Status == v1.ConditionTrue {
-			news = c
-		}
-		seen := fmt.Sprint(r.ObservedGeneration)
-		if r.ObservedGeneration != generation {
-			seen += " (old)"
-		}
-		rows = append(rows, styledRow(1, statusStyle(said[v1.ConditionAvailable].Status),
-			r.Adapter, string(said[v1.ConditionAvailable].Status), string(said[v1.ConditionApplied].Status), string(said[v1.ConditionHealth].Status),
-			seen, terminal.Since(d.now, r.LastReportTime), news.Reason, news.Message,
-		))
+		rows = append(rows, d.reportRow(r, generation))
 	}
 	d.writeTable("  ", rows)
+}
+
+// reportRow returns the row of a report of an adapter on a resource of a generation.
+func (d *descriptionWriter) reportRow(r v1.AdapterStatus, generation int64) []terminal.Cell {
+	conditions := map[string]v1.AdapterCondition{}
+	for _, c := range r.Conditions {
+		conditions[c.Type] = c
+	}
+	available := conditions[v1.ConditionAvailable]
+	explained := available // the condition of which the row has the reason
+	if finalized := conditions[v1.ConditionFinalized]; finalized.Status == v1.ConditionTrue {
+		explained = finalized
+	}
+	observed := fmt.Sprint(r.ObservedGeneration)
+	if r.ObservedGeneration != generation {
+		observed += " (old)"
+	}
+	const statusColumn = 1
+	return styledRow(statusColumn, statusStyle(available.Status),
+		r.Adapter,
+		string(available.Status),
+		string(conditions[v1.ConditionApplied].Status),
+		string(conditions[v1.ConditionHealth].Status),
+		observed,
+		terminal.Since(d.now, r.LastReportTime),
+		explained.Reason,
+		explained.Message,
+	)
 }
 
 func (d *descriptionWriter) writeChildren(k Kind, list []Item) {

@@ -40,7 +40,7 @@ func gathered(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	return values
 }
 
-func TestFates(t *testing.T) {
+func TestActions(t *testing.T) {
 	began := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	at := metav1.NewTime(began)
 	yes := true
@@ -60,7 +60,7 @@ func TestFates(t *testing.T) {
 		{Pattern: "kube-public", Mode: ModeWait},
 	}}
 	type want struct {
-		fate fate
+		action podAction
 		by   string
 	}
 	for name, tc := range map[string]struct {
@@ -69,52 +69,52 @@ func TestFates(t *testing.T) {
 		cfg    func(*Config)
 		want   want
 	}{
-		"Plain":     {reason: "what somebody makes again is evicted", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: set}}, want: want{fate: goes}},
-		"Mirror":    {reason: "the kubelet would make it again from its file", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owner("Node"), Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}}}, want: want{fate: stays}},
-		"Succeeded": {reason: "it does not run", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: set}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}, want: want{fate: stays}},
-		"Failed":    {reason: "it does not run", pod: corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}}, want: want{fate: stays}},
-		"Ending":    {reason: "what was told to go is not gone", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: set, DeletionTimestamp: &at}}, want: want{fate: ending}},
-		"Unknown":   {reason: "a pod that nobody heard of for long may run", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: set}, Status: corev1.PodStatus{Phase: corev1.PodUnknown}}, want: want{fate: goes}},
+		"Plain":     {reason: "what somebody makes again is evicted", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: set}}, want: want{action: evictPod}},
+		"Mirror":    {reason: "the kubelet would make it again from its file", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owner("Node"), Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}}}, want: want{action: leavePod}},
+		"Succeeded": {reason: "it does not run", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: set}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}, want: want{action: leavePod}},
+		"Failed":    {reason: "it does not run", pod: corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}}, want: want{action: leavePod}},
+		"Ending":    {reason: "what was told to go is not gone", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: set, DeletionTimestamp: &at}}, want: want{action: awaitEnd}},
+		"Unknown":   {reason: "a pod that nobody heard of for long may run", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: set}, Status: corev1.PodStatus{Phase: corev1.PodUnknown}}, want: want{action: evictPod}},
 		"DaemonSet": {
 			reason: "it would be back on the same node",
 			pod:    corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owner("DaemonSet")}, Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}},
-			want:   want{fate: stays},
+			want:   want{action: leavePod},
 		},
 		"DaemonSetByTaint": {
 			reason: "it tolerates each taint that matters by itself",
 			pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owner("DaemonSet")}, Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{
 				{Key: "node.kubernetes.io/unschedulable", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}, {Key: "fault", Value: "gpu"},
 			}}},
-			want: want{fate: stays},
+			want: want{action: leavePod},
 		},
 		"DaemonSetIntolerant": {
 			reason: "it does not come back, as it does not tolerate the fault",
 			pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owner("DaemonSet")}, Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{
 				{Key: "node.kubernetes.io/unschedulable", Operator: corev1.TolerationOpExists}, {Key: "fault", Value: "nic"},
 			}}},
-			want: want{fate: goes},
+			want: want{action: evictPod},
 		},
-		"Bare":        {reason: "nobody makes it again", pod: corev1.Pod{}, want: want{waits, byBarePod}},
-		"OwnedBare":   {reason: "an owner that is no controller makes nothing again", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "ConfigMap", Name: "o"}}}}, want: want{waits, byBarePod}},
-		"BareEvicted": {reason: "who wants it", pod: corev1.Pod{}, cfg: func(c *Config) { c.BarePods = TreatEvict }, want: want{fate: goes}},
-		"BareSkipped": {reason: "who wants it", pod: corev1.Pod{}, cfg: func(c *Config) { c.BarePods = TreatSkip }, want: want{fate: stays}},
+		"Bare":        {reason: "nobody makes it again", pod: corev1.Pod{}, want: want{waitFor, byBarePod}},
+		"OwnedBare":   {reason: "an owner that is no controller makes nothing again", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "ConfigMap", Name: "o"}}}}, want: want{waitFor, byBarePod}},
+		"BareEvicted": {reason: "who wants it", pod: corev1.Pod{}, cfg: func(c *Config) { c.BarePods = TreatEvict }, want: want{action: evictPod}},
+		"BareSkipped": {reason: "who wants it", pod: corev1.Pod{}, cfg: func(c *Config) { c.BarePods = TreatSkip }, want: want{action: leavePod}},
 		"Scratch": {
 			reason: "most pods have such a volume, for what can be made again",
 			pod:    corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: set}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}}},
-			want:   want{fate: goes},
+			want:   want{action: evictPod},
 		},
 		"ScratchKept": {
 			reason: "who wants it",
 			pod:    corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: set}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}}},
 			cfg:    func(c *Config) { c.EmptyDir = TreatWait },
-			want:   want{waits, byEmptyDir},
+			want:   want{waitFor, byEmptyDir},
 		},
-		"Wait":         {reason: "the namespace is waited for", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "jobs-1", OwnerReferences: set}}, want: want{waits, byWaiting}},
-		"WaitNotMore":  {reason: "a pattern is of the whole name", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "jobs-12", OwnerReferences: set}}, want: want{fate: goes}},
-		"WaitEnding":   {reason: "whoever told it to go", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "jobs-1", DeletionTimestamp: &at}}, want: want{fate: ending}},
-		"Patient":      {reason: "its time is not over", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "patient", OwnerReferences: set}}, want: want{waits, byWaiting}},
-		"Skip":         {reason: "the namespace is left alone, and pods on their way with it", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", DeletionTimestamp: &at}}, want: want{fate: stays}},
-		"FirstPattern": {reason: "the first that matches counts", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", OwnerReferences: set}}, want: want{fate: stays}},
+		"Wait":         {reason: "the namespace is waited for", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "jobs-1", OwnerReferences: set}}, want: want{waitFor, byWaiting}},
+		"WaitNotMore":  {reason: "a pattern is of the whole name", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "jobs-12", OwnerReferences: set}}, want: want{action: evictPod}},
+		"WaitEnding":   {reason: "whoever told it to go", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "jobs-1", DeletionTimestamp: &at}}, want: want{action: awaitEnd}},
+		"Patient":      {reason: "its time is not over", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "patient", OwnerReferences: set}}, want: want{waitFor, byWaiting}},
+		"Skip":         {reason: "the namespace is left alone, and pods on their way with it", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", DeletionTimestamp: &at}}, want: want{action: leavePod}},
+		"FirstPattern": {reason: "the first that matches counts", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", OwnerReferences: set}}, want: want{action: leavePod}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := cfg
@@ -122,8 +122,8 @@ func TestFates(t *testing.T) {
 				tc.cfg(&c)
 			}
 			d := New(c, nil, nil)
-			it := d.cfg.decideFate(node, at, &tc.pod, began.Add(59*time.Second))
-			if diff := cmp.Diff(tc.want, want{it.fate, it.by}, cmp.AllowUnexported(want{})); diff != "" {
+			it := d.cfg.decideAction(node, at, &tc.pod, began.Add(59*time.Second))
+			if diff := cmp.Diff(tc.want, want{it.action, it.blockedBy}, cmp.AllowUnexported(want{})); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
