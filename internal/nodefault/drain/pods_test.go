@@ -61,7 +61,7 @@ func TestActions(t *testing.T) {
 	}}
 	type want struct {
 		action podAction
-		by   string
+		by     string
 	}
 	for name, tc := range map[string]struct {
 		reason string
