@@ -109,8 +109,8 @@ func goWrong(t *testing.T, seed uint64) {
 		return nil
 	}
 	store.fault, store.wrote = c.database, c.database
-	launch := func() *rig {
-		r := newRig(t, store, garden, func(cfg *Config) {
+	launch := func() *fixture {
+		r := newFixture(t, store, garden, func(cfg *Config) {
 			cfg.Slots = 1 + c.upTo(8)
 			cfg.StopTimeout = time.Duration(1+c.upTo(10)) * time.Second
 			if c.of(0.3) {
@@ -121,7 +121,7 @@ func goWrong(t *testing.T, seed uint64) {
 		r.start()
 		return r
 	}
-	rigs := []*rig{launch(), launch(), launch()}
+	rigs := []*fixture{launch(), launch(), launch()}
 	store.notify = func() {
 		for _, r := range rigs {
 			if !c.of(0.3) {

@@ -17,7 +17,7 @@ import (
 func TestDatabaseIsAwayAndBack(t *testing.T) {
 	for _, kind := range []request{toClaim, toName, toComplete} {
 		t.Run(string(kind), func(t *testing.T) {
-			bubble(t, nil, func(r *rig) {
+			bubble(t, nil, func(r *fixture) {
 				r.start()
 				r.pass(time.Minute)
 				r.store.setFault(func(_ context.Context, asked request) error {
@@ -59,7 +59,7 @@ func TestDatabaseIsAwayAndBack(t *testing.T) {
 }
 
 func TestDatabaseIsAwayForLongerThanTheLease(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.start()
 		r.pass(time.Minute)
 		r.store.setFault(func(_ context.Context, asked request) error {
@@ -80,7 +80,7 @@ func TestDatabaseIsAwayForLongerThanTheLease(t *testing.T) {
 }
 
 func TestDatabaseHangs(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.start()
 		r.pass(time.Minute)
 		r.store.setFault(func(ctx context.Context, _ request) error { <-ctx.Done(); return context.Cause(ctx) })
@@ -104,7 +104,7 @@ func TestDatabaseHangs(t *testing.T) {
 func TestAnswersOfTheDatabaseAreLost(t *testing.T) {
 	for _, kind := range []request{toClaim, toName, toComplete} {
 		t.Run(string(kind), func(t *testing.T) {
-			bubble(t, nil, func(r *rig) {
+			bubble(t, nil, func(r *fixture) {
 				n := 0
 				r.store.wrote = func(_ context.Context, asked request) error {
 					if asked != kind {
@@ -126,7 +126,7 @@ func TestAnswersOfTheDatabaseAreLost(t *testing.T) {
 
 // TestPoisonResult: one result that the database rejects does not block the others.
 func TestPoisonResult(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		poison := &poisonStore{fakeStore: r.store, id: "cluster-0042"}
 		r.worker.store = poison
 		r.add(300)

@@ -33,7 +33,7 @@ func TestRowsOwnFailures(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(c *Config) { c.CallTimeout = 4 * time.Second }, func(r *rig) {
+			bubble(t, func(c *Config) { c.CallTimeout = 4 * time.Second }, func(r *fixture) {
 				r.garden.set(func(ctx context.Context, v verb, name string) error {
 					if tc.on != nil && strings.HasPrefix(name, "sick") {
 						return tc.on(ctx, v, name)
@@ -82,7 +82,7 @@ func TestRowsOwnFailures(t *testing.T) {
 }
 
 func TestBackoffOfOneRow(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.garden.set(refuses(shoot.ClassInvalid), nil)
 		r.store.edit("a", nil)
 		r.start()
@@ -108,7 +108,7 @@ func TestBackoffOfOneRow(t *testing.T) {
 }
 
 func TestOutageOfAnHour(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		down := func(context.Context) error { return shoot.Errorf(shoot.ClassUnavailable, "connection refused") }
 		r.garden.set(refuses(shoot.ClassUnavailable), down)
 		r.add(300)
@@ -156,7 +156,7 @@ func TestOutageOfAnHour(t *testing.T) {
 }
 
 func TestThrottling(t *testing.T) {
-	bubble(t, func(c *Config) { c.Slots = 4 }, func(r *rig) {
+	bubble(t, func(c *Config) { c.Slots = 4 }, func(r *fixture) {
 		r.start()
 		r.pass(time.Minute)
 		begin := time.Now()
@@ -203,8 +203,8 @@ func TestThrottlingWithinReason(t *testing.T) {
 // TestStoppedDuringCall suspends a process during a call for longer than its lease:
 // another worker takes over, and the result of the first is discarded.
 func TestStoppedDuringCall(t *testing.T) {
-	bubble(t, func(c *Config) { c.PollInterval = time.Hour }, func(r *rig) { // it does nothing meanwhile
-		second := newRig(r.t, r.store, newFakeGarden(), nil)
+	bubble(t, func(c *Config) { c.PollInterval = time.Hour }, func(r *fixture) { // it does nothing meanwhile
+		second := newFixture(r.t, r.store, newFakeGarden(), nil)
 		r.store.setFault(func(_ context.Context, asked request) error {
 			if asked == toRenew {
 				return errDown // a suspended process renews no lease
@@ -240,7 +240,7 @@ func TestStoppedDuringCall(t *testing.T) {
 // TestNoSecondCallBesideAHangingOne: a worker whose call ignores its deadline does not
 // begin another one when it claims the cluster again.
 func TestNoSecondCallBesideAHangingOne(t *testing.T) {
-	bubble(t, func(c *Config) { c.CallTimeout = 10 * time.Second }, func(r *rig) {
+	bubble(t, func(c *Config) { c.CallTimeout = 10 * time.Second }, func(r *fixture) {
 		r.garden.set(func(context.Context, verb, string) error { hang(200 * time.Second); return nil }, nil)
 		r.store.edit("a", nil)
 		r.start()
@@ -270,7 +270,7 @@ func TestStoppedBeforeCall(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, nil, func(r *rig) {
+			bubble(t, nil, func(r *fixture) {
 				first := true
 				r.maker.on = func(Claim) {
 					if first {

@@ -248,7 +248,7 @@ func (f *fakeTallier) Tally(context.Context) (Tally, error) {
 }
 
 func TestReady(t *testing.T) {
-	bubble(t, func(c *Config) { c.Slots = 2 }, func(r *rig) {
+	bubble(t, func(c *Config) { c.Slots = 2 }, func(r *fixture) {
 		want := func(reason, text string) {
 			t.Helper()
 			switch err := r.worker.Ready(); {
@@ -302,7 +302,7 @@ func TestHealthOfClaims(t *testing.T) {
 
 func TestPulse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, newFakeStore(), newFakeGarden(), nil)
+		r := newFixture(t, newFakeStore(), newFakeGarden(), nil)
 		for name, p := range map[string]*heartbeat{"claim clusters": &r.worker.claimPulse, "write results": &r.worker.writePulse} {
 			p.noteProgress()
 			time.Sleep(59 * time.Second)

@@ -10,7 +10,7 @@ import (
 func TestAPauseEndsInTime(t *testing.T) {
 	for name, lasts := range map[string]time.Duration{"Short": 3 * time.Second, "LongerThanALease": 10 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, nil, func(r *rig) {
+			bubble(t, nil, func(r *fixture) {
 				r.start()
 				r.pass(time.Minute + 100*time.Millisecond)
 				until := time.Now().Add(lasts)

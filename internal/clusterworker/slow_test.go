@@ -54,7 +54,7 @@ func TestSlowGardenIsNotDown(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, tc.change, func(r *rig) {
+			bubble(t, tc.change, func(r *fixture) {
 				r.garden.set(answersLate(late), probeLate(late))
 				r.start()
 				edits := func(from, to int) {
@@ -96,7 +96,7 @@ func TestTimeoutsCountAgainstTheirRow(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(c *Config) { c.CallTimeout = 15 * time.Second }, func(r *rig) {
+			bubble(t, func(c *Config) { c.CallTimeout = 15 * time.Second }, func(r *fixture) {
 				r.garden.set(takes(time.Hour), tc.probed)
 				r.store.edit("a", nil)
 				r.start()
@@ -132,7 +132,7 @@ func TestAnAnsweredProbeEndsAnOutage(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, nil, func(r *rig) {
+			bubble(t, nil, func(r *fixture) {
 				r.garden.set(refuses(shoot.ClassUnavailable), func(context.Context) error { return errDown })
 				r.store.edit("a", nil)
 				r.start()
@@ -153,7 +153,7 @@ func TestAnAnsweredProbeEndsAnOutage(t *testing.T) {
 // TestAnOutageIsTold: while the breaker is open, the worker records that in the
 // database, for the API, and in its warning, and stays ready.
 func TestAnOutageIsTold(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		down := func(context.Context) error { return shoot.Errorf(shoot.ClassUnavailable, "connection refused") }
 		r.garden.set(refuses(shoot.ClassUnavailable), down)
 		r.store.edit("a", nil)
@@ -186,7 +186,7 @@ func TestAnOutageIsTold(t *testing.T) {
 // TestALeaseThatIsNotRenewed: a call ends before a lease that cannot be renewed, and
 // its result is not written, as another worker may follow.
 func TestALeaseThatIsNotRenewed(t *testing.T) {
-	bubble(t, func(c *Config) { c.Lease = 12 * time.Second }, func(r *rig) {
+	bubble(t, func(c *Config) { c.Lease = 12 * time.Second }, func(r *fixture) {
 		r.store.setFault(func(_ context.Context, asked request) error {
 			if asked == toRenew {
 				return errDown
@@ -225,7 +225,7 @@ func TestALeaseThatIsNotRenewed(t *testing.T) {
 // call frees its slot, and rows that timed out before get at most a quarter of the
 // slots.
 func TestHangingRowsHoldUpNobody(t *testing.T) {
-	bubble(t, func(c *Config) { c.CallTimeout = 10 * time.Second }, func(r *rig) {
+	bubble(t, func(c *Config) { c.CallTimeout = 10 * time.Second }, func(r *fixture) {
 		r.garden.set(func(ctx context.Context, v verb, name string) error {
 			if strings.HasPrefix(name, "cluster") {
 				return takes(2*time.Minute)(ctx, v, name)
@@ -277,8 +277,8 @@ func TestHangingRowsHoldUpNobody(t *testing.T) {
 // TestRowsOfADeadWorkerWaitALease: the rows of a dead worker wait for one lease,
 // whatever the poll interval is.
 func TestRowsOfADeadWorkerWaitALease(t *testing.T) {
-	bubble(t, func(c *Config) { c.PollInterval = time.Hour }, func(r *rig) {
-		dead := newRig(r.t, r.store, newFakeGarden(), nil)
+	bubble(t, func(c *Config) { c.PollInterval = time.Hour }, func(r *fixture) {
+		dead := newFixture(r.t, r.store, newFakeGarden(), nil)
 		r.start()
 		r.pass(7 * time.Second)
 		r.store.notify = nil
@@ -297,7 +297,7 @@ func TestRowsOfADeadWorkerWaitALease(t *testing.T) {
 
 // TestWritesThatAreLate: clusters are synced even if writes take 30 s.
 func TestWritesThatAreLate(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.garden.set(answersLate(30*time.Second), nil)
 		r.add(50)
 		r.start()

@@ -16,7 +16,7 @@ import (
 func stopsIn(d time.Duration) func(*Config) { return func(c *Config) { c.StopTimeout = d } }
 
 func TestStopLetsCallsEnd(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.garden.set(takes(3*time.Second), nil)
 		r.add(200) // more than the concurrent calls
 		r.start()
@@ -39,7 +39,7 @@ func TestStopLetsCallsEnd(t *testing.T) {
 }
 
 func TestStopCutsOffHangingCalls(t *testing.T) {
-	bubble(t, stopsIn(2*time.Second), func(r *rig) {
+	bubble(t, stopsIn(2*time.Second), func(r *fixture) {
 		r.garden.set(takes(time.Hour), nil)
 		ids := r.add(3)
 		r.start()
@@ -61,7 +61,7 @@ func TestStopCutsOffHangingCalls(t *testing.T) {
 }
 
 func TestStopWhileCallsHeedNoDeadline(t *testing.T) {
-	bubble(t, stopsIn(2*time.Second), func(r *rig) {
+	bubble(t, stopsIn(2*time.Second), func(r *fixture) {
 		r.garden.set(func(context.Context, verb, string) error { hang(time.Hour); return nil }, nil)
 		r.store.edit("a", nil)
 		r.start()
@@ -98,31 +98,31 @@ func TestStopInEveryState(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason string
-		setUp  func(*rig)
+		setUp  func(*fixture)
 		within time.Duration
 		log    string
 		held   bool
 	}{
-		"Idle": {reason: "there is nothing to wait for", setUp: func(*rig) {}, within: 0},
-		"Outage": {reason: "nobody waits for Gardener", within: 0, setUp: func(r *rig) {
+		"Idle": {reason: "there is nothing to wait for", setUp: func(*fixture) {}, within: 0},
+		"Outage": {reason: "nobody waits for Gardener", within: 0, setUp: func(r *fixture) {
 			r.garden.set(refuses(shoot.ClassUnavailable), func(context.Context) error { return errDown })
 		}},
-		"ProbeHangs": {reason: "it is not known whose fault it is", within: 1500 * time.Millisecond, setUp: func(r *rig) {
+		"ProbeHangs": {reason: "it is not known whose fault it is", within: 1500 * time.Millisecond, setUp: func(r *fixture) {
 			r.garden.set(refuses(shoot.ClassUnavailable), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 		}},
-		"Throttled":      {reason: "nobody waits for Gardener", within: 0, setUp: func(r *rig) { r.garden.set(refuses(shoot.ClassThrottled), nil) }},
-		"ClaimFails":     {reason: "no wait for another try", within: 0, setUp: func(r *rig) { r.store.setFault(fail(toClaim)) }},
-		"ClaimHangs":     {reason: "a claim may have been carried out, so its answer is awaited", within: 2 * time.Second, setUp: func(r *rig) { r.store.setFault(hang(toClaim)) }},
-		"NameFails":      {reason: "no wait for another try", within: 0, setUp: func(r *rig) { r.store.setFault(fail(toName)) }},
-		"NameHangs":      {reason: "as a claim", within: 2 * time.Second, setUp: func(r *rig) { r.store.setFault(hang(toName)) }, held: true},
-		"CompleteFails":  {reason: "a result is written if there is any way", within: 2 * time.Second, setUp: func(r *rig) { r.store.setFault(fail(toComplete)) }, log: "results not written", held: true},
-		"CompleteHangs":  {reason: "as before", within: 2 * time.Second, setUp: func(r *rig) { r.store.setFault(hang(toComplete)) }, log: "results not written", held: true},
-		"ReleaseFails":   {reason: "a claim is given back if there is any way", within: 2 * time.Second, setUp: func(r *rig) { r.garden.set(takes(time.Hour), nil); r.store.setFault(fail(toRelease)) }, log: "claims not released", held: true},
-		"DatabaseIsAway": {reason: "as before", within: 2 * time.Second, setUp: func(r *rig) { r.store.setFault(fail(toClaim, toName, toComplete, toRelease)) }},
+		"Throttled":      {reason: "nobody waits for Gardener", within: 0, setUp: func(r *fixture) { r.garden.set(refuses(shoot.ClassThrottled), nil) }},
+		"ClaimFails":     {reason: "no wait for another try", within: 0, setUp: func(r *fixture) { r.store.setFault(fail(toClaim)) }},
+		"ClaimHangs":     {reason: "a claim may have been carried out, so its answer is awaited", within: 2 * time.Second, setUp: func(r *fixture) { r.store.setFault(hang(toClaim)) }},
+		"NameFails":      {reason: "no wait for another try", within: 0, setUp: func(r *fixture) { r.store.setFault(fail(toName)) }},
+		"NameHangs":      {reason: "as a claim", within: 2 * time.Second, setUp: func(r *fixture) { r.store.setFault(hang(toName)) }, held: true},
+		"CompleteFails":  {reason: "a result is written if there is any way", within: 2 * time.Second, setUp: func(r *fixture) { r.store.setFault(fail(toComplete)) }, log: "results not written", held: true},
+		"CompleteHangs":  {reason: "as before", within: 2 * time.Second, setUp: func(r *fixture) { r.store.setFault(hang(toComplete)) }, log: "results not written", held: true},
+		"ReleaseFails":   {reason: "a claim is given back if there is any way", within: 2 * time.Second, setUp: func(r *fixture) { r.garden.set(takes(time.Hour), nil); r.store.setFault(fail(toRelease)) }, log: "claims not released", held: true},
+		"DatabaseIsAway": {reason: "as before", within: 2 * time.Second, setUp: func(r *fixture) { r.store.setFault(fail(toClaim, toName, toComplete, toRelease)) }},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, stopsIn(2*time.Second), func(r *rig) {
+			bubble(t, stopsIn(2*time.Second), func(r *fixture) {
 				tc.setUp(r)
 				r.add(3)
 				r.start()
@@ -144,7 +144,7 @@ func TestStopInEveryState(t *testing.T) {
 				// Another worker finishes the work.
 				r.store.setFault(nil)
 				r.garden.set(nil, nil)
-				next := newRig(r.t, r.store, r.garden, nil)
+				next := newFixture(r.t, r.store, r.garden, nil)
 				next.start()
 				next.pass(3 * time.Minute)
 				next.wantSynced()
@@ -157,7 +157,7 @@ func TestStopInEveryState(t *testing.T) {
 // TestStopDuringClaim: a claim in progress at shutdown is not lost for the time of its
 // lease.
 func TestStopDuringClaim(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		ids := r.add(5)
 		r.store.setFault(func(_ context.Context, asked request) error {
 			if asked == toClaim {
@@ -177,7 +177,7 @@ func TestStopDuringClaim(t *testing.T) {
 }
 
 func TestStopWritesWhenTheDatabaseComesBack(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.add(50)
 		r.store.setFault(func(_ context.Context, asked request) error {
 			if asked == toComplete {
@@ -196,7 +196,7 @@ func TestStopWritesWhenTheDatabaseComesBack(t *testing.T) {
 }
 
 func TestRunsOnce(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.start()
 		r.stop()
 		if err := r.worker.Run(r.t.Context()); err == nil {

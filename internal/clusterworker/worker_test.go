@@ -13,7 +13,7 @@ import (
 )
 
 func TestClusterLifecycle(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.start()
 		r.store.edit("a", nil)
 		r.pass(time.Millisecond)
@@ -59,7 +59,7 @@ func TestClusterLifecycle(t *testing.T) {
 }
 
 func TestDeletedBeforeItWasSynced(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.store.edit("a", nil)
 		r.store.delete("a")
 		r.start()
@@ -75,7 +75,7 @@ func TestDeletedBeforeItWasSynced(t *testing.T) {
 }
 
 func TestBacklogIsDrainedWithFullSlots(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.garden.set(takes(50*time.Millisecond), nil)
 		r.add(1000)
 		r.start()
@@ -96,7 +96,7 @@ func TestBacklogIsDrainedWithFullSlots(t *testing.T) {
 }
 
 func TestSlotsAreRefilledWhileSomeCallsAreSlow(t *testing.T) {
-	bubble(t, func(c *Config) { c.Slots = 8 }, func(r *rig) {
+	bubble(t, func(c *Config) { c.Slots = 8 }, func(r *fixture) {
 		r.garden.set(func(ctx context.Context, v verb, name string) error {
 			if name < "cluster-0007" {
 				return takes(10*time.Second)(ctx, v, name)
@@ -129,7 +129,7 @@ func TestEditDuringCall(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, tc.change, func(r *rig) {
+			bubble(t, tc.change, func(r *fixture) {
 				r.start()
 				r.pass(5 * time.Second)
 				r.garden.set(takes(tc.call), nil)
@@ -157,7 +157,7 @@ func TestEditDuringCall(t *testing.T) {
 }
 
 func TestWakesAtOnce(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.start()
 		for i := range 20 {
 			r.pass(7 * time.Second)
@@ -177,18 +177,18 @@ func TestChangesNobodyNotifiedOf(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(*Config)
-		setUp  func(*rig)
+		setUp  func(*fixture)
 		within time.Duration
 	}{
-		"AfterAnother":   {reason: "the burst goes on for a second", within: 50 * time.Millisecond, setUp: func(r *rig) { r.store.edit("other", nil); r.pass(900 * time.Millisecond) }},
-		"Polled":         {reason: "the specified poll", within: 30 * time.Second, setUp: func(r *rig) { r.pass(10 * time.Second) }},
-		"Blind":          {reason: "nobody listens", within: 300 * time.Millisecond, change: func(c *Config) { c.Listen = ListenOff }, setUp: func(r *rig) { r.pass(10 * time.Second) }},
-		"ListenerIsDown": {reason: "nobody listens just now", within: 600 * time.Millisecond, setUp: func(r *rig) { r.pass(10 * time.Second); r.waker.set(errDown) }},
-		"ListenerIsUp":   {reason: "the last blind poll comes after listening began", within: 300 * time.Millisecond, setUp: func(r *rig) { r.waker.set(errDown); r.pass(10 * time.Second); r.waker.set(nil) }},
+		"AfterAnother":   {reason: "the burst goes on for a second", within: 50 * time.Millisecond, setUp: func(r *fixture) { r.store.edit("other", nil); r.pass(900 * time.Millisecond) }},
+		"Polled":         {reason: "the specified poll", within: 30 * time.Second, setUp: func(r *fixture) { r.pass(10 * time.Second) }},
+		"Blind":          {reason: "nobody listens", within: 300 * time.Millisecond, change: func(c *Config) { c.Listen = ListenOff }, setUp: func(r *fixture) { r.pass(10 * time.Second) }},
+		"ListenerIsDown": {reason: "nobody listens just now", within: 600 * time.Millisecond, setUp: func(r *fixture) { r.pass(10 * time.Second); r.waker.set(errDown) }},
+		"ListenerIsUp":   {reason: "the last blind poll comes after listening began", within: 300 * time.Millisecond, setUp: func(r *fixture) { r.waker.set(errDown); r.pass(10 * time.Second); r.waker.set(nil) }},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, tc.change, func(r *rig) {
+			bubble(t, tc.change, func(r *fixture) {
 				r.start()
 				tc.setUp(r)
 				r.store.notify = nil
@@ -203,7 +203,7 @@ func TestChangesNobodyNotifiedOf(t *testing.T) {
 }
 
 func TestIdleWorkerAsksSeldom(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.start()
 		r.pass(time.Hour)
 		if n := len(r.store.claimed); n != 121 {
@@ -215,7 +215,7 @@ func TestIdleWorkerAsksSeldom(t *testing.T) {
 }
 
 func TestNameCollisions(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.maker.name = func(_ Claim, n int) string { return fmt.Sprintf("same-%d", n) }
 		r.add(5)
 		r.start()
@@ -228,7 +228,7 @@ func TestNameCollisions(t *testing.T) {
 }
 
 func TestNoNameIsFree(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.maker.name = func(Claim, int) string { return "same" }
 		r.add(2)
 		r.start()
@@ -244,7 +244,7 @@ func TestNoNameIsFree(t *testing.T) {
 }
 
 func TestNameStaysWhateverComes(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.garden.set(refuses(shoot.ClassForbidden), nil)
 		r.store.edit("a", nil)
 		r.start()
@@ -259,11 +259,11 @@ func TestNameStaysWhateverComes(t *testing.T) {
 }
 
 func TestManyWorkersShareRows(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.garden.set(takes(200*time.Millisecond), nil)
-		others := make([]*rig, 3)
+		others := make([]*fixture, 3)
 		for i := range others {
-			others[i] = newRig(r.t, r.store, r.garden, nil)
+			others[i] = newFixture(r.t, r.store, r.garden, nil)
 		}
 		r.store.notify = func() {
 			r.waker.wake()

@@ -22,7 +22,7 @@ func expired(n int, after time.Duration) []v1.Resource {
 
 // newDefault returns a sentinel that logs rounds but no single events. A floor of zero means the
 // default configuration.
-func newDefault(t *testing.T, api *feedAPI, floor float64) (*bench, *logBuffer) {
+func newDefault(t *testing.T, api *feedAPI, floor float64) (*fixture, *logBuffer) {
 	t.Helper()
 	log := &logBuffer{}
 	b := newFollower(t, api, func(c *sentinel.Config, d *sentinel.Deps) {

@@ -273,8 +273,8 @@ func cluster(id, phase string, generation, observed int64) v1.Resource {
 	}
 }
 
-// A bench is a sentinel with all its dependencies.
-type bench struct {
+// A fixture is a sentinel with all its dependencies.
+type fixture struct {
 	*sentinel.Sentinel
 	api    *fakeAPI
 	broker *fakeBroker
@@ -295,9 +295,9 @@ func (l *logBuffer) lines(text string) []string {
 	return found
 }
 
-func newBench(t *testing.T, api *fakeAPI, change ...func(*sentinel.Config, *sentinel.Deps)) *bench {
+func newFixture(t *testing.T, api *fakeAPI, change ...func(*sentinel.Config, *sentinel.Deps)) *fixture {
 	t.Helper()
-	b := &bench{api: api, broker: &fakeBroker{}, reg: prometheus.NewRegistry(), log: &logBuffer{}}
+	b := &fixture{api: api, broker: &fakeBroker{}, reg: prometheus.NewRegistry(), log: &logBuffer{}}
 	cfg := sentinel.Config{ResourceType: "clusters"}
 	deps := sentinel.Deps{
 		API: api, Publisher: b.broker, BrokerType: "nats", Registerer: b.reg,
@@ -315,7 +315,7 @@ func newBench(t *testing.T, api *fakeAPI, change ...func(*sentinel.Config, *sent
 }
 
 // run starts the sentinel; it is stopped when the test ends, or by stop.
-func (b *bench) run(t *testing.T) (stop func() time.Duration) {
+func (b *fixture) run(t *testing.T) (stop func() time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -334,7 +334,7 @@ func (b *bench) run(t *testing.T) (stop func() time.Duration) {
 
 // metric returns the value of a series: of a counter or gauge, or the number of observations of a
 // histogram. Labels are pairs of name and value.
-func (b *bench) metric(t *testing.T, name string, labels ...string) float64 {
+func (b *fixture) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := b.reg.Gather()
 	if err != nil {
@@ -363,7 +363,7 @@ func hasLabels(m *dto.Metric, want []string) bool {
 	return true
 }
 
-func (b *bench) wantMetric(t *testing.T, want float64, name string, labels ...string) {
+func (b *fixture) wantMetric(t *testing.T, want float64, name string, labels ...string) {
 	t.Helper()
 	if got := b.metric(t, name, labels...); got != want {
 		t.Errorf("%s %v: got %v, want %v", name, labels, got, want)

@@ -42,7 +42,7 @@ func TestAPIErrors(t *testing.T) {
 					}
 					return nil
 				}
-				b := newBench(t, api)
+				b := newFixture(t, api)
 				b.run(t)
 				synctest.Wait()
 				if err := b.Ready(); err == nil || !strings.Contains(err.Error(), tc.wantText) {
@@ -75,7 +75,7 @@ func TestAPITimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newAPI()
 		api.before = func(ctx context.Context, _ url.Values) error { <-ctx.Done(); return ctx.Err() }
-		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.HyperfleetAPI.Timeout = 2 * time.Second })
+		b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.HyperfleetAPI.Timeout = 2 * time.Second })
 		stop := b.run(t)
 		time.Sleep(15 * time.Second)
 		calls := api.calls()
@@ -95,7 +95,7 @@ func TestAPITimeout(t *testing.T) {
 // left to the next round; the others do not wait.
 func TestPublishFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, newAPI(cluster("bad", "", 1, 0), cluster("good", "", 1, 0)))
+		b := newFixture(t, newAPI(cluster("bad", "", 1, 0), cluster("good", "", 1, 0)))
 		var mu sync.Mutex
 		var all []time.Time
 		b.broker.publish = func(_ context.Context, e *cloudevent.Event) error {
@@ -145,7 +145,7 @@ func TestBrokerDown(t *testing.T) {
 		for i := range 300 {
 			api.put(cluster(fmt.Sprint(i), "", 1, 0))
 		}
-		b := newBench(t, api)
+		b := newFixture(t, api)
 		var up atomic.Bool
 		b.broker.ready = errDown
 		b.broker.publish = func(context.Context, *cloudevent.Event) error {
@@ -185,7 +185,7 @@ func TestOneSlowResource(t *testing.T) {
 		for i := range 50 {
 			api.put(cluster(fmt.Sprint(i), "", 1, 0))
 		}
-		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
+		b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
 			c.Publish.Window, c.Publish.Timeout, c.Publish.Attempts = 2, time.Second, 1
 		})
 		b.broker.publish = func(ctx context.Context, e *cloudevent.Event) error {
@@ -236,7 +236,7 @@ func TestStop(t *testing.T) {
 					api.put(cluster(fmt.Sprint(i), "Ready", 1, 0))
 				}
 				api.before = tc.before
-				b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
+				b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
 					c.Publish.Window, c.ShutdownTimeout, c.Publish.Timeout = 4, 4*time.Second, time.Minute
 				})
 				b.broker.publish = tc.publish
@@ -261,7 +261,7 @@ func TestOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newAPI(cluster("a", "Ready", 1, 1))
 		api.before = func(ctx context.Context, _ url.Values) error { time.Sleep(7 * time.Second); return ctx.Err() }
-		b := newBench(t, api)
+		b := newFixture(t, api)
 		b.run(t)
 		time.Sleep(22 * time.Second)
 		calls := api.calls()
@@ -278,7 +278,7 @@ func TestPollInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newAPI(cluster("a", "Ready", 1, 1))
 		api.before = func(ctx context.Context, _ url.Values) error { time.Sleep(time.Second); return ctx.Err() }
-		b := newBench(t, api)
+		b := newFixture(t, api)
 		b.run(t)
 		time.Sleep(61 * time.Second)
 		wantCount(t, "requests", api.calls(), 13)
@@ -290,7 +290,7 @@ func TestPollInterval(t *testing.T) {
 func TestLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newAPI()
-		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.PollInterval = 24 * time.Hour })
+		b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.PollInterval = 24 * time.Hour })
 		if err := b.Live(); err != nil {
 			t.Errorf("before it runs: %v", err)
 		}

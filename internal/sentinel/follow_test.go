@@ -13,12 +13,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 )
 
-func newFollower(t *testing.T, api *feedAPI, change ...func(*sentinel.Config, *sentinel.Deps)) *bench {
+func newFollower(t *testing.T, api *feedAPI, change ...func(*sentinel.Config, *sentinel.Deps)) *fixture {
 	t.Helper()
-	return newBench(t, api.fakeAPI, append([]func(*sentinel.Config, *sentinel.Deps){func(_ *sentinel.Config, d *sentinel.Deps) { d.API = api }}, change...)...)
+	return newFixture(t, api.fakeAPI, append([]func(*sentinel.Config, *sentinel.Deps){func(_ *sentinel.Config, d *sentinel.Deps) { d.API = api }}, change...)...)
 }
 
-func (b *bench) wantMode(t *testing.T, want sentinel.Mode) {
+func (b *fixture) wantMode(t *testing.T, want sentinel.Mode) {
 	t.Helper()
 	for _, mode := range []sentinel.Mode{sentinel.ModeSweep, sentinel.ModeETag, sentinel.ModeCursor, sentinel.ModeWatch} {
 		if b.metric(t, "source_mode", "mode", string(mode)) == 1 && mode != want {

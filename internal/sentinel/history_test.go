@@ -44,7 +44,7 @@ func play(t *testing.T, steps []step) {
 	api := newAPI(cluster("0", "Ready", 1, 1), cluster("1", "Provisioning", 1, 1), cluster("2", "Provisioning", 2, 1))
 	broker := &fakeBroker{}
 	begin := func() (stop func() time.Duration) {
-		b := newBench(t, api, func(c *sentinel.Config, d *sentinel.Deps) {
+		b := newFixture(t, api, func(c *sentinel.Config, d *sentinel.Deps) {
 			c.MessageData = settings.OrderedMap{{Key: "generation", Value: ".generation"}}
 			c.PollInterval, c.MaxAgeReady, c.MaxAgeNotReady = time.Second, interval, interval
 			d.Publisher = broker

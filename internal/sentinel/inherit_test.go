@@ -22,9 +22,9 @@ import (
 )
 
 // succeed creates the successor of a stopped sentinel.
-func (b *bench) succeed(t *testing.T, change ...func(*sentinel.Config, *sentinel.Deps)) *bench {
+func (b *fixture) succeed(t *testing.T, change ...func(*sentinel.Config, *sentinel.Deps)) *fixture {
 	t.Helper()
-	next := newBench(t, b.api, append([]func(*sentinel.Config, *sentinel.Deps){func(_ *sentinel.Config, d *sentinel.Deps) {
+	next := newFixture(t, b.api, append([]func(*sentinel.Config, *sentinel.Deps){func(_ *sentinel.Config, d *sentinel.Deps) {
 		d.Predecessor, d.Registerer, d.Publisher = b.Sentinel, b.reg, b.broker
 	}}, change...)...)
 	next.reg, next.broker = b.reg, b.broker
@@ -45,7 +45,7 @@ func TestSuccessor(t *testing.T) {
 		ages := func(c *sentinel.Config, d *sentinel.Deps) {
 			c.MaxAgeNotReady, c.MaxAgeReady, d.API = 10*time.Minute, 10*time.Minute, api
 		}
-		b := newBench(t, api.fakeAPI, ages, func(c *sentinel.Config, _ *sentinel.Deps) { c.Publish.Attempts = 1 })
+		b := newFixture(t, api.fakeAPI, ages, func(c *sentinel.Config, _ *sentinel.Deps) { c.Publish.Attempts = 1 })
 		var failed []string
 		var mu sync.Mutex
 		b.broker.publish = func(_ context.Context, e *cloudevent.Event) error {
@@ -194,7 +194,7 @@ func TestSuccessorsOfSuccessors(t *testing.T) {
 }
 
 // series returns the values of the label shard in the registry.
-func (b *bench) series(t *testing.T) []string {
+func (b *fixture) series(t *testing.T) []string {
 	t.Helper()
 	families, err := b.reg.Gather()
 	if err != nil {
@@ -234,7 +234,7 @@ func TestSuccessorOfAnother(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ages := func(c *sentinel.Config, _ *sentinel.Deps) { c.MaxAgeNotReady, c.MaxAgeReady = time.Hour, time.Hour }
-				b := newBench(t, newAPI(cluster("a", "Provisioning", 2, 1)), ages)
+				b := newFixture(t, newAPI(cluster("a", "Provisioning", 2, 1)), ages)
 				b.api.change("a", func(r *v1.Resource) { r.Status.LastTransitionTime = time.Now().Add(-2 * time.Hour) })
 				stop := b.run(t)
 				time.Sleep(time.Minute)
@@ -294,7 +294,7 @@ func TestSuccessorForgetsWhoWaits(t *testing.T) {
 // intact. A running predecessor is refused.
 func TestSuccessorRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, newAPI(cluster("a", "", 2, 1)))
+		b := newFixture(t, newAPI(cluster("a", "", 2, 1)))
 		succeed := func(cfg sentinel.Config, reg prometheus.Registerer) error {
 			_, err := sentinel.New(cfg, sentinel.Deps{API: b.api, Publisher: b.broker, Registerer: reg, Predecessor: b.Sentinel})
 			return err
@@ -309,7 +309,7 @@ func TestSuccessorRefused(t *testing.T) {
 			t.Error("a bad configuration is taken")
 		}
 		taken := prometheus.NewRegistry()
-		newBench(t, b.api, func(c *sentinel.Config, d *sentinel.Deps) { c.ResourceType, d.Registerer = "nodepools", taken })
+		newFixture(t, b.api, func(c *sentinel.Config, d *sentinel.Deps) { c.ResourceType, d.Registerer = "nodepools", taken })
 		if succeed(sentinel.Config{ResourceType: "nodepools"}, taken) == nil {
 			t.Error("series that another has are taken")
 		}
@@ -342,7 +342,7 @@ func TestSuccessorKeepsTheBudget(t *testing.T) {
 		for i := range fleet {
 			api.change(clusterID(i), func(r *v1.Resource) { r.Status.LastTransitionTime = time.Now().Add(-24 * time.Hour) })
 		}
-		b := newBench(t, api.fakeAPI, slow)
+		b := newFixture(t, api.fakeAPI, slow)
 		stop := b.run(t)
 		for range 20 {
 			time.Sleep(500 * time.Millisecond)

@@ -48,7 +48,7 @@ func TestLabelsNotReturned(t *testing.T) {
 					round++
 					return tc.rounds[min(round, len(tc.rounds)-1)]
 				}
-				b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
+				b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
 					c.ResourceSelector = []selector.Pair{{Label: "region", Value: "eu"}}
 					c.MaxAgeNotReady = time.Hour
 				})
@@ -76,7 +76,7 @@ func TestLabelsOnALaterPage(t *testing.T) {
 			generation++
 			return `{"items":[{"id":"a","generation":` + string(rune('0'+generation)) + `}],"continue":"x"}`
 		}
-		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
+		b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
 			c.ResourceSelector = []selector.Pair{{Label: "region", Value: "eu"}}
 			c.MaxAgeNotReady = time.Hour
 		})

@@ -54,7 +54,7 @@ func TestPages(t *testing.T) {
 				if tc.change != nil {
 					tc.change(api)
 				}
-				b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.HyperfleetAPI.PageSize = tc.size })
+				b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.HyperfleetAPI.PageSize = tc.size })
 				b.run(t)
 				synctest.Wait()
 				wantCount(t, tc.reason+": events", b.broker.got(), n)
@@ -156,7 +156,7 @@ func TestOddPages(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := newAPI()
 				api.body = tc.body
-				b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.HyperfleetAPI.PageSize = 2 })
+				b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.HyperfleetAPI.PageSize = 2 })
 				b.run(t)
 				synctest.Wait()
 				wantCount(t, tc.reason+": events", b.broker.got(), tc.wantEvents)
@@ -175,7 +175,7 @@ func TestOddPages(t *testing.T) {
 func TestReadsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fleet(50)
-		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.HyperfleetAPI.PageSize, c.Publish.Window = 10, 3 })
+		b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.HyperfleetAPI.PageSize, c.Publish.Window = 10, 3 })
 		b.broker.publish = func(context.Context, *cloudevent.Event) error { time.Sleep(time.Second); return nil }
 		b.run(t)
 		time.Sleep(500 * time.Millisecond)
@@ -202,7 +202,7 @@ func TestTakenUpAgain(t *testing.T) {
 			}
 			return nil
 		}
-		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.HyperfleetAPI.PageSize = 10 })
+		b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.HyperfleetAPI.PageSize = 10 })
 		b.run(t)
 		synctest.Wait()
 		wantCount(t, "events of the first part", b.broker.got(), 30)
@@ -240,7 +240,7 @@ func TestBrokenMidPage(t *testing.T) {
 			}
 			return `{"items":[{"id":"c","generation":1},{"id":"d","generation":1}]}`
 		}
-		b := newBench(t, api)
+		b := newFixture(t, api)
 		b.run(t)
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
@@ -263,7 +263,7 @@ func TestTakenUpAgainByNumber(t *testing.T) {
 			}
 			return nil
 		}
-		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.HyperfleetAPI.PageSize = 10 })
+		b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.HyperfleetAPI.PageSize = 10 })
 		b.run(t)
 		synctest.Wait()
 		wantCount(t, "requests", api.calls(), 1+probes+4)
@@ -295,7 +295,7 @@ func TestDrift(t *testing.T) {
 					}
 					return `{"items":[{"id":"b","generation":2},{"id":"c","generation":1}],"total":4}`
 				}
-				b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.HyperfleetAPI.PageSize, c.Publish.Attempts = 2, 1 })
+				b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.HyperfleetAPI.PageSize, c.Publish.Attempts = 2, 1 })
 				var tried atomic.Int32
 				b.broker.publish = func(_ context.Context, e *cloudevent.Event) error {
 					if e.Subject == "b" {
@@ -325,7 +325,7 @@ func TestDrift(t *testing.T) {
 func TestLargeFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fleet(5000)
-		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.MemoryLimit = 1000 })
+		b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.MemoryLimit = 1000 })
 		b.broker.publish = func(context.Context, *cloudevent.Event) error { time.Sleep(time.Millisecond); return nil }
 		b.run(t)
 		time.Sleep(4 * time.Second)

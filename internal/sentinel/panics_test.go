@@ -39,7 +39,7 @@ func TestPanicsComeOutOfRun(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := newFeedAPI(cluster("a", "Ready", 2, 1), cluster("b", "Ready", 2, 1))
 				change := func(_ *sentinel.Config, d *sentinel.Deps) { tc.change(d, api) }
-				b := newBench(t, api.fakeAPI, change)
+				b := newFixture(t, api.fakeAPI, change)
 				if tc.follow {
 					b = newFollower(t, api, change)
 				}

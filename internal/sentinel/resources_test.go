@@ -22,7 +22,7 @@ func TestSelector(t *testing.T) {
 		east.Labels = map[string]string{"region": "us-east", "cluster-type": "hypershift"}
 		api := newAPI(west, east, cluster("plain", "", 1, 0))
 		api.ignoreLabels = true
-		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
+		b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
 			c.ResourceSelector = []selector.Pair{{Label: "region", Value: "us-east"}}
 			c.LabelSelector = "cluster-type in (hypershift)"
 		})
@@ -58,7 +58,7 @@ func TestOddResources(t *testing.T) {
 				{"id":"badtime","generation":1,"status":{"observed_generation":1,"last_updated_time":"yesterday"}},
 				{"id":"fresh","generation":1},{"id":"quo\"te\n<>","generation":1}]}`
 		}
-		b := newBench(t, api)
+		b := newFixture(t, api)
 		b.run(t)
 		synctest.Wait()
 		for id, want := range map[string]int{"bare": 1, "fresh": 1, "ahead": 0, "future": 1, "badtime": 1} {
@@ -90,7 +90,7 @@ func TestNotUnicode(t *testing.T) {
 		api.body = func(url.Values) string {
 			return `{"items":[{"id":"a","generation":1},{"id":"b","generation":1,"name":"x\ud800y"},{"id":"c","generation":1,"name":"` + "\xff" + `"}]}`
 		}
-		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
+		b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
 			c.MessageData = settings.OrderedMap{{Key: "name", Value: ".name"}}
 		})
 		b.run(t)
@@ -110,7 +110,7 @@ func TestMalformedPage(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := newAPI()
 				api.body = func(url.Values) string { return body }
-				b := newBench(t, api)
+				b := newFixture(t, api)
 				b.run(t)
 				time.Sleep(6 * time.Second)
 				b.wantMetric(t, 2, "api_errors_total", "operation", "fetch_resources")
@@ -124,7 +124,7 @@ func TestExpression(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := cluster("broken", "Ready", 1, 1)
 		broken.Labels = nil
-		b := newBench(t, newAPI(cluster("due", "Ready", 1, 1), broken), func(c *sentinel.Config, _ *sentinel.Deps) {
+		b := newFixture(t, newAPI(cluster("due", "Ready", 1, 1), broken), func(c *sentinel.Config, _ *sentinel.Deps) {
 			c.Decision = sentinel.Decision{
 				Profile: sentinel.ProfileExpression,
 				Params:  []decision.ExpressionParam{{Name: "region", Expr: `resource.labels.region`}},
@@ -147,7 +147,7 @@ func TestTransitionAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := cluster("a", "Provisioning", 5, 1)
 		r.Status.LastTransitionTime = time.Now()
-		b := newBench(t, newAPI(r), func(c *sentinel.Config, _ *sentinel.Deps) {
+		b := newFixture(t, newAPI(r), func(c *sentinel.Config, _ *sentinel.Deps) {
 			c.Decision.Profile, c.PayloadKeys = sentinel.ProfileTransitionAge, "camel"
 		})
 		b.run(t)
@@ -201,7 +201,7 @@ func TestNoGenerationsToObserve(t *testing.T) {
 					return `{"items":[{"id":"a","generation":2,"created_time":"` + created + `",
 						"status":{` + tc.observed + `"phase":"Ready","last_transition_time":"` + moved + `"}}]}`
 				}
-				b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.Decision = tc.decision })
+				b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.Decision = tc.decision })
 				b.run(t)
 				synctest.Wait()
 				wantCount(t, tc.reason+": events", b.broker.got(), 0)

@@ -19,7 +19,7 @@ import (
 func TestEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hooked []sentinel.Published
-		b := newBench(t, newAPI(cluster("cls-123", "Provisioning", 2, 1), cluster("cls-ok", "Ready", 1, 1)), func(c *sentinel.Config, d *sentinel.Deps) {
+		b := newFixture(t, newAPI(cluster("cls-123", "Provisioning", 2, 1), cluster("cls-ok", "Ready", 1, 1)), func(c *sentinel.Config, d *sentinel.Deps) {
 			c.MessageData = settings.OrderedMap{{Key: "resource_id", Value: ".id"}, {Key: "zone", Value: ".metadata.labels.zone"}}
 			d.OnPublished = func(p sentinel.Published) { hooked = append(hooked, p) }
 		})
@@ -74,7 +74,7 @@ func TestEveryMissingFieldIsNamed(t *testing.T) {
 		for i := range 50 {
 			api.put(cluster(fmt.Sprint(i), "", 1, 0))
 		}
-		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
+		b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) {
 			c.MessageData = settings.OrderedMap{{Key: "zone", Value: ".zone"}, {Key: "rack", Value: `{{if eq .id "49"}}{{.rack}}{{end}}`}}
 		})
 		b.run(t)
@@ -94,7 +94,7 @@ func TestTypes(t *testing.T) {
 		"workloads": "com.redhat.hyperfleet.workload.reconcile",
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t, newAPI(cluster("a", "", 1, 0)), func(c *sentinel.Config, _ *sentinel.Deps) { c.ResourceType = collection })
+			b := newFixture(t, newAPI(cluster("a", "", 1, 0)), func(c *sentinel.Config, _ *sentinel.Deps) { c.ResourceType = collection })
 			b.run(t)
 			synctest.Wait()
 			got := b.broker.got()
@@ -115,7 +115,7 @@ func TestTypes(t *testing.T) {
 // interval of its phase, not every round.
 func TestUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, newAPI(cluster("a", "Provisioning", 2, 1)))
+		b := newFixture(t, newAPI(cluster("a", "Provisioning", 2, 1)))
 		begin := time.Now()
 		b.run(t)
 		time.Sleep(31 * time.Second)
@@ -142,7 +142,7 @@ func TestUnanswered(t *testing.T) {
 // gets an event for each generation.
 func TestPatchedAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, newAPI(cluster("a", "Provisioning", 1, 1)))
+		b := newFixture(t, newAPI(cluster("a", "Provisioning", 1, 1)))
 		b.run(t)
 		time.Sleep(time.Second)
 		for range 8 {
@@ -162,7 +162,7 @@ func TestPatchedAllTheTime(t *testing.T) {
 
 func TestAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, newAPI(cluster("a", "Ready", 2, 1)))
+		b := newFixture(t, newAPI(cluster("a", "Ready", 2, 1)))
 		b.run(t)
 		time.Sleep(time.Second)
 		b.api.answer("a")
@@ -191,12 +191,12 @@ func TestRestart(t *testing.T) {
 			}
 			api.put(r)
 		}
-		first := newBench(t, api)
+		first := newFixture(t, api)
 		stop := first.run(t)
 		synctest.Wait()
 		stop()
 		time.Sleep(2 * time.Second)
-		second := newBench(t, api)
+		second := newFixture(t, api)
 		second.run(t)
 		synctest.Wait()
 		wantCount(t, "events", first.broker.got(), 5)
@@ -212,7 +212,7 @@ func TestRestart(t *testing.T) {
 func TestTraced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		provider := sdktrace.NewTracerProvider()
-		b := newBench(t, newAPI(cluster("a", "", 1, 0)), func(_ *sentinel.Config, d *sentinel.Deps) { d.Tracer = provider.Tracer("test") })
+		b := newFixture(t, newAPI(cluster("a", "", 1, 0)), func(_ *sentinel.Config, d *sentinel.Deps) { d.Tracer = provider.Tracer("test") })
 		b.run(t)
 		synctest.Wait()
 		if got := b.broker.got(); len(got) != 1 || !strings.HasPrefix(got[0].TraceParent, "00-") {

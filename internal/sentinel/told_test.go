@@ -120,7 +120,7 @@ func TestOmittedLinesAreCounted(t *testing.T) {
 		}
 		api := newAPI(fleet...)
 		api.ignoreLabels = true
-		b := newBench(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.LabelSelector = "region=us-east" })
+		b := newFixture(t, api, func(c *sentinel.Config, _ *sentinel.Deps) { c.LabelSelector = "region=us-east" })
 		stop := b.run(t)
 		serve := func(others bool) {
 			api.mu.Lock()

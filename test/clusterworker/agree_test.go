@@ -25,7 +25,7 @@ type state struct {
 	shoots  map[string][]unstructured.Unstructured // by cluster
 }
 
-func (r *rig) state(ctx context.Context) (state, error) {
+func (r *fixture) state(ctx context.Context) (state, error) {
 	rows, err := r.rows(ctx)
 	if err != nil {
 		return state{}, err
@@ -179,13 +179,13 @@ func (e *editor) awaitAgreement(most time.Duration, meanwhile func()) {
 }
 
 // retryFailed has all be tried again at once that failed and waits.
-func (r *rig) retryFailed(ctx context.Context) {
+func (r *fixture) retryFailed(ctx context.Context) {
 	_, _ = r.owner.Exec(ctx, `select tenant.retry_cluster_sync(cluster_id) from tenant.cluster_sync
 		where synced is null and sync_error is not null and claim_token is null and due_at > now()`) // the next time does if this one fails
 }
 
 // history is all that is known of a cluster.
-func (r *rig) history(id string) string {
+func (r *fixture) history(id string) string {
 	ctx := context.WithoutCancel(r.Context())
 	var out strings.Builder
 	s, err := r.state(ctx)
@@ -207,7 +207,7 @@ func (r *rig) history(id string) string {
 }
 
 // noShoot is an error if there is a Shoot of a name.
-func (r *rig) noShoot(name string) error {
+func (r *fixture) noShoot(name string) error {
 	_, err := r.shoots.Get(r.Context(), name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

@@ -29,7 +29,7 @@ type pool struct {
 
 // An editor changes clusters as their owners do. It is used by one goroutine.
 type editor struct {
-	*rig
+	*fixture
 	clusters []*cluster
 	changes  int
 	// api carries out the changes, nil for SQL.
@@ -69,11 +69,11 @@ func (e *editor) writer() fleetWriter {
 	if e.api != nil {
 		return e.api
 	}
-	return sqlWriter{e.rig}
+	return sqlWriter{e.fixture}
 }
 
 // A sqlWriter writes to the tables of the fleet API.
-type sqlWriter struct{ *rig }
+type sqlWriter struct{ *fixture }
 
 // write runs statements in one transaction.
 func (w sqlWriter) write(ctx context.Context, fill func(*pgx.Batch)) error {
@@ -270,7 +270,7 @@ const readRows = `
 	from tenant.cluster_sync s join tenant.clusters c on c.id = s.cluster_id`
 
 // rows are those of all clusters.
-func (r *rig) rows(ctx context.Context) (map[string]row, error) {
+func (r *fixture) rows(ctx context.Context) (map[string]row, error) {
 	found, err := r.owner.Query(ctx, readRows)
 	if err != nil {
 		return nil, err
@@ -287,7 +287,7 @@ func (r *rig) rows(ctx context.Context) (map[string]row, error) {
 }
 
 // row is that of one cluster.
-func (r *rig) row(c *cluster) row {
+func (r *fixture) row(c *cluster) row {
 	r.Helper()
 	all, err := r.rows(r.Context())
 	if err != nil {

@@ -45,7 +45,7 @@ func TestGardenerAway(t *testing.T) {
 		if d := time.Since(began); d < probes*time.Second {
 			return fmt.Errorf("%s passed", d)
 		}
-		if n := ask[int](e.rig, `select max(sync_attempts) from tenant.cluster_sync`); n != 0 {
+		if n := ask[int](e.fixture, `select max(sync_attempts) from tenant.cluster_sync`); n != 0 {
 			t.Fatalf("%d attempts are held against a cluster", n)
 		}
 		return nil
@@ -54,7 +54,7 @@ func TestGardenerAway(t *testing.T) {
 		w.now().wantHealth(t, "/healthz", http.StatusOK)
 		w.now().wantHealth(t, "/readyz", http.StatusOK, "[+]cluster-worker ok, with a warning: gardener unavailable since")
 	}
-	if n := ask[int](e.rig, `select count(*)::int from tenant.cluster_worker_outages where until > now()`); n != len(e.workers) {
+	if n := ask[int](e.fixture, `select count(*)::int from tenant.cluster_worker_outages where until > now()`); n != len(e.workers) {
 		t.Errorf("%d of %d workers have noted the outage", n, len(e.workers))
 	}
 	e.way.clear()
@@ -103,7 +103,7 @@ func TestSlowGarden(t *testing.T) {
 	if n := len(w.now().find("gardener unavailable, sync paused")); n != 0 {
 		t.Errorf("the worker took it for down %d times", n)
 	}
-	if n := ask[int](e.rig, `select max(sync_attempts) from tenant.cluster_sync`); n != 0 {
+	if n := ask[int](e.fixture, `select max(sync_attempts) from tenant.cluster_sync`); n != 0 {
 		t.Errorf("%d attempts are held against a cluster", n)
 	}
 	e.wantNoBreach()
@@ -119,7 +119,7 @@ func TestPostgresRestart(t *testing.T) {
 	if err := postgres.Migrate(t.Context(), postgres.Config{URL: settings.Secret(server.URL())}, quiet()); err != nil {
 		t.Fatal(err)
 	}
-	e := &editor{rig: newRigOn(t, server.URL(), 1)}
+	e := &editor{fixture: newFixtureOn(t, server.URL(), 1)}
 	e.gardenlet(50 * time.Millisecond)
 	e.witness()
 	for range 2 {
@@ -189,7 +189,7 @@ func TestListenerEnds(t *testing.T) {
 
 	// Nobody can connect any more, so that the listener stays away for as long as
 	// we want. The owner's connection is there already.
-	database := ask[string](e.rig, `select current_database()`)
+	database := ask[string](e.fixture, `select current_database()`)
 	name := pgx.Identifier{database}.Sanitize()
 	server, err := pgx.Connect(t.Context(), urlOf(t, e.url, "postgres"))
 	if err != nil {

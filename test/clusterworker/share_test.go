@@ -12,7 +12,7 @@ import (
 func TestTwoShareTheLoad(t *testing.T) {
 	t.Parallel()
 	const clusters = 200
-	e := &editor{rig: newRig(t)}
+	e := &editor{fixture: newFixture(t)}
 	e.witness()
 	for range 2 {
 		e.newWorker(patient()).begin()

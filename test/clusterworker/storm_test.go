@@ -90,7 +90,7 @@ func runStorm(t *testing.T, plan stormPlan) {
 		len(s.book.writes(func(passage) bool { return true })), time.Since(s.book.began).Round(time.Second))
 }
 
-// A storm is a rig with a PostgreSQL server of its own.
+// A storm is a fixture with a PostgreSQL server of its own.
 type storm struct {
 	*editor
 	plan   stormPlan
@@ -117,7 +117,7 @@ func newStorm(t *testing.T, seed uint64, plan stormPlan) *storm {
 	if err := postgres.Migrate(t.Context(), postgres.Config{URL: settings.Secret(s.server.URL())}, quiet()); err != nil {
 		t.Fatal(err)
 	}
-	s.editor = &editor{rig: newRigOn(t, s.server.URL(), seed), api: newAPIWriter(t, s.server.URL())}
+	s.editor = &editor{fixture: newFixtureOn(t, s.server.URL(), seed), api: newAPIWriter(t, s.server.URL())}
 	s.timing = plan.timing
 	s.gardenlet(400 * time.Millisecond)
 	s.witness()
@@ -226,7 +226,7 @@ func (s *storm) wantOrder() {
 // longer than the lease, or that the garden itself took so long for; and one that
 // was about to be sent when its process was stopped. Of those the garden must
 // have refused at least one.
-func (r *rig) checkOverlaps() {
+func (r *fixture) checkOverlaps() {
 	byShoot := map[string][]passage{}
 	for _, p := range r.book.writes(func(p passage) bool { return p.shoot != "" }) {
 		byShoot[p.shoot] = append(byShoot[p.shoot], p)
@@ -249,7 +249,7 @@ func (r *rig) checkOverlaps() {
 
 // beyondLease is whether something but the worker may have kept a request for
 // longer than the lease under which it was made.
-func (r *rig) beyondLease(p passage) bool {
+func (r *fixture) beyondLease(p passage) bool {
 	if p.late || p.to.Sub(p.from) > max(r.timing.lease-r.timing.callTimeout, r.timing.lease/2) {
 		return true
 	}

@@ -24,10 +24,10 @@ const givenUpClaim = "claim abandoned"
 
 func writes(q *request) bool { return q.write }
 
-// newEditor makes a rig with Gardener at work in its project.
+// newEditor makes a fixture with Gardener at work in its project.
 func newEditor(t *testing.T) *editor {
 	t.Helper()
-	e := &editor{rig: newRig(t)}
+	e := &editor{fixture: newFixture(t)}
 	e.gardenlet(50 * time.Millisecond)
 	e.witness()
 	return e
@@ -103,7 +103,7 @@ func TestKilledInTheMiddleOfAnApply(t *testing.T) {
 	if x := e.row(c); !x.Claimed || x.Synced {
 		t.Fatalf("the killed worker has written a result: %+v", x)
 	}
-	ends := ask[time.Time](e.rig, `select due_at from tenant.cluster_sync where cluster_id = $1`, c.id)
+	ends := ask[time.Time](e.fixture, `select due_at from tenant.cluster_sync where cluster_id = $1`, c.id)
 	second.begin()
 	e.wantAgreement()
 	list := e.wantWritten(2)

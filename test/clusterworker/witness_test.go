@@ -12,17 +12,17 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A witness sees every Shoot of a rig's project, and holds that no cluster has
+// A witness sees every Shoot of a fixture's project, and holds that no cluster has
 // two of them and that none goes back to an older change.
 type witness struct {
-	*rig
+	*fixture
 	names map[string]string // of a cluster's Shoot
 	sent  map[string]int64  // the generation that a Shoot was sent last, by uid
 }
 
 // witness begins to look, and goes on until the test ends.
-func (r *rig) witness() {
-	w := &witness{rig: r, names: map[string]string{}, sent: map[string]int64{}}
+func (r *fixture) witness() {
+	w := &witness{fixture: r, names: map[string]string{}, sent: map[string]int64{}}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	var looking sync.WaitGroup
 	looking.Go(func() {

@@ -182,7 +182,7 @@ remediation: {verification: {image: registry.example.com/verify}}
 	c.StartController(with(env, "ROLES", "janitor"), "--config="+file)
 	c.Host = asActor
 	first := c.StartController(with(env, "ROLES", "controller,intake"), "--config="+file)
-	s := &stage{T: t, c: c, kept: kept, process: first, token: reporter(t, c)}
+	s := &fixture{T: t, c: c, kept: kept, process: first, token: reporter(t, c)}
 	const failing = "node-that-fails"
 	c.CreateNode(failing, nil) // early, so that it is in the cache of the janitor
 	s.reboots()
@@ -246,7 +246,7 @@ func reporter(t *testing.T, c *faulttest.Cluster) string {
 
 // reboots tests a node with a pod that a budget blocks: it is drained, rebooted by a Job,
 // tested and released.
-func (s *stage) reboots() {
+func (s *fixture) reboots() {
 	s.Helper()
 	const node = "node-to-reboot"
 	s.c.CreateNode(node, nil)
@@ -295,7 +295,7 @@ func (s *stage) reboots() {
 }
 
 // terminates tests a termination by a person.
-func (s *stage) terminates() {
+func (s *fixture) terminates() {
 	s.Helper()
 	const node = "node-to-end"
 	n := s.c.CreateNode(node, nil)
@@ -319,7 +319,7 @@ func (s *stage) terminates() {
 
 // failsToReboot tests reboots that a person requests: one whose Job fails and is then
 // deleted, and one of an unknown node.
-func (s *stage) failsToReboot(node string) {
+func (s *fixture) failsToReboot(node string) {
 	s.Helper()
 	for _, name := range []string{node, "nowhere"} {
 		s.create(&janitor.RebootNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: janitor.NodeActionSpec{NodeName: name, Force: true}})
@@ -334,7 +334,7 @@ func (s *stage) failsToReboot(node string) {
 
 // changesHands tests a fault that a person edits after a monitor has found it, and that
 // the monitor then resolves.
-func (s *stage) changesHands() {
+func (s *fixture) changesHands() {
 	s.Helper()
 	const node = "node-that-is-edited"
 	s.c.CreateNode(node, nil)
@@ -354,7 +354,7 @@ func (s *stage) changesHands() {
 }
 
 // knowsNoNode reports a fault of an unknown node.
-func (s *stage) knowsNoNode() {
+func (s *fixture) knowsNoNode() {
 	s.Helper()
 	kubebedtest.Eventually(s, func(ctx context.Context) error {
 		code, err := s.send(ctx, s.process, faulttest.NewXidReport("nowhere"))

@@ -65,15 +65,15 @@ func TestDriftIsSentAgain(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		drift  poller.Drift
-		do     func(r *rig)
+		do     func(r *fixture)
 		atOnce bool
 	}{
-		"Missing":   {"somebody deleted it", poller.DriftMissing, func(r *rig) { r.garden.remove(1) }, true},
-		"Unnoticed": {"and no watch told", poller.DriftMissing, func(r *rig) { r.garden.vanish(1) }, false},
-		"Changed":   {"somebody changed it", poller.DriftChanged, func(r *rig) { r.garden.put(1, edited, ready) }, false},
-		"Behind":    {"somebody set it back", poller.DriftBehind, func(r *rig) { r.garden.put(1, sent(0)) }, false},
+		"Missing":   {"somebody deleted it", poller.DriftMissing, func(r *fixture) { r.garden.remove(1) }, true},
+		"Unnoticed": {"and no watch told", poller.DriftMissing, func(r *fixture) { r.garden.vanish(1) }, false},
+		"Changed":   {"somebody changed it", poller.DriftChanged, func(r *fixture) { r.garden.put(1, edited, ready) }, false},
+		"Behind":    {"somebody set it back", poller.DriftBehind, func(r *fixture) { r.garden.put(1, sent(0)) }, false},
 		"Undeleted": {
-			"it was made again while it was deleted", poller.DriftUndeleted, func(r *rig) {
+			"it was made again while it was deleted", poller.DriftUndeleted, func(r *fixture) {
 				r.db.wantGone(1)
 				r.garden.put(1, deleting)
 				r.db.sendDeletion(1)
@@ -83,7 +83,7 @@ func TestDriftIsSentAgain(t *testing.T) {
 			}, true,
 		},
 		"UndeadUnnoticed": {
-			"and no watch told", poller.DriftUndeleted, func(r *rig) {
+			"and no watch told", poller.DriftUndeleted, func(r *fixture) {
 				r.db.wantGone(1)
 				r.db.sendDeletion(1)
 				r.garden.remove(1)
@@ -93,7 +93,7 @@ func TestDriftIsSentAgain(t *testing.T) {
 			}, false,
 		},
 		"Undead": {
-			"it was made again after it was deleted", poller.DriftUndeleted, func(r *rig) {
+			"it was made again after it was deleted", poller.DriftUndeleted, func(r *fixture) {
 				r.db.wantGone(1)
 				r.db.sendDeletion(1)
 				r.garden.remove(1)
@@ -110,7 +110,7 @@ func TestDriftIsSentAgain(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig()
+				r := newFixture()
 				for i := range 3 {
 					r.db.sync(i, r.garden.put(i, ready))
 				}
@@ -142,7 +142,7 @@ func TestLockedRowIsRequeued(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig()
+				r := newFixture()
 				r.db.sync(1, r.garden.put(1, ready))
 				r.start(t, "a")
 				after(soon)
@@ -167,7 +167,7 @@ func TestLockedRowIsRequeued(t *testing.T) {
 // its row was locked when its cluster was requeued, even if an event about the Shoot comes meanwhile.
 func TestEventDoesNotEndACheckForDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.db.sync(1, r.garden.put(1, ready))
 		r.start(t, "a")
 		after(soon)
@@ -199,7 +199,7 @@ func TestEventDoesNotEndACheckForDrift(t *testing.T) {
 // although the list is older than the row.
 func TestNoDriftBySyncing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		for i := range 4 {
 			r.db.sync(i, r.garden.put(i, ready))
 		}
@@ -234,7 +234,7 @@ func TestNoDriftBySyncing(t *testing.T) {
 // per list.
 func TestFightOverAShoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.db.sync(1, r.garden.put(1, ready))
 		r.start(t, "a")
 		for range 16 * 60 {
@@ -252,7 +252,7 @@ func TestFightOverAShoot(t *testing.T) {
 // warning and a count.
 func TestMissingRowsAreMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		w := r.start(t, "a")
 		after(time.Minute)
 		want(t, "nothing is missing", w.metric(t, "missing_sync_rows_total"), 0)

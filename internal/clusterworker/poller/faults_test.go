@@ -30,7 +30,7 @@ func TestWatchEnds(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig()
+				r := newFixture()
 				r.db.sync(1, r.garden.put(1, working(1)))
 				w := r.start(t, "a")
 				after(time.Minute)
@@ -55,7 +55,7 @@ func TestWatchEnds(t *testing.T) {
 // TestWatchBreaksAllTheTime: lists become rarer the more often a watch breaks.
 func TestWatchBreaksAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.garden.watchErr = errAway
 		r.start(t, "a")
 		after(10 * time.Minute)
@@ -74,7 +74,7 @@ func TestWatchBreaksAllTheTime(t *testing.T) {
 // TestSilentWatch: the next list finds changes that a watch does not report.
 func TestSilentWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.db.sync(1, r.garden.put(1, working(1)))
 		r.start(t, "a")
 		after(soon)
@@ -90,7 +90,7 @@ func TestSilentWatch(t *testing.T) {
 // TestSlowGardener: hanging calls time out, and events are handled meanwhile.
 func TestSlowGardener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.db.sync(1, r.garden.put(1, working(1)))
 		r.db.sync(2, r.garden.put(2, ready))
 		w := r.start(t, "a")
@@ -127,7 +127,7 @@ func TestPolling(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig()
+				r := newFixture()
 				const n = 5
 				for i := range n {
 					r.db.sync(i, r.garden.put(i, working(1)))
@@ -188,7 +188,7 @@ func gone(name, which string) error {
 // are more than a batch.
 func TestPollingPassesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		for i := range 10 {
 			r.db.sync(i, r.garden.put(i, ready))
 		}
@@ -221,7 +221,7 @@ func TestPollingPassesOver(t *testing.T) {
 // TestPollingASlowGardener: hanging reads do not pile up, and only a few run at a time.
 func TestPollingASlowGardener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		for i := range 200 {
 			r.db.sync(i, r.garden.put(i, working(1)))
 		}
@@ -242,17 +242,17 @@ func TestPollingASlowGardener(t *testing.T) {
 func TestDeletionNeedsALook(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		do     func(r *rig)
+		do     func(r *fixture)
 		want   v1.ShootStatus
 	}{
 		"NotSent": {
-			"Gardener was not told yet", func(r *rig) {
+			"Gardener was not told yet", func(r *fixture) {
 				r.db.wantGone(1)
 				r.garden.remove(1)
 			}, v1.ShootDeleting,
 		},
 		"LookFails": {
-			"nobody could look", func(r *rig) {
+			"nobody could look", func(r *fixture) {
 				r.db.wantGone(1)
 				r.db.sendDeletion(1)
 				r.garden.set(func(g *garden) { g.getErr = func(string) error { return errAway } })
@@ -260,7 +260,7 @@ func TestDeletionNeedsALook(t *testing.T) {
 			}, v1.ShootReady,
 		},
 		"StillThere": {
-			"the watch was wrong", func(r *rig) {
+			"the watch was wrong", func(r *fixture) {
 				r.db.wantGone(1)
 				r.garden.put(1, deleting)
 				r.db.sendDeletion(1)
@@ -268,7 +268,7 @@ func TestDeletionNeedsALook(t *testing.T) {
 			}, v1.ShootDeleting,
 		},
 		"AnotherHasTheName": {
-			"what has its name is another installation's", func(r *rig) {
+			"what has its name is another installation's", func(r *fixture) {
 				r.db.wantGone(1)
 				r.db.sendDeletion(1)
 				r.garden.remove(1)
@@ -276,20 +276,20 @@ func TestDeletionNeedsALook(t *testing.T) {
 			}, v1.ShootDeleted,
 		},
 		"Gone": {
-			"it is gone", func(r *rig) {
+			"it is gone", func(r *fixture) {
 				r.db.wantGone(1)
 				r.db.sendDeletion(1)
 				r.garden.remove(1)
 			}, v1.ShootDeleted,
 		},
 		"Missing": {
-			"nobody wanted that", func(r *rig) { r.garden.remove(1) }, v1.ShootError,
+			"nobody wanted that", func(r *fixture) { r.garden.remove(1) }, v1.ShootError,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig()
+				r := newFixture()
 				r.db.sync(1, r.garden.put(1, ready))
 				r.start(t, "a")
 				after(soon)
@@ -305,7 +305,7 @@ func TestDeletionNeedsALook(t *testing.T) {
 // confirm it, as the Shoot may have been created in between.
 func TestDeletionDuringALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.db.sync(1, r.garden.put(1, ready))
 		r.start(t, "a")
 		after(soon)
@@ -347,7 +347,7 @@ func TestDeletionDuringALook(t *testing.T) {
 // handled again, and so is a locked row.
 func TestRowChangesMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.db.sync(1, r.garden.put(1, working(1)))
 		r.db.sync(2, r.garden.put(2, working(1)))
 		r.start(t, "a")
@@ -383,7 +383,7 @@ func TestRowChangesMeanwhile(t *testing.T) {
 // TestLostAnswer: a write without an answer is not mistaken for the earlier state.
 func TestLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.db.sync(1, r.garden.put(1, working(1)))
 		r.start(t, "a")
 		after(soon)
@@ -399,7 +399,7 @@ func TestLostAnswer(t *testing.T) {
 // TestSecondOutage: after a time without failures, the first failure is soon retried.
 func TestSecondOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.garden.listErr = errAway
 		r.start(t, "a")
 		after(10 * time.Minute)
@@ -419,7 +419,7 @@ func TestSecondOutage(t *testing.T) {
 // TestErrorsAreToldOfOnce: an outage of Gardener is one line in the log.
 func TestErrorsAreToldOfOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.garden.listErr = errAway
 		w := r.start(t, "a")
 		after(10 * time.Minute)

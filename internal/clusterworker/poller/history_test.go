@@ -57,7 +57,7 @@ func moves() []move {
 
 // A player plays a history.
 type player struct {
-	*rig
+	*fixture
 	t        *testing.T
 	poll     bool
 	workers  []*worker
@@ -68,7 +68,7 @@ type player struct {
 
 func play(t *testing.T, steps []step, poll bool) []string {
 	t.Helper()
-	p := &player{rig: newRig(), t: t, poll: poll, held: map[int]shoot.Applied{}}
+	p := &player{fixture: newFixture(), t: t, poll: poll, held: map[int]shoot.Applied{}}
 	for i := range histories {
 		p.db.change(i, func(*clusterworker.Row) {})
 	}

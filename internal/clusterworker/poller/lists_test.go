@@ -15,20 +15,20 @@ import (
 func TestListIsOlder(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		during func(r *rig)
+		during func(r *fixture)
 		want   v1.ShootStatus
 		writes int
 		told   []clusterworker.Action
 		polls  bool
 	}{
 		"Changed": {
-			"the watch told of it", func(r *rig) { r.garden.put(1, ready) },
+			"the watch told of it", func(r *fixture) { r.garden.put(1, ready) },
 			v1.ShootReady, 1,
 			[]clusterworker.Action{clusterworker.ShootReady},
 			false,
 		},
 		"LookedUp": {
-			"there is no watch", func(r *rig) {
+			"there is no watch", func(r *fixture) {
 				r.garden.put(1, ready)
 				after(time.Second)
 			},
@@ -37,7 +37,7 @@ func TestListIsOlder(t *testing.T) {
 			true,
 		},
 		"Gone": {
-			"it was looked up", func(r *rig) {
+			"it was looked up", func(r *fixture) {
 				r.db.wantGone(1)
 				r.db.sendDeletion(1)
 				r.garden.remove(1)
@@ -47,13 +47,13 @@ func TestListIsOlder(t *testing.T) {
 			false,
 		},
 		"Missing": {
-			"and should be there", func(r *rig) { r.garden.remove(1) },
+			"and should be there", func(r *fixture) { r.garden.remove(1) },
 			v1.ShootError, 1,
 			[]clusterworker.Action{clusterworker.ShootFailed},
 			false,
 		},
 		"Made": {
-			"there was none before", func(r *rig) {
+			"there was none before", func(r *fixture) {
 				r.garden.remove(1)
 				after(soon)
 				r.db.sync(1, r.garden.put(1, ready))
@@ -66,7 +66,7 @@ func TestListIsOlder(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig()
+				r := newFixture()
 				r.db.sync(1, r.garden.put(1, working(20)))
 				r.start(t, "a", func(c *poller.Config) { c.PollOnly, c.PollInterval = tc.polls, time.Second })
 				after(time.Second)
@@ -90,7 +90,7 @@ func TestListIsOlder(t *testing.T) {
 // only source.
 func TestListIsNewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.db.sync(1, r.garden.put(1, working(20)))
 		r.start(t, "a")
 		after(time.Second)
@@ -111,7 +111,7 @@ func TestListIsNewer(t *testing.T) {
 // TestListOfNobody: an installation without Shoots and rows is listed as well.
 func TestListOfNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		w := r.start(t, "a")
 		after(time.Second)
 		if w.Stats().LastList.IsZero() || !w.Stats().Watching {
@@ -127,7 +127,7 @@ func TestListOfNobody(t *testing.T) {
 // however often a list is refused meanwhile, and only as long as the row exists.
 func TestNoListsAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		const n = 300
 		for i := range n {
 			r.db.sync(i, r.garden.put(i, ready))

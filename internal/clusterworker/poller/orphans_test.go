@@ -84,9 +84,9 @@ func TestPlanOrphans(t *testing.T) {
 }
 
 // newOrphans returns an installation of ten clusters and one extra Shoot, the nth.
-func newOrphans(t *testing.T, n int, change ...func(*poller.Config)) (*rig, *worker) {
+func newOrphans(t *testing.T, n int, change ...func(*poller.Config)) (*fixture, *worker) {
 	t.Helper()
-	r := newRig()
+	r := newFixture()
 	for i := range 10 {
 		r.db.sync(i, r.garden.put(i, ready))
 	}
@@ -128,18 +128,18 @@ func TestOrphans(t *testing.T) {
 func TestOrphansThatAreNone(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		in     func(r *rig) // right before the last check
+		in     func(r *fixture) // right before the last check
 	}{
-		"ClusterAppears": {"its cluster was restored", func(r *rig) {
+		"ClusterAppears": {"its cluster was restored", func(r *fixture) {
 			r.db.change(77, func(row *clusterworker.Row) { row.ShootName = nameOf(77) })
 		}},
-		"AnotherUID": {"it was made anew", func(r *rig) {
+		"AnotherUID": {"it was made anew", func(r *fixture) {
 			r.garden.shoots[nameOf(77)].UID = "new"
 		}},
-		"NotOurs": {"it was given to another installation", func(r *rig) {
+		"NotOurs": {"it was given to another installation", func(r *fixture) {
 			r.garden.shoots[nameOf(77)].Installation = "another"
 		}},
-		"Gone": {"it is gone", func(r *rig) { delete(r.garden.shoots, nameOf(77)) }},
+		"Gone": {"it is gone", func(r *fixture) { delete(r.garden.shoots, nameOf(77)) }},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestOrphansThatAreNone(t *testing.T) {
 // TestEmptyDatabase: a worker with the wrong database deletes nothing.
 func TestEmptyDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		for i := range 3 {
 			r.garden.put(i, ready)
 		}
@@ -181,7 +181,7 @@ func TestEmptyDatabase(t *testing.T) {
 // which shows that the database is the right one.
 func TestUndeadAreNoOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.db.sync(1, r.garden.put(1, ready))
 		r.db.wantGone(1)
 		r.db.sendDeletion(1)

@@ -15,7 +15,7 @@ import (
 // within a tenth of a second and each event recorded once.
 func TestALife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.db.change(1, func(*clusterworker.Row) {})
 		w := r.start(t, "a")
 		after(time.Second)
@@ -72,7 +72,7 @@ func TestALife(t *testing.T) {
 // TestFirstList: the first list finds all changes since the last leader, in batches.
 func TestFirstList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		const n = 1234
 		for i := range n {
 			r.db.sync(i, r.garden.put(i, ready))
@@ -94,7 +94,7 @@ func TestFirstList(t *testing.T) {
 // records the time of the observation.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		for i := range 20 {
 			r.db.sync(i, r.garden.put(i, ready))
 		}
@@ -114,7 +114,7 @@ func TestIdle(t *testing.T) {
 // TestUnchanged: an event that changes nothing costs no query.
 func TestUnchanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.db.sync(1, r.garden.put(1, ready))
 		r.start(t, "a")
 		after(soon)
@@ -130,7 +130,7 @@ func TestUnchanged(t *testing.T) {
 // TestTogether: simultaneous events are read and written together.
 func TestTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		const n = 700
 		for i := range n {
 			r.db.sync(i, r.garden.put(i, working(1)))
@@ -152,7 +152,7 @@ func TestTogether(t *testing.T) {
 // TestStrangers: a Shoot that does not belong to the row does not affect it.
 func TestStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.db.sync(1, r.garden.put(1, ready))
 		w := r.start(t, "a")
 		after(soon)
@@ -179,7 +179,7 @@ func TestStrangers(t *testing.T) {
 // TestClusterGoesForGood: a deleted row is removed from the cache.
 func TestClusterGoesForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.db.sync(1, r.garden.put(1, ready))
 		r.db.sync(2, r.garden.put(2, ready))
 		w := r.start(t, "a")
@@ -213,7 +213,7 @@ func TestClusterGoesForGood(t *testing.T) {
 // TestCurrent covers whether a status is about the Shoot as it was last sent.
 func TestCurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.db.sync(1, r.garden.put(1, ready))
 		w := r.start(t, "a")
 		wantCurrent := func(reason string, current, known bool) {

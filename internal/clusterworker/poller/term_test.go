@@ -35,7 +35,7 @@ func TestOneObserves(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig()
+				r := newFixture()
 				r.db.sync(1, r.garden.put(1, working(1)))
 				a := r.start(t, "a")
 				after(time.Second)
@@ -66,7 +66,7 @@ func TestFrozen(t *testing.T) {
 	for _, at := range []string{"RowsOf", "SaveStatus", "Lead", "Rows", "Touch"} {
 		t.Run(at, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig()
+				r := newFixture()
 				r.db.sync(1, r.garden.put(1, working(1)))
 				a := r.start(t, "a", func(c *poller.Config) { c.ReconcileInterval = 20 * time.Second })
 				after(soon)
@@ -104,7 +104,7 @@ func TestFrozen(t *testing.T) {
 // write, as another one may be about to.
 func TestLateByItsOwnClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.db.sync(1, r.garden.put(1, working(1)))
 		a := r.start(t, "a")
 		after(soon)
@@ -136,7 +136,7 @@ func TestLateByItsOwnClock(t *testing.T) {
 // TestDatabaseAway: an unavailable database costs the term, and has no other effect.
 func TestDatabaseAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.db.sync(1, r.garden.put(1, working(1)))
 		w := r.start(t, "a")
 		after(soon)
@@ -160,7 +160,7 @@ func TestDatabaseAway(t *testing.T) {
 // TestRestart: a restarted process records no change twice.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig()
+		r := newFixture()
 		r.db.sync(1, r.garden.put(1, ready))
 		for range 3 {
 			w := r.start(t, "a")

@@ -10,7 +10,7 @@ import (
 )
 
 func TestAScaleThatMayBe(t *testing.T) {
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	d := r.deploy(t, nil)
 	ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = v1alpha1.DryRunAlways })
 	out := r.check(t, ke, begun.Add(time.Second))
@@ -35,7 +35,7 @@ func TestAScaleThatMayBe(t *testing.T) {
 // A check on a warm cache reads the target and tries the change out, and asks
 // nothing else.
 func TestACheckCostsTwoRequests(t *testing.T) {
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	r.deploy(t, nil)
 	ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = v1alpha1.DryRunAlways })
 	wantPassed(t, r.check(t, ke, begun))

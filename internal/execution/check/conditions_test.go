@@ -26,7 +26,7 @@ func within(seconds int, kind, rego string, required bool) v1alpha1.Condition {
 }
 
 func TestPreConditions(t *testing.T) {
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	r.deploy(t, nil)
 	type result struct {
 		Type                        string
@@ -183,7 +183,7 @@ func TestPreConditions(t *testing.T) {
 // TestPostConditionsThatNeverHold verifies that a postcondition that can never hold is reported
 // before the action.
 func TestPostConditionsThatNeverHold(t *testing.T) {
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	r.deploy(t, nil)
 	asks := func(required bool) *v1alpha1.KubernetesExecution {
 		return r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
@@ -203,7 +203,7 @@ func TestPostConditionsThatNeverHold(t *testing.T) {
 
 // Nothing is waited for once a required postcondition was killed, nor is another asked.
 func TestPostConditionsEndWithOneThatIsKilled(t *testing.T) {
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	r.deploy(t, nil)
 	ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
 		ke.Spec.PostConditions = []v1alpha1.Condition{within(60, "a", "10s", true), within(60, "b", "killed", true), within(60, "c", "later", true)}
@@ -217,7 +217,7 @@ func TestPostConditionsEndWithOneThatIsKilled(t *testing.T) {
 // A postcondition that was killed when it was compiled is neither compiled nor
 // evaluated again.
 func TestPostConditionsThatWereKilled(t *testing.T) {
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	r.deploy(t, nil)
 	ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
 		ke.Spec.PostConditions = []v1alpha1.Condition{within(60, "a", "true", true), within(60, "b", "killed", false)}
@@ -243,7 +243,7 @@ func TestPostConditionsThatWereKilled(t *testing.T) {
 
 // TestConditionsAreToldOfTheCluster verifies that a precondition sees the present cluster.
 func TestConditionsAreToldOfTheCluster(t *testing.T) {
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	r.deploy(t, nil)
 	r.check(t, r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
 		ke.Spec.PreConditions = []v1alpha1.Condition{within(0, "a", "true", true)}
@@ -266,7 +266,7 @@ func TestConditionsAreToldOfTheCluster(t *testing.T) {
 
 func TestPostConditions(t *testing.T) {
 	t.Parallel() // the API server knows a deleted account for ten seconds
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	d := r.deploy(t, func(d *appsv1.Deployment) { d.Annotations = map[string]string{"changed": "by the action"} })
 	ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
 		ke.Spec.PostConditions = []v1alpha1.Condition{within(60, "a", "10s", true), {Type: "b", Rego: "false"}}

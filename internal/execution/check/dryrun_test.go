@@ -22,7 +22,7 @@ import (
 func always(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = v1alpha1.DryRunAlways }
 
 // refuse has the API server refuse, or warn of, five replicas in a namespace.
-func (r *rig) refuse(t *testing.T, do admissionv1.ValidationAction, reason metav1.StatusReason) {
+func (r *fixture) refuse(t *testing.T, do admissionv1.ValidationAction, reason metav1.StatusReason) {
 	t.Helper()
 	name, fail := r.shop, admissionv1.Fail
 	equivalent := admissionv1.Equivalent
@@ -66,7 +66,7 @@ func TestTheDryRunIsRefused(t *testing.T) {
 		"Forbidden": metav1.StatusReasonForbidden, // as a quota or a webhook answers: that is no matter of rights
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, scale)
+			r := newFixture(t, scale)
 			r.deploy(t, nil)
 			r.refuse(t, admissionv1.Deny, reason)
 			var out check.Outcome
@@ -90,7 +90,7 @@ func TestTheDryRunIsRefused(t *testing.T) {
 }
 
 func TestTheDryRunWarns(t *testing.T) {
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	r.deploy(t, nil)
 	r.refuse(t, admissionv1.Warn, metav1.StatusReasonInvalid)
 	var seen execution.InputPlan
@@ -117,7 +117,7 @@ func TestTheDryRunWarns(t *testing.T) {
 }
 
 func TestWhoAsksForADryRun(t *testing.T) {
-	r := newRig(t, scale, notify)
+	r := newFixture(t, scale, notify)
 	r.deploy(t, nil)
 	for name, c := range map[string]struct {
 		reason string
@@ -155,7 +155,7 @@ func TestWhoAsksForADryRun(t *testing.T) {
 }
 
 func TestADryRunInAJob(t *testing.T) {
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	r.deploy(t, nil)
 	r.cfg.DryRunExecutor = check.DryRunJob
 	ke := r.execution(scale, always)
@@ -206,7 +206,7 @@ func TestADryRunInAJob(t *testing.T) {
 }
 
 func TestReplan(t *testing.T) {
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	d := r.deploy(t, nil)
 	ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) {
 		always(ke)
@@ -264,7 +264,7 @@ func TestReplan(t *testing.T) {
 }
 
 func TestTakingBack(t *testing.T) {
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	d := r.deploy(t, nil)
 	original := r.execution(scale, nil)
 	original.Name, original.UID = "original", ""

@@ -17,7 +17,7 @@ import (
 )
 
 // protect labels a namespace, and waits until that is known.
-func (r *rig) protect(t *testing.T, namespace string) {
+func (r *fixture) protect(t *testing.T, namespace string) {
 	t.Helper()
 	patch := []byte(`{"metadata":{"labels":{"kubernaut.io/protected":"true"}}}`)
 	if _, err := r.admin.CoreV1().Namespaces().Patch(t.Context(), namespace, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
@@ -34,19 +34,19 @@ func (r *rig) protect(t *testing.T, namespace string) {
 
 func TestProtectedTargets(t *testing.T) {
 	t.Run("ByConfiguration", func(t *testing.T) {
-		r := newRig(t, scale)
+		r := newFixture(t, scale)
 		r.deploy(t, nil)
 		r.cfg.ProtectedNamespaces = []string{r.shop}
 		wantFailed(t, r.check(t, r.execution(scale, nil), begun), validation, v1alpha1.DetailTargetProtected, r.shop, "protected")
 	})
 	t.Run("ByTheNamespacesLabel", func(t *testing.T) {
-		r := newRig(t, scale)
+		r := newFixture(t, scale)
 		r.deploy(t, nil)
 		r.protect(t, r.shop)
 		wantFailed(t, r.check(t, r.execution(scale, nil), begun), validation, v1alpha1.DetailTargetProtected, "namespace", r.shop, v1alpha1.LabelProtected)
 	})
 	t.Run("ByTheObjectsLabel", func(t *testing.T) {
-		r := newRig(t, scale)
+		r := newFixture(t, scale)
 		r.deploy(t, func(d *appsv1.Deployment) { d.Labels[v1alpha1.LabelProtected] = "true" })
 		out := r.check(t, r.execution(scale, nil), begun)
 		wantFailed(t, out, validation, v1alpha1.DetailTargetProtected, "Deployment "+r.shop+"/web", v1alpha1.LabelProtected)
@@ -55,7 +55,7 @@ func TestProtectedTargets(t *testing.T) {
 		}
 	})
 	t.Run("ByWhatItScales", func(t *testing.T) {
-		r := newRig(t, bounds)
+		r := newFixture(t, bounds)
 		r.deploy(t, func(d *appsv1.Deployment) { d.Labels[v1alpha1.LabelProtected] = "true" })
 		r.autoscale(t, "apps/v1", "Deployment")
 		wantFailed(t, r.check(t, r.execution(bounds, nil), begun), validation, v1alpha1.DetailTargetProtected,
@@ -63,7 +63,7 @@ func TestProtectedTargets(t *testing.T) {
 	})
 	for _, space := range []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
 		t.Run(space, func(t *testing.T) {
-			r := newRig(t, scale)
+			r := newFixture(t, scale)
 			a, _ := action.Find(scale)
 			r.bindIn(t, a, space)
 			r.wantRights(t, a, space, true)
@@ -72,14 +72,14 @@ func TestProtectedTargets(t *testing.T) {
 		})
 	}
 	t.Run("TheExecutorsNamespace", func(t *testing.T) {
-		r := newRig(t, scale)
+		r := newFixture(t, scale)
 		a, _ := action.Find(scale)
 		r.bind(t, a, r.executor)
 		ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Parameters = parameters(scale, r.executor) })
 		wantFailed(t, r.check(t, ke, begun), validation, v1alpha1.DetailTargetProtected, r.executor)
 	})
 	t.Run("ANodeOfTheControlPlane", func(t *testing.T) {
-		r := newRig(t, cordon)
+		r := newFixture(t, cordon)
 		for name, labels := range map[string]map[string]string{"-cp": {"node-role.kubernetes.io/control-plane": ""}, "-worker": nil} {
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.shop + name, Labels: labels}}
 			if _, err := r.admin.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
@@ -106,7 +106,7 @@ func TestProtectedTargets(t *testing.T) {
 // A drain reaches into all namespaces, and leaves those alone that no action
 // touches.
 func TestADrainKnowsWhatIsProtected(t *testing.T) {
-	r := newRig(t, drain)
+	r := newFixture(t, drain)
 	r.known(t, r.shop)
 	r.protect(t, r.shop)
 	r.cfg.ProtectedNamespaces = []string{"vault"}
@@ -132,7 +132,7 @@ func TestADrainKnowsWhatIsProtected(t *testing.T) {
 // Who lacks rights as well hears first of what no rights would help with, where
 // that says nothing of the cluster. What only a look could tell is not told.
 func TestProtectedBeforeRights(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	r.deploy(t, nil)
 	elsewhere, labelled, named := kubebedtest.Namespace(t), kubebedtest.Namespace(t), kubebedtest.Namespace(t)
 	r.cfg.ProtectedNamespaces = []string{named, "not-there"}

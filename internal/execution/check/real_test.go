@@ -104,7 +104,7 @@ func (p crowdedPlace) Evaluate(ctx context.Context, module string, input any, no
 // conditions in one slot, and contention causes no repeated evaluation.
 func TestManyRequestersGetThrough(t *testing.T) {
 	const requesters, each = policy.MaxEvaluatorProcesses + 2, 3
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	r.deploy(t, nil)
 	crowd := &crowded{rego: rego{policy.NewEvaluator()}}
 	crowd.missing.Add(requesters)
@@ -144,7 +144,7 @@ func TestManyRequestersGetThrough(t *testing.T) {
 }
 
 // realChecker is one with the policies as they are shipped.
-func (r *rig) realChecker(t *testing.T) *check.Checker {
+func (r *fixture) realChecker(t *testing.T) *check.Checker {
 	t.Helper()
 	files, err := deploy.PolicyFiles()
 	if err != nil {
@@ -166,7 +166,7 @@ func (r *rig) realChecker(t *testing.T) *check.Checker {
 }
 
 func TestWithTheRealPolicies(t *testing.T) {
-	r := newRig(t, scale, kill)
+	r := newFixture(t, scale, kill)
 	r.deploy(t, nil)
 	c := r.realChecker(t)
 	const small = `
@@ -226,7 +226,7 @@ message := sprintf("there are %d millicores", [input.available_cpu])`
 // TestWhoElseChangesTheTarget verifies that the owners of a target and its other managers are
 // found.
 func TestWhoElseChangesTheTarget(t *testing.T) {
-	r := newRig(t, kill, scale)
+	r := newFixture(t, kill, scale)
 	d := r.deploy(t, func(d *appsv1.Deployment) {
 		d.OwnerReferences = []metav1.OwnerReference{controlled("apps.example.com/v1", "Shop", "main", "uid-shop")}
 	})
@@ -259,7 +259,7 @@ func TestWhoElseChangesTheTarget(t *testing.T) {
 }
 
 // autoscale has a HorizontalPodAutoscaler "web" scale the object "web" of a kind.
-func (r *rig) autoscale(t *testing.T, apiVersion, kind string) {
+func (r *fixture) autoscale(t *testing.T, apiVersion, kind string) {
 	t.Helper()
 	scaler := &autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
@@ -292,7 +292,7 @@ func TestAnAutoscalerIsAsCriticalAsWhatItScales(t *testing.T) {
 		"OfSomeone": {reason: "nobody can look whether it may be touched", kind: "example.com/v1 Rollout", says: "Rollout"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, bounds)
+			r := newFixture(t, bounds)
 			if r.known(t, r.shop); !tc.absent {
 				r.deploy(t, func(d *appsv1.Deployment) { d.Labels = tc.labels })
 			}
@@ -337,7 +337,7 @@ func TestPatchesThatReachFurther(t *testing.T) {
 		"OtherLabel": {patch: `{"metadata":{"labels":{"team":"a"}}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, patch)
+			r := newFixture(t, patch)
 			label := []byte(`{"metadata":{"labels":{"environment":"development"}}}`)
 			if _, err := r.admin.CoreV1().Namespaces().Patch(t.Context(), r.shop, types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
 				t.Fatal(err)
@@ -376,7 +376,7 @@ func controlled(api, kind, name string, uid types.UID) metav1.OwnerReference {
 
 // Checks of many executions at once share what they know, and nothing else.
 func TestChecksAtOnce(t *testing.T) {
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	r.deploy(t, nil)
 	c := r.checker(t)
 	r.requests.take()

@@ -27,7 +27,7 @@ const validation = v1alpha1.ReasonValidationError
 func raw(text string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(text)} }
 
 func TestWhatIsAskedForWrongly(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	for name, c := range map[string]struct {
 		reason string
 		change func(ke *v1alpha1.KubernetesExecution)
@@ -69,7 +69,7 @@ func TestWhatIsAskedForWrongly(t *testing.T) {
 }
 
 func TestTheAccountMustExist(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	r.deploy(t, nil)
 	out := r.check(t, r.execution(scale, nil), begun)
 	wantFailed(t, out, validation, v1alpha1.DetailRBACDenied, r.executor+"/kubernaut-action-scale-deployment", "does not exist")
@@ -81,7 +81,7 @@ func TestTheAccountMustExist(t *testing.T) {
 // TestTheRequesterMustBeAllowed verifies that the requester must be allowed to request the action,
 // as far as that is known. The groups of a person are known only from the request.
 func TestTheRequesterMustBeAllowed(t *testing.T) {
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	r.deploy(t, nil)
 	const account = "system:serviceaccount:ops:bot"
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "asks"}, Rules: []rbacv1.PolicyRule{{
@@ -142,7 +142,7 @@ func TestTheRequesterMustBeAllowed(t *testing.T) {
 }
 
 func TestTheAccountMustBeBoundWhereTheTargetIs(t *testing.T) {
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	elsewhere := kubebedtest.Namespace(t)
 	out := r.check(t, r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Parameters = parameters(scale, elsewhere) }), begun)
 	wantFailed(t, out, validation, v1alpha1.DetailRBACDenied,
@@ -157,7 +157,7 @@ func TestRightsThatGoMeanwhile(t *testing.T) {
 	t.Parallel() // the API server knows a deleted account for ten seconds
 	t.Run("TheBinding", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, scale)
+		r := newFixture(t, scale)
 		r.deploy(t, nil)
 		ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = v1alpha1.DryRunAlways })
 		wantPassed(t, r.check(t, ke, begun))
@@ -174,7 +174,7 @@ func TestRightsThatGoMeanwhile(t *testing.T) {
 	})
 	t.Run("TheRightToWrite", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, scale)
+		r := newFixture(t, scale)
 		r.deploy(t, nil)
 		ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = v1alpha1.DryRunAlways })
 		wantPassed(t, r.check(t, ke, begun))
@@ -194,7 +194,7 @@ func TestRightsThatGoMeanwhile(t *testing.T) {
 	})
 	t.Run("TheAccount", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, scale)
+		r := newFixture(t, scale)
 		r.deploy(t, nil)
 		ke := r.execution(scale, nil)
 		wantPassed(t, r.check(t, ke, begun))
@@ -225,7 +225,7 @@ func TestRightsThatGoMeanwhile(t *testing.T) {
 
 func TestTheTargetMustBeThere(t *testing.T) {
 	t.Run("Missing", func(t *testing.T) {
-		r := newRig(t, scale)
+		r := newFixture(t, scale)
 		r.known(t, r.shop)
 		out := r.check(t, r.execution(scale, nil), begun)
 		wantFailed(t, out, validation, v1alpha1.DetailTargetNotFound, "Deployment "+r.shop+"/web")
@@ -234,7 +234,7 @@ func TestTheTargetMustBeThere(t *testing.T) {
 		}
 	})
 	t.Run("BeingDeleted", func(t *testing.T) {
-		r := newRig(t, scale)
+		r := newFixture(t, scale)
 		d := r.deploy(t, func(d *appsv1.Deployment) { d.Finalizers = []string{"example.com/held"} })
 		deployments := r.admin.AppsV1().Deployments(r.shop)
 		if err := deployments.Delete(t.Context(), d.Name, metav1.DeleteOptions{}); err != nil {
@@ -251,13 +251,13 @@ func TestTheTargetMustBeThere(t *testing.T) {
 		}
 	})
 	t.Run("Paused", func(t *testing.T) {
-		r := newRig(t, restart)
+		r := newFixture(t, restart)
 		r.deploy(t, func(d *appsv1.Deployment) { d.Spec.Paused = true })
 		out := r.check(t, r.execution(restart, nil), begun)
 		wantFailed(t, out, validation, v1alpha1.DetailInvalidTargetState, "paused")
 	})
 	t.Run("AnotherUID", func(t *testing.T) {
-		r := newRig(t, scale)
+		r := newFixture(t, scale)
 		r.deploy(t, nil)
 		out := r.check(t, r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Target = &v1alpha1.Target{UID: "another"} }), begun)
 		wantFailed(t, out, validation, v1alpha1.DetailTargetChanged, "another")
@@ -265,7 +265,7 @@ func TestTheTargetMustBeThere(t *testing.T) {
 }
 
 func TestThePolicySaysNo(t *testing.T) {
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	r.deploy(t, nil)
 	for name, c := range map[string]struct {
 		reason string
@@ -321,7 +321,7 @@ func TestWhatMayPassIsAnError(t *testing.T) {
 		"NotKnownYet": {reason: "a token that was just made", ids: fakeIdentities{client: apierrors.NewUnauthorized("who?")}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
+			r := newFixture(t)
 			checker, err := check.New(r.cfg, check.Deps{Identities: c.ids, Policy: r.policy, Conditions: r.conditions, Traffic: r.traffic, Reader: r.view})
 			if err != nil {
 				t.Fatal(err)
@@ -358,7 +358,7 @@ func (f fakeIdentities) Client(context.Context, *action.Action) (action.Client, 
 }
 
 func TestNewWantsWhatItNeeds(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	deps := check.Deps{Identities: r.ids, Policy: r.policy, Conditions: r.conditions, Traffic: r.traffic, Reader: r.view}
 	for name, c := range map[string]struct {
 		reason string

@@ -25,7 +25,7 @@ import (
 
 // bindSecretLookup lets Secrets be looked up where the targets are, as the roles
 // that are shipped do.
-func (r *rig) bindSecretLookup(t *testing.T) {
+func (r *fixture) bindSecretLookup(t *testing.T) {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: roles.SecretLookup}}
 	if _, err := r.admin.CoreV1().ServiceAccounts(r.executor).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
@@ -53,7 +53,7 @@ func (r *rig) bindSecretLookup(t *testing.T) {
 }
 
 // controllerAgain is the account that controller has made.
-func (r *rig) controllerAgain(t *testing.T) *rest.Config {
+func (r *fixture) controllerAgain(t *testing.T) *rest.Config {
 	t.Helper()
 	cfg, err := kubebedtest.Bed(t).ServiceAccount(t.Context(), r.executor, r.executor+"-controller")
 	if err != nil {
@@ -91,7 +91,7 @@ func (a *answers) wrap(next http.RoundTripper) http.RoundTripper {
 // stay in the API server.
 func TestInvalidSecrets(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	r.deploy(t, func(d *appsv1.Deployment) {
 		spec := &d.Spec.Template.Spec
 		spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}, {Name: "opaque"}}
@@ -155,7 +155,7 @@ message := sprintf("%v", [input.invalid_secrets])`
 func TestPermissionsAreTold(t *testing.T) {
 	t.Parallel()
 	const module = "package condition\n\nallow if input.serviceAccount.permissionsOk"
-	r := newRig(t)
+	r := newFixture(t)
 	r.deploy(t, nil)
 	a, _ := action.Find(scale)
 	conditions := []v1alpha1.Condition{within(0, "rights", module, true), within(0, "found", "package a\n\nallow if input.deployment_found", true)}

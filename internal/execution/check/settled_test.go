@@ -14,7 +14,7 @@ import (
 // TestAwaitTarget checks that a change of the target by someone else does not end an execution before the
 // controller of the target could observe it.
 func TestAwaitTarget(t *testing.T) {
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	d := r.deploy(t, nil)
 	patch := func(text string, subresource ...string) {
 		t.Helper()

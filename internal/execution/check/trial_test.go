@@ -9,7 +9,7 @@ import (
 // TestHowLongATrialTook holds that an outcome says how long the dry run took, if
 // there was one.
 func TestHowLongATrialTook(t *testing.T) {
-	r := newRig(t, scale)
+	r := newFixture(t, scale)
 	r.deploy(t, nil)
 	for mode, want := range map[v1alpha1.DryRunMode]bool{v1alpha1.DryRunAlways: true, v1alpha1.DryRunOnly: true, "": false} {
 		out := r.check(t, r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = mode }), begun)

@@ -24,7 +24,7 @@ func (h *heard) HandleWarningHeader(_ int, _, text string) { *h = append(*h, tex
 // so, and that nobody else is told anything.
 func TestWarned(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.install(guard.WrongNamespaceWarning(w.options()))
 	create := func(ctx context.Context, namespace string) heard {
 		var warnings heard

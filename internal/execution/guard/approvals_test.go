@@ -6,8 +6,8 @@ import (
 
 // attacksOnApprovals are on what is approved, when and in whose name.
 func attacksOnApprovals() map[string]attack {
-	one := func(person string) func(w *world) string {
-		return func(w *world) string { return text(w.tb, entry(w.user(person), "Approve", hash)) }
+	one := func(person string) func(w *fixture) string {
+		return func(w *fixture) string { return text(w.tb, entry(w.user(person), "Approve", hash)) }
 	}
 	return map[string]attack{
 		"InAnothersNameApproved": {
@@ -30,7 +30,7 @@ func attacksOnApprovals() map[string]attack {
 		},
 		"TwoAtOnce": {
 			"a quorum by one person", &given{},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.as(adam).patch(name, first(one(adam)(w)+","+one(anna)(w)))
 			}, approves(adam, adam),
 			[]string{"approvals/name"},
@@ -38,23 +38,23 @@ func attacksOnApprovals() map[string]attack {
 		},
 		"TwiceInOwnName": {
 			"the schema has one entry for each", &given{},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.as(adam).patch(name, first(one(adam)(w)+","+one(adam)(w)))
 			}, approves(adam, adam), nil, "Duplicate",
 		},
 		"AnotherBesideOnes": {
 			"once somebody has approved", &given{approvedBy: map[string]string{anna: "Approve"}},
-			func(w *world, name string) error { return w.as(adam).patch(name, another(one(rosa)(w))) },
-			func(w *world, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
+			func(w *fixture, name string) error { return w.as(adam).patch(name, another(one(rosa)(w))) },
+			func(w *fixture, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
 			[]string{"approvals/name"},
 			"names another approver",
 		},
 		"ByApplyInAnothersName": {
 			"with another field manager", &given{},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.as(adam).apply(name, called(name, asked(approvalsOf(w, anna))))
 			},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.as(adam).apply(name, called(name, asked(approvalsOf(w, adam))))
 			},
 			[]string{"approvals/name"},
@@ -62,37 +62,37 @@ func attacksOnApprovals() map[string]attack {
 		},
 		"ByPutInAnothersName": {
 			"the object as a whole", &given{},
-			func(w *world, name string) error { return w.as(adam).put(name, approvedBy(w.user(anna))) },
-			func(w *world, name string) error { return w.as(adam).put(name, approvedBy(w.user(adam))) },
+			func(w *fixture, name string) error { return w.as(adam).put(name, approvedBy(w.user(anna))) },
+			func(w *fixture, name string) error { return w.as(adam).put(name, approvedBy(w.user(adam))) },
 			[]string{"approvals/name"},
 			"names another approver",
 		},
 		"ANoTurnedIntoAYes": {
 			"the schema keeps what was said", &given{approvedBy: map[string]string{anna: "Reject"}},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.as(adam).patch(name, `[{"op":"replace","path":"/spec/approvals/0/decision","value":"Approve"}]`)
 			},
-			func(w *world, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
+			func(w *fixture, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
 			nil, "approvals can only be added",
 		},
 		"OwnNoTurnedIntoAYes": {
 			"not even one's own", &given{approvedBy: map[string]string{anna: "Reject"}},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.as(anna).patch(name, `[{"op":"replace","path":"/spec/approvals/0/decision","value":"Approve"}]`)
 			},
-			func(w *world, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
+			func(w *fixture, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
 			nil, "approvals can only be added",
 		},
 		"ANoTakenAway": {
 			"likewise", &given{approvedBy: map[string]string{anna: "Reject"}},
 			merges(adam, `{"spec":{"approvals":null}}`),
-			func(w *world, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
+			func(w *fixture, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
 			nil, "approvals can only be added",
 		},
 		"ANoReplacedByAYes": {
 			"by a list with another entry", &given{approvedBy: map[string]string{anna: "Reject"}},
-			func(w *world, name string) error { return w.as(adam).patch(name, first(one(adam)(w))) },
-			func(w *world, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
+			func(w *fixture, name string) error { return w.as(adam).patch(name, first(one(adam)(w))) },
+			func(w *fixture, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
 			nil, "approvals can only be added",
 		},
 		"AnothersOfAnOldPlanReplaced": {
@@ -103,10 +103,10 @@ func attacksOnApprovals() map[string]attack {
 		},
 		"OwnReplacedByOneOfAnOldPlan": {
 			"a no would be gone", &given{approvedBy: map[string]string{anna: "Reject"}},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.as(anna).patch(name, `[{"op":"replace","path":"/spec/approvals/0/planHash","value":"`+oldHash+`"}]`)
 			},
-			func(w *world, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
+			func(w *fixture, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
 			[]string{"approvals/plan"},
 			"for a different plan",
 		},
@@ -172,7 +172,7 @@ const newHash = "333333333333333333333333333333333333333333333333333333333333333
 
 // replaces is to put an approval of the new plan in the place of the first.
 func replaces(person, inTheNameOf string) try {
-	return func(w *world, name string) error {
+	return func(w *fixture, name string) error {
 		return w.as(person).patch(name, first(text(w.tb, entry(w.user(inTheNameOf), "Approve", newHash))))
 	}
 }
@@ -188,10 +188,10 @@ func attacksOnApprovers() map[string]attack {
 		},
 		"ByWhoMayNotInAnotherVersion": {
 			"the rules are for all versions", &given{},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.later(eve).patch(name, first(text(w.tb, entry(eve, "Approve", hash))))
 			},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.later(adam).patch(name, first(text(w.tb, entry(adam, "Approve", hash))))
 			},
 			[]string{"approvals/approve", "match/exact"},
@@ -199,12 +199,12 @@ func attacksOnApprovers() map[string]attack {
 		},
 		"ByWhoMayNotOnTrial": {
 			"a dry run is told the same", &given{},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				h := w.as(eve)
 				h.dryRun = []string{"All"}
 				return h.merge(name, `{"spec":{"approvalReceived":true}}`)
 			},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				h := w.as(adam)
 				h.dryRun = []string{"All"}
 				return h.merge(name, `{"spec":{"approvalReceived":true}}`)
@@ -262,7 +262,7 @@ func attacksOnApprovers() map[string]attack {
 		},
 		"InOwnNameAsAnother": {
 			"the name is of whom one impersonates", &given{},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.as(likeAdam).patch(name, first(text(w.tb, entry("kubebed-admin", "Approve", hash))))
 			}, approves(likeAdam, adam),
 			[]string{"approvals/name"},
@@ -276,7 +276,7 @@ func attacksOnApprovers() map[string]attack {
 		},
 		"ByTheRequesterWhereOneWillDo": {
 			"two eyes are enough where the policy says so; the other one has four", &given{by: rosa, fourEyes: true},
-			approves(rosa, rosa), then(func(w *world, _ string) error {
+			approves(rosa, rosa), then(func(w *fixture, _ string) error {
 				return approves(rosa, rosa)(w, given{by: rosa}.make(w))
 			}),
 			[]string{"approvals/eyes"},
@@ -296,7 +296,7 @@ func attacksOnApprovers() map[string]attack {
 		},
 		"ByWhoAskedNamingNobody": {
 			"who leaves the name out is not somebody else", &given{by: rosa, fourEyes: true, anonymous: true},
-			approves(rosa, rosa), func(w *world, _ string) error {
+			approves(rosa, rosa), func(w *fixture, _ string) error {
 				return approves(adam, adam)(w, given{by: rosa, fourEyes: true}.make(w))
 			},
 			[]string{"approvals/eyes", "approvals/eyes-unknown"},

@@ -11,9 +11,9 @@ import (
 // An attack is something that is refused, beside what is not.
 type attack struct {
 	reason string
-	given  *given                            // what is there; nil is nothing
-	attack func(w *world, name string) error // is refused
-	twin   func(w *world, name string) error // is not, and differs from the attack in what is refused about it
+	given  *given                              // what is there; nil is nothing
+	attack func(w *fixture, name string) error // is refused
+	twin   func(w *fixture, name string) error // is not, and differs from the attack in what is refused about it
 
 	// opens are the changes of the guard that each let the attack through, by
 	// their names in loosened. An attack that has none is refused by more than
@@ -23,7 +23,7 @@ type attack struct {
 }
 
 // try is what people do.
-type try = func(w *world, name string) error
+type try = func(w *fixture, name string) error
 
 // attacks are all there are.
 func attacks() map[string]attack {
@@ -38,12 +38,12 @@ func attacks() map[string]attack {
 
 // asks is to create an execution with more in its spec.
 func asks(person string, more map[string]any) try {
-	return func(w *world, _ string) error { return w.as(person).create(asked(more)) }
+	return func(w *fixture, _ string) error { return w.as(person).create(asked(more)) }
 }
 
 // merges is to change an execution by a JSON merge patch.
 func merges(person, patch string, parts ...string) try {
-	return func(w *world, name string) error { return w.as(person).merge(name, patch, parts...) }
+	return func(w *fixture, name string) error { return w.as(person).merge(name, patch, parts...) }
 }
 
 // approves is to add the first approval of an execution, in the name of the
@@ -51,7 +51,7 @@ func merges(person, patch string, parts ...string) try {
 func approves(person, inTheNameOf string) try { return decides(person, inTheNameOf, "Approve", hash) }
 
 func decides(person, inTheNameOf, decision, planHash string) try {
-	return func(w *world, name string) error {
+	return func(w *fixture, name string) error {
 		return w.as(person).patch(name, first(text(w.tb, entry(w.user(inTheNameOf), decision, planHash))))
 	}
 }
@@ -61,7 +61,7 @@ func ticks(person string) try { return merges(person, `{"spec":{"approvalReceive
 
 // then is to do one after the other.
 func then(steps ...try) try {
-	return func(w *world, name string) error {
+	return func(w *fixture, name string) error {
 		for _, step := range steps {
 			if err := step(w, name); err != nil {
 				return err
@@ -73,12 +73,12 @@ func then(steps ...try) try {
 
 // moved is a step of the controller, for good.
 func moved(phase string) try {
-	return func(w *world, name string) error {
+	return func(w *fixture, name string) error {
 		return w.as(controller).firmly().merge(name, `{"status":{"phase":"`+phase+`"}}`, "status")
 	}
 }
 
-func approvalsOf(w *world, persons ...string) map[string]any {
+func approvalsOf(w *fixture, persons ...string) map[string]any {
 	var list []any
 	for _, person := range persons {
 		list = append(list, entry(w.user(person), "Approve", hash))
@@ -91,42 +91,42 @@ func attacksOnRequests() map[string]attack {
 	return map[string]attack{
 		"BornApproved": {
 			"by whoever asks", nil,
-			func(w *world, _ string) error { return w.as(rita).create(asked(approvalsOf(w, rita))) }, honest,
+			func(w *fixture, _ string) error { return w.as(rita).create(asked(approvalsOf(w, rita))) }, honest,
 			[]string{"requests/approvals"},
 			"there is no plan to approve yet",
 		},
 		"BornApprovedByAnother": {
 			"whoever that is", nil,
-			func(w *world, _ string) error { return w.as(rosa).create(asked(approvalsOf(w, adam, anna))) }, asks(rosa, nil),
+			func(w *fixture, _ string) error { return w.as(rosa).create(asked(approvalsOf(w, adam, anna))) }, asks(rosa, nil),
 			[]string{"requests/approvals"},
 			"there is no plan to approve yet",
 		},
 		"BornApprovedUnderAName": {
 			"without generateName", nil,
-			func(w *world, _ string) error {
+			func(w *fixture, _ string) error {
 				return w.as(rita).create(called("with-a-name", asked(approvalsOf(w, rita))))
 			},
-			func(w *world, _ string) error { return w.as(rita).create(called("with-a-name", asked(nil))) },
+			func(w *fixture, _ string) error { return w.as(rita).create(called("with-a-name", asked(nil))) },
 			[]string{"requests/approvals"},
 			"there is no plan to approve yet",
 		},
 		"BornApprovedByApply": {
 			"server-side apply creates, too", nil,
-			func(w *world, _ string) error {
+			func(w *fixture, _ string) error {
 				return w.as(rita).apply("applied", called("applied", asked(approvalsOf(w, rita))))
 			},
-			func(w *world, _ string) error { return w.as(rita).apply("applied", called("applied", asked(nil))) },
+			func(w *fixture, _ string) error { return w.as(rita).apply("applied", called("applied", asked(nil))) },
 			[]string{"requests/approvals"},
 			"there is no plan to approve yet",
 		},
 		"BornApprovedOnTrial": {
 			"a dry run is told what the request would be told", nil,
-			func(w *world, _ string) error {
+			func(w *fixture, _ string) error {
 				h := w.as(rita)
 				h.dryRun = []string{metav1.DryRunAll}
 				return h.create(asked(approvalsOf(w, rita)))
 			},
-			func(w *world, _ string) error {
+			func(w *fixture, _ string) error {
 				h := w.as(rita)
 				h.dryRun = []string{metav1.DryRunAll}
 				return h.create(asked(nil))
@@ -136,12 +136,12 @@ func attacksOnRequests() map[string]attack {
 		},
 		"BornApprovedInAnotherVersion": {
 			"the API server compares what it converts", nil,
-			func(w *world, _ string) error {
+			func(w *fixture, _ string) error {
 				o := asked(approvalsOf(w, rita))
 				o["apiVersion"] = group + "/" + secondVersion
 				return w.later(rita).create(o)
 			},
-			func(w *world, _ string) error {
+			func(w *fixture, _ string) error {
 				o := asked(nil)
 				o["apiVersion"] = group + "/" + secondVersion
 				return w.later(rita).create(o)
@@ -222,7 +222,7 @@ func attacksOnChanges() map[string]attack {
 		},
 		"EmptyParameters": {
 			"there are still some", &given{},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.as(eve).patch(name, `[{"op":"replace","path":"/spec/parameters","value":{}}]`)
 			}, label,
 			[]string{"changes/parameters"},
@@ -230,7 +230,7 @@ func attacksOnChanges() map[string]attack {
 		},
 		"NullParameters": {
 			"the schema notices, too", &given{},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.as(eve).patch(name, `[{"op":"replace","path":"/spec/parameters","value":null}]`)
 			}, label, nil, "spec is immutable",
 		},
@@ -242,10 +242,10 @@ func attacksOnChanges() map[string]attack {
 		},
 		"ParametersByApply": {
 			"by another field manager", &given{},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.as(eve).apply(name, called(name, asked(map[string]any{"parameters": map[string]any{"replicas": int64(7)}})))
 			},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.as(eve).apply(name, called(name, asked(map[string]any{"parameters": map[string]any{"replicas": int64(5)}})))
 			},
 			[]string{"changes/parameters"},
@@ -253,10 +253,10 @@ func attacksOnChanges() map[string]attack {
 		},
 		"ParametersInAnotherVersion": {
 			"the rules are for all versions", &given{},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.later(eve).merge(name, `{"spec":{"parameters":{"replicas":50}}}`)
 			},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.later(eve).merge(name, `{"metadata":{"labels":{"seen":"yes"}}}`)
 			},
 			[]string{"changes/parameters", "match/exact"},
@@ -303,7 +303,7 @@ func attacksOnChanges() map[string]attack {
 func attacksOnParts() map[string]attack {
 	takeOff := `{"metadata":{"finalizers":null}}`
 	adopt := func(person string, change func(o *metav1.OwnerReference)) try {
-		return func(w *world, name string) error {
+		return func(w *fixture, name string) error {
 			o := w.parent
 			change(&o)
 			return w.as(person).merge(name, text(w.tb, map[string]any{"metadata": map[string]any{"ownerReferences": []metav1.OwnerReference{o}}}))
@@ -319,7 +319,7 @@ func attacksOnParts() map[string]attack {
 		},
 		"FinalizerTakenOffWhileDeleted": {
 			"its requester may delete it, and no more", &given{finalizer: true},
-			then(func(w *world, name string) error { return w.as(rita).firmly().remove(name) }, merges(rita, takeOff)), merges(controller, takeOff),
+			then(func(w *fixture, name string) error { return w.as(rita).firmly().remove(name) }, merges(rita, takeOff)), merges(controller, takeOff),
 			[]string{"changes/finalizer"},
 			"belongs to the controller",
 		},

@@ -80,7 +80,7 @@ func lastingFields(t *testing.T) []string {
 // a spec as it was asked for, and refuses nothing that leaves it so.
 func TestFieldsLast(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	for n, field := range lastingFields(t) {
 		t.Run(field, func(t *testing.T) {
 			t.Parallel()

@@ -37,7 +37,7 @@ type given struct {
 }
 
 // make makes it, and gives its name.
-func (g given) make(w *world) string {
+func (g given) make(w *fixture) string {
 	w.tb.Helper()
 	ctx := w.tb.Context()
 	if g.configMap != "" {
@@ -99,7 +99,7 @@ func (g given) status(phase string) map[string]any {
 	return status
 }
 
-func (g given) makeConfigMap(w *world) string {
+func (g given) makeConfigMap(w *fixture) string {
 	w.tb.Helper()
 	must(w.tb, w.settings(mona).firmly().create(configMap(g.configMap)))
 	return g.configMap
@@ -111,7 +111,7 @@ func configMap(name string) map[string]any {
 
 // parentOf makes an object that executions can have as their owner: the garbage
 // collector deletes what has an owner that is not there.
-func parentOf(w *world) metav1.OwnerReference {
+func parentOf(w *fixture) metav1.OwnerReference {
 	w.tb.Helper()
 	made, err := w.admin.CoreV1().ConfigMaps(w.ns).Create(w.tb.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "parent"}}, metav1.CreateOptions{})
 	must(w.tb, err)

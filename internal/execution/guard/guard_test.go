@@ -94,14 +94,14 @@ func without(policy, old, other string) loosening {
 	}
 }
 
-// guarded has a world guarded, and waits until it is.
-func (w *world) guarded() {
+// guarded has a fixture guarded, and waits until it is.
+func (w *fixture) guarded() {
 	w.tb.Helper()
 	w.settled(w.installed(nil))
 }
 
 // installed installs a guard, but for what is loosened.
-func (w *world) installed(loosen loosening) map[string]*admissionv1.ValidatingAdmissionPolicy {
+func (w *fixture) installed(loosen loosening) map[string]*admissionv1.ValidatingAdmissionPolicy {
 	w.tb.Helper()
 	objects := guard.Objects(w.options())
 	policies := policiesOf(w.ns, objects)
@@ -125,7 +125,7 @@ func policiesOf(ns string, objects []runtime.Object) map[string]*admissionv1.Val
 // settled waits until the API server goes by the policies, which it notices a
 // moment after it has them: until each refuses somebody a trial, who is refused
 // by a rule that the policy still has.
-func (w *world) settled(policies map[string]*admissionv1.ValidatingAdmissionPolicy) {
+func (w *fixture) settled(policies map[string]*admissionv1.ValidatingAdmissionPolicy) {
 	w.tb.Helper()
 	probes := map[string]struct {
 		on   given
@@ -135,7 +135,7 @@ func (w *world) settled(policies map[string]*admissionv1.ValidatingAdmissionPoli
 		"changes":   {given{finalizer: true}, map[string]try{"parameters": merges(eve, `{"spec":{"parameters":{"replicas":50}}}`), "finalizer": merges(eve, `{"metadata":{"finalizers":null}}`)}},
 		"approvals": {given{}, map[string]try{"name": approves(adam, anna), "approve": approves(eve, eve)}},
 		"status":    {given{}, map[string]try{"controller": merges(eve, `{"status":{"message":"x"}}`, "status")}},
-		"settings":  {given{}, map[string]try{"administer": func(w *world, _ string) error { return w.settings(pete).create(configMap("safety-policies")) }}},
+		"settings":  {given{}, map[string]try{"administer": func(w *fixture, _ string) error { return w.settings(pete).create(configMap("safety-policies")) }}},
 	}
 	trial := w.onTrial()
 	for policy, p := range policies {
@@ -175,17 +175,17 @@ func TestAttacks(t *testing.T) {
 	if n := len(attacks()); n < 30 {
 		t.Errorf("%d attacks", n)
 	}
-	open := newWorld(t)
+	open := newFixture(t)
 	open.installed(nil)
 	for name, tc := range attacks() {
-		world := open
+		fixture := open
 		if _, alone := attacksOnSettings()[name]; alone { // there is one ConfigMap of the name
-			world = newWorld(t)
-			world.installed(nil)
+			fixture = newFixture(t)
+			fixture.installed(nil)
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := world.in(t)
+			w := fixture.in(t)
 			w.settled(policiesOf(w.ns, guard.Objects(w.options())))
 			on := ""
 			if tc.given != nil {
@@ -209,7 +209,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-func (w *world) resourceVersion(g *given, name string) string {
+func (w *fixture) resourceVersion(g *given, name string) string {
 	w.tb.Helper()
 	switch {
 	case g == nil:
@@ -244,11 +244,11 @@ func TestEveryRuleIsNecessary(t *testing.T) {
 		}
 	}
 	for rule, loosen := range list {
-		world := newWorld(t)
-		policies := world.installed(loosen) // of all of them, before the API server is waited for
+		fixture := newFixture(t)
+		policies := fixture.installed(loosen) // of all of them, before the API server is waited for
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
-			w := world.in(t)
+			w := fixture.in(t)
 			w.settled(policies)
 			w = w.onTrial()
 			var through []string
@@ -285,7 +285,7 @@ func (a attack) concerns(rule string) bool {
 }
 
 // madeOnce is like make, but for a ConfigMap that is there already.
-func (w *world) madeOnce(g given) string {
+func (w *fixture) madeOnce(g given) string {
 	w.tb.Helper()
 	if g.configMap != "" {
 		_, err := w.settings(mona).objects.Get(w.tb.Context(), g.configMap, metav1.GetOptions{})

@@ -31,7 +31,7 @@ func TestCollectedWithTheParent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			w.guarded()
 			w.parent.BlockOwnerDeletion = new(true)
 			awaitCollector(w)
@@ -57,7 +57,7 @@ func TestCollectedWithTheParent(t *testing.T) {
 
 // awaitCollector waits until the garbage collector knows executions: what it
 // does not know it neither takes nor leaves.
-func awaitCollector(w *world) {
+func awaitCollector(w *fixture) {
 	w.tb.Helper()
 	nobody := w.parent
 	nobody.Name, nobody.UID = "nobody", "11111111-2222-3333-4444-555555555555"
@@ -76,7 +76,7 @@ func awaitCollector(w *world) {
 // with the settings that it has.
 func TestNamespaceGoes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.guarded()
 	given{}.make(w)
 	given{configMap: "safety-policies"}.make(w)
@@ -95,10 +95,10 @@ func TestNamespaceGoes(t *testing.T) {
 // TestNotHindered holds that what executions need every day is not refused.
 func TestNotHindered(t *testing.T) {
 	t.Parallel()
-	open := newWorld(t)
+	open := newFixture(t)
 	open.guarded()
 	kubectl := func(person string, args ...string) try {
-		return func(w *world, name string) error {
+		return func(w *fixture, name string) error {
 			args := append([]string{"-n", w.ns, "--as=" + person}, args...)
 			for i := range args {
 				args[i] = strings.ReplaceAll(args[i], "NAME", name)
@@ -123,21 +123,21 @@ func TestNotHindered(t *testing.T) {
 		"Tick":               {"the way of the specification", given{}, kubectl(adam, "patch", "kexec", "NAME", "--type=merge", "-p", `{"spec":{"approvalReceived":true}}`)},
 		"TickTwice":          {"the second time nothing changes", given{}, then(ticks(adam), ticks(eve))},
 		"ApproveAndTick":     {"in one request", given{}, merges(adam, `{"spec":{"approvalReceived":true,"approvals":[{"approver":"adam","decision":"Approve","planHash":"`+hash+`"}]}}`)},
-		"OneAfterAnother": {"a quorum", given{}, then(approves(adam, adam), func(w *world, name string) error {
+		"OneAfterAnother": {"a quorum", given{}, then(approves(adam, adam), func(w *fixture, name string) error {
 			return w.as(rosa).patch(name, another(text(w.tb, entry(rosa, "Approve", hash))))
 		})},
 		"Finalize": {"whoever asked, such as a parent", given{phase: "rollback_ready"}, merges(rita, `{"spec":{"finalize":true}}`)},
 		"Cancel":   {"whoever may approve may stop", given{phase: "executing"}, merges(adam, `{"spec":{"cancel":true}}`)},
-		"Delete":   {"by whoever asked, if roles let them", given{}, func(w *world, name string) error { return w.as(rita).remove(name) }},
+		"Delete":   {"by whoever asked, if roles let them", given{}, func(w *fixture, name string) error { return w.as(rita).remove(name) }},
 		"Finalizer": {"the controller puts its own on, and takes it off", given{}, then(
 			merges(controller, `{"metadata":{"finalizers":["`+v1alpha1.Finalizer+`"]}}`), merges(controller, `{"metadata":{"finalizers":null}}`))},
 		"OtherFinalizer": {"the requester has one, which others may take off", given{finalizer: true}, then(
 			merges(rita, `{"metadata":{"finalizers":["example.com/mine","`+v1alpha1.Finalizer+`"]}}`), merges(eve, `{"metadata":{"finalizers":["`+v1alpha1.Finalizer+`"]}}`))},
-		"StatusByApply": {"one write for each transition", given{}, func(w *world, name string) error {
+		"StatusByApply": {"one write for each transition", given{}, func(w *fixture, name string) error {
 			return w.as(controller).apply(name, called(name, map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind, "status": given{}.status("executing")}), "status")
 		}},
 		"BornWithAnOwner": {"a parent sets itself as owner", given{owner: true}, merges(walt, `{"metadata":{"labels":{"team":"a"}}}`)},
-		"OtherConfigMap":  {"whatever else is in the namespace", given{}, func(w *world, _ string) error { return w.settings(pete).create(configMap("other")) }},
+		"OtherConfigMap":  {"whatever else is in the namespace", given{}, func(w *fixture, _ string) error { return w.settings(pete).create(configMap("other")) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -153,7 +153,7 @@ func TestNotHindered(t *testing.T) {
 // of an execution, so that nobody passes one check by way of the other.
 func TestPartsThatAreNotWritten(t *testing.T) {
 	t.Parallel()
-	open := newWorld(t)
+	open := newFixture(t)
 	open.guarded()
 	approved := map[string]any{"approvals": []any{entry(adam, "Approve", hash)}, "approvalReceived": true}
 	for name, tc := range map[string]struct {
@@ -161,17 +161,17 @@ func TestPartsThatAreNotWritten(t *testing.T) {
 		do     try
 		part   []string
 	}{
-		"SpecByStatus": {"with the status the controller writes no approval", func(w *world, name string) error {
+		"SpecByStatus": {"with the status the controller writes no approval", func(w *fixture, name string) error {
 			return w.as(controller).merge(name, text(w.tb, map[string]any{"spec": approved, "status": map[string]any{"message": "x"}}), "status")
 		}, []string{"spec"}},
-		"SpecByStatusAsAWhole": {"nor with all of it", func(w *world, name string) error {
+		"SpecByStatusAsAWhole": {"nor with all of it", func(w *fixture, name string) error {
 			return w.as(controller).put(name, approvedBy(adam), "status")
 		}, []string{"spec"}},
-		"OwnersByStatus": {"nor an owner", func(w *world, name string) error {
+		"OwnersByStatus": {"nor an owner", func(w *fixture, name string) error {
 			return w.as(controller).put(name, func(o *unstructured.Unstructured) { o.SetOwnerReferences([]metav1.OwnerReference{w.parent}) }, "status")
 		}, []string{"metadata", "ownerReferences"}},
 		"StatusBySpec":         {"who writes executions writes no status", merges(eve, `{"status":{"phase":"completed"},"metadata":{"labels":{"a":"b"}}}`), []string{"status"}},
-		"StatusBySpecAsAWhole": {"nor with all of it", func(w *world, name string) error { return w.as(eve).put(name, executing) }, []string{"status"}},
+		"StatusBySpecAsAWhole": {"nor with all of it", func(w *fixture, name string) error { return w.as(eve).put(name, executing) }, []string{"status"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -216,7 +216,7 @@ func TestPartsThatAreNotWritten(t *testing.T) {
 // guard's: the controller does not look at them.
 func TestElsewhere(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.guarded()
 	create := on(executions, "create")
 	w.grant(w.other, rita, create)

@@ -26,7 +26,7 @@ import (
 // expressions, and would.
 func TestTypes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	client := w.admin.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	check := func(ctx context.Context, name string) ([]admissionv1.ExpressionWarning, error) {
 		p, err := client.Get(ctx, name, metav1.GetOptions{})
@@ -153,7 +153,7 @@ func TestMessages(t *testing.T) {
 // without it.
 func BenchmarkRequest(b *testing.B) {
 	for _, guarded := range []bool{false, true} {
-		w := newWorld(b)
+		w := newFixture(b)
 		if guarded {
 			w.guarded()
 		}

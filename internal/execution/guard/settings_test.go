@@ -11,16 +11,16 @@ import (
 func attacksOnStatus() map[string]attack {
 	approve := `{"status":{"approval":{"state":"Approved","required":false}}}`
 	create := func(person, name string) try {
-		return func(w *world, _ string) error { return w.leases(person).create(lease(name)) }
+		return func(w *fixture, _ string) error { return w.leases(person).create(lease(name)) }
 	}
-	made := func(w *world, _ string) error {
+	made := func(w *fixture, _ string) error {
 		if err := w.leases(controller).firmly().create(lease(guard.RecordName)); !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 		return nil
 	}
 	edit := func(person string) try {
-		return func(w *world, _ string) error {
+		return func(w *fixture, _ string) error {
 			return w.leases(person).merge(guard.RecordName, `{"spec":{"holderIdentity":"another"}}`)
 		}
 	}
@@ -39,15 +39,15 @@ func attacksOnStatus() map[string]attack {
 		},
 		"RecordDeleted": {
 			"all would be asked for approval again", nil,
-			then(made, func(w *world, _ string) error { return w.leases(pete).remove(guard.RecordName) }),
-			then(made, func(w *world, _ string) error { return w.leases(controller).onTrial().remove(guard.RecordName) }),
+			then(made, func(w *fixture, _ string) error { return w.leases(pete).remove(guard.RecordName) }),
+			then(made, func(w *fixture, _ string) error { return w.leases(controller).onTrial().remove(guard.RecordName) }),
 			[]string{"status/controller"},
 			"do not change it",
 		},
 		"RecordDeletedWithAll": {
 			"by a request that names none", nil,
-			then(made, func(w *world, _ string) error { return w.leases(pete).removeAll() }),
-			then(made, func(w *world, _ string) error { return w.leases(controller).onTrial().removeAll() }),
+			then(made, func(w *fixture, _ string) error { return w.leases(pete).removeAll() }),
+			then(made, func(w *fixture, _ string) error { return w.leases(controller).onTrial().removeAll() }),
 			[]string{"status/controller", "status/by-request"},
 			"do not change it",
 		},
@@ -65,17 +65,17 @@ func attacksOnStatus() map[string]attack {
 		},
 		"StatusPut": {
 			"as a whole", &given{},
-			func(w *world, name string) error { return w.as(eve).put(name, executing, "status") },
-			func(w *world, name string) error { return w.as(controller).put(name, executing, "status") },
+			func(w *fixture, name string) error { return w.as(eve).put(name, executing, "status") },
+			func(w *fixture, name string) error { return w.as(controller).put(name, executing, "status") },
 			[]string{"status/controller"},
 			"set spec.cancel or spec.finalize to end an execution",
 		},
 		"StatusByApply": {
 			"by another field manager", &given{},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.as(eve).apply(name, called(name, map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind, "status": map[string]any{"phase": "validated"}}), "status")
 			},
-			func(w *world, name string) error {
+			func(w *fixture, name string) error {
 				return w.as(controller).apply(name, called(name, map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind, "status": map[string]any{"phase": "validated"}}), "status")
 			},
 			[]string{"status/controller"},
@@ -83,8 +83,8 @@ func attacksOnStatus() map[string]attack {
 		},
 		"StatusInAnotherVersion": {
 			"the rules are for all versions", &given{},
-			func(w *world, name string) error { return w.later(eve).merge(name, approve, "status") },
-			func(w *world, name string) error { return w.later(controller).merge(name, approve, "status") },
+			func(w *fixture, name string) error { return w.later(eve).merge(name, approve, "status") },
+			func(w *fixture, name string) error { return w.later(controller).merge(name, approve, "status") },
 			[]string{"status/controller", "match/exact"},
 			"eve is not the controller",
 		},
@@ -115,15 +115,15 @@ func executing(o *unstructured.Unstructured) {
 
 func attacksOnSettings() map[string]attack {
 	set := func(person, name string) try {
-		return func(w *world, _ string) error { return w.settings(person).create(configMap(name)) }
+		return func(w *fixture, _ string) error { return w.settings(person).create(configMap(name)) }
 	}
 	edit := func(person string) try {
-		return func(w *world, name string) error {
+		return func(w *fixture, name string) error {
 			return w.settings(person).merge(name, `{"data":{"key":"another"}}`)
 		}
 	}
 	remove := func(person string) try {
-		return func(w *world, name string) error { return w.settings(person).remove(name) }
+		return func(w *fixture, name string) error { return w.settings(person).remove(name) }
 	}
 	opens, says := []string{"settings/administer"}, "the verb administer"
 	return map[string]attack{
@@ -131,12 +131,12 @@ func attacksOnSettings() map[string]attack {
 		"PoliciesEdited": {"they say what is allowed", &given{configMap: "safety-policies"}, edit(pete), edit(mona), opens, "pete is not allowed to change ConfigMap safety-policies"},
 		"PoliciesByApply": {
 			"by another field manager", &given{configMap: "safety-policies"},
-			func(w *world, name string) error { return w.settings(pete).apply(name, configMap(name)) },
-			func(w *world, name string) error { return w.settings(mona).apply(name, configMap(name)) },
+			func(w *fixture, name string) error { return w.settings(pete).apply(name, configMap(name)) },
+			func(w *fixture, name string) error { return w.settings(mona).apply(name, configMap(name)) },
 			opens, says,
 		},
 		"PoliciesDeleted":    {"nothing would run any more", &given{configMap: "safety-policies"}, remove(pete), remove(mona), opens, says},
-		"AllDeleted":         {"a request that names none", &given{configMap: "safety-policies"}, func(w *world, _ string) error { return w.settings(pete).removeAll() }, func(w *world, _ string) error { return w.settings(mona).removeAll() }, []string{"settings/administer", "settings/by-request"}, says},
+		"AllDeleted":         {"a request that names none", &given{configMap: "safety-policies"}, func(w *fixture, _ string) error { return w.settings(pete).removeAll() }, func(w *fixture, _ string) error { return w.settings(mona).removeAll() }, []string{"settings/administer", "settings/by-request"}, says},
 		"StopMade":           {"it stops everybody's work", nil, set(pete, "emergency-stop"), set(mona, "emergency-stop"), opens, "which controls executions"},
 		"StopEdited":         {"cancel-running is in it", &given{configMap: "emergency-stop"}, edit(pete), edit(gina), opens, says},
 		"StopDeleted":        {"work would go on", &given{configMap: "emergency-stop"}, remove(pete), remove(gina), opens, says},

@@ -15,10 +15,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 )
 
-// stamped is a guarded world where names are written.
-func stamped(t *testing.T) *world {
+// stamped is a guarded fixture where names are written.
+func stamped(t *testing.T) *fixture {
 	t.Helper()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.install(guard.MutatingPolicies(w.options()))
 	w.guarded()
 	on, asking, approving := given{}.make(w), w.as(rita), w.as(adam)
@@ -127,7 +127,7 @@ func TestStampedApprover(t *testing.T) {
 	}{
 		"Tick":           {"the yes has a name", given{}, ticks(adam), []any{said(adam, "Approve")}},
 		"TickAfterOther": {"beside the other's", given{approvedBy: map[string]string{anna: "Approve"}}, ticks(adam), []any{said(anna, "Approve"), said(adam, "Approve")}},
-		"TickByApply": {"by server-side apply", given{}, func(w *world, name string) error {
+		"TickByApply": {"by server-side apply", given{}, func(w *fixture, name string) error {
 			return w.as(adam).apply(name, called(name, asked(map[string]any{"approvalReceived": true})))
 		}, []any{said(adam, "Approve")}},
 		"TickAndApprove": {"the entry is there already", given{}, merges(adam, `{"spec":{"approvalReceived":true,"approvals":[{"approver":"adam","decision":"Reject","planHash":"`+hash+`"}]}}`), []any{said(adam, "Reject")}},
@@ -171,7 +171,7 @@ func TestStampedApprover(t *testing.T) {
 func TestStampedCanceller(t *testing.T) {
 	t.Parallel()
 	open := stamped(t)
-	byApply := func(w *world, name string) error {
+	byApply := func(w *fixture, name string) error {
 		return w.as(rita).apply(name, called(name, asked(map[string]any{"requestedBy": rita, "cancel": true})))
 	}
 	for name, tc := range map[string]struct {

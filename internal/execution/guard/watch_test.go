@@ -19,8 +19,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 )
 
-// watched starts a Watch as the controller of a world.
-func (w *world) watched() *guard.Watch {
+// watched starts a Watch as the controller of a fixture.
+func (w *fixture) watched() *guard.Watch {
 	w.tb.Helper()
 	name := w.ns + "-watch"
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{
@@ -47,7 +47,7 @@ func (w *world) watched() *guard.Watch {
 
 // another starts a Watch as another replica of the controller does, or the same
 // after a restart.
-func (w *world) another() *guard.Watch {
+func (w *fixture) another() *guard.Watch {
 	w.tb.Helper()
 	watch, err := guard.New(w.config(controller), w.options(), propagation, slog.New(slog.DiscardHandler))
 	must(w.tb, err)
@@ -87,7 +87,7 @@ func wantMissing(tb testing.TB, watch *guard.Watch, want string) {
 // it should be, and not before it works.
 func TestWatch(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	watch := w.watched()
 	wantMissing(t, watch, "is missing")
 	w.guarded()
@@ -153,7 +153,7 @@ func TestWatchTries(t *testing.T) {
 	t.Cleanup(func() { must(t, bed.Stop()) })
 	admin, err := kubernetes.NewForConfig(bed.Config())
 	must(t, err)
-	w := &world{tb: t, ns: "default", admin: admin}
+	w := &fixture{tb: t, ns: "default", admin: admin}
 	w.install(guard.Objects(guard.Options{Namespace: "default"}))
 	watch, err := guard.New(bed.Config(), guard.Options{Namespace: "default"}, propagation, slog.New(slog.DiscardHandler))
 	must(t, err)
@@ -165,7 +165,7 @@ func TestWatchTries(t *testing.T) {
 // change of any object, also one that was undone, and no restart.
 func TestPeriods(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.guarded()
 	first := w.watched()
 	period := func(watch *guard.Watch) guard.Period {
@@ -241,7 +241,7 @@ func TestPeriods(t *testing.T) {
 // TestWatchNeedsRights holds that who may not look does not see a guard.
 func TestWatchNeedsRights(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.guarded()
 	watch, err := guard.New(w.config(walt), w.options(), propagation, slog.New(slog.DiscardHandler))
 	must(t, err)

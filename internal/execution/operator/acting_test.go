@@ -29,7 +29,7 @@ type act struct {
 }
 
 // begins remembers an effect, of an execution as it is stored.
-func (w *world) begins(stored *v1alpha1.KubernetesExecution, p *v1alpha1.Plan) {
+func (w *fixture) begins(stored *v1alpha1.KubernetesExecution, p *v1alpha1.Plan) {
 	w.effects = append(w.effects, effect{
 		execution: stored.UID, plan: *p.DeepCopy(), needed: w.approval,
 		approvals: stored.Spec.Approvals, flag: stored.Spec.ApprovalReceived, requester: stored.Spec.RequestedBy,
@@ -39,7 +39,7 @@ func (w *world) begins(stored *v1alpha1.KubernetesExecution, p *v1alpha1.Plan) {
 
 // letGo remembers that an approval was counted, and that an inline action may
 // begin, which it may once that is stored.
-func (w *world) letGo(stored, next *v1alpha1.KubernetesExecution) {
+func (w *fixture) letGo(stored, next *v1alpha1.KubernetesExecution) {
 	approved := func(ke *v1alpha1.KubernetesExecution) bool {
 		return ke.Status.Approval != nil && ke.Status.Approval.State == v1alpha1.ApprovalApproved
 	}
@@ -52,19 +52,19 @@ func (w *world) letGo(stored, next *v1alpha1.KubernetesExecution) {
 	}
 }
 
-// accounts act in a world.
-type accounts struct{ w *world }
+// accounts act in a fixture.
+type accounts struct{ w *fixture }
 
 func (a accounts) Client(context.Context, *action.Action) (action.Client, error) {
 	return action.Client{Dynamic: cluster{w: a.w}}, a.w.away
 }
 
-// A cluster has the targets of a world, as Deployments. Their version is how many
+// A cluster has the targets of a fixture, as Deployments. Their version is how many
 // replicas they have.
 type cluster struct {
 	dynamic.NamespaceableResourceInterface
 
-	w *world
+	w *fixture
 }
 
 func (c cluster) Resource(schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {

@@ -30,7 +30,7 @@ func TestWaitsForThisAndThat(t *testing.T) {
 		"Restarts": {"another operator does not begin anew either", true, 3 * time.Minute, true, v1alpha1.DetailExecutorUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			w.fault = func(what string, before bool) error {
 				if what == "job" && before && w.looking == "a" {
 					return apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "x", errors.New("exceeded quota"))

@@ -17,9 +17,9 @@ import (
 // TestHeldUnseen verifies that a deleted execution with a finalizer is removed if its operator
 // ended before it started the action.
 func TestHeldUnseen(t *testing.T) {
-	held := func(t *testing.T) (*world, *reconciler, func()) {
+	held := func(t *testing.T) (*fixture, *reconciler, func()) {
 		t.Helper()
-		w := newWorld()
+		w := newFixture()
 		w.once("status executing", true, func() error { panic(errCrash) })
 		w.create("a", "web", asksInline)
 		func() {
@@ -77,7 +77,7 @@ func TestChangedWhileItBegins(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		change func(*v1alpha1.KubernetesExecution)
-		then   func(w *world, r *reconciler)
+		then   func(w *fixture, r *reconciler)
 		busy   bool // the target, at that moment
 		want   v1alpha1.Phase
 	}{
@@ -86,24 +86,24 @@ func TestChangedWhileItBegins(t *testing.T) {
 			want: v1alpha1.PhaseFailed,
 		},
 		"NeedsApproval": {
-			reason: "the policies have changed, too", change: annotate, then: func(w *world, _ *reconciler) { w.approval = true },
+			reason: "the policies have changed, too", change: annotate, then: func(w *fixture, _ *reconciler) { w.approval = true },
 			want: v1alpha1.PhaseWaitingApproval,
 		},
 		"Precondition": {
-			reason: "it no longer holds", change: annotate, then: func(w *world, r *reconciler) { r.validation.check.checker = hesitant{checks{w}} },
+			reason: "it no longer holds", change: annotate, then: func(w *fixture, r *reconciler) { r.validation.check.checker = hesitant{checks{w}} },
 			want: v1alpha1.PhaseValidating,
 		},
 		"Unchecked": {
-			reason: "the API is away", change: annotate, then: func(_ *world, r *reconciler) { r.validation.check.checker = troubled{} },
+			reason: "the API is away", change: annotate, then: func(_ *fixture, r *reconciler) { r.validation.check.checker = troubled{} },
 			want: v1alpha1.PhaseValidating,
 		},
 		"QueuedNeedsApproval": {
-			reason: "it stood in a queue", change: annotate, then: func(w *world, _ *reconciler) { w.approval = true }, busy: true,
+			reason: "it stood in a queue", change: annotate, then: func(w *fixture, _ *reconciler) { w.approval = true }, busy: true,
 			want: v1alpha1.PhaseWaitingApproval,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			r := w.newReconciler(inline())
 			r.running.identities = nobodyActs{t}
 			write := "status executing"
@@ -139,7 +139,7 @@ func TestChangedWhileItBegins(t *testing.T) {
 // stored: the response of the write was lost, and the object that was read is older.
 func TestUnheardThatItBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
+		w := newFixture()
 		w.approval = true // so that it is validated first
 		r := w.newReconciler(inline())
 		w.create("a", "web", asksInline)
@@ -171,7 +171,7 @@ func TestUnheardThatItBegan(t *testing.T) {
 // TestRestoredAndGone verifies that an execution that ran when its operator ended releases its gate
 // slot if it is deleted before the first reconcile of the next operator.
 func TestRestoredAndGone(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.create("a", "web", nil)
 	w.must(t, w.newReconciler(Config{}), "a")
 	r := w.newReconciler(Config{})
@@ -187,7 +187,7 @@ func TestRestoredAndGone(t *testing.T) {
 // TestFollowsNoLonger verifies that the watch of a target ends with the wait of its execution, even
 // if the first phase was never stored.
 func TestFollowsNoLonger(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	f := &following{}
 	r.targets, r.validation.targets, r.validation.check.checker = f, f, hesitant{checks{w}}
@@ -205,7 +205,7 @@ func TestFollowsNoLonger(t *testing.T) {
 // TestJobNotMadeAgain verifies that a deleted Job is not created again if the status that was read
 // is stale and the stored one shows that it ran.
 func TestJobNotMadeAgain(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	w.create("a", "web", nil)
 	w.lose("status executing")
@@ -228,7 +228,7 @@ func TestJobNotMadeAgain(t *testing.T) {
 // TestRefusedOnce verifies that a queued execution is counted once per reason, independent of the
 // number of reconciles.
 func TestRefusedOnce(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(inline())
 	w.create("other", "web", nil)
 	w.must(t, r, "other")

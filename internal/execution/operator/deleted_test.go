@@ -40,7 +40,7 @@ func (r *register) RecordDeletion(_ context.Context, ke *v1alpha1.KubernetesExec
 // A leaving is an auditor that hears what goes.
 type leaving struct {
 	*testing.T
-	*world
+	*fixture
 
 	book *register
 	a    *auditReconciler
@@ -49,8 +49,8 @@ type leaving struct {
 
 func newLeaving(t *testing.T) *leaving {
 	t.Helper()
-	w, book := newWorld(), &register{}
-	l := &leaving{T: t, world: w, book: book, q: workqueue.NewTypedRateLimitingQueue(newRateLimiter())}
+	w, book := newFixture(), &register{}
+	l := &leaving{T: t, fixture: w, book: book, q: workqueue.NewTypedRateLimitingQueue(newRateLimiter())}
 	t.Cleanup(l.q.ShutDown)
 	l.a = &auditReconciler{executions: storedExecutions{w}, auditor: book, log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now }}
 	return l
@@ -217,27 +217,27 @@ func TestWhoIsThere(t *testing.T) {
 	away := errors.New("nobody answers")
 	for name, tc := range map[string]struct {
 		reason string
-		with   func(w *world, s *sweeper)
+		with   func(w *fixture, s *sweeper)
 		want   bool
 		err    error
 	}{
-		"Nowhere": {"it is gone", func(*world, *sweeper) {}, false, nil},
-		"Cached":  {"its end will be told", func(w *world, _ *sweeper) { w.create("a", "web", nil) }, true, nil},
-		"Live":    {"the cache has not seen it yet", func(_ *world, s *sweeper) { s.live = liveUIDs{map[string]types.UID{"a": "uid-a"}, nil} }, true, nil},
-		"Namesake": {"another has its name", func(w *world, s *sweeper) {
+		"Nowhere": {"it is gone", func(*fixture, *sweeper) {}, false, nil},
+		"Cached":  {"its end will be told", func(w *fixture, _ *sweeper) { w.create("a", "web", nil) }, true, nil},
+		"Live":    {"the cache has not seen it yet", func(_ *fixture, s *sweeper) { s.live = liveUIDs{map[string]types.UID{"a": "uid-a"}, nil} }, true, nil},
+		"Namesake": {"another has its name", func(w *fixture, s *sweeper) {
 			w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.UID = "other" })
 			s.live = liveUIDs{map[string]types.UID{"a": "other"}, nil}
 		}, false, nil},
-		"Told": {"its last words are on the way", func(_ *world, s *sweeper) {
+		"Told": {"its last words are on the way", func(_ *fixture, s *sweeper) {
 			ke := &v1alpha1.KubernetesExecution{}
 			ke.Namespace, ke.Name, ke.UID = namespace, "a", "uid-a"
 			s.deleted.addExecution(deletedExecution{ke: ke})
 		}, true, nil},
-		"Behind":   {"it was written just now", func(w *world, s *sweeper) { s.executions = catchingUp{storedExecutions{w}} }, true, nil},
-		"NoAnswer": {"nothing is guessed", func(_ *world, s *sweeper) { s.live = liveUIDs{nil, away} }, false, away},
+		"Behind":   {"it was written just now", func(w *fixture, s *sweeper) { s.executions = catchingUp{storedExecutions{w}} }, true, nil},
+		"NoAnswer": {"nothing is guessed", func(_ *fixture, s *sweeper) { s.live = liveUIDs{nil, away} }, false, away},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			s := &sweeper{executions: storedExecutions{w}, live: liveUIDs{}, deleted: &deletedCache{}}
 			tc.with(w, s)
 			got, err := s.existsOrDeletionSeen(t.Context(), types.NamespacedName{Namespace: namespace, Name: "a"}, "uid-a")
@@ -251,7 +251,7 @@ func TestWhoIsThere(t *testing.T) {
 // TestAuditWaitsForTheEndOfDeleted verifies that the audit keeps a deleted execution whose action
 // did not stop until the operator has had time to write its end.
 func TestAuditWaitsForTheEndOfDeleted(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.create("a", "web", nil)
 	w.look(w.newReconciler(Config{Audited: true}))
 	w.remove("a")

@@ -14,7 +14,7 @@ import (
 func TestActionThatRanIsNoDryRun(t *testing.T) {
 	for name, code := range map[string]action.Code{"Succeeded": action.CodeOK, "Failed": action.CodeForbidden} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			w.create("a", "web", nil)
 			w.look(w.newReconciler(Config{}))
 			w.end("a", code)
@@ -37,7 +37,7 @@ func TestActionThatRanIsNoDryRun(t *testing.T) {
 func TestActionBegunBeforeACrashIsNoDryRun(t *testing.T) {
 	for name, approval := range map[string]bool{"WithoutApproval": false, "WithApproval": true} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			w.approval = approval
 			w.create("a", "web", nil)
 			r := w.newReconciler(Config{})
@@ -71,7 +71,7 @@ func TestActionBegunBeforeACrashIsNoDryRun(t *testing.T) {
 // TestLostResultIsNoDryRun verifies that the failure of an execution whose results another client
 // removed is not marked as a dry run under --dry-run, because its action began.
 func TestLostResultIsNoDryRun(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.create("a", "web", nil)
 	w.look(w.newReconciler(Config{}))
 	w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Status.ExecutionResults = nil })
@@ -83,7 +83,7 @@ func TestLostResultIsNoDryRun(t *testing.T) {
 
 // TestRefusalOfADryRunIsOne verifies that a failure under --dry-run is reported as a dry run.
 func TestRefusalOfADryRunIsOne(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.create("a", "web", nil)
 	w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
 	w.look(w.newReconciler(Config{DryRun: true}))

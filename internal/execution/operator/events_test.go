@@ -46,7 +46,7 @@ func told(recorder *events.FakeRecorder) (list []string) {
 }
 
 // changed are the kinds of changes that were told to other systems.
-func (w *world) changed() (list []execution.ChangeAction) {
+func (w *fixture) changed() (list []execution.ChangeAction) {
 	for _, c := range w.changes {
 		list = append(list, c.Action)
 	}
@@ -55,7 +55,7 @@ func (w *world) changed() (list []execution.ChangeAction) {
 
 // again has a write be refused the first time that it is tried, since somebody
 // has changed the execution.
-func (w *world) again(what string) {
+func (w *fixture) again(what string) {
 	w.once(what, true, w.edited(func(ke *v1alpha1.KubernetesExecution) { ke.Labels = map[string]string{"changed": what} }))
 }
 
@@ -74,7 +74,7 @@ func TestTold(t *testing.T) {
 	postcondition := func(ke *v1alpha1.KubernetesExecution) {
 		ke.Spec.PostConditions = []v1alpha1.Condition{{Type: "x", Rego: "x"}}
 	}
-	runs := func(w *world, r *reconciler, code action.Code) {
+	runs := func(w *fixture, r *reconciler, code action.Code) {
 		w.end("a", code)
 		w.again("status rollback_ready")
 		w.look(r)
@@ -85,18 +85,18 @@ func TestTold(t *testing.T) {
 		approval bool
 		spec     func(*v1alpha1.KubernetesExecution)
 		outcome  func(*check.Outcome)
-		then     func(w *world, r *reconciler)
+		then     func(w *fixture, r *reconciler)
 		events   []string
 		changes  []execution.ChangeAction
 	}{
 		"Succeeded": {
-			then:    func(w *world, r *reconciler) { runs(w, r, action.CodeOK) },
+			then:    func(w *fixture, r *reconciler) { runs(w, r, action.CodeOK) },
 			events:  []string{"Normal JobCreated", "Normal ExecutionCompleted", "Normal ExecutionCompletedPermanent"},
 			changes: []execution.ChangeAction{execution.ChangeStarted, execution.ChangeSucceeded},
 		},
 		"NoWayBack": {
 			outcome: func(out *check.Outcome) { out.Plan.Rollback = nil },
-			then: func(w *world, r *reconciler) {
+			then: func(w *fixture, r *reconciler) {
 				w.again("status completed")
 				w.end("a", action.CodeOK)
 				w.look(r)
@@ -106,12 +106,12 @@ func TestTold(t *testing.T) {
 		},
 		"TakenBack": {
 			spec:    func(ke *v1alpha1.KubernetesExecution) { ke.Spec.RollbackOf = &v1alpha1.ObjectReference{Name: "before"} },
-			then:    func(w *world, r *reconciler) { runs(w, r, action.CodeOK) },
+			then:    func(w *fixture, r *reconciler) { runs(w, r, action.CodeOK) },
 			events:  []string{"Normal JobCreated", "Normal ExecutionCompleted", "Normal ExecutionCompletedPermanent"},
 			changes: []execution.ChangeAction{execution.ChangeStarted, execution.ChangeRolledBack},
 		},
 		"Failed": {
-			then: func(w *world, _ *reconciler) {
+			then: func(w *fixture, _ *reconciler) {
 				w.end("a", action.CodeForbidden)
 				w.again("status failed")
 			},
@@ -120,7 +120,7 @@ func TestTold(t *testing.T) {
 		},
 		"Approved": {
 			approval: true,
-			then: func(w *world, r *reconciler) {
+			then: func(w *fixture, r *reconciler) {
 				w.edit("a", approve("bob"))
 				w.again("status waiting_approval")
 				w.look(r)
@@ -131,7 +131,7 @@ func TestTold(t *testing.T) {
 		},
 		"Rejected": {
 			approval: true,
-			then: func(w *world, _ *reconciler) {
+			then: func(w *fixture, _ *reconciler) {
 				w.edit("a", func(ke *v1alpha1.KubernetesExecution) {
 					ke.Spec.Approvals = []v1alpha1.Approval{{Approver: "bob", Decision: v1alpha1.Reject, PlanHash: ke.Status.Plan.Hash}}
 				})
@@ -142,7 +142,7 @@ func TestTold(t *testing.T) {
 		},
 		"Stale": {
 			approval: true,
-			then: func(w *world, _ *reconciler) {
+			then: func(w *fixture, _ *reconciler) {
 				w.targets["web"] = 4
 				w.edit("a", approve("bob"))
 				w.again("status failed")
@@ -154,13 +154,13 @@ func TestTold(t *testing.T) {
 			outcome: func(out *check.Outcome) {
 				out.Failed = &execution.Failure{Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailPolicyDenied, Message: "no"}
 			},
-			then:    func(w *world, _ *reconciler) { w.again("status failed") },
+			then:    func(w *fixture, _ *reconciler) { w.again("status failed") },
 			events:  []string{"Warning PolicyDenied", "Warning ExecutionFailed"},
 			changes: []execution.ChangeAction{execution.ChangeFailed},
 		},
 		"Expired": {
 			approval: true,
-			then:     func(w *world, _ *reconciler) { w.now = w.now.Add(2 * time.Hour) },
+			then:     func(w *fixture, _ *reconciler) { w.now = w.now.Add(2 * time.Hour) },
 			events:   []string{"Normal ApprovalRequired", "Warning ExecutionFailed"},
 			changes:  []execution.ChangeAction{execution.ChangeFailed},
 		},
@@ -169,7 +169,7 @@ func TestTold(t *testing.T) {
 				out.Warnings, out.Results.PreConditionResults = []string{"it is late"}, optional()
 			},
 			spec: postcondition,
-			then: func(w *world, r *reconciler) {
+			then: func(w *fixture, r *reconciler) {
 				w.post = optional()
 				runs(w, r, action.CodeOK)
 			},
@@ -181,7 +181,7 @@ func TestTold(t *testing.T) {
 		},
 		"PostconditionFails": {
 			spec: postcondition,
-			then: func(w *world, r *reconciler) {
+			then: func(w *fixture, r *reconciler) {
 				w.post = []v1alpha1.ConditionResult{{ConditionType: "x", Required: true, Evaluated: true}}
 				runs(w, r, action.CodeOK)
 			},
@@ -190,7 +190,7 @@ func TestTold(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			w.approval = tc.approval
 			r := w.newReconciler(Config{})
 			recorder := events.NewFakeRecorder(64)
@@ -249,7 +249,7 @@ func TestToldOfWhoLetIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
+				w := newFixture()
 				w.approval = tc.approval
 				r := w.newReconciler(tc.cfg)
 				recorder := events.NewFakeRecorder(64)
@@ -282,7 +282,7 @@ func TestToldOfWhoLetIt(t *testing.T) {
 }
 
 // look looks at execution a as often as there may be something to do.
-func (w *world) look(r *reconciler) {
+func (w *fixture) look(r *reconciler) {
 	for range 4 {
 		_, _ = w.reconcile(r, "a")
 	}
@@ -290,7 +290,7 @@ func (w *world) look(r *reconciler) {
 
 // TestToldWhyItWaits verifies that each reason to wait is reported and counted once.
 func TestToldWhyItWaits(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	g, err := gate.New(gate.Config{MaxConcurrent: 1, Cooldown: time.Minute})
 	if err != nil {
@@ -324,7 +324,7 @@ func TestToldWhyItWaits(t *testing.T) {
 
 // TestUnknownActionIsCounted verifies that a request cannot choose the label of a metric.
 func TestUnknownActionIsCounted(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	r.validation.check.checker = unknowing{checks{w}}
 	w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Action = "whatever_i_like" })
@@ -347,7 +347,7 @@ func (unknowing) Check(context.Context, *v1alpha1.KubernetesExecution, *action.R
 
 // TestToldOnceOfAQueue verifies that changes ahead in the queue cause no further events.
 func TestToldOnceOfAQueue(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	for _, name := range []string{"first", "second"} {
 		w.create(name, "web", nil)
@@ -378,7 +378,7 @@ func TestOneWordForARefusal(t *testing.T) {
 	if got, want := <-recorder.Events, "Warning ExecutionFailed target_protected: it is protected"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) {
 		ke.Spec.Action = "restart_deployment"

@@ -21,7 +21,7 @@ import (
 )
 
 // lose has the answer to one write be lost, which was done.
-func (w *world) lose(what string) {
+func (w *fixture) lose(what string) {
 	w.fault = func(is string, before bool) error {
 		if is == what && !before {
 			w.fault = func(string, bool) error { return nil }
@@ -36,7 +36,7 @@ func (w *world) lose(what string) {
 func TestLostAnswers(t *testing.T) {
 	for _, what := range []string{"job", "status executing", "status rollback_ready", "status completed", "job patch"} {
 		t.Run(what, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			r := w.newReconciler(Config{})
 			w.create("a", "web", nil)
 			w.create("b", "web", nil)
@@ -63,7 +63,7 @@ func TestLostAnswers(t *testing.T) {
 // TestRefusedJob verifies that a Job that a quota refuses is retried visibly, given up after a
 // timeout, and blocks no other execution.
 func TestRefusedJob(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	told := events.NewFakeRecorder(16)
 	r.events.recorder = told
@@ -98,7 +98,7 @@ func TestRefusedJob(t *testing.T) {
 // TestDryRunOfAll verifies that a controller in dry-run mode executes nothing, including approved
 // plans.
 func TestDryRunOfAll(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.approval = true
 	w.create("a", "web", nil)
 	w.must(t, w.newReconciler(Config{}), "a")
@@ -118,7 +118,7 @@ func TestDryRunOfAll(t *testing.T) {
 
 // TestUnknownJob verifies that the plan of an existing Job replaces the plan in the status.
 func TestUnknownJob(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	w.create("a", "web", nil)
 	w.lose("status executing")
@@ -155,7 +155,7 @@ func (l lagging) Job(ctx context.Context, ke *v1alpha1.KubernetesExecution, name
 // TestRestoreAsksTheHost verifies that a new leader finds a Job that its cache does not have yet,
 // so that a cancel stops it.
 func TestRestoreAsksTheHost(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.fault = func(what string, before bool) error {
 		if what == "status executing" && before {
 			return errCrash
@@ -176,7 +176,7 @@ func TestRestoreAsksTheHost(t *testing.T) {
 
 // TestNameReborn verifies that an execution does not wait for an earlier one of the same name.
 func TestNameReborn(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	w.create("a", "web", nil)
 	w.must(t, r, "a")
@@ -187,7 +187,7 @@ func TestNameReborn(t *testing.T) {
 
 // TestNoPolicies verifies that executions wait visibly for policies, but not forever.
 func TestNoPolicies(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	r.validation.check.checker = unasked{checks{w}}
 	w.create("a", "web", nil)
@@ -220,7 +220,7 @@ func (unasked) Check(context.Context, *v1alpha1.KubernetesExecution, *action.Res
 // TestDeletedWhileExecuting verifies that the action of a deleted execution is stopped and reports
 // its result before the gate releases the target.
 func TestDeletedWhileExecuting(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{Audited: true})
 	w.create("a", "web", nil)
 	w.create("b", "web", nil)
@@ -244,7 +244,7 @@ func TestDeletedWhileExecuting(t *testing.T) {
 // TestDeletedWithoutAudit verifies that an execution with a finalizer can be deleted after the
 // audit was disabled.
 func TestDeletedWithoutAudit(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{Audited: true})
 	w.create("a", "web", nil)
 	w.must(t, r, "a")
@@ -264,19 +264,19 @@ func TestDeletedWithoutAudit(t *testing.T) {
 func TestInlineOfAnother(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		before func(w *world, r *reconciler)
+		before func(w *fixture, r *reconciler)
 		want   v1alpha1.Reason
 	}{
-		"Late":    {"its time is over", func(w *world, _ *reconciler) { w.now = w.now.Add(72 * time.Hour) }, v1alpha1.ReasonExecutionTimeout},
-		"Stopped": {"the emergency stop says so", func(_ *world, r *reconciler) { r.halted.Store(true) }, v1alpha1.ReasonCancelled},
-		"Cancelled": {"somebody has cancelled it", func(w *world, _ *reconciler) {
+		"Late":    {"its time is over", func(w *fixture, _ *reconciler) { w.now = w.now.Add(72 * time.Hour) }, v1alpha1.ReasonExecutionTimeout},
+		"Stopped": {"the emergency stop says so", func(_ *fixture, r *reconciler) { r.halted.Store(true) }, v1alpha1.ReasonCancelled},
+		"Cancelled": {"somebody has cancelled it", func(w *fixture, _ *reconciler) {
 			w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
 		}, v1alpha1.ReasonCancelled},
-		"DryRun": {"nothing is executed any more", func(_ *world, r *reconciler) { r.cfg.DryRun = true }, v1alpha1.ReasonCancelled},
+		"DryRun": {"nothing is executed any more", func(_ *fixture, r *reconciler) { r.cfg.DryRun = true }, v1alpha1.ReasonCancelled},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.ExecutionMode = v1alpha1.ExecuteInline })
 			first := w.newReconciler(Config{Inline: []string{"scale_deployment"}})
 			first.running.identities = nobodyActs{t}

@@ -24,7 +24,7 @@ func inline() Config { return Config{Audited: true, Inline: []string{"scale_depl
 func asksInline(ke *v1alpha1.KubernetesExecution) { ke.Spec.ExecutionMode = v1alpha1.ExecuteInline }
 
 // once has something happen once, before or after a write.
-func (w *world) once(what string, before bool, do func() error) {
+func (w *fixture) once(what string, before bool, do func() error) {
 	done := false
 	w.fault = func(is string, b bool) error {
 		if done || is != what || b != before {
@@ -36,14 +36,14 @@ func (w *world) once(what string, before bool, do func() error) {
 }
 
 // edited is something that somebody does to execution a at that moment.
-func (w *world) edited(change func(*v1alpha1.KubernetesExecution)) func() error {
+func (w *fixture) edited(change func(*v1alpha1.KubernetesExecution)) func() error {
 	return func() error {
 		w.edit("a", change)
 		return nil
 	}
 }
 
-func wantOneAct(t *testing.T, w *world) {
+func wantOneAct(t *testing.T, w *fixture) {
 	t.Helper()
 	if len(w.acts) != 1 {
 		t.Errorf("there were %d changes of targets, want 1", len(w.acts))
@@ -58,7 +58,7 @@ func wantEmpty(t *testing.T, r *reconciler) {
 	}
 }
 
-func wantOutcome(t *testing.T, w *world, want v1alpha1.Outcome, retries int32) {
+func wantOutcome(t *testing.T, w *fixture, want v1alpha1.Outcome, retries int32) {
 	t.Helper()
 	s := w.get("a").Status
 	if s.Outcome != want || s.ExecutionResults == nil || s.ExecutionResults.RetriesAttempted != retries {
@@ -84,7 +84,7 @@ func TestInlineCrashes(t *testing.T) {
 				for _, before := range []bool{true, false} {
 					t.Run(fmt.Sprintf("%d-%t", at, before), func(t *testing.T) {
 						synctest.Test(t, func(t *testing.T) {
-							w := newWorld()
+							w := newFixture()
 							w.approval, w.window = tc.approval, tc.window
 							count := w.live(t, at, before)
 							if at == 0 {
@@ -107,7 +107,7 @@ func TestInlineCrashes(t *testing.T) {
 
 // live has an inline execution live, and its operator die at a write. It gives the
 // number of writes.
-func (w *world) live(t *testing.T, at int, before bool) (count int) {
+func (w *fixture) live(t *testing.T, at int, before bool) (count int) {
 	t.Helper()
 	w.fault = func(_ string, b bool) error {
 		if b == before {
@@ -168,7 +168,7 @@ func TestChangedWhileItActs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
+				w := newFixture()
 				r := w.newReconciler(inline())
 				w.create("a", "web", asksInline)
 				w.once("act", false, func() error {
@@ -194,35 +194,35 @@ func TestInlineUnknown(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		died   string // where the operator before died, after the write
-		then   func(w *world)
+		then   func(w *fixture)
 		wait   time.Duration
 		why    v1alpha1.Reason
 		want   v1alpha1.Detail
 	}{
 		"ChangedSince": {
-			"somebody has changed what the one before may have done", "act", func(w *world) { w.targets["web"] = 9 }, 0,
+			"somebody has changed what the one before may have done", "act", func(w *fixture) { w.targets["web"] = 9 }, 0,
 			v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown,
 		},
 		"Away": {
-			"nobody can look", "act", func(w *world) { w.away = errors.New("no token") }, 6 * time.Minute,
+			"nobody can look", "act", func(w *fixture) { w.away = errors.New("no token") }, 6 * time.Minute,
 			v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown,
 		},
 		"Late": {
-			"its time is over", "act", func(w *world) { w.away = errors.New("no token") }, 3 * time.Minute,
+			"its time is over", "act", func(w *fixture) { w.away = errors.New("no token") }, 3 * time.Minute,
 			v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailResultUnknown,
 		},
 		"AwayFromTheFirst": {
-			"nobody has begun", "", func(w *world) { w.away = errors.New("no token") }, 6 * time.Minute,
+			"nobody has begun", "", func(w *fixture) { w.away = errors.New("no token") }, 6 * time.Minute,
 			v1alpha1.ReasonExecutionFailed, v1alpha1.DetailExecutorUnavailable,
 		},
 		"LateFromTheFirst": {
-			"nobody has begun", "", func(w *world) { w.away = errors.New("no token") }, 3 * time.Minute,
+			"nobody has begun", "", func(w *fixture) { w.away = errors.New("no token") }, 3 * time.Minute,
 			v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailExecutorUnavailable,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
+				w := newFixture()
 				w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) {
 					asksInline(ke)
 					if tc.wait > 5*time.Minute { // and so not late
@@ -255,7 +255,7 @@ func TestInlineUnknown(t *testing.T) {
 // TestInlineTroubleIsOver verifies that the status shows no error that has passed.
 func TestInlineTroubleIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
+		w := newFixture()
 		w.away = errors.New("no token")
 		r := w.newReconciler(inline())
 		w.create("a", "web", asksInline)
@@ -275,7 +275,7 @@ func TestInlineTroubleIsOver(t *testing.T) {
 // if the first write is refused.
 func TestToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
+		w := newFixture()
 		w.window = 0
 		r := w.newReconciler(inline())
 		events := events.NewFakeRecorder(16)
@@ -315,7 +315,7 @@ func TestToldOnce(t *testing.T) {
 // the gate has admitted it.
 func TestInlineStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
+		w := newFixture()
 		w.create("a", "web", asksInline)
 		w.once("status executing", false, func() error { return errCrash })
 		_, _ = w.reconcile(w.newReconciler(inline()), "a")
@@ -338,7 +338,7 @@ func TestInlineStopped(t *testing.T) {
 // time names the reason.
 func TestInlineStoppedForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
+		w := newFixture()
 		r := w.newReconciler(inline())
 		w.create("a", "web", asksInline)
 		w.once("status executing", false, func() error {

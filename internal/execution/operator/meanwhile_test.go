@@ -32,7 +32,7 @@ func (c replans) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, n
 // TestMoreIsWanted verifies that a sufficient approval becomes insufficient when the policies
 // require more, even for the same plan.
 func TestMoreIsWanted(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.approval = true
 	r := w.newReconciler(Config{})
 	r.validation.check.checker = replans{checks{w}, func(out *check.Outcome) {
@@ -51,7 +51,7 @@ func TestMoreIsWanted(t *testing.T) {
 // TestStoppedMeanwhile verifies that no action starts after the emergency stop is set, and that
 // executions continue when it ends.
 func TestStoppedMeanwhile(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	r.validation.check.checker = replans{checks{w}, func(*check.Outcome) { r.slots.gate.Stop("fire") }}
 	w.create("a", "web", nil)
@@ -72,7 +72,7 @@ func TestStoppedMeanwhile(t *testing.T) {
 // TestDeletedBeforeItShows verifies that the result of a Job is recorded if its execution is
 // deleted just after the Job was created.
 func TestDeletedBeforeItShows(t *testing.T) {
-	remove := func(w *world) {
+	remove := func(w *fixture) {
 		w.edit("a", func(ke *v1alpha1.KubernetesExecution) {
 			now := metav1.NewTime(w.now)
 			ke.DeletionTimestamp = &now
@@ -80,7 +80,7 @@ func TestDeletedBeforeItShows(t *testing.T) {
 	}
 	for name, killed := range map[string]bool{"Conflict": false, "Killed": true} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			r := w.newReconciler(Config{Audited: true})
 			w.create("a", "web", nil)
 			w.once("job", false, func() error {
@@ -103,7 +103,7 @@ func TestDeletedBeforeItShows(t *testing.T) {
 		})
 	}
 	t.Run("NothingWasDone", func(t *testing.T) {
-		w := newWorld()
+		w := newFixture()
 		r := w.newReconciler(Config{Audited: true})
 		w.create("a", "web", nil)
 		w.once("finalizer", false, func() error {
@@ -133,7 +133,7 @@ func TestStaleTellsNoSecret(t *testing.T) {
 // TestCancelledAfterAnAttempt verifies that a cancel does not report an unchanged target if an
 // attempt ran whose Pod is gone.
 func TestCancelledAfterAnAttempt(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	w.create("a", "web", nil)
 	w.must(t, r, "a")
@@ -147,7 +147,7 @@ func TestCancelledAfterAnAttempt(t *testing.T) {
 // TestPodThatDoesNotBegin verifies that the status shows why a Pod does not start after a delay,
 // and clears it afterwards.
 func TestPodThatDoesNotBegin(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	w.create("a", "web", nil)
 	w.must(t, r, "a")

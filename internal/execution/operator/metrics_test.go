@@ -50,7 +50,7 @@ func scraped(t *testing.T, reg prometheus.Gatherer) map[string]string {
 }
 
 // counted is an operator that has just started, and what it counts.
-func (w *world) counted(cfg Config) (*reconciler, *prometheus.Registry) {
+func (w *fixture) counted(cfg Config) (*reconciler, *prometheus.Registry) {
 	r, reg := w.newReconciler(cfg), prometheus.NewRegistry()
 	*r.metrics = *newMetrics(reg)
 	r.runs.jobs = timedJobs{storedJobs{w}, r.metrics}
@@ -59,12 +59,12 @@ func (w *world) counted(cfg Config) (*reconciler, *prometheus.Registry) {
 }
 
 // changing has something be done to the outcome of each check.
-func (r *reconciler) changing(w *world, change func(*check.Outcome)) {
+func (r *reconciler) changing(w *fixture, change func(*check.Outcome)) {
 	r.validation.check.checker = outcomes{checks{w}, change}
 }
 
 // blur makes what a runner left be no result.
-func (w *world) blur(name string) {
+func (w *fixture) blur(name string) {
 	pods := w.pods[w.jobs[runName(w.get(name))].UID]
 	pods[0].Status.ContainerStatuses[0].State.Terminated.Message = "segmentation fault"
 }
@@ -78,10 +78,10 @@ func TestMetrics(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		reason string
-		run    func(w *world, r *reconciler)
+		run    func(w *fixture, r *reconciler)
 		want   map[string]string // empty is that there is none
 	}{
-		"Succeeds": {"with a rollback", func(w *world, r *reconciler) {
+		"Succeeds": {"with a rollback", func(w *fixture, r *reconciler) {
 			w.create("a", "web", nil)
 			w.look(r)
 			w.now = w.now.Add(3 * time.Second)
@@ -97,7 +97,7 @@ func TestMetrics(t *testing.T) {
 			"lifecycle_duration_seconds": "303s in 1", "rollback_prepared_total" + scale: "1",
 			"job_creation_total created": "1", "job_creation_duration_seconds": "0s in 1", "result_parse_failures_total": "",
 		}},
-		"PreConditions": {"each look at each condition", func(w *world, r *reconciler) {
+		"PreConditions": {"each look at each condition", func(w *fixture, r *reconciler) {
 			r.changing(w, func(out *check.Outcome) { out.Results.PreConditionResults = optional() })
 			w.create("a", "web", nil)
 			w.look(r)
@@ -105,7 +105,7 @@ func TestMetrics(t *testing.T) {
 			"condition_evaluations_total precondition passed": "4", "condition_evaluations_total precondition failed": "2", // planning anew asks again
 			"condition_evaluations_total precondition error": "", "blocked_by_precondition_total" + scale: "",
 		}},
-		"Blocked": {"a required precondition does not hold", func(w *world, r *reconciler) {
+		"Blocked": {"a required precondition does not hold", func(w *fixture, r *reconciler) {
 			r.changing(w, func(out *check.Outcome) {
 				out.Failed = &execution.Failure{Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailPreConditionFailed, Message: "no"}
 			})
@@ -115,7 +115,7 @@ func TestMetrics(t *testing.T) {
 			"blocked_by_precondition_total" + scale: "1", "failed_by_postcondition_total" + scale: "",
 			"failures_total precondition_failed validation_error": "1",
 		}},
-		"Unmet": {"required postcondition, and another cannot be evaluated", func(w *world, r *reconciler) {
+		"Unmet": {"required postcondition, and another cannot be evaluated", func(w *fixture, r *reconciler) {
 			w.post = unmet
 			w.create("a", "web", withPostConditions)
 			w.look(r)
@@ -125,7 +125,7 @@ func TestMetrics(t *testing.T) {
 			"failed_by_postcondition_total" + scale: "1", "blocked_by_precondition_total" + scale: "", "failures_total postcondition_failed postcondition_failed": "",
 			"condition_evaluations_total postcondition failed": "1", "condition_evaluations_total postcondition error": "1",
 		}},
-		"UnmetAndOver": {"it is counted once, and as a failure when it has ended", func(w *world, r *reconciler) {
+		"UnmetAndOver": {"it is counted once, and as a failure when it has ended", func(w *fixture, r *reconciler) {
 			w.post = unmet
 			w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { withPostConditions(ke); ke.Spec.Finalize = true })
 			w.look(r)
@@ -134,7 +134,7 @@ func TestMetrics(t *testing.T) {
 		}, map[string]string{
 			"failed_by_postcondition_total" + scale: "1", "failures_total postcondition_failed postcondition_failed": "1",
 		}},
-		"DryRun": {"as long as it took itself", func(w *world, r *reconciler) {
+		"DryRun": {"as long as it took itself", func(w *fixture, r *reconciler) {
 			r.changing(w, func(out *check.Outcome) {
 				out.TrialTook, out.Results.DryRunResults = 2*time.Second, &v1alpha1.DryRunResults{Performed: true, Success: true}
 			})
@@ -143,7 +143,7 @@ func TestMetrics(t *testing.T) {
 		}, map[string]string{
 			"dryrun_validation_duration_seconds" + scale: "2s in 1", "dryrun_validation_total" + scale + " success": "1",
 		}},
-		"Refused": {"the Jobs cannot be made, and are tried again", func(w *world, r *reconciler) {
+		"Refused": {"the Jobs cannot be made, and are tried again", func(w *fixture, r *reconciler) {
 			w.fault = func(what string, before bool) error {
 				if what == "job" && before {
 					return errors.New("no")
@@ -155,7 +155,7 @@ func TestMetrics(t *testing.T) {
 				_, _ = w.reconcile(r, "a")
 			}
 		}, map[string]string{"job_creation_total created": "", "job_creation_total failed": "2", "job_creation_duration_seconds": "0s in 2"}},
-		"Unreadable": {"the runner left no result", func(w *world, r *reconciler) {
+		"Unreadable": {"the runner left no result", func(w *fixture, r *reconciler) {
 			w.create("a", "web", nil)
 			w.look(r)
 			w.end("a", action.CodeTransient)
@@ -163,7 +163,7 @@ func TestMetrics(t *testing.T) {
 			w.again("status failed")
 			w.look(r)
 		}, map[string]string{"result_parse_failures_total": "1"}},
-		"Approved": {"after a minute", func(w *world, r *reconciler) {
+		"Approved": {"after a minute", func(w *fixture, r *reconciler) {
 			w.approval = true
 			w.create("a", "web", nil)
 			w.look(r)
@@ -171,14 +171,14 @@ func TestMetrics(t *testing.T) {
 			w.edit("a", approve("bob"))
 			w.look(r)
 		}, map[string]string{"approval_decisions_total approved": "1", "approval_wait_seconds": "60s in 1", "approvals_pending": ""}},
-		"Expired": {"nobody decided", func(w *world, r *reconciler) {
+		"Expired": {"nobody decided", func(w *fixture, r *reconciler) {
 			w.approval = true
 			w.create("a", "web", nil)
 			w.look(r)
 			w.now = w.now.Add(2 * time.Hour)
 			w.look(r)
 		}, map[string]string{"approval_decisions_total expired": "1", "approval_wait_seconds": "", "approvals_pending": ""}},
-		"Queued": {"two on one target", func(w *world, r *reconciler) {
+		"Queued": {"two on one target", func(w *fixture, r *reconciler) {
 			w.create("first", "web", nil)
 			_, _ = w.reconcile(r, "first")
 			w.create("a", "web", nil)
@@ -188,7 +188,7 @@ func TestMetrics(t *testing.T) {
 			_, _ = w.reconcile(r, "first")
 			w.look(r)
 		}, map[string]string{"queue_duration_seconds": "60s in 1", "start_blocked_total target_busy": "1", "start_blocked_total budget_exceeded": ""}},
-		"QueuedForTwo": {"for its turn, and then for a Job that cannot be made", func(w *world, r *reconciler) {
+		"QueuedForTwo": {"for its turn, and then for a Job that cannot be made", func(w *fixture, r *reconciler) {
 			w.create("first", "web", nil)
 			_, _ = w.reconcile(r, "first")
 			w.create("a", "web", nil)
@@ -207,7 +207,7 @@ func TestMetrics(t *testing.T) {
 			w.now = w.now.Add(time.Minute)
 			w.look(r)
 		}, map[string]string{"queue_duration_seconds": "120s in 1"}},
-		"NoRoom": {"the budget is used up", func(w *world, r *reconciler) {
+		"NoRoom": {"the budget is used up", func(w *fixture, r *reconciler) {
 			r.slots.gate, _ = gate.New(gate.Config{MaxConcurrent: 1})
 			w.create("first", "web", nil)
 			_, _ = w.reconcile(r, "first")
@@ -217,7 +217,7 @@ func TestMetrics(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // in which nothing takes any time
-				w := newWorld()
+				w := newFixture()
 				r, reg := w.counted(Config{})
 				tc.run(w, r)
 				wantSeries(t, reg, tc.reason, tc.want)
@@ -241,7 +241,7 @@ func wantSeries(t *testing.T, reg prometheus.Gatherer, reason string, want map[s
 // TestPhaseGauges verifies the gauges of active executions at a scrape without any recent change.
 func TestPhaseGauges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
+		w := newFixture()
 		w.now, w.approval = time.Now(), true
 		r, reg := w.counted(Config{})
 		wantSeries(t, reg, "nothing is there", map[string]string{"approvals_pending": "", "active waiting_approval": "", "phase_max_age_seconds waiting_approval": ""})

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// A mirror is the executions of a world as an operator sees them: it may be behind,
+// A mirror is the executions of a fixture as an operator sees them: it may be behind,
 // but never behind what it has seen, or heard that it has written.
 type mirror struct {
 	storedExecutions
@@ -19,7 +19,7 @@ type mirror struct {
 	least map[types.NamespacedName]int
 }
 
-func newMirror(w *world) *mirror {
+func newMirror(w *fixture) *mirror {
 	c := &mirror{storedExecutions: storedExecutions{w}, least: map[types.NamespacedName]int{}}
 	for _, ke := range w.store {
 		c.note(ke)

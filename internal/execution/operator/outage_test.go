@@ -17,7 +17,7 @@ import (
 // TestTroubleWhileWaiting verifies that a short error does not fail an execution that has waited
 // for long, before or after the action.
 func TestTroubleWhileWaiting(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	long := []v1alpha1.Condition{{Type: "room", Rego: "package room", Required: true, Timeout: &metav1.Duration{Duration: time.Hour}}}
 	w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.PreConditions, ke.Spec.PostConditions = long, long })
@@ -62,7 +62,7 @@ func (hesitant) Check(context.Context, *v1alpha1.KubernetesExecution, *action.Re
 // TestKilledIsStored verifies that a killed evaluation is stored immediately, independent of the
 // other results.
 func TestKilledIsStored(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	both := []v1alpha1.Condition{{Type: "slow", Rego: "package a", Timeout: &metav1.Duration{Duration: time.Hour}}, {Type: "greedy", Rego: "package b"}}
 	w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.PreConditions, ke.Spec.PostConditions = both, both })
@@ -108,7 +108,7 @@ func TestKilledIsStored(t *testing.T) {
 
 // TestWaitNamesItsCause verifies that the status tells a wait for the target from one for preconditions.
 func TestWaitNamesItsCause(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	w.create("a", "web", nil)
 	looks := &looking{checks: checks{w}}
@@ -177,7 +177,7 @@ func TestOverdueAsksTheHost(t *testing.T) {
 		"Runs":  {false, v1alpha1.PhaseFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			r := w.newReconciler(Config{})
 			w.create("a", "web", nil)
 			w.must(t, r, "a")

@@ -44,7 +44,7 @@ func (s *sink) actions() (list []string) {
 }
 
 // sending has an operator send change events to sinks.
-func (w *world) sending(t *testing.T, r *reconciler, sinks map[string]*sink) *prometheus.Registry {
+func (w *fixture) sending(t *testing.T, r *reconciler, sinks map[string]*sink) *prometheus.Registry {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	deps := OutboxDeps{
@@ -83,7 +83,7 @@ func wantActions(t *testing.T, s *sink, want ...execution.ChangeAction) {
 // between the status write and the answer of the sink. Events whose acknowledgement is written are
 // not sent again.
 func TestEventOutlivesTheController(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.create("a", "web", nil)
 	down, up := &sink{mute: true}, &sink{}
 	r := w.newReconciler(Config{})
@@ -119,7 +119,7 @@ func TestEventOutlivesTheController(t *testing.T) {
 // TestSinksAreSentEventsInOrder verifies that a failing sink receives all events later in order and
 // does not delay other sinks.
 func TestSinksAreSentEventsInOrder(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.create("a", "web", nil)
 	bad, good := &sink{class: changeevent.ClassServerError}, &sink{}
 	r := w.newReconciler(Config{})
@@ -142,7 +142,7 @@ func TestSinksAreSentEventsInOrder(t *testing.T) {
 
 // TestNoSinkNoEvents verifies that no events are stored without a sink.
 func TestNoSinkNoEvents(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.create("a", "web", nil)
 	r := w.newReconciler(Config{})
 	w.sending(t, r, nil)
@@ -157,7 +157,7 @@ func TestNoSinkNoEvents(t *testing.T) {
 // TestUndeliveredEventsExpire verifies that an execution is kept for undelivered events for 12
 // hours, and that dropped events are counted.
 func TestUndeliveredEventsExpire(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.window = 0
 	w.create("a", "web", nil)
 	r := w.newReconciler(Config{TTL: time.Minute})
@@ -185,7 +185,7 @@ func TestUndeliveredEventsExpire(t *testing.T) {
 // TestDeletedWithUndeliveredEvents verifies that a deletion waits at most five minutes for sinks,
 // and that the process continues to send the events.
 func TestDeletedWithUndeliveredEvents(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.create("a", "web", nil)
 	s := &sink{class: changeevent.ClassConnection}
 	r := w.newReconciler(Config{})
@@ -213,7 +213,7 @@ func TestDeletedWithUndeliveredEvents(t *testing.T) {
 // TestActionDeletedWithoutAudit verifies that the end of an action is sent without an audit, too, if its
 // execution is deleted at once and the controller is killed.
 func TestActionDeletedWithoutAudit(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.create("a", "web", nil)
 	r := w.newReconciler(Config{})
 	w.sending(t, r, map[string]*sink{"s": {mute: true}})
@@ -232,7 +232,7 @@ func TestActionDeletedWithoutAudit(t *testing.T) {
 // TestDeletedActionThatDoesNotStop verifies that an end is sent for an action that does not stop
 // after its execution was deleted, and that its Job is deleted.
 func TestDeletedActionThatDoesNotStop(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.create("a", "web", nil)
 	s := &sink{}
 	r := w.newReconciler(Config{})
@@ -259,7 +259,7 @@ func TestDeletedActionThatDoesNotStop(t *testing.T) {
 // TestRejectedEventIsDropped verifies that a rejected event is counted and does not delay later
 // ones.
 func TestRejectedEventIsDropped(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.create("a", "web", nil)
 	s := &sink{class: changeevent.ClassClientError}
 	r := w.newReconciler(Config{})
@@ -277,7 +277,7 @@ func TestRejectedEventIsDropped(t *testing.T) {
 // TestDrainStoresAnswers verifies that an event acknowledged during shutdown is not sent again by
 // the next process.
 func TestDrainStoresAnswers(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.create("a", "web", nil)
 	slow := &sink{mute: true}
 	r := w.newReconciler(Config{})
@@ -316,7 +316,7 @@ func value(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 // without an audit two more for the finalizer, which the audit needs anyway.
 func TestWritesForEvents(t *testing.T) {
 	writes := func(sinks map[string]*sink) int {
-		w := newWorld()
+		w := newFixture()
 		w.approval = true
 		w.create("a", "web", nil)
 		r := w.newReconciler(Config{})

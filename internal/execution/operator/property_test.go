@@ -24,7 +24,7 @@ import (
 func TestNothingWithoutLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // an action waits between its requests
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			m := &machine{t: t, w: newWorld(), seen: map[string][]v1alpha1.Phase{}}
+			m := &machine{t: t, w: newFixture(), seen: map[string][]v1alpha1.Phase{}}
 			m.w.approval = rapid.Bool().Draw(t, "approval")
 			m.w.window = rapid.SampledFrom([]time.Duration{0, 5 * time.Minute}).Draw(t, "window")
 			m.restart()
@@ -34,10 +34,10 @@ func TestNothingWithoutLeave(t *testing.T) {
 	})
 }
 
-// A machine is a world in which anything can happen.
+// A machine is a fixture in which anything can happen.
 type machine struct {
 	t       *rapid.T
-	w       *world
+	w       *fixture
 	r       *reconciler
 	a       *auditReconciler
 	mirror  *mirror

@@ -26,14 +26,14 @@ func phases(ke *v1alpha1.KubernetesExecution) (list []v1alpha1.Phase) {
 	return list
 }
 
-func (w *world) must(t *testing.T, r *reconciler, name string) {
+func (w *fixture) must(t *testing.T, r *reconciler, name string) {
 	t.Helper()
 	if _, err := w.reconcile(r, name); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func wantPhase(t *testing.T, w *world, name string, want v1alpha1.Phase, detail v1alpha1.Detail) {
+func wantPhase(t *testing.T, w *fixture, name string, want v1alpha1.Phase, detail v1alpha1.Detail) {
 	t.Helper()
 	s := w.get(name).Status
 	if s.Phase != want || s.ReasonDetail != detail {
@@ -50,7 +50,7 @@ func approve(by string) func(*v1alpha1.KubernetesExecution) {
 // TestWithoutApproval verifies the phases and the number of writes of an execution without
 // approval.
 func TestWithoutApproval(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{Audited: true})
 	w.create("a", "web", nil)
 	w.must(t, r, "a")
@@ -71,7 +71,7 @@ func TestWithoutApproval(t *testing.T) {
 // TestOneWrite verifies that consecutive immediate phases are one write.
 func TestOneWrite(t *testing.T) {
 	t.Run("UntilItActs", func(t *testing.T) {
-		w := newWorld()
+		w := newFixture()
 		w.fault = func(what string, before bool) error {
 			if what == "status executing" && !before {
 				return errCrash
@@ -86,7 +86,7 @@ func TestOneWrite(t *testing.T) {
 		wantPhases(t, w, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseExecuting)
 	})
 	t.Run("DryRun", func(t *testing.T) {
-		w := newWorld()
+		w := newFixture()
 		w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = v1alpha1.DryRunOnly })
 		w.must(t, w.newReconciler(Config{}), "a")
 		wantWrites(t, w, "status completed")
@@ -100,7 +100,7 @@ func TestOneWrite(t *testing.T) {
 		"Finalized": {time.Hour, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Finalize = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			w.window = tc.window
 			r := w.newReconciler(Config{})
 			w.create("a", "web", nil)
@@ -122,7 +122,7 @@ func TestOneWrite(t *testing.T) {
 	}
 }
 
-func wantWrites(t *testing.T, w *world, want ...string) {
+func wantWrites(t *testing.T, w *fixture, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, w.writes); diff != "" {
 		t.Error(diff)
@@ -130,7 +130,7 @@ func wantWrites(t *testing.T, w *world, want ...string) {
 }
 
 // wantPhases holds those that an execution a passed through.
-func wantPhases(t *testing.T, w *world, want ...v1alpha1.Phase) {
+func wantPhases(t *testing.T, w *fixture, want ...v1alpha1.Phase) {
 	t.Helper()
 	if diff := cmp.Diff(want, phases(w.get("a"))); diff != "" {
 		t.Error(diff)
@@ -139,7 +139,7 @@ func wantPhases(t *testing.T, w *world, want ...v1alpha1.Phase) {
 
 // TestWithApproval verifies that no action starts before another user approves this plan.
 func TestWithApproval(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.approval = true
 	r := w.newReconciler(Config{})
 	w.create("a", "web", nil)
@@ -169,7 +169,7 @@ func TestWithApproval(t *testing.T) {
 func TestEnds(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		before func(w *world, r *reconciler)
+		before func(w *fixture, r *reconciler)
 		spec   func(*v1alpha1.KubernetesExecution)
 		want   v1alpha1.Reason
 		detail v1alpha1.Detail
@@ -178,7 +178,7 @@ func TestEnds(t *testing.T) {
 	}{
 		"Rejected": {
 			reason: "one rejection rejects",
-			before: func(w *world, _ *reconciler) {
+			before: func(w *fixture, _ *reconciler) {
 				w.edit("a", func(ke *v1alpha1.KubernetesExecution) {
 					ke.Spec.Approvals = []v1alpha1.Approval{{Approver: "bob", Decision: v1alpha1.Reject, PlanHash: ke.Status.Plan.Hash}}
 				})
@@ -187,29 +187,29 @@ func TestEnds(t *testing.T) {
 		},
 		"Expired": {
 			reason: "nobody approves in time",
-			before: func(w *world, _ *reconciler) { w.now = w.now.Add(time.Hour + time.Second) },
+			before: func(w *fixture, _ *reconciler) { w.now = w.now.Add(time.Hour + time.Second) },
 			want:   v1alpha1.ReasonApprovalTimeout, detail: v1alpha1.Detail(v1alpha1.ReasonApprovalTimeout),
 		},
 		"Cancelled": {
 			reason: "before it began",
-			before: func(w *world, _ *reconciler) {
+			before: func(w *fixture, _ *reconciler) {
 				w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
 			},
 			want: v1alpha1.ReasonCancelled, detail: v1alpha1.Detail(v1alpha1.ReasonCancelled),
 		},
 		"Stale": {
 			reason: "the target has changed since the plan was made",
-			before: func(w *world, _ *reconciler) { w.targets["web"] = 4; w.edit("a", approve("bob")) },
+			before: func(w *fixture, _ *reconciler) { w.targets["web"] = 4; w.edit("a", approve("bob")) },
 			want:   v1alpha1.ReasonPlanStale, detail: v1alpha1.DetailTargetChanged,
 		},
 		"StalePolicy": {
 			reason: "another policy has to decide anew",
-			before: func(w *world, _ *reconciler) { w.policy = "p2"; w.edit("a", approve("bob")) },
+			before: func(w *fixture, _ *reconciler) { w.policy = "p2"; w.edit("a", approve("bob")) },
 			want:   v1alpha1.ReasonPlanStale, detail: v1alpha1.Detail(v1alpha1.ReasonPlanStale),
 		},
 		"ActionFailed": {
 			reason: "the runner says so",
-			before: func(w *world, r *reconciler) {
+			before: func(w *fixture, r *reconciler) {
 				w.edit("a", approve("bob"))
 				_, _ = w.reconcile(r, "a")
 				w.end("a", action.CodeForbidden)
@@ -218,12 +218,16 @@ func TestEnds(t *testing.T) {
 		},
 		"JobDeleted": {
 			reason: "what it did is not known, and is not done again",
-			before: func(w *world, r *reconciler) { w.edit("a", approve("bob")); _, _ = w.reconcile(r, "a"); clear(w.jobs) },
-			want:   v1alpha1.ReasonExecutionFailed, detail: v1alpha1.DetailResultUnknown, jobs: 1,
+			before: func(w *fixture, r *reconciler) {
+				w.edit("a", approve("bob"))
+				_, _ = w.reconcile(r, "a")
+				clear(w.jobs)
+			},
+			want: v1alpha1.ReasonExecutionFailed, detail: v1alpha1.DetailResultUnknown, jobs: 1,
 		},
 		"NeverEnds": {
 			reason: "the Job should have been ended by Kubernetes",
-			before: func(w *world, r *reconciler) {
+			before: func(w *fixture, r *reconciler) {
 				w.edit("a", approve("bob"))
 				_, _ = w.reconcile(r, "a")
 				w.now = w.now.Add(time.Hour)
@@ -235,7 +239,7 @@ func TestEnds(t *testing.T) {
 			spec: func(ke *v1alpha1.KubernetesExecution) {
 				ke.Spec.PostConditions = []v1alpha1.Condition{{Type: "x", Rego: "x", Required: true}}
 			},
-			before: func(w *world, r *reconciler) {
+			before: func(w *fixture, r *reconciler) {
 				w.post = []v1alpha1.ConditionResult{{ConditionType: "x", Required: true, Evaluated: true}}
 				w.edit("a", approve("bob"))
 				_, _ = w.reconcile(r, "a")
@@ -246,7 +250,7 @@ func TestEnds(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			w.approval = true
 			r := w.newReconciler(Config{})
 			w.create("a", "web", tc.spec)
@@ -276,7 +280,7 @@ func TestEnds(t *testing.T) {
 // TestOneAtATime verifies that executions on one target run one after another in order of arrival,
 // and report that they wait.
 func TestOneAtATime(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	w.create("a", "web", nil)
 	w.create("b", "web", nil)
@@ -303,9 +307,9 @@ func TestOneAtATime(t *testing.T) {
 // TestCrashes verifies that an execution has the same end and one Job if the operator is killed
 // before or after any write.
 func TestCrashes(t *testing.T) {
-	run := func(t *testing.T, at int, before bool) (w *world, writes int) {
+	run := func(t *testing.T, at int, before bool) (w *fixture, writes int) {
 		t.Helper()
-		w = newWorld()
+		w = newFixture()
 		w.approval = true
 		count := 0
 		w.fault = func(_ string, b bool) error {
@@ -357,7 +361,7 @@ func TestCrashes(t *testing.T) {
 }
 
 // wantSame checks that an execution ended as another one did whose operator lived.
-func wantSame(t *testing.T, want, w *world) {
+func wantSame(t *testing.T, want, w *fixture) {
 	t.Helper()
 	if diff := cmp.Diff(phases(want.get("a")), phases(w.get("a"))); diff != "" {
 		t.Error(diff)
@@ -397,7 +401,7 @@ func (recorder) RecordDeletion(context.Context, *v1alpha1.KubernetesExecution, t
 // TestCancelledUnseen verifies that a cancel stops a Job that was created just before its operator
 // was killed.
 func TestCancelledUnseen(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.fault = func(what string, before bool) error {
 		if what == "job" && !before {
 			return errCrash

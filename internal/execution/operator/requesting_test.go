@@ -21,23 +21,23 @@ func TestRequesterUnverified(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason   string
 		approval bool
-		before   func(w *world, r *reconciler)
+		before   func(w *fixture, r *reconciler)
 		says     string
 	}{
-		"WithoutAGuard": {"anybody can be who asks", false, func(w *world, _ *reconciler) {
+		"WithoutAGuard": {"anybody can be who asks", false, func(w *fixture, _ *reconciler) {
 			w.guard = errors.New("the binding is not there")
 		}, "the binding is not there"},
-		"BeforeTheGuard": {"likewise", false, func(w *world, _ *reconciler) {
+		"BeforeTheGuard": {"likewise", false, func(w *fixture, _ *reconciler) {
 			w.period.Since = w.now.Add(time.Second)
 		}, "continuously in force only since 2026-05-01T03:00:01Z"},
-		"OfAnEarlierVersion": {"which has not written down that it was checked", true, func(w *world, r *reconciler) {
+		"OfAnEarlierVersion": {"which has not written down that it was checked", true, func(w *fixture, r *reconciler) {
 			if _, err := w.reconcile(r, "a"); err != nil {
 				panic(err)
 			}
 			w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Status.VerifiedRequest = nil })
 			w.period.Since = w.now.Add(time.Second)
 		}, "continuously in force"},
-		"OtherParameters": {"the guard was away, and the schema does not know them", true, func(w *world, r *reconciler) {
+		"OtherParameters": {"the guard was away, and the schema does not know them", true, func(w *fixture, r *reconciler) {
 			if _, err := w.reconcile(r, "a"); err != nil {
 				panic(err)
 			}
@@ -46,7 +46,7 @@ func TestRequesterUnverified(t *testing.T) {
 		}, "spec.parameters were changed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			w.approval = tc.approval
 			r := w.newReconciler(Config{})
 			w.create("a", "web", nil)
@@ -67,7 +67,7 @@ func TestRequesterUnverified(t *testing.T) {
 // TestRequestIsVerifiedOnce verifies that a verified execution stays verified, independent of later
 // gaps of the guard.
 func TestRequestIsVerifiedOnce(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.targets["api"] = 3
 	r := w.newReconciler(Config{})
 	w.create("a", "web", nil)
@@ -95,9 +95,9 @@ func TestRequestIsVerifiedOnce(t *testing.T) {
 func TestGapOfTheGuard(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
-		before func(w *world, r *reconciler)
+		before func(w *fixture, r *reconciler)
 	}{
-		"Forged": {"somebody writes bob's name in the gap", func(w *world, r *reconciler) {
+		"Forged": {"somebody writes bob's name in the gap", func(w *fixture, r *reconciler) {
 			w.guard = errors.New("changed")
 			w.edit("a", approve("bob"))
 			if _, err := w.reconcile(r, "a"); err != nil {
@@ -105,16 +105,16 @@ func TestGapOfTheGuard(t *testing.T) {
 			}
 			w.guard = nil
 		}},
-		"Unseen": {"the controller was away in the gap", func(w *world, _ *reconciler) { w.edit("a", approve("bob")) }},
-		"Ticked": {"without a name", func(w *world, _ *reconciler) {
+		"Unseen": {"the controller was away in the gap", func(w *fixture, _ *reconciler) { w.edit("a", approve("bob")) }},
+		"Ticked": {"without a name", func(w *fixture, _ *reconciler) {
 			w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.ApprovalReceived = true })
 		}},
-		"Rejected": {"a no can be forged, too", func(w *world, _ *reconciler) {
+		"Rejected": {"a no can be forged, too", func(w *fixture, _ *reconciler) {
 			w.edit("a", func(ke *v1alpha1.KubernetesExecution) {
 				ke.Spec.Approvals = []v1alpha1.Approval{{Approver: "bob", Decision: v1alpha1.Reject, PlanHash: ke.Status.Plan.Hash}}
 			})
 		}},
-		"NotUsedYet": {"it was approved, and waits for its turn", func(w *world, r *reconciler) {
+		"NotUsedYet": {"it was approved, and waits for its turn", func(w *fixture, r *reconciler) {
 			r.slots.gate.Stop("a pause")
 			w.edit("a", approve("bob"))
 			if _, err := w.reconcile(r, "a"); err != nil {
@@ -124,7 +124,7 @@ func TestGapOfTheGuard(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			w.approval = true
 			r := w.newReconciler(Config{})
 			w.create("a", "web", nil)
@@ -156,7 +156,7 @@ func TestGapOfTheGuard(t *testing.T) {
 func TestAskedAgainByItself(t *testing.T) {
 	for name, missing := range map[string]error{"NobodySawTheGap": nil, "Missing": errors.New("changed")} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			w.approval = true
 			r := w.newReconciler(Config{})
 			w.create("a", "web", nil)

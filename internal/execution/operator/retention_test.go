@@ -29,7 +29,7 @@ func (forgetful) RecordDeletion(context.Context, *v1alpha1.KubernetesExecution, 
 }
 
 // audit looks once as the auditor does.
-func (w *world) audit(t *testing.T, r *reconciler, by auditor) reconcile.Result {
+func (w *fixture) audit(t *testing.T, r *reconciler, by auditor) reconcile.Result {
 	t.Helper()
 	a := &auditReconciler{executions: storedExecutions{w}, auditor: by, log: r.log, now: r.now}
 	res, err := a.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: "a"}})
@@ -41,13 +41,13 @@ func (w *world) audit(t *testing.T, r *reconciler, by auditor) reconcile.Result 
 
 // TestRetention verifies that an ended execution is kept exactly for its retention period.
 func TestRetention(t *testing.T) {
-	fails := func(t *testing.T, w *world, r *reconciler) {
+	fails := func(t *testing.T, w *fixture, r *reconciler) {
 		t.Helper()
 		w.end("a", action.CodeForbidden)
 		w.must(t, r, "a")
 		wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailRBACDenied)
 	}
-	succeeds := func(t *testing.T, w *world, r *reconciler) {
+	succeeds := func(t *testing.T, w *fixture, r *reconciler) {
 		t.Helper()
 		w.end("a", action.CodeOK)
 		w.must(t, r, "a")
@@ -59,7 +59,7 @@ func TestRetention(t *testing.T) {
 		reason  string
 		cfg     Config
 		own     *int32
-		ends    func(t *testing.T, w *world, r *reconciler)
+		ends    func(t *testing.T, w *fixture, r *reconciler)
 		audited bool
 		want    time.Duration
 	}{
@@ -71,7 +71,7 @@ func TestRetention(t *testing.T) {
 		"Audited":     {"it is in the audit", Config{Audited: true}, new(int32(90)), succeeds, true, 90 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			r := w.newReconciler(tc.cfg)
 			w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.TTLSecondsAfterFinished = tc.own })
 			w.must(t, r, "a")
@@ -100,7 +100,7 @@ func TestRetention(t *testing.T) {
 
 // TestAtOnce verifies that an execution may request no retention.
 func TestAtOnce(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) {
 		ke.Spec.TTLSecondsAfterFinished, ke.Spec.DryRunMode = new(int32(0)), v1alpha1.DryRunOnly
@@ -117,7 +117,7 @@ func TestAtOnce(t *testing.T) {
 // TestKeptUntilAudited verifies that an execution is not deleted before its audit is complete, and
 // that a failed deletion is retried.
 func TestKeptUntilAudited(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{Audited: true})
 	w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.TTLSecondsAfterFinished = new(int32(60)) })
 	w.must(t, r, "a")
@@ -163,7 +163,7 @@ func TestDeletedWithoutAnAudit(t *testing.T) {
 		"Written": {"there is nothing to wait for", 0, recorder{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			r := w.newReconciler(Config{Audited: true})
 			w.create("a", "web", nil)
 			w.must(t, r, "a")

@@ -46,7 +46,7 @@ func (c *trials) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dr
 }
 
 // trial is the Job in which execution a is tried out.
-func (w *world) trial(t *testing.T) *batchv1.Job {
+func (w *fixture) trial(t *testing.T) *batchv1.Job {
 	t.Helper()
 	j := w.jobs[job.Name(w.get("a").UID, v1alpha1.PurposeDryRun, 1)]
 	if j == nil {
@@ -56,7 +56,7 @@ func (w *world) trial(t *testing.T) *batchv1.Job {
 }
 
 // trying has the Pod of a trial be in a state.
-func (w *world) trying(j *batchv1.Job, phase corev1.PodPhase, state corev1.ContainerState) {
+func (w *fixture) trying(j *batchv1.Job, phase corev1.PodPhase, state corev1.ContainerState) {
 	w.pods[j.UID] = []corev1.Pod{{
 		ObjectMeta: metav1.ObjectMeta{Name: j.Name + "-0", Namespace: namespace, CreationTimestamp: j.CreationTimestamp},
 		Status:     corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{Name: job.Container, State: state}}},
@@ -64,7 +64,7 @@ func (w *world) trying(j *batchv1.Job, phase corev1.PodPhase, state corev1.Conta
 }
 
 // found has a trial end.
-func (w *world) found(t *testing.T, j *batchv1.Job, code action.Code) {
+func (w *fixture) found(t *testing.T, j *batchv1.Job, code action.Code) {
 	t.Helper()
 	p, err := planOf(j)
 	if err != nil {
@@ -86,7 +86,7 @@ func (w *world) found(t *testing.T, j *batchv1.Job, code action.Code) {
 
 // wantJobs checks for which purposes Jobs were made, and that those of a trial
 // do nothing but try.
-func wantJobs(t *testing.T, w *world, want ...string) {
+func wantJobs(t *testing.T, w *fixture, want ...string) {
 	t.Helper()
 	var got []string
 	for _, j := range w.jobs {
@@ -128,7 +128,7 @@ func TestTriedOutInAJob(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			c := &trials{checks: checks{w}}
 			r := w.newReconciler(Config{})
 			r.validation.check.checker = c
@@ -176,15 +176,15 @@ func TestTriedOutInAJob(t *testing.T) {
 
 // TestTrialEnds verifies that executions whose dry run fails end in time and without changes.
 func TestTrialEnds(t *testing.T) {
-	begins := func(t *testing.T, w *world) {
+	begins := func(t *testing.T, w *fixture) {
 		t.Helper()
 		w.trying(w.trial(t), corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(w.now)}})
 	}
 	for name, tc := range map[string]struct {
 		reason  string
-		before  func(t *testing.T, w *world)
+		before  func(t *testing.T, w *fixture)
 		wait    time.Duration // after which it has not ended yet, and is looked at again
-		then    func(t *testing.T, w *world)
+		then    func(t *testing.T, w *fixture)
 		detail  v1alpha1.Detail
 		says    string
 		stopped bool // the Job, and not by itself
@@ -195,17 +195,17 @@ func TestTrialEnds(t *testing.T) {
 		},
 		"NeverEnds": {
 			reason: "its time is counted from when it starts", wait: 50 * time.Second,
-			before: func(t *testing.T, w *world) { t.Helper(); w.now = w.now.Add(20 * time.Second); begins(t, w) },
+			before: func(t *testing.T, w *fixture) { t.Helper(); w.now = w.now.Add(20 * time.Second); begins(t, w) },
 			detail: v1alpha1.Detail(v1alpha1.ReasonDryRunFailed), says: "did not finish", stopped: true,
 		},
 		"Refused": {
 			reason: "rejected by the API server",
-			then:   func(t *testing.T, w *world) { t.Helper(); w.found(t, w.trial(t), action.CodeInvalid) },
+			then:   func(t *testing.T, w *fixture) { t.Helper(); w.found(t, w.trial(t), action.CodeInvalid) },
 			detail: v1alpha1.Detail(v1alpha1.ReasonDryRunFailed), says: "five are too many",
 		},
 		"Changed": {
 			reason: "what was tried out is not what would be done",
-			then: func(t *testing.T, w *world) {
+			then: func(t *testing.T, w *fixture) {
 				t.Helper()
 				w.targets["web"] = 4
 				w.found(t, w.trial(t), action.CodeOK)
@@ -214,7 +214,7 @@ func TestTrialEnds(t *testing.T) {
 		},
 		"NoPod": {
 			reason: "a quota forbids its Pod",
-			then: func(t *testing.T, w *world) {
+			then: func(t *testing.T, w *fixture) {
 				t.Helper()
 				j := w.trial(t)
 				j.Status.Conditions = append(j.Status.Conditions, batchv1.JobCondition{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonDeadlineExceeded})
@@ -223,7 +223,7 @@ func TestTrialEnds(t *testing.T) {
 		},
 		"Silent": {
 			reason: "it left no word of what it found",
-			then: func(t *testing.T, w *world) {
+			then: func(t *testing.T, w *fixture) {
 				t.Helper()
 				j := w.trial(t)
 				j.Status.Conditions = append(j.Status.Conditions, batchv1.JobCondition{Type: batchv1.JobComplete, Status: corev1.ConditionTrue})
@@ -232,7 +232,7 @@ func TestTrialEnds(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			r := w.newReconciler(Config{})
 			r.validation.check.checker = &trials{checks: checks{w}}
 			w.create("a", "web", nil)
@@ -269,7 +269,7 @@ func TestTrialEnds(t *testing.T) {
 // TestTrialCannotBegin verifies that a dry run whose Job cannot be created is retried visibly and
 // given up after a timeout.
 func TestTrialCannotBegin(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	r.validation.check.checker = &trials{checks: checks{w}}
 	w.fault = func(what string, before bool) error {
@@ -298,20 +298,20 @@ func TestTrialCannotBegin(t *testing.T) {
 func TestTrialCancelled(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
-		trial  func(t *testing.T, w *world)
+		trial  func(t *testing.T, w *fixture)
 		dies   string // the write after which the operator dies
 		kept   bool   // the Job, for a while
 	}{
-		"Ended":    {reason: "it may be looked at", trial: func(t *testing.T, w *world) { t.Helper(); w.found(t, w.trial(t), action.CodeOK) }, kept: true},
-		"NotBegun": {reason: "it need not begin", trial: func(t *testing.T, _ *world) { t.Helper() }},
-		"Runs": {reason: "it need not go on", trial: func(t *testing.T, w *world) {
+		"Ended":    {reason: "it may be looked at", trial: func(t *testing.T, w *fixture) { t.Helper(); w.found(t, w.trial(t), action.CodeOK) }, kept: true},
+		"NotBegun": {reason: "it need not begin", trial: func(t *testing.T, _ *fixture) { t.Helper() }},
+		"Runs": {reason: "it need not go on", trial: func(t *testing.T, w *fixture) {
 			t.Helper()
 			w.trying(w.trial(t), corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(w.now)}})
 		}},
-		"Killed": {reason: "the next operator ends it", trial: func(t *testing.T, _ *world) { t.Helper() }, dies: "status failed"},
+		"Killed": {reason: "the next operator ends it", trial: func(t *testing.T, _ *fixture) { t.Helper() }, dies: "status failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			r := w.newReconciler(Config{})
 			r.validation.check.checker = &trials{checks: checks{w}}
 			w.create("a", "web", nil)

@@ -22,14 +22,14 @@ func TestVerificationCutShort(t *testing.T) {
 		}
 		return c
 	}
-	stop := func(w *world, _ *reconciler, name string) {
+	stop := func(w *fixture, _ *reconciler, name string) {
 		w.edit(name, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
 	}
 	for name, tc := range map[string]struct {
 		reason     string
 		conditions []v1alpha1.Condition
 		waits      bool // for one of them, when it ends
-		stop       func(w *world, r *reconciler, name string)
+		stop       func(w *fixture, r *reconciler, name string)
 		after      time.Duration
 		want       v1alpha1.Reason
 		met        metav1.ConditionStatus
@@ -45,7 +45,7 @@ func TestVerificationCutShort(t *testing.T) {
 		},
 		"Stopped": {
 			reason: "the emergency stop ends what runs", conditions: []v1alpha1.Condition{of("slow", true, time.Minute)}, waits: true, after: time.Second,
-			stop: func(_ *world, r *reconciler, _ string) { r.halted.Store(true) },
+			stop: func(_ *fixture, r *reconciler, _ string) { r.halted.Store(true) },
 			want: v1alpha1.ReasonCancelled, met: metav1.ConditionUnknown, next: v1alpha1.PhaseExecuting,
 		},
 		"OneFailed": {
@@ -64,7 +64,7 @@ func TestVerificationCutShort(t *testing.T) {
 	} {
 		for _, restarts := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/%t", name, restarts), func(t *testing.T) {
-				w := newWorld()
+				w := newFixture()
 				w.window = 0
 				operate := func() *reconciler {
 					g, err := gate.New(gate.Config{MaxFailures: 2})

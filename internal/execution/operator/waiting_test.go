@@ -33,7 +33,7 @@ func TestApprovalTimeout(t *testing.T) {
 		"Zero":       {"is what the controller was told", 2 * time.Hour, &metav1.Duration{}, 2 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			w.approval = true
 			cfg := Config{ApprovalTimeout: tc.cfg}
 			w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.ApprovalTimeout = tc.own })
@@ -58,7 +58,7 @@ func TestApprovalTimeout(t *testing.T) {
 // TestAskedWhileItWaits verifies that approval of the current plan is requested if the policies
 // start to require it while the execution queues. Other executions are not blocked in the meantime.
 func TestAskedWhileItWaits(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	w.create("other", "web", nil)
 	w.must(t, r, "other")
@@ -89,7 +89,7 @@ func TestAskedWhileItWaits(t *testing.T) {
 // TestNoLongerInline verifies that an inline action does not run if the controller no longer allows
 // it.
 func TestNoLongerInline(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.approval = true
 	w.create("a", "web", asksInline)
 	w.must(t, w.newReconciler(inline()), "a")
@@ -120,7 +120,7 @@ func TestInlineRetries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
+				w := newFixture()
 				r := w.newReconciler(inline())
 				looks := 0 // each of which is an attempt, of as many requests as it likes
 				w.fault = func(what string, before bool) error {
@@ -171,7 +171,7 @@ func TestPastIsKnown(t *testing.T) {
 		"Cancelled": {"it was cancelled twice, which says nothing of it", gate.Config{MaxFailures: 2}, action.CodeCancelled, v1alpha1.PhaseExecuting, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			r := w.newReconciler(Config{})
 			for _, name := range []string{"a", "b"} {
 				w.create(name, "web", nil)
@@ -209,7 +209,7 @@ func TestPastIsKnown(t *testing.T) {
 
 // TestLookingHoldsUpNobody verifies that many checks of one requester do not delay others.
 func TestLookingHoldsUpNobody(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	r := w.newReconciler(Config{})
 	look := func(ke *v1alpha1.KubernetesExecution) {
 		ke.Spec.Action = "rollout_status"
@@ -231,7 +231,7 @@ func TestLookingHoldsUpNobody(t *testing.T) {
 // TestReplanComesBackInTime verifies that an execution whose preconditions cannot be evaluated yet
 // retries after the given delay, because it would lose its place.
 func TestReplanComesBackInTime(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	w.approval = true
 	r := w.newReconciler(Config{})
 	w.create("a", "web", nil)

@@ -16,7 +16,7 @@ import (
 
 func TestFromTheFirstToTheLast(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	for _, name := range []string{"a", "b", "c"} {
 		r.pod(name)
 	}
@@ -56,11 +56,11 @@ func TestFromTheFirstToTheLast(t *testing.T) {
 
 func TestNothingToDo(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	r.step(Never)
 	r.want(v1alpha1.DrainCompleted, "drain-completed")
 
-	r = newRig(t, Config{})
+	r = newFixture(t, Config{})
 	r.st.DesiredActions.Drain = false
 	r.step(Never)
 	if r.st.Drain != nil || len(r.st.History) > 0 || r.d.Message(r.st) != "" {
@@ -76,7 +76,7 @@ func TestNothingToDo(t *testing.T) {
 // the eviction is retried until it is allowed.
 func TestABudgetIsRespected(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	r.pod("api-1")
 	r.pod("api-2")
 	r.budget("api-pdb", "web", 1, 2)
@@ -121,7 +121,7 @@ func TestABudgetIsRespected(t *testing.T) {
 
 func TestSeveralBudgets(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	r.pod("api-1")
 	r.budget("second", "web", 0, 1)
 	r.budget("first", "web", 0, 1)
@@ -138,7 +138,7 @@ func TestSeveralBudgets(t *testing.T) {
 // drain fail at its deadline.
 func TestTerminatingIsNotGone(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{Deadline: 5 * time.Minute})
+	r := newFixture(t, Config{Deadline: 5 * time.Minute})
 	r.pod("slow", slow)
 	r.pod("quick")
 	r.pod("guarded", app("db"))
@@ -176,7 +176,7 @@ func TestTerminatingIsNotGone(t *testing.T) {
 // the drain fail.
 func TestGoneAtTheDeadline(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	r.pod("a", slow)
 	r.begin()
 	r.step(later)
@@ -188,7 +188,7 @@ func TestGoneAtTheDeadline(t *testing.T) {
 
 func TestForce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	r.d = New(Config{Namespaces: []Namespace{{Pattern: Pattern(r.ns), DeleteAfter: 10 * time.Minute, ForceDeleteAfter: 20 * time.Minute}}}, r.client, nil)
 	r.pod("a", slow)
 	r.budget("pdb", "web", 1, 1)
@@ -224,7 +224,7 @@ func TestForce(t *testing.T) {
 
 func TestWaiting(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	r.d = New(Config{EmptyDir: TreatWait, Namespaces: []Namespace{{Pattern: "none-*"}, {Pattern: Pattern(r.ns), Mode: ModeWaitThenEvict, EvictAfter: time.Minute}}}, r.client, nil)
 	r.pod("a")
 	r.pod("bare", orphan)
@@ -252,9 +252,9 @@ func TestWaiting(t *testing.T) {
 // earlier process.
 func TestTurns(t *testing.T) {
 	t.Parallel()
-	first, second, third := newRig(t, Config{MaxNodes: 2}), newRig(t, Config{}), newRig(t, Config{})
+	first, second, third := newFixture(t, Config{MaxNodes: 2}), newFixture(t, Config{}), newFixture(t, Config{})
 	second.d, third.d = first.d, first.d
-	rigs := []*rig{first, second, third}
+	rigs := []*fixture{first, second, third}
 	for _, r := range rigs {
 		r.pod("a", slow)
 	}
@@ -269,7 +269,7 @@ func TestTurns(t *testing.T) {
 	first.step(Never)
 	third.begin()
 
-	first = newRig(t, Config{})
+	first = newFixture(t, Config{})
 	first.pod("a", slow)
 	first.d = third.d
 	first.step(turnPause)
@@ -286,7 +286,7 @@ func TestTurns(t *testing.T) {
 	third.wantPods("a+")
 
 	// Nodes without a recent step have lost their slots.
-	fourth := newRig(t, Config{})
+	fourth := newFixture(t, Config{})
 	fourth.pod("a", slow)
 	fourth.d = first.d
 	fourth.step(turnPause)
@@ -296,7 +296,7 @@ func TestTurns(t *testing.T) {
 
 func TestCancelledAndAskedForAgain(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	r.pod("a", slow)
 	r.d.Cancel(r.st, "nothing to cancel", r.now)
 	if r.st.Drain != nil || len(r.st.History) > 0 {
@@ -328,7 +328,7 @@ func TestCancelledAndAskedForAgain(t *testing.T) {
 // TestDryRun verifies that a dry run records its result once and evicts no pod.
 func TestDryRun(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	r.st.DesiredActions.DryRun = true
 	r.step(Never)
 	if len(r.st.History) > 0 {
@@ -347,7 +347,7 @@ func TestDryRun(t *testing.T) {
 // same session.
 func TestDryRunThatIsLifted(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	r.st.DesiredActions.DryRun = true
 	r.pod("a")
 	r.step(Never)
@@ -363,7 +363,7 @@ func TestDryRunThatIsLifted(t *testing.T) {
 // twice.
 func TestANewProcessGoesOn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	for _, name := range []string{"a", "b"} {
 		r.pod(name, slow)
 	}
@@ -391,10 +391,10 @@ func TestANewProcessGoesOn(t *testing.T) {
 // evictions follow soon.
 func TestTheRateIsShared(t *testing.T) {
 	t.Parallel()
-	first, second := newRig(t, Config{EvictionsPerSecond: 4, MaxPodsInFlight: 3}), newRig(t, Config{})
+	first, second := newFixture(t, Config{EvictionsPerSecond: 4, MaxPodsInFlight: 3}), newFixture(t, Config{})
 	second.d = first.d
 	second.now = first.now
-	for _, r := range []*rig{first, second} {
+	for _, r := range []*fixture{first, second} {
 		for _, name := range []string{"a", "b"} {
 			r.pod(name)
 		}
@@ -411,7 +411,7 @@ func TestTheRateIsShared(t *testing.T) {
 
 func TestCountsAreMetrics(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	r.pod("a")
 	reg := newRegistry()
 	if err := r.d.Register(reg); err != nil {

@@ -13,7 +13,7 @@ import (
 // TestAListThatLagsEndsNoDrain verifies that a stale list does not end a drain.
 func TestAListThatLagsEndsNoDrain(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	r.pod("a", slow)
 	r.wire.answers(func(req *http.Request) *http.Response {
 		if !strings.Contains(req.URL.RawQuery, "resourceVersion=0") || !strings.HasSuffix(req.URL.Path, "/pods") {
@@ -37,7 +37,7 @@ func answer(req *http.Request, code int, body string) *http.Response {
 // blocking.
 func TestRetryAfterIsHonoured(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	r.pod("a")
 	r.begin()
 	r.wire.answers(func(req *http.Request) *http.Response {
@@ -67,7 +67,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 
 func TestTheAPIServerIsAway(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	r.pod("a")
 	away := func(req *http.Request) *http.Response {
 		return answer(req, http.StatusForbidden, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"Forbidden","code":403}`)
@@ -97,7 +97,7 @@ func TestTheAPIServerIsAway(t *testing.T) {
 // TestAnotherPodOfTheName verifies that another pod of the same name is not evicted.
 func TestAnotherPodOfTheName(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{})
+	r := newFixture(t, Config{})
 	old := r.pod("web-0")
 	r.kill("web-0")
 	for _, how := range allWays() {

@@ -19,7 +19,7 @@ var errCrash = errors.New("the janitor is gone")
 
 // dying allows n writes, and then fails the next one, before or after it is stored, and
 // all that follow.
-func (w *world) dying(n int, after bool) client.Client {
+func (w *fixture) dying(n int, after bool) client.Client {
 	left := n
 	write := func(do func() error) error {
 		left--
@@ -58,14 +58,14 @@ func TestCrash(t *testing.T) {
 			for _, after := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s-%d-%t", kind, n, after), func(t *testing.T) {
 					t.Parallel()
-					crash(newWorld(t), kind, n, after)
+					crash(newFixture(t), kind, n, after)
 				})
 			}
 		}
 	}
 }
 
-func crash(w *world, kind string, n int, after bool) {
+func crash(w *fixture, kind string, n int, after bool) {
 	w.addNode(nil)
 	done := 0
 	w.provider.onAsk = func(provider.Request) { // before the result is known

@@ -30,7 +30,7 @@ const (
 // new boot ID.
 func TestRebootIsProven(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	node := w.addNode(nil)
 	o := w.look(w.ask(v1alpha1.KindReboot, "a", false))
 	w.want(o, sent, waiting, "not rebooted yet")
@@ -86,7 +86,7 @@ func TestRefused(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			if tc.cfg != nil {
 				tc.cfg(&w.cfg)
 			}
@@ -112,7 +112,7 @@ func TestBootIDIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	t.Run("Comes", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newFixture(t)
 		w.addNode(nil)
 		w.report("", corev1.ConditionFalse)
 		o := w.ask(v1alpha1.KindReboot, "a", false)
@@ -135,7 +135,7 @@ func TestBootIDIsWaitedFor(t *testing.T) {
 	})
 	t.Run("Never", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newFixture(t)
 		w.addNode(nil)
 		w.report("", corev1.ConditionTrue)
 		o := w.look(w.ask(v1alpha1.KindReboot, "a", true))
@@ -151,7 +151,7 @@ func TestBootIDIsWaitedFor(t *testing.T) {
 	})
 	t.Run("Terminate", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newFixture(t)
 		w.addNode(nil)
 		w.report("", corev1.ConditionFalse)
 		w.want(w.look(w.ask(v1alpha1.KindTerminate, "a", false)), sent, waiting, "") // a termination needs no boot ID
@@ -162,7 +162,7 @@ func TestBootIDIsWaitedFor(t *testing.T) {
 // regardless of their kinds.
 func TestOneAtATime(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.addNode(nil)
 	first := w.ask(v1alpha1.KindReboot, "z", false)
 	kubebedtest.Eventually(t, nextSecond(first)) // creation times have a resolution of one second
@@ -211,7 +211,7 @@ func TestTimeout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			w.addNode(nil)
 			w.provider.answer = func(provider.Request) error { return tc.answer }
 			o := w.look(w.ask(v1alpha1.KindReboot, "a", false))
@@ -240,7 +240,7 @@ func TestTimeout(t *testing.T) {
 // TestLateNews verifies that a reboot that is observed after the deadline succeeds.
 func TestLateNews(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.addNode(nil)
 	o := w.look(w.ask(v1alpha1.KindReboot, "a", false))
 	w.report("boot-2", corev1.ConditionTrue)
@@ -252,7 +252,7 @@ func TestLateNews(t *testing.T) {
 // action.
 func TestProviderFails(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.addNode(nil)
 	w.provider.answer = func(provider.Request) error { return provider.Permanent(errors.New("no such machine")) }
 	w.want(w.look(w.ask(v1alpha1.KindReboot, "a", false)), failed, failed, "no such machine")
@@ -267,7 +267,7 @@ func TestProviderFails(t *testing.T) {
 // forced.
 func TestPodsAreLeft(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.addNode(nil)
 	ns := kubebedtest.Namespace(t)
 	pod := func(name string, owner *metav1.OwnerReference, phase corev1.PodPhase) *corev1.Pod {
@@ -309,7 +309,7 @@ func TestPodsAreLeft(t *testing.T) {
 // and deletes no other node of that name.
 func TestTerminate(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.addNode(nil)
 	o := w.look(w.ask(v1alpha1.KindTerminate, "a", false))
 	w.want(o, sent, waiting, "")
@@ -330,7 +330,7 @@ func TestTerminate(t *testing.T) {
 // gone, as with Cluster API.
 func TestTerminateReplaced(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	n := w.addNode(nil)
 	o := w.look(w.ask(v1alpha1.KindTerminate, "a", false))
 	if err := w.client.Delete(t.Context(), n); err != nil {
@@ -349,7 +349,7 @@ func TestTerminateReplaced(t *testing.T) {
 // TestNodeGoes verifies that a reboot fails if the node is deleted meanwhile.
 func TestNodeGoes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	n := w.addNode(nil)
 	o := w.look(w.ask(v1alpha1.KindReboot, "a", false))
 	if err := w.client.Delete(t.Context(), n); err != nil {
@@ -365,7 +365,7 @@ func TestNodeOfTheSameName(t *testing.T) {
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			old := w.addNode(nil)
 			o := w.ask(kind, "a", true)
 			kubebedtest.Eventually(t, nextSecond(o)) // creation times have a resolution of one second
@@ -384,7 +384,7 @@ func TestNodeOfTheSameName(t *testing.T) {
 // TestTTL verifies that finished objects are kept until their TTL.
 func TestTTL(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.addNode(nil)
 	o := w.look(w.ask(v1alpha1.KindReboot, "a", false))
 	w.report("boot-2", corev1.ConditionTrue)
@@ -402,7 +402,7 @@ func TestTTL(t *testing.T) {
 // TestSpecIsFixed verifies that the spec of an action is immutable.
 func TestSpecIsFixed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	o, is := w.ask(v1alpha1.KindReboot, "a", false).(*v1alpha1.RebootNode)
 	if !is {
 		t.Fatal("that is no RebootNode")

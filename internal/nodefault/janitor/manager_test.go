@@ -23,7 +23,7 @@ import (
 // executed, and never two of a node at a time.
 func TestManager(t *testing.T) {
 	const nodes, each = 4, 3
-	w := newWorld(t)
+	w := newFixture(t)
 	scheme := runtime.NewScheme()
 	if err := AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestManager(t *testing.T) {
 }
 
 // ended reports whether a RebootNode has ended, according to the API server.
-func (w *world) ended(name string) bool {
+func (w *fixture) ended(name string) bool {
 	o := &v1alpha1.RebootNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	return w.read(o) != nil && o.Status.CompletionTime != nil
 }

@@ -33,7 +33,7 @@ var wholeStory = []string{
 
 // play runs a fault from its start to its end. next returns the process of the next
 // reconcile, which may be another one each time.
-func (w *world) play(next func() *reconciler) {
+func (w *fixture) play(next func() *reconciler) {
 	w.Helper()
 	w.join(sick)
 	w.pods[sick] = 2
@@ -46,7 +46,7 @@ func (w *world) play(next func() *reconciler) {
 }
 
 // rest reconciles until nothing is left to do.
-func (w *world) rest(next func() *reconciler) {
+func (w *fixture) rest(next func() *reconciler) {
 	w.Helper()
 	for range 100 {
 		writes := len(w.writes)
@@ -63,7 +63,7 @@ func (w *world) rest(next func() *reconciler) {
 }
 
 func TestWholeStory(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	r := w.newReconciler(wide(), false)
 	w.play(func() *reconciler { return r })
 	if diff := cmp.Diff(wholeStory, w.told(sick)); diff != "" {
@@ -84,7 +84,7 @@ func TestWholeStory(t *testing.T) {
 func TestTwoWritesForACordon(t *testing.T) {
 	for name, pods := range map[string]int{"NothingHasToGo": 0, "PodsHaveToGo": 2} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.join(sick)
 			w.pods[sick] = pods
 			w.report(sick, "xid")
@@ -112,7 +112,7 @@ func TestTwoWritesForACordon(t *testing.T) {
 // TestWaitingCostsNoWrites verifies that waiting NodeFaults are not written when the
 // number of nodes out of service changes.
 func TestWaitingCostsNoWrites(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for i := range 6 {
 		w.join(nodeName(i))
 	}
@@ -138,13 +138,13 @@ func TestWaitingCostsNoWrites(t *testing.T) {
 // TestCrashes verifies that after a crash before or after any write, the same actions are
 // done and recorded once.
 func TestCrashes(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	r := w.newReconciler(wide(), false)
 	w.play(func() *reconciler { return r })
 	writes := len(w.writes)
 	for at := range writes {
 		for _, before := range []bool{true, false} {
-			w := newWorld(t)
+			w := newFixture(t)
 			seen, died := 0, false
 			w.mishap = func(now bool) error {
 				if now != before || died {
@@ -171,7 +171,7 @@ func TestCrashes(t *testing.T) {
 }
 
 func TestDryRunTouchesNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.join(sick)
 	w.pods[sick] = 1
 	w.report(sick, "xid")
@@ -201,7 +201,7 @@ func TestDryRunTouchesNothing(t *testing.T) {
 }
 
 func TestFaultsOfANodeThatIsGone(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	r := w.newReconciler(wide(), false)
 	next := func() *reconciler { return r }
 	w.join(sick)
@@ -234,7 +234,7 @@ func TestFaultsOfANodeThatIsGone(t *testing.T) {
 // observed are not attributed to the next node of its name, and are deleted eventually. A
 // node that is missing in the cache is not gone.
 func TestFaultsOfANodeThatNobodySaw(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	r := w.newReconciler(wide(), false)
 	w.report(sick, "xid")
 	w.settle(r)
@@ -283,7 +283,7 @@ func (endless) Busy(*v1alpha1.NodeFaultStatus) bool { return true }
 // sources report old faults. The faults stay until the session of the old node ends;
 // otherwise they would be removed and reported again in a loop.
 func TestOldFaultsOfANewNode(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	r := w.newReconciler(wide(), false)
 	r.remedy = endless{repairs{w}}
 	w.join(sick)
@@ -317,7 +317,7 @@ func TestNothingGoesTooFar(t *testing.T) {
 	const nodes, most = 6, 2
 	allowed := budget.Config{MaxPercent: 0, MinAllowedNodes: most, WindowMinAllowedNodes: nodes}
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		for i := range nodes {
 			w.join(nodeName(i))
 			w.pods[nodeName(i)] = 1

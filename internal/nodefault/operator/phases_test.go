@@ -9,7 +9,7 @@ import (
 
 // TestMessageWithoutRepair verifies that a quarantined node says that nothing will repair it.
 func TestMessageWithoutRepair(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	r := w.newReconciler(wide(), false)
 	for name, tc := range map[string]struct {
 		actions *v1alpha1.DesiredActions

@@ -11,7 +11,7 @@ func bounded() map[string]ownership {
 	return map[string]ownership{
 		"Denied": {
 			reason: "without a place nothing is written, and it is told once",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.denial = "3 of 10 nodes are out of service"
 				w.fault("both")
 				w.settle()
@@ -21,7 +21,7 @@ func bounded() map[string]ownership {
 		},
 		"DeniedThenTaken": {
 			reason: "a place that is free later is taken",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.denial = "3 of 10 nodes are out of service"
 				w.fault("cordon")
 				w.settle()
@@ -31,7 +31,7 @@ func bounded() map[string]ownership {
 		},
 		"DeniedAndGivenBack": {
 			reason: "what is out of service is given back, whatever the budget says",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.denial = "all nodes are out of service"
 				recovers(w)
@@ -40,7 +40,7 @@ func bounded() map[string]ownership {
 		},
 		"MoreTaintsWithoutPlace": {
 			reason: "more on a node that is out of service takes no place",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.denial = "all nodes are out of service"
 				w.fault("both")
@@ -50,7 +50,7 @@ func bounded() map[string]ownership {
 		},
 		"TaintsThenCordon": {
 			reason: "a worse fault adds a cordon to the taints of the same session",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "taint")
 				w.fault("cordon")
 			},
@@ -59,7 +59,7 @@ func bounded() map[string]ownership {
 		},
 		"TaintsOnly": {
 			reason: "without a cordon there is none to tell of",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "taint")
 				recovers(w)
 			},
@@ -67,7 +67,7 @@ func bounded() map[string]ownership {
 		},
 		"TaintsOnlyTakenOff": {
 			reason: "a person has undone all that we did",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "taint")
 				w.untaint("sick")
 				w.settle()
@@ -77,7 +77,7 @@ func bounded() map[string]ownership {
 		},
 		"OneTaintTakenOff": {
 			reason: "it is not put back; the rest stays",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.untaint("sick")
 				w.settle()
@@ -87,7 +87,7 @@ func bounded() map[string]ownership {
 		},
 		"TaintChanged": {
 			reason: "a taint with another value is theirs, and stays after recovery",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.untaint("sick")
 				w.taint("sick=disk:NoSchedule")
@@ -98,7 +98,7 @@ func bounded() map[string]ownership {
 		},
 		"TaintThere": {
 			reason: "a taint that was there with the same key and effect is not ours",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.taint("sick=disk:NoSchedule")
 				quarantined(w, "both")
 				recovers(w)
@@ -107,7 +107,7 @@ func bounded() map[string]ownership {
 		},
 		"SupportOnly": {
 			reason: "where nothing is wished of the node, nothing is written to it",
-			do:     func(w *world) { quarantined(w, "support") },
+			do:     func(w *fixture) { quarantined(w, "support") },
 			why:    quarantine.Ours, act: true,
 		},
 	}

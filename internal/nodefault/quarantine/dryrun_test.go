@@ -12,7 +12,7 @@ func pretended() map[string]ownership {
 	return map[string]ownership{
 		"DryRun": {
 			reason: "nothing is written, and what would be done is told once",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.cfg.DryRun = true
 				w.fault("both")
 				w.settle()
@@ -23,7 +23,7 @@ func pretended() map[string]ownership {
 		},
 		"DryRunRecovers": {
 			reason: "so is that it would be given back",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.cfg.DryRun = true
 				w.fault("both")
 				w.settle()
@@ -33,7 +33,7 @@ func pretended() map[string]ownership {
 		},
 		"DryRunCordonedByOthers": {
 			reason: "a node that is cordoned would not be",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.cfg.DryRun = true
 				w.cordon()
 				w.fault("both")
@@ -42,7 +42,7 @@ func pretended() map[string]ownership {
 		},
 		"DryRunEnds": {
 			reason: "then the node is taken in earnest",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.cfg.DryRun = true
 				w.fault("cordon")
 				w.settle()
@@ -52,7 +52,7 @@ func pretended() map[string]ownership {
 		},
 		"DryRunBegins": {
 			reason: "what is ours stays as it is until dry run ends",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.cfg.DryRun = true
 				recovers(w)
@@ -63,7 +63,7 @@ func pretended() map[string]ownership {
 		},
 		"DryRunBeginsAndEnds": {
 			reason: "and is given back then",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.cfg.DryRun = true
 				recovers(w)
@@ -75,7 +75,7 @@ func pretended() map[string]ownership {
 		},
 		"DryRunUncordoned": {
 			reason: "a person who uncordons in dry run is remembered, and is not undone when it ends",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.cfg.DryRun = true
 				w.settle()
@@ -87,7 +87,7 @@ func pretended() map[string]ownership {
 		},
 		"DryRunUncordonedGoesOn": {
 			reason: "what is left of it is left as it is",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.cfg.DryRun = true
 				w.settle()
@@ -100,7 +100,7 @@ func pretended() map[string]ownership {
 		},
 		"DryRunMarkDestroyed": {
 			reason: "what is ours is not forgotten while it may not be marked again",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.cfg.DryRun = true
 				w.annotate(v1alpha1.AnnotationOwned, "")
@@ -115,7 +115,7 @@ func pretended() map[string]ownership {
 		},
 		"DryRunOfARule": {
 			reason: "the same holds for a single rule",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.fault("dry")
 				w.settle()
 				recovers(w)
@@ -124,7 +124,7 @@ func pretended() map[string]ownership {
 		},
 		"DryRunOfARuleBesideAnother": {
 			reason: "what is ours is given back though a rule in dry run would keep it",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon", "dry")
 				w.heal("cordon")
 				w.settle()

@@ -15,7 +15,7 @@ import (
 // the node and the records.
 type ownership struct {
 	reason string
-	do     func(w *world)
+	do     func(w *fixture)
 	on     []string
 	told   []string
 	why    quarantine.Situation
@@ -23,7 +23,7 @@ type ownership struct {
 }
 
 // quarantined quarantines a node because of one fault.
-func quarantined(w *world, checks ...string) {
+func quarantined(w *fixture, checks ...string) {
 	w.t.Helper()
 	w.fault(checks...)
 	if s := w.settle(); !s.Act {
@@ -33,7 +33,7 @@ func quarantined(w *world, checks ...string) {
 }
 
 // recovers removes all faults and waits until the node counts as healthy.
-func recovers(w *world) {
+func recovers(w *fixture) {
 	w.t.Helper()
 	w.heal()
 	w.settle()
@@ -41,7 +41,7 @@ func recovers(w *world) {
 }
 
 // release releases the node like the command.
-func (w *world) release(override bool) {
+func (w *fixture) release(override bool) {
 	w.t.Helper()
 	node, took := quarantine.Release(w.node.DeepCopy(), w.now, "asked for by alice", override)
 	if !took {
@@ -54,7 +54,7 @@ func TestOwnership(t *testing.T) {
 	all := []map[string]ownership{ordinary(), released(), bounded(), damaged(), pretended()}
 	for name, tc := range united(t, all) {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			tc.do(w)
 			got := w.settle()
 			if got.Why != tc.why || got.Act != tc.act {

@@ -12,7 +12,7 @@ func released() map[string]ownership {
 	return map[string]ownership{
 		"OptedOutBefore": {
 			reason: "such a node is not touched",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.label(v1alpha1.LabelOptOut, v1alpha1.OptedOut)
 				w.fault("both")
 			},
@@ -20,7 +20,7 @@ func released() map[string]ownership {
 		},
 		"OptedOutWhileOurs": {
 			reason: "what is ours goes in one write, at once, and no more follows",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.label(v1alpha1.LabelOptOut, v1alpha1.OptedOut)
 				w.settle()
@@ -30,7 +30,7 @@ func released() map[string]ownership {
 		},
 		"OptedOutWhileForeign": {
 			reason: "but a cordon of others stays",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.cordon()
 				quarantined(w, "both")
 				w.label(v1alpha1.LabelOptOut, v1alpha1.OptedOut)
@@ -39,7 +39,7 @@ func released() map[string]ownership {
 		},
 		"OptedInAgain": {
 			reason: "a node that may be touched again is judged afresh",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.label(v1alpha1.LabelOptOut, v1alpha1.OptedOut)
 				w.settle()
@@ -50,7 +50,7 @@ func released() map[string]ownership {
 		},
 		"ControlPlane": {
 			reason: "nodes of the control plane are left alone unless it is allowed",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.label("node-role.kubernetes.io/control-plane", "x")
 				w.fault("both")
 			},
@@ -58,7 +58,7 @@ func released() map[string]ownership {
 		},
 		"ControlPlaneAllowed": {
 			reason: "as it is here",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.cfg.ControlPlane = true
 				w.label("node-role.kubernetes.io/control-plane", "x")
 				quarantined(w, "cordon")
@@ -67,7 +67,7 @@ func released() map[string]ownership {
 		},
 		"ReleasedByHand": {
 			reason: "a release is ours, is told with its reason, and the node may be taken again",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.release(false)
 				w.settle()
@@ -78,7 +78,7 @@ func released() map[string]ownership {
 		},
 		"ReleasedByHandForGood": {
 			reason: "with an override it is not taken again for the same faults",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.release(true)
 				w.settle()
@@ -88,7 +88,7 @@ func released() map[string]ownership {
 		},
 		"ReleasedByHandForGoodFaultFlaps": {
 			reason: "nor when one of them comes and goes",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.release(true)
 				w.settle()
@@ -100,7 +100,7 @@ func released() map[string]ownership {
 		},
 		"ReleasedByHandForGoodNewFault": {
 			reason: "but for new ones",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.release(true)
 				w.settle()
@@ -118,7 +118,7 @@ func damaged() map[string]ownership {
 	return map[string]ownership{
 		"MarkDestroyed": {
 			reason: "the status and the managed fields show that it is ours",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.annotate(v1alpha1.AnnotationOwned, "")
 				w.settle()
@@ -128,7 +128,7 @@ func damaged() map[string]ownership {
 		},
 		"MarkGarbled": {
 			reason: "so they do if it is there and says nothing",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.annotate(v1alpha1.AnnotationOwned, "{garbage")
 				w.settle()
@@ -138,7 +138,7 @@ func damaged() map[string]ownership {
 		},
 		"MarkDestroyedAndUncordoned": {
 			reason: "who undoes both has undone the cordon",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.annotate(v1alpha1.AnnotationOwned, "")
 				w.uncordon()
@@ -147,7 +147,7 @@ func damaged() map[string]ownership {
 		},
 		"ForeignMarkDestroyedAndUncordoned": {
 			reason: "that of others likewise",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.cordon()
 				quarantined(w, "cordon")
 				w.annotate(v1alpha1.AnnotationOwned, "")
@@ -157,7 +157,7 @@ func damaged() map[string]ownership {
 		},
 		"MarkDestroyedAndCordonedByThem": {
 			reason: "nothing says that this cordon is ours",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.annotate(v1alpha1.AnnotationOwned, "")
 				w.uncordon()
@@ -168,7 +168,7 @@ func damaged() map[string]ownership {
 		},
 		"MarkDestroyedReleasedByHand": {
 			reason: "the command takes off the cordon that the managed fields show, and the controller the taints that it knows of",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.heal()
 				w.annotate(v1alpha1.AnnotationOwned, "")
@@ -178,7 +178,7 @@ func damaged() map[string]ownership {
 		},
 		"MarkRestored": {
 			reason: "a session that is over is not begun again because its mark is back",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.taint("theirs=x:NoSchedule")
 				quarantined(w, "both")
 				mark := w.node.Annotations[v1alpha1.AnnotationOwned]
@@ -192,7 +192,7 @@ func damaged() map[string]ownership {
 		},
 		"ReleasedByHandBeforeWrittenDown": {
 			reason: "what began and ended while nobody could write it down is told",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.denial = "3 of 10 nodes are out of service"
 				w.fault("cordon")
 				w.settle()
@@ -205,7 +205,7 @@ func damaged() map[string]ownership {
 		},
 		"StatusLost": {
 			reason: "the node alone shows what is ours",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.heal()
 				w.status = v1alpha1.NodeFaultStatus{}
@@ -216,7 +216,7 @@ func damaged() map[string]ownership {
 		},
 		"StatusAndMarkLost": {
 			reason: "even then the managed fields show that the cordon is ours",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.heal()
 				w.status = v1alpha1.NodeFaultStatus{}
@@ -228,7 +228,7 @@ func damaged() map[string]ownership {
 		},
 		"GarbageOfOthers": {
 			reason: "what we cannot read is not ours, and is left",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.cordon()
 				w.annotate(v1alpha1.AnnotationOwned, "yes")
 				w.annotate(v1alpha1.AnnotationReleased, "[]")
@@ -237,7 +237,7 @@ func damaged() map[string]ownership {
 		},
 		"MarkOfAnotherNode": {
 			reason: "an annotation that was copied from another node says nothing",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				mark := w.node.Annotations[v1alpha1.AnnotationOwned]
 				w.join()
@@ -250,7 +250,7 @@ func damaged() map[string]ownership {
 		},
 		"OverrideOfTheirOwn": {
 			reason: "a person's own words in our annotation keep us away",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.annotate(v1alpha1.AnnotationOverridden, "hands off")
 				w.fault("both")
 				w.settle()
@@ -260,7 +260,7 @@ func damaged() map[string]ownership {
 		},
 		"NodeGone": {
 			reason: "nothing is told that was not seen",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.node = nil
 			},
@@ -268,7 +268,7 @@ func damaged() map[string]ownership {
 		},
 		"NodeReplaced": {
 			reason: "another node of the same name begins afresh",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.node = nil
 				w.settle()
@@ -279,7 +279,7 @@ func damaged() map[string]ownership {
 		},
 		"NodeReplacedUnseen": {
 			reason: "so it does if nobody saw that the first was gone",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.join()
 			},
@@ -287,7 +287,7 @@ func damaged() map[string]ownership {
 		},
 		"NodeReplacedWhileBusy": {
 			reason: "but not before the end of the old one was told",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.busy = true
 				w.join()
@@ -296,7 +296,7 @@ func damaged() map[string]ownership {
 		},
 		"Slow": {
 			reason: "a fault that has to last does nothing before",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.fault("slow")
 				w.settle()
 				w.pass(time.Minute - time.Second)
@@ -305,7 +305,7 @@ func damaged() map[string]ownership {
 		},
 		"BrokenRule": {
 			reason: "nobody takes a node to be well because a rule is wrong",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.heal()
 				w.fault("broken")

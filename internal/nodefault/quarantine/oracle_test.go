@@ -24,10 +24,10 @@ const (
 	they   party = "they"
 )
 
-// An oracle observes a world from outside. It knows who made each change, and which
+// An oracle observes a fixture from outside. It knows who made each change, and which
 // changes are forbidden.
 type oracle struct {
-	*world
+	*fixture
 	cordonedBy party
 	// taints are those that the controller has added and others have not changed. off are
 	// those that a person has removed in this session.
@@ -53,7 +53,7 @@ type left struct {
 
 func newOracle(t tester) *oracle {
 	o := &oracle{
-		world: newWorld(t), taints: map[string]bool{}, off: map[string]bool{}, unproven: map[string]bool{},
+		fixture: newFixture(t), taints: map[string]bool{}, off: map[string]bool{}, unproven: map[string]bool{},
 		did: map[string]bool{}, told: map[string]bool{}, lost: map[string]bool{},
 	}
 	o.judge = o.wrote
@@ -389,7 +389,7 @@ func (o *oracle) wantNothingOfOurs(when string) {
 	}
 	for id := range o.did {
 		if !o.told[id] && !o.lost[id] {
-			o.t.Fatalf("%s: something was done and never told; told are %v", when, o.world.told())
+			o.t.Fatalf("%s: something was done and never told; told are %v", when, o.fixture.told())
 		}
 	}
 }

@@ -13,13 +13,13 @@ func ordinary() map[string]ownership {
 	return map[string]ownership{
 		"Cordon": {
 			reason: "one write takes the node, marks it and is told",
-			do:     func(w *world) { quarantined(w, "both") },
+			do:     func(w *fixture) { quarantined(w, "both") },
 			on:     []string{"cordoned", "sick=gpu:NoSchedule", "worse:NoExecute", "owned", "state=quarantined"},
 			told:   []string{"cordon"}, why: quarantine.Ours, act: true,
 		},
 		"Recovery": {
 			reason: "exactly what is ours is taken off",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.taint("theirs=x:NoSchedule")
 				quarantined(w, "both")
 				recovers(w)
@@ -28,7 +28,7 @@ func ordinary() map[string]ownership {
 		},
 		"RecoveryHasToLast": {
 			reason: "a fault that comes and goes does not have the node come and go",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.heal()
 				w.settle()
@@ -38,7 +38,7 @@ func ordinary() map[string]ownership {
 		},
 		"ClockIsSetBack": {
 			reason: "a node that was well from tomorrow on would else be kept until then",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.heal()
 				w.settle()
@@ -50,7 +50,7 @@ func ordinary() map[string]ownership {
 		},
 		"FaultComesBack": {
 			reason: "the wait begins anew, and the session goes on",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.heal()
 				w.settle()
@@ -64,7 +64,7 @@ func ordinary() map[string]ownership {
 		},
 		"CordonedBefore": {
 			reason: "a cordon that was there is not ours, and stays after recovery",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.cordon()
 				quarantined(w, "both")
 				recovers(w)
@@ -73,7 +73,7 @@ func ordinary() map[string]ownership {
 		},
 		"CordonedBeforeWhileSick": {
 			reason: "taints and the mark are added, and the node counts as in quarantine",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.cordon()
 				quarantined(w, "both")
 			},
@@ -82,7 +82,7 @@ func ordinary() map[string]ownership {
 		},
 		"CordonedBeforeUncordoned": {
 			reason: "who had cordoned it wants it in service: that ends the session",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.cordon()
 				quarantined(w, "both")
 				w.uncordon()
@@ -91,7 +91,7 @@ func ordinary() map[string]ownership {
 		},
 		"PersonUncordons": {
 			reason: "the session ends, our taints go, and nothing is cordoned again",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.uncordon()
 				w.settle()
@@ -101,7 +101,7 @@ func ordinary() map[string]ownership {
 		},
 		"PersonUncordonsNewFault": {
 			reason: "a new fault is none that the person knew of",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.uncordon()
 				w.settle()
@@ -112,7 +112,7 @@ func ordinary() map[string]ownership {
 		},
 		"PersonUncordonsOtherFaultGoes": {
 			reason: "fewer faults are no new ones",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon", "both")
 				w.uncordon()
 				w.settle()
@@ -124,7 +124,7 @@ func ordinary() map[string]ownership {
 		},
 		"PersonUncordonsFaultFlaps": {
 			reason: "the same fault is no new one because it was away for a moment",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.uncordon()
 				w.settle()
@@ -137,7 +137,7 @@ func ordinary() map[string]ownership {
 		},
 		"PersonUncordonsWhileNobodyLooks": {
 			reason: "who uncordons knows of the fault that it was for, though it has gone before we look",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.uncordon()
 				w.heal()
@@ -149,7 +149,7 @@ func ordinary() map[string]ownership {
 		},
 		"PersonUncordonsAndIsWell": {
 			reason: "with the faults the memory of the override goes",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.uncordon()
 				w.settle()
@@ -159,7 +159,7 @@ func ordinary() map[string]ownership {
 		},
 		"PersonUncordonsAndAllowsAgain": {
 			reason: "taking the annotation away has us act again",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.uncordon()
 				w.settle()
@@ -169,7 +169,7 @@ func ordinary() map[string]ownership {
 		},
 		"PersonUncordonsAndRearms": {
 			reason: "so does a release that is not to be remembered",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.uncordon()
 				w.settle()
@@ -179,7 +179,7 @@ func ordinary() map[string]ownership {
 		},
 		"PersonUncordonsLongAgo": {
 			reason: "an override has its time",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.uncordon()
 				w.settle()
@@ -189,7 +189,7 @@ func ordinary() map[string]ownership {
 		},
 		"PersonUncordonsAndCordons": {
 			reason: "the cordon is theirs, as the managed fields show, though we saw neither",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.uncordon()
 				w.cordon()
@@ -199,7 +199,7 @@ func ordinary() map[string]ownership {
 		},
 		"PersonUncordonsAndCordonsThenWell": {
 			reason: "and is not taken off",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "both")
 				w.uncordon()
 				w.cordon()
@@ -209,7 +209,7 @@ func ordinary() map[string]ownership {
 		},
 		"PersonDeclaresTheCordon": {
 			reason: "who applies a cordon that is there holds it too",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.apply()
 				recovers(w)
@@ -218,7 +218,7 @@ func ordinary() map[string]ownership {
 		},
 		"ManagersForgotten": {
 			reason: "where the managed fields say nothing, our annotation counts",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.forgetManagers()
 				recovers(w)
@@ -227,7 +227,7 @@ func ordinary() map[string]ownership {
 		},
 		"CordonedBeforeManagersForgotten": {
 			reason: "also of a cordon that is not",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				w.cordon()
 				w.forgetManagers()
 				quarantined(w, "cordon")
@@ -237,7 +237,7 @@ func ordinary() map[string]ownership {
 		},
 		"CordonTakenOverManagersForgotten": {
 			reason: "that it became theirs is written down, and does not depend on being asked again",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.uncordon()
 				w.cordon()
@@ -249,7 +249,7 @@ func ordinary() map[string]ownership {
 		},
 		"Hold": {
 			reason: "a person wants it kept as it is",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.annotate(v1alpha1.AnnotationHold, "looking into it")
 				recovers(w)
@@ -260,7 +260,7 @@ func ordinary() map[string]ownership {
 		},
 		"HoldEnds": {
 			reason: "and then no more",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.annotate(v1alpha1.AnnotationHold, "looking into it")
 				recovers(w)
@@ -271,7 +271,7 @@ func ordinary() map[string]ownership {
 		},
 		"Busy": {
 			reason: "a node is not given back in the middle of a reboot",
-			do: func(w *world) {
+			do: func(w *fixture) {
 				quarantined(w, "cordon")
 				w.busy = true
 				recovers(w)

@@ -32,7 +32,7 @@ func TestCourse(t *testing.T) {
 	cases := map[string]course{
 		"Helps": {
 			reason: "one reboot, after which the fault goes", remedies: []faults.Remedy{reboot, support},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.settle()
 				w.accepted()
 				w.settle()
@@ -47,7 +47,7 @@ func TestCourse(t *testing.T) {
 		},
 		"UnderWay": {
 			reason: "a node that reboots is not released, even if its fault is gone", remedies: []faults.Remedy{reboot},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.settle()
 				w.stored.HealthySince, w.stored.DesiredActions = &metav1.Time{Time: w.now}, nil
 				w.settle()
@@ -57,7 +57,7 @@ func TestCourse(t *testing.T) {
 		},
 		"NotBegunYet": {
 			reason: "what was written down and not asked for is dropped when the fault goes", remedies: []faults.Remedy{reboot},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.step()
 				w.stored.HealthySince = &metav1.Time{Time: w.now}
 				w.settle()
@@ -66,7 +66,7 @@ func TestCourse(t *testing.T) {
 		},
 		"FaultStays": {
 			reason: "a reboot that does not help is repeated, and then a person is needed", remedies: []faults.Remedy{reboot, support},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				for range 2 {
 					w.settle()
 					w.accepted()
@@ -86,7 +86,7 @@ func TestCourse(t *testing.T) {
 		},
 		"Escalates": {
 			reason: "a reboot that is refused for good is not repeated, and the machine is replaced", remedies: []faults.Remedy{reboot, terminate},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.settle()
 				w.ends(metav1.ConditionFalse, v1alpha1.ReasonFailed)
 				w.settle()
@@ -106,7 +106,7 @@ func TestCourse(t *testing.T) {
 		},
 		"TimesOut": {
 			reason: "a reboot that took too long is repeated, and all were tried at last", remedies: []faults.Remedy{reboot},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				for range 2 {
 					w.settle()
 					w.accepted()
@@ -123,7 +123,7 @@ func TestCourse(t *testing.T) {
 		},
 		"NoJanitor": {
 			reason: "what nobody carries out is taken back, and counts as tried", cfg: Config{RebootAttempts: 1}, remedies: []faults.Remedy{reboot, support},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.settle()
 				w.now = w.now.Add(46 * time.Minute)
 				w.settle()
@@ -138,13 +138,13 @@ func TestCourse(t *testing.T) {
 		},
 		"Support": {
 			reason: "a fault that needs a person says so once", remedies: []faults.Remedy{support},
-			act:   func(w *world) { w.settle(); w.now = w.now.Add(time.Hour); w.settle() },
+			act:   func(w *fixture) { w.settle(); w.now = w.now.Add(time.Hour); w.settle() },
 			told:  []string{"support-required"},
 			state: faults.RemedyExhausted, message: "manual repair",
 		},
 		"SupportThenReboot": {
 			reason: "another fault that a reboot may mend gets its reboot", remedies: []faults.Remedy{support},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.settle()
 				w.stored.DesiredActions.Remedies = []faults.Remedy{reboot, support}
 				w.settle()
@@ -154,16 +154,16 @@ func TestCourse(t *testing.T) {
 		},
 		"DrainRuns": {
 			reason: "nothing is done before the pods have gone", remedies: []faults.Remedy{reboot},
-			act: func(w *world) { w.stored.Drain.State = faults.DrainRunning; w.settle() },
+			act: func(w *fixture) { w.stored.Drain.State = faults.DrainRunning; w.settle() },
 		},
 		"DrainFailed": {
 			reason: "pods that would not go are not rebooted away", remedies: []faults.Remedy{reboot},
-			act:  func(w *world) { w.stored.Drain.State = faults.DrainFailed; w.settle(); w.settle() },
+			act:  func(w *fixture) { w.stored.Drain.State = faults.DrainFailed; w.settle(); w.settle() },
 			told: []string{"support-required"}, state: faults.RemedyExhausted, message: "drain failed",
 		},
 		"DrainMended": {
 			reason: "once they have gone it goes on", remedies: []faults.Remedy{reboot},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.stored.Drain.State = faults.DrainFailed
 				w.settle()
 				w.stored.Drain.State = faults.DrainCompleted
@@ -174,7 +174,7 @@ func TestCourse(t *testing.T) {
 		},
 		"DrainFailedForce": {
 			reason: "unless that is wanted", cfg: Config{AfterFailedDrain: true}, remedies: []faults.Remedy{reboot},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.stored.Drain.State = faults.DrainFailed
 				w.settle()
 				if !w.current().spec.Force {
@@ -185,7 +185,7 @@ func TestCourse(t *testing.T) {
 		},
 		"DrainFailedSilentWanted": {
 			reason: "where that is wanted, pods of a silent kubelet go with a reboot", cfg: Config{RebootUnreachable: true}, remedies: []faults.Remedy{reboot},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.failsSilently(2)
 				w.settle()
 				if !w.current().spec.Force {
@@ -196,17 +196,17 @@ func TestCourse(t *testing.T) {
 		},
 		"DrainFailedSilent": {
 			reason: "what a silent kubelet runs is not rebooted away", remedies: []faults.Remedy{reboot},
-			act:  func(w *world) { w.failsSilently(2); w.settle() },
+			act:  func(w *fixture) { w.failsSilently(2); w.settle() },
 			told: []string{"support-required"}, state: faults.RemedyExhausted, message: "remediation.reboot_unreachable",
 		},
 		"DrainFailedSilentKept": {
 			reason: "a pod that was not even told to go is not rebooted away", cfg: Config{RebootUnreachable: true}, remedies: []faults.Remedy{reboot},
-			act:  func(w *world) { w.failsSilently(1); w.settle() },
+			act:  func(w *fixture) { w.failsSilently(1); w.settle() },
 			told: []string{"support-required"}, state: faults.RemedyExhausted, message: "drain failed",
 		},
 		"SilentRebootFailedThenTerminate": {
 			reason: "what permits a reboot permits no termination", cfg: Config{RebootUnreachable: true}, remedies: []faults.Remedy{reboot, terminate},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.failsSilently(2)
 				w.settle()
 				w.ends(metav1.ConditionFalse, v1alpha1.ReasonFailed)
@@ -218,7 +218,7 @@ func TestCourse(t *testing.T) {
 		},
 		"SilentRebootFailedThenSupport": {
 			reason: "a person is told that the reboot did not help", cfg: Config{RebootUnreachable: true}, remedies: []faults.Remedy{reboot, support},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.failsSilently(2)
 				w.settle()
 				w.ends(metav1.ConditionFalse, v1alpha1.ReasonFailed)
@@ -230,16 +230,16 @@ func TestCourse(t *testing.T) {
 		},
 		"SilentTerminate": {
 			reason: "what permits a reboot permits no termination, not even as the first remedy", cfg: Config{RebootUnreachable: true}, remedies: []faults.Remedy{terminate},
-			act:  func(w *world) { w.failsSilently(2); w.settle(); w.settle() },
+			act:  func(w *fixture) { w.failsSilently(2); w.settle(); w.settle() },
 			told: []string{"support-required"}, state: faults.RemedyExhausted, message: "or set remediation.after_failed_drain",
 		},
 		"DryRun": {
 			reason: "what is only to be told is not done", remedies: []faults.Remedy{reboot},
-			act: func(w *world) { w.stored.DesiredActions.DryRun = true; w.settle() },
+			act: func(w *fixture) { w.stored.DesiredActions.DryRun = true; w.settle() },
 		},
 		"Deleted": {
 			reason: "a person who takes a reboot back has ended it", remedies: []faults.Remedy{reboot, terminate},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.settle()
 				if err := w.client.Delete(context.Background(), w.current().Object); err != nil { //nolint:usetesting // a closure of the table
 					w.Fatalf("%v", err)
@@ -253,7 +253,7 @@ func TestCourse(t *testing.T) {
 		},
 		"CacheLags": {
 			reason: "an object that the cache has still to hear of was not deleted", remedies: []faults.Remedy{reboot},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.settle()
 				w.hidden[first] = true
 				w.settle()
@@ -264,7 +264,7 @@ func TestCourse(t *testing.T) {
 		},
 		"AnswerLost": {
 			reason: "an object whose making was not stored is taken for what it is, and told once", remedies: []faults.Remedy{reboot},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.step()
 				w.lose = func() bool { return true }
 				w.step()
@@ -278,7 +278,7 @@ func TestCourse(t *testing.T) {
 		},
 		"Denied": {
 			reason: "what may not be made is not told, and says why", remedies: []faults.Remedy{reboot},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.create = func(client.Object) error {
 					return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("rebootnodes").GroupResource(), first, errors.New("a policy says no"))
 				}
@@ -288,7 +288,7 @@ func TestCourse(t *testing.T) {
 		},
 		"SomebodyElses": {
 			reason: "an object of the name that was not made here is left alone, and the next is ours", remedies: []faults.Remedy{reboot},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				theirs := &v1alpha1.RebootNode{ObjectMeta: metav1.ObjectMeta{Name: first}, Spec: v1alpha1.NodeActionSpec{NodeName: "gpu-1"}}
 				if err := w.client.Create(context.Background(), theirs); err != nil { //nolint:usetesting // a closure of the table
 					w.Fatalf("%v", err)
@@ -299,7 +299,7 @@ func TestCourse(t *testing.T) {
 		},
 		"NotBelieved": {
 			reason: "a janitor that only waits has proven nothing", cfg: Config{RebootAttempts: 1}, remedies: []faults.Remedy{reboot},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.settle()
 				w.accepted()
 				w.ends(metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
@@ -316,7 +316,7 @@ func TestCourse(t *testing.T) {
 		},
 		"BootIDLater": {
 			reason: "a node that said only later in which boot it is, is held to that, too", cfg: Config{RebootAttempts: 1}, remedies: []faults.Remedy{reboot},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.node.Status.NodeInfo.BootID = ""
 				w.settle()
 				if w.stored.Remediation.PreviousBootID != "" {
@@ -338,7 +338,7 @@ func TestCourse(t *testing.T) {
 		},
 		"NodeGone": {
 			reason: "a node that goes while it reboots ends the attempt", remedies: []faults.Remedy{reboot, terminate},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.settle()
 				w.node = nil
 				w.ends(metav1.ConditionFalse, v1alpha1.ReasonFailed)
@@ -349,12 +349,12 @@ func TestCourse(t *testing.T) {
 		},
 		"Recreated": {
 			reason: "another node of the same name is none of this session's", remedies: []faults.Remedy{reboot},
-			act:   func(w *world) { w.step(); w.node.UID = "another"; w.settle() },
+			act:   func(w *fixture) { w.step(); w.node.UID = "another"; w.settle() },
 			state: faults.RemedyFailed, message: "deleted",
 		},
 		"WishChanges": {
 			reason: "what the rules wish for by now counts", remedies: []faults.Remedy{reboot, support},
-			act: func(w *world) {
+			act: func(w *fixture) {
 				w.settle()
 				w.accepted()
 				w.stored.DesiredActions.Remedies = []faults.Remedy{terminate}
@@ -370,7 +370,7 @@ func TestCourse(t *testing.T) {
 		},
 		"SomebodyReboots": {
 			reason: "a reboot that a person asked for is told as well", remedies: nil,
-			act: func(w *world) {
+			act: func(w *fixture) {
 				theirs := &v1alpha1.RebootNode{ObjectMeta: metav1.ObjectMeta{Name: "by-hand", UID: "hand"}, Spec: v1alpha1.NodeActionSpec{NodeName: "gpu-1"}}
 				if err := w.client.Create(context.Background(), theirs); err != nil { //nolint:usetesting // a closure of the table
 					w.Fatalf("%v", err)

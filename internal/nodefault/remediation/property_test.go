@@ -22,7 +22,7 @@ func TestRemediation(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		remedies := rapid.SliceOfN(rapid.SampledFrom([]faults.Remedy{faults.RemedyReboot, faults.RemedyTerminate, faults.RemedySupport}), 1, 3).Draw(t, "remedies")
-		w := newWorld(t, Config{}, slices.Compact(remedies)...)
+		w := newFixture(t, Config{}, slices.Compact(remedies)...)
 		deleted := false // by a person
 		asked := 0       // number of objects at that time
 		accepted := map[string]bool{}
@@ -81,7 +81,7 @@ func TestRemediation(t *testing.T) {
 }
 
 // underWay returns an object that has not ended.
-func (w *world) underWay(t *rapid.T) *action {
+func (w *fixture) underWay(t *rapid.T) *action {
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
 		all, err := w.r.actions.list(context.Background(), kind)
 		if err != nil {
@@ -97,7 +97,7 @@ func (w *world) underWay(t *rapid.T) *action {
 	return nil
 }
 
-func (w *world) wantSound(t *rapid.T) {
+func (w *fixture) wantSound(t *rapid.T) {
 	open := 0
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
 		all, err := w.r.actions.list(context.Background(), kind)
@@ -131,7 +131,7 @@ func (w *world) wantSound(t *rapid.T) {
 }
 
 // wantTold verifies that all requests and results are recorded.
-func (w *world) wantTold(t *rapid.T, accepted map[string]bool) {
+func (w *fixture) wantTold(t *rapid.T, accepted map[string]bool) {
 	told := w.told()
 	for _, c := range w.created {
 		kind, name, _ := strings.Cut(c, " ")

@@ -23,7 +23,7 @@ import (
 // TestRecords verifies that the records of an attempt have its fault and its result.
 func TestRecords(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, Config{}, faults.RemedyReboot)
+	w := newFixture(t, Config{}, faults.RemedyReboot)
 	w.settle()
 	w.now = w.now.Add(time.Minute)
 	w.accepted()
@@ -52,7 +52,7 @@ func TestRecords(t *testing.T) {
 // write of its record was lost.
 func TestToldInOrder(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, Config{}, faults.RemedyReboot)
+	w := newFixture(t, Config{}, faults.RemedyReboot)
 	w.step() // records the attempt
 	w.lose = func() bool { return true }
 	w.step()
@@ -82,7 +82,7 @@ func TestNotSentAfterTheEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, Config{}, faults.RemedyReboot)
+			w := newFixture(t, Config{}, faults.RemedyReboot)
 			if tc.labels[LabelSession] == w.stored.Session {
 				nodefault.AddRecordOnce(w.stored, nodefault.NewRecord(w.stored, sourceRemediation, changeevent.ActionRebootRequested, tc.number, w.now))
 			}
@@ -118,7 +118,7 @@ func TestNotSentAfterTheEnd(t *testing.T) {
 func TestPodsThatStay(t *testing.T) {
 	t.Parallel()
 	for _, stay := range []bool{false, true} {
-		w := newWorld(t, Config{PodsStay: stay}, faults.RemedyReboot)
+		w := newFixture(t, Config{PodsStay: stay}, faults.RemedyReboot)
 		w.settle()
 		if got := w.current().spec.Force; got != stay {
 			t.Errorf("with pods that stay: %t, it is asked for with force: %t", stay, got)
@@ -137,7 +137,7 @@ func TestMayNotAsk(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, Config{RebootAttempts: 1}, faults.RemedyReboot)
+			w := newFixture(t, Config{RebootAttempts: 1}, faults.RemedyReboot)
 			inner, ok := w.client.(client.WithWatch)
 			if !ok {
 				t.Fatal("the client is another")
@@ -163,7 +163,7 @@ func TestMayNotAsk(t *testing.T) {
 // have times in seconds.
 func TestTimesInOrder(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, Config{}, faults.RemedyReboot)
+	w := newFixture(t, Config{}, faults.RemedyReboot)
 	w.now = w.now.Add(434 * time.Millisecond)
 	w.step()
 	w.lose = func() bool { return true } // so that the time of the object is used
@@ -192,17 +192,17 @@ func TestCancel(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		reason string
-		act    func(w *world)
+		act    func(w *fixture)
 		left   int
 	}{
-		"Written":  {"nothing was asked for yet", func(w *world) { w.step() }, 0},
-		"Asked":    {"the provider has not been asked", func(w *world) { w.settle() }, 0},
-		"Accepted": {"the machine reboots: what happens to it is told", func(w *world) { w.settle(); w.accepted() }, 1},
+		"Written":  {"nothing was asked for yet", func(w *fixture) { w.step() }, 0},
+		"Asked":    {"the provider has not been asked", func(w *fixture) { w.settle() }, 0},
+		"Accepted": {"the machine reboots: what happens to it is told", func(w *fixture) { w.settle(); w.accepted() }, 1},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, Config{}, faults.RemedyReboot)
+			w := newFixture(t, Config{}, faults.RemedyReboot)
 			tc.act(w)
 			if err := w.r.Cancel(t.Context(), w.stored, "a person has uncordoned the node", w.now); err != nil {
 				t.Fatal(err)
@@ -248,7 +248,7 @@ func TestVerification(t *testing.T) {
 			t.Parallel()
 			var asked []string
 			try := verifier(func(name string) (Verdict, error) { asked = append(asked, name); return tc.verdict, nil })
-			w := newWorld(t, Config{VerifyTimeout: 2 * time.Minute, Verifier: try}, faults.RemedyReboot)
+			w := newFixture(t, Config{VerifyTimeout: 2 * time.Minute, Verifier: try}, faults.RemedyReboot)
 			w.settle()
 			w.accepted()
 			w.boots()

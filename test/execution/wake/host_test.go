@@ -14,16 +14,16 @@ import (
 // Where a Job never had a Pod, its own status is all there is to watch.
 func TestJob(t *testing.T) {
 	t.Parallel()
-	each(t, map[string]func(w world){
-		"deadline": func(w world) {
+	each(t, map[string]func(w fixture){
+		"deadline": func(w fixture) {
 			w.breaks(w.executes(w.own(), nil), batchv1.JobReasonDeadlineExceeded)
 			w.Fails(w.own(), v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailExecutorUnavailable)
 		},
-		"backoff": func(w world) {
+		"backoff": func(w fixture) {
 			w.breaks(w.executes(w.own(), nil), batchv1.JobReasonBackoffLimitExceeded)
 			w.Fails(w.own(), v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown)
 		},
-		"complete": func(w world) { // its Pod was gone before anybody saw it
+		"complete": func(w fixture) { // its Pod was gone before anybody saw it
 			j := w.executes(w.own(), nil)
 			now := metav1.Now()
 			w.status(j, func() {
@@ -36,7 +36,7 @@ func TestJob(t *testing.T) {
 }
 
 // breaks has a Job fail that never had a Pod, as its controller does.
-func (w world) breaks(j *batchv1.Job, reason string) {
+func (w fixture) breaks(j *batchv1.Job, reason string) {
 	w.Helper()
 	now := metav1.Now()
 	for _, t := range []batchv1.JobConditionType{batchv1.JobFailureTarget, batchv1.JobFailed} {
@@ -54,8 +54,8 @@ func condition(t batchv1.JobConditionType, reason string) batchv1.JobCondition {
 // What a container leaves behind is seen before its Job counts it.
 func TestPod(t *testing.T) {
 	t.Parallel()
-	each(t, map[string]func(w world){
-		"done": func(w world) {
+	each(t, map[string]func(w fixture){
+		"done": func(w fixture) {
 			j := w.executes(w.own(), nil)
 			w.ends(w.runs(j), action.Result{Code: action.CodeOK, Changed: true, Count: 1})
 			ke := w.Reaches(w.own(), v1alpha1.PhaseRollbackReady)
@@ -64,7 +64,7 @@ func TestPod(t *testing.T) {
 			}
 			w.silent(j)
 		},
-		"refused": func(w world) {
+		"refused": func(w fixture) {
 			j := w.executes(w.own(), nil)
 			w.ends(w.runs(j), action.Result{Code: action.CodeForbidden, Message: "it may not"})
 			w.Fails(w.own(), v1alpha1.ReasonExecutionFailed, v1alpha1.DetailRBACDenied)
@@ -74,7 +74,7 @@ func TestPod(t *testing.T) {
 }
 
 // silent holds that a Job said nothing.
-func (w world) silent(j *batchv1.Job) {
+func (w fixture) silent(j *batchv1.Job) {
 	w.Helper()
 	for _, now := range w.Jobs(w.own()) {
 		if s := now.Status; now.UID != j.UID || s.Active+s.Failed+s.Succeeded != 0 || len(s.Conditions) > 0 {

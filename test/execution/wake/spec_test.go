@@ -11,29 +11,29 @@ import (
 // What people want is written into the spec.
 func TestSpec(t *testing.T) {
 	t.Parallel()
-	each(t, map[string]func(w world){
-		"approved": func(w world) {
+	each(t, map[string]func(w fixture){
+		"approved": func(w fixture) {
 			w.asksFirst()
 			w.WantCommand(bob, cli.CodeOK, []string{"approve", w.own(), "--yes"})
 			w.Reaches(w.own(), v1alpha1.PhaseExecuting)
 		},
-		"rejected": func(w world) {
+		"rejected": func(w fixture) {
 			w.asksFirst()
 			w.WantCommand(bob, cli.CodeOK, []string{"reject", w.own(), "--reason=not now"})
 			w.Fails(w.own(), v1alpha1.ReasonApprovalRejected, "")
 		},
-		"cancelled": func(w world) {
+		"cancelled": func(w fixture) {
 			w.asksFirst()
 			w.WantCommand(alice, cli.CodeOK, []string{"exec", "cancel", w.own()})
 			w.Fails(w.own(), v1alpha1.ReasonCancelled, "")
 		},
-		"cancelled-executing": func(w world) {
+		"cancelled-executing": func(w fixture) {
 			j := w.executes(w.own(), nil)
 			w.WantCommand(alice, cli.CodeOK, []string{"exec", "cancel", w.own()})
 			w.Fails(w.own(), v1alpha1.ReasonCancelled, "")
 			w.silent(j)
 		},
-		"finalized": func(w world) {
+		"finalized": func(w fixture) {
 			w.ends(w.runs(w.executes(w.own(), nil)), action.Result{Code: action.CodeOK, Changed: true, Count: 1})
 			w.Reaches(w.own(), v1alpha1.PhaseRollbackReady)
 			w.rests()
@@ -44,7 +44,7 @@ func TestSpec(t *testing.T) {
 }
 
 // asksFirst has an execution wait for an approval.
-func (w world) asksFirst() {
+func (w fixture) asksFirst() {
 	w.Helper()
 	w.asks(w.Dear, w.own(), nil)
 	w.Reaches(w.own(), v1alpha1.PhaseWaitingApproval)

@@ -28,8 +28,8 @@ const (
 // A change of the target has conditions be looked at, before their time has come.
 func TestTarget(t *testing.T) {
 	t.Parallel()
-	each(t, map[string]func(w world){
-		"precondition": func(w world) {
+	each(t, map[string]func(w fixture){
+		"precondition": func(w fixture) {
 			w.inTime(func(name string) (since, seen time.Time, due time.Time) {
 				w.asks(w.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) { s.PreConditions = replicas(4) })
 				ke := w.Becomes(name, waits(v1alpha1.ConditionValidated))
@@ -38,7 +38,7 @@ func TestTarget(t *testing.T) {
 				return since, at(w.Reaches(name, v1alpha1.PhaseExecuting), v1alpha1.PhaseValidated), due
 			})
 		},
-		"postcondition": func(w world) {
+		"postcondition": func(w fixture) {
 			w.inTime(func(name string) (since, seen time.Time, due time.Time) {
 				j := w.executes(name, func(s *v1alpha1.KubernetesExecutionSpec) { s.PostConditions = replicas(5) })
 				w.ends(w.runs(j), action.Result{Code: action.CodeOK, Changed: true, Count: 1})
@@ -54,7 +54,7 @@ func TestTarget(t *testing.T) {
 // inTime holds that a change was seen before it would have been looked for. Of
 // an execution course gives when it began to wait, when it waited no more, and
 // when it was due to look after the change.
-func (w world) inTime(course func(name string) (since, seen, due time.Time)) {
+func (w fixture) inTime(course func(name string) (since, seen, due time.Time)) {
 	w.Helper()
 	for n := range tries {
 		since, seen, due := course(fmt.Sprintf("%s-%d", w.own(), n))
@@ -68,7 +68,7 @@ func (w world) inTime(course func(name string) (since, seen, due time.Time)) {
 
 // changes gives a target so many replicas just after its conditions were looked
 // at, and says when they will be again if nobody notices.
-func (w world) changes(name string, replicas int, since time.Time) (due time.Time) {
+func (w fixture) changes(name string, replicas int, since time.Time) (due time.Time) {
 	w.Helper()
 	w.Until(func() error {
 		passed := time.Since(since.Add(regular))

@@ -35,7 +35,7 @@ const (
 	oldHash = "2222222222222222222222222222222222222222222222222222222222222222"
 )
 
-// The people. What they may do is in (*world).roles.
+// The people. What they may do is in (*fixture).roles.
 const (
 	rita = "rita" // asks for scale_deployment
 	eve  = "eve"  // may create and write executions, and ask for restart_pod
@@ -65,8 +65,8 @@ func groupsOf(person string) []string {
 	return map[string][]string{adam: {"oncall"}, anna: {"day"}, gina: {"policy-admins"}, boss: {"system:masters"}}[person]
 }
 
-// A world is a namespace of executions, with people around it.
-type world struct {
+// A fixture is a namespace of executions, with people around it.
+type fixture struct {
 	tb     testing.TB
 	ns     string
 	other  string // a namespace that is not guarded
@@ -83,36 +83,36 @@ type people struct {
 	clients map[string]dynamic.Interface
 }
 
-// in is the world for a part of a test.
-func (w *world) in(tb testing.TB) *world {
+// in is the fixture for a part of a test.
+func (w *fixture) in(tb testing.TB) *fixture {
 	tb.Helper()
 	part := *w
 	part.tb = tb
 	return &part
 }
 
-// onTrial is a world where nothing that people try stays.
-func (w *world) onTrial() *world {
+// onTrial is a fixture where nothing that people try stays.
+func (w *fixture) onTrial() *fixture {
 	part := *w
 	part.dryRun = []string{metav1.DryRunAll}
 	return &part
 }
 
-// newWorld makes a world that is not guarded yet.
-func newWorld(tb testing.TB) *world {
+// newFixture makes a fixture that is not guarded yet.
+func newFixture(tb testing.TB) *fixture {
 	tb.Helper()
 	admin, err := kubernetes.NewForConfig(kubebedtest.Bed(tb).Config())
 	if err != nil {
 		tb.Fatal(err)
 	}
 	serveSecondVersion(tb)
-	w := &world{tb: tb, ns: kubebedtest.Namespace(tb), other: kubebedtest.Namespace(tb), admin: admin, people: &people{clients: map[string]dynamic.Interface{}}}
+	w := &fixture{tb: tb, ns: kubebedtest.Namespace(tb), other: kubebedtest.Namespace(tb), admin: admin, people: &people{clients: map[string]dynamic.Interface{}}}
 	w.roles()
 	w.parent = parentOf(w)
 	return w
 }
 
-func (w *world) options() guard.Options {
+func (w *fixture) options() guard.Options {
 	return guard.Options{
 		Namespace:         w.ns,
 		ControllerUser:    w.user(controller),
@@ -122,7 +122,7 @@ func (w *world) options() guard.Options {
 }
 
 // user is the user name of a person.
-func (w *world) user(person string) string {
+func (w *fixture) user(person string) string {
 	switch person {
 	case controller, portal, robot, plain:
 		return "system:serviceaccount:" + w.ns + ":" + person
@@ -148,7 +148,7 @@ func named(r rbacv1.PolicyRule, names ...string) rbacv1.PolicyRule {
 }
 
 // roles gives people their rights, and waits until they have them.
-func (w *world) roles() {
+func (w *fixture) roles() {
 	w.tb.Helper()
 	write := on(executions, "get", "list", "create", "update", "patch", "delete")
 	leases := on("leases", "get", "list", "create", "update", "patch", "delete", "deletecollection")
@@ -181,7 +181,7 @@ func (w *world) roles() {
 	w.granted(w.other, otto, elsewhere)
 }
 
-func (w *world) grant(ns, person string, rules ...rbacv1.PolicyRule) {
+func (w *fixture) grant(ns, person string, rules ...rbacv1.PolicyRule) {
 	w.tb.Helper()
 	ctx := w.tb.Context()
 	if _, err := w.admin.RbacV1().Roles(ns).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: person}, Rules: rules}, metav1.CreateOptions{}); err != nil {
@@ -198,7 +198,7 @@ func (w *world) grant(ns, person string, rules ...rbacv1.PolicyRule) {
 }
 
 // granted waits until a person has a right.
-func (w *world) granted(ns, person string, last rbacv1.PolicyRule) {
+func (w *fixture) granted(ns, person string, last rbacv1.PolicyRule) {
 	w.tb.Helper()
 	resource, part, _ := strings.Cut(last.Resources[0], "/")
 	attributes := authorizationv1.ResourceAttributes{Namespace: ns, Group: last.APIGroups[0], Resource: resource, Subresource: part, Verb: last.Verbs[0]}
@@ -217,7 +217,7 @@ func (w *world) granted(ns, person string, last rbacv1.PolicyRule) {
 }
 
 // install makes objects, and removes them at the end.
-func (w *world) install(objects []runtime.Object) {
+func (w *fixture) install(objects []runtime.Object) {
 	w.tb.Helper()
 	client := w.admin.AdmissionregistrationV1()
 	for _, o := range objects {
@@ -260,7 +260,7 @@ func (w *world) install(objects []runtime.Object) {
 }
 
 // client is how a person reaches the API server.
-func (w *world) client(person string) dynamic.Interface {
+func (w *fixture) client(person string) dynamic.Interface {
 	w.tb.Helper()
 	w.people.mu.Lock()
 	defer w.people.mu.Unlock()
@@ -277,7 +277,7 @@ func (w *world) client(person string) dynamic.Interface {
 	return c
 }
 
-func (w *world) config(person string) *rest.Config {
+func (w *fixture) config(person string) *rest.Config {
 	w.tb.Helper()
 	bed := kubebedtest.Bed(w.tb)
 	var cfg *rest.Config
@@ -299,7 +299,7 @@ func (w *world) config(person string) *rest.Config {
 
 // A hand is what a person does things with.
 type hand struct {
-	w       *world
+	w       *fixture
 	objects dynamic.ResourceInterface
 	dryRun  []string
 }
@@ -309,22 +309,22 @@ func resourceOf(version string) schema.GroupVersionResource {
 }
 
 // as is a person with executions before them.
-func (w *world) as(person string) hand {
+func (w *fixture) as(person string) hand {
 	return hand{w, w.client(person).Resource(resourceOf("v1alpha1")).Namespace(w.ns), w.dryRun}
 }
 
 // later is a person with executions of another version before them.
-func (w *world) later(person string) hand {
+func (w *fixture) later(person string) hand {
 	return hand{w, w.client(person).Resource(resourceOf(secondVersion)).Namespace(w.ns), w.dryRun}
 }
 
 // settings is a person with ConfigMaps before them.
-func (w *world) settings(person string) hand {
+func (w *fixture) settings(person string) hand {
 	return hand{w, w.client(person).Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(w.ns), w.dryRun}
 }
 
 // leases is a person with Leases before them.
-func (w *world) leases(person string) hand {
+func (w *fixture) leases(person string) hand {
 	return hand{w, w.client(person).Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).Namespace(w.ns), w.dryRun}
 }
 

@@ -20,8 +20,8 @@ import (
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
-// A stage is the setup of the permission tests.
-type stage struct {
+// A fixture is the setup of the permission tests.
+type fixture struct {
 	*testing.T
 
 	c       *faulttest.Cluster
@@ -32,7 +32,7 @@ type stage struct {
 }
 
 // send reports to a process like a monitor.
-func (s *stage) send(ctx context.Context, to *kubebedtest.Process, r faulttest.Report) (int, error) {
+func (s *fixture) send(ctx context.Context, to *kubebedtest.Process, r faulttest.Report) (int, error) {
 	address, err := to.LoggedField("listening for fault reports", "address")
 	if err != nil {
 		return 0, err
@@ -57,7 +57,7 @@ func (s *stage) send(ctx context.Context, to *kubebedtest.Process, r faulttest.R
 	return resp.StatusCode, err
 }
 
-func (s *stage) report(r faulttest.Report) {
+func (s *fixture) report(r faulttest.Report) {
 	s.Helper()
 	kubebedtest.Eventually(s, func(ctx context.Context) error {
 		code, err := s.send(ctx, s.process, r)
@@ -69,7 +69,7 @@ func (s *stage) report(r faulttest.Report) {
 }
 
 // create creates an object as an administrator.
-func (s *stage) create(o client.Object) {
+func (s *fixture) create(o client.Object) {
 	s.Helper()
 	if err := s.c.Client.Create(s.Context(), o); err != nil {
 		s.Fatal(err)
@@ -77,7 +77,7 @@ func (s *stage) create(o client.Object) {
 }
 
 // podOn creates a pod on a node.
-func (s *stage) podOn(node, namespace, name string, labels map[string]string) *corev1.Pod {
+func (s *fixture) podOn(node, namespace, name string, labels map[string]string) *corev1.Pod {
 	s.Helper()
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -95,7 +95,7 @@ func (s *stage) podOn(node, namespace, name string, labels map[string]string) *c
 }
 
 // job waits for a Job for a node.
-func (s *stage) job(node, annotation string) *batchv1.Job {
+func (s *fixture) job(node, annotation string) *batchv1.Job {
 	s.Helper()
 	var found *batchv1.Job
 	kubebedtest.Eventually(s, func(ctx context.Context) error {
@@ -115,7 +115,7 @@ func (s *stage) job(node, annotation string) *batchv1.Job {
 }
 
 // started creates the pod of a Job, which has ended if an exit state is given.
-func (s *stage) started(node string, j *batchv1.Job, ended *corev1.ContainerStateTerminated) {
+func (s *fixture) started(node string, j *batchv1.Job, ended *corev1.ContainerStateTerminated) {
 	s.Helper()
 	p := s.podOn(node, faulttest.Namespace, j.Name, map[string]string{batchv1.JobNameLabel: j.Name})
 	state := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
@@ -130,7 +130,7 @@ func (s *stage) started(node string, j *batchv1.Job, ended *corev1.ContainerStat
 }
 
 // gone waits until an object is deleted.
-func (s *stage) gone(o client.Object) {
+func (s *fixture) gone(o client.Object) {
 	s.Helper()
 	kubebedtest.Eventually(s, func(ctx context.Context) error {
 		err := s.c.Client.Get(ctx, client.ObjectKeyFromObject(o), o)

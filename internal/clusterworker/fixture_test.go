@@ -14,8 +14,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
-// A rig is a worker with all its dependencies, within a bubble.
-type rig struct {
+// A fixture is a worker with all its dependencies, within a bubble.
+type fixture struct {
 	t        *testing.T
 	store    *fakeStore
 	garden   *fakeGarden
@@ -30,10 +30,10 @@ type rig struct {
 }
 
 // bubble runs a test with a worker that has not started.
-func bubble(t *testing.T, change func(*Config), test func(r *rig)) {
+func bubble(t *testing.T, change func(*Config), test func(r *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, newFakeStore(), newFakeGarden(), change)
+		r := newFixture(t, newFakeStore(), newFakeGarden(), change)
 		test(r)
 		if r.done != nil {
 			r.stop()
@@ -42,9 +42,9 @@ func bubble(t *testing.T, change func(*Config), test func(r *rig)) {
 	})
 }
 
-func newRig(t *testing.T, store *fakeStore, garden *fakeGarden, change func(*Config)) *rig {
+func newFixture(t *testing.T, store *fakeStore, garden *fakeGarden, change func(*Config)) *fixture {
 	t.Helper()
-	r := &rig{
+	r := &fixture{
 		t: t, store: store, garden: garden, maker: &fakeMaker{}, waker: newFakeWaker(),
 		recorder: &fakeRecorder{}, log: &logtest.Buffer{}, registry: prometheus.NewRegistry(),
 	}
@@ -65,7 +65,7 @@ func newRig(t *testing.T, store *fakeStore, garden *fakeGarden, change func(*Con
 	return r
 }
 
-func (r *rig) start() {
+func (r *fixture) start() {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	r.cancel, r.done = cancel, make(chan error, 1)
 	go func() { r.done <- r.worker.Run(ctx) }()
@@ -73,7 +73,7 @@ func (r *rig) start() {
 }
 
 // stop stops the worker, and returns how long that took.
-func (r *rig) stop() time.Duration {
+func (r *fixture) stop() time.Duration {
 	r.t.Helper()
 	begin := time.Now()
 	r.cancel()
@@ -85,7 +85,7 @@ func (r *rig) stop() time.Duration {
 }
 
 // add creates clusters, and returns their ids.
-func (r *rig) add(n int) (ids []string) {
+func (r *fixture) add(n int) (ids []string) {
 	for i := range n {
 		id := fmt.Sprintf("cluster-%04d", i)
 		r.store.edit(id, nil)
@@ -98,19 +98,19 @@ func (r *rig) add(n int) (ids []string) {
 func hang(d time.Duration) { time.Sleep(d) }
 
 // pass lets time pass.
-func (r *rig) pass(d time.Duration) {
+func (r *fixture) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
 // wantSynced checks that everything is synced without violations.
-func (r *rig) wantSynced() {
+func (r *fixture) wantSynced() {
 	r.t.Helper()
 	wantAgreement(r.t, r.store, r.garden)
 }
 
 // metric returns the value of a counter or gauge, summed over its series.
-func (r *rig) metric(name string) (sum float64) {
+func (r *fixture) metric(name string) (sum float64) {
 	r.t.Helper()
 	families, err := r.registry.Gather()
 	if err != nil {
@@ -132,7 +132,7 @@ func (r *rig) metric(name string) (sum float64) {
 	return sum
 }
 
-func (r *rig) wantMetric(name string, want float64) {
+func (r *fixture) wantMetric(name string, want float64) {
 	r.t.Helper()
 	if got := r.metric(name); got != want {
 		r.t.Errorf("%s is %v, want %v", name, got, want)
@@ -140,7 +140,7 @@ func (r *rig) wantMetric(name string, want float64) {
 }
 
 func TestMetricsPassTheLinter(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		problems, err := testutil.GatherAndLint(r.registry)
 		if err != nil {
 			t.Fatal(err)

@@ -34,9 +34,9 @@ type tester interface {
 
 var errDied = errors.New("the process has died")
 
-// A world is an in-memory API server with nodes and NodeFaults, and the dependencies of
+// A fixture is an in-memory API server with nodes and NodeFaults, and the dependencies of
 // an operator. Like a real one, it rejects a write of an outdated version.
-type world struct {
+type fixture struct {
 	tester
 
 	now     time.Time
@@ -54,15 +54,15 @@ type world struct {
 	writes []string
 }
 
-func newWorld(t tester) *world {
-	return &world{
+func newFixture(t tester) *fixture {
+	return &fixture{
 		tester: t, now: time.Date(2026, 5, 4, 3, 0, 0, 0, time.UTC), nodes: map[string]*corev1.Node{}, faults: map[string]*v1alpha1.NodeFault{},
 		pods: map[string]int{}, reboots: map[string]bool{}, flips: map[string][]string{}, mishap: func(bool) error { return nil },
 	}
 }
 
 // join adds a node.
-func (w *world) join(name string) {
+func (w *fixture) join(name string) {
 	w.uids++
 	w.nodes[name] = &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
@@ -74,13 +74,13 @@ func (w *world) join(name string) {
 	w.stamp(&w.nodes[name].ObjectMeta)
 }
 
-func (w *world) stamp(m *metav1.ObjectMeta) {
+func (w *fixture) stamp(m *metav1.ObjectMeta) {
 	w.version++
 	m.ResourceVersion = strconv.Itoa(w.version)
 }
 
 // edit changes a node like a person.
-func (w *world) edit(name string, change func(n *corev1.Node)) {
+func (w *fixture) edit(name string, change func(n *corev1.Node)) {
 	n := w.nodes[name]
 	was := n.Spec.Unschedulable
 	change(n)
@@ -89,7 +89,7 @@ func (w *world) edit(name string, change func(n *corev1.Node)) {
 }
 
 // manage records the manager of the cordon like the API server.
-func (w *world) manage(n *corev1.Node, was bool, who string) {
+func (w *fixture) manage(n *corev1.Node, was bool, who string) {
 	switch is := n.Spec.Unschedulable; {
 	case was && !is:
 		n.ManagedFields = nil
@@ -103,7 +103,7 @@ func (w *world) manage(n *corev1.Node, was bool, who string) {
 }
 
 // report adds a fault of a source.
-func (w *world) report(node, check string) {
+func (w *fixture) report(node, check string) {
 	f := w.faults[node]
 	if f == nil {
 		w.uids++
@@ -123,7 +123,7 @@ func (w *world) report(node, check string) {
 }
 
 // heal removes all faults of a node.
-func (w *world) heal(node string) {
+func (w *fixture) heal(node string) {
 	if f := w.faults[node]; f != nil && len(f.Spec.Faults) > 0 {
 		f.Spec.Faults = nil
 		f.Generation++
@@ -132,7 +132,7 @@ func (w *world) heal(node string) {
 }
 
 // out returns how many nodes are out of service.
-func (w *world) out() int {
+func (w *fixture) out() int {
 	n := 0
 	for _, node := range w.nodes {
 		if node.Spec.Unschedulable {
@@ -143,7 +143,7 @@ func (w *world) out() int {
 }
 
 // write makes one write.
-func (w *world) write(what string, do func() error) error {
+func (w *fixture) write(what string, do func() error) error {
 	if err := w.mishap(true); err != nil {
 		return err
 	}
@@ -158,8 +158,8 @@ func conflict(kind, name string) error {
 	return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource(kind).GroupResource(), name, errors.New("it has changed"))
 }
 
-// storedNodes accesses the nodes of the world.
-type storedNodes struct{ *world }
+// storedNodes accesses the nodes of the fixture.
+type storedNodes struct{ *fixture }
 
 func (s storedNodes) Get(_ context.Context, name string) (*corev1.Node, error) {
 	return s.nodes[name].DeepCopy(), nil
@@ -185,8 +185,8 @@ func (s storedNodes) Write(_ context.Context, before, after *corev1.Node) error 
 	})
 }
 
-// storedFaults accesses the NodeFaults of the world.
-type storedFaults struct{ *world }
+// storedFaults accesses the NodeFaults of the fixture.
+type storedFaults struct{ *fixture }
 
 func (s storedFaults) Get(_ context.Context, name string) (*v1alpha1.NodeFault, error) {
 	return s.faults[name].DeepCopy(), nil
@@ -237,7 +237,7 @@ func (s storedFaults) Delete(_ context.Context, f *v1alpha1.NodeFault) error {
 }
 
 // drains evicts one pod at each step, once the drain is recorded.
-type drains struct{ *world }
+type drains struct{ *fixture }
 
 func (d drains) Step(_ context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
 	tell := func(action string) {
@@ -280,7 +280,7 @@ func (drains) Cancel(st *v1alpha1.NodeFaultStatus, _ string, now time.Time) {
 func (drains) Message(*v1alpha1.NodeFaultStatus) string { return "" }
 
 // repairs reboots a drained node.
-type repairs struct{ *world }
+type repairs struct{ *fixture }
 
 func (r repairs) Step(_ context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
 	switch m := st.Remediation; {
@@ -315,7 +315,7 @@ func (repairs) Busy(st *v1alpha1.NodeFaultStatus) bool {
 }
 
 // newReconciler returns a new operator.
-func (w *world) newReconciler(b budget.Config, dryRun bool) *reconciler {
+func (w *fixture) newReconciler(b budget.Config, dryRun bool) *reconciler {
 	w.Helper()
 	all := func() []*corev1.Node {
 		var list []*corev1.Node
@@ -346,7 +346,7 @@ func (w *world) newReconciler(b budget.Config, dryRun bool) *reconciler {
 }
 
 // look reconciles a node once, and reports whether the process is alive.
-func (w *world) look(r *reconciler, node string) (again time.Duration, lives bool) {
+func (w *fixture) look(r *reconciler, node string) (again time.Duration, lives bool) {
 	w.Helper()
 	w.now = w.now.Add(time.Millisecond) // no two reconciles have the same time
 	got, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Name: node}})
@@ -357,7 +357,7 @@ func (w *world) look(r *reconciler, node string) (again time.Duration, lives boo
 }
 
 // settle reconciles all nodes until nothing more is due soon.
-func (w *world) settle(r *reconciler) {
+func (w *fixture) settle(r *reconciler) {
 	w.Helper()
 	for range 200 {
 		writes := len(w.writes)
@@ -375,7 +375,7 @@ func (w *world) settle(r *reconciler) {
 }
 
 // names returns the names of all nodes and NodeFaults.
-func (w *world) names() []string {
+func (w *fixture) names() []string {
 	var all []string
 	for name := range w.nodes {
 		all = append(all, name)
@@ -390,7 +390,7 @@ func (w *world) names() []string {
 }
 
 // told returns the recorded actions of a node.
-func (w *world) told(node string) []string {
+func (w *fixture) told(node string) []string {
 	var all []string
 	if f := w.faults[node]; f != nil {
 		for _, r := range f.Status.History {
@@ -401,7 +401,7 @@ func (w *world) told(node string) []string {
 }
 
 // phase returns the phase of the faulty node.
-func (w *world) phase() v1alpha1.Phase {
+func (w *fixture) phase() v1alpha1.Phase {
 	if f := w.faults[sick]; f != nil {
 		return f.Status.Phase
 	}

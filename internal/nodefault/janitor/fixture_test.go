@@ -82,8 +82,8 @@ func (m *machinery) Withdraw(_ context.Context, r provider.Request) error {
 	return nil
 }
 
-// A world is a real API server with reconcilers that the test calls.
-type world struct {
+// A fixture is a real API server with reconcilers that the test calls.
+type fixture struct {
 	*testing.T
 	client   client.Client
 	provider *machinery
@@ -94,7 +94,7 @@ type world struct {
 	prefix   string // prefix of the names of the test
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := AddToScheme(scheme); err != nil {
@@ -111,7 +111,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
-	w := &world{
+	w := &fixture{
 		T: t, client: c, provider: newMachinery(), cfg: Config{}.withDefaults(), now: time.Now().Truncate(time.Second),
 		turns: &turns{live: c}, metrics: metrics, prefix: name[:min(len(name), 40)] + "-" + strings.ToLower(rand.Text()[:6]),
 	}
@@ -120,7 +120,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // clear deletes the objects that other tests would find.
-func (w *world) clear() {
+func (w *fixture) clear() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), time.Minute)
 	defer cancel()
 	all, err := actionsOf(ctx, w.client, w.node())
@@ -133,17 +133,17 @@ func (w *world) clear() {
 	_ = w.client.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node()}})
 }
 
-func (w *world) node() string { return w.prefix + "-node" }
+func (w *fixture) node() string { return w.prefix + "-node" }
 
 // config returns the client configuration without a rate limit.
-func (w *world) config() *rest.Config {
+func (w *fixture) config() *rest.Config {
 	cfg := kubebedtest.Bed(w).Config()
 	cfg.QPS = -1
 	return cfg
 }
 
 // reconciler returns a new reconciler.
-func (w *world) reconciler(c client.Client, k func(Config, Providers) kind) *reconciler {
+func (w *fixture) reconciler(c client.Client, k func(Config, Providers) kind) *reconciler {
 	return &reconciler{
 		kind: k(w.cfg, Providers{w.provider, w.provider}), cfg: w.cfg, client: c, live: w.client, turns: w.turns,
 		written: &kube.Written{}, metrics: w.metrics, log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now },
@@ -151,7 +151,7 @@ func (w *world) reconciler(c client.Client, k func(Config, Providers) kind) *rec
 }
 
 // addNode creates a node that is Ready with the boot ID boot-1.
-func (w *world) addNode(change func(*corev1.Node)) *corev1.Node {
+func (w *fixture) addNode(change func(*corev1.Node)) *corev1.Node {
 	w.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node()}}
 	if change != nil {
@@ -165,7 +165,7 @@ func (w *world) addNode(change func(*corev1.Node)) *corev1.Node {
 }
 
 // report writes the node status like the kubelet.
-func (w *world) report(boot string, ready corev1.ConditionStatus) {
+func (w *fixture) report(boot string, ready corev1.ConditionStatus) {
 	report(w.T, w.client, w.node(), boot, ready)
 }
 
@@ -178,7 +178,7 @@ func report(t *testing.T, c client.Client, node, boot string, ready corev1.Condi
 	}
 }
 
-func (w *world) ask(kind, name string, force bool) client.Object {
+func (w *fixture) ask(kind, name string, force bool) client.Object {
 	w.Helper()
 	about, spec := metav1.ObjectMeta{Name: w.prefix + "-" + name}, v1alpha1.NodeActionSpec{NodeName: w.node(), Force: force}
 	var o client.Object = &v1alpha1.RebootNode{ObjectMeta: about, Spec: spec}
@@ -192,7 +192,7 @@ func (w *world) ask(kind, name string, force bool) client.Object {
 }
 
 // look reconciles an object and returns its new state, or nil if it is deleted.
-func (w *world) look(o client.Object) client.Object {
+func (w *fixture) look(o client.Object) client.Object {
 	w.Helper()
 	k := newRebootKind
 	if kindOf(o) == v1alpha1.KindTerminate {
@@ -205,7 +205,7 @@ func (w *world) look(o client.Object) client.Object {
 	return w.read(o)
 }
 
-func (w *world) read(o client.Object) client.Object {
+func (w *fixture) read(o client.Object) client.Object {
 	w.Helper()
 	err := w.client.Get(w.Context(), client.ObjectKeyFromObject(o), o)
 	if apierrors.IsNotFound(err) {
@@ -219,7 +219,7 @@ func (w *world) read(o client.Object) client.Object {
 
 // want verifies the two conditions of an object, as status/reason, and a part of its
 // message.
-func (w *world) want(o client.Object, sent, final, message string) {
+func (w *fixture) want(o client.Object, sent, final, message string) {
 	w.Helper()
 	_, status := specAndStatus(o)
 	last := v1alpha1.ConditionNodeReady

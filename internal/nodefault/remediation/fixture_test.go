@@ -42,7 +42,7 @@ type course struct {
 	reason   string
 	cfg      Config
 	remedies []faults.Remedy
-	act      func(w *world)
+	act      func(w *fixture)
 	created  []string
 	told     []string
 	state    faults.RemedyState
@@ -52,7 +52,7 @@ type course struct {
 
 func (c course) want(t *testing.T) {
 	t.Helper()
-	w := newWorld(t, c.cfg, c.remedies...)
+	w := newFixture(t, c.cfg, c.remedies...)
 	c.act(w)
 	if diff := cmp.Diff(c.created, w.created); diff != "" {
 		t.Errorf("%s: asked for (-want +got)\n%s", c.reason, diff)
@@ -69,9 +69,9 @@ func (c course) want(t *testing.T) {
 	}
 }
 
-// A world holds one node with its faults, the stored status, and the objects of the
+// A fixture holds one node with its faults, the stored status, and the objects of the
 // janitor.
-type world struct {
+type fixture struct {
 	fataler
 	r      *Remediator
 	client client.Client
@@ -87,8 +87,8 @@ type world struct {
 
 var errLost = errors.New("nobody has answered")
 
-func newWorld(t fataler, cfg Config, remedies ...faults.Remedy) *world {
-	w := &world{fataler: t, now: time.Date(2026, 5, 1, 3, 0, 0, 0, time.UTC), lose: func() bool { return false }, hidden: map[string]bool{}}
+func newFixture(t fataler, cfg Config, remedies ...faults.Remedy) *fixture {
+	w := &fixture{fataler: t, now: time.Date(2026, 5, 1, 3, 0, 0, 0, time.UTC), lose: func() bool { return false }, hidden: map[string]bool{}}
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatalf("%v", err)
@@ -111,7 +111,7 @@ func newWorld(t fataler, cfg Config, remedies ...faults.Remedy) *world {
 
 // intercept handles creates of objects. Unlike the fake client, it rejects a dry-run
 // create of an existing object.
-func (w *world) intercept(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+func (w *fixture) intercept(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 	var options client.CreateOptions
 	options.ApplyOptions(opts)
 	if slices.Contains(options.DryRun, metav1.DryRunAll) {
@@ -140,7 +140,7 @@ func (w *world) intercept(ctx context.Context, c client.WithWatch, o client.Obje
 }
 
 // get reads the cache.
-func (w *world) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+func (w *fixture) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	if w.hidden[key.Name] {
 		return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("x").GroupResource(), key.Name)
 	}
@@ -148,7 +148,7 @@ func (w *world) get(ctx context.Context, c client.WithWatch, key client.ObjectKe
 }
 
 // step makes a step and stores the result, unless the write is lost.
-func (w *world) step() (changed bool) {
+func (w *fixture) step() (changed bool) {
 	w.Helper()
 	st := w.stored.DeepCopy()
 	_, err := w.r.Step(context.Background(), w.node, st, w.now)
@@ -167,7 +167,7 @@ func (w *world) step() (changed bool) {
 }
 
 // settle makes steps until nothing changes.
-func (w *world) settle() {
+func (w *fixture) settle() {
 	w.Helper()
 	for range 20 {
 		if !w.step() {
@@ -178,7 +178,7 @@ func (w *world) settle() {
 }
 
 // current returns the object of the attempt in progress.
-func (w *world) current() *action {
+func (w *fixture) current() *action {
 	w.Helper()
 	m := w.stored.Remediation
 	if m == nil || m.ObjectName == "" {
@@ -192,7 +192,7 @@ func (w *world) current() *action {
 }
 
 // says sets a condition of an object like the janitor.
-func (w *world) says(a *action, kind string, status metav1.ConditionStatus, reason string) {
+func (w *fixture) says(a *action, kind string, status metav1.ConditionStatus, reason string) {
 	w.Helper()
 	if a.status.NodeUID == "" {
 		a.status.NodeUID, a.status.StartTime = w.stored.NodeUID, &metav1.Time{Time: w.now}
@@ -207,22 +207,22 @@ func (w *world) says(a *action, kind string, status metav1.ConditionStatus, reas
 	}
 }
 
-func (w *world) accepted() {
+func (w *fixture) accepted() {
 	w.Helper()
 	w.says(w.current(), v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
 }
 
-func (w *world) ends(status metav1.ConditionStatus, reason string) {
+func (w *fixture) ends(status metav1.ConditionStatus, reason string) {
 	w.Helper()
 	a := w.current()
 	w.says(a, vocabularyOf(a.kind).final, status, reason)
 }
 
 // boots gives the node another boot ID.
-func (w *world) boots() { w.node.Status.NodeInfo.BootID += "+" }
+func (w *fixture) boots() { w.node.Status.NodeInfo.BootID += "+" }
 
 // told returns the actions of the history with their objects.
-func (w *world) told() []string {
+func (w *fixture) told() []string {
 	var all []string
 	for _, h := range w.stored.History {
 		text := h.Action
@@ -236,7 +236,7 @@ func (w *world) told() []string {
 
 // failsSilently makes the drain fail with two pods left, some of them terminating, on a
 // node with an unreachable kubelet.
-func (w *world) failsSilently(terminating int32) {
+func (w *fixture) failsSilently(terminating int32) {
 	w.stored.Drain.State, w.stored.Drain.Remaining, w.stored.Drain.Terminating = faults.DrainFailed, 2, terminating
 	w.node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
 }

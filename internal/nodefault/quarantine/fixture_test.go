@@ -45,8 +45,8 @@ func testRules(t tester) *rules.Set {
 	return s
 }
 
-// A world holds one node with its NodeFault in an API server, and simulates people.
-type world struct {
+// A fixture holds one node with its NodeFault in an API server, and simulates people.
+type fixture struct {
 	t     tester
 	now   time.Time
 	rules *rules.Set
@@ -64,15 +64,15 @@ type world struct {
 	judge            func(before, after *corev1.Node) // called for each write of the controller
 }
 
-func newWorld(t tester) *world {
-	w := &world{t: t, now: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC), rules: testRules(t)}
+func newFixture(t tester) *fixture {
+	w := &fixture{t: t, now: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC), rules: testRules(t)}
 	w.cfg = quarantine.Config{HealthyFor: healthyFor, OverrideTTL: overrideTTL}
 	w.join()
 	return w
 }
 
 // Reserve implements the budget.
-func (w *world) Reserve(*corev1.Node, time.Time) (release func(), denial string) {
+func (w *fixture) Reserve(*corev1.Node, time.Time) (release func(), denial string) {
 	if w.denial != "" {
 		return nil, w.denial
 	}
@@ -80,10 +80,10 @@ func (w *world) Reserve(*corev1.Node, time.Time) (release func(), denial string)
 	return func() { w.undone++ }, ""
 }
 
-func (*world) LimitOf(*corev1.Node) *v1alpha1.PoolBudget { return nil }
+func (*fixture) LimitOf(*corev1.Node) *v1alpha1.PoolBudget { return nil }
 
 // join adds a node with the name.
-func (w *world) join() {
+func (w *fixture) join() {
 	w.uids++
 	w.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: "gpu-1", UID: types.UID("uid-" + strconv.Itoa(w.uids)), Labels: map[string]string{}, Annotations: map[string]string{},
@@ -91,14 +91,14 @@ func (w *world) join() {
 	w.stamp()
 }
 
-func (w *world) stamp() {
+func (w *fixture) stamp() {
 	w.version++
 	w.node.ResourceVersion = strconv.Itoa(w.version)
 }
 
 // edit changes the node as a manager. Changes of the cordon update the managed fields,
 // like in the API server.
-func (w *world) edit(manager string, change func(n *corev1.Node)) {
+func (w *fixture) edit(manager string, change func(n *corev1.Node)) {
 	w.t.Helper()
 	was := w.node.Spec.Unschedulable
 	change(w.node)
@@ -119,26 +119,26 @@ func manages(manager string, how metav1.ManagedFieldsOperationType, at time.Time
 	}
 }
 
-func (w *world) cordon() {
+func (w *fixture) cordon() {
 	w.edit("kubectl-cordon", func(n *corev1.Node) { n.Spec.Unschedulable = true })
 }
 
-func (w *world) uncordon() {
+func (w *fixture) uncordon() {
 	w.edit("kubectl-cordon", func(n *corev1.Node) { n.Spec.Unschedulable = false })
 }
 
 // forgetManagers clears the managed fields.
-func (w *world) forgetManagers() {
+func (w *fixture) forgetManagers() {
 	w.edit("kubectl-patch", func(n *corev1.Node) { n.ManagedFields = nil })
 }
 
 // apply declares the cordon with server-side apply, also if the node is already cordoned.
-func (w *world) apply() {
+func (w *fixture) apply() {
 	w.cordon()
 	w.node.ManagedFields = append(w.node.ManagedFields, manages("gitops", metav1.ManagedFieldsOperationApply, w.now))
 }
 
-func (w *world) annotate(key, value string) {
+func (w *fixture) annotate(key, value string) {
 	w.edit("kubectl-annotate", func(n *corev1.Node) {
 		if value == "" {
 			delete(n.Annotations, key)
@@ -148,7 +148,7 @@ func (w *world) annotate(key, value string) {
 	})
 }
 
-func (w *world) label(key, value string) {
+func (w *fixture) label(key, value string) {
 	w.edit("kubectl-label", func(n *corev1.Node) {
 		if value == "" {
 			delete(n.Labels, key)
@@ -158,13 +158,13 @@ func (w *world) label(key, value string) {
 	})
 }
 
-func (w *world) untaint(key string) {
+func (w *fixture) untaint(key string) {
 	w.edit("kubectl-taint", func(n *corev1.Node) {
 		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 	})
 }
 
-func (w *world) taint(text string) {
+func (w *fixture) taint(text string) {
 	w.edit("kubectl-taint", func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, parseTaint(text)) })
 }
 
@@ -174,7 +174,7 @@ func parseTaint(text string) corev1.Taint {
 	return corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}
 }
 
-func (w *world) fault(checks ...string) {
+func (w *fixture) fault(checks ...string) {
 	for _, check := range checks {
 		w.faults = append(w.faults, v1alpha1.Fault{
 			Source: "agent", Check: check, ErrorCodes: []string{"E-" + check}, Fatal: true, Message: check + " failed", DetectedAt: metav1.NewMicroTime(w.now),
@@ -182,7 +182,7 @@ func (w *world) fault(checks ...string) {
 	}
 }
 
-func (w *world) heal(checks ...string) {
+func (w *fixture) heal(checks ...string) {
 	w.faults = slices.DeleteFunc(w.faults, func(f v1alpha1.Fault) bool {
 		return len(checks) == 0 || slices.Contains(checks, f.Check)
 	})
@@ -200,7 +200,7 @@ const (
 
 // step makes a step of the controller with a node, which may be outdated, and writes the
 // result.
-func (w *world) step(seen *corev1.Node, what fate) quarantine.Step {
+func (w *fixture) step(seen *corev1.Node, what fate) quarantine.Step {
 	w.t.Helper()
 	w.now = w.now.Add(time.Millisecond) // no two steps have the same time
 	before := w.status.DeepCopy()
@@ -263,7 +263,7 @@ func phaseOf(why quarantine.Situation) v1alpha1.Phase {
 }
 
 // settle makes steps of the controller until it waits.
-func (w *world) settle() quarantine.Step {
+func (w *fixture) settle() quarantine.Step {
 	w.t.Helper()
 	for range 20 {
 		s := w.step(w.node, works)
@@ -275,10 +275,10 @@ func (w *world) settle() quarantine.Step {
 	return quarantine.Step{}
 }
 
-func (w *world) pass(d time.Duration) { w.now = w.now.Add(d) }
+func (w *fixture) pass(d time.Duration) { w.now = w.now.Add(d) }
 
 // told returns the recorded actions in order.
-func (w *world) told() []string {
+func (w *fixture) told() []string {
 	var actions []string
 	for _, r := range w.status.History {
 		action := r.Action
@@ -291,7 +291,7 @@ func (w *world) told() []string {
 }
 
 // on describes the changes on the node.
-func (w *world) on() []string {
+func (w *fixture) on() []string {
 	var words []string
 	if w.node.Spec.Unschedulable {
 		words = append(words, "cordoned")

@@ -32,10 +32,10 @@ import (
 
 const namespace = "kubernaut-executor"
 
-// A world is an API server with executions, Jobs and targets, in memory, and
+// A fixture is an API server with executions, Jobs and targets, in memory, and
 // what an operator asks about them. It keeps the one promise that the operator
 // counts on: a write at another version than the current one is refused.
-type world struct {
+type fixture struct {
 	now      time.Time
 	versions int
 	store    map[types.NamespacedName]*v1alpha1.KubernetesExecution
@@ -78,8 +78,8 @@ type effect struct {
 	unguarded bool // the approval was counted while the guard was missing
 }
 
-func newWorld() *world {
-	return &world{
+func newFixture() *fixture {
+	return &fixture{
 		now: time.Date(2026, 5, 1, 3, 0, 0, 0, time.UTC), store: map[types.NamespacedName]*v1alpha1.KubernetesExecution{},
 		trusted: map[types.UID]bool{}, past: map[types.NamespacedName][]*v1alpha1.KubernetesExecution{},
 		jobs: map[string]*batchv1.Job{}, pods: map[types.UID][]corev1.Pod{}, targets: map[string]int{"web": 3, "api": 3}, policy: "p1",
@@ -88,8 +88,8 @@ func newWorld() *world {
 	}
 }
 
-// A guarding is the guard of a world.
-type guarding struct{ w *world }
+// A guarding is the guard of a fixture.
+type guarding struct{ w *fixture }
 
 func (g guarding) Period() (guard.Period, error) {
 	if g.w.guard != nil {
@@ -101,7 +101,7 @@ func (g guarding) Period() (guard.Period, error) {
 func (g guarding) Confirm(context.Context) (guard.Period, error) { return g.Period() }
 
 // newReconciler is an operator that has just started.
-func (w *world) newReconciler(cfg Config) *reconciler {
+func (w *fixture) newReconciler(cfg Config) *reconciler {
 	cfg.Namespace, cfg.RollbackWindow = namespace, w.window
 	cfg.Job = job.Options{Namespace: namespace, Image: "runner@sha256:1"}
 	g, err := gate.New(gate.Config{MaxConcurrent: 2})
@@ -118,13 +118,13 @@ func (w *world) newReconciler(cfg Config) *reconciler {
 }
 
 // reconcile looks once.
-func (w *world) reconcile(r *reconciler, name string) (reconcile.Result, error) {
+func (w *fixture) reconcile(r *reconciler, name string) (reconcile.Result, error) {
 	w.looking = name
 	return r.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
 }
 
 // create asks for an execution.
-func (w *world) create(name, target string, change func(*v1alpha1.KubernetesExecution)) {
+func (w *fixture) create(name, target string, change func(*v1alpha1.KubernetesExecution)) {
 	ke := &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID("uid-" + name), Generation: 1, CreationTimestamp: metav1.NewTime(w.now)},
 		Spec: v1alpha1.KubernetesExecutionSpec{
@@ -138,7 +138,7 @@ func (w *world) create(name, target string, change func(*v1alpha1.KubernetesExec
 	w.put(ke)
 }
 
-func (w *world) put(ke *v1alpha1.KubernetesExecution) {
+func (w *fixture) put(ke *v1alpha1.KubernetesExecution) {
 	if before := w.store[nameOf(ke)]; before != nil {
 		w.past[nameOf(ke)] = append(w.past[nameOf(ke)], before)
 	}
@@ -148,12 +148,12 @@ func (w *world) put(ke *v1alpha1.KubernetesExecution) {
 }
 
 // get reads an execution.
-func (w *world) get(name string) *v1alpha1.KubernetesExecution {
+func (w *fixture) get(name string) *v1alpha1.KubernetesExecution {
 	return w.store[types.NamespacedName{Namespace: namespace, Name: name}]
 }
 
 // edit is what somebody else does to an execution.
-func (w *world) edit(name string, change func(*v1alpha1.KubernetesExecution)) {
+func (w *fixture) edit(name string, change func(*v1alpha1.KubernetesExecution)) {
 	ke := w.get(name).DeepCopy()
 	change(ke)
 	ke.Generation++
@@ -161,7 +161,7 @@ func (w *world) edit(name string, change func(*v1alpha1.KubernetesExecution)) {
 }
 
 // remove is that somebody deletes an execution.
-func (w *world) remove(name string) {
+func (w *fixture) remove(name string) {
 	ke := w.get(name)
 	if len(ke.Finalizers) == 0 {
 		w.gone(ke)
@@ -175,13 +175,13 @@ func (w *world) remove(name string) {
 }
 
 // gone takes an execution away, and what belongs to it.
-func (w *world) gone(ke *v1alpha1.KubernetesExecution) {
+func (w *fixture) gone(ke *v1alpha1.KubernetesExecution) {
 	delete(w.store, nameOf(ke))
 	delete(w.jobs, runName(ke))
 }
 
 // end has the Job of an execution end.
-func (w *world) end(name string, code action.Code) {
+func (w *fixture) end(name string, code action.Code) {
 	ke := w.get(name)
 	j := w.jobs[job.Name(ke.UID, v1alpha1.PurposeExecute, 1)]
 	p, err := planOf(j)
@@ -209,7 +209,7 @@ func (w *world) end(name string, code action.Code) {
 }
 
 // plan is the plan for a target as it is now.
-func (w *world) plan(ctx context.Context, ke *v1alpha1.KubernetesExecution) *v1alpha1.Plan {
+func (w *fixture) plan(ctx context.Context, ke *v1alpha1.KubernetesExecution) *v1alpha1.Plan {
 	request, err := action.Parse(&ke.Spec)
 	if err != nil {
 		panic(err)
@@ -224,12 +224,12 @@ func (w *world) plan(ctx context.Context, ke *v1alpha1.KubernetesExecution) *v1a
 }
 
 // Record remembers.
-func (w *world) Record(_ context.Context, c execution.Change) { w.changes = append(w.changes, c) }
+func (w *fixture) Record(_ context.Context, c execution.Change) { w.changes = append(w.changes, c) }
 
 var errCrash = errors.New("the operator is gone")
 
 // write is one write.
-func (w *world) write(what string, do func() error) error {
+func (w *fixture) write(what string, do func() error) error {
 	if err := w.fault(what, true); err != nil {
 		return err
 	}
@@ -240,7 +240,7 @@ func (w *world) write(what string, do func() error) error {
 	return w.fault(what, false)
 }
 
-type storedExecutions struct{ w *world }
+type storedExecutions struct{ w *fixture }
 
 func (s storedExecutions) Get(_ context.Context, name types.NamespacedName) (*v1alpha1.KubernetesExecution, error) {
 	if ke := s.w.store[name]; ke != nil {
@@ -318,7 +318,7 @@ func (s storedExecutions) Delete(_ context.Context, ke *v1alpha1.KubernetesExecu
 	return s.w.write("delete", func() error { delete(s.w.store, nameOf(ke)); return nil })
 }
 
-type storedJobs struct{ w *world }
+type storedJobs struct{ w *fixture }
 
 func (s storedJobs) Job(_ context.Context, _ *v1alpha1.KubernetesExecution, name string, _ bool) (*batchv1.Job, error) {
 	if j := s.w.jobs[name]; j != nil {
@@ -386,7 +386,7 @@ func (s storedJobs) Delete(_ context.Context, j *batchv1.Job) error {
 }
 
 // checks say yes.
-type checks struct{ w *world }
+type checks struct{ w *fixture }
 
 func (c checks) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, _ *action.Result, _ time.Time) (check.Outcome, error) {
 	return check.Outcome{

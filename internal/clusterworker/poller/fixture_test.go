@@ -42,8 +42,8 @@ func (j *journal) of(n int) (actions []clusterworker.Action) {
 	return actions
 }
 
-// A rig is a database, a garden and observers.
-type rig struct {
+// A fixture is a database, a garden and observers.
+type fixture struct {
 	db      *database
 	garden  *garden
 	journal *journal
@@ -51,8 +51,8 @@ type rig struct {
 	logs    logtest.Buffer
 }
 
-func newRig() *rig {
-	return &rig{db: newDatabase(), garden: newGarden(), journal: &journal{}, wrote: make(chan struct{}, 1)}
+func newFixture() *fixture {
+	return &fixture{db: newDatabase(), garden: newGarden(), journal: &journal{}, wrote: make(chan struct{}, 1)}
 }
 
 // A worker is one process that observes while it leads.
@@ -64,7 +64,7 @@ type worker struct {
 }
 
 // start starts a process. It is stopped at the end of the test.
-func (r *rig) start(t *testing.T, owner string, change ...func(*poller.Config)) *worker {
+func (r *fixture) start(t *testing.T, owner string, change ...func(*poller.Config)) *worker {
 	t.Helper()
 	cfg := poller.Config{Owner: owner}
 	for _, f := range change {

@@ -24,9 +24,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// A rig is what a test has to itself: a database, a project in the garden, and
+// A fixture is what a test has to itself: a database, a project in the garden, and
 // workers between them, each with a gate.
-type rig struct {
+type fixture struct {
 	*testing.T
 	seed      uint64 // of all dice
 	book      *book
@@ -42,14 +42,14 @@ type rig struct {
 	timing    timing // of the workers that are to come
 }
 
-// newRig makes a rig with a database of its own on the server of the tests.
-func newRig(t *testing.T) *rig {
+// newFixture makes a fixture with a database of its own on the server of the tests.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	return newRigOn(t, pgtest.NewDatabaseURL(t), uint64(time.Now().UnixNano()))
+	return newFixtureOn(t, pgtest.NewDatabaseURL(t), uint64(time.Now().UnixNano()))
 }
 
-// newRigOn makes a rig with a database.
-func newRigOn(t *testing.T, database string, seed uint64) *rig {
+// newFixtureOn makes a fixture with a database.
+func newFixtureOn(t *testing.T, database string, seed uint64) *fixture {
 	t.Helper()
 	bed, err := shared.garden()
 	if err != nil {
@@ -63,7 +63,7 @@ func newRigOn(t *testing.T, database string, seed uint64) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{
+	r := &fixture{
 		T: t, seed: seed, book: newBook(), bed: bed, namespace: namespace, url: database, timing: shortTiming(),
 		shoots: client.Resource(schema.GroupVersionResource{Group: "core.gardener.cloud", Version: "v1beta1", Resource: "shoots"}).Namespace(namespace),
 		dice:   rand.New(rand.NewPCG(seed, 0)),
@@ -89,13 +89,13 @@ func newRigOn(t *testing.T, database string, seed uint64) *rig {
 }
 
 // gardenlet has Gardener at work on the Shoots until the test ends.
-func (r *rig) gardenlet(step time.Duration) {
+func (r *fixture) gardenlet(step time.Duration) {
 	r.Helper()
 	gardenbedtest.Gardenlet(r.T, r.bed, gardenbed.GardenletOptions{Namespace: r.namespace, Step: step})
 }
 
 // exec runs a statement as the owner.
-func (r *rig) exec(sql string, args ...any) {
+func (r *fixture) exec(sql string, args ...any) {
 	r.Helper()
 	if _, err := r.owner.Exec(r.Context(), sql, args...); err != nil {
 		r.Fatalf("%s: %v", sql, err)
@@ -103,7 +103,7 @@ func (r *rig) exec(sql string, args ...any) {
 }
 
 // ask gives the only value of a query.
-func ask[T any](r *rig, sql string, args ...any) T {
+func ask[T any](r *fixture, sql string, args ...any) T {
 	r.Helper()
 	rows, err := r.owner.Query(r.Context(), sql, args...)
 	if err != nil {
@@ -117,7 +117,7 @@ func ask[T any](r *rig, sql string, args ...any) T {
 }
 
 // await waits until check gives no error.
-func (r *rig) await(what string, check func() error) {
+func (r *fixture) await(what string, check func() error) {
 	r.Helper()
 	if err := poll(r.Context(), check); err != nil {
 		r.Fatalf("%s: %v", what, err)
@@ -126,11 +126,11 @@ func (r *rig) await(what string, check func() error) {
 
 // A worker is the place of one worker. Its lives come one after another.
 type worker struct {
-	rig  *rig
-	name string
-	gate *gate
-	home string
-	env  map[string]string
+	fixture *fixture
+	name    string
+	gate    *gate
+	home    string
+	env     map[string]string
 	// busy is held by whoever does something to it.
 	busy sync.Mutex
 
@@ -178,9 +178,9 @@ func defaultTiming(t *testing.T) timing {
 
 // newWorker makes a place for a worker, with more settings than those of all
 // workers. Nothing runs there yet.
-func (r *rig) newWorker(env map[string]string) *worker {
+func (r *fixture) newWorker(env map[string]string) *worker {
 	r.Helper()
-	w := &worker{rig: r, name: fmt.Sprintf("worker-%d", len(r.workers)+1), home: r.TempDir()}
+	w := &worker{fixture: r, name: fmt.Sprintf("worker-%d", len(r.workers)+1), home: r.TempDir()}
 	w.gate = newGate(r.T, r.way, w.name)
 	w.env = map[string]string{
 		"DATABASE_URL":                      r.url,
@@ -220,17 +220,17 @@ func (w *worker) start() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lives = append(w.lives, p)
-	w.rig.book.note("", "%s begins", p.name)
+	w.fixture.book.note("", "%s begins", p.name)
 	return nil
 }
 
 // begin is start for a test's own goroutine, and waits until the worker is ready.
 func (w *worker) begin() {
-	w.rig.Helper()
+	w.fixture.Helper()
 	if err := w.start(); err != nil {
-		w.rig.Fatal(err)
+		w.fixture.Fatal(err)
 	}
-	w.now().wantHealth(w.rig.T, "/readyz", 200)
+	w.now().wantHealth(w.fixture.T, "/readyz", 200)
 }
 
 // now is the present life, or the last.
@@ -255,7 +255,7 @@ func (w *worker) kill() {
 	w.kills[sender{w.name, w.gate.life.Load()}] = time.Now()
 	w.mu.Unlock()
 	w.now().kill()
-	w.rig.book.note("", "%s is killed", w.now().name)
+	w.fixture.book.note("", "%s is killed", w.now().name)
 }
 
 // halt stops the present life, and gives what lets it go on.
@@ -265,13 +265,13 @@ func (w *worker) halt() (goOn func() error, err error) {
 		return nil, err
 	}
 	s := stop{by: sender{w.name, w.gate.life.Load()}, from: time.Now()}
-	w.rig.book.note("", "%s is stopped", p.name)
+	w.fixture.book.note("", "%s is stopped", p.name)
 	return func() error {
 		s.to = time.Now()
 		w.mu.Lock()
 		w.stops = append(w.stops, s)
 		w.mu.Unlock()
-		w.rig.book.note("", "%s goes on", p.name)
+		w.fixture.book.note("", "%s goes on", p.name)
 		return p.signal(syscall.SIGCONT)
 	}, nil
 }
@@ -282,7 +282,7 @@ func (w *worker) wasStopped(by sender, at time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.stops {
-		if s.by == by && s.from.Before(at) && s.to.After(at.Add(-w.rig.timing.lease)) {
+		if s.by == by && s.from.Before(at) && s.to.After(at.Add(-w.fixture.timing.lease)) {
 			return true
 		}
 	}
@@ -292,7 +292,7 @@ func (w *worker) wasStopped(by sender, at time.Time) bool {
 // inCall is until when the sender of a request was inside the call that the request
 // is part of. A sender that lived on ended the call when it gave the request up.
 // One that was killed holds the lease for the rest of its time.
-func (r *rig) inCall(p passage) time.Time {
+func (r *fixture) inCall(p passage) time.Time {
 	if p.left.IsZero() {
 		return p.to
 	}

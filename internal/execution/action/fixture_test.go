@@ -56,9 +56,9 @@ func connect(t *testing.T, w *wire) Client {
 // nothing more, in the stage's namespace.
 func (s *stage) as(a *Action, w *wire) Client {
 	s.Helper()
-	bed := kubebedtest.Bed(s.T)
+	fixture := kubebedtest.Bed(s.T)
 	user := s.namespace + ":" + a.ServiceAccount()
-	all, err := kubernetes.NewForConfig(bed.Config())
+	all, err := kubernetes.NewForConfig(fixture.Config())
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func (s *stage) as(a *Action, w *wire) Client {
 		s.made(err)
 	}
 	s.wantAllowed(all, user, a)
-	cfg, err := bed.User(user)
+	cfg, err := fixture.User(user)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../../deploy/crds"}})
 }
 
-// A rig is a namespace with executions and one with targets, and a Checker.
-type rig struct {
+// A fixture is a namespace with executions and one with targets, and a Checker.
+type fixture struct {
 	executor, shop string
 	admin          kubernetes.Interface
 	ids            *roles.Identities
@@ -49,11 +49,11 @@ type rig struct {
 	cfg            check.Config
 }
 
-// newRig makes the namespaces, the accounts of some actions, with their rights
+// newFixture makes the namespaces, the accounts of some actions, with their rights
 // in the namespace with the targets, and a view of the cluster.
-func newRig(t *testing.T, actions ...string) *rig {
+func newFixture(t *testing.T, actions ...string) *fixture {
 	t.Helper()
-	r := &rig{
+	r := &fixture{
 		executor: kubebedtest.Namespace(t), shop: kubebedtest.Namespace(t),
 		policy:     &fakePolicy{decision: execution.Decision{Allow: true, PolicyName: "safety-policy-v1", PolicyHash: "p1", Mode: "enforce"}},
 		conditions: &fakeConditions{}, traffic: &fakeTraffic{}, requests: &counter{},
@@ -79,7 +79,7 @@ func newRig(t *testing.T, actions ...string) *rig {
 }
 
 // controller is an account with the rights of the controller and no others.
-func (r *rig) controller(t *testing.T) *rest.Config {
+func (r *fixture) controller(t *testing.T) *rest.Config {
 	t.Helper()
 	account := roles.Controller{Namespace: r.executor, Account: r.executor + "-controller"} // of which some is in the cluster
 	for _, o := range account.Objects() {
@@ -123,7 +123,7 @@ func newView(t *testing.T, cfg *rest.Config) *kube.Reader {
 }
 
 // grant gives an action its account, and its rights in a namespace.
-func (r *rig) grant(t *testing.T, name, namespace string) {
+func (r *fixture) grant(t *testing.T, name, namespace string) {
 	t.Helper()
 	a, ok := action.Find(name)
 	if !ok {
@@ -151,7 +151,7 @@ func newClient(t *testing.T) client.Client {
 }
 
 // bind gives an action's account its rights in a namespace.
-func (r *rig) bind(t *testing.T, a *action.Action, namespace string) {
+func (r *fixture) bind(t *testing.T, a *action.Action, namespace string) {
 	t.Helper()
 	if a.Scope == action.Cluster {
 		r.bindCluster(t, a)
@@ -163,7 +163,7 @@ func (r *rig) bind(t *testing.T, a *action.Action, namespace string) {
 
 // bindIn makes a role and a binding, by a name that is one of many in a namespace
 // that is not the test's own.
-func (r *rig) bindIn(t *testing.T, a *action.Action, namespace string) {
+func (r *fixture) bindIn(t *testing.T, a *action.Action, namespace string) {
 	t.Helper()
 	name := a.ServiceAccount()
 	if namespace != r.shop {
@@ -184,7 +184,7 @@ func (r *rig) bindIn(t *testing.T, a *action.Action, namespace string) {
 }
 
 // bindCluster gives an action's account its rights in the cluster.
-func (r *rig) bindCluster(t *testing.T, a *action.Action) {
+func (r *fixture) bindCluster(t *testing.T, a *action.Action) {
 	t.Helper()
 	name := r.executor + "-" + a.ServiceAccount()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules(a)}
@@ -215,7 +215,7 @@ func rules(a *action.Action) []rbacv1.PolicyRule {
 }
 
 // wantRights waits until the authorizer has observed a change of bindings.
-func (r *rig) wantRights(t *testing.T, a *action.Action, namespace string, bound bool) {
+func (r *fixture) wantRights(t *testing.T, a *action.Action, namespace string, bound bool) {
 	t.Helper()
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
 		ids := roles.NewIdentities(kubebedtest.Bed(t).Config(), r.executor) // that believes nothing yet
@@ -237,7 +237,7 @@ const (
 )
 
 // request is one of an action on an object "web" in a namespace.
-func (r *rig) request(t *testing.T, name, namespace string) action.Request {
+func (r *fixture) request(t *testing.T, name, namespace string) action.Request {
 	t.Helper()
 	ke := r.execution(name, nil)
 	ke.Spec.Parameters = parameters(name, namespace)
@@ -265,7 +265,7 @@ func parameters(name, namespace string) *runtime.RawExtension {
 var begun = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC) // of all executions
 
 // execution is one that has just been taken up.
-func (r *rig) execution(name string, change func(*v1alpha1.KubernetesExecution)) *v1alpha1.KubernetesExecution {
+func (r *fixture) execution(name string, change func(*v1alpha1.KubernetesExecution)) *v1alpha1.KubernetesExecution {
 	ke := &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.executor, Name: "scale-web", UID: types.UID("uid-1"), CreationTimestamp: metav1.NewTime(begun)},
 		Spec:       v1alpha1.KubernetesExecutionSpec{Action: name, Parameters: parameters(name, r.shop), DryRunMode: v1alpha1.DryRunPolicy, RequestedBy: "jane"},
@@ -280,8 +280,8 @@ func (r *rig) execution(name string, change func(*v1alpha1.KubernetesExecution))
 	return ke
 }
 
-// checker is one with the rig's parts.
-func (r *rig) checker(t *testing.T) *check.Checker {
+// checker is one with the fixture's parts.
+func (r *fixture) checker(t *testing.T) *check.Checker {
 	t.Helper()
 	c, err := check.New(r.cfg, check.Deps{Identities: r.ids, Policy: r.policy, Conditions: r.conditions, Traffic: r.traffic, Reader: r.view})
 	if err != nil {
@@ -291,7 +291,7 @@ func (r *rig) checker(t *testing.T) *check.Checker {
 }
 
 // check makes all checks.
-func (r *rig) check(t *testing.T, ke *v1alpha1.KubernetesExecution, now time.Time) check.Outcome {
+func (r *fixture) check(t *testing.T, ke *v1alpha1.KubernetesExecution, now time.Time) check.Outcome {
 	t.Helper()
 	out, err := r.checker(t).Check(t.Context(), ke, nil, now)
 	if err != nil {
@@ -301,7 +301,7 @@ func (r *rig) check(t *testing.T, ke *v1alpha1.KubernetesExecution, now time.Tim
 }
 
 // deploy makes a Deployment "web" of three replicas.
-func (r *rig) deploy(t *testing.T, change func(*appsv1.Deployment)) *appsv1.Deployment {
+func (r *fixture) deploy(t *testing.T, change func(*appsv1.Deployment)) *appsv1.Deployment {
 	t.Helper()
 	n, labels := int32(3), map[string]string{"app": "web"}
 	d := &appsv1.Deployment{
@@ -327,7 +327,7 @@ func (r *rig) deploy(t *testing.T, change func(*appsv1.Deployment)) *appsv1.Depl
 }
 
 // known waits until the view has a namespace.
-func (r *rig) known(t *testing.T, namespace string) {
+func (r *fixture) known(t *testing.T, namespace string) {
 	t.Helper()
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
 		return r.view.Get(ctx, types.NamespacedName{Name: namespace}, &corev1.Namespace{})
@@ -335,7 +335,7 @@ func (r *rig) known(t *testing.T, namespace string) {
 }
 
 // wantUntouched sees to it that a target is as it was made, or as the test said.
-func (r *rig) wantUntouched(t *testing.T, d *appsv1.Deployment) {
+func (r *fixture) wantUntouched(t *testing.T, d *appsv1.Deployment) {
 	t.Helper()
 	now, err := r.admin.AppsV1().Deployments(d.Namespace).Get(context.WithoutCancel(t.Context()), d.Name, metav1.GetOptions{})
 	switch {

@@ -28,29 +28,29 @@ const (
 	long = 5 * kubebedtest.Patience
 )
 
-// A world is a fleet in which the test is the node and the controllers of Jobs.
-type world struct{ *fleettest.Fleet }
+// A fixture is a fleet in which the test is the node and the controllers of Jobs.
+type fixture struct{ *fleettest.Fleet }
 
 // each runs subtests in one fleet.
-func each(t *testing.T, tests map[string]func(w world)) {
+func each(t *testing.T, tests map[string]func(w fixture)) {
 	t.Helper()
 	f := fleettest.Start(t, fleettest.Options{Args: []string{"--leader-elect=false"}})
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(world{f.For(t)})
+			test(fixture{f.For(t)})
 		})
 	}
 }
 
 // own is a name that no other of the tests has.
-func (w world) own() string {
+func (w fixture) own() string {
 	name := w.Name()
 	return strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
 }
 
 // asks asks for five replicas of a Deployment that has three.
-func (w world) asks(namespace, name string, change func(*v1alpha1.KubernetesExecutionSpec)) {
+func (w fixture) asks(namespace, name string, change func(*v1alpha1.KubernetesExecutionSpec)) {
 	w.Helper()
 	w.CreateDeployment(namespace, name, 3)
 	ke := &v1alpha1.KubernetesExecution{
@@ -69,7 +69,7 @@ func (w world) asks(namespace, name string, change func(*v1alpha1.KubernetesExec
 }
 
 // executes asks for an execution, and gives the Job that nobody runs.
-func (w world) executes(name string, change func(*v1alpha1.KubernetesExecutionSpec)) *batchv1.Job {
+func (w fixture) executes(name string, change func(*v1alpha1.KubernetesExecutionSpec)) *batchv1.Job {
 	w.Helper()
 	w.asks(w.Cheap, name, change)
 	w.Reaches(name, v1alpha1.PhaseExecuting)
@@ -86,7 +86,7 @@ func (w world) executes(name string, change func(*v1alpha1.KubernetesExecutionSp
 
 // rests waits until the controller has nothing to do: what it does from then on
 // it does because of something new. Timers are no work.
-func (w world) rests() {
+func (w fixture) rests() {
 	w.Helper()
 	w.Until(func() error {
 		for line := range strings.Lines(w.Controller().Metrics()) {
@@ -102,7 +102,7 @@ func (w world) rests() {
 
 // status writes the status of an object as the controllers and kubelets do that
 // are not there.
-func (w world) status(o client.Object, change func()) {
+func (w fixture) status(o client.Object, change func()) {
 	w.Helper()
 	before, ok := o.DeepCopyObject().(client.Object)
 	if !ok {
@@ -115,7 +115,7 @@ func (w world) status(o client.Object, change func()) {
 }
 
 // pod makes the Pod of a Job.
-func (w world) pod(j *batchv1.Job) *corev1.Pod {
+func (w fixture) pod(j *batchv1.Job) *corev1.Pod {
 	w.Helper()
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -131,7 +131,7 @@ func (w world) pod(j *batchv1.Job) *corev1.Pod {
 }
 
 // starts says that the container of a Pod runs, and ends that it has ended so.
-func (w world) starts(p *corev1.Pod) {
+func (w fixture) starts(p *corev1.Pod) {
 	w.Helper()
 	w.status(p, func() {
 		p.Status.Phase = corev1.PodRunning
@@ -142,7 +142,7 @@ func (w world) starts(p *corev1.Pod) {
 	})
 }
 
-func (w world) ends(p *corev1.Pod, r action.Result) {
+func (w fixture) ends(p *corev1.Pod, r action.Result) {
 	w.Helper()
 	w.status(p, func() {
 		s := &p.Status.ContainerStatuses[0]
@@ -156,7 +156,7 @@ func (w world) ends(p *corev1.Pod, r action.Result) {
 }
 
 // runs has a Job have a Pod that runs, and the controller have seen it.
-func (w world) runs(j *batchv1.Job) *corev1.Pod {
+func (w fixture) runs(j *batchv1.Job) *corev1.Pod {
 	w.Helper()
 	p := w.pod(j)
 	w.starts(p)

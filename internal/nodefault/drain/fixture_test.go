@@ -22,9 +22,9 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 )
 
-// A rig is a node with pods on a real API server. There is no kubelet: a pod with a grace
+// A fixture is a node with pods on a real API server. There is no kubelet: a pod with a grace
 // period stays terminating until the test deletes it. The test controls the time.
-type rig struct {
+type fixture struct {
 	t      *testing.T
 	client kubernetes.Interface
 	wire   *wire
@@ -35,7 +35,7 @@ type rig struct {
 	d      *Drainer
 }
 
-func newRig(t *testing.T, cfg Config) *rig {
+func newFixture(t *testing.T, cfg Config) *fixture {
 	t.Helper()
 	ns := kubebedtest.Namespace(t)
 	w := &wire{}
@@ -54,11 +54,11 @@ func newRig(t *testing.T, cfg Config) *rig {
 		{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule},
 	}
 	st := &v1alpha1.NodeFaultStatus{NodeUID: node.UID, Session: "k3f9c2aa", DesiredActions: &v1alpha1.DesiredActions{Cordon: true, Drain: true}}
-	return &rig{t: t, client: client, wire: w, ns: ns, node: node, st: st, now: time.Now().Truncate(time.Second), d: New(cfg, client, nil)}
+	return &fixture{t: t, client: client, wire: w, ns: ns, node: node, st: st, now: time.Now().Truncate(time.Second), d: New(cfg, client, nil)}
 }
 
 // step makes a step and verifies the delay until the next one: a duration, or later.
-func (r *rig) step(want time.Duration) {
+func (r *fixture) step(want time.Duration) {
 	r.t.Helper()
 	after, err := r.d.Step(r.t.Context(), r.node, r.st, r.now)
 	if err != nil {
@@ -73,14 +73,14 @@ func (r *rig) step(want time.Duration) {
 const later = time.Duration(-1)
 
 // begin makes the step that records the start of the drain.
-func (r *rig) begin() {
+func (r *fixture) begin() {
 	r.t.Helper()
 	r.step(0)
 	r.want(v1alpha1.DrainRunning, "drain-started")
 }
 
 // want verifies the state and all records.
-func (r *rig) want(state v1alpha1.DrainState, actions ...string) {
+func (r *fixture) want(state v1alpha1.DrainState, actions ...string) {
 	r.t.Helper()
 	if r.st.Drain == nil || r.st.Drain.State != state {
 		r.t.Fatalf("the drain is %+v, want %s", r.st.Drain, state)
@@ -95,7 +95,7 @@ func (r *rig) want(state v1alpha1.DrainState, actions ...string) {
 }
 
 // wantBlockers verifies the blocked pods, as "pod by".
-func (r *rig) wantBlockers(want ...string) {
+func (r *fixture) wantBlockers(want ...string) {
 	r.t.Helper()
 	var got []string
 	for _, b := range r.st.Drain.BlockedPods {
@@ -107,7 +107,7 @@ func (r *rig) wantBlockers(want ...string) {
 }
 
 // wantPods verifies which pods exist. Terminating pods have a +.
-func (r *rig) wantPods(want ...string) {
+func (r *fixture) wantPods(want ...string) {
 	r.t.Helper()
 	list, err := r.client.CoreV1().Pods(r.ns).List(r.t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -127,7 +127,7 @@ func (r *rig) wantPods(want ...string) {
 
 // pod creates a running and ready pod of a ReplicaSet on the node. It ends at once when
 // it is deleted.
-func (r *rig) pod(name string, changes ...func(*corev1.Pod)) *corev1.Pod {
+func (r *fixture) pod(name string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	r.t.Helper()
 	var none int64
 	yes := true
@@ -159,7 +159,7 @@ func (r *rig) pod(name string, changes ...func(*corev1.Pod)) *corev1.Pod {
 }
 
 // kill removes a pod, like the kubelet after its containers have ended.
-func (r *rig) kill(name string) {
+func (r *fixture) kill(name string) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), time.Minute)
 	defer cancel()
@@ -190,7 +190,7 @@ func volume(medium corev1.StorageMedium) func(*corev1.Pod) {
 
 // budget creates a disruption budget for the pods of an app, and waits until the
 // controller has counted them.
-func (r *rig) budget(name, of string, least, pods int) {
+func (r *fixture) budget(name, of string, least, pods int) {
 	r.t.Helper()
 	available := intstr.FromInt32(int32(least))
 	b := &policyv1.PodDisruptionBudget{
@@ -204,7 +204,7 @@ func (r *rig) budget(name, of string, least, pods int) {
 }
 
 // counted waits until a budget has counted a number of healthy pods.
-func (r *rig) counted(name string, pods int) {
+func (r *fixture) counted(name string, pods int) {
 	r.t.Helper()
 	kubebedtest.Eventually(r.t, func(ctx context.Context) error {
 		b, err := r.client.PolicyV1().PodDisruptionBudgets(r.ns).Get(ctx, name, metav1.GetOptions{})
