@@ -112,7 +112,7 @@ func (r *reconciler) messageOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) 
 		if st.Remediation != nil {
 			return cmp.Or(st.Remediation.Message, s.Message)
 		}
-		message := cmp.Or(r.drain.Message(st), s.Message)
+		message := cmp.Or(r.drain.Message(st), s.Message, "cordoned")
 		if d := st.DesiredActions; d == nil || len(d.Remedies) == 0 {
 			message += "; no rule repairs this fault"
 		}
