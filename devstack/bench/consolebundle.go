@@ -17,7 +17,7 @@ func consoleBundleBench() bench {
 	}}
 }
 
-// measureCompressed returns the bytes of all files, each compressed by itself.
+// measureCompressed returns the sum of the compressed sizes of all files, in bytes.
 func measureCompressed(files fs.FS) (int64, error) {
 	var counted countingWriter
 	err := fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {

@@ -264,7 +264,7 @@ func TestReady(t *testing.T) {
 		r.pass(3 * time.Second)
 		want("all is well", "")
 		r.waker.set(errDown)
-		want("nobody listens", "listen for notifications: connection refused")
+		want("the worker does not listen", "listen for notifications: connection refused")
 		r.wantMetric("listener_down", 1)
 		r.waker.set(nil)
 		want("somebody does again", "")

@@ -104,13 +104,13 @@ func TestStopInEveryState(t *testing.T) {
 		held   bool
 	}{
 		"Idle": {reason: "there is nothing to wait for", setUp: func(*fixture) {}, within: 0},
-		"Outage": {reason: "nobody waits for Gardener", within: 0, setUp: func(r *fixture) {
+		"Outage": {reason: "no row waits for Gardener", within: 0, setUp: func(r *fixture) {
 			r.garden.set(refuses(shoot.ClassUnavailable), func(context.Context) error { return errDown })
 		}},
 		"ProbeHangs": {reason: "it is not known whose fault it is", within: 1500 * time.Millisecond, setUp: func(r *fixture) {
 			r.garden.set(refuses(shoot.ClassUnavailable), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 		}},
-		"Throttled":      {reason: "nobody waits for Gardener", within: 0, setUp: func(r *fixture) { r.garden.set(refuses(shoot.ClassThrottled), nil) }},
+		"Throttled":      {reason: "no row waits for Gardener", within: 0, setUp: func(r *fixture) { r.garden.set(refuses(shoot.ClassThrottled), nil) }},
 		"ClaimFails":     {reason: "no wait for another try", within: 0, setUp: func(r *fixture) { r.store.setFault(fail(toClaim)) }},
 		"ClaimHangs":     {reason: "a claim may have been carried out, so its answer is awaited", within: 2 * time.Second, setUp: func(r *fixture) { r.store.setFault(hang(toClaim)) }},
 		"NameFails":      {reason: "no wait for another try", within: 0, setUp: func(r *fixture) { r.store.setFault(fail(toName)) }},

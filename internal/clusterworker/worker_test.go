@@ -182,8 +182,8 @@ func TestChangesNobodyNotifiedOf(t *testing.T) {
 	}{
 		"AfterAnother":   {reason: "the burst goes on for a second", within: 50 * time.Millisecond, setUp: func(r *fixture) { r.store.edit("other", nil); r.pass(900 * time.Millisecond) }},
 		"Polled":         {reason: "the specified poll", within: 30 * time.Second, setUp: func(r *fixture) { r.pass(10 * time.Second) }},
-		"Blind":          {reason: "nobody listens", within: 300 * time.Millisecond, change: func(c *Config) { c.Listen = ListenOff }, setUp: func(r *fixture) { r.pass(10 * time.Second) }},
-		"ListenerIsDown": {reason: "nobody listens just now", within: 600 * time.Millisecond, setUp: func(r *fixture) { r.pass(10 * time.Second); r.waker.set(errDown) }},
+		"Blind":          {reason: "the worker does not listen", within: 300 * time.Millisecond, change: func(c *Config) { c.Listen = ListenOff }, setUp: func(r *fixture) { r.pass(10 * time.Second) }},
+		"ListenerIsDown": {reason: "the listener is not connected", within: 600 * time.Millisecond, setUp: func(r *fixture) { r.pass(10 * time.Second); r.waker.set(errDown) }},
 		"ListenerIsUp":   {reason: "the last blind poll comes after listening began", within: 300 * time.Millisecond, setUp: func(r *fixture) { r.waker.set(errDown); r.pass(10 * time.Second); r.waker.set(nil) }},
 	}
 	for name, tc := range cases {

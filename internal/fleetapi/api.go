@@ -161,10 +161,10 @@ func (a *API) newRoutes(kinds []*kind) http.Handler {
 			a.handleRoute(mux, base+"/{id}/revisions", route{http.MethodGet: resources.listRevisions(k)})
 		}
 		if k.synced {
-			syncRoutes{a}.add(mux, base, k)
+			syncRoutes{a}.addRoutes(mux, base, k)
 		}
 	}
-	schemaRoutes{a}.add(mux)
+	schemaRoutes{a}.addRoutes(mux)
 	if a.timeline != nil {
 		a.handleRoute(mux, v1.ChangesPath, route{http.MethodGet: a.timeline.Get})
 		// Other methods are not refused here: this path is also that of a cluster.

@@ -50,7 +50,7 @@ func requireSchemaManager(who auth.Principal) error {
 // schemaRoutes serve the schemas of specs.
 type schemaRoutes struct{ api *API }
 
-func (sr schemaRoutes) add(mux *http.ServeMux) {
+func (sr schemaRoutes) addRoutes(mux *http.ServeMux) {
 	sr.api.handleRoute(mux, v1.SchemasPath, route{http.MethodGet: sr.list})
 	sr.api.handleRoute(mux, v1.SchemasPath+"/{kind}", route{http.MethodGet: sr.get, http.MethodPut: sr.put, http.MethodDelete: sr.delete})
 }

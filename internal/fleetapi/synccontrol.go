@@ -16,9 +16,9 @@ import (
 // maxReason is the maximum length of a reason in characters.
 const maxReason = 1024
 
-// act is open to callers who may change the cluster, and to the role system, which drives the
+// controlOne is open to callers who may change the cluster, and to the role system, which drives the
 // fleet: the cluster itself does not change.
-func (sy syncRoutes) act(k *kind, action SyncAction) handler {
+func (sy syncRoutes) controlOne(k *kind, action SyncAction) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		by, err := authorize(who, v1.Verb(action))
 		if err != nil {
@@ -46,8 +46,8 @@ func (sy syncRoutes) act(k *kind, action SyncAction) handler {
 	}
 }
 
-// actOnMany applies an action to several syncs, each in a transaction of its own.
-func (sy syncRoutes) actOnMany(k *kind, action SyncAction) handler {
+// controlMany applies an action to several syncs, each in a transaction of its own.
+func (sy syncRoutes) controlMany(k *kind, action SyncAction) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		by, err := authorize(who, v1.Verb(action))
 		if err != nil {

@@ -90,17 +90,17 @@ type Syncs interface {
 // syncRoutes serve the syncs of clusters to Gardener.
 type syncRoutes struct{ api *API }
 
-// add serves the syncs of a kind. Other methods on the list are not refused: its path is
+// addRoutes serves the syncs of a kind. Other methods on the list are not refused: its path is
 // also that of an id.
-func (sy syncRoutes) add(mux *http.ServeMux, base string, k *kind) {
+func (sy syncRoutes) addRoutes(mux *http.ServeMux, base string, k *kind) {
 	mux.Handle("GET "+base+"/sync", sy.api.observeRequest(base+"/sync", http.MethodGet, sy.api.authenticated(sy.list)))
 	for _, action := range []SyncAction{SyncRetry, SyncPause, SyncResume} {
-		sy.api.handleRoute(mux, base+"/sync/"+string(action), route{http.MethodPost: sy.actOnMany(k, action)})
+		sy.api.handleRoute(mux, base+"/sync/"+string(action), route{http.MethodPost: sy.controlMany(k, action)})
 	}
 	one := base + "/{id}/sync"
 	sy.api.handleRoute(mux, one, route{http.MethodGet: sy.get(k)})
 	for _, action := range []SyncAction{SyncRetry, SyncPause, SyncResume} {
-		sy.api.handleRoute(mux, one+"/"+string(action), route{http.MethodPost: sy.act(k, action)})
+		sy.api.handleRoute(mux, one+"/"+string(action), route{http.MethodPost: sy.controlOne(k, action)})
 	}
 }
 

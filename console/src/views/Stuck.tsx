@@ -57,7 +57,7 @@ function fromSync(s: ClusterSync): Row {
 
 function fromExecution(e: Execution): Row {
   return {
-    key: `executions/${e.host}/${e.namespace}/${e.name}`, kind: 'executions', id: e.name, name: [e.action, e.target].filter(Boolean).join(' '), within: `${e.name} · ${e.host}`, state: e.phase,
+    key: `executions/${e.host}/${e.namespace}/${e.name}`, kind: 'executions', id: e.name, name: e.target ?? e.action, within: `${e.action} · ${e.name} · ${e.host}`, state: e.phase,
     since: e.phase_since ?? e.created, cause: 'approval', by: e.approval?.groups?.join(', '),
     message: S.approvalsOf(e.approval?.received ?? 0, e.approval?.required ?? 1, e.requested_by ?? S.unknown), next: e.expires,
     to: { to: '/executions/$host/$ns/$name', params: { host: e.host, ns: e.namespace, name: e.name } },

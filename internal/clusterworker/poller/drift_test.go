@@ -68,10 +68,10 @@ func TestDriftIsSentAgain(t *testing.T) {
 		do     func(r *fixture)
 		atOnce bool
 	}{
-		"Missing":   {"somebody deleted it", poller.DriftMissing, func(r *fixture) { r.garden.remove(1) }, true},
+		"Missing":   {"another client deleted the Shoot", poller.DriftMissing, func(r *fixture) { r.garden.remove(1) }, true},
 		"Unnoticed": {"and no watch told", poller.DriftMissing, func(r *fixture) { r.garden.vanish(1) }, false},
-		"Changed":   {"somebody changed it", poller.DriftChanged, func(r *fixture) { r.garden.put(1, edited, ready) }, false},
-		"Behind":    {"somebody set it back", poller.DriftBehind, func(r *fixture) { r.garden.put(1, sent(0)) }, false},
+		"Changed":   {"another client changed the Shoot", poller.DriftChanged, func(r *fixture) { r.garden.put(1, edited, ready) }, false},
+		"Behind":    {"another client restored an older Shoot", poller.DriftBehind, func(r *fixture) { r.garden.put(1, sent(0)) }, false},
 		"Undeleted": {
 			"it was made again while it was deleted", poller.DriftUndeleted, func(r *fixture) {
 				r.db.wantGone(1)

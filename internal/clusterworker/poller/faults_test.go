@@ -252,7 +252,7 @@ func TestDeletionNeedsALook(t *testing.T) {
 			}, v1.ShootDeleting,
 		},
 		"LookFails": {
-			"nobody could look", func(r *fixture) {
+			"the garden did not answer", func(r *fixture) {
 				r.db.wantGone(1)
 				r.db.sendDeletion(1)
 				r.garden.set(func(g *garden) { g.getErr = func(string) error { return errAway } })
@@ -283,7 +283,7 @@ func TestDeletionNeedsALook(t *testing.T) {
 			}, v1.ShootDeleted,
 		},
 		"Missing": {
-			"nobody wanted that", func(r *fixture) { r.garden.remove(1) }, v1.ShootError,
+			"the deletion was not requested", func(r *fixture) { r.garden.remove(1) }, v1.ShootError,
 		},
 	}
 	for name, tc := range cases {

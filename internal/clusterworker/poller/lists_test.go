@@ -28,7 +28,7 @@ func TestListIsOlder(t *testing.T) {
 			false,
 		},
 		"LookedUp": {
-			"there is no watch", func(r *fixture) {
+			"the garden supports no watch", func(r *fixture) {
 				r.garden.put(1, ready)
 				after(time.Second)
 			},

@@ -128,7 +128,7 @@ func TestNotHindered(t *testing.T) {
 		})},
 		"Finalize": {"whoever asked, such as a parent", given{phase: "rollback_ready"}, merges(rita, `{"spec":{"finalize":true}}`)},
 		"Cancel":   {"whoever may approve may stop", given{phase: "executing"}, merges(adam, `{"spec":{"cancel":true}}`)},
-		"Delete":   {"by whoever asked, if roles let them", given{}, func(w *fixture, name string) error { return w.as(rita).remove(name) }},
+		"Delete":   {"the requester deletes it, if the roles allow that", given{}, func(w *fixture, name string) error { return w.as(rita).remove(name) }},
 		"Finalizer": {"the controller puts its own on, and takes it off", given{}, then(
 			merges(controller, `{"metadata":{"finalizers":["`+v1alpha1.Finalizer+`"]}}`), merges(controller, `{"metadata":{"finalizers":null}}`))},
 		"OtherFinalizer": {"the requester has one, which others may take off", given{finalizer: true}, then(

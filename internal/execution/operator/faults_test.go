@@ -269,7 +269,7 @@ func TestInlineOfAnother(t *testing.T) {
 	}{
 		"Late":    {"its time is over", func(w *fixture, _ *reconciler) { w.now = w.now.Add(72 * time.Hour) }, v1alpha1.ReasonExecutionTimeout},
 		"Stopped": {"the emergency stop says so", func(_ *fixture, r *reconciler) { r.halted.Store(true) }, v1alpha1.ReasonCancelled},
-		"Cancelled": {"somebody has cancelled it", func(w *fixture, _ *reconciler) {
+		"Cancelled": {"a person has cancelled it", func(w *fixture, _ *reconciler) {
 			w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
 		}, v1alpha1.ReasonCancelled},
 		"DryRun": {"nothing is executed any more", func(_ *fixture, r *reconciler) { r.cfg.DryRun = true }, v1alpha1.ReasonCancelled},

@@ -200,11 +200,11 @@ func TestInlineUnknown(t *testing.T) {
 		want   v1alpha1.Detail
 	}{
 		"ChangedSince": {
-			"somebody has changed what the one before may have done", "act", func(w *fixture) { w.targets["web"] = 9 }, 0,
+			"another client changed the target after the earlier attempt", "act", func(w *fixture) { w.targets["web"] = 9 }, 0,
 			v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown,
 		},
 		"Away": {
-			"nobody can look", "act", func(w *fixture) { w.away = errors.New("no token") }, 6 * time.Minute,
+			"the target cannot be read", "act", func(w *fixture) { w.away = errors.New("no token") }, 6 * time.Minute,
 			v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown,
 		},
 		"Late": {
