@@ -12,9 +12,6 @@ import (
 	"strings"
 )
 
-// Flags returns the flags of "go build" for binaries that are released.
-func Flags() []string { return []string{"-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w"} }
-
 // Build builds the named binaries of cmd/ into a folder. Without names it builds all.
 //
 // The versions of dependencies are those of the product's module, also if the test is in another one.
@@ -27,7 +24,7 @@ func Build(ctx context.Context, dir string, names ...string) error {
 	if err != nil {
 		return fmt.Errorf("find the source of the binaries: %w", err)
 	}
-	args := append([]string{"build", "-o", dir + "/"}, Flags()...)
+	args := []string{"build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", dir + "/"}
 	for _, name := range names {
 		args = append(args, "./cmd/"+name)
 	}

@@ -28,13 +28,11 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	shipped "github.com/fleetloop/fleetloop/devstack/binaries"
 	"github.com/fleetloop/fleetloop/tools/images/manifests"
 )
 
@@ -201,7 +199,7 @@ func (b builder) writeFiles(ctx context.Context, dir, binary string) error {
 func (b builder) buildProgram(ctx context.Context, binary, architecture string) (*Program, error) {
 	out := filepath.Join(b.dir, architecture, binary)
 	_, _ = fmt.Fprintf(b.log, "build %s for linux/%s\n", binary, architecture)
-	args := slices.Concat([]string{"build", "-buildvcs=auto", "-o", out}, shipped.Flags(), []string{"./cmd/" + binary})
+	args := []string{"build", "-trimpath", "-buildvcs=auto", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", out, "./cmd/" + binary}
 	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // a binary of ours
 	cmd.Dir = b.root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+architecture)
