@@ -157,6 +157,8 @@ func (s *system) scale(t *testing.T, name string, replicas int32) {
 // waiting execution has another plan after it, for which the approval does not count.
 func (s *system) replaceAdmissionPolicies(t *testing.T, name, before string) {
 	t.Helper()
+	s.policies.Lock()
+	defer s.policies.Unlock()
 	var list admissionv1.ValidatingAdmissionPolicyBindingList
 	if err := s.host.List(t.Context(), &list); err != nil || len(list.Items) == 0 {
 		t.Fatalf("there are %d bindings of admission policies: %v", len(list.Items), err)

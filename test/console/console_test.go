@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -72,6 +73,10 @@ type system struct {
 	fleet    *fleetclient.Client
 	host     client.Client // of an administrator
 	reports  string        // the URL for health events
+
+	// policies is locked while the admission policies are replaced: the controller refuses executions that
+	// are requested then, and tests run in parallel.
+	policies sync.RWMutex
 }
 
 // The namespaces of the demo: one of production, and the one of executions.
@@ -158,6 +163,8 @@ func (s *system) requestScale(t *testing.T, name, reason string) (path string) {
 // requestAction lets alice request an action, and waits until the execution waits for an approval.
 func (s *system) requestAction(t *testing.T, name string, args ...string) (path string) {
 	t.Helper()
+	s.policies.RLock()
+	defer s.policies.RUnlock()
 	s.runCommand(t, "alice", append(append([]string{"exec"}, args...), "--name="+name)...)
 	s.wantExecution(t, name, func(ke *v1alpha1.KubernetesExecution) bool { return ke.Status.Phase == v1alpha1.PhaseWaitingApproval })
 	return "executions/demo/" + executions + "/" + name
