@@ -226,7 +226,7 @@ func TestEmergencyStop(t *testing.T) {
 	f.Until(func() error { return f.Controller().CheckLogged("emergency stop active") })
 	ask(f, "during")
 	f.Becomes("during", func(ke *v1alpha1.KubernetesExecution) error {
-		if ke.Status.ReasonDetail != v1alpha1.DetailEmergencyStop || !strings.Contains(ke.Status.Message, "fire") {
+		if ke.Status.ReasonDetail != v1alpha1.DetailEmergencyStop || !strings.Contains(ke.Status.Message, "fire (set by ") {
 			return fmt.Errorf("it is %s because of %q: %s", ke.Status.Phase, ke.Status.ReasonDetail, ke.Status.Message)
 		}
 		return nil

@@ -72,6 +72,9 @@ const (
 	EmergencyStop = "emergency-stop"
 	// StopReason is the key with the reason of the emergency stop.
 	StopReason = "reason"
+	// StopBy is the key with the name of the user who set the emergency stop or changed it last. The
+	// admission policies accept only the user of the request. Without the key, the user is unknown.
+	StopBy = "by"
 	// StopRunning is the key that cancels running executions if it is "true".
 	StopRunning = "cancel-running"
 )

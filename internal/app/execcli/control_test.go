@@ -241,7 +241,7 @@ func TestStopAndResume(t *testing.T) {
 	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: v1alpha1.EmergencyStop}, &m); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]string{"reason": "flood", "cancel-running": "true"}, m.Data); diff != "" {
+	if diff := cmp.Diff(map[string]string{"reason": "flood", "cancel-running": "true", "by": "alice"}, m.Data); diff != "" {
 		t.Errorf("data (-want +got):\n%s", diff)
 	}
 	nobody := map[string]string{"KUBECONFIG": kubeconfig(t, "somebody-without-roles")}

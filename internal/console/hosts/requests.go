@@ -124,9 +124,11 @@ func (p *personRequest) rollBack() (*v1alpha1.KubernetesExecution, error) {
 
 // Stop is the emergency stop of a host cluster.
 type Stop struct {
-	Stopped bool       `json:"stopped"`
-	Reason  string     `json:"reason,omitempty"`
-	Since   *time.Time `json:"since,omitempty"`
+	Stopped bool `json:"stopped"`
+	// By is the user who set the stop, or empty if unknown.
+	By     string     `json:"by,omitempty"`
+	Reason string     `json:"reason,omitempty"`
+	Since  *time.Time `json:"since,omitempty"`
 
 	Can     Permission        `json:"can"`
 	Command map[string]string `json:"command"`
@@ -150,7 +152,7 @@ func (h *Host) getStop(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case err == nil:
 		at := m.CreationTimestamp.UTC()
-		answer.Stopped, answer.Reason, answer.Since = true, m.Data[v1alpha1.StopReason], &at
+		answer.Stopped, answer.By, answer.Reason, answer.Since = true, m.Data[v1alpha1.StopBy], m.Data[v1alpha1.StopReason], &at
 		verb = "delete"
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("read the emergency stop: %w", err)

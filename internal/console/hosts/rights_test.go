@@ -38,7 +38,7 @@ func TestEmergencyStop(t *testing.T) {
 	}
 	admin.want(http.StatusNoContent, "POST", "console/hosts/demo/stop", `{"reason":"an incident"}`, nil)
 	bob.want(http.StatusOK, "GET", "console/hosts/demo/stop", "", &stop)
-	if !stop.Stopped || stop.Reason != "an incident" || stop.Can.Allowed {
+	if !stop.Stopped || stop.Reason != "an incident" || stop.By != "admin" || stop.Can.Allowed {
 		t.Errorf("the stop for bob: %+v", stop)
 	}
 	var m corev1.ConfigMap

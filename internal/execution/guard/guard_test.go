@@ -27,7 +27,7 @@ func ruleNames() map[string][]string {
 		"changes":   {"parameters", "ends", "canceller", "finalizer", "finalizers", "owners"},
 		"approvals": {"phase", "name", "plan", "eyes", "groups", "approve"},
 		"status":    {"controller"},
-		"settings":  {"administer"},
+		"settings":  {"administer", "author"},
 	}
 }
 

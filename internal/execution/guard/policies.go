@@ -179,7 +179,7 @@ func (o Options) statusPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	return p
 }
 
-// settingsPolicy limits who may change the policies and the emergency stop.
+// settingsPolicy limits who may change the policies and the emergency stop, and whom a stop names.
 func (o Options) settingsPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	p := o.newPolicy(policySettings, matchResource(corev1.GroupName, corev1.SchemeGroupVersion.Version, "configmaps", admissionv1.Create, admissionv1.Update, admissionv1.Delete))
 	p.Spec.MatchConditions = []admissionv1.MatchCondition{
@@ -189,9 +189,18 @@ func (o Options) settingsPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	if o.PolicyAdmins != "" {
 		admin += " || " + quoteExpression(o.PolicyAdmins) + " in request.userInfo.?groups.orValue([])"
 	}
-	p.Spec.Validations = newValidations(validationRule{
-		admin,
-		user + " + ' is not allowed to change ConfigMap ' + " + objectName + " + ', which controls executions: use a role that grants the verb administer on kubernetesexecutions in namespace ' + " + where,
-	})
+	p.Spec.Validations = newValidations(
+		validationRule{
+			admin,
+			user + " + ' is not allowed to change ConfigMap ' + " + objectName + " + ', which controls executions: use a role that grants the verb administer on kubernetesexecutions in namespace ' + " + where,
+		},
+		validationRule{
+			// A change of the reason or of its effect is a change by another user.
+			"request.operation == 'DELETE' || " + objectName + " != " + quoteExpression(v1alpha1.EmergencyStop) + " || " +
+				"object.?data.?" + v1alpha1.StopBy + ".orValue(" + user + ") == " + user + " || request.operation == 'UPDATE' && object.?data == oldObject.?data",
+			"'key " + v1alpha1.StopBy + " of ConfigMap " + v1alpha1.EmergencyStop + " names the user who sets or changes the stop, and ' + " + user + " + ' is not ' + object.data." + v1alpha1.StopBy +
+				" + ': omit the key, or set it to ' + " + user,
+		},
+	)
 	return p
 }

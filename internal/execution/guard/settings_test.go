@@ -125,6 +125,11 @@ func attacksOnSettings() map[string]attack {
 	remove := func(person string) try {
 		return func(w *fixture, name string) error { return w.settings(person).remove(name) }
 	}
+	name := func(by string) try {
+		return func(w *fixture, name string) error {
+			return w.settings(mona).merge(name, `{"data":{"reason":"fire","by":"`+by+`"}}`)
+		}
+	}
 	opens, says := []string{"settings/administer"}, "the verb administer"
 	return map[string]attack{
 		"PoliciesMade":   {"none are there, which denies everything", nil, set(pete, "safety-policies"), set(pete, "any-other"), opens, says},
@@ -140,6 +145,7 @@ func attacksOnSettings() map[string]attack {
 		"StopMade":           {"it stops everybody's work", nil, set(pete, "emergency-stop"), set(mona, "emergency-stop"), opens, "which controls executions"},
 		"StopEdited":         {"cancel-running is in it", &given{configMap: "emergency-stop"}, edit(pete), edit(gina), opens, says},
 		"StopDeleted":        {"work would go on", &given{configMap: "emergency-stop"}, remove(pete), remove(gina), opens, says},
+		"StopInAnothersName": {"another would be asked when work can go on", &given{configMap: "emergency-stop"}, name(gina), name(mona), []string{"settings/author"}, "mona is not gina: omit the key"},
 		"StopMadeByApprover": {"that is another verb", nil, set(otto, "emergency-stop"), set(gina, "emergency-stop"), nil, "cannot create resource"},
 	}
 }

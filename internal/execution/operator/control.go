@@ -208,6 +208,9 @@ func (e *emergencyStop) syncFromConfigMap(ctx context.Context, c client.Reader, 
 	if reason == "" {
 		reason = "no reason given"
 	}
+	if by := stop.Data[v1alpha1.StopBy]; by != "" {
+		reason += " (set by " + by + ")"
+	}
 	e.log.WarnContext(ctx, "emergency stop active, no execution starts", "reason", reason)
 	e.gate.Stop(reason)
 	if halt := stop.Data[v1alpha1.StopRunning] == "true"; halt != e.halted.Swap(halt) && halt {

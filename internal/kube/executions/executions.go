@@ -187,10 +187,15 @@ func Create(ctx context.Context, c client.Client, ke *v1alpha1.KubernetesExecuti
 	return c.Create(ctx, ke)
 }
 
-// Stop activates the emergency stop of a namespace. If it was active already, it replaces the reason
-// and returns the earlier one, because a resume must consider both.
+// Stop activates the emergency stop of a namespace in the name of the person. If it was active already, it
+// replaces the reason and returns the earlier one, because a resume must consider both. It names no person if
+// the API server does not say who it is: a missing name must not prevent a stop.
 func Stop(ctx context.Context, c client.Client, namespace, reason string, cancelRunning bool) (before string, wasActive bool, err error) {
 	data := map[string]string{v1alpha1.StopReason: reason, v1alpha1.StopRunning: fmt.Sprint(cancelRunning)}
+	patch := map[string]any{v1alpha1.StopReason: reason, v1alpha1.StopRunning: data[v1alpha1.StopRunning], v1alpha1.StopBy: nil}
+	if by, _, err := CurrentUser(ctx, c); err == nil {
+		data[v1alpha1.StopBy], patch[v1alpha1.StopBy] = by, by
+	}
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.EmergencyStop}, Data: data}
 	if err = c.Create(ctx, m); !apierrors.IsAlreadyExists(err) {
 		return "", false, err
@@ -200,7 +205,7 @@ func Stop(ctx context.Context, c client.Client, namespace, reason string, cancel
 		return "", true, err
 	}
 	before = m.Data[v1alpha1.StopReason]
-	return before, true, c.Patch(ctx, m, client.RawPatch(types.MergePatchType, encodePatch(map[string]any{"data": data})))
+	return before, true, c.Patch(ctx, m, client.RawPatch(types.MergePatchType, encodePatch(map[string]any{"data": patch})))
 }
 
 // Resume ends the emergency stop of a namespace, and reports whether it was active.
