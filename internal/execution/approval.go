@@ -68,13 +68,13 @@ func DecideApproval(ke *v1alpha1.KubernetesExecution, approversUnverified error,
 	case approversUnverified == nil && hasEnoughApprovals(ke, a):
 		a.State = v1alpha1.ApprovalApproved
 	case a.Deadline != nil:
-		return withoutUnverifiedDecisions(a, approversUnverified), nil, a.Deadline.Time
+		return dropDecisionsIfUnverified(a, approversUnverified), nil, a.Deadline.Time
 	default:
-		return withoutUnverifiedDecisions(a, approversUnverified), nil, time.Time{}
+		return dropDecisionsIfUnverified(a, approversUnverified), nil, time.Time{}
 	}
 	at := metav1.NewTime(now)
 	a.DecidedAt = &at
-	a = withoutUnverifiedDecisions(a, approversUnverified)
+	a = dropDecisionsIfUnverified(a, approversUnverified)
 	return a, approvalFailure(ke, a, approversUnverified), time.Time{}
 }
 
@@ -88,7 +88,7 @@ func DescribePendingApproval(ke *v1alpha1.KubernetesExecution, approversUnverifi
 	if isRequesterUnknown(ke, a) {
 		return "", "approvals are not valid: the policy excludes the requester from approving, but spec.requestedBy is empty; create the execution again with spec.requestedBy"
 	}
-	text := fmt.Sprintf("%s received for plan %s", approvalTally(ke, a), shortHash(planHash(ke)))
+	text := fmt.Sprintf("%s received for plan %s", formatApprovalCount(ke, a), shortHash(planHash(ke)))
 	if len(a.Groups) > 0 {
 		text += ", approvers must be in group " + strings.Join(a.Groups, " or ")
 	}
@@ -167,9 +167,9 @@ func isRequesterUnknown(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalSta
 	return a.RequesterCannotApprove && ke.Spec.RequestedBy == ""
 }
 
-// withoutUnverifiedDecisions clears the counted decisions while the guard is missing, because their authors are
+// dropDecisionsIfUnverified clears the counted decisions while the guard is missing, because their authors are
 // unverified.
-func withoutUnverifiedDecisions(a v1alpha1.ApprovalStatus, approversUnverified error) v1alpha1.ApprovalStatus {
+func dropDecisionsIfUnverified(a v1alpha1.ApprovalStatus, approversUnverified error) v1alpha1.ApprovalStatus {
 	if approversUnverified != nil {
 		a.CountedDecisions = nil
 	}
@@ -191,7 +191,7 @@ func approvalFailure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus
 		}
 		return &Failure{Reason: v1alpha1.ReasonApprovalRejected, Message: text}
 	case v1alpha1.ApprovalExpired:
-		text := approvalTally(ke, a) + " when the approval deadline passed"
+		text := formatApprovalCount(ke, a) + " when the approval deadline passed"
 		if a.Deadline != nil {
 			text += " at " + a.Deadline.UTC().Format(time.RFC3339)
 		}
@@ -206,8 +206,8 @@ func approvalFailure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus
 	}
 }
 
-// approvalTally formats the number of approvals and the number required.
-func approvalTally(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) string {
+// formatApprovalCount formats the number of approvals and the number required.
+func formatApprovalCount(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) string {
 	return fmt.Sprintf("%d of %d approvals", len(countedApprovals(ke, a))+approvalReceivedCount(ke, a), max(a.RequiredCount, 1))
 }
 

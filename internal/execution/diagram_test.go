@@ -47,7 +47,7 @@ func TestEnds(t *testing.T) {
 	leads := map[v1alpha1.Phase][]v1alpha1.Phase{}
 	for _, tr := range execution.Transitions() {
 		leads[tr.From] = append(leads[tr.From], tr.To)
-		if execution.Ended(tr.From) {
+		if execution.IsFinal(tr.From) {
 			t.Errorf("%s is left for %s", tr.From, tr.To)
 		}
 	}

@@ -54,13 +54,13 @@ func CanTransition(from, to v1alpha1.Phase) bool {
 	return false
 }
 
-// Ended reports whether a phase is final.
-func Ended(p v1alpha1.Phase) bool {
+// IsFinal reports whether a phase is final.
+func IsFinal(p v1alpha1.Phase) bool {
 	return p == v1alpha1.PhaseCompleted || p == v1alpha1.PhaseFailed
 }
 
-// PhaseStart returns when a phase was last entered, or now.
-func PhaseStart(ke *v1alpha1.KubernetesExecution, p v1alpha1.Phase, now time.Time) time.Time {
+// PhaseStartOrNow returns when a phase was last entered, or now.
+func PhaseStartOrNow(ke *v1alpha1.KubernetesExecution, p v1alpha1.Phase, now time.Time) time.Time {
 	for _, t := range slices.Backward(ke.Status.PhaseTransitions) {
 		if t.Phase == p {
 			return t.At.Time

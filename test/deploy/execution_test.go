@@ -58,7 +58,7 @@ func (n needs) bindings(namespace string, only ...string) (list []runtime.Object
 }
 
 func people() []runtime.Object {
-	list := []runtime.Object{roles.Viewer(), roles.Approver(), roles.AdministratorClusterRole()}
+	list := []runtime.Object{roles.ViewerClusterRole(), roles.ApproverClusterRole(), roles.AdministratorClusterRole()}
 	for _, role := range roles.RequesterClusterRolesByRisk() {
 		list = append(list, role)
 	}
@@ -272,7 +272,7 @@ func (n needs) everything() []runtime.Object {
 
 // guarded is all that guards executions, whatever the version of Kubernetes.
 func guarded(o guard.Options) []runtime.Object {
-	return slices.Concat(guard.Objects(o), guard.WrongNamespaceWarning(o))
+	return slices.Concat(guard.Objects(o), guard.WrongNamespaceWarningObjects(o))
 }
 
 // stamped is that where names are filled in.

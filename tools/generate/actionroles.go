@@ -37,7 +37,7 @@ func writeActions() error {
 	if err != nil {
 		return err
 	}
-	people := []runtime.Object{roles.Viewer(), roles.Approver(), roles.AdministratorClusterRole()}
+	people := []runtime.Object{roles.ViewerClusterRole(), roles.ApproverClusterRole(), roles.AdministratorClusterRole()}
 	for _, role := range roles.RequesterClusterRolesByRisk() {
 		people = append(people, role)
 	}

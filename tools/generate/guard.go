@@ -22,7 +22,7 @@ func writeGuard() error {
 	for _, f := range []file{
 		{
 			"validating.yaml", "ValidatingAdmissionPolicies that verify who requests and approves executions and who writes their\n" +
-				"# status, and that warn of executions in other namespaces. For another namespace replace kubernaut-executor,\n# everywhere.", slices.Concat(guard.Objects(guard.Options{}), guard.WrongNamespaceWarning(guard.Options{})),
+				"# status, and that warn of executions in other namespaces. For another namespace replace kubernaut-executor,\n# everywhere.", slices.Concat(guard.Objects(guard.Options{}), guard.WrongNamespaceWarningObjects(guard.Options{})),
 		},
 		{
 			"mutating.yaml", "MutatingAdmissionPolicies for Kubernetes 1.36 and later, in addition to validating.yaml: they set an omitted\n" +

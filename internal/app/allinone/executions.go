@@ -113,7 +113,7 @@ func (h *hostCluster) createRequesterAndApprover(ctx context.Context, namespace 
 			return err
 		}
 	}
-	if err := bind(approver, roles.Approver().Name); err != nil {
+	if err := bind(approver, roles.ApproverClusterRole().Name); err != nil {
 		return err
 	}
 	h.kubeconfigs = map[string]string{}

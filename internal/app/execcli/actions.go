@@ -18,12 +18,12 @@ func newActionsCommand(s *session) *cobra.Command {
 		ValidArgsFunction: completeActionsAndParameters,
 		RunE:              func(cmd *cobra.Command, args []string) error { return runActions(s, cmd, args, format) },
 	}
-	addOutputFlag(cmd, &format, getFormats())
+	addOutputFlag(cmd, &format, listOutputFormats())
 	return cmd
 }
 
 func runActions(s *session, cmd *cobra.Command, args []string, format string) error {
-	if err := checkFormat(cmd, format, getFormats()); err != nil {
+	if err := checkOutputFormat(cmd, format, listOutputFormats()); err != nil {
 		return err
 	}
 	list := action.Catalogue()
@@ -37,7 +37,7 @@ func runActions(s *session, cmd *cobra.Command, args []string, format string) er
 	switch {
 	case format == terminal.FormatName:
 		for _, a := range list {
-			if err := s.printLine("%s", a.Name); err != nil {
+			if err := s.printToStdout("%s", a.Name); err != nil {
 				return err
 			}
 		}
@@ -45,7 +45,7 @@ func runActions(s *session, cmd *cobra.Command, args []string, format string) er
 	case format == terminal.FormatJSON || format == terminal.FormatYAML:
 		return cli.WriteValue(s.env.Stdout, format, CatalogueValue(list, len(args) > 0))
 	case len(args) > 0:
-		return WriteAction(s.env.Stdout, list[0], s.showOptions())
+		return WriteAction(s.env.Stdout, list[0], s.newOutputOptions())
 	}
-	return WriteActions(s.env.Stdout, list, format == terminal.FormatWide, s.showOptions())
+	return WriteActions(s.env.Stdout, list, format == terminal.FormatWide, s.newOutputOptions())
 }

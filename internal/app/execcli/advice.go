@@ -49,11 +49,11 @@ func (o OutputOptions) formatCommand(verb string, ke *v1alpha1.KubernetesExecuti
 func Advise(ke *v1alpha1.KubernetesExecution, o OutputOptions) Advice {
 	var a Advice
 	if ke.Spec.Cancel && !executions.IsSettled(ke) {
-		a.addText("The execution is being cancelled%s.", formatCanceller(ke))
+		a.addText("The execution is being cancelled%s.", formatCancelledBy(ke))
 	}
 	switch ke.Status.Phase {
 	case v1alpha1.PhaseNew:
-		adviseUnseen(&a, ke, o)
+		adviseNotAccepted(&a, ke, o)
 	case v1alpha1.PhaseValidating:
 		adviseValidating(&a, ke, o)
 	case v1alpha1.PhaseValidated:
@@ -72,9 +72,9 @@ func Advise(ke *v1alpha1.KubernetesExecution, o OutputOptions) Advice {
 	return a
 }
 
-// adviseUnseen covers an execution that no controller has seen. Each controller watches one
+// adviseNotAccepted covers an execution that no controller has seen. Each controller watches one
 // namespace.
-func adviseUnseen(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) {
+func adviseNotAccepted(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) {
 	if ke.Namespace != o.Namespace {
 		a.addText("No controller has accepted the execution yet. A controller watches one namespace, by default %s. If no controller watches %s, the execution never starts.", o.Namespace, ke.Namespace)
 		a.addStep("kubectl --namespace="+ke.Namespace+" delete kubernetesexecution "+ke.Name, "deletes it; then create it in the namespace of the controller")
@@ -85,33 +85,33 @@ func adviseUnseen(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) 
 }
 
 func adviseValidating(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) {
-	if open := unmetConditions(preResults(ke)); len(open) > 0 {
+	if open := unmetRequiredConditions(preConditionResults(ke)); len(open) > 0 {
 		a.addText("The execution is waiting for its preconditions to pass: %s.", strings.Join(open, ", "))
 	} else {
 		a.addText("The checks are running.")
 	}
-	adviseHeld(a, ke, o)
+	adviseBlockReason(a, ke, o)
 	if !ke.Spec.Cancel {
 		a.addStep(o.formatCommand("exec cancel", ke), "cancels it")
 	}
 }
 
-func preResults(ke *v1alpha1.KubernetesExecution) []v1alpha1.ConditionResult {
+func preConditionResults(ke *v1alpha1.KubernetesExecution) []v1alpha1.ConditionResult {
 	if ke.Status.ValidationResults == nil {
 		return nil
 	}
 	return ke.Status.ValidationResults.PreConditionResults
 }
 
-func postResults(ke *v1alpha1.KubernetesExecution) []v1alpha1.ConditionResult {
+func postConditionResults(ke *v1alpha1.KubernetesExecution) []v1alpha1.ConditionResult {
 	if ke.Status.ValidationResults == nil {
 		return nil
 	}
 	return ke.Status.ValidationResults.PostConditionResults
 }
 
-// unmetConditions returns the required conditions that do not hold.
-func unmetConditions(list []v1alpha1.ConditionResult) []string {
+// unmetRequiredConditions returns the required conditions that do not hold.
+func unmetRequiredConditions(list []v1alpha1.ConditionResult) []string {
 	var names []string
 	for _, c := range list {
 		if c.Required && !c.Passed {
@@ -124,14 +124,14 @@ func unmetConditions(list []v1alpha1.ConditionResult) []string {
 // adviseQueued covers an execution that may run but is not admitted yet.
 func adviseQueued(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) {
 	a.addText("The checks passed. The execution is queued.")
-	adviseHeld(a, ke, o)
+	adviseBlockReason(a, ke, o)
 	if !ke.Spec.Cancel {
 		a.addStep(o.formatCommand("exec cancel", ke), "cancels it")
 	}
 }
 
-// adviseHeld describes why an execution is held. adviseFailed covers failures.
-func adviseHeld(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) {
+// adviseBlockReason describes why an execution is held. adviseFailed covers failures.
+func adviseBlockReason(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) {
 	switch ke.Status.ReasonDetail {
 	case v1alpha1.DetailTargetBusy:
 		a.addText("Another execution is running on the same target. Only one at a time can run.")
@@ -172,10 +172,10 @@ func adviseWaitingApproval(a *Advice, ke *v1alpha1.KubernetesExecution, o Output
 	status := ke.Status.Approval
 	if status == nil || status.State == v1alpha1.ApprovalApproved {
 		a.addText("The plan is approved. The execution is queued.")
-		adviseHeld(a, ke, o)
+		adviseBlockReason(a, ke, o)
 	} else {
 		a.addText("%s", describeApprovalWait(ke, o.Now))
-		adviseHeld(a, ke, o)
+		adviseBlockReason(a, ke, o)
 		a.addStep(o.formatCommand("approve", ke, "--reason=TEXT"), "shows the plan and approves it")
 		a.addStep(o.formatCommand("reject", ke, "--reason=TEXT"), "rejects it")
 	}
@@ -187,7 +187,7 @@ func adviseWaitingApproval(a *Advice, ke *v1alpha1.KubernetesExecution, o Output
 // describeApprovalWait describes whose approvals are missing, and until when.
 func describeApprovalWait(ke *v1alpha1.KubernetesExecution, now time.Time) string {
 	status := ke.Status.Approval
-	missing := max(0, neededApprovals(status)-len(listApprovers(status)))
+	missing := max(0, requiredApprovals(status)-len(listApprovers(status)))
 	text := fmt.Sprintf("The execution is waiting for %d more approvals", missing)
 	if missing == 1 {
 		text = "The execution is waiting for 1 more approval"
@@ -215,7 +215,7 @@ func adviseExecuting(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOption
 	results := ke.Status.ExecutionResults
 	switch {
 	case results != nil && results.EndTime != nil && len(ke.Spec.PostConditions) > 0:
-		a.addText("The action succeeded. The execution is waiting for its postconditions to pass: %s.", strings.Join(firstNonEmpty(unmetConditions(postResults(ke)), conditionNames(ke.Spec.PostConditions)), ", "))
+		a.addText("The action succeeded. The execution is waiting for its postconditions to pass: %s.", strings.Join(firstNonEmpty(unmetRequiredConditions(postConditionResults(ke)), conditionTypes(ke.Spec.PostConditions)), ", "))
 	case ke.Status.JobName != "":
 		a.addText("Job %s is running the action.", ke.Status.JobName)
 		a.addStep("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName+" --follow", "shows the log")
@@ -223,7 +223,7 @@ func adviseExecuting(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOption
 	default:
 		a.addText("The action is starting.")
 	}
-	adviseHeld(a, ke, o)
+	adviseBlockReason(a, ke, o)
 	if !ke.Spec.Cancel {
 		a.addStep(o.formatCommand("exec cancel", ke), "cancels it")
 	}
@@ -236,7 +236,7 @@ func firstNonEmpty(one, other []string) []string {
 	return other
 }
 
-func conditionNames(list []v1alpha1.Condition) []string {
+func conditionTypes(list []v1alpha1.Condition) []string {
 	var names []string
 	for _, c := range list {
 		names = append(names, c.Type)
@@ -246,11 +246,11 @@ func conditionNames(list []v1alpha1.Condition) []string {
 
 func adviseRollbackReady(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) {
 	if ke.Status.Outcome == v1alpha1.OutcomeFailed {
-		a.addText("The action succeeded, but required postconditions failed: %s. It is not rolled back automatically.", strings.Join(firstNonEmpty(unmetConditions(postResults(ke)), []string{"see below"}), ", "))
+		a.addText("The action succeeded, but required postconditions failed: %s. It is not rolled back automatically.", strings.Join(firstNonEmpty(unmetRequiredConditions(postConditionResults(ke)), []string{"see below"}), ", "))
 	} else {
 		a.addText("The action succeeded. It can be rolled back as long as nothing else changes the target.")
 	}
-	if hasRollback(ke) {
+	if hasAvailableRollback(ke) {
 		a.addStep(o.formatCommand("rollback", ke, "--reason=TEXT"), "rolls it back")
 	}
 	if !ke.Spec.Finalize {
@@ -258,7 +258,7 @@ func adviseRollbackReady(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOp
 	}
 }
 
-func hasRollback(ke *v1alpha1.KubernetesExecution) bool {
+func hasAvailableRollback(ke *v1alpha1.KubernetesExecution) bool {
 	return ke.Status.RollbackInformation != nil && ke.Status.RollbackInformation.Available
 }
 
@@ -271,7 +271,7 @@ func adviseCompleted(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOption
 		return
 	}
 	a.addText("The execution is completed.")
-	if hasRollback(ke) {
+	if hasAvailableRollback(ke) {
 		a.addStep(o.formatCommand("rollback", ke, "--reason=TEXT"), "rolls it back, if nothing else has changed the target")
 	}
 }
@@ -290,13 +290,13 @@ func adviseFailed(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) 
 	} else {
 		a.addText("The execution failed.")
 	}
-	if text := remedyFor(ke, o); text != "" {
+	if text := failureAdvice(ke, o); text != "" {
 		a.addText("%s", text)
 	}
 	if ke.Status.JobName != "" && ke.Status.ExecutionResults != nil {
 		a.addStep("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName, "shows the log of the action, as long as its Pod exists")
 	}
-	if hasRollback(ke) {
+	if hasAvailableRollback(ke) {
 		a.addStep(o.formatCommand("rollback", ke, "--reason=TEXT"), "rolls back the changes, if nothing else has changed the target")
 	}
 }
@@ -317,8 +317,8 @@ func grantAdvice(ke *v1alpha1.KubernetesExecution) string {
 	return "An administrator must bind the role of the action in the namespace of the target"
 }
 
-// remedyFor returns advice for a failure, by its detail or else by its reason.
-func remedyFor(ke *v1alpha1.KubernetesExecution, o OutputOptions) string {
+// failureAdvice returns advice for a failure, by its detail or else by its reason.
+func failureAdvice(ke *v1alpha1.KubernetesExecution, o OutputOptions) string {
 	details := map[v1alpha1.Detail]string{
 		v1alpha1.DetailUnknownAction:            "List the available actions with: fleetloop exec actions",
 		v1alpha1.DetailInvalidParameters:        "fleetloop exec actions " + ke.Spec.Action + " describes the parameters.",
@@ -329,7 +329,7 @@ func remedyFor(ke *v1alpha1.KubernetesExecution, o OutputOptions) string {
 		v1alpha1.DetailTargetProtected:          "The target is protected. This cannot be overridden.",
 		v1alpha1.DetailPolicyDenied:             "The violated rules of the policy are listed below. Request an action that they allow.",
 		v1alpha1.DetailPolicyUnavailable:        "Without policies all actions are denied. Fix the policies, then create the execution again.",
-		v1alpha1.DetailPreConditionFailed:       "Required preconditions failed: " + strings.Join(firstNonEmpty(unmetConditions(preResults(ke)), []string{"see below"}), ", ") + ". Create the execution again when they pass.",
+		v1alpha1.DetailPreConditionFailed:       "Required preconditions failed: " + strings.Join(firstNonEmpty(unmetRequiredConditions(preConditionResults(ke)), []string{"see below"}), ", ") + ". Create the execution again when they pass.",
 		v1alpha1.DetailConditionKilled:          "A condition exceeded its CPU or memory limit. Simplify it, then create the execution again.",
 		v1alpha1.DetailTargetBusy:               "Other executions occupied the target until the queue timed out. Create the execution again.",
 		v1alpha1.DetailCooldown:                 "Create the execution again later.",
@@ -360,19 +360,19 @@ func remedyFor(ke *v1alpha1.KubernetesExecution, o OutputOptions) string {
 	case v1alpha1.ReasonExecutionFailed:
 		return "The result below shows the error."
 	case v1alpha1.ReasonPostConditionFailed:
-		return "The action succeeded, but required postconditions failed: " + strings.Join(firstNonEmpty(unmetConditions(postResults(ke)), []string{"see below"}), ", ") + "."
+		return "The action succeeded, but required postconditions failed: " + strings.Join(firstNonEmpty(unmetRequiredConditions(postConditionResults(ke)), []string{"see below"}), ", ") + "."
 	case v1alpha1.ReasonCancelled:
 		if ke.Status.ExecutionResults == nil {
-			return "The execution was cancelled" + formatCanceller(ke) + ". To run it after all, create it again with another name."
+			return "The execution was cancelled" + formatCancelledBy(ke) + ". To run it after all, create it again with another name."
 		}
-		return "The execution was cancelled" + formatCanceller(ke) + " while the action was running. Check the target."
+		return "The execution was cancelled" + formatCancelledBy(ke) + " while the action was running. Check the target."
 	case v1alpha1.ReasonValidationError:
 	}
 	return ""
 }
 
-// formatCanceller returns who cancelled, if known.
-func formatCanceller(ke *v1alpha1.KubernetesExecution) string {
+// formatCancelledBy returns who cancelled, if known.
+func formatCancelledBy(ke *v1alpha1.KubernetesExecution) string {
 	if ke.Spec.CancelledBy == "" {
 		return ""
 	}

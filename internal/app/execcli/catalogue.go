@@ -26,7 +26,7 @@ func WriteActions(w io.Writer, list []*action.Action, wide bool, o OutputOptions
 	for _, a := range list {
 		cells := append(terminal.PlainRow(a.Name), terminal.Cell{Text: string(a.Risk), Style: riskStyle(a.Risk)}, terminal.Cell{Text: formatRollback(a)})
 		if wide {
-			cells = append(cells, terminal.PlainRow(strings.Join(a.Kinds, ","), formatShortDuration(a.Timeout), fmt.Sprint(a.Retries), formatAccount(a))...)
+			cells = append(cells, terminal.PlainRow(strings.Join(a.Kinds, ","), formatDurationWithoutZeroUnits(a.Timeout), fmt.Sprint(a.Retries), accountNameOrEmpty(a))...)
 		}
 		rows = append(rows, append(cells, terminal.Cell{Text: a.Summary}))
 	}
@@ -55,15 +55,15 @@ func formatRollback(a *action.Action) string {
 	return cmp.Or(a.Rollback, "yes")
 }
 
-func formatAccount(a *action.Action) string {
+func accountNameOrEmpty(a *action.Action) string {
 	if a.NoJob {
 		return ""
 	}
 	return a.ServiceAccount()
 }
 
-// formatShortDuration formats a duration without trailing zero units.
-func formatShortDuration(d time.Duration) string {
+// formatDurationWithoutZeroUnits formats a duration without trailing zero units.
+func formatDurationWithoutZeroUnits(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
@@ -88,9 +88,9 @@ func WriteAction(w io.Writer, a *action.Action, o OutputOptions) error {
 	}
 	p.writeStyledField("Risk", string(a.Risk), riskStyle(a.Risk))
 	p.writeField("Rollback", formatRollback(a))
-	p.writeField("Timeout", fmt.Sprintf("%s, at most %s", formatShortDuration(a.Timeout), formatShortDuration(a.MaxTimeout)))
+	p.writeField("Timeout", fmt.Sprintf("%s, at most %s", formatDurationWithoutZeroUnits(a.Timeout), formatDurationWithoutZeroUnits(a.MaxTimeout)))
 	p.writeField("Retries", fmt.Sprintf("%d", a.Retries))
-	if name := formatAccount(a); name != "" {
+	if name := accountNameOrEmpty(a); name != "" {
 		p.writeField("Runs as", name)
 	}
 	p.writeLine("")
@@ -192,7 +192,7 @@ func CatalogueValue(list []*action.Action, single bool) any {
 		e := actionEntry{
 			Name: a.Name, Summary: a.Summary, Kubectl: a.Kubectl, Aliases: a.Aliases, Kinds: a.Kinds, Scope: string(a.Scope),
 			Risk: string(a.Risk), Idempotent: a.Idempotent, Reversible: a.Reversible, ReadOnly: a.ReadOnly, Rollback: a.Rollback,
-			Timeout: a.Timeout.String(), MaxTimeout: a.MaxTimeout.String(), Retries: a.Retries, ServiceAccount: formatAccount(a),
+			Timeout: a.Timeout.String(), MaxTimeout: a.MaxTimeout.String(), Retries: a.Retries, ServiceAccount: accountNameOrEmpty(a),
 			Parameters: []parameterEntry{},
 		}
 		for _, m := range a.Parameters() {

@@ -33,21 +33,21 @@ type cluster struct {
 	namespace string
 }
 
-// connectCluster returns a client of the host cluster. It sends no request.
-func (s *session) connectCluster() (*cluster, error) {
+// newClusterClient returns a client of the host cluster. It sends no request.
+func (s *session) newClusterClient() (*cluster, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	c, err := s.where.Connect(s.env.Env, scheme, newMapper())
+	c, err := s.where.Connect(s.env.Env, scheme, newRESTMapper())
 	if err != nil {
 		return nil, err
 	}
 	return &cluster{c, s.where.namespace}, nil
 }
 
-// newMapper maps the kinds in use, so that no discovery request is needed.
-func newMapper() meta.RESTMapper {
+// newRESTMapper maps the kinds in use, so that no discovery request is needed.
+func newRESTMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind), meta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
@@ -73,7 +73,7 @@ func (c *cluster) getExecution(ctx context.Context, name string) (*v1alpha1.Kube
 		return nil, cli.NewError(fmt.Errorf("execution %q not found in namespace %q", name, c.namespace), cli.CodePrecondition, "fleetloop exec get --namespace="+c.namespace+"   lists executions")
 	}
 	if err != nil {
-		return nil, c.explainRefusal(err, fmt.Sprintf("get execution %q", name), v1alpha1.ViewerRole)
+		return nil, c.explainErrorWithRole(err, fmt.Sprintf("get execution %q", name), v1alpha1.ViewerRole)
 	}
 	return &ke, nil
 }
@@ -101,14 +101,14 @@ func (s selection) listOptions(namespace string) *client.ListOptions {
 func (c *cluster) listExecutions(ctx context.Context, s selection) (*v1alpha1.KubernetesExecutionList, error) {
 	var list v1alpha1.KubernetesExecutionList
 	if err := c.List(ctx, &list, s.listOptions(c.namespace)); err != nil {
-		return nil, c.explainRefusal(err, "list executions", v1alpha1.ViewerRole)
+		return nil, c.explainErrorWithRole(err, "list executions", v1alpha1.ViewerRole)
 	}
 	return &list, nil
 }
 
-// explainRefusal explains an error and names the required role if permission is missing. A denial
+// explainErrorWithRole explains an error and names the required role if permission is missing. A denial
 // by an admission policy keeps its own explanation.
-func (c *cluster) explainRefusal(err error, doing, role string) error {
+func (c *cluster) explainErrorWithRole(err error, doing, role string) error {
 	if _, ok := errors.AsType[*executions.StateError](err); ok {
 		return explainStateError(err)
 	}

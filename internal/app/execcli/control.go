@@ -24,7 +24,7 @@ type controlAction struct {
 }
 
 func newCancelCommand(s *session) *cobra.Command {
-	cmd := newControlCommand(s, controlAction{verb: "cancel", done: "is being cancelled", named: true, check: executions.CheckCancellable, send: executions.Cancel})
+	cmd := newCancelOrFinalizeCommand(s, controlAction{verb: "cancel", done: "is being cancelled", named: true, check: executions.CheckCancellable, send: executions.Cancel})
 	cmd.Short = "Cancel executions"
 	cmd.Long = "Cancel executions. An execution that has not started fails with reason cancelled. A running action is asked to\n" +
 		"stop and reports what it has changed."
@@ -32,7 +32,7 @@ func newCancelCommand(s *session) *cobra.Command {
 }
 
 func newFinalizeCommand(s *session) *cobra.Command {
-	cmd := newControlCommand(s, controlAction{verb: "finalize", done: "is being finalized", check: checkFinalizable, send: sendFinalize})
+	cmd := newCancelOrFinalizeCommand(s, controlAction{verb: "finalize", done: "is being finalized", check: checkFinalizable, send: sendFinalize})
 	cmd.Short = "End the rollback window of executions"
 	cmd.Long = "End the phase rollback_ready of executions: successful executions become completed, those with a failed\n" +
 		"required postcondition become failed. Without this command it happens at the end of the rollback window."
@@ -54,23 +54,23 @@ func sendFinalize(ctx context.Context, c client.Client, ke *v1alpha1.KubernetesE
 	return c.Patch(ctx, ke, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"finalize":true}}`)))
 }
 
-func newControlCommand(s *session, st controlAction) *cobra.Command {
+func newCancelOrFinalizeCommand(s *session, st controlAction) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:               st.verb + " NAME ...",
 		Args:              requireNames,
 		ValidArgsFunction: s.completeExecutionNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return runControl(s, cmd, args, st, format) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runCancelOrFinalize(s, cmd, args, st, format) },
 	}
-	addOutputFlag(cmd, &format, changeFormats())
+	addOutputFlag(cmd, &format, changeOutputFormats())
 	return cmd
 }
 
-func runControl(s *session, cmd *cobra.Command, args []string, st controlAction, format string) error {
-	if err := checkFormat(cmd, format, changeFormats()); err != nil {
+func runCancelOrFinalize(s *session, cmd *cobra.Command, args []string, st controlAction, format string) error {
+	if err := checkOutputFormat(cmd, format, changeOutputFormats()); err != nil {
 		return err
 	}
-	c, err := s.connectCluster()
+	c, err := s.newClusterClient()
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func runControl(s *session, cmd *cobra.Command, args []string, st controlAction,
 		}
 		changed = append(changed, *ke)
 		if format == formatText {
-			if err := s.printLine("execution/%s %s", ke.Name, st.done); err != nil {
+			if err := s.printToStdout("execution/%s %s", ke.Name, st.done); err != nil {
 				return err
 			}
 		}
@@ -110,7 +110,7 @@ func runControl(s *session, cmd *cobra.Command, args []string, st controlAction,
 	return cli.JoinHostErrors(errs, len(changed))
 }
 
-func newStopCommand(s *session) *cobra.Command {
+func newEmergencyStopCommand(s *session) *cobra.Command {
 	var reason string
 	var running bool
 	cmd := &cobra.Command{
@@ -123,7 +123,7 @@ func newStopCommand(s *session) *cobra.Command {
 			if reason == "" {
 				return usageErrorf(cmd, "--reason is required: others need it to decide when to resume")
 			}
-			return runStop(s, cmd, reason, running)
+			return runEmergencyStop(s, cmd, reason, running)
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, for those who decide when to resume")
@@ -131,8 +131,8 @@ func newStopCommand(s *session) *cobra.Command {
 	return cmd
 }
 
-func runStop(s *session, cmd *cobra.Command, reason string, cancelRunning bool) error {
-	c, err := s.connectCluster()
+func runEmergencyStop(s *session, cmd *cobra.Command, reason string, cancelRunning bool) error {
+	c, err := s.newClusterClient()
 	if err != nil {
 		return err
 	}
@@ -145,9 +145,9 @@ func runStop(s *session, cmd *cobra.Command, reason string, cancelRunning bool) 
 		text += fmt.Sprintf("; the previous reason was %q", terminal.Clean(before))
 	}
 	if err != nil {
-		return c.explainRefusal(err, "stop", v1alpha1.AdministratorRole)
+		return c.explainErrorWithRole(err, "stop", v1alpha1.AdministratorRole)
 	}
-	return s.printLine("%s", text)
+	return s.printToStdout("%s", text)
 }
 
 func newResumeCommand(s *session) *cobra.Command {
@@ -156,17 +156,17 @@ func newResumeCommand(s *session) *cobra.Command {
 		Short: "End the emergency stop",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.connectCluster()
+			c, err := s.newClusterClient()
 			if err != nil {
 				return err
 			}
 			switch wasActive, err := executions.Resume(cmd.Context(), c, c.namespace); {
 			case err != nil:
-				return c.explainRefusal(err, "resume", v1alpha1.AdministratorRole)
+				return c.explainErrorWithRole(err, "resume", v1alpha1.AdministratorRole)
 			case !wasActive:
-				return s.printLine("the emergency stop was not active")
+				return s.printToStdout("the emergency stop was not active")
 			}
-			return s.printLine("resumed")
+			return s.printToStdout("resumed")
 		},
 	}
 }

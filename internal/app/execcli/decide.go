@@ -38,13 +38,13 @@ approved again. Approvers need the verb approve on kubernetesexecutions and must
 			"  fleetloop approve scale-deployment-x7kq2 --yes --plan=3f8a91c2d4e5",
 		Args:              requireName,
 		ValidArgsFunction: s.completeExecutionNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return runDecide(s, cmd, args[0], o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runApproveOrReject(s, cmd, args[0], o) },
 	}
 	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, for the audit")
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "skip the confirmation prompt")
 	cmd.Flags().StringVar(&o.plan, "plan", "", "approve only if the plan has this `hash`; the first 12 digits are enough")
 	o.addFlags(cmd)
-	addOutputFlag(cmd, &o.format, changeFormats())
+	addOutputFlag(cmd, &o.format, changeOutputFormats())
 	return cmd
 }
 
@@ -59,17 +59,17 @@ func newRejectCommand(s *session) *cobra.Command {
 			if o.reason == "" {
 				return usageErrorf(cmd, "--reason is required; the requester of the execution sees it")
 			}
-			return runDecide(s, cmd, args[0], o)
+			return runApproveOrReject(s, cmd, args[0], o)
 		},
 	}
 	cmd.Flags().StringVar(&o.reason, "reason", "", "why")
-	addOutputFlag(cmd, &o.format, changeFormats())
+	addOutputFlag(cmd, &o.format, changeOutputFormats())
 	return cmd
 }
 
-func runDecide(s *session, cmd *cobra.Command, name string, o decideOptions) error {
+func runApproveOrReject(s *session, cmd *cobra.Command, name string, o decideOptions) error {
 	const shortest = 12
-	switch err := checkFormat(cmd, o.format, changeFormats()); {
+	switch err := checkOutputFormat(cmd, o.format, changeOutputFormats()); {
 	case err != nil:
 		return err
 	case o.plan != "" && len(o.plan) < shortest:
@@ -77,7 +77,7 @@ func runDecide(s *session, cmd *cobra.Command, name string, o decideOptions) err
 	case !o.yes && !s.env.Interactive:
 		return cli.NewUsageError(errors.New("no terminal for the confirmation prompt"), "fleetloop exec describe "+name+"   shows the plan; --yes --plan=HASH approves it without a prompt")
 	}
-	c, err := s.connectCluster()
+	c, err := s.newClusterClient()
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ var errNo = errors.New("not approved")
 
 // confirmPlan prints the plan and asks for confirmation.
 func confirmPlan(s *session, ke *v1alpha1.KubernetesExecution) error {
-	if err := WriteDecisionBasis(s.env.Stderr, ke, s.showOptions()); err != nil {
+	if err := WriteDecisionBasis(s.env.Stderr, ke, s.newOutputOptions()); err != nil {
 		return err
 	}
 	if _, err := fmt.Fprintf(s.env.Stderr, "\nApprove plan %s? [y/N] ", executions.ShortHash(ke.Status.Plan.Hash)); err != nil {
@@ -128,7 +128,7 @@ func saveDecision(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecut
 	}
 	decided, err := executions.Decide(ctx, c, ke, v1alpha1.Approval{Approver: me, Decision: o.decision, Reason: o.reason})
 	if err != nil {
-		return nil, c.explainRefusal(err, fmt.Sprintf("%s execution %q", strings.ToLower(string(o.decision)), ke.Name), v1alpha1.ApproverRole)
+		return nil, c.explainErrorWithRole(err, fmt.Sprintf("%s execution %q", strings.ToLower(string(o.decision)), ke.Name), v1alpha1.ApproverRole)
 	}
 	return decided, nil
 }
@@ -139,7 +139,7 @@ func printDecisionThenFollow(s *session, cmd *cobra.Command, c *cluster, ke *v1a
 		if o.decision == v1alpha1.Reject {
 			verb = "rejected"
 		}
-		if err := s.printLine("execution/%s %s (plan %s)", ke.Name, verb, executions.ShortHash(ke.Status.Plan.Hash)); err != nil {
+		if err := s.printToStdout("execution/%s %s (plan %s)", ke.Name, verb, executions.ShortHash(ke.Status.Plan.Hash)); err != nil {
 			return err
 		}
 	}

@@ -23,7 +23,7 @@ import (
 // then its history.
 func WriteDescription(w io.Writer, ke *v1alpha1.KubernetesExecution, o OutputOptions) error {
 	p := &page{w: w, o: o}
-	p.writeHead(ke)
+	p.writeRequestFields(ke)
 	p.writeAdvice(ke)
 	p.writePhases(ke)
 	p.writePlan(ke.Status.Plan)
@@ -36,7 +36,7 @@ func WriteDescription(w io.Writer, ke *v1alpha1.KubernetesExecution, o OutputOpt
 	return p.err
 }
 
-func (p *page) writeHead(ke *v1alpha1.KubernetesExecution) {
+func (p *page) writeRequestFields(ke *v1alpha1.KubernetesExecution) {
 	spec := &ke.Spec
 	p.writeField("Name", ke.Name)
 	p.writeField("Namespace", ke.Namespace)
@@ -139,15 +139,15 @@ func (p *page) writePhases(ke *v1alpha1.KubernetesExecution) {
 	for i, t := range list {
 		took := ""
 		if i+1 < len(list) {
-			took = formatSpan(list[i+1].At.Sub(t.At.Time))
+			took = formatRoundedDuration(list[i+1].At.Sub(t.At.Time))
 		}
 		rows = append(rows, terminal.PlainRow(string(t.Phase), t.At.UTC().Format("2006-01-02T15:04:05.000Z"), took))
 	}
 	p.writeTable("  ", rows)
 }
 
-// formatSpan formats a duration, exactly if it is short.
-func formatSpan(d time.Duration) string {
+// formatRoundedDuration formats a duration, exactly if it is short.
+func formatRoundedDuration(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "0s"
@@ -212,9 +212,9 @@ func (p *page) writeChecks(ke *v1alpha1.KubernetesExecution) {
 	p.writeLine("")
 	p.writeLine("Checks:")
 	p.writeTable("  ", [][]terminal.Cell{
-		verdictRow("parameters", v.ParameterValidation),
-		verdictRow("permissions", v.RBACValidation),
-		verdictRow("target", v.ResourceExists),
+		checkRow("parameters", v.ParameterValidation),
+		checkRow("permissions", v.RBACValidation),
+		checkRow("target", v.ResourceExists),
 	})
 	if d := v.DryRunResults; d != nil {
 		p.writeDryRunOutcome(d)
@@ -223,7 +223,7 @@ func (p *page) writeChecks(ke *v1alpha1.KubernetesExecution) {
 	p.writeConditionResults("Postconditions", v.PostConditionResults)
 }
 
-func verdictRow(what string, passed bool) []terminal.Cell {
+func checkRow(what string, passed bool) []terminal.Cell {
 	if passed {
 		return []terminal.Cell{{Text: what}, {Text: "passed", Style: terminal.Good}}
 	}

@@ -23,7 +23,7 @@ import (
 // formatText prints the result in a few words.
 const formatText = "text"
 
-func changeFormats() []string {
+func changeOutputFormats() []string {
 	return []string{formatText, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName}
 }
 
@@ -33,7 +33,7 @@ func addOutputFlag(cmd *cobra.Command, format *string, formats []string) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-func checkFormat(cmd *cobra.Command, format string, formats []string) error {
+func checkOutputFormat(cmd *cobra.Command, format string, formats []string) error {
 	if slices.Contains(formats, format) {
 		return nil
 	}
@@ -92,7 +92,7 @@ Parameters:
 	o.addFlags(cmd)
 	cmd.AddCommand(
 		newGetCommand(s), newDescribeCommand(s), newWatchCommand(s), newCancelCommand(s), newFinalizeCommand(s),
-		newActionsCommand(s), newStopCommand(s), newResumeCommand(s),
+		newActionsCommand(s), newEmergencyStopCommand(s), newResumeCommand(s),
 	)
 	return cmd
 }
@@ -112,18 +112,18 @@ func (o *execOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.correlation, "correlation-id", "", "`id` of a related incident or alert")
 	f.DurationVar(&o.keep, "ttl", 0, "`duration` for which the execution is retained after its end (default: that of the controller)")
 	o.waitOptions.addFlags(cmd)
-	addOutputFlag(cmd, &o.format, changeFormats())
+	addOutputFlag(cmd, &o.format, changeOutputFormats())
 }
 
 func runExec(s *session, cmd *cobra.Command, args []string, o execOptions) error {
-	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
+	if err := checkOutputFormat(cmd, o.format, changeOutputFormats()); err != nil {
 		return err
 	}
 	ke, err := s.newExecution(cmd, args, o)
 	if err != nil {
 		return err
 	}
-	return createExecution(s, cmd, ke, o.format, o.waitOptions)
+	return createThenFollow(s, cmd, ke, o.format, o.waitOptions)
 }
 
 // newExecution returns the execution for a command line.
@@ -215,9 +215,9 @@ func unknownActionError(cmd *cobra.Command, name string) error {
 	return cli.NewUsageError(err, "fleetloop exec actions   lists the available actions")
 }
 
-// createExecution sends an execution in the name of the user and prints the result.
-func createExecution(s *session, cmd *cobra.Command, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
-	c, err := s.connectCluster()
+// createThenFollow sends an execution in the name of the user and prints the result.
+func createThenFollow(s *session, cmd *cobra.Command, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
+	c, err := s.newClusterClient()
 	if err != nil {
 		return err
 	}
@@ -228,9 +228,9 @@ func createExecution(s *session, cmd *cobra.Command, ke *v1alpha1.KubernetesExec
 	}
 	if err := executions.Create(ctx, c, ke, name, groups); apierrors.IsAlreadyExists(err) {
 		return cli.NewError(fmt.Errorf("request %s: execution %q already exists", ke.Spec.Action, ke.Name), cli.CodePrecondition,
-			"use another --name or omit it; fleetloop exec describe "+ke.Name+s.showOptions().NamespaceFlag(ke)+"   shows the existing one")
+			"use another --name or omit it; fleetloop exec describe "+ke.Name+s.newOutputOptions().NamespaceFlag(ke)+"   shows the existing one")
 	} else if err != nil {
-		return c.explainRefusal(err, "request "+ke.Spec.Action, requesterRole(ke.Spec.Action))
+		return c.explainErrorWithRole(err, "request "+ke.Spec.Action, requesterRole(ke.Spec.Action))
 	}
 	return s.printCreatedThenFollow(cmd, c, ke, format, w)
 }
@@ -247,7 +247,7 @@ func requesterRole(name string) string {
 // printCreatedThenFollow prints the new execution and follows it if requested.
 func (s *session) printCreatedThenFollow(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
 	if format == formatText {
-		if err := s.printLine("execution/%s created", ke.Name); err != nil {
+		if err := s.printToStdout("execution/%s created", ke.Name); err != nil {
 			return err
 		}
 	}
@@ -263,14 +263,14 @@ func (s *session) printCreatedThenFollow(cmd *cobra.Command, c *cluster, ke *v1a
 // followExecution follows an execution and prints the result. Formats for programs are written
 // once, in the final state.
 func (s *session) followExecution(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
-	ke, failed := waitForExecution(cmd.Context(), s, c, ke, w)
+	ke, failed := printProgressUntilEnd(cmd.Context(), s, c, ke, w)
 	if format != formatText {
 		return cmp.Or(WriteExecutions(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true), failed)
 	}
 	if failed != nil {
 		return failed
 	}
-	return s.printLine("execution/%s %s", ke.Name, describeOutcome(ke))
+	return s.printToStdout("execution/%s %s", ke.Name, describeOutcome(ke))
 }
 
 // describeOutcome returns the result in a few words.

@@ -64,18 +64,18 @@ func (s *session) addConnectionFlags(flags *pflag.FlagSet) {
 	flags.StringVarP(&s.where.namespace, "namespace", "n", DefaultNamespace, "`namespace` of the executions")
 }
 
-// showOptions returns the output options of this session.
-func (s *session) showOptions() OutputOptions {
+// newOutputOptions returns the output options of this session.
+func (s *session) newOutputOptions() OutputOptions {
 	return OutputOptions{Colour: terminal.WantsColour(s.env.LookupEnv, s.env.Terminal), Now: s.env.Now(), Namespace: DefaultNamespace}
 }
 
-// printNote prints progress.
-func (s *session) printNote(format string, args ...any) {
+// printToStderr prints progress.
+func (s *session) printToStderr(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.env.Stderr, format+"\n", args...) // a closed stderr is no error
 }
 
-// printLine writes a line of output.
-func (s *session) printLine(format string, args ...any) error {
+// printToStdout writes a line of output.
+func (s *session) printToStdout(format string, args ...any) error {
 	_, err := fmt.Fprintf(s.env.Stdout, format+"\n", args...)
 	return err
 }
@@ -124,7 +124,7 @@ const completionTimeout = 2 * time.Second
 // completion cannot show errors.
 func (s *session) completeExecutionNames(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveNoFileComp
-	c, err := s.connectCluster()
+	c, err := s.newClusterClient()
 	if err != nil {
 		return nil, files
 	}

@@ -44,9 +44,9 @@ func watchExecution(ctx context.Context, s *session, c *cluster, ke *v1alpha1.Ku
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			s.printNote("watch interrupted, restarting: %v", err)
+			s.printToStderr("watch interrupted, restarting: %v", err)
 		}
-		if ke, err = getWhenAvailable(ctx, c, ke.Name, uid); err != nil {
+		if ke, err = getWithRetry(ctx, c, ke.Name, uid); err != nil {
 			return err
 		}
 	}
@@ -77,8 +77,8 @@ func (c *cluster) watchChanges(ctx context.Context, ke *v1alpha1.KubernetesExecu
 	return false, nil // servers end watches regularly
 }
 
-// getWhenAvailable reads an execution and retries while the server is unavailable.
-func getWhenAvailable(ctx context.Context, c *cluster, name string, uid types.UID) (*v1alpha1.KubernetesExecution, error) {
+// getWithRetry reads an execution and retries while the server is unavailable.
+func getWithRetry(ctx context.Context, c *cluster, name string, uid types.UID) (*v1alpha1.KubernetesExecution, error) {
 	for {
 		if err := backoff.Sleep(ctx, again); err != nil {
 			return nil, err
@@ -123,8 +123,9 @@ const waitHelp = `With --wait the command waits until the execution ends and exi
   124  if --wait-timeout is exceeded
 The execution continues when the wait ends early.`
 
-// waitForExecution follows an execution to its end and prints the result.
-func waitForExecution(ctx context.Context, s *session, c *cluster, ke *v1alpha1.KubernetesExecution, w waitOptions) (*v1alpha1.KubernetesExecution, error) {
+// printProgressUntilEnd prints the progress of an execution until it ends or needs an approval. The
+// error says why it did not succeed.
+func printProgressUntilEnd(ctx context.Context, s *session, c *cluster, ke *v1alpha1.KubernetesExecution, w waitOptions) (*v1alpha1.KubernetesExecution, error) {
 	if w.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, w.timeout, errWaitTimeout)
@@ -135,9 +136,9 @@ func waitForExecution(ctx context.Context, s *session, c *cluster, ke *v1alpha1.
 		last = now
 		if text := formatProgress(now); text != said {
 			said = text
-			s.printNote("%s", text)
+			s.printToStderr("%s", text)
 		}
-		return executions.IsSettled(now) || !w.through && needsApproval(now), nil
+		return executions.IsSettled(now) || !w.through && isWaitingForApproval(now), nil
 	})
 	describe := "fleetloop exec describe " + ke.Name + "   shows its status"
 	switch {
@@ -153,8 +154,8 @@ func waitForExecution(ctx context.Context, s *session, c *cluster, ke *v1alpha1.
 	return last, resultError(s, last)
 }
 
-// needsApproval reports whether an execution still lacks an approval, counting those already given.
-func needsApproval(ke *v1alpha1.KubernetesExecution) bool {
+// isWaitingForApproval reports whether an execution still lacks an approval, counting those already given.
+func isWaitingForApproval(ke *v1alpha1.KubernetesExecution) bool {
 	approved := ke.Status.Approval != nil && ke.Status.Approval.State == v1alpha1.ApprovalApproved
 	return ke.Status.Phase == v1alpha1.PhaseWaitingApproval && !approved && ke.Status.ObservedGeneration >= ke.Generation
 }
@@ -183,7 +184,7 @@ func resultError(s *session, ke *v1alpha1.KubernetesExecution) error {
 	case ke.Status.Outcome == v1alpha1.OutcomeFailed:
 		return cli.NewError(fmt.Errorf("execution %q ran, but a required postcondition failed: %s", ke.Name, why), cli.CodeFailed, "fleetloop rollback "+ke.Name+"   rolls it back; "+describe)
 	case ke.Status.Outcome == v1alpha1.OutcomePartial:
-		s.printNote("warning: an optional postcondition failed")
+		s.printToStderr("warning: an optional postcondition failed")
 	}
 	return nil
 }

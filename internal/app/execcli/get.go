@@ -17,11 +17,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-func getFormats() []string {
+func listOutputFormats() []string {
 	return []string{terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName}
 }
 
-func watchFormats() []string {
+func watchOutputFormats() []string {
 	return []string{terminal.FormatTable, terminal.FormatWide, terminal.FormatName}
 }
 
@@ -62,19 +62,19 @@ func newGetCommand(s *session) *cobra.Command {
 			return runGet(s, cmd, args, o)
 		},
 	}
-	o.addFlags(cmd, getFormats())
+	o.addFlags(cmd, listOutputFormats())
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "watch for changes")
 	return cmd
 }
 
 func runGet(s *session, cmd *cobra.Command, args []string, o getOptions) error {
-	if err := checkFormat(cmd, o.format, getFormats()); err != nil {
+	if err := checkOutputFormat(cmd, o.format, listOutputFormats()); err != nil {
 		return err
 	}
 	if len(args) > 0 && o.selection != (selection{}) {
 		return usageErrorf(cmd, "names cannot be combined with -l, --action or --phase")
 	}
-	c, err := s.connectCluster()
+	c, err := s.newClusterClient()
 	if err != nil {
 		return err
 	}
@@ -82,12 +82,12 @@ func runGet(s *session, cmd *cobra.Command, args []string, o getOptions) error {
 	if err != nil {
 		return err
 	}
-	look := s.showOptions()
+	look := s.newOutputOptions()
 	look.NoHeaders = o.noHeaders
 	if o.format == terminal.FormatTable || o.format == terminal.FormatWide {
 		err = NewListPrinter(s.env.Stdout, o.format == terminal.FormatWide, look).Write(found, look)
 		if len(found) == 0 && len(errs) == 0 {
-			s.printNote("No executions found in namespace %s.", s.where.namespace)
+			s.printToStderr("No executions found in namespace %s.", s.where.namespace)
 		}
 	} else if len(found) > 0 || len(errs) == 0 {
 		err = WriteExecutions(s.env.Stdout, o.format, found, len(args) == 1)
@@ -134,7 +134,7 @@ func newDescribeCommand(s *session) *cobra.Command {
 		Args:              requireNames,
 		ValidArgsFunction: s.completeExecutionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.connectCluster()
+			c, err := s.newClusterClient()
 			if err != nil {
 				return err
 			}
@@ -148,7 +148,7 @@ func newDescribeCommand(s *session) *cobra.Command {
 						return err
 					}
 				}
-				if err := WriteDescription(s.env.Stdout, &found[i], s.showOptions()); err != nil {
+				if err := WriteDescription(s.env.Stdout, &found[i], s.newOutputOptions()); err != nil {
 					return err
 				}
 			}
@@ -168,18 +168,18 @@ func newWatchCommand(s *session) *cobra.Command {
 		ValidArgsFunction: s.completeExecutionNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return runWatch(s, cmd, args, o) },
 	}
-	o.addFlags(cmd, watchFormats())
+	o.addFlags(cmd, watchOutputFormats())
 	return cmd
 }
 
 func runWatch(s *session, cmd *cobra.Command, args []string, o getOptions) error {
-	if err := checkFormat(cmd, o.format, watchFormats()); err != nil {
+	if err := checkOutputFormat(cmd, o.format, watchOutputFormats()); err != nil {
 		return err
 	}
 	if len(args) > 1 {
 		return usageErrorf(cmd, "want one execution name, or none to watch all")
 	}
-	c, err := s.connectCluster()
+	c, err := s.newClusterClient()
 	if err != nil {
 		return err
 	}
@@ -190,10 +190,10 @@ func runWatch(s *session, cmd *cobra.Command, args []string, o getOptions) error
 	if err != nil {
 		return err
 	}
-	if ke, err = waitForExecution(cmd.Context(), s, c, ke, waitOptions{through: true}); err != nil {
+	if ke, err = printProgressUntilEnd(cmd.Context(), s, c, ke, waitOptions{through: true}); err != nil {
 		return err
 	}
-	return s.printLine("execution/%s %s", ke.Name, describeOutcome(ke))
+	return s.printToStdout("execution/%s %s", ke.Name, describeOutcome(ke))
 }
 
 // watcher prints executions as they change.
@@ -206,11 +206,11 @@ type watcher struct {
 }
 
 func watchAll(ctx context.Context, s *session, c *cluster, o getOptions) error {
-	look := s.showOptions()
+	look := s.newOutputOptions()
 	look.NoHeaders = o.noHeaders
 	w := &watcher{s, o, NewListPrinter(s.env.Stdout, o.format == terminal.FormatWide, look), map[types.UID]string{}}
 	for begun := false; ; begun = true {
-		err := w.listAndWatchOnce(ctx, c)
+		err := w.printAllThenWatchOnce(ctx, c)
 		if ctx.Err() == nil && err != nil && (!begun || !isTransient(err)) {
 			return err
 		}
@@ -220,23 +220,23 @@ func watchAll(ctx context.Context, s *session, c *cluster, o getOptions) error {
 	}
 }
 
-// listAndWatchOnce prints all executions, then changes until the watch ends.
-func (w *watcher) listAndWatchOnce(ctx context.Context, c *cluster) error {
+// printAllThenWatchOnce prints all executions, then changes until the watch ends.
+func (w *watcher) printAllThenWatchOnce(ctx context.Context, c *cluster) error {
 	list, err := c.listExecutions(ctx, w.o.selection)
 	if err != nil {
 		return err
 	}
-	if err := w.showChanged(list.Items...); err != nil {
+	if err := w.printChanged(list.Items...); err != nil {
 		return err
 	}
-	return w.watchUpdates(ctx, c, list.ResourceVersion)
+	return w.watchAndPrintUpdates(ctx, c, list.ResourceVersion)
 }
 
-// watchUpdates prints changes until the watch ends. It returns errors of the output and of the
+// watchAndPrintUpdates prints changes until the watch ends. It returns errors of the output and of the
 // server.
-func (w *watcher) watchUpdates(ctx context.Context, c *cluster, since string) error {
+func (w *watcher) watchAndPrintUpdates(ctx context.Context, c *cluster, resourceVersion string) error {
 	options := w.o.listOptions(c.namespace)
-	options.Raw.ResourceVersion = since
+	options.Raw.ResourceVersion = resourceVersion
 	stream, err := c.Watch(ctx, &v1alpha1.KubernetesExecutionList{}, options)
 	if err != nil {
 		return explainError(err, "watch executions")
@@ -253,7 +253,7 @@ func (w *watcher) watchUpdates(ctx context.Context, c *cluster, since string) er
 			ke.Status.Phase = "deleted"
 			err = w.writeExecutions(*ke)
 		default:
-			err = w.showChanged(*ke)
+			err = w.printChanged(*ke)
 		}
 		if err != nil {
 			return err
@@ -262,11 +262,11 @@ func (w *watcher) watchUpdates(ctx context.Context, c *cluster, since string) er
 	return nil
 }
 
-// showChanged prints executions whose row has changed.
-func (w *watcher) showChanged(list ...v1alpha1.KubernetesExecution) error {
+// printChanged prints executions whose row has changed.
+func (w *watcher) printChanged(list ...v1alpha1.KubernetesExecution) error {
 	var changed []v1alpha1.KubernetesExecution
 	for _, ke := range list {
-		if state := RowState(&ke, w.o.format == terminal.FormatWide); w.seen[ke.UID] != state {
+		if state := RowTextWithoutAge(&ke, w.o.format == terminal.FormatWide); w.seen[ke.UID] != state {
 			w.seen[ke.UID] = state
 			changed = append(changed, ke)
 		}
@@ -278,7 +278,7 @@ func (w *watcher) writeExecutions(list ...v1alpha1.KubernetesExecution) (err err
 	if w.o.format == terminal.FormatName {
 		err = WriteExecutions(w.env.Stdout, terminal.FormatName, list, false)
 	} else {
-		err = w.lister.Write(list, w.showOptions())
+		err = w.lister.Write(list, w.newOutputOptions())
 	}
 	return err
 }

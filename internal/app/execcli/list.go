@@ -67,8 +67,8 @@ func executionRow(ke *v1alpha1.KubernetesExecution, wide bool, o OutputOptions) 
 	return cells
 }
 
-// RowState returns the content of a row without its age. A watch prints a row only if this changes.
-func RowState(ke *v1alpha1.KubernetesExecution, wide bool) string {
+// RowTextWithoutAge returns the content of a row without its age. A watch prints a row only if this changes.
+func RowTextWithoutAge(ke *v1alpha1.KubernetesExecution, wide bool) string {
 	cells := executionRow(ke, wide, OutputOptions{Now: ke.CreationTimestamp.Time})
 	var b strings.Builder
 	for _, c := range cells {
@@ -96,8 +96,8 @@ func PhaseStyle(ke *v1alpha1.KubernetesExecution) terminal.Style {
 	return terminal.Faint
 }
 
-// FormatExecutionName returns the name of an execution in the form of kubectl.
-func FormatExecutionName(ke *v1alpha1.KubernetesExecution) string {
+// KubectlName returns the name of an execution in the form of kubectl.
+func KubectlName(ke *v1alpha1.KubernetesExecution) string {
 	return strings.ToLower(v1alpha1.Kind) + "." + v1alpha1.GroupVersion.Group + "/" + ke.Name
 }
 
@@ -111,7 +111,7 @@ func WriteExecutions(w io.Writer, format string, list []v1alpha1.KubernetesExecu
 	if format == terminal.FormatName {
 		var b strings.Builder
 		for i := range list {
-			b.WriteString(FormatExecutionName(&list[i]) + "\n")
+			b.WriteString(KubectlName(&list[i]) + "\n")
 		}
 		_, err := io.WriteString(w, b.String())
 		return err

@@ -52,7 +52,7 @@ func (r ParameterReader) Read(known []action.Parameter, file string, arguments [
 	}
 	var errs []error
 	for _, word := range arguments {
-		if err := in.parseWord(word); err != nil {
+		if err := in.parseArgument(word); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -71,13 +71,13 @@ type paramParser struct {
 	given map[string]bool // by arguments
 }
 
-// parseWord adds one argument.
-func (r *paramParser) parseWord(word string) error {
-	name, text, hasValue := strings.Cut(word, "=")
+// parseArgument adds one argument.
+func (r *paramParser) parseArgument(argument string) error {
+	name, text, hasValue := strings.Cut(argument, "=")
 	name, key, isEntry := strings.Cut(name, ".")
 	if !hasValue {
 		if key, isEntry = strings.CutSuffix(key, "-"); !isEntry || key == "" {
-			return fmt.Errorf("invalid parameter %q: want name=value", word)
+			return fmt.Errorf("invalid parameter %q: want name=value", argument)
 		}
 	}
 	p, err := findParameter(r.list, name)
@@ -85,7 +85,7 @@ func (r *paramParser) parseWord(word string) error {
 		return err
 	}
 	if isEntry {
-		return r.addEntry(p, key, text, hasValue)
+		return r.addObjectEntry(p, key, text, hasValue)
 	}
 	if r.given[name] && p.Type != "array" {
 		return fmt.Errorf("parameter %s is given twice; give it once", name)
@@ -131,8 +131,8 @@ func findParameter(list []action.Parameter, name string) (action.Parameter, erro
 	return action.Parameter{}, fmt.Errorf("unknown parameter %q: want %s", name, strings.Join(names, ", "))
 }
 
-// addEntry sets one entry of an object.
-func (r *paramParser) addEntry(p action.Parameter, key, text string, hasValue bool) error {
+// addObjectEntry sets one entry of an object.
+func (r *paramParser) addObjectEntry(p action.Parameter, key, text string, hasValue bool) error {
 	if p.Type != "object" {
 		return fmt.Errorf("%s is not an object, so %q cannot be set", p.Name, key)
 	}
@@ -169,7 +169,7 @@ func (r *paramParser) addEntry(p action.Parameter, key, text string, hasValue bo
 // parseValue converts a text to the type of a parameter.
 func (r ParameterReader) parseValue(p action.Parameter, text string) (json.RawMessage, error) {
 	if p.Type == "object" || p.Type == "array" {
-		return r.parseStructure(p.Type, text)
+		return r.parseObjectOrList(p.Type, text)
 	}
 	text, err := r.readTextOrFile(text)
 	if err != nil {
@@ -191,9 +191,9 @@ func (r ParameterReader) parseValue(p action.Parameter, text string) (json.RawMe
 	return json.Marshal(text)
 }
 
-// parseStructure parses an object or a list from JSON or from a file. A single value for a list
+// parseObjectOrList parses an object or a list from JSON or from a file. A single value for a list
 // becomes its only element.
-func (r ParameterReader) parseStructure(kind, text string) (json.RawMessage, error) {
+func (r ParameterReader) parseObjectOrList(kind, text string) (json.RawMessage, error) {
 	docs := []json.RawMessage{json.RawMessage(text)}
 	switch name, isFile := cutFileName(text); {
 	case isFile:
@@ -209,18 +209,18 @@ func (r ParameterReader) parseStructure(kind, text string) (json.RawMessage, err
 		docs[0] = raw
 	}
 	if kind == "object" {
-		if len(docs) != 1 || !hasFirstByte(docs[0], '{') {
+		if len(docs) != 1 || !isJSONStartingWith(docs[0], '{') {
 			return nil, errors.New(`write an object as JSON, for example {"a": 1}, or in a file as one document`)
 		}
 		return docs[0], nil
 	}
-	if len(docs) == 1 && hasFirstByte(docs[0], '[') {
+	if len(docs) == 1 && isJSONStartingWith(docs[0], '[') {
 		return docs[0], nil
 	}
 	return json.Marshal(docs)
 }
 
-func hasFirstByte(raw json.RawMessage, with byte) bool {
+func isJSONStartingWith(raw json.RawMessage, with byte) bool {
 	return json.Valid(raw) && bytes.TrimSpace(raw)[0] == with
 }
 
@@ -233,7 +233,7 @@ func (r ParameterReader) readTextOrFile(text string) (string, error) {
 		}
 		return text, nil
 	}
-	content, err := r.readContent(name)
+	content, err := r.readFileOrStdin(name)
 	return string(content), err
 }
 
@@ -244,7 +244,7 @@ func cutFileName(text string) (name string, isFile bool) {
 	return strings.CutPrefix(text, "@")
 }
 
-func (r ParameterReader) readContent(name string) ([]byte, error) {
+func (r ParameterReader) readFileOrStdin(name string) ([]byte, error) {
 	in := r.Stdin
 	if name != "-" {
 		f, err := os.Open(name) //nolint:gosec // the user names the file
@@ -269,7 +269,7 @@ func (r ParameterReader) readContent(name string) ([]byte, error) {
 
 // readDocuments returns the documents of a file as JSON.
 func (r ParameterReader) readDocuments(name string) ([]json.RawMessage, error) {
-	text, err := r.readContent(name)
+	text, err := r.readFileOrStdin(name)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 // plan, and the policy result.
 func WriteDecisionBasis(w io.Writer, ke *v1alpha1.KubernetesExecution, o OutputOptions) error {
 	p := &page{w: w, o: o}
-	p.writeHead(ke)
+	p.writeRequestFields(ke)
 	p.writePlan(ke.Status.Plan)
 	p.writePolicy(ke.Status.ValidationResults)
 	p.writeChecks(ke)
@@ -113,7 +113,7 @@ func (p *page) writeApprovals(ke *v1alpha1.KubernetesExecution) {
 		text = "Undecided"
 	}
 	if a.Required {
-		text += fmt.Sprintf(", %d of %d received", len(listApprovers(a)), neededApprovals(a))
+		text += fmt.Sprintf(", %d of %d received", len(listApprovers(a)), requiredApprovals(a))
 	}
 	p.writeField("Approvals", text)
 	if a.RequesterCannotApprove {
@@ -182,7 +182,7 @@ func listApprovers(a *v1alpha1.ApprovalStatus) []string {
 	return list
 }
 
-func neededApprovals(a *v1alpha1.ApprovalStatus) int {
+func requiredApprovals(a *v1alpha1.ApprovalStatus) int {
 	return max(1, int(a.RequiredCount))
 }
 

@@ -29,15 +29,15 @@ fails if the target has changed since.
 	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, for approvers and the audit")
 	cmd.Flags().StringVar(&o.objectName, "name", "", "`name` of the new execution (default: name of the original and a suffix)")
 	o.addFlags(cmd)
-	addOutputFlag(cmd, &o.format, changeFormats())
+	addOutputFlag(cmd, &o.format, changeOutputFormats())
 	return cmd
 }
 
 func runRollback(s *session, cmd *cobra.Command, name string, o rollbackOptions) error {
-	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
+	if err := checkOutputFormat(cmd, o.format, changeOutputFormats()); err != nil {
 		return err
 	}
-	c, err := s.connectCluster()
+	c, err := s.newClusterClient()
 	if err != nil {
 		return err
 	}
@@ -48,5 +48,5 @@ func runRollback(s *session, cmd *cobra.Command, name string, o rollbackOptions)
 	if err := executions.CheckReversible(ke); err != nil {
 		return explainStateError(err)
 	}
-	return createExecution(s, cmd, executions.NewRollback(ke, o.objectName, o.reason), o.format, o.waitOptions)
+	return createThenFollow(s, cmd, executions.NewRollback(ke, o.objectName, o.reason), o.format, o.waitOptions)
 }

@@ -157,7 +157,7 @@ func newCheckParts(host *rest.Config, cfg Part, p *process.Process, ids *roles.I
 	if err != nil {
 		return nil, nil, err
 	}
-	view, err := check.NewView(host, p.Log)
+	view, err := check.NewCachedReader(host, p.Log)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -80,8 +80,8 @@ func installObjects(cfg Part, targets Targets) []runtime.Object {
 	for _, r := range roles.RequesterClusterRolesByRisk() {
 		list = append(list, r)
 	}
-	list = append(list, roles.Approver(), roles.AdministratorClusterRole(), roles.Viewer())
-	return slices.Concat(list, guard.Objects(cfg.guardOptions()), guard.WrongNamespaceWarning(cfg.guardOptions()))
+	list = append(list, roles.ApproverClusterRole(), roles.AdministratorClusterRole(), roles.ViewerClusterRole())
+	return slices.Concat(list, guard.Objects(cfg.guardOptions()), guard.WrongNamespaceWarningObjects(cfg.guardOptions()))
 }
 
 // installMutatingPolicies applies objects that only Kubernetes 1.36 and later support.

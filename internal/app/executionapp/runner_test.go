@@ -38,7 +38,7 @@ func newJob(t interface {
 		Action: does, Target: v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "u"},
 		Steps: []v1alpha1.PlanStep{}, Parameters: &runtime.RawExtension{Raw: []byte(`{}`)}, CreatedAt: metav1.NewTime(time.Unix(0, 0)),
 	}
-	plan.Hash = action.Hash(plan)
+	plan.Hash = action.HashEffect(plan)
 	j, err := job.Build(ke, plan, v1alpha1.PurposeExecute, 1, executionapp.JobsOf(cfg))
 	if err != nil {
 		t.Fatal(err)

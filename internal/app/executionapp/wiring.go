@@ -76,6 +76,6 @@ func updateGateNodes(ctx context.Context, view client.Reader, g *gate.Gate) erro
 		}
 	}
 	g.SetNodes(len(list.Items))
-	g.SetCordoned(cordoned)
+	g.SetCordonedNodes(cordoned)
 	return nil
 }

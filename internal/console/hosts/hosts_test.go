@@ -80,7 +80,7 @@ func newFixture(t *testing.T, change ...func(*hosts.Config, *hosts.Deps)) *fixtu
 	if f.admin, err = client.New(bed.Config(), client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range []client.Object{hosts.Role(), hosts.Binding("fleetloop-system"), roles.Approver(), roles.Viewer()} {
+	for _, o := range []client.Object{hosts.Role(), hosts.Binding("fleetloop-system"), roles.ApproverClusterRole(), roles.ViewerClusterRole()} {
 		if err := f.admin.Create(t.Context(), o); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}

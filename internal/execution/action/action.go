@@ -140,7 +140,7 @@ type Request struct {
 }
 
 // A Result is the outcome of an attempt. A runner stores it as the termination message of its
-// container: see Encode and DecodeResult.
+// container: see EncodeBounded and DecodeResult.
 type Result struct {
 	Version   int                         `json:"v"`
 	Code      Code                        `json:"code"`

@@ -50,7 +50,7 @@ var known = sync.OnceValue(func() []*Action {
 func Catalogue() []*Action { return slices.Clone(known()) }
 
 // Find returns the action with the given name or alias.
-func Find(name string) (*Action, bool) {
+func Find(name string) (a *Action, found bool) {
 	for _, a := range known() {
 		if a.Name == name || slices.Contains(a.Aliases, name) {
 			return a, true
@@ -59,8 +59,8 @@ func Find(name string) (*Action, bool) {
 	return nil, false
 }
 
-// catalogueNames returns all names and aliases.
-func catalogueNames() []string {
+// namesAndAliases returns all names and aliases.
+func namesAndAliases() []string {
 	var all []string
 	for _, a := range known() {
 		all = append(all, a.Name)

@@ -58,15 +58,15 @@ func patchConfigMap() *Action {
 			return nil
 		},
 		values: func(p *configMapParameters, live *unstructured.Unstructured) map[string]any {
-			return digestOversizedFields(selectedConfigData(p, live))
+			return digestFieldsIfOversized(currentDataFields(p, live))
 		},
 		draft: draftConfigMap,
 	})
 }
 
-// selectedConfigData returns the given keys of a ConfigMap; nil marks a missing key. Each key is a separate
+// currentDataFields returns the given keys of a ConfigMap; nil marks a missing key. Each key is a separate
 // field, so that a diff shows one line per line of text.
-func selectedConfigData(p *configMapParameters, live *unstructured.Unstructured) map[string]any {
+func currentDataFields(p *configMapParameters, live *unstructured.Unstructured) map[string]any {
 	data := make(map[string]any, len(p.Data))
 	for key := range p.Data {
 		data["data."+key] = nil
@@ -77,9 +77,9 @@ func selectedConfigData(p *configMapParameters, live *unstructured.Unstructured)
 	return data
 }
 
-// digestOversizedFields replaces fields that are too long for a plan by digests.
-func digestOversizedFields(fields map[string]any) map[string]any {
-	if sizeOf(fields) <= maxConfigData {
+// digestFieldsIfOversized replaces all texts by digests if they are together too long for a plan.
+func digestFieldsIfOversized(fields map[string]any) map[string]any {
+	if countStringBytes(fields) <= maxConfigData {
 		return fields
 	}
 	short := make(map[string]any, len(fields))
@@ -93,7 +93,7 @@ func digestOversizedFields(fields map[string]any) map[string]any {
 	return short
 }
 
-func sizeOf(fields map[string]any) int {
+func countStringBytes(fields map[string]any) int {
 	size := 0
 	for _, value := range fields {
 		if text, ok := value.(string); ok {
@@ -107,7 +107,7 @@ func draftConfigMap(_ context.Context, _ Client, s Subject, p *configMapParamete
 	if err := refuseImmutable(live); err != nil {
 		return nil, err
 	}
-	before, after, data, previous := selectedConfigData(p, live), map[string]any{}, map[string]any{}, map[string]any{}
+	before, after, data, previous := currentDataFields(p, live), map[string]any{}, map[string]any{}, map[string]any{}
 	for key, v := range p.Data {
 		previous[key] = before["data."+key]
 		after["data."+key], data[key] = nil, nil
@@ -115,19 +115,19 @@ func draftConfigMap(_ context.Context, _ Client, s Subject, p *configMapParamete
 			after["data."+key], data[key] = *v, *v
 		}
 	}
-	d := &draft{before: digestOversizedFields(before), after: digestOversizedFields(after)}
+	d := &draft{before: digestFieldsIfOversized(before), after: digestFieldsIfOversized(after)}
 	if reflect.DeepEqual(before, after) {
 		return d, nil
 	}
-	keys := joinFirst(slices.Sorted(maps.Keys(data)))
-	step, err := patchStep(live, types.MergePatchType, withMarker(map[string]any{"data": data}, s),
+	keys := joinFirstNames(slices.Sorted(maps.Keys(data)))
+	step, err := newPatchStep(live, types.MergePatchType, addMarker(map[string]any{"data": data}, s),
 		fmt.Sprintf("set %s of ConfigMap %s/%s", keys, p.Namespace, p.ConfigMap))
 	if err != nil {
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "keys " + keys + "; Pods that read them at start keep the old values until they restart"}
-	if size := sizeOf(before); size > maxConfigData {
+	if size := countStringBytes(before); size > maxConfigData {
 		d.rollback = noRollback(fmt.Sprintf("the previous values have %d bytes, and a plan can store at most %d", size, maxConfigData))
 		return d, nil
 	}

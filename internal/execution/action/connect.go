@@ -43,7 +43,7 @@ func Connect(cfg *rest.Config) (Client, error) {
 	if err != nil {
 		return Client{}, fmt.Errorf("connect: %w", err)
 	}
-	return Client{Dynamic: objects, Logs: newLogReader(logs), Warnings: unclaimed.takeAll}, nil
+	return Client{Dynamic: objects, Logs: newLogReader(logs), Warnings: unclaimed.takeWarnings}, nil
 }
 
 // newLogReader returns a function that reads the end of a log. The API server limits its length.
@@ -91,8 +91,8 @@ func (w *warningCollector) HandleWarningHeaderWithContext(ctx context.Context, c
 	}
 }
 
-// takeAll returns and clears the collected warnings.
-func (w *warningCollector) takeAll() []string {
+// takeWarnings returns and clears the collected warnings.
+func (w *warningCollector) takeWarnings() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	heard := w.heard

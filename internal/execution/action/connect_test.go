@@ -89,7 +89,7 @@ func TestWarningsClaimed(t *testing.T) {
 	for _, ctx := range []context.Context{first, second, t.Context(), first} {
 		patch(ctx)
 	}
-	got := [][]string{heardFirst.takeAll(), heardSecond.takeAll(), c.Warnings(), c.Warnings()}
+	got := [][]string{heardFirst.takeWarnings(), heardSecond.takeWarnings(), c.Warnings(), c.Warnings()}
 	if diff := cmp.Diff([][]string{{"warning 1", "warning 4"}, {"warning 2"}, {"warning 3"}, nil}, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}

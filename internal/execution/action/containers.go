@@ -41,7 +41,7 @@ func updateImage() *Action {
 }
 
 func draftImage(_ context.Context, _ Client, s Subject, p *updateImageParameters, live *unstructured.Unstructured) (*draft, error) {
-	name := objectName(targetOfObject(live))
+	name := formatTarget(targetOfObject(live))
 	c, ok := findContainer(live, p.Container)
 	if !ok {
 		return nil, noContainerError(live, p.Container)
@@ -53,7 +53,7 @@ func draftImage(_ context.Context, _ Client, s Subject, p *updateImageParameters
 		return d, nil
 	}
 	what := fmt.Sprintf("set the image of container %s of %s from %v to %s", p.Container, name, was, p.Image)
-	step, err := containerStep(live, c, map[string]any{"image": p.Image}, s, what)
+	step, err := newContainerPatchStep(live, c, map[string]any{"image": p.Image}, s, what)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ type resourceChange struct {
 	want        string // empty means unchanged, "none" removes it
 }
 
-func (s resourceChange) fieldName() string { return s.group + "." + s.name }
+func (change resourceChange) fieldName() string { return change.group + "." + change.name }
 
 func (p *increaseResourcesParameters) resourceChanges() []resourceChange {
 	return []resourceChange{
@@ -144,7 +144,7 @@ func currentResource(c container, group, name string) any {
 }
 
 func draftResources(_ context.Context, _ Client, s Subject, p *increaseResourcesParameters, live *unstructured.Unstructured) (*draft, error) {
-	name := objectName(targetOfObject(live))
+	name := formatTarget(targetOfObject(live))
 	c, ok := findContainer(live, p.Container)
 	if !ok {
 		return nil, noContainerError(live, p.Container)
@@ -167,21 +167,21 @@ func draftResources(_ context.Context, _ Client, s Subject, p *increaseResources
 			back[share.parameter] = was
 		}
 		d.after[share.fieldName()] = want
-		if equalQuantity(was, want) {
+		if equalQuantities(was, want) {
 			d.after[share.fieldName()] = was
 			continue
 		}
 		ensureMap(resources, share.group)[share.name] = want
 	}
-	if err := checkResources(p, c); err != nil {
+	if err := validateResourceChanges(p, c); err != nil {
 		return nil, err
 	}
 	if len(resources) == 0 {
 		d.impact.Description = fmt.Sprintf("container %s of %s already has these resources", p.Container, name)
 		return d, nil
 	}
-	what := fmt.Sprintf("set %s of container %s of %s", fieldsText(d.after), p.Container, name)
-	step, err := containerStep(live, c, map[string]any{"resources": resources}, s, what)
+	what := fmt.Sprintf("set %s of container %s of %s", formatFields(d.after), p.Container, name)
+	step, err := newContainerPatchStep(live, c, map[string]any{"resources": resources}, s, what)
 	if err != nil {
 		return nil, err
 	}
@@ -191,8 +191,8 @@ func draftResources(_ context.Context, _ Client, s Subject, p *increaseResources
 	return d, err
 }
 
-// checkResources returns an error for values that do not fit the container.
-func checkResources(p *increaseResourcesParameters, c container) error {
+// validateResourceChanges returns an error for values that do not fit the container.
+func validateResourceChanges(p *increaseResourcesParameters, c container) error {
 	var problems []string
 	effective := map[string]any{}
 	for _, s := range p.resourceChanges() {
@@ -203,12 +203,12 @@ func checkResources(p *increaseResourcesParameters, c container) error {
 		}
 		effective[s.fieldName()] = s.want
 		if !p.AllowDecrease && isDecrease(s, was) {
-			problems = append(problems, fmt.Sprintf("%s: %s is less than %s: set allowDecrease to allow it", s.parameter, s.want, formatResource(was)))
+			problems = append(problems, fmt.Sprintf("%s: %s is less than %s: set allowDecrease to allow it", s.parameter, s.want, formatResourceOrAbsent(was)))
 		}
 	}
 	for _, name := range []string{"cpu", "memory"} {
-		request, ok := quantityOf(effective["requests."+name])
-		limit, limited := quantityOf(effective["limits."+name])
+		request, ok := parseQuantity(effective["requests."+name])
+		limit, limited := parseQuantity(effective["limits."+name])
 		if ok && limited && request.Cmp(limit) > 0 {
 			problems = append(problems, fmt.Sprintf("%sRequest: %s is more than the limit %s", name, request.String(), limit.String()))
 		}
@@ -221,24 +221,24 @@ func checkResources(p *increaseResourcesParameters, c container) error {
 
 // isDecrease reports whether a container gets less than before. A new limit is a decrease, and a new
 // request is not.
-func isDecrease(s resourceChange, was any) bool {
-	had, ok := quantityOf(was)
-	want, wants := quantityOf(s.want)
+func isDecrease(change resourceChange, was any) bool {
+	had, ok := parseQuantity(was)
+	want, wants := parseQuantity(change.want)
 	if !ok {
-		return wants && s.group == "limits"
+		return wants && change.group == "limits"
 	}
 	return !wants || want.Cmp(had) < 0
 }
 
-func formatResource(was any) string {
+func formatResourceOrAbsent(was any) string {
 	if was == nil {
 		return "without one"
 	}
 	return strings.TrimSpace(fmt.Sprint(was))
 }
 
-// quantityOf parses a quantity and reports whether value is one.
-func quantityOf(value any) (resource.Quantity, bool) {
+// parseQuantity parses a quantity and reports whether value is one.
+func parseQuantity(value any) (quantity resource.Quantity, ok bool) {
 	text, ok := value.(string)
 	if !ok || text == none {
 		return resource.Quantity{}, false
@@ -247,8 +247,8 @@ func quantityOf(value any) (resource.Quantity, bool) {
 	return q, err == nil
 }
 
-func equalQuantity(a, b any) bool {
-	x, okX := quantityOf(a)
-	y, okY := quantityOf(b)
+func equalQuantities(a, b any) bool {
+	x, okX := parseQuantity(a)
+	y, okY := parseQuantity(b)
 	return okX == okY && x.Cmp(y) == 0
 }

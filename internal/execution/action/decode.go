@@ -25,7 +25,7 @@ func decodeParameters(fields []field, raw map[string]json.RawMessage, into refle
 		}
 		if len(value) == 0 {
 			if f.Required {
-				problems = append(problems, fmt.Sprintf("%s: required (%s)", f.Name, typePhrase(f.Type)))
+				problems = append(problems, fmt.Sprintf("%s: required (%s)", f.Name, describeType(f.Type)))
 			}
 			continue
 		}
@@ -65,7 +65,7 @@ func describeUnknownParameter(name string, names []string) string {
 // decodeValue decodes one value. understood is nil for a value equivalent to a missing one.
 func (f *field) decodeValue(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
 	if into.Type() == reflect.TypeFor[json.RawMessage]() {
-		return f.decodeRaw(raw, into)
+		return f.decodeRawJSON(raw, into)
 	}
 	if into.Kind() == reflect.Pointer {
 		value := reflect.New(into.Type().Elem())
@@ -74,10 +74,10 @@ func (f *field) decodeValue(raw json.RawMessage, into reflect.Value) (understood
 		}
 		return understood, problem
 	}
-	switch into.Kind() { //nolint:exhaustive // typeOf refuses the others
+	switch into.Kind() { //nolint:exhaustive // mustParameterType refuses the others
 	case reflect.Bool:
 		if s := string(raw); s != "true" && s != "false" {
-			return nil, f.typeProblem(raw)
+			return nil, f.describeTypeMismatch(raw)
 		}
 		into.SetBool(string(raw) == "true")
 		return into.Bool(), ""
@@ -94,7 +94,7 @@ func (f *field) decodeValue(raw json.RawMessage, into reflect.Value) (understood
 func (f *field) decodeInteger(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
 	n, err := strconv.ParseInt(string(raw), 10, 64)
 	if err != nil || into.OverflowInt(n) {
-		return nil, f.typeProblem(raw)
+		return nil, f.describeTypeMismatch(raw)
 	}
 	if f.Minimum != nil && n < *f.Minimum {
 		return nil, fmt.Sprintf("must be at least %d, is %d", *f.Minimum, n)
@@ -109,7 +109,7 @@ func (f *field) decodeInteger(raw json.RawMessage, into reflect.Value) (understo
 func (f *field) decodeString(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
 	var s string
 	if raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
-		return nil, f.typeProblem(raw)
+		return nil, f.describeTypeMismatch(raw)
 	}
 	if s == "" && f.Format != formatLabelValue {
 		if f.Required {
@@ -133,20 +133,20 @@ func (f *field) decodeString(raw json.RawMessage, into reflect.Value) (understoo
 func (f *field) decodeDuration(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
 	var d metav1.Duration
 	if raw[0] != '"' || json.Unmarshal(raw, &d) != nil || d.Duration < 0 {
-		return nil, f.typeProblem(raw)
+		return nil, f.describeTypeMismatch(raw)
 	}
 	into.Set(reflect.ValueOf(d))
 	return d.Duration.String(), ""
 }
 
-// decodeRaw keeps an object or an array unchanged.
-func (f *field) decodeRaw(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+// decodeRawJSON stores an object or an array in canonical form.
+func (f *field) decodeRawJSON(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
 	if fits := raw[0] == '[' && (f.Type == typeArray || f.either) || raw[0] == '{' && (f.Type == typeObject || f.either); !fits {
-		return nil, f.typeProblem(raw)
+		return nil, f.describeTypeMismatch(raw)
 	}
 	normal, err := canonicalJSON(raw)
 	if err != nil {
-		return nil, f.typeProblem(raw)
+		return nil, f.describeTypeMismatch(raw)
 	}
 	into.SetBytes(normal)
 	return json.RawMessage(normal), ""
@@ -155,12 +155,12 @@ func (f *field) decodeRaw(raw json.RawMessage, into reflect.Value) (understood a
 // decodeListOrMap decodes lists and maps.
 func (f *field) decodeListOrMap(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
 	if open := map[reflect.Kind]byte{reflect.Slice: '[', reflect.Map: '{'}[into.Kind()]; raw[0] != open {
-		return nil, f.typeProblem(raw)
+		return nil, f.describeTypeMismatch(raw)
 	}
 	value := reflect.New(into.Type())
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	if err := decoder.Decode(value.Interface()); err != nil {
-		return nil, "must be " + compositeTypeName(into.Type())
+		return nil, "must be " + describeListOrMapType(into.Type())
 	}
 	if problem = f.checkAndNormalizeMembers(raw, value.Elem()); problem != "" {
 		return nil, problem
@@ -171,7 +171,7 @@ func (f *field) decodeListOrMap(raw json.RawMessage, into reflect.Value) (unders
 
 // checkAndNormalizeMembers checks the members of a list or map. It rejects null members where the type does not
 // allow them, because Go would decode them as "".
-func (f *field) checkAndNormalizeMembers(raw json.RawMessage, value reflect.Value) string {
+func (f *field) checkAndNormalizeMembers(raw json.RawMessage, value reflect.Value) (problem string) {
 	if value.Kind() == reflect.Slice {
 		return f.checkAndNormalizeList(raw, value)
 	}
@@ -180,7 +180,7 @@ func (f *field) checkAndNormalizeMembers(raw json.RawMessage, value reflect.Valu
 	_ = json.Unmarshal(raw, &members) // it was read once
 	for _, key := range value.MapKeys() {
 		if text && string(members[key.String()]) == "null" {
-			return "must be " + compositeTypeName(value.Type())
+			return "must be " + describeListOrMapType(value.Type())
 		}
 		if _, problem := f.checkFieldFormat(f.keys, key.String()); problem != "" {
 			return "key " + problem
@@ -195,12 +195,12 @@ func (f *field) checkAndNormalizeMembers(raw json.RawMessage, value reflect.Valu
 	return ""
 }
 
-func (f *field) checkAndNormalizeList(raw json.RawMessage, value reflect.Value) string {
+func (f *field) checkAndNormalizeList(raw json.RawMessage, value reflect.Value) (problem string) {
 	var members []json.RawMessage
 	_ = json.Unmarshal(raw, &members) // it was read once
 	for i := range value.Len() {
 		if string(members[i]) == "null" {
-			return "must be " + compositeTypeName(value.Type())
+			return "must be " + describeListOrMapType(value.Type())
 		}
 		if value.Type().Elem().Kind() != reflect.String {
 			continue
@@ -222,12 +222,12 @@ func (f *field) checkFieldFormat(format, value string) (normal, problem string) 
 	return normal, ""
 }
 
-// typeProblem describes the expected and actual type of a parameter. It does not repeat text given
+// describeTypeMismatch describes the expected and actual type of a parameter. It does not repeat text given
 // in place of an object or a list, which may contain a secret.
-func (f *field) typeProblem(raw json.RawMessage) string {
-	is := describeValue(raw)
+func (f *field) describeTypeMismatch(raw json.RawMessage) string {
+	is := describeJSONValue(raw)
 	if raw[0] == '"' && (f.Type == typeObject || f.Type == typeArray) {
 		is = "a string"
 	}
-	return fmt.Sprintf("must be %s, is %s", typePhrase(f.Type), is)
+	return fmt.Sprintf("must be %s, is %s", describeType(f.Type), is)
 }

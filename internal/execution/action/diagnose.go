@@ -50,11 +50,11 @@ func collectDiagnostics() *Action {
 			Risk: RiskLow, Idempotent: true, ReadOnly: true,
 		},
 		draft: func(_ context.Context, _ Client, _ Subject, p *diagnosticsParameters, live *unstructured.Unstructured) (*draft, error) {
-			return &draft{impact: v1alpha1.EstimatedImpact{Description: "no change; " + objectName(targetOfObject(live)) + " is inspected"}}, nil
+			return &draft{impact: v1alpha1.EstimatedImpact{Description: "no change; " + formatTarget(targetOfObject(live)) + " is inspected"}}, nil
 		},
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *diagnosticsParameters, r Run) Result {
 			d := &diagnosis{attempt: newAttempt(c, pl, r), parameters: p}
-			return d.attempt.buildResult(d.collectAll(ctx))
+			return d.attempt.buildResult(d.printDiagnostics(ctx))
 		},
 	})
 }
@@ -67,13 +67,13 @@ type diagnosis struct {
 	logs       int // number of logs read
 }
 
-func (d *diagnosis) collectAll(ctx context.Context) error {
+func (d *diagnosis) printDiagnostics(ctx context.Context) error {
 	t := planTarget(d.attempt.plan)
-	live, err := d.attempt.client.getObject(ctx, t)
+	live, err := d.attempt.client.getObjectWithRetry(ctx, t)
 	if err != nil {
-		return explainError("read "+objectName(t), err)
+		return toHalt("read "+formatTarget(t), err)
 	}
-	d.printLine("%s: %s", kubectlName(live.GetAPIVersion(), live.GetKind(), live.GetName()), conditionsLine(live))
+	d.printTruncatedLine("%s: %s", kubectlName(live.GetAPIVersion(), live.GetKind(), live.GetName()), formatConditions(live))
 	pods, err := d.listPods(ctx, live)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (d *diagnosis) collectAll(ctx context.Context) error {
 	}
 	unwell := 0
 	for i := range pods {
-		well, err := d.printPod(ctx, &pods[i])
+		well, err := d.printPodWithLogs(ctx, &pods[i])
 		if err != nil {
 			return err
 		}
@@ -95,12 +95,12 @@ func (d *diagnosis) collectAll(ctx context.Context) error {
 			unwell++
 		}
 	}
-	d.attempt.note = fmt.Sprintf("%s: %s; %d Pods, %d unhealthy", objectName(t), conditionsLine(live), len(pods), unwell)
+	d.attempt.note = fmt.Sprintf("%s: %s; %d Pods, %d unhealthy", formatTarget(t), formatConditions(live), len(pods), unwell)
 	return nil
 }
 
-// printLine writes one line of limited length.
-func (d *diagnosis) printLine(format string, args ...any) {
+// printTruncatedLine writes one line of limited length.
+func (d *diagnosis) printTruncatedLine(format string, args ...any) {
 	d.attempt.report.logLine(TruncateText(fmt.Sprintf(format, args...), maxDiagnosedLine))
 }
 
@@ -114,9 +114,9 @@ func (d *diagnosis) listPods(ctx context.Context, live *unstructured.Unstructure
 			return nil, newHalt(CodeInvalid, "read the selector of %s: %s", live.GetName(), err)
 		}
 		kind, _ := findKind("v1", "Pod")
-		list, err := d.attempt.client.listObjects(ctx, kind.GroupVersionResource, live.GetNamespace(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&selector), Limit: maxDiagnosedPods})
+		list, err := d.attempt.client.listObjectsWithRetry(ctx, kind.GroupVersionResource, live.GetNamespace(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&selector), Limit: maxDiagnosedPods})
 		if err != nil {
-			return nil, explainError("list the Pods of "+live.GetName(), err)
+			return nil, toHalt("list the Pods of "+live.GetName(), err)
 		}
 		items = list.Items
 	}
@@ -134,9 +134,9 @@ func (d *diagnosis) listPods(ctx context.Context, live *unstructured.Unstructure
 // printEvents writes the latest events about the given names.
 func (d *diagnosis) printEvents(ctx context.Context, about []string) error {
 	kind, _ := findKind("v1", "Event")
-	list, err := d.attempt.client.listObjects(ctx, kind.GroupVersionResource, d.parameters.Namespace, metav1.ListOptions{Limit: 500})
+	list, err := d.attempt.client.listObjectsWithRetry(ctx, kind.GroupVersionResource, d.parameters.Namespace, metav1.ListOptions{Limit: 500})
 	if err != nil {
-		return explainError("list events", err)
+		return toHalt("list events", err)
 	}
 	var events []partialEvent
 	for i := range list.Items {
@@ -147,7 +147,7 @@ func (d *diagnosis) printEvents(ctx context.Context, about []string) error {
 	}
 	slices.SortStableFunc(events, func(a, b partialEvent) int { return eventTime(&a).Compare(eventTime(&b)) })
 	for _, e := range events[max(0, len(events)-maxDiagnosedEvents):] {
-		d.printLine("event %s %s/%s %s: %s", e.Type, strings.ToLower(e.InvolvedObject.Kind), e.InvolvedObject.Name, e.Reason, firstLine(e.Message))
+		d.printTruncatedLine("event %s %s/%s %s: %s", e.Type, strings.ToLower(e.InvolvedObject.Kind), e.InvolvedObject.Name, e.Reason, firstLine(e.Message))
 	}
 	return nil
 }
@@ -161,32 +161,32 @@ func eventTime(e *partialEvent) time.Time {
 	return e.CreationTimestamp.Time
 }
 
-// printPod writes the state of a Pod, and the end of the logs of its unhealthy containers.
-func (d *diagnosis) printPod(ctx context.Context, pod *partialPod) (well bool, err error) {
-	well = pod.Status.Phase == podRunning || pod.Status.Phase == podSucceeded
+// printPodWithLogs writes the state of a Pod, and the end of the logs of its unhealthy containers.
+func (d *diagnosis) printPodWithLogs(ctx context.Context, pod *partialPod) (healthy bool, err error) {
+	healthy = pod.Status.Phase == podRunning || pod.Status.Phase == podSucceeded
 	reason := pod.Status.Reason
 	if reason != "" {
 		reason = " (" + reason + ")"
 	}
-	d.printLine("pod/%s on %s: %s%s", pod.Name, nodeOrNone(pod.Spec.NodeName), pod.Status.Phase, reason)
+	d.printTruncatedLine("pod/%s on %s: %s%s", pod.Name, nodeOrNone(pod.Spec.NodeName), pod.Status.Phase, reason)
 	for _, c := range append(slices.Clone(pod.Status.InitContainerStatuses), pod.Status.ContainerStatuses...) {
 		state, fine := containerState(&c)
-		d.printLine("  %s: %s, %d restarts", c.Name, state, c.RestartCount)
+		d.printTruncatedLine("  %s: %s, %d restarts", c.Name, state, c.RestartCount)
 		if fine {
 			continue
 		}
-		well = false
-		if err = d.printLog(ctx, pod, c.Name); err != nil {
-			return well, err
+		healthy = false
+		if err = d.printLogTail(ctx, pod, c.Name); err != nil {
+			return healthy, err
 		}
 	}
-	return well, nil
+	return healthy, nil
 }
 
-// printLog writes the end of a container log. A missing log is not an error.
-func (d *diagnosis) printLog(ctx context.Context, pod *partialPod, container string) error {
+// printLogTail writes the end of a container log. A missing log is not an error.
+func (d *diagnosis) printLogTail(ctx context.Context, pod *partialPod, container string) error {
 	if d.parameters.Lines == 0 || d.attempt.client.Logs == nil || d.logs == maxDiagnosedLogs {
-		return checkCancelled(ctx)
+		return haltIfContextEnded(ctx)
 	}
 	d.logs++
 	var text string
@@ -197,19 +197,19 @@ func (d *diagnosis) printLog(ctx context.Context, pod *partialPod, container str
 	})
 	if err != nil {
 		if apierrors.IsForbidden(err) {
-			return newHalt(CodeForbidden, "read the log of Pod %s: forbidden", podName(pod)) // the server's message is not available for logs
+			return newHalt(CodeForbidden, "read the log of Pod %s: forbidden", namespacedPodName(pod)) // the server's message is not available for logs
 		}
-		d.printLine("  | no log: %s", firstLine(err.Error()))
-		return checkCancelled(ctx)
+		d.printTruncatedLine("  | no log: %s", firstLine(err.Error()))
+		return haltIfContextEnded(ctx)
 	}
 	for line := range strings.Lines(text) {
-		d.printLine("  | %s", strings.TrimRight(line, "\r\n"))
+		d.printTruncatedLine("  | %s", strings.TrimRight(line, "\r\n"))
 	}
-	return checkCancelled(ctx)
+	return haltIfContextEnded(ctx)
 }
 
 // containerState returns the state of a container and whether it is healthy.
-func containerState(c *partialContainerStatus) (state string, fine bool) {
+func containerState(c *partialContainerStatus) (state string, healthy bool) {
 	switch {
 	case c.State.Running != nil && c.Ready:
 		return "running", true
@@ -223,8 +223,8 @@ func containerState(c *partialContainerStatus) (state string, fine bool) {
 	return "unknown", false
 }
 
-// conditionsLine formats the conditions of an object in one line.
-func conditionsLine(live *unstructured.Unstructured) string {
+// formatConditions formats the conditions of an object in one line.
+func formatConditions(live *unstructured.Unstructured) string {
 	list, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
 	parts := make([]string, 0, len(list))
 	for _, item := range list {
@@ -246,9 +246,9 @@ func firstLine(text string) string {
 	return line
 }
 
-func nodeOrNone(s string) string {
-	if s == "" {
+func nodeOrNone(node string) string {
+	if node == "" {
 		return "no Node"
 	}
-	return s
+	return node
 }

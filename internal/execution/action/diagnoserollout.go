@@ -37,7 +37,7 @@ func rolloutStatus() *Action {
 			Risk: RiskLow, Idempotent: true, ReadOnly: true,
 		},
 		draft: func(_ context.Context, _ Client, _ Subject, p *rolloutStatusParameters, live *unstructured.Unstructured) (*draft, error) {
-			return &draft{impact: v1alpha1.EstimatedImpact{Description: "no change; " + objectName(targetOfObject(live)) + " rollout is observed"}}, nil
+			return &draft{impact: v1alpha1.EstimatedImpact{Description: "no change; " + formatTarget(targetOfObject(live)) + " rollout is observed"}}, nil
 		},
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, _ *rolloutStatusParameters, r Run) Result {
 			w := newAttempt(c, pl, r)
@@ -51,12 +51,12 @@ func awaitRollout(ctx context.Context, w *attemptState) error {
 	t := planTarget(w.plan)
 	last := ""
 	for {
-		live, err := w.client.getObject(ctx, t)
+		live, err := w.client.getObjectWithRetry(ctx, t)
 		if err != nil {
-			return waitError(last, explainError("read "+objectName(t), err))
+			return addLastState(last, toHalt("read "+formatTarget(t), err))
 		}
 		if live.GetUID() != t.UID {
-			return newHalt(CodeGuard, "%s has UID %s, but the action was planned for UID %s", objectName(t), live.GetUID(), t.UID)
+			return newHalt(CodeGuard, "%s has UID %s, but the action was planned for UID %s", formatTarget(t), live.GetUID(), t.UID)
 		}
 		state, done, failed := rolloutState(live)
 		if state != last {
@@ -65,23 +65,23 @@ func awaitRollout(ctx context.Context, w *attemptState) error {
 		}
 		switch {
 		case failed:
-			return newHalt(CodeGuard, "%s: %s", objectName(t), state)
+			return newHalt(CodeGuard, "%s: %s", formatTarget(t), state)
 		case done:
 			w.note = state
 			return nil
 		}
-		if err = waitFor(ctx, rolloutPause); err != nil {
-			return waitError(last, err)
+		if err = sleepUnlessEnded(ctx, rolloutPause); err != nil {
+			return addLastState(last, err)
 		}
 	}
 }
 
-// waitError adds the last state to the error of a wait that timed out.
-func waitError(state string, err error) error {
+// addLastState adds the last state to the error of a wait that timed out.
+func addLastState(state string, err error) error {
 	if state == "" {
 		return err
 	}
-	return explainError("last seen state: "+state, err)
+	return toHalt("last seen state: "+state, err)
 }
 
 // rolloutState returns the progress of a rollout, as in kubectl rollout status.
@@ -132,10 +132,10 @@ func rolloutState(live *unstructured.Unstructured) (state string, done, failed b
 }
 
 // conditionReason returns the reason of a condition, or an empty string.
-func conditionReason(live *unstructured.Unstructured, kind string) string {
+func conditionReason(live *unstructured.Unstructured, conditionType string) string {
 	list, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
 	for _, item := range list {
-		if c, ok := item.(map[string]any); ok && c["type"] == kind {
+		if c, ok := item.(map[string]any); ok && c["type"] == conditionType {
 			reason, _ := c["reason"].(string)
 			return reason
 		}

@@ -9,16 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Differences lists the fields that differ between two values of Plan.Before, in a form suitable
+// DescribeDifferences lists the fields that differ between two values of Plan.Before, in a form suitable
 // for people and other systems.
-func Differences(was, is *runtime.RawExtension) []string {
-	return listDifferences(decodeValues(was), decodeValues(is))
+func DescribeDifferences(was, is *runtime.RawExtension) []string {
+	return describeDifferences(decodeValues(was), decodeValues(is))
 }
 
-// listDifferences lists the fields that differ. The result goes to events, logs and other systems, so
+// describeDifferences lists the fields that differ. The result goes to events, logs and other systems, so
 // it contains no values with objects: the containers of a Pod may hold a password in their
 // environment.
-func listDifferences(was, is map[string]any) []string {
+func describeDifferences(was, is map[string]any) []string {
 	fields := slices.Collect(maps.Keys(was))
 	for f := range is {
 		if _, both := was[f]; !both {
@@ -30,7 +30,7 @@ func listDifferences(was, is map[string]any) []string {
 	for _, f := range fields {
 		switch {
 		case canonicalValue(was[f]) == canonicalValue(is[f]):
-		case hasObjects(was[f]) || hasObjects(is[f]):
+		case containsObject(was[f]) || containsObject(is[f]):
 			different = append(different, f+" has changed")
 		default:
 			different = append(different, fmt.Sprintf("%s was %s, and is %s", f, TruncateText(formatValue(was[f]), 128), TruncateText(formatValue(is[f]), 128)))
@@ -39,13 +39,13 @@ func listDifferences(was, is map[string]any) []string {
 	return different
 }
 
-// hasObjects reports whether a value is an object or a list that contains objects.
-func hasObjects(value any) bool {
+// containsObject reports whether a value is an object or a list that contains objects.
+func containsObject(value any) bool {
 	switch v := value.(type) {
 	case map[string]any:
 		return true
 	case []any:
-		return slices.ContainsFunc(v, hasObjects)
+		return slices.ContainsFunc(v, containsObject)
 	}
 	return false
 }

@@ -28,7 +28,7 @@ func TestDifferences(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(tc.want, listDifferences(map[string]any{"f": tc.was}, map[string]any{"f": tc.is})); diff != "" {
+			if diff := cmp.Diff(tc.want, describeDifferences(map[string]any{"f": tc.was}, map[string]any{"f": tc.is})); diff != "" {
 				t.Errorf("%s: -want +got\n%s", tc.reason, diff)
 			}
 		})

@@ -50,10 +50,10 @@ func drainNode() *Action {
 		draft: draftDrain,
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *drainParameters, r Run) Result {
 			d := &drain{attempt: newAttempt(c, pl, r), parameters: p}
-			if err := d.readProtectedNamespaces(); err != nil {
+			if err := d.loadProtectedFromPlan(); err != nil {
 				return d.attempt.buildResult(err)
 			}
-			return d.attempt.buildResult(d.drainAll(ctx))
+			return d.attempt.buildResult(d.cordonAndEvictAll(ctx))
 		},
 	})
 }
@@ -65,14 +65,14 @@ func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, li
 		return nil, err
 	}
 	if len(pods.refused) > 0 {
-		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "cannot drain Node %s, blocked by Pods: %s", p.Node, joinFirst(pods.refused))
+		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "cannot drain Node %s, blocked by Pods: %s", p.Node, joinFirstNames(pods.refused))
 	}
 	before := unschedulableField(live)
 	plan := &draft{before: before, after: map[string]any{"unschedulable": true}}
 	if before["unschedulable"] == true && len(pods.evict) == 0 && len(pods.waitFor) == 0 {
 		return plan, nil
 	}
-	step, err := markedCordonStep(live, true, s)
+	step, err := newCordonStep(live, true, s)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, li
 		Verb:        verbEvict, APIVersion: "v1", Resource: "pods", Subresource: "eviction",
 	}
 	if len(s.Protected) > 0 {
-		if evictions, err = withBody(evictions, evictionBody{Leave: s.Protected}); err != nil {
+		if evictions, err = withJSONBody(evictions, evictionBody{Leave: s.Protected}); err != nil {
 			return nil, err
 		}
 	}
@@ -118,8 +118,8 @@ type evictionBody struct {
 	Leave []string `json:"leave,omitempty"`
 }
 
-// readProtectedNamespaces reads the protected namespaces from the plan.
-func (d *drain) readProtectedNamespaces() error {
+// loadProtectedFromPlan reads the protected namespaces from the plan.
+func (d *drain) loadProtectedFromPlan() error {
 	for _, step := range d.attempt.plan.Steps {
 		if step.Verb != verbEvict || step.Body == "" {
 			continue
@@ -133,8 +133,8 @@ func (d *drain) readProtectedNamespaces() error {
 	return nil
 }
 
-// drainAll cordons the Node and evicts Pods until none is left or the deadline passes.
-func (d *drain) drainAll(ctx context.Context) error {
+// cordonAndEvictAll cordons the Node and evicts Pods until none is left or the deadline passes.
+func (d *drain) cordonAndEvictAll(ctx context.Context) error {
 	if len(d.attempt.plan.Steps) == 0 {
 		return d.attempt.sendPlanSteps(ctx, d.nodeExpectation(), "")
 	}
@@ -144,24 +144,24 @@ func (d *drain) drainAll(ctx context.Context) error {
 	for round := 0; ; round++ {
 		pods, err := d.listClassifiedPods(ctx)
 		if err != nil {
-			return d.drainError(explainError("list the Pods on Node "+d.parameters.Node, err), nil)
+			return d.addProgressToError(toHalt("list the Pods on Node "+d.parameters.Node, err), nil)
 		}
 		if len(pods.refused) > 0 {
-			return d.drainError(newHalt(CodeGuard, "blocked by Pods: %s", joinFirst(pods.refused)), nil)
+			return d.addProgressToError(newHalt(CodeGuard, "blocked by Pods: %s", joinFirstNames(pods.refused)), nil)
 		}
 		if left, err := d.evictAll(ctx, pods.evict); err != nil {
-			return d.drainError(err, left)
+			return d.addProgressToError(err, left)
 		}
 		remaining := append(slices.Clone(pods.evict), pods.waitFor...)
 		if len(remaining) == 0 || d.attempt.run.dry {
-			d.recordDrained(pods)
+			d.logDrained(pods)
 			return nil
 		}
 		if round == 0 {
-			d.logBlocked()
+			d.logBlockedPods()
 		}
-		if err = waitFor(ctx, drainPause(round)); err != nil {
-			return d.drainError(err, remaining)
+		if err = sleepUnlessEnded(ctx, drainPause(round)); err != nil {
+			return d.addProgressToError(err, remaining)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func drainPause(round int) time.Duration {
 
 // nodeExpectation accepts the Node as planned, or as an earlier attempt left it.
 func (d *drain) nodeExpectation() expectation {
-	return expectation{values: unschedulableField, idle: func(_ context.Context, live *unstructured.Unstructured) bool {
+	return expectation{values: unschedulableField, alreadyDesired: func(_ context.Context, live *unstructured.Unstructured) bool {
 		return unschedulableField(live)["unschedulable"] == true
 	}}
 }
@@ -187,24 +187,24 @@ func (d *drain) cordonNode(ctx context.Context) error {
 	}
 	d.attempt.note = ""
 	if done || unschedulableField(live)["unschedulable"] == true {
-		if done && d.attempt.isRetry() && d.attempt.hasMarker(live) && !d.attempt.run.dry {
+		if done && d.attempt.mayHaveActedBefore() && d.attempt.hasMarker(live) && !d.attempt.run.dry {
 			d.cordoned = true
-			d.attempt.report.addAffected(v1alpha1.AffectedResource{Kind: "Node", Name: live.GetName(), UID: live.GetUID(), Action: "cordoned", Before: fieldsText(decodeValues(d.attempt.plan.Before)), After: fieldsText(unschedulableField(live))})
+			d.attempt.report.addAffected(v1alpha1.AffectedResource{Kind: "Node", Name: live.GetName(), UID: live.GetUID(), Action: "cordoned", Before: formatFields(decodeValues(d.attempt.plan.Before)), After: formatFields(unschedulableField(live))})
 		}
 		d.attempt.report.logLine("node/" + live.GetName() + " already cordoned")
 		return nil
 	}
 	d.cordoned = !d.attempt.run.dry
-	return d.attempt.sendToTarget(ctx, d.nodeExpectation(), live, d.attempt.plan.Steps[0], "cordoned")
+	return d.attempt.sendStepToTarget(ctx, d.nodeExpectation(), live, d.attempt.plan.Steps[0], "cordoned")
 }
 
-// listClassifiedPods returns the Pods on the Node.
+// listClassifiedPods returns the Pods on the Node, grouped by their treatment.
 func (d *drain) listClassifiedPods(ctx context.Context) (podsOfNode, error) {
 	var all []partialPod
 	kind, _ := findKind("v1", "Pod")
 	o := metav1.ListOptions{FieldSelector: "spec.nodeName=" + d.parameters.Node, Limit: drainPage}
 	for {
-		page, err := d.attempt.client.listObjects(ctx, kind.GroupVersionResource, "", o)
+		page, err := d.attempt.client.listObjectsWithRetry(ctx, kind.GroupVersionResource, "", o)
 		if err != nil {
 			return podsOfNode{}, err
 		}
@@ -219,12 +219,12 @@ func (d *drain) listClassifiedPods(ctx context.Context) (podsOfNode, error) {
 			break
 		}
 	}
-	gone, err := d.goneDaemonSets(ctx, all)
+	gone, err := d.listMissingDaemonSets(ctx, all)
 	return classifyPods(all, d.parameters, gone, d.protected), err
 }
 
-// goneDaemonSets returns the DaemonSets, as namespace/name, that own Pods but do not exist.
-func (d *drain) goneDaemonSets(ctx context.Context, pods []partialPod) ([]string, error) {
+// listMissingDaemonSets returns the DaemonSets, as namespace/name, that own Pods but do not exist.
+func (d *drain) listMissingDaemonSets(ctx context.Context, pods []partialPod) ([]string, error) {
 	seen := map[string]bool{}
 	var gone []string
 	for i := range pods {
@@ -233,7 +233,7 @@ func (d *drain) goneDaemonSets(ctx context.Context, pods []partialPod) ([]string
 			continue
 		}
 		seen[pods[i].Namespace+"/"+owner.Name] = true
-		_, err := d.attempt.client.getObject(ctx, v1alpha1.Target{APIVersion: "apps/v1", Kind: kindDaemonSet, Namespace: pods[i].Namespace, Name: owner.Name})
+		_, err := d.attempt.client.getObjectWithRetry(ctx, v1alpha1.Target{APIVersion: "apps/v1", Kind: kindDaemonSet, Namespace: pods[i].Namespace, Name: owner.Name})
 		switch {
 		case apierrors.IsNotFound(err):
 			gone = append(gone, pods[i].Namespace+"/"+owner.Name)
@@ -249,7 +249,7 @@ func (d *drain) formatDiff(before map[string]any, pods podsOfNode) string {
 	var b strings.Builder
 	b.WriteString(lineDiff(before, map[string]any{"unschedulable": true}))
 	for i := range pods.evict {
-		b.WriteString("- pod " + podName(&pods.evict[i]) + "\n")
+		b.WriteString("- pod " + namespacedPodName(&pods.evict[i]) + "\n")
 	}
 	for _, left := range pods.left {
 		b.WriteString("  pod " + left + "\n")

@@ -48,7 +48,7 @@ func TestJudgePod(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			leave, refuse := judgePod(&tc.pod, &tc.p, tc.gone)
+			leave, refuse := classifyPod(&tc.pod, &tc.p, tc.gone)
 			if (leave == "") != (tc.leave == "") || !strings.Contains(leave, strings.TrimPrefix(tc.leave, "Node ")) || (refuse == "") != (tc.refuse == "") || !strings.Contains(refuse, tc.refuse) {
 				t.Errorf("%s: leave %q, refuse %q, want %q and %q", tc.reason, leave, refuse, tc.leave, tc.refuse)
 			}

@@ -16,7 +16,7 @@ import (
 )
 
 // evictAll requests the eviction of Pods. If it stops early, it returns the Pods left.
-func (d *drain) evictAll(ctx context.Context, pods []partialPod) (left []partialPod, err error) {
+func (d *drain) evictAll(ctx context.Context, pods []partialPod) (remaining []partialPod, err error) {
 	d.blocked = map[string]string{}
 	for i := range pods {
 		if err = d.evictPod(ctx, &pods[i]); err != nil {
@@ -26,8 +26,8 @@ func (d *drain) evictAll(ctx context.Context, pods []partialPod) (left []partial
 	return nil, nil
 }
 
-// logBlocked logs the Pods that cannot be evicted yet, with reasons.
-func (d *drain) logBlocked() {
+// logBlockedPods logs the Pods that cannot be evicted yet, with reasons.
+func (d *drain) logBlockedPods() {
 	for _, pod := range sortedKeys(d.blocked) {
 		d.attempt.report.logLine(pod + " cannot be evicted yet: " + d.blocked[pod])
 	}
@@ -36,10 +36,10 @@ func (d *drain) logBlocked() {
 // evictPod requests the eviction of one Pod. A Pod held by a disruption budget is noted in blocked
 // and retried in the next round.
 func (d *drain) evictPod(ctx context.Context, pod *partialPod) error {
-	if err := checkCancelled(ctx); err != nil {
+	if err := haltIfContextEnded(ctx); err != nil {
 		return err
 	}
-	step, err := d.evictionStep(pod)
+	step, err := d.newEvictionStep(pod)
 	if err != nil {
 		return newHalt(CodeInvalid, "%s", err)
 	}
@@ -55,22 +55,22 @@ func (d *drain) evictPod(ctx context.Context, pod *partialPod) error {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone or replaced
 		return nil
 	case apierrors.HasStatusCause(err, namespaceTerminating): // it is deleted with its namespace
-		d.blocked[podName(pod)] = "its namespace is being deleted"
+		d.blocked[namespacedPodName(pod)] = "its namespace is being deleted"
 		return nil
 	case isTransient(err):
-		d.blocked[podName(pod)] = evictionBlocker(err)
+		d.blocked[namespacedPodName(pod)] = evictionBlockReason(err)
 		if d.attempt.run.dry {
-			d.attempt.report.result.Warnings = append(d.attempt.report.result.Warnings, TruncateText(podName(pod)+" cannot be evicted at the moment: "+evictionBlocker(err), maxFields))
+			d.attempt.report.result.Warnings = append(d.attempt.report.result.Warnings, TruncateText(namespacedPodName(pod)+" cannot be evicted at the moment: "+evictionBlockReason(err), maxFields))
 		}
 		return nil
 	}
-	return explainError("evict Pod "+podName(pod), err)
+	return toHalt("evict Pod "+namespacedPodName(pod), err)
 }
 
-func (d *drain) evictionStep(pod *partialPod) (v1alpha1.PlanStep, error) {
+func (d *drain) newEvictionStep(pod *partialPod) (v1alpha1.PlanStep, error) {
 	body, err := json.Marshal(metav1.DeleteOptions{GracePeriodSeconds: d.parameters.GracePeriodSeconds})
 	return v1alpha1.PlanStep{
-		Description: "evict Pod " + podName(pod), Verb: verbEvict, APIVersion: "v1", Resource: "pods",
+		Description: "evict Pod " + namespacedPodName(pod), Verb: verbEvict, APIVersion: "v1", Resource: "pods",
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Body: string(body),
 	}, err
 }
@@ -84,8 +84,8 @@ func (d *drain) recordEviction(pod *partialPod) {
 	}, "v1")
 }
 
-// evictionBlocker names the disruption budget that blocks a Pod, if the API server reports it.
-func evictionBlocker(err error) string {
+// evictionBlockReason names the disruption budget that blocks a Pod, if the API server reports it.
+func evictionBlockReason(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && status.Status().Details != nil {
 		for _, cause := range status.Status().Details.Causes {
@@ -97,22 +97,22 @@ func evictionBlocker(err error) string {
 	return err.Error()
 }
 
-// recordDrained records that the Node is drained.
-func (d *drain) recordDrained(pods podsOfNode) {
+// logDrained logs that the Node is drained.
+func (d *drain) logDrained(pods podsOfNode) {
 	if d.attempt.run.dry {
 		d.attempt.report.logLine(fmt.Sprintf("node/%s drained (server dry run)", d.parameters.Node))
 		return
 	}
 	if len(pods.left) > 0 {
-		d.attempt.report.logLine("not evicted: " + joinFirst(pods.left))
+		d.attempt.report.logLine("not evicted: " + joinFirstNames(pods.left))
 	}
 	d.attempt.report.logLine(fmt.Sprintf("node/%s drained", d.parameters.Node))
 	d.attempt.note = fmt.Sprintf("Node %s is drained: %d Pods evicted, %d not evicted", d.parameters.Node, len(d.evicted), len(pods.left))
 }
 
-// drainError returns the error of an incomplete drain. After the deadline, a drain that changed
+// addProgressToError returns the error of an incomplete drain. After the deadline, a drain that changed
 // something is partial.
-func (d *drain) drainError(err error, remaining []partialPod) error {
+func (d *drain) addProgressToError(err error, remaining []partialPod) error {
 	var h *halt
 	if !errors.As(err, &h) {
 		return err
@@ -123,7 +123,7 @@ func (d *drain) drainError(err error, remaining []partialPod) error {
 		fmt.Fprintf(&b, "; Node %s is cordoned, and %d Pods were evicted", d.parameters.Node, len(d.evicted))
 	}
 	if len(remaining) > 0 {
-		fmt.Fprintf(&b, "; remaining Pods: %s", podNames(remaining))
+		fmt.Fprintf(&b, "; remaining Pods: %s", joinFirstPodNames(remaining))
 	}
 	for _, pod := range sortedKeys(d.blocked) {
 		fmt.Fprintf(&b, "; %s: %s", pod, d.blocked[pod])

@@ -21,11 +21,11 @@ type podsOfNode struct {
 // classifyPods decides on the treatment of each Pod. gone lists missing DaemonSets as namespace/name,
 // and protected the namespaces that actions must not touch.
 func classifyPods(pods []partialPod, p *drainParameters, gone, protected []string) podsOfNode {
-	slices.SortFunc(pods, func(a, b partialPod) int { return strings.Compare(podName(&a), podName(&b)) })
+	slices.SortFunc(pods, func(a, b partialPod) int { return strings.Compare(namespacedPodName(&a), namespacedPodName(&b)) })
 	var sorted podsOfNode
 	for i := range pods {
 		pod := pods[i]
-		leave, refuse := judgePod(&pod, p, gone)
+		leave, refuse := classifyPod(&pod, p, gone)
 		switch {
 		case slices.Contains(protected, pod.Namespace):
 			leave = "its namespace is protected"
@@ -34,11 +34,11 @@ func classifyPods(pods []partialPod, p *drainParameters, gone, protected []strin
 		}
 		switch {
 		case leave != "":
-			sorted.left = append(sorted.left, podName(&pod)+" ("+leave+")")
+			sorted.left = append(sorted.left, namespacedPodName(&pod)+" ("+leave+")")
 		case pod.DeletionTimestamp != nil:
 			sorted.waitFor = append(sorted.waitFor, pod)
 		case refuse != "":
-			sorted.refused = append(sorted.refused, podName(&pod)+" "+refuse)
+			sorted.refused = append(sorted.refused, namespacedPodName(&pod)+" "+refuse)
 		default:
 			sorted.evict = append(sorted.evict, pod)
 		}
@@ -46,8 +46,8 @@ func classifyPods(pods []partialPod, p *drainParameters, gone, protected []strin
 	return sorted
 }
 
-// judgePod returns why a Pod stays, or why it prevents the drain. Without either it is evicted.
-func judgePod(pod *partialPod, p *drainParameters, gone []string) (leave, refuse string) {
+// classifyPod returns why a Pod stays, or why it prevents the drain. Without either it is evicted.
+func classifyPod(pod *partialPod, p *drainParameters, gone []string) (leaveReason, refuseReason string) {
 	if _, mirror := pod.Annotations[mirrorPodAnnotation]; mirror {
 		return "static Pod of the Node", ""
 	}
@@ -80,19 +80,19 @@ func judgePod(pod *partialPod, p *drainParameters, gone []string) (leave, refuse
 	return "", ""
 }
 
-func podName(pod *partialPod) string { return pod.Namespace + "/" + pod.Name }
+func namespacedPodName(pod *partialPod) string { return pod.Namespace + "/" + pod.Name }
 
-// podNames lists the first Pods and the number of the others.
-func podNames(pods []partialPod) string {
+// joinFirstPodNames lists the first Pods and the number of the others.
+func joinFirstPodNames(pods []partialPod) string {
 	names := make([]string, 0, len(pods))
 	for i := range pods {
-		names = append(names, podName(&pods[i]))
+		names = append(names, namespacedPodName(&pods[i]))
 	}
-	return joinFirst(names)
+	return joinFirstNames(names)
 }
 
-// joinFirst joins the first names and the number of the others.
-func joinFirst(names []string) string {
+// joinFirstNames joins the first names and the number of the others.
+func joinFirstNames(names []string) string {
 	const most = 8
 	if more := len(names) - most; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)

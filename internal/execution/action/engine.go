@@ -40,20 +40,20 @@ import (
 //   - it makes the plan from the draft, which may depend only on Subject,
 //     parameters, the live object and the objects that draft reads;
 //   - it treats a draft without steps as a success with nothing to do;
-//   - it sends the steps (see sendStep) for exactly the UID of the target, the
+//   - it sends the steps (see sendStepWithRetry) for exactly the UID of the target, the
 //     "before" values of the plan, and the resourceVersion of these values. After
 //     a conflict it reads and decides again.
 //
 // If a plan has several steps, the last one must write the marker. A later attempt
 // considers a target with the marker done if the target and the objects of the
 // other steps are as the plan leaves them. The first attempt ignores the marker,
-// see verifyDone. Steps on other objects must tolerate being sent twice: for a
+// see isPlanDone. Steps on other objects must tolerate being sent twice: for a
 // later attempt, a create is done if a matching object exists, and a delete is
-// done if the object is gone. A draft makes its steps with patchStep, scaleStep,
-// createStep and deleteStep, which set everything that sendStep needs.
+// done if the object is gone. A draft makes its steps with newPatchStep, newScaleStep,
+// newCreateStep and newDeleteStep, which set everything that sendStepWithRetry needs.
 //
 // An entry with a custom run (such as draining) starts with newAttempt, calls
-// readAndCheckTarget to read and check the target, getObject, listObjects and sendStep for
+// readAndCheckTarget to read and check the target, getObjectWithRetry, listObjectsWithRetry and sendStepWithRetry for
 // requests, and returns buildResult. These methods apply the common rules: a dry
 // run sends dryRun=All, transient errors are retried, and the deadline or a
 // cancellation stops between two requests.
@@ -85,7 +85,7 @@ type entry[P any] struct {
 // uses the catalogue reveals.
 func newAction[P any](e entry[P]) *Action {
 	a := e.Action
-	k := &typedKind[P]{entry: e, params: fieldsOf(reflect.TypeFor[P]())}
+	k := &typedKind[P]{entry: e, params: mustParseFieldTags(reflect.TypeFor[P]())}
 	for _, f := range k.params {
 		a.schema = append(a.schema, f.Parameter)
 	}
@@ -107,7 +107,7 @@ func (k *typedKind[P]) parseParameters(q parseInput) (parsed any, normal json.Ra
 			return nil, nil, t, problems
 		}
 	}
-	q.fillTarget(k.params)
+	q.fillMissingTargetParameters(k.params)
 	p := new(P)
 	normal, problems = decodeParameters(k.params, q.parameters, reflect.ValueOf(p).Elem())
 	if len(problems) > 0 {
@@ -118,19 +118,19 @@ func (k *typedKind[P]) parseParameters(q parseInput) (parsed any, normal json.Ra
 			return nil, nil, t, problems
 		}
 	}
-	t, problems = k.targetOf(p)
+	t, problems = k.resolveTarget(p)
 	if len(problems) > 0 {
 		return nil, nil, t, problems
 	}
 	return p, normal, t, q.targetConflicts(t)
 }
 
-// targetOf returns the complete target.
-func (k *typedKind[P]) targetOf(p *P) (t v1alpha1.Target, problems []string) {
+// resolveTarget returns the complete target.
+func (k *typedKind[P]) resolveTarget(p *P) (t v1alpha1.Target, problems []string) {
 	if k.entry.target != nil {
 		t = k.entry.target(p)
 	} else {
-		t = taggedTarget(k.params, reflect.ValueOf(p).Elem(), k.entry.Kinds)
+		t = targetFromTags(k.params, reflect.ValueOf(p).Elem(), k.entry.Kinds)
 	}
 	if t.Kind == "" { // action without a target
 		return t, nil
@@ -170,7 +170,7 @@ func (k *typedKind[P]) runPlan(ctx context.Context, c Client, pl *v1alpha1.Plan,
 func (k *typedKind[P]) targetExpectation(c Client, p *P, r Run) expectation {
 	return expectation{
 		values: func(live *unstructured.Unstructured) map[string]any { return k.relevantValues(p, live) },
-		idle: func(ctx context.Context, live *unstructured.Unstructured) bool {
+		alreadyDesired: func(ctx context.Context, live *unstructured.Unstructured) bool {
 			d, err := k.entry.draft(ctx, c, r.Subject, p, live)
 			return err == nil && len(d.steps) == 0
 		},

@@ -171,7 +171,7 @@ func (s *stage) remove(o *unstructured.Unstructured) {
 // read is an object as it is now.
 func (s *stage) read(o *unstructured.Unstructured) *unstructured.Unstructured {
 	s.Helper()
-	live, err := s.admin.readObject(s.Context(), targetOfObject(o))
+	live, err := s.admin.getObjectOnce(s.Context(), targetOfObject(o))
 	if err != nil {
 		s.Fatal(err)
 	}

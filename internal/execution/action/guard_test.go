@@ -25,7 +25,7 @@ func (s *stage) scaled() (*unstructured.Unstructured, *v1alpha1.Plan) {
 
 func (s *stage) wantReplicas(o *unstructured.Unstructured, want int64) {
 	s.Helper()
-	if got := replicasOf(s.read(o))["replicas"]; got != want {
+	if got := replicasField(s.read(o))["replicas"]; got != want {
 		s.Errorf("%d replicas, want %d", got, want)
 	}
 }
@@ -98,7 +98,7 @@ func TestAnswers(t *testing.T) {
 func TestForgedPlans(t *testing.T) {
 	s := newStage(t)
 	o, good := s.scaled()
-	rehash := func(p *v1alpha1.Plan) { p.Hash = Hash(p) }
+	rehash := func(p *v1alpha1.Plan) { p.Hash = HashEffect(p) }
 	for name, tc := range map[string]struct {
 		reason string
 		forge  func(p *v1alpha1.Plan)
@@ -330,7 +330,7 @@ func TestPlanAsStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	read.PolicyHash = "of-the-policy"
-	read.Hash = Hash(&read)
+	read.Hash = HashEffect(&read)
 	if read.Hash == p.Hash {
 		t.Error("the hash does not cover the policies")
 	}

@@ -47,25 +47,25 @@ func updateHPA() *Action {
 			return nil
 		},
 		draft:  draftHPA,
-		values: boundsOf,
+		values: currentBounds,
 		did:    "patched",
 	})
 }
 
-// boundsOf returns the bounds that the parameters set.
-func boundsOf(p *updateHPAParameters, live *unstructured.Unstructured) map[string]any {
+// currentBounds returns the bounds that the parameters set.
+func currentBounds(p *updateHPAParameters, live *unstructured.Unstructured) map[string]any {
 	values := map[string]any{}
 	if p.MinReplicas != nil {
-		values["minReplicas"] = boundOf(live, "minReplicas")
+		values["minReplicas"] = currentBoundOrOne(live, "minReplicas")
 	}
 	if p.MaxReplicas != nil {
-		values["maxReplicas"] = boundOf(live, "maxReplicas")
+		values["maxReplicas"] = currentBoundOrOne(live, "maxReplicas")
 	}
 	return values
 }
 
-// boundOf returns one bound; a missing one is 1.
-func boundOf(live *unstructured.Unstructured, name string) int64 {
+// currentBoundOrOne returns one bound; a missing one is 1.
+func currentBoundOrOne(live *unstructured.Unstructured, name string) int64 {
 	n, found, err := unstructured.NestedInt64(live.Object, "spec", name)
 	if err != nil || !found {
 		return 1
@@ -87,28 +87,28 @@ func ScaleTargetOf(live *unstructured.Unstructured) v1alpha1.Target {
 	return v1alpha1.Target{APIVersion: "apps/v1", Kind: ref["kind"], Namespace: live.GetNamespace(), Name: ref["name"]}
 }
 
-// checkScaleTarget reads the object that a HorizontalPodAutoscaler scales, so that policies see it.
+// requireReadableScaleTarget reads the object that a HorizontalPodAutoscaler scales, so that policies see it.
 // A missing object cannot be harmed and is no error.
-func checkScaleTarget(ctx context.Context, c Client, live *unstructured.Unstructured) error {
+func requireReadableScaleTarget(ctx context.Context, c Client, live *unstructured.Unstructured) error {
 	scaled := ScaleTargetOf(live)
 	if scaled.Kind == "" {
 		kind, _, _ := unstructured.NestedString(live.Object, "spec", "scaleTargetRef", "kind")
 		return newRefusal(v1alpha1.DetailInvalidTargetState, "%s scales a %s: update_hpa supports only Deployments and StatefulSets, whose protection it can check",
-			objectName(targetOfObject(live)), kindOrUnknown(kind))
+			formatTarget(targetOfObject(live)), describeKind(kind))
 	}
-	if _, err := c.readObject(ctx, scaled); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := c.getObjectOnce(ctx, scaled); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	return nil
 }
 
 func draftHPA(ctx context.Context, c Client, s Subject, p *updateHPAParameters, live *unstructured.Unstructured) (*draft, error) {
-	if err := checkScaleTarget(ctx, c, live); err != nil {
+	if err := requireReadableScaleTarget(ctx, c, live); err != nil {
 		return nil, err
 	}
-	name := objectName(targetOfObject(live))
-	least, most := boundOf(live, "minReplicas"), boundOf(live, "maxReplicas")
-	d := &draft{before: boundsOf(p, live), after: map[string]any{}}
+	name := formatTarget(targetOfObject(live))
+	least, most := currentBoundOrOne(live, "minReplicas"), currentBoundOrOne(live, "maxReplicas")
+	d := &draft{before: currentBounds(p, live), after: map[string]any{}}
 	spec := map[string]any{}
 	if p.MinReplicas != nil {
 		d.after["minReplicas"], spec["minReplicas"] = *p.MinReplicas, *p.MinReplicas
@@ -121,11 +121,11 @@ func draftHPA(ctx context.Context, c Client, s Subject, p *updateHPAParameters, 
 	if least > most {
 		return nil, &InvalidError{Action: "update_hpa", Problems: []string{fmt.Sprintf("minReplicas: %d is more than maxReplicas %d", least, most)}}
 	}
-	if len(listDifferences(d.before, d.after)) == 0 {
+	if len(describeDifferences(d.before, d.after)) == 0 {
 		d.impact.Description = name + " already has these values"
 		return d, nil
 	}
-	step, err := patchStep(live, types.MergePatchType, withMarker(map[string]any{"spec": spec}, s), fmt.Sprintf("set %s of %s", fieldsText(d.after), name))
+	step, err := newPatchStep(live, types.MergePatchType, addMarker(map[string]any{"spec": spec}, s), fmt.Sprintf("set %s of %s", formatFields(d.after), name))
 	if err != nil {
 		return nil, err
 	}

@@ -46,19 +46,19 @@ func applyManifest() *Action {
 		did:    "serverside-applied",
 		absent: true,
 		check: func(p *manifestParameters) []string {
-			_, problems := parseManifest(p)
+			_, problems := parseAndValidateManifest(p)
 			return problems
 		},
 		target: func(p *manifestParameters) v1alpha1.Target {
-			object, _ := parseManifest(p)
+			object, _ := parseAndValidateManifest(p)
 			return targetOfObject(object)
 		},
-		values: manifestValues,
+		values: liveManifestFields,
 		draft:  draftManifest,
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *manifestParameters, r Run) Result {
 			w := newAttempt(c, pl, r)
 			w.sender.manager = p.FieldManager
-			j := expectation{values: func(live *unstructured.Unstructured) map[string]any { return manifestValues(p, live) }}
+			j := expectation{values: func(live *unstructured.Unstructured) map[string]any { return liveManifestFields(p, live) }}
 			if p.State == statePresent {
 				w.sender.force = &p.Force
 			}
@@ -67,8 +67,8 @@ func applyManifest() *Action {
 	})
 }
 
-// parseManifest parses the object and returns its problems.
-func parseManifest(p *manifestParameters) (object *unstructured.Unstructured, problems []string) {
+// parseAndValidateManifest parses the object and returns its problems.
+func parseAndValidateManifest(p *manifestParameters) (object *unstructured.Unstructured, problems []string) {
 	object = &unstructured.Unstructured{Object: map[string]any{}}
 	if err := utiljson.Unmarshal(p.Manifest, &object.Object); err != nil || object.Object == nil {
 		return &unstructured.Unstructured{Object: map[string]any{}}, []string{"manifest: must be an object"}
@@ -81,7 +81,7 @@ func parseManifest(p *manifestParameters) (object *unstructured.Unstructured, pr
 	}
 	switch k, ok := findKind(object.GetAPIVersion(), object.GetKind()); {
 	case !ok || object.GetAPIVersion() == "":
-		complain("unsupported kind %s of API version %q", kindOrUnknown(object.GetKind()), TruncateText(object.GetAPIVersion(), 64))
+		complain("unsupported kind %s of API version %q", describeKind(object.GetKind()), TruncateText(object.GetAPIVersion(), 64))
 	case k.cluster:
 		complain("kind %s is not namespaced", object.GetKind())
 	case k.kind == "Secret":
@@ -110,28 +110,28 @@ func parseManifest(p *manifestParameters) (object *unstructured.Unstructured, pr
 	return object, problems
 }
 
-func kindOrUnknown(kind string) string {
+func describeKind(kind string) string {
 	if kind == "" {
 		return "object without a kind"
 	}
 	return TruncateText(kind, 64)
 }
 
-// manifestValues returns the fields of the live object that the manifest sets. For a deletion it
+// liveManifestFields returns the fields of the live object that the manifest sets. For a deletion it
 // returns whether the object exists.
-func manifestValues(p *manifestParameters, live *unstructured.Unstructured) map[string]any {
+func liveManifestFields(p *manifestParameters, live *unstructured.Unstructured) map[string]any {
 	if p.State == stateAbsent {
 		return map[string]any{"exists": live != nil}
 	}
-	manifest, _ := parseManifest(p)
+	manifest, _ := parseAndValidateManifest(p)
 	if live == nil {
 		return map[string]any{}
 	}
-	return digestOversizedValues(selectFields(manifest.Object, live.Object))
+	return digestManifestFieldsIfOversized(selectFields(manifest.Object, live.Object))
 }
 
-// digestOversizedValues replaces values by digests if the fields are too long for a plan.
-func digestOversizedValues(fields map[string]any) map[string]any {
+// digestManifestFieldsIfOversized replaces values by digests if the fields are too long for a plan.
+func digestManifestFieldsIfOversized(fields map[string]any) map[string]any {
 	raw, err := json.Marshal(fields)
 	if err != nil || len(raw) <= 2*maxManifest {
 		return fields
@@ -140,7 +140,7 @@ func digestOversizedValues(fields map[string]any) map[string]any {
 	for key, value := range fields {
 		texts[key] = formatValue(value)
 	}
-	return digestOversizedFields(texts)
+	return digestFieldsIfOversized(texts)
 }
 
 // selectFields returns the fields of object that also occur in fields. Lists are taken as a whole.
@@ -163,16 +163,16 @@ func selectFields(fields, object map[string]any) map[string]any {
 }
 
 func draftManifest(ctx context.Context, c Client, s Subject, p *manifestParameters, live *unstructured.Unstructured) (*draft, error) {
-	manifest, _ := parseManifest(p)
-	name := objectName(targetOfObject(manifest))
+	manifest, _ := parseAndValidateManifest(p)
+	name := formatTarget(targetOfObject(manifest))
 	if p.State == stateAbsent {
-		return draftRemoval(p, name, live)
+		return draftManifestDeletion(p, name, live)
 	}
 	result, err := c.dryRunApply(ctx, p, manifest)
 	if err != nil {
 		return nil, err
 	}
-	d := &draft{before: manifestValues(p, live), after: manifestValues(p, result)}
+	d := &draft{before: liveManifestFields(p, live), after: liveManifestFields(p, result)}
 	if live != nil && reflect.DeepEqual(d.before, d.after) {
 		return d, nil
 	}
@@ -184,13 +184,13 @@ func draftManifest(ctx context.Context, c Client, s Subject, p *manifestParamete
 	if live != nil {
 		step.Description, step.UID = "apply "+name, live.GetUID()
 	}
-	if step, err = withBody(step, withMarker(manifest.DeepCopy().Object, s)); err != nil {
+	if step, err = withJSONBody(step, addMarker(manifest.DeepCopy().Object, s)); err != nil {
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
 	d.diff = lineDiff(flattenValue(d.before), flattenValue(d.after))
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: step.Description, ReplicasChanged: describeReplicaChange(live, result)}
-	d.rollback, err = p.rollbackInfo(manifest, live)
+	d.rollback, err = p.newManifestRollback(manifest, live)
 	return d, err
 }
 
@@ -201,9 +201,9 @@ func describeReplicaChange(live, result *unstructured.Unstructured) string {
 	if _, has, err := unstructured.NestedInt64(result.Object, "spec", "replicas"); err != nil || !has {
 		return ""
 	}
-	was, is := any(int64(0)), replicasOf(result)["replicas"]
+	was, is := any(int64(0)), replicasField(result)["replicas"]
 	if live != nil {
-		was = replicasOf(live)["replicas"]
+		was = replicasField(live)["replicas"]
 	}
 	if was == is {
 		return ""
@@ -224,35 +224,35 @@ func (c Client) dryRunApply(ctx context.Context, p *manifestParameters, manifest
 	o := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: p.FieldManager, Force: &p.Force}
 	result, err := c.resourceClient(k.GroupVersionResource, manifest.GetNamespace()).Patch(ctx, manifest.GetName(), types.ApplyPatchType, body, o)
 	switch {
-	case deniedByAdmission(err):
-		return nil, newRefusal(v1alpha1.DetailAdmissionDenied, "apply %s: %s", objectName(targetOfObject(manifest)), err)
+	case isDeniedByAdmission(err):
+		return nil, newRefusal(v1alpha1.DetailAdmissionDenied, "apply %s: %s", formatTarget(targetOfObject(manifest)), err)
 	case apierrors.IsConflict(err):
-		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "apply %s: %s", objectName(targetOfObject(manifest)), err)
+		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "apply %s: %s", formatTarget(targetOfObject(manifest)), err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return nil, &InvalidError{Action: "apply_manifest", Problems: []string{"manifest: " + err.Error()}}
 	}
 	return result, err
 }
 
-func draftRemoval(p *manifestParameters, name string, live *unstructured.Unstructured) (*draft, error) {
-	d := &draft{before: manifestValues(p, live), after: manifestValues(p, nil)}
+func draftManifestDeletion(p *manifestParameters, name string, live *unstructured.Unstructured) (*draft, error) {
+	d := &draft{before: liveManifestFields(p, live), after: liveManifestFields(p, nil)}
 	if live == nil {
 		return d, nil
 	}
-	step, err := deleteStep(live, nil, "delete "+name)
+	step, err := newDeleteStep(live, nil, "delete "+name)
 	if err != nil {
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: step.Description + ", and the objects that it owns"}
-	d.rollback, err = p.rollbackInfo(&unstructured.Unstructured{Object: withoutServerFields(live)}, live)
+	d.rollback, err = p.newManifestRollback(&unstructured.Unstructured{Object: withoutServerFields(live)}, live)
 	return d, err
 }
 
-// rollbackInfo returns the rollback, which restores the previous values of the fields in the
+// newManifestRollback returns the rollback, which restores the previous values of the fields in the
 // manifest. It includes the fields that the manager set before, because applying the manifest
 // removes those. For a new object the rollback is its deletion.
-func (p *manifestParameters) rollbackInfo(manifest, live *unstructured.Unstructured) (*v1alpha1.RollbackInformation, error) {
+func (p *manifestParameters) newManifestRollback(manifest, live *unstructured.Unstructured) (*v1alpha1.RollbackInformation, error) {
 	parameters := map[string]any{"fieldManager": p.FieldManager, "force": true}
 	if live == nil {
 		parameters["state"] = stateAbsent
@@ -262,7 +262,7 @@ func (p *manifestParameters) rollbackInfo(manifest, live *unstructured.Unstructu
 		}
 		return newRollbackInfo("apply_manifest", parameters, "10s")
 	}
-	before := selectFields(unionFields(manifest.Object, fieldsOwnedBy(live, p.FieldManager)), withoutServerFields(live))
+	before := selectFields(unionFields(manifest.Object, fieldsAppliedBy(live, p.FieldManager)), withoutServerFields(live))
 	raw, err := json.Marshal(before)
 	if err != nil {
 		return nil, err

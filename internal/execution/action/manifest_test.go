@@ -63,7 +63,7 @@ func TestApplyManifestCreates(t *testing.T) {
 	s := newStage(t)
 	p := s.plan(s.admin, s.apply(map[string]any{"manifest": s.manifest(map[string]any{"a": "1"})}), newSubject("uid"))
 	wantCode(t, DryRun(t.Context(), s.admin, p, Run{Subject: newSubject("uid")}), CodeOK)
-	if _, err := s.admin.readObject(t.Context(), targetOfObject(s.settings())); !apierrors.IsNotFound(err) {
+	if _, err := s.admin.getObjectOnce(t.Context(), targetOfObject(s.settings())); !apierrors.IsNotFound(err) {
 		t.Fatalf("after the dry run it is there: %v", err)
 	}
 	wantCode(t, Execute(t.Context(), s.admin, p, Run{Subject: newSubject("uid")}), CodeOK)
@@ -74,7 +74,7 @@ func TestApplyManifestCreates(t *testing.T) {
 	}
 	wantCode(t, Execute(t.Context(), s.admin, p, Run{Subject: newSubject("another")}), CodeGuard)
 	s.undo(p, "back")
-	if _, err := s.admin.readObject(t.Context(), targetOfObject(s.settings())); !apierrors.IsNotFound(err) {
+	if _, err := s.admin.getObjectOnce(t.Context(), targetOfObject(s.settings())); !apierrors.IsNotFound(err) {
 		t.Errorf("after the way back it is there: %v", err)
 	}
 }
@@ -105,7 +105,7 @@ func TestApplyManifestDeletes(t *testing.T) {
 	s := newStage(t)
 	s.create(settings(map[string]any{"a": "1"}))
 	p := s.done(s.apply(map[string]any{"manifest": s.manifest(nil), "state": "absent"}), "uid")
-	if _, err := s.admin.readObject(t.Context(), targetOfObject(s.settings())); !apierrors.IsNotFound(err) {
+	if _, err := s.admin.getObjectOnce(t.Context(), targetOfObject(s.settings())); !apierrors.IsNotFound(err) {
 		t.Fatalf("it is there: %v", err)
 	}
 	if !p.Rollback.Available {

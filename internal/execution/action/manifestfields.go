@@ -11,22 +11,22 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// fieldsOwnedBy returns the fields applied by a manager: nested objects, with null where the manager owns
+// fieldsAppliedBy returns the fields applied by a manager: nested objects, with null where the manager owns
 // the whole value.
-func fieldsOwnedBy(live *unstructured.Unstructured, manager string) map[string]any {
+func fieldsAppliedBy(live *unstructured.Unstructured, manager string) map[string]any {
 	for _, m := range live.GetManagedFields() {
 		if m.Manager != manager || m.Operation != metav1.ManagedFieldsOperationApply || m.FieldsV1 == nil {
 			continue
 		}
 		var fields map[string]any
 		if json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields) == nil {
-			return ownedFields(fields)
+			return parseFieldsV1(fields)
 		}
 	}
 	return nil
 }
 
-func ownedFields(fields map[string]any) map[string]any {
+func parseFieldsV1(fields map[string]any) map[string]any {
 	owned := map[string]any{}
 	for key, value := range fields {
 		name, ok := strings.CutPrefix(key, "f:")
@@ -37,7 +37,7 @@ func ownedFields(fields map[string]any) map[string]any {
 		inside, _ := value.(map[string]any)
 		for k := range inside {
 			if strings.HasPrefix(k, "f:") {
-				owned[name] = ownedFields(inside)
+				owned[name] = parseFieldsV1(inside)
 				break
 			}
 		}
@@ -71,18 +71,18 @@ func withoutServerFields(live *unstructured.Unstructured) map[string]any {
 	delete(object, "status")
 	metadata := map[string]any{"name": live.GetName(), "namespace": live.GetNamespace()}
 	if labels := live.GetLabels(); len(labels) > 0 {
-		metadata["labels"] = anyMap(labels)
+		metadata["labels"] = toAnyMap(labels)
 	}
 	annotations := live.GetAnnotations()
 	delete(annotations, v1alpha1.AnnotationLastExecution)
 	if len(annotations) > 0 {
-		metadata["annotations"] = anyMap(annotations)
+		metadata["annotations"] = toAnyMap(annotations)
 	}
 	object["metadata"] = metadata
 	return object
 }
 
-func anyMap(m map[string]string) map[string]any {
+func toAnyMap(m map[string]string) map[string]any {
 	all := make(map[string]any, len(m))
 	for key, value := range m {
 		all[key] = value

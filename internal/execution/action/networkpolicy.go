@@ -44,7 +44,7 @@ func updateNetworkPolicy() *Action {
 			if len(p.Spec) > maxPolicySpec {
 				return []string{fmt.Sprintf("spec: must be at most %d bytes, is %d", maxPolicySpec, len(p.Spec))}
 			}
-			if _, problem := parsePolicySpec(p.Spec); problem != "" {
+			if _, problem := parseAndDefaultPolicySpec(p.Spec); problem != "" {
 				return []string{"spec: " + problem}
 			}
 			return nil
@@ -57,7 +57,7 @@ func updateNetworkPolicy() *Action {
 }
 
 func draftNetworkPolicy(_ context.Context, _ Client, s Subject, p *networkPolicyParameters, live *unstructured.Unstructured) (*draft, error) {
-	spec, problem := parsePolicySpec(p.Spec)
+	spec, problem := parseAndDefaultPolicySpec(p.Spec)
 	if problem != "" {
 		return nil, &InvalidError{Action: "update_network_policy", Problems: []string{"spec: " + problem}}
 	}
@@ -67,7 +67,7 @@ func draftNetworkPolicy(_ context.Context, _ Client, s Subject, p *networkPolicy
 		return d, nil
 	}
 	operations := []any{map[string]any{"op": "replace", "path": "/spec", "value": spec}}
-	step, err := patchStep(live, types.JSONPatchType, markedJSON(operations, live, s), "replace the spec of NetworkPolicy "+p.Namespace+"/"+p.NetworkPolicy)
+	step, err := newPatchStep(live, types.JSONPatchType, appendMarkerOperation(operations, live, s), "replace the spec of NetworkPolicy "+p.Namespace+"/"+p.NetworkPolicy)
 	if err != nil {
 		return nil, err
 	}
@@ -82,8 +82,8 @@ func draftNetworkPolicy(_ context.Context, _ Client, s Subject, p *networkPolicy
 	return d, err
 }
 
-// parsePolicySpec returns a spec as the API server stores it: with defaults and without empty fields.
-func parsePolicySpec(raw json.RawMessage) (spec map[string]any, problem string) {
+// parseAndDefaultPolicySpec returns a spec as the API server stores it: with defaults and without empty fields.
+func parseAndDefaultPolicySpec(raw json.RawMessage) (spec map[string]any, problem string) {
 	var typed networkPolicySpec
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()

@@ -42,7 +42,7 @@ func TestPolicySpec(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			spec, problem := parsePolicySpec(json.RawMessage(tc.spec))
+			spec, problem := parseAndDefaultPolicySpec(json.RawMessage(tc.spec))
 			if tc.problem != "" {
 				if !strings.Contains(problem, tc.problem) {
 					t.Errorf("%s: problem %q, want %q", tc.reason, problem, tc.problem)

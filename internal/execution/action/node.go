@@ -15,7 +15,7 @@ type nodeParameters struct {
 }
 
 func cordonNode() *Action {
-	return newSchedulingAction(true, Action{
+	return newCordonAction(true, Action{
 		Name:     "cordon_node",
 		Summary:  "Mark a Node as unschedulable.",
 		Kubectl:  "kubectl cordon node-1",
@@ -24,7 +24,7 @@ func cordonNode() *Action {
 }
 
 func uncordonNode() *Action {
-	return newSchedulingAction(false, Action{
+	return newCordonAction(false, Action{
 		Name:     "uncordon_node",
 		Summary:  "Mark a Node as schedulable.",
 		Kubectl:  "kubectl uncordon node-1",
@@ -32,8 +32,8 @@ func uncordonNode() *Action {
 	}, "uncordoned")
 }
 
-// newSchedulingAction returns an action that cordons or uncordons a Node.
-func newSchedulingAction(unschedulable bool, a Action, did string) *Action {
+// newCordonAction returns an action that cordons or uncordons a Node.
+func newCordonAction(unschedulable bool, a Action, did string) *Action {
 	back := a.Rollback
 	a.Kinds, a.Scope = []string{"Node"}, Cluster
 	a.Permissions = []Permission{
@@ -52,7 +52,7 @@ func newSchedulingAction(unschedulable bool, a Action, did string) *Action {
 			if d.before["unschedulable"] == unschedulable {
 				return d, nil
 			}
-			step, err := markedCordonStep(live, unschedulable, s)
+			step, err := newCordonStep(live, unschedulable, s)
 			if err != nil {
 				return nil, err
 			}
@@ -70,11 +70,11 @@ func unschedulableField(live *unstructured.Unstructured) map[string]any {
 	return map[string]any{"unschedulable": closed && err == nil}
 }
 
-func markedCordonStep(live *unstructured.Unstructured, unschedulable bool, marker Subject) (v1alpha1.PlanStep, error) {
+func newCordonStep(live *unstructured.Unstructured, unschedulable bool, marker Subject) (v1alpha1.PlanStep, error) {
 	var value any // schedulable is an absent field, as in kubectl
 	description := "uncordon Node " + live.GetName()
 	if unschedulable {
 		value, description = true, "cordon Node "+live.GetName()
 	}
-	return patchStep(live, types.MergePatchType, withMarker(map[string]any{"spec": map[string]any{"unschedulable": value}}, marker), description)
+	return newPatchStep(live, types.MergePatchType, addMarker(map[string]any{"spec": map[string]any{"unschedulable": value}}, marker), description)
 }

@@ -110,7 +110,7 @@ func (s *stage) wantBack(r Request, p *v1alpha1.Plan, o *unstructured.Unstructur
 	c, subject := s.as(undo.Action, nil), newSubject("uid-of-the-way-back")
 	subject.Namespace, subject.Name = s.namespace, "back"
 	wantCode(s.T, Execute(s.Context(), c, s.plan(c, undo, subject), Run{Subject: subject}), CodeOK)
-	if different := listDifferences(decodeValues(p.Before), r.Action.kind.relevantValues(r.parsed, s.read(o))); len(different) > 0 {
+	if different := describeDifferences(decodeValues(p.Before), r.Action.kind.relevantValues(r.parsed, s.read(o))); len(different) > 0 {
 		s.Errorf("after the way back: %v", different)
 	}
 	if CheckUnchanged(s.Context(), s.admin, p, back.ExpectedCurrentValues) == nil {

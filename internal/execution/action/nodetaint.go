@@ -28,14 +28,14 @@ type untaintParameters struct {
 }
 
 func taintNode() *Action {
-	return newAction(taintEntry("taint_node", "Add a taint to a Node.", "kubectl taint node node-1 dedicated=batch:NoSchedule --overwrite", "tainted",
+	return newAction(newTaintEntry("taint_node", "Add a taint to a Node.", "kubectl taint node node-1 dedicated=batch:NoSchedule --overwrite", "tainted",
 		func(p *taintParameters) taint {
 			return taint{node: p.Node, key: p.Key, effect: p.Effect, value: &p.Value}
 		}))
 }
 
 func untaintNode() *Action {
-	return newAction(taintEntry("untaint_node", "Remove a taint from a Node.", "kubectl taint node node-1 dedicated:NoSchedule-", "untainted",
+	return newAction(newTaintEntry("untaint_node", "Remove a taint from a Node.", "kubectl taint node node-1 dedicated:NoSchedule-", "untainted",
 		func(p *untaintParameters) taint { return taint{node: p.Node, key: p.Key, effect: p.Effect} }))
 }
 
@@ -45,8 +45,8 @@ type taint struct {
 	value             *string // nil means that the taint is absent
 }
 
-// taintEntry returns an entry that adds or removes a taint.
-func taintEntry[P any](name, summary, kubectl, did string, of func(*P) taint) entry[P] {
+// newTaintEntry returns an entry that adds or removes a taint.
+func newTaintEntry[P any](name, summary, kubectl, did string, of func(*P) taint) entry[P] {
 	return entry[P]{
 		Action: Action{
 			Name: name, Summary: summary, Kubectl: kubectl,
@@ -58,25 +58,25 @@ func taintEntry[P any](name, summary, kubectl, did string, of func(*P) taint) en
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "untaint_node, or taint_node with the previous value",
 		},
 		did:    did,
-		values: func(p *P, live *unstructured.Unstructured) map[string]any { return of(p).valueOn(live) },
+		values: func(p *P, live *unstructured.Unstructured) map[string]any { return of(p).currentField(live) },
 		draft: func(_ context.Context, _ Client, s Subject, p *P, live *unstructured.Unstructured) (*draft, error) {
-			return of(p).draftTaint(s, live)
+			return of(p).draftTaintChange(s, live)
 		},
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *P, r Run) Result {
 			w := newAttempt(c, pl, r)
-			return w.buildResult(of(p).applyTaint(ctx, w, did))
+			return w.buildResult(of(p).sendTaintChange(ctx, w, did))
 		},
 	}
 }
 
 func (t taint) fieldName() string { return "taint " + t.key + ":" + t.effect }
 
-// valueOn returns the taint on a Node; the value is nil if it is missing. Other taints are ignored,
+// currentField returns the taint on a Node; the value is nil if it is missing. Other taints are ignored,
 // because controllers change them all the time.
-func (t taint) valueOn(live *unstructured.Unstructured) map[string]any {
+func (t taint) currentField(live *unstructured.Unstructured) map[string]any {
 	fields := map[string]any{t.fieldName(): nil}
 	for _, other := range taintsOf(live) {
-		if t.matchesTaint(other) {
+		if t.hasSameKeyAndEffect(other) {
 			value, _ := other["value"].(string)
 			fields[t.fieldName()] = value
 		}
@@ -84,7 +84,7 @@ func (t taint) valueOn(live *unstructured.Unstructured) map[string]any {
 	return fields
 }
 
-func (t taint) matchesTaint(other map[string]any) bool {
+func (t taint) hasSameKeyAndEffect(other map[string]any) bool {
 	return other["key"] == t.key && other["effect"] == t.effect
 }
 
@@ -109,10 +109,10 @@ func (t taint) String() string {
 	return t.key + "=" + *t.value + ":" + t.effect
 }
 
-// patchStep changes one taint. The list is replaced as a whole, so the step is valid only for the
+// newPatchStep returns a step that sets or removes one taint. The list is replaced as a whole, so the step is valid only for the
 // state it was made from.
-func (t taint) patchStep(s Subject, live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
-	taints := slices.DeleteFunc(taintsOf(live), t.matchesTaint)
+func (t taint) newPatchStep(s Subject, live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
+	taints := slices.DeleteFunc(taintsOf(live), t.hasSameKeyAndEffect)
 	description := fmt.Sprintf("remove taint %s from Node %s", t, t.node)
 	if t.value != nil {
 		one := map[string]any{"key": t.key, "effect": t.effect}
@@ -122,11 +122,11 @@ func (t taint) patchStep(s Subject, live *unstructured.Unstructured) (v1alpha1.P
 		taints = append(taints, one)
 		description = fmt.Sprintf("add taint %s to Node %s", t, t.node)
 	}
-	return patchStep(live, types.MergePatchType, withMarker(map[string]any{"spec": map[string]any{"taints": taints}}, s), description)
+	return newPatchStep(live, types.MergePatchType, addMarker(map[string]any{"spec": map[string]any{"taints": taints}}, s), description)
 }
 
-func (t taint) draftTaint(s Subject, live *unstructured.Unstructured) (*draft, error) {
-	was := t.valueOn(live)[t.fieldName()]
+func (t taint) draftTaintChange(s Subject, live *unstructured.Unstructured) (*draft, error) {
+	was := t.currentField(live)[t.fieldName()]
 	d := &draft{before: map[string]any{t.fieldName(): was}, after: map[string]any{t.fieldName(): nil}}
 	if t.value != nil {
 		d.after[t.fieldName()] = *t.value
@@ -134,7 +134,7 @@ func (t taint) draftTaint(s Subject, live *unstructured.Unstructured) (*draft, e
 	if was == d.after[t.fieldName()] {
 		return d, nil
 	}
-	step, err := t.patchStep(s, live)
+	step, err := t.newPatchStep(s, live)
 	if err != nil {
 		return nil, err
 	}
@@ -155,17 +155,17 @@ func (t taint) draftTaint(s Subject, live *unstructured.Unstructured) (*draft, e
 	return d, err
 }
 
-// applyTaint builds the list of taints from the present Node.
-func (t taint) applyTaint(ctx context.Context, w *attemptState, did string) error {
+// sendTaintChange builds the list of taints from the present Node.
+func (t taint) sendTaintChange(ctx context.Context, w *attemptState, did string) error {
 	wanted := map[string]any{t.fieldName(): nil}
 	if t.value != nil {
 		wanted[t.fieldName()] = *t.value
 	}
-	j := expectation{values: t.valueOn, idle: func(_ context.Context, live *unstructured.Unstructured) bool {
-		return len(listDifferences(wanted, t.valueOn(live))) == 0
+	j := expectation{values: t.currentField, alreadyDesired: func(_ context.Context, live *unstructured.Unstructured) bool {
+		return len(describeDifferences(wanted, t.currentField(live))) == 0
 	}}
 	return w.buildAndSendStep(ctx, j, did, func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
-		return t.patchStep(w.run.Subject, live)
+		return t.newPatchStep(w.run.Subject, live)
 	})
 }
 
@@ -185,15 +185,15 @@ func (w *attemptState) buildAndSendStep(ctx context.Context, j expectation, did 
 		if err != nil {
 			return newHalt(CodeInvalid, "%s", err)
 		}
-		answer, err := w.sender.sendStep(ctx, s, live.GetResourceVersion())
+		answer, err := w.sender.sendStepWithRetry(ctx, s, live.GetResourceVersion())
 		if err == nil {
-			w.report.recordChange(affectedResource(live, answer, j, did, s.Verb))
+			w.report.recordChange(newAffectedResource(live, answer, j, did, s.Verb))
 			return nil
 		}
 		if !apierrors.IsConflict(err) || try == maxConflicts {
-			return explainError(s.Description, err)
+			return toHalt(s.Description, err)
 		}
-		if err = waitFor(ctx, policy.Delay(try)); err != nil {
+		if err = sleepUnlessEnded(ctx, policy.Delay(try)); err != nil {
 			return err
 		}
 	}

@@ -29,13 +29,13 @@ type parseInput struct {
 func Parse(spec *v1alpha1.KubernetesExecutionSpec) (Request, error) {
 	a, ok := Find(spec.Action)
 	if !ok {
-		return Request{}, &UnknownError{Name: TruncateText(spec.Action, 64), Nearest: nearestName(spec.Action, catalogueNames())}
+		return Request{}, &UnknownError{Name: TruncateText(spec.Action, 64), Nearest: nearestName(spec.Action, namesAndAliases())}
 	}
 	var raw json.RawMessage
 	if spec.Parameters != nil {
 		raw = spec.Parameters.Raw
 	}
-	parameters, problem := flattenParameters(a, raw)
+	parameters, problem := decodeAndUnwrapParameters(a, raw)
 	if problem != "" {
 		return Request{}, &InvalidError{Action: a.Name, Problems: []string{problem}}
 	}
@@ -52,13 +52,13 @@ func Parse(spec *v1alpha1.KubernetesExecutionSpec) (Request, error) {
 	return r, nil
 }
 
-func (a *Action) parseRequest(q parseInput) (Request, []string) {
+func (a *Action) parseRequest(q parseInput) (r Request, problems []string) {
 	parsed, normal, target, problems := a.kind.parseParameters(q)
 	return Request{Action: a, Parameters: normal, Target: target, parsed: parsed}, problems
 }
 
-// flattenParameters returns the members of an object, and those of the single member of a union.
-func flattenParameters(a *Action, raw json.RawMessage) (members map[string]json.RawMessage, problem string) {
+// decodeAndUnwrapParameters returns the members of an object, and those of the single member of a union.
+func decodeAndUnwrapParameters(a *Action, raw json.RawMessage) (members map[string]json.RawMessage, problem string) {
 	if len(raw) > maxParameters {
 		return nil, fmt.Sprintf("parameters: must be at most %d bytes, are %d", maxParameters, len(raw))
 	}
@@ -129,8 +129,8 @@ func decodeObject(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	return members, nil
 }
 
-// fillTarget fills missing target parameters from the fields of the execution.
-func (q parseInput) fillTarget(fields []field) {
+// fillMissingTargetParameters fills missing target parameters from the fields of the execution.
+func (q parseInput) fillMissingTargetParameters(fields []field) {
 	if q.spec == nil {
 		return
 	}
@@ -151,12 +151,12 @@ func (q parseInput) fillTarget(fields []field) {
 }
 
 // targetValuesInSpec returns the target values in the spec of the execution.
-func (q parseInput) targetValuesInSpec(what string) []string {
+func (q parseInput) targetValuesInSpec(targetPart string) []string {
 	var t v1alpha1.Target
 	if q.spec.Target != nil {
 		t = *q.spec.Target
 	}
-	switch what {
+	switch targetPart {
 	case targetName:
 		return []string{q.spec.ResourceName, t.Name}
 	case targetNamespace:

@@ -341,7 +341,7 @@ func TestDecodeMany(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			normal, problems := decodeParameters(fieldsOf(reflect.TypeFor[many]()), raw, reflect.New(reflect.TypeFor[many]()).Elem())
+			normal, problems := decodeParameters(mustParseFieldTags(reflect.TypeFor[many]()), raw, reflect.New(reflect.TypeFor[many]()).Elem())
 			if string(normal) != tc.normal || !strings.Contains(strings.Join(problems, "; "), tc.problem) || (tc.problem == "") != (problems == nil) {
 				t.Errorf("decoded %s with %q, want %s with %q", normal, problems, tc.normal, tc.problem)
 			}

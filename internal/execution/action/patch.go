@@ -45,8 +45,8 @@ func patchDeployment() *Action {
 			Timeout:     2 * time.Minute, MaxTimeout: maxTimeout,
 			Risk: RiskHigh, Idempotent: true, Reversible: true, Rollback: "patch_deployment",
 		},
-		spell: decodeStringPatch,
-		check: checkPatch,
+		spell: decodePatchGivenAsString,
+		check: validatePatch,
 		draft: draftPatch,
 		values: func(p *patchDeploymentParameters, live *unstructured.Unstructured) map[string]any {
 			paths, _ := patchedPaths(p.PatchType, p.Patch) // checked when it was read
@@ -56,8 +56,8 @@ func patchDeployment() *Action {
 	})
 }
 
-// decodeStringPatch decodes a patch that is given as a string.
-func decodeStringPatch(_ string, raw map[string]json.RawMessage) []string {
+// decodePatchGivenAsString decodes a patch that is given as a string.
+func decodePatchGivenAsString(_ string, raw map[string]json.RawMessage) (problems []string) {
 	var text string
 	if patch := raw["patch"]; len(patch) == 0 || patch[0] != '"' || json.Unmarshal(patch, &text) != nil {
 		return nil
@@ -70,7 +70,7 @@ func decodeStringPatch(_ string, raw map[string]json.RawMessage) []string {
 	return nil
 }
 
-func checkPatch(p *patchDeploymentParameters) []string {
+func validatePatch(p *patchDeploymentParameters) (problems []string) {
 	if want := byte('{'); p.PatchType == patchJSON && p.Patch[0] == want || p.PatchType != patchJSON && p.Patch[0] != want {
 		return []string{fmt.Sprintf("patch: invalid for patchType %s", p.PatchType)}
 	}
@@ -84,8 +84,8 @@ func checkPatch(p *patchDeploymentParameters) []string {
 // draftPatch asks the API server for the result of the patch. Only the API server can fill in
 // defaults and knows the merge keys of lists.
 func draftPatch(ctx context.Context, c Client, s Subject, p *patchDeploymentParameters, live *unstructured.Unstructured) (*draft, error) {
-	name := objectName(targetOfObject(live))
-	step, err := patchStepOf(p, live, s)
+	name := formatTarget(targetOfObject(live))
+	step, err := newDeploymentPatchStep(p, live, s)
 	if err != nil {
 		return nil, err
 	}
@@ -93,19 +93,19 @@ func draftPatch(ctx context.Context, c Client, s Subject, p *patchDeploymentPara
 	if err != nil {
 		return nil, err
 	}
-	if !keepsProtectedFields(live, changed) {
+	if !keepsIdentityOwnersAndStatus(live, changed) {
 		return nil, &InvalidError{Action: "patch_deployment", Problems: []string{"patch: must not change owner references or finalizers"}}
 	}
 	paths, _ := patchedPaths(p.PatchType, p.Patch) // checked when it was read
 	d := &draft{before: valuesAtPointers(live.Object, paths), after: valuesAtPointers(changed.Object, paths)}
-	if len(listDifferences(d.before, d.after)) == 0 {
+	if len(describeDifferences(d.before, d.after)) == 0 {
 		d.impact.Description = name + " already matches the patch"
 		return d, nil
 	}
 	d.diff = lineDiff(flattenValue(d.before), flattenValue(d.after))
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s is patched at %s", name, strings.Join(paths, ", "))}
-	was, is := replicasOf(live)["replicas"], replicasOf(changed)["replicas"]
+	was, is := replicasField(live)["replicas"], replicasField(changed)["replicas"]
 	if was != is {
 		d.impact.ReplicasChanged = fmt.Sprintf("%d -> %d", was, is)
 	}
@@ -115,15 +115,15 @@ func draftPatch(ctx context.Context, c Client, s Subject, p *patchDeploymentPara
 	return d, err
 }
 
-// patchStepOf returns the request with the marker.
-func patchStepOf(p *patchDeploymentParameters, live *unstructured.Unstructured, s Subject) (v1alpha1.PlanStep, error) {
-	what := "patch " + objectName(targetOfObject(live))
+// newDeploymentPatchStep returns the request with the marker.
+func newDeploymentPatchStep(p *patchDeploymentParameters, live *unstructured.Unstructured, s Subject) (v1alpha1.PlanStep, error) {
+	what := "patch " + formatTarget(targetOfObject(live))
 	if p.PatchType == patchJSON {
 		var operations []any
 		if err := utiljson.Unmarshal(p.Patch, &operations); err != nil {
 			return v1alpha1.PlanStep{}, err
 		}
-		return patchStep(live, types.JSONPatchType, markedJSON(operations, live, s), what)
+		return newPatchStep(live, types.JSONPatchType, appendMarkerOperation(operations, live, s), what)
 	}
 	var body map[string]any
 	if err := utiljson.Unmarshal(p.Patch, &body); err != nil {
@@ -133,7 +133,7 @@ func patchStepOf(p *patchDeploymentParameters, live *unstructured.Unstructured, 
 	if p.PatchType == patchMerge {
 		kind = types.MergePatchType
 	}
-	return patchStep(live, kind, withMarker(body, s), what)
+	return newPatchStep(live, kind, addMarker(body, s), what)
 }
 
 // dryRunPatch sends a patch as a dry run.
@@ -142,7 +142,7 @@ func dryRunPatch(ctx context.Context, c Client, step v1alpha1.PlanStep, resource
 	if err != nil {
 		return nil, err
 	}
-	body, err := guardedBody(step, resourceVersion)
+	body, err := patchBodyWithPreconditions(step, resourceVersion)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func dryRunPatch(ctx context.Context, c Client, step v1alpha1.PlanStep, resource
 	defer cancel()
 	changed, err := c.resourceClient(resource, step.Namespace).Patch(ctx, step.Name, types.PatchType(step.PatchType), body,
 		metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: fieldManager})
-	if deniedByAdmission(err) {
+	if isDeniedByAdmission(err) {
 		return nil, newRefusal(v1alpha1.DetailAdmissionDenied, "%s: %s", step.Description, err)
 	}
 	var status apierrors.APIStatus
@@ -172,8 +172,8 @@ func dryRunPatch(ctx context.Context, c Client, step v1alpha1.PlanStep, resource
 // hasCause reports whether a refusal states a cause.
 func hasCause(s metav1.Status) bool { return s.Details != nil && len(s.Details.Causes) > 0 }
 
-// keepsProtectedFields reports whether an object keeps its identity.
-func keepsProtectedFields(was, is *unstructured.Unstructured) bool {
+// keepsIdentityOwnersAndStatus reports whether a patch leaves these fields and the finalizers.
+func keepsIdentityOwnersAndStatus(was, is *unstructured.Unstructured) bool {
 	return was.GetName() == is.GetName() && was.GetNamespace() == is.GetNamespace() && was.GetUID() == is.GetUID() &&
 		was.GetAPIVersion() == is.GetAPIVersion() && was.GetKind() == is.GetKind() &&
 		slices.Equal(was.GetFinalizers(), is.GetFinalizers()) &&

@@ -18,17 +18,17 @@ import (
 func patchedPaths(patchType string, patch json.RawMessage) (paths, problems []string) {
 	var found pathCollector
 	if patchType == patchJSON {
-		found.addOperations(patch)
+		found.addOperationPaths(patch)
 	} else {
-		found.addMergePatch(patch)
+		found.addMergePatchPaths(patch)
 	}
 	slices.Sort(found.paths)
 	slices.Sort(found.problems)
-	return withoutNested(slices.Compact(found.paths)), slices.Compact(found.problems)
+	return removeNestedPaths(slices.Compact(found.paths)), slices.Compact(found.problems)
 }
 
-// withoutNested removes paths below other paths. The paths are sorted.
-func withoutNested(paths []string) []string {
+// removeNestedPaths removes paths below other paths. The paths are sorted.
+func removeNestedPaths(paths []string) []string {
 	var kept []string
 	for _, p := range paths {
 		if !slices.ContainsFunc(kept, func(k string) bool { return strings.HasPrefix(p, k+"/") }) {
@@ -44,8 +44,8 @@ func (f *pathCollector) addProblem(format string, args ...any) {
 	f.problems = append(f.problems, "patch: "+fmt.Sprintf(format, args...))
 }
 
-// addMergePatch adds the paths of a merge patch or a strategic merge patch.
-func (f *pathCollector) addMergePatch(patch json.RawMessage) {
+// addMergePatchPaths adds the paths of a merge patch or a strategic merge patch.
+func (f *pathCollector) addMergePatchPaths(patch json.RawMessage) {
 	var body map[string]any
 	if err := json.Unmarshal(patch, &body); err != nil || body == nil {
 		f.addProblem("must be an object")
@@ -54,16 +54,16 @@ func (f *pathCollector) addMergePatch(patch json.RawMessage) {
 	for key, value := range body {
 		switch key {
 		case "metadata":
-			f.addMetadata(value)
+			f.addMetadataPaths(value)
 		case "spec":
-			f.addBelow("/spec", value)
+			f.addPathsBelow("/spec", value)
 		default:
 			f.addProblem("must not change %s", TruncateText(key, 64))
 		}
 	}
 }
 
-func (f *pathCollector) addMetadata(value any) {
+func (f *pathCollector) addMetadataPaths(value any) {
 	members, ok := value.(map[string]any)
 	if !ok {
 		f.addProblem("metadata must be an object")
@@ -89,20 +89,20 @@ func (f *pathCollector) addMetadata(value any) {
 	}
 }
 
-// addBelow adds the changes below a path. A directive of a strategic merge patch, such as $patch,
+// addPathsBelow adds the changes below a path. A directive of a strategic merge patch, such as $patch,
 // changes the object that contains it.
-func (f *pathCollector) addBelow(path string, value any) {
+func (f *pathCollector) addPathsBelow(path string, value any) {
 	members, ok := value.(map[string]any)
-	if !ok || len(members) == 0 || hasDirective(members) {
+	if !ok || len(members) == 0 || hasMergeDirective(members) {
 		f.paths = append(f.paths, path)
 		return
 	}
 	for key, member := range members {
-		f.addBelow(path+"/"+escapePointer(key), member)
+		f.addPathsBelow(path+"/"+escapePointer(key), member)
 	}
 }
 
-func hasDirective(members map[string]any) bool {
+func hasMergeDirective(members map[string]any) bool {
 	for key := range members {
 		if strings.HasPrefix(key, "$") {
 			return true
@@ -111,8 +111,8 @@ func hasDirective(members map[string]any) bool {
 	return false
 }
 
-// addOperations adds the paths of a JSON patch.
-func (f *pathCollector) addOperations(patch json.RawMessage) {
+// addOperationPaths adds the paths of a JSON patch.
+func (f *pathCollector) addOperationPaths(patch json.RawMessage) {
 	var all []map[string]any
 	if err := json.Unmarshal(patch, &all); err != nil {
 		f.addProblem("must be a list of operations")
@@ -123,36 +123,36 @@ func (f *pathCollector) addOperations(patch json.RawMessage) {
 		switch op {
 		case "add", "replace", "remove", "test":
 		case "move", "copy":
-			f.addPointer(i, "from", o["from"])
+			f.addOperationPath(i, "from", o["from"])
 		default:
 			f.addProblem("[%d]: op must be one of add, replace, remove, move, copy, test", i)
 			continue
 		}
-		f.addPointer(i, "path", o["path"])
+		f.addOperationPath(i, "path", o["path"])
 	}
 }
 
-// addPointer adds the path of an operation up to the first list. List members are identified by
+// addOperationPath adds the path of an operation up to the first list. List members are identified by
 // index, which other operations may shift.
-func (f *pathCollector) addPointer(i int, name string, value any) {
+func (f *pathCollector) addOperationPath(operation int, member string, value any) {
 	path, ok := value.(string)
 	segments := strings.Split(path, "/")
 	if !ok || len(segments) < 2 || segments[0] != "" {
-		f.addProblem("[%d]: %s must be a path, such as /spec/replicas", i, name)
+		f.addProblem("[%d]: %s must be a path, such as /spec/replicas", operation, member)
 		return
 	}
 	switch {
 	case segments[1] == "spec":
-		f.paths = append(f.paths, upToList(segments))
+		f.paths = append(f.paths, cutAtListIndex(segments))
 	case len(segments) == 4 && segments[1] == "metadata" && (segments[2] == "labels" || segments[2] == "annotations") && path != markerPath:
 		f.paths = append(f.paths, path)
 	default:
-		f.addProblem("[%d]: must not change %s", i, TruncateText(path, 64))
+		f.addProblem("[%d]: must not change %s", operation, TruncateText(path, 64))
 	}
 }
 
-// upToList returns a path up to its first list index.
-func upToList(segments []string) string {
+// cutAtListIndex returns a path up to its first list index.
+func cutAtListIndex(segments []string) string {
 	for i, s := range segments {
 		if s == "-" || s != "" && strings.Trim(s, "0123456789") == "" {
 			return strings.Join(segments[:i], "/")

@@ -46,7 +46,7 @@ const (
 // error.
 func (r Request) Plan(ctx context.Context, c Client, s Subject) (*v1alpha1.Plan, error) {
 	ctx, _ = withWarningCollector(ctx) // discard warnings here: the dry run receives them again
-	live, err := r.readSettledTarget(ctx, c)
+	live, err := r.readObservedTarget(ctx, c)
 	if err != nil {
 		return nil, r.asPlanningError(err)
 	}
@@ -54,33 +54,33 @@ func (r Request) Plan(ctx context.Context, c Client, s Subject) (*v1alpha1.Plan,
 	if err != nil {
 		return nil, r.asPlanningError(err)
 	}
-	return r.finishPlan(s, live, d)
+	return r.buildPlan(s, live, d)
 }
 
-// readSettledTarget reads the target and checks that planning is possible. It returns nil without a
+// readObservedTarget reads the target and checks that planning is possible. It returns nil without a
 // target.
-func (r Request) readSettledTarget(ctx context.Context, c Client) (*unstructured.Unstructured, error) {
+func (r Request) readObservedTarget(ctx context.Context, c Client) (*unstructured.Unstructured, error) {
 	if r.Target.Kind == "" {
 		return nil, nil
 	}
 	for try := 0; ; try++ {
-		live, err := c.readObject(ctx, r.Target)
+		live, err := c.getObjectOnce(ctx, r.Target)
 		if apierrors.IsNotFound(err) && r.Action.kind.targetOptional() && r.Target.UID == "" {
 			return nil, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		if err = r.checkExpected(live); err != nil {
+		if err = r.refuseUnexpectedTarget(live); err != nil {
 			return nil, err
 		}
-		if isSettled(live) {
+		if isLatestGenerationObserved(live) {
 			return live, nil
 		}
 		if try == settleTimes {
 			return nil, &RefusedError{
 				Detail: v1alpha1.DetailInvalidTargetState, Unsettled: true,
-				Message: objectName(r.Target) + ": its controller has not observed the latest change yet; try again",
+				Message: formatTarget(r.Target) + ": its controller has not observed the latest change yet; try again",
 			}
 		}
 		if err = backoff.Sleep(ctx, settlePause); err != nil {
@@ -89,22 +89,22 @@ func (r Request) readSettledTarget(ctx context.Context, c Client) (*unstructured
 	}
 }
 
-// checkExpected refuses an object whose identity or state differs from the request.
-func (r Request) checkExpected(live *unstructured.Unstructured) error {
+// refuseUnexpectedTarget refuses an object whose identity or state differs from the request.
+func (r Request) refuseUnexpectedTarget(live *unstructured.Unstructured) error {
 	switch {
 	case r.Target.UID != "" && r.Target.UID != live.GetUID():
-		return newRefusal(v1alpha1.DetailTargetChanged, "%s has UID %s, but target.uid is %s", objectName(r.Target), live.GetUID(), r.Target.UID)
+		return newRefusal(v1alpha1.DetailTargetChanged, "%s has UID %s, but target.uid is %s", formatTarget(r.Target), live.GetUID(), r.Target.UID)
 	case r.Target.ResourceVersion != "" && r.Target.ResourceVersion != live.GetResourceVersion():
-		return newRefusal(v1alpha1.DetailTargetChanged, "%s has resourceVersion %s, but target.resourceVersion is %s", objectName(r.Target), live.GetResourceVersion(), r.Target.ResourceVersion)
+		return newRefusal(v1alpha1.DetailTargetChanged, "%s has resourceVersion %s, but target.resourceVersion is %s", formatTarget(r.Target), live.GetResourceVersion(), r.Target.ResourceVersion)
 	case live.GetDeletionTimestamp() != nil:
-		return newRefusal(v1alpha1.DetailInvalidTargetState, "%s is being deleted", objectName(r.Target))
+		return newRefusal(v1alpha1.DetailInvalidTargetState, "%s is being deleted", formatTarget(r.Target))
 	}
 	return nil
 }
 
-// isSettled reports whether the controller of an object has observed its latest change. Most kinds
+// isLatestGenerationObserved reports whether the controller of an object has observed its latest change. Most kinds
 // do not report that, and count as settled.
-func isSettled(live *unstructured.Unstructured) bool {
+func isLatestGenerationObserved(live *unstructured.Unstructured) bool {
 	observed, found, err := unstructured.NestedInt64(live.Object, "status", "observedGeneration")
 	return err != nil || !found || observed >= live.GetGeneration()
 }
@@ -117,15 +117,15 @@ func newRefusal(d v1alpha1.Detail, format string, args ...any) error {
 func (r Request) asPlanningError(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
-		return newRefusal(v1alpha1.DetailTargetNotFound, "%s does not exist: %s", objectName(r.Target), err)
+		return newRefusal(v1alpha1.DetailTargetNotFound, "%s does not exist: %s", formatTarget(r.Target), err)
 	case apierrors.IsForbidden(err):
 		return newRefusal(v1alpha1.DetailRBACDenied, "plan %s as %s: %s", r.Action.Name, r.Action.ServiceAccount(), err)
 	}
 	return err
 }
 
-// finishPlan completes a draft to a plan.
-func (r Request) finishPlan(s Subject, live *unstructured.Unstructured, d *draft) (*v1alpha1.Plan, error) {
+// buildPlan completes a draft to a plan.
+func (r Request) buildPlan(s Subject, live *unstructured.Unstructured, d *draft) (*v1alpha1.Plan, error) {
 	p := &v1alpha1.Plan{
 		Action:     r.Action.Name,
 		Parameters: &runtime.RawExtension{Raw: r.Parameters},
@@ -144,13 +144,13 @@ func (r Request) finishPlan(s Subject, live *unstructured.Unstructured, d *draft
 	if p.Diff == "" {
 		p.Diff = lineDiff(d.before, d.after)
 	}
-	p.Diff = clipLines(p.Diff, maxDiff)
+	p.Diff = truncateAtLineEnd(p.Diff, maxDiff)
 	p.Impact.Description = TruncateText(p.Impact.Description, maxImpact)
 	var err error
 	if p.Before, err = encodeValues(d.before); err != nil {
 		return nil, fmt.Errorf("plan %s: previous values: %w", r.Action.Name, err)
 	}
-	if p.Rollback, err = r.rollbackInfo(d); err != nil {
+	if p.Rollback, err = r.completeRollback(d); err != nil {
 		return nil, fmt.Errorf("plan %s: rollback: %w", r.Action.Name, err)
 	}
 	if len(p.Steps) > maxSteps {
@@ -162,13 +162,13 @@ func (r Request) finishPlan(s Subject, live *unstructured.Unstructured, d *draft
 			return nil, &InvalidError{Action: r.Action.Name, Problems: []string{fmt.Sprintf("a request has %d bytes, at most %d are allowed", n, maxBody)}}
 		}
 	}
-	p.Hash = Hash(p)
+	p.Hash = HashEffect(p)
 	return p, nil
 }
 
-// rollbackInfo returns the rollback of a draft, with the expected values that the action leaves. A
+// completeRollback returns the rollback of a draft, with the expected values that the action leaves. A
 // later attempt uses them to recognise the work of an earlier one.
-func (r Request) rollbackInfo(d *draft) (*v1alpha1.RollbackInformation, error) {
+func (r Request) completeRollback(d *draft) (*v1alpha1.RollbackInformation, error) {
 	if len(d.steps) == 0 {
 		return &v1alpha1.RollbackInformation{Reason: "nothing to roll back"}, nil
 	}
@@ -203,9 +203,9 @@ func encodeValues(values map[string]any) (*runtime.RawExtension, error) {
 	return &runtime.RawExtension{Raw: raw}, nil
 }
 
-// Hash returns the SHA-256 of the effect of a plan, in hexadecimal. It does not cover
+// HashEffect returns the SHA-256 of the effect of a plan, in hexadecimal. It does not cover
 // resourceVersion, generation, diff and createdAt, which can change without changing the effect.
-func Hash(p *v1alpha1.Plan) string {
+func HashEffect(p *v1alpha1.Plan) string {
 	covered := *p.DeepCopy()
 	covered.Hash, covered.Diff, covered.CreatedAt = "", "", metav1.Time{}
 	covered.Target.ResourceVersion, covered.Target.Generation = "", 0
@@ -282,8 +282,8 @@ func formatValue(value any) string {
 	return string(text)
 }
 
-// clipLines limits a text by omitting whole lines at its end.
-func clipLines(s string, maxBytes int) string {
+// truncateAtLineEnd limits a text by omitting whole lines at its end.
+func truncateAtLineEnd(s string, maxBytes int) string {
 	const mark = "…\n"
 	if len(s) <= maxBytes {
 		return s

@@ -23,33 +23,33 @@ type podParameters struct {
 }
 
 func restartPod() *Action {
-	a := podDeletion("restart_pod", "Delete a Pod that its controller then replaces.")
+	a := newPodDeletionEntry("restart_pod", "Delete a Pod that its controller then replaces.")
 	a.Risk = RiskMedium
 	a.draft = func(_ context.Context, _ Client, _ Subject, p *podParameters, live *unstructured.Unstructured) (*draft, error) {
 		owner := metav1.GetControllerOf(live)
 		if owner == nil {
-			return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "%s has no controller that would replace it: use delete_pod", objectName(targetOfObject(live)))
+			return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "%s has no controller that would replace it: use delete_pod", formatTarget(targetOfObject(live)))
 		}
-		return draftPodDeletion(p, live, fmt.Sprintf("%s is deleted, and %s %s replaces it", objectName(targetOfObject(live)), owner.Kind, owner.Name))
+		return draftPodDeletionOrEviction(p, live, fmt.Sprintf("%s is deleted, and %s %s replaces it", formatTarget(targetOfObject(live)), owner.Kind, owner.Name))
 	}
 	return newAction(a)
 }
 
 func deletePod() *Action {
-	a := podDeletion("delete_pod", "Delete a Pod, whether or not a controller replaces it.")
+	a := newPodDeletionEntry("delete_pod", "Delete a Pod, whether or not a controller replaces it.")
 	a.Risk = RiskHigh
 	a.draft = func(_ context.Context, _ Client, _ Subject, p *podParameters, live *unstructured.Unstructured) (*draft, error) {
 		is := "nothing replaces it"
 		if owner := metav1.GetControllerOf(live); owner != nil {
 			is = owner.Kind + " " + owner.Name + " replaces it"
 		}
-		return draftPodDeletion(p, live, fmt.Sprintf("%s is deleted, and %s", objectName(targetOfObject(live)), is))
+		return draftPodDeletionOrEviction(p, live, fmt.Sprintf("%s is deleted, and %s", formatTarget(targetOfObject(live)), is))
 	}
 	return newAction(a)
 }
 
-// podDeletion returns the common entry of restart_pod and delete_pod.
-func podDeletion(name, summary string) entry[podParameters] {
+// newPodDeletionEntry returns the common entry of restart_pod and delete_pod.
+func newPodDeletionEntry(name, summary string) entry[podParameters] {
 	return entry[podParameters]{
 		Action: Action{
 			Name:    name,
@@ -70,8 +70,8 @@ func podDeletion(name, summary string) entry[podParameters] {
 	}
 }
 
-func draftPodDeletion(p *podParameters, live *unstructured.Unstructured, impact string) (*draft, error) {
-	name := objectName(targetOfObject(live))
+func draftPodDeletionOrEviction(p *podParameters, live *unstructured.Unstructured, impact string) (*draft, error) {
+	name := formatTarget(targetOfObject(live))
 	if _, mirror := live.GetAnnotations()[mirrorAnnotation]; mirror {
 		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "%s is a static Pod: only the kubelet of its node can stop it", name)
 	}
@@ -79,7 +79,7 @@ func draftPodDeletion(p *podParameters, live *unstructured.Unstructured, impact 
 	if p.GracePeriodSeconds != nil {
 		options["gracePeriodSeconds"] = *p.GracePeriodSeconds
 	}
-	step, err := deleteStep(live, options, "delete "+name)
+	step, err := newDeleteStep(live, options, "delete "+name)
 	if err != nil {
 		return nil, err
 	}

@@ -33,14 +33,16 @@ func expandPVC() *Action {
 			Timeout: 5 * time.Minute, MaxTimeout: maxTimeout, Retries: 1,
 			Risk: RiskHigh, Idempotent: true,
 		},
-		did:    "expanded",
-		values: func(_ *pvcParameters, live *unstructured.Unstructured) map[string]any { return requestedStorage(live) },
-		draft:  draftPVC,
+		did: "expanded",
+		values: func(_ *pvcParameters, live *unstructured.Unstructured) map[string]any {
+			return requestedStorageField(live)
+		},
+		draft: draftPVC,
 	})
 }
 
-// requestedStorage returns the storage request of a claim.
-func requestedStorage(live *unstructured.Unstructured) map[string]any {
+// requestedStorageField returns the storage request of a claim.
+func requestedStorageField(live *unstructured.Unstructured) map[string]any {
 	text, _, err := unstructured.NestedString(live.Object, "spec", "resources", "requests", "storage")
 	if err != nil {
 		text = ""
@@ -49,7 +51,7 @@ func requestedStorage(live *unstructured.Unstructured) map[string]any {
 }
 
 func draftPVC(ctx context.Context, c Client, s Subject, p *pvcParameters, live *unstructured.Unstructured) (*draft, error) {
-	d := &draft{before: requestedStorage(live), after: map[string]any{"storage": p.Size}}
+	d := &draft{before: requestedStorageField(live), after: map[string]any{"storage": p.Size}}
 	size, err := resource.ParseQuantity(p.Size)
 	if err != nil {
 		return nil, &InvalidError{Action: "expand_pvc", Problems: []string{"size: " + err.Error()}}
@@ -65,11 +67,11 @@ func draftPVC(ctx context.Context, c Client, s Subject, p *pvcParameters, live *
 	case -1:
 		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s already requests %s, and volumes cannot shrink to %s", p.Namespace, p.PVC, text, p.Size)
 	}
-	if err = c.refuseFixedSize(ctx, live); err != nil {
+	if err = c.refuseUnexpandableClaim(ctx, live); err != nil {
 		return nil, err
 	}
 	body := map[string]any{"spec": map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": p.Size}}}}
-	step, err := patchStep(live, types.MergePatchType, withMarker(body, s), "increase the storage request of PersistentVolumeClaim "+p.Namespace+"/"+p.PVC+" from "+text+" to "+p.Size)
+	step, err := newPatchStep(live, types.MergePatchType, addMarker(body, s), "increase the storage request of PersistentVolumeClaim "+p.Namespace+"/"+p.PVC+" from "+text+" to "+p.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +81,8 @@ func draftPVC(ctx context.Context, c Client, s Subject, p *pvcParameters, live *
 	return d, nil
 }
 
-// refuseFixedSize refuses a claim whose volume cannot be expanded.
-func (c Client) refuseFixedSize(ctx context.Context, live *unstructured.Unstructured) error {
+// refuseUnexpandableClaim refuses a claim whose volume cannot be expanded.
+func (c Client) refuseUnexpandableClaim(ctx context.Context, live *unstructured.Unstructured) error {
 	phase, _, _ := unstructured.NestedString(live.Object, "status", "phase")
 	if phase != "Bound" {
 		return newRefusal(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s is %s, only Bound claims can be expanded", live.GetNamespace(), live.GetName(), phase)
@@ -89,7 +91,7 @@ func (c Client) refuseFixedSize(ctx context.Context, live *unstructured.Unstruct
 	if name == "" {
 		return newRefusal(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s has no storage class, so its volume cannot be expanded", live.GetNamespace(), live.GetName())
 	}
-	class, err := c.readObject(ctx, v1alpha1.Target{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass", Name: name})
+	class, err := c.getObjectOnce(ctx, v1alpha1.Target{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass", Name: name})
 	if apierrors.IsNotFound(err) {
 		return newRefusal(v1alpha1.DetailInvalidTargetState, "StorageClass %s of PersistentVolumeClaim %s/%s does not exist, so its volume cannot be expanded", name, live.GetNamespace(), live.GetName())
 	}

@@ -73,20 +73,20 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 	}
 	id := quarantineID(live.GetUID())
 	d := &draft{before: labelsField(live), after: map[string]any{"labels": map[string]any{LabelQuarantine: id}}}
-	forbidden, err := c.hasDenyPolicy(ctx, live)
+	forbidden, err := c.checkDenyPolicy(ctx, live)
 	if err != nil {
 		return nil, err
 	}
-	labelled := len(listDifferences(d.before, d.after)) == 0
+	labelled := len(describeDifferences(d.before, d.after)) == 0
 	if forbidden && labelled {
 		return d, nil
 	}
-	open, err := c.listAllowingPolicies(ctx, p.Namespace)
+	open, err := c.listPoliciesAllowingUnlabelled(ctx, p.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	if !forbidden {
-		forbid, err := createStep(withMarker(denyAllPolicy(live), s), fmt.Sprintf("block all traffic of Pod %s/%s once it has the label %s=%s", p.Namespace, p.Pod, LabelQuarantine, id))
+		forbid, err := newCreateStep(addMarker(newDenyAllPolicy(live), s), fmt.Sprintf("block all traffic of Pod %s/%s once it has the label %s=%s", p.Namespace, p.Pod, LabelQuarantine, id))
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +95,7 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 	}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "its controller creates a replacement Pod"}
 	if len(open) > 0 {
-		d.impact.Description += "; traffic is still allowed by NetworkPolicy " + joinFirst(open)
+		d.impact.Description += "; traffic is still allowed by NetworkPolicy " + joinFirstNames(open)
 	}
 	if labelled {
 		d.rollback = noRollback("the Pod already had the quarantine label, and its original labels are unknown")
@@ -107,7 +107,7 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 	}
 	// Set the label last: the loop above would remove an existing one.
 	labels[LabelQuarantine] = id
-	relabel, err := patchStep(live, types.MergePatchType, withMarker(map[string]any{"metadata": map[string]any{"labels": labels}}, s),
+	relabel, err := newPatchStep(live, types.MergePatchType, addMarker(map[string]any{"metadata": map[string]any{"labels": labels}}, s),
 		fmt.Sprintf("replace the labels of Pod %s/%s, so that no Service and no controller selects it", p.Namespace, p.Pod))
 	if err != nil {
 		return nil, err
@@ -135,8 +135,8 @@ func refuseUnquarantinable(live *unstructured.Unstructured) error {
 	return nil
 }
 
-// denyAllPolicy returns a policy that selects one Pod and blocks all traffic. It is deleted with its Pod.
-func denyAllPolicy(pod *unstructured.Unstructured) map[string]any {
+// newDenyAllPolicy returns a policy that selects one Pod and blocks all traffic. It is deleted with its Pod.
+func newDenyAllPolicy(pod *unstructured.Unstructured) map[string]any {
 	return map[string]any{
 		"apiVersion": "networking.k8s.io/v1",
 		"kind":       "NetworkPolicy",
@@ -154,25 +154,25 @@ func denyAllPolicy(pod *unstructured.Unstructured) map[string]any {
 	}
 }
 
-// hasDenyPolicy reports whether the policy of a Pod exists and blocks all traffic. It refuses a policy
+// checkDenyPolicy reports whether the policy of a Pod exists and blocks all traffic. It refuses a policy
 // of that name that allows traffic, because no request covers overwriting it.
-func (c Client) hasDenyPolicy(ctx context.Context, pod *unstructured.Unstructured) (bool, error) {
+func (c Client) checkDenyPolicy(ctx context.Context, pod *unstructured.Unstructured) (exists bool, err error) {
 	t := v1alpha1.Target{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: pod.GetNamespace(), Name: quarantinePolicyName(pod.GetUID())}
-	policy, err := c.readObject(ctx, t)
+	policy, err := c.getObjectOnce(ctx, t)
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, nil
 	case err != nil:
 		return false, err
-	case canonicalValue(policy.Object["spec"]) != canonicalValue(denyAllPolicy(pod)["spec"]):
-		return false, newRefusal(v1alpha1.DetailInvalidTargetState, "%s allows traffic and has the name of the quarantine policy: delete it first", objectName(t))
+	case canonicalValue(policy.Object["spec"]) != canonicalValue(newDenyAllPolicy(pod)["spec"]):
+		return false, newRefusal(v1alpha1.DetailInvalidTargetState, "%s allows traffic and has the name of the quarantine policy: delete it first", formatTarget(t))
 	}
 	return true, nil
 }
 
-// listAllowingPolicies returns the policies that allow traffic to Pods with only the quarantine label.
+// listPoliciesAllowingUnlabelled returns the policies that allow traffic to Pods with only the quarantine label.
 // Policies add up, so none can revoke what another allows.
-func (c Client) listAllowingPolicies(ctx context.Context, namespace string) ([]string, error) {
+func (c Client) listPoliciesAllowingUnlabelled(ctx context.Context, namespace string) ([]string, error) {
 	kind, _ := findKind("networking.k8s.io/v1", "NetworkPolicy")
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

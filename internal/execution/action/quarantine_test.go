@@ -50,7 +50,7 @@ func TestQuarantine(t *testing.T) {
 	if diff := cmp.Diff(labels, s.read(o).GetLabels()); diff != "" {
 		t.Errorf("labels after the way back -want +got\n%s", diff)
 	}
-	if _, err := s.admin.readObject(t.Context(), targetOfObject(policy)); !apierrors.IsNotFound(err) {
+	if _, err := s.admin.getObjectOnce(t.Context(), targetOfObject(policy)); !apierrors.IsNotFound(err) {
 		t.Errorf("the policy is there: %v", err)
 	}
 }
@@ -121,7 +121,7 @@ func TestQuarantineIsBoth(t *testing.T) {
 		s.patch(o, `{"metadata":{"labels":{"app":null,"`+LabelQuarantine+`":"`+quarantineID(o.GetUID())+`"},"annotations":{"`+v1alpha1.AnnotationLastExecution+`":"uid"}}}`)
 	}
 	forbid := func(o *unstructured.Unstructured) map[string]any {
-		return withMarker(denyAllPolicy(o), newSubject("uid"))
+		return addMarker(newDenyAllPolicy(o), newSubject("uid"))
 	}
 	for name, tc := range map[string]struct {
 		reason  string

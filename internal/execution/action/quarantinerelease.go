@@ -49,26 +49,26 @@ func draftRelease(ctx context.Context, c Client, s Subject, p *releaseParameters
 		wanted[key], labels[key] = value, value
 	}
 	d := &draft{before: labelsField(live), after: map[string]any{"labels": wanted}}
-	if len(listDifferences(d.before, d.after)) == 0 {
+	if len(describeDifferences(d.before, d.after)) == 0 {
 		return d, nil
 	}
 	if live.GetLabels()[LabelQuarantine] != quarantineID(live.GetUID()) {
 		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "Pod %s/%s is not in quarantine", p.Namespace, p.Pod)
 	}
-	policy, err := c.readObject(ctx, v1alpha1.Target{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: p.Namespace, Name: quarantinePolicyName(live.GetUID())})
+	policy, err := c.getObjectOnce(ctx, v1alpha1.Target{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: p.Namespace, Name: quarantinePolicyName(live.GetUID())})
 	switch {
 	case apierrors.IsNotFound(err): // already removed
 	case err != nil:
 		return nil, err
 	default:
-		step, err := deleteStep(policy, nil, fmt.Sprintf("allow traffic of Pod %s/%s again", p.Namespace, p.Pod))
+		step, err := newDeleteStep(policy, nil, fmt.Sprintf("allow traffic of Pod %s/%s again", p.Namespace, p.Pod))
 		if err != nil {
 			return nil, err
 		}
 		d.steps = append(d.steps, step)
 		d.diff = "- networkpolicy " + policy.GetName() + "\n"
 	}
-	relabel, err := patchStep(live, types.MergePatchType, withMarker(map[string]any{"metadata": map[string]any{"labels": labels}}, s),
+	relabel, err := newPatchStep(live, types.MergePatchType, addMarker(map[string]any{"metadata": map[string]any{"labels": labels}}, s),
 		fmt.Sprintf("restore the labels of Pod %s/%s", p.Namespace, p.Pod))
 	if err != nil {
 		return nil, err

@@ -26,23 +26,23 @@ const (
 // recordAlreadyDone reports work done by an earlier attempt.
 func (w *attemptState) recordAlreadyDone(live *unstructured.Unstructured, j expectation, did string) {
 	w.report.logLine(w.note)
-	if live == nil || w.run.dry || !w.isRetry() {
+	if live == nil || w.run.dry || !w.mayHaveActedBefore() {
 		return
 	}
 	w.report.addAffected(v1alpha1.AffectedResource{
 		Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: live.GetUID(), Action: did,
-		Before: fieldsText(decodeValues(w.plan.Before)), After: fieldsText(j.values(live)), ResourceVersionAfter: live.GetResourceVersion(),
+		Before: formatFields(decodeValues(w.plan.Before)), After: formatFields(j.values(live)), ResourceVersionAfter: live.GetResourceVersion(),
 	})
 }
 
-// affectedResource describes a changed object.
-func affectedResource(live, answer *unstructured.Unstructured, j expectation, did, verb string) (object v1alpha1.AffectedResource, apiVersion string) {
+// newAffectedResource describes a changed object.
+func newAffectedResource(live, answer *unstructured.Unstructured, j expectation, did, verb string) (object v1alpha1.AffectedResource, apiVersion string) {
 	object = v1alpha1.AffectedResource{
-		Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: live.GetUID(), Action: actionWord(verb, did),
-		Before: fieldsText(j.values(live)), ResourceVersionBefore: live.GetResourceVersion(),
+		Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: live.GetUID(), Action: pastParticiple(verb, did),
+		Before: formatFields(j.values(live)), ResourceVersionBefore: live.GetResourceVersion(),
 	}
 	if answer != nil && verb != verbDelete && verb != verbEvict {
-		object.After, object.ResourceVersionAfter = fieldsText(j.values(answer)), answer.GetResourceVersion()
+		object.After, object.ResourceVersionAfter = formatFields(j.values(answer)), answer.GetResourceVersion()
 	}
 	return object, live.GetAPIVersion()
 }
@@ -127,7 +127,7 @@ func lastLines(lines []string, maxBytes int) (text string, cut bool) {
 	return b.String(), from > 0
 }
 
-// decodeValues reads what extension wrote.
+// decodeValues decodes the values that encodeValues encoded. It returns nil for invalid ones.
 func decodeValues(e *runtime.RawExtension) map[string]any {
 	var values map[string]any
 	if e == nil || json.Unmarshal(e.Raw, &values) != nil {
@@ -136,8 +136,8 @@ func decodeValues(e *runtime.RawExtension) map[string]any {
 	return values
 }
 
-// fieldsText formats values in one line, such as "replicas: 3".
-func fieldsText(values map[string]any) string {
+// formatFields formats values in one line, such as "replicas: 3".
+func formatFields(values map[string]any) string {
 	parts := make([]string, 0, len(values))
 	for _, f := range slices.Sorted(maps.Keys(values)) {
 		if values[f] != nil {
@@ -147,8 +147,8 @@ func fieldsText(values map[string]any) string {
 	return TruncateText(strings.Join(parts, ", "), maxFields)
 }
 
-// actionWord returns one word for a completed step.
-func actionWord(verb, did string) string {
+// pastParticiple returns one word for a completed step.
+func pastParticiple(verb, did string) string {
 	switch {
 	case did != "" && verb == verbPatch:
 		return did

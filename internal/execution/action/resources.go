@@ -62,7 +62,7 @@ func knownKinds() []knownKind {
 }
 
 // findKind returns a kind by its name. An empty apiVersion matches any.
-func findKind(apiVersion, kind string) (knownKind, bool) {
+func findKind(apiVersion, kind string) (k knownKind, found bool) {
 	for _, k := range knownKinds() {
 		if k.kind == kind && (apiVersion == "" || apiVersion == k.apiVersion()) {
 			return k, true
@@ -85,8 +85,8 @@ func (c Client) resourceClient(resource schema.GroupVersionResource, namespace s
 	return c.Dynamic.Resource(resource).Namespace(namespace)
 }
 
-// readObject reads the present state of an object of a known kind.
-func (c Client) readObject(ctx context.Context, t v1alpha1.Target) (*unstructured.Unstructured, error) {
+// getObjectOnce reads the present state of an object of a known kind.
+func (c Client) getObjectOnce(ctx context.Context, t v1alpha1.Target) (*unstructured.Unstructured, error) {
 	k, ok := findKind(t.APIVersion, t.Kind)
 	if !ok {
 		return nil, &InvalidError{Action: "the target", Problems: []string{"kind: no action supports kind " + t.Kind}}
@@ -96,8 +96,8 @@ func (c Client) readObject(ctx context.Context, t v1alpha1.Target) (*unstructure
 	return c.resourceClient(k.GroupVersionResource, t.Namespace).Get(ctx, t.Name, metav1.GetOptions{})
 }
 
-// objectName formats an object for messages, such as Deployment shop/web.
-func objectName(t v1alpha1.Target) string {
+// formatTarget formats an object for messages, such as Deployment shop/web.
+func formatTarget(t v1alpha1.Target) string {
 	if t.Namespace == "" {
 		return t.Kind + " " + t.Name
 	}

@@ -55,11 +55,11 @@ func rolloutRestart() *Action {
 
 // normalizeWorkloadParameters converts {"daemonset": "x"} to {"kind": "DaemonSet", "name": "x"}, and takes the
 // kind from an alias.
-func normalizeWorkloadParameters(asked string, raw map[string]json.RawMessage) []string {
+func normalizeWorkloadParameters(requestedAction string, raw map[string]json.RawMessage) (problems []string) {
 	for _, kind := range []string{kindDeployment, kindStatefulSet, kindDaemonSet} {
 		short := strings.ToLower(kind)
 		name, named := raw[short]
-		if !named && asked != "restart_"+short {
+		if !named && requestedAction != "restart_"+short {
 			continue
 		}
 		is, _ := json.Marshal(kind) // encoding a string cannot fail
@@ -80,7 +80,7 @@ func normalizeWorkloadParameters(asked string, raw map[string]json.RawMessage) [
 }
 
 func draftRestart(_ context.Context, _ Client, s Subject, _ *rolloutRestartParameters, live *unstructured.Unstructured) (*draft, error) {
-	name := objectName(targetOfObject(live))
+	name := formatTarget(targetOfObject(live))
 	if isPaused(live) {
 		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "%s is paused: resume its rollout first", name)
 	}
@@ -101,7 +101,7 @@ func draftRestart(_ context.Context, _ Client, s Subject, _ *rolloutRestartParam
 		return d, nil
 	}
 	body := map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": map[string]any{restartedAt: now}}}}}
-	step, err := patchStep(live, types.MergePatchType, withMarker(body, s), "restart "+name)
+	step, err := newPatchStep(live, types.MergePatchType, addMarker(body, s), "restart "+name)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ func EncodeBounded(r Result) string {
 		return text
 	}
 	r.Truncated = true
-	for _, shorten := range []func(*Result) bool{shortenLog, shortenResources, shortenWarnings, shortenDryRun, shortenMessage} {
+	for _, shorten := range []func(*Result) bool{shortenLog, dropLastResource, dropLastWarning, dropLastDryRunMessage, halveMessage} {
 		for shorten(&r) {
 			if text, fits = encodeResult(r); fits {
 				return text
@@ -48,7 +48,7 @@ func encodeResult(r Result) (text string, fits bool) {
 }
 
 // shortenLog removes the first half of the remaining lines.
-func shortenLog(r *Result) bool {
+func shortenLog(r *Result) (shortened bool) {
 	if r.Log == "" {
 		return false
 	}
@@ -61,7 +61,7 @@ func shortenLog(r *Result) bool {
 	return true
 }
 
-func shortenResources(r *Result) bool {
+func dropLastResource(r *Result) (dropped bool) {
 	if len(r.Resources) == 0 {
 		return false
 	}
@@ -73,7 +73,7 @@ func shortenResources(r *Result) bool {
 	return true
 }
 
-func shortenWarnings(r *Result) bool {
+func dropLastWarning(r *Result) (dropped bool) {
 	if len(r.Warnings) == 0 {
 		return false
 	}
@@ -84,8 +84,8 @@ func shortenWarnings(r *Result) bool {
 	return true
 }
 
-// shortenDryRun works on a copy, so that the DryRun of the caller stays unchanged.
-func shortenDryRun(r *Result) bool {
+// dropLastDryRunMessage works on a copy, so that the DryRun of the caller stays unchanged.
+func dropLastDryRunMessage(r *Result) (dropped bool) {
 	if r.DryRun == nil || len(r.DryRun.Warnings)+len(r.DryRun.Errors) == 0 {
 		return false
 	}
@@ -99,7 +99,7 @@ func shortenDryRun(r *Result) bool {
 	return true
 }
 
-func shortenMessage(r *Result) bool {
+func halveMessage(r *Result) (shortened bool) {
 	const least = 16
 	if len(r.Message) <= least {
 		return false
@@ -108,7 +108,7 @@ func shortenMessage(r *Result) bool {
 	return true
 }
 
-// DecodeResult decodes the output of Encode.
+// DecodeResult decodes the output of EncodeBounded.
 func DecodeResult(text string) (Result, error) {
 	var r Result
 	if len(text) > MaxResult {

@@ -50,7 +50,7 @@ func (r Request) Rights() []Right {
 			if !p.ClusterScoped {
 				right.Namespace = r.Target.Namespace
 			}
-			if p.Group == own.Group && p.Resource == own.Resource && ofOne(verb) {
+			if p.Group == own.Group && p.Resource == own.Resource && canBeGrantedByName(verb) {
 				right.Name = r.Target.Name
 			}
 			rights = append(rights, right)
@@ -59,7 +59,7 @@ func (r Request) Rights() []Right {
 	return rights
 }
 
-// ofOne reports whether a verb can be granted for single objects by name.
-func ofOne(verb string) bool {
+// canBeGrantedByName reports whether a verb can be granted for single objects by name.
+func canBeGrantedByName(verb string) bool {
 	return !slices.Contains(strings.Fields("list watch create deletecollection"), verb)
 }

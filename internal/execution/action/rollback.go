@@ -45,15 +45,15 @@ func rollbackDeployment() *Action {
 		draft: draftRollback,
 		values: func(_ *rollbackDeploymentParameters, live *unstructured.Unstructured) map[string]any {
 			template, _, _ := unstructured.NestedMap(live.Object, "spec", "template") // an object without a template has no values
-			return summarizeTemplate(template)
+			return templateImagesAndDigest(template)
 		},
 		did: "rolled back",
 	})
 }
 
-// summarizeTemplate returns the images and a digest of a template, which identify it for people and in
+// templateImagesAndDigest returns the images and a digest of a template, which identify it for people and in
 // comparisons.
-func summarizeTemplate(template map[string]any) map[string]any {
+func templateImagesAndDigest(template map[string]any) map[string]any {
 	images := []any{}
 	for _, c := range containersOf(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": template}}}) {
 		images = append(images, c.spec["image"])
@@ -69,11 +69,11 @@ type revision struct {
 }
 
 func draftRollback(ctx context.Context, c Client, s Subject, p *rollbackDeploymentParameters, live *unstructured.Unstructured) (*draft, error) {
-	name := objectName(targetOfObject(live))
+	name := formatTarget(targetOfObject(live))
 	if isPaused(live) {
 		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "%s is paused: resume its rollout first", name)
 	}
-	revisions, err := revisionsOf(ctx, c, live)
+	revisions, err := listRevisions(ctx, c, live)
 	if err != nil {
 		return nil, err
 	}
@@ -86,35 +86,35 @@ func draftRollback(ctx context.Context, c Client, s Subject, p *rollbackDeployme
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	d := &draft{before: summarizeTemplate(template), after: summarizeTemplate(to.template)}
-	if len(listDifferences(d.before, d.after)) == 0 {
+	d := &draft{before: templateImagesAndDigest(template), after: templateImagesAndDigest(to.template)}
+	if len(describeDifferences(d.before, d.after)) == 0 {
 		d.impact.Description = fmt.Sprintf("%s already has the template of revision %d", name, to.number)
 		return d, nil
 	}
 	d.diff = lineDiff(flattenValue(template), flattenValue(to.template))
 	replace := []any{map[string]any{"op": "replace", "path": "/spec/template", "value": to.template}}
 	what := fmt.Sprintf("roll %s back to revision %d", name, to.number)
-	step, err := patchStep(live, types.JSONPatchType, markedJSON(replace, live, s), what)
+	step, err := newPatchStep(live, types.JSONPatchType, appendMarkerOperation(replace, live, s), what)
 	if err != nil {
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s replaces its Pods with Pods of revision %d", name, to.number)}
-	d.rollback, err = rollbackToCurrent(p, revisions, current)
+	d.rollback, err = newRollbackToRevision(p, revisions, current)
 	return d, err
 }
 
-// rollbackToCurrent returns the rollback to the present revision.
-func rollbackToCurrent(p *rollbackDeploymentParameters, revisions []revision, current int64) (*v1alpha1.RollbackInformation, error) {
+// newRollbackToRevision returns the rollback to the present revision.
+func newRollbackToRevision(p *rollbackDeploymentParameters, revisions []revision, current int64) (*v1alpha1.RollbackInformation, error) {
 	if !slices.ContainsFunc(revisions, func(r revision) bool { return r.number == current }) {
 		return &v1alpha1.RollbackInformation{Reason: "the ReplicaSet of the current revision does not exist"}, nil
 	}
 	return newRollbackInfo("rollback_deployment", map[string]any{"deployment": p.Deployment, "namespace": p.Namespace, "revision": current}, "30s")
 }
 
-// revisionsOf returns the revisions whose ReplicaSet still exists, latest first.
-func revisionsOf(ctx context.Context, c Client, live *unstructured.Unstructured) ([]revision, error) {
-	sets, err := replicaSetsOf(ctx, c, live)
+// listRevisions returns the revisions whose ReplicaSet still exists, latest first.
+func listRevisions(ctx context.Context, c Client, live *unstructured.Unstructured) ([]revision, error) {
+	sets, err := listControlledReplicaSets(ctx, c, live)
 	if err != nil {
 		return nil, err
 	}
@@ -135,12 +135,12 @@ func revisionsOf(ctx context.Context, c Client, live *unstructured.Unstructured)
 	return all, nil
 }
 
-// replicaSetsOf returns the ReplicaSets controlled by a Deployment.
-func replicaSetsOf(ctx context.Context, c Client, live *unstructured.Unstructured) ([]unstructured.Unstructured, error) {
+// listControlledReplicaSets returns the ReplicaSets controlled by a Deployment.
+func listControlledReplicaSets(ctx context.Context, c Client, live *unstructured.Unstructured) ([]unstructured.Unstructured, error) {
 	k, _ := findKind("", "ReplicaSet")
 	matching, _, err := unstructured.NestedStringMap(live.Object, "spec", "selector", "matchLabels")
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", objectName(targetOfObject(live)), err)
+		return nil, fmt.Errorf("%s: %w", formatTarget(targetOfObject(live)), err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -148,7 +148,7 @@ func replicaSetsOf(ctx context.Context, c Client, live *unstructured.Unstructure
 	o := metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: matching})}
 	list, err := c.resourceClient(k.GroupVersionResource, live.GetNamespace()).List(ctx, o)
 	if err != nil {
-		return nil, fmt.Errorf("list the ReplicaSets of %s: %w", objectName(targetOfObject(live)), err)
+		return nil, fmt.Errorf("list the ReplicaSets of %s: %w", formatTarget(targetOfObject(live)), err)
 	}
 	return slices.DeleteFunc(list.Items, func(set unstructured.Unstructured) bool {
 		owner := metav1.GetControllerOf(&set)

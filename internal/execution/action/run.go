@@ -49,9 +49,9 @@ func attemptPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result 
 		ctx, cancel = context.WithDeadlineCause(ctx, r.Deadline, errDeadline)
 		defer cancel()
 	}
-	result := parseAndRunPlan(ctx, c, p, r)
+	result := verifyAndRunPlan(ctx, c, p, r)
 	result.Version, result.Attempt, result.PlanHash = resultVersion, max(1, r.Attempt), p.Hash
-	result.Warnings = append(result.Warnings, heard.takeAll()...)
+	result.Warnings = append(result.Warnings, heard.takeWarnings()...)
 	if c.Warnings != nil {
 		result.Warnings = append(result.Warnings, c.Warnings()...)
 	}
@@ -71,8 +71,8 @@ func limitWarnings(warnings []string) []string {
 	return append(kept, fmt.Sprintf("and %d more", len(warnings)-len(kept)))
 }
 
-// parseAndRunPlan validates a plan and runs its action.
-func parseAndRunPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
+// verifyAndRunPlan validates a plan and runs its action.
+func verifyAndRunPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
 	a, parsed, err := verifyAndParsePlan(p)
 	if err != nil {
 		return Result{Code: CodeInvalid, Message: TruncateText(err.Error(), maxMessage)}
@@ -82,12 +82,12 @@ func parseAndRunPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Res
 
 // verifyAndParsePlan returns the action and parameters of a plan.
 func verifyAndParsePlan(p *v1alpha1.Plan) (a *Action, parsed any, err error) {
-	if hash := Hash(p); hash == "" || hash != p.Hash {
+	if hash := HashEffect(p); hash == "" || hash != p.Hash {
 		return nil, nil, fmt.Errorf("the plan has hash %s, but its content has hash %s", p.Hash, hash)
 	}
 	a, ok := Find(p.Action)
 	if !ok || a.Name != p.Action {
-		return nil, nil, &UnknownError{Name: p.Action, Nearest: nearestName(p.Action, catalogueNames())}
+		return nil, nil, &UnknownError{Name: p.Action, Nearest: nearestName(p.Action, namesAndAliases())}
 	}
 	if p.Parameters == nil {
 		return nil, nil, &InvalidError{Action: a.Name, Problems: []string{"the plan has no parameters"}}
@@ -102,10 +102,10 @@ func verifyAndParsePlan(p *v1alpha1.Plan) (a *Action, parsed any, err error) {
 	}
 	t, planned := request.Target, p.Target
 	if t.APIVersion != planned.APIVersion || t.Kind != planned.Kind || t.Namespace != planned.Namespace || t.Name != planned.Name {
-		return nil, nil, fmt.Errorf("the plan is for %s %s/%s, but its parameters name %s", planned.Kind, planned.Namespace, planned.Name, objectName(t))
+		return nil, nil, fmt.Errorf("the plan is for %s %s/%s, but its parameters name %s", planned.Kind, planned.Namespace, planned.Name, formatTarget(t))
 	}
 	if planned.Kind != "" && planned.UID == "" && !a.kind.targetOptional() {
-		return nil, nil, fmt.Errorf("the plan has no UID of its target %s", objectName(t))
+		return nil, nil, fmt.Errorf("the plan has no UID of its target %s", formatTarget(t))
 	}
 	return a, request.parsed, nil
 }

@@ -35,7 +35,7 @@ func scaleDeployment() *Action {
 			return draftScale(live, p.Replicas, "scale_deployment", "deployment")
 		},
 		values: func(_ *scaleDeploymentParameters, live *unstructured.Unstructured) map[string]any {
-			return replicasOf(live)
+			return replicasField(live)
 		},
 		did: "scaled",
 	})
@@ -66,15 +66,15 @@ func scaleStatefulSet() *Action {
 			return draftScale(live, p.Replicas, "scale_statefulset", "statefulset")
 		},
 		values: func(_ *scaleStatefulSetParameters, live *unstructured.Unstructured) map[string]any {
-			return replicasOf(live)
+			return replicasField(live)
 		},
 		did: "scaled",
 	})
 }
 
-// replicasOf returns the replicas of a workload or a Scale. Unset means 1 for a workload, and 0 for
+// replicasField returns the replicas of a workload or a Scale. Unset means 1 for a workload, and 0 for
 // a Scale.
-func replicasOf(live *unstructured.Unstructured) map[string]any {
+func replicasField(live *unstructured.Unstructured) map[string]any {
 	var otherwise int64 = 1
 	if live.GetKind() == "Scale" {
 		otherwise = 0
@@ -89,15 +89,15 @@ func replicasOf(live *unstructured.Unstructured) map[string]any {
 // draftScale drafts a change of replicas. targetParameter is the name of the target parameter in the
 // rollback action.
 func draftScale(live *unstructured.Unstructured, replicas int64, rollbackAction, targetParameter string) (*draft, error) {
-	before := replicasOf(live)
+	before := replicasField(live)
 	was := before["replicas"]
-	name := objectName(targetOfObject(live))
+	name := formatTarget(targetOfObject(live))
 	d := &draft{before: before, after: map[string]any{"replicas": replicas}}
 	if was == replicas {
 		d.impact.Description = fmt.Sprintf("%s already has %d replicas", name, replicas)
 		return d, nil
 	}
-	step, err := scaleStep(live, replicas, fmt.Sprintf("scale %s from %d to %d replicas", name, was, replicas))
+	step, err := newScaleStep(live, replicas, fmt.Sprintf("scale %s from %d to %d replicas", name, was, replicas))
 	if err != nil {
 		return nil, err
 	}

@@ -40,8 +40,8 @@ type field struct {
 	either bool   // for json.RawMessage: an object or an array
 }
 
-// fieldsOf reads the tags of a struct.
-func fieldsOf(t reflect.Type) []field {
+// mustParseFieldTags reads the tags of a struct.
+func mustParseFieldTags(t reflect.Type) []field {
 	fields := make([]field, 0, t.NumField())
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -50,8 +50,8 @@ func fieldsOf(t reflect.Type) []field {
 			Required: f.Tag.Get("required") == "true",
 			Doc:      f.Tag.Get("doc"),
 			Format:   f.Tag.Get("format"),
-			Minimum:  tagBound(f, "min"),
-			Maximum:  tagBound(f, "max"),
+			Minimum:  mustParseBoundTag(f, "min"),
+			Maximum:  mustParseBoundTag(f, "max"),
 		}
 		if p.Name == "" || strings.Contains(p.Name, ",") || p.Doc == "" {
 			panic(fmt.Sprintf("parameter %s.%s needs a json name and a doc", t, f.Name))
@@ -59,7 +59,7 @@ func fieldsOf(t reflect.Type) []field {
 		if enum := f.Tag.Get("enum"); enum != "" {
 			p.Enum = strings.Split(enum, ",")
 		}
-		p.Type = typeOf(f, p.Format)
+		p.Type = mustParameterType(f, p.Format)
 		if value, ok := f.Tag.Lookup("default"); ok {
 			p.Default = defaultAsJSON(p.Type, value)
 		}
@@ -74,7 +74,7 @@ func fieldsOf(t reflect.Type) []field {
 	return fields
 }
 
-func tagBound(f reflect.StructField, tag string) *int64 {
+func mustParseBoundTag(f reflect.StructField, tag string) *int64 {
 	text, ok := f.Tag.Lookup(tag)
 	if !ok {
 		return nil
@@ -86,8 +86,8 @@ func tagBound(f reflect.StructField, tag string) *int64 {
 	return &n
 }
 
-// typeOf returns the documented type of a parameter.
-func typeOf(f reflect.StructField, format string) string {
+// mustParameterType returns the documented type of a parameter.
+func mustParameterType(f reflect.StructField, format string) string {
 	t := f.Type
 	if t == reflect.TypeFor[json.RawMessage]() {
 		if f.Tag.Get("type") == typeArray {
@@ -131,8 +131,8 @@ func defaultAsJSON(kind, value string) string {
 	return value
 }
 
-// typePhrase returns a type with its article.
-func typePhrase(kind string) string {
+// describeType returns a type with its article.
+func describeType(kind string) string {
 	switch kind {
 	case typeInteger:
 		return "an integer"
@@ -150,7 +150,7 @@ func typePhrase(kind string) string {
 	return "a " + kind
 }
 
-func compositeTypeName(t reflect.Type) string {
+func describeListOrMapType(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[[]string]():
 		return "a list of strings"
@@ -165,8 +165,8 @@ func compositeTypeName(t reflect.Type) string {
 	return "an object"
 }
 
-// describeValue describes a JSON value in a few words.
-func describeValue(raw json.RawMessage) string {
+// describeJSONValue describes a JSON value in a few words.
+func describeJSONValue(raw json.RawMessage) string {
 	switch raw[0] {
 	case '"':
 		return "the string " + TruncateText(string(raw), 64)
@@ -178,8 +178,8 @@ func describeValue(raw json.RawMessage) string {
 	return TruncateText(string(raw), 64)
 }
 
-// taggedTarget returns the target named by the target tags.
-func taggedTarget(fields []field, p reflect.Value, kinds []string) v1alpha1.Target {
+// targetFromTags returns the target named by the target tags.
+func targetFromTags(fields []field, p reflect.Value, kinds []string) v1alpha1.Target {
 	var t v1alpha1.Target
 	if len(kinds) > 0 {
 		t.Kind = kinds[0]

@@ -62,7 +62,7 @@ func updateSecret() *Action {
 		draft: draftSecret,
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *secretParameters, r Run) Result {
 			w := newAttempt(c, pl, r)
-			return w.buildResult(sendSecretUpdate(ctx, w, p))
+			return w.buildResult(snapshotAndUpdateSecret(ctx, w, p))
 		},
 	})
 }
@@ -121,52 +121,52 @@ func parseSecretChange(item map[string]any) (c secretChange, problem string) {
 }
 
 func draftSecret(ctx context.Context, c Client, s Subject, p *secretParameters, live *unstructured.Unstructured) (*draft, error) {
-	if err := refuseSecret(live, s); err != nil {
+	if err := refuseUnchangeableSecret(live, s); err != nil {
 		return nil, err
 	}
 	changes, _ := parseSecretChanges(p.DataFrom)
 	values, err := readNewSecretValues(ctx, func(ctx context.Context, name string) (*unstructured.Unstructured, error) {
-		return c.readObject(ctx, v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: s.Namespace, Name: name})
+		return c.getObjectOnce(ctx, v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: s.Namespace, Name: name})
 	}, changes, live.GetUID())
 	if err != nil {
 		return nil, err
 	}
 	d := &draft{before: secretDigests(changes, live), after: map[string]any{}}
 	for _, change := range changes {
-		d.after[fieldOfKey(change.key)] = digestOf(values[change.key], live.GetUID(), change.key)
+		d.after[dataFieldName(change.key)] = digestSecretValue(values[change.key], live.GetUID(), change.key)
 	}
-	if len(listDifferences(d.before, d.after)) == 0 {
+	if len(describeDifferences(d.before, d.after)) == 0 {
 		return d, nil
 	}
 	keys := make([]string, 0, len(changes))
 	back := make([]any, 0, len(changes))
 	for _, change := range changes {
 		keys = append(keys, change.key)
-		if d.before[fieldOfKey(change.key)] == nil {
+		if d.before[dataFieldName(change.key)] == nil {
 			back = append(back, map[string]any{"key": change.key, "remove": true})
 			continue
 		}
 		back = append(back, map[string]any{"key": change.key, "secretKeyRef": map[string]any{"name": snapshotName(s.UID), "key": change.key}})
 	}
-	keep, err := createStep(snapshotManifest(s, live), fmt.Sprintf("back up the previous values of Secret %s/%s in Secret %s/%s", p.Namespace, p.Secret, s.Namespace, snapshotName(s.UID)))
+	keep, err := newCreateStep(newSnapshotManifest(s, live), fmt.Sprintf("back up the previous values of Secret %s/%s in Secret %s/%s", p.Namespace, p.Secret, s.Namespace, snapshotName(s.UID)))
 	if err != nil {
 		return nil, err
 	}
-	step, err := stepOn(live, verbPatch, fmt.Sprintf("set %s of Secret %s/%s", joinFirst(keys), p.Namespace, p.Secret))
+	step, err := newStepWithoutBody(live, verbPatch, fmt.Sprintf("set %s of Secret %s/%s", joinFirstNames(keys), p.Namespace, p.Secret))
 	if err != nil {
 		return nil, err
 	}
 	// The bodies would contain secret values, which are filled in when they are sent.
 	step.PatchType = string(types.MergePatchType)
 	d.steps = []v1alpha1.PlanStep{keep, step}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "keys " + joinFirst(keys) + "; Pods that read them at start keep the old values until they restart"}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "keys " + joinFirstNames(keys) + "; Pods that read them at start keep the old values until they restart"}
 	d.rollback, err = newRollbackInfo("update_secret", map[string]any{"secret": p.Secret, "namespace": p.Namespace, "dataFrom": back}, "10s")
 	return d, err
 }
 
-// refuseSecret refuses Secrets that must not be changed, and executions without a place for the
+// refuseUnchangeableSecret refuses Secrets that must not be changed, and executions without a place for the
 // previous values.
-func refuseSecret(live *unstructured.Unstructured, s Subject) error {
+func refuseUnchangeableSecret(live *unstructured.Unstructured, s Subject) error {
 	if s.Namespace == "" || s.Name == "" || s.UID == "" {
 		return newRefusal(v1alpha1.DetailInvalidTargetState, "update_secret needs the namespace of its execution, which is unknown")
 	}
@@ -200,7 +200,7 @@ func readNewSecretValues(ctx context.Context, read func(ctx context.Context, nam
 		if labels[LabelSecretSource] != "true" && labels[LabelSnapshotOf] != string(target) {
 			return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "Secret %s cannot be used by update_secret: it lacks the label %s=true", change.source, LabelSecretSource)
 		}
-		value, ok := dataOf(source, change.from)
+		value, ok := decodeSecretValue(source, change.from)
 		if !ok {
 			return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "Secret %s with the new value of %q has no key %q", change.source, change.key, change.from)
 		}

@@ -86,15 +86,15 @@ func TestUpdateSecret(t *testing.T) {
 	wantNoValue(t, "the output", out.String())
 	live := s.read(o)
 	for key, want := range map[string]string{"password": newValue, "added": newValue, "other": "x"} {
-		if got, _ := dataOf(live, key); string(got) != want {
+		if got, _ := decodeSecretValue(live, key); string(got) != want {
 			t.Errorf("%s is %q, want %q", key, got, want)
 		}
 	}
-	if _, there := dataOf(live, "gone"); there {
+	if _, there := decodeSecretValue(live, "gone"); there {
 		t.Error("gone is there")
 	}
 	kept := s.read(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": snapshotName("uid"), "namespace": s.namespace}}})
-	if got, _ := dataOf(kept, "password"); string(got) != oldValue {
+	if got, _ := decodeSecretValue(kept, "password"); string(got) != oldValue {
 		t.Errorf("the snapshot has %q, want %q", got, oldValue)
 	}
 	if owners := kept.GetOwnerReferences(); len(owners) != 1 || owners[0].Kind != "KubernetesExecution" || owners[0].UID != "uid" {
@@ -106,7 +106,7 @@ func TestUpdateSecret(t *testing.T) {
 		t.Error("the second attempt changed something")
 	}
 	s.wantBack(r, p, o, "update_secret")
-	if got, _ := dataOf(s.read(o), "gone"); string(got) != oldValue {
+	if got, _ := decodeSecretValue(s.read(o), "gone"); string(got) != oldValue {
 		t.Errorf("after the way back gone is %q", got)
 	}
 }

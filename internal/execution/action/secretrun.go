@@ -20,9 +20,9 @@ const (
 	digestBytes  = 16
 )
 
-// sendSecretUpdate reads the new values, stores the previous ones and sets the new ones, if all are as
+// snapshotAndUpdateSecret reads the new values, stores the previous ones and sets the new ones, if all are as
 // planned.
-func sendSecretUpdate(ctx context.Context, w *attemptState, p *secretParameters) error {
+func snapshotAndUpdateSecret(ctx context.Context, w *attemptState, p *secretParameters) error {
 	changes, _ := parseSecretChanges(p.DataFrom)
 	j := expectation{values: func(live *unstructured.Unstructured) map[string]any { return secretDigests(changes, live) }}
 	live, done, err := w.readAndCheckTarget(ctx, j)
@@ -37,7 +37,7 @@ func sendSecretUpdate(ctx context.Context, w *attemptState, p *secretParameters)
 		return newHalt(CodeInvalid, "the plan lacks the Secret for the previous values")
 	}
 	patch := w.plan.Steps[1]
-	values, err := readPlannedValues(ctx, w, changes, live)
+	values, err := readAndVerifyNewSecretValues(ctx, w, changes, live)
 	if err != nil {
 		return err
 	}
@@ -48,47 +48,47 @@ func sendSecretUpdate(ctx context.Context, w *attemptState, p *secretParameters)
 			data[key] = base64.StdEncoding.EncodeToString(value)
 		}
 	}
-	if patch, err = withBody(patch, withMarker(map[string]any{"data": data}, w.run.Subject)); err != nil {
+	if patch, err = withJSONBody(patch, addMarker(map[string]any{"data": data}, w.run.Subject)); err != nil {
 		return newHalt(CodeInvalid, "the new values of Secret %s cannot be written", p.Secret)
 	}
 	keep, err := snapshotStepWithValues(w.plan.Steps[0], changes, live)
 	if err != nil {
 		return err
 	}
-	if err = w.sendToOther(ctx, keep, ""); err != nil {
+	if err = w.sendStepToOther(ctx, keep, ""); err != nil {
 		return err
 	}
-	return w.sendToTarget(ctx, j, live, patch, "patched")
+	return w.sendStepToTarget(ctx, j, live, patch, "patched")
 }
 
-// readPlannedValues returns the new values if they are those of the plan.
-func readPlannedValues(ctx context.Context, w *attemptState, changes []secretChange, live *unstructured.Unstructured) (map[string][]byte, error) {
+// readAndVerifyNewSecretValues returns the new values if they are those of the plan.
+func readAndVerifyNewSecretValues(ctx context.Context, w *attemptState, changes []secretChange, live *unstructured.Unstructured) (map[string][]byte, error) {
 	namespace := w.plan.Steps[0].Namespace // namespace of the execution, where the snapshot is stored
 	values, err := readNewSecretValues(ctx, func(ctx context.Context, name string) (*unstructured.Unstructured, error) {
-		return w.client.getObject(ctx, v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: namespace, Name: name})
+		return w.client.getObjectWithRetry(ctx, v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: namespace, Name: name})
 	}, changes, live.GetUID())
 	if not, ok := errors.AsType[*RefusedError](err); ok {
 		return nil, newHalt(CodeGuard, "%s", not.Message)
 	}
 	if err != nil {
-		return nil, explainError("read the new values", err)
+		return nil, toHalt("read the new values", err)
 	}
 	var expected map[string]any
 	if w.plan.Rollback != nil {
 		expected = decodeValues(w.plan.Rollback.ExpectedCurrentValues)
 	}
 	for _, change := range changes {
-		if digestOf(values[change.key], live.GetUID(), change.key) != expected[fieldOfKey(change.key)] {
+		if digestSecretValue(values[change.key], live.GetUID(), change.key) != expected[dataFieldName(change.key)] {
 			return nil, newHalt(CodeGuard, "the new value of %q differs from the planned one: Secret %s has changed", change.key, change.source)
 		}
 	}
 	return values, nil
 }
 
-// snapshotManifest returns the Secret that keeps the previous values, without the values. It is
+// newSnapshotManifest returns the Secret that keeps the previous values, without the values. It is
 // deleted with its execution.
-func snapshotManifest(s Subject, live *unstructured.Unstructured) map[string]any {
-	return withMarker(map[string]any{
+func newSnapshotManifest(s Subject, live *unstructured.Unstructured) map[string]any {
+	return addMarker(map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "immutable": true,
 		"metadata": map[string]any{
 			"name": snapshotName(s.UID), "namespace": s.Namespace,
@@ -102,18 +102,18 @@ func snapshotManifest(s Subject, live *unstructured.Unstructured) map[string]any
 
 // snapshotStepWithValues returns the step that stores the previous values, with the values.
 func snapshotStepWithValues(step v1alpha1.PlanStep, changes []secretChange, live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
-	object, err := objectOf(step)
+	object, err := decodeStepObject(step)
 	if err != nil {
 		return step, err
 	}
 	data := map[string]any{}
 	for _, change := range changes {
-		if value, ok := dataOf(live, change.key); ok {
+		if value, ok := decodeSecretValue(live, change.key); ok {
 			data[change.key] = base64.StdEncoding.EncodeToString(value)
 		}
 	}
 	object.Object["data"] = data
-	if step, err = withBody(step, object.Object); err != nil {
+	if step, err = withJSONBody(step, object.Object); err != nil {
 		return step, newHalt(CodeInvalid, "back up the previous values")
 	}
 	return step, nil
@@ -125,21 +125,21 @@ func snapshotName(execution types.UID) string {
 	return "kx-" + hex.EncodeToString(sum[:8]) + "-snapshot"
 }
 
-func fieldOfKey(key string) string { return "data." + key }
+func dataFieldName(key string) string { return "data." + key }
 
 // secretDigests returns the digests of the changing keys; nil marks a missing key.
 func secretDigests(changes []secretChange, live *unstructured.Unstructured) map[string]any {
 	fields := make(map[string]any, len(changes))
 	for _, change := range changes {
-		value, _ := dataOf(live, change.key)
-		fields[fieldOfKey(change.key)] = digestOf(value, live.GetUID(), change.key)
+		value, _ := decodeSecretValue(live, change.key)
+		fields[dataFieldName(change.key)] = digestSecretValue(value, live.GetUID(), change.key)
 	}
 	return fields
 }
 
-// digestOf returns the public digest of a value, or nil without one. Equal values of other Secrets
+// digestSecretValue returns the public digest of a value, or nil without one. Equal values of other Secrets
 // or keys have different digests.
-func digestOf(value []byte, target types.UID, key string) any {
+func digestSecretValue(value []byte, target types.UID, key string) any {
 	if value == nil {
 		return nil
 	}
@@ -150,13 +150,13 @@ func digestOf(value []byte, target types.UID, key string) any {
 	return "pbkdf2:" + hex.EncodeToString(sum)
 }
 
-// dataOf returns the value of a key. An empty value is not nil.
-func dataOf(secret *unstructured.Unstructured, key string) ([]byte, bool) {
+// decodeSecretValue returns the value of a key. An empty value is not nil.
+func decodeSecretValue(secret *unstructured.Unstructured, key string) (value []byte, found bool) {
 	text, ok, err := unstructured.NestedString(secret.Object, "data", key)
 	if !ok || err != nil {
 		return nil, false
 	}
-	value, err := base64.StdEncoding.DecodeString(text)
+	value, err = base64.StdEncoding.DecodeString(text)
 	if err != nil {
 		return nil, false
 	}

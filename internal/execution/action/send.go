@@ -33,9 +33,9 @@ type stepSender struct {
 	unsure bool // a write has an unknown outcome, and no later read shows its effect
 }
 
-// sendStep sends one step. resourceVersion is the expected state; empty accepts any. The error is
+// sendStepWithRetry sends one step. resourceVersion is the expected state; empty accepts any. The error is
 // that of the API, so that the caller can distinguish a conflict from a missing object, or a *halt.
-func (s *stepSender) sendStep(ctx context.Context, step v1alpha1.PlanStep, resourceVersion string) (*unstructured.Unstructured, error) {
+func (s *stepSender) sendStepWithRetry(ctx context.Context, step v1alpha1.PlanStep, resourceVersion string) (*unstructured.Unstructured, error) {
 	resource, err := resourceOfStep(step)
 	if err != nil {
 		return nil, err
@@ -69,32 +69,32 @@ func (s *stepSender) sendStepOnce(ctx context.Context, step v1alpha1.PlanStep, r
 	}
 	switch step.Verb {
 	case verbPatch:
-		body, err := guardedBody(step, resourceVersion)
+		body, err := patchBodyWithPreconditions(step, resourceVersion)
 		if err != nil {
 			return nil, newHalt(CodeInvalid, "%s", err)
 		}
 		o := metav1.PatchOptions{DryRun: s.dryRunOption(), FieldManager: s.manager, Force: s.force}
 		return objects.Patch(ctx, step.Name, types.PatchType(step.PatchType), body, o, subresources...)
 	case verbCreate:
-		object, err := objectOf(step)
+		object, err := decodeStepObject(step)
 		if err != nil {
 			return nil, err
 		}
 		return objects.Create(ctx, object, metav1.CreateOptions{DryRun: s.dryRunOption(), FieldManager: s.manager}, subresources...)
 	case verbDelete:
-		o, err := s.deleteOptions(step)
+		o, err := s.newDeleteOptions(step)
 		if err != nil {
 			return nil, err
 		}
 		return nil, objects.Delete(ctx, step.Name, o, subresources...)
 	case verbEvict:
-		return s.requestEviction(ctx, step, resource)
+		return s.createEviction(ctx, step, resource)
 	}
 	return nil, newHalt(CodeInvalid, "%s: unsupported verb %s", step.Description, step.Verb)
 }
 
-// objectOf returns the object that a step creates.
-func objectOf(step v1alpha1.PlanStep) (*unstructured.Unstructured, error) {
+// decodeStepObject returns the object that a step creates.
+func decodeStepObject(step v1alpha1.PlanStep) (*unstructured.Unstructured, error) {
 	var body map[string]any
 	if err := utiljson.Unmarshal([]byte(step.Body), &body); err != nil || body == nil {
 		return nil, newHalt(CodeInvalid, "%s: the body is not an object", step.Description)
@@ -102,8 +102,8 @@ func objectOf(step v1alpha1.PlanStep) (*unstructured.Unstructured, error) {
 	return &unstructured.Unstructured{Object: body}, nil
 }
 
-// deleteOptions returns options that delete only the intended object.
-func (s *stepSender) deleteOptions(step v1alpha1.PlanStep) (metav1.DeleteOptions, error) {
+// newDeleteOptions returns options that delete only the intended object.
+func (s *stepSender) newDeleteOptions(step v1alpha1.PlanStep) (metav1.DeleteOptions, error) {
 	var o metav1.DeleteOptions
 	if step.Body != "" {
 		if err := json.Unmarshal([]byte(step.Body), &o); err != nil {
@@ -117,13 +117,13 @@ func (s *stepSender) deleteOptions(step v1alpha1.PlanStep) (metav1.DeleteOptions
 	return o, nil
 }
 
-// requestEviction requests an eviction, which a disruption budget can refuse.
-func (s *stepSender) requestEviction(ctx context.Context, step v1alpha1.PlanStep, pods schema.GroupVersionResource) (*unstructured.Unstructured, error) {
-	o, err := s.deleteOptions(step)
+// createEviction requests an eviction, which a disruption budget can refuse.
+func (s *stepSender) createEviction(ctx context.Context, step v1alpha1.PlanStep, pods schema.GroupVersionResource) (*unstructured.Unstructured, error) {
+	o, err := s.newDeleteOptions(step)
 	if err != nil {
 		return nil, err
 	}
-	options, err := toObject(o)
+	options, err := toJSONObject(o)
 	if err != nil {
 		return nil, newHalt(CodeInvalid, "%s: %s", step.Description, err)
 	}
@@ -145,8 +145,8 @@ func (s *stepSender) dryRunOption() []string {
 	return nil
 }
 
-// toObject returns a value as an object.
-func toObject(value any) (map[string]any, error) {
+// toJSONObject returns a value as an object.
+func toJSONObject(value any) (map[string]any, error) {
 	raw, err := json.Marshal(value)
 	if err != nil {
 		return nil, err
@@ -155,18 +155,19 @@ func toObject(value any) (map[string]any, error) {
 	return all, utiljson.Unmarshal(raw, &all)
 }
 
-// getObject reads an object.
-func (c Client) getObject(ctx context.Context, t v1alpha1.Target) (live *unstructured.Unstructured, err error) {
+// getObjectWithRetry reads an object, and retries transient failures.
+func (c Client) getObjectWithRetry(ctx context.Context, t v1alpha1.Target) (live *unstructured.Unstructured, err error) {
 	err = retryRequest(ctx, requestTimeout, func(ctx context.Context) error {
 		var err error
-		live, err = c.readObject(ctx, t)
+		live, err = c.getObjectOnce(ctx, t)
 		return err
 	})
 	return live, err
 }
 
-// listObjects lists the objects of a resource. An empty namespace means all.
-func (c Client) listObjects(ctx context.Context, resource schema.GroupVersionResource, namespace string, o metav1.ListOptions) (all *unstructured.UnstructuredList, err error) {
+// listObjectsWithRetry lists the objects of a resource, and retries transient failures. An empty
+// namespace means all.
+func (c Client) listObjectsWithRetry(ctx context.Context, resource schema.GroupVersionResource, namespace string, o metav1.ListOptions) (all *unstructured.UnstructuredList, err error) {
 	err = retryRequest(ctx, requestTimeout, func(ctx context.Context) error {
 		var err error
 		all, err = c.resourceClient(resource, namespace).List(ctx, o)
@@ -180,14 +181,14 @@ func (c Client) listObjects(ctx context.Context, resource schema.GroupVersionRes
 func retryRequest(ctx context.Context, bound time.Duration, request func(ctx context.Context) error) error {
 	policy := backoff.Policy{Initial: 200 * time.Millisecond, Max: 5 * time.Second}
 	for try := 1; ; try++ {
-		if err := checkCancelled(ctx); err != nil {
+		if err := haltIfContextEnded(ctx); err != nil {
 			return err
 		}
 		err := requestOnce(ctx, bound, request)
 		if err == nil || !isTransient(err) {
 			return err
 		}
-		if over := checkCancelled(ctx); over != nil {
+		if over := haltIfContextEnded(ctx); over != nil {
 			return over
 		}
 		if try == maxTries {
@@ -197,7 +198,7 @@ func retryRequest(ctx context.Context, bound time.Duration, request func(ctx con
 		if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 			delay = max(delay, min(time.Duration(seconds)*time.Second, policy.Max))
 		}
-		if err = waitFor(ctx, delay); err != nil {
+		if err = sleepUnlessEnded(ctx, delay); err != nil {
 			return err
 		}
 	}
@@ -214,16 +215,16 @@ func requestOnce(ctx context.Context, bound time.Duration, request func(ctx cont
 	return request(ctx)
 }
 
-// waitFor waits for d unless the attempt ends.
-func waitFor(ctx context.Context, d time.Duration) error {
+// sleepUnlessEnded waits for d unless the attempt ends.
+func sleepUnlessEnded(ctx context.Context, d time.Duration) error {
 	if err := backoff.Sleep(ctx, d); err != nil {
-		return checkCancelled(ctx)
+		return haltIfContextEnded(ctx)
 	}
 	return nil
 }
 
-// checkCancelled stops a cancelled attempt between two requests.
-func checkCancelled(ctx context.Context) error {
+// haltIfContextEnded stops a cancelled attempt between two requests.
+func haltIfContextEnded(ctx context.Context) error {
 	switch err := ctx.Err(); {
 	case err == nil:
 		return nil
@@ -246,14 +247,14 @@ func isTransient(err error) bool {
 	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError || apierrors.IsTimeout(err)
 }
 
-// explainError converts an API error to the error of the attempt.
-func explainError(doing string, err error) error {
+// toHalt converts an API error to the error of the attempt.
+func toHalt(doing string, err error) error {
 	if h, ok := errors.AsType[*halt](err); ok {
 		return newHalt(h.code, "%s: %s", doing, h.message)
 	}
 	code := CodeInvalid
 	switch {
-	case deniedByAdmission(err):
+	case isDeniedByAdmission(err):
 		code = CodeDenied
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		code = CodeForbidden
@@ -265,9 +266,9 @@ func explainError(doing string, err error) error {
 	return newHalt(code, "%s: %s", doing, err)
 }
 
-// deniedByAdmission reports whether a permitted and valid request was refused by a webhook, a
+// isDeniedByAdmission reports whether a permitted and valid request was refused by a webhook, a
 // policy, a quota or another plugin. Plugins may use any status code, so the message decides.
-func deniedByAdmission(err error) bool {
+func isDeniedByAdmission(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false

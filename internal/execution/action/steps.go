@@ -23,9 +23,9 @@ const (
 // markerPath is the path of the marker annotation in a JSON patch.
 var markerPath = "/metadata/annotations/" + strings.ReplaceAll(v1alpha1.AnnotationLastExecution, "/", "~1") //nolint:gochecknoglobals // a constant that Go has no way to write
 
-// withMarker adds the marker to the body of a merge patch, a strategic merge patch or a new object.
+// addMarker adds the marker to the body of a merge patch, a strategic merge patch or a new object.
 // The marker is the UID of the execution, written in the same request.
-func withMarker(body map[string]any, s Subject) map[string]any {
+func addMarker(body map[string]any, s Subject) map[string]any {
 	ensureMap(ensureMap(body, "metadata"), "annotations")[v1alpha1.AnnotationLastExecution] = string(s.UID)
 	return body
 }
@@ -40,8 +40,8 @@ func ensureMap(in map[string]any, key string) map[string]any {
 	return m
 }
 
-// stepOn returns a step on a live object, without a body.
-func stepOn(live *unstructured.Unstructured, verb, description string) (v1alpha1.PlanStep, error) {
+// newStepWithoutBody returns a step on a live object, without a body.
+func newStepWithoutBody(live *unstructured.Unstructured, verb, description string) (v1alpha1.PlanStep, error) {
 	k, ok := findKind(live.GetAPIVersion(), live.GetKind())
 	if !ok {
 		return v1alpha1.PlanStep{}, fmt.Errorf("no action supports kind %s", live.GetKind())
@@ -57,46 +57,46 @@ func stepOn(live *unstructured.Unstructured, verb, description string) (v1alpha1
 	}, nil
 }
 
-// patchStep returns a step that patches a live object. body is an object, or a list for a JSON
-// patch. withMarker or markedJSON adds the marker.
-func patchStep(live *unstructured.Unstructured, kind types.PatchType, body any, description string) (v1alpha1.PlanStep, error) {
-	step, err := stepOn(live, verbPatch, description)
+// newPatchStep returns a step that patches a live object. body is an object, or a list for a JSON
+// patch. addMarker or appendMarkerOperation adds the marker.
+func newPatchStep(live *unstructured.Unstructured, kind types.PatchType, body any, description string) (v1alpha1.PlanStep, error) {
+	step, err := newStepWithoutBody(live, verbPatch, description)
 	if err != nil {
 		return step, err
 	}
 	step.PatchType = string(kind)
-	return withBody(step, body)
+	return withJSONBody(step, body)
 }
 
-// scaleStep returns a step that sets the replicas of a live object. It has no marker, because
+// newScaleStep returns a step that sets the replicas of a live object. It has no marker, because
 // setting an absolute number twice has no further effect.
-func scaleStep(live *unstructured.Unstructured, replicas int64, description string) (v1alpha1.PlanStep, error) {
+func newScaleStep(live *unstructured.Unstructured, replicas int64, description string) (v1alpha1.PlanStep, error) {
 	body := map[string]any{"spec": map[string]any{"replicas": replicas}}
-	step, err := patchStep(live, types.MergePatchType, body, description)
+	step, err := newPatchStep(live, types.MergePatchType, body, description)
 	step.Subresource = "scale"
 	return step, err
 }
 
-// deleteStep returns a step that deletes a live object, but not another one with its name.
-func deleteStep(live *unstructured.Unstructured, options map[string]any, description string) (v1alpha1.PlanStep, error) {
-	step, err := stepOn(live, verbDelete, description)
+// newDeleteStep returns a step that deletes a live object, but not another one with its name.
+func newDeleteStep(live *unstructured.Unstructured, options map[string]any, description string) (v1alpha1.PlanStep, error) {
+	step, err := newStepWithoutBody(live, verbDelete, description)
 	if err != nil {
 		return step, err
 	}
-	return withBody(step, options)
+	return withJSONBody(step, options)
 }
 
-// createStep returns a step that creates an object. withMarker adds the marker, without which a
+// newCreateStep returns a step that creates an object. addMarker adds the marker, without which a
 // second attempt cannot distinguish the object from a foreign one.
-func createStep(object map[string]any, description string) (v1alpha1.PlanStep, error) {
-	step, err := stepOn(&unstructured.Unstructured{Object: object}, verbCreate, description)
+func newCreateStep(object map[string]any, description string) (v1alpha1.PlanStep, error) {
+	step, err := newStepWithoutBody(&unstructured.Unstructured{Object: object}, verbCreate, description)
 	if err != nil {
 		return step, err
 	}
-	return withBody(step, object)
+	return withJSONBody(step, object)
 }
 
-func withBody(step v1alpha1.PlanStep, body any) (v1alpha1.PlanStep, error) {
+func withJSONBody(step v1alpha1.PlanStep, body any) (v1alpha1.PlanStep, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return step, fmt.Errorf("%s: %w", step.Description, err)
@@ -107,24 +107,24 @@ func withBody(step v1alpha1.PlanStep, body any) (v1alpha1.PlanStep, error) {
 	return step, nil
 }
 
-// markedJSON adds the marker to a JSON patch of a live object.
-func markedJSON(operations []any, live *unstructured.Unstructured, s Subject) []any {
+// appendMarkerOperation adds the marker to a JSON patch of a live object.
+func appendMarkerOperation(operations []any, live *unstructured.Unstructured, s Subject) []any {
 	if live.GetAnnotations() == nil {
 		return append(operations, map[string]any{"op": "add", "path": "/metadata/annotations", "value": map[string]any{v1alpha1.AnnotationLastExecution: string(s.UID)}})
 	}
 	return append(operations, map[string]any{"op": "add", "path": markerPath, "value": string(s.UID)})
 }
 
-// refitMarker adapts the marker of a JSON patch to the present object. Annotations may have
+// adaptMarkerOperation adapts the marker of a JSON patch to the present object. Annotations may have
 // appeared since planning, and adding the marker as the only one would remove them. If they have
 // disappeared, the planned patch would not apply.
-func refitMarker(step v1alpha1.PlanStep, live *unstructured.Unstructured) v1alpha1.PlanStep {
+func adaptMarkerOperation(step v1alpha1.PlanStep, live *unstructured.Unstructured) v1alpha1.PlanStep {
 	if types.PatchType(step.PatchType) != types.JSONPatchType {
 		return step
 	}
-	operations, err := operationsOf(step)
+	operations, err := decodeJSONPatch(step)
 	if err != nil || len(operations) == 0 {
-		return step // sendStep reports the error
+		return step // sendStepWithRetry reports the error
 	}
 	last := operations[len(operations)-1]
 	if !writesMarker(last) {
@@ -145,10 +145,10 @@ func refitMarker(step v1alpha1.PlanStep, live *unstructured.Unstructured) v1alph
 	return step
 }
 
-// guardedBody returns a body that the API server rejects for another object or another state of it.
-func guardedBody(step v1alpha1.PlanStep, resourceVersion string) ([]byte, error) {
+// patchBodyWithPreconditions returns a body that the API server rejects for another object or another state of it.
+func patchBodyWithPreconditions(step v1alpha1.PlanStep, resourceVersion string) ([]byte, error) {
 	if types.PatchType(step.PatchType) == types.JSONPatchType {
-		return guardedJSON(step, resourceVersion)
+		return jsonPatchWithPreconditions(step, resourceVersion)
 	}
 	var body map[string]any
 	if err := utiljson.Unmarshal([]byte(step.Body), &body); err != nil || body == nil {
@@ -167,8 +167,8 @@ func guardedBody(step v1alpha1.PlanStep, resourceVersion string) ([]byte, error)
 	return json.Marshal(body)
 }
 
-// operationsOf decodes the body of a JSON patch, with numbers unchanged.
-func operationsOf(step v1alpha1.PlanStep) ([]map[string]any, error) {
+// decodeJSONPatch decodes the body of a JSON patch, with numbers unchanged.
+func decodeJSONPatch(step v1alpha1.PlanStep) ([]map[string]any, error) {
 	decoder := json.NewDecoder(strings.NewReader(step.Body))
 	decoder.UseNumber()
 	var operations []map[string]any
@@ -178,11 +178,11 @@ func operationsOf(step v1alpha1.PlanStep) ([]map[string]any, error) {
 	return operations, nil
 }
 
-// guardedJSON writes UID and resourceVersion. The API server compares them with those of the object
+// jsonPatchWithPreconditions writes UID and resourceVersion. The API server compares them with those of the object
 // and reports a conflict. A failed test operation could not be distinguished from a patch that does
 // not fit.
-func guardedJSON(step v1alpha1.PlanStep, resourceVersion string) ([]byte, error) {
-	operations, err := operationsOf(step)
+func jsonPatchWithPreconditions(step v1alpha1.PlanStep, resourceVersion string) ([]byte, error) {
+	operations, err := decodeJSONPatch(step)
 	if err != nil {
 		return nil, err
 	}

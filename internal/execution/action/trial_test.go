@@ -117,7 +117,7 @@ func (tr trial) goBack(s *stage, o *unstructured.Unstructured, p *v1alpha1.Plan,
 		s.Errorf("the way back changed nothing: %s", result.Message)
 	}
 	first, _ := Parse(s.spec(tr.action, tr.parameters))
-	if different := listDifferences(was, first.Action.kind.relevantValues(first.parsed, s.read(o))); len(different) > 0 {
+	if different := describeDifferences(was, first.Action.kind.relevantValues(first.parsed, s.read(o))); len(different) > 0 {
 		s.Errorf("after the way back: %v", different)
 	}
 	if CheckUnchanged(s.Context(), s.admin, p, back.ExpectedCurrentValues) == nil {

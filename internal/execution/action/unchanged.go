@@ -23,21 +23,21 @@ func CheckUnchanged(ctx context.Context, c Client, p *v1alpha1.Plan, expected *r
 	if t.Kind == "" {
 		return nil
 	}
-	live, err := c.readObject(ctx, t)
+	live, err := c.getObjectOnce(ctx, t)
 	switch {
 	case apierrors.IsNotFound(err):
-		return newRefusal(v1alpha1.DetailTargetChanged, "%s is gone", objectName(t))
+		return newRefusal(v1alpha1.DetailTargetChanged, "%s is gone", formatTarget(t))
 	case apierrors.IsForbidden(err):
-		return newRefusal(v1alpha1.DetailRBACDenied, "read %s as %s: %s", objectName(t), a.ServiceAccount(), err)
+		return newRefusal(v1alpha1.DetailRBACDenied, "read %s as %s: %s", formatTarget(t), a.ServiceAccount(), err)
 	case err != nil:
-		return fmt.Errorf("read %s: %w", objectName(t), err)
+		return fmt.Errorf("read %s: %w", formatTarget(t), err)
 	case p.Target.UID != "" && live.GetUID() != p.Target.UID:
-		return newRefusal(v1alpha1.DetailTargetChanged, "%s is another object now: its UID is %s, it was %s", objectName(t), live.GetUID(), p.Target.UID)
+		return newRefusal(v1alpha1.DetailTargetChanged, "%s is another object now: its UID is %s, it was %s", formatTarget(t), live.GetUID(), p.Target.UID)
 	case live.GetDeletionTimestamp() != nil:
-		return newRefusal(v1alpha1.DetailTargetChanged, "%s is being deleted", objectName(t))
+		return newRefusal(v1alpha1.DetailTargetChanged, "%s is being deleted", formatTarget(t))
 	}
-	if different := listDifferences(decodeValues(expected), a.kind.relevantValues(parsed, live)); len(different) > 0 {
-		return newRefusal(v1alpha1.DetailTargetChanged, "%s was changed: %s", objectName(t), strings.Join(different, "; "))
+	if different := describeDifferences(decodeValues(expected), a.kind.relevantValues(parsed, live)); len(different) > 0 {
+		return newRefusal(v1alpha1.DetailTargetChanged, "%s was changed: %s", formatTarget(t), strings.Join(different, "; "))
 	}
 	return nil
 }

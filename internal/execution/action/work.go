@@ -40,7 +40,7 @@ type attemptState struct {
 	note   string // reason why nothing had to be done
 }
 
-// newAttempt starts an attempt.
+// newAttempt creates the state of an attempt. It sends nothing.
 func newAttempt(c Client, pl *v1alpha1.Plan, r Run) *attemptState {
 	return &attemptState{
 		client: c, plan: pl, run: r, sender: stepSender{client: c, manager: fieldManager, dry: r.dry}, report: report{dry: r.dry, output: r.Output},
@@ -64,12 +64,12 @@ func newHalt(code Code, format string, args ...any) error {
 type expectation struct {
 	// values returns the fields stored as "before" in the plan.
 	values func(live *unstructured.Unstructured) map[string]any
-	// idle reports whether a new plan would have no steps. Nil means never.
-	idle func(ctx context.Context, live *unstructured.Unstructured) bool
+	// alreadyDesired reports whether a new plan would have no steps. Nil means never.
+	alreadyDesired func(ctx context.Context, live *unstructured.Unstructured) bool
 }
 
-func (j expectation) isIdle(ctx context.Context, live *unstructured.Unstructured) bool {
-	return j.idle != nil && j.idle(ctx, live)
+func (j expectation) isAlreadyDesired(ctx context.Context, live *unstructured.Unstructured) bool {
+	return j.alreadyDesired != nil && j.alreadyDesired(ctx, live)
 }
 
 // readAndCheckTarget reads the target and reports whether everything is done already. It halts if the
@@ -80,15 +80,15 @@ func (w *attemptState) readAndCheckTarget(ctx context.Context, j expectation) (l
 	if t.Kind == "" {
 		return nil, false, nil
 	}
-	live, err = w.client.getObject(ctx, t)
+	live, err = w.client.getObjectWithRetry(ctx, t)
 	switch {
 	case apierrors.IsNotFound(err) && t.UID == "":
 		live = nil
-	case apierrors.IsNotFound(err) && removesTarget(w.plan) && w.isRetry():
-		w.note = objectName(t) + " is gone"
+	case apierrors.IsNotFound(err) && deletesOrEvictsTarget(w.plan) && w.mayHaveActedBefore():
+		w.note = formatTarget(t) + " is gone"
 		return nil, true, nil
 	case err != nil:
-		return nil, false, explainError("read "+objectName(t), err)
+		return nil, false, toHalt("read "+formatTarget(t), err)
 	}
 	done, err = w.checkTargetAgainstPlan(ctx, j, live)
 	return live, done, err
@@ -98,79 +98,79 @@ func (w *attemptState) readAndCheckTarget(ctx context.Context, j expectation) (l
 // plan.
 func (w *attemptState) checkTargetAgainstPlan(ctx context.Context, j expectation, live *unstructured.Unstructured) (done bool, err error) {
 	t := planTarget(w.plan)
-	if live != nil && w.isRetry() && w.hasMarker(live) {
-		if done, err = w.verifyDone(ctx, j, live); done || err != nil {
-			w.note = objectName(t) + " was already changed by this execution"
+	if live != nil && w.mayHaveActedBefore() && w.hasMarker(live) {
+		if done, err = w.isPlanDone(ctx, j, live); done || err != nil {
+			w.note = formatTarget(t) + " was already changed by this execution"
 			return done, err
 		}
 	}
 	if live != nil {
 		switch {
 		case t.UID == "":
-			return false, newHalt(CodeGuard, "%s now exists, but did not when the action was planned", objectName(t))
-		case live.GetUID() != t.UID && removesTarget(w.plan) && w.isRetry():
-			w.note = objectName(t) + " has been replaced"
+			return false, newHalt(CodeGuard, "%s now exists, but did not when the action was planned", formatTarget(t))
+		case live.GetUID() != t.UID && deletesOrEvictsTarget(w.plan) && w.mayHaveActedBefore():
+			w.note = formatTarget(t) + " has been replaced"
 			return true, nil
 		case live.GetUID() != t.UID:
-			return false, newHalt(CodeGuard, "%s has UID %s, but the action was planned for UID %s", objectName(t), live.GetUID(), t.UID)
-		case live.GetDeletionTimestamp() != nil && removesTarget(w.plan):
-			w.note = objectName(t) + " is being deleted"
+			return false, newHalt(CodeGuard, "%s has UID %s, but the action was planned for UID %s", formatTarget(t), live.GetUID(), t.UID)
+		case live.GetDeletionTimestamp() != nil && deletesOrEvictsTarget(w.plan):
+			w.note = formatTarget(t) + " is being deleted"
 			return true, nil
 		case live.GetDeletionTimestamp() != nil:
-			return false, newHalt(CodeGuard, "%s is being deleted", objectName(t))
+			return false, newHalt(CodeGuard, "%s is being deleted", formatTarget(t))
 		}
 	}
 	values := j.values(live)
-	different := listDifferences(decodeValues(w.plan.Before), values)
+	different := describeDifferences(decodeValues(w.plan.Before), values)
 	if len(different) == 0 {
 		if len(w.plan.Steps) == 0 {
-			w.note = objectName(t) + " already has the desired state"
+			w.note = formatTarget(t) + " already has the desired state"
 			return true, nil
 		}
-		return false, w.checkNotReverted(live)
+		return false, w.haltIfReverted(live)
 	}
-	if live != nil && j.isIdle(ctx, live) {
-		if done, err = w.otherStepsDone(ctx); done || err != nil {
-			w.note = objectName(t) + " already has the desired state"
+	if live != nil && j.isAlreadyDesired(ctx, live) {
+		if done, err = w.areOtherStepsDone(ctx); done || err != nil {
+			w.note = formatTarget(t) + " already has the desired state"
 			return done, err
 		}
 	}
-	return false, newHalt(CodeGuard, "%s has changed since the action was planned: %s", objectName(t), TruncateText(strings.Join(different, "; "), maxFields))
+	return false, newHalt(CodeGuard, "%s has changed since the action was planned: %s", formatTarget(t), TruncateText(strings.Join(different, "; "), maxFields))
 }
 
-// verifyDone reports whether the target and all other objects are as the plan leaves them. The
+// isPlanDone reports whether the target and all other objects are as the plan leaves them. The
 // marker alone proves nothing: the UID of an execution is public, and any user with write access to
 // the target can set it.
-func (w *attemptState) verifyDone(ctx context.Context, j expectation, live *unstructured.Unstructured) (done bool, err error) {
+func (w *attemptState) isPlanDone(ctx context.Context, j expectation, live *unstructured.Unstructured) (done bool, err error) {
 	if t := planTarget(w.plan); t.UID != "" && live.GetUID() != t.UID {
 		return false, nil
 	}
-	if !hasExpectedValues(w.plan, j, live) && !j.isIdle(ctx, live) {
+	if !hasExpectedValues(w.plan, j, live) && !j.isAlreadyDesired(ctx, live) {
 		return false, nil
 	}
-	return w.otherStepsDone(ctx)
+	return w.areOtherStepsDone(ctx)
 }
 
 // hasExpectedValues reports whether the target has the values after the plan.
 func hasExpectedValues(p *v1alpha1.Plan, j expectation, live *unstructured.Unstructured) bool {
 	back := p.Rollback
-	return back != nil && back.ExpectedCurrentValues != nil && len(listDifferences(decodeValues(back.ExpectedCurrentValues), j.values(live))) == 0
+	return back != nil && back.ExpectedCurrentValues != nil && len(describeDifferences(decodeValues(back.ExpectedCurrentValues), j.values(live))) == 0
 }
 
-// otherStepsDone reports whether the steps for objects other than the target are done. Created objects
+// areOtherStepsDone reports whether the steps for objects other than the target are done. Created objects
 // must match their step, and deleted ones must be gone.
-func (w *attemptState) otherStepsDone(ctx context.Context) (done bool, err error) {
+func (w *attemptState) areOtherStepsDone(ctx context.Context) (done bool, err error) {
 	for _, step := range w.plan.Steps {
-		if onTarget(w.plan, step) || step.Verb != verbCreate && step.Verb != verbDelete {
+		if isStepForTarget(w.plan, step) || step.Verb != verbCreate && step.Verb != verbDelete {
 			continue
 		}
 		t := v1alpha1.Target{APIVersion: step.APIVersion, Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name}
-		live, err := w.client.getObject(ctx, t)
+		live, err := w.client.getObjectWithRetry(ctx, t)
 		if apierrors.IsNotFound(err) {
 			live, err = nil, nil
 		}
 		if err != nil {
-			return false, explainError("read "+objectName(t), err)
+			return false, toHalt("read "+formatTarget(t), err)
 		}
 		done := live == nil || live.GetUID() != step.UID // deleted
 		if step.Verb == verbCreate {
@@ -186,7 +186,7 @@ func (w *attemptState) otherStepsDone(ctx context.Context) (done bool, err error
 // matchesCreateStep reports whether an object is as a step creates it, with the marker of this execution.
 // Its metadata may contain more, because the API server adds some.
 func matchesCreateStep(step v1alpha1.PlanStep, live *unstructured.Unstructured) bool {
-	object, err := objectOf(step)
+	object, err := decodeStepObject(step)
 	if err != nil {
 		return false
 	}
@@ -195,7 +195,7 @@ func matchesCreateStep(step v1alpha1.PlanStep, live *unstructured.Unstructured) 
 		has, _ := live.Object[part].(map[string]any)
 		switch {
 		case part == "metadata":
-			if !coversFields(has, fields) {
+			if !hasAllFields(has, fields) {
 				return false
 			}
 		case fields != nil && len(fields)+len(has) == 0: // the API server drops empty values
@@ -206,30 +206,30 @@ func matchesCreateStep(step v1alpha1.PlanStep, live *unstructured.Unstructured) 
 	return true
 }
 
-// coversFields reports whether an object has all fields of another. Lists are compared as a whole.
-func coversFields(object, fields map[string]any) bool {
+// hasAllFields reports whether an object has all fields of another. Lists are compared as a whole.
+func hasAllFields(object, fields map[string]any) bool {
 	return canonicalValue(selectFields(fields, object)) == canonicalValue(fields)
 }
 
-// checkNotReverted returns an error if an earlier attempt may have acted and been reverted. The values
+// haltIfReverted returns an error if an earlier attempt may have acted and been reverted. The values
 // alone cannot show that, because they are those from before. If the plan marks its target, the
 // marker decides.
-func (w *attemptState) checkNotReverted(live *unstructured.Unstructured) error {
+func (w *attemptState) haltIfReverted(live *unstructured.Unstructured) error {
 	planned := w.plan.Target.Generation
 	switch {
-	case !w.isRetry() || live == nil:
+	case !w.mayHaveActedBefore() || live == nil:
 		return nil
 	case w.hasMarker(live): // the marker is set, but its changes are missing
-	case planned == 0 || live.GetGeneration() == planned || marksTarget(w.plan):
+	case planned == 0 || live.GetGeneration() == planned || setsMarkerOnTarget(w.plan):
 		return nil
 	}
-	return newHalt(CodeGuard, "%s was changed and changed back since the action was planned: an earlier attempt may have been reverted", objectName(planTarget(w.plan)))
+	return newHalt(CodeGuard, "%s was changed and changed back since the action was planned: an earlier attempt may have been reverted", formatTarget(planTarget(w.plan)))
 }
 
-// marksTarget reports whether the plan sets the marker on its target.
-func marksTarget(p *v1alpha1.Plan) bool {
+// setsMarkerOnTarget reports whether the plan sets the marker on its target.
+func setsMarkerOnTarget(p *v1alpha1.Plan) bool {
 	return slices.ContainsFunc(p.Steps, func(s v1alpha1.PlanStep) bool {
-		return onTarget(p, s) && strings.Contains(s.Body, v1alpha1.AnnotationLastExecution)
+		return isStepForTarget(p, s) && strings.Contains(s.Body, v1alpha1.AnnotationLastExecution)
 	})
 }
 
@@ -240,23 +240,23 @@ func planTarget(p *v1alpha1.Plan) v1alpha1.Target {
 }
 
 // hasMarker reports whether an object carries the marker of this execution. Other users may have
-// set it: see verifyDone.
+// set it: see isPlanDone.
 func (w *attemptState) hasMarker(o *unstructured.Unstructured) bool {
 	uid := string(w.run.Subject.UID)
 	return uid != "" && o.GetAnnotations()[v1alpha1.AnnotationLastExecution] == uid
 }
 
-// removesTarget reports whether the plan removes the target.
-func removesTarget(p *v1alpha1.Plan) bool {
+// deletesOrEvictsTarget reports whether the plan removes the target.
+func deletesOrEvictsTarget(p *v1alpha1.Plan) bool {
 	n := len(p.Steps)
-	return n > 0 && (p.Steps[n-1].Verb == verbDelete || p.Steps[n-1].Verb == verbEvict) && onTarget(p, p.Steps[n-1])
+	return n > 0 && (p.Steps[n-1].Verb == verbDelete || p.Steps[n-1].Verb == verbEvict) && isStepForTarget(p, p.Steps[n-1])
 }
 
-// isRetry reports whether completed work can be from this execution.
-func (w *attemptState) isRetry() bool { return w.run.Attempt > 1 || w.sender.lost }
+// mayHaveActedBefore reports whether completed work can be from this execution.
+func (w *attemptState) mayHaveActedBefore() bool { return w.run.Attempt > 1 || w.sender.lost }
 
-// onTarget reports whether a step applies to the target of the plan.
-func onTarget(p *v1alpha1.Plan, step v1alpha1.PlanStep) bool {
+// isStepForTarget reports whether a step applies to the target of the plan.
+func isStepForTarget(p *v1alpha1.Plan, step v1alpha1.PlanStep) bool {
 	k, ok := findKind(p.Target.APIVersion, p.Target.Kind)
 	return ok && step.Resource == k.Resource && step.APIVersion == k.apiVersion() &&
 		step.Namespace == p.Target.Namespace && step.Name == p.Target.Name
@@ -273,10 +273,10 @@ func (w *attemptState) sendPlanSteps(ctx context.Context, j expectation, did str
 		return nil
 	}
 	for _, step := range w.plan.Steps {
-		if live != nil && onTarget(w.plan, step) {
-			err = w.sendToTarget(ctx, j, live, step, did)
+		if live != nil && isStepForTarget(w.plan, step) {
+			err = w.sendStepToTarget(ctx, j, live, step, did)
 		} else {
-			err = w.sendToOther(ctx, step, did)
+			err = w.sendStepToOther(ctx, step, did)
 		}
 		if err != nil {
 			return err
@@ -285,24 +285,24 @@ func (w *attemptState) sendPlanSteps(ctx context.Context, j expectation, did str
 	return nil
 }
 
-// sendToTarget sends a step for the target as it was read.
-func (w *attemptState) sendToTarget(ctx context.Context, j expectation, live *unstructured.Unstructured, step v1alpha1.PlanStep, did string) error {
+// sendStepToTarget sends a step for the target as it was read.
+func (w *attemptState) sendStepToTarget(ctx context.Context, j expectation, live *unstructured.Unstructured, step v1alpha1.PlanStep, did string) error {
 	policy := backoff.Policy{Initial: 20 * time.Millisecond, Max: time.Second}
 	for try := 0; ; try++ {
-		answer, err := w.sender.sendStep(ctx, refitMarker(step, live), live.GetResourceVersion())
+		answer, err := w.sender.sendStepWithRetry(ctx, adaptMarkerOperation(step, live), live.GetResourceVersion())
 		if err == nil {
-			w.report.recordChange(affectedResource(live, answer, j, did, step.Verb))
+			w.report.recordChange(newAffectedResource(live, answer, j, did, step.Verb))
 			return nil
 		}
-		if apierrors.IsNotFound(err) && (step.Verb == verbDelete || step.Verb == verbEvict) && w.isRetry() {
-			w.report.recordChange(affectedResource(live, nil, j, did, step.Verb))
+		if apierrors.IsNotFound(err) && (step.Verb == verbDelete || step.Verb == verbEvict) && w.mayHaveActedBefore() {
+			w.report.recordChange(newAffectedResource(live, nil, j, did, step.Verb))
 			return nil
 		}
 		// A concurrent change can make an operation of a JSON patch invalid.
 		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) || try == maxConflicts {
-			return explainError(step.Description, err)
+			return toHalt(step.Description, err)
 		}
-		if over := waitFor(ctx, policy.Delay(try)); over != nil {
+		if over := sleepUnlessEnded(ctx, policy.Delay(try)); over != nil {
 			return over
 		}
 		fresh, done, over := w.readAndCheckTarget(ctx, j)
@@ -313,7 +313,7 @@ func (w *attemptState) sendToTarget(ctx context.Context, j expectation, live *un
 			w.recordAfterFailedWrite(live, fresh, j, did, step.Verb)
 			return nil
 		case apierrors.IsInvalid(err) && fresh.GetResourceVersion() == live.GetResourceVersion():
-			return explainError(step.Description, err)
+			return toHalt(step.Description, err)
 		}
 		live = fresh
 	}
@@ -323,24 +323,24 @@ func (w *attemptState) sendToTarget(ctx context.Context, j expectation, live *un
 // Either that write or a foreign change caused it.
 func (w *attemptState) recordAfterFailedWrite(live, fresh *unstructured.Unstructured, j expectation, did, verb string) {
 	if w.sender.lost {
-		w.report.recordChange(affectedResource(live, fresh, j, did, verb))
+		w.report.recordChange(newAffectedResource(live, fresh, j, did, verb))
 		return
 	}
 	w.recordAlreadyDone(fresh, j, did)
 }
 
-// sendToOther sends a step for an object other than the target, or for a new one.
-func (w *attemptState) sendToOther(ctx context.Context, step v1alpha1.PlanStep, did string) error {
-	answer, err := w.sender.sendStep(ctx, step, "")
-	object := v1alpha1.AffectedResource{Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name, UID: step.UID, Action: actionWord(step.Verb, did)}
+// sendStepToOther sends a step for an object other than the target, or for a new one.
+func (w *attemptState) sendStepToOther(ctx context.Context, step v1alpha1.PlanStep, did string) error {
+	answer, err := w.sender.sendStepWithRetry(ctx, step, "")
+	object := v1alpha1.AffectedResource{Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name, UID: step.UID, Action: pastParticiple(step.Verb, did)}
 	switch {
 	case apierrors.IsAlreadyExists(err) && step.Verb == verbCreate:
-		return w.acceptIfCreated(ctx, step, err)
+		return w.acceptIfAlreadyCreated(ctx, step, err)
 	case apierrors.IsNotFound(err) && step.Verb == verbDelete:
 		w.report.logLine(kubectlName(step.APIVersion, object.Kind, step.Name) + " not found")
 		return nil
 	case err != nil:
-		return explainError(step.Description, err)
+		return toHalt(step.Description, err)
 	}
 	if answer != nil {
 		object.UID, object.ResourceVersionAfter = answer.GetUID(), answer.GetResourceVersion()
@@ -349,18 +349,18 @@ func (w *attemptState) sendToOther(ctx context.Context, step v1alpha1.PlanStep, 
 	return nil
 }
 
-// acceptIfCreated handles a create request for an object that already exists.
-func (w *attemptState) acceptIfCreated(ctx context.Context, step v1alpha1.PlanStep, exists error) error {
+// acceptIfAlreadyCreated handles a create request for an object that already exists.
+func (w *attemptState) acceptIfAlreadyCreated(ctx context.Context, step v1alpha1.PlanStep, existsErr error) error {
 	t := v1alpha1.Target{APIVersion: step.APIVersion, Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name}
-	live, err := w.client.getObject(ctx, t)
+	live, err := w.client.getObjectWithRetry(ctx, t)
 	if err != nil {
-		return explainError("read "+objectName(t), err)
+		return toHalt("read "+formatTarget(t), err)
 	}
-	if w.isRetry() && matchesCreateStep(step, live) {
+	if w.mayHaveActedBefore() && matchesCreateStep(step, live) {
 		w.report.logLine(kubectlName(t.APIVersion, t.Kind, t.Name) + " unchanged")
 		return nil
 	}
-	return explainError(step.Description, exists)
+	return toHalt(step.Description, existsErr)
 }
 
 // kindOfStep returns the kind of the object of a step.

@@ -76,7 +76,7 @@ func containersOf(live *unstructured.Unstructured) []container {
 }
 
 // findContainer returns a container by name.
-func findContainer(live *unstructured.Unstructured, name string) (container, bool) {
+func findContainer(live *unstructured.Unstructured, name string) (c container, found bool) {
 	for _, c := range containersOf(live) {
 		if c.spec["name"] == name {
 			return c, true
@@ -91,13 +91,13 @@ func noContainerError(live *unstructured.Unstructured, name string) error {
 	for _, c := range containersOf(live) {
 		has = append(has, c.spec["name"])
 	}
-	return newRefusal(v1alpha1.DetailInvalidTargetState, "%s has no container %q: it has %v", objectName(targetOfObject(live)), name, has)
+	return newRefusal(v1alpha1.DetailInvalidTargetState, "%s has no container %q: it has %v", formatTarget(targetOfObject(live)), name, has)
 }
 
-// containerStep returns a step that changes one container of a template and leaves the others to
+// newContainerPatchStep returns a step that changes one container of a template and leaves the others to
 // their managers.
-func containerStep(live *unstructured.Unstructured, c container, change map[string]any, s Subject, description string) (v1alpha1.PlanStep, error) {
+func newContainerPatchStep(live *unstructured.Unstructured, c container, change map[string]any, s Subject, description string) (v1alpha1.PlanStep, error) {
 	change["name"] = c.spec["name"]
 	body := map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{c.list: []any{change}}}}}
-	return patchStep(live, types.StrategicMergePatchType, withMarker(body, s), description)
+	return newPatchStep(live, types.StrategicMergePatchType, addMarker(body, s), description)
 }

@@ -84,25 +84,25 @@ func New(store Store, cfg Config, reg prometheus.Registerer, log *slog.Logger) (
 		return nil, fmt.Errorf("create auditor: %w", err)
 	}
 	a := &Auditor{store: store, cfg: cfg, metrics: m, log: log}
-	a.queue = queue{turn: make(chan struct{}, 1), write: a.appendRecords}
+	a.queue = queue{turn: make(chan struct{}, 1), write: a.appendToStore}
 	return a, nil
 }
 
 // Sync writes the records of an execution that are not stored yet. done means that the execution
 // has ended and is completely recorded; only its deletion can follow. An error loses nothing: the
 // next Sync writes the same records and newer ones.
-func (a *Auditor) Sync(ctx context.Context, ke *v1alpha1.KubernetesExecution) (done bool, err error) {
+func (a *Auditor) Sync(ctx context.Context, ke *v1alpha1.KubernetesExecution) (endedAndRecorded bool, err error) {
 	records := Records(ke, a.cfg.Cluster)
-	if err := a.queue.appendRecords(ctx, records); err != nil {
+	if err := a.queue.appendInBatch(ctx, records); err != nil {
 		a.metrics.markWaiting(string(ke.UID), len(records))
 		return false, fmt.Errorf("record audit events of execution %q: %w", ke.Namespace+"/"+ke.Name, err)
 	}
-	a.metrics.markRecorded(string(ke.UID))
-	return execution.Ended(ke.Status.Phase), nil
+	a.metrics.clearWaiting(string(ke.UID))
+	return execution.IsFinal(ke.Status.Phase), nil
 }
 
-// appendRecords makes one call of the store.
-func (a *Auditor) appendRecords(ctx context.Context, records []Record) error {
+// appendToStore makes one call of the store.
+func (a *Auditor) appendToStore(ctx context.Context, records []Record) error {
 	// The batch contains records of other callers, so this caller must not cancel it.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), appendTimeout, errAppendTimeout)
 	defer cancel()
@@ -135,15 +135,15 @@ func (a *Auditor) RunMaintenance(ctx context.Context) error {
 				a.log.InfoContext(ctx, "audit maintenance recovered")
 			}
 			failing = false
-			a.reportMaintenance(ctx, m)
+			a.logMaintenance(ctx, m)
 		}
 	}
 	return nil
 }
 
-// reportMaintenance logs the end of the chain, out of reach of anyone who changes the database.
-func (a *Auditor) reportMaintenance(ctx context.Context, m Maintenance) {
-	a.metrics.observeVerification(m.Broken)
+// logMaintenance logs the end of the chain, out of reach of anyone who changes the database.
+func (a *Auditor) logMaintenance(ctx context.Context, m Maintenance) {
+	a.metrics.setVerificationFailed(m.Broken)
 	if m.Broken != nil {
 		a.log.ErrorContext(ctx, "audit verification failed, pruning is suspended",
 			"position", m.Broken.Position, "kind", string(m.Broken.Kind), "why", m.Broken.Message)

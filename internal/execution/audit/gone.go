@@ -20,7 +20,7 @@ type Page struct {
 	Most               int
 }
 
-func (g Gone) gonePayload() payloadObject {
+func (g Deletion) deletionPayload() payloadObject {
 	if g.Unseen {
 		return payloadObject{"unseen": true}
 	}
@@ -31,12 +31,12 @@ func (g Gone) gonePayload() payloadObject {
 // ke is its last known state. After an error the call may be repeated as long as the caller holds
 // ke, which is stored nowhere else.
 func (a *Auditor) RecordDeletion(ctx context.Context, ke *v1alpha1.KubernetesExecution, deletedAt time.Time, unseen bool) error {
-	records := RecordsOfGone(ke, Gone{At: deletedAt, Unseen: unseen}, a.cfg.Cluster)
-	if err := a.queue.appendRecords(ctx, records); err != nil {
+	records := RecordsOfDeleted(ke, Deletion{At: deletedAt, Unseen: unseen}, a.cfg.Cluster)
+	if err := a.queue.appendInBatch(ctx, records); err != nil {
 		a.metrics.markWaiting(string(ke.UID), len(records))
 		return fmt.Errorf("record deletion of execution %q: %w", ke.Namespace+"/"+ke.Name, err)
 	}
-	a.metrics.markRecorded(string(ke.UID))
+	a.metrics.clearWaiting(string(ke.UID))
 	return nil
 }
 
@@ -45,7 +45,7 @@ func (a *Auditor) RecordDeletion(ctx context.Context, ke *v1alpha1.KubernetesExe
 // read, so a new execution is never mistaken for a deleted one. After an error the next call
 // continues with the rest.
 func (a *Auditor) RecordMissedDeletions(ctx context.Context, namespace string, exists func(context.Context, types.NamespacedName, types.UID) (bool, error)) (recorded int, err error) {
-	p := Page{Cluster: cleanText(a.cfg.Cluster, maxText), Namespace: cleanText(namespace, maxText), Most: openPage}
+	p := Page{Cluster: sanitizeAndTruncate(a.cfg.Cluster, maxText), Namespace: sanitizeAndTruncate(namespace, maxText), Most: openPage}
 	for {
 		open, err := a.store.ListOpenExecutions(ctx, p)
 		if err != nil {
@@ -59,11 +59,11 @@ func (a *Auditor) RecordMissedDeletions(ctx context.Context, namespace string, e
 				return recorded, fmt.Errorf("find execution %q: %w", r.Namespace+"/"+r.Name, err)
 			}
 			if !is {
-				lost = append(lost, unseenRecord(*r, time.Now()))
+				lost = append(lost, newMissedDeletionRecord(*r, time.Now()))
 			}
 		}
 		if len(lost) > 0 {
-			if err := a.queue.appendRecords(ctx, lost); err != nil {
+			if err := a.queue.appendInBatch(ctx, lost); err != nil {
 				return recorded, fmt.Errorf("record deletion of %d executions: %w", len(lost), err)
 			}
 			recorded += len(lost)
@@ -75,10 +75,10 @@ func (a *Auditor) RecordMissedDeletions(ctx context.Context, namespace string, e
 	}
 }
 
-// unseenRecord returns the record of a deleted execution of which only its stored records are
+// newMissedDeletionRecord returns the record of a deleted execution of which only its stored records are
 // known.
-func unseenRecord(r Record, noticed time.Time) Record {
+func newMissedDeletionRecord(r Record, noticed time.Time) Record {
 	r.Seq, r.Type, r.Time = seqDeleted, Deleted, noticed.UTC().Truncate(time.Microsecond)
-	r.ActorType, r.Payload = Unknown, Gone{Unseen: true}.gonePayload().boundedJSON(&redactor{})
+	r.ActorType, r.Payload = Unknown, Deletion{Unseen: true}.deletionPayload().redactedBoundedJSON(&redactor{})
 	return r
 }

@@ -67,7 +67,7 @@ func TestWhatIsRecordedOfOneThatIsGone(t *testing.T) {
 			ke := newExecution()
 			tc.ke(ke)
 			before := audit.Records(ke, "local")
-			got := audit.RecordsOfGone(ke, audit.Gone{At: noticed, Unseen: tc.unseen}, "local")
+			got := audit.RecordsOfDeleted(ke, audit.Deletion{At: noticed, Unseen: tc.unseen}, "local")
 			var seqs []int32
 			for _, r := range got {
 				seqs = append(seqs, r.Seq)

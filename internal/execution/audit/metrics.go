@@ -27,7 +27,7 @@ func failureClasses() []failureClass {
 	return []failureClass{failureUnavailable, failureTimeout, failureRefused}
 }
 
-func classifyError(err error) failureClass {
+func classifyWriteError(err error) failureClass {
 	switch {
 	case errors.Is(err, errAppendTimeout):
 		return failureTimeout
@@ -79,10 +79,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	pending := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: metricsPrefix + "pending_records", Help: "Number of audit records that are currently waiting to be written to the audit database.",
-	}, func() float64 { records, _ := m.pendingRecords(); return float64(records) })
+	}, func() float64 { records, _ := m.countPendingRecords(); return float64(records) })
 	lag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: metricsPrefix + "lag_seconds", Help: "Longest time that any audit record has been waiting to be written to the audit database, in seconds; 0 if no record is waiting.",
-	}, func() float64 { _, longest := m.pendingRecords(); return longest.Seconds() })
+	}, func() float64 { _, longest := m.countPendingRecords(); return longest.Seconds() })
 	var errs []error
 	for _, c := range []prometheus.Collector{attempts, failures, m.duration, m.broken, pending, lag} {
 		errs = append(errs, reg.Register(c))
@@ -95,12 +95,12 @@ func (m *metrics) observeWrite(took time.Duration, err error) {
 	m.duration.Observe(took.Seconds())
 	m.attempts[err == nil].Inc()
 	if err != nil {
-		m.failures[classifyError(err)].Inc()
+		m.failures[classifyWriteError(err)].Inc()
 	}
 }
 
-// observeVerification records the result of a verification.
-func (m *metrics) observeVerification(b *Break) {
+// setVerificationFailed records the result of a verification.
+func (m *metrics) setVerificationFailed(b *Break) {
 	var is float64
 	if b != nil {
 		is = 1
@@ -120,15 +120,15 @@ func (m *metrics) markWaiting(uid string, records int) {
 	m.waiting[uid] = w
 }
 
-// markRecorded notes that the records of an execution were written.
-func (m *metrics) markRecorded(uid string) {
+// clearWaiting removes an execution whose records were written.
+func (m *metrics) clearWaiting(uid string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.waiting, uid)
 }
 
-// pendingRecords returns the number of waiting records and the longest wait.
-func (m *metrics) pendingRecords() (records int, longest time.Duration) {
+// countPendingRecords returns the number of waiting records and the longest wait.
+func (m *metrics) countPendingRecords() (records int, longest time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()

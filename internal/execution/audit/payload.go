@@ -20,8 +20,8 @@ const (
 // A payloadObject is a payload under construction. Empty members are omitted.
 type payloadObject map[string]any
 
-// boundedJSON returns the payload as stored: redacted and limited in size.
-func (o payloadObject) boundedJSON(r *redactor) json.RawMessage {
+// redactedBoundedJSON returns the payload as stored: redacted and limited in size.
+func (o payloadObject) redactedBoundedJSON(r *redactor) json.RawMessage {
 	kept := map[string]any{}
 	for name, v := range o {
 		if v = r.redactAndLimit(v); v != nil {
@@ -30,7 +30,7 @@ func (o payloadObject) boundedJSON(r *redactor) json.RawMessage {
 	}
 	text, err := json.Marshal(kept)
 	for err == nil && len(text) > maxPayload {
-		shrinkLargest(kept)
+		shrinkLargestMember(kept)
 		text, err = json.Marshal(kept)
 	}
 	if err != nil {
@@ -39,9 +39,9 @@ func (o payloadObject) boundedJSON(r *redactor) json.RawMessage {
 	return text
 }
 
-// shrinkLargest halves the largest member if it is a list, or removes it, and names it in the
+// shrinkLargestMember halves the largest member if it is a list, or removes it, and names it in the
 // payload.
-func shrinkLargest(kept map[string]any) {
+func shrinkLargestMember(kept map[string]any) {
 	largest, size := "", 0
 	for name, v := range kept {
 		part, err := json.Marshal(v)
@@ -70,14 +70,14 @@ func (r *redactor) redactAndLimit(v any) any {
 		if v == "" {
 			return nil
 		}
-		return cleanText(r.redactText(v), maxProse)
+		return sanitizeAndTruncate(r.redactText(v), maxProse)
 	case []string:
 		if len(v) == 0 {
 			return nil
 		}
 		out := make([]string, 0, len(v))
 		for _, s := range v[:min(len(v), maxList)] {
-			out = append(out, cleanText(r.redactText(s), maxProse))
+			out = append(out, sanitizeAndTruncate(r.redactText(s), maxProse))
 		}
 		return out
 	case []payloadObject:
@@ -136,8 +136,8 @@ func policyPayload(redact *redactor, p *v1alpha1.PolicyValidation) payloadObject
 		"mode":             p.Mode,
 		"requiredApproval": p.RequiredApproval,
 		"requiredDryRun":   p.RequiredDryRun,
-		"violations":       withholdEachAboutSecret(redact, p.Violations),
-		"warnings":         withholdEachAboutSecret(redact, p.Warnings),
+		"violations":       withholdAllIfSecretTarget(redact, p.Violations),
+		"warnings":         withholdAllIfSecretTarget(redact, p.Warnings),
 	}
 }
 
@@ -154,7 +154,7 @@ func (s *recordBuilder) validationPayload(v *v1alpha1.ValidationResults) payload
 	if d := v.DryRunResults; d != nil {
 		o["dryRun"] = payloadObject{
 			"performed": d.Performed, "success": d.Success,
-			"warnings": withholdEachAboutSecret(s.redact, d.Warnings), "errors": withholdEachAboutSecret(s.redact, d.Errors),
+			"warnings": withholdAllIfSecretTarget(s.redact, d.Warnings), "errors": withholdAllIfSecretTarget(s.redact, d.Errors),
 		}
 	}
 	return o
@@ -170,7 +170,7 @@ func conditionPayloads(redact *redactor, results []v1alpha1.ConditionResult) []p
 		c := &results[i]
 		out = append(out, payloadObject{
 			"type": c.ConditionType, "evaluated": c.Evaluated, "passed": c.Passed, "required": c.Required,
-			"message": redact.withholdIfAboutSecret(c.ErrorMessage), "attempts": c.Attempts,
+			"message": redact.withholdIfSecretTarget(c.ErrorMessage), "attempts": c.Attempts,
 		})
 	}
 	return out
@@ -206,7 +206,7 @@ func attemptPayload(number int, last bool) payloadObject {
 	return o
 }
 
-// resultPayload omits the output of the action, which may contain anything.
+// resultPayload returns the results without the output of the action, which may contain anything.
 func resultPayload(redact *redactor, r *v1alpha1.ExecutionResults) payloadObject {
 	o := payloadObject{
 		"jobName":   r.JobName,
@@ -215,7 +215,7 @@ func resultPayload(redact *redactor, r *v1alpha1.ExecutionResults) payloadObject
 		"duration":  r.Duration,
 		"retries":   r.RetriesAttempted,
 		"count":     r.ResourcesAffectedCount,
-		"error":     redact.withholdIfAboutSecret(r.ErrorMessage),
+		"error":     redact.withholdIfSecretTarget(r.ErrorMessage),
 		"resources": resourcePayloads(redact, r.ResourcesAffected),
 	}
 	if r.StartTime != nil {
@@ -233,7 +233,7 @@ func resourcePayloads(redact *redactor, list []v1alpha1.AffectedResource) []payl
 		a := &list[i]
 		o := payloadObject{
 			"kind": a.Kind, "namespace": a.Namespace, "name": a.Name, "action": a.Action, "uid": string(a.UID),
-			"before": redact.withholdIfAboutSecret(a.Before), "after": redact.withholdIfAboutSecret(a.After),
+			"before": redact.withholdIfSecretTarget(a.Before), "after": redact.withholdIfSecretTarget(a.After),
 		}
 		if a.Kind == "Secret" {
 			delete(o, "before")
@@ -250,7 +250,7 @@ func rollbackPayload(redact *redactor, r *v1alpha1.RollbackInformation) payloadO
 
 func (s *recordBuilder) endPayload() payloadObject {
 	st := &s.ke.Status
-	o := payloadObject{"detail": string(st.ReasonDetail), "message": s.redact.withholdIfAboutSecret(st.Message), "target": st.Target}
+	o := payloadObject{"detail": string(st.ReasonDetail), "message": s.redact.withholdIfSecretTarget(st.Message), "target": st.Target}
 	if s.ke.Spec.Cancel {
 		o["cancel"] = true
 		if by := s.ke.Spec.CancelledBy; by != "" {
@@ -263,10 +263,10 @@ func (s *recordBuilder) endPayload() payloadObject {
 	return o
 }
 
-func withholdEachAboutSecret(redact *redactor, texts []string) []string {
+func withholdAllIfSecretTarget(redact *redactor, texts []string) []string {
 	var out []string
 	for _, t := range texts {
-		out = append(out, redact.withholdIfAboutSecret(t))
+		out = append(out, redact.withholdIfSecretTarget(t))
 	}
 	return out
 }

@@ -100,7 +100,7 @@ func (s *PostgresStore) Append(ctx context.Context, records []Record) error {
 	// One statement cannot be interrupted halfway, as two could.
 	err = s.pool.RunBatch(ctx, postgres.Scope{}, func(b *pgx.Batch) { b.Queue(db.AppendAudit, text) })
 	if err != nil {
-		return fmt.Errorf("append to the audit: %w", markUnavailable(err))
+		return fmt.Errorf("append to the audit: %w", wrapUnavailable(err))
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (s *PostgresStore) Maintain(ctx context.Context, retention time.Duration) (
 		readRowsInto(b.Queue(db.ExpiredAuditPartitions, retention), pgx.RowTo[string], &old)
 	})
 	if err != nil {
-		return m, fmt.Errorf("create audit partitions: %w", markUnavailable(err))
+		return m, fmt.Errorf("create audit partitions: %w", wrapUnavailable(err))
 	}
 	if len(old) > 0 {
 		report, err := s.Verify(ctx)
@@ -132,7 +132,7 @@ func (s *PostgresStore) Maintain(ctx context.Context, retention time.Duration) (
 		readRowsInto(b.Queue(db.AuditEnds), pgx.RowToStructByPos[db.AuditEndsRow], &ends)
 	})
 	if err != nil {
-		return m, fmt.Errorf("prune the audit: %w", markUnavailable(err))
+		return m, fmt.Errorf("prune the audit: %w", wrapUnavailable(err))
 	}
 	if len(ends) != 1 {
 		return m, errNoEnds
@@ -143,8 +143,8 @@ func (s *PostgresStore) Maintain(ctx context.Context, retention time.Duration) (
 
 var errNoEnds = errors.New("the audit's head or anchor row is missing")
 
-// markUnavailable wraps a connection error in ErrUnavailable.
-func markUnavailable(err error) error {
+// wrapUnavailable wraps a connection error in ErrUnavailable.
+func wrapUnavailable(err error) error {
 	if errors.Is(err, postgres.ErrUnavailable) {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}

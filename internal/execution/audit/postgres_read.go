@@ -43,7 +43,7 @@ func (s *PostgresStore) Verify(ctx context.Context, checkpoints ...Position) (Re
 		return err
 	})
 	if err != nil {
-		return Report{}, fmt.Errorf("verify the audit: %w", markUnavailable(err))
+		return Report{}, fmt.Errorf("verify the audit: %w", wrapUnavailable(err))
 	}
 	return report, nil
 }
@@ -116,7 +116,7 @@ func (s *PostgresStore) List(ctx context.Context, f Filter, each func(*Event) er
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("list the audit: %w", markUnavailable(err))
+			return fmt.Errorf("list the audit: %w", wrapUnavailable(err))
 		}
 		for i := range rows {
 			if err := each(eventFromRow(&rows[i])); err != nil {
@@ -160,7 +160,7 @@ func (s *PostgresStore) ListOpenExecutions(ctx context.Context, p Page) ([]Recor
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list open executions in the audit: %w", markUnavailable(err))
+		return nil, fmt.Errorf("list open executions in the audit: %w", wrapUnavailable(err))
 	}
 	list := make([]Record, len(rows))
 	for i := range rows {

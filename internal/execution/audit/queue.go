@@ -22,9 +22,9 @@ type batch struct {
 	done  chan struct{}
 }
 
-// appendRecords returns when the records are written or ctx ends. They may still be written after
+// appendInBatch returns when the records are written or ctx ends. They may still be written after
 // ctx ends, which is harmless.
-func (q *queue) appendRecords(ctx context.Context, records []Record) error {
+func (q *queue) appendInBatch(ctx context.Context, records []Record) error {
 	b, part := q.joinBatch(records)
 	select {
 	case <-b.done:

@@ -48,16 +48,16 @@ func Records(ke *v1alpha1.KubernetesExecution, cluster string) []Record {
 	return newRecordBuilder(ke, cluster).buildRecords()
 }
 
-// RecordsOfGone returns the events of a deleted execution, derived from its last state. Content
+// RecordsOfDeleted returns the events of a deleted execution, derived from its last state. Content
 // that was not final counts as final then.
-func RecordsOfGone(ke *v1alpha1.KubernetesExecution, g Gone, cluster string) []Record {
+func RecordsOfDeleted(ke *v1alpha1.KubernetesExecution, g Deletion, cluster string) []Record {
 	s := newRecordBuilder(ke, cluster)
 	s.gone = &g
 	return s.buildRecords()
 }
 
-// Gone describes the deletion of an execution.
-type Gone struct {
+// Deletion describes the deletion of an execution.
+type Deletion struct {
 	// At is the time of the deletion, unless the execution has a deletion timestamp.
 	At time.Time
 	// Unseen means that At is the time at which the deletion was noticed.
@@ -67,7 +67,7 @@ type Gone struct {
 // A recordBuilder collects the records of one execution.
 type recordBuilder struct {
 	ke      *v1alpha1.KubernetesExecution
-	gone    *Gone // nil while the execution exists
+	gone    *Deletion // nil while the execution exists
 	at      map[v1alpha1.Phase]time.Time
 	common  Record
 	redact  *redactor
@@ -82,26 +82,26 @@ func newRecordBuilder(ke *v1alpha1.KubernetesExecution, cluster string) *recordB
 		}
 	}
 	s.common = Record{
-		ExecutionUID: cleanText(string(ke.UID), maxText),
+		ExecutionUID: sanitizeAndTruncate(string(ke.UID), maxText),
 		ActorType:    Controller,
 		ActorID:      ControllerID,
-		Action:       cleanText(ke.Spec.Action, maxText),
+		Action:       sanitizeAndTruncate(ke.Spec.Action, maxText),
 		Target:       targetOf(ke),
-		Cluster:      cleanText(cmp.Or(ke.Spec.TargetCluster, cluster), maxText),
-		Namespace:    cleanText(ke.Namespace, maxText),
-		Name:         cleanText(ke.Name, maxText),
-		Correlation:  cleanText(ke.Spec.CorrelationID, maxText),
-		Parent:       cleanText(parentName(ke), maxText),
+		Cluster:      sanitizeAndTruncate(cmp.Or(ke.Spec.TargetCluster, cluster), maxText),
+		Namespace:    sanitizeAndTruncate(ke.Namespace, maxText),
+		Name:         sanitizeAndTruncate(ke.Name, maxText),
+		Correlation:  sanitizeAndTruncate(ke.Spec.CorrelationID, maxText),
+		Parent:       sanitizeAndTruncate(parentName(ke), maxText),
 	}
 	return s
 }
 
 func (s *recordBuilder) buildRecords() []Record {
-	s.addRequest()
-	s.addChecks()
-	s.addApprovals()
-	s.addRun()
-	s.addEndAndDeletion()
+	s.addRequestRecord()
+	s.addCheckRecords()
+	s.addApprovalRecords()
+	s.addRunRecords()
+	s.addEndAndDeletionRecords()
 	return s.records
 }
 
@@ -114,15 +114,15 @@ func (s *recordBuilder) addRecord(seq int, kind Type, at time.Time, r Record, pa
 	}
 	full.Time = full.Time.UTC().Truncate(time.Microsecond)
 	if r.ActorType != "" {
-		full.ActorType, full.ActorID = r.ActorType, cleanText(r.ActorID, maxText)
+		full.ActorType, full.ActorID = r.ActorType, sanitizeAndTruncate(r.ActorID, maxText)
 	}
-	full.Outcome, full.Reason = cleanText(r.Outcome, maxText), cleanText(r.Reason, maxText)
-	full.PolicyHash, full.PlanHash = cleanText(r.PolicyHash, maxText), cleanText(r.PlanHash, maxText)
-	full.Payload = payload.boundedJSON(s.redact)
+	full.Outcome, full.Reason = sanitizeAndTruncate(r.Outcome, maxText), sanitizeAndTruncate(r.Reason, maxText)
+	full.PolicyHash, full.PlanHash = sanitizeAndTruncate(r.PolicyHash, maxText), sanitizeAndTruncate(r.PlanHash, maxText)
+	full.Payload = payload.redactedBoundedJSON(s.redact)
 	s.records = append(s.records, full)
 }
 
-func (s *recordBuilder) hasReached(p v1alpha1.Phase) bool {
+func (s *recordBuilder) hasReachedPhase(p v1alpha1.Phase) bool {
 	_, ok := s.at[p]
 	return ok || s.ke.Status.Phase == p
 }
@@ -130,11 +130,11 @@ func (s *recordBuilder) hasReached(p v1alpha1.Phase) bool {
 // checksOutcome reports whether the checks are over and passed, and when they ended.
 func (s *recordBuilder) checksOutcome() (at time.Time, over, passed bool) {
 	for _, p := range []v1alpha1.Phase{v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval, v1alpha1.PhaseExecuting, v1alpha1.PhaseCompleted} {
-		if s.hasReached(p) {
+		if s.hasReachedPhase(p) {
 			return s.at[p], true, true
 		}
 	}
-	return s.at[s.ke.Status.Phase], execution.Ended(s.ke.Status.Phase), false
+	return s.at[s.ke.Status.Phase], execution.IsFinal(s.ke.Status.Phase), false
 }
 
 func (s *recordBuilder) planAndPolicyHash() (planHash, policyHash string) {
@@ -144,12 +144,12 @@ func (s *recordBuilder) planAndPolicyHash() (planHash, policyHash string) {
 	return "", ""
 }
 
-func (s *recordBuilder) addRequest() {
+func (s *recordBuilder) addRequestRecord() {
 	kind, id := actorOf(s.ke.Spec.RequestedBy)
 	s.addRecord(seqRequested, Requested, s.ke.CreationTimestamp.Time, Record{ActorType: kind, ActorID: id}, s.requestPayload())
 }
 
-func (s *recordBuilder) addChecks() {
+func (s *recordBuilder) addCheckRecords() {
 	at, over, passed := s.checksOutcome()
 	if !over {
 		return
@@ -169,8 +169,8 @@ func (s *recordBuilder) addChecks() {
 	}
 }
 
-func (s *recordBuilder) addApprovals() {
-	if !s.hasReached(v1alpha1.PhaseWaitingApproval) {
+func (s *recordBuilder) addApprovalRecords() {
+	if !s.hasReachedPhase(v1alpha1.PhaseWaitingApproval) {
 		return
 	}
 	hash, policy := s.planAndPolicyHash()
@@ -221,8 +221,8 @@ func (s *recordBuilder) decisionsToRecord(status *v1alpha1.ApprovalStatus) []v1a
 	return list
 }
 
-func (s *recordBuilder) addRun() {
-	if !s.hasReached(v1alpha1.PhaseExecuting) {
+func (s *recordBuilder) addRunRecords() {
+	if !s.hasReachedPhase(v1alpha1.PhaseExecuting) {
 		return
 	}
 	hash, policy := s.planAndPolicyHash()
@@ -278,10 +278,10 @@ func outcomeName(success bool) string {
 	return string(v1alpha1.OutcomeFailed)
 }
 
-func (s *recordBuilder) addEndAndDeletion() {
+func (s *recordBuilder) addEndAndDeletionRecords() {
 	st := &s.ke.Status
 	hash, policy := s.planAndPolicyHash()
-	if s.hasReached(v1alpha1.PhaseRollbackReady) && st.RollbackInformation != nil && st.RollbackInformation.Available {
+	if s.hasReachedPhase(v1alpha1.PhaseRollbackReady) && st.RollbackInformation != nil && st.RollbackInformation.Available {
 		s.addRecord(seqRollback, RollbackAvailable, s.at[v1alpha1.PhaseRollbackReady], Record{PlanHash: hash}, rollbackPayload(s.redact, st.RollbackInformation))
 	}
 	r := Record{Outcome: string(st.Outcome), Reason: string(st.Reason), PolicyHash: policy, PlanHash: hash}
@@ -300,7 +300,7 @@ func (s *recordBuilder) addEndAndDeletion() {
 	case at != nil:
 		s.addRecord(seqDeleted, Deleted, at.Time, Record{ActorType: Unknown}, payloadObject{})
 	case s.gone != nil:
-		s.addRecord(seqDeleted, Deleted, s.gone.At, Record{ActorType: Unknown}, s.gone.gonePayload())
+		s.addRecord(seqDeleted, Deleted, s.gone.At, Record{ActorType: Unknown}, s.gone.deletionPayload())
 	}
 }
 
@@ -332,7 +332,7 @@ func targetOf(ke *v1alpha1.KubernetesExecution) Target {
 		t = Target{p.Target.APIVersion, p.Target.Kind, p.Target.Namespace, p.Target.Name, string(p.Target.UID)}
 	}
 	for _, s := range []*string{&t.APIVersion, &t.Kind, &t.Namespace, &t.Name, &t.UID} {
-		*s = cleanText(*s, maxText)
+		*s = sanitizeAndTruncate(*s, maxText)
 	}
 	return t
 }

@@ -347,7 +347,7 @@ func TestALaterStatusOnlyAppends(t *testing.T) {
 				ended++
 			}
 		}
-		if over := execution.Ended(w.ke.Status.Phase); over && ended != 1 || !over && ended != 0 {
+		if over := execution.IsFinal(w.ke.Status.Phase); over && ended != 1 || !over && ended != 0 {
 			rt.Fatalf("%d ends in phase %s", ended, w.ke.Status.Phase)
 		}
 	})

@@ -64,7 +64,7 @@ func newRedactor(ke *v1alpha1.KubernetesExecution) *redactor {
 		r.redactParameters(p.Parameters)
 		r.redactParameters(p.Before)
 	}
-	r.secrets, r.collecting = addEncodings(r.secrets), false
+	r.secrets, r.collecting = addEncodingsAndDecodings(r.secrets), false
 	return r
 }
 
@@ -117,12 +117,12 @@ func (r *redactor) redactValue(v any, at valueContext) any {
 		return r.redactList(v, at)
 	case string:
 		if at.secret {
-			return r.withholdText(v)
+			return r.collectAndWithhold(v)
 		}
 		return r.redactTextOrJSON(v, at)
 	case json.Number:
 		if at.secret {
-			return r.withholdText(v.String())
+			return r.collectAndWithhold(v.String())
 		}
 		return storableNumber(v)
 	}
@@ -154,18 +154,18 @@ func (r *redactor) redactMembers(v map[string]any, at valueContext) map[string]a
 		in := valueContext{depth: at.depth, secret: at.secret, names: slices.Contains([]string{"metadata", "secretKeyRef", "secretRef"}, name), key: name == "secretKeyRef"}
 		_, text := member.(string)
 		switch {
-		case text && (at.names || isSecret) && namesEntry(name), text && at.key && name == "key":
+		case text && (at.names || isSecret) && isIdentifyingMember(name), text && at.key && name == "key":
 			in.secret = false
 		case isSecret, isSecretMember(v, name):
 			in.secret = true
 		}
-		out[cleanText(r.redactText(name), maxText)] = r.redactValue(member, in)
+		out[sanitizeAndTruncate(r.redactText(name), maxText)] = r.redactValue(member, in)
 	}
 	return out
 }
 
-// namesEntry reports whether a member identifies an object.
-func namesEntry(name string) bool {
+// isIdentifyingMember reports whether a member identifies an object.
+func isIdentifyingMember(name string) bool {
 	return slices.Contains([]string{"apiVersion", "kind", "namespace", "name", "secret", "secretName"}, name)
 }
 
@@ -193,14 +193,14 @@ func (r *redactor) redactTextOrJSON(text string, at valueContext) any {
 		if v, err := decodeJSON([]byte(trimmed)); err == nil {
 			out, err := json.Marshal(r.redactValue(v, at))
 			if err == nil {
-				return cleanText(string(out), maxProse)
+				return sanitizeAndTruncate(string(out), maxProse)
 			}
 		}
 	}
 	if secretObject.MatchString(text) {
-		return r.withholdText(text)
+		return r.collectAndWithhold(text)
 	}
-	return cleanText(r.redactText(text), maxProse)
+	return sanitizeAndTruncate(r.redactText(text), maxProse)
 }
 
 // redactText returns a text without known secrets and secret-like parts.
@@ -217,15 +217,16 @@ func (r *redactor) redactText(text string) string {
 	return withholdTruncatedSecrets(text, r.secrets)
 }
 
-// withholdIfAboutSecret redacts a text that was not written by a person and may repeat its input.
-func (r *redactor) withholdIfAboutSecret(text string) string {
+// withholdIfSecretTarget replaces a text of a program if the execution acts on a Secret, because the
+// text may repeat its input.
+func (r *redactor) withholdIfSecretTarget(text string) string {
 	if r.aboutSecret && text != "" {
 		return withheld
 	}
 	return text
 }
 
-func (r *redactor) withholdText(text string) string {
+func (r *redactor) collectAndWithhold(text string) string {
 	if r.collecting && len(text) >= leastSecret {
 		r.secrets = append(r.secrets, text)
 	}
@@ -239,13 +240,13 @@ func storableNumber(n json.Number) any {
 	}
 	f, err := n.Float64()
 	if err != nil || math.IsInf(f, 0) {
-		return cleanText(n.String(), maxText)
+		return sanitizeAndTruncate(n.String(), maxText)
 	}
 	return f
 }
 
-// cleanText returns a text that the database accepts, limited to maxBytes bytes.
-func cleanText(text string, maxBytes int) string {
+// sanitizeAndTruncate returns a text that the database accepts, limited to maxBytes bytes.
+func sanitizeAndTruncate(text string, maxBytes int) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 	if len(text) <= maxBytes {
 		return text

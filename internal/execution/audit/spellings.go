@@ -11,9 +11,9 @@ import (
 	"unicode/utf8"
 )
 
-// addEncodings adds the encodings of texts in the data of a Secret, in JSON and in error
+// addEncodingsAndDecodings adds the encodings of texts in the data of a Secret, in JSON and in error
 // messages. It sorts the longest first, so that replacing one leaves no remainder.
-func addEncodings(secrets []string) []string {
+func addEncodingsAndDecodings(secrets []string) []string {
 	for _, s := range slices.Clone(secrets) {
 		if plain, err := base64.StdEncoding.DecodeString(s); err == nil && len(plain) >= leastSecret && utf8.Valid(plain) {
 			secrets = append(secrets, string(plain))
@@ -21,14 +21,14 @@ func addEncodings(secrets []string) []string {
 	}
 	for _, s := range slices.Clone(secrets) {
 		quoted := strconv.Quote(s)
-		secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(s)), quoted[1:len(quoted)-1], jsonEncoding(s, true), jsonEncoding(s, false))
+		secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(s)), quoted[1:len(quoted)-1], escapeJSON(s, true), escapeJSON(s, false))
 	}
 	slices.SortFunc(secrets, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	return slices.Compact(secrets)
 }
 
-// jsonEncoding returns a text as encoded in JSON, with HTML characters escaped if html is set.
-func jsonEncoding(text string, html bool) string {
+// escapeJSON returns a text as encoded in JSON, with HTML characters escaped if html is set.
+func escapeJSON(text string, html bool) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(html)

@@ -78,7 +78,7 @@ func NewVerifier(begin Position, checkpoints ...Position) *Verifier {
 }
 
 // Add takes the next event and reports whether to continue.
-func (v *Verifier) Add(e *Event) bool {
+func (v *Verifier) Add(e *Event) (proceed bool) {
 	if v.report.Broken != nil {
 		return false
 	}
@@ -135,7 +135,7 @@ func (v *Verifier) isNextEvent(e *Event) bool {
 }
 
 // verifyEvent verifies an event. nextPrevHash is the previous hash stored in the event after it.
-func (v *Verifier) verifyEvent(e *Event, nextPrevHash []byte) bool {
+func (v *Verifier) verifyEvent(e *Event, nextPrevHash []byte) (intact bool) {
 	want := v.report.End.Position + 1
 	whole := bytes.Equal(e.Digest(), e.Hash)
 	switch {
@@ -156,12 +156,12 @@ func (v *Verifier) verifyEvent(e *Event, nextPrevHash []byte) bool {
 	v.last = e
 	v.report.End = Position{Position: e.Position, Hash: e.Hash}
 	v.report.Checked++
-	v.confirmBegin(e)
+	v.confirmBeginIfPruned(e)
 	return v.compareCheckpoints(v.report.End)
 }
 
-// confirmBegin notes that a pruned event confirms the beginning of the chain.
-func (v *Verifier) confirmBegin(e *Event) {
+// confirmBeginIfPruned notes that a pruned event confirms the beginning of the chain.
+func (v *Verifier) confirmBeginIfPruned(e *Event) {
 	if e.Type != Pruned {
 		return
 	}
@@ -174,7 +174,7 @@ func (v *Verifier) confirmBegin(e *Event) {
 	}
 }
 
-func (v *Verifier) compareCheckpoints(at Position) bool {
+func (v *Verifier) compareCheckpoints(at Position) (intact bool) {
 	for _, p := range v.noted {
 		if p.Position != at.Position || bytes.Equal(p.Hash, at.Hash) {
 			continue
@@ -189,7 +189,7 @@ func (v *Verifier) compareCheckpoints(at Position) bool {
 	return true
 }
 
-func (v *Verifier) reportBreak(kind BreakKind, e *Event, message string) bool {
+func (v *Verifier) reportBreak(kind BreakKind, e *Event, message string) (intact bool) {
 	b := Break{Kind: kind, Position: v.report.End.Position, Message: message}
 	if e != nil {
 		b.Position, b.ExecutionUID, b.Seq = e.Position, e.ExecutionUID, e.Seq
@@ -198,7 +198,7 @@ func (v *Verifier) reportBreak(kind BreakKind, e *Event, message string) bool {
 	return false
 }
 
-func (v *Verifier) reportMissing(position int64, message string) bool {
+func (v *Verifier) reportMissing(position int64, message string) (intact bool) {
 	v.report.Broken = &Break{Kind: Missing, Position: position, Message: message}
 	return false
 }

@@ -70,14 +70,14 @@ type Config struct {
 	DryRunExecutor string
 }
 
-// identities connects to the cluster as the accounts of actions. *identity.Identities implements
+// identities connects to the cluster as the accounts of actions. *roles.Identities implements
 // it.
 type identities interface {
 	Client(ctx context.Context, a *action.Action) (action.Client, error)
-	Exists(ctx context.Context, a *action.Action) (bool, error)
-	Denied(ctx context.Context, a *action.Action, rights []action.Right) ([]action.Right, error)
-	// Forget drops everything cached about an account.
-	Forget(a *action.Action)
+	AccountExists(ctx context.Context, a *action.Action) (bool, error)
+	ListDenied(ctx context.Context, a *action.Action, rights []action.Right) ([]action.Right, error)
+	// ForgetAnswers drops everything cached about an account.
+	ForgetAnswers(a *action.Action)
 	lookups
 }
 
@@ -92,7 +92,7 @@ type lookups interface {
 // traffic describes the other executions. *gate.Gate implements it.
 type traffic interface {
 	InFlight(exceptUID types.UID) execution.InputInFlight
-	// History returns the past executions on a target, named as by gate.TargetOf.
+	// History returns the past executions on a target, named as by gate.TargetKey.
 	History(actionName, target string, now time.Time) execution.InputPast
 }
 
@@ -105,7 +105,7 @@ type Deps struct {
 
 	// Reader reads KubernetesExecutions, Namespaces, Nodes,
 	// HorizontalPodAutoscalers and Pods. All but the first are read in every
-	// check, and should be from a cache: see NewView. Owners of the target's
+	// check, and should be from a cache: see NewCachedReader. Owners of the target's
 	// owners are read as PartialObjectMetadata; where that fails, the chain ends.
 	Reader client.Reader
 }
@@ -115,7 +115,7 @@ type Checker struct {
 	cfg       Config
 	deps      Deps
 	protected []string
-	requests  requested
+	requests  podRequestCache
 }
 
 // New creates a Checker without contacting the cluster.
@@ -197,9 +197,9 @@ type step func(r *round, ctx context.Context) error
 // outcome holds all known results even with an error.
 func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (Outcome, error) {
 	r := &round{checker: c, ke: ke, dry: dry, now: now}
-	return runSteps(ctx, r, []step{
-		(*round).checkParameters, (*round).checkProtectedName, (*round).checkRights, (*round).planAndCheckTarget, (*round).checkPolicy,
-		(*round).checkPreConditions, (*round).checkDryRun, (*round).checkPlanPolicy,
+	return runStepsUntilDecided(ctx, r, []step{
+		(*round).parseAndCheckRequest, (*round).refuseProtectedName, (*round).checkRights, (*round).planAndCheckTarget, (*round).checkPolicy,
+		(*round).compilePostAndCheckPreConditions, (*round).dryRunIfRequired, (*round).checkPlanPolicy,
 	})
 }
 
@@ -208,14 +208,14 @@ func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, d
 // again.
 func (c *Checker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (Outcome, error) {
 	r := &round{checker: c, ke: ke, now: now, replan: true}
-	return runSteps(ctx, r, []step{
-		(*round).checkParameters, (*round).checkProtectedName, (*round).checkRights, (*round).planAndCheckTarget, (*round).checkPolicy,
+	return runStepsUntilDecided(ctx, r, []step{
+		(*round).parseAndCheckRequest, (*round).refuseProtectedName, (*round).checkRights, (*round).planAndCheckTarget, (*round).checkPolicy,
 		(*round).recheckPreConditions, (*round).reuseOrRepeatDryRun, (*round).checkPlanPolicy,
 	})
 }
 
-// runSteps runs the steps until one refuses, waits or requests a dry run.
-func runSteps(ctx context.Context, r *round, steps []step) (Outcome, error) {
+// runStepsUntilDecided runs the steps until one refuses, waits or requests a dry run.
+func runStepsUntilDecided(ctx context.Context, r *round, steps []step) (Outcome, error) {
 	for _, s := range steps {
 		if err := s(r, ctx); err != nil {
 			return r.out, err
@@ -228,12 +228,12 @@ func runSteps(ctx context.Context, r *round, steps []step) (Outcome, error) {
 		return r.out, err
 	}
 	if r.out.Wait == 0 && !r.out.NeedDryRunJob {
-		r.out.Results.ValidationTime = apiTime(r.now)
+		r.out.Results.ValidationTime = toAPITime(r.now)
 	}
 	return r.out, nil
 }
 
-// apiTime converts a time to the API type.
-func apiTime(t time.Time) *metav1.Time {
+// toAPITime converts a time to the API type.
+func toAPITime(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t.Truncate(time.Second)}
 }

@@ -24,15 +24,15 @@ import (
 
 const maxConditionMessage = 1024 // limit of the CRD schema
 
-// checkPreConditions is the sixth step: it evaluates the preconditions. It evaluates all of them, even
-// after a failure, unless the evaluation of a required one is killed.
-func (r *round) checkPreConditions(ctx context.Context) error {
+// compilePostAndCheckPreConditions is the sixth step: it compiles the postconditions and evaluates all
+// preconditions, even after a failure, unless the evaluation of a required one is killed.
+func (r *round) compilePostAndCheckPreConditions(ctx context.Context) error {
 	leave, err := r.takeEvaluationSlot(len(r.ke.Spec.PreConditions) + len(r.ke.Spec.PostConditions))
 	if err != nil {
 		return err
 	}
 	defer leave()
-	known := previousResults(r.ke).PostConditionResults
+	known := storedValidationResults(r.ke).PostConditionResults
 	for i, c := range r.ke.Spec.PostConditions { // report invalid ones before the action, not after it
 		if i < len(known) && known[i].Killed {
 			r.out.Results.PostConditionResults = addKilledPostCondition(r.out.Results.PostConditionResults, r.ke.Spec.PostConditions[:i], known[i])
@@ -44,18 +44,18 @@ func (r *round) checkPreConditions(ctx context.Context) error {
 		case isInconclusive(ctx, err):
 			return fmt.Errorf("compile postcondition %q: %w", c.Type, err)
 		case c.Required && errors.Is(err, execution.ErrKilled):
-			r.out.failWith(v1alpha1.DetailConditionKilled, "postcondition %q can never pass: %v", c.Type, err)
+			r.out.failValidation(v1alpha1.DetailConditionKilled, "postcondition %q can never pass: %v", c.Type, err)
 			return nil
 		case c.Required:
-			r.out.failWith(v1alpha1.DetailInvalidParameters, "postcondition %q can never pass: %v", c.Type, err)
+			r.out.failValidation(v1alpha1.DetailInvalidParameters, "postcondition %q can never pass: %v", c.Type, err)
 			return nil
 		case errors.Is(err, execution.ErrKilled):
 			r.out.Results.PostConditionResults = addKilledPostCondition(r.out.Results.PostConditionResults, r.ke.Spec.PostConditions[:i], v1alpha1.ConditionResult{
-				ConditionType: c.Type, Killed: true, Attempts: 1, EvaluationTime: apiTime(r.now), ErrorMessage: action.TruncateText(err.Error(), maxConditionMessage),
+				ConditionType: c.Type, Killed: true, Attempts: 1, EvaluationTime: toAPITime(r.now), ErrorMessage: action.TruncateText(err.Error(), maxConditionMessage),
 			})
 		}
 	}
-	return r.evaluatePreConditions(ctx, timing{begun: execution.PhaseStart(r.ke, v1alpha1.PhaseValidating, r.now), now: r.now, usual: preConditionTimeout})
+	return r.evaluatePreConditions(ctx, timing{begun: execution.PhaseStartOrNow(r.ke, v1alpha1.PhaseValidating, r.now), now: r.now, usual: preConditionTimeout})
 }
 
 // addKilledPostCondition adds the result of an optional postcondition whose evaluation was killed, so that it
@@ -95,8 +95,8 @@ func (r *round) evaluatePreConditions(ctx context.Context, t timing) error {
 	if len(conditions) == 0 {
 		return nil
 	}
-	t.before = previousResults(r.ke).PreConditionResults
-	verdicts, err := r.evaluateAll(ctx, conditions, t)
+	t.before = storedValidationResults(r.ke).PreConditionResults
+	verdicts, err := r.evaluateConditions(ctx, conditions, t)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (r *round) evaluatePreConditions(ctx context.Context, t timing) error {
 	var broken []string
 	for i, v := range verdicts {
 		r.out.Results.PreConditionResults = append(r.out.Results.PreConditionResults, v.result)
-		if v.isFinal() && conditions[i].Required {
+		if v.hasFailedFinally() && conditions[i].Required {
 			broken = append(broken, fmt.Sprintf("precondition %q still fails after %s: %s", conditions[i].Type, v.timeout, v.result.ErrorMessage))
 			switch {
 			case v.result.Killed:
@@ -118,7 +118,7 @@ func (r *round) evaluatePreConditions(ctx context.Context, t timing) error {
 		}
 	}
 	if len(broken) > 0 {
-		r.out.failWith(detail, "%s", strings.Join(broken, "; "))
+		r.out.failValidation(detail, "%s", strings.Join(broken, "; "))
 		return nil
 	}
 	r.out.Wait = nextEvaluationDelay(verdicts)
@@ -140,11 +140,11 @@ func (r *round) recordPreConditionsAfterFailure(ctx context.Context) error {
 		return err
 	}
 	defer leave()
-	if err := r.gatherState(ctx); err != nil {
+	if err := r.gatherClusterState(ctx); err != nil {
 		return err
 	}
 	r.input = r.state.Input()
-	verdicts, err := r.evaluateAll(ctx, conditions, timing{begun: r.now, now: r.now, once: true})
+	verdicts, err := r.evaluateConditions(ctx, conditions, timing{begun: r.now, now: r.now, once: true})
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (c *Checker) EvaluatePostConditions(ctx context.Context, ke *v1alpha1.Kuber
 		return nil, 0, err
 	}
 	defer leave()
-	denied, err := r.account.missingRights(ctx)
+	denied, err := r.account.listMissingRights(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -186,7 +186,7 @@ func (c *Checker) EvaluatePostConditions(ctx context.Context, ke *v1alpha1.Kuber
 		return nil, 0, err
 	}
 	r.target = targetView{live: live, space: space, shield: c.protectionReason(request.Target, space, live)}
-	if err := r.gatherState(ctx); err != nil {
+	if err := r.gatherClusterState(ctx); err != nil {
 		return nil, 0, err
 	}
 	r.input = r.state.Input()
@@ -197,8 +197,8 @@ func (c *Checker) EvaluatePostConditions(ctx context.Context, ke *v1alpha1.Kuber
 		}
 		r.input.Plan = PlanInput(r.plan, dry)
 	}
-	verdicts, err := r.evaluateAll(ctx, conditions, timing{
-		begun: actionEnded, now: now, usual: postConditionTimeout, blind: blind, before: previousResults(ke).PostConditionResults,
+	verdicts, err := r.evaluateConditions(ctx, conditions, timing{
+		begun: actionEnded, now: now, usual: postConditionTimeout, blind: blind, before: storedValidationResults(ke).PostConditionResults,
 	})
 	if err != nil {
 		return nil, 0, err
@@ -210,41 +210,41 @@ func (c *Checker) EvaluatePostConditions(ctx context.Context, ke *v1alpha1.Kuber
 	return results, nextEvaluationDelay(verdicts), nil
 }
 
-// PostConditionEnd returns the deadline of a postcondition for an action that ended at actionEnded.
-func PostConditionEnd(c v1alpha1.Condition, since time.Time) time.Time {
-	return since.Add(timeoutOf(c, postConditionTimeout))
+// PostConditionDeadline returns the deadline of a postcondition for an action that ended at actionEnded.
+func PostConditionDeadline(c v1alpha1.Condition, since time.Time) time.Time {
+	return since.Add(conditionTimeout(c, postConditionTimeout))
 }
 
-// timeoutOf returns the time that a condition has to become true.
-func timeoutOf(c v1alpha1.Condition, usual time.Duration) time.Duration {
+// conditionTimeout returns the time that a condition has to become true.
+func conditionTimeout(c v1alpha1.Condition, usual time.Duration) time.Duration {
 	if c.Timeout == nil {
 		return usual
 	}
 	return min(c.Timeout.Duration, MaxConditionTimeout)
 }
 
-// previousResults returns the recorded results of the previous check.
-func previousResults(ke *v1alpha1.KubernetesExecution) v1alpha1.ValidationResults {
+// storedValidationResults returns the recorded results of the previous check.
+func storedValidationResults(ke *v1alpha1.KubernetesExecution) v1alpha1.ValidationResults {
 	if v := ke.Status.ValidationResults; v != nil {
 		return *v
 	}
 	return v1alpha1.ValidationResults{}
 }
 
-// conditionInput returns the input of the given conditions. noSecrets is the reason why invalid Secrets
-// are unknown; empty if they are known or not needed.
-func (r *round) conditionInput(ctx context.Context, conditions []v1alpha1.Condition) (input json.RawMessage, noSecrets string, err error) {
-	pods, err := listPods(ctx, r.checker.deps.Reader, r.state)
+// buildConditionInput returns the input of the given conditions. secretsUnknown is the reason why invalid
+// Secrets are unknown; empty if they are known or not needed.
+func (r *round) buildConditionInput(ctx context.Context, conditions []v1alpha1.Condition) (input json.RawMessage, secretsUnknown string, err error) {
+	pods, err := listTargetPods(ctx, r.checker.deps.Reader, r.state)
 	if err != nil {
 		return nil, "", err
 	}
-	if slices.ContainsFunc(conditions, asksForSecrets) {
-		if r.state.InvalidSecrets, noSecrets, err = findInvalidSecrets(ctx, r.checker.deps.Identities, r.target.live, r.request.Target); err != nil {
+	if slices.ContainsFunc(conditions, usesInvalidSecrets) {
+		if r.state.InvalidSecrets, secretsUnknown, err = findInvalidSecrets(ctx, r.checker.deps.Identities, r.target.live, r.request.Target); err != nil {
 			return nil, "", err
 		}
 	}
 	input, err = r.state.ConditionInput(r.input, r.plan, pods)
-	return input, noSecrets, err
+	return input, secretsUnknown, err
 }
 
 // readTarget reads the present target as the account of the action. A deleted target is an ordinary
@@ -256,20 +256,20 @@ func (c *Checker) readTarget(ctx context.Context, request action.Request) (live 
 	}
 	as, err := c.deps.Identities.Client(ctx, request.Action)
 	if err == nil {
-		live, err = readObject(ctx, as.Dynamic, t)
+		live, err = getObjectOrNil(ctx, as.Dynamic, t)
 	}
 	missing := (*roles.MissingError)(nil)
 	switch {
 	case errors.As(err, &missing) || apierrors.IsForbidden(err):
 		return live, err.Error(), nil
 	case err != nil:
-		return nil, "", fmt.Errorf("read %s: %w", objectName(t), err)
+		return nil, "", fmt.Errorf("read %s: %w", formatTarget(t), err)
 	}
 	return live, "", nil
 }
 
-// readObject reads a target, or returns nil if it does not exist.
-func readObject(ctx context.Context, c dynamic.Interface, t v1alpha1.Target) (*unstructured.Unstructured, error) {
+// getObjectOrNil reads a target, or returns nil if it does not exist.
+func getObjectOrNil(ctx context.Context, c dynamic.Interface, t v1alpha1.Target) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	// All kinds of the catalogue have regular plurals.
@@ -305,13 +305,13 @@ type verdict struct {
 	final bool // it can never hold, so waiting is pointless
 }
 
-// isFinal reports whether the condition failed and is not evaluated again.
-func (v verdict) isFinal() bool { return !v.result.Passed && v.again == 0 }
+// hasFailedFinally reports whether the condition failed and is not evaluated again.
+func (v verdict) hasFailedFinally() bool { return !v.result.Passed && v.again == 0 }
 
-// evaluateAll evaluates all conditions up to the first required one that was killed. The others
+// evaluateConditions evaluates all conditions up to the first required one that was killed. The others
 // cannot change the outcome then, and each could take as long.
-func (r *round) evaluateAll(ctx context.Context, conditions []v1alpha1.Condition, t timing) ([]verdict, error) {
-	input, noSecrets, err := r.conditionInput(ctx, conditions)
+func (r *round) evaluateConditions(ctx context.Context, conditions []v1alpha1.Condition, t timing) ([]verdict, error) {
+	input, noSecrets, err := r.buildConditionInput(ctx, conditions)
 	if err != nil {
 		return nil, err
 	}
@@ -319,8 +319,8 @@ func (r *round) evaluateAll(ctx context.Context, conditions []v1alpha1.Condition
 	attempt, next := currentAttempt(t.begun, t.now)
 	verdicts := make([]verdict, len(conditions))
 	for i, c := range conditions {
-		v := verdict{timeout: timeoutOf(c, t.usual), result: v1alpha1.ConditionResult{
-			ConditionType: c.Type, Required: c.Required, Attempts: attempt, EvaluationTime: apiTime(t.now),
+		v := verdict{timeout: conditionTimeout(c, t.usual), result: v1alpha1.ConditionResult{
+			ConditionType: c.Type, Required: c.Required, Attempts: attempt, EvaluationTime: toAPITime(t.now),
 		}}
 		if i < len(t.before) && t.before[i].Killed {
 			v.result, v.final = t.before[i], true
@@ -369,7 +369,7 @@ func (t timing) evaluateCondition(ctx context.Context, place execution.Place, c 
 	switch {
 	case t.blind != "":
 		return false, "", errors.New(t.blind)
-	case t.noSecrets != "" && asksForSecrets(c):
+	case t.noSecrets != "" && usesInvalidSecrets(c):
 		return false, "", errors.New(t.noSecrets)
 	}
 	return place.Evaluate(ctx, c.Rego, input, t.now)

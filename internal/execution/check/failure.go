@@ -16,18 +16,18 @@ import (
 
 const maxMessage = 2048 // limit of the CRD schema
 
-// failWith refuses the execution with a detail of the checks.
-func (o *Outcome) failWith(d v1alpha1.Detail, format string, args ...any) {
-	o.failFor(v1alpha1.ReasonValidationError, d, format, args...)
+// failValidation refuses the execution with a detail of the checks.
+func (o *Outcome) failValidation(d v1alpha1.Detail, format string, args ...any) {
+	o.failWithReason(v1alpha1.ReasonValidationError, d, format, args...)
 }
 
-func (o *Outcome) failFor(reason v1alpha1.Reason, d v1alpha1.Detail, format string, args ...any) {
+func (o *Outcome) failWithReason(reason v1alpha1.Reason, d v1alpha1.Detail, format string, args ...any) {
 	o.Failed = &execution.Failure{Reason: reason, Detail: d, Message: action.TruncateText(fmt.Sprintf(format, args...), maxMessage)}
 }
 
 // failProtected refuses an action on a protected target.
 func (o *Outcome) failProtected(t v1alpha1.Target, why string) {
-	o.failWith(v1alpha1.DetailTargetProtected, "%s is protected: %s. Actions cannot change it", objectName(t), why)
+	o.failValidation(v1alpha1.DetailTargetProtected, "%s is protected: %s. Actions cannot change it", formatTarget(t), why)
 }
 
 // account is the service account that runs the action of a request. It records refusals in out.
@@ -39,12 +39,12 @@ type account struct {
 	permitted  bool // it has the rights that the request needs
 }
 
-// missingRights returns the rights that the request needs and the account lacks.
-func (a *account) missingRights(ctx context.Context) ([]action.Right, error) {
+// listMissingRights returns the rights that the request needs and the account lacks.
+func (a *account) listMissingRights(ctx context.Context) ([]action.Right, error) {
 	if a.request.Action.NoJob {
 		return nil, nil
 	}
-	return a.identities.Denied(ctx, a.request.Action, a.request.Rights())
+	return a.identities.ListDenied(ctx, a.request.Action, a.request.Rights())
 }
 
 // failMissingRights refuses the execution because its account lacks rights.
@@ -57,7 +57,7 @@ func (a *account) failMissingRights(rights []action.Right) {
 		}
 		lacks[i] = formatRight(right)
 	}
-	a.out.failWith(v1alpha1.DetailRBACDenied, "service account %s/%s is not allowed to %s: bind the role of action %s to it there",
+	a.out.failValidation(v1alpha1.DetailRBACDenied, "service account %s/%s is not allowed to %s: bind the role of action %s to it there",
 		a.namespace, a.request.Action.ServiceAccount(), strings.Join(lacks, ", or to "), a.request.Action.Name)
 }
 
@@ -76,26 +76,26 @@ func formatRight(right action.Right) string {
 // failMissingAccount refuses the execution because the account of its action does not exist.
 func (a *account) failMissingAccount() {
 	a.permitted, a.out.Results.RBACValidation = false, false
-	a.out.failWith(v1alpha1.DetailRBACDenied, "service account %s/%s does not exist: apply the RBAC manifests of action %s",
+	a.out.failValidation(v1alpha1.DetailRBACDenied, "service account %s/%s does not exist: apply the RBAC manifests of action %s",
 		a.namespace, a.request.Action.ServiceAccount(), a.request.Action.Name)
 }
 
-// handleForbidden handles a request that the API server refused although the cached rights allow it. A
+// failForbidden handles a request that the API server refused although the cached rights allow it. A
 // refusal for another reason, such as a quota, fails with the message of the caller.
-func (a *account) handleForbidden(ctx context.Context, message string) error {
-	known, err := a.recheckRights(ctx)
+func (a *account) failForbidden(ctx context.Context, message string) error {
+	known, err := a.recheckRightsUncached(ctx)
 	if err == nil && !known {
 		a.permitted, a.out.Results.RBACValidation = false, false
-		a.out.failWith(v1alpha1.DetailRBACDenied, "%s", message)
+		a.out.failValidation(v1alpha1.DetailRBACDenied, "%s", message)
 	}
 	return err
 }
 
-// recheckRights checks the rights of the account without the cache, and refuses the execution if
+// recheckRightsUncached checks the rights of the account without the cache, and refuses the execution if
 // some are missing.
-func (a *account) recheckRights(ctx context.Context) (failed bool, err error) {
-	a.identities.Forget(a.request.Action)
-	rights, err := a.missingRights(ctx)
+func (a *account) recheckRightsUncached(ctx context.Context) (failed bool, err error) {
+	a.identities.ForgetAnswers(a.request.Action)
+	rights, err := a.listMissingRights(ctx)
 	if err != nil || len(rights) == 0 {
 		return false, err
 	}
@@ -103,7 +103,7 @@ func (a *account) recheckRights(ctx context.Context) (failed bool, err error) {
 	return true, nil
 }
 
-// failUnlessTransient classifies an error of the API. Transient errors are returned.
+// failUnlessTransient refuses the execution because of an API error. It returns a transient error.
 func (a *account) failUnlessTransient(ctx context.Context, err error) error {
 	var missing *roles.MissingError
 	var status apierrors.APIStatus
@@ -114,7 +114,7 @@ func (a *account) failUnlessTransient(ctx context.Context, err error) error {
 	case ctx.Err() != nil || !errors.As(err, &status) || isTransient(err):
 		return fmt.Errorf("check %s: %w", a.request.Action.Name, err)
 	}
-	a.out.failWith(v1alpha1.DetailInvalidTargetState, "%s as %s/%s: %v", a.request.Action.Name, a.namespace, a.request.Action.ServiceAccount(), err)
+	a.out.failValidation(v1alpha1.DetailInvalidTargetState, "%s as %s/%s: %v", a.request.Action.Name, a.namespace, a.request.Action.ServiceAccount(), err)
 	return nil
 }
 
@@ -124,15 +124,15 @@ func (a *account) failPlanning(ctx context.Context, err error) error {
 	var invalid *action.InvalidError
 	switch {
 	case errors.As(err, &refused) && refused.Detail == v1alpha1.DetailRBACDenied:
-		return a.handleForbidden(ctx, refused.Message)
+		return a.failForbidden(ctx, refused.Message)
 	case errors.As(err, &refused):
-		a.out.failWith(refused.Detail, "%s", refused.Message)
+		a.out.failValidation(refused.Detail, "%s", refused.Message)
 		return nil
 	case errors.As(err, &invalid):
-		a.out.failWith(v1alpha1.DetailInvalidParameters, "%s", invalid.Error())
+		a.out.failValidation(v1alpha1.DetailInvalidParameters, "%s", invalid.Error())
 		return nil
 	case apierrors.IsForbidden(err):
-		return a.handleForbidden(ctx, err.Error())
+		return a.failForbidden(ctx, err.Error())
 	}
 	return a.failUnlessTransient(ctx, err)
 }

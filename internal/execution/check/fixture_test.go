@@ -104,7 +104,7 @@ func (r *fixture) controller(t *testing.T) *rest.Config {
 // newView is a view that runs until the test ends.
 func newView(t *testing.T, cfg *rest.Config) *kube.Reader {
 	t.Helper()
-	v, err := check.NewView(cfg, nil)
+	v, err := check.NewCachedReader(cfg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func (r *fixture) wantRights(t *testing.T, a *action.Action, namespace string, b
 	t.Helper()
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
 		ids := roles.NewIdentities(kubebedtest.Bed(t).Config(), r.executor) // that believes nothing yet
-		denied, err := ids.Denied(ctx, a, r.request(t, a.Name, namespace).Rights())
+		denied, err := ids.ListDenied(ctx, a, r.request(t, a.Name, namespace).Rights())
 		if err == nil && bound != (len(denied) == 0) {
 			err = errors.New("the authorizer does not know yet")
 		}

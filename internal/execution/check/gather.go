@@ -35,8 +35,8 @@ const (
 
 var errNoAnswer = errors.New("the Kubernetes API did not respond in time")
 
-// gatherState reads the policy input other than the target.
-func (r *round) gatherState(ctx context.Context) error {
+// gatherClusterState reads the policy input other than the target.
+func (r *round) gatherClusterState(ctx context.Context) error {
 	t := r.request.Target
 	r.state = &ClusterState{
 		Now: r.now, Execution: r.ke, Request: r.request,
@@ -61,16 +61,16 @@ func (r *round) gatherState(ctx context.Context) error {
 		r.state.Scalers = scalers.Items
 	}
 	var err error
-	if r.state.Used, err = r.checker.requests.readByNode(ctx, r.checker.deps.Reader, r.now); err != nil {
+	if r.state.Used, err = r.checker.requests.requestsByNode(ctx, r.checker.deps.Reader, r.now); err != nil {
 		return err
 	}
-	r.state.Owners, err = findOwners(ctx, r.checker.deps.Reader, r.target.live)
+	r.state.Owners, err = findOwnerChain(ctx, r.checker.deps.Reader, r.target.live)
 	return err
 }
 
-// findOwners follows the controller references of the target upwards. The target holds the first
+// findOwnerChain follows the controller references of the target upwards. The target holds the first
 // reference; the owners above are read, and the chain ends where that fails.
-func findOwners(ctx context.Context, reader client.Reader, live *unstructured.Unstructured) (owners []metav1.OwnerReference, err error) {
+func findOwnerChain(ctx context.Context, reader client.Reader, live *unstructured.Unstructured) (owners []metav1.OwnerReference, err error) {
 	if live == nil {
 		return nil, nil
 	}
@@ -93,15 +93,15 @@ func findOwners(ctx context.Context, reader client.Reader, live *unstructured.Un
 	return owners, nil
 }
 
-// requested caches the resource requests per node.
-type requested struct {
+// podRequestCache caches the resource requests per node.
+type podRequestCache struct {
 	mu     sync.Mutex
 	at     time.Time
 	byNode map[string]ResourceAmounts
 }
 
-// readByNode returns the resource requests of Pods per node.
-func (c *requested) readByNode(ctx context.Context, reader client.Reader, now time.Time) (map[string]ResourceAmounts, error) {
+// requestsByNode returns the resource requests of Pods per node.
+func (c *podRequestCache) requestsByNode(ctx context.Context, reader client.Reader, now time.Time) (map[string]ResourceAmounts, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if age := now.Sub(c.at); c.byNode != nil && age >= 0 && age < requestsAge {
@@ -115,8 +115,8 @@ func (c *requested) readByNode(ctx context.Context, reader client.Reader, now ti
 	return c.byNode, nil
 }
 
-// listPods returns the Pods of the target, or nil if they are unknown or the target selects none.
-func listPods(ctx context.Context, reader client.Reader, state *ClusterState) ([]corev1.Pod, error) {
+// listTargetPods returns the Pods of the target, or nil if they are unknown or the target selects none.
+func listTargetPods(ctx context.Context, reader client.Reader, state *ClusterState) ([]corev1.Pod, error) {
 	labels, ok := state.PodSelector()
 	if !ok {
 		return nil, nil
@@ -137,19 +137,21 @@ func listPods(ctx context.Context, reader client.Reader, state *ClusterState) ([
 // maxSecrets limits the number of Secrets looked up per target.
 const maxSecrets = 64
 
-// asksForSecrets reports whether a condition uses the Secrets of its target. They are looked up
+// usesInvalidSecrets reports whether a condition uses the Secrets of its target. They are looked up
 // only then, because each needs a request.
-func asksForSecrets(c v1alpha1.Condition) bool { return strings.Contains(c.Rego, "invalid_secrets") }
+func usesInvalidSecrets(c v1alpha1.Condition) bool {
+	return strings.Contains(c.Rego, "invalid_secrets")
+}
 
-// findInvalidSecrets finds the Secrets that an object references and cannot use. unknown is the reason
-// why the lookup is impossible; conditions that use the result do not hold then.
-func findInvalidSecrets(ctx context.Context, secrets lookups, live *unstructured.Unstructured, t v1alpha1.Target) (invalid []string, unknown string, err error) {
+// findInvalidSecrets finds the Secrets that an object references and cannot use. unknownReason is
+// set if the lookup is impossible; conditions that use the result do not hold then.
+func findInvalidSecrets(ctx context.Context, secrets lookups, live *unstructured.Unstructured, t v1alpha1.Target) (invalid []string, unknownReason string, err error) {
 	refs, ok := SecretRefs(live)
 	switch {
 	case !ok:
 		return nil, "", nil
 	case len(refs) > maxSecrets:
-		return nil, fmt.Sprintf("invalid_secrets is unknown: %s references %d Secrets, but the controller checks at most %d", objectName(t), len(refs), maxSecrets), nil
+		return nil, fmt.Sprintf("invalid_secrets is unknown: %s references %d Secrets, but the controller checks at most %d", formatTarget(t), len(refs), maxSecrets), nil
 	}
 	invalid = []string{}
 	for _, ref := range refs {
@@ -160,14 +162,14 @@ func findInvalidSecrets(ctx context.Context, secrets lookups, live *unstructured
 			return nil, fmt.Sprintf("invalid_secrets is unknown: %v: create service account %s and bind its role in namespace %q", err, roles.SecretLookup, t.Namespace), nil
 		case err != nil:
 			return nil, "", err
-		case !found || ref.Pulls && !holdsRegistry(kind):
+		case !found || ref.Pulls && !isImagePullSecretType(kind):
 			invalid = append(invalid, ref.Name)
 		}
 	}
 	return invalid, "", nil
 }
 
-// holdsRegistry reports whether Secrets of a type can be used to pull images.
-func holdsRegistry(kind string) bool {
+// isImagePullSecretType reports whether Secrets of a type can be used to pull images.
+func isImagePullSecretType(kind string) bool {
 	return slices.Contains([]corev1.SecretType{corev1.SecretTypeDockerConfigJson, corev1.SecretTypeDockercfg}, corev1.SecretType(kind))
 }

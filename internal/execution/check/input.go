@@ -66,7 +66,7 @@ func (s *ClusterState) Input() *execution.Input {
 		Target:         targetInput(t, s.Target),
 		Namespace:      s.targetNamespaceInput(t.Namespace),
 		Cluster:        clusterInput(s.Cluster, s.Nodes, s.Used),
-		InFlight:       withoutNilFields(s.InFlight),
+		InFlight:       withEmptyForNil(s.InFlight),
 		History:        execution.InputHistory{SameActionTarget: s.Past},
 		ServiceAccount: execution.InputServiceAccount{Name: a.ServiceAccount(), PermissionsOK: s.PermissionsOK},
 	}
@@ -75,7 +75,7 @@ func (s *ClusterState) Input() *execution.Input {
 	in.Target.OwnerChain = ownerNames(s.Owners)
 	in.Target.Scales = scalesInput(s.Scaled)
 	in.Target.ManagedBy = execution.InputManagedBy{
-		GitOps: gitOpsTool(s.Target), HPA: scalerName(t, s.Scalers), Operator: operatorName(s.Owners),
+		GitOps: gitOpsTool(s.Target), HPA: autoscalerName(t, s.Scalers), Operator: firstForeignOwner(s.Owners),
 	}
 	return in
 }
@@ -85,10 +85,10 @@ func requestInput(ke *v1alpha1.KubernetesExecution, request action.Request) exec
 	return execution.InputRequest{
 		Name: ke.Name, Namespace: ke.Namespace, UID: string(ke.UID),
 		Action:        request.Action.Name,
-		Parameters:    objectOrEmpty(request.Parameters),
+		Parameters:    jsonObjectOrEmpty(request.Parameters),
 		RequestedBy:   execution.InputUser{Username: ke.Spec.RequestedBy, Groups: verifiedRequesterGroups(ke)},
-		Labels:        nonNilMap(ke.Labels),
-		Annotations:   shortAnnotations(ke.Annotations),
+		Labels:        cloneOrEmptyMap(ke.Labels),
+		Annotations:   annotationsWithinLimits(ke.Annotations),
 		CorrelationID: ke.Spec.CorrelationID,
 		DryRunMode:    string(cmp.Or(ke.Spec.DryRunMode, v1alpha1.DryRunPolicy)),
 		Rollback:      ke.Spec.RollbackOf != nil,
@@ -110,7 +110,7 @@ func verifiedRequesterGroups(ke *v1alpha1.KubernetesExecution) []string {
 func scalesInput(scaled *unstructured.Unstructured) execution.InputScales {
 	in := execution.InputScales{Labels: map[string]string{}}
 	if scaled != nil {
-		in.Kind, in.Name, in.Labels = scaled.GetKind(), scaled.GetName(), nonNilMap(scaled.GetLabels())
+		in.Kind, in.Name, in.Labels = scaled.GetKind(), scaled.GetName(), cloneOrEmptyMap(scaled.GetLabels())
 	}
 	return in
 }
@@ -134,13 +134,13 @@ func actionInput(a *action.Action) execution.InputAction {
 func (s *ClusterState) targetNamespaceInput(name string) execution.InputNamespace {
 	in := execution.InputNamespace{Name: name, Labels: map[string]string{}, Annotations: map[string]string{}}
 	if ns := s.Namespace; ns != nil {
-		in.Labels, in.Annotations = nonNilMap(ns.Labels), shortAnnotations(ns.Annotations)
+		in.Labels, in.Annotations = cloneOrEmptyMap(ns.Labels), annotationsWithinLimits(ns.Annotations)
 		in.Environment = ns.Labels[s.EnvironmentLabel]
 	}
 	return in
 }
 
-func withoutNilFields(in execution.InputInFlight) execution.InputInFlight {
+func withEmptyForNil(in execution.InputInFlight) execution.InputInFlight {
 	if in.ByAction == nil {
 		in.ByAction = map[string]int{}
 	}
@@ -158,14 +158,14 @@ func PlanInput(p *v1alpha1.Plan, dry *v1alpha1.DryRunResults) *execution.InputPl
 	in := &execution.InputPlan{
 		Hash: p.Hash, Changes: make([]map[string]any, len(p.Steps)),
 		Affected: p.Impact.ResourcesAffected, ReplicasChanged: p.Impact.ReplicasChanged,
-		Diff: p.Diff, Before: objectOrEmpty(nil),
+		Diff: p.Diff, Before: jsonObjectOrEmpty(nil),
 		Reversible:     p.Rollback != nil && p.Rollback.Available,
 		DryRunWarnings: []string{},
 	}
 	if p.Target.Kind == kindSecret {
 		in.Diff = ""
 	} else if p.Before != nil {
-		in.Before = objectOrEmpty(p.Before.Raw)
+		in.Before = jsonObjectOrEmpty(p.Before.Raw)
 	}
 	for i, s := range p.Steps {
 		in.Changes[i] = map[string]any{
@@ -180,16 +180,16 @@ func PlanInput(p *v1alpha1.Plan, dry *v1alpha1.DryRunResults) *execution.InputPl
 	return in
 }
 
-// objectOrEmpty returns a JSON object, which is never empty.
-func objectOrEmpty(raw json.RawMessage) json.RawMessage {
+// jsonObjectOrEmpty returns a JSON object, which is never empty.
+func jsonObjectOrEmpty(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 || string(raw) == "null" {
 		return json.RawMessage("{}")
 	}
 	return raw
 }
 
-// nonNilMap returns m, or an empty map for nil.
-func nonNilMap(m map[string]string) map[string]string {
+// cloneOrEmptyMap returns m, or an empty map for nil.
+func cloneOrEmptyMap(m map[string]string) map[string]string {
 	if m == nil {
 		return map[string]string{}
 	}

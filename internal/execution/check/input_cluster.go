@@ -57,22 +57,22 @@ func RequestsByNode(pods []corev1.Pod) map[string]ResourceAmounts {
 		if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		u, own := used[p.Spec.NodeName], requestsOf(&p.Spec)
+		u, own := used[p.Spec.NodeName], podRequests(&p.Spec)
 		used[p.Spec.NodeName] = ResourceAmounts{CPU: u.CPU + own.CPU, Memory: u.Memory + own.Memory}
 	}
 	return used
 }
 
-// requestsOf returns the requests of one Pod as the scheduler counts them: the sum of containers
+// podRequests returns the requests of one Pod as the scheduler counts them: the sum of containers
 // and sidecars, or the largest init container, plus the runtime overhead.
-func requestsOf(spec *corev1.PodSpec) ResourceAmounts {
+func podRequests(spec *corev1.PodSpec) ResourceAmounts {
 	var all, sidecars, first ResourceAmounts
 	for i := range spec.Containers {
-		all = all.addResources(resourcesOf(spec.Containers[i].Resources.Requests))
+		all = all.addResources(toResourceAmounts(spec.Containers[i].Resources.Requests))
 	}
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
-		own := resourcesOf(c.Resources.Requests)
+		own := toResourceAmounts(c.Resources.Requests)
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			sidecars = sidecars.addResources(own)
 			first = first.maxResources(sidecars)
@@ -80,10 +80,10 @@ func requestsOf(spec *corev1.PodSpec) ResourceAmounts {
 		}
 		first = first.maxResources(sidecars.addResources(own))
 	}
-	return all.addResources(sidecars).maxResources(first).addResources(resourcesOf(spec.Overhead))
+	return all.addResources(sidecars).maxResources(first).addResources(toResourceAmounts(spec.Overhead))
 }
 
-func resourcesOf(l corev1.ResourceList) ResourceAmounts {
+func toResourceAmounts(l corev1.ResourceList) ResourceAmounts {
 	return ResourceAmounts{CPU: l.Cpu().MilliValue(), Memory: l.Memory().Value()}
 }
 

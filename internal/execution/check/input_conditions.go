@@ -35,34 +35,34 @@ func (s *ClusterState) ConditionInput(in *execution.Input, plan *v1alpha1.Plan, 
 	if s.InvalidSecrets != nil {
 		names["invalid_secrets"] = s.InvalidSecrets
 	}
-	addReplicas(names, s.Target, s.Request.Parameters, plan)
-	if w, ok := workloadOf(s.Target); ok {
-		w.addStatus(names, t.Kind)
-		w.addRequests(names)
+	addReplicaNames(names, s.Target, s.Request.Parameters, plan)
+	if w, ok := decodeWorkload(s.Target); ok {
+		w.addConditionNames(names, t.Kind)
+		w.addRequestNames(names)
 		names["matching_nodes"] = countSchedulableNodes(w.Spec.Template.Spec.NodeSelector, s.Nodes)
 		if pods != nil {
-			addPods(names, pods)
+			addPodNames(names, pods)
 		}
 	}
 	all, err := inputVisibleToConditions(in, s.Target)
 	if err != nil {
 		return nil, err
 	}
-	return addMissingNames(all, names)
+	return addNamesAndEncode(all, names)
 }
 
 // PodSelector returns the selector of the Pods of the target. ok is false if it has none.
 func (s *ClusterState) PodSelector() (selector *metav1.LabelSelector, ok bool) {
-	w, ok := workloadOf(s.Target)
+	w, ok := decodeWorkload(s.Target)
 	if !ok || w.Spec.Selector == nil || len(w.Spec.Selector.MatchLabels)+len(w.Spec.Selector.MatchExpressions) == 0 {
 		return nil, false // an empty selector would select all Pods
 	}
 	return w.Spec.Selector, true
 }
 
-// addMissingNames adds names to the top level of an input. Existing members of the input take
+// addNamesAndEncode adds names to the top level of an input. Existing members of the input take
 // precedence.
-func addMissingNames(input map[string]json.RawMessage, names map[string]any) (json.RawMessage, error) {
+func addNamesAndEncode(input map[string]json.RawMessage, names map[string]any) (json.RawMessage, error) {
 	all := maps.Clone(names)
 	for k, v := range input {
 		all[k] = v
@@ -76,11 +76,11 @@ func addMissingNames(input map[string]json.RawMessage, names map[string]any) (js
 
 const kindDeployment = "Deployment"
 
-// addReplicas adds the requested, previous and resulting numbers of replicas.
-func addReplicas(names map[string]any, live *unstructured.Unstructured, parameters json.RawMessage, plan *v1alpha1.Plan) {
-	asked, before := replicasIn(parameters), (*int64)(nil)
+// addReplicaNames adds the requested, previous and resulting numbers of replicas.
+func addReplicaNames(names map[string]any, live *unstructured.Unstructured, parameters json.RawMessage, plan *v1alpha1.Plan) {
+	asked, before := parseReplicas(parameters), (*int64)(nil)
 	if plan != nil && plan.Before != nil {
-		before = replicasIn(plan.Before.Raw)
+		before = parseReplicas(plan.Before.Raw)
 	}
 	var current *int64
 	if live != nil {
@@ -105,10 +105,8 @@ func addReplicas(names map[string]any, live *unstructured.Unstructured, paramete
 	}
 }
 
-// replicasIn returns the field replicas, or nil. Other actions may use the name for another type.
-func replicasIn(raw json.RawMessage) *int64 {
-	// fields selects the shown fields of an object, or of each object in a list. Nil selects
-	// everything below.
+// parseReplicas returns the field replicas, or nil. Other actions may use the name for another type.
+func parseReplicas(raw json.RawMessage) *int64 {
 	var fields struct {
 		Replicas *int64 `json:"replicas"`
 	}
@@ -132,8 +130,8 @@ type workload struct {
 	} `json:"status"`
 }
 
-// workloadOf decodes an object that has Pods.
-func workloadOf(live *unstructured.Unstructured) (*workload, bool) {
+// decodeWorkload decodes an object that has Pods.
+func decodeWorkload(live *unstructured.Unstructured) (*workload, bool) {
 	if live == nil || !slices.Contains([]string{kindDeployment, "StatefulSet", "DaemonSet", "ReplicaSet"}, live.GetKind()) {
 		return nil, false
 	}
@@ -148,8 +146,8 @@ func workloadOf(live *unstructured.Unstructured) (*workload, bool) {
 	return w, true
 }
 
-// addStatus adds the status conditions of the object.
-func (w *workload) addStatus(names map[string]any, kind string) {
+// addConditionNames adds the status conditions of the object.
+func (w *workload) addConditionNames(names map[string]any, kind string) {
 	conditions := map[string]bool{}
 	for _, c := range w.Status.Conditions {
 		conditions[c.Type] = c.Status == corev1.ConditionTrue
@@ -160,9 +158,9 @@ func (w *workload) addStatus(names map[string]any, kind string) {
 	}
 }
 
-// addRequests adds the requests of one more Pod and of all additional Pods.
-func (w *workload) addRequests(names map[string]any) {
-	each := requestsOf(&w.Spec.Template.Spec)
+// addRequestNames adds the requests of one more Pod and of all additional Pods.
+func (w *workload) addRequestNames(names map[string]any) {
+	each := podRequests(&w.Spec.Template.Spec)
 	names["required_cpu_per_pod"], names["required_memory_per_pod"] = each.CPU, each.Memory
 	if more, ok := names["additional_replicas"].(int64); ok {
 		more = max(0, more)
@@ -199,8 +197,8 @@ type podAlias struct {
 	OOMKilled bool   `json:"oom_killed"`
 }
 
-// addPods counts the Pods that are not being deleted, and lists some of them.
-func addPods(names map[string]any, pods []corev1.Pod) {
+// addPodNames counts the Pods that are not being deleted, and lists some of them.
+func addPodNames(names map[string]any, pods []corev1.Pod) {
 	running, up := int64(0), int64(0)
 	list := []podAlias{}
 	for i := range pods {
@@ -211,24 +209,24 @@ func addPods(names map[string]any, pods []corev1.Pod) {
 		if p.Status.Phase == corev1.PodRunning {
 			running++
 		}
-		if podReady(p) {
+		if isPodReady(p) {
 			up++
 		}
-		list = append(list, podAlias{Name: p.Name, Status: string(p.Status.Phase), OOMKilled: oomKilled(p)})
+		list = append(list, podAlias{Name: p.Name, Status: string(p.Status.Phase), OOMKilled: wasOOMKilled(p)})
 	}
 	slices.SortFunc(list, func(a, b podAlias) int { return strings.Compare(a.Name, b.Name) })
 	names["running_pods"], names["ready_pods"] = running, up
 	names["pods"] = list[:min(len(list), maxConditionPods)]
 }
 
-func podReady(p *corev1.Pod) bool {
+func isPodReady(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// oomKilled reports whether a container ran out of memory, in this run or the previous one.
-func oomKilled(p *corev1.Pod) bool {
+// wasOOMKilled reports whether a container ran out of memory, in this run or the previous one.
+func wasOOMKilled(p *corev1.Pod) bool {
 	const reason = "OOMKilled"
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
 		now, last := s.State.Terminated, s.LastTerminationState.Terminated

@@ -21,8 +21,8 @@ func ownerNames(chain []metav1.OwnerReference) []string {
 	return names
 }
 
-// operatorName returns the first owner from outside Kubernetes, or an empty string.
-func operatorName(chain []metav1.OwnerReference) string {
+// firstForeignOwner returns the first owner from outside Kubernetes, or an empty string.
+func firstForeignOwner(chain []metav1.OwnerReference) string {
 	for _, ref := range chain {
 		if IsForeignOwner(ref) {
 			return ref.Kind + "/" + ref.Name
@@ -61,9 +61,9 @@ func gitOpsTool(live *unstructured.Unstructured) string {
 	return ""
 }
 
-// scalerName returns the HorizontalPodAutoscaler that scales a target, or an empty string. Of
+// autoscalerName returns the HorizontalPodAutoscaler that scales a target, or an empty string. Of
 // several it returns the first by name, so that equal objects give equal input.
-func scalerName(t v1alpha1.Target, scalers []autoscalingv2.HorizontalPodAutoscaler) string {
+func autoscalerName(t v1alpha1.Target, scalers []autoscalingv2.HorizontalPodAutoscaler) string {
 	var names []string
 	group := schema.FromAPIVersionAndKind(t.APIVersion, t.Kind).Group
 	for i := range scalers {

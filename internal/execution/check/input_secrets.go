@@ -18,7 +18,7 @@ type SecretRef struct {
 // SecretRefs returns the Secrets that the Pods of an object require for images, variables and
 // volumes, sorted by name. It omits optional ones. ok is false if the object neither has Pods nor is one.
 func SecretRefs(live *unstructured.Unstructured) (refs []SecretRef, ok bool) {
-	spec, ok := podSpecOf(live)
+	spec, ok := decodePodSpec(live)
 	if !ok {
 		return nil, false
 	}
@@ -43,8 +43,8 @@ func SecretRefs(live *unstructured.Unstructured) (refs []SecretRef, ok bool) {
 // secretNames maps names of Secrets to whether they are used to pull images.
 type secretNames map[string]bool
 
-// addName adds a Secret unless it is optional.
-func (n secretNames) addName(name string, optional *bool) {
+// addRequiredName adds a Secret unless it is optional.
+func (n secretNames) addRequiredName(name string, optional *bool) {
 	if name != "" && !n[name] && (optional == nil || !*optional) {
 		n[name] = false
 	}
@@ -53,36 +53,36 @@ func (n secretNames) addName(name string, optional *bool) {
 func (n secretNames) addVariables(c *corev1.Container) {
 	for _, e := range c.Env {
 		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
-			n.addName(e.ValueFrom.SecretKeyRef.Name, e.ValueFrom.SecretKeyRef.Optional)
+			n.addRequiredName(e.ValueFrom.SecretKeyRef.Name, e.ValueFrom.SecretKeyRef.Optional)
 		}
 	}
 	for _, e := range c.EnvFrom {
 		if e.SecretRef != nil {
-			n.addName(e.SecretRef.Name, e.SecretRef.Optional)
+			n.addRequiredName(e.SecretRef.Name, e.SecretRef.Optional)
 		}
 	}
 }
 
 func (n secretNames) addVolume(v *corev1.Volume) {
 	if v.Secret != nil {
-		n.addName(v.Secret.SecretName, v.Secret.Optional)
+		n.addRequiredName(v.Secret.SecretName, v.Secret.Optional)
 	}
 	if v.CSI != nil && v.CSI.NodePublishSecretRef != nil {
-		n.addName(v.CSI.NodePublishSecretRef.Name, nil)
+		n.addRequiredName(v.CSI.NodePublishSecretRef.Name, nil)
 	}
 	if v.Projected == nil {
 		return
 	}
 	for _, s := range v.Projected.Sources {
 		if s.Secret != nil {
-			n.addName(s.Secret.Name, s.Secret.Optional)
+			n.addRequiredName(s.Secret.Name, s.Secret.Optional)
 		}
 	}
 }
 
-// podSpecOf returns the Pod template of an object, or the spec of a Pod.
-func podSpecOf(live *unstructured.Unstructured) (*corev1.PodSpec, bool) {
-	if w, ok := workloadOf(live); ok {
+// decodePodSpec returns the Pod template of an object, or the spec of a Pod.
+func decodePodSpec(live *unstructured.Unstructured) (*corev1.PodSpec, bool) {
+	if w, ok := decodeWorkload(live); ok {
 		return &w.Spec.Template.Spec, true
 	}
 	if live == nil || live.GetKind() != "Pod" {

@@ -11,7 +11,7 @@ import (
 
 // A shownInput is an Input as conditions see it. The requester writes the conditions and reads their
 // messages in the status, so it omits data that the requester may not be allowed to read:
-// annotations, the diff, previous values, and all object fields outside shownObject.
+// annotations, the diff, previous values, and all object fields outside fieldsVisibleToConditions.
 type shownInput struct {
 	execution.Input
 
@@ -47,7 +47,7 @@ func inputVisibleToConditions(in *execution.Input, live *unstructured.Unstructur
 	s := shownInput{Input: *in, Target: shownTarget{InputTarget: in.Target}, Namespace: shownNamespace{InputNamespace: in.Namespace}}
 	s.Target.Object = map[string]any{}
 	if live != nil {
-		s.Target.Object = pruneObject(shownObject(live), maxObject)
+		s.Target.Object = pruneObject(fieldsVisibleToConditions(live), maxObject)
 	}
 	if in.Plan != nil {
 		s.Plan = &shownPlan{InputPlan: in.Plan}
@@ -63,8 +63,8 @@ func inputVisibleToConditions(in *execution.Input, live *unstructured.Unstructur
 	return fields, nil
 }
 
-// shownObject returns the parts of spec and status that conditions see.
-func shownObject(live *unstructured.Unstructured) map[string]any {
+// fieldsVisibleToConditions returns the parts of spec and status that conditions see.
+func fieldsVisibleToConditions(live *unstructured.Unstructured) map[string]any {
 	allowed, known := shownFields[live.GroupVersionKind().GroupKind().String()]
 	if !known {
 		allowed = fieldTree{"status": {"conditions": conditionFields}}

@@ -35,17 +35,17 @@ func targetInput(t v1alpha1.Target, live *unstructured.Unstructured) execution.I
 		return in
 	}
 	in.UID = string(live.GetUID())
-	in.Labels = nonNilMap(live.GetLabels())
+	in.Labels = cloneOrEmptyMap(live.GetLabels())
 	if t.Kind != kindSecret { // annotations of Secrets may contain their values
-		in.Annotations = shortAnnotations(live.GetAnnotations())
+		in.Annotations = annotationsWithinLimits(live.GetAnnotations())
 		in.Object = pruneObject(live.Object, maxObject)
 	}
 	return in
 }
 
-// shortAnnotations returns the short annotations. It omits the last-applied annotation of kubectl: the
+// annotationsWithinLimits returns the short annotations. It omits the last-applied annotation of kubectl: the
 // live object is present already, and the applied one differs from it.
-func shortAnnotations(all map[string]string) map[string]string {
+func annotationsWithinLimits(all map[string]string) map[string]string {
 	kept := map[string]string{}
 	size := 0
 	for _, k := range slices.Sorted(maps.Keys(all)) {
@@ -72,7 +72,7 @@ func pruneObject(object map[string]any, maxBytes int) map[string]any {
 		delete(status, "images") // of a Node: as large as everything else
 	}
 	if left := jsonSize(kept) - maxBytes; left > 0 {
-		dropLargest(kept, left+maxTruncated*maxField)
+		dropLargestFields(kept, left+maxTruncated*maxField)
 	}
 	if jsonSize(kept) > maxBytes {
 		return map[string]any{"truncated": []any{"spec", "status"}}
@@ -80,9 +80,9 @@ func pruneObject(object map[string]any, maxBytes int) map[string]any {
 	return kept
 }
 
-// dropLargest removes the largest fields of spec and status until the given number of bytes is
+// dropLargestFields removes the largest fields of spec and status until the given number of bytes is
 // saved. It names the first ones.
-func dropLargest(object map[string]any, bytesToSave int) {
+func dropLargestFields(object map[string]any, bytesToSave int) {
 	type field struct {
 		part, name string
 		size       int

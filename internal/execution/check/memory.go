@@ -28,16 +28,16 @@ type objectKey struct {
 	namespace, name string
 }
 
-func newMemory(c dynamic.Interface) *readCache {
+func newReadCache(c dynamic.Interface) *readCache {
 	return &readCache{Interface: c, last: make(map[objectKey]*unstructured.Unstructured)}
 }
 
-// cachedClient answers the first read of each object from the cache, and all others from the
+// newReplayClient returns a client that answers the first read of each object from the cache, and all others from the
 // cluster: a second read asks for new data.
-func (m *readCache) cachedClient() dynamic.Interface {
+func (m *readCache) newReplayClient() dynamic.Interface {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	again := newMemory(m.Interface)
+	again := newReadCache(m.Interface)
 	again.recall = true
 	for k, o := range m.last {
 		again.last[k] = o.DeepCopy()

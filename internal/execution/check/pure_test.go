@@ -112,7 +112,7 @@ func TestPath(t *testing.T) {
 		"Node/worker-1":       {APIVersion: "v1", Kind: "Node", Name: "worker-1"},
 		"":                    {},
 	} {
-		if got := objectPath(o); got != want {
+		if got := formatTargetPath(o); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -339,9 +339,11 @@ func TestWhatMayPassIsAnError(t *testing.T) {
 
 type fakeIdentities struct{ exists, denied, client error }
 
-func (f fakeIdentities) Exists(context.Context, *action.Action) (bool, error) { return true, f.exists }
-func (f fakeIdentities) Forget(*action.Action)                                {}
-func (f fakeIdentities) Denied(context.Context, *action.Action, []action.Right) ([]action.Right, error) {
+func (f fakeIdentities) AccountExists(context.Context, *action.Action) (bool, error) {
+	return true, f.exists
+}
+func (f fakeIdentities) ForgetAnswers(*action.Action) {}
+func (f fakeIdentities) ListDenied(context.Context, *action.Action, []action.Right) ([]action.Right, error) {
 	return nil, f.denied
 }
 

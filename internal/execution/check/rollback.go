@@ -13,9 +13,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// findOriginal returns the execution that rollbackOf names, and nil if it names none. It refuses an
+// findAndCheckOriginal returns the execution that rollbackOf names, and nil if it names none. It refuses an
 // execution that does not revert exactly the change of the original one.
-func (c *Checker) findOriginal(ctx context.Context, ke *v1alpha1.KubernetesExecution, request action.Request, out *Outcome) (*v1alpha1.KubernetesExecution, error) {
+func (c *Checker) findAndCheckOriginal(ctx context.Context, ke *v1alpha1.KubernetesExecution, request action.Request, out *Outcome) (*v1alpha1.KubernetesExecution, error) {
 	ref := ke.Spec.RollbackOf
 	if ref == nil {
 		return nil, nil //nolint:nilnil // most executions are no rollback
@@ -27,7 +27,7 @@ func (c *Checker) findOriginal(ctx context.Context, ke *v1alpha1.KubernetesExecu
 		return nil, fmt.Errorf("read execution %s: %w", name, err)
 	}
 	if original.Name == "" || ref.UID != "" && ref.UID != original.UID {
-		out.failWith(v1alpha1.DetailInvalidParameters, "rollbackOf: execution %s does not exist any more, so its rollback is unknown: omit rollbackOf to run the action anyway", name)
+		out.failValidation(v1alpha1.DetailInvalidParameters, "rollbackOf: execution %s does not exist any more, so its rollback is unknown: omit rollbackOf to run the action anyway", name)
 		return nil, nil //nolint:nilnil // refused
 	}
 	back := original.Status.RollbackInformation
@@ -37,22 +37,22 @@ func (c *Checker) findOriginal(ctx context.Context, ke *v1alpha1.KubernetesExecu
 		if original.Status.ExecutionResults == nil {
 			why = "it never started"
 		}
-		out.failWith(v1alpha1.DetailInvalidTargetState, "rollbackOf: nothing to roll back for execution %s: %s", name, why)
+		out.failValidation(v1alpha1.DetailInvalidTargetState, "rollbackOf: nothing to roll back for execution %s: %s", name, why)
 		return nil, nil //nolint:nilnil // refused
 	case !back.Available:
 		why := cmp.Or(back.Reason, "its plan has no rollback")
-		out.failWith(v1alpha1.DetailInvalidTargetState, "rollbackOf: execution %s cannot be rolled back: %s", name, why)
+		out.failValidation(v1alpha1.DetailInvalidTargetState, "rollbackOf: execution %s cannot be rolled back: %s", name, why)
 		return nil, nil //nolint:nilnil // refused
-	case !revertsOriginal(request, back):
-		out.failWith(v1alpha1.DetailInvalidParameters,
+	case !matchesRollback(request, back):
+		out.failValidation(v1alpha1.DetailInvalidParameters,
 			"rollbackOf: action or parameters differ from status.rollbackInformation of execution %s: copy them from there, or omit rollbackOf", name)
 		return nil, nil //nolint:nilnil // refused
 	}
 	return &original, nil
 }
 
-// revertsOriginal reports whether the request matches the given rollback.
-func revertsOriginal(request action.Request, back *v1alpha1.RollbackInformation) bool {
+// matchesRollback reports whether the request matches the given rollback.
+func matchesRollback(request action.Request, back *v1alpha1.RollbackInformation) bool {
 	way, err := action.Parse(&v1alpha1.KubernetesExecutionSpec{Action: back.RollbackAction, Parameters: back.RollbackParameters})
 	return err == nil && way.Action.Name == request.Action.Name && bytes.Equal(way.Parameters, request.Parameters)
 }
@@ -64,7 +64,7 @@ func (r *round) refuseIfChangedSinceOriginal(ctx context.Context) error {
 	}
 	c := r.client
 	if r.seen != nil {
-		c.Dynamic = r.seen.cachedClient()
+		c.Dynamic = r.seen.newReplayClient()
 	}
 	err := action.CheckUnchanged(ctx, c, r.original.Status.Plan, r.original.Status.RollbackInformation.ExpectedCurrentValues)
 	var refused *action.RefusedError
@@ -72,7 +72,7 @@ func (r *round) refuseIfChangedSinceOriginal(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &refused):
-		r.out.failWith(refused.Detail, "rollbackOf: the target has changed since execution %s: %s. To change it anyway, omit rollbackOf", r.original.Name, refused.Message)
+		r.out.failValidation(refused.Detail, "rollbackOf: the target has changed since execution %s: %s. To change it anyway, omit rollbackOf", r.original.Name, refused.Message)
 		return nil
 	}
 	return r.account.failUnlessTransient(ctx, err)

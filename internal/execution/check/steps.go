@@ -13,25 +13,26 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
-// checkParameters is the first step: it validates the action and its parameters.
-func (r *round) checkParameters(ctx context.Context) error {
+// parseAndCheckRequest is the first step: it validates the action, its parameters, the cluster and the
+// execution to roll back.
+func (r *round) parseAndCheckRequest(ctx context.Context) error {
 	request, err := action.Parse(&r.ke.Spec)
 	if err != nil {
 		detail := v1alpha1.DetailInvalidParameters
 		if unknown := (*action.UnknownError)(nil); errors.As(err, &unknown) {
 			detail = v1alpha1.DetailUnknownAction
 		}
-		r.out.failWith(detail, "%v", err)
+		r.out.failValidation(detail, "%v", err)
 		return nil
 	}
 	r.request = request
 	r.account = account{identities: r.checker.deps.Identities, namespace: r.checker.cfg.Namespace, request: request, out: &r.out}
-	r.out.Target = objectPath(request.Target)
+	r.out.Target = formatTargetPath(request.Target)
 	if c := r.ke.Spec.TargetCluster; c != "" && c != r.checker.cfg.ClusterName {
-		r.out.failWith(v1alpha1.DetailInvalidParameters, "targetCluster is %q, but this controller serves cluster %q: create the execution in the target cluster", c, r.checker.cfg.ClusterName)
+		r.out.failValidation(v1alpha1.DetailInvalidParameters, "targetCluster is %q, but this controller serves cluster %q: create the execution in the target cluster", c, r.checker.cfg.ClusterName)
 		return nil
 	}
-	if r.original, err = r.checker.findOriginal(ctx, r.ke, request, &r.out); err != nil || r.out.Failed != nil {
+	if r.original, err = r.checker.findAndCheckOriginal(ctx, r.ke, request, &r.out); err != nil || r.out.Failed != nil {
 		return err
 	}
 	r.out.Results.ParameterValidation = true
@@ -48,7 +49,7 @@ func (r *round) checkRights(ctx context.Context) error {
 	if !may {
 		user := r.ke.Spec.RequestedBy
 		r.stranger, r.out.Results.RBACValidation = true, false
-		r.out.failWith(v1alpha1.DetailRBACDenied, "%s is not allowed to request %s in namespace %q: a role must grant the verb %s on %s with the resource name %s. Bind such a role to %s and create the execution again",
+		r.out.failValidation(v1alpha1.DetailRBACDenied, "%s is not allowed to request %s in namespace %q: a role must grant the verb %s on %s with the resource name %s. Bind such a role to %s and create the execution again",
 			user, r.ke.Spec.Action, r.checker.cfg.Namespace, v1alpha1.VerbExecute, v1alpha1.Resource, r.ke.Spec.Action, user)
 		return nil
 	}
@@ -56,7 +57,7 @@ func (r *round) checkRights(ctx context.Context) error {
 		r.account.permitted, r.out.Results.RBACValidation = true, true
 		return nil
 	}
-	exists, err := r.checker.deps.Identities.Exists(ctx, a)
+	exists, err := r.checker.deps.Identities.AccountExists(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -64,7 +65,7 @@ func (r *round) checkRights(ctx context.Context) error {
 		r.account.failMissingAccount()
 		return nil
 	}
-	denied, err := r.account.missingRights(ctx)
+	denied, err := r.account.listMissingRights(ctx)
 	if err != nil {
 		return err
 	}
@@ -94,32 +95,32 @@ func (c *Checker) mayRequest(ctx context.Context, ke *v1alpha1.KubernetesExecuti
 
 // checkPolicy is the fourth step, after planAndCheckTarget: it asks whether the policy allows the request.
 func (r *round) checkPolicy(ctx context.Context) error {
-	if err := r.gatherState(ctx); err != nil {
+	if err := r.gatherClusterState(ctx); err != nil {
 		return err
 	}
 	r.input = r.state.Input()
-	return r.decidePolicy(ctx)
+	return r.evaluatePolicy(ctx)
 }
 
-// decidePolicy evaluates the policy with the present input.
-func (r *round) decidePolicy(ctx context.Context) error {
+// evaluatePolicy evaluates the policy with the present input.
+func (r *round) evaluatePolicy(ctx context.Context) error {
 	d, err := r.checker.deps.Policy.Decide(ctx, r.input)
 	if err != nil {
 		if ctx.Err() != nil || errors.Is(err, execution.ErrNoPolicies) {
 			return fmt.Errorf("evaluate policy: %w", err)
 		}
-		r.out.Results.PolicyValidation = &v1alpha1.PolicyValidation{EvaluatedAt: apiTime(r.now)}
-		r.out.failWith(v1alpha1.DetailPolicyUnavailable, "the policy returned no decision, so the controller denies the execution: %v", err)
+		r.out.Results.PolicyValidation = &v1alpha1.PolicyValidation{EvaluatedAt: toAPITime(r.now)}
+		r.out.failValidation(v1alpha1.DetailPolicyUnavailable, "the policy returned no decision, so the controller denies the execution: %v", err)
 		return nil
 	}
 	d.RequireDryRun = d.RequireDryRun || r.out.Decision.RequireDryRun
 	r.out.Decision = d
 	r.out.Results.PolicyValidation = &v1alpha1.PolicyValidation{
 		PolicyName: d.PolicyName, Allowed: d.Allow, RequiredApproval: d.RequireApproval, RequiredDryRun: d.RequireDryRun,
-		Violations: d.Violations, Warnings: d.Warnings, PolicyHash: d.PolicyHash, Mode: d.Mode, EvaluatedAt: apiTime(r.now),
+		Violations: d.Violations, Warnings: d.Warnings, PolicyHash: d.PolicyHash, Mode: d.Mode, EvaluatedAt: toAPITime(r.now),
 	}
 	if !d.Allow {
-		r.out.failWith(v1alpha1.DetailPolicyDenied, "%s", denialMessage(d))
+		r.out.failValidation(v1alpha1.DetailPolicyDenied, "%s", denialMessage(d))
 		return nil
 	}
 	r.out.Warnings = append([]string{}, d.Warnings...)
@@ -127,7 +128,7 @@ func (r *round) decidePolicy(ctx context.Context) error {
 	if before := r.ke.Status.Plan; r.replan && before != nil { // an approval is valid for one period
 		r.plan.AdmissionPolicyPeriod = before.AdmissionPolicyPeriod
 	}
-	r.plan.Hash = action.Hash(r.plan)
+	r.plan.Hash = action.HashEffect(r.plan)
 	return nil
 }
 
@@ -143,27 +144,28 @@ func denialMessage(d execution.Decision) string {
 	return name + " denies the execution: " + strings.Join(d.Violations, "; ")
 }
 
-// checkDryRun is the fifth step. It runs after the sixth, which is cheaper.
-func (r *round) checkDryRun(ctx context.Context) error {
+// dryRunIfRequired is the fifth step: it makes a dry run if the policy or the request requires one.
+// It runs after the sixth step, which is cheaper.
+func (r *round) dryRunIfRequired(ctx context.Context) error {
 	r.out.Plan = r.plan
 	impact := r.plan.Impact
 	r.out.Results.DryRunResults = &v1alpha1.DryRunResults{EstimatedImpact: &impact, Warnings: []string{}}
 	asked := r.out.Decision.RequireDryRun || r.ke.Spec.DryRunMode == v1alpha1.DryRunAlways || r.ke.Spec.DryRunMode == v1alpha1.DryRunOnly
-	if !asked || !hasDryRun(r.request.Action) {
+	if !asked || !supportsDryRun(r.request.Action) {
 		return nil
 	}
-	return r.obtainDryRun(ctx)
+	return r.runOrRequestDryRun(ctx)
 }
 
-// hasDryRun reports whether the action supports a dry run.
-func hasDryRun(a *action.Action) bool { return !a.ReadOnly && !a.NoJob }
+// supportsDryRun reports whether the action supports a dry run.
+func supportsDryRun(a *action.Action) bool { return !a.ReadOnly && !a.NoJob }
 
-// obtainDryRun makes the dry run, or requests it in a Job.
-func (r *round) obtainDryRun(ctx context.Context) error {
+// runOrRequestDryRun makes the dry run, or requests it in a Job.
+func (r *round) runOrRequestDryRun(ctx context.Context) error {
 	switch {
 	case r.dry != nil && r.dry.DryRun != nil && r.dry.PlanHash != r.plan.Hash:
-		r.out.failFor(v1alpha1.ReasonDryRunFailed, v1alpha1.DetailTargetChanged,
-			"%s or the policy changed during the dry run: create the execution again", objectName(r.request.Target))
+		r.out.failWithReason(v1alpha1.ReasonDryRunFailed, v1alpha1.DetailTargetChanged,
+			"%s or the policy changed during the dry run: create the execution again", formatTarget(r.request.Target))
 		return nil
 	case r.dry != nil:
 		r.out.recordDryRun(*r.dry, r.request, r.plan)
@@ -173,7 +175,7 @@ func (r *round) obtainDryRun(ctx context.Context) error {
 		return nil
 	}
 	c := r.client
-	c.Dynamic = r.seen.cachedClient()
+	c.Dynamic = r.seen.newReplayClient()
 	result := action.DryRun(ctx, c, r.plan, action.Run{Subject: planSubject(r.ke), Attempt: 1, Deadline: time.Now().Add(dryRunTimeout)})
 	switch {
 	case ctx.Err() != nil:
@@ -181,7 +183,7 @@ func (r *round) obtainDryRun(ctx context.Context) error {
 	case result.Code.Retry():
 		return fmt.Errorf("dry-run %s: %s", r.request.Action.Name, result.Message)
 	case result.Code == action.CodeForbidden:
-		if known, err := r.account.recheckRights(ctx); err != nil || known {
+		if known, err := r.account.recheckRightsUncached(ctx); err != nil || known {
 			return err
 		}
 	}
@@ -216,7 +218,7 @@ func (o *Outcome) recordDryRun(result action.Result, request action.Request, pla
 	if message == "" {
 		message = strings.Join(results.Errors, "; ")
 	}
-	o.failFor(v1alpha1.ReasonDryRunFailed, detail, "dry run of %s on %s failed: %s", request.Action.Name, objectName(request.Target), message)
+	o.failWithReason(v1alpha1.ReasonDryRunFailed, detail, "dry run of %s on %s failed: %s", request.Action.Name, formatTarget(request.Target), message)
 }
 
 // reuseOrRepeatDryRun copies the results that are not repeated from the status. A dry run of another plan
@@ -233,11 +235,11 @@ func (r *round) reuseOrRepeatDryRun(ctx context.Context) error {
 		return nil
 	}
 	if r.checker.cfg.DryRunExecutor == DryRunJob {
-		r.out.failFor(v1alpha1.ReasonPlanStale, v1alpha1.Detail(v1alpha1.ReasonPlanStale),
-			"%s changed after the dry run of %s: create the execution again", objectName(r.request.Target), r.request.Action.Name)
+		r.out.failWithReason(v1alpha1.ReasonPlanStale, v1alpha1.Detail(v1alpha1.ReasonPlanStale),
+			"%s changed after the dry run of %s: create the execution again", formatTarget(r.request.Target), r.request.Action.Name)
 		return nil
 	}
-	return r.obtainDryRun(ctx)
+	return r.runOrRequestDryRun(ctx)
 }
 
 // checkPlanPolicy repeats the fourth step with the plan as input. The policy may require a dry run
@@ -246,22 +248,22 @@ func (r *round) checkPlanPolicy(ctx context.Context) error {
 	for {
 		dry := r.out.Results.DryRunResults
 		r.input.Plan = PlanInput(r.plan, dry)
-		if err := r.decidePolicy(ctx); err != nil || r.out.Failed != nil {
+		if err := r.evaluatePolicy(ctx); err != nil || r.out.Failed != nil {
 			return err
 		}
 		switch {
-		case !r.out.Decision.RequireDryRun || dry != nil && dry.Performed || !hasDryRun(r.request.Action):
+		case !r.out.Decision.RequireDryRun || dry != nil && dry.Performed || !supportsDryRun(r.request.Action):
 			return nil
 		case r.replan:
-			r.out.failFor(v1alpha1.ReasonPlanStale, v1alpha1.Detail(v1alpha1.ReasonPlanStale),
+			r.out.failWithReason(v1alpha1.ReasonPlanStale, v1alpha1.Detail(v1alpha1.ReasonPlanStale),
 				"the policy changed and now requires a dry run of %s: create the execution again", r.request.Action.Name)
 			return nil
 		}
-		if err := r.obtainDryRun(ctx); err != nil || r.out.Failed != nil || r.out.NeedDryRunJob {
+		if err := r.runOrRequestDryRun(ctx); err != nil || r.out.Failed != nil || r.out.NeedDryRunJob {
 			return err
 		}
 		if dry = r.out.Results.DryRunResults; dry == nil || !dry.Performed { // do not repeat the dry run forever
-			r.out.failFor(v1alpha1.ReasonDryRunFailed, "", "the policy requires a dry run of %s, but its result is missing: create the execution again", r.request.Action.Name)
+			r.out.failWithReason(v1alpha1.ReasonDryRunFailed, "", "the policy requires a dry run of %s, but its result is missing: create the execution again", r.request.Action.Name)
 			return nil
 		}
 	}

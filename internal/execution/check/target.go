@@ -26,11 +26,11 @@ type targetView struct {
 	shield string                     // why it is protected
 }
 
-// checkProtectedName refuses targets that are protected by name, before any other check. Otherwise
+// refuseProtectedName refuses targets that are protected by name, before any other check. Otherwise
 // a message about missing rights would invite granting them in vain. The refusal follows from the
 // request and the settings, so it reveals no cluster state. Protection by label is reported only if
 // the account of the action may read the target.
-func (r *round) checkProtectedName(context.Context) error {
+func (r *round) refuseProtectedName(context.Context) error {
 	if r.target.shield = r.checker.protectionReason(r.request.Target, nil, nil); r.target.shield != "" {
 		r.out.failProtected(r.request.Target, r.target.shield)
 	}
@@ -42,7 +42,7 @@ func (r *round) checkProtectedName(context.Context) error {
 // have passed.
 func (r *round) planAndCheckTarget(ctx context.Context) error {
 	a := r.request.Action
-	subject, err := r.checker.subjectOfPlan(ctx, r.ke, a.Scope)
+	subject, err := r.checker.planSubjectWithProtected(ctx, r.ke, a.Scope)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (r *round) planAndCheckTarget(ctx context.Context) error {
 			return r.account.failUnlessTransient(ctx, err)
 		}
 		r.client = c
-		r.seen = newMemory(c.Dynamic)
+		r.seen = newReadCache(c.Dynamic)
 		c.Dynamic = r.seen
 		r.plan, err = r.request.Plan(ctx, c, subject)
 		return r.checkPlanResult(ctx, err)
@@ -66,9 +66,9 @@ func planSubject(ke *v1alpha1.KubernetesExecution) action.Subject {
 	return action.Subject{UID: ke.UID, Created: ke.CreationTimestamp.Time, Namespace: ke.Namespace, Name: ke.Name}
 }
 
-// subjectOfPlan returns planSubject, with the protected namespaces for actions that reach beyond
+// planSubjectWithProtected returns planSubject, with the protected namespaces for actions that reach beyond
 // the namespace of the target.
-func (c *Checker) subjectOfPlan(ctx context.Context, ke *v1alpha1.KubernetesExecution, scope action.Scope) (action.Subject, error) {
+func (c *Checker) planSubjectWithProtected(ctx context.Context, ke *v1alpha1.KubernetesExecution, scope action.Scope) (action.Subject, error) {
 	subject := planSubject(ke)
 	if scope != action.Cluster {
 		return subject, nil
@@ -107,11 +107,11 @@ func (r *round) checkPlanResult(ctx context.Context, planErr error) error {
 		r.out.failProtected(r.request.Target, r.target.shield)
 	case r.canAwaitTarget(planErr):
 		r.out.Wait, r.out.WaitsForTarget = targetPause, true
-		r.out.Results.PreConditionResults = previousResults(r.ke).PreConditionResults
+		r.out.Results.PreConditionResults = storedValidationResults(r.ke).PreConditionResults
 	case planErr != nil:
 		return r.account.failPlanning(ctx, planErr)
 	case r.target.space != nil && r.target.space.DeletionTimestamp != nil:
-		r.out.failWith(v1alpha1.DetailInvalidTargetState, "namespace %q, which contains %s, is being deleted", t.Namespace, objectName(t))
+		r.out.failValidation(v1alpha1.DetailInvalidTargetState, "namespace %q, which contains %s, is being deleted", t.Namespace, formatTarget(t))
 	default:
 		return r.refuseIfChangedSinceOriginal(ctx)
 	}
@@ -132,10 +132,10 @@ func (r *round) canAwaitTarget(planErr error) bool {
 	patience := preConditionTimeout
 	for _, c := range r.ke.Spec.PreConditions {
 		if c.Required {
-			patience = max(patience, timeoutOf(c, preConditionTimeout))
+			patience = max(patience, conditionTimeout(c, preConditionTimeout))
 		}
 	}
-	return r.now.Before(execution.PhaseStart(r.ke, v1alpha1.PhaseValidating, r.now).Add(patience))
+	return r.now.Before(execution.PhaseStartOrNow(r.ke, v1alpha1.PhaseValidating, r.now).Add(patience))
 }
 
 // readNamespace reads the namespace of a target. It returns nil for a target without a namespace, and
@@ -158,12 +158,12 @@ func (c *Checker) readNamespace(ctx context.Context, name string, live *unstruct
 }
 
 // findProtection determines why the target, or another object that the plan writes, is protected.
-func (c *Checker) findProtection(ctx context.Context, v targetView, request action.Request, plan *v1alpha1.Plan) (shield string, err error) {
-	if shield = c.protectionReason(request.Target, v.space, v.live); shield != "" {
-		return shield, nil
+func (c *Checker) findProtection(ctx context.Context, v targetView, request action.Request, plan *v1alpha1.Plan) (protectedReason string, err error) {
+	if protectedReason = c.protectionReason(request.Target, v.space, v.live); protectedReason != "" {
+		return protectedReason, nil
 	}
-	if own := ownProtection(v.scaled); own != "" {
-		return fmt.Sprintf("it scales %s: %s", objectName(action.ScaleTargetOf(v.live)), own), nil
+	if own := ownProtectionReason(v.scaled); own != "" {
+		return fmt.Sprintf("it scales %s: %s", formatTarget(action.ScaleTargetOf(v.live)), own), nil
 	}
 	if plan == nil {
 		return "", nil
@@ -175,8 +175,8 @@ func (c *Checker) findProtection(ctx context.Context, v targetView, request acti
 			return "", fmt.Errorf("read namespace %q: %w", name, err)
 		}
 		ns.Name = name // a missing namespace may still be protected by name
-		if shield = c.protectionReason(v1alpha1.Target{Namespace: name}, &ns, nil); shield != "" {
-			return shield, nil
+		if protectedReason = c.protectionReason(v1alpha1.Target{Namespace: name}, &ns, nil); protectedReason != "" {
+			return protectedReason, nil
 		}
 	}
 	return "", nil
@@ -196,13 +196,13 @@ func (c *Checker) protectionReason(t v1alpha1.Target, ns *corev1.Namespace, live
 	if ns != nil && ns.Labels[v1alpha1.LabelProtected] == labelTrue {
 		return fmt.Sprintf("namespace %q has the label %s", ns.Name, v1alpha1.LabelProtected)
 	}
-	return ownProtection(live)
+	return ownProtectionReason(live)
 }
 
 const labelTrue = "true"
 
-// ownProtection returns the protection that an object declares itself.
-func ownProtection(live *unstructured.Unstructured) string {
+// ownProtectionReason returns the protection that an object declares itself.
+func ownProtectionReason(live *unstructured.Unstructured) string {
 	if live == nil {
 		return ""
 	}
@@ -237,16 +237,16 @@ func otherWrittenNamespaces(p *v1alpha1.Plan, a *action.Action, executorNamespac
 	return others
 }
 
-// objectName formats an object for messages, such as Deployment shop/web.
-func objectName(t v1alpha1.Target) string {
+// formatTarget formats an object for messages, such as Deployment shop/web.
+func formatTarget(t v1alpha1.Target) string {
 	if t.Namespace == "" {
 		return strings.TrimSpace(t.Kind + " " + t.Name)
 	}
 	return t.Kind + " " + t.Namespace + "/" + t.Name
 }
 
-// objectPath formats an object as in the status, such as Deployment/shop/web.
-func objectPath(t v1alpha1.Target) string {
+// formatTargetPath formats an object as in the status, such as Deployment/shop/web.
+func formatTargetPath(t v1alpha1.Target) string {
 	if t.Kind == "" {
 		return ""
 	}

@@ -20,20 +20,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube"
 )
 
-// NewView creates the reader of checks. It caches Nodes, Namespaces, HorizontalPodAutoscalers and
+// NewCachedReader creates the reader of checks. It caches Nodes, Namespaces, HorizontalPodAutoscalers and
 // Pods of all namespaces, reduced to the fields that checks read: about 4 KiB for a Pod with two
 // containers. Executions, ReplicaSets and Jobs are read one by one.
 //
 // The reader needs get, list and watch for the cached kinds, and get for the others. It contacts
 // the cluster only when its part runs.
-func NewView(cfg *rest.Config, log *slog.Logger) (*kube.Reader, error) {
+func NewCachedReader(cfg *rest.Config, log *slog.Logger) (*kube.Reader, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), autoscalingv2.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("create view: %w", err)
 	}
 	kept := make(map[client.Object]cache.ByObject)
 	for _, o := range []client.Object{&corev1.Node{}, &corev1.Namespace{}, &autoscalingv2.HorizontalPodAutoscaler{}, &corev1.Pod{}} {
-		kept[o] = cache.ByObject{Transform: leanObject}
+		kept[o] = cache.ByObject{Transform: stripUnreadFields}
 	}
 	return kube.NewCachedReader(cfg, kube.Options{
 		Scheme:        scheme,
@@ -47,8 +47,8 @@ func NewView(cfg *rest.Config, log *slog.Logger) (*kube.Reader, error) {
 	})
 }
 
-// leanObject reduces an object to the fields that checks read.
-func leanObject(object any) (any, error) {
+// stripUnreadFields reduces an object to the fields that checks read.
+func stripUnreadFields(object any) (any, error) {
 	if o, ok := object.(metav1.Object); ok {
 		o.SetManagedFields(nil)
 	}
@@ -58,18 +58,18 @@ func leanObject(object any) (any, error) {
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		o.Status = autoscalingv2.HorizontalPodAutoscalerStatus{}
 	case *corev1.Pod:
-		return leanPod(o), nil
+		return stripPod(o), nil
 	}
 	return object, nil
 }
 
-// leanPod keeps the fields needed to count Pods and their requests.
-func leanPod(p *corev1.Pod) *corev1.Pod {
+// stripPod keeps the fields needed to count Pods and their requests.
+func stripPod(p *corev1.Pod) *corev1.Pod {
 	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion,
 		Labels: p.Labels, DeletionTimestamp: p.DeletionTimestamp,
 	}}
-	kept.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Overhead: p.Spec.Overhead, Containers: leanContainers(p.Spec.Containers), InitContainers: leanContainers(p.Spec.InitContainers)}
+	kept.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Overhead: p.Spec.Overhead, Containers: stripContainers(p.Spec.Containers), InitContainers: stripContainers(p.Spec.InitContainers)}
 	kept.Status = corev1.PodStatus{Phase: p.Status.Phase}
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady {
@@ -86,7 +86,7 @@ func leanPod(p *corev1.Pod) *corev1.Pod {
 	return kept
 }
 
-func leanContainers(all []corev1.Container) []corev1.Container {
+func stripContainers(all []corev1.Container) []corev1.Container {
 	kept := make([]corev1.Container, len(all))
 	for i, c := range all {
 		kept[i] = corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy, Resources: corev1.ResourceRequirements{Requests: c.Resources.Requests}}

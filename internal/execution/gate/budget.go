@@ -27,7 +27,7 @@ type budget struct {
 	nodes    int
 	acted    map[string]bool // nodes with an execution inside
 	cordoned map[string]bool // nodes that executions left cordoned
-	cordons  bool            // whether SetCordoned was called
+	cordons  bool            // whether SetCordonedNodes was called
 }
 
 // A pool is a number of places: one pool for executions that change something, one for read-only
@@ -93,7 +93,7 @@ type stream struct {
 
 func (s *stream) isBefore(o *stream) bool { return s.ready[0].isBefore(o.ready[0]) }
 
-func (s *stream) setAt(i int) { s.at = i }
+func (s *stream) setHeapIndex(i int) { s.at = i }
 
 func newBudget(cfg Config) budget {
 	return budget{
@@ -181,7 +181,7 @@ func (b *budget) placeStreamInLane(s *stream) {
 	case !out && s.at < 0:
 		l.streams.pushItem(s)
 	case !out:
-		l.streams.fixAt(s.at)
+		l.streams.restoreOrderAt(s.at)
 	case s.at >= 0:
 		// The stream may be empty and cannot be compared then. The last place of the heap
 		// needs no comparison.
@@ -197,7 +197,7 @@ func (b *budget) placeStreamInLane(s *stream) {
 func (b *budget) firstReadyWithRoom() *member {
 	var first *member
 	for key, l := range b.lanes {
-		if !b.hasRoom(key) {
+		if !b.laneHasRoom(key) {
 			continue
 		}
 		if m := l.streams[0].ready[0]; first == nil || m.isBefore(first) {
@@ -207,17 +207,17 @@ func (b *budget) firstReadyWithRoom() *member {
 	return first
 }
 
-func (b *budget) hasRoom(key laneKey) bool {
+func (b *budget) laneHasRoom(key laneKey) bool {
 	most, bound := b.cfg.MaxPerAction[key.action]
 	if b.held[key.pool] >= b.cfg.MaxConcurrent || bound && b.byAction[key.action] >= most {
 		return false
 	}
-	return !key.node || b.nodesInUse() < b.nodesAllowed()
+	return !key.node || b.countNodesInUse() < b.maxNodesInUse()
 }
 
-func (b *budget) nodesAllowed() int { return max(1, b.nodes*b.cfg.MaxNodePercent/100) }
+func (b *budget) maxNodesInUse() int { return max(1, b.nodes*b.cfg.MaxNodePercent/100) }
 
-func (b *budget) nodesInUse() int {
+func (b *budget) countNodesInUse() int {
 	n := len(b.cordoned)
 	for t := range b.acted {
 		if !b.cordoned[t] {
@@ -227,8 +227,8 @@ func (b *budget) nodesInUse() int {
 	return n
 }
 
-// countInside counts a member as inside.
-func (b *budget) countInside(m *member) {
+// addInsideCounts counts a member as inside.
+func (b *budget) addInsideCounts(m *member) {
 	b.held[poolOf(m.Claim)]++
 	b.byAction[m.Action]++
 	if m.Node {
@@ -236,12 +236,12 @@ func (b *budget) countInside(m *member) {
 	}
 	for _, s := range b.ensureShares(m.Claim) {
 		s.held++
-		b.placeStreamsInLanes(s)
+		b.updateLanesOfShare(s)
 	}
 }
 
-// uncountInside stops counting a member as inside.
-func (b *budget) uncountInside(m *member) {
+// subtractInsideCounts stops counting a member as inside.
+func (b *budget) subtractInsideCounts(m *member) {
 	b.held[poolOf(m.Claim)]--
 	if b.byAction[m.Action]--; b.byAction[m.Action] == 0 {
 		delete(b.byAction, m.Action)
@@ -252,21 +252,21 @@ func (b *budget) uncountInside(m *member) {
 	shares := b.ensureShares(m.Claim)
 	for _, s := range shares {
 		s.held--
-		b.placeStreamsInLanes(s)
+		b.updateLanesOfShare(s)
 	}
 	b.dropUnusedShares(shares)
 }
 
-// countCordoned counts the node of a member as cordoned until SetCordoned reports the actual state.
+// markNodeCordoned counts the node of a member as cordoned until SetCordonedNodes reports the actual state.
 // Another execution must not start in between.
-func (b *budget) countCordoned(m *member) {
+func (b *budget) markNodeCordoned(m *member) {
 	if m.Node && b.cordons {
 		b.cordoned[m.Target] = true
 	}
 }
 
-// placeStreamsInLanes updates the streams of a share that may have reached or left its limit.
-func (b *budget) placeStreamsInLanes(s *share) {
+// updateLanesOfShare updates the streams of a share that may have reached or left its limit.
+func (b *budget) updateLanesOfShare(s *share) {
 	if s.most == 0 {
 		return
 	}
@@ -295,14 +295,14 @@ func (b *budget) describeExceededLimit(m *member) string {
 	case bound && b.byAction[m.Action] >= most:
 		return fmt.Sprintf("limit reached: %d executions of %s are running (limits.max_per_action)", b.byAction[m.Action], m.Action)
 	}
-	return fmt.Sprintf("limit reached: %d nodes are in use by actions or cordoned, at most %d of %d are allowed at a time (limits.max_node_percent): uncordon a node", b.nodesInUse(), b.nodesAllowed(), b.nodes)
+	return fmt.Sprintf("limit reached: %d nodes are in use by actions or cordoned, at most %d of %d are allowed at a time (limits.max_node_percent): uncordon a node", b.countNodesInUse(), b.maxNodesInUse(), b.nodes)
 }
 
 // insideCount returns the number of members inside.
 func (b *budget) insideCount() int { return b.held[poolChanges] + b.held[poolReads] }
 
-// inFlight returns the executions inside, except one.
-func (b *budget) inFlight(except *member) execution.InputInFlight {
+// inFlightExcept returns the executions inside, except one.
+func (b *budget) inFlightExcept(except *member) execution.InputInFlight {
 	in := execution.InputInFlight{Total: b.insideCount(), ByAction: maps.Clone(b.byAction), ByNamespace: make(map[string]int), SameTarget: []string{}}
 	for key, s := range b.shares {
 		if key.of == ofNamespace && s.held > 0 {

@@ -132,8 +132,8 @@ func (g *Gate) OnWake(f func(types.NamespacedName)) {
 	g.onWake = f
 }
 
-// lockThenWake runs change with the lock held, then wakes the queued executions, except the given one.
-func (g *Gate) lockThenWake(except types.NamespacedName, change func()) {
+// updateThenWake runs change with the lock held, then wakes the queued executions, except the given one.
+func (g *Gate) updateThenWake(except types.NamespacedName, change func()) {
 	g.mu.Lock()
 	change()
 	wakes, onWake := g.wakes, g.onWake
@@ -151,7 +151,7 @@ func (g *Gate) lockThenWake(except types.NamespacedName, change func()) {
 
 // Restore loads the running and past executions into a new gate. Call it before the first Enter.
 func (g *Gate) Restore(inside []Claim, past []Past) {
-	g.lockThenWake(types.NamespacedName{}, func() {
+	g.updateThenWake(types.NamespacedName{}, func() {
 		for _, c := range inside {
 			if g.members[c.UID] != nil {
 				continue
@@ -159,7 +159,7 @@ func (g *Gate) Restore(inside []Claim, past []Past) {
 			m := g.addMember(c, c.Since)
 			m.state = stateInside
 			m.target.inside = append(m.target.inside, m)
-			g.budget.countInside(m)
+			g.budget.addInsideCounts(m)
 		}
 		for _, e := range past {
 			g.past.addPast(e)
@@ -172,10 +172,10 @@ func (g *Gate) Restore(inside []Claim, past []Past) {
 // however often it calls Enter. An admitted execution must Leave. A queued one must be removed with
 // Forget when it no longer wants a place.
 func (g *Gate) Enter(c Claim, now time.Time) (v Verdict) {
-	g.lockThenWake(c.Key, func() {
+	g.updateThenWake(c.Key, func() {
 		if g.untimed {
 			g.untimed = false
-			g.past.clampEnds(now)
+			g.past.clampFutureEnds(now)
 		}
 		m := g.members[c.UID]
 		if m == nil {
@@ -186,7 +186,7 @@ func (g *Gate) Enter(c Claim, now time.Time) (v Verdict) {
 			m = g.addMember(c, since)
 			m.target.queue.pushItem(m)
 		}
-		g.updateHead(m.target, now)
+		g.selectNextHead(m.target, now)
 		g.reservePlaces()
 		if m.state == stateReserved {
 			delete(g.reserved, m.UID)
@@ -220,14 +220,14 @@ func (g *Gate) addMember(c Claim, since time.Time) *member {
 	return m
 }
 
-// Deadline returns the time until which an execution that waits since the given time may be
+// QueueDeadline returns the time until which an execution that waits since the given time may be
 // admitted. An execution that is blocked for a reason outside the gate should not wait longer than
 // that either.
-func (g *Gate) Deadline(since time.Time) time.Time { return since.Add(g.cfg.QueueTimeout) }
+func (g *Gate) QueueDeadline(since time.Time) time.Time { return since.Add(g.cfg.QueueTimeout) }
 
 // Leave removes an execution that was inside and has ended.
 func (g *Gate) Leave(uid types.UID, outcome v1alpha1.Outcome, now time.Time) {
-	g.lockThenWake(types.NamespacedName{}, func() {
+	g.updateThenWake(types.NamespacedName{}, func() {
 		m := g.members[uid]
 		if m == nil {
 			return
@@ -235,7 +235,7 @@ func (g *Gate) Leave(uid types.UID, outcome v1alpha1.Outcome, now time.Time) {
 		if m.state == stateInside {
 			g.past.addPast(Past{Action: m.Action, Target: m.Target, Outcome: outcome, Ended: now})
 			g.past.dropExpired(now)
-			g.budget.countCordoned(m)
+			g.budget.markNodeCordoned(m)
 		}
 		g.removeMember(m, now)
 	})
@@ -243,7 +243,7 @@ func (g *Gate) Leave(uid types.UID, outcome v1alpha1.Outcome, now time.Time) {
 
 // Forget removes an execution that no longer wants a place, or that left without acting.
 func (g *Gate) Forget(uid types.UID) {
-	g.lockThenWake(types.NamespacedName{}, func() {
+	g.updateThenWake(types.NamespacedName{}, func() {
 		if m := g.members[uid]; m != nil {
 			g.removeMember(m, time.Time{})
 		}
@@ -265,10 +265,10 @@ func (g *Gate) removeMember(m *member, now time.Time) {
 	case stateHead:
 		t.head = nil
 	case stateReserved, stateInside:
-		g.budget.uncountInside(m)
+		g.budget.subtractInsideCounts(m)
 		t.removeInside(m)
 	}
-	g.updateHead(t, now)
+	g.selectNextHead(t, now)
 	if t.isEmpty() {
 		delete(g.targets, t.name)
 	}
@@ -277,7 +277,7 @@ func (g *Gate) removeMember(m *member, now time.Time) {
 
 // Stop blocks all admissions until Resume. Executions that are inside continue.
 func (g *Gate) Stop(reason string) {
-	g.lockThenWake(types.NamespacedName{}, func() {
+	g.updateThenWake(types.NamespacedName{}, func() {
 		g.stopped, g.reason = true, reason
 		g.revokeReserved()
 	})
@@ -287,17 +287,17 @@ func (g *Gate) Stop(reason string) {
 func (g *Gate) revokeReserved() {
 	for uid, m := range g.reserved {
 		delete(g.reserved, uid)
-		g.budget.uncountInside(m)
+		g.budget.subtractInsideCounts(m)
 		m.target.removeInside(m)
 		m.target.head, m.state = m, stateReady
 		g.budget.queueReady(m)
-		g.updateHead(m.target, time.Time{}) // one that goes first may have come meanwhile
+		g.selectNextHead(m.target, time.Time{}) // one that goes first may have come meanwhile
 	}
 }
 
 // Resume ends a Stop.
 func (g *Gate) Resume() {
-	g.lockThenWake(types.NamespacedName{}, func() {
+	g.updateThenWake(types.NamespacedName{}, func() {
 		if !g.stopped {
 			return
 		}
@@ -313,7 +313,7 @@ func (g *Gate) Resume() {
 
 // SetNodes sets the number of nodes in the cluster. Until the first call, one node may be acted on.
 func (g *Gate) SetNodes(total int) {
-	g.lockThenWake(types.NamespacedName{}, func() {
+	g.updateThenWake(types.NamespacedName{}, func() {
 		if total < g.budget.nodes {
 			g.revokeReserved()
 		}
@@ -322,16 +322,16 @@ func (g *Gate) SetNodes(total int) {
 	})
 }
 
-// SetCordoned sets the targets that are nodes cordoned by executions and still unschedulable. They
+// SetCordonedNodes sets the targets that are nodes cordoned by executions and still unschedulable. They
 // count as acted on. An execution on one of them uses no further place of the node budget, because
 // it may be the rollback. After the first call, a node that was acted on counts as cordoned until
 // the next call.
-func (g *Gate) SetCordoned(nodeTargets []string) {
+func (g *Gate) SetCordonedNodes(nodeTargets []string) {
 	cordoned := make(map[string]bool, len(nodeTargets))
 	for _, t := range nodeTargets {
 		cordoned[t] = true
 	}
-	g.lockThenWake(types.NamespacedName{}, func() {
+	g.updateThenWake(types.NamespacedName{}, func() {
 		g.budget.cordons = true
 		if maps.Equal(cordoned, g.budget.cordoned) {
 			return

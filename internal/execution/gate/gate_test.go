@@ -184,13 +184,13 @@ func TestBudgets(t *testing.T) {
 		g.SetNodes(29)
 		wantIn(t, g.Enter(node(claim("b", "n2")), now))
 		wantHeld(t, g.Enter(node(claim("c", "n3")), now), v1alpha1.DetailBudgetExceeded)
-		g.SetCordoned([]string{"n1"})
+		g.SetCordonedNodes([]string{"n1"})
 		g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now)
 		wantHeld(t, g.Enter(node(claim("c", "n3")), now), v1alpha1.DetailBudgetExceeded) // n1 is still cordoned
 		back := node(claim("d", "n1"))
 		wantIn(t, g.Enter(back, now)) // and may be acted on
 		g.Leave(back.UID, v1alpha1.OutcomeSucceeded, now)
-		g.SetCordoned(nil)
+		g.SetCordonedNodes(nil)
 		wantIn(t, g.Enter(node(claim("c", "n3")), now))
 	})
 }
@@ -206,17 +206,17 @@ func TestNodesBetweenTwoLooks(t *testing.T) {
 		return c
 	}
 	g.SetNodes(10)
-	g.SetCordoned(nil)
+	g.SetCordonedNodes(nil)
 	wantIn(t, g.Enter(drain("a", "n1"), now))
 	wantHeld(t, g.Enter(drain("b", "n2"), now), v1alpha1.DetailBudgetExceeded)
 	g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now)
 	wantHeld(t, g.Enter(drain("b", "n2"), now), v1alpha1.DetailBudgetExceeded)
-	g.SetCordoned([]string{"n1"})
+	g.SetCordonedNodes([]string{"n1"})
 	wantHeld(t, g.Enter(drain("b", "n2"), now), v1alpha1.DetailBudgetExceeded)
-	g.SetCordoned(nil)
-	g.SetCordoned([]string{"n3"}) // while b's place is kept
+	g.SetCordonedNodes(nil)
+	g.SetCordonedNodes([]string{"n3"}) // while b's place is kept
 	wantHeld(t, g.Enter(drain("b", "n2"), now), v1alpha1.DetailBudgetExceeded)
-	g.SetCordoned(nil)
+	g.SetCordonedNodes(nil)
 	wantIn(t, g.Enter(drain("b", "n2"), now))
 }
 

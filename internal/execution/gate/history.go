@@ -35,9 +35,9 @@ func (h *history) addPast(e Past) {
 	h.of[key] = insertByEnd(h.of[key], e)
 }
 
-// clampEnds limits all ends to now. A later end comes from a clock that runs ahead, and must not
+// clampFutureEnds limits all ends to now. A later end comes from a clock that runs ahead, and must not
 // block its target until then.
-func (h *history) clampEnds(now time.Time) {
+func (h *history) clampFutureEnds(now time.Time) {
 	for _, list := range append(slices.Collect(maps.Values(h.of)), h.all) {
 		for i := len(list) - 1; i >= 0 && list[i].Ended.After(now); i-- {
 			list[i].Ended = now
@@ -65,9 +65,9 @@ func insertByEnd(list []Past, e Past) []Past {
 	return slices.Insert(list, i, e)
 }
 
-// endedWithin returns the executions of an action on a target that ended within a period before
+// listEndedWithin returns the executions of an action on a target that ended within a period before
 // now.
-func (h *history) endedWithin(action, target string, within time.Duration, now time.Time) []Past {
+func (h *history) listEndedWithin(action, target string, within time.Duration, now time.Time) []Past {
 	of := h.of[pastKey{action, target}]
 	first := sort.Search(len(of), func(i int) bool { return now.Sub(of[i].Ended) < within })
 	return of[first:]
@@ -80,7 +80,7 @@ func (h *history) cooldownLeft(m *member, cooldown time.Duration, now time.Time)
 	if m.Rollback || m.ReadOnly || m.Target == "" {
 		return 0
 	}
-	lately := h.endedWithin(m.Action, m.Target, cooldown, now)
+	lately := h.listEndedWithin(m.Action, m.Target, cooldown, now)
 	if len(lately) == 0 {
 		return 0
 	}
@@ -93,7 +93,7 @@ func (h *history) circuitState(m *member, cfg Config, now time.Time) (openUntil 
 		return openUntil, false
 	}
 	failures := 0
-	for _, e := range slices.Backward(h.endedWithin(m.Action, m.Target, cfg.Window, now)) {
+	for _, e := range slices.Backward(h.listEndedWithin(m.Action, m.Target, cfg.Window, now)) {
 		switch {
 		case e.Outcome == "": // cancelled: neither a failure nor a success
 			continue

@@ -222,7 +222,7 @@ func (w *world) leave(v *visitor, outcome v1alpha1.Outcome) {
 	delete(w.inside, v.UID)
 	w.past = append(w.past, gate.Past{Action: v.Action, Target: v.Target, Outcome: outcome, Ended: w.now})
 	w.gate.Leave(v.UID, outcome, w.now)
-	w.gate.SetCordoned(w.cordoned) // until then the node counts as cordoned
+	w.gate.SetCordonedNodes(w.cordoned) // until then the node counts as cordoned
 }
 
 // answer enters again for the executions that were woken.
@@ -285,7 +285,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"Nodes":  func(t *rapid.T) { w.nodes = rapid.IntRange(0, 10).Draw(t, "nodes"); w.gate.SetNodes(w.nodes) },
 		"Cordon": func(t *rapid.T) {
 			w.cordoned = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"n1", "n2", "n3", "n4"}), 0, 2, rapid.ID).Draw(t, "cordoned")
-			w.gate.SetCordoned(w.cordoned)
+			w.gate.SetCordonedNodes(w.cordoned)
 		},
 		"Restart": func(t *rapid.T) {
 			w.restart(t, func(waiting []*visitor) []*visitor { return rapid.Permutation(waiting).Draw(t, "waiting") })
@@ -316,7 +316,7 @@ func (w *world) restart(t *rapid.T, order func([]*visitor) []*visitor) {
 	past := slices.Clone(w.past)
 	w.gate.Restore(rapid.Permutation(inside).Draw(t, "inside"), rapid.Permutation(past).Draw(t, "past"))
 	w.gate.SetNodes(w.nodes)
-	w.gate.SetCordoned(w.cordoned)
+	w.gate.SetCordonedNodes(w.cordoned)
 	if w.stopped {
 		w.gate.Stop("test")
 	}
@@ -358,7 +358,7 @@ func TestNobodyWaitsForEver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, 1000*time.Hour) // so that it is not the timeout that ends it
 		t.Repeat(w.actions())
-		w.gate.SetCordoned(nil)
+		w.gate.SetCordonedNodes(nil)
 		w.cordoned, w.stopped = nil, false
 		w.gate.Resume()
 		for round := 0; len(w.waiting) > 0 || len(w.inside) > 0; round++ {
@@ -401,7 +401,7 @@ func TestRestoreIsTheStateBefore(t *testing.T) {
 		}
 		w.answer(t)
 		now, old := w.now, w.gate
-		old.SetCordoned(w.cordoned)
+		old.SetCordonedNodes(w.cordoned)
 		w.restart(t, inTurn)
 		if w.stopped {
 			w.gate.Resume()
@@ -415,7 +415,7 @@ func TestRestoreIsTheStateBefore(t *testing.T) {
 			entered := map[bool][]types.UID{}
 			for first, g := range map[bool]*gate.Gate{true: old, false: w.gate} {
 				g.Leave(uid, v1alpha1.OutcomeSucceeded, now)
-				g.SetCordoned(w.cordoned)
+				g.SetCordonedNodes(w.cordoned)
 				for _, id := range sorted(w.waiting) {
 					if g.Enter(w.waiting[id].Claim, now).In {
 						entered[first] = append(entered[first], id)

@@ -43,7 +43,7 @@ func (m *member) isBefore(o *member) bool {
 	return m.arrival < o.arrival
 }
 
-func (m *member) setAt(i int) { m.at = i }
+func (m *member) setHeapIndex(i int) { m.at = i }
 
 // A target is an object on which one execution acts at a time.
 type target struct {
@@ -59,8 +59,8 @@ func (t *target) removeInside(m *member) {
 
 func (t *target) isEmpty() bool { return len(t.inside) == 0 && t.head == nil && len(t.queue) == 0 }
 
-// updateHead selects the next member for a target.
-func (g *Gate) updateHead(t *target, now time.Time) {
+// selectNextHead selects the next member for a target.
+func (g *Gate) selectNextHead(t *target, now time.Time) {
 	if len(t.inside) > 0 {
 		return
 	}
@@ -95,7 +95,7 @@ func (g *Gate) reservePlaces() {
 			return
 		}
 		g.budget.removeReady(m)
-		g.budget.countInside(m)
+		g.budget.addInsideCounts(m)
 		m.target.head = nil
 		m.target.inside = append(m.target.inside, m)
 		m.state = stateReserved
@@ -116,7 +116,7 @@ func (w *wakeList) addMember(m *member) {
 // A heapItem is an element of a heap that knows its index.
 type heapItem[T any] interface {
 	isBefore(other T) bool
-	setAt(i int)
+	setHeapIndex(i int)
 }
 
 // A heap is a binary heap with its first element at 0. Unlike container/heap it does not box its
@@ -125,7 +125,7 @@ type heap[T heapItem[T]] []T
 
 func (h *heap[T]) pushItem(x T) {
 	*h = append(*h, x)
-	x.setAt(len(*h) - 1)
+	x.setHeapIndex(len(*h) - 1)
 	h.siftUp(len(*h) - 1)
 }
 
@@ -138,13 +138,13 @@ func (h *heap[T]) removeAt(i int) T {
 	s[last] = none
 	*h = s[:last]
 	if i < last {
-		h.fixAt(i)
+		h.restoreOrderAt(i)
 	}
 	return x
 }
 
-// fixAt restores the heap order for the element at i.
-func (h *heap[T]) fixAt(i int) {
+// restoreOrderAt restores the heap order for the element at i.
+func (h *heap[T]) restoreOrderAt(i int) {
 	if !h.siftDown(i) {
 		h.siftUp(i)
 	}
@@ -152,8 +152,8 @@ func (h *heap[T]) fixAt(i int) {
 
 func (h heap[T]) swapItems(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].setAt(i)
-	h[j].setAt(j)
+	h[i].setHeapIndex(i)
+	h[j].setHeapIndex(j)
 }
 
 func (h heap[T]) siftUp(i int) {

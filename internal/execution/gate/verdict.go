@@ -46,7 +46,7 @@ func (g *Gate) InFlight(exceptUID types.UID) execution.InputInFlight {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := g.members[exceptUID]
-	in := g.budget.inFlight(m)
+	in := g.budget.inFlightExcept(m)
 	if m != nil {
 		in.SameTarget = m.target.namesInsideExcept(exceptUID)
 	}
@@ -69,7 +69,7 @@ func (g *Gate) History(action, target string, now time.Time) execution.InputPast
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var in execution.InputPast
-	for _, e := range g.past.endedWithin(action, target, historyWindow, now) {
+	for _, e := range g.past.listEndedWithin(action, target, historyWindow, now) {
 		in.Count1h++
 		if isFailed(e) {
 			in.Failures1h++

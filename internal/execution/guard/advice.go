@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// WrongNamespaceWarning returns a policy with its binding that warns and refuses nothing. It warns users who
+// WrongNamespaceWarningObjects returns a policy with its binding that warns and refuses nothing. It warns users who
 // create an execution in another namespace than the guarded one, which the controller does not
 // watch. kubectl shows the warning.
 //
-// WrongNamespaceWarning is not part of Objects, which approvals depend on.
-func WrongNamespaceWarning(o Options) []runtime.Object {
+// WrongNamespaceWarningObjects is not part of Objects, which approvals depend on.
+func WrongNamespaceWarningObjects(o Options) []runtime.Object {
 	o = o.withDefaults()
 	p := o.newPolicy(policyElsewhere, matchExecutions("", admissionv1.Create))
 	ignore := admissionv1.Ignore
@@ -27,7 +27,7 @@ func WrongNamespaceWarning(o Options) []runtime.Object {
 	}}
 	none := metav1.LabelSelector{}
 	binding := o.newBinding(p)
-	binding.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: &none, ObjectSelector: &none, MatchPolicy: equivalent()}
+	binding.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: &none, ObjectSelector: &none, MatchPolicy: matchEquivalent()}
 	binding.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
 	return []runtime.Object{p, binding}
 }

@@ -25,7 +25,7 @@ func (h *heard) HandleWarningHeader(_ int, _, text string) { *h = append(*h, tex
 func TestWarned(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	w.install(guard.WrongNamespaceWarning(w.options()))
+	w.install(guard.WrongNamespaceWarningObjects(w.options()))
 	create := func(ctx context.Context, namespace string) heard {
 		var warnings heard
 		cfg := kubebedtest.Bed(t).Config()

@@ -90,13 +90,13 @@ func (o Options) newPolicy(name string, matches admissionv1.NamedRuleWithOperati
 	fail, none := admissionv1.Fail, metav1.LabelSelector{}
 	return &admissionv1.ValidatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicy"},
-		ObjectMeta: o.objectMeta(name),
+		ObjectMeta: o.newObjectMeta(name),
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			FailurePolicy: &fail,
 			MatchConstraints: &admissionv1.MatchResources{
 				NamespaceSelector: &none,
 				ObjectSelector:    &none,
-				MatchPolicy:       equivalent(),
+				MatchPolicy:       matchEquivalent(),
 				ResourceRules:     []admissionv1.NamedRuleWithOperations{matches},
 			},
 		},
@@ -110,28 +110,28 @@ func (o Options) newBinding(p *admissionv1.ValidatingAdmissionPolicy) *admission
 		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Labels: p.Labels},
 		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 			PolicyName:        p.Name,
-			MatchResources:    o.inNamespace(),
+			MatchResources:    o.matchNamespace(),
 			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 		},
 	}
 }
 
-// inNamespace limits a binding to the namespace of executions. It selects by the label that the API
+// matchNamespace limits a binding to the namespace of executions. It selects by the label that the API
 // server sets on every namespace and that no user can change.
-func (o Options) inNamespace() *admissionv1.MatchResources {
+func (o Options) matchNamespace() *admissionv1.MatchResources {
 	return &admissionv1.MatchResources{
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: o.Namespace}},
 		ObjectSelector:    &metav1.LabelSelector{},
-		MatchPolicy:       equivalent(),
+		MatchPolicy:       matchEquivalent(),
 	}
 }
 
-func (o Options) objectMeta(name string) metav1.ObjectMeta {
+func (o Options) newObjectMeta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: o.Namespace + "-" + name, Labels: map[string]string{labelGuard: o.Namespace}}
 }
 
-// equivalent matches requests in any version of the API.
-func equivalent() *admissionv1.MatchPolicyType {
+// matchEquivalent matches requests in any version of the API.
+func matchEquivalent() *admissionv1.MatchPolicyType {
 	e := admissionv1.Equivalent
 	return &e
 }
@@ -171,23 +171,23 @@ func newValidations(list ...validationRule) []admissionv1.Validation {
 	return validations
 }
 
-// allowedExpression returns the CEL expression for whether the user has a verb on an execution.
-func allowedExpression(verb, name string) string {
-	check := fmt.Sprintf("authorizer.group(%s).resource(%s).namespace(request.namespace)", quoteExpression(v1alpha1.GroupVersion.Group), quoteExpression(v1alpha1.Resource))
+// celUserMay returns the CEL expression for whether the user has a verb on an execution.
+func celUserMay(verb, name string) string {
+	check := fmt.Sprintf("authorizer.group(%s).resource(%s).namespace(request.namespace)", quoteCEL(v1alpha1.GroupVersion.Group), quoteCEL(v1alpha1.Resource))
 	if name != "" {
 		check += ".name(" + name + ")"
 	}
-	return check + ".check(" + quoteExpression(verb) + ").allowed()"
+	return check + ".check(" + quoteCEL(verb) + ").allowed()"
 }
 
-// quoteExpression returns s as a CEL string literal.
-func quoteExpression(s string) string { return strconv.QuoteToASCII(s) }
+// quoteCEL returns s as a CEL string literal.
+func quoteCEL(s string) string { return strconv.QuoteToASCII(s) }
 
-// listExpression returns a CEL list of strings.
-func listExpression(list []string) string {
+// celStringList returns a CEL list of strings.
+func celStringList(list []string) string {
 	var quoted []string
 	for _, s := range slices.Compact(slices.Sorted(slices.Values(list))) {
-		quoted = append(quoted, quoteExpression(s))
+		quoted = append(quoted, quoteCEL(s))
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"
 }

@@ -133,7 +133,7 @@ func TestManifests(t *testing.T) {
 
 // all is what guard.yaml has.
 func all(o guard.Options) []runtime.Object {
-	return slices.Concat(guard.Objects(o), guard.WrongNamespaceWarning(o))
+	return slices.Concat(guard.Objects(o), guard.WrongNamespaceWarningObjects(o))
 }
 
 // TestMessages holds that every refusal says what to do next: after a colon.

@@ -38,11 +38,11 @@ func (l observer) observe(ctx context.Context) (observation, error) {
 	objects, err := l.readVerifiedVersions(ctx)
 	if err != nil {
 		if !IsUnknown(err) {
-			l.record.noteGap(ctx, began)
+			l.record.recordGap(ctx, began)
 		}
 		return observation{}, err
 	}
-	if err := l.verifyReachableServers(ctx); err != nil {
+	if err := l.verifyServersEnforcePolicies(ctx); err != nil {
 		if IsUnknown(err) {
 			return observation{}, err
 		}
@@ -57,7 +57,7 @@ func (l observer) observe(ctx context.Context) (observation, error) {
 
 // readVerifiedVersions returns the UID and generation of each object of the guard. It fails if an object is
 // missing or different. The result changes with every change of an object.
-func (l observer) readVerifiedVersions(ctx context.Context) (string, error) {
+func (l observer) readVerifiedVersions(ctx context.Context) (versions string, err error) {
 	there, err := l.listObjects(ctx)
 	if err != nil {
 		return "", err
@@ -122,10 +122,10 @@ func (l observer) listObjects(ctx context.Context) (map[string]storedObject, err
 	return there, nil
 }
 
-// verifyReachableServers verifies that the API servers enforce the policies, by sending a forged approval to
+// verifyServersEnforcePolicies verifies that the API servers enforce the policies, by sending a forged approval to
 // each. Servers that cannot be reached individually are skipped. If one accepts the approval, the
 // answers of the others do not matter.
-func (l observer) verifyReachableServers(ctx context.Context) error {
+func (l observer) verifyServersEnforcePolicies(ctx context.Context) error {
 	direct, err := l.servers.connectListedServers(ctx)
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func (l observer) verifyReachableServers(ctx context.Context) error {
 			ctx, cancel := context.WithTimeoutCause(ctx, serverTimeout, errServerTimeout)
 			defer cancel()
 			err := l.verifyForgeryRejected(ctx, executions)
-			if err == nil || IsUnknown(err) && !isRefusal(err) {
+			if err == nil || IsUnknown(err) && !isServerRefusal(err) {
 				return
 			}
 			all <- fmt.Errorf("API server %s: %w", address, err)
@@ -182,8 +182,8 @@ func (l observer) verifyForgeryRejected(ctx context.Context, executions dynamic.
 	}
 }
 
-// isRefusal reports whether err is the refusal of an API server that answers requests.
-func isRefusal(err error) bool {
+// isServerRefusal reports whether err is the refusal of an API server that answers requests.
+func isServerRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)
 }
 

@@ -84,13 +84,13 @@ func (r *periodRecord) currentOrBeginPeriod(ctx context.Context, objects string)
 		return Period{}, err
 	}
 	if p := periodOf(lease); p.ID != "" && lease.Annotations[annotationObjects] == objects {
-		genuine, err := r.isGenuine(ctx, p)
+		genuine, err := r.isGenuinePeriod(ctx, p)
 		if err != nil {
 			return Period{}, err
 		}
 		if genuine {
 			r.settling, r.gapped = "", false
-			return p, r.checkBegun(p)
+			return p, r.checkPeriodBegun(p)
 		}
 	}
 	if r.settling != objects {
@@ -106,9 +106,9 @@ func (r *periodRecord) currentOrBeginPeriod(ctx context.Context, objects string)
 	return Period{}, settlingError{time.Now().Add(time.Second)} // until the API server's clock is past Since
 }
 
-// checkBegun returns an error until the period has begun. Its start is up to a second in the future
+// checkPeriodBegun returns an error until the period has begun. Its start is up to a second in the future
 // when it is written, and an execution created before it would be refused.
-func (r *periodRecord) checkBegun(p Period) error {
+func (r *periodRecord) checkPeriodBegun(p Period) error {
 	if r.seen != p.ID {
 		r.seen, r.usable = p.ID, time.Now().Add(min(max(0, time.Until(p.Since)), time.Second))
 	}
@@ -118,19 +118,19 @@ func (r *periodRecord) checkBegun(p Period) error {
 	return nil
 }
 
-// noteGap notes that an observation found wrong or missing objects. In such a gap, any user with a
+// recordGap notes that an observation found wrong or missing objects. In such a gap, any user with a
 // right on Leases could write the record.
-func (r *periodRecord) noteGap(ctx context.Context, began time.Time) {
+func (r *periodRecord) recordGap(ctx context.Context, began time.Time) {
 	r.settling, r.gapped, r.lastGap = "", true, time.Time{}
 	if now, err := r.serverTime(ctx); err == nil {
 		r.lastGap = now.Add(-time.Since(began))
 	}
 }
 
-// isGenuine reports whether a replica can have begun a stored period. In a gap, a user with a right
+// isGenuinePeriod reports whether a replica can have begun a stored period. In a gap, a user with a right
 // on Leases can store another one. Replicas begin a period only after the changes since the gap
 // have propagated, and at most one second in the future.
-func (r *periodRecord) isGenuine(ctx context.Context, p Period) (bool, error) {
+func (r *periodRecord) isGenuinePeriod(ctx context.Context, p Period) (genuine bool, err error) {
 	if !r.gapped {
 		return true, nil
 	}

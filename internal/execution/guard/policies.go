@@ -33,20 +33,20 @@ func (o Options) requestPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	p := o.newPolicy(policyRequests, matchExecutions("", admissionv1.Create))
 	p.Spec.Variables = []admissionv1.Variable{
 		{Name: "asks", Expression: "object.spec.?requestedBy.orValue('')"},
-		{Name: "trusted", Expression: listExpression(o.TrustedRequesters)},
+		{Name: "trusted", Expression: celStringList(o.TrustedRequesters)},
 	}
 	p.Spec.Validations = newValidations(
 		validationRule{
 			"size(object.spec.?approvals.orValue([])) == 0",
-			quoteExpression(forged + ", because there is no plan to approve yet: omit it; approvers add their entries in phase waiting_approval"),
+			quoteCEL(forged + ", because there is no plan to approve yet: omit it; approvers add their entries in phase waiting_approval"),
 		},
 		validationRule{
 			"!object.spec.?approvalReceived.orValue(false)",
-			quoteExpression("spec.approvalReceived must be unset when an execution is created, because there is no plan to approve yet: omit it; an approver sets it in phase waiting_approval"),
+			quoteCEL("spec.approvalReceived must be unset when an execution is created, because there is no plan to approve yet: omit it; an approver sets it in phase waiting_approval"),
 		},
 		validationRule{
 			"!object.spec.?cancel.orValue(false) && !object.spec.?finalize.orValue(false) && object.spec.?cancelledBy.orValue('') == ''",
-			quoteExpression("spec.cancel, spec.cancelledBy and spec.finalize must be unset when an execution is created: omit them"),
+			quoteCEL("spec.cancel, spec.cancelledBy and spec.finalize must be unset when an execution is created: omit them"),
 		},
 		validationRule{
 			"variables.asks == '' || variables.asks == " + user + " || " + user + " in variables.trusted",
@@ -54,10 +54,10 @@ func (o Options) requestPolicy() *admissionv1.ValidatingAdmissionPolicy {
 		},
 		validationRule{
 			"object.spec.?requesterGroups.orValue([]).all(g, g in " + userGroups + ") || " + user + " in variables.trusted",
-			quoteExpression("spec.requesterGroups has a group that the requester is not a member of: omit it, or set groups that kubectl auth whoami shows"),
+			quoteCEL("spec.requesterGroups has a group that the requester is not a member of: omit it, or set groups that kubectl auth whoami shows"),
 		},
 		validationRule{
-			allowedExpression(v1alpha1.VerbExecute, "object.spec.action"),
+			celUserMay(v1alpha1.VerbExecute, "object.spec.action"),
 			user + " + ' is not allowed to request ' + object.spec.action + ' in namespace ' + " + where +
 				" + ': use a role that grants the verb execute on kubernetesexecutions with the resource name ' + object.spec.action",
 		},
@@ -70,7 +70,7 @@ func (o Options) changePolicy() *admissionv1.ValidatingAdmissionPolicy {
 	p := o.newPolicy(policyChanges, matchExecutions("", admissionv1.Update))
 	p.Spec.Variables = []admissionv1.Variable{
 		{Name: "requester", Expression: "oldObject.spec.?requestedBy.orValue('')"},
-		{Name: "administers", Expression: allowedExpression(v1alpha1.VerbAdminister, "")},
+		{Name: "administers", Expression: celUserMay(v1alpha1.VerbAdminister, "")},
 		{Name: "ends", Expression: "object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false) || object.spec.?finalize.orValue(false) && !oldObject.spec.?finalize.orValue(false)"},
 		{Name: "canceller", Expression: "object.spec.?cancelledBy.orValue('')"},
 		{Name: "owners", Expression: "oldObject.metadata.?ownerReferences.orValue([])"},
@@ -80,11 +80,11 @@ func (o Options) changePolicy() *admissionv1.ValidatingAdmissionPolicy {
 			// The schema does not define the fields of parameters, so its rules
 			// cannot compare them.
 			"dyn(object.spec).?parameters == dyn(oldObject.spec).?parameters",
-			quoteExpression("spec.parameters is immutable, because the plan was made for the requested parameters: create another execution"),
+			quoteCEL("spec.parameters is immutable, because the plan was made for the requested parameters: create another execution"),
 		},
 		validationRule{
-			"!variables.ends || variables.requester == " + user + " || " + allowedExpression(v1alpha1.VerbExecute, "oldObject.spec.action") + " || " +
-				allowedExpression(v1alpha1.VerbApprove, "oldObject.metadata.name") + " || variables.administers",
+			"!variables.ends || variables.requester == " + user + " || " + celUserMay(v1alpha1.VerbExecute, "oldObject.spec.action") + " || " +
+				celUserMay(v1alpha1.VerbApprove, "oldObject.metadata.name") + " || variables.administers",
 			user + " + ' is not allowed to cancel or finalize ' + oldObject.metadata.name + ': ask the requester, or a user with the verb execute on the action or approve on the execution'",
 		},
 		validationRule{
@@ -94,13 +94,13 @@ func (o Options) changePolicy() *admissionv1.ValidatingAdmissionPolicy {
 		},
 		validationRule{
 			fmt.Sprintf("!(%[1]s in oldObject.metadata.?finalizers.orValue([])) || %[1]s in object.metadata.?finalizers.orValue([]) || %[2]s == %[3]s || variables.administers",
-				quoteExpression(v1alpha1.Finalizer), user, quoteExpression(o.ControllerUser)),
-			quoteExpression("the finalizer " + v1alpha1.Finalizer + " belongs to the controller, which removes it after the audit is written: delete the execution and wait; without a controller, a user with the verb administer on kubernetesexecutions can remove it"),
+				quoteCEL(v1alpha1.Finalizer), user, quoteCEL(o.ControllerUser)),
+			quoteCEL("the finalizer " + v1alpha1.Finalizer + " belongs to the controller, which removes it after the audit is written: delete the execution and wait; without a controller, a user with the verb administer on kubernetesexecutions can remove it"),
 		},
 		validationRule{
 			// A finalizer that no controller removes would block the deletion.
 			fmt.Sprintf("object.metadata.?finalizers.orValue([]).all(f, f in oldObject.metadata.?finalizers.orValue([])) || variables.requester == %[1]s || %[1]s == %[2]s || variables.administers",
-				user, quoteExpression(o.ControllerUser)),
+				user, quoteCEL(o.ControllerUser)),
 			user + " + ' is not allowed to add a finalizer to ' + oldObject.metadata.name + ', which would block its deletion: ask the requester, or a user with the verb administer on kubernetesexecutions'",
 		},
 		validationRule{
@@ -128,12 +128,12 @@ func (o Options) approvalPolicy() *admissionv1.ValidatingAdmissionPolicy {
 		{Name: "requesterCannotApprove", Expression: "oldObject.?status.approval.requesterCannotApprove.orValue(false)"},
 		{Name: "groups", Expression: "oldObject.?status.approval.groups.orValue([])"},
 		{Name: "requester", Expression: "oldObject.spec.?requestedBy.orValue('')"},
-		{Name: "trusted", Expression: listExpression(o.TrustedRequesters)},
+		{Name: "trusted", Expression: celStringList(o.TrustedRequesters)},
 	}
 	const unless = "!variables.decides || "
 	p.Spec.Validations = newValidations(
 		validationRule{
-			unless + "variables.phase == " + quoteExpression(string(v1alpha1.PhaseWaitingApproval)),
+			unless + "variables.phase == " + quoteCEL(string(v1alpha1.PhaseWaitingApproval)),
 			"variables.named + (variables.phase in ['', 'validating', 'validated'] ? ' is not waiting for approval yet and has no plan: wait for phase waiting_approval' : ' is in phase ' + variables.phase + ' and no longer waiting for approval: create another execution if it is still needed')",
 		},
 		validationRule{
@@ -154,7 +154,7 @@ func (o Options) approvalPolicy() *admissionv1.ValidatingAdmissionPolicy {
 			"'approvers of ' + variables.named + ' must be in group ' + variables.groups.join(' or ') + ', and ' + " + user + " + ' is not: ask a member to approve'",
 		},
 		validationRule{
-			unless + allowedExpression(v1alpha1.VerbApprove, "variables.named"),
+			unless + celUserMay(v1alpha1.VerbApprove, "variables.named"),
 			user + " + ' is not allowed to approve or reject ' + variables.named + ' in namespace ' + " + where +
 				" + ': use a role that grants the verb approve on kubernetesexecutions'",
 		},
@@ -169,10 +169,10 @@ func (o Options) statusPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	p.Spec.MatchConstraints.ResourceRules = append(p.Spec.MatchConstraints.ResourceRules,
 		matchResource(coordinationv1.GroupName, coordinationv1.SchemeGroupVersion.Version, "leases", admissionv1.Create, admissionv1.Update, admissionv1.Delete))
 	p.Spec.MatchConditions = []admissionv1.MatchCondition{
-		{Name: "controllers-own", Expression: "request.resource.resource != 'leases' || " + objectName + " == " + quoteExpression(RecordName)},
+		{Name: "controllers-own", Expression: "request.resource.resource != 'leases' || " + objectName + " == " + quoteCEL(RecordName)},
 	}
 	p.Spec.Validations = newValidations(validationRule{
-		user + " == " + quoteExpression(o.ControllerUser) + " || " + withNamespace,
+		user + " == " + quoteCEL(o.ControllerUser) + " || " + withNamespace,
 		"request.resource.resource == 'leases' ? 'Lease " + RecordName + " records since when the admission policies are in force, and ' + " + user + " + ' is not the controller: do not change it' : " +
 			"'only the controller can change the status of an execution, and ' + " + user + " + ' is not the controller: set spec.cancel or spec.finalize to end an execution, or create another one'",
 	})
@@ -183,11 +183,11 @@ func (o Options) statusPolicy() *admissionv1.ValidatingAdmissionPolicy {
 func (o Options) settingsPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	p := o.newPolicy(policySettings, matchResource(corev1.GroupName, corev1.SchemeGroupVersion.Version, "configmaps", admissionv1.Create, admissionv1.Update, admissionv1.Delete))
 	p.Spec.MatchConditions = []admissionv1.MatchCondition{
-		{Name: "settings", Expression: objectName + " in " + listExpression([]string{o.PolicyConfigMap, v1alpha1.EmergencyStop})},
+		{Name: "settings", Expression: objectName + " in " + celStringList([]string{o.PolicyConfigMap, v1alpha1.EmergencyStop})},
 	}
-	admin := withNamespace + " || " + allowedExpression(v1alpha1.VerbAdminister, "")
+	admin := withNamespace + " || " + celUserMay(v1alpha1.VerbAdminister, "")
 	if o.PolicyAdmins != "" {
-		admin += " || " + quoteExpression(o.PolicyAdmins) + " in request.userInfo.?groups.orValue([])"
+		admin += " || " + quoteCEL(o.PolicyAdmins) + " in request.userInfo.?groups.orValue([])"
 	}
 	p.Spec.Validations = newValidations(
 		validationRule{

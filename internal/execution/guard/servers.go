@@ -41,7 +41,7 @@ type apiServers struct {
 	known map[string]dynamic.ResourceInterface // by address
 }
 
-func newServers(cfg *rest.Config, client kubernetes.Interface, namespace string) (*apiServers, error) {
+func newAPIServers(cfg *rest.Config, client kubernetes.Interface, namespace string) (*apiServers, error) {
 	s := &apiServers{cfg: cfg, namespace: namespace, client: client}
 	var err error
 	s.executions, err = newExecutionsClient(cfg, namespace)
@@ -81,11 +81,11 @@ func (s *apiServers) connectListedServers(ctx context.Context) (map[string]dynam
 			}
 		}
 	}
-	return s.connectServers(name, addresses)
+	return s.connectAndCacheServers(name, addresses)
 }
 
-// connectServers keeps exactly one client for each address.
-func (s *apiServers) connectServers(serverName string, addresses map[string]bool) (map[string]dynamic.ResourceInterface, error) {
+// connectAndCacheServers keeps exactly one client for each address.
+func (s *apiServers) connectAndCacheServers(serverName string, addresses map[string]bool) (map[string]dynamic.ResourceInterface, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := map[string]dynamic.ResourceInterface{}
@@ -107,7 +107,7 @@ func (s *apiServers) connectServers(serverName string, addresses map[string]bool
 
 // tlsServerName returns the name in the certificates of the API servers, independent of their
 // address. Credentials are sent only to servers that prove this name.
-func (s *apiServers) tlsServerName() (string, bool) {
+func (s *apiServers) tlsServerName() (name string, secure bool) {
 	if s.cfg.Insecure || s.cfg.Transport != nil {
 		return "", false
 	}

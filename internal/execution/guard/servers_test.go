@@ -68,7 +68,7 @@ func lookerOf(t *testing.T, main *httptest.Server, client kubernetes.Interface) 
 		Host: main.URL, BearerToken: "token",
 		TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: main.Certificate().Raw})},
 	}
-	all, err := newServers(cfg, client, "executor")
+	all, err := newAPIServers(cfg, client, "executor")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestEachAPIServerIsTried(t *testing.T) {
 				Ports:      []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(number))}},
 			})
 			l := lookerOf(t, main, client)
-			err = l.verifyReachableServers(t.Context())
+			err = l.verifyServersEnforcePolicies(t.Context())
 			if tc.says == "" && err != nil || tc.says != "" && (err == nil || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), tc.says)) {
 				t.Errorf("%s: %v, want %q of %s", tc.reason, err, tc.says, address)
 			}

@@ -22,7 +22,7 @@ func MutatingPolicies(o Options) []runtime.Object {
 		"Object{spec: Object.spec{requestedBy: "+user+"}}",
 		admissionv1.MatchCondition{Name: "names-nobody", Expression: "object.spec.?requestedBy.orValue('') == ''"})
 	approvals := o.newMutatingPolicy(stampApprovals, admissionv1.Update,
-		"Object{spec: Object.spec{approvals: [Object.spec.approvals{approver: "+user+", decision: "+quoteExpression(string(v1alpha1.Approve))+", planHash: oldObject.status.plan.hash}]}}",
+		"Object{spec: Object.spec{approvals: [Object.spec.approvals{approver: "+user+", decision: "+quoteCEL(string(v1alpha1.Approve))+", planHash: oldObject.status.plan.hash}]}}",
 		admissionv1.MatchCondition{Name: "approves", Expression: "object.spec.?approvalReceived.orValue(false) && !oldObject.spec.?approvalReceived.orValue(false)"},
 		admissionv1.MatchCondition{Name: "has-a-plan", Expression: "oldObject.?status.plan.hash.orValue('') != ''"},
 		admissionv1.MatchCondition{Name: "adds-nothing", Expression: "object.spec.?approvals.orValue([]).all(a, oldObject.spec.?approvals.orValue([]).exists(b, b.approver == a.approver))"},
@@ -53,7 +53,7 @@ func (o Options) newMutatingPolicy(name string, operation admissionv1.OperationT
 	fail, none := admissionv1.Fail, metav1.LabelSelector{}
 	return &admissionv1.MutatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicy"},
-		ObjectMeta: o.objectMeta(name),
+		ObjectMeta: o.newObjectMeta(name),
 		Spec: admissionv1.MutatingAdmissionPolicySpec{
 			FailurePolicy:      &fail,
 			ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
@@ -61,7 +61,7 @@ func (o Options) newMutatingPolicy(name string, operation admissionv1.OperationT
 			MatchConstraints: &admissionv1.MatchResources{
 				NamespaceSelector: &none,
 				ObjectSelector:    &none,
-				MatchPolicy:       equivalent(),
+				MatchPolicy:       matchEquivalent(),
 				ResourceRules:     []admissionv1.NamedRuleWithOperations{matchExecutions("", operation)},
 			},
 			Mutations: []admissionv1.Mutation{{
@@ -76,6 +76,6 @@ func (o Options) newMutatingBinding(p *admissionv1.MutatingAdmissionPolicy) *adm
 	return &admissionv1.MutatingAdmissionPolicyBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicyBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Labels: p.Labels},
-		Spec:       admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: p.Name, MatchResources: o.inNamespace()},
+		Spec:       admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: p.Name, MatchResources: o.matchNamespace()},
 	}
 }

@@ -88,7 +88,7 @@ func New(cfg *rest.Config, o Options, propagation time.Duration, log *slog.Logge
 		return nil, fmt.Errorf("watch admission policies: %w", err)
 	}
 	o = o.withDefaults()
-	all, err := newServers(cfg, client, o.Namespace)
+	all, err := newAPIServers(cfg, client, o.Namespace)
 	if err != nil {
 		return nil, fmt.Errorf("watch admission policies: %w", err)
 	}
@@ -221,7 +221,7 @@ func (w *Watch) Confirm(ctx context.Context) (Period, error) {
 func (w *Watch) runConfirmation(ctx context.Context, c *confirmation) {
 	defer close(c.done)
 	objects, err := w.readVersionsOnce(ctx)
-	if err == nil && w.isCurrent(objects) {
+	if err == nil && w.isLastObservationValidFor(objects) {
 		c.period, c.err = w.Period()
 		return
 	}
@@ -234,9 +234,9 @@ func (w *Watch) runConfirmation(ctx context.Context, c *confirmation) {
 	}
 }
 
-// readVersionsOnce does not wait for a running observation, which takes seconds for each API server
-// that does not answer. It shares no state with one.
-func (w *Watch) readVersionsOnce(ctx context.Context) (string, error) {
+// readVersionsOnce reads the object versions. It does not wait for a running observation, which
+// takes seconds for each API server that does not answer.
+func (w *Watch) readVersionsOnce(ctx context.Context) (versions string, err error) {
 	w.confirming <- struct{}{}
 	defer func() { <-w.confirming }()
 	ctx, cancel := context.WithTimeoutCause(ctx, observeTimeout, errObserveTimeout)
@@ -247,15 +247,15 @@ func (w *Watch) readVersionsOnce(ctx context.Context) (string, error) {
 	return w.readVersions(ctx)
 }
 
-// isCurrent reports whether the last observation found the guard in force with these object
+// isLastObservationValidFor reports whether the last observation found the guard in force with these object
 // versions.
-func (w *Watch) isCurrent(objects string) bool {
+func (w *Watch) isLastObservationValidFor(objects string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.missing == nil && w.unknown == nil && w.seen.objects == objects && time.Since(w.observedAt) < observationTTL
 }
 
-// signalChange never blocks. A signal that is still pending covers this one.
+// signalChange sends a signal without blocking. A signal that is still pending covers this one.
 func signalChange(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -23,7 +23,7 @@ type attempt struct {
 
 	began   bool // the container was started
 	over    bool // it has ended and will not restart
-	stopped bool // it was stopped with StopPatch
+	stopped bool // it was stopped with StopPodPatch
 
 	result     *action.Result // the result as far as it is known
 	unreadable bool
@@ -47,16 +47,16 @@ func newAttempt(j *batchv1.Job, pod *corev1.Pod) *attempt {
 	if own, usual := pod.Spec.ActiveDeadlineSeconds, j.Spec.Template.Spec.ActiveDeadlineSeconds; own != nil && usual != nil {
 		a.stopped = *own < *usual
 	}
-	a.began = a.hasBegun()
+	a.began = a.hasContainerStarted()
 	if a.over && a.began {
-		a.readResult(j.Annotations[v1alpha1.AnnotationPlan])
+		a.decodeResult(j.Annotations[v1alpha1.AnnotationPlan])
 	}
 	return a
 }
 
-// hasBegun reports whether the container was ever started. A Pod that is evicted before that also
+// hasContainerStarted reports whether the container was ever started. A Pod that is evicted before that also
 // has a terminated container, but one that never had an ID.
-func (a *attempt) hasBegun() bool {
+func (a *attempt) hasContainerStarted() bool {
 	s := a.status
 	switch {
 	case s == nil:
@@ -73,9 +73,9 @@ func (a *attempt) hasBegun() bool {
 	return !a.terminated.StartedAt.IsZero() || cmp.Or(a.terminated.ContainerID, s.ContainerID) != ""
 }
 
-// readResult decodes the termination message of the container. If it is not readable, the exit code
+// decodeResult decodes the termination message of the container. If it is not readable, the exit code
 // serves as the result where possible.
-func (a *attempt) readResult(planHash string) {
+func (a *attempt) decodeResult(planHash string) {
 	if a.terminated == nil { // the node is gone, and the exit status with it
 		return
 	}
@@ -86,14 +86,14 @@ func (a *attempt) readResult(planHash string) {
 	}
 	a.unreadable = true
 	code := action.Code(a.terminated.ExitCode)
-	if code == action.CodeOK || slices.Contains(finalExitCodes(), a.terminated.ExitCode) || code.Retry() {
-		a.result = resultOfCode(code, a.terminated.FinishedAt.Time)
+	if code == action.CodeOK || slices.Contains(nonRetryableExitCodes(), a.terminated.ExitCode) || code.Retry() {
+		a.result = newResultFromCode(code, a.terminated.FinishedAt.Time)
 		a.result.Started = a.terminated.StartedAt.Time
 	}
 }
 
-// resultOfCode returns a result for an exit code alone.
-func resultOfCode(code action.Code, ended time.Time) *action.Result {
+// newResultFromCode returns a result for an exit code alone.
+func newResultFromCode(code action.Code, ended time.Time) *action.Result {
 	return &action.Result{
 		Version: 1, Code: code, Ended: ended,
 		Message: fmt.Sprintf("the runner exited with code %d and left no result", code),
@@ -104,8 +104,8 @@ func (a *attempt) hasSucceeded() bool { return a.result != nil && a.result.Code 
 
 func (a *attempt) isRunning() bool { return a.began && !a.over }
 
-// isLate reports whether the attempt exceeded its deadline.
-func (a *attempt) isLate() bool {
+// exceededDeadline reports whether the attempt exceeded its deadline.
+func (a *attempt) exceededDeadline() bool {
 	return !a.stopped && a.pod.Status.Reason == batchv1.JobReasonDeadlineExceeded || a.result != nil && a.result.Code == action.CodeDeadline
 }
 
@@ -121,11 +121,11 @@ func (a *attempt) startTime() *time.Time {
 	return nil
 }
 
-// policyAction returns how the Job's policy handles the failed Pod.
-func (a *attempt) policyAction(j *batchv1.Job) batchv1.PodFailurePolicyAction {
+// failurePolicyAction returns how the Job's policy handles the failed Pod.
+func (a *attempt) failurePolicyAction(j *batchv1.Job) batchv1.PodFailurePolicyAction {
 	if j.Spec.PodFailurePolicy != nil {
 		for _, r := range j.Spec.PodFailurePolicy.Rules {
-			if a.matchesRule(r) {
+			if a.matchesFailureRule(r) {
 				return r.Action
 			}
 		}
@@ -133,7 +133,7 @@ func (a *attempt) policyAction(j *batchv1.Job) batchv1.PodFailurePolicyAction {
 	return batchv1.PodFailurePolicyActionCount
 }
 
-func (a *attempt) matchesRule(r batchv1.PodFailurePolicyRule) bool {
+func (a *attempt) matchesFailureRule(r batchv1.PodFailurePolicyRule) bool {
 	if codes := r.OnExitCodes; codes != nil {
 		if a.terminated == nil || a.terminated.ExitCode == 0 {
 			return false
@@ -148,8 +148,8 @@ func (a *attempt) matchesRule(r batchv1.PodFailurePolicyRule) bool {
 	})
 }
 
-// waitReason returns what prevents the container from starting, or prevented it until the end.
-func (a *attempt) waitReason() string {
+// explainNotStarted returns what prevents the container from starting, or prevented it until the end.
+func (a *attempt) explainNotStarted() string {
 	status := a.pod.Status
 	for _, c := range status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
@@ -171,8 +171,8 @@ func (a *attempt) waitReason() string {
 	return "the container has not started yet"
 }
 
-// describeEnd describes the end of a container that left no result.
-func (a *attempt) describeEnd() string {
+// describeTermination describes the end of a container that left no result.
+func (a *attempt) describeTermination() string {
 	if a.terminated == nil {
 		return "with its node, exit status unknown"
 	}

@@ -61,7 +61,7 @@ func TestTheAPIServerTakesIt(t *testing.T) {
 				})
 				if once {
 					b := builder{action: &action.Action{}}
-					j.Spec.PodFailurePolicy.Rules = b.failureRules()
+					j.Spec.PodFailurePolicy.Rules = b.podFailureRules()
 				}
 				stored, err := client.BatchV1().Jobs(ns).Create(t.Context(), j, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 				if err != nil {

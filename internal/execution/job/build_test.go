@@ -32,7 +32,7 @@ func newExecution(namespace, name, uid string) *v1alpha1.KubernetesExecution {
 
 func newPlan(does string, target v1alpha1.PlanTarget) *v1alpha1.Plan {
 	p := &v1alpha1.Plan{Action: does, Target: target, Steps: []v1alpha1.PlanStep{}, Parameters: &runtime.RawExtension{Raw: []byte(`{}`)}, CreatedAt: metav1.NewTime(began())}
-	p.Hash = action.Hash(p)
+	p.Hash = action.HashEffect(p)
 	return p
 }
 
@@ -168,12 +168,12 @@ func TestLayers(t *testing.T) {
 		"Zero":     {0, deadlines{5, 4, 3 * time.Second}},
 		"Fraction": {5500 * time.Millisecond, deadlines{6, 5, 4 * time.Second}},
 	} {
-		if diff := cmp.Diff(c.want, deadlinesOf(c.timeout), cmp.AllowUnexported(deadlines{})); diff != "" {
+		if diff := cmp.Diff(c.want, nestDeadlines(c.timeout), cmp.AllowUnexported(deadlines{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		l := deadlinesOf(time.Duration(rapid.Int64Range(0, int64(2*time.Hour)).Draw(t, "timeout")))
+		l := nestDeadlines(time.Duration(rapid.Int64Range(0, int64(2*time.Hour)).Draw(t, "timeout")))
 		if l.pod >= l.job || l.runner >= time.Duration(l.pod)*time.Second || l.runner < 2*time.Second {
 			t.Fatalf("not one within the other: %+v", l)
 		}
@@ -291,12 +291,12 @@ func TestBuildRefuses(t *testing.T) {
 func TestRules(t *testing.T) {
 	fails := func(a *action.Action, code int32, disrupted bool) batchv1.PodFailurePolicyAction {
 		b := builder{action: a}
-		j := &batchv1.Job{Spec: batchv1.JobSpec{PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: b.failureRules()}}}
+		j := &batchv1.Job{Spec: batchv1.JobSpec{PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: b.podFailureRules()}}}
 		pod := newPod("p").ended(code, "")
 		if disrupted {
 			pod = pod.disrupted("EvictionByEvictionAPI")
 		}
-		return newAttempt(j, pod.pod()).policyAction(j)
+		return newAttempt(j, pod.pod()).failurePolicyAction(j)
 	}
 	again, once := &action.Action{Name: "a", Idempotent: true}, &action.Action{Name: "b"}
 	for name, c := range map[string]struct {

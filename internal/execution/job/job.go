@@ -103,14 +103,14 @@ func Build(ke *v1alpha1.KubernetesExecution, plan *v1alpha1.Plan, purpose string
 	b := builder{
 		Options: o, ke: ke, plan: plan, action: a, dry: purpose == v1alpha1.PurposeDryRun,
 		labels: map[string]string{
-			v1alpha1.LabelExecution:    labelValue(ke.Name),
-			v1alpha1.LabelExecutionUID: labelValue(string(ke.UID)),
-			v1alpha1.LabelAction:       labelValue(a.Name),
+			v1alpha1.LabelExecution:    toLabelValue(ke.Name),
+			v1alpha1.LabelExecutionUID: toLabelValue(string(ke.UID)),
+			v1alpha1.LabelAction:       toLabelValue(a.Name),
 			v1alpha1.LabelPurpose:      purpose,
 			v1alpha1.LabelOwner:        v1alpha1.OwnerValue,
 		},
 	}
-	b.deadlines = deadlinesOf(b.jobTimeout())
+	b.deadlines = nestDeadlines(b.jobTimeout())
 	pod, err := b.podSpec()
 	if err != nil {
 		return nil, fmt.Errorf("build Job %q: %w", name, err)
@@ -130,7 +130,7 @@ func Build(ke *v1alpha1.KubernetesExecution, plan *v1alpha1.Plan, purpose string
 			BackoffLimitPerIndex:  new(b.maxRetries()),
 			ActiveDeadlineSeconds: new(b.deadlines.job),
 			PodReplacementPolicy:  new(batchv1.Failed),
-			PodFailurePolicy:      &batchv1.PodFailurePolicy{Rules: b.failureRules()},
+			PodFailurePolicy:      &batchv1.PodFailurePolicy{Rules: b.podFailureRules()},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: b.labels, Annotations: map[string]string{v1alpha1.AnnotationExecution: ke.Name}},
 				Spec:       pod,
@@ -180,15 +180,15 @@ type deadlines struct {
 	runner   time.Duration
 }
 
-func deadlinesOf(timeout time.Duration) deadlines {
+func nestDeadlines(timeout time.Duration) deadlines {
 	seconds := int64((max(timeout, minTimeout) + time.Second - 1) / time.Second)
 	margin := max(1, min(5, seconds/6))
 	return deadlines{job: seconds, pod: seconds - margin, runner: time.Duration(seconds-2*margin) * time.Second}
 }
 
-// failureRules select the Pod failures after which another attempt follows. An action that is not
+// podFailureRules select the Pod failures after which another attempt follows. An action that is not
 // idempotent is not repeated once its container has started.
-func (b *builder) failureRules() []batchv1.PodFailurePolicyRule {
+func (b *builder) podFailureRules() []batchv1.PodFailurePolicyRule {
 	disrupted := []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
 	if !b.action.Idempotent {
 		return []batchv1.PodFailurePolicyRule{
@@ -201,13 +201,13 @@ func (b *builder) failureRules() []batchv1.PodFailurePolicyRule {
 	return []batchv1.PodFailurePolicyRule{
 		{Action: batchv1.PodFailurePolicyActionIgnore, OnPodConditions: disrupted}, // a disruption is no failure of the action
 		{Action: batchv1.PodFailurePolicyActionFailJob, OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
-			ContainerName: new(Container), Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: finalExitCodes(),
+			ContainerName: new(Container), Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: nonRetryableExitCodes(),
 		}},
 	}
 }
 
-// finalExitCodes returns the exit codes after which another attempt would not help.
-func finalExitCodes() []int32 {
+// nonRetryableExitCodes returns the exit codes after which another attempt would not help.
+func nonRetryableExitCodes() []int32 {
 	return []int32{
 		int32(action.CodeGuard), int32(action.CodeForbidden), int32(action.CodeInvalid), int32(action.CodeDenied),
 		int32(action.CodePartial), int32(action.CodeDeadline), int32(action.CodeCancelled),
@@ -240,7 +240,7 @@ func (b *builder) podSpec() (corev1.PodSpec, error) {
 			RunAsNonRoot: new(true), RunAsUser: new(int64(user)), RunAsGroup: new(int64(user)),
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
-		Volumes: []corev1.Volume{{Name: accountVolume, VolumeSource: corev1.VolumeSource{Projected: b.accountVolumeSource()}}},
+		Volumes: []corev1.Volume{{Name: accountVolume, VolumeSource: corev1.VolumeSource{Projected: b.serviceAccountVolumeSource()}}},
 	}, nil
 }
 
@@ -297,9 +297,9 @@ func (b *builder) containerResources() corev1.ResourceRequirements {
 	}
 }
 
-// accountVolumeSource returns the files that in-cluster clients expect. The token is valid for
+// serviceAccountVolumeSource returns the files that in-cluster clients expect. The token is valid for
 // little longer than the Job.
-func (b *builder) accountVolumeSource() *corev1.ProjectedVolumeSource {
+func (b *builder) serviceAccountVolumeSource() *corev1.ProjectedVolumeSource {
 	return &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
 			Path: corev1.ServiceAccountTokenKey, ExpirationSeconds: new(min(max(b.deadlines.job, minTokenSeconds), maxTokenSeconds)),
@@ -334,8 +334,8 @@ func (b *builder) affinityOffTargetNode() *corev1.Affinity {
 	}}
 }
 
-// labelValue converts a text to a valid label value and truncates it if it is too long.
-func labelValue(text string) string {
+// toLabelValue converts a text to a valid label value and truncates it if it is too long.
+func toLabelValue(text string) string {
 	text = regexp.MustCompile(`[^A-Za-z0-9_.-]+`).ReplaceAllString(text, "-")
 	return strings.Trim(text[:min(len(text), maxLabel)], "-_.")
 }

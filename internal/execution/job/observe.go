@@ -58,7 +58,7 @@ func Observe(j *batchv1.Job, pods []corev1.Pod, now time.Time) Observation {
 		return cmp.Or(a.pod.CreationTimestamp.Compare(b.pod.CreationTimestamp.Time), cmp.Compare(a.pod.Name, b.pod.Name))
 	})
 	o := l.observeAttempts()
-	o.Retries, o.Started = l.countRetries(), l.firstStart()
+	o.Retries, o.Started = l.countRetries(), l.firstStartTime()
 	if o.Result != nil {
 		o.Result.Attempt = max(o.Result.Attempt, o.Retries+1)
 	}
@@ -98,7 +98,7 @@ func (l *jobState) observeAttempts() Observation {
 		o.State = Retrying
 	}
 	if a := l.findLatest(func(a *attempt) bool { return !a.over }); a != nil {
-		o.Pod, o.Waiting = a.pod.Name, a.waitReason()
+		o.Pod, o.Waiting = a.pod.Name, a.explainNotStarted()
 	}
 	return o
 }
@@ -116,7 +116,7 @@ func (l *jobState) findLatest(matches func(*attempt) bool) *attempt {
 // isLastAttempt reports whether no other attempt follows a failed one. The Job controller comes to
 // the same decision later.
 func (l *jobState) isLastAttempt(last *attempt) bool {
-	switch last.policyAction(l.job) {
+	switch last.failurePolicyAction(l.job) {
 	case batchv1.PodFailurePolicyActionFailJob:
 		return true
 	case batchv1.PodFailurePolicyActionIgnore, batchv1.PodFailurePolicyActionFailIndex:
@@ -125,7 +125,7 @@ func (l *jobState) isLastAttempt(last *attempt) bool {
 	}
 	var counted int32
 	for _, a := range l.attempts {
-		if a.over && a.policyAction(l.job) != batchv1.PodFailurePolicyActionIgnore {
+		if a.over && a.failurePolicyAction(l.job) != batchv1.PodFailurePolicyActionIgnore {
 			counted++
 		}
 	}
@@ -162,7 +162,7 @@ func (l *jobState) countRetries() int32 {
 	return max(0, began+gone-1)
 }
 
-func (l *jobState) firstStart() *time.Time {
+func (l *jobState) firstStartTime() *time.Time {
 	var first *time.Time
 	for _, a := range l.attempts {
 		if t := a.startTime(); t != nil && (first == nil || t.Before(*first)) {
@@ -187,7 +187,7 @@ func (l *jobState) successObservation(a *attempt) Observation {
 	if a != nil {
 		o.Pod, o.Result, o.Unreadable = a.pod.Name, a.result, a.unreadable
 	} else {
-		o.Result, o.Unreadable = resultOfCode(action.CodeOK, *o.Ended), true
+		o.Result, o.Unreadable = newResultFromCode(action.CodeOK, *o.Ended), true
 	}
 	if l.dry && o.Result.DryRun == nil { // a dry run without findings has no result
 		o.State, o.Result = Failed, nil
@@ -208,12 +208,12 @@ func (l *jobState) failureObservation(last *attempt, failedCondition *batchv1.Jo
 
 // explainFailure returns why no attempt succeeded.
 func (l *jobState) explainFailure(last *attempt, failedCondition *batchv1.JobCondition) *execution.Failure {
-	late := failedCondition != nil && failedCondition.Reason == batchv1.JobReasonDeadlineExceeded || last != nil && last.isLate()
+	late := failedCondition != nil && failedCondition.Reason == batchv1.JobReasonDeadlineExceeded || last != nil && last.exceededDeadline()
 	begun := l.findLatest(func(a *attempt) bool { return a.began })
 	switch {
 	case begun == nil && len(l.attempts) > 0:
 		return l.neverStartedFailure(late)
-	case late && l.hadNoPod():
+	case late && l.failedWithoutPod():
 		return l.newFailure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailExecutorUnavailable,
 			fmt.Sprintf("no Pod could be created within %s, for example because of a quota, a LimitRange or an admission webhook. Nothing was changed. See the events of Job %q", l.jobTimeout(), l.job.Name))
 	case late:
@@ -221,23 +221,23 @@ func (l *jobState) explainFailure(last *attempt, failedCondition *batchv1.JobCon
 	case last == nil || last.result == nil:
 		return l.unknownResultFailure(last, failedCondition)
 	case last.result.Code == action.CodeCancelled && last.disrupted != nil:
-		f := FailureOf(last.result)
+		f := FailureFromResult(last.result)
 		return l.newFailure(v1alpha1.ReasonExecutionFailed, f.Detail, fmt.Sprintf("the node evicted it (%s): %s", last.disrupted.Message, f.Message))
 	}
-	f := FailureOf(last.result)
+	f := FailureFromResult(last.result)
 	return l.newFailure(f.Reason, f.Detail, f.Message)
 }
 
-// hadNoPod reports whether a Job failed without ever having a Pod. Before a Job fails, it counts
+// failedWithoutPod reports whether a Job failed without ever having a Pod. Before a Job fails, it counts
 // all its Pods, including deleted ones.
-func (l *jobState) hadNoPod() bool {
+func (l *jobState) failedWithoutPod() bool {
 	s := l.job.Status
 	return l.findTrueCondition(batchv1.JobFailed) != nil && len(l.attempts) == 0 && s.Active+s.Failed+s.Succeeded == 0
 }
 
 func (l *jobState) neverStartedFailure(late bool) *execution.Failure {
 	a := l.attempts[len(l.attempts)-1]
-	reason, message := v1alpha1.ReasonExecutionFailed, a.waitReason()
+	reason, message := v1alpha1.ReasonExecutionFailed, a.explainNotStarted()
 	if late {
 		reason = v1alpha1.ReasonExecutionTimeout
 		message = fmt.Sprintf("it did not start within %s: %s", l.jobTimeout(), message)
@@ -255,7 +255,7 @@ func (l *jobState) timeoutFailure(begun *attempt) *execution.Failure {
 	case begun.result == nil:
 		return l.newFailure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailResultUnknown, message+", and left no result: check the target before you retry")
 	}
-	f := FailureOf(begun.result)
+	f := FailureFromResult(begun.result)
 	detail := v1alpha1.Detail("")
 	if begun.result.Code == action.CodePartial || begun.result.Changed {
 		detail = v1alpha1.DetailPartiallyExecuted
@@ -269,9 +269,9 @@ func (l *jobState) unknownResultFailure(last *attempt, failedCondition *batchv1.
 	message := "no Pod of the Job is left"
 	switch {
 	case last != nil && !last.began:
-		message = fmt.Sprintf("Pod %q: %s", last.pod.Name, last.waitReason())
+		message = fmt.Sprintf("Pod %q: %s", last.pod.Name, last.explainNotStarted())
 	case last != nil:
-		message = fmt.Sprintf("Pod %q ended %s", last.pod.Name, last.describeEnd())
+		message = fmt.Sprintf("Pod %q ended %s", last.pod.Name, last.describeTermination())
 	case failedCondition != nil:
 		message = fmt.Sprintf("%s (%s: %s)", message, failedCondition.Reason, failedCondition.Message)
 	}
@@ -293,13 +293,13 @@ func (l *jobState) jobTimeout() time.Duration {
 	return defaultTimeout
 }
 
-// StopPatch returns a merge patch for a Pod of a Job that stops its container and keeps the Pod
+// StopPodPatch returns a merge patch for a Pod of a Job that stops its container and keeps the Pod
 // with its result. When a Job is suspended or deleted, its Pods are deleted and their results may
 // be lost.
-func StopPatch() []byte { return []byte(`{"spec":{"activeDeadlineSeconds":1}}`) }
+func StopPodPatch() []byte { return []byte(`{"spec":{"activeDeadlineSeconds":1}}`) }
 
-// FailureOf converts a result to a failure. Nil means success.
-func FailureOf(r *action.Result) *execution.Failure {
+// FailureFromResult converts a result to a failure. Nil means success.
+func FailureFromResult(r *action.Result) *execution.Failure {
 	f := &execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Message: truncateMessage(r.Message)}
 	switch r.Code {
 	case action.CodeOK:

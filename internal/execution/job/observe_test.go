@@ -111,13 +111,13 @@ func newJob() *fakeJob {
 	j.Annotations = map[string]string{v1alpha1.AnnotationPlan: "hash"}
 	j.Spec.BackoffLimit, j.Spec.ActiveDeadlineSeconds = new(int32(2)), new(int64(60))
 	j.Spec.Template.Spec.ActiveDeadlineSeconds = new(int64(55))
-	j.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: b.failureRules()}
+	j.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: b.podFailureRules()}
 	return j
 }
 
 func (j *fakeJob) once() *fakeJob {
 	b := builder{action: &action.Action{}}
-	j.Spec.PodFailurePolicy.Rules = b.failureRules()
+	j.Spec.PodFailurePolicy.Rules = b.podFailureRules()
 	return j
 }
 
@@ -294,11 +294,11 @@ func TestFailureOf(t *testing.T) {
 		action.CodeCancelled: {Reason: v1alpha1.ReasonCancelled},
 		action.CodeForbidden: {Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailRBACDenied},
 	} {
-		if diff := cmp.Diff(want, FailureOf(&action.Result{Code: code}), cmpopts.IgnoreFields(execution.Failure{}, "Message")); diff != "" {
+		if diff := cmp.Diff(want, FailureFromResult(&action.Result{Code: code}), cmpopts.IgnoreFields(execution.Failure{}, "Message")); diff != "" {
 			t.Errorf("%d (-want +got):\n%s", code, diff)
 		}
 	}
-	if f := FailureOf(&action.Result{Code: action.CodeTransient, Changed: true}); f.Detail != v1alpha1.DetailPartiallyExecuted {
+	if f := FailureFromResult(&action.Result{Code: action.CodeTransient, Changed: true}); f.Detail != v1alpha1.DetailPartiallyExecuted {
 		t.Errorf("what changed something is %q, want partial", f.Detail)
 	}
 }

@@ -138,7 +138,7 @@ func counted(t *testing.T, r *reconciler) map[string]float64 {
 		"ran":       samples(t, r.metrics.duration.WithLabelValues("scale_deployment")),
 		"lifecycle": samples(t, r.metrics.lifecycle),
 	}
-	for _, p := range livePhases() {
+	for _, p := range nonFinalPhases() {
 		if n := samples(t, r.metrics.phases.WithLabelValues(string(p))); n > 0 {
 			got[string(p)] = n
 		}

@@ -28,8 +28,8 @@ type approval struct {
 	now     func() time.Time
 }
 
-// requestIfRequired requests an approval of a plan that needs one.
-func (a *approval) requestIfRequired(_ context.Context, t *reconcileState) (proceed bool, err error) {
+// requestApprovalIfRequired requests an approval of a plan that needs one.
+func (a *approval) requestApprovalIfRequired(_ context.Context, t *reconcileState) (proceed bool, err error) {
 	if status := t.ke.Status.Approval; t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly || status == nil || !status.Required || status.State == v1alpha1.ApprovalApproved {
 		return true, nil
 	}
@@ -44,14 +44,14 @@ func (a *approval) requestApproval(t *reconcileState) {
 	again := s.Phase == v1alpha1.PhaseWaitingApproval
 	period, missing := a.guard.Period()
 	s.Plan.AdmissionPolicyPeriod = period.ID
-	s.Plan.Hash = action.Hash(s.Plan)
+	s.Plan.Hash = action.HashEffect(s.Plan)
 	status := s.Approval
 	status.State, status.CountedDecisions, status.DecidedAt, status.ReceivedTooEarly = v1alpha1.ApprovalPending, nil, nil, t.ke.Spec.ApprovalReceived
 	timeout := a.cfg.ApprovalTimeout
 	if own := t.ke.Spec.ApprovalTimeout; own != nil && own.Duration > 0 {
 		timeout = own.Duration
 	}
-	status.Deadline = newTime(t.now.Add(timeout).Add(time.Second - 1)) // API times have no fractions of a second
+	status.Deadline = toAPITime(t.now.Add(timeout).Add(time.Second - 1)) // API times have no fractions of a second
 	s.ReasonDetail, s.Message = execution.DescribePendingApproval(t.ke, missing)
 	if again {
 		s.Message = "the admission policies changed, so earlier approvals are no longer valid; " + s.Message
@@ -69,7 +69,7 @@ func (a *approval) requestApproval(t *reconcileState) {
 // awaitApproval waits until the plan is approved. An approval is written before the action starts,
 // because a Job must not outlive its operator without an approval.
 func (a *approval) awaitApproval(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	period, missing := a.admissionPolicyPeriod(ctx, t.ke)
+	period, missing := a.currentOrConfirmedPeriod(ctx, t.ke)
 	if p := t.ke.Status.Plan; missing == nil && p != nil && p.AdmissionPolicyPeriod != period.ID {
 		a.requestApproval(t)
 		t.requeueIn(periodCheckInterval)
@@ -92,7 +92,7 @@ func (a *approval) awaitApproval(ctx context.Context, t *reconcileState) (procee
 		}
 		return false, nil
 	case missing != nil || status.State != v1alpha1.ApprovalApproved:
-		setPendingApproval(t, missing, until)
+		setPendingApprovalAndRequeue(t, missing, until)
 		return false, nil
 	}
 	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionTrue, "Approved", approvedByText(status))
@@ -105,19 +105,19 @@ func (a *approval) awaitApproval(ctx context.Context, t *reconcileState) (procee
 	return true, nil
 }
 
-// admissionPolicyPeriod returns the period without a gap in which approvals are checked, or the
+// currentOrConfirmedPeriod returns the period without a gap in which approvals are checked, or the
 // reason why none exists. If the execution has approvals, the period is confirmed after they were
 // read.
-func (a *approval) admissionPolicyPeriod(ctx context.Context, ke *v1alpha1.KubernetesExecution) (guard.Period, error) {
+func (a *approval) currentOrConfirmedPeriod(ctx context.Context, ke *v1alpha1.KubernetesExecution) (guard.Period, error) {
 	if len(ke.Spec.Approvals) == 0 && !ke.Spec.ApprovalReceived {
 		return a.guard.Period()
 	}
 	return a.guard.Confirm(ctx)
 }
 
-// setPendingApproval writes which approval is missing, or why an approval does not count, to the
+// setPendingApprovalAndRequeue writes which approval is missing, or why an approval does not count, to the
 // status.
-func setPendingApproval(t *reconcileState, approversUnverified error, until time.Time) {
+func setPendingApprovalAndRequeue(t *reconcileState, approversUnverified error, until time.Time) {
 	detail, waiting := execution.DescribePendingApproval(t.ke, approversUnverified)
 	t.requeueIn(periodCheckInterval)
 	if approversUnverified != nil {
@@ -137,7 +137,7 @@ func (a *approval) recordDecision(t *reconcileState, d v1alpha1.ApprovalDecision
 		what = execution.ChangeRejected
 	}
 	by, said := latestDecision(&t.ke.Status, d)
-	t.recordChange(what, by, said)
+	t.addChangeEvent(what, by, said)
 	t.addAfterWrite(func(ctx context.Context) {
 		a.metrics.countDecision(t.ke, d, a.now())
 		a.log.InfoContext(ctx, "decided", "execution", logKey(t.ke), "decision", string(d), "by", by, "why", said)

@@ -49,7 +49,7 @@ type auditReconciler struct {
 // Reconcile brings the audit of all executions of a name up to date, the existing one and deleted
 // ones.
 func (a *auditReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	left := a.recordDeleted(ctx, req.NamespacedName)
+	left := a.recordPendingDeletions(ctx, req.NamespacedName)
 	res, err := a.syncAudit(ctx, req)
 	if left && err == nil && (res.RequeueAfter == 0 || res.RequeueAfter > auditRetryDelay) {
 		res.RequeueAfter = auditRetryDelay
@@ -57,9 +57,9 @@ func (a *auditReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	return res, err
 }
 
-// recordDeleted records the deletion of executions of a name. It reports whether some could not be
+// recordPendingDeletions records the deletion of executions of a name. It reports whether some could not be
 // recorded and are left.
-func (a *auditReconciler) recordDeleted(ctx context.Context, name types.NamespacedName) (left bool) {
+func (a *auditReconciler) recordPendingDeletions(ctx context.Context, name types.NamespacedName) (incomplete bool) {
 	for g, ok := a.deleted.firstDeleted(name); ok; g, ok = a.deleted.firstDeleted(name) {
 		if err := a.auditor.RecordDeletion(ctx, g.ke, g.at, g.unseen); err != nil {
 			a.log.WarnContext(ctx, "audit record of deleted execution not written, retrying", "execution", logKey(g.ke), "err", err)
@@ -80,7 +80,7 @@ func (a *auditReconciler) removeFinalizerOnceDelivered(ctx context.Context, ke *
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: requeueSoon}, nil
 	}
-	return reconcile.Result{}, finalizerErrorUnlessGone(err)
+	return reconcile.Result{}, wrapFinalizerErrorUnlessGone(err)
 }
 
 // syncAudit brings the audit of the existing execution up to date.
@@ -97,14 +97,14 @@ func (a *auditReconciler) syncAudit(ctx context.Context, req reconcile.Request) 
 	if ke.Status.Phase == v1alpha1.PhaseNew && !deleted { // a deleted one may have the finalizer: an inline action gets it before its first phase is written
 		return reconcile.Result{}, nil
 	}
-	if isRecorded(ke) && !deleted { // it may still have the finalizer
+	if isAuditRecorded(ke) && !deleted { // it may still have the finalizer
 		return a.removeFinalizerOnceDelivered(ctx, ke)
 	}
 	done, err := a.auditor.Sync(ctx, ke)
 	if err != nil {
 		if deleted && a.now().Sub(ke.DeletionTimestamp.Time) > auditGiveUpAfter {
 			a.log.ErrorContext(ctx, "finalizer removed from deleted execution with incomplete audit", "execution", logKey(ke), "err", err)
-			return reconcile.Result{}, finalizerErrorUnlessGone(a.executions.SetFinalizer(ctx, ke, false))
+			return reconcile.Result{}, wrapFinalizerErrorUnlessGone(a.executions.SetFinalizer(ctx, ke, false))
 		}
 		a.log.WarnContext(ctx, "audit records not written, retrying", "execution", logKey(ke), "err", err)
 		return reconcile.Result{RequeueAfter: auditRetryDelay}, nil
@@ -115,14 +115,14 @@ func (a *auditReconciler) syncAudit(ctx context.Context, req reconcile.Request) 
 	if deleted && mayStillReportResult(ke, a.now().Add(-deletedEndDelay)) {
 		return reconcile.Result{RequeueAfter: requeueSoon * 40}, nil // the running action reports its result first
 	}
-	if deleted && hasUndelivered(ke, a.now()) {
+	if deleted && hasUndeliveredEvents(ke, a.now()) {
 		return reconcile.Result{RequeueAfter: requeueSoon * 40}, nil
 	}
 	err = a.markRecordedAndRemoveFinalizer(ctx, ke)
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: requeueSoon}, nil
 	}
-	return reconcile.Result{}, finalizerErrorUnlessGone(err)
+	return reconcile.Result{}, wrapFinalizerErrorUnlessGone(err)
 }
 
 // markRecordedAndRemoveFinalizer sets the condition AuditRecorded and removes the finalizer.
@@ -144,8 +144,8 @@ func (a *auditReconciler) markRecordedAndRemoveFinalizer(ctx context.Context, ke
 	return a.executions.SetFinalizer(ctx, ke, false)
 }
 
-// finalizerErrorUnlessGone returns nil if the object no longer exists, and wraps any other error.
-func finalizerErrorUnlessGone(err error) error {
+// wrapFinalizerErrorUnlessGone returns nil if the object no longer exists, and wraps any other error.
+func wrapFinalizerErrorUnlessGone(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -158,7 +158,7 @@ func finalizerErrorUnlessGone(err error) error {
 // auditedFieldsChanged selects the updates that add to the audit of an existing execution. deletedCache
 // handles deletions.
 func auditedFieldsChanged() predicate.Predicate {
-	audited := updated(func(before, now *v1alpha1.KubernetesExecution) bool {
+	audited := updatePredicate(func(before, now *v1alpha1.KubernetesExecution) bool {
 		return before.UID != now.UID || before.Status.Phase != now.Status.Phase || !equality.Semantic.DeepEqual(before.Status.Approval, now.Status.Approval) ||
 			before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() || len(before.Status.PendingChangeEvents) > 0 && len(now.Status.PendingChangeEvents) == 0
 	})
@@ -234,10 +234,10 @@ func (d *deletedCache) hasExecution(name types.NamespacedName, uid types.UID) bo
 	return false
 }
 
-// newHandler returns a handler that stores deleted executions and enqueues them. If a watch was
+// newDeletionHandler returns a handler that stores deleted executions and enqueues them. If a watch was
 // interrupted, a deletion and a recreation under the same name arrive as one update with another
 // UID.
-func (d *deletedCache) newHandler(log *slog.Logger, now func() time.Time) handler.EventHandler {
+func (d *deletedCache) newDeletionHandler(log *slog.Logger, now func() time.Time) handler.EventHandler {
 	went := func(ctx context.Context, o client.Object, unseen bool, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		ke, ok := o.(*v1alpha1.KubernetesExecution)
 		if !ok {
@@ -271,18 +271,18 @@ const (
 	maxSweepRetryDelay = 10 * time.Minute
 )
 
-// lostCloser closes executions in the audit whose end was missed.
-type lostCloser interface {
+// missedDeletionRecorder closes executions in the audit whose end was missed.
+type missedDeletionRecorder interface {
 	// RecordMissedDeletions records the end of executions in a namespace that are open in the audit and do not
 	// exist. It returns their number.
 	RecordMissedDeletions(ctx context.Context, namespace string, exists func(context.Context, types.NamespacedName, types.UID) (bool, error)) (recorded int, err error)
 }
 
-// sweeper searches the audit for executions that were deleted while no controller ran. Only the
+// deletionSweeper searches the audit for executions that were deleted while no controller ran. Only the
 // leading replica runs it, because the other replicas observe the same deletions.
-type sweeper struct {
+type deletionSweeper struct {
 	namespace  string
-	closer     lostCloser
+	closer     missedDeletionRecorder
 	executions executions
 	live       liveExecutions
 	deleted    *deletedCache
@@ -296,7 +296,7 @@ type liveExecutions interface {
 }
 
 // Start searches periodically until ctx ends.
-func (s *sweeper) Start(ctx context.Context) error {
+func (s *deletionSweeper) Start(ctx context.Context) error {
 	failing, again := false, sweepRetryDelay
 	for wait := time.Duration(0); backoff.Sleep(ctx, wait) == nil; {
 		closed, err := s.closer.RecordMissedDeletions(ctx, s.namespace, s.existsOrDeletionSeen)
@@ -320,7 +320,7 @@ func (s *sweeper) Start(ctx context.Context) error {
 // existsOrDeletionSeen reports whether an execution exists, or its deletion was observed. The order
 // matters: an execution in the cache that is deleted later is observed, and one that was observed
 // before is in the deletedCache.
-func (s *sweeper) existsOrDeletionSeen(ctx context.Context, name types.NamespacedName, uid types.UID) (bool, error) {
+func (s *deletionSweeper) existsOrDeletionSeen(ctx context.Context, name types.NamespacedName, uid types.UID) (bool, error) {
 	ke, err := s.executions.Get(ctx, name)
 	if apierrors.IsConflict(err) {
 		return true, nil // it was just written; if that was another execution of the name, the next search finds this one
@@ -338,11 +338,11 @@ func (s *sweeper) existsOrDeletionSeen(ctx context.Context, name types.Namespace
 	return live == uid || s.deleted.hasExecution(name, uid), nil
 }
 
-// hostLive implements liveExecutions for a host cluster.
-type hostLive struct{ reader client.Reader }
+// uncachedUIDReader implements liveExecutions for a host cluster.
+type uncachedUIDReader struct{ reader client.Reader }
 
 // UID reads only the metadata of an execution.
-func (h hostLive) UID(ctx context.Context, name types.NamespacedName) (types.UID, error) {
+func (h uncachedUIDReader) UID(ctx context.Context, name types.NamespacedName) (types.UID, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	var ke metav1.PartialObjectMetadata

@@ -70,12 +70,12 @@ type validation struct {
 
 // awaitDryRunJob waits for the dry run in a Job, if one was started.
 func (v *validation) awaitDryRunJob(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	dry, until, failed, err := v.runs.finishDryRun(ctx, t.ke, t.now)
+	dry, until, failed, err := v.runs.pollDryRunJob(ctx, t.ke, t.now)
 	switch {
 	case err != nil:
 		return false, err
 	case failed != nil:
-		ensureResults(&t.ke.Status).ValidationTime = newTime(t.now)
+		ensureValidationResults(&t.ke.Status).ValidationTime = toAPITime(t.now)
 		failExecution(t, *failed)
 		return false, nil
 	case !until.IsZero():
@@ -100,22 +100,22 @@ func (v *validation) runChecks(ctx context.Context, t *reconcileState) (proceed 
 	}
 	switch {
 	case out.Failed != nil:
-		storeOutcome(t, out)
+		storePlanAndResults(t, out)
 		failExecution(t, *out.Failed)
 		return false, nil
 	case out.NeedDryRunJob:
-		return false, v.startDryRun(ctx, t, out.Plan)
+		return false, v.startDryRunJob(ctx, t, out.Plan)
 	case out.Wait > 0:
-		v.awaitChecks(t, out)
+		v.setCheckWaitAndWatchTarget(t, out)
 		return false, nil
 	}
 	v.acceptPlan(t, out)
 	return true, nil
 }
 
-// awaitChecks waits for preconditions that do not pass yet, or for a target that its controller has not
+// setCheckWaitAndWatchTarget waits for preconditions that do not pass yet, or for a target that its controller has not
 // observed.
-func (v *validation) awaitChecks(t *reconcileState, out check.Outcome) {
+func (v *validation) setCheckWaitAndWatchTarget(t *reconcileState, out check.Outcome) {
 	s := &t.ke.Status
 	reason, message := "WaitingForPreconditions", "waiting for preconditions to pass"
 	if out.WaitsForTarget {
@@ -135,29 +135,29 @@ func (v *validation) awaitChecks(t *reconcileState, out check.Outcome) {
 // acceptPlan stores a plan that passed all checks.
 func (v *validation) acceptPlan(t *reconcileState, out check.Outcome) {
 	s := &t.ke.Status
-	storeOutcome(t, out)
+	storePlanAndResults(t, out)
 	pending := execution.InitialApprovalStatus(out.Decision, nil)
 	s.Approval = &pending
 	s.Message, s.ReasonDetail = out.Plan.Impact.Description, ""
 	setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionTrue, "ChecksPassed", "all checks passed")
 	enterPhase(t, v1alpha1.PhaseValidated)
 	t.addAfterWrite(func(ctx context.Context) {
-		v.events.warnFailedOptional(ctx, t.ke, "Precondition", out.Results.PreConditionResults)
+		v.events.warnFailedOptionalConditions(ctx, t.ke, "Precondition", out.Results.PreConditionResults)
 		for _, w := range out.Warnings {
 			v.events.emitWarning(t.ke, "PolicyWarning", w)
 		}
 	})
 }
 
-// storeOutcome stores the plan and the results of final checks.
-func storeOutcome(t *reconcileState, out check.Outcome) {
+// storePlanAndResults stores the plan and the results of final checks.
+func storePlanAndResults(t *reconcileState, out check.Outcome) {
 	s := &t.ke.Status
-	s.Plan, s.ValidationResults, s.ValidationTime = out.Plan, &out.Results, newTime(t.now)
-	s.ValidationResults.ValidationTime = newTime(t.now)
+	s.Plan, s.ValidationResults, s.ValidationTime = out.Plan, &out.Results, toAPITime(t.now)
+	s.ValidationResults.ValidationTime = toAPITime(t.now)
 }
 
-// startDryRun creates the Job that runs the plan as a dry run.
-func (v *validation) startDryRun(ctx context.Context, t *reconcileState, plan *v1alpha1.Plan) error {
+// startDryRunJob creates the Job that runs the plan as a dry run.
+func (v *validation) startDryRunJob(ctx context.Context, t *reconcileState, plan *v1alpha1.Plan) error {
 	j, err := job.Build(t.ke, plan, v1alpha1.PurposeDryRun, 1, v.cfg.Job)
 	if err != nil {
 		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonDryRunFailed, Message: err.Error()})
@@ -193,7 +193,7 @@ func (v *validation) retryOrFailCheck(ctx context.Context, t *reconcileState, er
 		return nil
 	}
 	if retry := (*execution.RetryError)(nil); errors.As(err, &retry) && (known == nil || known.Reason != reason) &&
-		t.now.Before(execution.PhaseStart(t.ke, v1alpha1.PhaseValidating, t.now).Add(maxConditionTimeout(t.ke.Spec.PreConditions)+v.cfg.CheckTimeout)) {
+		t.now.Before(execution.PhaseStartOrNow(t.ke, v1alpha1.PhaseValidating, t.now).Add(maxConditionTimeout(t.ke.Spec.PreConditions)+v.cfg.CheckTimeout)) {
 		v.log.DebugContext(ctx, "condition evaluation deferred", "execution", logKey(t.ke), "err", err)
 		t.requeueIn(retry.After) // not written to the status, because it affects many executions at once
 		return nil
@@ -204,12 +204,12 @@ func (v *validation) retryOrFailCheck(ctx context.Context, t *reconcileState, er
 		t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, action.TruncateText("the controller failed to run the checks and retries: "+err.Error(), maxMessage)
 		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, reason, t.ke.Status.Message)
 	}
-	t.requeueIn(checkRetryAfter(err))
+	t.requeueIn(checkRetryDelayFor(err))
 	return nil
 }
 
-// checkRetryAfter returns the delay before checks that could not run are retried.
-func checkRetryAfter(err error) time.Duration {
+// checkRetryDelayFor returns the delay before checks that could not run are retried.
+func checkRetryDelayFor(err error) time.Duration {
 	if retry := (*execution.RetryError)(nil); errors.As(err, &retry) {
 		return max(retry.After, checkRetryDelay)
 	}

@@ -83,7 +83,7 @@ func (o *Operator) addControllers(deps Deps) error {
 		Named("execution").
 		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(executionChanged())).
 		Owns(&batchv1.Job{}, builder.WithPredicates(jobStatusChanged())).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(executionOfPod), builder.WithPredicates(podStatusChanged())).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(executionRequestOfPod), builder.WithPredicates(podStatusChanged())).
 		WatchesRawSource(w.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: newRateLimiter()}).
 		Complete(r)
@@ -109,11 +109,11 @@ func (o *Operator) addAuditControllerAndSweeper(host executions, deps Deps) erro
 	err := ctrl.NewControllerManagedBy(o.manager).
 		Named("audit").
 		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(auditedFieldsChanged())).
-		Watches(&v1alpha1.KubernetesExecution{}, a.deleted.newHandler(deps.Log, time.Now)).
+		Watches(&v1alpha1.KubernetesExecution{}, a.deleted.newDeletionHandler(deps.Log, time.Now)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: auditWorkers, RateLimiter: newRateLimiter()}).
 		Complete(a)
-	return errors.Join(err, o.manager.Add(&sweeper{
-		namespace: o.cfg.Namespace, closer: deps.Auditor, executions: host, live: hostLive{o.manager.GetAPIReader()}, deleted: &a.deleted, log: deps.Log,
+	return errors.Join(err, o.manager.Add(&deletionSweeper{
+		namespace: o.cfg.Namespace, closer: deps.Auditor, executions: host, live: uncachedUIDReader{o.manager.GetAPIReader()}, deleted: &a.deleted, log: deps.Log,
 	}))
 }
 
@@ -138,8 +138,8 @@ func (unelectedRunnable) NeedLeaderElection() bool { return false }
 
 var _ manager.LeaderElectionRunnable = unelectedRunnable(nil)
 
-// updated selects the updates of objects of one type that changed accordingly.
-func updated[T client.Object](changed func(before, now T) bool) predicate.Funcs {
+// updatePredicate selects the updates of objects of one type that changed accordingly.
+func updatePredicate[T client.Object](changed func(before, now T) bool) predicate.Funcs {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(T)
 		now, isOne := e.ObjectNew.(T)
@@ -150,25 +150,25 @@ func updated[T client.Object](changed func(before, now T) bool) predicate.Funcs 
 // executionChanged selects changes of the spec, deletions, recreations under the same name, and
 // completion of the audit. It ignores the status writes of the operator.
 func executionChanged() predicate.Predicate {
-	return updated(func(before, now *v1alpha1.KubernetesExecution) bool {
+	return updatePredicate(func(before, now *v1alpha1.KubernetesExecution) bool {
 		return before.Generation != now.Generation || before.UID != now.UID ||
-			before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() || isRecorded(before) != isRecorded(now)
+			before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() || isAuditRecorded(before) != isAuditRecorded(now)
 	})
 }
 
 // jobStatusChanged selects changes of a Job's status, and its deletion.
 func jobStatusChanged() predicate.Predicate {
-	return updated(func(before, now *batchv1.Job) bool { return !equality.Semantic.DeepEqual(before.Status, now.Status) })
+	return updatePredicate(func(before, now *batchv1.Job) bool { return !equality.Semantic.DeepEqual(before.Status, now.Status) })
 }
 
 // podStatusChanged selects changes of a Pod's status.
 func podStatusChanged() predicate.Predicate {
-	return updated(func(before, now *corev1.Pod) bool { return !equality.Semantic.DeepEqual(before.Status, now.Status) })
+	return updatePredicate(func(before, now *corev1.Pod) bool { return !equality.Semantic.DeepEqual(before.Status, now.Status) })
 }
 
-// executionOfPod maps a Pod to the execution that its annotation names. Whether the Pod counts for
+// executionRequestOfPod maps a Pod to the execution that its annotation names. Whether the Pod counts for
 // that execution depends on the Job that controls it.
-func executionOfPod(_ context.Context, o client.Object) []reconcile.Request {
+func executionRequestOfPod(_ context.Context, o client.Object) []reconcile.Request {
 	name := o.GetAnnotations()[v1alpha1.AnnotationExecution]
 	if name == "" || metav1.GetControllerOf(o) == nil {
 		return nil

@@ -66,7 +66,7 @@ func (l *leaving) goes(name string, told bool) {
 
 func (l *leaving) tells(ke *v1alpha1.KubernetesExecution, told bool) {
 	l.Helper()
-	l.a.deleted.newHandler(l.a.log, l.a.now).Delete(l.Context(), event.DeleteEvent{Object: ke, DeleteStateUnknown: !told}, l.q)
+	l.a.deleted.newDeletionHandler(l.a.log, l.a.now).Delete(l.Context(), event.DeleteEvent{Object: ke, DeleteStateUnknown: !told}, l.q)
 }
 
 // looks does what is to be done, and gives when that is to be done again.
@@ -118,7 +118,7 @@ func TestFollowedUnseen(t *testing.T) {
 		return l.get("a")
 	}
 	first, later, second := as("first", v1alpha1.PhaseNew), as("first", v1alpha1.PhaseWaitingApproval), as("second", v1alpha1.PhaseNew)
-	h := l.a.deleted.newHandler(l.a.log, l.a.now)
+	h := l.a.deleted.newDeletionHandler(l.a.log, l.a.now)
 	h.Update(l.Context(), event.UpdateEvent{ObjectOld: first, ObjectNew: later}, l.q)
 	if l.looks(); len(l.book.told) > 0 {
 		t.Errorf("one that goes on is told to be gone: %q", l.book.told)
@@ -151,7 +151,7 @@ func TestDeletedWhileTheAuditIsAway(t *testing.T) {
 		l.now = l.now.Add(time.Hour)
 		l.q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: "a"}})
 	}
-	if ke := l.get("a"); !isRecorded(ke) || len(ke.Finalizers) > 0 {
+	if ke := l.get("a"); !isAuditRecorded(ke) || len(ke.Finalizers) > 0 {
 		t.Errorf("one waits for the other: %+v", ke.Status.Conditions)
 	}
 	l.wantTold()
@@ -217,28 +217,28 @@ func TestWhoIsThere(t *testing.T) {
 	away := errors.New("nobody answers")
 	for name, tc := range map[string]struct {
 		reason string
-		with   func(w *fixture, s *sweeper)
+		with   func(w *fixture, s *deletionSweeper)
 		want   bool
 		err    error
 	}{
-		"Nowhere": {"it is gone", func(*fixture, *sweeper) {}, false, nil},
-		"Cached":  {"its end will be told", func(w *fixture, _ *sweeper) { w.create("a", "web", nil) }, true, nil},
-		"Live":    {"the cache has not seen it yet", func(_ *fixture, s *sweeper) { s.live = liveUIDs{map[string]types.UID{"a": "uid-a"}, nil} }, true, nil},
-		"Namesake": {"another has its name", func(w *fixture, s *sweeper) {
+		"Nowhere": {"it is gone", func(*fixture, *deletionSweeper) {}, false, nil},
+		"Cached":  {"its end will be told", func(w *fixture, _ *deletionSweeper) { w.create("a", "web", nil) }, true, nil},
+		"Live":    {"the cache has not seen it yet", func(_ *fixture, s *deletionSweeper) { s.live = liveUIDs{map[string]types.UID{"a": "uid-a"}, nil} }, true, nil},
+		"Namesake": {"another has its name", func(w *fixture, s *deletionSweeper) {
 			w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.UID = "other" })
 			s.live = liveUIDs{map[string]types.UID{"a": "other"}, nil}
 		}, false, nil},
-		"Told": {"its last words are on the way", func(_ *fixture, s *sweeper) {
+		"Told": {"its last words are on the way", func(_ *fixture, s *deletionSweeper) {
 			ke := &v1alpha1.KubernetesExecution{}
 			ke.Namespace, ke.Name, ke.UID = namespace, "a", "uid-a"
 			s.deleted.addExecution(deletedExecution{ke: ke})
 		}, true, nil},
-		"Behind":   {"it was written just now", func(w *fixture, s *sweeper) { s.executions = catchingUp{storedExecutions{w}} }, true, nil},
-		"NoAnswer": {"nothing is guessed", func(_ *fixture, s *sweeper) { s.live = liveUIDs{nil, away} }, false, away},
+		"Behind":   {"it was written just now", func(w *fixture, s *deletionSweeper) { s.executions = catchingUp{storedExecutions{w}} }, true, nil},
+		"NoAnswer": {"nothing is guessed", func(_ *fixture, s *deletionSweeper) { s.live = liveUIDs{nil, away} }, false, away},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture()
-			s := &sweeper{executions: storedExecutions{w}, live: liveUIDs{}, deleted: &deletedCache{}}
+			s := &deletionSweeper{executions: storedExecutions{w}, live: liveUIDs{}, deleted: &deletedCache{}}
 			tc.with(w, s)
 			got, err := s.existsOrDeletionSeen(t.Context(), types.NamespacedName{Namespace: namespace, Name: "a"}, "uid-a")
 			if got != tc.want || !errors.Is(err, tc.err) {

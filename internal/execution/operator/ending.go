@@ -24,16 +24,16 @@ type ending struct {
 	metrics *metrics
 }
 
-// releaseResources releases the gate slot and the Jobs of an execution whose action is over. The
+// leaveGateAndExpireJobs releases the gate slot and the Jobs of an execution whose action is over. The
 // transition released the slot, but its response may have been lost.
-func (e *ending) releaseResources(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	e.slots.release(t.ke, t.now)
-	return true, e.runs.setTTLs(ctx, t.ke, t.now)
+func (e *ending) leaveGateAndExpireJobs(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+	e.slots.releaseSlot(t.ke, t.now)
+	return true, e.runs.expireJobs(ctx, t.ke, t.now)
 }
 
-// awaitFinalize keeps an execution in phase rollback_ready until it is finalized or the rollback window ends.
-func (e *ending) awaitFinalize(_ context.Context, t *reconcileState) (proceed bool, err error) {
-	end := execution.PhaseStart(t.ke, v1alpha1.PhaseRollbackReady, t.now).Add(e.cfg.RollbackWindow)
+// awaitFinalizeOrWindowEnd keeps an execution in phase rollback_ready until it is finalized or the rollback window ends.
+func (e *ending) awaitFinalizeOrWindowEnd(_ context.Context, t *reconcileState) (proceed bool, err error) {
+	end := execution.PhaseStartOrNow(t.ke, v1alpha1.PhaseRollbackReady, t.now).Add(e.cfg.RollbackWindow)
 	if !t.ke.Spec.Finalize && t.now.Before(end) {
 		t.requeueAt(end)
 		return false, nil
@@ -51,10 +51,10 @@ func enterFinalPhase(t *reconcileState) {
 	enterPhase(t, v1alpha1.PhaseCompleted)
 }
 
-// awaitAudit waits until an execution is recorded. It removes the finalizer if no auditor does.
-func (e *ending) awaitAudit(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+// awaitAuditOrRemoveFinalizer waits until an execution is recorded. It removes the finalizer if no auditor does.
+func (e *ending) awaitAuditOrRemoveFinalizer(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	if e.cfg.Audited {
-		return isRecorded(t.ke), nil // the write of the auditor wakes it
+		return isAuditRecorded(t.ke), nil // the write of the auditor wakes it
 	}
 	if len(t.ke.Status.PendingChangeEvents) == 0 {
 		err = e.writer.executions.SetFinalizer(ctx, t.ke, false)
@@ -69,7 +69,7 @@ func (e *ending) awaitRetention(_ context.Context, t *reconcileState) (proceed b
 	if own := t.ke.Spec.TTLSecondsAfterFinished; own != nil {
 		ttl = time.Duration(*own) * time.Second
 	}
-	end := execution.PhaseStart(t.ke, t.ke.Status.Phase, t.now).Add(ttl)
+	end := execution.PhaseStartOrNow(t.ke, t.ke.Status.Phase, t.now).Add(ttl)
 	switch {
 	case t.now.Before(end):
 		t.requeueAt(end)
@@ -90,8 +90,8 @@ func (e *ending) deleteExecution(ctx context.Context, t *reconcileState) (procee
 	return false, nil
 }
 
-// isRecorded reports whether the audit of an execution is complete.
-func isRecorded(ke *v1alpha1.KubernetesExecution) bool {
+// isAuditRecorded reports whether the audit of an execution is complete.
+func isAuditRecorded(ke *v1alpha1.KubernetesExecution) bool {
 	c := findCondition(&ke.Status, v1alpha1.ConditionAuditRecorded)
 	return c != nil && c.Status == metav1.ConditionTrue
 }
@@ -100,8 +100,8 @@ func isRecorded(ke *v1alpha1.KubernetesExecution) bool {
 // action can report a result.
 const deletionGracePeriod = time.Minute
 
-// awaitResult gives the running action of a deleted execution time to report a result.
-func (e *ending) awaitResult(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+// awaitResultAfterDeletion gives the running action of a deleted execution time to report a result.
+func (e *ending) awaitResultAfterDeletion(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	if !mayStillReportResult(t.ke, t.now) {
 		return true, nil
 	}
@@ -110,16 +110,16 @@ func (e *ending) awaitResult(ctx context.Context, t *reconcileState) (proceed bo
 		t.ke.Spec.Cancel = true
 		return false, runSteps(ctx, t, executingSteps(e.running))
 	}
-	none, err := e.launch.adoptJob(ctx, t)
+	none, err := e.launch.adoptExistingJob(ctx, t)
 	if err == nil && none {
 		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: "the execution was deleted before anything was changed"})
 	}
 	return false, err
 }
 
-// endAfterGrace ends a deleted execution whose action did not stop in time, so that the audit and
+// endAfterDeletionGrace ends a deleted execution whose action did not stop in time, so that the audit and
 // the sinks receive an end.
-func (e *ending) endAfterGrace(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+func (e *ending) endAfterDeletionGrace(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	if t.ke.Status.Phase != v1alpha1.PhaseExecuting || !slices.Contains(t.ke.Finalizers, v1alpha1.Finalizer) {
 		return true, nil
 	}
@@ -130,15 +130,15 @@ func (e *ending) endAfterGrace(ctx context.Context, t *reconcileState) (proceed 
 	if err := e.runs.deleteActionJobs(ctx, t.ke); err != nil { // before the gate lets others act on the target
 		return false, err
 	}
-	e.running.finishRun(t, job.Observation{State: job.Failed, Failure: &execution.Failure{
+	e.running.storeRunResult(t, job.Observation{State: job.Failed, Failure: &execution.Failure{
 		Reason: v1alpha1.ReasonCancelled, Detail: v1alpha1.DetailResultUnknown,
 		Message: fmt.Sprintf("the execution was deleted, and its action did not stop within %s: check %s", deletionGracePeriod, t.ke.Status.Target),
 	}})
 	return false, nil
 }
 
-// deleteJobs deletes the Jobs of a deleted execution and releases its gate slot.
-func (e *ending) deleteJobs(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+// deleteJobsAndLeaveGate deletes the Jobs of a deleted execution and releases its gate slot.
+func (e *ending) deleteJobsAndLeaveGate(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	if err := e.runs.deleteActionJobs(ctx, t.ke); err != nil {
 		return false, err
 	}
@@ -146,13 +146,13 @@ func (e *ending) deleteJobs(ctx context.Context, t *reconcileState) (proceed boo
 	return true, nil
 }
 
-// removeFinalizer removes the finalizer once the change events are delivered, unless the auditor does.
-func (e *ending) removeFinalizer(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+// removeFinalizerOnceDelivered removes the finalizer once the change events are delivered, unless the auditor does.
+func (e *ending) removeFinalizerOnceDelivered(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	switch {
-	case hasUndelivered(t.ke, t.now):
+	case hasUndeliveredEvents(t.ke, t.now):
 		t.requeueIn(undeliveredPollInterval)
 	case !e.cfg.Audited:
-		err = finalizerErrorUnlessGone(e.writer.executions.SetFinalizer(ctx, t.ke, false))
+		err = wrapFinalizerErrorUnlessGone(e.writer.executions.SetFinalizer(ctx, t.ke, false))
 	}
 	return false, err
 }
@@ -161,9 +161,9 @@ func (e *ending) removeFinalizer(ctx context.Context, t *reconcileState) (procee
 // case a wake-up was missed.
 const undeliveredPollInterval = 10 * time.Second
 
-// hasUndelivered reports whether pending change events hold back the deletion of an execution.
+// hasUndeliveredEvents reports whether pending change events hold back the deletion of an execution.
 // After auditGiveUpAfter, the events are only in memory.
-func hasUndelivered(ke *v1alpha1.KubernetesExecution, now time.Time) bool {
+func hasUndeliveredEvents(ke *v1alpha1.KubernetesExecution, now time.Time) bool {
 	return len(ke.Status.PendingChangeEvents) > 0 && now.Before(ke.DeletionTimestamp.Add(auditGiveUpAfter))
 }
 

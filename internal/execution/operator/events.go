@@ -96,9 +96,9 @@ func refusalEventReason(s *v1alpha1.KubernetesExecutionStatus) string {
 	return ""
 }
 
-// warnFailedOptional logs and emits a warning for each optional condition that failed. kind is
+// warnFailedOptionalConditions logs and emits a warning for each optional condition that failed. kind is
 // Precondition or Postcondition.
-func (e *eventEmitter) warnFailedOptional(ctx context.Context, ke *v1alpha1.KubernetesExecution, kind string, results []v1alpha1.ConditionResult) {
+func (e *eventEmitter) warnFailedOptionalConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, kind string, results []v1alpha1.ConditionResult) {
 	for _, c := range results {
 		if c.Passed || c.Required {
 			continue
@@ -142,8 +142,8 @@ type phaseChange struct {
 	first, last bool
 }
 
-// phaseChanges returns the transitions in one write.
-func phaseChanges(before, ke *v1alpha1.KubernetesExecution) (list []phaseChange) {
+// listNewPhaseChanges returns the transitions in one write.
+func listNewPhaseChanges(before, ke *v1alpha1.KubernetesExecution) (list []phaseChange) {
 	from, passed := before.Status.Phase, ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):]
 	for i, t := range passed {
 		list = append(list, phaseChange{from: from, to: t.Phase, first: i == 0, last: i == len(passed)-1})
@@ -152,8 +152,8 @@ func phaseChanges(before, ke *v1alpha1.KubernetesExecution) (list []phaseChange)
 	return list
 }
 
-// recordPhaseChange adds the change event of a transition to the status before the write.
-func (t *reconcileState) recordPhaseChange(p phaseChange) {
+// addChangeEventOfPhase adds the change event of a transition to the status before the write.
+func (t *reconcileState) addChangeEventOfPhase(p phaseChange) {
 	s := &t.ke.Status
 	succeeded := execution.ChangeSucceeded
 	if t.ke.Spec.RollbackOf != nil {
@@ -161,28 +161,28 @@ func (t *reconcileState) recordPhaseChange(p phaseChange) {
 	}
 	switch {
 	case p.to == v1alpha1.PhaseExecuting:
-		t.recordChange(execution.ChangeStarted, t.ke.Spec.RequestedBy, s.Plan.Impact.Description)
+		t.addChangeEvent(execution.ChangeStarted, t.ke.Spec.RequestedBy, s.Plan.Impact.Description)
 	case p.to == v1alpha1.PhaseRollbackReady && s.Outcome == v1alpha1.OutcomeFailed,
 		p.to == v1alpha1.PhaseFailed && p.from != v1alpha1.PhaseRollbackReady:
-		t.recordChange(execution.ChangeFailed, "", s.Message)
+		t.addChangeEvent(execution.ChangeFailed, "", s.Message)
 	case p.to == v1alpha1.PhaseRollbackReady, p.to == v1alpha1.PhaseCompleted && p.from == v1alpha1.PhaseExecuting:
-		t.recordChange(succeeded, t.ke.Spec.RequestedBy, s.Message)
+		t.addChangeEvent(succeeded, t.ke.Spec.RequestedBy, s.Message)
 	}
 }
 
-// recordChange adds a change event to the status, written together with the change. An event about
+// addChangeEvent adds a change event to the status, written together with the change. An event about
 // an execution whose action has begun is not marked as a dry run, even if the controller has since
 // switched to dry-run mode.
-func (t *reconcileState) recordChange(what execution.ChangeAction, by, message string) {
+func (t *reconcileState) addChangeEvent(what execution.ChangeAction, by, message string) {
 	s := &t.ke.Status
 	t.events = append(t.events, v1alpha1.PendingChangeEvent{
 		Action: string(what), At: microTime(t.now), By: by, Reason: string(s.ReasonDetail), Message: action.TruncateText(message, maxMessage),
-		DryRun: t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly && !hasBegun(s),
+		DryRun: t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly && !hasActionBegun(s),
 	})
 }
 
-// hasBegun reports whether an action has begun. Its results alone do not tell, because another
+// hasActionBegun reports whether an action has begun. Its results alone do not tell, because another
 // client may have removed them.
-func hasBegun(s *v1alpha1.KubernetesExecutionStatus) bool {
+func hasActionBegun(s *v1alpha1.KubernetesExecutionStatus) bool {
 	return s.ExecutionResults != nil || slices.ContainsFunc(s.PhaseTransitions, func(t v1alpha1.PhaseTransition) bool { return t.Phase == v1alpha1.PhaseExecuting })
 }

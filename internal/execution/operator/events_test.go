@@ -206,7 +206,7 @@ func TestTold(t *testing.T) {
 			w.look(r)
 			tc.then(w, r)
 			w.look(r)
-			if s := w.get("a").Status; !execution.Ended(s.Phase) {
+			if s := w.get("a").Status; !execution.IsFinal(s.Phase) {
 				t.Fatalf("it is %s: %s", s.Phase, s.Message)
 			}
 			if diff := cmp.Diff(tc.events, told(recorder)); diff != "" {

@@ -37,8 +37,8 @@ type running struct {
 	metrics    *metrics
 }
 
-// failIfRunUnknown ends an execution of which another client wrote the status.
-func failIfRunUnknown(_ context.Context, t *reconcileState) (proceed bool, err error) {
+// failIfResultsMissing ends an execution of which another client wrote the status.
+func failIfResultsMissing(_ context.Context, t *reconcileState) (proceed bool, err error) {
 	if t.ke.Status.ExecutionResults != nil {
 		return true, nil
 	}
@@ -49,8 +49,8 @@ func failIfRunUnknown(_ context.Context, t *reconcileState) (proceed bool, err e
 	return false, nil
 }
 
-// followRun follows the run of an action and stores its result. It proceeds once the action has succeeded.
-func (r *running) followRun(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+// followActionRun follows the run of an action and stores its result. It proceeds once the action has succeeded.
+func (r *running) followActionRun(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	results, follow := t.ke.Status.ExecutionResults, r.followJob
 	switch {
 	case results.EndTime != nil: // stored before
@@ -62,7 +62,7 @@ func (r *running) followRun(ctx context.Context, t *reconcileState) (proceed boo
 	if err != nil || !hasEnded(o) {
 		return false, err
 	}
-	r.finishRun(t, o)
+	r.storeRunResult(t, o)
 	return o.State == job.Succeeded, nil
 }
 
@@ -85,11 +85,11 @@ func (r *running) followJob(ctx context.Context, t *reconcileState) (job.Observa
 			Message: fmt.Sprintf("Job %q was deleted before the controller read its result. The result is unknown, and the controller does not retry the action: check %s", results.JobName, t.ke.Status.Target),
 		}}, nil
 	}
-	o, err := r.runs.observe(ctx, j, t.now)
+	o, err := r.runs.observeJob(ctx, j, t.now)
 	if err != nil || hasEnded(o) {
 		return o, err
 	}
-	end := j.CreationTimestamp.Add(timeoutOf(j)).Add(jobOverdueAfter)
+	end := j.CreationTimestamp.Add(jobTimeout(j)).Add(jobOverdueAfter)
 	switch {
 	case !t.now.Before(end):
 		return r.stopOverdueJob(ctx, t, j, o)
@@ -97,7 +97,7 @@ func (r *running) followJob(ctx context.Context, t *reconcileState) (job.Observa
 		return r.cancelJob(ctx, t, j, o)
 	}
 	t.requeueAt(end)
-	explainWait(t, j, o)
+	setSlowStartMessage(t, j, o)
 	return o, nil
 }
 
@@ -113,9 +113,9 @@ func (r *running) stopOverdueJob(ctx context.Context, t *reconcileState, j *batc
 	o.State = job.Failed
 	o.Failure = &execution.Failure{
 		Reason: v1alpha1.ReasonExecutionTimeout, Detail: v1alpha1.DetailResultUnknown,
-		Message: fmt.Sprintf("Job %q did not finish within %s and Kubernetes did not stop it. It was suspended: check the target before you retry", j.Name, timeoutOf(j)),
+		Message: fmt.Sprintf("Job %q did not finish within %s and Kubernetes did not stop it. It was suspended: check the target before you retry", j.Name, jobTimeout(j)),
 	}
-	return o, r.runs.suspend(ctx, j)
+	return o, r.runs.suspendJob(ctx, j)
 }
 
 // slowStartAfter is how long a Pod may take to start before the status shows the reason.
@@ -125,8 +125,8 @@ const slowStartAfter = 30 * time.Second
 // later.
 const routineWaitReason = "ContainerCreating"
 
-// explainWait writes once to the status why the Pod of a Job does not start.
-func explainWait(t *reconcileState, j *batchv1.Job, o job.Observation) {
+// setSlowStartMessage writes once to the status why the Pod of a Job does not start.
+func setSlowStartMessage(t *reconcileState, j *batchv1.Job, o job.Observation) {
 	s := &t.ke.Status
 	switch late := j.CreationTimestamp.Add(slowStartAfter); {
 	case o.State == job.Running:
@@ -145,7 +145,7 @@ func (r *running) cancelJob(ctx context.Context, t *reconcileState, j *batchv1.J
 	if o.State == job.Running {
 		return o, r.stopPod(ctx, t, j, o.Pod)
 	}
-	if err := r.runs.suspend(ctx, j); err != nil {
+	if err := r.runs.suspendJob(ctx, j); err != nil {
 		return o, err
 	}
 	if j.Spec.Suspend == nil || !*j.Spec.Suspend || j.Status.Active > 0 || j.Status.Terminating != nil && *j.Status.Terminating > 0 {
@@ -172,14 +172,14 @@ func (r *running) stopPod(ctx context.Context, t *reconcileState, j *batchv1.Job
 	for i := range pods {
 		p := &pods[i]
 		if p.Name == podName && p.DeletionTimestamp.IsZero() && (p.Spec.ActiveDeadlineSeconds == nil || *p.Spec.ActiveDeadlineSeconds > 1) {
-			return r.runs.jobs.Stop(ctx, p)
+			return r.runs.jobs.StopPod(ctx, p)
 		}
 	}
 	return nil
 }
 
-// finishRun stores the result of a run. If the action failed, the execution ends.
-func (r *running) finishRun(t *reconcileState, o job.Observation) {
+// storeRunResult stores the result of a run. If the action failed, the execution ends.
+func (r *running) storeRunResult(t *reconcileState, o job.Observation) {
 	results := t.ke.Status.ExecutionResults
 	fillResults(results, o, t.now)
 	t.addAfterWrite(func(context.Context) { r.metrics.observeAction(t.ke, o) })
@@ -195,7 +195,7 @@ func (r *running) finishRun(t *reconcileState, o job.Observation) {
 	if t.ke.Spec.Cancel && failure.Reason != v1alpha1.ReasonExecutionTimeout {
 		failure.Reason = v1alpha1.ReasonCancelled
 	}
-	setCondition(t, v1alpha1.ConditionExecuted, metav1.ConditionFalse, conditionReason(detailOf(failure)), failure.Message)
+	setCondition(t, v1alpha1.ConditionExecuted, metav1.ConditionFalse, toConditionReason(detailOrReason(failure)), failure.Message)
 	if results.ResourcesAffectedCount > 0 || failure.Detail == v1alpha1.DetailResultUnknown {
 		t.ke.Status.RollbackInformation = t.ke.Status.Plan.Rollback // for users who find that the target was changed
 	}
@@ -205,11 +205,11 @@ func (r *running) finishRun(t *reconcileState, o job.Observation) {
 // fillResults copies the observation of a run to the results in the status.
 func fillResults(results *v1alpha1.ExecutionResults, o job.Observation, now time.Time) {
 	if o.Started != nil {
-		results.StartTime = newTime(*o.Started)
+		results.StartTime = toAPITime(*o.Started)
 	}
-	results.EndTime = newTime(now)
+	results.EndTime = toAPITime(now)
 	if o.Ended != nil {
-		results.EndTime = newTime(*o.Ended)
+		results.EndTime = toAPITime(*o.Ended)
 	}
 	if results.StartTime != nil {
 		results.Duration = max(0, results.EndTime.Sub(results.StartTime.Time)).String()
@@ -228,7 +228,7 @@ func fillResults(results *v1alpha1.ExecutionResults, o job.Observation, now time
 func (r *running) verifyPostConditions(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	s := &t.ke.Status
 	if len(t.ke.Spec.PostConditions) == 0 {
-		r.finishSucceeded(t, nil, nil)
+		r.finishSucceededExecution(t, nil, nil)
 		return false, nil
 	}
 	since := t.now // not the end time that the node reports
@@ -242,13 +242,13 @@ func (r *running) verifyPostConditions(ctx context.Context, t *reconcileState) (
 			return false, err
 		}
 		// The longest timeout has passed, so the evaluation ends.
-		if results, wait = unevaluatedResults(t.ke, err, t.now), checkRetryAfter(err); !t.now.Before(since.Add(maxConditionTimeout(t.ke.Spec.PostConditions) + r.cfg.CheckTimeout)) {
+		if results, wait = unevaluatedResults(t.ke, err, t.now), checkRetryDelayFor(err); !t.now.Before(since.Add(maxConditionTimeout(t.ke.Spec.PostConditions) + r.cfg.CheckTimeout)) {
 			wait = 0
 		}
 	}
 	if wait > 0 && !t.ke.Spec.Cancel {
 		if findCondition(s, v1alpha1.ConditionPostConditionsMet) == nil { // once: each look would be a write
-			ensureResults(s).PostConditionResults = results
+			ensureValidationResults(s).PostConditionResults = results
 			s.Message = "the action succeeded; waiting for postconditions to pass"
 			setCondition(t, v1alpha1.ConditionPostConditionsMet, metav1.ConditionUnknown, "Waiting", s.Message)
 		}
@@ -257,23 +257,23 @@ func (r *running) verifyPostConditions(ctx context.Context, t *reconcileState) (
 		t.requeueIn(wait)
 		return false, nil
 	}
-	ensureResults(s).PostConditionResults = results
+	ensureValidationResults(s).PostConditionResults = results
 	var open []bool
 	if wait > 0 { // because of a cancel
 		open = postConditionsInTime(t.ke, since, t.now)
 	}
-	r.finishSucceeded(t, results, open)
+	r.finishSucceededExecution(t, results, open)
 	t.addAfterWrite(func(ctx context.Context) {
-		r.events.warnFailedOptional(ctx, t.ke, "Postcondition", results)
+		r.events.warnFailedOptionalConditions(ctx, t.ke, "Postcondition", results)
 	})
 	return false, nil
 }
 
 // postConditionsInTime returns for each postcondition whether its timeout has not passed yet.
-func postConditionsInTime(ke *v1alpha1.KubernetesExecution, since, now time.Time) []bool {
+func postConditionsInTime(ke *v1alpha1.KubernetesExecution, since, now time.Time) (inTime []bool) {
 	open := make([]bool, len(ke.Spec.PostConditions))
 	for i, c := range ke.Spec.PostConditions {
-		open[i] = now.Before(check.PostConditionEnd(c, since))
+		open[i] = now.Before(check.PostConditionDeadline(c, since))
 	}
 	return open
 }
@@ -301,7 +301,7 @@ func unevaluatedResults(ke *v1alpha1.KubernetesExecution, why error, now time.Ti
 			continue
 		}
 		results = append(results, v1alpha1.ConditionResult{
-			ConditionType: c.Type, Required: c.Required, EvaluationTime: newTime(now), ErrorMessage: action.TruncateText("evaluation failed: "+why.Error(), maxNote),
+			ConditionType: c.Type, Required: c.Required, EvaluationTime: toAPITime(now), ErrorMessage: action.TruncateText("evaluation failed: "+why.Error(), maxNote),
 		})
 	}
 	return results
@@ -339,24 +339,24 @@ func setOutcome(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.Condit
 	return reason
 }
 
-// finishSucceeded ends an execution whose action succeeded. undecided marks the postconditions that
+// finishSucceededExecution ends an execution whose action succeeded. undecided marks the postconditions that
 // might still have passed.
-func (r *running) finishSucceeded(t *reconcileState, results []v1alpha1.ConditionResult, undecided []bool) {
+func (r *running) finishSucceededExecution(t *reconcileState, results []v1alpha1.ConditionResult, undecided []bool) {
 	s := &t.ke.Status
 	reason := setOutcome(s, results, undecided)
 	switch {
 	case s.Reason == v1alpha1.ReasonCancelled:
 		setCondition(t, v1alpha1.ConditionPostConditionsMet, metav1.ConditionUnknown, reason, s.Message)
 	case len(results) > 0:
-		setCondition(t, v1alpha1.ConditionPostConditionsMet, statusOf(reason == "ActionSucceeded"), reason, s.Message)
+		setCondition(t, v1alpha1.ConditionPostConditionsMet, conditionStatus(reason == "ActionSucceeded"), reason, s.Message)
 	}
 	way := s.Plan.Rollback
 	if way == nil {
 		way = &v1alpha1.RollbackInformation{Reason: "this action cannot be rolled back"}
 	}
 	s.RollbackInformation = way
-	setCondition(t, v1alpha1.ConditionRollbackAvailable, statusOf(way.Available), rollbackConditionReason(way), way.Reason)
-	setCondition(t, v1alpha1.ConditionSucceeded, statusOf(s.Outcome != v1alpha1.OutcomeFailed), reason, s.Message)
+	setCondition(t, v1alpha1.ConditionRollbackAvailable, conditionStatus(way.Available), rollbackConditionReason(way), way.Reason)
+	setCondition(t, v1alpha1.ConditionSucceeded, conditionStatus(s.Outcome != v1alpha1.OutcomeFailed), reason, s.Message)
 	if s.Outcome == v1alpha1.OutcomeFailed || way.Available {
 		enterPhase(t, v1alpha1.PhaseRollbackReady)
 		if t.ke.Spec.Finalize || r.cfg.RollbackWindow == 0 {
@@ -374,8 +374,8 @@ func rollbackConditionReason(way *v1alpha1.RollbackInformation) string {
 	return "NotAvailable"
 }
 
-// timeoutOf returns the deadline of a Job.
-func timeoutOf(j *batchv1.Job) time.Duration {
+// jobTimeout returns the deadline of a Job.
+func jobTimeout(j *batchv1.Job) time.Duration {
 	if j.Spec.ActiveDeadlineSeconds == nil {
 		return 15 * time.Minute
 	}

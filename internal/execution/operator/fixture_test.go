@@ -177,14 +177,14 @@ func (w *fixture) remove(name string) {
 // gone takes an execution away, and what belongs to it.
 func (w *fixture) gone(ke *v1alpha1.KubernetesExecution) {
 	delete(w.store, nameOf(ke))
-	delete(w.jobs, runName(ke))
+	delete(w.jobs, actionJobName(ke))
 }
 
 // end has the Job of an execution end.
 func (w *fixture) end(name string, code action.Code) {
 	ke := w.get(name)
 	j := w.jobs[job.Name(ke.UID, v1alpha1.PurposeExecute, 1)]
-	p, err := planOf(j)
+	p, err := decodeJobPlan(j)
 	if err != nil {
 		panic(err)
 	}
@@ -214,12 +214,12 @@ func (w *fixture) plan(ctx context.Context, ke *v1alpha1.KubernetesExecution) *v
 	if err != nil {
 		panic(err)
 	}
-	p, err := request.Plan(ctx, action.Client{Dynamic: cluster{w: w}}, subjectOf(ke))
+	p, err := request.Plan(ctx, action.Client{Dynamic: cluster{w: w}}, planSubject(ke))
 	if err != nil {
 		panic(err)
 	}
 	p.PolicyHash = w.policy
-	p.Hash = action.Hash(p)
+	p.Hash = action.HashEffect(p)
 	return p
 }
 
@@ -347,7 +347,7 @@ func (s storedJobs) CreateOrGet(_ context.Context, ke *v1alpha1.KubernetesExecut
 		made := j.DeepCopy()
 		made.UID, made.CreationTimestamp = types.UID("job-"+j.Name), metav1.NewTime(s.w.now)
 		s.w.jobs[j.Name] = made
-		p, err := planOf(made)
+		p, err := decodeJobPlan(made)
 		if err != nil {
 			return err
 		}
@@ -360,7 +360,7 @@ func (s storedJobs) CreateOrGet(_ context.Context, ke *v1alpha1.KubernetesExecut
 	return s.w.jobs[j.Name].DeepCopy(), nil
 }
 
-func (s storedJobs) Patch(_ context.Context, j *batchv1.Job, spec map[string]any) error {
+func (s storedJobs) PatchSpec(_ context.Context, j *batchv1.Job, spec map[string]any) error {
 	return s.w.write("job patch", func() error {
 		stored := s.w.jobs[j.Name]
 		if stored == nil {
@@ -377,7 +377,7 @@ func (s storedJobs) Patch(_ context.Context, j *batchv1.Job, spec map[string]any
 	})
 }
 
-func (s storedJobs) Stop(_ context.Context, pod *corev1.Pod) error {
+func (s storedJobs) StopPod(_ context.Context, pod *corev1.Pod) error {
 	return s.w.write("pod stop", func() error { one := int64(1); pod.Spec.ActiveDeadlineSeconds = &one; return nil })
 }
 
@@ -400,7 +400,7 @@ func (c checks) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, no
 	out, err := c.Check(ctx, ke, nil, now)
 	if ke.Status.Plan != nil {
 		out.Plan.AdmissionPolicyPeriod = ke.Status.Plan.AdmissionPolicyPeriod
-		out.Plan.Hash = action.Hash(out.Plan)
+		out.Plan.Hash = action.HashEffect(out.Plan)
 	}
 	return out, err
 }

@@ -62,10 +62,10 @@ type jobReader interface {
 type jobWriter interface {
 	// CreateOrGet creates a Job, or returns the existing one of the same execution and name.
 	CreateOrGet(ctx context.Context, ke *v1alpha1.KubernetesExecution, j *batchv1.Job) (*batchv1.Job, error)
-	// Patch merges fields into the spec of a Job.
-	Patch(ctx context.Context, j *batchv1.Job, spec map[string]any) error
-	// Stop stops the container of a Pod. The Pod and its result stay.
-	Stop(ctx context.Context, pod *corev1.Pod) error
+	// PatchSpec merges fields into the spec of a Job.
+	PatchSpec(ctx context.Context, j *batchv1.Job, spec map[string]any) error
+	// StopPod stops the container of a Pod. The Pod and its result stay.
+	StopPod(ctx context.Context, pod *corev1.Pod) error
 	// Delete deletes a Job and its Pods, with their grace period.
 	Delete(ctx context.Context, j *batchv1.Job) error
 }
@@ -275,8 +275,8 @@ func (h hostJobs) CreateOrGet(ctx context.Context, ke *v1alpha1.KubernetesExecut
 	return j, nil
 }
 
-// Patch sends a merge patch for the UID of j.
-func (h hostJobs) Patch(ctx context.Context, j *batchv1.Job, spec map[string]any) error {
+// PatchSpec sends a merge patch for the UID of j.
+func (h hostJobs) PatchSpec(ctx context.Context, j *batchv1.Job, spec map[string]any) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": j.UID}, "spec": spec})
@@ -290,11 +290,11 @@ func (h hostJobs) Patch(ctx context.Context, j *batchv1.Job, spec map[string]any
 	return nil
 }
 
-// Stop sets a deadline that has passed, so that the kubelet stops the Pod.
-func (h hostJobs) Stop(ctx context.Context, pod *corev1.Pod) error {
+// StopPod sets a deadline that has passed, so that the kubelet stops the Pod.
+func (h hostJobs) StopPod(ctx context.Context, pod *corev1.Pod) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
-	err := h.client.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, job.StopPatch()), client.FieldOwner(component))
+	err := h.client.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, job.StopPodPatch()), client.FieldOwner(component))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("stop Pod %q: %w", pod.Name, err)
 	}

@@ -20,12 +20,12 @@ const stopPollInterval = 2 * time.Second
 // runInline runs the action in this process, as the service account of the action. A second run
 // finds the changes of the first. The zero observation means that another attempt follows.
 func (r *running) runInline(ctx context.Context, t *reconcileState) (job.Observation, error) {
-	known, ours := r.runs.inlineRun(t.ke.UID)
+	known, ours := r.runs.getInlineRun(t.ke.UID)
 	if known.result != nil { // the result is known, but its write failed
 		return *known.result, nil
 	}
 	a, _ := action.Find(t.ke.Spec.Action)
-	if failure := r.inlineRefusal(t, a, ours && known.tries == 0); failure != nil {
+	if failure := r.inlineRunFailure(t, a, ours && known.tries == 0); failure != nil {
 		return job.Observation{State: job.Failed, Failure: failure, Retries: max(0, known.tries-1)}, nil
 	}
 	if r.slots.gate.Stats().Stopped { // the gate admitted it, but no attempt or retry has started
@@ -52,26 +52,26 @@ func (r *running) runInline(ctx context.Context, t *reconcileState) (job.Observa
 	}
 	r.runs.inline.Store(t.ke.UID, inlineRun{tries: attempt})
 	result := action.Execute(ctx, c, t.ke.Status.Plan, action.Run{
-		Subject: subjectOf(t.ke), Attempt: attempt, Deadline: t.now.Add(inlineTimeout),
+		Subject: planSubject(t.ke), Attempt: attempt, Deadline: t.now.Add(inlineTimeout),
 	})
 	if ctx.Err() != nil {
 		return job.Observation{}, context.Cause(ctx)
 	}
-	if result.Code.Retry() && attempt <= maxRetriesFor(t.ke, a) {
+	if result.Code.Retry() && attempt <= maxActionRetries(t.ke, a) {
 		t.requeueIn(time.Second << min(attempt-1, 5))
 		return job.Observation{}, nil
 	}
 	o := job.Observation{State: job.Succeeded, Result: &result, Started: &result.Started, Ended: &result.Ended, Retries: attempt - 1}
 	if result.Code != action.CodeOK {
-		o.State, o.Failure = job.Failed, job.FailureOf(&result)
+		o.State, o.Failure = job.Failed, job.FailureFromResult(&result)
 	}
 	r.runs.inline.Store(t.ke.UID, inlineRun{tries: attempt, result: &o})
 	return o, nil
 }
 
-// inlineRefusal returns why an inline action may not run, or not again. Nil means that it may run.
+// inlineRunFailure returns why an inline action may not run, or not again. Nil means that it may run.
 // neverAttempted means that no attempt has started.
-func (r *running) inlineRefusal(t *reconcileState, a *action.Action, neverAttempted bool) *execution.Failure {
+func (r *running) inlineRunFailure(t *reconcileState, a *action.Action, neverAttempted bool) *execution.Failure {
 	unknown := execution.Failure{
 		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
 		Message: fmt.Sprintf("the action started, but its result is unknown. The controller does not retry the action: check %s", t.ke.Status.Target),
@@ -86,7 +86,7 @@ func (r *running) inlineRefusal(t *reconcileState, a *action.Action, neverAttemp
 	case t.ke.Spec.Cancel || r.cfg.DryRun:
 		unknown.Reason = v1alpha1.ReasonCancelled
 		return &unknown
-	case !t.now.Before(started.Add(timeoutFor(t.ke, a))) && neverAttempted:
+	case !t.now.Before(started.Add(actionTimeout(t.ke, a))) && neverAttempted:
 		detail := v1alpha1.DetailExecutorUnavailable
 		if t.ke.Status.ReasonDetail == v1alpha1.DetailEmergencyStop {
 			detail = v1alpha1.DetailEmergencyStop
@@ -95,23 +95,23 @@ func (r *running) inlineRefusal(t *reconcileState, a *action.Action, neverAttemp
 			Reason: v1alpha1.ReasonExecutionTimeout, Detail: detail,
 			Message: action.TruncateText("the action timed out before it could start, and nothing was changed. "+t.ke.Status.Message, maxMessage),
 		}
-	case !t.now.Before(started.Add(timeoutFor(t.ke, a))):
+	case !t.now.Before(started.Add(actionTimeout(t.ke, a))):
 		unknown.Reason = v1alpha1.ReasonExecutionTimeout
 		return &unknown
 	}
 	return nil
 }
 
-// maxRetriesFor returns how often an action may be retried.
-func maxRetriesFor(ke *v1alpha1.KubernetesExecution, a *action.Action) int32 {
+// maxActionRetries returns how often an action may be retried.
+func maxActionRetries(ke *v1alpha1.KubernetesExecution, a *action.Action) int32 {
 	if ke.Spec.MaxRetries != nil {
 		return *ke.Spec.MaxRetries
 	}
 	return a.Retries
 }
 
-// timeoutFor returns how long an execution of an action may take.
-func timeoutFor(ke *v1alpha1.KubernetesExecution, a *action.Action) time.Duration {
+// actionTimeout returns how long an execution of an action may take.
+func actionTimeout(ke *v1alpha1.KubernetesExecution, a *action.Action) time.Duration {
 	if ke.Spec.Timeout != nil {
 		return ke.Spec.Timeout.Duration
 	}

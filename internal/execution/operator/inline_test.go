@@ -94,7 +94,7 @@ func TestInlineCrashes(t *testing.T) {
 								t.Errorf("it went through %s", got)
 							}
 							wantOneAct(t, w)
-							if s := w.get("a").Status; s.Outcome != v1alpha1.OutcomeSucceeded || !isRecorded(w.get("a")) || len(w.get("a").Finalizers) > 0 || len(w.effects) != 1 {
+							if s := w.get("a").Status; s.Outcome != v1alpha1.OutcomeSucceeded || !isAuditRecorded(w.get("a")) || len(w.get("a").Finalizers) > 0 || len(w.effects) != 1 {
 								t.Errorf("it ended as %s with the finalizers %q, and began %d times", s.Outcome, w.get("a").Finalizers, len(w.effects))
 							}
 						})

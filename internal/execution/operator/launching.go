@@ -31,38 +31,38 @@ type launch struct {
 	metrics  *metrics
 }
 
-// adoptJob takes over an existing Job whose creation the status does not show. The operator that
+// adoptExistingJob takes over an existing Job whose creation the status does not show. The operator that
 // created it ended before the status write.
-func (l *launch) adoptJob(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+func (l *launch) adoptExistingJob(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	j, err := l.runs.findActionJob(ctx, t.ke)
 	if err != nil || j == nil {
 		return true, err
 	}
-	plan, err := planOf(j)
+	plan, err := decodeJobPlan(j)
 	if err != nil {
 		return false, fmt.Errorf("read the plan in Job %q: %w", j.Name, err)
 	}
 	t.ke.Status.Plan = plan
 	l.slots.forceEnter(t.ke, t.now)
-	enterExecuting(t, v1alpha1.ExecutionResults{JobName: j.Name, JobUID: j.UID, Mode: v1alpha1.ExecuteInJob})
+	enterExecutingPhase(t, v1alpha1.ExecutionResults{JobName: j.Name, JobUID: j.UID, Mode: v1alpha1.ExecuteInJob})
 	return false, nil
 }
 
-// launchInline starts an inline action whose checks have just passed.
-func (l *launch) launchInline(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	if !l.isInline(t.ke) {
+// launchIfInline starts an inline action whose checks have just passed.
+func (l *launch) launchIfInline(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+	if !l.runsInline(t.ke) {
 		return false, nil // a Job starts once the plan is written
 	}
 	t.checked = true
-	return l.launchAction(ctx, t)
+	return l.launchIfAdmitted(ctx, t)
 }
 
-// launchAction starts the action if the gate admits it and the plan is still current.
-func (l *launch) launchAction(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+// launchIfAdmitted starts the action if the gate admits it and the plan is still current.
+func (l *launch) launchIfAdmitted(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	if !l.enterGate(t) {
 		return false, nil
 	}
-	_, unsure := l.runs.inlineRun(t.ke.UID) // it may already run, see releaseUnusedGateSlot
+	_, unsure := l.runs.getInlineRun(t.ke.UID) // it may already run, see releaseUnusedGateSlot
 	defer func() {
 		if !t.atGate && !unsure {
 			l.slots.gate.Forget(t.ke.UID)
@@ -77,7 +77,7 @@ func (l *launch) launchAction(ctx context.Context, t *reconcileState) (proceed b
 			return false, nil
 		}
 	}
-	if err := l.writer.protectEffects(ctx, t); err != nil {
+	if err := l.writer.addFinalizerBeforeEffects(ctx, t); err != nil {
 		return false, err
 	}
 	t.atGate, err = l.startAction(ctx, t)
@@ -94,7 +94,7 @@ func (l *launch) enterGate(t *reconcileState) (admitted bool) {
 	s := &t.ke.Status
 	t.atGate = !v.Failed
 	if v.Failed {
-		t.addAfterWrite(func(context.Context) { l.metrics.countBlocked(v.Detail) })
+		t.addAfterWrite(func(context.Context) { l.metrics.countStartBlocked(v.Detail) })
 		reason := v1alpha1.ReasonExecutionTimeout
 		if v.Detail == v1alpha1.DetailCircuitOpen {
 			reason = v1alpha1.ReasonValidationError
@@ -102,12 +102,12 @@ func (l *launch) enterGate(t *reconcileState) (admitted bool) {
 		failExecution(t, execution.Failure{Reason: reason, Detail: v.Detail, Message: v.Message})
 		return false
 	}
-	reason := conditionReason(v.Detail)
+	reason := toConditionReason(v.Detail)
 	if c := findCondition(s, v1alpha1.ConditionQueued); c == nil || c.Reason != reason { // only once, because the queue changes all the time
 		s.ReasonDetail, s.Message = v.Detail, v.Message
 		setCondition(t, v1alpha1.ConditionQueued, metav1.ConditionTrue, reason, v.Message)
 		t.addAfterWrite(func(context.Context) {
-			l.metrics.countBlocked(v.Detail)
+			l.metrics.countStartBlocked(v.Detail)
 			l.events.emitNormal(t.ke, reason, v.Message)
 		})
 	}
@@ -127,12 +127,12 @@ func (l *launch) startAction(ctx context.Context, t *reconcileState) (started bo
 		})
 		return false, nil
 	}
-	if allowed, err := l.checkInlineAllowed(ctx, t); !allowed { // the configuration may have changed
+	if allowed, err := l.failIfInlineNotAllowed(ctx, t); !allowed { // the configuration may have changed
 		return false, err
 	}
-	if l.isInline(t.ke) {
+	if l.runsInline(t.ke) {
 		l.runs.inline.Store(t.ke.UID, inlineRun{})
-		enterExecuting(t, v1alpha1.ExecutionResults{Mode: v1alpha1.ExecuteInline})
+		enterExecutingPhase(t, v1alpha1.ExecutionResults{Mode: v1alpha1.ExecuteInline})
 		return true, nil
 	}
 	return l.startJob(ctx, t)
@@ -154,23 +154,23 @@ func (l *launch) startJob(ctx context.Context, t *reconcileState) (started bool,
 	j, err := l.runs.jobs.CreateOrGet(ctx, t.ke, built)
 	if err != nil {
 		l.metrics.jobs.WithLabelValues("failed").Inc()
-		if isRefused(err) && !again {
+		if isDefinitelyRefused(err) && !again {
 			l.runs.launched.Delete(t.ke.UID)
 		}
-		return !isRefused(err), l.retryOrFail(ctx, t, fmt.Errorf("create the Job: %w", err))
+		return !isDefinitelyRefused(err), l.retryOrFailStart(ctx, t, fmt.Errorf("create the Job: %w", err))
 	}
 	if j.Annotations[v1alpha1.AnnotationPlan] != t.ke.Status.Plan.Hash { // an unknown Job already existed
-		if t.ke.Status.Plan, err = planOf(j); err != nil {
+		if t.ke.Status.Plan, err = decodeJobPlan(j); err != nil {
 			return true, fmt.Errorf("read the plan in Job %q: %w", j.Name, err)
 		}
 	}
 	l.metrics.jobs.WithLabelValues("created").Inc()
-	enterExecuting(t, v1alpha1.ExecutionResults{JobName: j.Name, JobUID: j.UID, Mode: v1alpha1.ExecuteInJob})
+	enterExecutingPhase(t, v1alpha1.ExecutionResults{JobName: j.Name, JobUID: j.UID, Mode: v1alpha1.ExecuteInJob})
 	return true, nil
 }
 
-// retryOrFail retries a start that cannot succeed at present, and fails the execution after a timeout.
-func (l *launch) retryOrFail(ctx context.Context, t *reconcileState, cause error) error {
+// retryOrFailStart retries a start that cannot succeed at present, and fails the execution after a timeout.
+func (l *launch) retryOrFailStart(ctx context.Context, t *reconcileState, cause error) error {
 	failure, err := l.retries.requeueOrFail(ctx, t, cause)
 	if failure != nil {
 		failExecution(t, *failure)
@@ -178,8 +178,8 @@ func (l *launch) retryOrFail(ctx context.Context, t *reconcileState, cause error
 	return err
 }
 
-// isRefused reports whether the API server certainly did not execute a request.
-func isRefused(err error) bool {
+// isDefinitelyRefused reports whether the API server certainly did not execute a request.
+func isDefinitelyRefused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false
@@ -192,17 +192,17 @@ func isRefused(err error) bool {
 	}
 }
 
-// enterExecuting writes to the status that the action runs.
-func enterExecuting(t *reconcileState, run v1alpha1.ExecutionResults) {
+// enterExecutingPhase writes to the status that the action runs.
+func enterExecutingPhase(t *reconcileState, run v1alpha1.ExecutionResults) {
 	s := &t.ke.Status
-	run.PlanHash, run.StartTime = s.Plan.Hash, newTime(t.now)
+	run.PlanHash, run.StartTime = s.Plan.Hash, toAPITime(t.now)
 	s.JobName, s.ExecutionResults, s.Message, s.ReasonDetail = run.JobName, &run, "", ""
 	removeCondition(s, v1alpha1.ConditionQueued)
 	enterPhase(t, v1alpha1.PhaseExecuting)
 }
 
-// checkInlineAllowed refuses to run an action inline that is not allowed to.
-func (l *launch) checkInlineAllowed(_ context.Context, t *reconcileState) (proceed bool, err error) {
+// failIfInlineNotAllowed refuses to run an action inline that is not allowed to.
+func (l *launch) failIfInlineNotAllowed(_ context.Context, t *reconcileState) (proceed bool, err error) {
 	a, known := action.Find(t.ke.Spec.Action)
 	if !known || a.NoJob || t.ke.Spec.ExecutionMode != v1alpha1.ExecuteInline || slices.Contains(l.cfg.Inline, a.Name) {
 		return true, nil
@@ -214,8 +214,8 @@ func (l *launch) checkInlineAllowed(_ context.Context, t *reconcileState) (proce
 	return false, nil
 }
 
-// isInline reports whether an action runs in this process and not in a Job.
-func (l *launch) isInline(ke *v1alpha1.KubernetesExecution) bool {
+// runsInline reports whether an action runs in this process and not in a Job.
+func (l *launch) runsInline(ke *v1alpha1.KubernetesExecution) bool {
 	a, known := action.Find(ke.Spec.Action)
 	switch {
 	case known && a.NoJob:
@@ -235,14 +235,14 @@ func (l *launch) replanAndCheck(ctx context.Context, t *reconcileState) (mayRun 
 	s := &t.ke.Status
 	out, err := l.check.Replan(ctx, t.ke, t.now)
 	if err != nil {
-		return false, l.retryOrFail(ctx, t, fmt.Errorf("compute the plan again: %w", err))
+		return false, l.retryOrFailStart(ctx, t, fmt.Errorf("compute the plan again: %w", err))
 	}
 	if out.Failed == nil {
 		storeKilledResults(s, out.Results.PreConditionResults, nil)
 	}
 	switch approved := s.Approval != nil && s.Approval.Required; {
 	case out.Failed != nil:
-		s.ValidationResults = mergeResults(s.ValidationResults, out.Results)
+		s.ValidationResults = mergeReplanResults(s.ValidationResults, out.Results)
 		failExecution(t, *out.Failed)
 		return false, nil
 	case out.Plan.Hash != s.Plan.Hash && approved:
@@ -255,20 +255,20 @@ func (l *launch) replanAndCheck(ctx context.Context, t *reconcileState) (mayRun 
 		})
 		return false, nil
 	case !approved && out.Decision.RequireApproval: // the policy has changed
-		replacePlan(t, out)
+		replaceUnapprovedPlan(t, out)
 		l.approval.requestApproval(t)
 		return false, nil
 	case out.Plan.Hash != s.Plan.Hash:
-		replacePlan(t, out)
+		replaceUnapprovedPlan(t, out)
 	}
 	s.Plan.Target = out.Plan.Target // version and generation may have changed
 	return true, nil
 }
 
-// replacePlan replaces a plan that is not approved.
-func replacePlan(t *reconcileState, out check.Outcome) {
+// replaceUnapprovedPlan replaces a plan that is not approved.
+func replaceUnapprovedPlan(t *reconcileState, out check.Outcome) {
 	t.ke.Status.Plan = out.Plan
-	t.ke.Status.ValidationResults = mergeResults(t.ke.Status.ValidationResults, out.Results)
+	t.ke.Status.ValidationResults = mergeReplanResults(t.ke.Status.ValidationResults, out.Results)
 	if out.Decision.RequireApproval {
 		pending := execution.InitialApprovalStatus(out.Decision, nil)
 		t.ke.Status.Approval = &pending
@@ -283,7 +283,7 @@ func stalePlanFailure(approved, now *v1alpha1.Plan) execution.Failure {
 	case approved.Target.UID != now.Target.UID:
 		what, detail = "the target, now another object with the same name", v1alpha1.DetailTargetChanged
 	case string(rawBytes(approved.Before)) != string(rawBytes(now.Before)):
-		what, detail = "the target: "+strings.Join(action.Differences(approved.Before, now.Before), "; "), v1alpha1.DetailTargetChanged
+		what, detail = "the target: "+strings.Join(action.DescribeDifferences(approved.Before, now.Before), "; "), v1alpha1.DetailTargetChanged
 	case approved.PolicyHash != now.PolicyHash:
 		what = "the policies"
 	}

@@ -137,7 +137,7 @@ func TestCancelledAfterAnAttempt(t *testing.T) {
 	r := w.newReconciler(Config{})
 	w.create("a", "web", nil)
 	w.must(t, r, "a")
-	w.jobs[runName(w.get("a"))].Status.Failed = 1
+	w.jobs[actionJobName(w.get("a"))].Status.Failed = 1
 	w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel = true })
 	w.must(t, r, "a")
 	w.must(t, r, "a")
@@ -151,7 +151,7 @@ func TestPodThatDoesNotBegin(t *testing.T) {
 	r := w.newReconciler(Config{})
 	w.create("a", "web", nil)
 	w.must(t, r, "a")
-	j := w.jobs[runName(w.get("a"))]
+	j := w.jobs[actionJobName(w.get("a"))]
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a-1", CreationTimestamp: metav1.NewTime(w.now)}}
 	pod.Spec.Containers = j.Spec.Template.Spec.Containers
 	state := func(s corev1.ContainerState) {

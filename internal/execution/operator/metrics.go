@@ -140,7 +140,7 @@ func (m *metrics) countPhaseEntry(p v1alpha1.Phase, ke *v1alpha1.KubernetesExecu
 			m.decisions.WithLabelValues("expired").Inc()
 		}
 	}
-	if execution.Ended(p) {
+	if execution.IsFinal(p) {
 		m.executions.WithLabelValues(outcomeLabelOrUnknown(s.Outcome), actionLabel(ke)).Inc()
 		m.lifecycle.Observe(max(0, now.Sub(ke.CreationTimestamp.Time).Seconds()))
 	}
@@ -175,11 +175,11 @@ func (m *metrics) countDecision(ke *v1alpha1.KubernetesExecution, d v1alpha1.App
 		label = "rejected"
 	}
 	m.decisions.WithLabelValues(label).Inc()
-	m.approvalWait.Observe(max(0, now.Sub(execution.PhaseStart(ke, v1alpha1.PhaseWaitingApproval, now)).Seconds()))
+	m.approvalWait.Observe(max(0, now.Sub(execution.PhaseStartOrNow(ke, v1alpha1.PhaseWaitingApproval, now)).Seconds()))
 }
 
-// countBlocked counts an execution that cannot start or has waited too long.
-func (m *metrics) countBlocked(d v1alpha1.Detail) { m.refusals.WithLabelValues(string(d)).Inc() }
+// countStartBlocked counts an execution that cannot start or has waited too long.
+func (m *metrics) countStartBlocked(d v1alpha1.Detail) { m.refusals.WithLabelValues(string(d)).Inc() }
 
 // phaseGauges counts at each scrape the executions in each phase and the age of the oldest.
 type phaseGauges struct {
@@ -206,8 +206,8 @@ func (g *phaseGauges) Describe(ch chan<- *prometheus.Desc) {
 	g.pending.Describe(ch)
 }
 
-// livePhases returns the phases that executions leave again.
-func livePhases() []v1alpha1.Phase {
+// nonFinalPhases returns the phases that executions leave again.
+func nonFinalPhases() []v1alpha1.Phase {
 	return []v1alpha1.Phase{
 		v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval,
 		v1alpha1.PhaseExecuting, v1alpha1.PhaseRollbackReady,
@@ -228,9 +228,9 @@ func (g *phaseGauges) Collect(ch chan<- prometheus.Metric) {
 	for i := range all {
 		p := all[i].Status.Phase
 		count[p]++
-		oldest[p] = max(oldest[p], now.Sub(execution.PhaseStart(&all[i], p, now)).Seconds())
+		oldest[p] = max(oldest[p], now.Sub(execution.PhaseStartOrNow(&all[i], p, now)).Seconds())
 	}
-	for _, p := range livePhases() {
+	for _, p := range nonFinalPhases() {
 		g.active.WithLabelValues(string(p)).Set(float64(count[p]))
 		g.oldest.WithLabelValues(string(p)).Set(oldest[p])
 	}
@@ -329,8 +329,8 @@ func newWriteCounter(reg prometheus.Registerer) (*writeCounter, error) {
 	return w, reg.Register(w.total)
 }
 
-// countRequests returns a configuration whose requests are counted.
-func (w *writeCounter) countRequests(host *rest.Config) *rest.Config {
+// newCountingConfig returns a configuration whose requests are counted.
+func (w *writeCounter) newCountingConfig(host *rest.Config) *rest.Config {
 	counted := rest.CopyConfig(host)
 	counted.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{next, w} })
 	return counted

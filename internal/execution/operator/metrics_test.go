@@ -65,7 +65,7 @@ func (r *reconciler) changing(w *fixture, change func(*check.Outcome)) {
 
 // blur makes what a runner left be no result.
 func (w *fixture) blur(name string) {
-	pods := w.pods[w.jobs[runName(w.get(name))].UID]
+	pods := w.pods[w.jobs[actionJobName(w.get(name))].UID]
 	pods[0].Status.ContainerStatuses[0].State.Terminated.Message = "segmentation fault"
 }
 

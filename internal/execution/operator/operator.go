@@ -99,7 +99,7 @@ type checker interface {
 	EvaluatePostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, actionEnded, now time.Time) (results []v1alpha1.ConditionResult, wait time.Duration, err error)
 }
 
-// identities returns clients that act as the accounts of actions. *identity.Identities implements
+// identities returns clients that act as the accounts of actions. *roles.Identities implements
 // it.
 type identities interface {
 	Client(ctx context.Context, a *action.Action) (action.Client, error)
@@ -117,7 +117,7 @@ type admissionGuard interface {
 // auditor writes audit records of executions.
 type auditor interface {
 	// Sync reports whether the execution has ended and all its records are durable.
-	Sync(ctx context.Context, ke *v1alpha1.KubernetesExecution) (done bool, err error)
+	Sync(ctx context.Context, ke *v1alpha1.KubernetesExecution) (endedAndRecorded bool, err error)
 	// RecordDeletion records a deleted execution. ke is its last known state; unseen means that at is
 	// when the deletion was noticed, not when it happened.
 	RecordDeletion(ctx context.Context, ke *v1alpha1.KubernetesExecution, deletedAt time.Time, unseen bool) error
@@ -126,7 +126,7 @@ type auditor interface {
 // auditArchive is an auditor that can also close executions whose end was missed.
 type auditArchive interface {
 	auditor
-	lostCloser
+	missedDeletionRecorder
 }
 
 // Deps are the dependencies of an operator. All but Auditor, Recorder, StatusWritten, Log and
@@ -190,7 +190,7 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create operator: %w", err)
 	}
-	deps.Host = written.countRequests(deps.Host)
+	deps.Host = written.newCountingConfig(deps.Host)
 	o := &Operator{cfg: cfg, log: deps.Log}
 	seen, err := cacheOptions(cfg.Namespace)
 	if err != nil {
@@ -244,4 +244,4 @@ func nameOf(ke *v1alpha1.KubernetesExecution) types.NamespacedName {
 	return types.NamespacedName{Namespace: ke.Namespace, Name: ke.Name}
 }
 
-func newTime(t time.Time) *metav1.Time { return &metav1.Time{Time: t.Truncate(time.Second)} }
+func toAPITime(t time.Time) *metav1.Time { return &metav1.Time{Time: t.Truncate(time.Second)} }

@@ -119,9 +119,9 @@ func NewOutbox(cfg OutboxConfig, deps OutboxDeps) (*Outbox, error) {
 // Enabled reports whether the outbox has a sink.
 func (o *Outbox) Enabled() bool { return o != nil && len(o.sinks) > 0 }
 
-// Append adds an event to a status, for the sinks that want it. The caller writes the
+// AppendToStatus adds an event to a status, for the sinks that want it. The caller writes the
 // status.
-func (o *Outbox) Append(s *v1alpha1.KubernetesExecutionStatus, p v1alpha1.PendingChangeEvent) {
+func (o *Outbox) AppendToStatus(s *v1alpha1.KubernetesExecutionStatus, p v1alpha1.PendingChangeEvent) {
 	if !o.Enabled() {
 		return
 	}
@@ -143,8 +143,8 @@ func (o *Outbox) Append(s *v1alpha1.KubernetesExecutionStatus, p v1alpha1.Pendin
 	}
 }
 
-// SyncQueue updates the outbox with the stored events of an execution.
-func (o *Outbox) SyncQueue(ke *v1alpha1.KubernetesExecution) {
+// SyncQueueFromStatus updates the outbox with the stored events of an execution.
+func (o *Outbox) SyncQueueFromStatus(ke *v1alpha1.KubernetesExecution) {
 	if !o.Enabled() {
 		return
 	}
@@ -230,25 +230,25 @@ func (o *Outbox) RemoveAcknowledged(ke *v1alpha1.KubernetesExecution, now time.T
 
 // Deliver sends to each idle sink the oldest event of an execution that it has not acknowledged. It
 // returns when to call again; zero means that OutboxDeps.Wake triggers it.
-func (o *Outbox) Deliver(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (again time.Duration) {
+func (o *Outbox) Deliver(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (callAgainIn time.Duration) {
 	if !o.Enabled() {
 		return 0
 	}
-	return o.deliverQueue(ctx, nameOf(ke), ke.UID, now)
+	return o.sendNextEvents(ctx, nameOf(ke), ke.UID, now)
 }
 
 // NeedsFinalizer reports whether an execution needs a finalizer because its deletion would lose an event. It
 // also returns when to ask again.
-func (o *Outbox) NeedsFinalizer(ke *v1alpha1.KubernetesExecution, now time.Time) (hold bool, again time.Duration) {
+func (o *Outbox) NeedsFinalizer(ke *v1alpha1.KubernetesExecution, now time.Time) (needed bool, callAgainIn time.Duration) {
 	for i := range ke.Status.PendingChangeEvents {
 		p := &ke.Status.PendingChangeEvents[i]
 		if wait := p.At.Add(holdAfter).Sub(now); wait > 0 {
-			again = earlierWait(again, wait)
+			callAgainIn = shorterNonZero(callAgainIn, wait)
 		} else if o.isUnacknowledged(ke, p) {
-			hold = true
+			needed = true
 		}
 	}
-	return hold, again
+	return needed, callAgainIn
 }
 
 func (o *Outbox) isUnacknowledged(ke *v1alpha1.KubernetesExecution, p *v1alpha1.PendingChangeEvent) bool {
@@ -263,7 +263,7 @@ func (o *Outbox) isUnacknowledged(ke *v1alpha1.KubernetesExecution, p *v1alpha1.
 
 // DeliverDeleted continues the delivery for deleted executions of a name, all except the one with UID exceptUID.
 // It returns when to call again.
-func (o *Outbox) DeliverDeleted(ctx context.Context, name types.NamespacedName, exceptUID types.UID, now time.Time) (again time.Duration) {
+func (o *Outbox) DeliverDeleted(ctx context.Context, name types.NamespacedName, exceptUID types.UID, now time.Time) (callAgainIn time.Duration) {
 	if !o.Enabled() {
 		return 0
 	}
@@ -291,9 +291,9 @@ func (o *Outbox) DeliverDeleted(ctx context.Context, name types.NamespacedName, 
 	}
 	o.mu.Unlock()
 	for _, uid := range gone {
-		again = earlierWait(again, o.deliverQueue(ctx, name, uid, now))
+		callAgainIn = shorterNonZero(callAgainIn, o.sendNextEvents(ctx, name, uid, now))
 	}
-	return again
+	return callAgainIn
 }
 
 // delivery is an event for a client.
@@ -302,14 +302,14 @@ type delivery struct {
 	event  changeevent.ChangeEvent
 }
 
-func (o *Outbox) deliverQueue(ctx context.Context, name types.NamespacedName, uid types.UID, now time.Time) (again time.Duration) {
+func (o *Outbox) sendNextEvents(ctx context.Context, name types.NamespacedName, uid types.UID, now time.Time) (callAgainIn time.Duration) {
 	o.mu.Lock()
 	l := o.queues[name][uid]
 	var send []delivery
 	if l != nil {
 		for _, sink := range o.sinks {
 			d, wait := o.takeNextDelivery(name, uid, l, sink, now)
-			again = earlierWait(again, wait)
+			callAgainIn = shorterNonZero(callAgainIn, wait)
 			if d != nil {
 				send = append(send, *d)
 			}
@@ -319,11 +319,11 @@ func (o *Outbox) deliverQueue(ctx context.Context, name types.NamespacedName, ui
 	for _, d := range send { // outside the lock: the client may answer before it returns
 		d.client.SendChangeEvent(ctx, d.event)
 	}
-	return again
+	return callAgainIn
 }
 
 // takeNextDelivery returns the next event for a sink, if any, and when to ask again.
-func (o *Outbox) takeNextDelivery(name types.NamespacedName, uid types.UID, l *eventQueue, sink Sink, now time.Time) (d *delivery, again time.Duration) {
+func (o *Outbox) takeNextDelivery(name types.NamespacedName, uid types.UID, l *eventQueue, sink Sink, now time.Time) (d *delivery, callAgainIn time.Duration) {
 	p := l.sinks[sink.Name]
 	if p == nil {
 		p = &sinkProgress{}
@@ -349,14 +349,14 @@ func (o *Outbox) takeNextDelivery(name types.NamespacedName, uid types.UID, l *e
 		}
 		p.inFlight = e
 		made := o.event(e.change)
-		made.OnDelivery = func(d changeevent.Delivery) { o.recordAnswer(name, uid, sink.Name, e, d) }
+		made.OnDelivery = func(d changeevent.Delivery) { o.recordSinkAnswer(name, uid, sink.Name, e, d) }
 		return &delivery{sink.Client, made}, 0
 	}
 	return nil, 0
 }
 
-// recordAnswer records the answer of a sink.
-func (o *Outbox) recordAnswer(name types.NamespacedName, uid types.UID, sink string, e *outboxEvent, d changeevent.Delivery) {
+// recordSinkAnswer records the answer of a sink.
+func (o *Outbox) recordSinkAnswer(name types.NamespacedName, uid types.UID, sink string, e *outboxEvent, d changeevent.Delivery) {
 	o.mu.Lock()
 	l := o.queues[name][uid]
 	if l == nil || l.sinks[sink] == nil || l.sinks[sink].inFlight != e {
@@ -366,7 +366,7 @@ func (o *Outbox) recordAnswer(name types.NamespacedName, uid types.UID, sink str
 	now, p := o.now(), l.sinks[sink]
 	p.inFlight = nil
 	switch {
-	case d.Class == "", isRejection(d.Class):
+	case d.Class == "", isPermanentRejection(d.Class):
 		if d.Class != "" {
 			o.metrics.countDropped(string(d.Class), 1)
 		}
@@ -388,8 +388,8 @@ func (o *Outbox) recordAnswer(name types.NamespacedName, uid types.UID, sink str
 	}
 }
 
-// isRejection reports whether a sink rejects this event permanently, although it may accept others.
-func isRejection(c changeevent.Class) bool {
+// isPermanentRejection reports whether a sink rejects this event permanently, although it may accept others.
+func isPermanentRejection(c changeevent.Class) bool {
 	return c == changeevent.ClassClientError || c == changeevent.ClassEncode || c == changeevent.ClassExpired
 }
 

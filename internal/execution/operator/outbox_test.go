@@ -238,7 +238,7 @@ func TestDeletedActionThatDoesNotStop(t *testing.T) {
 	r := w.newReconciler(Config{})
 	w.sending(t, r, map[string]*sink{"s": s})
 	w.look(r)
-	j := w.jobs[runName(w.get("a"))]
+	j := w.jobs[actionJobName(w.get("a"))]
 	w.pods[j.UID] = []corev1.Pod{{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: namespace, CreationTimestamp: metav1.NewTime(w.now)},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{

@@ -79,8 +79,8 @@ func (l *eventQueue) acknowledge(e *outboxEvent, sink string, now time.Time) {
 	}
 }
 
-// earlierWait returns the shorter of two waits. Zero means none.
-func earlierWait(a, b time.Duration) time.Duration {
+// shorterNonZero returns the shorter of two waits. Zero means none.
+func shorterNonZero(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b
 	}

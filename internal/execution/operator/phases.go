@@ -13,14 +13,14 @@ import (
 // next step runs before the status is written.
 type step func(ctx context.Context, t *reconcileState) (proceed bool, err error)
 
-// phaseTable returns the steps of each phase. The comment of a phase names the phases that can follow
+// newPhaseTable returns the steps of each phase. The comment of a phase names the phases that can follow
 // it, as in execution.Transitions. A later phase joins the same write if its steps have no effect yet.
-func (r *reconciler) phaseTable() map[v1alpha1.Phase][]step {
+func (r *reconciler) newPhaseTable() map[v1alpha1.Phase][]step {
 	validate := []step{
-		failIfCancelled, r.validation.verifyRequest, r.launch.checkInlineAllowed, r.validation.awaitDryRunJob, r.validation.runChecks,
-		r.approval.requestIfRequired, completeIfDryRun, r.launch.launchInline,
+		failIfCancelled, r.validation.verifyRequest, r.launch.failIfInlineNotAllowed, r.validation.awaitDryRunJob, r.validation.runChecks,
+		r.approval.requestApprovalIfRequired, completeIfDryRun, r.launch.launchIfInline,
 	}
-	ended := []step{r.ending.releaseResources, r.ending.awaitAudit, r.ending.awaitRetention, r.ending.deleteExecution}
+	ended := []step{r.ending.leaveGateAndExpireJobs, r.ending.awaitAuditOrRemoveFinalizer, r.ending.awaitRetention, r.ending.deleteExecution}
 	return map[v1alpha1.Phase][]step{
 		// → validating
 		v1alpha1.PhaseNew: append([]step{acceptExecution}, validate...),
@@ -28,16 +28,16 @@ func (r *reconciler) phaseTable() map[v1alpha1.Phase][]step {
 		v1alpha1.PhaseValidating: validate,
 		// → waiting_approval, executing, completed, failed
 		v1alpha1.PhaseValidated: {
-			r.launch.adoptJob, failIfCancelled, r.validation.verifyRequest, r.approval.requestIfRequired, completeIfDryRun, r.launch.launchAction,
+			r.launch.adoptExistingJob, failIfCancelled, r.validation.verifyRequest, r.approval.requestApprovalIfRequired, completeIfDryRun, r.launch.launchIfAdmitted,
 		},
 		// → executing, completed, failed
 		v1alpha1.PhaseWaitingApproval: {
-			r.launch.adoptJob, failIfCancelled, r.validation.verifyRequest, r.approval.awaitApproval, completeIfDryRun, r.launch.launchAction,
+			r.launch.adoptExistingJob, failIfCancelled, r.validation.verifyRequest, r.approval.awaitApproval, completeIfDryRun, r.launch.launchIfAdmitted,
 		},
 		// → rollback_ready, completed, failed
 		v1alpha1.PhaseExecuting: executingSteps(r.running),
 		// → completed, failed
-		v1alpha1.PhaseRollbackReady: {r.ending.releaseResources, r.ending.awaitFinalize},
+		v1alpha1.PhaseRollbackReady: {r.ending.leaveGateAndExpireJobs, r.ending.awaitFinalizeOrWindowEnd},
 		v1alpha1.PhaseCompleted:     ended,
 		v1alpha1.PhaseFailed:        ended,
 	}
@@ -45,12 +45,12 @@ func (r *reconciler) phaseTable() map[v1alpha1.Phase][]step {
 
 // executingSteps returns the steps of phase executing.
 func executingSteps(r *running) []step {
-	return []step{failIfRunUnknown, r.followRun, r.verifyPostConditions}
+	return []step{failIfResultsMissing, r.followActionRun, r.verifyPostConditions}
 }
 
 // deletionSteps returns the steps of a deleted execution in any phase.
 func deletionSteps(e *ending) []step {
-	return []step{e.awaitResult, e.endAfterGrace, e.deleteJobs, e.removeFinalizer}
+	return []step{e.awaitResultAfterDeletion, e.endAfterDeletionGrace, e.deleteJobsAndLeaveGate, e.removeFinalizerOnceDelivered}
 }
 
 // runPhase runs the steps of the current phase, or those of a deletion.

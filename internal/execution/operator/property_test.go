@@ -210,7 +210,7 @@ func (m *machine) calm(t *rapid.T) {
 		m.check(t)
 	}
 	for _, name := range m.names {
-		if ke := m.w.get(name); ke != nil && (!execution.Ended(ke.Status.Phase) || len(ke.Finalizers) > 0) {
+		if ke := m.w.get(name); ke != nil && (!execution.IsFinal(ke.Status.Phase) || len(ke.Finalizers) > 0) {
 			t.Fatalf("%s is %s (%s) with the finalizers %q", name, ke.Status.Phase, ke.Status.Message, ke.Finalizers)
 		}
 	}
@@ -255,7 +255,7 @@ func (m *machine) allowed(t *rapid.T, e effect) {
 
 func (m *machine) end(t *rapid.T) {
 	name := m.pick(t)
-	j := m.w.jobs[runName(m.w.get(name))]
+	j := m.w.jobs[actionJobName(m.w.get(name))]
 	if j == nil || len(j.Status.Conditions) > 0 {
 		t.Skip("nothing runs")
 	}
@@ -264,7 +264,7 @@ func (m *machine) end(t *rapid.T) {
 
 func (m *machine) deleteJob(t *rapid.T) {
 	name := m.pick(t)
-	j := m.w.jobs[runName(m.w.get(name))]
+	j := m.w.jobs[actionJobName(m.w.get(name))]
 	// Of a Job whose operator was killed before it wrote that it runs nobody else
 	// knows: it is looked at first.
 	if j == nil || m.w.get(name).Status.ExecutionResults == nil {
@@ -309,7 +309,7 @@ func (m *machine) check(t *rapid.T) {
 		if !m.acting(ke) {
 			continue
 		}
-		if execution.Ended(from) {
+		if execution.IsFinal(from) {
 			t.Fatalf("%s is %s (%s), and its Job runs", name, from, ke.Status.ReasonDetail)
 		}
 		target := string(ke.Spec.Parameters.Raw)
@@ -326,6 +326,6 @@ func (m *machine) acting(ke *v1alpha1.KubernetesExecution) bool {
 		// What somebody deletes is heard for a while, and then neither done nor waited for.
 		return ke.Status.Phase == v1alpha1.PhaseExecuting && results.EndTime == nil && (ke.DeletionTimestamp.IsZero() || mayStillReportResult(ke, m.w.now))
 	}
-	j := m.w.jobs[runName(ke)]
+	j := m.w.jobs[actionJobName(ke)]
 	return j != nil && len(j.Status.Conditions) == 0 && j.Spec.Suspend == nil
 }

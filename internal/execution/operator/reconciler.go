@@ -27,7 +27,7 @@ const (
 	maxSteps = 12
 )
 
-// reconciler moves executions from phase to phase. Its phaseTable shows the order of the work.
+// reconciler moves executions from phase to phase. Its newPhaseTable shows the order of the work.
 type reconciler struct {
 	cfg     *Config
 	writer  *statusWriter
@@ -91,7 +91,7 @@ func newReconciler(cfg *Config, p ports) *reconciler {
 		cfg: cfg, check: check, identities: p.identities, runs: r.runs, slots: r.slots, retries: retries, targets: p.targets, events: r.events, metrics: p.metrics,
 	}
 	r.ending = &ending{cfg: cfg, slots: r.slots, runs: r.runs, writer: r.writer, launch: r.launch, running: r.running, metrics: p.metrics}
-	r.phases = r.phaseTable()
+	r.phases = r.newPhaseTable()
 	return r
 }
 
@@ -147,12 +147,12 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, fmt.Errorf("read execution %s: %w", req.NamespacedName, err)
 	}
 	if ke == nil {
-		r.forgetPrevious(req.NamespacedName, "")
+		r.forgetPreviousExecution(req.NamespacedName, "")
 		return reconcile.Result{RequeueAfter: r.writer.outbox.DeliverDeleted(ctx, req.NamespacedName, "", r.now())}, nil
 	}
-	r.forgetPrevious(req.NamespacedName, ke.UID)
+	r.forgetPreviousExecution(req.NamespacedName, ke.UID)
 	gone := r.writer.outbox.DeliverDeleted(ctx, req.NamespacedName, ke.UID, r.now())
-	r.writer.outbox.SyncQueue(ke)
+	r.writer.outbox.SyncQueueFromStatus(ke)
 	for range maxSteps {
 		moved, again, err := r.reconcileOnce(ctx, ke.DeepCopy())
 		if stale := (staleError{}); errors.As(err, &stale) { // the object has changed since it was read
@@ -171,7 +171,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // reconcileOnce runs the steps of a phase and writes the status. It returns the stored execution if
 // the next phase can run now, and nil if the execution waits.
-func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesExecution) (continueWith *v1alpha1.KubernetesExecution, again time.Duration, err error) {
+func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesExecution) (continueWith *v1alpha1.KubernetesExecution, requeueAfter time.Duration, err error) {
 	t := &reconcileState{ke: ke, now: r.now()}
 	before := ke.DeepCopy()
 	if r.cfg.DryRun {
@@ -184,20 +184,20 @@ func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesE
 		return nil, 0, err
 	}
 	if !r.writer.dropAcknowledgedAndCheckWrite(t, before) {
-		return nil, t.requeueAfter, r.writer.holdAndDeliverEvents(ctx, t)
+		return nil, t.requeueAfter, r.writer.ensureFinalizerAndDeliverEvents(ctx, t)
 	}
 	if err := r.writer.writeTransition(ctx, t, before); err != nil {
 		return nil, 0, err
 	}
 	r.releaseUnusedGateSlot(t)
-	r.writer.recordEvents(ctx, t)
+	r.writer.publishChangeEvents(ctx, t)
 	for _, do := range t.afterWrite {
 		do(ctx)
 	}
 	if before.Status.Phase != t.ke.Status.Phase {
-		r.publishTransition(ctx, before, t.ke)
+		r.reportTransitionAndLeaveGate(ctx, before, t.ke)
 	}
-	if err := r.writer.holdAndDeliverEvents(ctx, t); err != nil {
+	if err := r.writer.ensureFinalizerAndDeliverEvents(ctx, t); err != nil {
 		return nil, 0, err
 	}
 	switch {
@@ -208,27 +208,27 @@ func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesE
 	return nil, t.requeueAfter, nil
 }
 
-// publishTransition updates metrics, logs, events and the gate after a transition is written.
-func (r *reconciler) publishTransition(ctx context.Context, before, ke *v1alpha1.KubernetesExecution) {
+// reportTransitionAndLeaveGate updates metrics, logs, events and the gate after a transition is written.
+func (r *reconciler) reportTransitionAndLeaveGate(ctx context.Context, before, ke *v1alpha1.KubernetesExecution) {
 	s, now := &ke.Status, r.now()
 	r.metrics.countTransitions(before, ke)
 	r.log.InfoContext(ctx, "phase", "execution", logKey(ke), "action", canonicalAction(ke.Spec.Action), "target", s.Target,
 		"from", string(before.Status.Phase), "to", string(s.Phase), "reason", string(s.Reason), "detail", string(s.ReasonDetail), "message", s.Message)
-	done := execution.Ended(s.Phase) || s.Phase == v1alpha1.PhaseRollbackReady
-	if done || isChecking(before.Status.Phase) && !isChecking(s.Phase) {
+	done := execution.IsFinal(s.Phase) || s.Phase == v1alpha1.PhaseRollbackReady
+	if done || isBeforeValidated(before.Status.Phase) && !isBeforeValidated(s.Phase) {
 		r.targets.stopWaiting(nameOf(ke))
 	}
 	if done {
-		r.slots.release(ke, now)
-		r.runs.forget(ke.UID)
+		r.slots.releaseSlot(ke, now)
+		r.runs.forgetRuns(ke.UID)
 	}
-	for _, p := range phaseChanges(before, ke) {
+	for _, p := range listNewPhaseChanges(before, ke) {
 		r.events.emitPhaseChange(p, ke)
 	}
 }
 
-// isChecking reports whether the checks of a phase have not passed yet.
-func isChecking(p v1alpha1.Phase) bool {
+// isBeforeValidated reports whether the checks of a phase have not passed yet.
+func isBeforeValidated(p v1alpha1.Phase) bool {
 	return p == v1alpha1.PhaseNew || p == v1alpha1.PhaseValidating
 }
 
@@ -237,22 +237,22 @@ func isChecking(p v1alpha1.Phase) bool {
 // object that was read may be older.
 func (r *reconciler) releaseUnusedGateSlot(t *reconcileState) {
 	p := t.ke.Status.Phase
-	if t.atGate || p == v1alpha1.PhaseExecuting || p == v1alpha1.PhaseRollbackReady || execution.Ended(p) {
+	if t.atGate || p == v1alpha1.PhaseExecuting || p == v1alpha1.PhaseRollbackReady || execution.IsFinal(p) {
 		return
 	}
 	r.runs.inline.Delete(t.ke.UID)
 	r.slots.gate.Forget(t.ke.UID)
 }
 
-// forgetPrevious drops the state of a name, unless it belongs to the execution that has the name
+// forgetPreviousExecution drops the state of a name, unless it belongs to the execution that has the name
 // now. An empty UID means that no such execution exists.
-func (r *reconciler) forgetPrevious(name types.NamespacedName, currentUID types.UID) {
+func (r *reconciler) forgetPreviousExecution(name types.NamespacedName, currentUID types.UID) {
 	previous, known := r.slots.takeClaim(name, currentUID)
 	if known || currentUID == "" {
 		r.targets.stopWaiting(name)
 	}
 	if known {
-		r.runs.forget(previous)
+		r.runs.forgetRuns(previous)
 		r.slots.gate.Forget(previous)
 	}
 }
@@ -280,15 +280,15 @@ func (r *reconciler) restoreGate(ctx context.Context) error {
 	for i := range all {
 		ke := &all[i]
 		switch {
-		case execution.Ended(ke.Status.Phase), ke.Status.Phase == v1alpha1.PhaseRollbackReady:
-			if p, ok := pastOf(ke); ok {
+		case execution.IsFinal(ke.Status.Phase), ke.Status.Phase == v1alpha1.PhaseRollbackReady:
+			if p, ok := newGatePast(ke); ok {
 				past = append(past, p)
 			}
 		case ke.Status.Phase == v1alpha1.PhaseExecuting:
-			inside = append(inside, gateClaim(ke))
-		case ke.Status.Plan != nil && withJob[runName(ke)]: // another operator created its Job just before it ended
+			inside = append(inside, newGateClaim(ke))
+		case ke.Status.Plan != nil && withJob[actionJobName(ke)]: // another operator created its Job just before it ended
 			r.runs.launched.Store(ke.UID, true)
-			inside = append(inside, gateClaim(ke))
+			inside = append(inside, newGateClaim(ke))
 		}
 	}
 	r.slots.restore(inside, past)

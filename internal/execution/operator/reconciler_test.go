@@ -372,8 +372,8 @@ func wantSame(t *testing.T, want, w *fixture) {
 	if a := w.get("a").Status.Approval; a.State != v1alpha1.ApprovalApproved || len(a.CountedDecisions) != 1 {
 		t.Errorf("it was done, and its approval is %+v", a)
 	}
-	if !isRecorded(w.get("a")) || len(w.get("a").Finalizers) > 0 {
-		t.Errorf("recorded: %t, with the finalizers %q", isRecorded(w.get("a")), w.get("a").Finalizers)
+	if !isAuditRecorded(w.get("a")) || len(w.get("a").Finalizers) > 0 {
+		t.Errorf("recorded: %t, with the finalizers %q", isAuditRecorded(w.get("a")), w.get("a").Finalizers)
 	}
 	if s := w.get("a").Status; s.Outcome != v1alpha1.OutcomeSucceeded || !s.ExecutionResults.Success {
 		t.Errorf("it ended as %s: %s", s.Outcome, s.Message)
@@ -390,7 +390,7 @@ type recorder struct{}
 
 // Sync says so.
 func (recorder) Sync(_ context.Context, ke *v1alpha1.KubernetesExecution) (bool, error) {
-	return execution.Ended(ke.Status.Phase), nil
+	return execution.IsFinal(ke.Status.Phase), nil
 }
 
 // RecordDeletion does as well.
@@ -417,7 +417,7 @@ func TestCancelledUnseen(t *testing.T) {
 	for range 3 {
 		w.must(t, r, "a")
 	}
-	j := w.jobs[runName(w.get("a"))]
+	j := w.jobs[actionJobName(w.get("a"))]
 	if j == nil || j.Spec.Suspend == nil || !*j.Spec.Suspend {
 		t.Error("its Job runs on")
 	}

@@ -127,7 +127,7 @@ func TestKeptUntilAudited(t *testing.T) {
 		if res := w.audit(t, r, forgetful{}); res.RequeueAfter != auditRetryDelay {
 			t.Errorf("the audit is tried again after %s", res.RequeueAfter)
 		}
-		if ke := w.get("a"); ke == nil || isRecorded(ke) || len(ke.Finalizers) != 1 {
+		if ke := w.get("a"); ke == nil || isAuditRecorded(ke) || len(ke.Finalizers) != 1 {
 			t.Fatalf("it is in no audit, and goes: %+v", ke)
 		}
 		w.now = w.now.Add(240 * time.Hour)

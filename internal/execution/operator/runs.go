@@ -36,13 +36,13 @@ type inlineRun struct {
 	result *job.Observation // the result until it is written
 }
 
-// runName returns the name of the Job that runs an execution.
-func runName(ke *v1alpha1.KubernetesExecution) string {
+// actionJobName returns the name of the Job that runs an execution.
+func actionJobName(ke *v1alpha1.KubernetesExecution) string {
 	return job.Name(ke.UID, v1alpha1.PurposeExecute, 1)
 }
 
-// planOf returns the plan that a Job runs.
-func planOf(j *batchv1.Job) (*v1alpha1.Plan, error) {
+// decodeJobPlan returns the plan that a Job runs.
+func decodeJobPlan(j *batchv1.Job) (*v1alpha1.Plan, error) {
 	for _, c := range j.Spec.Template.Spec.Containers {
 		for _, e := range c.Env {
 			if e.Name == "ACTION_PLAN" {
@@ -57,24 +57,24 @@ func planOf(j *batchv1.Job) (*v1alpha1.Plan, error) {
 // findActionJob returns the Job that runs the action of an execution; nil means none.
 func (r *runs) findActionJob(ctx context.Context, ke *v1alpha1.KubernetesExecution) (*batchv1.Job, error) {
 	_, live := r.launched.Load(ke.UID) // the cache may not have the Job yet
-	return r.jobs.Job(ctx, ke, runName(ke), live)
+	return r.jobs.Job(ctx, ke, actionJobName(ke), live)
 }
 
-// inlineRun returns the inline run of an execution. known is false if this process has none.
-func (r *runs) inlineRun(uid types.UID) (run inlineRun, known bool) {
+// getInlineRun returns the inline run of an execution. known is false if this process has none.
+func (r *runs) getInlineRun(uid types.UID) (run inlineRun, known bool) {
 	v, known := r.inline.Load(uid)
 	run, _ = v.(inlineRun)
 	return run, known
 }
 
-// forget drops the runs of an execution.
-func (r *runs) forget(uid types.UID) {
+// forgetRuns drops the runs of an execution.
+func (r *runs) forgetRuns(uid types.UID) {
 	r.launched.Delete(uid)
 	r.inline.Delete(uid)
 }
 
-// observe derives the state of a Job from the Job and its Pods.
-func (r *runs) observe(ctx context.Context, j *batchv1.Job, now time.Time) (job.Observation, error) {
+// observeJob derives the state of a Job from the Job and its Pods.
+func (r *runs) observeJob(ctx context.Context, j *batchv1.Job, now time.Time) (job.Observation, error) {
 	pods, err := r.jobs.Pods(ctx, j, false)
 	if err != nil {
 		return job.Observation{}, err
@@ -90,19 +90,19 @@ func (r *runs) observe(ctx context.Context, j *batchv1.Job, now time.Time) (job.
 	return job.Observe(j, pods, now), nil
 }
 
-// finishDryRun returns the result of the dry run in a Job, or the time until which to wait for it. All
+// pollDryRunJob returns the result of the dry run in a Job, or the time until which to wait for it. All
 // results are empty if no such Job exists.
-func (r *runs) finishDryRun(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (dry *action.Result, until time.Time, failed *execution.Failure, err error) {
+func (r *runs) pollDryRunJob(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (dry *action.Result, until time.Time, failed *execution.Failure, err error) {
 	j, err := r.jobs.Job(ctx, ke, job.Name(ke.UID, v1alpha1.PurposeDryRun, 1), false)
 	if err != nil || j == nil {
 		return nil, until, nil, err
 	}
-	o, err := r.observe(ctx, j, now)
+	o, err := r.observeJob(ctx, j, now)
 	if err != nil {
 		return nil, until, nil, err
 	}
 	if o.Result != nil && hasEnded(o) {
-		return o.Result, until, nil, r.setTTL(ctx, j)
+		return o.Result, until, nil, r.setJobTTL(ctx, j)
 	}
 	began := j.CreationTimestamp.Time
 	detail, what := v1alpha1.DetailExecutorUnavailable, "did not start"
@@ -120,18 +120,18 @@ func (r *runs) finishDryRun(ctx context.Context, ke *v1alpha1.KubernetesExecutio
 	default:
 		return nil, end, nil, nil
 	}
-	return nil, until, failed, errors.Join(r.suspend(ctx, j), r.setTTL(ctx, j))
+	return nil, until, failed, errors.Join(r.suspendJob(ctx, j), r.setJobTTL(ctx, j))
 }
 
-func (r *runs) suspend(ctx context.Context, j *batchv1.Job) error {
+func (r *runs) suspendJob(ctx context.Context, j *batchv1.Job) error {
 	if j.Spec.Suspend != nil && *j.Spec.Suspend {
 		return nil
 	}
-	return r.jobs.Patch(ctx, j, map[string]any{"suspend": true})
+	return r.jobs.PatchSpec(ctx, j, map[string]any{"suspend": true})
 }
 
-// eachJob calls do for the existing Jobs of an execution with the given names.
-func (r *runs) eachJob(ctx context.Context, ke *v1alpha1.KubernetesExecution, names []string, do func(context.Context, *batchv1.Job) error) error {
+// forEachJob calls do for the existing Jobs of an execution with the given names.
+func (r *runs) forEachJob(ctx context.Context, ke *v1alpha1.KubernetesExecution, names []string, do func(context.Context, *batchv1.Job) error) error {
 	for _, name := range names {
 		if name == "" {
 			continue
@@ -147,46 +147,46 @@ func (r *runs) eachJob(ctx context.Context, ke *v1alpha1.KubernetesExecution, na
 	return nil
 }
 
-// setTTLs sets a TTL on the Jobs of an execution, because their results are stored.
-func (r *runs) setTTLs(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) error {
-	return r.eachJob(ctx, ke, []string{ke.Status.JobName, job.Name(ke.UID, v1alpha1.PurposeDryRun, 1)}, func(ctx context.Context, j *batchv1.Job) error {
-		if isAbandoned(ke, j) {
-			return r.deleteUnfinishedDryRun(ctx, j, now)
+// expireJobs sets a TTL on the Jobs of an execution, because their results are stored.
+func (r *runs) expireJobs(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) error {
+	return r.forEachJob(ctx, ke, []string{ke.Status.JobName, job.Name(ke.UID, v1alpha1.PurposeDryRun, 1)}, func(ctx context.Context, j *batchv1.Job) error {
+		if isUnreadCancelledDryRun(ke, j) {
+			return r.deleteOrExpireDryRun(ctx, j, now)
 		}
-		return r.setTTL(ctx, j)
+		return r.setJobTTL(ctx, j)
 	})
 }
 
-// isAbandoned reports whether a Job is the dry run of a cancelled execution whose result was never
+// isUnreadCancelledDryRun reports whether a Job is the dry run of a cancelled execution whose result was never
 // read.
-func isAbandoned(ke *v1alpha1.KubernetesExecution, j *batchv1.Job) bool {
+func isUnreadCancelledDryRun(ke *v1alpha1.KubernetesExecution, j *batchv1.Job) bool {
 	return ke.Status.Reason == v1alpha1.ReasonCancelled && j.Labels[v1alpha1.LabelPurpose] == v1alpha1.PurposeDryRun &&
 		j.Spec.TTLSecondsAfterFinished == nil
 }
 
-// deleteUnfinishedDryRun deletes an abandoned dry run, which would otherwise run up to its deadline. Its
+// deleteOrExpireDryRun deletes an abandoned dry run, which would otherwise run up to its deadline. Its
 // result is not needed.
-func (r *runs) deleteUnfinishedDryRun(ctx context.Context, j *batchv1.Job, now time.Time) error {
+func (r *runs) deleteOrExpireDryRun(ctx context.Context, j *batchv1.Job, now time.Time) error {
 	pods, err := r.jobs.Pods(ctx, j, false)
 	if err != nil {
 		return err
 	}
 	if hasEnded(job.Observe(j, pods, now)) {
-		return r.setTTL(ctx, j)
+		return r.setJobTTL(ctx, j)
 	}
 	return r.deleteJob(ctx, j)
 }
 
-func (r *runs) setTTL(ctx context.Context, j *batchv1.Job) error {
+func (r *runs) setJobTTL(ctx context.Context, j *batchv1.Job) error {
 	if j.Spec.TTLSecondsAfterFinished != nil {
 		return nil
 	}
-	return r.jobs.Patch(ctx, j, map[string]any{"ttlSecondsAfterFinished": int64(r.cfg.JobTTL.Seconds())})
+	return r.jobs.PatchSpec(ctx, j, map[string]any{"ttlSecondsAfterFinished": int64(r.cfg.JobTTL.Seconds())})
 }
 
 // deleteActionJobs deletes the Jobs that run the action of an execution.
 func (r *runs) deleteActionJobs(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
-	return r.eachJob(ctx, ke, []string{runName(ke), ke.Status.JobName}, r.deleteJob)
+	return r.forEachJob(ctx, ke, []string{actionJobName(ke), ke.Status.JobName}, r.deleteJob)
 }
 
 func (r *runs) deleteJob(ctx context.Context, j *batchv1.Job) error {

@@ -37,26 +37,26 @@ func enterPhase(t *reconcileState, p v1alpha1.Phase) {
 // failExecution ends an execution as failed.
 func failExecution(t *reconcileState, f execution.Failure) {
 	s := &t.ke.Status
-	s.Reason, s.ReasonDetail, s.Message = f.Reason, detailOf(f), action.TruncateText(f.Message, maxMessage)
+	s.Reason, s.ReasonDetail, s.Message = f.Reason, detailOrReason(f), action.TruncateText(f.Message, maxMessage)
 	s.Outcome = v1alpha1.OutcomeFailed
 	removeCondition(s, v1alpha1.ConditionQueued)
 	if s.Phase == v1alpha1.PhaseValidating {
-		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionFalse, conditionReason(s.ReasonDetail), s.Message)
+		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionFalse, toConditionReason(s.ReasonDetail), s.Message)
 	}
-	setCondition(t, v1alpha1.ConditionSucceeded, metav1.ConditionFalse, conditionReason(s.ReasonDetail), s.Message)
+	setCondition(t, v1alpha1.ConditionSucceeded, metav1.ConditionFalse, toConditionReason(s.ReasonDetail), s.Message)
 	enterPhase(t, v1alpha1.PhaseFailed)
 }
 
-// detailOf returns the detail of a failure, or its reason if it has no detail.
-func detailOf(f execution.Failure) v1alpha1.Detail {
+// detailOrReason returns the detail of a failure, or its reason if it has no detail.
+func detailOrReason(f execution.Failure) v1alpha1.Detail {
 	if f.Detail == "" {
 		return v1alpha1.Detail(f.Reason)
 	}
 	return f.Detail
 }
 
-// conditionReason converts a detail to the reason of a condition: target_busy becomes TargetBusy.
-func conditionReason(d v1alpha1.Detail) string {
+// toConditionReason converts a detail to the reason of a condition: target_busy becomes TargetBusy.
+func toConditionReason(d v1alpha1.Detail) string {
 	var b strings.Builder
 	for word := range strings.SplitSeq(string(d), "_") {
 		if word != "" {
@@ -95,7 +95,7 @@ func takeCondition(s *v1alpha1.KubernetesExecutionStatus, kind string) *metav1.C
 	return &taken
 }
 
-func statusOf(holds bool) metav1.ConditionStatus {
+func conditionStatus(holds bool) metav1.ConditionStatus {
 	if holds {
 		return metav1.ConditionTrue
 	}
@@ -110,16 +110,16 @@ func formatTarget(t v1alpha1.Target) string {
 	return t.Kind + "/" + t.Namespace + "/" + t.Name
 }
 
-// ensureResults returns the results of the checks in a status. It adds them if there are none.
-func ensureResults(s *v1alpha1.KubernetesExecutionStatus) *v1alpha1.ValidationResults {
+// ensureValidationResults returns the results of the checks in a status. It adds them if there are none.
+func ensureValidationResults(s *v1alpha1.KubernetesExecutionStatus) *v1alpha1.ValidationResults {
 	if s.ValidationResults == nil {
 		s.ValidationResults = &v1alpha1.ValidationResults{}
 	}
 	return s.ValidationResults
 }
 
-// mergeResults combines results of a later check with those that only the first check produces.
-func mergeResults(first *v1alpha1.ValidationResults, later v1alpha1.ValidationResults) *v1alpha1.ValidationResults {
+// mergeReplanResults combines results of a later check with those that only the first check produces.
+func mergeReplanResults(first *v1alpha1.ValidationResults, later v1alpha1.ValidationResults) *v1alpha1.ValidationResults {
 	if first == nil {
 		return &later
 	}
@@ -178,7 +178,7 @@ func canonicalAction(name string) string {
 	return name
 }
 
-func subjectOf(ke *v1alpha1.KubernetesExecution) action.Subject {
+func planSubject(ke *v1alpha1.KubernetesExecution) action.Subject {
 	return action.Subject{UID: ke.UID, Created: ke.CreationTimestamp.Time}
 }
 

@@ -36,7 +36,7 @@ func TestSweeps(t *testing.T) {
 		by.fails.Store(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		s := &sweeper{namespace: namespace, closer: &by, log: slog.New(slog.DiscardHandler)}
+		s := &deletionSweeper{namespace: namespace, closer: &by, log: slog.New(slog.DiscardHandler)}
 		go func() { ended <- s.Start(ctx) }()
 		want := func(after time.Duration, times int32) {
 			t.Helper()

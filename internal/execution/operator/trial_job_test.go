@@ -66,7 +66,7 @@ func (w *fixture) trying(j *batchv1.Job, phase corev1.PodPhase, state corev1.Con
 // found has a trial end.
 func (w *fixture) found(t *testing.T, j *batchv1.Job, code action.Code) {
 	t.Helper()
-	p, err := planOf(j)
+	p, err := decodeJobPlan(j)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestTriedOutInAJob(t *testing.T) {
 			}
 			wantJobs(t, w, tc.jobs...)
 			last := c.given[len(c.given)-1]
-			if p, err := planOf(j); len(c.given) != 2 || last == nil || err != nil || last.PlanHash != p.Hash || !last.DryRun.Success {
+			if p, err := decodeJobPlan(j); len(c.given) != 2 || last == nil || err != nil || last.PlanHash != p.Hash || !last.DryRun.Success {
 				t.Errorf("the checks were told of %+v", last)
 			}
 			if d := w.get("a").Status.ValidationResults.DryRunResults; d == nil || !slices.Equal(d.Warnings, []string{"careful"}) {

@@ -38,9 +38,9 @@ func (r *startRetries) requeueOrFail(ctx context.Context, t *reconcileState, cau
 	s := &t.ke.Status
 	message := action.TruncateText(cause.Error(), maxMessage)
 	queued := findCondition(s, v1alpha1.ConditionQueued)
-	if failure := r.timeoutFailure(t, queued, message); failure != nil {
+	if failure := r.failureIfRetriedTooLong(t, queued, message); failure != nil {
 		// The last attempt may have created the Job although its response was an error.
-		if j, err := r.runs.jobs.Job(ctx, t.ke, runName(t.ke), true); err != nil || j != nil {
+		if j, err := r.runs.jobs.Job(ctx, t.ke, actionJobName(t.ke), true); err != nil || j != nil {
 			return nil, err
 		}
 		return failure, nil
@@ -63,12 +63,12 @@ func (r *startRetries) requeueOrFail(ctx context.Context, t *reconcileState, cau
 	return nil, nil
 }
 
-// timeoutFailure returns the failure of a start that has been retried for too long. Nil means that it
+// failureIfRetriedTooLong returns the failure of a start that has been retried for too long. Nil means that it
 // is retried. An execution that is blocked alternately by this and by the gate also fails, because
 // its queue time continues.
-func (r *startRetries) timeoutFailure(t *reconcileState, queued *metav1.Condition, why string) *execution.Failure {
+func (r *startRetries) failureIfRetriedTooLong(t *reconcileState, queued *metav1.Condition, why string) *execution.Failure {
 	failure := execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailExecutorUnavailable, Message: why}
-	end := r.slots.gate.Deadline(readyTime(t.ke))
+	end := r.slots.gate.QueueDeadline(readyTime(t.ke))
 	switch {
 	case queued == nil:
 		return nil // retry at least once
@@ -92,7 +92,7 @@ type gateSlots struct {
 
 // enter asks the gate for a slot.
 func (g *gateSlots) enter(ke *v1alpha1.KubernetesExecution, now time.Time) gate.Verdict {
-	c := gateClaim(ke)
+	c := newGateClaim(ke)
 	g.mu.Lock()
 	g.claimed[c.Key] = c.UID
 	g.mu.Unlock()
@@ -104,7 +104,7 @@ func (g *gateSlots) forceEnter(ke *v1alpha1.KubernetesExecution, now time.Time) 
 	if g.enter(ke, now).In {
 		return
 	}
-	c := gateClaim(ke)
+	c := newGateClaim(ke)
 	g.gate.Forget(c.UID)
 	g.gate.Restore([]gate.Claim{c}, nil)
 }
@@ -131,8 +131,8 @@ func (g *gateSlots) takeClaim(name types.NamespacedName, currentUID types.UID) (
 	return previous, true
 }
 
-// release releases the slot of an execution that is over, if it still has one.
-func (g *gateSlots) release(ke *v1alpha1.KubernetesExecution, now time.Time) {
+// releaseSlot releases the slot of an execution that is over, if it still has one.
+func (g *gateSlots) releaseSlot(ke *v1alpha1.KubernetesExecution, now time.Time) {
 	s := &ke.Status
 	switch {
 	case s.ExecutionResults == nil: // nothing was executed
@@ -144,8 +144,8 @@ func (g *gateSlots) release(ke *v1alpha1.KubernetesExecution, now time.Time) {
 	}
 }
 
-// gateClaim returns the claim of an execution for the gate.
-func gateClaim(ke *v1alpha1.KubernetesExecution) gate.Claim {
+// newGateClaim returns the claim of an execution for the gate.
+func newGateClaim(ke *v1alpha1.KubernetesExecution) gate.Claim {
 	p := ke.Status.Plan
 	c := gate.Claim{
 		UID: ke.UID, Key: nameOf(ke), Action: ke.Spec.Action, Created: ke.CreationTimestamp.Time, Rollback: ke.Spec.RollbackOf != nil,
@@ -168,11 +168,11 @@ func readyTime(ke *v1alpha1.KubernetesExecution) time.Time {
 	if a := ke.Status.Approval; a != nil && a.State == v1alpha1.ApprovalApproved && a.DecidedAt != nil {
 		return a.DecidedAt.Time
 	}
-	return execution.PhaseStart(ke, v1alpha1.PhaseValidated, time.Time{})
+	return execution.PhaseStartOrNow(ke, v1alpha1.PhaseValidated, time.Time{})
 }
 
-// pastOf returns a finished execution for the gate.
-func pastOf(ke *v1alpha1.KubernetesExecution) (gate.Past, bool) {
+// newGatePast returns a finished execution for the gate.
+func newGatePast(ke *v1alpha1.KubernetesExecution) (past gate.Past, finished bool) {
 	s := &ke.Status
 	if s.ExecutionResults == nil || s.ExecutionResults.EndTime == nil || s.Plan == nil {
 		return gate.Past{}, false

@@ -36,7 +36,7 @@ func TestWritesAreCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 			refused := errors.New("refused")
-			host := w.countRequests(&rest.Config{Host: "http://host", Transport: refusing{refused}})
+			host := w.newCountingConfig(&rest.Config{Host: "http://host", Transport: refusing{refused}})
 			c, err := rest.HTTPClientFor(host)
 			if err != nil {
 				t.Fatal(err)

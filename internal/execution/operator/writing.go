@@ -25,12 +25,12 @@ type statusWriter struct {
 	now        func() time.Time
 }
 
-// dropAcknowledgedAndCheckWrite reports whether the status differs from the stored one. Acknowledgements of sinks wait
-// for another write, unless the execution is over.
-func (w *statusWriter) dropAcknowledgedAndCheckWrite(t *reconcileState, before *v1alpha1.KubernetesExecution) bool {
+// dropAcknowledgedAndCheckWrite removes acknowledged events, and reports whether the status must be
+// written. Acknowledgements wait for another write, unless the execution is over.
+func (w *statusWriter) dropAcknowledgedAndCheckWrite(t *reconcileState, before *v1alpha1.KubernetesExecution) (needsWrite bool) {
 	other := !equality.Semantic.DeepEqual(&before.Status, &t.ke.Status)
 	settled, wait := w.outbox.RemoveAcknowledged(t.ke, t.now)
-	over := !t.ke.DeletionTimestamp.IsZero() || execution.Ended(t.ke.Status.Phase) && (!w.cfg.Audited || isRecorded(t.ke))
+	over := !t.ke.DeletionTimestamp.IsZero() || execution.IsFinal(t.ke.Status.Phase) && (!w.cfg.Audited || isAuditRecorded(t.ke))
 	switch {
 	case other || !settled:
 		return other
@@ -48,11 +48,11 @@ func (w *statusWriter) writeTransition(ctx context.Context, t *reconcileState, b
 	if err := validateTransitions(before, t.ke); err != nil {
 		return reconcile.TerminalError(err)
 	}
-	for _, p := range phaseChanges(before, t.ke) {
-		t.recordPhaseChange(p)
+	for _, p := range listNewPhaseChanges(before, t.ke) {
+		t.addChangeEventOfPhase(p)
 	}
 	for _, e := range t.events {
-		w.outbox.Append(&t.ke.Status, e)
+		w.outbox.AppendToStatus(&t.ke.Status, e)
 	}
 	t.ke.Status.ObservedGeneration = t.ke.Generation
 	return w.writeStatus(ctx, t.ke)
@@ -98,17 +98,17 @@ func asStaleError(err error) error {
 	return err
 }
 
-// recordEvents passes the change events of a write to the recorder and the outbox.
-func (w *statusWriter) recordEvents(ctx context.Context, t *reconcileState) {
+// publishChangeEvents passes the change events of a write to the recorder and the outbox.
+func (w *statusWriter) publishChangeEvents(ctx context.Context, t *reconcileState) {
 	for i := range t.events {
 		w.recorder.Record(ctx, changeOf(t.ke, &t.events[i]))
 	}
-	w.outbox.SyncQueue(t.ke)
+	w.outbox.SyncQueueFromStatus(t.ke)
 }
 
-// holdAndDeliverEvents sends pending change events. An execution whose events are not delivered soon gets
+// ensureFinalizerAndDeliverEvents sends pending change events. An execution whose events are not delivered soon gets
 // the finalizer, so that its deletion does not lose them.
-func (w *statusWriter) holdAndDeliverEvents(ctx context.Context, t *reconcileState) error {
+func (w *statusWriter) ensureFinalizerAndDeliverEvents(ctx context.Context, t *reconcileState) error {
 	hold, again := w.outbox.NeedsFinalizer(t.ke, t.now)
 	if again > 0 {
 		t.requeueIn(again)
@@ -124,9 +124,9 @@ func (w *statusWriter) holdAndDeliverEvents(ctx context.Context, t *reconcileSta
 	return nil
 }
 
-// protectEffects sets the finalizer before an action may have an effect. Otherwise a deletion could
+// addFinalizerBeforeEffects sets the finalizer before an action may have an effect. Otherwise a deletion could
 // lose its audit and change events.
-func (w *statusWriter) protectEffects(ctx context.Context, t *reconcileState) error {
+func (w *statusWriter) addFinalizerBeforeEffects(ctx context.Context, t *reconcileState) error {
 	if !w.cfg.Audited && !w.outbox.Enabled() {
 		return nil
 	}

@@ -73,9 +73,9 @@ func (a *account) restConfig() *rest.Config {
 // String returns the name of the account for errors.
 func (a *account) String() string { return "service account " + a.ids.namespace + "/" + a.name }
 
-// validToken returns a valid token other than the refused one. An empty refusedToken means that no token
+// getOrRequestToken returns a valid token other than the refused one. An empty refusedToken means that no token
 // was refused.
-func (a *account) validToken(ctx context.Context, refusedToken string) (string, error) {
+func (a *account) getOrRequestToken(ctx context.Context, refusedToken string) (string, error) {
 	for {
 		a.mu.Lock()
 		last := a.now
@@ -91,7 +91,7 @@ func (a *account) validToken(ctx context.Context, refusedToken string) (string, 
 		}
 		a.mu.Unlock()
 		if mine {
-			a.requestShared(ctx, q)
+			a.fulfillTokenRequest(ctx, q)
 		}
 		select {
 		case <-q.done:
@@ -103,15 +103,15 @@ func (a *account) validToken(ctx context.Context, refusedToken string) (string, 
 			continue
 		case q.err == nil:
 			return q.token, nil
-		case last.value != "" && last.value != refusedToken && time.Until(last.expires) > tokenLeft && !isMissing(q.err):
+		case last.value != "" && last.value != refusedToken && time.Until(last.expires) > tokenLeft && !isMissingAccount(q.err):
 			return last.value, nil
 		}
 		return "", q.err
 	}
 }
 
-// requestShared requests a token for all waiters.
-func (a *account) requestShared(ctx context.Context, q *tokenRequest) {
+// fulfillTokenRequest requests a token for all waiters.
+func (a *account) fulfillTokenRequest(ctx context.Context, q *tokenRequest) {
 	t, err := a.requestToken(ctx)
 	q.token, q.err = t.value, err
 	q.void = err != nil && ctx.Err() != nil // cancellation of the caller, not a fault of the account
@@ -121,7 +121,7 @@ func (a *account) requestShared(ctx context.Context, q *tokenRequest) {
 		a.now = t
 	}
 	a.mu.Unlock()
-	if isMissing(err) {
+	if isMissingAccount(err) {
 		a.dropCachedAnswers()
 	}
 	close(q.done)
@@ -155,9 +155,9 @@ func (a *account) requestToken(ctx context.Context) (token, error) {
 	return t, nil
 }
 
-// onAllObjects returns the right on all objects for a right on one object. An account with that right also
+// withoutObjectName returns the right on all objects for a right on one object. An account with that right also
 // has r.
-func onAllObjects(r action.Right) action.Right {
+func withoutObjectName(r action.Right) action.Right {
 	r.Name = ""
 	return r
 }
@@ -166,7 +166,7 @@ func onAllObjects(r action.Right) action.Right {
 func (a *account) isCachedAllowed(r action.Right, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return now.Before(a.yes[r]) || now.Before(a.yes[onAllObjects(r)])
+	return now.Before(a.yes[r]) || now.Before(a.yes[withoutObjectName(r)])
 }
 
 // shouldAskForAll reports whether to ask for the right on all objects.
@@ -215,7 +215,7 @@ func (a *account) dropCachedAnswers() {
 	a.there = time.Time{}
 }
 
-func isMissing(err error) bool {
+func isMissingAccount(err error) bool {
 	var missing *MissingError
 	return errors.As(err, &missing)
 }

@@ -22,7 +22,7 @@ type bearer struct {
 // RoundTrip sends a request with the token of the account. If the API server rejects the token, it
 // repeats the request once with a new one.
 func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	value, err := b.account.validToken(r.Context(), "")
+	value, err := b.account.getOrRequestToken(r.Context(), "")
 	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // required of a transport; the original error is more useful
@@ -39,7 +39,7 @@ func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	_, _ = io.CopyN(io.Discard, answer.Body, maxDrained) // on failure the connection is not reused
 	_ = answer.Body.Close()                              // as above
-	if value, err = b.account.validToken(r.Context(), value); err != nil {
+	if value, err = b.account.getOrRequestToken(r.Context(), value); err != nil {
 		if again.Body != nil {
 			_ = again.Body.Close() // as above
 		}
@@ -60,18 +60,18 @@ func withToken(r *http.Request, token string) *http.Request {
 }
 
 // rewindRequest returns a copy of a sent request that can be sent again.
-func rewindRequest(r *http.Request) (*http.Request, bool) {
-	if r.Body == nil || r.Body == http.NoBody {
-		return r, true
+func rewindRequest(request *http.Request) (again *http.Request, ok bool) {
+	if request.Body == nil || request.Body == http.NoBody {
+		return request, true
 	}
-	if r.GetBody == nil {
+	if request.GetBody == nil {
 		return nil, false
 	}
-	body, err := r.GetBody()
+	body, err := request.GetBody()
 	if err != nil {
 		return nil, false
 	}
-	r = r.Clone(r.Context())
-	r.Body = body
-	return r, true
+	request = request.Clone(request.Context())
+	request.Body = body
+	return request, true
 }

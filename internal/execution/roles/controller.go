@@ -82,7 +82,7 @@ func (c Controller) ClusterRole() *rbacv1.ClusterRole {
 			"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		}, Verbs: []string{"get", "list", "watch"}},
 	}
-	groups := targetResources()
+	groups := readableResources()
 	for _, group := range slices.Sorted(maps.Keys(groups)) {
 		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: groups[group], Verbs: []string{"get", "list", "watch"}})
 	}
@@ -121,10 +121,10 @@ func (c Controller) withDefaults() Controller {
 	return c
 }
 
-// targetResources returns the resources that policies, conditions and checks read, by group: those
+// readableResources returns the resources that policies, conditions and checks read, by group: those
 // of the catalogue and their parents. It never includes Secrets, because users who can write a
 // condition could read them through the controller.
-func targetResources() map[string][]string {
+func readableResources() map[string][]string {
 	groups := map[string][]string{
 		corev1.GroupName: {"namespaces", "nodes", "pods"},
 		"apps":           {"replicasets"},

@@ -84,7 +84,7 @@ func NewIdentities(cfg *rest.Config, namespace string) *Identities {
 		requests:  make(map[request]time.Time),
 	}
 	i.secrets = sync.OnceValues(func() (rest.Interface, error) {
-		return connectForSecrets(i.getOrCreateAccount(SecretLookup).restConfig())
+		return newCoreRESTClient(i.getOrCreateAccount(SecretLookup).restConfig())
 	})
 	return i
 }
@@ -97,7 +97,7 @@ func (i *Identities) Client(ctx context.Context, a *action.Action) (action.Clien
 		return action.Client{}, nil
 	}
 	acc := i.accountFor(a)
-	if _, err := acc.validToken(ctx, ""); err != nil {
+	if _, err := acc.getOrRequestToken(ctx, ""); err != nil {
 		return action.Client{}, err
 	}
 	c, err := acc.connect()
@@ -107,8 +107,8 @@ func (i *Identities) Client(ctx context.Context, a *action.Action) (action.Clien
 	return c, nil
 }
 
-// Exists reports whether the account of an action exists.
-func (i *Identities) Exists(ctx context.Context, a *action.Action) (bool, error) {
+// AccountExists reports whether the account of an action exists.
+func (i *Identities) AccountExists(ctx context.Context, a *action.Action) (bool, error) {
 	acc := i.accountFor(a)
 	if acc.isCachedExisting(time.Now()) {
 		return true, nil
@@ -131,8 +131,8 @@ func (i *Identities) Exists(ctx context.Context, a *action.Action) (bool, error)
 	return true, nil
 }
 
-// Denied returns the given rights that the account of an action lacks.
-func (i *Identities) Denied(ctx context.Context, a *action.Action, rights []action.Right) ([]action.Right, error) {
+// ListDenied returns the given rights that the account of an action lacks.
+func (i *Identities) ListDenied(ctx context.Context, a *action.Action, rights []action.Right) (denied []action.Right, err error) {
 	acc := i.accountFor(a)
 	no := make([]bool, len(rights))
 	g, ctx := errgroup.WithContext(ctx)
@@ -150,7 +150,6 @@ func (i *Identities) Denied(ctx context.Context, a *action.Action, rights []acti
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	var denied []action.Right
 	for n, right := range rights {
 		if no[n] {
 			denied = append(denied, right)
@@ -222,13 +221,13 @@ func AccountGroups(user string) (groups []string, isServiceAccount bool) {
 	return []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}, true
 }
 
-// Forget drops the cached answers for the account of an action. For a while, rights are then asked
+// ForgetAnswers drops the cached answers for the account of an action. For a while, rights are then asked
 // for each object by name. Call it when the API server contradicts a cached answer.
-func (i *Identities) Forget(a *action.Action) { i.accountFor(a).dropCachedAnswers() }
+func (i *Identities) ForgetAnswers(a *action.Action) { i.accountFor(a).dropCachedAnswers() }
 
 // reviewUncachedAccess reports whether an account has a right that is not cached.
 func (i *Identities) reviewUncachedAccess(ctx context.Context, acc *account, right action.Right) (allowed bool, err error) {
-	if wide := onAllObjects(right); wide != right && acc.shouldAskForAll(wide, time.Now()) {
+	if wide := withoutObjectName(right); wide != right && acc.shouldAskForAll(wide, time.Now()) {
 		yes, err := i.reviewAccess(ctx, acc, wide)
 		if err != nil {
 			return false, err
@@ -246,7 +245,7 @@ func (i *Identities) reviewUncachedAccess(ctx context.Context, acc *account, rig
 }
 
 // reviewAccess asks the API server whether an account has a right.
-func (i *Identities) reviewAccess(ctx context.Context, acc *account, right action.Right) (bool, error) {
+func (i *Identities) reviewAccess(ctx context.Context, acc *account, right action.Right) (allowed bool, err error) {
 	own, err := i.own()
 	if err != nil {
 		return false, fmt.Errorf("check whether %s is allowed to %s: %w", acc, right, err)

@@ -178,7 +178,7 @@ func TestAnAccountThatIsMissing(t *testing.T) {
 			t.Errorf("a client: %v", err)
 		}
 		for range 2 {
-			if is, err := ids.Exists(t.Context(), a); is || err != nil {
+			if is, err := ids.AccountExists(t.Context(), a); is || err != nil {
 				t.Errorf("exists: %t, %v", is, err)
 			}
 		}
@@ -187,7 +187,7 @@ func TestAnAccountThatIsMissing(t *testing.T) {
 		}
 		c.set(func() { c.missing = false })
 		for range 2 {
-			if is, err := ids.Exists(t.Context(), a); !is || err != nil {
+			if is, err := ids.AccountExists(t.Context(), a); !is || err != nil {
 				t.Errorf("exists: %t, %v", is, err)
 			}
 		}
@@ -201,7 +201,7 @@ func TestAnAccountThatIsMissing(t *testing.T) {
 		if err := read(t.Context(), ids, a); !errors.As(err, &missing) {
 			t.Errorf("a read: %v", err)
 		}
-		if is, err := ids.Exists(t.Context(), a); is || err != nil {
+		if is, err := ids.AccountExists(t.Context(), a); is || err != nil {
 			t.Errorf("exists: %t, %v", is, err)
 		}
 	})
@@ -216,7 +216,7 @@ func TestAnActionWithoutAnAccount(t *testing.T) {
 	must(t, err)
 	wantSent(t, c)
 	plan := &v1alpha1.Plan{Action: a.Name, Parameters: &runtime.RawExtension{Raw: []byte(`{"message": "look"}`)}}
-	plan.Hash = action.Hash(plan)
+	plan.Hash = action.HashEffect(plan)
 	r := action.Execute(t.Context(), client, plan, action.Run{Deadline: time.Now().Add(time.Minute)})
 	if r.Code != action.CodeOK || r.Message != "look" {
 		t.Errorf("it ended with %d: %s", r.Code, r.Message)
@@ -260,7 +260,7 @@ func TestRights(t *testing.T) {
 		ids, c := newIdentities()
 		a := scaling(t)
 		c.denies = func(r *authorizationv1.ResourceAttributes) bool { return r.Verb == "patch" }
-		denied, err := ids.Denied(t.Context(), a, rights)
+		denied, err := ids.ListDenied(t.Context(), a, rights)
 		must(t, err)
 		if diff := cmp.Diff(rights[1:2], denied); diff != "" {
 			t.Error(diff)
@@ -279,29 +279,29 @@ func TestRights(t *testing.T) {
 		}
 
 		c.set(func() { c.denies = nil })
-		denied, err = ids.Denied(t.Context(), a, rights)
+		denied, err = ids.ListDenied(t.Context(), a, rights)
 		must(t, err)
 		if n := len(c.take()); n != 1 || len(denied) != 0 {
 			t.Errorf("%d requests, want 1: a no is asked again, a yes is believed; denied %v", n, denied)
 		}
-		_, err = ids.Denied(t.Context(), a, rights)
+		_, err = ids.ListDenied(t.Context(), a, rights)
 		must(t, err)
 		wantSent(t, c)
 
 		time.Sleep(time.Minute)
 		c.set(func() { c.denies = func(*authorizationv1.ResourceAttributes) bool { return true } })
-		denied, err = ids.Denied(t.Context(), a, rights)
+		denied, err = ids.ListDenied(t.Context(), a, rights)
 		must(t, err)
 		if diff := cmp.Diff(rights, denied); diff != "" {
 			t.Errorf("after a minute:\n%s", diff)
 		}
 
 		c.set(func() { c.denies = nil })
-		_, err = ids.Denied(t.Context(), a, rights)
+		_, err = ids.ListDenied(t.Context(), a, rights)
 		must(t, err)
-		ids.Forget(a)
+		ids.ForgetAnswers(a)
 		c.set(func() { c.denies = func(*authorizationv1.ResourceAttributes) bool { return true } })
-		if denied, err = ids.Denied(t.Context(), a, rights); err != nil || len(denied) != 3 {
+		if denied, err = ids.ListDenied(t.Context(), a, rights); err != nil || len(denied) != 3 {
 			t.Errorf("what was forgotten is believed: %v, %v", denied, err)
 		}
 	})
@@ -361,7 +361,7 @@ func TestRightsOnAllObjects(t *testing.T) {
 		asked := func(name string, want ...string) {
 			t.Helper()
 			c.set(func() { c.reviews = nil })
-			_, err := ids.Denied(t.Context(), a, []action.Right{{Group: "apps", Resource: "deployments", Verb: "get", Namespace: "shop", Name: name}})
+			_, err := ids.ListDenied(t.Context(), a, []action.Right{{Group: "apps", Resource: "deployments", Verb: "get", Namespace: "shop", Name: name}})
 			must(t, err)
 			var names []string
 			for _, r := range c.reviews {
@@ -380,7 +380,7 @@ func TestRightsOnAllObjects(t *testing.T) {
 		asked("api", "api")
 		time.Sleep(time.Minute)
 		c.set(func() { c.denies = nil })
-		ids.Forget(a)
+		ids.ForgetAnswers(a)
 		asked("web", "web")
 		time.Sleep(time.Minute)
 		asked("web", "")
@@ -395,17 +395,17 @@ func TestManyRights(t *testing.T) {
 		for i := range 5000 { // more than are kept
 			rights = append(rights, action.Right{Resource: "pods", Verb: "get", Namespace: fmt.Sprint(i)})
 		}
-		denied, err := ids.Denied(t.Context(), a, rights)
+		denied, err := ids.ListDenied(t.Context(), a, rights)
 		must(t, err)
 		if len(denied) != 0 || len(c.reviews) != 5000 || c.atOnce != 8 {
 			t.Errorf("%d denied, %d asked, %d at once", len(denied), len(c.reviews), c.atOnce)
 		}
 		c.set(func() { c.down = true })
-		_, err = ids.Denied(t.Context(), a, []action.Right{{Group: "apps", Resource: "deployments", Verb: "get"}})
+		_, err = ids.ListDenied(t.Context(), a, []action.Right{{Group: "apps", Resource: "deployments", Verb: "get"}})
 		if err == nil || !strings.Contains(err.Error(), a.ServiceAccount()) || !strings.Contains(err.Error(), "get apps/deployments") {
 			t.Errorf("the error does not say who and what: %v", err)
 		}
-		if _, err = roles.NewIdentities(c.config(), "executor").Exists(t.Context(), a); err == nil || !strings.Contains(err.Error(), a.ServiceAccount()) {
+		if _, err = roles.NewIdentities(c.config(), "executor").AccountExists(t.Context(), a); err == nil || !strings.Contains(err.Error(), a.ServiceAccount()) {
 			t.Errorf("the error does not say who: %v", err)
 		}
 	})
@@ -415,8 +415,8 @@ func TestAConfigurationThatCannotBeUsed(t *testing.T) {
 	ids := roles.NewIdentities(&rest.Config{Host: "://"}, "executor")
 	a := scaling(t)
 	_, client := ids.Client(t.Context(), a)
-	_, exists := ids.Exists(t.Context(), a)
-	_, denied := ids.Denied(t.Context(), a, []action.Right{{Resource: "pods", Verb: "get"}})
+	_, exists := ids.AccountExists(t.Context(), a)
+	_, denied := ids.ListDenied(t.Context(), a, []action.Right{{Resource: "pods", Verb: "get"}})
 	if client == nil || exists == nil || denied == nil {
 		t.Errorf("%v; %v; %v", client, exists, denied)
 	}

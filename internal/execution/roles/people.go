@@ -31,14 +31,14 @@ func RequesterClusterRole(name string, actions ...*action.Action) *rbacv1.Cluste
 	if len(ask.ResourceNames) > 0 { // without names, the rule would cover all actions
 		rules = append(rules, ask)
 	}
-	return newClusterRole(name, nil, append(rules, readRules()...))
+	return newClusterRole(name, nil, append(rules, newReadRules()...))
 }
 
-// Approver returns a role for users who approve, reject and cancel.
-func Approver() *rbacv1.ClusterRole {
+// ApproverClusterRole returns a role for users who approve, reject and cancel.
+func ApproverClusterRole() *rbacv1.ClusterRole {
 	return newClusterRole(v1alpha1.ApproverRole, nil, append([]rbacv1.PolicyRule{
 		newRule(executionGroup, executions, "get", "list", "watch", "patch", v1alpha1.VerbApprove),
-	}, readRules()...))
+	}, newReadRules()...))
 }
 
 // AdministratorClusterRole returns a role for users who change the policies, set the emergency stop, and
@@ -48,19 +48,19 @@ func AdministratorClusterRole() *rbacv1.ClusterRole {
 	return newClusterRole(v1alpha1.AdministratorRole, nil, append([]rbacv1.PolicyRule{
 		newRule(executionGroup, executions, "get", "list", "watch", "patch", "delete", v1alpha1.VerbAdminister),
 		newRule("", "configmaps", "get", "list", "watch", "create", "update", "patch", "delete"),
-	}, readRules()...))
+	}, newReadRules()...))
 }
 
-// Viewer returns a read-only role.
-func Viewer() *rbacv1.ClusterRole {
-	return newClusterRole(v1alpha1.ViewerRole, nil, append([]rbacv1.PolicyRule{newRule(executionGroup, executions, "get", "list", "watch")}, readRules()...))
+// ViewerClusterRole returns a read-only role.
+func ViewerClusterRole() *rbacv1.ClusterRole {
+	return newClusterRole(v1alpha1.ViewerRole, nil, append([]rbacv1.PolicyRule{newRule(executionGroup, executions, "get", "list", "watch")}, newReadRules()...))
 }
 
-// readRules returns the rights to find out why an execution is in its state. They cover its Job and
+// newReadRules returns the rights to find out why an execution is in its state. They cover its Job and
 // Pods with their logs and events, the leading controller, the emergency stop and the policies. The
 // rights are read-only and exclude Secrets. A user who could create a Job or a Pod in this
 // namespace could act as any action.
-func readRules() []rbacv1.PolicyRule {
+func newReadRules() []rbacv1.PolicyRule {
 	settings := newRule("", "configmaps", "get")
 	settings.ResourceNames = []string{v1alpha1.EmergencyStop, guard.DefaultPolicyConfigMap}
 	return []rbacv1.PolicyRule{

@@ -47,7 +47,7 @@ func find(t *testing.T, name string) *action.Action {
 // Secrets that nobody named, nor give away rights.
 func TestNoWildcards(t *testing.T) {
 	t.Parallel()
-	objects := map[string][]runtime.Object{"controller": roles.Controller{}.Objects(), "approver": {roles.Approver()}, "viewer": {roles.Viewer()}, "administrator": {roles.AdministratorClusterRole()}}
+	objects := map[string][]runtime.Object{"controller": roles.Controller{}.Objects(), "approver": {roles.ApproverClusterRole()}, "viewer": {roles.ViewerClusterRole()}, "administrator": {roles.AdministratorClusterRole()}}
 	for _, act := range action.Catalogue() {
 		objects[act.Name] = roles.Actions{}.BaseObjects(act)
 	}

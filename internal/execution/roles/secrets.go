@@ -24,7 +24,7 @@ const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
 // the Secret stay in the API server. The error is a *MissingError if that account does not exist,
 // and an API error if the account may not get the Secret.
 func (i *Identities) SecretType(ctx context.Context, namespace, name string) (secretType string, found bool, err error) {
-	if _, err := i.getOrCreateAccount(SecretLookup).validToken(ctx, ""); err != nil {
+	if _, err := i.getOrCreateAccount(SecretLookup).getOrRequestToken(ctx, ""); err != nil {
 		return "", false, err
 	}
 	c, err := i.secrets()
@@ -56,8 +56,8 @@ func (i *Identities) SecretType(ctx context.Context, namespace, name string) (se
 	return secretType, true, nil
 }
 
-// connectForSecrets creates a client for the core API group.
-func connectForSecrets(cfg *rest.Config) (rest.Interface, error) {
+// newCoreRESTClient creates a client for the core API group.
+func newCoreRESTClient(cfg *rest.Config) (rest.Interface, error) {
 	c, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return nil, err

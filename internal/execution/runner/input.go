@@ -98,7 +98,7 @@ func ReadInput(env func(string) (string, bool)) (Input, error) {
 	if text := need(EnvPlan); text != "" {
 		if err := json.Unmarshal([]byte(text), in.Plan); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", EnvPlan, err))
-		} else if err := verifyPlan(in.Plan, need(EnvPlanHash)); err != nil {
+		} else if err := verifyPlanHash(in.Plan, need(EnvPlanHash)); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -116,7 +116,7 @@ func ReadInput(env func(string) (string, bool)) (Input, error) {
 	}
 	in.Attempt = 1
 	for _, name := range []string{EnvFailures, EnvDisruptions} {
-		n, err := readCount(env, name)
+		n, err := readAttemptCount(env, name)
 		if in.Attempt += n; err != nil {
 			errs = append(errs, err)
 		}
@@ -124,7 +124,7 @@ func ReadInput(env func(string) (string, bool)) (Input, error) {
 	return in, errors.Join(errs...)
 }
 
-func readCount(env func(string) (string, bool), name string) (int32, error) {
+func readAttemptCount(env func(string) (string, bool), name string) (int32, error) {
 	text, _ := env(name)
 	if text == "" {
 		return 0, nil
@@ -136,9 +136,9 @@ func readCount(env func(string) (string, bool), name string) (int32, error) {
 	return int32(n), nil
 }
 
-// verifyPlan returns an error if the plan does not match its hash.
-func verifyPlan(p *v1alpha1.Plan, hash string) error {
-	switch is := action.Hash(p); {
+// verifyPlanHash returns an error if the plan does not match its hash.
+func verifyPlanHash(p *v1alpha1.Plan, hash string) error {
+	switch is := action.HashEffect(p); {
 	case hash == "": // already reported
 		return nil
 	case hash != p.Hash:

@@ -236,7 +236,7 @@ func TestInAJobStopped(t *testing.T) {
 		return nil
 	})
 	o, _, _ := s.follow(j, job.Running)
-	_, err = s.client.CoreV1().Pods(s.namespace).Patch(t.Context(), o.Pod, "application/merge-patch+json", job.StopPatch(), metav1.PatchOptions{})
+	_, err = s.client.CoreV1().Pods(s.namespace).Patch(t.Context(), o.Pod, "application/merge-patch+json", job.StopPodPatch(), metav1.PatchOptions{})
 	s.must(err)
 	o, _, _ = s.follow(j, job.Failed)
 	if o.Failure.Reason != v1alpha1.ReasonCancelled || o.Result == nil || o.Result.Code != action.CodeCancelled {

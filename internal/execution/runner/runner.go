@@ -44,7 +44,7 @@ const (
 // An action that does not stop is abandoned, so the process has to exit after Run.
 func Run(ctx context.Context, env func(string) (string, bool), args []string, out io.Writer, terminationLog string) int {
 	if slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "-help" || a == "--help" }) {
-		_ = (&work{out: out}).parseArguments(args) // prints the usage
+		_ = (&invocation{out: out}).parseArguments(args) // prints the usage
 		return int(action.CodeOK)
 	}
 	if slices.ContainsFunc(args, func(a string) bool { return a == "version" || a == "-version" || a == "--version" }) {
@@ -60,23 +60,23 @@ func Run(ctx context.Context, env func(string) (string, bool), args []string, ou
 }
 
 func runPlan(ctx context.Context, env func(string) (string, bool), args []string, out io.Writer) action.Result {
-	w := work{started: time.Now().UTC(), out: out}
+	w := invocation{started: time.Now().UTC(), out: out}
 	err := w.parseArguments(args)
 	if err != nil {
-		return w.newFailedResult(action.CodeInvalid, err.Error())
+		return w.printAndReturnFailure(action.CodeInvalid, err.Error())
 	}
 	if w.in, err = ReadInput(env); err != nil {
-		return w.newFailedResult(action.CodeInvalid, fmt.Sprintf("read the plan: %v", err))
+		return w.printAndReturnFailure(action.CodeInvalid, fmt.Sprintf("read the plan: %v", err))
 	}
 	client, err := newClient(env)
 	if err != nil { // the mounted files may be late
-		return w.newFailedResult(action.CodeTransient, err.Error())
+		return w.printAndReturnFailure(action.CodeTransient, err.Error())
 	}
 	do := action.Execute
 	if w.dry {
 		do = action.DryRun
 	}
-	return w.runBounded(ctx, func(ctx context.Context, r action.Run) action.Result {
+	return w.runUntilDeadline(ctx, func(ctx context.Context, r action.Run) action.Result {
 		return do(ctx, client, w.in.Plan, r)
 	})
 }
@@ -98,8 +98,8 @@ func newClient(env func(string) (string, bool)) (action.Client, error) {
 	return action.Connect(cfg)
 }
 
-// work is one run of the runner.
-type work struct {
+// invocation is one run of the runner.
+type invocation struct {
 	started time.Time
 	dry     bool
 	in      Input
@@ -107,7 +107,7 @@ type work struct {
 }
 
 // parseArguments parses the arguments. It accepts only the spelling of kubectl.
-func (w *work) parseArguments(args []string) error {
+func (w *invocation) parseArguments(args []string) error {
 	const none, server = "none", "server"
 	flags := flag.NewFlagSet("action-runner", flag.ContinueOnError)
 	flags.SetOutput(w.out)
@@ -130,8 +130,8 @@ func (w *work) parseArguments(args []string) error {
 	return nil
 }
 
-// newFailedResult returns a result with only a code and a message, and prints the message.
-func (w *work) newFailedResult(code action.Code, message string) action.Result {
+// printAndReturnFailure returns a result with only a code and a message, and prints the message.
+func (w *invocation) printAndReturnFailure(code action.Code, message string) action.Result {
 	_, _ = fmt.Fprintf(w.out, "error: %s\n", message)
 	r := action.Result{Version: resultVersion, Code: code, Message: message, Attempt: w.in.Attempt, Started: w.started, Ended: time.Now().UTC()}
 	if w.in.Plan != nil {
@@ -145,8 +145,8 @@ func (w *work) newFailedResult(code action.Code, message string) action.Result {
 
 var errStopRequested = errors.New("the runner was asked to stop")
 
-// runBounded runs do up to its deadline, plus a short time to report its result.
-func (w *work) runBounded(ctx context.Context, do func(context.Context, action.Run) action.Result) action.Result {
+// runUntilDeadline runs do up to its deadline, plus a short time to report its result.
+func (w *invocation) runUntilDeadline(ctx context.Context, do func(context.Context, action.Run) action.Result) action.Result {
 	deadline := w.started.Add(w.in.Within)
 	done := make(chan action.Result, 1)
 	go func() {
@@ -172,7 +172,7 @@ func (w *work) runBounded(ctx context.Context, do func(context.Context, action.R
 				give.Reset(reportTimeout)
 			}
 		case <-give.C:
-			r := w.newFailedResult(code, fmt.Sprintf("%v, and the action did not stop: the result is unknown", why))
+			r := w.printAndReturnFailure(code, fmt.Sprintf("%v, and the action did not stop: the result is unknown", why))
 			r.Changed = !w.dry // the target may have changed
 			return r
 		}

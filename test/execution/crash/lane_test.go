@@ -218,7 +218,7 @@ func retries(c course, at point) int32 {
 
 // over is nil when nothing more will be written.
 func over(ke *v1alpha1.KubernetesExecution) error {
-	if !execution.Ended(ke.Status.Phase) || len(ke.Finalizers) > 0 || !meta.IsStatusConditionTrue(ke.Status.Conditions, v1alpha1.ConditionAuditRecorded) {
+	if !execution.IsFinal(ke.Status.Phase) || len(ke.Finalizers) > 0 || !meta.IsStatusConditionTrue(ke.Status.Conditions, v1alpha1.ConditionAuditRecorded) {
 		return fmt.Errorf("execution %q is %q (%s) with finalizers %q", ke.Name, ke.Status.Phase, ke.Status.Message, ke.Finalizers)
 	}
 	return nil

@@ -209,7 +209,7 @@ func (f *Fleet) bindPeople() {
 		f.applyObject(role)
 		users[role.Name] = []string{Requester}
 	}
-	f.applyObject(roles.Approver())
+	f.applyObject(roles.ApproverClusterRole())
 	for role, names := range users {
 		b := &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: role},

@@ -233,7 +233,7 @@ func stopped(s *stage) {
 	case <-s.Context().Done():
 		s.Fatal("the runner did not connect")
 	}
-	_, err := s.client.CoreV1().Pods(s.namespace).Patch(s.Context(), o.Pod, "application/merge-patch+json", job.StopPatch(), metav1.PatchOptions{})
+	_, err := s.client.CoreV1().Pods(s.namespace).Patch(s.Context(), o.Pod, "application/merge-patch+json", job.StopPodPatch(), metav1.PatchOptions{})
 	s.must(err)
 	o, pods := s.follow(j, job.Failed)
 	if o.Failure.Reason != v1alpha1.ReasonCancelled || o.Result == nil || o.Unreadable || o.Result.Code != action.CodeCancelled {
