@@ -196,7 +196,7 @@ func (o Options) settingsPolicy() *admissionv1.ValidatingAdmissionPolicy {
 		},
 		validationRule{
 			// A change of the reason or of its effect is a change by another user.
-			"request.operation == 'DELETE' || " + objectName + " != " + quoteExpression(v1alpha1.EmergencyStop) + " || " +
+			"request.operation == 'DELETE' || " + objectName + " != " + quoteCEL(v1alpha1.EmergencyStop) + " || " +
 				"object.?data.?" + v1alpha1.StopBy + ".orValue(" + user + ") == " + user + " || request.operation == 'UPDATE' && object.?data == oldObject.?data",
 			"'key " + v1alpha1.StopBy + " of ConfigMap " + v1alpha1.EmergencyStop + " names the user who sets or changes the stop, and ' + " + user + " + ' is not ' + object.data." + v1alpha1.StopBy +
 				" + ': omit the key, or set it to ' + " + user,
