@@ -26,8 +26,8 @@ const (
 	sinceEpoch = 1e8 * time.Second
 )
 
-// An answer is the result of one request.
-type answer struct {
+// An attemptResult is the result of one request.
+type attemptResult struct {
 	class     Class // empty if the sink accepted the request
 	retry     bool  // a retry may succeed
 	permanent bool  // no retry can succeed
@@ -37,34 +37,34 @@ type answer struct {
 }
 
 // mayHaveStaleKeys reports whether a retry with another credential or endpoint may succeed.
-func (a answer) mayHaveStaleKeys() bool {
-	switch a.status {
+func (attempt attemptResult) mayHaveStaleKeys() bool {
+	switch attempt.status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
 		return true
 	}
 	return false
 }
 
-// answerOf reads the response of a sink.
-func answerOf(resp *http.Response, now time.Time) answer {
-	a := answer{status: resp.StatusCode}
-	a.class, a.retry = classOf(resp.StatusCode)
-	a.permanent = a.class != "" && !a.retry
-	if a.retry {
-		a.after = requestedDelay(resp.Header, a.class, now)
+// readResponse reads the response of a sink.
+func readResponse(resp *http.Response, now time.Time) attemptResult {
+	attempt := attemptResult{status: resp.StatusCode}
+	attempt.class, attempt.retry = classifyStatus(resp.StatusCode)
+	attempt.permanent = attempt.class != "" && !attempt.retry
+	if attempt.retry {
+		attempt.after = requestedDelay(resp.Header, attempt.class, now)
 	}
 	body := io.LimitReader(resp.Body, maxAnswer)
-	if a.class == "" {
+	if attempt.class == "" {
 		_, _ = io.Copy(io.Discard, body) // drain the body to reuse the connection; a read error does not matter, the event was accepted
-		return a
+		return attempt
 	}
 	said, _ := io.ReadAll(body) // use the part that could be read
-	a.text = string(said)
-	return a
+	attempt.text = string(said)
+	return attempt
 }
 
-// classOf returns the error class of a status, and whether a retry may succeed.
-func classOf(status int) (class Class, retry bool) {
+// classifyStatus returns the error class of a status, and whether a retry may succeed.
+func classifyStatus(status int) (class Class, retryable bool) {
 	switch status {
 	case http.StatusUnauthorized:
 		return ClassUnauthorized, false
@@ -91,7 +91,7 @@ func classOf(status int) (class Class, retry bool) {
 // requestedDelay returns the delay that a sink asks for. It reads Retry-After, in seconds or as
 // a date, or X-RateLimit-Reset, in seconds or as a Unix time.
 func requestedDelay(header http.Header, class Class, now time.Time) time.Duration {
-	if wait, ok := parseSeconds(header.Get("Retry-After")); ok {
+	if wait, ok := parseNonNegativeSeconds(header.Get("Retry-After")); ok {
 		return wait
 	}
 	if at, err := http.ParseTime(header.Get("Retry-After")); err == nil {
@@ -100,14 +100,14 @@ func requestedDelay(header http.Header, class Class, now time.Time) time.Duratio
 	if class != ClassRateLimited {
 		return 0
 	}
-	wait, _ := parseSeconds(header.Get("X-RateLimit-Reset"))
+	wait, _ := parseNonNegativeSeconds(header.Get("X-RateLimit-Reset"))
 	if wait > sinceEpoch {
 		wait = max(wait-time.Duration(now.Unix())*time.Second, 0)
 	}
 	return wait
 }
 
-func parseSeconds(text string) (d time.Duration, ok bool) {
+func parseNonNegativeSeconds(text string) (d time.Duration, ok bool) {
 	const longest = int64(1<<63-1) / int64(time.Second)
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil || n < 0 {
@@ -121,38 +121,38 @@ var (
 	errEnded   = errors.New("the client was closed")
 )
 
-// failureOf classifies the error of a request without a response.
-func failureOf(ctx context.Context, err error) answer {
-	a := answer{class: ClassConnection, retry: true, text: err.Error()}
+// classifyRequestError classifies the error of a request without a response.
+func classifyRequestError(ctx context.Context, err error) attemptResult {
+	attempt := attemptResult{class: ClassConnection, retry: true, text: err.Error()}
 	refused, isRefused := errors.AsType[*egress.DeniedError](err)
 	unverified, isUnverified := errors.AsType[*tls.CertificateVerificationError](err)
 	timeout, isNet := errors.AsType[net.Error](err)
 	switch {
 	case isRefused:
-		a.class, a.retry, a.permanent, a.text = ClassAddressDenied, false, true, refused.Error()
+		attempt.class, attempt.retry, attempt.permanent, attempt.text = ClassAddressDenied, false, true, refused.Error()
 	case errors.Is(context.Cause(ctx), errEnded):
-		a.class, a.retry, a.text = ClassShutdown, false, errEnded.Error()
+		attempt.class, attempt.retry, attempt.text = ClassShutdown, false, errEnded.Error()
 	case isUnverified: // needs a new certificate, which takes longer than all retries
-		a.class, a.retry, a.text = ClassTLS, false, unverified.Error()
-	case isOf[*net.DNSError](err):
-		a.class = ClassDNS
-	case isOf[tls.RecordHeaderError](err), errors.Is(err, http.ErrSchemeMismatch):
-		a.class, a.retry = ClassTLS, false
-	case isOf[tls.AlertError](err), strings.Contains(a.text, "tls: "):
-		a.class = ClassTLS
+		attempt.class, attempt.retry, attempt.text = ClassTLS, false, unverified.Error()
+	case hasErrorType[*net.DNSError](err):
+		attempt.class = ClassDNS
+	case hasErrorType[tls.RecordHeaderError](err), errors.Is(err, http.ErrSchemeMismatch):
+		attempt.class, attempt.retry = ClassTLS, false
+	case hasErrorType[tls.AlertError](err), strings.Contains(attempt.text, "tls: "):
+		attempt.class = ClassTLS
 	case ctx.Err() != nil, errors.Is(err, os.ErrDeadlineExceeded), isNet && timeout.Timeout():
-		a.class, a.text = ClassTimeout, errTimeout.Error()
+		attempt.class, attempt.text = ClassTimeout, errTimeout.Error()
 	}
-	return a
+	return attempt
 }
 
-func isOf[E error](err error) bool {
+func hasErrorType[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok
 }
 
-// shortenLine makes one short line for the log from untrusted text.
-func shortenLine(text string) string {
+// sanitizeAndShortenLine makes one short line for the log from untrusted text.
+func sanitizeAndShortenLine(text string) string {
 	text = sanitizeLine(text)
 	if utf8.RuneCountInString(text) <= maxQuoted {
 		return text

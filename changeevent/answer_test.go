@@ -67,7 +67,7 @@ func TestAnswers(t *testing.T) {
 
 func TestEveryClassIsExplained(t *testing.T) {
 	for _, class := range Classes() {
-		if why := explainClass(class); why == "" || why == string(class) {
+		if why := describeClass(class); why == "" || why == string(class) {
 			t.Errorf("class %q is explained as %q", class, why)
 		}
 	}

@@ -35,23 +35,23 @@ const (
 
 // NewPayload converts an event to the default format. It derives missing fields,
 // such as the id and the summary, and makes text valid and not too long for sinks.
-func NewPayload(e ChangeEvent) Payload { return payloadOf(encoding{}, &e) }
+func NewPayload(e ChangeEvent) Payload { return newPayload(encodeSettings{}, &e) }
 
-// payloadOf converts an event to a payload with the links of the sink. It does not change
+// newPayload converts an event to a payload with the links of the sink. It does not change
 // the event.
-func payloadOf(cfg encoding, e *ChangeEvent) Payload {
-	fields, omitted := fieldsOf(e)
+func newPayload(settings encodeSettings, e *ChangeEvent) Payload {
+	fields, omitted := redactedFieldChanges(e)
 	p := Payload{
-		Action: shortLabel(e.Action), Timestamp: CanonicalTime(e.Timestamp), Source: shortLabel(e.Source),
-		Cluster: shortLabel(e.Cluster), Node: shortLabel(e.NodeName), HealthEvent: healthOf(e), DryRun: e.DryRun,
-		ID: idOf(e), Subject: shortLabel(e.Subject), Summary: summaryOf(e, cfg.product), Outcome: OutcomeSucceeded,
-		Reason: truncateText(sanitizeText(e.Reason), maxReason), Session: shortLabel(e.Session),
-		Links: linksOf(cfg.links, e), Details: detailsOf(e), Changes: fields, ChangesOmitted: omitted,
+		Action: sanitizeLabel(e.Action), Timestamp: CanonicalTime(e.Timestamp), Source: sanitizeLabel(e.Source),
+		Cluster: sanitizeLabel(e.Cluster), Node: sanitizeLabel(e.NodeName), HealthEvent: healthEventOrNil(e), DryRun: e.DryRun,
+		ID: idOrDerived(e), Subject: sanitizeLabel(e.Subject), Summary: summaryOrGenerated(e, settings.product), Outcome: OutcomeSucceeded,
+		Reason: truncateText(sanitizeText(e.Reason), maxReason), Session: sanitizeLabel(e.Session),
+		Links: safeUniqueLinks(settings.links, e), Details: sanitizeDetails(e), Changes: fields, ChangesOmitted: omitted,
 	}
 	if e.Outcome == OutcomeFailed {
 		p.Outcome = OutcomeFailed
 	}
-	shrinkPayload(&p, cmp.Or(cfg.room, maxText))
+	shrinkPayload(&p, cmp.Or(settings.room, maxText))
 	return p
 }
 
@@ -118,10 +118,10 @@ func CanonicalTime(t time.Time) string {
 
 // ID returns the id of an event. If it has none, the id is derived from the other
 // fields, so a repeated event has the same id. Free text does not affect it.
-func ID(e ChangeEvent) string { return idOf(&e) }
+func ID(e ChangeEvent) string { return idOrDerived(&e) }
 
-func idOf(e *ChangeEvent) string {
-	if id := shortLabel(e.ID); id != "" {
+func idOrDerived(e *ChangeEvent) string {
+	if id := sanitizeLabel(e.ID); id != "" {
 		if id == e.ID {
 			return id
 		}
@@ -132,7 +132,7 @@ func idOf(e *ChangeEvent) string {
 	buf := make([]byte, 0, 256)
 	for _, part := range [...]string{
 		e.Cluster, e.Source, e.Action, e.NodeName, e.Subject, e.Session,
-		e.Timestamp.UTC().Format(time.RFC3339Nano), e.CheckName, codeOf(e), e.Outcome, strconv.FormatBool(e.DryRun),
+		e.Timestamp.UTC().Format(time.RFC3339Nano), e.CheckName, errorCodeText(e), e.Outcome, strconv.FormatBool(e.DryRun),
 	} {
 		buf = strconv.AppendInt(buf[:0], int64(len(part)), 10)
 		buf = append(append(buf, ':'), part...)
@@ -142,21 +142,21 @@ func idOf(e *ChangeEvent) string {
 	return hex.EncodeToString(h.Sum(sum[:0])[:16])
 }
 
-// codeOf returns the error codes in one string.
-func codeOf(e *ChangeEvent) string {
+// errorCodeText returns the error codes in one string.
+func errorCodeText(e *ChangeEvent) string {
 	return cmp.Or(e.ErrorCode, strings.Join(e.ErrorCodes, ","))
 }
 
-// healthOf returns the health report of an event, or nil if it has none.
-func healthOf(e *ChangeEvent) *HealthEvent {
+// healthEventOrNil returns the health report of an event, or nil if it has none.
+func healthEventOrNil(e *ChangeEvent) *HealthEvent {
 	var codes []string
 	for _, code := range e.ErrorCodes[:min(len(e.ErrorCodes), maxCodes)] {
-		if code = shortLabel(code); code != "" {
+		if code = sanitizeLabel(code); code != "" {
 			codes = append(codes, code)
 		}
 	}
 	h := &HealthEvent{
-		CheckName: shortLabel(e.CheckName), ErrorCode: truncateText(cmp.Or(sanitizeLine(e.ErrorCode), strings.Join(codes, ",")), maxReason), Agent: shortLabel(e.Agent),
+		CheckName: sanitizeLabel(e.CheckName), ErrorCode: truncateText(cmp.Or(sanitizeLine(e.ErrorCode), strings.Join(codes, ",")), maxReason), Agent: sanitizeLabel(e.Agent),
 		IsFatal: e.IsFatal, Message: truncateText(sanitizeText(e.Message), maxMessage), ErrorCodes: codes,
 	}
 	if h.CheckName == "" && h.Agent == "" && h.Message == "" && h.ErrorCode == "" && !h.IsFatal && len(codes) == 0 {
@@ -165,9 +165,9 @@ func healthOf(e *ChangeEvent) *HealthEvent {
 	return h
 }
 
-// summaryOf returns the summary of the event, or the result of Summarize if it has none.
+// summaryOrGenerated returns the summary of the event, or the result of Summarize if it has none.
 // Both are marked for a dry run.
-func summaryOf(e *ChangeEvent, product string) string {
+func summaryOrGenerated(e *ChangeEvent, product string) string {
 	own := sanitizeLine(e.Summary)
 	if own == "" {
 		return summarize(e, product)
@@ -178,9 +178,9 @@ func summaryOf(e *ChangeEvent, product string) string {
 	return truncateText(own, maxSummary)
 }
 
-// detailsOf copies the details within the limits. If there are too many, it keeps the
+// sanitizeDetails copies the details within the limits. If there are too many, it keeps the
 // first by name.
-func detailsOf(e *ChangeEvent) map[string]string {
+func sanitizeDetails(e *ChangeEvent) map[string]string {
 	if len(e.Details) == 0 {
 		return nil
 	}
@@ -189,7 +189,7 @@ func detailsOf(e *ChangeEvent) map[string]string {
 		if len(details) == maxDetails {
 			break
 		}
-		if k := shortLabel(key); k != "" {
+		if k := sanitizeLabel(key); k != "" {
 			details[k] = truncateText(sanitizeText(e.Details[key]), maxValue)
 		}
 	}
@@ -199,9 +199,9 @@ func detailsOf(e *ChangeEvent) map[string]string {
 	return details
 }
 
-// shortLabel returns a text as one line of at most maxName characters.
-func shortLabel(text string) string {
-	if len(text) <= maxName && utf8.ValidString(text) && isClean(text) {
+// sanitizeLabel returns a text as one line of at most maxName characters.
+func sanitizeLabel(text string) string {
+	if len(text) <= maxName && utf8.ValidString(text) && isCleanASCII(text) {
 		return sanitizeLine(text)
 	}
 	return truncateText(sanitizeLine(text), maxName)

@@ -128,7 +128,7 @@ func TestPayloadIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := NewPayload(*e)
-		body, err := marshalJSON(p)
+		body, err := marshalJSONWithoutHTMLEscapes(p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +160,7 @@ func TestShrinkKeepsWhatCounts(t *testing.T) {
 	if len(full.Details) == 0 && len(full.Links) == 0 {
 		t.Fatal("nothing is left of what there was room for")
 	}
-	small := payloadOf(encoding{room: 1024}, e)
+	small := newPayload(encodeSettings{room: 1024}, e)
 	if small.Details != nil || small.Links != nil || small.Node != e.NodeName || small.HealthEvent.Message != e.Message {
 		t.Errorf("what is left: %+v", small)
 	}

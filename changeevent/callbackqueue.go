@@ -11,7 +11,7 @@ import (
 type notice struct {
 	event   *ChangeEvent // nil if the event has no OnDelivery
 	action  string
-	verdict verdict
+	verdict deliveryResult
 	at      time.Time
 }
 
@@ -28,11 +28,11 @@ type callbackQueue struct {
 	ended chan struct{}  // closed when the last notice is processed
 }
 
-func (a *callbackQueue) startQueue() {
+func (a *callbackQueue) initChannels() {
 	a.wake, a.idle, a.ended = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 }
 
-func (a *callbackQueue) addNotice(n notice) {
+func (a *callbackQueue) addNoticeAndWake(n notice) {
 	if n.event != nil {
 		a.mu.Lock()
 		a.notices = append(a.notices, n)
@@ -43,7 +43,7 @@ func (a *callbackQueue) addNotice(n notice) {
 	}
 }
 
-func (a *callbackQueue) takeNotices() []notice {
+func (a *callbackQueue) takeAllNotices() []notice {
 	a.awake.Store(false)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -52,29 +52,29 @@ func (a *callbackQueue) takeNotices() []notice {
 	return notices
 }
 
-// noteOverflow counts an event that was dropped from a full queue, and queues its notice.
+// countAndQueueOverflow counts an event that was dropped from a full queue, and queues its notice.
 // The caller has added the notice to owed.
-func (c *client) noteOverflow(lost notice, now time.Time) {
+func (c *client) countAndQueueOverflow(lost notice, now time.Time) {
 	defer c.aside.owed.Done()
-	lost.verdict, lost.at = verdict{class: ClassQueueFull}, now
-	c.results.countEvent(lost.action, lost.verdict, now)
-	c.aside.addNotice(lost)
+	lost.verdict, lost.at = deliveryResult{class: ClassQueueFull}, now
+	c.results.countEventResult(lost.action, lost.verdict, now)
+	c.aside.addNoticeAndWake(lost)
 }
 
-// notifySkipped queues a notice for an event whose action the sink does not receive.
-func (c *client) notifySkipped(e *ChangeEvent, now time.Time) {
+// queueNoticeOfSkipped queues a notice for an event whose action the sink does not receive.
+func (c *client) queueNoticeOfSkipped(e *ChangeEvent, now time.Time) {
 	if e.OnDelivery == nil {
 		return
 	}
 	s := c.shardOf(e)
-	s.lockShard()
+	s.spinThenLock()
 	closed := s.closed
 	if !closed {
 		c.aside.owed.Add(1)
 	}
 	s.mu.Unlock()
 	if !closed {
-		c.aside.addNotice(notice{event: new(*e), action: e.Action, at: now})
+		c.aside.addNoticeAndWake(notice{event: new(*e), action: e.Action, at: now})
 		c.aside.owed.Done()
 	}
 }
@@ -90,8 +90,8 @@ func (c *client) runCallbacks() {
 			c.aside.owed.Wait()
 			over = true
 		}
-		for _, n := range c.aside.takeNotices() {
-			c.results.notifySender(n.event, n.verdict, n.at)
+		for _, n := range c.aside.takeAllNotices() {
+			c.results.callOnDelivery(n.event, n.verdict, n.at)
 		}
 		logged = c.results.logOverflows(logged)
 	}

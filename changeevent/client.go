@@ -78,7 +78,7 @@ func (c *client) Format(f fmt.State, _ rune) {
 }
 
 func newClient(cfg Config) (*client, error) {
-	cfg, err := resolveConfig(cfg)
+	cfg, err := defaultAndCheckConfig(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -88,17 +88,17 @@ func newClient(cfg Config) (*client, error) {
 	}
 	c := &client{
 		cfg: cfg, log: log.With("sink", cfg.Name), http: cfg.HTTP, seed: maphash.MakeSeed(),
-		cluster: dialectOf(cfg.Format).cluster, closed: make(chan struct{}),
+		cluster: formatSpecOrJSON(cfg.Format).cluster, closed: make(chan struct{}),
 	}
 	if cfg.AppendCluster != nil {
 		c.cluster = *cfg.AppendCluster
 	}
-	if err := c.setupTransport(); err != nil {
+	if err := c.readKeysAndSetupTransport(); err != nil {
 		return nil, fmt.Errorf("configure change events of sink %q: %w", cfg.Name, err)
 	}
 	root, cancel := context.WithCancelCause(context.Background())
 	c.pace = pacer{maxAge: cfg.MaxAge, root: root, cancel: cancel, closing: make(chan struct{})}
-	c.results = reporter{senderRetries: cfg.SenderRetries, log: c.log, tally: newTally(), root: root}
+	c.results = reporter{senderRetries: cfg.SenderRetries, log: c.log, tally: newResultCounters(), root: root}
 	if cfg.SenderRetries { // events of a node come one by one, so any worker may take one
 		c.shards = []*shard{newShard(cfg.QueueSize*cfg.MaxConcurrentRequests, cfg.MaxConcurrentRequests)}
 	} else {
@@ -113,9 +113,9 @@ func newClient(cfg Config) (*client, error) {
 	return c, nil
 }
 
-// setupTransport reads the credentials and creates the transport, unless Config.HTTP
+// readKeysAndSetupTransport reads the credentials and creates the transport, unless Config.HTTP
 // replaces it.
-func (c *client) setupTransport() (err error) {
+func (c *client) readKeysAndSetupTransport() (err error) {
 	if c.http != nil {
 		c.keys, err = newCredentials(c.cfg, c.log, nil)
 		return err
@@ -127,7 +127,7 @@ func (c *client) setupTransport() (err error) {
 	c.http, c.own = own, own
 	var trust func() error
 	if c.cfg.CAFile != "" {
-		trust = own.loadRoots
+		trust = own.loadRootsOnce
 	}
 	if c.keys, err = newCredentials(c.cfg, c.log, trust); err != nil {
 		return err
@@ -136,29 +136,29 @@ func (c *client) setupTransport() (err error) {
 	if k := c.keys.current.Load(); k != nil {
 		endpoint = k.texts[fileEndpoint]
 	}
-	u, err := parseEndpoint(endpoint, c.cfg.AllowHTTP, c.cfg.AllowHosts...)
+	u, err := parseAndCheckEndpoint(endpoint, c.cfg.AllowHTTP, c.cfg.AllowHosts...)
 	if err != nil {
 		return nil //nolint:nilerr // its file is not there yet
 	}
-	return own.checkEndpoint(u)
+	return own.denyForbiddenAddress(u)
 }
 
 // startWorkers starts the workers of the shards, one goroutine for callbacks, and one
 // that reads files again. The number of goroutines does not depend on the number of
 // events.
 func (c *client) startWorkers() {
-	c.aside.startQueue()
+	c.aside.initChannels()
 	for _, s := range c.shards {
 		c.working.Add(int64(len(s.hands)))
 	}
 	for _, s := range c.shards {
 		for i := range s.hands {
-			go (&worker{client: c, shard: s, hand: &s.hands[i]}).run()
+			go (&worker{client: c, shard: s, hand: &s.hands[i]}).deliverUntilClosed()
 		}
 	}
 	if c.keys.hasFiles() {
 		c.working.Add(1)
-		go c.retryUnreadableFiles()
+		go c.rereadUnreadableFilesUntilClose()
 	}
 	go c.runCallbacks()
 }
@@ -176,7 +176,7 @@ func Check(cfg Config) error {
 	}
 	c.pace.cancel(errEnded)
 	if failed := c.keys.trouble.Load(); failed != nil {
-		return fmt.Errorf("configure change events of sink %q: %w", c.cfg.Name, failed.currentError())
+		return fmt.Errorf("configure change events of sink %q: %w", c.cfg.Name, failed.joinErrors())
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (c *client) SendChangeEvent(ctx context.Context, event ChangeEvent) {
 	}
 	event.DryRun = event.DryRun || c.cfg.DryRun
 	if !c.wantsAction(event.Action) {
-		c.notifySkipped(&event, now)
+		c.queueNoticeOfSkipped(&event, now)
 		return
 	}
 	// All other fields are values, which the caller cannot change.
@@ -209,7 +209,7 @@ func (c *client) SendChangeEvent(ctx context.Context, event ChangeEvent) {
 		event.Links = slices.Clone(event.Links)
 	}
 	if event.Changes != nil {
-		event.Changes = cloneFields(event.Changes)
+		event.Changes = cloneFieldChanges(event.Changes)
 	}
 	if event.Details != nil {
 		event.Details = maps.Clone(event.Details)
@@ -221,15 +221,15 @@ func (c *client) SendChangeEvent(ctx context.Context, event ChangeEvent) {
 // event.
 func (c *client) enqueueEvent(ctx context.Context, event *ChangeEvent, now time.Time) {
 	s := c.shardOf(event)
-	s.lockShard()
+	s.spinThenLock()
 	s.offered++
 	if s.closed {
 		s.mu.Unlock()
-		c.results.countEvent(event.Action, verdict{class: ClassClosed}, now)
+		c.results.countEventResult(event.Action, deliveryResult{class: ClassClosed}, now)
 		return
 	}
 	var lost notice
-	place, full := s.waiting.addSlot()
+	place, full := s.waiting.reserveSlot()
 	if full {
 		lost = notice{action: place.event.Action}
 		if place.event.OnDelivery != nil {
@@ -244,7 +244,7 @@ func (c *client) enqueueEvent(ctx context.Context, event *ChangeEvent, now time.
 		s.wakeWorker()
 	}
 	if full {
-		c.noteOverflow(lost, now)
+		c.countAndQueueOverflow(lost, now)
 	}
 }
 
@@ -263,7 +263,7 @@ func (c *client) wantsAction(action string) bool {
 	if len(c.cfg.Actions) > 0 {
 		return slices.Contains(c.cfg.Actions, action)
 	}
-	return c.cfg.IncludeOptionalActions || !isExtension(action)
+	return c.cfg.IncludeOptionalActions || !isOptionalAction(action)
 }
 
 // Close implements Client.
@@ -272,7 +272,7 @@ func (c *client) Close() error {
 		return nil
 	}
 	if !c.ending.Swap(true) {
-		c.err = c.closeClient()
+		c.err = c.drainAndClose()
 		close(c.closed)
 	}
 	<-c.closed
@@ -283,11 +283,11 @@ func (c *client) Close() error {
 // OnDelivery or a RoundTripper that blocks takes longer.
 const grace = 100 * time.Millisecond
 
-func (c *client) closeClient() error {
+func (c *client) drainAndClose() error {
 	c.pace.endsAt = time.Now().Add(c.cfg.ShutdownTimeout)
 	close(c.pace.closing)
 	for _, s := range c.shards {
-		s.closeShard()
+		s.closeAndWakeWorker()
 	}
 	_, before := c.countEvents()
 	timer := time.NewTimer(c.cfg.ShutdownTimeout)
@@ -315,7 +315,7 @@ func (c *client) closeClient() error {
 	if c.own != nil {
 		c.own.CloseIdleConnections() // also connections that are still being opened
 	}
-	c.results.metrics.removeClient(c)
+	c.results.metrics.stopCollecting(c)
 	return err
 }
 

@@ -194,7 +194,7 @@ func TestCloseWaitsForWhatIsOnItsWayAside(t *testing.T) {
 			t.Fatal("Close has ended while an event is not counted")
 		}
 		var told deliveries
-		own.noteOverflow(notice{event: &ChangeEvent{OnDelivery: told.add}}, time.Now())
+		own.countAndQueueOverflow(notice{event: &ChangeEvent{OnDelivery: told.add}}, time.Now())
 		if err := <-ended; err != nil || len(told.got()) != 1 {
 			t.Errorf("Close gives %v, told %d times; want that the event is told of before", err, len(told.got()))
 		}

@@ -228,7 +228,7 @@ func (c Config) GoString() string { return c.String() }
 // the endpoint, which is secret for some sinks.
 func (c Config) LogValue() slog.Value {
 	host := ""
-	if u, err := parseEndpoint(c.Endpoint, true); err == nil {
+	if u, err := parseAndCheckEndpoint(c.Endpoint, true); err == nil {
 		host = u.Host
 	}
 	return slog.GroupValue(

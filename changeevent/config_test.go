@@ -140,7 +140,7 @@ func TestDefaults(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			tc.cfg.Endpoint, tc.cfg.ClusterName = "https://events.example.com", "c"
-			got, err := resolveConfig(tc.cfg)
+			got, err := defaultAndCheckConfig(tc.cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -199,7 +199,7 @@ func FuzzCluster(f *testing.F) {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = r.URL }))
 	f.Cleanup(server.Close)
 	f.Fuzz(func(t *testing.T, name string) {
-		segment, err := clusterPath([]*ChangeEvent{{Cluster: name}})
+		segment, err := escapedCommonCluster([]*ChangeEvent{{Cluster: name}})
 		if err != nil {
 			if name != "" && name != "." && name != ".." {
 				t.Errorf("%q is refused: %v", name, err)
@@ -207,11 +207,11 @@ func FuzzCluster(f *testing.F) {
 			return
 		}
 		for _, base := range []string{"/changes", "/changes/", "", "/a%2Fb/c"} {
-			endpoint, err := parseEndpoint(server.URL+base+"?k=v", true)
+			endpoint, err := parseAndCheckEndpoint(server.URL+base+"?k=v", true)
 			if err != nil {
 				t.Fatal(err)
 			}
-			u, err := endpointURL(endpoint, segment)
+			u, err := appendPathSegment(endpoint, segment)
 			if err != nil {
 				t.Fatalf("%q: %v", name, err)
 			}

@@ -32,12 +32,12 @@ type keys struct {
 	texts    [fileCA]string // texts that the keys were parsed from
 }
 
-// A followed file is a file that the client needs in order to send.
-type followed int
+// A sinkFile file is a file that the client needs in order to send.
+type sinkFile int
 
-// The followed files, in the order of their names in String.
+// The sink files, in the order of their names in String.
 const (
-	fileEndpoint followed = iota
+	fileEndpoint sinkFile = iota
 	fileToken
 	fileKey
 	fileSigning
@@ -45,14 +45,14 @@ const (
 	nFollowed
 )
 
-func (f followed) String() string {
+func (f sinkFile) String() string {
 	return [nFollowed]string{"endpoint", "auth_token", "routing_key", "signing_key", "ca"}[f]
 }
 
-// A trouble holds the error of each file, or of the value that is configured instead.
-type trouble [nFollowed]error
+// readErrors holds the error of each file, or of the value that is configured instead.
+type readErrors [nFollowed]error
 
-func (t *trouble) currentError() error { return errors.Join(t[:]...) }
+func (t *readErrors) joinErrors() error { return errors.Join(t[:]...) }
 
 // credentials provides the keys in use and reads their files again.
 type credentials struct {
@@ -60,9 +60,9 @@ type credentials struct {
 	log   *slog.Logger
 	trust func() error // loads the CA certificates if they are not loaded yet; nil without a CA file
 
-	current atomic.Pointer[keys]    // nil until all files were read once
-	there   chan struct{}           // closed when all files were read once
-	trouble atomic.Pointer[trouble] // errors of the last read; nil if none
+	current atomic.Pointer[keys]       // nil until all files were read once
+	there   chan struct{}              // closed when all files were read once
+	trouble atomic.Pointer[readErrors] // errors of the last read; nil if none
 
 	mu     sync.Mutex
 	looked atomic.Int64 // time of the last read, in Unix nanoseconds
@@ -72,7 +72,7 @@ type credentials struct {
 // invalid value in the configuration is an error.
 func newCredentials(cfg Config, log *slog.Logger, reloadRoots func() error) (*credentials, error) {
 	c := &credentials{cfg: cfg, log: log, trust: reloadRoots, there: make(chan struct{})}
-	k, failed := c.readKeys(new(keys))
+	k, failed := c.readKeysOrKeepOld(new(keys))
 	c.looked.Store(time.Now().UnixNano())
 	if failed == nil {
 		c.current.Store(k)
@@ -80,17 +80,17 @@ func newCredentials(cfg Config, log *slog.Logger, reloadRoots func() error) (*cr
 		return c, nil
 	}
 	for f, err := range failed {
-		if err != nil && c.filePath(followed(f)) == "" {
-			return nil, failed.currentError()
+		if err != nil && c.filePath(sinkFile(f)) == "" {
+			return nil, failed.joinErrors()
 		}
 	}
 	c.trouble.Store(failed)
-	log.Error("sink credential unreadable, events wait", "err", failed.currentError())
+	log.Error("sink credential unreadable, events wait", "err", failed.joinErrors())
 	return c, nil
 }
 
 // filePath returns the path of a file, or "" if none is configured.
-func (c *credentials) filePath(f followed) string {
+func (c *credentials) filePath(f sinkFile) string {
 	ca := c.cfg.CAFile
 	if c.trust == nil {
 		ca = ""
@@ -108,17 +108,17 @@ func (c *credentials) hasFiles() bool {
 	return false
 }
 
-// fileErrors returns the error of the last read for each configured file, or nil if it
+// lastErrorByFile returns the error of the last read for each configured file, or nil if it
 // was read.
-func (c *credentials) fileErrors() map[followed]error {
-	var out map[followed]error
+func (c *credentials) lastErrorByFile() map[sinkFile]error {
+	var out map[sinkFile]error
 	failed := c.trouble.Load()
 	for f := range nFollowed {
 		if c.filePath(f) == "" {
 			continue
 		}
 		if out == nil {
-			out = make(map[followed]error, nFollowed)
+			out = make(map[sinkFile]error, nFollowed)
 		}
 		out[f] = nil
 		if failed != nil {
@@ -128,17 +128,17 @@ func (c *credentials) fileErrors() map[followed]error {
 	return out
 }
 
-// missingReason returns why there are no keys.
-func (c *credentials) missingReason() string {
+// lastReadErrorText returns why there are no keys.
+func (c *credentials) lastReadErrorText() string {
 	if failed := c.trouble.Load(); failed != nil {
-		return failed.currentError().Error()
+		return failed.joinErrors().Error()
 	}
 	return ""
 }
 
-// currentKeys returns the keys in use. It reads the files again if the last read is older
+// currentKeysRereadIfDue returns the keys in use. It reads the files again if the last read is older
 // than lookEvery. It must be called only after there is closed.
-func (c *credentials) currentKeys(ctx context.Context) *keys {
+func (c *credentials) currentKeysRereadIfDue(ctx context.Context) *keys {
 	if c.hasFiles() {
 		c.rereadIfDue(ctx)
 	}
@@ -175,9 +175,9 @@ func (c *credentials) renewKeys(ctx context.Context, refused *keys) (k *keys, re
 	return k, k != refused
 }
 
-// rereadIfMissing reads the files once more if needed, and reports whether keys are
+// rereadUnlessPresent reads the files once more if needed, and reports whether keys are
 // available.
-func (c *credentials) rereadIfMissing(ctx context.Context) (present bool) {
+func (c *credentials) rereadUnlessPresent(ctx context.Context) (present bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.current.Load() == nil {
@@ -191,14 +191,14 @@ func (c *credentials) rereadIfMissing(ctx context.Context) (present bool) {
 func (c *credentials) rereadFiles(ctx context.Context) {
 	defer c.looked.Store(time.Now().UnixNano()) // set at the end, so that concurrent callers wait for the new keys
 	old := c.current.Load()
-	k, failed := c.readKeys(cmp.Or(old, new(keys)))
+	k, failed := c.readKeysOrKeepOld(cmp.Or(old, new(keys)))
 	before := c.trouble.Swap(failed)
 	switch {
-	case failed != nil && before != nil && failed.currentError().Error() == before.currentError().Error(): // already logged
+	case failed != nil && before != nil && failed.joinErrors().Error() == before.joinErrors().Error(): // already logged
 	case failed != nil && old == nil:
-		c.log.ErrorContext(ctx, "sink credential unreadable, events wait", "err", failed.currentError())
+		c.log.ErrorContext(ctx, "sink credential unreadable, events wait", "err", failed.joinErrors())
 	case failed != nil:
-		c.log.WarnContext(ctx, "sink credential unreadable, using the last one", "err", failed.currentError())
+		c.log.WarnContext(ctx, "sink credential unreadable, using the last one", "err", failed.joinErrors())
 	case old == nil:
 		c.current.Store(k)
 		close(c.there)
@@ -209,25 +209,25 @@ func (c *credentials) rereadFiles(ctx context.Context) {
 	}
 }
 
-// readKeys reads the current keys. It returns old if nothing has changed.
-func (c *credentials) readKeys(old *keys) (current *keys, problem *trouble) {
+// readKeysOrKeepOld reads the current keys. It returns old if nothing has changed.
+func (c *credentials) readKeysOrKeepOld(old *keys) (current *keys, problem *readErrors) {
 	var k keys
-	var failed trouble
-	k.texts[fileEndpoint], failed[fileEndpoint] = valueOrFile("Endpoint", c.cfg.Endpoint, c.cfg.EndpointFile)
-	k.texts[fileToken], failed[fileToken] = valueOrFile("AuthToken", c.cfg.AuthToken, c.cfg.AuthTokenFile)
-	k.texts[fileKey], failed[fileKey] = valueOrFile("RoutingKey", c.cfg.RoutingKey.Reveal(), c.cfg.RoutingKeyFile)
-	k.texts[fileSigning], failed[fileSigning] = valueOrFile("SigningKey", "", c.cfg.SigningKeyFile)
+	var failed readErrors
+	k.texts[fileEndpoint], failed[fileEndpoint] = valueOrFileContent("Endpoint", c.cfg.Endpoint, c.cfg.EndpointFile)
+	k.texts[fileToken], failed[fileToken] = valueOrFileContent("AuthToken", c.cfg.AuthToken, c.cfg.AuthTokenFile)
+	k.texts[fileKey], failed[fileKey] = valueOrFileContent("RoutingKey", c.cfg.RoutingKey.Reveal(), c.cfg.RoutingKeyFile)
+	k.texts[fileSigning], failed[fileSigning] = valueOrFileContent("SigningKey", "", c.cfg.SigningKeyFile)
 	if failed[fileEndpoint] == nil {
-		k.endpoint, failed[fileEndpoint] = parseEndpoint(k.texts[fileEndpoint], c.cfg.AllowHTTP, c.cfg.AllowHosts...)
+		k.endpoint, failed[fileEndpoint] = parseAndCheckEndpoint(k.texts[fileEndpoint], c.cfg.AllowHTTP, c.cfg.AllowHosts...)
 	}
 	if failed[fileKey] == nil {
-		failed[fileKey] = checkRoutingKey(c.cfg.Format, k.texts[fileKey])
+		failed[fileKey] = validateRoutingKey(c.cfg.Format, k.texts[fileKey])
 	}
 	if c.trust != nil {
 		failed[fileCA] = c.trust()
 	}
 	switch {
-	case failed.currentError() != nil:
+	case failed.joinErrors() != nil:
 		return nil, &failed
 	case k.texts == old.texts:
 		return old, nil
@@ -244,11 +244,11 @@ func withScheme(scheme, token string) string {
 	return scheme + " " + token
 }
 
-// valueOrFile returns value, or the content of file if one is set. It removes one line break at
+// valueOrFileContent returns value, or the content of file if one is set. It removes one line break at
 // the end, as editors and secrets often add one.
-func valueOrFile(what, value, file string) (string, error) {
+func valueOrFileContent(what, value, file string) (string, error) {
 	if file != "" {
-		data, err := readFile(file)
+		data, err := readSmallFile(file)
 		if err != nil {
 			return "", fmt.Errorf("read file of %s: %w", what, err)
 		}
@@ -258,10 +258,10 @@ func valueOrFile(what, value, file string) (string, error) {
 	if file != "" && value == "" {
 		return "", fmt.Errorf("read file of %s: %q is empty", what, file)
 	}
-	return value, checkLine(what, value)
+	return value, rejectControlCharacters(what, value)
 }
 
-func readFile(name string) ([]byte, error) {
+func readSmallFile(name string) ([]byte, error) {
 	f, err := os.Open(name) //nolint:gosec // which file it is, is for the configuration to say
 	if err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ func Decode(data []byte) (Payload, error) {
 	if len(data) > MaxPayloadBytes {
 		return p, fmt.Errorf("payload of %d bytes: %w (limit: %d)", len(data), ErrTooLarge, MaxPayloadBytes)
 	}
-	if err := unmarshal(data, &p); err != nil {
+	if err := unmarshalJSON(data, &p); err != nil {
 		return Payload{}, err
 	}
 	return normalizePayload(p)
@@ -65,7 +65,7 @@ func decodeAll(data []byte, decode func([]byte) (Payload, error)) ([]Payload, er
 		return []Payload{p}, nil
 	}
 	var elements []json.RawMessage
-	if err := unmarshal(data, &elements); err != nil {
+	if err := unmarshalJSON(data, &elements); err != nil {
 		return nil, err
 	}
 	if len(elements) > MaxPayloads {
@@ -82,8 +82,8 @@ func decodeAll(data []byte, decode func([]byte) (Payload, error)) ([]Payload, er
 	return payloads, nil
 }
 
-// unmarshal is json.Unmarshal with error messages for the sender of the text.
-func unmarshal(data []byte, into any) error {
+// unmarshalJSON is json.Unmarshal with error messages for the sender of the text.
+func unmarshalJSON(data []byte, into any) error {
 	err := json.Unmarshal(data, into)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
 		return fmt.Errorf("field %q must not be a JSON %s", wrong.Field, wrong.Value)
@@ -107,15 +107,15 @@ func ParseTime(text string) (time.Time, error) {
 
 // normalizePayload validates a payload and fills in derived fields.
 func normalizePayload(p Payload) (Payload, error) {
-	e, err := eventOf(p)
+	e, err := validatedEventOf(p)
 	if err != nil {
 		return Payload{}, err
 	}
-	return payloadOf(encoding{}, &e), nil
+	return newPayload(encodeSettings{}, &e), nil
 }
 
-// eventOf converts a payload to an event.
-func eventOf(p Payload) (ChangeEvent, error) {
+// validatedEventOf converts a payload to an event.
+func validatedEventOf(p Payload) (ChangeEvent, error) {
 	at, err := ParseTime(p.Timestamp)
 	if err != nil {
 		return ChangeEvent{}, fmt.Errorf("timestamp: %w", err)
@@ -140,7 +140,7 @@ func eventOf(p Payload) (ChangeEvent, error) {
 		return ChangeEvent{}, errors.New(`action is required, such as "cordon"`)
 	}
 	for field, value := range names {
-		if err := checkName(field, value); err != nil {
+		if err := validateName(field, value); err != nil {
 			return ChangeEvent{}, err
 		}
 	}
@@ -150,9 +150,9 @@ func eventOf(p Payload) (ChangeEvent, error) {
 	return e, nil
 }
 
-// checkName returns why a text is not a valid name. Text that sanitizeLine would change is an
+// validateName returns why a text is not a valid name. Text that sanitizeLine would change is an
 // error, because the result would be another name.
-func checkName(field, value string) error {
+func validateName(field, value string) error {
 	switch {
 	case len(value) > maxName && utf8.RuneCountInString(value) > maxName:
 		return fmt.Errorf("%s is longer than %d characters", field, maxName)

@@ -41,9 +41,9 @@ func DecodeCloudEvent(header http.Header, body []byte) ([]Payload, error) {
 		if !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
 			return nil, errors.New("a CloudEvents batch must be a JSON array")
 		}
-		return decodeAll(body, decodeStructured)
+		return decodeAll(body, decodeStructuredCloudEvent)
 	case media == typeCloudEvent:
-		p, err := decodeStructured(body)
+		p, err := decodeStructuredCloudEvent(body)
 		if err != nil {
 			return nil, err
 		}
@@ -51,7 +51,7 @@ func DecodeCloudEvent(header http.Header, body []byte) ([]Payload, error) {
 	case strings.HasPrefix(media, "application/cloudevents"):
 		return nil, fmt.Errorf("%w: CloudEvents must be JSON", ErrMediaType)
 	case media == typeJSON || strings.HasSuffix(media, "+json"):
-		p, err := decodeBinary(header, body)
+		p, err := decodeBinaryCloudEvent(header, body)
 		if err != nil {
 			return nil, err
 		}
@@ -60,8 +60,8 @@ func DecodeCloudEvent(header http.Header, body []byte) ([]Payload, error) {
 	return nil, fmt.Errorf("%w: CloudEvent data must be application/json", ErrMediaType)
 }
 
-// attributes holds the attributes of a CloudEvent that a payload uses.
-type attributes struct {
+// cloudEventAttributes holds the attributes of a CloudEvent that a payload uses.
+type cloudEventAttributes struct {
 	SpecVersion     string `json:"specversion"`
 	Type            string `json:"type"`
 	Source          string `json:"source"`
@@ -71,17 +71,17 @@ type attributes struct {
 	DataContentType string `json:"datacontenttype"`
 }
 
-func decodeStructured(body []byte) (Payload, error) {
+func decodeStructuredCloudEvent(body []byte) (Payload, error) {
 	if len(body) > MaxPayloadBytes {
 		return Payload{}, fmt.Errorf("event of %d bytes: %w (limit: %d)", len(body), ErrTooLarge, MaxPayloadBytes)
 	}
 	var event struct {
-		attributes
+		cloudEventAttributes
 
 		Data       json.RawMessage `json:"data"`
 		DataBase64 []byte          `json:"data_base64"`
 	}
-	if err := unmarshal(body, &event); err != nil {
+	if err := unmarshalJSON(body, &event); err != nil {
 		return Payload{}, err
 	}
 	if media, _, err := mime.ParseMediaType(cmp.Or(event.DataContentType, typeJSON)); err != nil || media != typeJSON && !strings.HasSuffix(media, "+json") {
@@ -97,11 +97,11 @@ func decodeStructured(body []byte) (Payload, error) {
 	return event.toPayload(data)
 }
 
-func decodeBinary(header http.Header, body []byte) (Payload, error) {
+func decodeBinaryCloudEvent(header http.Header, body []byte) (Payload, error) {
 	if len(body) > MaxPayloadBytes {
 		return Payload{}, fmt.Errorf("event of %d bytes: %w (limit: %d)", len(body), ErrTooLarge, MaxPayloadBytes)
 	}
-	var a attributes
+	var a cloudEventAttributes
 	for name, into := range map[string]*string{
 		"Ce-Specversion": &a.SpecVersion, "Ce-Type": &a.Type, "Ce-Source": &a.Source, "Ce-Id": &a.ID, "Ce-Time": &a.Time, "Ce-Subject": &a.Subject,
 	} {
@@ -115,7 +115,7 @@ func decodeBinary(header http.Header, body []byte) (Payload, error) {
 }
 
 // toPayload decodes the data of an event and fills in missing fields from the attributes.
-func (a attributes) toPayload(data []byte) (Payload, error) {
+func (a cloudEventAttributes) toPayload(data []byte) (Payload, error) {
 	if a.SpecVersion != "1.0" {
 		return Payload{}, fmt.Errorf("specversion is %q, must be 1.0", truncateText(sanitizeLine(a.SpecVersion), maxLinkText))
 	}
@@ -128,21 +128,21 @@ func (a attributes) toPayload(data []byte) (Payload, error) {
 	if len(data) == 0 {
 		return p, errors.New("CloudEvent has no data")
 	}
-	if err := unmarshal(data, &p); err != nil {
+	if err := unmarshalJSON(data, &p); err != nil {
 		return Payload{}, fmt.Errorf("data: %w", err)
 	}
-	p.ID = cmp.Or(p.ID, a.eventDigest())
+	p.ID = cmp.Or(p.ID, a.idFromSourceAndID())
 	p.Timestamp = cmp.Or(p.Timestamp, a.Time)
-	p.Source = cmp.Or(p.Source, shortLabel(a.Source))
+	p.Source = cmp.Or(p.Source, sanitizeLabel(a.Source))
 	if p.Node == "" && p.Subject == "" {
 		p.Subject = a.Subject
 	}
 	return normalizePayload(p)
 }
 
-// eventDigest derives an id for an event whose data have none. The id of a CloudEvent is
+// idFromSourceAndID derives an id for an event whose data have none. The id of a CloudEvent is
 // unique only within its source.
-func (a attributes) eventDigest() string {
+func (a cloudEventAttributes) idFromSourceAndID() string {
 	sum := sha256.Sum256([]byte(a.Source + "\x00" + a.ID))
 	return hex.EncodeToString(sum[:16])
 }

@@ -122,13 +122,13 @@ func TestDecodeAll(t *testing.T) {
 func TestDecodeReadsWhatIsSent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := anEvent(t)
-		if shortLabel(e.Action) == "" {
+		if sanitizeLabel(e.Action) == "" {
 			e.Action = ActionCordon
 		}
 		e.Timestamp = e.Timestamp.UTC()
 		want := NewPayload(*e)
 		for _, f := range []Format{FormatJSON, FormatCloudEvents, FormatCloudEventsBinary, FormatCloudEventsBatch} {
-			req, err := encodeEvents(f, encoding{}, []*ChangeEvent{e})
+			req, err := encodeEvents(f, encodeSettings{}, []*ChangeEvent{e})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -240,10 +240,10 @@ func TestDecodeCloudEvent(t *testing.T) {
 func TestCloudEventsAreValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := anEvent(t)
-		if shortLabel(e.Action) == "" {
+		if sanitizeLabel(e.Action) == "" {
 			e.Action = ActionCordon
 		}
-		req, err := encodeEvents(FormatCloudEvents, encoding{}, []*ChangeEvent{e})
+		req, err := encodeEvents(FormatCloudEvents, encodeSettings{}, []*ChangeEvent{e})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -292,7 +292,7 @@ func FuzzDecodeCloudEvent(f *testing.F) {
 func wantStable(t *testing.T, payloads []Payload) {
 	t.Helper()
 	for _, p := range payloads {
-		text, err := marshalJSON(p)
+		text, err := marshalJSONWithoutHTMLEscapes(p)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// A verdict is the final result of a batch.
-type verdict struct {
+// A deliveryResult is the final result of a batch.
+type deliveryResult struct {
 	class     Class
 	permanent bool
 	status    int
@@ -25,45 +25,45 @@ type verdict struct {
 	text      string
 }
 
-// isFinal reports whether a sender with SenderRetries does not send the event again: it
+// isFinalForSender reports whether a sender with SenderRetries does not send the event again: it
 // was accepted, will never be accepted, or is too old.
-func (v verdict) isFinal() bool {
-	return slices.Contains([]Class{"", ClassClientError, ClassEncode, ClassExpired}, v.class)
+func (result deliveryResult) isFinalForSender() bool {
+	return slices.Contains([]Class{"", ClassClientError, ClassEncode, ClassExpired}, result.class)
 }
 
-// isDropped reports whether the client discarded the event, rather than the sink or the
+// isDroppedByClient reports whether the client discarded the event, rather than the sink or the
 // connection.
-func (v verdict) isDropped() bool {
-	return slices.Contains([]Class{ClassQueueFull, ClassClosed, ClassShutdown, ClassExpired}, v.class)
+func (result deliveryResult) isDroppedByClient() bool {
+	return slices.Contains([]Class{ClassQueueFull, ClassClosed, ClassShutdown, ClassExpired}, result.class)
 }
 
 // A worker sends the events of a shard.
 type worker struct {
 	client *client
 	shard  *shard
-	hand   *hand // the events that it is sending
+	hand   *inFlightEvents // the events that it is sending
 }
 
-// run delivers the events of a shard, one request after the other, until the shard
+// deliverUntilClosed delivers the events of a shard, one request after the other, until the shard
 // is closed and empty.
-func (w *worker) run() {
-	defer w.client.workerEnded()
-	limit := dialectOf(w.client.cfg.Format).batch
+func (w *worker) deliverUntilClosed() {
+	defer w.client.countWorkerEndAndCloseIdle()
+	limit := formatSpecOrJSON(w.client.cfg.Format).batch
 	batch := make([]item, 0, limit)
 	for w.shard.awaitItems() {
-		ready := w.awaitKeys() && w.client.pace.awaitResume(w.expireWaiting)
+		ready := w.awaitKeys() && w.client.pace.awaitEndOfPause(w.dropExpiredWaiting)
 		if ready && w.client.cfg.BatchWait > 0 {
-			w.client.pace.pauseUntilClose(w.client.cfg.BatchWait)
+			w.client.pace.sleepOrUntilClose(w.client.cfg.BatchWait)
 		}
 		batch = w.shard.takeBatch(w.hand, batch[:0], limit, w.client.cluster)
-		switch fresh := w.client.expireItems(batch); {
+		switch fresh := w.client.dropExpired(batch); {
 		case len(fresh) == 0:
 		case ready:
-			w.client.sendBatch(fresh)
+			w.client.sendBatchHalvingRejected(fresh)
 		default:
-			w.client.results.reportResults(fresh, verdict{class: ClassShutdown, text: w.client.whyNotReady()})
+			w.client.results.reportResults(fresh, deliveryResult{class: ClassShutdown, text: w.client.notReadyReason()})
 		}
-		w.shard.noteSent(w.hand)
+		w.shard.clearInFlight(w.hand)
 		clear(batch)
 	}
 }
@@ -71,7 +71,7 @@ func (w *worker) run() {
 // awaitKeys waits until credentials are available, and returns false if the client is
 // closed before. Until then, events stay in the queue, where new events replace the
 // oldest, and events that become too old are dropped.
-func (w *worker) awaitKeys() bool {
+func (w *worker) awaitKeys() (ready bool) {
 	select {
 	case <-w.client.keys.there:
 		return true
@@ -84,40 +84,40 @@ func (w *worker) awaitKeys() bool {
 		case <-w.client.keys.there:
 			return true
 		case <-w.client.pace.closing:
-			return w.client.keys.rereadIfMissing(w.client.pace.root)
+			return w.client.keys.rereadUnlessPresent(w.client.pace.root)
 		case <-tick.C:
-			w.expireWaiting()
+			w.dropExpiredWaiting()
 		}
 	}
 }
 
-// expireWaiting drops the events of a shard that are too old.
-func (w *worker) expireWaiting() {
-	if stale := w.shard.takeOlder(w.hand, time.Now().Add(-w.client.cfg.MaxAge)); len(stale) > 0 {
-		w.client.results.reportResults(stale, verdict{class: ClassExpired, permanent: true})
-		w.shard.noteSent(w.hand)
+// dropExpiredWaiting drops the events of a shard that are too old.
+func (w *worker) dropExpiredWaiting() {
+	if stale := w.shard.takeOlderThan(w.hand, time.Now().Add(-w.client.cfg.MaxAge)); len(stale) > 0 {
+		w.client.results.reportResults(stale, deliveryResult{class: ClassExpired, permanent: true})
+		w.shard.clearInFlight(w.hand)
 	}
 }
 
-// workerEnded records that a worker has ended.
-func (c *client) workerEnded() {
+// countWorkerEndAndCloseIdle records that a worker has ended.
+func (c *client) countWorkerEndAndCloseIdle() {
 	if c.working.Add(-1) == 0 {
 		close(c.aside.idle)
 	}
 }
 
-// whyNotReady returns why events were not sent before the client ended.
-func (c *client) whyNotReady() string {
-	if until, ok := c.pace.heldOff(); ok && c.keys.current.Load() != nil {
+// notReadyReason returns why events were not sent before the client ended.
+func (c *client) notReadyReason() string {
+	if until, ok := c.pace.pausedUntil(); ok && c.keys.current.Load() != nil {
 		return "the sink asked for no requests until " + CanonicalTime(until)
 	}
-	return c.keys.missingReason()
+	return c.keys.lastReadErrorText()
 }
 
-// retryUnreadableFiles reads files again that could not be read. It does so even if there is
+// rereadUnreadableFilesUntilClose reads files again that could not be read. It does so even if there is
 // nothing to send, so that metrics show when they become readable.
-func (c *client) retryUnreadableFiles() {
-	defer c.workerEnded()
+func (c *client) rereadUnreadableFilesUntilClose() {
+	defer c.countWorkerEndAndCloseIdle()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -132,49 +132,49 @@ func (c *client) retryUnreadableFiles() {
 	}
 }
 
-// sendBatch delivers a batch and reports the results. If a batch is rejected because of
+// sendBatchHalvingRejected delivers a batch and reports the results. If a batch is rejected because of
 // its content, each half is sent separately, so that one invalid event does not affect
 // the others. Nothing is sent during a pause that the sink asked for.
-func (c *client) sendBatch(batch []item) {
-	if !c.pace.awaitResume(func() { batch = c.expireItems(batch) }) {
-		c.results.reportResults(batch, verdict{class: ClassShutdown, text: c.whyNotReady()})
+func (c *client) sendBatchHalvingRejected(batch []item) {
+	if !c.pace.awaitEndOfPause(func() { batch = c.dropExpired(batch) }) {
+		c.results.reportResults(batch, deliveryResult{class: ClassShutdown, text: c.notReadyReason()})
 		return
 	}
-	if batch = c.expireItems(batch); len(batch) == 0 { // the first half may have waited
+	if batch = c.dropExpired(batch); len(batch) == 0 { // the first half may have waited
 		return
 	}
-	v := c.deliverBatch(batch)
-	if len(batch) > 1 && forOne(c.cfg.Format, v) {
+	result := c.deliverBatchRecoveringPanics(batch)
+	if len(batch) > 1 && mayOneEventCauseRejection(c.cfg.Format, result) {
 		half := len(batch) / 2
-		c.sendBatch(batch[:half])
-		c.sendBatch(batch[half:])
+		c.sendBatchHalvingRejected(batch[:half])
+		c.sendBatchHalvingRejected(batch[half:])
 		return
 	}
-	c.results.reportResults(batch, v)
+	c.results.reportResults(batch, result)
 }
 
-// forOne reports whether one event may have caused the rejection of its batch. Either it
+// mayOneEventCauseRejection reports whether one event may have caused the rejection of its batch. Either it
 // could not be encoded, or the sink validates the events of an array one by one.
-func forOne(format Format, v verdict) bool {
-	return v.class == ClassEncode || v.class == ClassClientError && format == FormatCloudEventsBatch
+func mayOneEventCauseRejection(format Format, result deliveryResult) bool {
+	return result.class == ClassEncode || result.class == ClassClientError && format == FormatCloudEventsBatch
 }
 
-// expireItems drops the events that are too old, and returns the others.
-func (c *client) expireItems(batch []item) (fresh []item) {
-	fresh = batch[:0]
+// dropExpired drops the events that are too old, and returns the others.
+func (c *client) dropExpired(batch []item) (kept []item) {
+	kept = batch[:0]
 	oldest := time.Now().Add(-c.cfg.MaxAge)
 	for i := range batch {
-		if batch[i].event.ageStart().Before(oldest) {
-			c.results.reportResults(batch[i:i+1], verdict{class: ClassExpired, permanent: true})
+		if batch[i].event.laterOfTimestampAndQueuedAt().Before(oldest) {
+			c.results.reportResults(batch[i:i+1], deliveryResult{class: ClassExpired, permanent: true})
 			continue
 		}
-		fresh = append(fresh, batch[i])
+		kept = append(kept, batch[i])
 	}
-	return fresh
+	return kept
 }
 
-// A sending is one request with all of its attempts.
-type sending struct {
+// A batchDelivery is one request with all of its attempts.
+type batchDelivery struct {
 	client *client
 	ctx    context.Context //nolint:containedctx // it lives as long as the call that makes it
 	keys   *keys
@@ -184,80 +184,80 @@ type sending struct {
 	tries  int
 }
 
-// deliverBatch sends a request until the sink accepts it or a retry makes no sense. A
+// deliverBatchRecoveringPanics sends a request until the sink accepts it or a retry makes no sense. A
 // panic, in an unforeseen event or a RoundTripper, loses only the events of the batch.
-func (c *client) deliverBatch(batch []item) (v verdict) {
-	s := &sending{client: c, ctx: detached{c.pace.root, batch[0].ctx}, began: time.Now(), events: make([]*ChangeEvent, len(batch))}
+func (c *client) deliverBatchRecoveringPanics(batch []item) (result deliveryResult) {
+	s := &batchDelivery{client: c, ctx: contextWithValuesOf{c.pace.root, batch[0].ctx}, began: time.Now(), events: make([]*ChangeEvent, len(batch))}
 	defer func() {
 		if p := recover(); p != nil {
-			v = verdict{class: ClassEncode, permanent: true, attempts: s.tries, text: "panic: " + c.keys.current.Load().redactKeys(fmt.Sprint(p))}
+			result = deliveryResult{class: ClassEncode, permanent: true, attempts: s.tries, text: "panic: " + c.keys.current.Load().redactKeys(fmt.Sprint(p))}
 		}
 	}()
 	for i := range batch {
 		s.events[i] = &batch[i].event
-		s.events[i].ID = idOf(s.events[i])
+		s.events[i].ID = idOrDerived(s.events[i])
 	}
-	s.keys = c.keys.currentKeys(s.ctx)
-	if err := s.encodeBody(); err != nil {
-		return verdict{class: ClassEncode, permanent: true, text: err.Error()}
+	s.keys = c.keys.currentKeysRereadIfDue(s.ctx)
+	if err := s.encodeRequest(); err != nil {
+		return deliveryResult{class: ClassEncode, permanent: true, text: err.Error()}
 	}
-	return s.runAttempts()
+	return s.sendWithRetries()
 }
 
-func (s *sending) encodeBody() (err error) {
-	s.req, err = encodeEvents(s.client.cfg.Format, encoding{cluster: s.client.cluster, key: s.keys.body, links: s.client.cfg.Links, product: s.client.cfg.Product, strict: s.client.cfg.BaseFieldsOnly}, s.events)
+func (s *batchDelivery) encodeRequest() (err error) {
+	s.req, err = encodeEvents(s.client.cfg.Format, encodeSettings{cluster: s.client.cluster, key: s.keys.body, links: s.client.cfg.Links, product: s.client.cfg.Product, strict: s.client.cfg.BaseFieldsOnly}, s.events)
 	return err
 }
 
-func (s *sending) runAttempts() verdict {
+func (s *batchDelivery) sendWithRetries() deliveryResult {
 	renewed := false
 	for {
 		if s.client.pace.root.Err() != nil {
-			return verdict{class: ClassShutdown, attempts: s.tries, text: errEnded.Error()}
+			return deliveryResult{class: ClassShutdown, attempts: s.tries, text: errEnded.Error()}
 		}
 		s.tries++
-		a := s.sendOnce()
-		v := verdict{class: a.class, permanent: a.permanent, status: a.status, attempts: s.tries, text: s.keys.redactKeys(a.text)}
-		if a.class == "" || s.tries == s.client.cfg.Retry.MaxAttempts {
-			return v
+		attempt := s.sendOnce()
+		result := deliveryResult{class: attempt.class, permanent: attempt.permanent, status: attempt.status, attempts: s.tries, text: s.keys.redactKeys(attempt.text)}
+		if attempt.class == "" || s.tries == s.client.cfg.Retry.MaxAttempts {
+			return result
 		}
-		if a.mayHaveStaleKeys() && !renewed {
+		if attempt.mayHaveStaleKeys() && !renewed {
 			keys, changed := s.client.keys.renewKeys(s.ctx, s.keys)
 			if renewed = changed; changed {
-				if v, ok := s.prepareRetryWithKeys(a, v, keys); !ok {
-					return v
+				if result, ok := s.prepareRetryWithKeys(attempt, result, keys); !ok {
+					return result
 				}
 				continue
 			}
 		}
-		if !a.retry || !s.awaitRetry(a) {
-			return v
+		if !attempt.retry || !s.awaitAndCountRetry(attempt) {
+			return result
 		}
 	}
 }
 
 // prepareRetryWithKeys prepares the next attempt with other keys, after any pause that the
-// sink asked for. It returns false and the verdict if no attempt is left.
-func (s *sending) prepareRetryWithKeys(a answer, v verdict, renewed *keys) (failure verdict, ok bool) {
-	if !s.waitBeforeRetry(a, 0) {
-		return v, false
+// sink asked for. It returns false and the result if no attempt is left.
+func (s *batchDelivery) prepareRetryWithKeys(attempt attemptResult, result deliveryResult, renewed *keys) (failure deliveryResult, ok bool) {
+	if !s.waitBeforeRetry(attempt, 0) {
+		return result, false
 	}
 	s.keys = renewed
-	if err := s.encodeBody(); err != nil {
-		return verdict{class: ClassEncode, permanent: true, attempts: s.tries, text: err.Error()}, false
+	if err := s.encodeRequest(); err != nil {
+		return deliveryResult{class: ClassEncode, permanent: true, attempts: s.tries, text: err.Error()}, false
 	}
 	s.client.results.countRetry()
-	return verdict{}, true
+	return deliveryResult{}, true
 }
 
-// awaitRetry waits for the next attempt. It returns false if no attempt is left.
-func (s *sending) awaitRetry(a answer) bool {
+// awaitAndCountRetry waits for the next attempt. It returns false if no attempt is left.
+func (s *batchDelivery) awaitAndCountRetry(attempt attemptResult) (mayRetry bool) {
 	select {
 	case <-s.client.pace.closing:
 		return false
 	default:
 	}
-	if time.Since(s.began) >= s.client.cfg.Retry.MaxElapsedTime || !s.waitBeforeRetry(a, s.nextBackoff()) {
+	if time.Since(s.began) >= s.client.cfg.Retry.MaxElapsedTime || !s.waitBeforeRetry(attempt, s.randomBackoff()) {
 		return false
 	}
 	s.client.results.countRetry()
@@ -269,20 +269,20 @@ func (s *sending) awaitRetry(a answer) bool {
 // spread longer while MaxElapsedTime lasts, so that clients with the same pause do not
 // return at the same time. It returns false as early as possible if the events would be
 // too old by then or the client ends first.
-func (s *sending) waitBeforeRetry(a answer, spread time.Duration) bool {
-	after := a.after
+func (s *batchDelivery) waitBeforeRetry(attempt attemptResult, spread time.Duration) (mayRetry bool) {
+	after := attempt.after
 	for {
-		until, _ := s.client.pace.heldOff()
+		until, _ := s.client.pace.pausedUntil()
 		after = max(after, time.Until(until))
 		wait := max(after, min(after+spread, s.client.cfg.Retry.MaxElapsedTime-time.Since(s.began)))
 		if time.Now().Add(wait).After(s.oldestEventTime().Add(s.client.cfg.MaxAge)) {
 			return false
 		}
-		s.client.log.DebugContext(s.ctx, "change event delivery failed, retrying", "error_class", a.class, "status", a.status, "attempts", s.tries, "wait", wait)
-		if !s.client.pace.waitAtLeast(wait, time.Now().Add(after)) {
+		s.client.log.DebugContext(s.ctx, "change event delivery failed, retrying", "error_class", attempt.class, "status", attempt.status, "attempts", s.tries, "wait", wait)
+		if !s.client.pace.waitOrUntilCloseButNotBefore(wait, time.Now().Add(after)) {
 			return false
 		}
-		if _, held := s.client.pace.heldOff(); !held {
+		if _, held := s.client.pace.pausedUntil(); !held {
 			return true
 		}
 		after = 0
@@ -291,19 +291,19 @@ func (s *sending) waitBeforeRetry(a answer, spread time.Duration) bool {
 
 // oldestEventTime returns the time from which the age of the oldest event of the request
 // counts.
-func (s *sending) oldestEventTime() time.Time {
-	oldest := s.events[0].ageStart()
+func (s *batchDelivery) oldestEventTime() time.Time {
+	oldest := s.events[0].laterOfTimestampAndQueuedAt()
 	for _, e := range s.events[1:] {
-		if at := e.ageStart(); at.Before(oldest) {
+		if at := e.laterOfTimestampAndQueuedAt(); at.Before(oldest) {
 			oldest = at
 		}
 	}
 	return oldest
 }
 
-// nextBackoff returns the delay before the next attempt. It is random, with an upper
+// randomBackoff returns the delay before the next attempt. It is random, with an upper
 // bound that doubles, so that clients that failed together do not retry together.
-func (s *sending) nextBackoff() time.Duration {
+func (s *batchDelivery) randomBackoff() time.Duration {
 	bound := s.client.cfg.Retry.InitialInterval
 	for range s.tries - 1 {
 		if bound >= s.client.cfg.Retry.MaxInterval {
@@ -316,27 +316,27 @@ func (s *sending) nextBackoff() time.Duration {
 }
 
 // sendOnce sends the request once and limits its time.
-func (s *sending) sendOnce() answer {
+func (s *batchDelivery) sendOnce() attemptResult {
 	ctx, cancel := context.WithTimeoutCause(s.ctx, s.client.cfg.Timeout, errTimeout)
 	defer cancel()
 	began := time.Now()
 	defer func() { s.client.results.metrics.took.Observe(time.Since(began).Seconds()) }()
 	r, err := s.newRequest(ctx)
 	if err != nil {
-		return answer{class: ClassEncode, permanent: true, text: err.Error()}
+		return attemptResult{class: ClassEncode, permanent: true, text: err.Error()}
 	}
 	resp, err := s.client.http.RoundTrip(r)
 	if err != nil {
-		return failureOf(ctx, err)
+		return classifyRequestError(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	a := answerOf(resp, time.Now())
-	s.client.pace.holdSink(a.after)
-	return a
+	attempt := readResponse(resp, time.Now())
+	s.client.pace.pauseSinkFor(attempt.after)
+	return attempt
 }
 
-func (s *sending) newRequest(ctx context.Context) (*http.Request, error) {
-	url, err := endpointURL(s.keys.endpoint, s.req.path)
+func (s *batchDelivery) newRequest(ctx context.Context) (*http.Request, error) {
+	url, err := appendPathSegment(s.keys.endpoint, s.req.path)
 	if err != nil {
 		return nil, err
 	}
@@ -370,15 +370,15 @@ func signBody(key []byte, now time.Time, body []byte) string {
 	return "t=" + t + ",v1=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// A detached context ends with the client and has the values of the caller's context.
-type detached struct {
+// A contextWithValuesOf context ends with the client and has the values of the caller's context.
+type contextWithValuesOf struct {
 	context.Context //nolint:containedctx // it is one
 	values          context.Context
 }
 
 // Value asks the client's context first. Package context uses Value to find the parent
 // that cancels a context.
-func (d detached) Value(key any) any {
+func (d contextWithValuesOf) Value(key any) any {
 	if v := d.Context.Value(key); v != nil || d.values == nil {
 		return v
 	}

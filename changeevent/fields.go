@@ -31,8 +31,8 @@ type FieldChange struct {
 	After  json.RawMessage `json:"after,omitempty"`
 }
 
-// cloneFields copies changed fields with their values.
-func cloneFields(fields []FieldChange) []FieldChange {
+// cloneFieldChanges copies changed fields with their values.
+func cloneFieldChanges(fields []FieldChange) []FieldChange {
 	fields = slices.Clone(fields)
 	for i := range fields {
 		fields[i].Before, fields[i].After = bytes.Clone(fields[i].Before), bytes.Clone(fields[i].After)
@@ -40,14 +40,14 @@ func cloneFields(fields []FieldChange) []FieldChange {
 	return fields
 }
 
-// fieldsOf returns the changed fields of an event within the limits and without secrets,
+// redactedFieldChanges returns the changed fields of an event within the limits and without secrets,
 // and how many were omitted.
-func fieldsOf(e *ChangeEvent) (kept []FieldChange, omitted int) {
+func redactedFieldChanges(e *ChangeEvent) (kept []FieldChange, omitted int) {
 	omitted = max(e.ChangesOmitted, 0)
 	// kept stays nil without fields, as in the events that Decode returns.
 	for i := range e.Changes {
 		c := &e.Changes[i]
-		field := shortLabel(c.Field)
+		field := sanitizeLabel(c.Field)
 		if field == "" || len(kept) == maxFields {
 			omitted++
 			continue
@@ -65,7 +65,7 @@ func redactAndLimitValue(raw json.RawMessage, secret bool) json.RawMessage {
 		return nil
 	}
 	if secret {
-		return encodeValue(Redacted)
+		return encodeJSONOrNil(Redacted)
 	}
 	var value any
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -73,28 +73,28 @@ func redactAndLimitValue(raw json.RawMessage, secret bool) json.RawMessage {
 	if err := d.Decode(&value); err != nil || d.More() {
 		value = string(raw)
 	}
-	value = redactValue(value)
+	value = redactSecretsInValue(value)
 	if text, ok := value.(string); ok {
-		return encodeValue(truncateText(sanitizeText(text), maxFieldValue))
+		return encodeJSONOrNil(truncateText(sanitizeText(text), maxFieldValue))
 	}
-	out := encodeValue(value)
+	out := encodeJSONOrNil(value)
 	if len(out) > maxFieldValue {
-		return encodeValue(truncateText(sanitizeText(string(out)), maxFieldValue))
+		return encodeJSONOrNil(truncateText(sanitizeText(string(out)), maxFieldValue))
 	}
 	return out
 }
 
-// encodeValue encodes a decoded JSON value, which always succeeds.
-func encodeValue(value any) json.RawMessage {
-	out, err := marshalJSON(value)
+// encodeJSONOrNil encodes a decoded JSON value, which always succeeds.
+func encodeJSONOrNil(value any) json.RawMessage {
+	out, err := marshalJSONWithoutHTMLEscapes(value)
 	if err != nil {
 		return nil
 	}
 	return out
 }
 
-// redactValue replaces values inside a decoded JSON value that may be secret.
-func redactValue(value any) any {
+// redactSecretsInValue replaces values inside a decoded JSON value that may be secret.
+func redactSecretsInValue(value any) any {
 	switch v := value.(type) {
 	case string:
 		if isSecretText(v) {
@@ -102,23 +102,23 @@ func redactValue(value any) any {
 		}
 	case []any:
 		for i := range v {
-			v[i] = redactValue(v[i])
+			v[i] = redactSecretsInValue(v[i])
 		}
 	case map[string]any:
 		for key := range v {
 			if isSecretName(key) {
 				v[key] = Redacted
 			} else {
-				v[key] = redactValue(v[key])
+				v[key] = redactSecretsInValue(v[key])
 			}
 		}
 	}
 	return value
 }
 
-// secretNames returns parts of names whose values are redacted. They are in lower case
+// secretNameParts returns parts of names whose values are redacted. They are in lower case
 // and without '-', '_', '.' and spaces.
-func secretNames() []string {
+func secretNameParts() []string {
 	return []string{
 		"secret", "token", "password", "passwd", "passphrase", "credential", "kubeconfig", "privatekey", "apikey", "accesskey",
 		"clientkey", "signingkey", "encryptionkey", "sshkey", "authorization", "cookie", "dockerconfig", "connectionstring",
@@ -130,10 +130,10 @@ func isSecretPath(path string) bool {
 	return slices.ContainsFunc(strings.Split(path, "."), isSecretName) || isSecretName(path)
 }
 
-// isSecretName reports whether a name contains one of secretNames.
+// isSecretName reports whether a name contains one of secretNameParts.
 func isSecretName(name string) bool {
 	name = strings.NewReplacer("-", "", "_", "", ".", "", " ", "").Replace(strings.ToLower(name))
-	return slices.ContainsFunc(secretNames(), func(part string) bool { return strings.Contains(name, part) })
+	return slices.ContainsFunc(secretNameParts(), func(part string) bool { return strings.Contains(name, part) })
 }
 
 // secretText matches values that are secret regardless of the field name. These are PEM
@@ -166,7 +166,7 @@ func summarizeFields(fields []FieldChange, omitted int) string {
 	shown := fields[:min(len(fields), maxSummaryFields)]
 	parts := make([]string, len(shown))
 	for i, f := range shown {
-		before, after := valueText(f.Before), valueText(f.After)
+		before, after := summaryValueText(f.Before), summaryValueText(f.After)
 		if before == Redacted || after == Redacted {
 			parts[i] = f.Field + " (redacted)"
 			continue
@@ -180,8 +180,8 @@ func summarizeFields(fields []FieldChange, omitted int) string {
 	return text
 }
 
-// valueText returns a value as summaries show it.
-func valueText(raw json.RawMessage) string {
+// summaryValueText returns a value as summaries show it.
+func summaryValueText(raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return "(unset)"
 	}

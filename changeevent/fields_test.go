@@ -42,7 +42,7 @@ func TestFieldsAreRedacted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := NewPayload(ChangeEvent{Action: ActionClusterChanged, Cluster: "c", Changes: []FieldChange{{Field: c.field, Before: json.RawMessage(c.value)}}})
-			if diff := cmp.Diff([]FieldChange{{Field: shortLabel(c.field), Before: json.RawMessage(c.want)}}, p.Changes); diff != "" {
+			if diff := cmp.Diff([]FieldChange{{Field: sanitizeLabel(c.field), Before: json.RawMessage(c.want)}}, p.Changes); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 			if redacted := strings.Contains(c.want, "redacted"); redacted && strings.Contains(p.Summary, "c0ffee") {

@@ -39,7 +39,7 @@ const (
 // Formats returns all formats, the default first.
 func Formats() []Format {
 	var names []Format
-	for _, d := range dialects() {
+	for _, d := range formatSpecs() {
 		names = append(names, d.format)
 	}
 	return names
@@ -71,12 +71,12 @@ func (f *Format) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// A dialect is a format: how it encodes events, and what a sender needs besides.
-type dialect struct {
+// A formatSpec is a format: how it encodes events, and what a sender needs besides.
+type formatSpec struct {
 	format Format
 	// one encodes one event, and many a batch. A format has one of them.
-	one  func(encoding, *ChangeEvent) (request, error)
-	many func(encoding, []*ChangeEvent) (request, error)
+	one  func(encodeSettings, *ChangeEvent) (request, error)
+	many func(encodeSettings, []*ChangeEvent) (request, error)
 	// cluster appends the cluster to the path, unless the configuration overrides it.
 	cluster bool
 	// batch is the maximum number of events per request, at least 1.
@@ -89,12 +89,12 @@ type dialect struct {
 	key bool
 }
 
-// dialects returns all formats, the default first. A new format is a line here, and a file with its
+// formatSpecs returns all formats, the default first. A new format is a line here, and a file with its
 // encoder.
-func dialects() [8]dialect {
+func formatSpecs() [8]formatSpec {
 	const authorization = "Authorization"
-	return [...]dialect{
-		{format: FormatJSON, one: encodeJSON, batch: 1, cluster: true, authHeader: authorization},
+	return [...]formatSpec{
+		{format: FormatJSON, one: encodePayloadJSON, batch: 1, cluster: true, authHeader: authorization},
 		{format: FormatCloudEvents, one: encodeCloudEvent, batch: 1, authHeader: authorization},
 		{format: FormatCloudEventsBinary, one: encodeCloudEventBinary, batch: 1, authHeader: authorization},
 		{format: FormatCloudEventsBatch, many: encodeCloudEventBatch, batch: 64, authHeader: authorization},
@@ -105,17 +105,17 @@ func dialects() [8]dialect {
 	}
 }
 
-func (d dialect) encode(cfg encoding, batch []*ChangeEvent) (request, error) {
+func (d formatSpec) encode(cfg encodeSettings, batch []*ChangeEvent) (request, error) {
 	if d.many != nil {
 		return d.many(cfg, batch)
 	}
 	return d.one(cfg, batch[0])
 }
 
-// dialectOf returns the dialect of a format of ParseFormat. An unknown format is treated
+// formatSpecOrJSON returns the specification of a format of ParseFormat. An unknown format is treated
 // as FormatJSON.
-func dialectOf(f Format) dialect {
-	all := dialects()
+func formatSpecOrJSON(f Format) formatSpec {
+	all := formatSpecs()
 	for _, d := range all {
 		if d.format == f {
 			return d
@@ -124,8 +124,8 @@ func dialectOf(f Format) dialect {
 	return all[0]
 }
 
-// An encoding holds the settings of a sink that affect how its events are encoded.
-type encoding struct {
+// An encodeSettings holds the settings of a sink that affect how its events are encoded.
+type encodeSettings struct {
 	// cluster appends the cluster of the events to the path.
 	cluster bool
 	// key is the credential in the body, for formats that have one.
@@ -167,80 +167,80 @@ var (
 //
 // Text is made valid and truncated to the limits of the format, so that a sink does not
 // reject an event because of a monitor's message.
-func encodeEvents(f Format, cfg encoding, batch []*ChangeEvent) (request, error) {
+func encodeEvents(f Format, cfg encodeSettings, batch []*ChangeEvent) (request, error) {
 	if len(batch) == 0 {
 		return request{}, errNoEvent
 	}
-	d := dialectOf(f)
-	if d.format != f.orJSON() {
+	d := formatSpecOrJSON(f)
+	if d.format != f.orDefaultJSON() {
 		return request{}, fmt.Errorf("unknown format %q", f)
 	}
 	if len(batch) > d.batch {
 		return request{}, errTooMany
 	}
 	for _, e := range batch {
-		if shortLabel(e.Action) == "" {
+		if sanitizeLabel(e.Action) == "" {
 			return request{}, errNoAction
 		}
 	}
 	req, err := d.encode(cfg, batch)
 	if err != nil {
-		return request{}, fmt.Errorf("encode as %s: %w", f.orJSON(), err)
+		return request{}, fmt.Errorf("encode as %s: %w", f.orDefaultJSON(), err)
 	}
 	if cfg.cluster {
-		if req.path, err = clusterPath(batch); err != nil {
-			return request{}, fmt.Errorf("encode as %s: %w", f.orJSON(), err)
+		if req.path, err = escapedCommonCluster(batch); err != nil {
+			return request{}, fmt.Errorf("encode as %s: %w", f.orDefaultJSON(), err)
 		}
 	}
 	return req, nil
 }
 
-func (f Format) orJSON() Format {
+func (f Format) orDefaultJSON() Format {
 	if f == "" {
 		return FormatJSON
 	}
 	return f
 }
 
-// clusterPath returns the cluster of the events as one path segment. It rejects dots,
+// escapedCommonCluster returns the cluster of the events as one path segment. It rejects dots,
 // because escaping does not change them and they would leave the path.
-func clusterPath(batch []*ChangeEvent) (string, error) {
+func escapedCommonCluster(batch []*ChangeEvent) (string, error) {
 	name := batch[0].Cluster
 	for _, e := range batch[1:] {
 		if e.Cluster != name {
 			return "", errManyPlaces
 		}
 	}
-	if err := checkCluster(name); err != nil {
+	if err := validatePathSegment(name); err != nil {
 		return "", err
 	}
 	return url.PathEscape(name), nil
 }
 
-// checkCluster returns an error if a name cannot be a path segment.
-func checkCluster(name string) error {
+// validatePathSegment returns an error if a name cannot be a path segment.
+func validatePathSegment(name string) error {
 	if name == "" || name == "." || name == ".." {
 		return fmt.Errorf("cluster %q is not a valid path segment", name)
 	}
 	return nil
 }
 
-func encodeJSON(cfg encoding, e *ChangeEvent) (request, error) {
-	p := payloadOf(cfg, e)
-	header := idempotency(p.ID)
+func encodePayloadJSON(cfg encodeSettings, e *ChangeEvent) (request, error) {
+	p := newPayload(cfg, e)
+	header := idempotencyKeyHeader(p.ID)
 	if cfg.strict {
 		p = withBaseFieldsOnly(p)
 	}
-	body, err := marshalJSON(p)
+	body, err := marshalJSONWithoutHTMLEscapes(p)
 	if err != nil {
 		return request{}, err
 	}
 	return request{body: body, contentType: typeJSON, header: header}, nil
 }
 
-// marshalJSON encodes JSON without HTML escapes, which would make a summary with an
+// marshalJSONWithoutHTMLEscapes encodes JSON without HTML escapes, which would make a summary with an
 // ampersand hard to read.
-func marshalJSON(v any) ([]byte, error) {
+func marshalJSONWithoutHTMLEscapes(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	buf.Grow(1024)
 	enc := json.NewEncoder(&buf)
@@ -251,9 +251,9 @@ func marshalJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }
 
-// escapeHeaderText encodes a value for a header. Characters other than printable ASCII, double
+// percentEncodeHeaderText encodes a value for a header. Characters other than printable ASCII, double
 // quotes and percent signs are percent-encoded, as CloudEvents requires.
-func escapeHeaderText(text string) string {
+func percentEncodeHeaderText(text string) string {
 	const hex = "0123456789ABCDEF"
 	plain := func(b byte) bool { return b > ' ' && b < 0x7F && b != '"' && b != '%' }
 	at := 0

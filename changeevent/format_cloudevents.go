@@ -26,8 +26,8 @@ type cloudEvent struct {
 	Data            Payload `json:"data"`
 }
 
-func newCloudEvent(cfg encoding, e *ChangeEvent) cloudEvent {
-	p := payloadOf(cfg, e)
+func newCloudEvent(cfg encodeSettings, e *ChangeEvent) cloudEvent {
+	p := newPayload(cfg, e)
 	subject := p.Node
 	if subject == "" {
 		subject = p.Subject
@@ -60,47 +60,47 @@ func sourceURI(p Payload) string {
 	return uri.String()
 }
 
-func encodeCloudEvent(cfg encoding, e *ChangeEvent) (request, error) {
+func encodeCloudEvent(cfg encodeSettings, e *ChangeEvent) (request, error) {
 	event := newCloudEvent(cfg, e)
-	body, err := marshalJSON(event)
+	body, err := marshalJSONWithoutHTMLEscapes(event)
 	if err != nil {
 		return request{}, err
 	}
-	return request{body: body, contentType: typeCloudEvent, header: idempotency(event.ID)}, nil
+	return request{body: body, contentType: typeCloudEvent, header: idempotencyKeyHeader(event.ID)}, nil
 }
 
-func encodeCloudEventBinary(cfg encoding, e *ChangeEvent) (request, error) {
+func encodeCloudEventBinary(cfg encodeSettings, e *ChangeEvent) (request, error) {
 	event := newCloudEvent(cfg, e)
-	body, err := marshalJSON(event.Data)
+	body, err := marshalJSONWithoutHTMLEscapes(event.Data)
 	if err != nil {
 		return request{}, err
 	}
-	header := idempotency(event.ID)
+	header := idempotencyKeyHeader(event.ID)
 	for attribute, value := range map[string]string{
 		"Ce-Specversion": event.SpecVersion, "Ce-Type": event.Type, "Ce-Source": event.Source,
 		"Ce-Id": event.ID, "Ce-Time": event.Time, "Ce-Subject": event.Subject,
 	} {
 		if value != "" {
-			header[attribute] = []string{escapeHeaderText(value)}
+			header[attribute] = []string{percentEncodeHeaderText(value)}
 		}
 	}
 	return request{body: body, contentType: typeJSON, header: header}, nil
 }
 
-func encodeCloudEventBatch(cfg encoding, batch []*ChangeEvent) (request, error) {
+func encodeCloudEventBatch(cfg encodeSettings, batch []*ChangeEvent) (request, error) {
 	events := make([]cloudEvent, 0, len(batch))
 	cfg.room = min(maxText, batchText/len(batch))
 	for _, e := range batch {
 		events = append(events, newCloudEvent(cfg, e))
 	}
-	body, err := marshalJSON(events)
+	body, err := marshalJSONWithoutHTMLEscapes(events)
 	if err != nil {
 		return request{}, err
 	}
 	return request{body: body, contentType: typeCloudEventBatch}, nil
 }
 
-// idempotency returns the header by which a sink can detect a repeated request.
-func idempotency(id string) http.Header {
-	return http.Header{"Idempotency-Key": {escapeHeaderText(id)}}
+// idempotencyKeyHeader returns the header by which a sink can detect a repeated request.
+func idempotencyKeyHeader(id string) http.Header {
+	return http.Header{"Idempotency-Key": {percentEncodeHeaderText(id)}}
 }

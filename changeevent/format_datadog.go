@@ -49,10 +49,10 @@ type datadogName struct {
 	Name string `json:"name"`
 }
 
-func encodeDatadog(cfg encoding, e *ChangeEvent) (request, error) {
-	p := payloadOf(cfg, e)
+func encodeDatadog(cfg encodeSettings, e *ChangeEvent) (request, error) {
+	p := newPayload(cfg, e)
 	changed := cmp.Or(p.Node, p.Subject, p.Cluster, p.Action) // the most specific name
-	author := cmp.Or(p.Source, productOf(cfg.product, ""))
+	author := cmp.Or(p.Source, productName(cfg.product, ""))
 	before, after := unschedulableChange(p)
 	change := datadogChange{
 		// Datadog has no type for nodes; a configuration is the closest.
@@ -65,15 +65,15 @@ func encodeDatadog(cfg encoding, e *ChangeEvent) (request, error) {
 	event := datadogAttributes{
 		Category:       "change",
 		Title:          truncateText(p.Summary, maxDatadogTitle),
-		Message:        truncateText(detailText(p), maxDatadogMessage),
+		Message:        truncateText(reasonMessageAndLinks(p), maxDatadogMessage),
 		Host:           p.Node,
 		Timestamp:      p.Timestamp,
-		Tags:           datadogTags(p),
+		Tags:           truncatedDatadogTags(p),
 		AggregationKey: truncateText(cmp.Or(p.Session, p.ID), maxDatadogKey), // groups the events of a repair
 		IntegrationID:  "custom-events",
 		Attributes:     change,
 	}
-	body, err := marshalJSON(datadogEvent{Data: datadogData{Type: "event", Attributes: event}})
+	body, err := marshalJSONWithoutHTMLEscapes(datadogEvent{Data: datadogData{Type: "event", Attributes: event}})
 	if err != nil {
 		return request{}, err
 	}
@@ -96,16 +96,16 @@ func unschedulableChange(p Payload) (before, after map[string]any) {
 	return nil, nil
 }
 
-func datadogTags(p Payload) []string {
+func truncatedDatadogTags(p Payload) []string {
 	tags := make([]string, 0, 8)
-	for _, tag := range tagsOf(p) {
+	for _, tag := range searchTags(p) {
 		tags = append(tags, truncateText(tag, maxDatadogTag))
 	}
 	return tags
 }
 
-// tagsOf returns the tags that events are searched by, as name:value.
-func tagsOf(p Payload) []string {
+// searchTags returns the tags that events are searched by, as name:value.
+func searchTags(p Payload) []string {
 	tags := []string{"action:" + p.Action}
 	for _, tag := range [...][2]string{
 		{"cluster", p.Cluster}, {"node", p.Node}, {"source", p.Source}, {"session", p.Session}, {"outcome", p.Outcome},
@@ -123,9 +123,9 @@ func tagsOf(p Payload) []string {
 	return tags
 }
 
-// detailText returns the details that the summary omits: the reason, the message and the
+// reasonMessageAndLinks returns the details that the summary omits: the reason, the message and the
 // links, one per line.
-func detailText(p Payload) string {
+func reasonMessageAndLinks(p Payload) string {
 	var lines []string
 	if p.Reason != "" {
 		lines = append(lines, p.Reason)

@@ -25,18 +25,18 @@ type grafanaAnnotation struct {
 	Text    string   `json:"text"`
 }
 
-func encodeGrafana(cfg encoding, e *ChangeEvent) (request, error) {
-	p := payloadOf(cfg, e)
+func encodeGrafana(cfg encodeSettings, e *ChangeEvent) (request, error) {
+	p := newPayload(cfg, e)
 	at := e.Timestamp.UnixMilli()
-	note := grafanaAnnotation{Time: at, Tags: []string{truncateText(strings.ToLower(productOf(cfg.product, p.Source)), grafanaTag), truncateText(p.Action, grafanaTag)}}
+	note := grafanaAnnotation{Time: at, Tags: []string{truncateText(strings.ToLower(productName(cfg.product, p.Source)), grafanaTag), truncateText(p.Action, grafanaTag)}}
 	if began, err := time.Parse(time.RFC3339Nano, p.Details[detailBegan]); err == nil && began.Before(e.Timestamp) {
 		note.Time, note.TimeEnd = began.UnixMilli(), at
 	}
-	for _, tag := range tagsOf(p)[1:] { // the first tag is the action, which is already in the list
+	for _, tag := range searchTags(p)[1:] { // the first tag is the action, which is already in the list
 		note.Tags = append(note.Tags, truncateText(tag, grafanaTag))
 	}
 	note.Text = grafanaHTML(p)
-	body, err := marshalJSON(note)
+	body, err := marshalJSONWithoutHTMLEscapes(note)
 	if err != nil {
 		return request{}, err
 	}
@@ -47,7 +47,7 @@ func encodeGrafana(cfg encoding, e *ChangeEvent) (request, error) {
 // escaped, and links can be clicked. A part that does not fit is omitted as a whole, so
 // that no tag stays open.
 func grafanaHTML(p Payload) string {
-	text := cutEscaped(p.Summary, grafanaText/3, html.EscapeString)
+	text := truncateThenEscape(p.Summary, grafanaText/3, html.EscapeString)
 	add := func(more string) {
 		if len(text)+len(more) <= grafanaText {
 			text += more
@@ -57,7 +57,7 @@ func grafanaHTML(p Payload) string {
 		add("\n" + html.EscapeString(p.Reason))
 	}
 	if h := p.HealthEvent; h != nil && h.Message != "" {
-		add("\n" + cutEscaped(h.Message, grafanaText/3, html.EscapeString))
+		add("\n" + truncateThenEscape(h.Message, grafanaText/3, html.EscapeString))
 	}
 	for _, l := range p.Links {
 		name := l.Text

@@ -22,11 +22,11 @@ type pagerDutyPayload struct {
 	Details   any    `json:"custom_details"`
 }
 
-// checkRoutingKey returns an error if the credential of the body is invalid. The error does
+// validateRoutingKey returns an error if the credential of the body is invalid. The error does
 // not contain it.
-func checkRoutingKey(f Format, key string) error {
+func validateRoutingKey(f Format, key string) error {
 	switch {
-	case !dialectOf(f).key:
+	case !formatSpecOrJSON(f).key:
 		return nil
 	case key == "":
 		return errNoKey
@@ -36,12 +36,12 @@ func checkRoutingKey(f Format, key string) error {
 	return nil
 }
 
-func encodePagerDuty(cfg encoding, e *ChangeEvent) (request, error) {
-	if err := checkRoutingKey(FormatPagerDuty, cfg.key); err != nil {
+func encodePagerDuty(cfg encodeSettings, e *ChangeEvent) (request, error) {
+	if err := validateRoutingKey(FormatPagerDuty, cfg.key); err != nil {
 		return request{}, err
 	}
-	p := payloadOf(cfg, e)
-	body, err := marshalJSON(pagerDutyEvent{
+	p := newPayload(cfg, e)
+	body, err := marshalJSONWithoutHTMLEscapes(pagerDutyEvent{
 		RoutingKey: cfg.key,
 		Payload: pagerDutyPayload{
 			Summary: p.Summary, Source: cmp.Or(p.Node, p.Subject, p.Cluster), Timestamp: p.Timestamp, Details: flattenPayload(p),

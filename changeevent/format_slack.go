@@ -33,30 +33,30 @@ type slackText struct {
 	Text string `json:"text"`
 }
 
-func encodeSlack(cfg encoding, batch []*ChangeEvent) (request, error) {
+func encodeSlack(cfg encodeSettings, batch []*ChangeEvent) (request, error) {
 	var message slackMessage
 	if len(batch) == 1 {
-		message = slackMessageOf(payloadOf(cfg, batch[0]), batch[0])
+		message = slackMessageOfOne(newPayload(cfg, batch[0]), batch[0])
 	} else {
 		message = slackBatchMessage(cfg, batch)
 	}
-	body, err := marshalJSON(message)
+	body, err := marshalJSONWithoutHTMLEscapes(message)
 	if err != nil {
 		return request{}, err
 	}
 	return request{body: body, contentType: typeJSON}, nil
 }
 
-// slackMessageOf returns a message about one change, with the summary, the reason, the place
+// slackMessageOfOne returns a message about one change, with the summary, the reason, the place
 // and the time.
-func slackMessageOf(p Payload, e *ChangeEvent) slackMessage {
+func slackMessageOfOne(p Payload, e *ChangeEvent) slackMessage {
 	var text strings.Builder
-	text.WriteString("*" + cutEscaped(p.Summary, slackShort, slackEscape) + "*")
+	text.WriteString("*" + truncateThenEscape(p.Summary, slackShort, escapeSlackText) + "*")
 	if p.HealthEvent != nil && p.HealthEvent.Message != "" {
-		text.WriteString("\n" + cutEscaped(p.HealthEvent.Message, slackShort, slackEscape))
+		text.WriteString("\n" + truncateThenEscape(p.HealthEvent.Message, slackShort, escapeSlackText))
 	}
 	if p.Reason != "" && !strings.Contains(p.Summary, p.Reason) {
-		text.WriteString("\n" + cutEscaped(p.Reason, slackShort, slackEscape))
+		text.WriteString("\n" + truncateThenEscape(p.Reason, slackShort, escapeSlackText))
 	}
 	for _, l := range p.Links {
 		if link := "\n" + slackLink(l); text.Len()+len(link) <= slackChars {
@@ -66,11 +66,11 @@ func slackMessageOf(p Payload, e *ChangeEvent) slackMessage {
 	where := []string{slackTime(e)}
 	for _, part := range []string{p.Cluster, p.Source, p.Session} {
 		if part != "" {
-			where = append(where, slackEscape(part))
+			where = append(where, escapeSlackText(part))
 		}
 	}
 	return slackMessage{
-		Text: cutEscaped(p.Summary, slackShort, slackEscape),
+		Text: truncateThenEscape(p.Summary, slackShort, escapeSlackText),
 		Blocks: []slackBlock{
 			slackSection(text.String()),
 			{Type: "context", Elements: []slackText{{Type: "mrkdwn", Text: strings.Join(where, " · ")}}},
@@ -80,8 +80,8 @@ func slackMessageOf(p Payload, e *ChangeEvent) slackMessage {
 
 // slackBatchMessage returns one message about several changes, with a line for each, because a
 // channel accepts one message per second.
-func slackBatchMessage(cfg encoding, batch []*ChangeEvent) slackMessage {
-	blocks := []slackBlock{slackSection("*" + slackEscape(summaryLine(batch)) + "*")}
+func slackBatchMessage(cfg encodeSettings, batch []*ChangeEvent) slackMessage {
+	blocks := []slackBlock{slackSection("*" + escapeSlackText(changeCountLine(batch)) + "*")}
 	var lines strings.Builder
 	flush := func() {
 		if lines.Len() > 0 {
@@ -90,19 +90,19 @@ func slackBatchMessage(cfg encoding, batch []*ChangeEvent) slackMessage {
 		}
 	}
 	for _, e := range batch {
-		line := "• " + slackTime(e) + " " + cutEscaped(payloadOf(cfg, e).Summary, slackLine, slackEscape) + "\n"
+		line := "• " + slackTime(e) + " " + truncateThenEscape(newPayload(cfg, e).Summary, slackLine, escapeSlackText) + "\n"
 		if lines.Len()+len(line) > slackChars {
 			flush()
 		}
 		lines.WriteString(line)
 	}
 	flush()
-	return slackMessage{Text: slackEscape(summaryLine(batch)), Blocks: blocks}
+	return slackMessage{Text: escapeSlackText(changeCountLine(batch)), Blocks: blocks}
 }
 
-// summaryLine returns a line such as "12 changes in my-cluster". It omits the cluster if
+// changeCountLine returns a line such as "12 changes in my-cluster". It omits the cluster if
 // the events have different ones.
-func summaryLine(batch []*ChangeEvent) string {
+func changeCountLine(batch []*ChangeEvent) string {
 	text := strconv.Itoa(len(batch)) + " changes"
 	cluster := batch[0].Cluster
 	for _, e := range batch {
@@ -113,7 +113,7 @@ func summaryLine(batch []*ChangeEvent) string {
 	if cluster == "" {
 		return text
 	}
-	return text + " in " + shortLabel(cluster)
+	return text + " in " + sanitizeLabel(cluster)
 }
 
 func slackSection(text string) slackBlock {
@@ -127,18 +127,18 @@ func slackTime(e *ChangeEvent) string {
 
 func slackLink(l Link) string {
 	if l.Text == "" {
-		return "<" + slackHref(l.Href) + ">"
+		return "<" + escapeSlackURL(l.Href) + ">"
 	}
-	return "<" + slackHref(l.Href) + "|" + slackEscape(strings.ReplaceAll(l.Text, "|", "/")) + ">"
+	return "<" + escapeSlackURL(l.Href) + "|" + escapeSlackText(strings.ReplaceAll(l.Text, "|", "/")) + ">"
 }
 
-// slackHref escapes characters that would end a link early.
-func slackHref(href string) string {
+// escapeSlackURL escapes characters that would end a link early.
+func escapeSlackURL(href string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "%3C", ">", "%3E", "|", "%7C", "\n", "", "\r", "").Replace(href)
 }
 
-// slackEscape escapes the characters that Slack would parse as a mention, a link or a
+// escapeSlackText escapes the characters that Slack would parse as a mention, a link or a
 // command.
-func slackEscape(text string) string {
+func escapeSlackText(text string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
 }

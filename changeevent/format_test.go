@@ -20,7 +20,7 @@ func newEvent() *ChangeEvent {
 }
 
 func TestEncodeJSON(t *testing.T) {
-	req, err := encodeEvents(FormatJSON, encoding{cluster: true}, []*ChangeEvent{newEvent()})
+	req, err := encodeEvents(FormatJSON, encodeSettings{cluster: true}, []*ChangeEvent{newEvent()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,20 +51,20 @@ func TestEncodeRefuses(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		format Format
-		cfg    encoding
+		cfg    encodeSettings
 		batch  []*ChangeEvent
 		want   string
 	}{
-		"Nothing":      {"there is nothing to send", FormatJSON, encoding{}, nil, "no event"},
-		"Several":      {"one event per request", FormatJSON, encoding{}, append(with(func(*ChangeEvent) {}), newEvent()), "too many events"},
-		"NoAction":     {"nothing was done", FormatSlack, encoding{}, with(func(e *ChangeEvent) { e.Action = "\x00" }), "no action"},
-		"NoCluster":    {"a path that ends with nothing", FormatJSON, encoding{cluster: true}, cluster(""), `cluster ""`},
-		"DotCluster":   {"a path that stays", FormatJSON, encoding{cluster: true}, cluster("."), `cluster "."`},
-		"DotsCluster":  {"a path that climbs", FormatCloudEvents, encoding{cluster: true}, cluster(".."), `cluster ".."`},
-		"TwoClusters":  {"two paths", FormatCloudEventsBatch, encoding{cluster: true}, append(cluster("a"), cluster("b")...), "different clusters"},
-		"NoKey":        {"PagerDuty would refuse it", FormatPagerDuty, encoding{}, with(func(*ChangeEvent) {}), "requires a routing key"},
-		"ShortKey":     {"and this", FormatPagerDuty, encoding{key: key[1:]}, with(func(*ChangeEvent) {}), "32 characters"},
-		"UnknownTypes": {"a format that is none", "fax", encoding{}, with(func(*ChangeEvent) {}), "unknown"},
+		"Nothing":      {"there is nothing to send", FormatJSON, encodeSettings{}, nil, "no event"},
+		"Several":      {"one event per request", FormatJSON, encodeSettings{}, append(with(func(*ChangeEvent) {}), newEvent()), "too many events"},
+		"NoAction":     {"nothing was done", FormatSlack, encodeSettings{}, with(func(e *ChangeEvent) { e.Action = "\x00" }), "no action"},
+		"NoCluster":    {"a path that ends with nothing", FormatJSON, encodeSettings{cluster: true}, cluster(""), `cluster ""`},
+		"DotCluster":   {"a path that stays", FormatJSON, encodeSettings{cluster: true}, cluster("."), `cluster "."`},
+		"DotsCluster":  {"a path that climbs", FormatCloudEvents, encodeSettings{cluster: true}, cluster(".."), `cluster ".."`},
+		"TwoClusters":  {"two paths", FormatCloudEventsBatch, encodeSettings{cluster: true}, append(cluster("a"), cluster("b")...), "different clusters"},
+		"NoKey":        {"PagerDuty would refuse it", FormatPagerDuty, encodeSettings{}, with(func(*ChangeEvent) {}), "requires a routing key"},
+		"ShortKey":     {"and this", FormatPagerDuty, encodeSettings{key: key[1:]}, with(func(*ChangeEvent) {}), "32 characters"},
+		"UnknownTypes": {"a format that is none", "fax", encodeSettings{}, with(func(*ChangeEvent) {}), "unknown"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestClusterIsOneSegment(t *testing.T) {
 	for name, want := range map[string]string{"a": "a", "a/b": "a%2Fb", "a b": "a%20b", "x?y#z": "x%3Fy%23z", "...": "...", "é": "%C3%A9", "a%2f": "a%252f"} {
 		e := newEvent()
 		e.Cluster = name
-		if req, err := encodeEvents(FormatJSON, encoding{cluster: true}, []*ChangeEvent{e}); err != nil || req.path != want {
+		if req, err := encodeEvents(FormatJSON, encodeSettings{cluster: true}, []*ChangeEvent{e}); err != nil || req.path != want {
 			t.Errorf("cluster %q: path %q, %v; want %q", name, req.path, err, want)
 		}
 	}
@@ -95,7 +95,7 @@ func TestParseFormat(t *testing.T) {
 		if err := got.UnmarshalText([]byte(" " + strings.ToUpper(string(f)))); err != nil || got != f {
 			t.Errorf("%s: %s, %v", f, got, err)
 		}
-		if d := dialectOf(f); d.batch < 1 {
+		if d := formatSpecOrJSON(f); d.batch < 1 {
 			t.Errorf("%s takes %d events", f, d.batch)
 		}
 	}
@@ -115,7 +115,7 @@ func TestOnlyWhatWasDone(t *testing.T) {
 	body := func(f Format, change func(e *ChangeEvent)) string {
 		e := newEvent()
 		change(e)
-		req, err := encodeEvents(f, encoding{}, []*ChangeEvent{e})
+		req, err := encodeEvents(f, encodeSettings{}, []*ChangeEvent{e})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -67,7 +67,7 @@ func send(t *testing.T, f Format, events ...*ChangeEvent) []received {
 		Enabled: true, Endpoint: endpoint, ClusterName: "my-cluster-name", Format: f, MaxAge: 100 * 365 * 24 * time.Hour, Logger: slog.New(slog.DiscardHandler),
 		Links: []LinkTemplate{{Href: "https://runbooks.example.com/{checkName}#{errorCode}", Text: "Runbook"}},
 	}
-	if dialectOf(f).batch > 1 {
+	if formatSpecOrJSON(f).batch > 1 {
 		cfg.BatchWait = time.Hour // Close ends the wait
 	}
 	rule.config(&cfg)
@@ -168,18 +168,18 @@ func TestSinksTakeAnything(t *testing.T) {
 	for f, rule := range sinkRules() {
 		t.Run(string(f), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				batch := rapid.SliceOfN(rapid.Custom(anEvent), 1, dialectOf(f).batch).Draw(t, "batch")
+				batch := rapid.SliceOfN(rapid.Custom(anEvent), 1, formatSpecOrJSON(f).batch).Draw(t, "batch")
 				for _, e := range batch {
-					if e.Cluster = batch[0].Cluster; shortLabel(e.Action) == "" {
+					if e.Cluster = batch[0].Cluster; sanitizeLabel(e.Action) == "" {
 						e.Action = ActionCordon
 					}
 				}
-				cfg := encoding{cluster: dialectOf(f).cluster, key: "0123456789abcdef0123456789abcdef"}
+				cfg := encodeSettings{cluster: formatSpecOrJSON(f).cluster, key: "0123456789abcdef0123456789abcdef"}
 				if cfg.cluster {
 					for _, e := range batch {
-						e.Cluster = shortLabel(e.Cluster)
+						e.Cluster = sanitizeLabel(e.Cluster)
 					}
-					if checkCluster(batch[0].Cluster) != nil {
+					if validatePathSegment(batch[0].Cluster) != nil {
 						t.Skip("not a name of a cluster")
 					}
 				}
@@ -250,7 +250,7 @@ func TestSinkRulesRefuse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				rule := sinkRules()[tc.format]
-				req, err := encodeEvents(tc.format, encoding{cluster: dialectOf(tc.format).cluster, key: "0123456789abcdef0123456789abcdef"}, []*ChangeEvent{newEvent()})
+				req, err := encodeEvents(tc.format, encodeSettings{cluster: formatSpecOrJSON(tc.format).cluster, key: "0123456789abcdef0123456789abcdef"}, []*ChangeEvent{newEvent()})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -271,7 +271,7 @@ func BenchmarkFormats(b *testing.B) {
 	for _, f := range Formats() {
 		b.Run(string(f), func(b *testing.B) {
 			batch := []*ChangeEvent{newEvent()}
-			cfg := encoding{cluster: dialectOf(f).cluster, key: "0123456789abcdef0123456789abcdef"}
+			cfg := encodeSettings{cluster: formatSpecOrJSON(f).cluster, key: "0123456789abcdef0123456789abcdef"}
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := encodeEvents(f, cfg, batch); err != nil {

@@ -15,7 +15,7 @@ import (
 //
 //	https://grafana.example.com/d/node?var-node={node}&from={from}&to={to}
 //
-// The placeholders are cluster, node, subject, action, source, session, id, checkName,
+// The placeholders are cluster, node, subject, action, source, session, id, validateName,
 // errorCode, agent, time (RFC 3339), and from and to: 15 minutes before and after
 // the event, in Unix milliseconds. An event without a value for one of them gets
 // no link.
@@ -33,7 +33,7 @@ const linkWindow = 15 * time.Minute
 
 // Validate returns an error if the template is invalid.
 func (t LinkTemplate) Validate() error {
-	prefix, ok := schemeAndHost(t.Href)
+	prefix, ok := httpsSchemeAndHost(t.Href)
 	if !ok {
 		return fmt.Errorf("link %q is not an https URL", t.Href)
 	}
@@ -44,14 +44,14 @@ func (t LinkTemplate) Validate() error {
 	var unknown error
 	check := func(key string) string {
 		if _, known := placeholderValue(&probe, key); !known && unknown == nil {
-			unknown = fmt.Errorf("link %q has the unknown placeholder {%s}: use one of %s", t.Href, key, strings.Join(placeholders(), ", "))
+			unknown = fmt.Errorf("link %q has the unknown placeholder {%s}: use one of %s", t.Href, key, strings.Join(placeholderNames(), ", "))
 		}
 		return "x"
 	}
 	for _, text := range []string{t.Href, t.Text} {
 		filled, err := fillPlaceholders(text, check)
 		if err == nil && text == t.Href {
-			err = checkHref(filled, "https")
+			err = validateHref(filled, "https")
 		}
 		if err != nil {
 			return fmt.Errorf("link %q: %w", t.Href, err)
@@ -72,15 +72,15 @@ func (t LinkTemplate) Expand(e *ChangeEvent) (link Link, ok bool) {
 		missing = missing || v == ""
 		return v
 	}
-	href, errHref := fillPlaceholders(t.Href, func(key string) string { return escapeAll(value(key)) })
+	href, errHref := fillPlaceholders(t.Href, func(key string) string { return percentEncodeReserved(value(key)) })
 	text, errText := fillPlaceholders(t.Text, value)
-	if missing || errHref != nil || errText != nil || checkHref(href, "https") != nil {
+	if missing || errHref != nil || errText != nil || validateHref(href, "https") != nil {
 		return Link{}, false
 	}
 	return Link{Href: href, Text: text}, true
 }
 
-func placeholders() []string {
+func placeholderNames() []string {
 	return []string{"cluster", "node", "subject", "action", "source", "session", "id", "checkName", "errorCode", "agent", "time", "from", "to"}
 }
 
@@ -100,11 +100,11 @@ func placeholderValue(e *ChangeEvent, key string) (value string, known bool) {
 	case "session":
 		return e.Session, true
 	case "id":
-		return idOf(e), true
+		return idOrDerived(e), true
 	case "checkName":
 		return e.CheckName, true
 	case "errorCode":
-		return codeOf(e), true
+		return errorCodeText(e), true
 	case "agent":
 		return e.Agent, true
 	case "time":
@@ -143,9 +143,9 @@ func fillPlaceholders(text string, value func(key string) string) (string, error
 	}
 }
 
-// escapeAll escapes all but the unreserved characters of a URL, so that a name cannot add
+// percentEncodeReserved escapes all but the unreserved characters of a URL, so that a name cannot add
 // a parameter or a segment.
-func escapeAll(value string) string {
+func percentEncodeReserved(value string) string {
 	const hex = "0123456789ABCDEF"
 	var out strings.Builder
 	for i := range len(value) {
@@ -160,8 +160,8 @@ func escapeAll(value string) string {
 	return out.String()
 }
 
-// schemeAndHost returns the scheme and the host of an https URL, unchanged.
-func schemeAndHost(href string) (prefix string, ok bool) {
+// httpsSchemeAndHost returns the scheme and the host of an https URL, unchanged.
+func httpsSchemeAndHost(href string) (prefix string, ok bool) {
 	const scheme = "https://"
 	if !strings.HasPrefix(href, scheme) {
 		return "", false
@@ -173,8 +173,8 @@ func schemeAndHost(href string) (prefix string, ok bool) {
 	return scheme + rest, rest != ""
 }
 
-// checkHref returns why a link must not be shown, as people click on it.
-func checkHref(href string, schemes ...string) error {
+// validateHref returns why a link must not be shown, as people click on it.
+func validateHref(href string, schemes ...string) error {
 	u, err := url.Parse(href)
 	switch {
 	case err != nil, sanitizeLine(href) != href:
@@ -194,9 +194,9 @@ func checkHref(href string, schemes ...string) error {
 	return nil
 }
 
-// linksOf returns the links of the event and of the sink, without duplicates and without
+// safeUniqueLinks returns the links of the event and of the sink, without duplicates and without
 // unsafe links.
-func linksOf(templates []LinkTemplate, e *ChangeEvent) []Link {
+func safeUniqueLinks(templates []LinkTemplate, e *ChangeEvent) []Link {
 	var links []Link
 	add := func(l Link) {
 		same := func(other Link) bool { return other.Href == l.Href }
@@ -205,7 +205,7 @@ func linksOf(templates []LinkTemplate, e *ChangeEvent) []Link {
 		}
 	}
 	for _, l := range e.Links {
-		if checkHref(l.Href, "https", "http") == nil {
+		if validateHref(l.Href, "https", "http") == nil {
 			add(l)
 		}
 	}

@@ -35,30 +35,30 @@ type metrics struct {
 	failures *prometheus.CounterVec
 	retries  prometheus.Counter
 	took     prometheus.Observer
-	queues   *queues
+	queues   *queueCollector
 }
 
 // newMetrics creates the metrics of a client and registers those that are not registered
 // yet.
 func newMetrics(reg prometheus.Registerer, sink string, c *client) (*metrics, error) {
-	events, errEvents := registerShared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+	events, errEvents := registerOrReuse(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespacePipeline, Subsystem: subsystem, Name: "total",
 		Help: "Total number of change events that this process delivered or stopped trying to deliver, by action (such as cordon) and status: success, failed (the last request failed) or dropped (this process discarded the event, for example because its queue was full).",
 	}, []string{"action", "status"}))
-	failures, errFailures := registerShared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+	failures, errFailures := registerOrReuse(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespacePipeline, Subsystem: subsystem, Name: "failed_total",
 		Help: "Total number of change events that this process could not deliver, by action (such as cordon) and error (such as timeout). If an event is sent again later and fails again, it is counted again.",
 	}, []string{"action", "error"}))
-	retries, errRetries := registerShared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+	retries, errRetries := registerOrReuse(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespaceClient, Subsystem: subsystem, Name: "retries_total",
 		Help: "Total number of times that this process repeated a failed HTTP request to a sink. A sink is the HTTP endpoint that receives change events.",
 	}, []string{"sink"}))
-	took, errTook := registerShared(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	took, errTook := registerOrReuse(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespaceClient, Subsystem: subsystem, Name: "send_duration_seconds",
 		Help:    "Duration of the HTTP requests that send change events to a sink, in seconds. Failed requests are included.",
 		Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30},
 	}, []string{"sink"}))
-	q, errQueues := registerShared(reg, newQueues())
+	q, errQueues := registerOrReuse(reg, newQueueCollector())
 	if err := errors.Join(errEvents, errFailures, errRetries, errTook, errQueues); err != nil {
 		return nil, err
 	}
@@ -66,8 +66,8 @@ func newMetrics(reg prometheus.Registerer, sink string, c *client) (*metrics, er
 	return &metrics{events: events, failures: failures, retries: retries.WithLabelValues(sink), took: took.WithLabelValues(sink), queues: q}, nil
 }
 
-// registerShared registers a collector, or returns the registered one.
-func registerShared[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {
+// registerOrReuse registers a collector, or returns the registered one.
+func registerOrReuse[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {
 	if reg == nil {
 		return c, nil
 	}
@@ -80,23 +80,23 @@ func registerShared[C prometheus.Collector](reg prometheus.Registerer, c C) (C, 
 	return c, err
 }
 
-func (m *metrics) countResult(action string, v verdict, returned bool) {
+func (m *metrics) countResult(action string, result deliveryResult, returnedToSender bool) {
 	action = actionLabel(action)
 	switch {
-	case returned:
-	case v.class == "":
+	case returnedToSender:
+	case result.class == "":
 		m.events.WithLabelValues(action, statusSuccess).Inc()
 		return
-	case v.isDropped():
+	case result.isDroppedByClient():
 		m.events.WithLabelValues(action, statusDropped).Inc()
 	default:
 		m.events.WithLabelValues(action, statusFailed).Inc()
 	}
-	m.failures.WithLabelValues(action, string(v.class)).Inc()
+	m.failures.WithLabelValues(action, string(result.class)).Inc()
 }
 
-// removeClient removes a closed client from the collected metrics.
-func (m *metrics) removeClient(c *client) { m.queues.removeClient(c) }
+// stopCollecting removes a closed client from the collected metrics.
+func (m *metrics) stopCollecting(c *client) { m.queues.removeClient(c) }
 
 // actionLabel returns an action that this package defines, or "other". Callers may use
 // any action, and each would be a series.
@@ -111,31 +111,31 @@ func actionLabel(action string) string {
 		ActionClusterCreated, ActionClusterChanged, ActionClusterDeleted:
 		return action
 	}
-	if isExtension(action) {
+	if isOptionalAction(action) {
 		return action
 	}
 	return "other"
 }
 
-// isExtension reports whether an action is optional.
-func isExtension(action string) bool {
+// isOptionalAction reports whether an action is optional.
+func isOptionalAction(action string) bool {
 	return action == ActionOverrideDetected || action == ActionBudgetExhausted
 }
 
-// queues collects the state of clients at each scrape, which costs senders nothing.
+// queueCollector collects the state of clients at each scrape, which costs senders nothing.
 // Clients with the same name are added up.
-type queues struct {
+type queueCollector struct {
 	length, oldest, success, unreadable *prometheus.Desc
 
 	mu    sync.Mutex
 	sinks map[*client]string
 }
 
-func newQueues() *queues {
+func newQueueCollector() *queueCollector {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespaceClient, subsystem, name), help, []string{"sink"}, nil)
 	}
-	return &queues{
+	return &queueCollector{
 		length:  desc("queue_length", "Number of change events that are currently queued for a sink or being sent to it. A sink is the HTTP endpoint that receives change events."),
 		oldest:  desc("oldest_pending_age_seconds", "Longest time that any change event has been waiting for its delivery to the sink, in seconds; 0 if none is waiting. A sink is the HTTP endpoint that receives change events."),
 		success: desc("last_success_timestamp_seconds", "Unix time at which a sink last accepted a change event, in seconds; absent before the first. A sink is the HTTP endpoint that receives change events."),
@@ -145,20 +145,20 @@ func newQueues() *queues {
 	}
 }
 
-func (q *queues) addClient(sink string, c *client) {
+func (q *queueCollector) addClient(sink string, c *client) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.sinks[c] = sink
 }
 
-func (q *queues) removeClient(c *client) {
+func (q *queueCollector) removeClient(c *client) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.sinks, c)
 }
 
 // Describe implements prometheus.Collector.
-func (q *queues) Describe(ch chan<- *prometheus.Desc) {
+func (q *queueCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- q.length
 	ch <- q.oldest
 	ch <- q.success
@@ -166,7 +166,7 @@ func (q *queues) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (q *queues) Collect(ch chan<- prometheus.Metric) {
+func (q *queueCollector) Collect(ch chan<- prometheus.Metric) {
 	q.mu.Lock()
 	bySink := make(map[string]Stats, len(q.sinks))
 	files := make(map[[2]string]float64) // by sink and file
@@ -179,9 +179,9 @@ func (q *queues) Collect(ch chan<- prometheus.Metric) {
 			all.LastSuccess = one.LastSuccess
 		}
 		bySink[sink] = all
-		for f, err := range c.keys.fileErrors() {
+		for f, err := range c.keys.lastErrorByFile() {
 			name := [2]string{sink, f.String()}
-			files[name] = max(files[name], gaugeOf(err != nil))
+			files[name] = max(files[name], boolToGauge(err != nil))
 		}
 	}
 	q.mu.Unlock()
@@ -200,7 +200,7 @@ func (q *queues) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-func gaugeOf(is bool) float64 {
+func boolToGauge(is bool) float64 {
 	if is {
 		return 1
 	}

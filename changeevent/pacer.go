@@ -18,9 +18,9 @@ type pacer struct {
 	endsAt  time.Time     // deadline of Close, written before closing is closed
 }
 
-// holdSink pauses all requests to the sink for the time that it asks for. The pause is
+// pauseSinkFor pauses all requests to the sink for the time that it asks for. The pause is
 // limited by MaxAge, because no event that waits now would be sent after that.
-func (p *pacer) holdSink(asked time.Duration) {
+func (p *pacer) pauseSinkFor(asked time.Duration) {
 	if asked <= 0 {
 		return
 	}
@@ -33,27 +33,27 @@ func (p *pacer) holdSink(asked time.Duration) {
 	}
 }
 
-// heldOff returns the end of the pause that the sink asked for, and whether it is still
+// pausedUntil returns the end of the pause that the sink asked for, and whether it is still
 // ahead.
-func (p *pacer) heldOff() (until time.Time, ok bool) {
+func (p *pacer) pausedUntil() (until time.Time, stillPaused bool) {
 	until = timeFromUnixNano(p.heldUntil.Load())
 	return until, time.Now().Before(until)
 }
 
-// awaitResume waits for the end of the pause. Meanwhile, it calls expire to drop events
+// awaitEndOfPause waits for the end of the pause. Meanwhile, it calls expire to drop events
 // that become too old. It returns false if the client ends first.
-func (p *pacer) awaitResume(expire func()) bool {
+func (p *pacer) awaitEndOfPause(expire func()) (resumed bool) {
 	for {
-		until, ok := p.heldOff()
+		until, ok := p.pausedUntil()
 		if !ok {
 			return true
 		}
-		if !p.waitAtLeast(min(time.Until(until), lookEvery), time.Time{}) {
+		if !p.waitOrUntilCloseButNotBefore(min(time.Until(until), lookEvery), time.Time{}) {
 			return false
 		}
 		select {
 		case <-p.closing:
-			if !p.sleepUntil(until) {
+			if !p.sleepUntilDuringClose(until) {
 				return false
 			}
 		default:
@@ -62,19 +62,19 @@ func (p *pacer) awaitResume(expire func()) bool {
 	}
 }
 
-// waitAtLeast waits for a duration. Close ends the wait, but not before notBefore, which
+// waitOrUntilCloseButNotBefore waits for a duration. Close ends the wait, but not before notBefore, which
 // the sink asked for. It returns false if Close does not wait that long.
-func (p *pacer) waitAtLeast(wait time.Duration, notBefore time.Time) bool {
-	p.pauseUntilClose(wait)
+func (p *pacer) waitOrUntilCloseButNotBefore(wait time.Duration, notBefore time.Time) (waited bool) {
+	p.sleepOrUntilClose(wait)
 	if !time.Now().Before(notBefore) {
 		return true
 	}
-	return p.sleepUntil(notBefore)
+	return p.sleepUntilDuringClose(notBefore)
 }
 
-// sleepUntil waits after Close was called. It returns false at once if Close ends before
+// sleepUntilDuringClose waits after Close was called. It returns false at once if Close ends before
 // when.
-func (p *pacer) sleepUntil(when time.Time) bool {
+func (p *pacer) sleepUntilDuringClose(when time.Time) (slept bool) {
 	if when.After(p.endsAt) {
 		return false
 	}
@@ -88,8 +88,8 @@ func (p *pacer) sleepUntil(when time.Time) bool {
 	}
 }
 
-// pauseUntilClose waits for d, or until Close is called.
-func (p *pacer) pauseUntilClose(d time.Duration) {
+// sleepOrUntilClose waits for d, or until Close is called.
+func (p *pacer) sleepOrUntilClose(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -23,20 +23,20 @@ type ring struct {
 
 const firstRing = 16
 
-// addSlot returns the slot for a new item. If the ring is full, it is the slot of the
+// reserveSlot returns the slot for a new item. If the ring is full, it is the slot of the
 // oldest item, which the caller must read before it writes the new one.
-func (r *ring) addSlot() (place *item, full bool) {
+func (r *ring) reserveSlot() (slot *item, overwritesOldest bool) {
 	if r.n == r.capacity {
-		place = &r.items[r.first]
+		slot = &r.items[r.first]
 		r.first = (r.first + 1) % len(r.items)
-		return place, true
+		return slot, true
 	}
 	if r.n == len(r.items) {
 		r.growBuffer()
 	}
-	place = &r.items[(r.first+r.n)%len(r.items)]
+	slot = &r.items[(r.first+r.n)%len(r.items)]
 	r.n++
-	return place, false
+	return slot, false
 }
 
 func (r *ring) growBuffer() {
@@ -65,27 +65,27 @@ type shard struct {
 	waiting ring
 	idle    int // workers that wait for wake
 	closed  bool
-	offered uint64 // number of events that were offered
-	hands   []hand // events that each worker is sending
+	offered uint64           // number of events that were offered
+	hands   []inFlightEvents // events that each worker is sending
 
 	wake chan struct{}
 }
 
-// A hand describes the events that one worker is sending.
-type hand struct {
+// inFlightEvents describes the events that one worker is sending.
+type inFlightEvents struct {
 	n     int
 	since time.Time // time at which the oldest of them was queued
 }
 
 func newShard(capacity, workers int) *shard {
-	return &shard{waiting: ring{capacity: capacity}, hands: make([]hand, workers), wake: make(chan struct{}, 1)}
+	return &shard{waiting: ring{capacity: capacity}, hands: make([]inFlightEvents, workers), wake: make(chan struct{}, 1)}
 }
 
 // spins limits how often a sender tries the lock before it blocks. The lock is held only
 // briefly, and on a busy machine a blocked sender returns only after all others have run.
 const spins = 128
 
-func (s *shard) lockShard() {
+func (s *shard) spinThenLock() {
 	for range spins {
 		if s.mu.TryLock() {
 			return
@@ -95,19 +95,19 @@ func (s *shard) lockShard() {
 }
 
 // awaitItems waits for an item. It returns false if the shard is closed and empty.
-func (s *shard) awaitItems() (ready bool) {
+func (s *shard) awaitItems() (hasItems bool) {
 	for {
 		s.mu.Lock()
-		ready, closed := s.waiting.n > 0, s.closed
-		if !ready && !closed {
+		hasItems, closed := s.waiting.n > 0, s.closed
+		if !hasItems && !closed {
 			s.idle++
 		}
 		s.mu.Unlock()
-		if ready || closed {
+		if hasItems || closed {
 			if closed {
 				s.wakeWorker() // the other workers must end, too
 			}
-			return ready
+			return hasItems
 		}
 		<-s.wake
 		s.mu.Lock()
@@ -116,9 +116,9 @@ func (s *shard) awaitItems() (ready bool) {
 	}
 }
 
-// takeBatch moves at most limit of the oldest items to batch and records them in h. If
+// takeBatch moves at most limit of the oldest items to batch and records them in inFlight. If
 // sameCluster is set, all of them are of the same cluster.
-func (s *shard) takeBatch(h *hand, batch []item, limit int, sameCluster bool) []item {
+func (s *shard) takeBatch(inFlight *inFlightEvents, batch []item, limit int, sameCluster bool) []item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(batch) < limit && s.waiting.n > 0 {
@@ -127,43 +127,43 @@ func (s *shard) takeBatch(h *hand, batch []item, limit int, sameCluster bool) []
 		}
 		batch = append(batch, s.waiting.takeOldest())
 	}
-	s.noteInFlight(h, batch)
+	s.setInFlightAndWakeAnother(inFlight, batch)
 	return batch
 }
 
-// takeOlder removes and returns the oldest items while their time is before than.
-func (s *shard) takeOlder(h *hand, than time.Time) []item {
+// takeOlderThan removes and returns the oldest items while their time is before than.
+func (s *shard) takeOlderThan(inFlight *inFlightEvents, than time.Time) []item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var older []item
-	for s.waiting.n > 0 && s.waiting.oldestItem().event.ageStart().Before(than) {
+	for s.waiting.n > 0 && s.waiting.oldestItem().event.laterOfTimestampAndQueuedAt().Before(than) {
 		older = append(older, s.waiting.takeOldest())
 	}
-	s.noteInFlight(h, older)
+	s.setInFlightAndWakeAnother(inFlight, older)
 	return older
 }
 
-// noteInFlight records the events that a worker sends, and wakes another worker if items
+// setInFlightAndWakeAnother records the events that a worker sends, and wakes another worker if items
 // are left.
-func (s *shard) noteInFlight(h *hand, items []item) {
-	h.n, h.since = len(items), time.Time{}
+func (s *shard) setInFlightAndWakeAnother(inFlight *inFlightEvents, items []item) {
+	inFlight.n, inFlight.since = len(items), time.Time{}
 	if len(items) > 0 {
-		h.since = items[0].at
+		inFlight.since = items[0].at
 	}
 	if s.waiting.n > 0 && s.idle > 0 {
 		s.wakeWorker()
 	}
 }
 
-// noteSent records that a worker is sending nothing.
-func (s *shard) noteSent(h *hand) {
+// clearInFlight records that a worker is sending nothing.
+func (s *shard) clearInFlight(inFlight *inFlightEvents) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	*h = hand{}
+	*inFlight = inFlightEvents{}
 }
 
-// closeShard makes the shard reject new items and wakes the workers.
-func (s *shard) closeShard() {
+// closeAndWakeWorker makes the shard reject new items and wakes the workers.
+func (s *shard) closeAndWakeWorker() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
@@ -187,9 +187,9 @@ func (s *shard) pendingStats(now time.Time) (n int, oldest time.Duration, offere
 	if n > 0 {
 		oldest = now.Sub(s.waiting.oldestItem().at)
 	}
-	for _, h := range s.hands {
-		if h.n > 0 {
-			n, oldest = n+h.n, max(oldest, now.Sub(h.since))
+	for _, inFlight := range s.hands {
+		if inFlight.n > 0 {
+			n, oldest = n+inFlight.n, max(oldest, now.Sub(inFlight.since))
 		}
 	}
 	return n, oldest, s.offered

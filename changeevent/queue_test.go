@@ -24,7 +24,7 @@ func TestRingIsAQueueThatForgets(t *testing.T) {
 				continue
 			}
 			name := strconv.Itoa(i)
-			place, full := r.addSlot()
+			place, full := r.reserveSlot()
 			if full != (len(want) == r.capacity) {
 				t.Fatalf("full is %t with %d of %d", full, len(want), r.capacity)
 			}
@@ -45,7 +45,7 @@ func TestRingIsAQueueThatForgets(t *testing.T) {
 
 func TestRingKeepsNothingThatWasTaken(t *testing.T) {
 	r := ring{capacity: 4}
-	place, _ := r.addSlot()
+	place, _ := r.reserveSlot()
 	place.event = ChangeEvent{NodeName: "node", Details: map[string]string{"a": "b"}}
 	r.takeOldest()
 	for i := range r.items {

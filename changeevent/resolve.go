@@ -19,9 +19,9 @@ const (
 	maxQueue              = 1 << 16
 )
 
-// resolveConfig validates an enabled configuration and sets the defaults of zero fields.
+// defaultAndCheckConfig validates an enabled configuration and sets the defaults of zero fields.
 // It reads no file.
-func resolveConfig(cfg Config) (Config, error) {
+func defaultAndCheckConfig(cfg Config) (Config, error) {
 	var errs []error
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if (cfg.Endpoint == "") == (cfg.EndpointFile == "") {
@@ -29,7 +29,7 @@ func resolveConfig(cfg Config) (Config, error) {
 	}
 	if cfg.ClusterName == "" {
 		refuse("ClusterName is required")
-	} else if err := checkCluster(cfg.ClusterName); err != nil {
+	} else if err := validatePathSegment(cfg.ClusterName); err != nil {
 		refuse("ClusterName: %w", err)
 	}
 	format, err := ParseFormat(string(cfg.Format))
@@ -47,8 +47,8 @@ func resolveConfig(cfg Config) (Config, error) {
 	}
 	cfg.Name = cmp.Or(cfg.Name, DefaultName)
 	cfg.Source = cmp.Or(cfg.Source, SourceFaultQuarantine)
-	cfg, err = resolveAuth(cfg)
-	errs = append(errs, err, resolveNumbers(&cfg), resolveTimes(&cfg))
+	cfg, err = placeAndCheckCredential(cfg)
+	errs = append(errs, err, defaultAndCheckSizes(&cfg), defaultAndCheckDurations(&cfg))
 	if err := errors.Join(errs...); err != nil {
 		return Config{}, fmt.Errorf("configure change events of sink %q: %w", cfg.Name, err)
 	}
@@ -57,12 +57,12 @@ func resolveConfig(cfg Config) (Config, error) {
 	return cfg, nil
 }
 
-// resolveNumbers sets the defaults for batches, requests and queues.
-func resolveNumbers(cfg *Config) error {
+// defaultAndCheckSizes sets the defaults for batches, requests and queues.
+func defaultAndCheckSizes(cfg *Config) error {
 	if cfg.BatchWait == 0 {
-		cfg.BatchWait = dialectOf(cfg.Format).wait
+		cfg.BatchWait = formatSpecOrJSON(cfg.Format).wait
 	}
-	if cfg.BatchWait > 0 && dialectOf(cfg.Format).batch == 1 {
+	if cfg.BatchWait > 0 && formatSpecOrJSON(cfg.Format).batch == 1 {
 		return fmt.Errorf("BatchWait is not supported: format %q has one event per request", cfg.Format)
 	}
 	if cfg.MaxConcurrentRequests == 0 {
@@ -93,9 +93,9 @@ func resolveNumbers(cfg *Config) error {
 	return nil
 }
 
-// resolveTimes sets the defaults of the durations. A negative duration is an error,
+// defaultAndCheckDurations sets the defaults of the durations. A negative duration is an error,
 // because each request would fail at once.
-func resolveTimes(cfg *Config) error {
+func defaultAndCheckDurations(cfg *Config) error {
 	var errs []error
 	for _, d := range []struct {
 		name  string
@@ -118,9 +118,9 @@ func resolveTimes(cfg *Config) error {
 	return errors.Join(errs...)
 }
 
-// resolveAuth puts the credential into a header or into the body, as the format requires.
-func resolveAuth(cfg Config) (Config, error) {
-	d := dialectOf(cfg.Format)
+// placeAndCheckCredential puts the credential into a header or into the body, as the format requires.
+func placeAndCheckCredential(cfg Config) (Config, error) {
+	d := formatSpecOrJSON(cfg.Format)
 	if cfg.AuthToken != "" && cfg.AuthTokenFile != "" {
 		return cfg, errors.New("AuthToken and AuthTokenFile are both set: remove one of them")
 	}
@@ -147,13 +147,13 @@ func resolveAuth(cfg Config) (Config, error) {
 	if cfg.AuthScheme == "" && strings.EqualFold(cfg.AuthHeader, d.authHeader) {
 		cfg.AuthScheme = d.authScheme
 	}
-	return cfg, errors.Join(checkAuthHeader(cfg.AuthHeader), checkLine("AuthScheme", cfg.AuthScheme))
+	return cfg, errors.Join(validateAuthHeader(cfg.AuthHeader), rejectControlCharacters("AuthScheme", cfg.AuthScheme))
 }
 
-// checkAuthHeader rejects invalid header names, and headers that control how a request is
+// validateAuthHeader rejects invalid header names, and headers that control how a request is
 // parsed.
-func checkAuthHeader(name string) error {
-	if strings.ContainsFunc(name, notInName) {
+func validateAuthHeader(name string) error {
+	if strings.ContainsFunc(name, isInvalidHeaderNameRune) {
 		return fmt.Errorf("AuthHeader %q is not a valid header name: use letters, digits and hyphens", name)
 	}
 	switch name {
@@ -163,23 +163,23 @@ func checkAuthHeader(name string) error {
 	return nil
 }
 
-func notInName(c rune) bool {
+func isInvalidHeaderNameRune(c rune) bool {
 	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }
 
-// checkLine rejects control characters, which would end a header. The error does not
+// rejectControlCharacters rejects control characters, which would end a header. The error does not
 // contain the value.
-func checkLine(what, value string) error {
+func rejectControlCharacters(what, value string) error {
 	if strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7F }) {
 		return fmt.Errorf("%s must be one line without control characters", what)
 	}
 	return nil
 }
 
-// parseEndpoint parses the URL of a sink. Plain http is allowed for a loopback host, for
+// parseAndCheckEndpoint parses the URL of a sink. Plain http is allowed for a loopback host, for
 // one of allowHosts, or with allowHTTP. The error does not contain the URL, which is
 // secret for some sinks.
-func parseEndpoint(text string, allowHTTP bool, allowHosts ...string) (*url.URL, error) {
+func parseAndCheckEndpoint(text string, allowHTTP bool, allowHosts ...string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
@@ -192,19 +192,19 @@ func parseEndpoint(text string, allowHTTP bool, allowHosts ...string) (*url.URL,
 		return nil, errors.New("the Endpoint must not contain a user or password: use AuthToken")
 	case u.Fragment != "":
 		return nil, errors.New("the Endpoint must not contain a fragment")
-	case u.Scheme == "http" && !allowHTTP && !isLoopback(u.Hostname()) && !isAllowed(net.JoinHostPort(u.Hostname(), portOf(u)), allowHosts):
+	case u.Scheme == "http" && !allowHTTP && !isLoopback(u.Hostname()) && !containsHostPort(net.JoinHostPort(u.Hostname(), portOrSchemeDefault(u)), allowHosts):
 		return nil, errors.New("the Endpoint uses plain http: use https or set AllowHTTP")
 	}
 	return u, nil
 }
 
-// isAllowed reports whether hosts, as host:port, contain addr.
-func isAllowed(addr string, hosts []string) bool {
+// containsHostPort reports whether hosts, as host:port, contain addr.
+func containsHostPort(addr string, hosts []string) bool {
 	return slices.ContainsFunc(hosts, func(host string) bool { return strings.EqualFold(host, addr) })
 }
 
-// checkHosts rejects hosts that are not host:port, as they would never match.
-func checkHosts(hosts []string) error {
+// validateHostPorts rejects hosts that are not host:port, as they would never match.
+func validateHostPorts(hosts []string) error {
 	for _, h := range hosts {
 		if host, port, err := net.SplitHostPort(h); err != nil || host == "" || port == "" {
 			return fmt.Errorf("%q must be host:port, such as fleet-api.example:8080", h)
@@ -222,9 +222,9 @@ func isLoopback(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-// endpointURL appends an escaped segment to the path of the endpoint. An empty segment
+// appendPathSegment appends an escaped segment to the path of the endpoint. An empty segment
 // leaves the endpoint unchanged.
-func endpointURL(endpoint *url.URL, segment string) (*url.URL, error) {
+func appendPathSegment(endpoint *url.URL, segment string) (*url.URL, error) {
 	if segment == "" {
 		return endpoint, nil
 	}

@@ -14,28 +14,28 @@ type reporter struct {
 	senderRetries bool // Config.SenderRetries
 	log           *slog.Logger
 	metrics       *metrics
-	tally         *tally
-	lines         limiter
+	tally         *resultCounters
+	lines         logLimiter
 	root          context.Context //nolint:containedctx // it ends with the client
 }
 
 // reportResults counts, logs and reports the result of each event once.
-func (r *reporter) reportResults(batch []item, v verdict) {
+func (r *reporter) reportResults(batch []item, result deliveryResult) {
 	now := time.Now()
 	for i := range batch {
 		e := &batch[i].event
-		r.countEvent(e.Action, v, now)
-		r.logResult(detached{r.root, batch[i].ctx}, e, v)
-		r.notifySender(e, v, now)
+		r.countEventResult(e.Action, result, now)
+		r.logResult(contextWithValuesOf{r.root, batch[i].ctx}, e, result)
+		r.callOnDelivery(e, result, now)
 	}
 }
 
-// countEvent counts the result of one event. With SenderRetries, a failed attempt is
+// countEventResult counts the result of one event. With SenderRetries, a failed attempt is
 // counted as a failure, and the event only when it is settled.
-func (r *reporter) countEvent(action string, v verdict, now time.Time) {
-	returned := r.senderRetries && !v.isFinal()
-	r.tally.countResult(v, returned, now)
-	r.metrics.countResult(action, v, returned)
+func (r *reporter) countEventResult(action string, result deliveryResult, now time.Time) {
+	returned := r.senderRetries && !result.isFinalForSender()
+	r.tally.countResult(result, returned, now)
+	r.metrics.countResult(action, result, returned)
 }
 
 // countRetry counts a repeated request.
@@ -44,8 +44,8 @@ func (r *reporter) countRetry() {
 	r.tally.retries.Add(1)
 }
 
-// notifySender calls OnDelivery, if set, and recovers from a panic in it.
-func (r *reporter) notifySender(e *ChangeEvent, v verdict, now time.Time) {
+// callOnDelivery calls OnDelivery, if set, and recovers from a panic in it.
+func (r *reporter) callOnDelivery(e *ChangeEvent, result deliveryResult, now time.Time) {
 	if e.OnDelivery == nil {
 		return
 	}
@@ -54,26 +54,26 @@ func (r *reporter) notifySender(e *ChangeEvent, v verdict, now time.Time) {
 			r.log.ErrorContext(r.root, "change event callback panicked", "err", fmt.Sprint(p), "action", e.Action)
 		}
 	}()
-	e.OnDelivery(Delivery{ID: idOf(e), Class: v.class, Permanent: v.permanent, Status: v.status, Attempts: v.attempts, At: now})
+	e.OnDelivery(Delivery{ID: idOrDerived(e), Class: result.class, Permanent: result.permanent, Status: result.status, Attempts: result.attempts, At: now})
 }
 
 // logResult logs the result of an event. Delivered events are logged at debug level, and
 // failures at a limited rate.
-func (r *reporter) logResult(ctx context.Context, e *ChangeEvent, v verdict) {
-	if v.class == "" {
+func (r *reporter) logResult(ctx context.Context, e *ChangeEvent, result deliveryResult) {
+	if result.class == "" {
 		if r.log.Enabled(ctx, slog.LevelDebug) {
 			r.log.DebugContext(ctx, "change event delivered",
-				"action", e.Action, "cluster", e.Cluster, "node", e.NodeName, "event_id", idOf(e), "status", v.status, "attempts", v.attempts)
+				"action", e.Action, "cluster", e.Cluster, "node", e.NodeName, "event_id", idOrDerived(e), "status", result.status, "attempts", result.attempts)
 		}
 		return
 	}
-	unsaid, ok := r.lines.allowLine(v.class, time.Now())
+	unsaid, ok := r.lines.allowLine(result.class, time.Now())
 	if !ok {
 		return
 	}
 	r.log.ErrorContext(ctx, "change event not delivered",
-		"reason", explainClass(v.class), "error_class", v.class, "action", e.Action, "cluster", e.Cluster, "node", e.NodeName, "subject", e.Subject,
-		"event_id", idOf(e), "status", v.status, "attempts", v.attempts, "response", shortenLine(v.text), "suppressed", unsaid)
+		"reason", describeClass(result.class), "error_class", result.class, "action", e.Action, "cluster", e.Cluster, "node", e.NodeName, "subject", e.Subject,
+		"event_id", idOrDerived(e), "status", result.status, "attempts", result.attempts, "response", sanitizeAndShortenLine(result.text), "suppressed", unsaid)
 }
 
 // logOverflows logs how many events were dropped from full queues since the count logged,
@@ -88,12 +88,12 @@ func (r *reporter) logOverflows(logged uint64) (total uint64) {
 		return logged
 	}
 	r.log.ErrorContext(r.root, "change events not delivered",
-		"reason", explainClass(ClassQueueFull), "error_class", ClassQueueFull, "count", n-logged)
+		"reason", describeClass(ClassQueueFull), "error_class", ClassQueueFull, "count", n-logged)
 	return n
 }
 
-// explainClass describes an error class for the person who has to fix it.
-func explainClass(class Class) string {
+// describeClass describes an error class for the person who has to fix it.
+func describeClass(class Class) string {
 	return cmp.Or(map[Class]string{
 		ClassRedirect:      "the sink redirects; redirects are not followed",
 		ClassClientError:   "the sink rejected the request",
@@ -124,8 +124,8 @@ const (
 	linesAtOnce = 10
 )
 
-// A limiter prevents a sink that is down from filling the log.
-type limiter struct {
+// A logLimiter prevents a sink that is down from filling the log.
+type logLimiter struct {
 	mu      sync.Mutex
 	classes map[Class]*lineCount
 }
@@ -137,7 +137,7 @@ type lineCount struct {
 
 // allowLine reports whether a line may be logged, and how many lines were suppressed
 // before.
-func (l *limiter) allowLine(class Class, now time.Time) (unsaid int, ok bool) {
+func (l *logLimiter) allowLine(class Class, now time.Time) (suppressed int, allowed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.classes == nil {
@@ -156,6 +156,6 @@ func (l *limiter) allowLine(class Class, now time.Time) (unsaid int, ok bool) {
 		return 0, false
 	}
 	n.said++
-	unsaid, n.unsaid = n.unsaid, 0
-	return unsaid, true
+	suppressed, n.unsaid = n.unsaid, 0
+	return suppressed, true
 }

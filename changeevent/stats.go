@@ -52,7 +52,7 @@ type Stats struct {
 
 // StatsOf returns the state of a client of this package. For any other client,
 // and for a disabled one, it returns false.
-func StatsOf(c Client) (Stats, bool) {
+func StatsOf(c Client) (stats Stats, ok bool) {
 	own, ok := c.(*client)
 	if !ok || own == nil {
 		return Stats{}, false
@@ -67,10 +67,10 @@ func (c *client) currentStats(now time.Time) Stats {
 		Succeeded: t.succeeded.Load(), Failed: t.failed.Load(), Dropped: t.dropped.Load(), ReturnedToSender: t.returned.Load(), Retries: t.retries.Load(),
 		LastSuccess: timeFromUnixNano(t.lastSuccess.Load()), WaitingForFiles: c.keys.current.Load() == nil,
 	}
-	if until, ok := c.pace.heldOff(); ok {
+	if until, ok := c.pace.pausedUntil(); ok {
 		s.PausedUntil = until
 	}
-	for f, err := range c.keys.fileErrors() {
+	for f, err := range c.keys.lastErrorByFile() {
 		if err == nil {
 			continue
 		}
@@ -106,8 +106,8 @@ func timeFromUnixNano(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-// A tally counts the results of events. It is lock-free, because senders count, too.
-type tally struct {
+// A resultCounters counts the results of events. It is lock-free, because senders count, too.
+type resultCounters struct {
 	succeeded, failed, dropped, returned, retries atomic.Uint64
 	lastSuccess                                   atomic.Int64 // in Unix nanoseconds
 	classes                                       map[Class]*classTally
@@ -118,8 +118,8 @@ type classTally struct {
 	last atomic.Int64
 }
 
-func newTally() *tally {
-	t := &tally{classes: make(map[Class]*classTally)}
+func newResultCounters() *resultCounters {
+	t := &resultCounters{classes: make(map[Class]*classTally)}
 	for _, class := range Classes() {
 		t.classes[class] = new(classTally)
 	}
@@ -135,20 +135,20 @@ func Classes() []Class {
 	}
 }
 
-func (t *tally) countResult(v verdict, returned bool, now time.Time) {
+func (t *resultCounters) countResult(result deliveryResult, returnedToSender bool, now time.Time) {
 	switch {
-	case v.class == "":
+	case result.class == "":
 		t.lastSuccess.Store(now.UnixNano())
 		t.succeeded.Add(1)
 		return
-	case returned:
+	case returnedToSender:
 		t.returned.Add(1)
-	case v.isDropped():
+	case result.isDroppedByClient():
 		t.dropped.Add(1)
 	default:
 		t.failed.Add(1)
 	}
-	n := t.classes[v.class]
+	n := t.classes[result.class]
 	n.last.Store(now.UnixNano())
 	n.n.Add(1)
 }

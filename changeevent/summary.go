@@ -35,7 +35,7 @@ func summarize(e *ChangeEvent, product string) string {
 	if e.DryRun {
 		line.WriteString(dryRunMark)
 	}
-	line.WriteString(actorOf(e, s, product))
+	line.WriteString(actorName(e, s, product))
 	line.WriteByte(' ')
 	switch {
 	case e.Outcome == OutcomeFailed && s.plain != "":
@@ -43,7 +43,7 @@ func summarize(e *ChangeEvent, product string) string {
 			line.WriteString("would have ")
 		}
 		line.WriteString("failed to " + s.plain)
-		s.why = whyFailed
+		s.why = failureReason
 	case e.DryRun && !s.seen:
 		line.WriteString("would have " + s.done)
 	default:
@@ -56,9 +56,9 @@ func summarize(e *ChangeEvent, product string) string {
 	return truncateText(sanitizeLine(line.String()), maxSummary)
 }
 
-// actorOf returns the actor: the system that the sentence names, the person if known, or
+// actorName returns the actor: the system that the sentence names, the person if known, or
 // the product.
-func actorOf(e *ChangeEvent, s sentence, product string) string {
+func actorName(e *ChangeEvent, s sentence, product string) string {
 	if s.actor != "" {
 		return s.actor
 	}
@@ -67,12 +67,12 @@ func actorOf(e *ChangeEvent, s sentence, product string) string {
 			return truncateText(who, maxName)
 		}
 	}
-	return productOf(product, e.Source)
+	return productName(product, e.Source)
 }
 
-// productOf returns the name of a sender: the configured product, or the part of the
+// productName returns the name of a sender: the configured product, or the part of the
 // source before the slash.
-func productOf(configured, source string) string {
+func productName(configured, source string) string {
 	if name := sanitizeLine(configured); name != "" {
 		return name
 	}
@@ -107,99 +107,99 @@ func sentenceOf(e *ChangeEvent) sentence {
 	if s, ok := fieldChangeSentence(e); ok {
 		return s
 	}
-	for _, told := range []func(action string) (sentence, bool){quarantineSentence, remedySentence, extensionSentence, clusterSentence, shootSentence, executionSentence} {
+	for _, told := range []func(action string) (sentence, bool){quarantineSentence, remedySentence, cancelledOrOptionalSentence, clusterSentence, shootSentence, executionSentence} {
 		if s, ok := told(e.Action); ok {
 			return s
 		}
 	}
 	return sentence{
 		done:   "reported " + cmp.Or(strings.NewReplacer("-", " ", "_", " ").Replace(e.Action), "a change"),
-		object: describeOnSubject, why: whyDueTo,
+		object: describeOnSubject, why: dueToCause,
 	}
 }
 
-func quarantineSentence(action string) (sentence, bool) {
+func quarantineSentence(action string) (described sentence, known bool) {
 	switch action {
 	case ActionCordon:
-		return sentence{done: "cordoned", plain: "cordon", object: describeNode, why: whyDueTo}, true
+		return sentence{done: "cordoned", plain: "cordon", object: describeNode, why: dueToCause}, true
 	case ActionUncordon:
-		return sentence{done: "uncordoned", plain: "uncordon", object: describeNode, why: whyOr(allPassed)}, true
+		return sentence{done: "uncordoned", plain: "uncordon", object: describeNode, why: reasonOr(allPassed)}, true
 	case ActionDrainStarted:
-		return sentence{done: "started draining", plain: "start draining", object: describeNode, why: whyNothing}, true
+		return sentence{done: "started draining", plain: "start draining", object: describeNode, why: noCause}, true
 	case ActionDrainCompleted:
-		return sentence{done: "drained", plain: "drain", object: describeNode, why: whyNothing}, true
+		return sentence{done: "drained", plain: "drain", object: describeNode, why: noCause}, true
 	case ActionDrainFailed:
-		return sentence{done: "failed to drain", object: describeNode, why: whyFailed}, true
+		return sentence{done: "failed to drain", object: describeNode, why: failureReason}, true
 	}
 	return sentence{}, false
 }
 
-func remedySentence(action string) (sentence, bool) {
+func remedySentence(action string) (described sentence, known bool) {
 	switch action {
 	case ActionRebootRequested:
-		return sentence{done: "initiated reboot for", plain: "initiate reboot for", object: objectName, why: whyNothing}, true
+		return sentence{done: "initiated reboot for", plain: "initiate reboot for", object: nodeNameOrSubject, why: noCause}, true
 	case ActionTerminateRequested:
-		return sentence{done: "initiated termination of", plain: "initiate termination of", object: objectName, why: whyNothing}, true
+		return sentence{done: "initiated termination of", plain: "initiate termination of", object: nodeNameOrSubject, why: noCause}, true
 	case ActionRebootSent:
-		return sentence{done: "sent the reboot request for", plain: "send the reboot request for", object: objectName, why: whyNothing}, true
+		return sentence{done: "sent the reboot request for", plain: "send the reboot request for", object: nodeNameOrSubject, why: noCause}, true
 	case ActionTerminateSent:
-		return sentence{done: "sent the termination request for", plain: "send the termination request for", object: objectName, why: whyNothing}, true
+		return sentence{done: "sent the termination request for", plain: "send the termination request for", object: nodeNameOrSubject, why: noCause}, true
 	case ActionRebootExecuted:
-		return sentence{done: "rebooted", plain: "reboot", object: describeNode, why: whyNothing}, true
+		return sentence{done: "rebooted", plain: "reboot", object: describeNode, why: noCause}, true
 	case ActionTerminateExecuted:
-		return sentence{done: "terminated", plain: "terminate", object: describeNode, why: whyNothing}, true
+		return sentence{done: "terminated", plain: "terminate", object: describeNode, why: noCause}, true
 	case ActionRebootFailed:
-		return sentence{done: "failed to reboot", object: describeNode, why: whyFailed}, true
+		return sentence{done: "failed to reboot", object: describeNode, why: failureReason}, true
 	case ActionTerminateFailed:
-		return sentence{done: "failed to terminate", object: describeNode, why: whyFailed}, true
+		return sentence{done: "failed to terminate", object: describeNode, why: failureReason}, true
 	}
 	return sentence{}, false
 }
 
-func extensionSentence(action string) (sentence, bool) {
+func cancelledOrOptionalSentence(action string) (described sentence, known bool) {
 	switch action {
 	case ActionDrainCancelled:
-		return sentence{done: "stopped draining", object: describeNode, why: whyOr("")}, true
+		return sentence{done: "stopped draining", object: describeNode, why: reasonOr("")}, true
 	case ActionOverrideDetected:
-		return sentence{done: "detected a manual override on", seen: true, object: describeNode, why: whyOr("")}, true
+		return sentence{done: "detected a manual override on", seen: true, object: describeNode, why: reasonOr("")}, true
 	case ActionBudgetExhausted:
-		return sentence{done: "skipped cordoning", object: describeNode, why: whyOr("the budget is exhausted")}, true
+		return sentence{done: "skipped cordoning", object: describeNode, why: reasonOr("the budget is exhausted")}, true
 	case ActionSupportRequired:
-		return sentence{done: "requested support for", object: describeNode, why: whyDueTo}, true
+		return sentence{done: "requested support for", object: describeNode, why: dueToCause}, true
 	}
 	return sentence{}, false
 }
 
-func clusterSentence(action string) (sentence, bool) {
+func clusterSentence(action string) (described sentence, known bool) {
 	switch kind, done, _ := strings.Cut(action, "-"); done {
 	case "created", "updated", "changed", "deleted":
 		if kind == "cluster" || kind == "nodepool" {
-			return sentence{done: done, plain: strings.TrimSuffix(done, "d"), byPerson: true, object: describeSubject, why: whyOr("")}, true
+			return sentence{done: done, plain: strings.TrimSuffix(done, "d"), byPerson: true, object: describeSubject, why: reasonOr("")}, true
 		}
 	}
 	return sentence{}, false
 }
 
-func shootSentence(action string) (sentence, bool) {
+func shootSentence(action string) (described sentence, known bool) {
 	const gardener = "Gardener"
 	switch action {
 	case ActionShootCreated:
-		return sentence{done: "asked Gardener to create", plain: "ask Gardener to create", object: describeCluster, why: whyNothing}, true
+		return sentence{done: "asked Gardener to create", plain: "ask Gardener to create", object: describeClusterAndShoot, why: noCause}, true
 	case ActionShootUpdated:
-		return sentence{done: "asked Gardener to update", plain: "ask Gardener to update", object: describeCluster, why: whyNothing}, true
+		return sentence{done: "asked Gardener to update", plain: "ask Gardener to update", object: describeClusterAndShoot, why: noCause}, true
 	case ActionShootDeleted:
-		return sentence{actor: gardener, done: "deleted", seen: true, object: describeCluster, why: whyNothing}, true
+		return sentence{actor: gardener, done: "deleted", seen: true, object: describeClusterAndShoot, why: noCause}, true
 	case ActionShootReady:
-		return sentence{actor: gardener, done: "reported", seen: true, object: describeCluster, why: func(*ChangeEvent) string { return " ready" }}, true
+		return sentence{actor: gardener, done: "reported", seen: true, object: describeClusterAndShoot, why: func(*ChangeEvent) string { return " ready" }}, true
 	case ActionShootFailed:
-		return sentence{actor: gardener, done: "failed to reconcile", seen: true, object: describeCluster, why: whyFailed}, true
+		return sentence{actor: gardener, done: "failed to reconcile", seen: true, object: describeClusterAndShoot, why: failureReason}, true
 	}
 	return sentence{}, false
 }
 
-// describeCluster returns the cluster with the name of its Shoot, because people know the
+// describeClusterAndShoot returns the cluster with the name of its Shoot, because people know the
 // cluster.
-func describeCluster(e *ChangeEvent) string {
+func describeClusterAndShoot(e *ChangeEvent) string {
 	if e.Cluster == "" {
 		return describeSubject(e)
 	}
@@ -212,21 +212,21 @@ func describeCluster(e *ChangeEvent) string {
 
 // fieldChangeSentence returns the sentence for changed fields. It omits the reason, which would only
 // repeat the fields.
-func fieldChangeSentence(e *ChangeEvent) (sentence, bool) {
+func fieldChangeSentence(e *ChangeEvent) (described sentence, hasFields bool) {
 	kind, done, _ := strings.Cut(e.Action, "-")
 	if done != "changed" && done != "updated" {
 		return sentence{}, false
 	}
-	fields, omitted := fieldsOf(e)
+	fields, omitted := redactedFieldChanges(e)
 	if len(fields) == 0 {
 		return sentence{}, false
 	}
 	text := " " + summarizeFields(fields, omitted) + " of"
-	return sentence{done: done + text, plain: strings.TrimSuffix(done, "d") + text, byPerson: true, object: describeChanged(kind), why: whyNothing}, true
+	return sentence{done: done + text, plain: strings.TrimSuffix(done, "d") + text, byPerson: true, object: newChangedObjectDescriber(kind), why: noCause}, true
 }
 
-// describeChanged returns a cluster by its name alone, and any other object with its cluster.
-func describeChanged(kind string) func(e *ChangeEvent) string {
+// newChangedObjectDescriber returns a cluster by its name alone, and any other object with its cluster.
+func newChangedObjectDescriber(kind string) func(e *ChangeEvent) string {
 	return func(e *ChangeEvent) string {
 		object := describeSubject(e)
 		switch {
@@ -239,20 +239,20 @@ func describeChanged(kind string) func(e *ChangeEvent) string {
 	}
 }
 
-func executionSentence(action string) (sentence, bool) {
+func executionSentence(action string) (described sentence, known bool) {
 	switch action {
 	case ActionExecutionStarted:
-		return sentence{done: "started", plain: "start", object: describeSubject, why: whyOr("")}, true
+		return sentence{done: "started", plain: "start", object: describeSubject, why: reasonOr("")}, true
 	case ActionExecutionSucceeded:
-		return sentence{done: "completed", plain: "complete", object: describeSubject, why: whyOr("")}, true
+		return sentence{done: "completed", plain: "complete", object: describeSubject, why: reasonOr("")}, true
 	case ActionExecutionFailed:
-		return sentence{done: "failed to complete", object: describeSubject, why: whyFailed}, true
+		return sentence{done: "failed to complete", object: describeSubject, why: failureReason}, true
 	case ActionExecutionApproved:
-		return sentence{done: "recorded the approval of", seen: true, object: describeSubject, why: whyBy}, true
+		return sentence{done: "recorded the approval of", seen: true, object: describeSubject, why: byPersonWithReason}, true
 	case ActionExecutionRejected:
-		return sentence{done: "recorded the rejection of", seen: true, object: describeSubject, why: whyBy}, true
+		return sentence{done: "recorded the rejection of", seen: true, object: describeSubject, why: byPersonWithReason}, true
 	case ActionExecutionRolledBack:
-		return sentence{done: "rolled back", plain: "roll back", object: describeSubject, why: whyOr("")}, true
+		return sentence{done: "rolled back", plain: "roll back", object: describeSubject, why: reasonOr("")}, true
 	}
 	return sentence{}, false
 }
@@ -265,8 +265,8 @@ func describeNode(e *ChangeEvent) string {
 	return describeSubject(e)
 }
 
-// objectName is describeNode without the word "node".
-func objectName(e *ChangeEvent) string { return cmp.Or(e.NodeName, describeSubject(e)) }
+// nodeNameOrSubject is describeNode without the word "node".
+func nodeNameOrSubject(e *ChangeEvent) string { return cmp.Or(e.NodeName, describeSubject(e)) }
 
 // describeSubject returns "execution scale-web" for "executions/scale-web", with the node
 // if there is one. Without a subject it returns the node or the cluster.
@@ -297,42 +297,42 @@ func describeOnSubject(e *ChangeEvent) string {
 	return ""
 }
 
-func whyNothing(*ChangeEvent) string { return "" }
+func noCause(*ChangeEvent) string { return "" }
 
-// whyDueTo returns the first of the error codes, the check, the message and the reason.
-func whyDueTo(e *ChangeEvent) string {
+// dueToCause returns the first of the error codes, the check, the message and the reason.
+func dueToCause(e *ChangeEvent) string {
 	why := cmp.Or(strings.Join(e.ErrorCodes, ", "), e.ErrorCode, e.CheckName, e.Message, e.Reason)
 	if why == "" {
 		return ""
 	}
-	return " due to " + quoteWhy(why)
+	return " due to " + sanitizeAndTruncateCause(why)
 }
 
-// whyOr returns the reason, or fallback if the event has no reason.
-func whyOr(fallback string) func(e *ChangeEvent) string {
+// reasonOr returns the reason, or fallback if the event has no reason.
+func reasonOr(fallback string) func(e *ChangeEvent) string {
 	return func(e *ChangeEvent) string {
 		if why := cmp.Or(e.Reason, fallback); why != "" {
-			return " - " + quoteWhy(why)
+			return " - " + sanitizeAndTruncateCause(why)
 		}
 		return ""
 	}
 }
 
-// whyFailed returns the reason, or the message if the event has no reason.
-func whyFailed(e *ChangeEvent) string {
+// failureReason returns the reason, or the message if the event has no reason.
+func failureReason(e *ChangeEvent) string {
 	if why := cmp.Or(e.Reason, e.Message); why != "" {
-		return ": " + quoteWhy(why)
+		return ": " + sanitizeAndTruncateCause(why)
 	}
 	return ""
 }
 
-// whyBy returns the person who decided, from DetailActor, and the reason.
-func whyBy(e *ChangeEvent) string {
-	text := whyOr("")(e)
+// byPersonWithReason returns the person who decided, from DetailActor, and the reason.
+func byPersonWithReason(e *ChangeEvent) string {
+	text := reasonOr("")(e)
 	if who := e.Details[DetailActor]; who != "" {
 		return " by " + who + text
 	}
 	return text
 }
 
-func quoteWhy(why string) string { return truncateText(sanitizeLine(why), maxWhy) }
+func sanitizeAndTruncateCause(why string) string { return truncateText(sanitizeLine(why), maxWhy) }

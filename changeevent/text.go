@@ -32,9 +32,9 @@ func truncateText(text string, limit int) string {
 	return text
 }
 
-// cutEscaped truncates and escapes text so that the result has at most limit characters.
+// truncateThenEscape truncates and escapes text so that the result has at most limit characters.
 // No escape sequence is split.
-func cutEscaped(text string, limit int, escape func(string) string) string {
+func truncateThenEscape(text string, limit int, escape func(string) string) string {
 	for room := limit; ; room /= 2 {
 		if escaped := escape(truncateText(text, room)); room <= 1 || len(escaped) <= limit || utf16Len(escaped) <= limit {
 			return escaped
@@ -61,24 +61,24 @@ func utf16Width(r rune) int {
 // characters other than line breaks and tabs, which cause problems in JSON, headers and
 // displays.
 func sanitizeText(text string) string {
-	if isClean(text) {
+	if isCleanASCII(text) {
 		return text
 	}
-	return strings.Map(sanitizeRune, strings.ToValidUTF8(text, string(utf8.RuneError)))
+	return strings.Map(replaceInvalidRune, strings.ToValidUTF8(text, string(utf8.RuneError)))
 }
 
 // sanitizeLine is sanitizeText for one line, with single spaces between words and none at
 // either end.
 func sanitizeLine(text string) string {
-	if isClean(text) && !strings.ContainsAny(text, "\n\t") && !strings.Contains(text, "  ") {
+	if isCleanASCII(text) && !strings.ContainsAny(text, "\n\t") && !strings.Contains(text, "  ") {
 		return strings.TrimSpace(text)
 	}
 	return strings.Join(strings.Fields(sanitizeText(text)), " ")
 }
 
-// isClean reports whether text is ASCII without control characters to replace, as nearly
+// isCleanASCII reports whether text is ASCII without control characters to replace, as nearly
 // all text is.
-func isClean(text string) bool {
+func isCleanASCII(text string) bool {
 	for i := range len(text) {
 		if b := text[i]; b >= 0x7F || b < ' ' && b != '\n' && b != '\t' {
 			return false
@@ -87,7 +87,7 @@ func isClean(text string) bool {
 	return true
 }
 
-func sanitizeRune(r rune) rune {
+func replaceInvalidRune(r rune) rune {
 	switch {
 	case r == '\n' || r == '\t':
 		return r

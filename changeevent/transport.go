@@ -34,10 +34,10 @@ func newTransport(cfg Config) (*transport, error) {
 	if err != nil {
 		return nil, fmt.Errorf("AllowAddresses: %w", err)
 	}
-	if err := checkHosts(cfg.AllowHosts); err != nil {
+	if err := validateHostPorts(cfg.AllowHosts); err != nil {
 		return nil, fmt.Errorf("AllowHosts: %w", err)
 	}
-	proxy, err := proxyOf(cfg.ProxyURL)
+	proxy, err := proxySelector(cfg.ProxyURL)
 	if err != nil {
 		return nil, fmt.Errorf("ProxyURL: %w", err)
 	}
@@ -55,12 +55,12 @@ func newTransport(cfg Config) (*transport, error) {
 		Proxy: func(r *http.Request) (*url.URL, error) {
 			u, err := proxy(r)
 			if u != nil {
-				addr := net.JoinHostPort(u.Hostname(), portOf(u))
+				addr := net.JoinHostPort(u.Hostname(), portOrSchemeDefault(u))
 				t.proxy.Store(&addr)
 			}
 			return u, err
 		},
-		DialContext:            t.dialAllowed,
+		DialContext:            t.dialProxyOrAllowed,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    cfg.Timeout,
 		DisableCompression:     true,
@@ -73,13 +73,13 @@ func newTransport(cfg Config) (*transport, error) {
 	return t, nil
 }
 
-// loadRoots reads the CA certificates of the sink, unless they are loaded. It must be
+// loadRootsOnce reads the CA certificates of the sink, unless they are loaded. It must be
 // called before the first request, and not concurrently.
-func (t *transport) loadRoots() error {
+func (t *transport) loadRootsOnce() error {
 	if t.TLSClientConfig.RootCAs != nil {
 		return nil
 	}
-	roots, err := readRoots(t.caFile)
+	roots, err := readCACertificates(t.caFile)
 	if err != nil {
 		return fmt.Errorf("CAFile: %w", err)
 	}
@@ -87,9 +87,9 @@ func (t *transport) loadRoots() error {
 	return nil
 }
 
-// checkEndpoint returns an error if the address of an endpoint is denied, so that
+// denyForbiddenAddress returns an error if the address of an endpoint is denied, so that
 // NewClient fails rather than each event.
-func (t *transport) checkEndpoint(endpoint *url.URL) error {
+func (t *transport) denyForbiddenAddress(endpoint *url.URL) error {
 	addr, err := netip.ParseAddr(endpoint.Hostname())
 	if err != nil {
 		return nil //nolint:nilerr // it is a name, which may lead elsewhere each time
@@ -97,34 +97,34 @@ func (t *transport) checkEndpoint(endpoint *url.URL) error {
 	if u, err := t.Proxy(&http.Request{URL: endpoint}); err != nil || u != nil {
 		return err
 	}
-	return t.guardOf(endpoint.Hostname(), portOf(endpoint)).Check(addr)
+	return t.guardForHost(endpoint.Hostname(), portOrSchemeDefault(endpoint)).Check(addr)
 }
 
-// guardOf returns the guard for an endpoint's host and port.
-func (t *transport) guardOf(host, port string) egress.Guard {
+// guardForHost returns the guard for an endpoint's host and port.
+func (t *transport) guardForHost(host, port string) egress.Guard {
 	switch {
 	case isLoopback(host):
 		return t.local
-	case isAllowed(net.JoinHostPort(host, port), t.allowHosts):
+	case containsHostPort(net.JoinHostPort(host, port), t.allowHosts):
 		return t.private
 	}
 	return t.guard
 }
 
-// dialAllowed connects to the proxy, or to an address that the guard allows.
-func (t *transport) dialAllowed(ctx context.Context, network, addr string) (net.Conn, error) {
+// dialProxyOrAllowed connects to the proxy, or to an address that the guard allows.
+func (t *transport) dialProxyOrAllowed(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: t.timeout, KeepAlive: 15 * time.Second}
 	if proxy := t.proxy.Load(); proxy == nil || *proxy != addr {
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
 			return nil, err
 		}
-		d.Control = t.guardOf(host, port).Control
+		d.Control = t.guardForHost(host, port).Control
 	}
 	return d.DialContext(ctx, network, addr)
 }
 
-func readRoots(file string) (*x509.CertPool, error) {
+func readCACertificates(file string) (*x509.CertPool, error) {
 	data, err := os.ReadFile(file) //nolint:gosec // which file it is, is for the configuration to say
 	if err != nil {
 		return nil, err
@@ -136,20 +136,20 @@ func readRoots(file string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// proxyOf returns the function that selects the proxy of a request.
-func proxyOf(text string) (func(*http.Request) (*url.URL, error), error) {
+// proxySelector returns the function that selects the proxy of a request.
+func proxySelector(text string) (func(*http.Request) (*url.URL, error), error) {
 	if text == "" {
 		return http.ProxyFromEnvironment, nil
 	}
 	u, err := url.Parse(text)
-	if err != nil || u.Hostname() == "" || portOf(u) == "" {
+	if err != nil || u.Hostname() == "" || portOrSchemeDefault(u) == "" {
 		return nil, errors.New("must be a URL with the scheme http, https, socks5 or socks5h") // without the URL, which may contain a password
 	}
 	return http.ProxyURL(u), nil
 }
 
-// portOf returns the port of a sink or a proxy, or "" if its scheme is not supported.
-func portOf(u *url.URL) string {
+// portOrSchemeDefault returns the port of a sink or a proxy, or "" if its scheme is not supported.
+func portOrSchemeDefault(u *url.URL) string {
 	var port string
 	switch u.Scheme {
 	case "http":

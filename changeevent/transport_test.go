@@ -217,14 +217,14 @@ func TestGuard(t *testing.T) {
 	}
 	// The dialer gets these if a public name resolves to the address.
 	for _, host := range []string{"127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1", "169.254.169.254", "fd00::1"} {
-		err := tr.guardOf("sink.example.com", port).Control("tcp", net.JoinHostPort(host, port), nil)
-		if a := failureOf(t.Context(), err); a.class != ClassAddressDenied || !a.permanent || a.retry {
-			t.Errorf("%s: %+v, want that it is refused for good", host, a)
+		err := tr.guardForHost("sink.example.com", port).Control("tcp", net.JoinHostPort(host, port), nil)
+		if attempt := classifyRequestError(t.Context(), err); attempt.class != ClassAddressDenied || !attempt.permanent || attempt.retry {
+			t.Errorf("%s: %+v, want that it is refused for good", host, attempt)
 		}
 	}
 	for _, addr := range []string{"10.0.0.1:80", "169.254.169.254:80", "[::ffff:10.0.0.1]:80", "[fd00::1]:80", "[fe80::1%lo]:80"} {
-		conn, err := tr.dialAllowed(t.Context(), "tcp", addr)
-		if a := failureOf(t.Context(), err); err == nil || a.class != ClassAddressDenied {
+		conn, err := tr.dialProxyOrAllowed(t.Context(), "tcp", addr)
+		if attempt := classifyRequestError(t.Context(), err); err == nil || attempt.class != ClassAddressDenied {
 			t.Errorf("%s: dialled %v, %v; want that it is refused before there is a packet", addr, conn, err)
 		}
 	}
@@ -268,7 +268,7 @@ func TestAllowedHost(t *testing.T) {
 		{"fleet-api.fleet-system.example.com", "8080", "10.96.12.7", false},
 		{"hooks.example.com", "443", "10.96.12.7", false},
 	} {
-		err := tr.guardOf(tc.host, tc.port).Control("tcp", net.JoinHostPort(tc.addr, tc.port), nil)
+		err := tr.guardForHost(tc.host, tc.port).Control("tcp", net.JoinHostPort(tc.addr, tc.port), nil)
 		if (err == nil) != tc.reached {
 			t.Errorf("%s:%s at %s: %v, want reached %t", tc.host, tc.port, tc.addr, err, tc.reached)
 		}
@@ -278,7 +278,7 @@ func TestAllowedHost(t *testing.T) {
 		"http://fleet-api.fleet-system/api/changes":  false,
 		"http://other.fleet-system:8080/api/changes": false,
 	} {
-		if _, err := parseEndpoint(endpoint, false, cfg.AllowHosts...); (err == nil) != allowed {
+		if _, err := parseAndCheckEndpoint(endpoint, false, cfg.AllowHosts...); (err == nil) != allowed {
 			t.Errorf("%s: %v, want allowed %t", endpoint, err, allowed)
 		}
 	}
@@ -399,8 +399,8 @@ func TestFailureOfShutdown(t *testing.T) {
 	if d := told.got(); len(d) != 1 || d[0].Class != ClassShutdown || d[0].Permanent {
 		t.Errorf("deliveries %+v, want one that was given up for now", d)
 	}
-	if a := failureOf(t.Context(), errors.New("x")); a.class != ClassConnection {
-		t.Errorf("%+v, want what is not known to be a matter of the connection", a)
+	if attempt := classifyRequestError(t.Context(), errors.New("x")); attempt.class != ClassConnection {
+		t.Errorf("%+v, want what is not known to be a matter of the connection", attempt)
 	}
 }
 

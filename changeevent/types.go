@@ -66,8 +66,8 @@ type ChangeEvent struct {
 	OnDelivery func(Delivery)
 }
 
-// ageStart returns the time from which the age of the event counts.
-func (e *ChangeEvent) ageStart() time.Time {
+// laterOfTimestampAndQueuedAt returns the time from which the age of the event counts.
+func (e *ChangeEvent) laterOfTimestampAndQueuedAt() time.Time {
 	if e.QueuedAt.After(e.Timestamp) {
 		return e.QueuedAt
 	}

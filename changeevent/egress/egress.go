@@ -110,22 +110,22 @@ func (g Guard) Control(network, address string, _ syscall.RawConn) error {
 
 // Check returns a *DeniedError for an address that is not allowed.
 func (g Guard) Check(a netip.Addr) error {
-	reason := g.refusalReason(a.Unmap().WithZone(""))
+	reason := g.denialReason(a.Unmap().WithZone(""))
 	if reason == "" {
 		return nil
 	}
 	return &DeniedError{Address: a, Reason: reason}
 }
 
-// refusalReason returns why an address is denied, or "". The address must not be an
+// denialReason returns why an address is denied, or "". The address must not be an
 // IPv4-mapped IPv6 address and must have no zone.
-func (g Guard) refusalReason(a netip.Addr) string {
+func (g Guard) denialReason(a netip.Addr) string {
 	if !a.IsValid() {
 		return "it is not a valid address"
 	}
 	host := netip.PrefixFrom(a, a.BitLen())
 	inner, how, within := embeddedIPv4(a)
-	secret := isMetadata(a) || within && isMetadata(inner)
+	secret := isCloudMetadataAddress(a) || within && isCloudMetadataAddress(inner)
 	for _, p := range g.Allow {
 		if p.Contains(a) && (!secret || p == host) {
 			return ""
@@ -134,18 +134,18 @@ func (g Guard) refusalReason(a netip.Addr) string {
 	if secret {
 		return "it is a cloud metadata address"
 	}
-	for _, s := range specialBlocks() {
+	for _, s := range nonPublicBlocks() {
 		if s.prefix.Contains(a) {
 			return fmt.Sprintf("it is in the %s range (%s)", s.what, s.prefix)
 		}
 	}
 	if within {
-		if reason := g.refusalReason(inner); reason != "" {
+		if reason := g.denialReason(inner); reason != "" {
 			return fmt.Sprintf("it maps to %s by %s, and %s", inner, how, reason)
 		}
 		return ""
 	}
-	if a.Is6() && !unicastPrefix().Contains(a) {
+	if a.Is6() && !globalUnicastIPv6Prefix().Contains(a) {
 		return "it is not a public address"
 	}
 	return ""
@@ -153,14 +153,14 @@ func (g Guard) refusalReason(a netip.Addr) string {
 
 // embeddedIPv4 returns the IPv4 address that a gateway or a tunnel derives from an IPv6
 // address.
-func embeddedIPv4(a netip.Addr) (inner netip.Addr, how string, ok bool) {
+func embeddedIPv4(a netip.Addr) (inner netip.Addr, mechanism string, ok bool) {
 	if !a.Is6() {
 		return netip.Addr{}, "", false
 	}
 	b := a.As16()
 	last := netip.AddrFrom4([4]byte(b[12:16]))
 	switch {
-	case nat64().Contains(a):
+	case nat64Prefix().Contains(a):
 		return last, "NAT64", true
 	case b[8]&0xFC == 0 && b[9] == 0 && b[10] == 0x5E && b[11] == 0xFE:
 		return last, "ISATAP", true
@@ -168,6 +168,6 @@ func embeddedIPv4(a netip.Addr) (inner netip.Addr, how string, ok bool) {
 	return netip.Addr{}, "", false
 }
 
-func nat64() netip.Prefix { return netip.MustParsePrefix("64:ff9b::/96") }
+func nat64Prefix() netip.Prefix { return netip.MustParsePrefix("64:ff9b::/96") }
 
-func unicastPrefix() netip.Prefix { return netip.MustParsePrefix("2000::/3") }
+func globalUnicastIPv6Prefix() netip.Prefix { return netip.MustParsePrefix("2000::/3") }

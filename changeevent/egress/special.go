@@ -11,9 +11,9 @@ type block struct {
 	what   string
 }
 
-// specialBlocks returns the special-purpose blocks of IANA that are not globally
+// nonPublicBlocks returns the special-purpose blocks of IANA that are not globally
 // reachable, and the blocks of old tunnels, which lead elsewhere.
-func specialBlocks() []block {
+func nonPublicBlocks() []block {
 	of := func(what string, prefixes ...string) []block {
 		blocks := make([]block, 0, len(prefixes))
 		for _, p := range prefixes {
@@ -40,9 +40,9 @@ func specialBlocks() []block {
 	)
 }
 
-// isMetadata reports whether an address belongs to the metadata service of a cloud, which
+// isCloudMetadataAddress reports whether an address belongs to the metadata service of a cloud, which
 // returns identities and permissions of its machines.
-func isMetadata(a netip.Addr) bool {
+func isCloudMetadataAddress(a netip.Addr) bool {
 	switch a.String() {
 	case "169.254.169.254", "169.254.170.2", "169.254.170.23", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", // most clouds
 		"100.100.100.200", "168.63.129.16", "192.0.0.192": // other clouds

@@ -141,7 +141,7 @@ func (b *faultBed) installRoles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	objects := append([]runtime.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: roles.Namespace}}}, roles.Whole().Objects()...)
+	objects := append([]runtime.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: roles.Namespace}}}, roles.DefaultProcess().Objects()...)
 	for _, o := range objects {
 		object, is := o.(client.Object)
 		if !is {

@@ -55,34 +55,34 @@ type Verdict struct {
 }
 
 // RequiresAction reports whether any action is desired.
-func RequiresAction(w v1alpha1.DesiredActions) bool {
-	return w.Cordon || w.Drain || len(w.Taints) > 0 || len(w.Remedies) > 0
+func RequiresAction(desired v1alpha1.DesiredActions) bool {
+	return desired.Cordon || desired.Drain || len(desired.Taints) > 0 || len(desired.Remedies) > 0
 }
 
 // KeyOf returns source/check/entity, which identifies a fault of a node.
 func KeyOf(f v1alpha1.Fault) string { return f.Source + "/" + f.Check + "/" + f.Entity }
 
-// ErrorCodesOrCheck returns the error codes of a fault, or its check if it has none.
-func ErrorCodesOrCheck(f v1alpha1.Fault) string {
+// JoinedErrorCodesOrCheck returns the error codes of a fault, or its check if it has none.
+func JoinedErrorCodesOrCheck(f v1alpha1.Fault) string {
 	if len(f.ErrorCodes) > 0 {
 		return strings.Join(f.ErrorCodes, ",")
 	}
 	return f.Check
 }
 
-// NewSession returns the id of a session that begins with a fault on a node at a time.
-func NewSession(node types.UID, f v1alpha1.Fault, at time.Time) string {
-	return digestOf(string(node), KeyOf(f), at.UTC().Format(time.RFC3339Nano))[:8]
+// NewSessionID returns the id of a session that begins with a fault on a node at a time.
+func NewSessionID(node types.UID, f v1alpha1.Fault, at time.Time) string {
+	return sha256Hex(string(node), KeyOf(f), at.UTC().Format(time.RFC3339Nano))[:8]
 }
 
 // RecordID returns the id of the change event of an action. It is the same each time the
 // same action of a session is recorded. The ordinal, such as the attempt, distinguishes
 // repeated actions.
 func RecordID(node types.UID, session, action, ordinal string) string {
-	return digestOf(string(node), session, action, ordinal)[:32]
+	return sha256Hex(string(node), session, action, ordinal)[:32]
 }
 
-func digestOf(parts ...string) string {
+func sha256Hex(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
 		_, _ = fmt.Fprintf(h, "%d:%s", len(p), p) // a hash accepts any input
@@ -96,10 +96,10 @@ const (
 	maxRecords  = 64
 )
 
-// AddRecordOnce adds a numbered record to the history, unless a record with its id exists. It
+// AppendRecordOnceAndTrim adds a numbered record to the history, unless a record with its id exists. It
 // drops old processed records, and if there are too many, old unprocessed ones, which it
 // counts.
-func AddRecordOnce(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) {
+func AppendRecordOnceAndTrim(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) {
 	if HasRecord(st, r.ID) {
 		return
 	}

@@ -61,7 +61,7 @@ func TestHistory(t *testing.T) {
 			if !nodefault.HasRecord(st, r.ID) {
 				told++
 			}
-			nodefault.AddRecordOnce(st, r)
+			nodefault.AppendRecordOnceAndTrim(st, r)
 			if d, is := st.SinkDeliveries["pager"]; is && rapid.Bool().Draw(t, "taken") {
 				d.ProcessedSequence = min(st.LastSequence, d.ProcessedSequence+int64(rapid.IntRange(0, 5).Draw(t, "so many")))
 				st.SinkDeliveries["pager"] = d

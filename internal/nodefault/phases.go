@@ -63,13 +63,13 @@ func Transitions() []Transition {
 	}
 }
 
-// Acts reports whether a phase acts on the node beyond the cordon, or follows failed
+// IsRepairOrStuck reports whether a phase acts on the node beyond the cordon, or follows failed
 // actions.
-func Acts(p v1alpha1.Phase) bool {
+func IsRepairOrStuck(p v1alpha1.Phase) bool {
 	return p == v1alpha1.PhaseDraining || p == v1alpha1.PhaseRemediating || p == v1alpha1.PhaseStuck
 }
 
 // CanTransition reports whether a phase can follow another.
 func CanTransition(from, to v1alpha1.Phase) bool {
-	return from == to || !Acts(to) || slices.ContainsFunc(Transitions(), func(t Transition) bool { return t.From == from && t.To == to })
+	return from == to || !IsRepairOrStuck(to) || slices.ContainsFunc(Transitions(), func(t Transition) bool { return t.From == from && t.To == to })
 }

@@ -60,7 +60,7 @@ const (
 func TestNodeFaultsEquals(t *testing.T) {
 	const namespace = "hyperfleet-system"
 	whole := func(more ...roles.Feature) roles.Process {
-		p := roles.Whole()
+		p := roles.DefaultProcess()
 		p.Namespace, p.Account, p.Features = namespace, repairing, append(p.Features, more...)
 		return p
 	}
@@ -135,7 +135,7 @@ func TestNodeFaultsEquals(t *testing.T) {
 			}
 			var want []runtime.Object
 			for _, p := range test.want {
-				want = append(want, p.Rights()...)
+				want = append(want, p.RolesAndBindings()...)
 			}
 			if !test.nobody && !test.nothing {
 				for _, r := range roles.PeopleRoles() {
@@ -160,7 +160,7 @@ func TestNodeFaultsShipped(t *testing.T) {
 		}
 		shipped = append(shipped, objects...)
 	}
-	p := roles.Whole()
+	p := roles.DefaultProcess()
 	for _, f := range roles.Features() {
 		if !slices.Contains(p.Features, f) {
 			p.Features = append(p.Features, f)

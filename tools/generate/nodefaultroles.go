@@ -15,10 +15,10 @@ func writeNodeFaults() error {
 		people = append(people, role)
 	}
 	with := func(features ...roles.Feature) []runtime.Object {
-		return roles.Process{Features: features, Actions: []string{"REBOOT_ACTION"}}.Rights()
+		return roles.Process{Features: features, Actions: []string{"REBOOT_ACTION"}}.RolesAndBindings()
 	}
 	for _, f := range []file{
-		{"node-faults.yaml", "ServiceAccount and permissions of node-fault-controller, with the janitor in the same process: receive\n# reports, and quarantine, drain and release nodes.", roles.Whole().Objects()},
+		{"node-faults.yaml", "ServiceAccount and permissions of node-fault-controller, with the janitor in the same process: receive\n# reports, and quarantine, drain and release nodes.", roles.DefaultProcess().Objects()},
 		{"node-faults-manual-reset.yaml", "Needed in addition to node-faults.yaml if budget.on_exhausted is manual-reset.", with(roles.ManualReset)},
 		{"node-faults-deletion.yaml", "Needed in addition to node-faults.yaml if an entry of drain.namespaces sets delete_after or force_delete_after.", with(roles.Deletion)},
 		{"node-faults-verification.yaml", "Needed in addition to node-faults.yaml if remediation.verification.image is set.", with(roles.Verification)},

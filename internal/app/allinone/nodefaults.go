@@ -38,7 +38,7 @@ func (h *hostCluster) setUpNodeFaults(ctx context.Context, p *process.Process, s
 	if err := h.createIfMissing(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cfg.Namespace}}); err != nil {
 		return nil, err
 	}
-	account := roles.Whole()
+	account := roles.DefaultProcess()
 	account.Account = roles.Account
 	for _, o := range account.Objects() {
 		object, ok := o.(client.Object)

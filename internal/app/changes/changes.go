@@ -71,7 +71,7 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 	if err := cfg.validateNames(); err != nil {
 		return nil, err
 	}
-	s := &Sinks{log: p.Log, closeTimeout: limitCloseTimeout(cfg.ShutdownTimeout, p.StopTimeout())}
+	s := &Sinks{log: p.Log, closeTimeout: closeTimeoutWithinStopTimeout(cfg.ShutdownTimeout, p.StopTimeout())}
 	common := changeevent.Config{
 		Enabled: true, ClusterName: cfg.ClusterName, Source: source, AllowHosts: slices.Clone(cfg.AllowHosts),
 		Product:         cmp.Or(cfg.Product, changeevent.ProductFleetloop),
@@ -81,13 +81,13 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 	for _, option := range options {
 		option(&common)
 	}
-	all := cfg.listSinks()
+	all := cfg.defaultAndAdditionalSinks()
 	if cfg.Enabled && len(all) == 0 {
 		p.Log.Error("no sink configured for change events", "err", errNoSink)
 		s.addInvalid(SinkConfig{Name: DefaultSink, Target: Target(cfg.Default)}, errNoSink)
 	}
 	for _, c := range all {
-		client, err := changeevent.NewClient(c.clientConfig(common))
+		client, err := changeevent.NewClient(c.toClientConfig(common))
 		if err != nil {
 			p.Log.Error("change event sink disabled, invalid configuration", "sink", c.Name, "err", err)
 			s.addInvalid(c, err)
@@ -113,8 +113,8 @@ func (s *Sinks) addInvalid(c SinkConfig, why error) {
 // 1, so that a part is never abandoned while it waits.
 const stopShare = 0.9
 
-// limitCloseTimeout limits the wait for sinks at shutdown by the stop timeout.
-func limitCloseTimeout(wanted, stopTimeout time.Duration) time.Duration {
+// closeTimeoutWithinStopTimeout limits the wait for sinks at shutdown by the stop timeout.
+func closeTimeoutWithinStopTimeout(wanted, stopTimeout time.Duration) time.Duration {
 	if stopTimeout <= 0 {
 		stopTimeout = lifecycle.DefaultStopTimeout
 	}
@@ -126,19 +126,19 @@ func (c Config) Check() error {
 	if err := c.validateNames(); err != nil {
 		return err
 	}
-	all := c.listSinks()
+	all := c.defaultAndAdditionalSinks()
 	if c.Enabled && len(all) == 0 {
 		return errNoSink
 	}
 	var errs []error
 	for _, s := range all {
-		errs = append(errs, changeevent.Check(s.clientConfig(changeevent.Config{Enabled: true, ClusterName: c.ClusterName, AllowHosts: c.AllowHosts})))
+		errs = append(errs, changeevent.Check(s.toClientConfig(changeevent.Config{Enabled: true, ClusterName: c.ClusterName, AllowHosts: c.AllowHosts})))
 	}
 	return errors.Join(errs...)
 }
 
-// clientConfig returns the configuration of the client of a sink.
-func (s SinkConfig) clientConfig(common changeevent.Config) changeevent.Config {
+// toClientConfig returns the configuration of the client of a sink.
+func (s SinkConfig) toClientConfig(common changeevent.Config) changeevent.Config {
 	c := common
 	c.Name = s.Name
 	c.Endpoint, c.EndpointFile, c.Format, c.Timeout = s.Endpoint, s.EndpointFile, s.Format, s.Timeout

@@ -23,8 +23,8 @@ import (
 // cluster is a client of the host cluster for nodes.
 type cluster struct{ client.WithWatch }
 
-// connectCluster returns a client of the host cluster. It sends no request.
-func (s *session) connectCluster() (*cluster, error) {
+// newClusterClient returns a client of the host cluster. It sends no request.
+func (s *session) newClusterClient() (*cluster, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (s *session) connectCluster() (*cluster, error) {
 	return &cluster{c}, nil
 }
 
-func explainError(err error, doing string) error {
+func explainHostError(err error, doing string) error {
 	return cli.ExplainHostError(err, doing, v1alpha1.Kind)
 }
 
@@ -51,18 +51,18 @@ func (c *cluster) getFault(ctx context.Context, node string) (*v1alpha1.NodeFaul
 		return nil, cli.NewError(fmt.Errorf("node %q has no NodeFault", releasecli.BareName(node)), cli.CodePrecondition, "fleetloop faults list   shows the nodes with faults")
 	}
 	if err != nil {
-		return nil, explainError(err, fmt.Sprintf("get NodeFault of node %q", releasecli.BareName(node)))
+		return nil, explainHostError(err, fmt.Sprintf("get NodeFault of node %q", releasecli.BareName(node)))
 	}
 	return &f, nil
 }
 
-// listFaults returns the NodeFaults of some or all nodes, by name. errs holds errors about missing
+// listFaults returns the NodeFaults of some or all nodes, by name. missing holds errors about missing
 // ones.
-func (c *cluster) listFaults(ctx context.Context, nodes []string) (list []v1alpha1.NodeFault, errs []error, err error) {
+func (c *cluster) listFaults(ctx context.Context, nodes []string) (list []v1alpha1.NodeFault, missing []error, err error) {
 	if len(nodes) == 0 {
 		var all v1alpha1.NodeFaultList
 		if err := c.List(ctx, &all); err != nil {
-			return nil, nil, explainError(err, "list faults")
+			return nil, nil, explainHostError(err, "list faults")
 		}
 		slices.SortFunc(all.Items, func(a, b v1alpha1.NodeFault) int { return cmp.Compare(a.Name, b.Name) })
 		return all.Items, nil, nil
@@ -70,22 +70,22 @@ func (c *cluster) listFaults(ctx context.Context, nodes []string) (list []v1alph
 	for _, name := range nodes {
 		f, err := c.getFault(ctx, name)
 		if err != nil {
-			errs = append(errs, err)
+			missing = append(missing, err)
 			continue
 		}
 		list = append(list, *f)
 	}
-	return list, errs, nil
+	return list, missing, nil
 }
 
 // completionTimeout limits the duration of a completion.
 const completionTimeout = 2 * time.Second
 
-// completeNodes completes the names of nodes with a NodeFault. An unreachable cluster yields none,
+// completeFaultyNodeNames completes the names of nodes with a NodeFault. An unreachable cluster yields none,
 // because a completion cannot show errors.
-func (s *session) completeNodes(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (s *session) completeFaultyNodeNames(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveNoFileComp
-	c, err := s.connectCluster()
+	c, err := s.newClusterClient()
 	if err != nil {
 		return nil, files
 	}

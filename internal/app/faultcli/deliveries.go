@@ -20,7 +20,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-func (s *session) deliveriesCommand() *cobra.Command {
+func (s *session) newDeliveriesCommand() *cobra.Command {
 	var format, event string
 	var resend, everything, clusters bool
 	cmd := &cobra.Command{
@@ -38,7 +38,7 @@ func (s *session) deliveriesCommand() *cobra.Command {
 			"  fleetloop changes deliveries --event=0f1e2d3c4b5a69788796a5b4c3d2e1f0\n" +
 			"  fleetloop changes deliveries --resend gpu-node-01\n" +
 			"  fleetloop changes deliveries --resend --all",
-		ValidArgsFunction: s.completeNodes,
+		ValidArgsFunction: s.completeFaultyNodeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case event != "" && (resend || everything || len(args) > 0):
@@ -56,14 +56,14 @@ func (s *session) deliveriesCommand() *cobra.Command {
 			case resend:
 				return s.runResend(cmd, args)
 			}
-			return s.runDeliveries(cmd, args, format)
+			return s.printUndelivered(cmd, args, format)
 		},
 	}
 	cmd.Flags().StringVar(&event, "event", "", "show the deliveries of the change event with this `id`, as shown by 'fleetloop changes -o wide'")
 	cmd.Flags().BoolVar(&clusters, "clusters", false, "show the failing deliveries of the change events of clusters, from the fleet API")
 	cmd.Flags().BoolVar(&resend, "resend", false, "send rejected events again")
 	cmd.Flags().BoolVar(&everything, "all", false, "with --resend: for all nodes")
-	addOutputFlag(cmd, &format, terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatYAML)
+	addValidatedOutputFlag(cmd, &format, terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatYAML)
 	return cmd
 }
 
@@ -105,9 +105,9 @@ func summarizeSinks(list []v1alpha1.NodeFault) (sinks []sinkState, events []unde
 			if states[name] == nil {
 				states[name] = &sinkState{Sink: name}
 			}
-			states[name].addDelivery(d)
+			states[name].addNodeDelivery(d)
 			for _, r := range f.Status.History {
-				state := states[name].countRecord(d, r.Sequence)
+				state := states[name].countIfUndelivered(d, r.Sequence)
 				if state != "" {
 					events = append(events, undelivered{Node: f.Name, Sink: name, State: state, Error: d.LastError, Action: r.Action, At: r.At, ID: r.ID})
 				}
@@ -120,9 +120,9 @@ func summarizeSinks(list []v1alpha1.NodeFault) (sinks []sinkState, events []unde
 	return sinks, events
 }
 
-// countRecord counts an undelivered record by its state. It returns the state, or an empty text for
+// countIfUndelivered counts an undelivered record by its state. It returns the state, or an empty text for
 // a delivered record.
-func (s *sinkState) countRecord(d v1alpha1.DeliveryStatus, seq int64) (state string) {
+func (s *sinkState) countIfUndelivered(d v1alpha1.DeliveryStatus, seq int64) (state string) {
 	switch {
 	case slices.Contains(d.Rejected, seq):
 		s.Refused++
@@ -134,8 +134,8 @@ func (s *sinkState) countRecord(d v1alpha1.DeliveryStatus, seq int64) (state str
 	return ""
 }
 
-// addDelivery adds the delivery state of one node.
-func (s *sinkState) addDelivery(d v1alpha1.DeliveryStatus) {
+// addNodeDelivery adds the delivery state of one node.
+func (s *sinkState) addNodeDelivery(d v1alpha1.DeliveryStatus) {
 	s.Dropped += d.Dropped
 	if isLater(d.LastDeliveredAt, s.Taken) {
 		s.Taken = d.LastDeliveredAt
@@ -150,30 +150,30 @@ func (s *sinkState) addDelivery(d v1alpha1.DeliveryStatus) {
 
 func isLater(a, b *metav1.Time) bool { return a != nil && (b == nil || b.Before(a)) }
 
-// sinkRows returns the delivery state of the sinks for one node.
-func sinkRows(now time.Time, st *v1alpha1.NodeFaultStatus) [][]string {
+// sinkRowsOfNode returns the delivery state of the sinks for one node.
+func sinkRowsOfNode(now time.Time, st *v1alpha1.NodeFaultStatus) [][]string {
 	sinks, _ := summarizeSinks([]v1alpha1.NodeFault{{Status: *st}})
-	return sinkRowsOf(now, sinks)
+	return formatSinkRows(now, sinks)
 }
 
-func sinkRowsOf(now time.Time, sinks []sinkState) [][]string {
+func formatSinkRows(now time.Time, sinks []sinkState) [][]string {
 	rows := [][]string{{"SINK", "PENDING", "REJECTED", "DROPPED", "LAST DELIVERED", "LAST FAILED", "ERROR"}}
 	for _, s := range sinks {
-		rows = append(rows, []string{s.Sink, fmt.Sprint(s.Waiting), fmt.Sprint(s.Refused), fmt.Sprint(s.Dropped), formatAgo(now, s.Taken), formatAgo(now, s.Failed), s.Error})
+		rows = append(rows, []string{s.Sink, fmt.Sprint(s.Waiting), fmt.Sprint(s.Refused), fmt.Sprint(s.Dropped), formatAgoOrNever(now, s.Taken), formatAgoOrNever(now, s.Failed), s.Error})
 	}
 	return rows
 }
 
-func formatAgo(now time.Time, t *metav1.Time) string {
+func formatAgoOrNever(now time.Time, t *metav1.Time) string {
 	if t == nil {
 		return "never"
 	}
 	return terminal.Since(now, t.Time) + " ago"
 }
 
-// runDeliveries prints undelivered events.
-func (s *session) runDeliveries(cmd *cobra.Command, args []string, format string) error {
-	c, err := s.connectCluster()
+// printUndelivered prints undelivered events.
+func (s *session) printUndelivered(cmd *cobra.Command, args []string, format string) error {
+	c, err := s.newClusterClient()
 	if err != nil {
 		return err
 	}
@@ -182,10 +182,10 @@ func (s *session) runDeliveries(cmd *cobra.Command, args []string, format string
 		return err
 	}
 	sinks, events := summarizeSinks(list)
-	if isData(format) {
+	if isJSONOrYAML(format) {
 		err = cli.WriteValue(s.env.Stdout, format, map[string]any{"sinks": nonNil(sinks), "undeliveredChangeEvents": nonNil(events)})
 	} else {
-		err = s.showDeliveries(sinks, events, countDropped(list), format == terminal.FormatWide)
+		err = s.printDeliveryTables(sinks, events, sumDroppedRecords(list), format == terminal.FormatWide)
 	}
 	if err != nil {
 		return err
@@ -201,8 +201,8 @@ func nonNil[T any](list []T) []T {
 	return list
 }
 
-// countDropped returns how many events were dropped before all sinks had accepted them.
-func countDropped(list []v1alpha1.NodeFault) int64 {
+// sumDroppedRecords returns how many events were dropped before all sinks had accepted them.
+func sumDroppedRecords(list []v1alpha1.NodeFault) int64 {
 	var n int64
 	for i := range list {
 		n += list[i].Status.Dropped
@@ -210,19 +210,19 @@ func countDropped(list []v1alpha1.NodeFault) int64 {
 	return n
 }
 
-func (s *session) showDeliveries(sinks []sinkState, events []undelivered, dropped int64, wide bool) error {
+func (s *session) printDeliveryTables(sinks []sinkState, events []undelivered, dropped int64, wide bool) error {
 	if len(sinks) == 0 {
-		s.printNote("No change event of a node has been sent yet.")
+		s.printLineToStderr("No change event of a node has been sent yet.")
 		return nil
 	}
-	if err := writeGrid(s.env.Stdout, "", sinkRowsOf(s.env.Now(), sinks)); err != nil {
+	if err := writeColumns(s.env.Stdout, "", formatSinkRows(s.env.Now(), sinks)); err != nil {
 		return err
 	}
 	if dropped > 0 {
-		s.printNote("Events dropped because too many were pending: %d.", dropped)
+		s.printLineToStderr("Events dropped because too many were pending: %d.", dropped)
 	}
 	if len(events) == 0 {
-		s.printNote("All events are delivered.")
+		s.printLineToStderr("All events are delivered.")
 		return nil
 	}
 	heads := []string{"NODE", "ACTION", "AGE", "SINK", "STATE", "ERROR"}
@@ -237,15 +237,15 @@ func (s *session) showDeliveries(sinks []sinkState, events []undelivered, droppe
 		}
 		rows = append(rows, row)
 	}
-	if err := s.printLine(""); err != nil {
+	if err := s.printLineToStdout(""); err != nil {
 		return err
 	}
-	return writeGrid(s.env.Stdout, "", rows)
+	return writeColumns(s.env.Stdout, "", rows)
 }
 
 // runResend requests that rejected events of nodes are sent again.
 func (s *session) runResend(cmd *cobra.Command, args []string) error {
-	c, err := s.connectCluster()
+	c, err := s.newClusterClient()
 	if err != nil {
 		return err
 	}
@@ -256,30 +256,30 @@ func (s *session) runResend(cmd *cobra.Command, args []string) error {
 	asked := 0
 	for i := range list {
 		f := &list[i]
-		sinks := refusingSinks(&f.Status)
+		sinks := sinksWithStoredRejections(&f.Status)
 		if len(sinks) == 0 {
 			if len(args) > 0 {
-				s.printNote("node %s: no rejected events", f.Name)
+				s.printLineToStderr("node %s: no rejected events", f.Name)
 			}
 			continue
 		}
-		if err := c.requestResend(cmd.Context(), f, s.env.Now()); err != nil {
-			errs = append(errs, explainError(err, fmt.Sprintf("request resend of the events of node %q", f.Name)))
+		if err := c.requestResendByAnnotation(cmd.Context(), f, s.env.Now()); err != nil {
+			errs = append(errs, explainHostError(err, fmt.Sprintf("request resend of the events of node %q", f.Name)))
 			continue
 		}
 		asked++
-		if err := s.printLine("node %s: rejected events are sent again to %s", f.Name, strings.Join(sinks, ", ")); err != nil {
+		if err := s.printLineToStdout("node %s: rejected events are sent again to %s", f.Name, strings.Join(sinks, ", ")); err != nil {
 			return err
 		}
 	}
 	if asked == 0 && len(args) == 0 && len(errs) == 0 {
-		s.printNote("No rejected events.")
+		s.printLineToStderr("No rejected events.")
 	}
 	return cli.JoinHostErrors(errs, cmp.Or(asked, len(list)-len(errs)))
 }
 
-// refusingSinks returns the sinks that have rejected an event that is still stored.
-func refusingSinks(st *v1alpha1.NodeFaultStatus) []string {
+// sinksWithStoredRejections returns the sinks that have rejected an event that is still stored.
+func sinksWithStoredRejections(st *v1alpha1.NodeFaultStatus) []string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(st.SinkDeliveries)) {
 		kept := func(r v1alpha1.Record) bool { return slices.Contains(st.SinkDeliveries[name].Rejected, r.Sequence) }
@@ -290,9 +290,9 @@ func refusingSinks(st *v1alpha1.NodeFaultStatus) []string {
 	return names
 }
 
-// requestResend writes a new value to the NodeFault, which the controller reads as a request to
+// requestResendByAnnotation writes a new value to the NodeFault, which the controller reads as a request to
 // resend.
-func (c *cluster) requestResend(ctx context.Context, f *v1alpha1.NodeFault, now time.Time) error {
+func (c *cluster) requestResendByAnnotation(ctx context.Context, f *v1alpha1.NodeFault, now time.Time) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"annotations": map[string]string{v1alpha1.AnnotationResend: now.UTC().Format(time.RFC3339Nano)},
 	}})

@@ -17,7 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-func (s *session) describeCommand() *cobra.Command {
+func (s *session) newDescribeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "describe NODE ...",
 		Short: "Show details of faulty nodes, and what to do next",
@@ -29,9 +29,9 @@ func (s *session) describeCommand() *cobra.Command {
 			}
 			return nil
 		},
-		ValidArgsFunction: s.completeNodes,
+		ValidArgsFunction: s.completeFaultyNodeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.connectCluster()
+			c, err := s.newClusterClient()
 			if err != nil {
 				return err
 			}
@@ -41,12 +41,12 @@ func (s *session) describeCommand() *cobra.Command {
 			}
 			for i := range found {
 				if i > 0 {
-					if err := s.printLine("\n"); err != nil {
+					if err := s.printLineToStdout("\n"); err != nil {
 						return err
 					}
 				}
-				p := &page{w: s.env.Stdout, now: s.env.Now(), paint: s.paintText}
-				if err := p.writeFault(&found[i]); err != nil {
+				p := &page{w: s.env.Stdout, now: s.env.Now(), paint: s.paintIfColourEnabled}
+				if err := p.writeNodeFault(&found[i]); err != nil {
 					return err
 				}
 			}
@@ -71,22 +71,22 @@ func (p *page) writeLine(format string, args ...any) {
 
 const fieldWidth = 14
 
-// writeField writes a name and its value, unless the value is empty.
-func (p *page) writeField(name, value string) {
+// writeFieldUnlessEmpty writes a name and its value, unless the value is empty.
+func (p *page) writeFieldUnlessEmpty(name, value string) {
 	if value != "" {
 		p.writeLine("%s%s", terminal.Pad(name+":", fieldWidth), terminal.Clean(value))
 	}
 }
 
-// writeSection writes a table under a heading, unless it has no rows below its headers.
-func (p *page) writeSection(title string, rows [][]string) {
+// writeSectionUnlessEmpty writes a table under a heading, unless it has no rows below its headers.
+func (p *page) writeSectionUnlessEmpty(title string, rows [][]string) {
 	if len(rows) < 2 {
 		return
 	}
 	p.writeLine("")
 	p.writeLine("%s", p.paint(terminal.Bold, title))
 	if p.err == nil {
-		p.err = writeGrid(p.w, "  ", rows)
+		p.err = writeColumns(p.w, "  ", rows)
 	}
 }
 
@@ -102,11 +102,11 @@ func (p *page) formatTimeAndAge(t *metav1.Time) string {
 	return fmt.Sprintf("%s (%s ago)", text, terminal.Since(p.now, t.Time))
 }
 
-// writeFault writes a full description of the faults of a node.
-func (p *page) writeFault(f *v1alpha1.NodeFault) error {
-	p.writeHead(f)
-	p.writeFaults(f.Spec.Faults)
-	p.writeDesired(f.Status.DesiredActions)
+// writeNodeFault writes a full description of the faults of a node.
+func (p *page) writeNodeFault(f *v1alpha1.NodeFault) error {
+	p.writeOverview(f)
+	p.writeFaultTable(f.Spec.Faults)
+	p.writeDesiredActions(f.Status.DesiredActions)
 	p.writeDrain(f.Status.Drain)
 	p.writeRemedy(f.Status.Remediation)
 	p.writeConditions(f.Status.Conditions)
@@ -115,25 +115,25 @@ func (p *page) writeFault(f *v1alpha1.NodeFault) error {
 	return p.err
 }
 
-func (p *page) writeHead(f *v1alpha1.NodeFault) {
+func (p *page) writeOverview(f *v1alpha1.NodeFault) {
 	st := &f.Status
-	p.writeField("Node", f.Name)
+	p.writeFieldUnlessEmpty("Node", f.Name)
 	phase := cmp.Or(string(st.Phase), "not processed yet: is node-fault-controller running?")
 	if p.err == nil {
 		p.writeLine("%s%s", terminal.Pad("Phase:", fieldWidth), p.paint(phaseStyle(st.Phase), terminal.Clean(phase)))
 	}
-	p.writeField("Phase since", p.formatTimeAndAge(st.PhaseChangedAt))
-	p.writeField("Fault", faultCodeOf(f))
-	p.writeField("Message", st.Message)
-	p.writeField("Session", st.Session)
+	p.writeFieldUnlessEmpty("Phase since", p.formatTimeAndAge(st.PhaseChangedAt))
+	p.writeFieldUnlessEmpty("Fault", faultCodeOrFirstFault(f))
+	p.writeFieldUnlessEmpty("Message", st.Message)
+	p.writeFieldUnlessEmpty("Session", st.Session)
 	if o := st.Owned; o != nil {
-		p.writeField("Owned", formatOwned(o))
+		p.writeFieldUnlessEmpty("Owned", formatOwned(o))
 	}
 	if o := st.Overridden; o != nil {
-		p.writeField("Overridden", p.formatTimeAndAge(&o.DetectedAt)+" by a person, in session "+o.Session)
+		p.writeFieldUnlessEmpty("Overridden", p.formatTimeAndAge(&o.DetectedAt)+" by a person, in session "+o.Session)
 	}
-	p.writeField("Healthy since", p.formatTimeAndAge(st.HealthySince))
-	if next := nextSteps(f); len(next) > 0 {
+	p.writeFieldUnlessEmpty("Healthy since", p.formatTimeAndAge(st.HealthySince))
+	if next := suggestNextSteps(f); len(next) > 0 {
 		p.writeLine("")
 		p.writeLine("%s", p.paint(terminal.Bold, "Next steps"))
 		for _, line := range next {
@@ -176,8 +176,8 @@ func phaseStyle(p v1alpha1.Phase) terminal.Style {
 	return terminal.Plain
 }
 
-// nextSteps returns the possible actions of a user on a node.
-func nextSteps(f *v1alpha1.NodeFault) []string {
+// suggestNextSteps returns the possible actions of a user on a node.
+func suggestNextSteps(f *v1alpha1.NodeFault) []string {
 	release := "fleetloop faults release " + f.Name + "   removes the cordon and taints of the controller"
 	switch f.Status.Phase {
 	case v1alpha1.PhaseStuck:
@@ -199,7 +199,7 @@ func nextSteps(f *v1alpha1.NodeFault) []string {
 	return nil
 }
 
-func (p *page) writeFaults(list []v1alpha1.Fault) {
+func (p *page) writeFaultTable(list []v1alpha1.Fault) {
 	rows := [][]string{{"SOURCE", "CHECK", "ENTITY", "CODES", "FATAL", "AGE", "MESSAGE"}}
 	for _, f := range list {
 		fatal := "no"
@@ -207,19 +207,19 @@ func (p *page) writeFaults(list []v1alpha1.Fault) {
 			fatal = "yes"
 		}
 		rows = append(rows, []string{
-			f.Source, f.Check, f.Entity, strings.Join(f.ErrorCodes, ","), fatal, terminal.Since(p.now, f.DetectedAt.Time), oneLine(f.Message),
+			f.Source, f.Check, f.Entity, strings.Join(f.ErrorCodes, ","), fatal, terminal.Since(p.now, f.DetectedAt.Time), firstLine(f.Message),
 		})
 	}
-	p.writeSection("Faults", rows)
+	p.writeSectionUnlessEmpty("Faults", rows)
 }
 
-// oneLine returns the first line of a text.
-func oneLine(text string) string {
+// firstLine returns the first line of a text.
+func firstLine(text string) string {
 	first, _, _ := strings.Cut(text, "\n")
 	return first
 }
 
-func (p *page) writeDesired(w *v1alpha1.DesiredActions) {
+func (p *page) writeDesiredActions(w *v1alpha1.DesiredActions) {
 	if w == nil {
 		return
 	}
@@ -243,8 +243,8 @@ func (p *page) writeDesired(w *v1alpha1.DesiredActions) {
 		text += " (dry run: reported, not performed)"
 	}
 	p.writeLine("")
-	p.writeField("Rules", cmp.Or(strings.Join(w.MatchedRules, ", "), "no match"))
-	p.writeField("Desired", text)
+	p.writeFieldUnlessEmpty("Rules", cmp.Or(strings.Join(w.MatchedRules, ", "), "no match"))
+	p.writeFieldUnlessEmpty("Desired", text)
 }
 
 func (p *page) writeDrain(d *v1alpha1.DrainStatus) {
@@ -253,18 +253,18 @@ func (p *page) writeDrain(d *v1alpha1.DrainStatus) {
 	}
 	p.writeLine("")
 	text := fmt.Sprintf("%s; pods left: %d, terminating: %d, evicted: %d", strings.ToLower(string(d.State)), d.Remaining, d.Terminating, d.Evicted)
-	p.writeField("Drain", text)
-	p.writeField("Started", p.formatTimeAndAge(&d.StartedAt))
+	p.writeFieldUnlessEmpty("Drain", text)
+	p.writeFieldUnlessEmpty("Started", p.formatTimeAndAge(&d.StartedAt))
 	if d.FinishedAt == nil {
-		p.writeField("Deadline", p.formatTimeAndAge(&d.Deadline))
+		p.writeFieldUnlessEmpty("Deadline", p.formatTimeAndAge(&d.Deadline))
 	}
-	p.writeField("Finished", p.formatTimeAndAge(d.FinishedAt))
-	p.writeField("Message", d.Message)
+	p.writeFieldUnlessEmpty("Finished", p.formatTimeAndAge(d.FinishedAt))
+	p.writeFieldUnlessEmpty("Message", d.Message)
 	rows := [][]string{{"POD", "BLOCKED BY", "MESSAGE"}}
 	for _, b := range d.BlockedPods {
-		rows = append(rows, []string{b.Pod, b.BlockedBy, oneLine(b.Message)})
+		rows = append(rows, []string{b.Pod, b.BlockedBy, firstLine(b.Message)})
 	}
-	p.writeSection("Blocked pods", rows)
+	p.writeSectionUnlessEmpty("Blocked pods", rows)
 }
 
 func (p *page) writeRemedy(r *v1alpha1.RemediationStatus) {
@@ -272,24 +272,24 @@ func (p *page) writeRemedy(r *v1alpha1.RemediationStatus) {
 		return
 	}
 	p.writeLine("")
-	p.writeField("Remedy", fmt.Sprintf("%s, attempt %d, %s", r.Action, r.Attempt, strings.ToLower(string(r.State))))
+	p.writeFieldUnlessEmpty("Remedy", fmt.Sprintf("%s, attempt %d, %s", r.Action, r.Attempt, strings.ToLower(string(r.State))))
 	if r.ObjectName != "" {
-		p.writeField("Object", r.ObjectKind+" "+r.ObjectName)
+		p.writeFieldUnlessEmpty("Object", r.ObjectKind+" "+r.ObjectName)
 	}
-	p.writeField("Started", p.formatTimeAndAge(&r.StartedAt))
+	p.writeFieldUnlessEmpty("Started", p.formatTimeAndAge(&r.StartedAt))
 	if r.FinishedAt == nil {
-		p.writeField("Deadline", p.formatTimeAndAge(&r.Deadline))
+		p.writeFieldUnlessEmpty("Deadline", p.formatTimeAndAge(&r.Deadline))
 	}
-	p.writeField("Finished", p.formatTimeAndAge(r.FinishedAt))
-	p.writeField("Message", r.Message)
+	p.writeFieldUnlessEmpty("Finished", p.formatTimeAndAge(r.FinishedAt))
+	p.writeFieldUnlessEmpty("Message", r.Message)
 }
 
 func (p *page) writeConditions(list []metav1.Condition) {
 	rows := [][]string{{"CONDITION", "STATUS", "AGE", "REASON", "MESSAGE"}}
 	for _, c := range list {
-		rows = append(rows, []string{c.Type, string(c.Status), terminal.Since(p.now, c.LastTransitionTime.Time), c.Reason, oneLine(c.Message)})
+		rows = append(rows, []string{c.Type, string(c.Status), terminal.Since(p.now, c.LastTransitionTime.Time), c.Reason, firstLine(c.Message)})
 	}
-	p.writeSection("Conditions", rows)
+	p.writeSectionUnlessEmpty("Conditions", rows)
 }
 
 func (p *page) writeHistory(st *v1alpha1.NodeFaultStatus) {
@@ -300,13 +300,13 @@ func (p *page) writeHistory(st *v1alpha1.NodeFaultStatus) {
 			action += " (dry run)"
 		}
 		why := cmp.Or(r.Reason, strings.Join(r.ErrorCodes, ","), r.Check)
-		rows = append(rows, []string{r.At.UTC().Format(time.RFC3339), action, r.Outcome, r.Session, formatDelivered(st, r), oneLine(why)})
+		rows = append(rows, []string{r.At.UTC().Format(time.RFC3339), action, r.Outcome, r.Session, formatDeliveredCount(st, r), firstLine(why)})
 	}
-	p.writeSection("History", rows)
+	p.writeSectionUnlessEmpty("History", rows)
 }
 
-// formatDelivered returns how many of the sinks at that time have accepted a record.
-func formatDelivered(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) string {
+// formatDeliveredCount returns how many of the sinks at that time have accepted a record.
+func formatDeliveredCount(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) string {
 	n, owed := 0, 0
 	for _, d := range st.SinkDeliveries {
 		if d.EnabledAt != nil && r.At.Time.Before(d.EnabledAt.Time) {
@@ -327,5 +327,5 @@ func (p *page) writeSinks(st *v1alpha1.NodeFaultStatus) {
 	if len(st.SinkDeliveries) == 0 {
 		return
 	}
-	p.writeSection("Sinks of change events", sinkRows(p.now, st))
+	p.writeSectionUnlessEmpty("Sinks of change events", sinkRowsOfNode(p.now, st))
 }

@@ -23,7 +23,7 @@ import (
 // Commands returns the commands for the command line of package cli.
 func Commands(env cli.Env) []*cobra.Command {
 	s := newSession(env)
-	faults := s.faultsCommand()
+	faults := s.newFaultsCommand()
 	s.where.AddFlags(faults.PersistentFlags())
 	return []*cobra.Command{faults}
 }
@@ -31,7 +31,7 @@ func Commands(env cli.Env) []*cobra.Command {
 // DeliveriesCommand returns the command deliveries, which belongs below changes.
 func DeliveriesCommand(env cli.Env) *cobra.Command {
 	s := newSession(env)
-	cmd := s.deliveriesCommand()
+	cmd := s.newDeliveriesCommand()
 	s.where.AddFlags(cmd.Flags())
 	return cmd
 }
@@ -52,7 +52,7 @@ type session struct {
 	where cli.HostFlags
 }
 
-func (s *session) faultsCommand() *cobra.Command {
+func (s *session) newFaultsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "faults",
 		Short: "Show faulty nodes of the host cluster, and release them",
@@ -64,40 +64,40 @@ func (s *session) faultsCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(s.listCommand(), s.describeCommand(), s.releaseCommand())
+	cmd.AddCommand(s.newListCommand(), s.newDescribeCommand(), s.newReleaseCommand())
 	return cmd
 }
 
-// releaseCommand returns the command "release".
-func (s *session) releaseCommand() *cobra.Command {
+// newReleaseCommand returns the command "release".
+func (s *session) newReleaseCommand() *cobra.Command {
 	cmd := releasecli.Command(releasecli.Env{
 		Program: "fleetloop faults", Stdout: s.env.Stdout, Stderr: s.env.Stderr, Now: s.env.Now,
-		Connect:    func() (client.Client, error) { return s.connectCluster() },
+		Connect:    func() (client.Client, error) { return s.newClusterClient() },
 		JoinErrors: cli.JoinHostErrors,
 		ExplainError: func(err error, doing, node string) error {
 			if node != "" && apierrors.IsNotFound(err) {
 				return cli.NewError(fmt.Errorf("node %q not found", node), cli.CodePrecondition, "kubectl get nodes   lists the nodes")
 			}
-			return explainError(err, doing)
+			return explainHostError(err, doing)
 		},
 	})
-	cmd.ValidArgsFunction = s.completeNodes
+	cmd.ValidArgsFunction = s.completeFaultyNodeNames
 	return cmd
 }
 
-// printNote prints progress.
-func (s *session) printNote(format string, args ...any) {
+// printLineToStderr prints progress.
+func (s *session) printLineToStderr(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.env.Stderr, format+"\n", args...) // a closed stderr is no error
 }
 
-// printLine writes a line of output.
-func (s *session) printLine(format string, args ...any) error {
+// printLineToStdout writes a line of output.
+func (s *session) printLineToStdout(format string, args ...any) error {
 	_, err := fmt.Fprintf(s.env.Stdout, format+"\n", args...)
 	return err
 }
 
-// paintText applies a style if colours are enabled.
-func (s *session) paintText(style terminal.Style, text string) string {
+// paintIfColourEnabled applies a style if colours are enabled.
+func (s *session) paintIfColourEnabled(style terminal.Style, text string) string {
 	if !terminal.WantsColour(s.env.LookupEnv, s.env.Terminal) {
 		return text
 	}
@@ -108,7 +108,7 @@ func usageErrorf(cmd *cobra.Command, format string, args ...any) error {
 	return cli.NewUsageError(fmt.Errorf(format, args...), cmd.CommandPath()+" --help")
 }
 
-func addOutputFlag(cmd *cobra.Command, format *string, formats ...string) {
+func addValidatedOutputFlag(cmd *cobra.Command, format *string, formats ...string) {
 	cmd.Flags().StringVarP(format, "output", "o", formats[0], "output `format`: "+strings.Join(formats, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
@@ -119,7 +119,7 @@ func addOutputFlag(cmd *cobra.Command, format *string, formats ...string) {
 	}
 }
 
-// isData reports whether a format is for programs.
-func isData(format string) bool {
+// isJSONOrYAML reports whether a format is for programs.
+func isJSONOrYAML(format string) bool {
 	return format == terminal.FormatJSON || format == terminal.FormatYAML
 }

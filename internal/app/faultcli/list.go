@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-func (s *session) listCommand() *cobra.Command {
+func (s *session) newListCommand() *cobra.Command {
 	var format string
 	var everything bool
 	cmd := &cobra.Command{
@@ -25,18 +25,18 @@ func (s *session) listCommand() *cobra.Command {
 		Long: "Show faulty nodes: the fault, the remedy, and what the controller waits for.\n" +
 			"Healthy and deleted nodes are shown with --all, or if they are named.",
 		Example:           "  fleetloop faults list\n  fleetloop faults list --all -o wide",
-		ValidArgsFunction: s.completeNodes,
+		ValidArgsFunction: s.completeFaultyNodeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.runList(cmd, args, format, everything)
 		},
 	}
 	cmd.Flags().BoolVarP(&everything, "all", "a", false, "also show healthy and deleted nodes")
-	addOutputFlag(cmd, &format, terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName)
+	addValidatedOutputFlag(cmd, &format, terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName)
 	return cmd
 }
 
 func (s *session) runList(cmd *cobra.Command, args []string, format string, everything bool) error {
-	c, err := s.connectCluster()
+	c, err := s.newClusterClient()
 	if err != nil {
 		return err
 	}
@@ -46,23 +46,23 @@ func (s *session) runList(cmd *cobra.Command, args []string, format string, ever
 	}
 	var shown []v1alpha1.NodeFault
 	for i := range found {
-		if everything || len(args) > 0 || !isOver(&found[i]) {
+		if everything || len(args) > 0 || !isHealthyOrGone(&found[i]) {
 			shown = append(shown, found[i])
 		}
 	}
 	switch {
-	case isData(format):
-		err = writeFaults(s.env.Stdout, format, shown, len(args) == 1)
+	case isJSONOrYAML(format):
+		err = writeFaultsAsJSONOrYAML(s.env.Stdout, format, shown, len(args) == 1)
 	case format == terminal.FormatName:
 		for i := range shown {
-			if err := s.printLine("%s", nameOf(&shown[i])); err != nil {
+			if err := s.printLineToStdout("%s", kubectlName(&shown[i])); err != nil {
 				return err
 			}
 		}
 	case len(shown) > 0:
-		err = s.writeTable(shown, format == terminal.FormatWide)
+		err = s.writeNodeTable(shown, format == terminal.FormatWide)
 	case len(errs) == 0:
-		s.printNote("No faulty nodes.")
+		s.printLineToStderr("No faulty nodes.")
 	}
 	if err != nil {
 		return err
@@ -70,17 +70,17 @@ func (s *session) runList(cmd *cobra.Command, args []string, format string, ever
 	return cli.JoinHostErrors(errs, len(shown))
 }
 
-// isOver reports whether nothing remains to do for a node.
-func isOver(f *v1alpha1.NodeFault) bool {
+// isHealthyOrGone reports whether nothing remains to do for a node.
+func isHealthyOrGone(f *v1alpha1.NodeFault) bool {
 	return f.Status.Phase == v1alpha1.PhaseHealthy || f.Status.Phase == v1alpha1.PhaseGone
 }
 
-// nameOf returns the name of a NodeFault in the form of kubectl.
-func nameOf(f *v1alpha1.NodeFault) string {
+// kubectlName returns the name of a NodeFault in the form of kubectl.
+func kubectlName(f *v1alpha1.NodeFault) string {
 	return strings.ToLower(v1alpha1.Kind) + "." + v1alpha1.GroupVersion.Group + "/" + f.Name
 }
 
-func (s *session) writeTable(list []v1alpha1.NodeFault, wide bool) error {
+func (s *session) writeNodeTable(list []v1alpha1.NodeFault, wide bool) error {
 	heads := []string{"NODE", "PHASE", "FAULT", "REMEDY", "PODS LEFT", "PHASE AGE", "MESSAGE"}
 	if wide {
 		heads = append(heads[:len(heads)-1], "SESSION", "UNDELIVERED EVENTS", "MESSAGE")
@@ -88,17 +88,17 @@ func (s *session) writeTable(list []v1alpha1.NodeFault, wide bool) error {
 	rows := [][]string{heads}
 	for i := range list {
 		st := &list[i].Status
-		row := []string{list[i].Name, string(st.Phase), faultCodeOf(&list[i]), formatRemedy(st.Remediation), formatPodsLeft(st.Drain), formatSince(s.env.Now(), st.PhaseChangedAt)}
+		row := []string{list[i].Name, string(st.Phase), faultCodeOrFirstFault(&list[i]), formatRemedy(st.Remediation), formatPodsLeft(st.Drain), formatAgeOrEmpty(s.env.Now(), st.PhaseChangedAt)}
 		if wide {
 			row = append(row, st.Session, fmt.Sprint(st.UndeliveredChangeEvents))
 		}
 		rows = append(rows, append(row, st.Message))
 	}
-	return writeGrid(s.env.Stdout, "", rows)
+	return writeColumns(s.env.Stdout, "", rows)
 }
 
-// faultCodeOf returns the fault in one word, even before the controller has processed it.
-func faultCodeOf(f *v1alpha1.NodeFault) string {
+// faultCodeOrFirstFault returns the fault in one word, even before the controller has processed it.
+func faultCodeOrFirstFault(f *v1alpha1.NodeFault) string {
 	if f.Status.FaultCode != "" || len(f.Spec.Faults) == 0 {
 		return f.Status.FaultCode
 	}
@@ -120,16 +120,16 @@ func formatPodsLeft(d *v1alpha1.DrainStatus) string {
 	return fmt.Sprint(d.Remaining)
 }
 
-func formatSince(now time.Time, t *metav1.Time) string {
+func formatAgeOrEmpty(now time.Time, t *metav1.Time) string {
 	if t == nil {
 		return ""
 	}
 	return terminal.Since(now, t.Time)
 }
 
-// writeGrid writes rows in columns. An empty cell other than the last becomes a dash, so that
+// writeColumns writes rows in columns. An empty cell other than the last becomes a dash, so that
 // scripts can count columns.
-func writeGrid(w io.Writer, indent string, rows [][]string) error {
+func writeColumns(w io.Writer, indent string, rows [][]string) error {
 	table := terminal.Table{Indent: indent}
 	cells := make([][]terminal.Cell, 0, len(rows))
 	for _, row := range rows {
@@ -146,9 +146,9 @@ func writeGrid(w io.Writer, indent string, rows [][]string) error {
 	return nil
 }
 
-// writeFaults writes NodeFaults in JSON or YAML, as kubectl does. Single writes one NodeFault as an
+// writeFaultsAsJSONOrYAML writes NodeFaults in JSON or YAML, as kubectl does. Single writes one NodeFault as an
 // object instead of a list.
-func writeFaults(w io.Writer, format string, list []v1alpha1.NodeFault, single bool) error {
+func writeFaultsAsJSONOrYAML(w io.Writer, format string, list []v1alpha1.NodeFault, single bool) error {
 	items := make([]any, 0, len(list))
 	for i := range list {
 		list[i].SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))

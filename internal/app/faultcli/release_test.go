@@ -39,7 +39,7 @@ func quarantined(t *testing.T, name string) {
 	fault := xidFault()
 	q, st := quarantine.New(quarantine.Config{}, nil), &v1alpha1.NodeFaultStatus{}
 	for range 5 {
-		step, err := q.Step(quarantine.Look{
+		step, err := q.Step(quarantine.StepInput{
 			Now: now.Add(-1), Node: getNode(t, name), Status: st, Faults: []v1alpha1.Fault{fault},
 			Verdict: nodefault.Verdict{DesiredActions: v1alpha1.DesiredActions{Cordon: true, Taints: []corev1.Taint{gpuTaint}}, Opened: &fault, Matched: []v1alpha1.Fault{fault}},
 		})

@@ -67,7 +67,7 @@ One replica at a time acts. All replicas receive reports.`,
 			}
 			return []*settings.Report{report}, err
 		}, &cfg),
-		releaseCommand(stdout, stderr, env),
+		newReleaseCommand(stdout, stderr, env),
 	)
 	terminal.AddVersionCommandAndFlag(root)
 	return root
@@ -91,12 +91,12 @@ func runController(ctx context.Context, cfg Config, stderr io.Writer, env func(s
 	return p.Run(ctx, nil, parts...)
 }
 
-// releaseCommand returns the command "release" for the cluster of a kubeconfig.
-func releaseCommand(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
+// newReleaseCommand returns the command "release" for the cluster of a kubeconfig.
+func newReleaseCommand(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
 	var where kube.Config
 	cmd := releasecli.Command(releasecli.Env{
 		Program: binary, Stdout: stdout, Stderr: stderr, Now: time.Now,
-		Connect:      func() (client.Client, error) { return connectToNodes(where, env) },
+		Connect:      func() (client.Client, error) { return newNodeClient(where, env) },
 		ExplainError: func(err error, doing, _ string) error { return fmt.Errorf("%s: %w", doing, err) },
 		JoinErrors:   func(errs []error, _ int) error { return errors.Join(errs...) },
 	})
@@ -105,8 +105,8 @@ func releaseCommand(stdout, stderr io.Writer, env func(string) (string, bool)) *
 	return cmd
 }
 
-// connectToNodes returns a client for nodes. It sends no request.
-func connectToNodes(where kube.Config, env func(string) (string, bool)) (client.Client, error) {
+// newNodeClient returns a client for nodes. It sends no request.
+func newNodeClient(where kube.Config, env func(string) (string, bool)) (client.Client, error) {
 	if where.Kubeconfig == "" {
 		where.Kubeconfig, _ = env("KUBECONFIG")
 	}

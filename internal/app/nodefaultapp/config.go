@@ -185,7 +185,7 @@ func (c Part) validateSettings() error {
 	if len(c.Roles) == 0 {
 		errs = append(errs, errors.New("no role set: set ROLES to one or more of controller, intake, janitor"))
 	}
-	if _, err := rules.Compile(c.rulesConfig()); err != nil {
+	if _, err := rules.Compile(c.rulesOrDefaults()); err != nil {
 		errs = append(errs, fmt.Errorf("rules: %w", err))
 	}
 	if c.hasRole(roleJanitor) {
@@ -206,7 +206,7 @@ func (c Part) validateSettings() error {
 	return errors.Join(errs...)
 }
 
-func (c Part) rulesConfig() rules.Config {
+func (c Part) rulesOrDefaults() rules.Config {
 	if len(c.Rules) == 0 {
 		return rules.Defaults()
 	}
@@ -233,7 +233,7 @@ func (c Part) remediationConfig() remediation.Config {
 	r := c.Remediation
 	return remediation.Config{
 		RebootAttempts: r.RebootAttempts, TerminateAttempts: r.TerminateAttempts, RebootTimeout: r.RebootTimeout + slack, TerminateTimeout: r.TerminateTimeout + slack,
-		VerifyTimeout: r.VerifyTimeout, AfterFailedDrain: r.AfterFailedDrain, RebootUnreachable: r.RebootUnreachable, PodsStay: c.Drain.Leaves(),
+		VerifyTimeout: r.VerifyTimeout, AfterFailedDrain: r.AfterFailedDrain, RebootUnreachable: r.RebootUnreachable, PodsStay: c.Drain.MayLeavePods(),
 	}
 }
 
@@ -252,10 +252,10 @@ func (c Part) sinksConfig() changes.Config {
 }
 
 // outboxConfig reserves half of the stop timeout for the clients of the sinks.
-func (c Part) outboxConfig(stop time.Duration) operator.OutboxConfig {
+func (c Part) outboxConfig(stopTimeout time.Duration) operator.OutboxConfig {
 	return operator.OutboxConfig{
 		MaxAge: c.Outbox.MaxAge, Retry: c.Outbox.Retry, MaxRetry: c.Outbox.MaxRetry,
-		Drain: min(cmp.Or(c.Changes.ShutdownTimeout, changeevent.DefaultShutdownTimeout), cmp.Or(stop, lifecycle.DefaultStopTimeout)/2),
+		Drain: min(cmp.Or(c.Changes.ShutdownTimeout, changeevent.DefaultShutdownTimeout), cmp.Or(stopTimeout, lifecycle.DefaultStopTimeout)/2),
 	}
 }
 

@@ -98,7 +98,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Override
 	for _, role := range []struct {
 		name string
 		make func(context.Context) ([]lifecycle.Part, error)
-	}{{roleController, a.newControllerParts}, {roleJanitor, a.newJanitorParts}, {roleIntake, a.newReportParts}} {
+	}{{roleController, a.newControllerParts}, {roleJanitor, a.newJanitorPartsUnlessDryRun}, {roleIntake, a.listenForReports}} {
 		if !cfg.hasRole(role.name) {
 			continue
 		}
@@ -111,12 +111,12 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Override
 	return parts, nil
 }
 
-// kubeOptions returns the access of a manager or client to the host cluster.
-func (a *app) kubeOptions(lease string) kube.Options {
+// kubeOptionsWithLease returns the access of a manager or client to the host cluster.
+func (a *app) kubeOptionsWithLease(lease string) kube.Options {
 	namespaced, clusterScoped := janitor.Kinds()
 	o := kube.Options{
 		Scheme: a.scheme, Namespaced: namespaced, ClusterScoped: append(operator.Kinds(), clusterScoped...),
-		Cache: cache.Options{ByObject: operator.Cache(), ReaderFailOnMissingInformer: true}, Log: a.p.Log,
+		Cache: cache.Options{ByObject: operator.CacheOptions(), ReaderFailOnMissingInformer: true}, Log: a.p.Log,
 	}
 	if a.cfg.Elect && lease != "" {
 		o.Leader = kube.Leader{Namespace: a.cfg.Namespace, Name: lease}
@@ -124,12 +124,12 @@ func (a *app) kubeOptions(lease string) kube.Options {
 	return o
 }
 
-// openStore returns the store of reports.
-func (a *app) openStore() (*intake.FaultStore, error) {
+// getOrCreateFaultStore returns the store of reports.
+func (a *app) getOrCreateFaultStore() (*intake.FaultStore, error) {
 	if a.store != nil {
 		return a.store, nil
 	}
-	c, err := kube.NewClient(a.host, a.kubeOptions(""))
+	c, err := kube.NewClient(a.host, a.kubeOptionsWithLease(""))
 	if err != nil {
 		return nil, err
 	}
@@ -139,26 +139,26 @@ func (a *app) openStore() (*intake.FaultStore, error) {
 
 // newControllerParts builds the parts that manage nodes.
 func (a *app) newControllerParts(ctx context.Context) ([]lifecycle.Part, error) {
-	m, err := kube.NewManager(a.host, a.kubeOptions(controllerLease)) //nolint:contextcheck // the manager outlives the call
+	m, err := kube.NewManager(a.host, a.kubeOptionsWithLease(controllerLease)) //nolint:contextcheck // the manager outlives the call
 	if err != nil {
 		return nil, err
 	}
 	a.nodes = m.GetClient()
-	set, err := rules.Compile(a.cfg.rulesConfig())
+	set, err := rules.Compile(a.cfg.rulesOrDefaults())
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
-	seen, err := newView(ctx, m.GetCache())
+	seen, err := newIndexedNodeView(ctx, m.GetCache())
 	if err != nil {
 		return nil, err
 	}
-	a.nodeAt = intake.NodeByAddress(seen.nodesAt)
-	bound, err := a.newBudget(m, seen)
+	a.nodeAt = intake.NewNodeNameByAddress(seen.nodesAt)
+	bound, err := a.newBudgetAddedToManager(m, seen)
 	if err != nil {
 		return nil, err
 	}
 	drainer := drain.New(a.cfg.Drain, a.core, seen.drainingNodes)
-	if err := drainer.Register(a.p.Metrics); err != nil {
+	if err := drainer.RegisterMetrics(a.p.Metrics); err != nil {
 		return nil, err
 	}
 	repairs := a.cfg.remediationConfig()
@@ -183,23 +183,23 @@ func (a *app) newControllerParts(ctx context.Context) ([]lifecycle.Part, error) 
 	if err != nil {
 		return nil, err
 	}
-	kept, err := a.openStore()
+	kept, err := a.getOrCreateFaultStore()
 	if err != nil {
 		return nil, err
 	}
-	if err := intake.AddConditionController(m, found, a.intake.Counted(intake.KindConditions, kept), a.p.Log); err != nil {
+	if err := intake.AddConditionController(m, found, a.intake.NewCountingStore(intake.KindConditions, kept), a.p.Log); err != nil {
 		return nil, err
 	}
 	return []lifecycle.Part{kube.Part("node fault controller", m, o.Ready)}, nil
 }
 
-// newBudget builds the limit on the number of nodes out of service.
-func (a *app) newBudget(m *kube.Manager, seen nodeView) (quarantine.Budget, error) {
+// newBudgetAddedToManager builds the limit on the number of nodes out of service.
+func (a *app) newBudgetAddedToManager(m *kube.Manager, seen nodeView) (quarantine.Budget, error) {
 	allowance, err := budget.New(a.cfg.budgetConfig(), seen.listNodes, a.p.Metrics)
 	if err != nil || a.cfg.Budget.OnExhausted != budget.ManualReset {
 		return allowance, err
 	}
-	keeper := budget.NewKeeper(allowance, a.core.CoordinationV1(), a.cfg.Namespace, a.p.Log)
+	keeper := budget.NewManualResetBudget(allowance, a.core.CoordinationV1(), a.cfg.Namespace, a.p.Log)
 	if err := m.Add(keeper); err != nil {
 		return nil, fmt.Errorf("start the budget of nodes out of service: %w", err)
 	}
@@ -219,13 +219,13 @@ func (a *app) outboxSinks() []operator.EventSink {
 	return sinks
 }
 
-// newJanitorParts builds the parts that reboot and terminate nodes.
-func (a *app) newJanitorParts(ctx context.Context) ([]lifecycle.Part, error) {
+// newJanitorPartsUnlessDryRun builds the parts that reboot and terminate nodes.
+func (a *app) newJanitorPartsUnlessDryRun(ctx context.Context) ([]lifecycle.Part, error) {
 	if a.cfg.DryRun {
 		a.p.Log.InfoContext(ctx, "dry run: no node is rebooted or terminated")
 		return nil, nil
 	}
-	m, err := kube.NewManager(a.host, a.kubeOptions(janitorLease)) //nolint:contextcheck // the manager outlives the call
+	m, err := kube.NewManager(a.host, a.kubeOptionsWithLease(janitorLease)) //nolint:contextcheck // the manager outlives the call
 	if err != nil {
 		return nil, err
 	}
@@ -262,9 +262,9 @@ func (a *app) newProvider(kind string) (provider.Provider, error) {
 	return provider.New(a.cfg.providerConfig(kind), deps)
 }
 
-// newReportParts builds the parts that accept reports.
-func (a *app) newReportParts(ctx context.Context) ([]lifecycle.Part, error) {
-	kept, err := a.openStore()
+// listenForReports builds the parts that accept reports.
+func (a *app) listenForReports(ctx context.Context) ([]lifecycle.Part, error) {
+	kept, err := a.getOrCreateFaultStore()
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +290,7 @@ func (a *app) newReportParts(ctx context.Context) ([]lifecycle.Part, error) {
 	if cfg.GRPC.Addr == "" && cfg.GRPC.Socket == "" {
 		return parts, nil
 	}
-	g, err := intake.NewGRPCServer(ctx, cfg.GRPC, intake.GRPCDeps{Store: kept, Auth: guard, Metrics: a.intake, Callers: limits, Log: a.p.Log})
+	g, err := intake.ListenGRPC(ctx, cfg.GRPC, intake.GRPCDeps{Store: kept, Auth: guard, Metrics: a.intake, Callers: limits, Log: a.p.Log})
 	if err != nil {
 		return parts, err
 	}

@@ -26,7 +26,7 @@ type nodeView struct {
 // byAddress is the index of nodes by their IP addresses.
 const byAddress = "fleetloop.io/address"
 
-func newView(ctx context.Context, c cache.Cache) (v nodeView, err error) {
+func newIndexedNodeView(ctx context.Context, c cache.Cache) (v nodeView, err error) {
 	informer, err := c.GetInformer(ctx, &corev1.Node{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nodeView{}, fmt.Errorf("get informer of nodes: %w", err)
@@ -37,19 +37,19 @@ func newView(ctx context.Context, c cache.Cache) (v nodeView, err error) {
 		if !is {
 			return nil, nil
 		}
-		return intake.NodeAddresses(n), nil
+		return intake.CanonicalNodeIPs(n), nil
 	}})
 	if err != nil {
 		return nodeView{}, fmt.Errorf("index nodes by address: %w", err)
 	}
-	if v.nodeStore, err = indexerOf(ctx, c, &corev1.Node{}); err == nil {
-		v.faultStore, err = indexerOf(ctx, c, &v1alpha1.NodeFault{})
+	if v.nodeStore, err = informerIndexer(ctx, c, &corev1.Node{}); err == nil {
+		v.faultStore, err = informerIndexer(ctx, c, &v1alpha1.NodeFault{})
 	}
 	return v, err
 }
 
-// indexerOf returns the indexer in which a cache keeps a kind.
-func indexerOf(ctx context.Context, c cache.Cache, kind client.Object) (toolscache.Indexer, error) {
+// informerIndexer returns the indexer in which a cache keeps a kind.
+func informerIndexer(ctx context.Context, c cache.Cache, kind client.Object) (toolscache.Indexer, error) {
 	informer, err := c.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, fmt.Errorf("get informer of %T: %w", kind, err)
@@ -72,15 +72,15 @@ func (v nodeView) nodesAt(address string) ([]*corev1.Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up %q: %w", address, err)
 	}
-	return nodesOf(list), nil
+	return castToNodes(list), nil
 }
 
 // listNodes returns all nodes.
 func (v nodeView) listNodes() []*corev1.Node {
-	return nodesOf(v.nodeStore.List())
+	return castToNodes(v.nodeStore.List())
 }
 
-func nodesOf(list []any) []*corev1.Node {
+func castToNodes(list []any) []*corev1.Node {
 	all := make([]*corev1.Node, 0, len(list))
 	for _, o := range list {
 		if n, is := o.(*corev1.Node); is {

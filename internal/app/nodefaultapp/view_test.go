@@ -55,7 +55,7 @@ func TestNodesByAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := newView(t.Context(), kept)
+	v, err := newIndexedNodeView(t.Context(), kept)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@
 // release of a node never needs it. A denied request is evaluated again when it is
 // repeated, so there is no backlog.
 //
-// A Keeper keeps an exhausted budget closed until a person resets it.
+// A ManualResetBudget keeps an exhausted budget closed until a person resets it.
 package budget
 
 import (
@@ -61,7 +61,7 @@ func Default() Config {
 	return Config{MaxPercent: 10, MinAllowedNodes: 1, Window: 5 * time.Minute, WindowMaxPercent: 5, WindowMinAllowedNodes: 1, OnExhausted: AutoResume}
 }
 
-func (c Config) validateConfig() (nodes selector.Selector, err error) {
+func (c Config) validateAndParseSelector() (nodes selector.Selector, err error) {
 	var errs []error
 	for what, percent := range map[string]int{"max_percent": c.MaxPercent, "window_max_percent": c.WindowMaxPercent} {
 		if percent < 0 || percent > 100 {
@@ -78,16 +78,18 @@ func (c Config) validateConfig() (nodes selector.Selector, err error) {
 	return nodes, errors.Join(append(errs, err)...)
 }
 
-// limitsFor returns the limits of a pool with a number of members. level is how many may
-// be out of service, and rate is how many may be taken out of service within the window.
-func (c Config) limitsFor(members int) (level, rate int) {
+// limitsFor returns the limits of a pool with a number of members. maxOutOfService is how many may
+// be out of service, and maxPerWindow is how many may be taken out of service within the window.
+func (c Config) limitsFor(members int) (maxOutOfService, maxPerWindow int) {
 	return max(c.MinAllowedNodes, members*c.MaxPercent/100), max(c.WindowMinAllowedNodes, members*c.WindowMaxPercent/100)
 }
 
-// resumeLevel returns the number of nodes out of service at which an exhausted budget
+// resumeThreshold returns the number of nodes out of service at which an exhausted budget
 // grants again. A fifth of the budget, and at least one node, must be free. Otherwise
 // each released node would be replaced by the next one at once.
-func resumeLevel(level int) int { return level - max(1, (level+4)/5) }
+func resumeThreshold(maxOutOfService int) (resumeAt int) {
+	return maxOutOfService - max(1, (maxOutOfService+4)/5)
+}
 
 // patience limits how long a grant counts that the node never shows. No cache is stale
 // for that long. It matters if a node changed twice before it was observed.
@@ -108,9 +110,9 @@ type taking struct {
 	at   time.Time
 }
 
-// A trip records that the budget of a pool was exhausted.
-type trip struct {
-	why     reason
+// An exhaustion records that the budget of a pool was exhausted.
+type exhaustion struct {
+	why     denialReason
 	since   time.Time
 	latched bool
 }
@@ -127,22 +129,22 @@ type Budget struct {
 	granted uint64 // number of grants so far
 	looks   uint64 // number of counts of all nodes so far
 	grants  map[types.UID]grant
-	takings map[types.UID]taking // within the window, including nodes that are back in service
-	trips   map[string]trip      // by pool
-	read    map[types.UID]stamp  // parsed annotations
-	members map[string]int       // number of nodes by pool, as last counted
+	takings map[types.UID]taking  // within the window, including nodes that are back in service
+	trips   map[string]exhaustion // by pool
+	read    map[types.UID]stamp   // parsed annotations
+	members map[string]int        // number of nodes by pool, as last counted
 }
 
 // New creates a budget. nodes returns all nodes from a cache; they are not changed. A nil
 // registerer means no metrics.
 func New(cfg Config, nodes func() []*corev1.Node, reg prometheus.Registerer) (*Budget, error) {
-	chosen, err := cfg.validateConfig()
+	chosen, err := cfg.validateAndParseSelector()
 	if err != nil {
 		return nil, fmt.Errorf("budget: %w", err)
 	}
 	b := &Budget{
 		cfg: cfg, chosen: chosen, nodes: nodes,
-		grants: map[types.UID]grant{}, takings: map[types.UID]taking{}, trips: map[string]trip{}, read: map[types.UID]stamp{},
+		grants: map[types.UID]grant{}, takings: map[types.UID]taking{}, trips: map[string]exhaustion{}, read: map[types.UID]stamp{},
 	}
 	b.metrics, err = newMetrics(b, reg)
 	if err != nil {
@@ -158,20 +160,20 @@ func New(cfg Config, nodes func() []*corev1.Node, reg prometheus.Registerer) (*B
 func (b *Budget) Reserve(node *corev1.Node, now time.Time) (release func(), denial string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if isOurs(node) {
+	if isQuarantinedByUs(node) {
 		return func() {}, ""
 	}
-	if !b.countsNode(node) {
+	if !b.coversNode(node) {
 		b.metrics.countDenial(reasonForeign)
 		return func() {}, fmt.Sprintf("node %q is not covered by the budget: budget.selector or budget.control_plane excludes it", node.Name)
 	}
-	pool := b.poolOf(node)
-	c := b.countByPool(node, now)[pool]
-	if why, text := b.checkLimitsAndUpdateTrip(pool, c, now); text != "" {
+	pool := b.poolLabelValue(node)
+	c := b.countPoolsAndUpdateState(node, now)[pool]
+	if why, text := b.checkLimitsAndRecordExhaustion(pool, c, now); text != "" {
 		b.metrics.countDenial(why)
 		return func() {}, text
 	}
-	return b.grantNode(node.UID, pool, now), ""
+	return b.grantNodeOnce(node.UID, pool, now), ""
 }
 
 // LimitOf returns the pool of a node and how many of its nodes may be out of service, as last counted. It
@@ -180,21 +182,21 @@ func (b *Budget) LimitOf(node *corev1.Node) *v1alpha1.PoolBudget {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.members == nil {
-		b.countByPool(nil, time.Now())
+		b.countPoolsAndUpdateState(nil, time.Now())
 	}
-	pool := b.poolOf(node)
+	pool := b.poolLabelValue(node)
 	members, counted := b.members[pool]
-	if !counted || !b.countsNode(node) {
+	if !counted || !b.coversNode(node) {
 		return nil
 	}
 	level, _ := b.cfg.limitsFor(members)
 	return &v1alpha1.PoolBudget{Pool: pool, Limit: int32(level)} //nolint:gosec // a number of nodes
 }
 
-// grantNode counts a node as taken out of service. If the node has a pending grant,
+// grantNodeOnce counts a node as taken out of service. If the node has a pending grant,
 // release does nothing: the failure of this request does not mean that the first one
 // failed.
-func (b *Budget) grantNode(uid types.UID, pool string, now time.Time) (release func()) {
+func (b *Budget) grantNodeOnce(uid types.UID, pool string, now time.Time) (release func()) {
 	if _, stands := b.grants[uid]; stands {
 		return func() {}
 	}

@@ -148,9 +148,9 @@ func TestLimitOf(t *testing.T) {
 func TestARestartChangesNothing(t *testing.T) {
 	nodes := newNodes(40)
 	first := newBudget(t, level(10, 1), always(nodes))
-	for _, n := range nodes {
-		if _, denial := first.Reserve(n, noon()); denial == "" {
-			take(noon(), n)
+	for _, node := range nodes {
+		if _, denial := first.Reserve(node, noon()); denial == "" {
+			take(noon(), node)
 		}
 	}
 	second := newBudget(t, level(10, 1), always(nodes))
@@ -278,7 +278,7 @@ func TestHoldGoesOnWhenAFifthIsFree(t *testing.T) {
 	if _, denial := b.Reserve(nodes[20], noon()); denial == "" {
 		t.Fatal("an eleventh node may go")
 	}
-	give := func(n *corev1.Node) { n.Annotations, n.Spec.Unschedulable = nil, false }
+	give := func(node *corev1.Node) { node.Annotations, node.Spec.Unschedulable = nil, false }
 	give(nodes[0])
 	_, denial := b.Reserve(nodes[20], noon())
 	if want := "budget exhausted: 9 of 100 nodes are out of service (9 quarantined) in the cluster, at most 10 allowed; further nodes wait until at most 8 are out of service"; denial != want {
@@ -338,7 +338,7 @@ func TestLatchStaysUntilReset(t *testing.T) {
 	}
 
 	again := newBudget(t, cfg, always(nodes))
-	again.Latch("b", noon())
+	again.CloseUntilReset("b", noon())
 	if got := grants(again, later, nodes[3], nodes[20]); !cmp.Equal(got, []string{"node-003"}) {
 		t.Errorf("with pool b latched by a process before, %v may go", got)
 	}

@@ -15,21 +15,21 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// A count holds the numbers of nodes of a pool.
-type count struct {
+// A poolCounts holds the numbers of nodes of a pool.
+type poolCounts struct {
 	members                  int
 	ours, cordoned, notReady int // out of service, each node once
 	recent                   int // taken out of service within the window
 	itself                   int // 1 if the requested node is among the nodes out of service
 }
 
-func (c count) outOfService() int { return c.ours + c.cordoned + c.notReady }
+func (c poolCounts) outOfService() int { return c.ours + c.cordoned + c.notReady }
 
-// othersOut returns how many nodes other than the requested one are out of service.
-func (c count) othersOut() int { return c.outOfService() - c.itself }
+// outOfServiceExceptCandidate returns how many nodes other than the requested one are out of service.
+func (c poolCounts) outOfServiceExceptCandidate() int { return c.outOfService() - c.itself }
 
 // String returns the numbers of nodes out of service, as at the start of a denial.
-func (c count) String() string {
+func (c poolCounts) String() string {
 	var parts []string
 	for _, p := range []struct {
 		n    int
@@ -46,25 +46,25 @@ func (c count) String() string {
 	return fmt.Sprintf("%d of %d nodes are out of service%s", c.outOfService(), c.members, split)
 }
 
-// countByPool counts the nodes by pool. For the requested node it uses candidate, which is at
+// countPoolsAndUpdateState counts the nodes by pool. For the requested node it uses candidate, which is at
 // least as recent as the cache. candidate may be nil.
-func (b *Budget) countByPool(candidate *corev1.Node, now time.Time) map[string]count {
-	counts := map[string]count{}
+func (b *Budget) countPoolsAndUpdateState(candidate *corev1.Node, now time.Time) map[string]poolCounts {
+	counts := map[string]poolCounts{}
 	b.looks++
-	for _, n := range b.nodes() {
-		if candidate != nil && n.UID == candidate.UID {
+	for _, node := range b.nodes() {
+		if candidate != nil && node.UID == candidate.UID {
 			continue
 		}
-		b.addNode(counts, n, now, false)
+		b.addNodeToPoolCounts(counts, node, now, false)
 	}
 	if candidate != nil {
-		b.addNode(counts, candidate, now, true)
+		b.addNodeToPoolCounts(counts, candidate, now, true)
 	}
 	b.members = make(map[string]int, len(counts))
 	for pool, c := range counts {
 		b.members[pool] = c.members
 	}
-	b.forgetExpired(now)
+	b.forgetDeletedAndExpired(now)
 	for uid, t := range b.takings {
 		if candidate != nil && uid == candidate.UID {
 			continue
@@ -77,23 +77,23 @@ func (b *Budget) countByPool(candidate *corev1.Node, now time.Time) map[string]c
 	return counts
 }
 
-// addNode adds a node to the counts of its pool.
-func (b *Budget) addNode(counts map[string]count, n *corev1.Node, now time.Time, isCandidate bool) {
-	b.noteExists(n.UID)
-	if !b.countsNode(n) {
+// addNodeToPoolCounts adds a node to the counts of its pool.
+func (b *Budget) addNodeToPoolCounts(counts map[string]poolCounts, node *corev1.Node, now time.Time, isCandidate bool) {
+	b.markNodeSeen(node.UID)
+	if !b.coversNode(node) {
 		return
 	}
-	pool := b.poolOf(n)
+	pool := b.poolLabelValue(node)
 	c := counts[pool]
 	c.members++
 	before := c.outOfService()
-	granted := b.observeNode(n, now)
+	granted := b.updateTakingAndGrant(node, now)
 	switch {
-	case granted || isOurs(n):
+	case granted || isQuarantinedByUs(node):
 		c.ours++
-	case n.Spec.Unschedulable:
+	case node.Spec.Unschedulable:
 		c.cordoned++
-	case !isReady(n):
+	case !isReadyOrNoCondition(node):
 		c.notReady++
 	}
 	if isCandidate {
@@ -102,8 +102,8 @@ func (b *Budget) addNode(counts map[string]count, n *corev1.Node, now time.Time,
 	counts[pool] = c
 }
 
-// noteExists records that a node exists, so that its remembered state is kept.
-func (b *Budget) noteExists(uid types.UID) {
+// markNodeSeen records that a node exists, so that its remembered state is kept.
+func (b *Budget) markNodeSeen(uid types.UID) {
 	if g, is := b.grants[uid]; is {
 		g.look = b.looks
 		b.grants[uid] = g
@@ -114,31 +114,31 @@ func (b *Budget) noteExists(uid types.UID) {
 	}
 }
 
-// observeNode records the state of a node, and reports whether it is granted and does not
+// updateTakingAndGrant records the state of a node, and reports whether it is granted and does not
 // show the cordon yet.
-func (b *Budget) observeNode(n *corev1.Node, now time.Time) (granted bool) {
-	taken, known := b.takenAt(n)
-	if last, is := b.takings[n.UID]; known && now.Sub(taken) < b.cfg.Window && (!is || taken.After(last.at)) {
-		b.takings[n.UID] = taking{pool: b.poolOf(n), at: taken}
+func (b *Budget) updateTakingAndGrant(node *corev1.Node, now time.Time) (grantPending bool) {
+	taken, known := b.takenOutOfServiceAt(node)
+	if last, is := b.takings[node.UID]; known && now.Sub(taken) < b.cfg.Window && (!is || taken.After(last.at)) {
+		b.takings[node.UID] = taking{pool: b.poolLabelValue(node), at: taken}
 	}
-	g, granted := b.grants[n.UID]
-	if !granted {
+	g, grantPending := b.grants[node.UID]
+	if !grantPending {
 		return false
 	}
 	// The annotation has the time of the grant in microseconds. An older one belongs to a
 	// previous session.
-	if known && !taken.Before(g.at.Truncate(time.Microsecond)) || isReleasedSince(n, g) || now.Sub(g.at) > patience {
-		delete(b.grants, n.UID)
+	if known && !taken.Before(g.at.Truncate(time.Microsecond)) || isReleasedAfterGrant(node, g) || now.Sub(g.at) > patience {
+		delete(b.grants, node.UID)
 		return false
 	}
 	return true
 }
 
-// isReleasedSince reports whether a granted node is in service again without having been
+// isReleasedAfterGrant reports whether a granted node is in service again without having been
 // observed out of service. It was released, or a person uncordoned it, since the grant.
-func isReleasedSince(n *corev1.Node, g grant) bool {
+func isReleasedAfterGrant(node *corev1.Node, g grant) bool {
 	for _, key := range []string{v1alpha1.AnnotationReleased, v1alpha1.AnnotationOverridden} {
-		text, is := n.Annotations[key]
+		text, is := node.Annotations[key]
 		var ended struct {
 			Since time.Time `json:"since"` // time of the quarantine, in annotations that have it
 			At    time.Time `json:"at"`
@@ -153,9 +153,9 @@ func isReleasedSince(n *corev1.Node, g grant) bool {
 	return false
 }
 
-// forgetExpired drops the state of deleted nodes, expired grants, and takings before the
+// forgetDeletedAndExpired drops the state of deleted nodes, expired grants, and takings before the
 // window.
-func (b *Budget) forgetExpired(now time.Time) {
+func (b *Budget) forgetDeletedAndExpired(now time.Time) {
 	maps.DeleteFunc(b.grants, func(_ types.UID, g grant) bool { return g.look != b.looks || now.Sub(g.at) > patience })
 	maps.DeleteFunc(b.read, func(_ types.UID, s stamp) bool { return s.look != b.looks })
 	maps.DeleteFunc(b.takings, func(_ types.UID, t taking) bool { return now.Sub(t.at) >= b.cfg.Window })
@@ -169,16 +169,16 @@ type stamp struct {
 	look  uint64 // number of the last count that included the node
 }
 
-// takenAt returns when the pipeline last took a node out of service. It reads the
+// takenOutOfServiceAt returns when the pipeline last took a node out of service. It reads the
 // annotation of a quarantined node, or the one that stays on a node that was released or
 // overridden by a person.
-func (b *Budget) takenAt(n *corev1.Node) (at time.Time, known bool) {
+func (b *Budget) takenOutOfServiceAt(node *corev1.Node) (at time.Time, known bool) {
 	for _, key := range []string{v1alpha1.AnnotationOwned, v1alpha1.AnnotationReleased, v1alpha1.AnnotationOverridden} {
-		text, is := n.Annotations[key]
+		text, is := node.Annotations[key]
 		if !is {
 			continue
 		}
-		s, is := b.read[n.UID]
+		s, is := b.read[node.UID]
 		if !is || s.text != text {
 			var said struct {
 				AppliedAt time.Time `json:"appliedAt"`
@@ -189,23 +189,23 @@ func (b *Budget) takenAt(n *corev1.Node) (at time.Time, known bool) {
 				said.Since = said.AppliedAt
 			}
 			s = stamp{text: text, at: said.Since, known: err == nil && !said.Since.IsZero(), look: b.looks}
-			b.read[n.UID] = s
+			b.read[node.UID] = s
 		}
 		return s.at, s.known
 	}
-	delete(b.read, n.UID)
+	delete(b.read, node.UID)
 	return time.Time{}, false
 }
 
-// isOurs reports whether the pipeline has quarantined a node.
-func isOurs(n *corev1.Node) bool {
-	_, is := n.Annotations[v1alpha1.AnnotationOwned]
+// isQuarantinedByUs reports whether the pipeline has quarantined a node.
+func isQuarantinedByUs(node *corev1.Node) bool {
+	_, is := node.Annotations[v1alpha1.AnnotationOwned]
 	return is
 }
 
-// isReady reports whether a node is ready. A node without the condition counts as ready.
-func isReady(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
+// isReadyOrNoCondition reports whether a node is ready. A node without the condition counts as ready.
+func isReadyOrNoCondition(node *corev1.Node) bool {
+	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			return c.Status == corev1.ConditionTrue
 		}
@@ -213,23 +213,23 @@ func isReady(n *corev1.Node) bool {
 	return true
 }
 
-// countsNode reports whether the budget covers a node.
-func (b *Budget) countsNode(n *corev1.Node) bool {
+// coversNode reports whether the budget covers a node.
+func (b *Budget) coversNode(node *corev1.Node) bool {
 	if !b.cfg.ControlPlane {
 		for _, role := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {
-			if _, is := n.Labels[role]; is {
+			if _, is := node.Labels[role]; is {
 				return false
 			}
 		}
 	}
-	return b.chosen.Matches(selector.Map(n.Labels))
+	return b.chosen.Matches(selector.Map(node.Labels))
 }
 
-func (b *Budget) poolOf(n *corev1.Node) string {
+func (b *Budget) poolLabelValue(node *corev1.Node) string {
 	if b.cfg.Pool == "" {
 		return ""
 	}
-	return n.Labels[b.cfg.Pool]
+	return node.Labels[b.cfg.Pool]
 }
 
-func sortedPools(counts map[string]count) []string { return slices.Sorted(maps.Keys(counts)) }
+func sortedPoolNames(counts map[string]poolCounts) []string { return slices.Sorted(maps.Keys(counts)) }

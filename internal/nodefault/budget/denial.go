@@ -5,66 +5,66 @@ import (
 	"time"
 )
 
-// A reason is the reason of a denial. It is a metric label with a closed set of values.
-type reason string
+// A denialReason is the reason of a denial. It is a metric label with a closed set of values.
+type denialReason string
 
 const (
-	reasonLevel   reason = "max_nodes"
-	reasonHeld    reason = "recovering"
-	reasonRate    reason = "window"
-	reasonLatched reason = "manual_reset"
-	reasonForeign reason = "not_selected"
+	reasonLevel   denialReason = "max_nodes"
+	reasonHeld    denialReason = "recovering"
+	reasonRate    denialReason = "window"
+	reasonLatched denialReason = "manual_reset"
+	reasonForeign denialReason = "not_selected"
 )
 
-func allReasons() []reason {
-	return []reason{reasonLevel, reasonHeld, reasonRate, reasonLatched, reasonForeign}
+func allDenialReasons() []denialReason {
+	return []denialReason{reasonLevel, reasonHeld, reasonRate, reasonLatched, reasonForeign}
 }
 
-// checkLimitsAndUpdateTrip returns why no other node of a pool may be taken out of service. It also
+// checkLimitsAndRecordExhaustion returns why no other node of a pool may be taken out of service. It also
 // records whether the budget of the pool is exhausted.
-func (b *Budget) checkLimitsAndUpdateTrip(pool string, c count, now time.Time) (why reason, denial string) {
+func (b *Budget) checkLimitsAndRecordExhaustion(pool string, c poolCounts, now time.Time) (why denialReason, denial string) {
 	level, rate := b.cfg.limitsFor(c.members)
 	tripped, is := b.trips[pool]
 	if is && tripped.latched {
-		return reasonLatched, fmt.Sprintf("the budget of %s was exhausted at %s and waits for a manual reset: %s", poolTitle(pool), stampOf(tripped.since), c)
+		return reasonLatched, fmt.Sprintf("the budget of %s was exhausted at %s and waits for a manual reset: %s", clusterOrQuotedPool(pool), formatUTC(tripped.since), c)
 	}
 	switch {
-	case c.othersOut()+1 > level:
-		why, denial = reasonLevel, fmt.Sprintf("budget exhausted: %s in %s, at most %d allowed", c, poolTitle(pool), level)
+	case c.outOfServiceExceptCandidate()+1 > level:
+		why, denial = reasonLevel, fmt.Sprintf("budget exhausted: %s in %s, at most %d allowed", c, clusterOrQuotedPool(pool), level)
 	case b.cfg.Window > 0 && c.recent+1 > rate:
-		why, denial = reasonRate, fmt.Sprintf("budget exhausted: %d nodes of %s were taken out of service within %s, at most %d allowed", c.recent, poolTitle(pool), b.cfg.Window, rate)
-	case is && tripped.why == reasonLevel && c.othersOut() > resumeLevel(level):
-		return reasonHeld, fmt.Sprintf("budget exhausted: %s in %s, at most %d allowed; further nodes wait until at most %d are out of service", c, poolTitle(pool), level, max(0, resumeLevel(level)))
+		why, denial = reasonRate, fmt.Sprintf("budget exhausted: %d nodes of %s were taken out of service within %s, at most %d allowed", c.recent, clusterOrQuotedPool(pool), b.cfg.Window, rate)
+	case is && tripped.why == reasonLevel && c.outOfServiceExceptCandidate() > resumeThreshold(level):
+		return reasonHeld, fmt.Sprintf("budget exhausted: %s in %s, at most %d allowed; further nodes wait until at most %d are out of service", c, clusterOrQuotedPool(pool), level, max(0, resumeThreshold(level)))
 	default:
 		delete(b.trips, pool)
 		return "", ""
 	}
 	if !is || tripped.why != why && tripped.why == reasonRate {
-		b.trips[pool] = trip{why: why, since: now, latched: b.cfg.OnExhausted == ManualReset}
+		b.trips[pool] = exhaustion{why: why, since: now, latched: b.cfg.OnExhausted == ManualReset}
 	}
 	return why, denial
 }
 
-// poolTitle returns the name of a pool as used in a denial.
-func poolTitle(pool string) string {
+// clusterOrQuotedPool returns the name of a pool as used in a denial.
+func clusterOrQuotedPool(pool string) string {
 	if pool == "" {
 		return "the cluster"
 	}
 	return fmt.Sprintf("pool %q", pool)
 }
 
-func stampOf(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+func formatUTC(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
-// Latch closes the budget of a pool until Reset. A new process uses it to restore a
+// CloseUntilReset closes the budget of a pool until Reset. A new process uses it to restore a
 // budget that was closed before.
-func (b *Budget) Latch(pool string, since time.Time) {
+func (b *Budget) CloseUntilReset(pool string, since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.trips[pool] = trip{why: reasonLevel, since: since, latched: true}
+	b.trips[pool] = exhaustion{why: reasonLevel, since: since, latched: true}
 }
 
 // Reset opens the budget of a pool, and reports whether it was exhausted.
-func (b *Budget) Reset(pool string) (wasTripped bool) {
+func (b *Budget) Reset(pool string) (wasExhausted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	_, was := b.trips[pool]
@@ -91,21 +91,21 @@ type Pool struct {
 	Since time.Time
 }
 
-// Out returns how many nodes are out of service.
-func (p Pool) Out() int { return p.Ours + p.Cordoned + p.NotReady }
+// OutOfService returns how many nodes are out of service.
+func (p Pool) OutOfService() int { return p.Ours + p.Cordoned + p.NotReady }
 
 // Status returns the state of the budgets of all pools, sorted by name.
 func (b *Budget) Status(now time.Time) []Pool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	counts := b.countByPool(nil, now)
+	counts := b.countPoolsAndUpdateState(nil, now)
 	var pools []Pool
-	for _, name := range sortedPools(counts) {
+	for _, name := range sortedPoolNames(counts) {
 		c := counts[name]
 		p := Pool{Name: name, Members: c.members, Ours: c.ours, Cordoned: c.cordoned, NotReady: c.notReady, Recent: c.recent}
 		p.Most, p.MostRecent = b.cfg.limitsFor(c.members)
 		if t, is := b.trips[name]; is {
-			over := t.why == reasonLevel && p.Out() > resumeLevel(p.Most) || t.why == reasonRate && p.Recent >= p.MostRecent
+			over := t.why == reasonLevel && p.OutOfService() > resumeThreshold(p.Most) || t.why == reasonRate && p.Recent >= p.MostRecent
 			if !t.latched && !over {
 				delete(b.trips, name)
 			} else {

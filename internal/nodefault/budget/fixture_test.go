@@ -29,19 +29,19 @@ func newNodes(n int) []*corev1.Node {
 }
 
 func label(nodes []*corev1.Node, key, value string) {
-	for _, n := range nodes {
-		if n.Labels == nil {
-			n.Labels = map[string]string{}
+	for _, node := range nodes {
+		if node.Labels == nil {
+			node.Labels = map[string]string{}
 		}
-		n.Labels[key] = value
+		node.Labels[key] = value
 	}
 }
 
 // take marks nodes as quarantined.
 func take(at time.Time, nodes ...*corev1.Node) {
-	for _, n := range nodes {
-		n.Spec.Unschedulable = true
-		n.Annotations = map[string]string{v1alpha1.AnnotationOwned: owned(at)}
+	for _, node := range nodes {
+		node.Spec.Unschedulable = true
+		node.Annotations = map[string]string{v1alpha1.AnnotationOwned: owned(at)}
 	}
 }
 
@@ -50,14 +50,14 @@ func owned(at time.Time) string {
 }
 
 func cordon(nodes ...*corev1.Node) {
-	for _, n := range nodes {
-		n.Spec.Unschedulable = true
+	for _, node := range nodes {
+		node.Spec.Unschedulable = true
 	}
 }
 
 func fail(nodes ...*corev1.Node) {
-	for _, n := range nodes {
-		n.Status.Conditions[0].Status = corev1.ConditionUnknown
+	for _, node := range nodes {
+		node.Status.Conditions[0].Status = corev1.ConditionUnknown
 	}
 }
 
@@ -77,9 +77,9 @@ func always(nodes []*corev1.Node) func() []*corev1.Node {
 // grants requests each node and returns the names of the granted ones.
 func grants(b *Budget, now time.Time, nodes ...*corev1.Node) []string {
 	var granted []string
-	for _, n := range nodes {
-		if _, denial := b.Reserve(n, now); denial == "" {
-			granted = append(granted, n.Name)
+	for _, node := range nodes {
+		if _, denial := b.Reserve(node, now); denial == "" {
+			granted = append(granted, node.Name)
 		}
 	}
 	return granted

@@ -29,7 +29,7 @@ func newMetrics(b *Budget, reg prometheus.Registerer) (*metrics, error) {
 		recent:    gauge(prefix+"window_nodes", "Number of nodes that node-fault-controller took out of service in the most recent time window. The setting budget.window sets the length of the window; the default is 5 minutes."),
 		exhausted: gauge(prefix+"exhausted_pools", "Number of node pools in which node-fault-controller takes no further node out of service, because too many nodes are already out of service, by manual_reset: true (a person must reset the pool) or false (the pool recovers automatically).", "manual_reset"),
 	}
-	for _, r := range allReasons() {
+	for _, r := range allDenialReasons() {
 		m.denials.WithLabelValues(string(r))
 	}
 	if reg == nil {
@@ -38,7 +38,7 @@ func newMetrics(b *Budget, reg prometheus.Registerer) (*metrics, error) {
 	return m, reg.Register(m)
 }
 
-func (m *metrics) countDenial(why reason) { m.denials.WithLabelValues(string(why)).Inc() }
+func (m *metrics) countDenial(why denialReason) { m.denials.WithLabelValues(string(why)).Inc() }
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
@@ -59,7 +59,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			exhausted[p.Latched]++
 		}
 	}
-	for state, n := range map[string]int{"in_service": all.Members - all.Out(), "quarantined": all.Ours, "cordoned_by_others": all.Cordoned, "not_ready": all.NotReady} {
+	for state, n := range map[string]int{"in_service": all.Members - all.OutOfService(), "quarantined": all.Ours, "cordoned_by_others": all.Cordoned, "not_ready": all.NotReady} {
 		m.nodes.WithLabelValues(state).Set(float64(n))
 	}
 	m.limits.WithLabelValues("out_of_service").Set(float64(all.Most))

@@ -63,14 +63,14 @@ func (w *world) one(t *rapid.T) int { return rapid.IntRange(0, len(w.real)-1).Dr
 // reserve requests a node from the cache, like a reconciler.
 func (w *world) reserve(t *rapid.T) {
 	i := w.one(t)
-	if _, is := w.granted[i]; is || isOurs(w.cached[i]) {
+	if _, is := w.granted[i]; is || isQuarantinedByUs(w.cached[i]) {
 		return // only one worker at a time handles a node
 	}
 	release, denial := w.b.Reserve(w.cached[i], w.now)
 	if denial == "" {
 		w.granted[i], w.at[i] = release, w.now
 		w.before[i] = w.recent[i]
-		if !isOurs(w.real[i]) { // otherwise it is not shown yet, and was granted then
+		if !isQuarantinedByUs(w.real[i]) { // otherwise it is not shown yet, and was granted then
 			w.recent[i] = w.now
 		}
 	}
@@ -79,7 +79,7 @@ func (w *world) reserve(t *rapid.T) {
 // write makes the API server store a grant. It rejects a write of an older node.
 func (w *world) write(t *rapid.T) {
 	for i, release := range w.granted {
-		if isOurs(w.real[i]) || w.real[i].ResourceVersion != w.cached[i].ResourceVersion {
+		if isQuarantinedByUs(w.real[i]) || w.real[i].ResourceVersion != w.cached[i].ResourceVersion {
 			w.release(i, release)
 		} else {
 			take(w.at[i], w.real[i])
@@ -132,7 +132,7 @@ func (w *world) see(t *rapid.T) {
 
 func (w *world) giveBack(t *rapid.T) {
 	i := w.one(t)
-	if isOurs(w.cached[i]) && w.real[i].ResourceVersion == w.cached[i].ResourceVersion {
+	if isQuarantinedByUs(w.cached[i]) && w.real[i].ResourceVersion == w.cached[i].ResourceVersion {
 		w.real[i].Annotations, w.real[i].Spec.Unschedulable = nil, false
 		w.change(i)
 	}
@@ -158,8 +158,8 @@ func (w *world) wait(t *rapid.T) {
 func (w *world) restart(t *rapid.T) {
 	clear(w.granted)
 	clear(w.recent)
-	for i, n := range w.real {
-		if isOurs(n) {
+	for i, node := range w.real {
+		if isQuarantinedByUs(node) {
 			w.recent[i] = w.written[i]
 		}
 	}
@@ -170,8 +170,8 @@ func (w *world) restart(t *rapid.T) {
 func (w *world) check(t *rapid.T) {
 	most, rate := w.cfg.limitsFor(len(w.real))
 	out := 0
-	for i, n := range w.real {
-		if _, is := w.granted[i]; is || isOurs(n) {
+	for i, node := range w.real {
+		if _, is := w.granted[i]; is || isQuarantinedByUs(node) {
 			out++
 		}
 	}
@@ -209,8 +209,8 @@ func TestSideBySide(t *testing.T) {
 		})
 	}
 	asking.Wait()
-	for _, n := range nodes { // released places are available again
-		if _, denial := b.Reserve(n, noon()); denial == "" {
+	for _, node := range nodes { // released places are available again
+		if _, denial := b.Reserve(node, noon()); denial == "" {
 			granted.Add(1)
 		}
 	}

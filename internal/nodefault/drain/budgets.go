@@ -14,10 +14,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// blockingBudgetNames returns the names of the disruption budgets of a pod, as namespace/name.
-// cache holds the budgets of each namespace.
-func (e *evictor) blockingBudgetNames(ctx context.Context, pod *corev1.Pod, cache map[string][]policyv1.PodDisruptionBudget) string {
-	budgets, is := cache[pod.Namespace]
+// coveringPDBNames returns the names of the disruption budgets of a pod, as namespace/name.
+// pdbsByNamespace holds the budgets of each namespace.
+func (e *evictor) coveringPDBNames(ctx context.Context, pod *corev1.Pod, pdbsByNamespace map[string][]policyv1.PodDisruptionBudget) (joinedOrGeneric string) {
+	budgets, is := pdbsByNamespace[pod.Namespace]
 	if !is {
 		ctx, cancel := context.WithTimeout(ctx, callBound)
 		defer cancel()
@@ -25,7 +25,7 @@ func (e *evictor) blockingBudgetNames(ctx context.Context, pod *corev1.Pod, cach
 		if err == nil {
 			budgets = list.Items
 		}
-		cache[pod.Namespace] = budgets // after an error, only the name is missing
+		pdbsByNamespace[pod.Namespace] = budgets // after an error, only the name is missing
 	}
 	var names []string
 	for i := range budgets {
@@ -41,8 +41,8 @@ func (e *evictor) blockingBudgetNames(ctx context.Context, pod *corev1.Pod, cach
 }
 
 // pdbCovers reports whether a disruption budget covers a pod.
-func pdbCovers(b *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
-	chosen, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+func pdbCovers(pdb *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
+	chosen, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
 	return err == nil && chosen.Matches(labelsOf{selector.Map(pod.Labels)})
 }
 
@@ -58,8 +58,8 @@ func (l labelsOf) Get(key string) string { return l.Map[key] }
 // Lookup returns the value of a label, and whether it exists.
 func (l labelsOf) Lookup(key string) (string, bool) { return l.Map.Get(key) }
 
-// apiMessage returns the reason that the API server gives for a rejection.
-func apiMessage(err error) string {
+// pdbCauseOrStatusMessage returns the reason that the API server gives for a rejection.
+func pdbCauseOrStatusMessage(err error) string {
 	status, is := errors.AsType[*apierrors.StatusError](err)
 	if !is {
 		return err.Error()

@@ -18,11 +18,11 @@ type Config struct {
 	BarePods Treatment `key:"bare_pods" env:"NODE_FAULT_DRAIN_BARE_PODS" default:"wait" validate:"oneof=evict wait skip" doc:"Treatment of pods without a controller: evict, wait (until they end) or skip (they stay, and the node counts as drained)."`
 	EmptyDir Treatment `key:"empty_dir" env:"NODE_FAULT_DRAIN_EMPTY_DIR" default:"evict" validate:"oneof=evict wait skip" doc:"Treatment of pods with an emptyDir volume on disk, whose data is lost with the pod: evict, wait or skip."`
 
-	Namespaces []Namespace `key:"namespaces" validate:"dive" doc:"Treatment of the pods of some namespaces. The first entry with a matching pattern applies. Pods of other namespaces are evicted."`
+	Namespaces []NamespaceRule `key:"namespaces" validate:"dive" doc:"Treatment of the pods of some namespaces. The first entry with a matching pattern applies. Pods of other namespaces are evicted."`
 }
 
-// Namespace configures how the pods of some namespaces are treated.
-type Namespace struct {
+// NamespaceRule configures how the pods of some namespaces are treated.
+type NamespaceRule struct {
 	Pattern    Pattern       `key:"pattern" validate:"required" doc:"Namespace, or pattern of namespaces: * matches any text, ? any character."`
 	Mode       Mode          `key:"mode" default:"evict" validate:"oneof=evict wait wait-then-evict skip" doc:"Treatment of the pods: evict, wait (until they end), wait-then-evict or skip (they stay, and the node counts as drained)."`
 	EvictAfter time.Duration `key:"evict_after" validate:"gte=0" doc:"Time from the start of the drain until wait-then-evict evicts the pods."`
@@ -79,19 +79,19 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Leaves reports whether some pods may stay on a node that counts as drained.
-func (c Config) Leaves() bool {
+// MayLeavePods reports whether some pods may stay on a node that counts as drained.
+func (c Config) MayLeavePods() bool {
 	return c.BarePods == TreatSkip || c.EmptyDir == TreatSkip ||
-		slices.ContainsFunc(c.Namespaces, func(n Namespace) bool { return n.Mode == ModeSkip })
+		slices.ContainsFunc(c.Namespaces, func(n NamespaceRule) bool { return n.Mode == ModeSkip })
 }
 
-// namespaceConfig returns how the pods of a namespace are treated.
-func (c Config) namespaceConfig(namespace string) Namespace {
+// firstMatchOrEvict returns how the pods of a namespace are treated.
+func (c Config) firstMatchOrEvict(namespace string) NamespaceRule {
 	for _, n := range c.Namespaces {
 		if n.Pattern.matchesName(namespace) {
 			n.Mode = cmp.Or(n.Mode, ModeEvict)
 			return n
 		}
 	}
-	return Namespace{Mode: ModeEvict}
+	return NamespaceRule{Mode: ModeEvict}
 }

@@ -52,22 +52,22 @@ type Drainer struct {
 	cfg     Config
 	client  kubernetes.Interface
 	metrics *metrics
-	slots   slots
+	slots   drainSlots
 	evictor evictor
 }
 
-// New creates a drainer. draining returns the nodes with a drain in state Running from a
-// cache, so that a new process counts the drains of the last one. A nil draining means
+// New creates a drainer. nodesWithRunningDrain returns the nodes with a drain in state Running from a
+// cache, so that a new process counts the drains of the last one. A nil function means
 // none.
-func New(cfg Config, c kubernetes.Interface, draining func() []types.UID) *Drainer {
+func New(cfg Config, c kubernetes.Interface, nodesWithRunningDrain func() []types.UID) *Drainer {
 	cfg = cfg.withDefaults()
-	if draining == nil {
-		draining = func() []types.UID { return nil }
+	if nodesWithRunningDrain == nil {
+		nodesWithRunningDrain = func() []types.UID { return nil }
 	}
 	m := newMetrics()
 	return &Drainer{
 		cfg: cfg, client: c, metrics: m,
-		slots: slots{most: cfg.MaxNodes, draining: draining, metrics: m, nodes: map[types.UID]*slot{}},
+		slots: drainSlots{most: cfg.MaxNodes, nodesWithRunningDrain: nodesWithRunningDrain, metrics: m, nodes: map[types.UID]*drainSlot{}},
 		evictor: evictor{
 			cfg: cfg, client: c, metrics: m,
 			limiter: rate.NewLimiter(rate.Limit(cfg.EvictionsPerSecond), max(cfg.MaxPodsInFlight, int(cfg.EvictionsPerSecond/2))),
@@ -86,23 +86,23 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, st *v1alpha1.Node
 		return 0, fmt.Errorf("drain node %q: its UID is %s, want %s", node.Name, node.UID, st.NodeUID)
 	}
 	switch {
-	case hasEnded(st.Drain):
+	case isCompletedOrFailed(st.Drain):
 		d.slots.release(st.NodeUID)
-		return d.recheckFailedDrain(ctx, node, st, now)
+		return d.completeFailedDrainIfPodsGone(ctx, node, st, now)
 	case st.DesiredActions == nil || !st.DesiredActions.Drain:
 		d.Cancel(st, "no rule requires the drain any more", now)
 		return Never, nil
 	case st.DesiredActions.DryRun:
-		return Never, d.recordDryRunOnce(ctx, node, st, now)
+		return Never, d.recordDryRunPodCountOnce(ctx, node, st, now)
 	case st.Drain == nil || st.Drain.State == v1alpha1.DrainCancelled:
-		return d.tryBeginDrain(ctx, node, st, now)
+		return d.beginDrainIfSlotFree(ctx, node, st, now)
 	}
 	return d.continueDrain(ctx, node, st, now)
 }
 
-// hasEnded reports whether a drain has completed or failed. A cancelled drain may be
+// isCompletedOrFailed reports whether a drain has completed or failed. A cancelled drain may be
 // requested again within its session.
-func hasEnded(s *v1alpha1.DrainStatus) bool {
+func isCompletedOrFailed(s *v1alpha1.DrainStatus) bool {
 	return s != nil && (s.State == v1alpha1.DrainCompleted || s.State == v1alpha1.DrainFailed)
 }
 
@@ -113,12 +113,12 @@ func (d *Drainer) Cancel(st *v1alpha1.NodeFaultStatus, reason string, now time.T
 		return
 	}
 	d.endDrain(st, v1alpha1.DrainCancelled, reason, now)
-	recordAction(st, changeevent.ActionDrainCancelled, reason, now)
+	recordActionOnce(st, changeevent.ActionDrainCancelled, reason, now)
 }
 
-// Message returns a sentence about the progress of the drain, or "" if no drain is
+// ProgressOrWaitMessage returns a sentence about the progress of the drain, or "" if no drain is
 // requested.
-func (d *Drainer) Message(st *v1alpha1.NodeFaultStatus) string {
+func (d *Drainer) ProgressOrWaitMessage(st *v1alpha1.NodeFaultStatus) string {
 	switch {
 	case st.Drain != nil && (st.Drain.State != v1alpha1.DrainCancelled || st.DesiredActions == nil || !st.DesiredActions.Drain):
 		return st.Drain.Message
@@ -128,12 +128,12 @@ func (d *Drainer) Message(st *v1alpha1.NodeFaultStatus) string {
 	return fmt.Sprintf("waiting for a drain slot: at most %d nodes are drained at a time", d.cfg.MaxNodes)
 }
 
-// tryBeginDrain records the start of a drain, once a drain slot is free.
-func (d *Drainer) tryBeginDrain(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (again time.Duration, err error) {
+// beginDrainIfSlotFree records the start of a drain, once a drain slot is free.
+func (d *Drainer) beginDrainIfSlotFree(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (again time.Duration, err error) {
 	if !d.slots.acquire(st.NodeUID, now) {
 		return turnPause, nil
 	}
-	going, err := d.listLeavingPods(ctx, node, metav1.NewTime(now), fresh, now)
+	leaving, err := d.listLeavingPods(ctx, node, metav1.NewTime(now), fresh, now)
 	if err != nil {
 		d.slots.release(st.NodeUID)
 		return 0, err
@@ -142,26 +142,26 @@ func (d *Drainer) tryBeginDrain(ctx context.Context, node *corev1.Node, st *v1al
 		State: v1alpha1.DrainRunning, StartedAt: metav1.NewTime(now), Deadline: metav1.NewTime(now.Add(d.cfg.Deadline)),
 	}
 	st.Drain = began
-	if len(going) == 0 {
+	if len(leaving) == 0 {
 		d.completeDrain(st, now)
 		return Never, nil
 	}
-	began.Remaining = toInt32(len(going))
-	began.Message = fmt.Sprintf("pods to evict: %d", len(going))
-	recordAction(st, changeevent.ActionDrainStarted, began.Message, now)
+	began.Remaining = capToInt32(len(leaving))
+	began.Message = fmt.Sprintf("pods to evict: %d", len(leaving))
+	recordActionOnce(st, changeevent.ActionDrainStarted, began.Message, now)
 	return 0, nil
 }
 
-// recheckFailedDrain checks whether all pods have left the node since the drain failed.
-func (d *Drainer) recheckFailedDrain(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (again time.Duration, err error) {
+// completeFailedDrainIfPodsGone checks whether all pods have left the node since the drain failed.
+func (d *Drainer) completeFailedDrainIfPodsGone(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (again time.Duration, err error) {
 	if st.Drain.State != v1alpha1.DrainFailed {
 		return Never, nil
 	}
-	going, err := d.listLeavingPods(ctx, node, st.Drain.StartedAt, fresh, now)
+	leaving, err := d.listLeavingPods(ctx, node, st.Drain.StartedAt, fresh, now)
 	if err != nil {
 		return 0, err
 	}
-	if len(going) > 0 {
+	if len(leaving) > 0 {
 		return failedLook, nil
 	}
 	d.completeDrain(st, now)
@@ -170,36 +170,36 @@ func (d *Drainer) recheckFailedDrain(ctx context.Context, node *corev1.Node, st 
 
 // continueDrain evicts the pods that may be evicted now.
 func (d *Drainer) continueDrain(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (again time.Duration, err error) {
-	m := d.slots.keep(st.NodeUID, now)
+	requests := d.slots.renewAndReleaseStale(st.NodeUID, now)
 	late := !now.Before(st.Drain.Deadline.Time)
-	going, err := d.listRemainingPods(ctx, node, st, now, late)
+	leaving, err := d.listLeavingPodsFreshIfEmpty(ctx, node, st, now, late)
 	if err != nil {
 		return 0, err
 	}
-	m.prune(going)
-	if len(going) == 0 {
+	requests.forgetOtherPods(leaving)
+	if len(leaving) == 0 {
 		d.completeDrain(st, now)
 		return Never, nil
 	}
 	if late {
-		reportProgress(st, going, m, now)
+		writeProgressToStatus(st, leaving, requests, now)
 		d.failDrain(st, now)
 		return Never, nil
 	}
-	err = d.evictor.evictDue(ctx, st, going, m, now)
-	reportProgress(st, going, m, now)
+	err = d.evictor.sendDueRemovals(ctx, st, leaving, requests, now)
+	writeProgressToStatus(st, leaving, requests, now)
 	if err != nil {
 		return 0, err
 	}
-	return d.evictor.nextCheck(st, going, m, now), nil
+	return d.evictor.delayUntilNextStep(st, leaving, requests, now), nil
 }
 
-// listRemainingPods returns the pods that must leave. If a stale list has none, it lists them
+// listLeavingPodsFreshIfEmpty returns the pods that must leave. If a stale list has none, it lists them
 // again from the API server.
-func (d *Drainer) listRemainingPods(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time, pastDeadline bool) ([]item, error) {
-	if !pastDeadline {
-		if going, err := d.listLeavingPods(ctx, node, st.Drain.StartedAt, lagging, now); err != nil || len(going) > 0 {
-			return going, err
+func (d *Drainer) listLeavingPodsFreshIfEmpty(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time, alwaysFresh bool) ([]podPlan, error) {
+	if !alwaysFresh {
+		if leaving, err := d.listLeavingPods(ctx, node, st.Drain.StartedAt, lagging, now); err != nil || len(leaving) > 0 {
+			return leaving, err
 		}
 	}
 	return d.listLeavingPods(ctx, node, st.Drain.StartedAt, fresh, now)
@@ -211,18 +211,18 @@ func (d *Drainer) completeDrain(st *v1alpha1.NodeFaultStatus, now time.Time) {
 		message = fmt.Sprintf("all pods have left the node, %d were evicted", st.Drain.Evicted)
 	}
 	d.endDrain(st, v1alpha1.DrainCompleted, message, now)
-	recordAction(st, changeevent.ActionDrainCompleted, message, now)
+	recordActionOnce(st, changeevent.ActionDrainCompleted, message, now)
 }
 
 func (d *Drainer) failDrain(st *v1alpha1.NodeFaultStatus, now time.Time) {
 	took := st.Drain.Deadline.Sub(st.Drain.StartedAt.Time).Round(time.Second)
-	reason := fmt.Sprintf("pods left after %s (%d): %s", took, st.Drain.Remaining, blockerNames(st.Drain.BlockedPods, int(st.Drain.Remaining)))
+	reason := fmt.Sprintf("pods left after %s (%d): %s", took, st.Drain.Remaining, blockedPodsText(st.Drain.BlockedPods, int(st.Drain.Remaining)))
 	blocked, remaining, terminating := st.Drain.BlockedPods, st.Drain.Remaining, st.Drain.Terminating
 	d.endDrain(st, v1alpha1.DrainFailed, reason, now)
 	st.Drain.BlockedPods, st.Drain.Remaining, st.Drain.Terminating = blocked, remaining, terminating
 	r := nodefault.NewRecord(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainFailed, "", now)
 	r.Outcome, r.Reason = changeevent.OutcomeFailed, nodefault.TruncateText(reason, maxText)
-	nodefault.AddRecordOnce(st, r)
+	nodefault.AppendRecordOnceAndTrim(st, r)
 }
 
 // endDrain records the end of a drain.
@@ -234,28 +234,28 @@ func (d *Drainer) endDrain(st *v1alpha1.NodeFaultStatus, state v1alpha1.DrainSta
 	d.slots.release(st.NodeUID)
 }
 
-// recordAction records an action, once per session.
-func recordAction(st *v1alpha1.NodeFaultStatus, action, reason string, now time.Time) {
+// recordActionOnce records an action, once per session.
+func recordActionOnce(st *v1alpha1.NodeFaultStatus, action, reason string, now time.Time) {
 	r := nodefault.NewRecord(st, changeevent.SourceNodeDrainer, action, "", now)
 	r.Reason = nodefault.TruncateText(reason, maxText)
-	nodefault.AddRecordOnce(st, r)
+	nodefault.AppendRecordOnceAndTrim(st, r)
 }
 
 // ordinalDryRun distinguishes the record of a dry run from that of a real drain in the
 // same session.
 const ordinalDryRun = "dry-run"
 
-// recordDryRunOnce records how many pods a drain would evict.
-func (d *Drainer) recordDryRunOnce(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) error {
+// recordDryRunPodCountOnce records how many pods a drain would evict.
+func (d *Drainer) recordDryRunPodCountOnce(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) error {
 	r := nodefault.NewRecord(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainStarted, ordinalDryRun, now)
 	if nodefault.HasRecord(st, r.ID) {
 		return nil
 	}
-	going, err := d.listLeavingPods(ctx, node, metav1.NewTime(now), lagging, now)
-	if err != nil || len(going) == 0 {
+	leaving, err := d.listLeavingPods(ctx, node, metav1.NewTime(now), lagging, now)
+	if err != nil || len(leaving) == 0 {
 		return err
 	}
-	r.DryRun, r.Reason = true, fmt.Sprintf("pods that a drain would evict: %d", len(going))
-	nodefault.AddRecordOnce(st, r)
+	r.DryRun, r.Reason = true, fmt.Sprintf("pods that a drain would evict: %d", len(leaving))
+	nodefault.AppendRecordOnceAndTrim(st, r)
 	return nil
 }

@@ -63,7 +63,7 @@ func TestNothingToDo(t *testing.T) {
 	r = newFixture(t, Config{})
 	r.st.DesiredActions.Drain = false
 	r.step(Never)
-	if r.st.Drain != nil || len(r.st.History) > 0 || r.d.Message(r.st) != "" {
+	if r.st.Drain != nil || len(r.st.History) > 0 || r.d.ProgressOrWaitMessage(r.st) != "" {
 		t.Errorf("a drain that nobody asked for: %+v", r.st)
 	}
 	r.node.UID = "another"
@@ -189,7 +189,7 @@ func TestGoneAtTheDeadline(t *testing.T) {
 func TestForce(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, Config{})
-	r.d = New(Config{Namespaces: []Namespace{{Pattern: Pattern(r.ns), DeleteAfter: 10 * time.Minute, ForceDeleteAfter: 20 * time.Minute}}}, r.client, nil)
+	r.d = New(Config{Namespaces: []NamespaceRule{{Pattern: Pattern(r.ns), DeleteAfter: 10 * time.Minute, ForceDeleteAfter: 20 * time.Minute}}}, r.client, nil)
 	r.pod("a", slow)
 	r.budget("pdb", "web", 1, 1)
 	r.begin()
@@ -225,7 +225,7 @@ func TestForce(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, Config{})
-	r.d = New(Config{EmptyDir: TreatWait, Namespaces: []Namespace{{Pattern: "none-*"}, {Pattern: Pattern(r.ns), Mode: ModeWaitThenEvict, EvictAfter: time.Minute}}}, r.client, nil)
+	r.d = New(Config{EmptyDir: TreatWait, Namespaces: []NamespaceRule{{Pattern: "none-*"}, {Pattern: Pattern(r.ns), Mode: ModeWaitThenEvict, EvictAfter: time.Minute}}}, r.client, nil)
 	r.pod("a")
 	r.pod("bare", orphan)
 	r.pod("disk", volume(""))
@@ -261,8 +261,8 @@ func TestTurns(t *testing.T) {
 	first.begin()
 	second.begin()
 	third.step(turnPause)
-	if third.st.Drain != nil || third.d.Message(third.st) != "waiting for a drain slot: at most 2 nodes are drained at a time" {
-		t.Errorf("a third node: %+v, %q", third.st, third.d.Message(third.st))
+	if third.st.Drain != nil || third.d.ProgressOrWaitMessage(third.st) != "waiting for a drain slot: at most 2 nodes are drained at a time" {
+		t.Errorf("a third node: %+v, %q", third.st, third.d.ProgressOrWaitMessage(third.st))
 	}
 	first.step(later)
 	first.kill("a")
@@ -414,7 +414,7 @@ func TestCountsAreMetrics(t *testing.T) {
 	r := newFixture(t, Config{})
 	r.pod("a")
 	reg := newRegistry()
-	if err := r.d.Register(reg); err != nil {
+	if err := r.d.RegisterMetrics(reg); err != nil {
 		t.Fatal(err)
 	}
 	r.begin()

@@ -23,8 +23,8 @@ func newMetrics() *metrics {
 		ends:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "drains_total", Help: "Total number of node drains that ended, by final state: Completed, Failed (deadline reached) or Cancelled."}, []string{"state"}),
 		nodes: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "draining_nodes", Help: "Number of nodes that node-fault-controller is currently draining."}),
 	}
-	for _, w := range allWays() {
-		for _, r := range allResults() {
+	for _, w := range allRemovalMethods() {
+		for _, r := range allRemovalResults() {
 			m.pods.WithLabelValues(string(w), string(r))
 		}
 	}
@@ -34,7 +34,7 @@ func newMetrics() *metrics {
 	return m
 }
 
-// Register registers the metrics of the drainer.
-func (d *Drainer) Register(reg prometheus.Registerer) error {
+// RegisterMetrics registers the metrics of the drainer.
+func (d *Drainer) RegisterMetrics(reg prometheus.Registerer) error {
 	return errors.Join(reg.Register(d.metrics.pods), reg.Register(d.metrics.ends), reg.Register(d.metrics.nodes))
 }

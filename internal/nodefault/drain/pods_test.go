@@ -53,7 +53,7 @@ func TestActions(t *testing.T) {
 		{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule},
 	}}}
 	set := owner("ReplicaSet")
-	cfg := Config{Namespaces: []Namespace{
+	cfg := Config{Namespaces: []NamespaceRule{
 		{Pattern: "jobs-?", Mode: ModeWait},
 		{Pattern: "patient", Mode: ModeWaitThenEvict, EvictAfter: time.Minute},
 		{Pattern: "kube-*", Mode: ModeSkip},
@@ -122,8 +122,8 @@ func TestActions(t *testing.T) {
 				tc.cfg(&c)
 			}
 			d := New(c, nil, nil)
-			it := d.cfg.decideAction(node, at, &tc.pod, began.Add(59*time.Second))
-			if diff := cmp.Diff(tc.want, want{it.action, it.blockedBy}, cmp.AllowUnexported(want{})); diff != "" {
+			plan := d.cfg.planPod(node, at, &tc.pod, began.Add(59*time.Second))
+			if diff := cmp.Diff(tc.want, want{plan.action, plan.blockedBy}, cmp.AllowUnexported(want{})); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
@@ -143,9 +143,9 @@ func TestTheLeastImportantGoesFirst(t *testing.T) {
 	pods := []corev1.Pod{pod("critical", 2000), pod("b", 0), pod("a", 0), pod("cheap", -5)}
 	s := &v1alpha1.DrainStatus{StartedAt: metav1.NewTime(at)}
 	var got []string
-	m := memory{"a": try{refusals: 2}, "cheap": try{refusals: 1}}
-	for _, o := range d.evictor.nextEvictions(s, d.cfg.selectLeavingPods(&corev1.Node{}, s.StartedAt, pods, at), m, at) {
-		got = append(got, o.pod.Name)
+	requests := podRequests{"a": requestState{refusals: 2}, "cheap": requestState{refusals: 1}}
+	for _, request := range d.evictor.dueRequestsWithinRate(s, d.cfg.selectLeavingPodsByPriority(&corev1.Node{}, s.StartedAt, pods, at), requests, at) {
+		got = append(got, request.pod.Name)
 	}
 	if diff := cmp.Diff([]string{"b", "critical", "cheap", "a"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -160,7 +160,7 @@ func TestAStatusHasEightBlockers(t *testing.T) {
 	for i := range 30 {
 		pods = append(pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strings.Repeat("n", 63), Name: fmt.Sprintf("%s-%02d", strings.Repeat("p", 250), i)}})
 	}
-	reportProgress(st, d.cfg.selectLeavingPods(&corev1.Node{}, st.Drain.StartedAt, pods, at), memory{}, at)
+	writeProgressToStatus(st, d.cfg.selectLeavingPodsByPriority(&corev1.Node{}, st.Drain.StartedAt, pods, at), podRequests{}, at)
 	if len(st.Drain.BlockedPods) != 8 || st.Drain.Remaining != 30 {
 		t.Errorf("%d of %d are named, want 8 of 30", len(st.Drain.BlockedPods), st.Drain.Remaining)
 	}
@@ -182,7 +182,7 @@ func TestSettings(t *testing.T) {
 	if _, err := settings.Load(&cfg, settings.Source{File: "f.yaml", FileData: []byte(text)}); err != nil {
 		t.Fatal(err)
 	}
-	want := []Namespace{{Pattern: "jobs-*", Mode: ModeWaitThenEvict, EvictAfter: time.Hour}, {Pattern: "db", Mode: ModeEvict, DeleteAfter: 20 * time.Minute, ForceDeleteAfter: 5 * time.Minute}}
+	want := []NamespaceRule{{Pattern: "jobs-*", Mode: ModeWaitThenEvict, EvictAfter: time.Hour}, {Pattern: "db", Mode: ModeEvict, DeleteAfter: 20 * time.Minute, ForceDeleteAfter: 5 * time.Minute}}
 	if diff := cmp.Diff(want, cfg.Namespaces); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -209,10 +209,10 @@ func TestLeaves(t *testing.T) {
 		"Default":   {"all go, or are waited for", Config{}.withDefaults(), false},
 		"BarePods":  {"those that nothing would make again stay", Config{BarePods: TreatSkip}, true},
 		"EmptyDir":  {"those with something on the disk stay", Config{EmptyDir: TreatSkip}, true},
-		"Namespace": {"those of a namespace stay", Config{Namespaces: []Namespace{{Pattern: "a", Mode: ModeWait}, {Pattern: "b", Mode: ModeSkip}}}, true},
-		"Waits":     {"they are waited for", Config{BarePods: TreatWait, Namespaces: []Namespace{{Pattern: "a", Mode: ModeWait}}}, false},
+		"Namespace": {"those of a namespace stay", Config{Namespaces: []NamespaceRule{{Pattern: "a", Mode: ModeWait}, {Pattern: "b", Mode: ModeSkip}}}, true},
+		"Waits":     {"they are waited for", Config{BarePods: TreatWait, Namespaces: []NamespaceRule{{Pattern: "a", Mode: ModeWait}}}, false},
 	} {
-		if got := tc.cfg.Leaves(); got != tc.want {
+		if got := tc.cfg.MayLeavePods(); got != tc.want {
 			t.Errorf("%s: %s: %t", name, tc.reason, got)
 		}
 	}

@@ -105,7 +105,7 @@ func (w *world) try(t *rapid.T, written bool) time.Duration {
 			}
 		}
 	}
-	if hasEnded(w.stored.Drain) && st.Drain.State != w.stored.Drain.State {
+	if isCompletedOrFailed(w.stored.Drain) && st.Drain.State != w.stored.Drain.State {
 		t.Fatal("a drain that was over is not any more")
 	}
 	if written {
@@ -127,7 +127,7 @@ func (w *world) check(t *rapid.T) {
 		}
 	}
 	ends := slices.Contains(told, changeevent.ActionDrainCompleted) || slices.Contains(told, changeevent.ActionDrainFailed)
-	if ends != hasEnded(w.stored.Drain) {
+	if ends != isCompletedOrFailed(w.stored.Drain) {
 		t.Fatalf("told %v, and it is %+v", told, w.stored.Drain)
 	}
 	if i := slices.Index(told, changeevent.ActionDrainStarted); i > 0 {
@@ -159,7 +159,7 @@ func (w *world) wait(t *rapid.T) {
 }
 
 func (w *world) rules(t *rapid.T) {
-	if !hasEnded(w.stored.Drain) {
+	if !isCompletedOrFailed(w.stored.Drain) {
 		w.stored.DesiredActions.Drain = rapid.Bool().Draw(t, "drain")
 	}
 }
@@ -171,7 +171,7 @@ func (w *world) finish(t *rapid.T) {
 	for range 100 {
 		after := w.try(t, true)
 		if after == Never || after == failedLook && w.stored.Drain.State == v1alpha1.DrainFailed {
-			if !hasEnded(w.stored.Drain) {
+			if !isCompletedOrFailed(w.stored.Drain) {
 				t.Fatalf("nobody looks again, and it is %+v", w.stored.Drain)
 			}
 			return

@@ -18,28 +18,28 @@ const (
 	maxNames    = 4   // in a message
 )
 
-// reportProgress writes the progress of the drain to the status.
-func reportProgress(st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) {
+// writeProgressToStatus writes the progress of the drain to the status.
+func writeProgressToStatus(st *v1alpha1.NodeFaultStatus, leaving []podPlan, requests podRequests, now time.Time) {
 	s := st.Drain
-	s.Remaining, s.Terminating, s.BlockedPods = toInt32(len(going)), 0, nil
+	s.Remaining, s.Terminating, s.BlockedPods = capToInt32(len(leaving)), 0, nil
 	type ranked struct {
 		v1alpha1.BlockedPod
 		rank int
 	}
 	var blockers []ranked
-	for _, it := range going {
-		t := m[it.pod.UID]
+	for _, plan := range leaving {
+		t := requests[plan.pod.UID]
 		switch {
-		case it.action == awaitEnd || !t.accepted.IsZero():
+		case plan.action == awaitEnd || !t.accepted.IsZero():
 			s.Terminating++
-			if it.action == awaitEnd && now.After(it.pod.DeletionTimestamp.Add(overdue)) {
-				since := it.pod.DeletionTimestamp.UTC().Format(time.RFC3339)
-				blockers = append(blockers, ranked{v1alpha1.BlockedPod{Pod: nameOf(it.pod), BlockedBy: byTerminating, Message: "still terminating, its grace period ended at " + since}, 1})
+			if plan.action == awaitEnd && now.After(plan.pod.DeletionTimestamp.Add(overdue)) {
+				since := plan.pod.DeletionTimestamp.UTC().Format(time.RFC3339)
+				blockers = append(blockers, ranked{v1alpha1.BlockedPod{Pod: namespacedName(plan.pod), BlockedBy: byTerminating, Message: "still terminating, its grace period ended at " + since}, 1})
 			}
-		case t.refusals > 0 && it.action == evictPod:
+		case t.refusals > 0 && plan.action == evictPod:
 			blockers = append(blockers, ranked{t.blocker, 0})
-		case it.action == waitFor:
-			blockers = append(blockers, ranked{v1alpha1.BlockedPod{Pod: nameOf(it.pod), BlockedBy: it.blockedBy, Message: it.message}, 2})
+		case plan.action == waitFor:
+			blockers = append(blockers, ranked{v1alpha1.BlockedPod{Pod: namespacedName(plan.pod), BlockedBy: plan.blockedBy, Message: plan.message}, 2})
 		}
 	}
 	slices.SortStableFunc(blockers, func(a, b ranked) int { return cmp.Or(a.rank-b.rank, strings.Compare(a.Pod, b.Pod)) })
@@ -50,19 +50,19 @@ func reportProgress(st *v1alpha1.NodeFaultStatus, going []item, m memory, now ti
 }
 
 // progressMessage returns a message about the progress of a drain.
-func progressMessage(s *v1alpha1.DrainStatus, blocked int) string {
-	text := fmt.Sprintf("pods left: %d, terminating: %d", s.Remaining, s.Terminating)
-	if blocked > 0 {
-		text += "; blocked: " + blockerNames(s.BlockedPods, blocked)
+func progressMessage(drain *v1alpha1.DrainStatus, blockedTotal int) string {
+	text := fmt.Sprintf("pods left: %d, terminating: %d", drain.Remaining, drain.Terminating)
+	if blockedTotal > 0 {
+		text += "; blocked: " + blockedPodsText(drain.BlockedPods, blockedTotal)
 	}
 	return nodefault.TruncateText(text, maxText)
 }
 
-// blockerNames lists some of the blocked pods with their blockers. total is the total
+// blockedPodsText lists some of the blocked pods with their blockers. total is the total
 // number of blocked pods.
-func blockerNames(blockers []v1alpha1.BlockedPod, total int) string {
+func blockedPodsText(blocked []v1alpha1.BlockedPod, total int) string {
 	var list []string
-	for _, b := range blockers[:min(len(blockers), maxNames)] {
+	for _, b := range blocked[:min(len(blocked), maxNames)] {
 		list = append(list, b.Pod+" ("+b.BlockedBy+")")
 	}
 	if more := total - len(list); more > 0 && len(list) > 0 {
@@ -74,10 +74,10 @@ func blockerNames(blockers []v1alpha1.BlockedPod, total int) string {
 	return strings.Join(list, ", ")
 }
 
-func toInt32(n int) int32 { return int32(min(n, math.MaxInt32)) } //nolint:gosec // it is bounded in the same line
+func capToInt32(n int) int32 { return int32(min(n, math.MaxInt32)) } //nolint:gosec // it is bounded in the same line
 
-// nextCheck returns the delay until the next step.
-func (e *evictor) nextCheck(st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) (again time.Duration) {
+// delayUntilNextStep returns the delay until the next step.
+func (e *evictor) delayUntilNextStep(st *v1alpha1.NodeFaultStatus, leaving []podPlan, requests podRequests, now time.Time) (again time.Duration) {
 	at := now.Add(idleLook)
 	sooner := func(t time.Time) {
 		if t.Before(at) {
@@ -86,22 +86,22 @@ func (e *evictor) nextCheck(st *v1alpha1.NodeFaultStatus, going []item, m memory
 	}
 	sooner(st.Drain.Deadline.Time)
 	unasked := 0
-	for _, it := range going {
-		t := m[it.pod.UID]
+	for _, plan := range leaving {
+		t := requests[plan.pod.UID]
 		switch {
-		case it.action == awaitEnd || !t.accepted.IsZero():
+		case plan.action == awaitEnd || !t.accepted.IsZero():
 			sooner(now.Add(min(max(now.Sub(st.Drain.StartedAt.Time)/10, goingLook), idleLook)))
-		case it.action == waitFor:
-			if !it.until.IsZero() {
-				sooner(it.until)
+		case plan.action == waitFor:
+			if !plan.until.IsZero() {
+				sooner(plan.until)
 			}
 		case t.next.After(now):
 			sooner(t.next)
 		default: // the rate limiter did not allow it
 			unasked++
 		}
-		if it.action == evictPod && it.rule.DeleteAfter > 0 && t.next.After(now) {
-			if force := st.Drain.StartedAt.Add(it.rule.DeleteAfter); force.After(now) {
+		if plan.action == evictPod && plan.rule.DeleteAfter > 0 && t.next.After(now) {
+			if force := st.Drain.StartedAt.Add(plan.rule.DeleteAfter); force.After(now) {
 				sooner(force)
 			}
 		}

@@ -10,46 +10,46 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// A memory holds the requests to remove the pods of a node. It may be lost: a new process
+// podRequests holds the requests to remove the pods of a node. It may be lost: a new process
 // only retries a little too early.
-type memory map[types.UID]try
+type podRequests map[types.UID]requestState
 
-// A try is the state of the requests to remove a pod.
-type try struct {
+// A requestState is the state of the requests to remove a pod.
+type requestState struct {
 	accepted time.Time // time at which a request was accepted, or the pod was gone
 	refusals int       // consecutive rejections
 	next     time.Time // earliest time of the next request
 	blocker  v1alpha1.BlockedPod
 }
 
-// prune forgets the pods that need not leave any more.
-func (m memory) prune(going []item) {
+// forgetOtherPods forgets the pods that need not leave any more.
+func (requests podRequests) forgetOtherPods(leaving []podPlan) {
 	there := map[types.UID]bool{}
-	for _, it := range going {
-		there[it.pod.UID] = true
+	for _, plan := range leaving {
+		there[plan.pod.UID] = true
 	}
-	maps.DeleteFunc(m, func(pod types.UID, _ try) bool { return !there[pod] })
+	maps.DeleteFunc(requests, func(pod types.UID, _ requestState) bool { return !there[pod] })
 }
 
-// slots holds the nodes that are drained, with their memory. A node without a recent step loses its
+// drainSlots holds the nodes that are drained, with the requests for their pods. A node without a recent step loses its
 // slot: it was deleted, or its drain is no longer requested.
-type slots struct {
-	most     int
-	draining func() []types.UID // the nodes with a drain in state Running
-	metrics  *metrics
+type drainSlots struct {
+	most                  int
+	nodesWithRunningDrain func() []types.UID // the nodes with a drain in state Running
+	metrics               *metrics
 
 	mu    sync.Mutex
-	nodes map[types.UID]*slot
+	nodes map[types.UID]*drainSlot
 }
 
-type slot struct {
+type drainSlot struct {
 	last time.Time // time of the last step
-	pods memory
+	pods podRequests
 }
 
 // acquire requests a slot for a node, and reports whether the node may be drained now.
-func (s *slots) acquire(node types.UID, now time.Time) (acquired bool) {
-	running := s.draining()
+func (s *drainSlots) acquire(node types.UID, now time.Time) (acquired bool) {
+	running := s.nodesWithRunningDrain()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.releaseStale(now)
@@ -64,22 +64,22 @@ func (s *slots) acquire(node types.UID, now time.Time) (acquired bool) {
 	if len(busy) >= s.most {
 		return false
 	}
-	s.renew(node, now)
+	s.createOrRenew(node, now)
 	return true
 }
 
-// keep renews the slot of a node, and returns the memory of its pods.
-func (s *slots) keep(node types.UID, now time.Time) memory {
+// renewAndReleaseStale renews the slot of a node, frees the slots without a recent step, and returns the requests for its pods.
+func (s *drainSlots) renewAndReleaseStale(node types.UID, now time.Time) podRequests {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pods := s.renew(node, now)
+	pods := s.createOrRenew(node, now)
 	s.releaseStale(now)
 	return pods
 }
 
-func (s *slots) renew(node types.UID, now time.Time) memory {
+func (s *drainSlots) createOrRenew(node types.UID, now time.Time) podRequests {
 	if s.nodes[node] == nil {
-		s.nodes[node] = &slot{pods: memory{}}
+		s.nodes[node] = &drainSlot{pods: podRequests{}}
 	}
 	s.nodes[node].last = now
 	s.metrics.nodes.Set(float64(len(s.nodes)))
@@ -87,14 +87,14 @@ func (s *slots) renew(node types.UID, now time.Time) memory {
 }
 
 // release frees the slot of a node.
-func (s *slots) release(node types.UID) {
+func (s *drainSlots) release(node types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.nodes, node)
 	s.metrics.nodes.Set(float64(len(s.nodes)))
 }
 
-func (s *slots) releaseStale(now time.Time) {
-	maps.DeleteFunc(s.nodes, func(_ types.UID, node *slot) bool { return now.Sub(node.last) > turnTerm })
+func (s *drainSlots) releaseStale(now time.Time) {
+	maps.DeleteFunc(s.nodes, func(_ types.UID, node *drainSlot) bool { return now.Sub(node.last) > turnTerm })
 	s.metrics.nodes.Set(float64(len(s.nodes)))
 }

@@ -100,14 +100,14 @@ func TestAnotherPodOfTheName(t *testing.T) {
 	r := newFixture(t, Config{})
 	old := r.pod("web-0")
 	r.kill("web-0")
-	for _, how := range allWays() {
-		if err := r.d.evictor.requestRemoval(t.Context(), &order{pod: old, how: how}); resultOf(err) != gone {
+	for _, how := range allRemovalMethods() {
+		if err := r.d.evictor.evictOrDeletePod(t.Context(), &removalRequest{pod: old, method: how}); classifyRemovalError(err) != gone {
 			t.Errorf("%s, a pod that is no more: %v", how, err)
 		}
 	}
 	r.pod("web-0")
-	for _, how := range allWays() {
-		if err := r.d.evictor.requestRemoval(t.Context(), &order{pod: old, how: how}); resultOf(err) != gone {
+	for _, how := range allRemovalMethods() {
+		if err := r.d.evictor.evictOrDeletePod(t.Context(), &removalRequest{pod: old, method: how}); classifyRemovalError(err) != gone {
 			t.Errorf("%s, a pod of which another has the name: %v", how, err)
 		}
 	}

@@ -49,12 +49,12 @@ type alertNotification struct {
 }
 
 type alert struct {
-	Status      string            `json:"status"`
-	Labels      map[string]string `json:"labels"`
-	Annotations map[string]string `json:"annotations"`
-	StartsAt    jsonTime          `json:"startsAt"`
-	EndsAt      jsonTime          `json:"endsAt"`
-	Fingerprint string            `json:"fingerprint"`
+	Status      string             `json:"status"`
+	Labels      map[string]string  `json:"labels"`
+	Annotations map[string]string  `json:"annotations"`
+	StartsAt    rfc3339OrProtoTime `json:"startsAt"`
+	EndsAt      rfc3339OrProtoTime `json:"endsAt"`
+	Fingerprint string             `json:"fingerprint"`
 }
 
 // decodeAlerts parses a notification.
@@ -74,12 +74,12 @@ func decodeAlerts(body []byte) ([]alert, error) {
 	return n.Alerts, nil
 }
 
-// toEvent converts an alert to a health event.
-func (c AlertConfig) toEvent(a alert) (Event, error) {
+// convertAlertToEvent converts an alert to a health event.
+func (c AlertConfig) convertAlertToEvent(a alert) (Event, error) {
 	e := Event{
-		Agent: c.Source, Check: a.Labels["alertname"], ComponentClass: a.firstLabel(c.ClassLabels), Action: a.firstLabel(c.ActionLabels),
-		Fatal:   slices.Contains(c.FatalSeverities, a.firstLabel([]string{c.SeverityLabel})),
-		Message: a.messageText(), Entities: c.entitiesOf(a), At: a.StartsAt.Time,
+		Agent: c.Source, Check: a.Labels["alertname"], ComponentClass: a.firstLabelOrAnnotation(c.ClassLabels), Action: a.firstLabelOrAnnotation(c.ActionLabels),
+		Fatal:   slices.Contains(c.FatalSeverities, a.firstLabelOrAnnotation([]string{c.SeverityLabel})),
+		Message: a.joinMessageAnnotations(), Entities: c.entitiesOf(a), At: a.StartsAt.Time,
 	}
 	switch a.Status {
 	case "firing":
@@ -92,10 +92,10 @@ func (c AlertConfig) toEvent(a alert) (Event, error) {
 		return e, fmt.Errorf("%w: alert has no label alertname", ErrInvalid)
 	}
 	e.ErrorCodes = []string{e.Check}
-	if code := a.firstLabel(c.CodeLabels); code != "" {
+	if code := a.firstLabelOrAnnotation(c.CodeLabels); code != "" {
 		e.ErrorCodes = strings.Split(code, ",")
 	}
-	if e.Node = stripPort(a.firstLabel(c.NodeLabels)); e.Node == "" {
+	if e.Node = stripPort(a.firstLabelOrAnnotation(c.NodeLabels)); e.Node == "" {
 		return e, fmt.Errorf("%w: alert %q has none of the labels %s that name a node", ErrInvalid, e.Check, strings.Join(c.NodeLabels, ", "))
 	}
 	return e, nil
@@ -128,8 +128,8 @@ func alertFingerprint(labels map[string]string) string {
 	return hex.EncodeToString(h.Sum(nil)[:kept])
 }
 
-// firstLabel returns the value of the first label that the alert has.
-func (a alert) firstLabel(names []string) string {
+// firstLabelOrAnnotation returns the value of the first label that the alert has.
+func (a alert) firstLabelOrAnnotation(names []string) string {
 	for _, from := range []map[string]string{a.Labels, a.Annotations} {
 		for _, name := range names {
 			if v := from[name]; v != "" {
@@ -140,7 +140,7 @@ func (a alert) firstLabel(names []string) string {
 	return ""
 }
 
-func (a alert) messageText() string {
+func (a alert) joinMessageAnnotations() string {
 	var parts []string
 	for _, name := range []string{"summary", "description", "message"} {
 		if v := strings.TrimSpace(a.Annotations[name]); v != "" && !slices.Contains(parts, v) {
@@ -158,8 +158,8 @@ func stripPort(value string) string {
 	return strings.Trim(value, "[]")
 }
 
-// resolveNodeAddress replaces the address of a node with its name.
-func resolveNodeAddress(ctx context.Context, e Event, nodeAt func(context.Context, string) (string, error)) (Event, error) {
+// replaceAddressWithNodeName replaces the address of a node with its name.
+func replaceAddressWithNodeName(ctx context.Context, e Event, nodeAt func(context.Context, string) (string, error)) (Event, error) {
 	if nodeAt == nil || net.ParseIP(e.Node) == nil {
 		return e, nil
 	}
@@ -171,17 +171,17 @@ func resolveNodeAddress(ctx context.Context, e Event, nodeAt func(context.Contex
 	return e, nil
 }
 
-// decodeNotification converts the alerts of a notification to events.
-func (c AlertConfig) decodeNotification(ctx context.Context, body []byte, nodeAt func(context.Context, string) (string, error)) ([]requestEvent, error) {
+// decodeAlertNotification converts the alerts of a notification to events.
+func (c AlertConfig) decodeAlertNotification(ctx context.Context, body []byte, nodeAt func(context.Context, string) (string, error)) ([]requestEvent, error) {
 	alerts, err := decodeAlerts(body)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]requestEvent, len(alerts))
 	for i, a := range alerts {
-		out[i].event, out[i].err = c.toEvent(a)
+		out[i].event, out[i].err = c.convertAlertToEvent(a)
 		if out[i].err == nil {
-			out[i].event, out[i].err = resolveNodeAddress(ctx, out[i].event, nodeAt)
+			out[i].event, out[i].err = replaceAddressWithNodeName(ctx, out[i].event, nodeAt)
 		}
 	}
 	return out, nil

@@ -138,7 +138,7 @@ func NewAuthenticator(cfg AuthConfig, deps AuthDeps) (*Authenticator, error) {
 		return nil, fmt.Errorf("unknown intake auth mode %q: use none, cluster or file", cfg.Mode)
 	}
 	if cfg.TokenFile != "" {
-		file, err := httpserver.OpenTokenFile(cfg.TokenFile, readTokens, deps.Log)
+		file, err := httpserver.OpenTokenFile(cfg.TokenFile, readTokenFile, deps.Log)
 		if err != nil {
 			return nil, err //nolint:wrapcheck // it says that it is about the token file
 		}
@@ -173,11 +173,11 @@ func (g *Authenticator) Authenticate(ctx context.Context, header, address string
 		}
 	}
 	f := tokenReview{token: token, hash: hash, place: CallerOrigin(address), key: string(hash[:])}
-	caller, err = g.authenticateByCluster(ctx, f)
+	caller, err = g.reviewTokenAndCacheResult(ctx, f)
 	var crowd *originLimitError
 	if errors.As(err, &crowd) && crowd.place != f.place { // the limit was reached by another address with the same token
 		f.key += f.place
-		caller, err = g.authenticateByCluster(ctx, f)
+		caller, err = g.reviewTokenAndCacheResult(ctx, f)
 	}
 	return caller, err
 }
@@ -199,23 +199,23 @@ func (e *originLimitError) Error() string { return ErrTooManyInvalidTokens.Error
 // Is makes the error match ErrTooManyInvalidTokens.
 func (e *originLimitError) Is(target error) bool { return target == ErrTooManyInvalidTokens }
 
-// authenticateByCluster returns the owner of a Kubernetes token.
-func (g *Authenticator) authenticateByCluster(ctx context.Context, f tokenReview) (caller string, err error) {
-	asked := g.asking.DoChan(f.key, func() (any, error) {
-		if !g.from.Allow(f.place, time.Now()) {
-			return "", &originLimitError{f.place}
+// reviewTokenAndCacheResult returns the owner of a Kubernetes token.
+func (g *Authenticator) reviewTokenAndCacheResult(ctx context.Context, review tokenReview) (caller string, err error) {
+	asked := g.asking.DoChan(review.key, func() (any, error) {
+		if !g.from.Allow(review.place, time.Now()) {
+			return "", &originLimitError{review.place}
 		}
 		if !g.limit.Allow() {
 			return "", fmt.Errorf("%w: %w", ErrAuthUnavailable, errReviewLimit)
 		}
 		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), reviewTimeout, errReviewTimeout)
 		defer cancel()
-		caller, err := g.reviewTokenAndAccess(ctx, f.token)
+		caller, err := g.reviewTokenAndAccess(ctx, review.token)
 		switch {
 		case err == nil:
-			g.known.Add(f.hash, authResult{caller: caller}, g.cfg.CacheTTL)
+			g.known.Add(review.hash, authResult{caller: caller}, g.cfg.CacheTTL)
 		case !errors.Is(err, ErrAuthUnavailable):
-			g.known.Add(f.hash, authResult{err: err}, min(refusedAuthTTL, g.cfg.CacheTTL))
+			g.known.Add(review.hash, authResult{err: err}, min(refusedAuthTTL, g.cfg.CacheTTL))
 		}
 		return caller, err
 	})

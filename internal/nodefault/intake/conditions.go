@@ -58,7 +58,7 @@ func (s *ConditionSet) FindShortages(node *corev1.Node, before Shortages, now ti
 
 // describeShortfall returns the missing amount of a resource, or "" if nothing is missing. It is
 // unknown while the capacity is zero, because the device plugin may not be running.
-func describeShortfall(node *corev1.Node, name corev1.ResourceName) (text string, known bool) {
+func describeShortfall(node *corev1.Node, name corev1.ResourceName) (text string, capacityKnown bool) {
 	capacity, ok := node.Status.Capacity[name]
 	if !ok || capacity.IsZero() {
 		return "", false
@@ -73,7 +73,7 @@ func describeShortfall(node *corev1.Node, name corev1.ResourceName) (text string
 // CheckNode returns the faults of a node and the checks that are healthy, in a stable order,
 // and the delay until the next look. Zero means that no later look is needed. A check
 // without a report has an unknown status, or has not been unhealthy for long enough.
-func (s *ConditionSet) CheckNode(node *corev1.Node, now time.Time, short Shortages) (reports []nodefault.Report, after time.Duration) {
+func (s *ConditionSet) CheckNode(node *corev1.Node, now time.Time, short Shortages) (reports []nodefault.Report, recheckAfter time.Duration) {
 	l := conditionCheck{node: node, now: now}
 	seen := map[corev1.NodeConditionType]bool{}
 	for _, c := range node.Status.Conditions {
@@ -81,7 +81,7 @@ func (s *ConditionSet) CheckNode(node *corev1.Node, now time.Time, short Shortag
 		if rule, ok := s.conditions[c.Type]; ok {
 			l.reportCondition(c, rule)
 		} else if s.connector {
-			l.reportConnectorCondition(c)
+			l.reportNVSentinelCondition(c)
 		}
 	}
 	for _, t := range slices.Sorted(maps.Keys(s.conditions)) {
@@ -110,10 +110,10 @@ func (l *conditionCheck) reportHealthy(source, check string) {
 	l.reports = append(l.reports, nodefault.Report{Node: l.node.Name, Healthy: true, Fault: v1alpha1.Fault{Source: source, Check: check, DetectedAt: metav1.NewMicroTime(l.now)}})
 }
 
-// reportFault reports a fault that has lasted for wait, or sets the delay until it will
+// reportFaultIfLasting reports a fault that has lasted for minDuration, or sets the delay until it will
 // have.
-func (l *conditionCheck) reportFault(f v1alpha1.Fault, since time.Time, wait time.Duration) {
-	if rest := wait - l.now.Sub(since); rest > 0 {
+func (l *conditionCheck) reportFaultIfLasting(f v1alpha1.Fault, since time.Time, minDuration time.Duration) {
+	if rest := minDuration - l.now.Sub(since); rest > 0 {
 		if l.after == 0 || rest < l.after {
 			l.after = rest
 		}
@@ -146,20 +146,20 @@ func (l *conditionCheck) reportCondition(c corev1.NodeCondition, rule NodeCondit
 	if code != "" {
 		f.ErrorCodes = []string{truncateMessage(code, maxCode)}
 	}
-	since, wait := l.conditionSince(c), rule.For
+	since, wait := l.transitionTimeUnlessFuture(c), rule.For
 	if since.IsZero() {
 		since, wait = l.now, 0
 	}
-	l.reportFault(f, since, wait)
+	l.reportFaultIfLasting(f, since, wait)
 }
 
 // maxClockSkew limits how far the clock of a node may be ahead.
 const maxClockSkew = time.Minute
 
-// conditionSince returns the time of the last transition of a condition, or zero if it is
+// transitionTimeUnlessFuture returns the time of the last transition of a condition, or zero if it is
 // unknown. A time in the future is ignored, because the clock of a faulty node may be
 // wrong.
-func (l *conditionCheck) conditionSince(c corev1.NodeCondition) time.Time {
+func (l *conditionCheck) transitionTimeUnlessFuture(c corev1.NodeCondition) time.Time {
 	if at := c.LastTransitionTime.Time; !at.After(l.now.Add(maxClockSkew)) {
 		return at
 	}
@@ -186,10 +186,10 @@ func (l *conditionCheck) reportResource(r NodeResource, short Shortages) {
 	if r.ErrorCode != "" {
 		f.ErrorCodes = []string{r.ErrorCode}
 	}
-	l.reportFault(f, since, r.For)
+	l.reportFaultIfLasting(f, since, r.For)
 }
 
-// truncateMessage truncates a text of a condition. Unlike truncateText, it keeps
+// truncateMessage truncates a text of a condition. Unlike removeUnprintableAndTruncate, it keeps
 // unprintable characters.
 func truncateMessage(message string, maxRunes int) string {
 	message = strings.ToValidUTF8(message, "")

@@ -80,7 +80,7 @@ func NewConditionSet(cfg ConditionConfig) (*ConditionSet, error) {
 	var errs []error
 	own := map[string]bool{}
 	for i, c := range cfg.Conditions {
-		if err := c.validateCondition(own); err != nil {
+		if err := c.validateAndMarkSeen(own); err != nil {
 			errs = append(errs, fmt.Errorf("conditions[%d]: %w", i, err))
 		}
 		s.conditions[corev1.NodeConditionType(c.Type)] = c
@@ -94,7 +94,7 @@ func NewConditionSet(cfg ConditionConfig) (*ConditionSet, error) {
 	return s, errors.Join(errs...)
 }
 
-func (c NodeCondition) validateCondition(seen map[string]bool) error {
+func (c NodeCondition) validateAndMarkSeen(seen map[string]bool) error {
 	statuses := []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown}
 	switch {
 	case c.Type == "":
@@ -124,7 +124,7 @@ func presetConditions(name string) ([]NodeCondition, error) {
 	case "npd":
 		return problemDetectorPreset(), nil
 	case "eks":
-		return monitoringAgentPreset(), nil
+		return eksMonitoringAgentPreset(), nil
 	}
 	return nil, fmt.Errorf("unknown preset %q: use one of %s", name, strings.Join(DefaultConditionConfig().Presets, ", "))
 }
@@ -167,9 +167,9 @@ func problemDetectorPreset() []NodeCondition {
 	}
 }
 
-// monitoringAgentPreset returns the conditions of the EKS node monitoring agent, which are
+// eksMonitoringAgentPreset returns the conditions of the EKS node monitoring agent, which are
 // healthy when True.
-func monitoringAgentPreset() []NodeCondition {
+func eksMonitoringAgentPreset() []NodeCondition {
 	bad := conditionStatuses(corev1.ConditionFalse)
 	return []NodeCondition{
 		{Type: "AcceleratedHardwareReady", UnhealthyStatus: bad, For: mediumWait, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "GPU"},

@@ -17,10 +17,10 @@ const (
 	healthySuffix   = "IsHealthy"
 )
 
-// reportConnectorCondition evaluates a condition of NVSentinel's connector, which is recognized by its
+// reportNVSentinelCondition evaluates a condition of NVSentinel's connector, which is recognized by its
 // reason. The connector writes one condition for each check with a fatal error. The
 // message has the errors and the recommended actions.
-func (l *conditionCheck) reportConnectorCondition(c corev1.NodeCondition) {
+func (l *conditionCheck) reportNVSentinelCondition(c corev1.NodeCondition) {
 	switch {
 	case c.Status == corev1.ConditionTrue && c.Reason == string(c.Type)+unhealthySuffix:
 	case c.Status == corev1.ConditionFalse && c.Reason == string(c.Type)+healthySuffix:
@@ -30,11 +30,11 @@ func (l *conditionCheck) reportConnectorCondition(c corev1.NodeCondition) {
 		return
 	}
 	codes, action := parseCodesAndAction(c.Message)
-	since := l.conditionSince(c)
+	since := l.transitionTimeUnlessFuture(c)
 	if since.IsZero() {
 		since = l.now
 	}
-	l.reportFault(v1alpha1.Fault{
+	l.reportFaultIfLasting(v1alpha1.Fault{
 		Source: SourceConditions, Check: string(c.Type), ErrorCodes: codes, Fatal: true,
 		Message: truncateMessage(c.Message, maxMessage), RecommendedAction: action,
 	}, since, 0)
@@ -52,10 +52,10 @@ func parseCodesAndAction(message string) (codes []string, action v1alpha1.Recomm
 			}
 		}
 	}
-	action, rank := v1alpha1.ActionUnknown, len(actionsByEffect())
+	action, rank := v1alpha1.ActionUnknown, len(actionsLargestEffectFirst())
 	for _, m := range regexp.MustCompile(`Recommended Action=([A-Z0-9_]{1,64})`).FindAllStringSubmatch(message, -1) {
 		found := v1alpha1.RecommendedAction(m[1])
-		at := slices.Index(actionsByEffect(), found)
+		at := slices.Index(actionsLargestEffectFirst(), found)
 		switch {
 		case at >= 0 && at < rank:
 			action, rank = found, at
@@ -66,8 +66,8 @@ func parseCodesAndAction(message string) (codes []string, action v1alpha1.Recomm
 	return codes, action
 }
 
-// actionsByEffect returns the actions, those with the largest effect first.
-func actionsByEffect() []v1alpha1.RecommendedAction {
+// actionsLargestEffectFirst returns the actions, those with the largest effect first.
+func actionsLargestEffectFirst() []v1alpha1.RecommendedAction {
 	return []v1alpha1.RecommendedAction{
 		v1alpha1.ActionReplaceVM, v1alpha1.ActionRestartBM, v1alpha1.ActionRestartVM, v1alpha1.ActionComponentReset,
 		v1alpha1.ActionContactSupport, v1alpha1.ActionRunDCGMEUD, v1alpha1.ActionRunFieldDiag, v1alpha1.ActionNone,

@@ -11,30 +11,30 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// diffReports returns the reports that change the known faults of a node. It adds healthy
+// reportsThatChangeFaults returns the reports that change the known faults of a node. It adds healthy
 // reports for faults of the two sources that will not be reported again.
-func (s *ConditionSet) diffReports(node *corev1.Node, faults []v1alpha1.Fault, reports []nodefault.Report) []nodefault.Report {
+func (s *ConditionSet) reportsThatChangeFaults(node *corev1.Node, faults []v1alpha1.Fault, reports []nodefault.Report) []nodefault.Report {
 	var out []nodefault.Report
 	told := map[string]bool{}
 	for _, r := range reports {
 		key := nodefault.KeyOf(r.Fault)
 		told[key] = true
 		i := slices.IndexFunc(faults, func(f v1alpha1.Fault) bool { return nodefault.KeyOf(f) == key })
-		if r.Healthy && i >= 0 || !r.Healthy && (i < 0 || !equalFault(faults[i], r.Fault)) {
+		if r.Healthy && i >= 0 || !r.Healthy && (i < 0 || !equalIgnoringTimeAndConditionMessage(faults[i], r.Fault)) {
 			out = append(out, r)
 		}
 	}
 	for _, f := range faults {
-		if !told[nodefault.KeyOf(f)] && s.isOrphan(node, f) {
+		if !told[nodefault.KeyOf(f)] && s.isNoLongerCheckedOrOfOldNode(node, f) {
 			out = append(out, nodefault.Report{Node: node.Name, Healthy: true, Fault: f})
 		}
 	}
 	return out
 }
 
-// equalFault reports whether a fault need not be written. The messages of conditions
+// equalIgnoringTimeAndConditionMessage reports whether a fault need not be written. The messages of conditions
 // contain times, ages and counts, so a different message alone is not a change.
-func equalFault(was, f v1alpha1.Fault) bool {
+func equalIgnoringTimeAndConditionMessage(was, f v1alpha1.Fault) bool {
 	if f.Source == SourceConditions {
 		was.Message = f.Message
 	}
@@ -42,24 +42,24 @@ func equalFault(was, f v1alpha1.Fault) bool {
 	return equality.Semantic.DeepEqual(was, f)
 }
 
-// isOrphan reports whether a fault of the two sources is no longer checked, or belongs to
+// isNoLongerCheckedOrOfOldNode reports whether a fault of the two sources is no longer checked, or belongs to
 // another node with the same name.
-func (s *ConditionSet) isOrphan(node *corev1.Node, f v1alpha1.Fault) bool {
+func (s *ConditionSet) isNoLongerCheckedOrOfOldNode(node *corev1.Node, f v1alpha1.Fault) bool {
 	switch f.Source {
 	case SourceConditions:
 		_, wanted := s.conditions[corev1.NodeConditionType(f.Check)]
 		if !wanted && s.connector {
 			wanted = slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return string(c.Type) == f.Check })
 		}
-		return !wanted || isOfAnotherNode(node, f)
+		return !wanted || isDetectedBeforeNodeCreation(node, f)
 	case SourceResources:
 		wanted := slices.ContainsFunc(s.resources, func(r NodeResource) bool { return string(r.Resource) == f.Check })
-		return !wanted || isOfAnotherNode(node, f)
+		return !wanted || isDetectedBeforeNodeCreation(node, f)
 	}
 	return false
 }
 
-func isOfAnotherNode(node *corev1.Node, f v1alpha1.Fault) bool {
+func isDetectedBeforeNodeCreation(node *corev1.Node, f v1alpha1.Fault) bool {
 	created := metav1.NewMicroTime(node.CreationTimestamp.Time)
 	return f.DetectedAt.Before(&created)
 }

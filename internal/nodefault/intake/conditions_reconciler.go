@@ -36,7 +36,7 @@ func AddConditionController(m manager.Manager, set *ConditionSet, store Store, l
 	r := &conditionReconciler{set: set, reader: m.GetClient(), store: store, log: log, now: time.Now, short: map[string]Shortages{}}
 	err := ctrl.NewControllerManagedBy(m).
 		Named("node-conditions").
-		For(&corev1.Node{}, builder.WithPredicates(relevantChange())).
+		For(&corev1.Node{}, builder.WithPredicates(uidConditionsOrResourcesChanged())).
 		Watches(&v1alpha1.NodeFault{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: conditionWorkers}).
 		Complete(r)
@@ -46,9 +46,9 @@ func AddConditionController(m manager.Manager, set *ConditionSet, store Store, l
 	return nil
 }
 
-// relevantChange returns a predicate for the evaluated fields. It filters heartbeats, of
+// uidConditionsOrResourcesChanged returns a predicate for the evaluated fields. It filters heartbeats, of
 // which each node has one every few minutes.
-func relevantChange() predicate.Predicate {
+func uidConditionsOrResourcesChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*corev1.Node)
 		now, isOne := e.ObjectNew.(*corev1.Node)
@@ -56,13 +56,13 @@ func relevantChange() predicate.Predicate {
 			return false
 		}
 		return before.UID != now.UID ||
-			!slices.EqualFunc(before.Status.Conditions, now.Status.Conditions, sameCondition) ||
+			!slices.EqualFunc(before.Status.Conditions, now.Status.Conditions, sameConditionIgnoringHeartbeat) ||
 			!equality.Semantic.DeepEqual(before.Status.Capacity, now.Status.Capacity) ||
 			!equality.Semantic.DeepEqual(before.Status.Allocatable, now.Status.Allocatable)
 	}}
 }
 
-func sameCondition(a, b corev1.NodeCondition) bool {
+func sameConditionIgnoringHeartbeat(a, b corev1.NodeCondition) bool {
 	return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message &&
 		a.LastTransitionTime.Equal(&b.LastTransitionTime)
 }
@@ -83,7 +83,7 @@ type conditionReconciler struct {
 func (r *conditionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var node corev1.Node
 	if err := r.reader.Get(ctx, req.NamespacedName, &node); err != nil {
-		r.setShortages(req.Name, nil)
+		r.setOrDeleteShortages(req.Name, nil)
 		return ctrl.Result{}, client.IgnoreNotFound(err) // the faults of a deleted node are kept
 	}
 	var nf v1alpha1.NodeFault
@@ -91,10 +91,10 @@ func (r *conditionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 		return ctrl.Result{}, fmt.Errorf("read NodeFault %q: %w", node.Name, err)
 	}
 	now := r.now()
-	short := r.set.FindShortages(&node, r.shortages(node.Name), now)
-	r.setShortages(node.Name, short)
+	short := r.set.FindShortages(&node, r.getShortages(node.Name), now)
+	r.setOrDeleteShortages(node.Name, short)
 	reports, after := r.set.CheckNode(&node, now, short)
-	changed := r.set.diffReports(&node, nf.Spec.Faults, reports)
+	changed := r.set.reportsThatChangeFaults(&node, nf.Spec.Faults, reports)
 	if len(changed) == 0 {
 		return ctrl.Result{RequeueAfter: after}, nil
 	}
@@ -105,26 +105,26 @@ func (r *conditionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 		}
 		if e != nil {
 			r.log.WarnContext(ctx, "store fault failed", "node", node.Name, "check", changed[i].Fault.Check, "err", e)
-			after = earlierDelay(after, refusedRetryDelay)
+			after = shorterNonZeroDelay(after, refusedRetryDelay)
 		}
 	}
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-func earlierDelay(a, b time.Duration) time.Duration {
+func shorterNonZeroDelay(a, b time.Duration) time.Duration {
 	if a == 0 {
 		return b
 	}
 	return min(a, b)
 }
 
-func (r *conditionReconciler) shortages(node string) Shortages {
+func (r *conditionReconciler) getShortages(node string) Shortages {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.short[node]
 }
 
-func (r *conditionReconciler) setShortages(node string, s Shortages) {
+func (r *conditionReconciler) setOrDeleteShortages(node string, s Shortages) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s == nil {

@@ -221,7 +221,7 @@ func TestRelevantChange(t *testing.T) {
 			before := nodeWithKubeletStatus("True", noon())
 			after := before.DeepCopy()
 			tc.change(after)
-			if got := relevantChange().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
+			if got := uidConditionsOrResourcesChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
 				t.Errorf("%s: got %v, want %v", tc.reason, got, tc.want)
 			}
 		})

@@ -62,28 +62,28 @@ const (
 	maxAction  = 64
 )
 
-// Report converts the event to a report. Invalid identifying fields are errors that wrap
+// ToReport converts the event to a report. Invalid identifying fields are errors that wrap
 // ErrInvalid. Descriptive fields are truncated to fit.
-func (e Event) Report(now time.Time) (nodefault.Report, error) {
+func (e Event) ToReport(now time.Time) (nodefault.Report, error) {
 	fail := func(err error) (nodefault.Report, error) {
 		return nodefault.Report{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if err := e.checkNames(); err != nil {
+	if err := e.validateNodeAgentAndCheck(); err != nil {
 		return fail(err)
 	}
-	action, err := e.parseAction()
+	action, err := e.recommendedActionOrCustom()
 	if err != nil {
 		return fail(err)
 	}
-	quarantine, err := e.Quarantine.overrideFor("quarantineOverrides")
+	quarantine, err := e.Quarantine.forceOrSkip("quarantineOverrides")
 	if err != nil {
 		return fail(err)
 	}
-	drain, err := e.Drain.overrideFor("drainOverrides")
+	drain, err := e.Drain.forceOrSkip("drainOverrides")
 	if err != nil {
 		return fail(err)
 	}
-	entity, err := joinEntities(e.Entities)
+	entity, err := joinSortedEntities(e.Entities)
 	if err != nil {
 		return fail(err)
 	}
@@ -93,62 +93,62 @@ func (e Event) Report(now time.Time) (nodefault.Report, error) {
 	}
 	return nodefault.Report{Node: e.Node, Healthy: e.Healthy, Fault: v1alpha1.Fault{
 		Source: e.Agent, Check: e.Check, Entity: entity,
-		ComponentClass: truncateText(e.ComponentClass, maxClass), ErrorCodes: normalizeCodes(e.ErrorCodes), Fatal: e.Fatal,
-		Message: truncateText(e.Message, maxMessage), RecommendedAction: action, ObserveOnly: e.ObserveOnly,
+		ComponentClass: removeUnprintableAndTruncate(e.ComponentClass, maxClass), ErrorCodes: trimAndLimitCodes(e.ErrorCodes), Fatal: e.Fatal,
+		Message: removeUnprintableAndTruncate(e.Message, maxMessage), RecommendedAction: action, ObserveOnly: e.ObserveOnly,
 		QuarantineOverride: quarantine, DrainOverride: drain,
 		DetectedAt: metav1.NewMicroTime(at.UTC().Truncate(time.Microsecond)), // the precision that the API stores
 	}}, nil
 }
 
-// checkNames validates the fields that identify a fault.
-func (e Event) checkNames() error {
-	if !NodeName(e.Node) {
+// validateNodeAgentAndCheck validates the fields that identify a fault.
+func (e Event) validateNodeAgentAndCheck() error {
+	if !IsNodeName(e.Node) {
 		if e.Node == "" {
 			return errors.New("nodeName missing: set it to the name of the Node object")
 		}
 		return fmt.Errorf("nodeName %q is not a valid node name", e.Node)
 	}
-	if err := checkName("agent", e.Agent); err != nil {
+	if err := validateIdentifier("agent", e.Agent); err != nil {
 		return err
 	}
-	return checkName("checkName", e.Check)
+	return validateIdentifier("checkName", e.Check)
 }
 
-// NodeName reports whether a text is a valid name of a node.
-func NodeName(s string) bool {
+// IsNodeName reports whether a text is a valid name of a node.
+func IsNodeName(s string) bool {
 	return len(validation.IsDNS1123Subdomain(s)) == 0
 }
 
-func checkName(field, value string) error {
+func validateIdentifier(field, value string) error {
 	switch {
 	case value == "":
 		return fmt.Errorf("%s missing: it identifies the fault", field)
 	case utf8.RuneCountInString(value) > maxName:
 		return fmt.Errorf("%s is longer than %d characters", field, maxName)
-	case !printable(value):
+	case !isPrintable(value):
 		return fmt.Errorf("%s %q contains unprintable characters", field, value)
 	}
 	return nil
 }
 
-func printable(s string) bool {
+func isPrintable(s string) bool {
 	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }
 
-func (e Event) parseAction() (v1alpha1.RecommendedAction, error) {
+func (e Event) recommendedActionOrCustom() (v1alpha1.RecommendedAction, error) {
 	action, field := e.Action, "recommendedAction"
 	if action == ActionCustom {
 		if action, field = e.CustomAction, "customRecommendedAction"; action == "" {
 			return "", errors.New("customRecommendedAction missing: it is required if recommendedAction is CUSTOM")
 		}
 	}
-	if len(action) > maxAction || !printable(action) {
+	if len(action) > maxAction || !isPrintable(action) {
 		return "", fmt.Errorf("%s %q is not a valid action: use at most %d printable characters", field, action, maxAction)
 	}
 	return cmp.Or(v1alpha1.RecommendedAction(action), v1alpha1.ActionNone), nil
 }
 
-func (o Overrides) overrideFor(field string) (v1alpha1.Override, error) {
+func (o Overrides) forceOrSkip(field string) (v1alpha1.Override, error) {
 	switch {
 	case o.Force && o.Skip:
 		return "", fmt.Errorf("%s sets both force and skip: set one", field)
@@ -160,9 +160,9 @@ func (o Overrides) overrideFor(field string) (v1alpha1.Override, error) {
 	return "", nil
 }
 
-// joinEntities joins entities into the entity of a fault. The result does not depend on
+// joinSortedEntities joins entities into the entity of a fault. The result does not depend on
 // their order.
-func joinEntities(entities []Entity) (string, error) {
+func joinSortedEntities(entities []Entity) (string, error) {
 	var all []string
 	for _, e := range entities {
 		text := strings.ReplaceAll(e.Value, separator, ";")
@@ -172,23 +172,23 @@ func joinEntities(entities []Entity) (string, error) {
 		if text == "" {
 			continue
 		}
-		if !printable(text) {
+		if !isPrintable(text) {
 			return "", fmt.Errorf("entitiesImpacted: %q contains unprintable characters", text)
 		}
 		all = append(all, text)
 	}
 	slices.Sort(all)
-	return joinWithLimit(slices.Compact(all)), nil
+	return joinEntitiesOrHash(slices.Compact(all)), nil
 }
 
-// joinWithLimit joins as many entities as fit. A hash of all entities distinguishes
+// joinEntitiesOrHash joins as many entities as fit. A hash of all entities distinguishes
 // truncated lists.
-func joinWithLimit(all []string) string {
+func joinEntitiesOrHash(all []string) string {
 	whole := strings.Join(all, separator)
 	if utf8.RuneCountInString(whole) <= maxEntity {
 		return whole
 	}
-	tail := "#" + shortHash(whole)
+	tail := "#" + shortSHA256(whole)
 	room, n := maxEntity-len(separator)-len(tail), 0
 	var kept []string
 	for _, e := range all {
@@ -200,20 +200,20 @@ func joinWithLimit(all []string) string {
 	return strings.Join(append(kept, tail), separator)
 }
 
-// normalizeCodes returns the error codes without spaces and duplicates, within the
+// trimAndLimitCodes returns the error codes without spaces and duplicates, within the
 // limits.
-func normalizeCodes(in []string) []string {
+func trimAndLimitCodes(in []string) []string {
 	var out []string
 	for _, c := range in {
-		if c = strings.TrimSpace(truncateText(c, maxCode)); c != "" && !slices.Contains(out, c) && len(out) < maxCodes {
+		if c = strings.TrimSpace(removeUnprintableAndTruncate(c, maxCode)); c != "" && !slices.Contains(out, c) && len(out) < maxCodes {
 			out = append(out, c)
 		}
 	}
 	return out
 }
 
-// truncateText removes unprintable characters from a descriptive text and truncates it.
-func truncateText(text string, maxRunes int) string {
+// removeUnprintableAndTruncate removes unprintable characters from a descriptive text and truncates it.
+func removeUnprintableAndTruncate(text string, maxRunes int) string {
 	text = strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
 			return -1

@@ -29,7 +29,7 @@ func newEvent() intake.Event {
 }
 
 func TestReport(t *testing.T) {
-	got, err := newEvent().Report(noon())
+	got, err := newEvent().ToReport(noon())
 	want := nodefault.Report{Node: "gpu-node-01", Fault: v1alpha1.Fault{
 		Source: "syslog-health-monitor", Check: "xid-check", Entity: "GPU/3,PCI/0000:3b:00", ComponentClass: "GPU",
 		ErrorCodes: []string{"79", "48"}, Fatal: true, Message: "GPU has fallen off the bus", RecommendedAction: v1alpha1.ActionRestartVM,
@@ -67,7 +67,7 @@ func TestReportChecks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := newEvent()
 			tc.change(&e)
-			_, err := e.Report(noon())
+			_, err := e.ToReport(noon())
 			switch {
 			case tc.says == "" && err != nil:
 				t.Errorf("%s: %v", tc.reason, err)
@@ -92,7 +92,7 @@ func TestReportTimes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := newEvent()
 			e.At = tc.at
-			got, err := e.Report(noon())
+			got, err := e.ToReport(noon())
 			if err != nil || !got.Fault.DetectedAt.Time.Equal(tc.want) {
 				t.Errorf("%s: got %v, %v, want %v", tc.reason, got.Fault.DetectedAt, err, tc.want)
 			}
@@ -111,7 +111,7 @@ func TestReportsFit(t *testing.T) {
 		e.Entities = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) intake.Entity {
 			return intake.Entity{Type: text.Draw(t, "type"), Value: text.Draw(t, "value")}
 		}), 0, 12).Draw(t, "entities")
-		r, err := e.Report(noon())
+		r, err := e.ToReport(noon())
 		if err != nil {
 			if !errors.Is(err, intake.ErrInvalid) {
 				t.Fatal(err)
@@ -133,7 +133,7 @@ func TestReportsFit(t *testing.T) {
 			}
 		}
 		e.Entities = rapid.Permutation(e.Entities).Draw(t, "order")
-		if again, err := e.Report(noon()); err != nil || again.Fault.Entity != f.Entity {
+		if again, err := e.ToReport(noon()); err != nil || again.Fault.Entity != f.Entity {
 			t.Fatalf("entities in another order are %q, were %q (%v)", again.Fault.Entity, f.Entity, err)
 		}
 		if !intake.CoversEntities(f.Entity, f.Entity) {
@@ -149,7 +149,7 @@ func TestManyEntitiesAreToldApart(t *testing.T) {
 		for i := range n {
 			e.Entities = append(e.Entities, intake.Entity{Type: "GPU_UUID", Value: fmt.Sprintf("GPU-%032d", i)})
 		}
-		r, err := e.Report(noon())
+		r, err := e.ToReport(noon())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,12 +13,12 @@ type Element struct {
 
 // DecodeEvents decodes health events.
 func DecodeEvents(header http.Header, body []byte) ([]Element, error) {
-	return exported(decodeEvents(header, body))
+	return exported(decodeEventsByContentType(header, body))
 }
 
 // DecodeAlerts decodes alerts.
 func DecodeAlerts(ctx context.Context, body []byte) ([]Element, error) {
-	return exported(DefaultAlertConfig().decodeNotification(ctx, body, nil))
+	return exported(DefaultAlertConfig().decodeAlertNotification(ctx, body, nil))
 }
 
 func exported(elements []requestEvent, err error) ([]Element, error) {

@@ -101,9 +101,9 @@ type grpcService struct {
 	log     *slog.Logger
 }
 
-// NewGRPCServer creates a server and opens its listeners. The caller must call Run or Close. Only
+// ListenGRPC creates a server and opens its listeners. The caller must call Run or Close. Only
 // the values of ctx are kept.
-func NewGRPCServer(ctx context.Context, cfg GRPCConfig, deps GRPCDeps) (*GRPCServer, error) {
+func ListenGRPC(ctx context.Context, cfg GRPCConfig, deps GRPCDeps) (*GRPCServer, error) {
 	cfg.SocketMode = cmp.Or(cfg.SocketMode, DefaultGRPCSocketMode)
 	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, DefaultGRPCMaxMessageBytes)
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, DefaultGRPCShutdownTimeout)
@@ -114,13 +114,13 @@ func NewGRPCServer(ctx context.Context, cfg GRPCConfig, deps GRPCDeps) (*GRPCSer
 		deps.Callers = NewCallerLimits(0, 0)
 	}
 	s := &GRPCServer{cfg: cfg, log: deps.Log}
-	svc := &grpcService{store: deps.Metrics.Counted(KindGRPC, deps.Store), metrics: deps.Metrics, log: deps.Log}
+	svc := &grpcService{store: deps.Metrics.NewCountingStore(KindGRPC, deps.Store), metrics: deps.Metrics, log: deps.Log}
 	if cfg.Socket != "" {
-		l, err := listenSocket(ctx, cfg.Socket, cfg.SocketMode)
+		l, err := listenUnixSocketReplacingStale(ctx, cfg.Socket, cfg.SocketMode)
 		if err != nil {
 			return nil, err
 		}
-		s.addListener(l, svc, recoverPanics(deps.Log), checkCalls(func(context.Context) error { return checkRate(deps.Callers, ofSocket) }))
+		s.addListenerWithServer(l, svc, recoverPanics(deps.Log), checkCallsExceptHealth(func(context.Context) error { return checkCallerRate(deps.Callers, ofSocket) }))
 	}
 	if cfg.Addr != "" {
 		if err := s.listenTCP(ctx, svc, deps); err != nil {
@@ -134,7 +134,7 @@ func NewGRPCServer(ctx context.Context, cfg GRPCConfig, deps GRPCDeps) (*GRPCSer
 func (s *GRPCServer) listenTCP(ctx context.Context, svc *grpcService, deps GRPCDeps) error {
 	var options []grpc.ServerOption
 	if s.cfg.TLSCertFile != "" || s.cfg.TLSKeyFile != "" {
-		c, err := newCertificate(s.cfg.TLSCertFile, s.cfg.TLSKeyFile, deps.Log)
+		c, err := loadReloadingCertificate(s.cfg.TLSCertFile, s.cfg.TLSKeyFile, deps.Log)
 		if err != nil {
 			return err
 		}
@@ -144,17 +144,17 @@ func (s *GRPCServer) listenTCP(ctx context.Context, svc *grpcService, deps GRPCD
 	if err != nil {
 		return fmt.Errorf("listen for gRPC on %q (--grpc-listen-address or NODE_FAULT_GRPC_ADDRESS): %w", s.cfg.Addr, err)
 	}
-	s.addListener(l, svc, append(options, recoverPanics(deps.Log), checkCalls(func(ctx context.Context) error {
-		caller, err := authenticate(ctx, deps.Auth, deps.Log)
+	s.addListenerWithServer(l, svc, append(options, recoverPanics(deps.Log), checkCallsExceptHealth(func(ctx context.Context) error {
+		caller, err := authenticateGRPCCall(ctx, deps.Auth, deps.Log)
 		if err != nil {
 			return err
 		}
-		return checkRate(deps.Callers, caller)
+		return checkCallerRate(deps.Callers, caller)
 	}))...)
 	return nil
 }
 
-func (s *GRPCServer) addListener(l net.Listener, svc *grpcService, options ...grpc.ServerOption) {
+func (s *GRPCServer) addListenerWithServer(l net.Listener, svc *grpcService, options ...grpc.ServerOption) {
 	server := grpc.NewServer(append(options,
 		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout), grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: grpcMaxIdle}),
@@ -166,9 +166,9 @@ func (s *GRPCServer) addListener(l net.Listener, svc *grpcService, options ...gr
 	s.ends = append(s.ends, grpcListener{l, server, h})
 }
 
-// listenSocket listens on a Unix socket. It removes the file of a dead process, but not a
+// listenUnixSocketReplacingStale listens on a Unix socket. It removes the file of a dead process, but not a
 // socket that is in use.
-func listenSocket(ctx context.Context, path, mode string) (net.Listener, error) {
+func listenUnixSocketReplacingStale(ctx context.Context, path, mode string) (net.Listener, error) {
 	const octal, bits = 8, 9
 	allowed, err := strconv.ParseUint(mode, octal, bits)
 	if err != nil {

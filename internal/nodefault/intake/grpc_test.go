@@ -106,7 +106,7 @@ func serve(t *testing.T, cfg intake.GRPCConfig, store intake.Store, change ...fu
 	for _, do := range change {
 		do(&deps)
 	}
-	s, err := intake.NewGRPCServer(t.Context(), cfg, deps)
+	s, err := intake.ListenGRPC(t.Context(), cfg, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestWire(t *testing.T) {
 		"0801",                 // 1 version: 1
 		"120373797a",           // 2 agent: "syz"
 		"1a0347" + "5055",      // 3 componentClass: "GPU"
-		"2203786964",           // 4 checkName: "xid"
+		"2203786964",           // 4 validateIdentifier: "xid"
 		"2801",                 // 5 isFatal: true
 		"3001",                 // 6 isHealthy: true
 		"3a026869",             // 7 message: "hi"
@@ -336,7 +336,7 @@ func TestOverTCP(t *testing.T) {
 func TestStops(t *testing.T) {
 	m := memory{block: make(chan struct{})}
 	socket := newSocket(t)
-	s, err := intake.NewGRPCServer(t.Context(), intake.GRPCConfig{Socket: socket}, intake.GRPCDeps{Store: &m, Metrics: intake.NewMetrics(nil), Log: slog.New(slog.DiscardHandler)})
+	s, err := intake.ListenGRPC(t.Context(), intake.GRPCConfig{Socket: socket}, intake.GRPCDeps{Store: &m, Metrics: intake.NewMetrics(nil), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,14 +367,14 @@ func TestStops(t *testing.T) {
 func TestSockets(t *testing.T) {
 	path := newSocket(t)
 	deps := intake.GRPCDeps{Store: &memory{}, Metrics: intake.NewMetrics(nil), Log: slog.New(slog.DiscardHandler)}
-	first, err := intake.NewGRPCServer(t.Context(), intake.GRPCConfig{Socket: path, SocketMode: "0600"}, deps)
+	first, err := intake.ListenGRPC(t.Context(), intake.GRPCConfig{Socket: path, SocketMode: "0600"}, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v, want 0600", info.Mode(), err)
 	}
-	if _, err := intake.NewGRPCServer(t.Context(), intake.GRPCConfig{Socket: path}, deps); err == nil || !strings.Contains(err.Error(), "another process") {
+	if _, err := intake.ListenGRPC(t.Context(), intake.GRPCConfig{Socket: path}, deps); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("a second one: %v, want that another has it", err)
 	}
 	if err := first.Close(); err != nil {
@@ -388,7 +388,7 @@ func TestSockets(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	second, err := intake.NewGRPCServer(t.Context(), intake.GRPCConfig{Socket: path}, deps)
+	second, err := intake.ListenGRPC(t.Context(), intake.GRPCConfig{Socket: path}, deps)
 	if err != nil {
 		t.Fatalf("after one that was killed: %v", err)
 	}
@@ -398,11 +398,11 @@ func TestSockets(t *testing.T) {
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := intake.NewGRPCServer(t.Context(), intake.GRPCConfig{Socket: path}, deps); err == nil {
+	if _, err := intake.ListenGRPC(t.Context(), intake.GRPCConfig{Socket: path}, deps); err == nil {
 		t.Error("a file that is no socket was taken away")
 	}
 	for says, cfg := range map[string]intake.GRPCConfig{"socket_mode": {Socket: newSocket(t), SocketMode: "rw"}, "authentication": {Addr: "127.0.0.1:0"}} {
-		if _, err := intake.NewGRPCServer(t.Context(), cfg, deps); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := intake.ListenGRPC(t.Context(), cfg, deps); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%+v: got %v, want an error that says %q", cfg, err, says)
 		}
 	}
@@ -421,7 +421,7 @@ func FuzzGRPCHealthEvents(f *testing.F) {
 			return
 		}
 		for _, e := range in.GetEvents() {
-			r, err := intake.EventOf(e).Report(time.Now())
+			r, err := intake.EventOf(e).ToReport(time.Now())
 			if err != nil && !errors.Is(err, intake.ErrInvalid) {
 				t.Fatal(err)
 			}

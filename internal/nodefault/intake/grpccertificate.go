@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A certificate is reloaded when its files change.
-type certificate struct {
+// A reloadingCertificate is reloaded when its files change.
+type reloadingCertificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
 
@@ -19,24 +19,24 @@ type certificate struct {
 	modified [2]time.Time // modification times of the files at the last read
 }
 
-func newCertificate(certFile, keyFile string, log *slog.Logger) (*certificate, error) {
-	c := &certificate{certFile: certFile, keyFile: keyFile, log: log}
+func loadReloadingCertificate(certFile, keyFile string, log *slog.Logger) (*reloadingCertificate, error) {
+	c := &reloadingCertificate{certFile: certFile, keyFile: keyFile, log: log}
 	if err := c.loadFiles(); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *certificate) tlsConfig() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.currentCertificate(), nil }}
+func (c *reloadingCertificate) tlsConfig() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.reloadIfFilesChanged(), nil }}
 }
 
-// currentCertificate returns the certificate from the current files. If they do not
+// reloadIfFilesChanged returns the certificate from the current files. If they do not
 // match, as during a renewal, the last valid certificate stays in use.
-func (c *certificate) currentCertificate() *tls.Certificate {
+func (c *reloadingCertificate) reloadIfFilesChanged() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fileTimes() != c.modified {
+	if c.modificationTimes() != c.modified {
 		if err := c.loadFiles(); err != nil {
 			c.log.Warn("reload certificate failed, keeping the previous one", "err", err)
 		}
@@ -44,7 +44,7 @@ func (c *certificate) currentCertificate() *tls.Certificate {
 	return c.cert
 }
 
-func (c *certificate) fileTimes() (out [2]time.Time) {
+func (c *reloadingCertificate) modificationTimes() (out [2]time.Time) {
 	for i, name := range []string{c.certFile, c.keyFile} {
 		if info, err := os.Stat(name); err == nil {
 			out[i] = info.ModTime()
@@ -55,8 +55,8 @@ func (c *certificate) fileTimes() (out [2]time.Time) {
 
 // loadFiles reads the files. It takes the modification times first, so that a concurrent
 // change is detected the next time.
-func (c *certificate) loadFiles() error {
-	c.modified = c.fileTimes()
+func (c *reloadingCertificate) loadFiles() error {
+	c.modified = c.modificationTimes()
 	cert, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	if err != nil {
 		return fmt.Errorf("read certificate %q with key %q: %w", c.certFile, c.keyFile, err)

@@ -33,9 +33,9 @@ func (s *grpcService) HealthEventOccurredV1(ctx context.Context, in *datamodels.
 	var reports []nodefault.Report
 	var places []int
 	for i, e := range events {
-		r, err := eventOf(e).Report(now)
+		r, err := eventFromProto(e).ToReport(now)
 		if err != nil {
-			s.metrics.Refused(KindGRPC, err)
+			s.metrics.CountRejected(KindGRPC, err)
 			errs[i] = err
 			continue
 		}
@@ -46,15 +46,15 @@ func (s *grpcService) HealthEventOccurredV1(ctx context.Context, in *datamodels.
 			errs[places[n]] = err
 		}
 	}
-	if err := s.logAndPickStatus(ctx, errs); err != nil {
+	if err := s.logAndCombineIntoStatus(ctx, errs); err != nil {
 		return nil, err
 	}
 	return &emptypb.Empty{}, nil
 }
 
-// logAndPickStatus returns one status for all events. A transient error takes precedence, so that
+// logAndCombineIntoStatus returns one status for all events. A transient error takes precedence, so that
 // the caller sends all events again.
-func (s *grpcService) logAndPickStatus(ctx context.Context, errs []error) error {
+func (s *grpcService) logAndCombineIntoStatus(ctx context.Context, errs []error) error {
 	refused, place := 0, -1
 	for i, err := range errs {
 		if err == nil {
@@ -84,14 +84,14 @@ func (s *grpcService) logAndPickStatus(ctx context.Context, errs []error) error 
 	return status.Error(code, fmt.Sprintf("%d of %d events rejected, the others stored; event %d: %v", refused, len(errs), place, err))
 }
 
-// eventOf converts an event of the protocol.
-func eventOf(e *datamodels.HealthEvent) Event {
+// eventFromProto converts an event of the protocol.
+func eventFromProto(e *datamodels.HealthEvent) Event {
 	out := Event{
 		Node: e.GetNodeName(), Agent: cmp.Or(e.GetAgent(), unknownAgent), Check: e.GetCheckName(), ComponentClass: e.GetComponentClass(),
 		ErrorCodes: e.GetErrorCode(), Fatal: e.GetIsFatal(), Healthy: e.GetIsHealthy(), Message: e.GetMessage(),
-		Action: NVSentinelAction(int32(e.GetRecommendedAction())), CustomAction: e.GetCustomRecommendedAction(),
-		ObserveOnly: ObservesOnly(int32(e.GetProcessingStrategy())),
-		Quarantine:  overrides(e.GetQuarantineOverrides()), Drain: overrides(e.GetDrainOverrides()),
+		Action: NVSentinelActionName(int32(e.GetRecommendedAction())), CustomAction: e.GetCustomRecommendedAction(),
+		ObserveOnly: IsObserveOnlyStrategy(int32(e.GetProcessingStrategy())),
+		Quarantine:  overridesFromProto(e.GetQuarantineOverrides()), Drain: overridesFromProto(e.GetDrainOverrides()),
 	}
 	for _, entity := range e.GetEntitiesImpacted() {
 		out.Entities = append(out.Entities, Entity{Type: entity.GetEntityType(), Value: entity.GetEntityValue()})
@@ -102,6 +102,6 @@ func eventOf(e *datamodels.HealthEvent) Event {
 	return out
 }
 
-func overrides(o *datamodels.BehaviourOverrides) Overrides {
+func overridesFromProto(o *datamodels.BehaviourOverrides) Overrides {
 	return Overrides{Force: o.GetForce(), Skip: o.GetSkip()}
 }

@@ -1,4 +1,4 @@
 package intake
 
 // EventOf converts an event of the protocol.
-var EventOf = eventOf
+var EventOf = eventFromProto

@@ -28,8 +28,8 @@ func recoverPanics(log *slog.Logger) grpc.ServerOption {
 	})
 }
 
-// checkCalls returns an option that checks each call, except health checks.
-func checkCalls(check func(ctx context.Context) error) grpc.ServerOption {
+// checkCallsExceptHealth returns an option that checks each call, except health checks.
+func checkCallsExceptHealth(check func(ctx context.Context) error) grpc.ServerOption {
 	return grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		if info.FullMethod != healthpb.Health_Check_FullMethodName {
 			if err := check(ctx); err != nil {
@@ -40,8 +40,8 @@ func checkCalls(check func(ctx context.Context) error) grpc.ServerOption {
 	})
 }
 
-// authenticate returns the caller by the token. The error is a gRPC status.
-func authenticate(ctx context.Context, a authenticator, log *slog.Logger) (caller string, err error) {
+// authenticateGRPCCall returns the caller by the token. The error is a gRPC status.
+func authenticateGRPCCall(ctx context.Context, a authenticator, log *slog.Logger) (caller string, err error) {
 	var header, address string
 	if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) > 0 {
 		header = values[0]
@@ -67,8 +67,8 @@ func authenticate(ctx context.Context, a authenticator, log *slog.Logger) (calle
 // ofSocket is the name of all callers over the socket. No owner of a token has this name.
 const ofSocket = "unix socket"
 
-// checkRate returns an error if a caller exceeds its rate limit.
-func checkRate(limits *CallerLimits, caller string) error {
+// checkCallerRate returns an error if a caller exceeds its rate limit.
+func checkCallerRate(limits *CallerLimits, caller string) error {
 	if limits.Allow(caller, time.Now()) {
 		return nil
 	}

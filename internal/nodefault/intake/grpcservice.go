@@ -26,12 +26,12 @@ func registerPlatformConnector(s grpc.ServiceRegistrar, srv platformConnectorSer
 	s.RegisterService(&grpc.ServiceDesc{
 		ServiceName: PlatformConnectorName,
 		HandlerType: (*platformConnectorServer)(nil),
-		Methods:     []grpc.MethodDesc{{MethodName: "HealthEventOccurredV1", Handler: healthEventOccurred}},
+		Methods:     []grpc.MethodDesc{{MethodName: "HealthEventOccurredV1", Handler: handleHealthEventOccurred}},
 		Metadata:    "health_event.proto",
 	}, srv)
 }
 
-func healthEventOccurred(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) { //nolint:revive // the signature is that of grpc.MethodHandler
+func handleHealthEventOccurred(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) { //nolint:revive // the signature is that of grpc.MethodHandler
 	in := new(datamodels.HealthEvents)
 	if err := decode(in); err != nil {
 		return nil, err

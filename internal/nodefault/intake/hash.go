@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 )
 
-// shortHash returns a short hash of a text.
-func shortHash(text string) string {
+// shortSHA256 returns a short hash of a text.
+func shortSHA256(text string) string {
 	const kept = 8
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:kept])

@@ -76,14 +76,14 @@ func NewHTTPHandler(cfg HTTPConfig, deps HTTPDeps) (http.Handler, error) {
 	}
 	h := &httpHandler{cfg: cfg, deps: deps}
 	mux := http.NewServeMux()
-	mux.HandleFunc(PathHealthEvents, h.handlePath(KindHealthEvents, func(r *http.Request, body []byte) ([]requestEvent, error) {
-		return decodeEvents(r.Header, body)
+	mux.HandleFunc(PathHealthEvents, h.newPostHandler(KindHealthEvents, func(r *http.Request, body []byte) ([]requestEvent, error) {
+		return decodeEventsByContentType(r.Header, body)
 	}))
-	mux.HandleFunc(PathAlertmanager, h.handlePath(KindAlertmanager, func(r *http.Request, body []byte) ([]requestEvent, error) {
+	mux.HandleFunc(PathAlertmanager, h.newPostHandler(KindAlertmanager, func(r *http.Request, body []byte) ([]requestEvent, error) {
 		if !isJSONOrUnset(r.Header.Get("Content-Type")) {
 			return nil, errContentType
 		}
-		return cfg.Alerts.decodeNotification(r.Context(), body, deps.NodeAt)
+		return cfg.Alerts.decodeAlertNotification(r.Context(), body, deps.NodeAt)
 	}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, problem{Status: http.StatusNotFound, Detail: fmt.Sprintf("path %s not found: use %s or %s", r.URL.Path, PathHealthEvents, PathAlertmanager)})
@@ -96,9 +96,9 @@ type httpHandler struct {
 	deps HTTPDeps
 }
 
-// handlePath returns the handler of one path.
-func (h *httpHandler) handlePath(kind Kind, decode func(*http.Request, []byte) ([]requestEvent, error)) http.HandlerFunc {
-	store := h.deps.Metrics.Counted(kind, h.deps.Store)
+// newPostHandler returns the handler of one path.
+func (h *httpHandler) newPostHandler(sourceKind Kind, decode func(*http.Request, []byte) ([]requestEvent, error)) http.HandlerFunc {
+	store := h.deps.Metrics.NewCountingStore(sourceKind, h.deps.Store)
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", http.MethodPost)
@@ -122,17 +122,17 @@ func (h *httpHandler) handlePath(kind Kind, decode func(*http.Request, []byte) (
 		}
 		elements, err := decode(r, body)
 		if err != nil {
-			h.deps.Metrics.Refused(kind, ErrInvalid)
+			h.deps.Metrics.CountRejected(sourceKind, ErrInvalid)
 			writeDecodeError(w, err)
 			return
 		}
-		h.writeResult(w, r, kind, storeEvents(r.Context(), store, elements), caller)
+		h.countRejectedAndWriteResponse(w, r, sourceKind, validateAndStoreEvents(r.Context(), store, elements), caller)
 	}
 }
 
-// storeEvents stores the valid events, and returns the result of each event. Events that
+// validateAndStoreEvents stores the valid events, and returns the result of each event. Events that
 // were rejected before the store are marked as early.
-func storeEvents(ctx context.Context, store Store, elements []requestEvent) []eventResult {
+func validateAndStoreEvents(ctx context.Context, store Store, elements []requestEvent) []eventResult {
 	now := time.Now()
 	out := make([]eventResult, len(elements))
 	var reports []nodefault.Report
@@ -142,7 +142,7 @@ func storeEvents(ctx context.Context, store Store, elements []requestEvent) []ev
 			out[i] = eventResult{err: e.err, early: true}
 			continue
 		}
-		r, err := e.event.Report(now)
+		r, err := e.event.ToReport(now)
 		if err != nil {
 			out[i] = eventResult{err: err, early: true}
 			continue

@@ -31,24 +31,24 @@ var (
 	errNoEvents      = errors.New("no events: send an event or a list of events")
 )
 
-// decodeEvents parses health events according to the content type and the headers. The
+// decodeEventsByContentType parses health events according to the content type and the headers. The
 // error concerns the whole request; each event has its own error.
-func decodeEvents(header http.Header, body []byte) ([]requestEvent, error) {
+func decodeEventsByContentType(header http.Header, body []byte) ([]requestEvent, error) {
 	media, _, err := mime.ParseMediaType(header.Get("Content-Type"))
 	if err != nil && header.Get("Content-Type") != "" {
 		return nil, errContentType
 	}
 	switch {
 	case media == cloudevent.ContentType:
-		return decodeEnvelope(cloudevent.Parse(body))
+		return decodeCloudEventData(cloudevent.Parse(body))
 	case media == "application/cloudevents-batch+json":
-		return decodeBatch(body)
+		return decodeCloudEventBatch(body)
 	case strings.HasPrefix(media, "application/cloudevents"):
 		return nil, errContentType
 	case media != "" && media != "application/json" && media != "text/json" && !strings.HasSuffix(media, "+json"):
 		return nil, errContentType
 	case header.Get("Ce-Specversion") != "":
-		return decodeEnvelope(cloudevent.FromAttributes(func(name string) (string, bool) {
+		return decodeCloudEventData(cloudevent.FromAttributes(func(name string) (string, bool) {
 			if name == "datacontenttype" {
 				return media, true
 			}
@@ -56,26 +56,26 @@ func decodeEvents(header http.Header, body []byte) ([]requestEvent, error) {
 			return v, v != ""
 		}, body))
 	}
-	return decodeData(body, time.Time{})
+	return decodeEventOrList(body, time.Time{})
 }
 
-// decodeEnvelope parses the events in a CloudEvent.
-func decodeEnvelope(e cloudevent.Event, err error) ([]requestEvent, error) {
+// decodeCloudEventData parses the events in a CloudEvent.
+func decodeCloudEventData(e cloudevent.Event, err error) ([]requestEvent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return decodeData(e.Data, e.Time)
+	return decodeEventOrList(e.Data, e.Time)
 }
 
-// decodeBatch parses a list of CloudEvents.
-func decodeBatch(body []byte) ([]requestEvent, error) {
-	list, err := splitArray(body)
+// decodeCloudEventBatch parses a list of CloudEvents.
+func decodeCloudEventBatch(body []byte) ([]requestEvent, error) {
+	list, err := splitNonEmptyJSONArray(body)
 	if err != nil {
 		return nil, err
 	}
 	var out []requestEvent
 	for _, one := range list {
-		inner, err := decodeEnvelope(cloudevent.Parse(one))
+		inner, err := decodeCloudEventData(cloudevent.Parse(one))
 		if err != nil {
 			inner = []requestEvent{{err: fmt.Errorf("%w: %w", ErrInvalid, err)}}
 		}
@@ -86,23 +86,23 @@ func decodeBatch(body []byte) ([]requestEvent, error) {
 	return out, nil
 }
 
-// decodeData parses one event or a list of events. defaultTime is the time at which they were
+// decodeEventOrList parses one event or a list of events. defaultTime is the time at which they were
 // sent, or zero if unknown.
-func decodeData(body []byte, defaultTime time.Time) ([]requestEvent, error) {
+func decodeEventOrList(body []byte, defaultTime time.Time) ([]requestEvent, error) {
 	list := []jsontext.Value{body}
 	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) == 0 {
 		return nil, errNoEvents
 	} else if trimmed[0] == '[' {
 		var err error
-		if list, err = splitArray(body); err != nil {
+		if list, err = splitNonEmptyJSONArray(body); err != nil {
 			return nil, err
 		}
 	} else if !jsontext.Value(body).IsValid() {
-		return nil, syntaxError(body)
+		return nil, jsonSyntaxError(body)
 	}
 	var out []requestEvent
 	for _, one := range list {
-		e, err := decodeEvent(one)
+		e, err := decodeHealthEvent(one)
 		if e.At.IsZero() {
 			e.At = defaultTime
 		}
@@ -111,8 +111,8 @@ func decodeData(body []byte, defaultTime time.Time) ([]requestEvent, error) {
 	return out, nil
 }
 
-// splitArray splits a JSON list into its elements.
-func splitArray(body []byte) ([]jsontext.Value, error) {
+// splitNonEmptyJSONArray splits a JSON list into its elements.
+func splitNonEmptyJSONArray(body []byte) ([]jsontext.Value, error) {
 	var list []jsontext.Value
 	if err := json.Unmarshal(body, &list); err != nil {
 		return nil, fmt.Errorf("body is not a JSON list: %w", err)
@@ -126,28 +126,28 @@ func splitArray(body []byte) ([]jsontext.Value, error) {
 	return list, nil
 }
 
-func syntaxError(body []byte) error {
+func jsonSyntaxError(body []byte) error {
 	var value jsontext.Value
 	return fmt.Errorf("body is not JSON: %w", json.Unmarshal(body, &value))
 }
 
 // A wireEvent is a health event with the field names of NVSentinel.
 type wireEvent struct {
-	Agent               string        `json:"agent"`
-	ComponentClass      string        `json:"componentClass"`
-	CheckName           string        `json:"checkName"`
-	IsFatal             bool          `json:"isFatal"`
-	IsHealthy           bool          `json:"isHealthy"`
-	Message             string        `json:"message"`
-	RecommendedAction   enumValue     `json:"recommendedAction"`
-	CustomAction        string        `json:"customRecommendedAction"`
-	ErrorCode           stringOrList  `json:"errorCode"`
-	EntitiesImpacted    []wireEntity  `json:"entitiesImpacted"`
-	GeneratedTimestamp  jsonTime      `json:"generatedTimestamp"`
-	NodeName            string        `json:"nodeName"`
-	QuarantineOverrides wireOverrides `json:"quarantineOverrides"`
-	DrainOverrides      wireOverrides `json:"drainOverrides"`
-	ProcessingStrategy  enumValue     `json:"processingStrategy"`
+	Agent               string             `json:"agent"`
+	ComponentClass      string             `json:"componentClass"`
+	CheckName           string             `json:"checkName"`
+	IsFatal             bool               `json:"isFatal"`
+	IsHealthy           bool               `json:"isHealthy"`
+	Message             string             `json:"message"`
+	RecommendedAction   enumNameOrNumber   `json:"recommendedAction"`
+	CustomAction        string             `json:"customRecommendedAction"`
+	ErrorCode           commaStringOrList  `json:"errorCode"`
+	EntitiesImpacted    []wireEntity       `json:"entitiesImpacted"`
+	GeneratedTimestamp  rfc3339OrProtoTime `json:"generatedTimestamp"`
+	NodeName            string             `json:"nodeName"`
+	QuarantineOverrides wireOverrides      `json:"quarantineOverrides"`
+	DrainOverrides      wireOverrides      `json:"drainOverrides"`
+	ProcessingStrategy  enumNameOrNumber   `json:"processingStrategy"`
 
 	// HealthEvent is the nested event of NVSentinel's exporter.
 	HealthEvent *wireEvent `json:"healthEvent"`
@@ -163,9 +163,9 @@ type wireOverrides struct {
 	Skip  bool `json:"skip"`
 }
 
-// decodeEvent parses one event. It ignores the case of field names, so that a fatal fault
+// decodeHealthEvent parses one event. It ignores the case of field names, so that a fatal fault
 // with another spelling is not misread.
-func decodeEvent(text []byte) (Event, error) {
+func decodeHealthEvent(text []byte) (Event, error) {
 	var w wireEvent
 	if err := json.Unmarshal(text, &w, json.MatchCaseInsensitiveNames(true)); err != nil {
 		return Event{}, fmt.Errorf("%w: not a health event: %w", ErrInvalid, err)
@@ -183,25 +183,25 @@ func decodeEvent(text []byte) (Event, error) {
 	}
 	e.Action = w.RecommendedAction.text
 	if w.RecommendedAction.number != nil {
-		e.Action = NVSentinelAction(*w.RecommendedAction.number)
+		e.Action = NVSentinelActionName(*w.RecommendedAction.number)
 	}
 	var err error
 	if w.ProcessingStrategy.number != nil {
-		e.ObserveOnly = ObservesOnly(*w.ProcessingStrategy.number)
+		e.ObserveOnly = IsObserveOnlyStrategy(*w.ProcessingStrategy.number)
 	} else {
 		e.ObserveOnly, err = ParseStrategy(w.ProcessingStrategy.text)
 	}
 	return e, err
 }
 
-// An enumValue is the name of a value, or its number.
-type enumValue struct {
+// An enumNameOrNumber is the name of a value, or its number.
+type enumNameOrNumber struct {
 	text   string
 	number *int32
 }
 
 // UnmarshalJSON accepts a name or a number.
-func (w *enumValue) UnmarshalJSON(b []byte) error {
+func (w *enumNameOrNumber) UnmarshalJSON(b []byte) error {
 	if n, err := strconv.ParseInt(string(b), 10, 32); err == nil {
 		number := int32(n)
 		w.number = &number
@@ -210,11 +210,11 @@ func (w *enumValue) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &w.text)
 }
 
-// stringOrList holds one or several strings.
-type stringOrList []string
+// commaStringOrList holds one or several strings.
+type commaStringOrList []string
 
 // UnmarshalJSON accepts a string with commas or a list.
-func (w *stringOrList) UnmarshalJSON(b []byte) error {
+func (w *commaStringOrList) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		var one string
 		err := json.Unmarshal(b, &one)
@@ -227,12 +227,12 @@ func (w *stringOrList) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// A jsonTime is a time in RFC 3339, with or without a colon in the offset, or in seconds
+// A rfc3339OrProtoTime is a time in RFC 3339, with or without a colon in the offset, or in seconds
 // and nanoseconds as in protobuf. The empty string means no time.
-type jsonTime struct{ time.Time }
+type rfc3339OrProtoTime struct{ time.Time }
 
 // UnmarshalJSON accepts all of these formats.
-func (s *jsonTime) UnmarshalJSON(b []byte) error {
+func (s *rfc3339OrProtoTime) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '{' {
 		var parts struct {
 			Seconds int64 `json:"seconds"`

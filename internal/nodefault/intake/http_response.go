@@ -39,17 +39,17 @@ type rejectedEvent struct {
 
 func writeProblem(w http.ResponseWriter, p problem) {
 	p.Title = http.StatusText(p.Status)
-	writeBody(w, "application/problem+json", p.Status, p)
+	writeJSONBody(w, "application/problem+json", p.Status, p)
 }
 
-func writeBody(w http.ResponseWriter, contentType string, status int, body any) {
+func writeJSONBody(w http.ResponseWriter, contentType string, status int, body any) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // fails only if the caller has disconnected
 }
 
-// writeResult writes the response for the events of a request.
-func (h *httpHandler) writeResult(w http.ResponseWriter, r *http.Request, kind Kind, verdicts []eventResult, caller string) {
+// countRejectedAndWriteResponse writes the response for the events of a request.
+func (h *httpHandler) countRejectedAndWriteResponse(w http.ResponseWriter, r *http.Request, kind Kind, verdicts []eventResult, caller string) {
 	var refused []rejectedEvent
 	var transient error
 	for i, v := range verdicts {
@@ -57,7 +57,7 @@ func (h *httpHandler) writeResult(w http.ResponseWriter, r *http.Request, kind K
 			continue
 		}
 		if v.early {
-			h.deps.Metrics.Refused(kind, v.err)
+			h.deps.Metrics.CountRejected(kind, v.err)
 		}
 		status, detail := httpStatusOf(v.err)
 		if status == http.StatusServiceUnavailable {
@@ -68,22 +68,22 @@ func (h *httpHandler) writeResult(w http.ResponseWriter, r *http.Request, kind K
 	stored := len(verdicts) - len(refused)
 	switch {
 	case len(refused) == 0:
-		writeBody(w, "application/json", http.StatusAccepted, receipt{Stored: stored})
+		writeJSONBody(w, "application/json", http.StatusAccepted, receipt{Stored: stored})
 	case transient != nil:
 		h.deps.Log.WarnContext(r.Context(), "reports not stored", "source_kind", kind, "caller", caller, "stored", stored, "rejected", len(refused), "err", transient)
 		w.Header().Set("Retry-After", retryAfterSeconds)
 		writeProblem(w, problem{Status: http.StatusServiceUnavailable, Detail: "some reports could not be stored: send the same request again", Stored: stored, Refused: refused})
 	case stored > 0:
 		h.deps.Log.InfoContext(r.Context(), "reports rejected", "source_kind", kind, "caller", caller, "stored", stored, "rejected", len(refused), "first_rejection", refused[0].Detail)
-		writeBody(w, "application/json", http.StatusMultiStatus, receipt{stored, refused})
+		writeJSONBody(w, "application/json", http.StatusMultiStatus, receipt{stored, refused})
 	default:
 		h.deps.Log.InfoContext(r.Context(), "reports rejected", "source_kind", kind, "caller", caller, "stored", stored, "rejected", len(refused), "first_rejection", refused[0].Detail)
-		writeProblem(w, problem{Status: commonHTTPStatus(refused), Detail: firstRejection(refused), Refused: refused})
+		writeProblem(w, problem{Status: commonStatusOr400(refused), Detail: firstRejectionDetail(refused), Refused: refused})
 	}
 }
 
-// commonHTTPStatus returns the status of all rejected events, or 400 if they differ.
-func commonHTTPStatus(refused []rejectedEvent) int {
+// commonStatusOr400 returns the status of all rejected events, or 400 if they differ.
+func commonStatusOr400(refused []rejectedEvent) int {
 	status := refused[0].Status
 	for _, r := range refused {
 		if r.Status != status {
@@ -93,7 +93,7 @@ func commonHTTPStatus(refused []rejectedEvent) int {
 	return status
 }
 
-func firstRejection(refused []rejectedEvent) string {
+func firstRejectionDetail(refused []rejectedEvent) string {
 	if len(refused) == 1 {
 		return refused[0].Detail
 	}

@@ -388,7 +388,7 @@ func checkDecoded(t *testing.T, decode func() ([]intake.Element, error)) {
 			}
 			continue
 		}
-		r, err := e.Event.Report(time.Now())
+		r, err := e.Event.ToReport(time.Now())
 		if err != nil {
 			if !errors.Is(err, intake.ErrInvalid) {
 				t.Fatal(err)

@@ -39,7 +39,7 @@ func newServers(t *testing.T, c client.Client) (post func(path, body string) (in
 		t.Fatal(err)
 	}
 	s, metrics := newFaultStore(t, c), intake.NewMetrics(nil)
-	h, err := intake.NewHTTPHandler(intake.HTTPConfig{}, intake.HTTPDeps{Store: s, Auth: guard, Metrics: metrics, NodeAt: intake.NodeByAddress(nodesByList(t, c)), Log: quiet()})
+	h, err := intake.NewHTTPHandler(intake.HTTPConfig{}, intake.HTTPDeps{Store: s, Auth: guard, Metrics: metrics, NodeAt: intake.NewNodeNameByAddress(nodesByList(t, c)), Log: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func newServers(t *testing.T, c client.Client) (post func(path, body string) (in
 		text, _ := io.ReadAll(w.Body)
 		return w.Code, string(text)
 	}
-	server, err := intake.NewGRPCServer(t.Context(), intake.GRPCConfig{Addr: "127.0.0.1:0"}, intake.GRPCDeps{Store: s, Auth: guard, Metrics: metrics, Log: quiet()})
+	server, err := intake.ListenGRPC(t.Context(), intake.GRPCConfig{Addr: "127.0.0.1:0"}, intake.GRPCDeps{Store: s, Auth: guard, Metrics: metrics, Log: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func nodesByList(t *testing.T, c client.Client) func(address string) ([]*corev1.
 		}
 		var found []*corev1.Node
 		for i := range all.Items {
-			if slices.Contains(intake.NodeAddresses(&all.Items[i]), address) {
+			if slices.Contains(intake.CanonicalNodeIPs(&all.Items[i]), address) {
 				found = append(found, &all.Items[i])
 			}
 		}
@@ -215,7 +215,7 @@ func TestFaultsOfConditions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := intake.AddConditionController(m, set, intake.NewMetrics(nil).Counted(intake.KindConditions, s), quiet()); err != nil {
+	if err := intake.AddConditionController(m, set, intake.NewMetrics(nil).NewCountingStore(intake.KindConditions, s), quiet()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

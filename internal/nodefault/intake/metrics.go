@@ -38,31 +38,31 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Refused counts a report that was rejected before it reached a store.
-func (m *Metrics) Refused(kind Kind, err error) {
-	m.reports.WithLabelValues(string(kind), resultLabel(err)).Inc()
+// CountRejected counts a report that was rejected before it reached a store.
+func (m *Metrics) CountRejected(kind Kind, err error) {
+	m.reports.WithLabelValues(string(kind), reportResultLabel(err)).Inc()
 }
 
-// Counted returns a store that counts the reports of one kind of source.
-func (m *Metrics) Counted(kind Kind, s Store) Store { return &counted{m, kind, s} }
+// NewCountingStore returns a store that counts the reports of one kind of source.
+func (m *Metrics) NewCountingStore(kind Kind, s Store) Store { return &countingStore{m, kind, s} }
 
-type counted struct {
+type countingStore struct {
 	metrics *Metrics
 	kind    Kind
 	store   Store
 }
 
 // Apply stores and counts reports.
-func (c *counted) Apply(ctx context.Context, reports []nodefault.Report) error {
+func (c *countingStore) Apply(ctx context.Context, reports []nodefault.Report) error {
 	err := c.store.Apply(ctx, reports)
 	for _, e := range SplitReportErrors(err, len(reports)) {
-		c.metrics.reports.WithLabelValues(string(c.kind), resultLabel(e)).Inc()
+		c.metrics.reports.WithLabelValues(string(c.kind), reportResultLabel(e)).Inc()
 	}
 	return err //nolint:wrapcheck // it is a store like the one within
 }
 
-// resultLabel returns the label of a result.
-func resultLabel(err error) string {
+// reportResultLabel returns the label of a result.
+func reportResultLabel(err error) string {
 	switch {
 	case err == nil:
 		return "stored"

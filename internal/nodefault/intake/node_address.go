@@ -10,20 +10,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// NodeAddresses returns the IP addresses of a node in canonical form, so that nodes can be
+// CanonicalNodeIPs returns the IP addresses of a node in canonical form, so that nodes can be
 // indexed by them.
-func NodeAddresses(node *corev1.Node) []string {
+func CanonicalNodeIPs(node *corev1.Node) []string {
 	var all []string
 	for _, a := range node.Status.Addresses {
-		if address, ok := canonicalAddress(a.Address); ok && !slices.Contains(all, address) {
+		if address, ok := canonicalIP(a.Address); ok && !slices.Contains(all, address) {
 			all = append(all, address)
 		}
 	}
 	return all
 }
 
-// canonicalAddress returns the canonical form of an IP address. ok reports whether text is one.
-func canonicalAddress(text string) (address string, ok bool) {
+// canonicalIP returns the canonical form of an IP address. isIP reports whether text is one.
+func canonicalIP(text string) (address string, isIP bool) {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
 		return "", false
@@ -31,17 +31,17 @@ func canonicalAddress(text string) (address string, ok bool) {
 	return a.Unmap().WithZone("").String(), true
 }
 
-// NodeByAddress returns a function that finds the node with an IP address, for sources that know
-// only the address. at returns the nodes with one of their addresses, or an error while
+// NewNodeNameByAddress returns a function that finds the node with an IP address, for sources that know
+// only the address. nodesAt returns the nodes with one of their addresses, or an error while
 // they are unknown. If two nodes have the same address, for example because a deleted
 // machine has left its Node, the younger one is returned.
-func NodeByAddress(at func(address string) ([]*corev1.Node, error)) func(ctx context.Context, address string) (string, error) {
+func NewNodeNameByAddress(nodesAt func(address string) ([]*corev1.Node, error)) func(ctx context.Context, address string) (string, error) {
 	return func(_ context.Context, address string) (string, error) {
-		wanted, ok := canonicalAddress(address)
+		wanted, ok := canonicalIP(address)
 		if !ok {
 			return "", fmt.Errorf("%q is not an IP address: %w", address, ErrUnknownNode)
 		}
-		nodes, err := at(wanted)
+		nodes, err := nodesAt(wanted)
 		switch {
 		case err != nil:
 			return "", fmt.Errorf("%w: look up nodes by address: %w", ErrUnavailable, err)

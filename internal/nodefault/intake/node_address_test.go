@@ -27,7 +27,7 @@ func indexNodes(tb testing.TB, nodes ...*corev1.Node) func(string) ([]*corev1.No
 	tb.Helper()
 	const by = "address"
 	index := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{by: func(o any) ([]string, error) {
-		return intake.NodeAddresses(o.(*corev1.Node)), nil //nolint:errcheck // it has nothing else
+		return intake.CanonicalNodeIPs(o.(*corev1.Node)), nil //nolint:errcheck // it has nothing else
 	}})
 	for _, n := range nodes {
 		if err := index.Add(n); err != nil {
@@ -44,14 +44,14 @@ func indexNodes(tb testing.TB, nodes ...*corev1.Node) func(string) ([]*corev1.No
 }
 
 func TestNodeAddresses(t *testing.T) {
-	got := intake.NodeAddresses(nodeWithAddresses("a", 0, "10.0.0.1", "::ffff:10.0.0.1", "2001:DB8:0::1", "fe80::1%eth0", "a.example.com", ""))
+	got := intake.CanonicalNodeIPs(nodeWithAddresses("a", 0, "10.0.0.1", "::ffff:10.0.0.1", "2001:DB8:0::1", "fe80::1%eth0", "a.example.com", ""))
 	if diff := cmp.Diff([]string{"10.0.0.1", "2001:db8::1", "fe80::1"}, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
 func TestNodeByAddress(t *testing.T) {
-	at := intake.NodeByAddress(indexNodes(t,
+	at := intake.NewNodeNameByAddress(indexNodes(t,
 		nodeWithAddresses("a", 0, "10.0.0.1", "2001:db8::1"), nodeWithAddresses("b", time.Hour, "10.0.0.2"), nodeWithAddresses("c", time.Minute, "10.0.0.2"), nodeWithAddresses("d", time.Minute, "10.0.0.2")))
 	cases := map[string]struct {
 		reason, address, want string
@@ -70,7 +70,7 @@ func TestNodeByAddress(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want %q, %v: %s", name, got, err, tc.want, tc.err, tc.reason)
 		}
 	}
-	at = intake.NodeByAddress(func(string) ([]*corev1.Node, error) { return nil, errors.New("not listed yet") })
+	at = intake.NewNodeNameByAddress(func(string) ([]*corev1.Node, error) { return nil, errors.New("not listed yet") })
 	if _, err := at(t.Context(), "10.0.0.1"); !errors.Is(err, intake.ErrUnavailable) {
 		t.Errorf("before nodes are known: %v, want that it is tried again", err)
 	}
@@ -81,7 +81,7 @@ func BenchmarkNodeByAddress(b *testing.B) {
 	for i := range 5000 {
 		nodes = append(nodes, nodeWithAddresses(fmt.Sprintf("node-%d", i), 0, fmt.Sprintf("10.0.%d.%d", i/250, i%250), fmt.Sprintf("172.16.%d.%d", i/250, i%250)))
 	}
-	at := intake.NodeByAddress(indexNodes(b, nodes...))
+	at := intake.NewNodeNameByAddress(indexNodes(b, nodes...))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := at(b.Context(), "10.0.19.249"); err != nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// NVSentinelAction returns the action with a number in NVSentinel's protocol. For an unknown
+// NVSentinelActionName returns the action with a number in NVSentinel's protocol. For an unknown
 // number it returns ActionUnknown, so that rules can match it.
-func NVSentinelAction(number int32) string {
+func NVSentinelActionName(number int32) string {
 	switch number {
 	case 0:
 		return string(v1alpha1.ActionNone)
@@ -36,9 +36,9 @@ func NVSentinelAction(number int32) string {
 	return string(v1alpha1.ActionUnknown)
 }
 
-// ObservesOnly reports whether a processing strategy, by its number in NVSentinel's
+// IsObserveOnlyStrategy reports whether a processing strategy, by its number in NVSentinel's
 // protocol, takes no action. Unknown numbers take none.
-func ObservesOnly(number int32) bool {
+func IsObserveOnlyStrategy(number int32) bool {
 	const unspecified, execute = 0, 1
 	return number != unspecified && number != execute
 }

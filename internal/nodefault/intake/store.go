@@ -89,10 +89,10 @@ func NewFaultStore(cfg StoreConfig, deps StoreDeps) (*FaultStore, error) {
 
 // Apply stores reports, and returns when each is durable or rejected.
 func (s *FaultStore) Apply(ctx context.Context, reports []nodefault.Report) error {
-	if !s.admitReports(len(reports)) {
+	if !s.reserveQueueSpace(len(reports)) {
 		return ErrBusy
 	}
-	defer s.leaveReports(len(reports))
+	defer s.releaseQueueSpace(len(reports))
 
 	places := map[string][]int{}
 	var order []string
@@ -113,7 +113,7 @@ func (s *FaultStore) Apply(ctx context.Context, reports []nodefault.Report) erro
 			for _, i := range places[node] {
 				c.reports = append(c.reports, reports[i])
 			}
-			s.storeCall(ctx, node, c)
+			s.awaitCallStored(ctx, node, c)
 			for n, i := range places[node] {
 				errs[i] = c.errs[n]
 			}
@@ -123,7 +123,7 @@ func (s *FaultStore) Apply(ctx context.Context, reports []nodefault.Report) erro
 	return JoinReportErrors(errs)
 }
 
-func (s *FaultStore) admitReports(n int) (admitted bool) {
+func (s *FaultStore) reserveQueueSpace(n int) (reserved bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pending > 0 && s.pending+n > s.cfg.QueueSize {
@@ -133,26 +133,26 @@ func (s *FaultStore) admitReports(n int) (admitted bool) {
 	return true
 }
 
-func (s *FaultStore) leaveReports(n int) {
+func (s *FaultStore) releaseQueueSpace(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pending -= n
 }
 
-// storeCall waits until a call is stored, by itself or by another goroutine.
-func (s *FaultStore) storeCall(ctx context.Context, node string, c *queuedCall) {
-	l := s.joinQueue(node, c)
-	defer s.leaveQueue(node, l)
+// awaitCallStored waits until a call is stored, by itself or by another goroutine.
+func (s *FaultStore) awaitCallStored(ctx context.Context, node string, c *queuedCall) {
+	queue := s.joinNodeQueue(node, c)
+	defer s.leaveNodeQueue(node, queue)
 	select {
 	case <-c.done:
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
-		if calls := s.takeQueued(l); len(calls) > 0 {
-			s.storeAll(ctx, node, calls)
+	case queue.turn <- struct{}{}:
+		defer func() { <-queue.turn }()
+		if calls := s.takeQueuedCalls(queue); len(calls) > 0 {
+			s.storeCallsTogether(ctx, node, calls)
 		}
 		<-c.done // stored now, or by the previous holder
 	case <-ctx.Done():
-		if !s.withdrawCall(l, c) {
+		if !s.removeQueuedCall(queue, c) {
 			<-c.done // it is being stored, so its result will be known soon
 			return
 		}
@@ -164,42 +164,42 @@ func (s *FaultStore) storeCall(ctx context.Context, node string, c *queuedCall) 
 	}
 }
 
-func (s *FaultStore) joinQueue(node string, c *queuedCall) *nodeQueue {
+func (s *FaultStore) joinNodeQueue(node string, c *queuedCall) *nodeQueue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l, ok := s.nodes[node]
+	queue, ok := s.nodes[node]
 	if !ok {
-		l = &nodeQueue{turn: make(chan struct{}, 1)}
-		s.nodes[node] = l
+		queue = &nodeQueue{turn: make(chan struct{}, 1)}
+		s.nodes[node] = queue
 	}
-	l.users++
-	l.calls = append(l.calls, c)
-	return l
+	queue.users++
+	queue.calls = append(queue.calls, c)
+	return queue
 }
 
-func (s *FaultStore) leaveQueue(node string, l *nodeQueue) {
+func (s *FaultStore) leaveNodeQueue(node string, queue *nodeQueue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.users--; l.users == 0 {
+	if queue.users--; queue.users == 0 {
 		delete(s.nodes, node)
 	}
 }
 
-func (s *FaultStore) takeQueued(l *nodeQueue) []*queuedCall {
+func (s *FaultStore) takeQueuedCalls(queue *nodeQueue) []*queuedCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	calls := l.calls
-	l.calls = nil
+	calls := queue.calls
+	queue.calls = nil
 	return calls
 }
 
-// withdrawCall removes a call from the queue, and reports whether it was still waiting.
-func (s *FaultStore) withdrawCall(l *nodeQueue, c *queuedCall) (withdrawn bool) {
+// removeQueuedCall removes a call from the queue, and reports whether it was still waiting.
+func (s *FaultStore) removeQueuedCall(queue *nodeQueue, c *queuedCall) (wasQueued bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range l.calls {
-		if l.calls[i] == c {
-			l.calls = append(l.calls[:i:i], l.calls[i+1:]...)
+	for i := range queue.calls {
+		if queue.calls[i] == c {
+			queue.calls = append(queue.calls[:i:i], queue.calls[i+1:]...)
 			return true
 		}
 	}
@@ -209,9 +209,9 @@ func (s *FaultStore) withdrawCall(l *nodeQueue, c *queuedCall) (withdrawn bool) 
 // errStoreTimeout is the cause of a timeout while storing.
 var errStoreTimeout = errors.New("the Kubernetes API did not respond in time")
 
-// storeAll stores the waiting calls of a node. They belong to several callers, so the
+// storeCallsTogether stores the waiting calls of a node. They belong to several callers, so the
 // cancellation of one caller has no effect.
-func (s *FaultStore) storeAll(ctx context.Context, node string, calls []*queuedCall) {
+func (s *FaultStore) storeCallsTogether(ctx context.Context, node string, calls []*queuedCall) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.cfg.Timeout, errStoreTimeout)
 	defer cancel()
 	var all []nodefault.Report

@@ -9,12 +9,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// foldReports returns the faults of a node after some reports about it.
-func foldReports(faults []v1alpha1.Fault, reports []nodefault.Report) []v1alpha1.Fault {
+// applyReportsToFaults returns the faults of a node after some reports about it.
+func applyReportsToFaults(faults []v1alpha1.Fault, reports []nodefault.Report) []v1alpha1.Fault {
 	out := slices.Clone(faults)
 	for _, r := range reports {
 		if r.Healthy {
-			out = slices.DeleteFunc(out, func(f v1alpha1.Fault) bool { return endsFault(f, r) })
+			out = slices.DeleteFunc(out, func(f v1alpha1.Fault) bool { return reportEndsFault(f, r) })
 			continue
 		}
 		i := slices.IndexFunc(out, func(f v1alpha1.Fault) bool { return nodefault.KeyOf(f) == nodefault.KeyOf(r.Fault) })
@@ -27,9 +27,9 @@ func foldReports(faults []v1alpha1.Fault, reports []nodefault.Report) []v1alpha1
 	return out
 }
 
-// endsFault reports whether a healthy report ends a fault. A report with ObserveOnly does
+// reportEndsFault reports whether a healthy report ends a fault. A report with ObserveOnly does
 // not end a fault without it.
-func endsFault(f v1alpha1.Fault, r nodefault.Report) bool {
+func reportEndsFault(f v1alpha1.Fault, r nodefault.Report) bool {
 	return f.Source == r.Fault.Source && f.Check == r.Fault.Check &&
 		CoversEntities(r.Fault.Entity, f.Entity) && (f.ObserveOnly || !r.Fault.ObserveOnly)
 }
@@ -50,18 +50,18 @@ func mergeRepeatedFault(stored, reported v1alpha1.Fault) v1alpha1.Fault {
 // maxFaults is the maximum number of faults of a node, as in the schema.
 const maxFaults = 64
 
-// fitFaults removes faults that exceed the maximum of a node. known holds the existing
+// removeFaultsOverMaximum removes faults that exceed the maximum of a node. known holds the existing
 // faults. An actionable fault displaces the last non-actionable fault of the source with
 // the most of them, so that a noisy source hides nothing. Any other new fault is removed
 // itself.
-func fitFaults(known, faults []v1alpha1.Fault) (kept, left []v1alpha1.Fault) {
+func removeFaultsOverMaximum(known, faults []v1alpha1.Fault) (kept, removed []v1alpha1.Fault) {
 	kept = slices.Clone(faults)
 	for len(kept) > maxFaults {
 		i := indexToRemove(known, kept)
-		left = append(left, kept[i])
+		removed = append(removed, kept[i])
 		kept = slices.Delete(kept, i, i+1)
 	}
-	return kept, left
+	return kept, removed
 }
 
 // indexToRemove returns the index of the fault to remove.
@@ -76,9 +76,9 @@ func indexToRemove(known, faults []v1alpha1.Fault) (index int) {
 	for i, f := range faults {
 		switch best := faults[least]; {
 		case isActionable(f):
-		case findFault(known, f) == nil: // the last of the new faults
+		case findFaultByKey(known, f) == nil: // the last of the new faults
 			least = i
-		case isActionable(best), findFault(known, best) != nil && noise[f.Source] >= noise[best.Source]:
+		case isActionable(best), findFaultByKey(known, best) != nil && noise[f.Source] >= noise[best.Source]:
 			least = i
 		}
 	}
@@ -101,19 +101,19 @@ type faultChange struct {
 func diffFaults(from, to []v1alpha1.Fault) []faultChange {
 	var out []faultChange
 	for _, f := range from {
-		if findFault(to, f) == nil {
+		if findFaultByKey(to, f) == nil {
 			out = append(out, faultChange{fault: f, gone: true})
 		}
 	}
 	for _, f := range to {
-		if was := findFault(from, f); was == nil || !equality.Semantic.DeepEqual(*was, f) {
+		if was := findFaultByKey(from, f); was == nil || !equality.Semantic.DeepEqual(*was, f) {
 			out = append(out, faultChange{fault: f})
 		}
 	}
 	return out
 }
 
-func findFault(faults []v1alpha1.Fault, like v1alpha1.Fault) *v1alpha1.Fault {
+func findFaultByKey(faults []v1alpha1.Fault, like v1alpha1.Fault) *v1alpha1.Fault {
 	for i := range faults {
 		if nodefault.KeyOf(faults[i]) == nodefault.KeyOf(like) {
 			return &faults[i]

@@ -26,13 +26,13 @@ func drawReport(t *rapid.T) nodefault.Report {
 // separately, without duplicate faults and without writes of unchanged ones.
 func TestFoldAndChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		before := foldReports(nil, rapid.SliceOfN(rapid.Custom(drawReport), 0, 6).Draw(t, "before"))
+		before := applyReportsToFaults(nil, rapid.SliceOfN(rapid.Custom(drawReport), 0, 6).Draw(t, "before"))
 		reports := rapid.SliceOfN(rapid.Custom(drawReport), 0, 8).Draw(t, "reports")
-		after := foldReports(before, reports)
+		after := applyReportsToFaults(before, reports)
 
 		one := before
 		for _, r := range reports {
-			one = foldReports(one, []nodefault.Report{r})
+			one = applyReportsToFaults(one, []nodefault.Report{r})
 		}
 		if len(diffFaults(one, after)) != 0 {
 			t.Fatalf("one by one: %+v, together: %+v", one, after)
@@ -63,7 +63,7 @@ func TestFoldAndChanges(t *testing.T) {
 		if len(diffFaults(applied, after)) != 0 {
 			t.Fatalf("the changes make %+v of %+v, want %+v", applied, before, after)
 		}
-		if len(diffFaults(after, foldReports(after, nil))) != 0 {
+		if len(diffFaults(after, applyReportsToFaults(after, nil))) != 0 {
 			t.Fatal("nothing reported changes something")
 		}
 	})
@@ -71,7 +71,7 @@ func TestFoldAndChanges(t *testing.T) {
 
 // wantLastReport verifies that the last report takes effect.
 func wantLastReport(t *rapid.T, after []v1alpha1.Fault, r nodefault.Report) {
-	f := findFault(after, r.Fault)
+	f := findFaultByKey(after, r.Fault)
 	if !r.Healthy {
 		if f == nil || f.ObserveOnly && !r.Fault.ObserveOnly || f.ObserveOnly == r.Fault.ObserveOnly && r.Fault.DetectedAt.Before(&f.DetectedAt) {
 			t.Fatalf("after %+v there is %+v", r.Fault, f)
@@ -116,7 +116,7 @@ func TestFitFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			kept, left := fitFaults(tc.was, append(slices.Clone(tc.was), tc.come...))
+			kept, left := removeFaultsOverMaximum(tc.was, append(slices.Clone(tc.was), tc.come...))
 			var keys []string
 			for _, f := range left {
 				keys = append(keys, nodefault.KeyOf(f))

@@ -25,7 +25,7 @@ import (
 // maxWriteRetries limits the retries after a conflict.
 const maxWriteRetries = 8
 
-func writeBackoff() backoff.Policy {
+func writeRetryBackoff() backoff.Policy {
 	return backoff.Policy{Initial: 10 * time.Millisecond, Max: 500 * time.Millisecond}
 }
 
@@ -51,7 +51,7 @@ func isWriteConflict(err error) bool {
 func (s *FaultStore) writeReports(ctx context.Context, node string, reports []nodefault.Report) []error {
 	errs := make([]error, len(reports))
 	if slices.ContainsFunc(reports, func(r nodefault.Report) bool { return !r.Healthy }) {
-		if err := s.checkNodeExists(ctx, node); err != nil {
+		if err := s.requireNodeExists(ctx, node); err != nil {
 			for i, r := range reports {
 				if !r.Healthy {
 					errs[i] = err
@@ -68,14 +68,14 @@ func (s *FaultStore) writeReports(ctx context.Context, node string, reports []no
 	if len(taken) == 0 {
 		return errs
 	}
-	failed, err := s.applyReports(ctx, node, taken)
+	failed, err := s.applyReportsWithRetry(ctx, node, taken)
 	for i, r := range reports {
 		switch {
 		case errs[i] != nil:
 		case err != nil:
 			errs[i] = err
 		default:
-			errs[i] = findFailure(r, failed)
+			errs[i] = joinErrorsOfReport(r, failed)
 		}
 	}
 	return errs
@@ -87,19 +87,19 @@ type writeFailure struct {
 	err   error
 }
 
-// findFailure returns the errors that prevented a report from being stored.
-func findFailure(r nodefault.Report, failed []writeFailure) error {
+// joinErrorsOfReport returns the errors that prevented a report from being stored.
+func joinErrorsOfReport(r nodefault.Report, failed []writeFailure) error {
 	var all []error
 	for _, f := range failed {
-		if r.Healthy && endsFault(f.fault, r) || !r.Healthy && nodefault.KeyOf(r.Fault) == nodefault.KeyOf(f.fault) {
+		if r.Healthy && reportEndsFault(f.fault, r) || !r.Healthy && nodefault.KeyOf(r.Fault) == nodefault.KeyOf(f.fault) {
 			all = append(all, f.err)
 		}
 	}
 	return errors.Join(all...)
 }
 
-// checkNodeExists returns an error if the node does not exist.
-func (s *FaultStore) checkNodeExists(ctx context.Context, node string) error {
+// requireNodeExists returns an error if the node does not exist.
+func (s *FaultStore) requireNodeExists(ctx context.Context, node string) error {
 	key := types.NamespacedName{Name: node}
 	err := s.deps.Nodes.Get(ctx, key, &corev1.Node{})
 	if err != nil && s.deps.Nodes != s.deps.Live {
@@ -108,19 +108,19 @@ func (s *FaultStore) checkNodeExists(ctx context.Context, node string) error {
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("node %q: %w", node, ErrUnknownNode)
 	}
-	return unavailableError(ctx, err)
+	return wrapUnavailableError(ctx, err)
 }
 
-// applyReports writes the changes of reports to a NodeFault, and reads it again after a
+// applyReportsWithRetry writes the changes of reports to a NodeFault, and reads it again after a
 // conflict. The error concerns all reports.
-func (s *FaultStore) applyReports(ctx context.Context, node string, reports []nodefault.Report) ([]writeFailure, error) {
+func (s *FaultStore) applyReportsWithRetry(ctx context.Context, node string, reports []nodefault.Report) ([]writeFailure, error) {
 	for attempt := 0; ; attempt++ {
 		failed, err := s.applyReportsOnce(ctx, node, reports)
 		if !isWriteConflict(err) || attempt == maxWriteRetries {
-			return failed, unavailableError(ctx, err)
+			return failed, wrapUnavailableError(ctx, err)
 		}
-		if backoff.Sleep(ctx, writeBackoff().Delay(attempt)) != nil {
-			return failed, unavailableError(ctx, err)
+		if backoff.Sleep(ctx, writeRetryBackoff().Delay(attempt)) != nil {
+			return failed, wrapUnavailableError(ctx, err)
 		}
 	}
 }
@@ -131,14 +131,14 @@ func (s *FaultStore) applyReportsOnce(ctx context.Context, node string, reports 
 	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	kept, left := fitFaults(nf.Spec.Faults, foldReports(nf.Spec.Faults, reports))
+	kept, left := removeFaultsOverMaximum(nf.Spec.Faults, applyReportsToFaults(nf.Spec.Faults, reports))
 	var failed []writeFailure
 	for _, f := range left {
 		failed = append(failed, writeFailure{f, ErrFull})
 	}
 	for _, c := range diffFaults(nf.Spec.Faults, kept) {
-		err := s.applyFault(ctx, node, nf.UID, c)
-		if invalid := rejectedError(err); invalid != nil {
+		err := s.applyOrRemoveFault(ctx, node, nf.UID, c)
+		if invalid := invalidErrorOrNil(err); invalid != nil {
 			failed = append(failed, writeFailure{c.fault, invalid})
 			continue
 		}
@@ -149,8 +149,8 @@ func (s *FaultStore) applyReportsOnce(ctx context.Context, node string, reports 
 	return failed, nil
 }
 
-// applyFault writes or removes one fault.
-func (s *FaultStore) applyFault(ctx context.Context, node string, uid types.UID, c faultChange) error {
+// applyOrRemoveFault writes or removes one fault.
+func (s *FaultStore) applyOrRemoveFault(ctx context.Context, node string, uid types.UID, c faultChange) error {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 	object.SetName(node)
@@ -165,7 +165,7 @@ func (s *FaultStore) applyFault(ctx context.Context, node string, uid types.UID,
 		object.Object["spec"] = map[string]any{"faults": []any{fault}}
 	}
 	err := s.deps.Write.Apply(ctx, client.ApplyConfigurationFromUnstructured(object),
-		client.FieldOwner(fieldManager(c.fault)), client.ForceOwnership)
+		client.FieldOwner(fieldManagerOfFault(c.fault)), client.ForceOwnership)
 	var nf v1alpha1.NodeFault
 	switch {
 	case c.gone && apierrors.IsInvalid(err):
@@ -180,29 +180,29 @@ func (s *FaultStore) applyFault(ctx context.Context, node string, uid types.UID,
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	return s.purgeFault(ctx, &nf, c.fault)
+	return s.removeFaultOwnedByOthers(ctx, &nf, c.fault)
 }
 
-// purgeFault removes a fault that remains after its manager has released it. Another
+// removeFaultOwnedByOthers removes a fault that remains after its manager has released it. Another
 // manager, such as a person with an editor, then also owns it.
-func (s *FaultStore) purgeFault(ctx context.Context, nf *v1alpha1.NodeFault, f v1alpha1.Fault) error {
-	if findFault(nf.Spec.Faults, f) == nil {
+func (s *FaultStore) removeFaultOwnedByOthers(ctx context.Context, nf *v1alpha1.NodeFault, f v1alpha1.Fault) error {
+	if findFaultByKey(nf.Spec.Faults, f) == nil {
 		return nil
 	}
 	nf.Spec.Faults = slices.DeleteFunc(nf.Spec.Faults, func(o v1alpha1.Fault) bool { return nodefault.KeyOf(o) == nodefault.KeyOf(f) })
-	return s.deps.Write.Update(ctx, nf, client.FieldOwner(fieldManager(f)))
+	return s.deps.Write.Update(ctx, nf, client.FieldOwner(fieldManagerOfFault(f)))
 }
 
-// fieldManager returns the field manager of a fault, which is unique to the fault.
-func fieldManager(f v1alpha1.Fault) string {
+// fieldManagerOfFault returns the field manager of a fault, which is unique to the fault.
+func fieldManagerOfFault(f v1alpha1.Fault) string {
 	const kept = 16
 	sum := sha256.Sum256([]byte(nodefault.KeyOf(f)))
 	return "fleetloop-fault-" + hex.EncodeToString(sum[:kept])
 }
 
-// rejectedError wraps an error that means that a fault cannot be stored. For any other
+// invalidErrorOrNil wraps an error that means that a fault cannot be stored. For any other
 // error it returns nil.
-func rejectedError(err error) error {
+func invalidErrorOrNil(err error) error {
 	switch {
 	case err == nil, isWriteConflict(err):
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
@@ -211,8 +211,8 @@ func rejectedError(err error) error {
 	return nil
 }
 
-// unavailableError wraps an error of the API server or of the connection to it.
-func unavailableError(ctx context.Context, err error) error {
+// wrapUnavailableError wraps an error of the API server or of the connection to it.
+func wrapUnavailableError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}

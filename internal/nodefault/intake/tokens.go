@@ -17,8 +17,8 @@ type tokenEntry struct {
 	Subject string          `key:"subject" validate:"required" doc:"Name of the token's owner in the log."`
 }
 
-// readTokens reads a token file. The owner of a token is its subject.
-func readTokens(path string) ([]httpserver.BearerToken[string], error) {
+// readTokenFile reads a token file. The owner of a token is its subject.
+func readTokenFile(path string) ([]httpserver.BearerToken[string], error) {
 	var list tokenList
 	if _, err := settings.Load(&list, settings.Source{File: path}); err != nil {
 		return nil, err //nolint:wrapcheck // it names the file

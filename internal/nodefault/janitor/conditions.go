@@ -10,37 +10,37 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-func metaTime(t time.Time) *metav1.Time { return &metav1.Time{Time: t.Truncate(time.Second)} }
+func toMetaTimeSeconds(t time.Time) *metav1.Time { return &metav1.Time{Time: t.Truncate(time.Second)} }
 
 // setCondition sets a condition in the status.
-func (t *turn) setCondition(name string, status metav1.ConditionStatus, reason, message string) {
-	meta.SetStatusCondition(&t.status.Conditions, metav1.Condition{
+func (s *reconcileState) setCondition(name string, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&s.status.Conditions, metav1.Condition{
 		Type: name, Status: status, Reason: reason, Message: message,
-		ObservedGeneration: t.object.GetGeneration(), LastTransitionTime: *metaTime(t.now),
+		ObservedGeneration: s.object.GetGeneration(), LastTransitionTime: *toMetaTimeSeconds(s.now),
 	})
 }
 
-// setWaiting sets the message about what the action waits for.
-func (t *turn) setWaiting(message string) {
-	t.status.Message = nodefault.TruncateText(message, maxMessage)
+// setStatusMessage sets the message about what the action waits for.
+func (s *reconcileState) setStatusMessage(message string) {
+	s.status.Message = nodefault.TruncateText(message, maxMessage)
 }
 
 // endAction ends an action permanently.
-func (t *turn) endAction(k kind, reason, message string) {
-	t.setWaiting(message)
-	t.status.CompletionTime = metaTime(t.now)
+func (s *reconcileState) endAction(k actionKind, reason, message string) {
+	s.setStatusMessage(message)
+	s.status.CompletionTime = toMetaTimeSeconds(s.now)
 	status := metav1.ConditionFalse
 	if reason == v1alpha1.ReasonSucceeded {
 		status = metav1.ConditionTrue
 	}
-	t.setCondition(k.final, status, reason, t.status.Message)
-	if c := meta.FindStatusCondition(t.status.Conditions, v1alpha1.ConditionSignalSent); c == nil || c.Status != metav1.ConditionTrue {
-		t.setCondition(v1alpha1.ConditionSignalSent, metav1.ConditionFalse, reason, t.status.Message)
+	s.setCondition(k.final, status, reason, s.status.Message)
+	if c := meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionSignalSent); c == nil || c.Status != metav1.ConditionTrue {
+		s.setCondition(v1alpha1.ConditionSignalSent, metav1.ConditionFalse, reason, s.status.Message)
 	}
 }
 
-// statusAndReason returns the status and the reason of a condition as one string.
-func statusAndReason(s *v1alpha1.NodeActionStatus, name string) string {
+// conditionStatusAndReason returns the status and the reason of a condition as one string.
+func conditionStatusAndReason(s *v1alpha1.NodeActionStatus, name string) string {
 	c := meta.FindStatusCondition(s.Conditions, name)
 	if c == nil {
 		return ""

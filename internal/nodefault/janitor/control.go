@@ -39,49 +39,51 @@ func (r *reconciler) setupController(m manager.Manager) error {
 		other = &v1alpha1.RebootNode{}
 	}
 	ofNode := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		return r.requestsForNode(ctx, o.GetName())
+		return r.requestsForUnfinishedActions(ctx, o.GetName())
 	})
 	waiting := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		return r.requestsForNode(ctx, nodeOf(o))
+		return r.requestsForUnfinishedActions(ctx, nodeNameOf(o))
 	})
 	return ctrl.NewControllerManagedBy(m).
 		Named("janitor-"+string(r.kind.action)).
-		For(r.kind.empty(), builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))). // not for status updates of this controller
-		Watches(r.kind.empty(), waiting, builder.WithPredicates(actionEnded())).
-		Watches(other, waiting, builder.WithPredicates(actionEnded())).
-		Watches(&corev1.Node{}, ofNode, builder.WithPredicates(relevantNodeChange())).
+		For(r.kind.newObject(), builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))). // not for status updates of this controller
+		Watches(r.kind.newObject(), waiting, builder.WithPredicates(actionEndedOrDeleted())).
+		Watches(other, waiting, builder.WithPredicates(actionEndedOrDeleted())).
+		Watches(&corev1.Node{}, ofNode, builder.WithPredicates(nodeUIDBootIDOrReadinessChanged())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: rateLimiter()}).
 		Complete(r)
 }
 
-// requestsForNode returns requests for the unfinished objects of the reconciler's kind on a node.
-func (r *reconciler) requestsForNode(ctx context.Context, node string) []reconcile.Request {
-	all, err := actionsOf(ctx, r.client, node)
+// requestsForUnfinishedActions returns requests for the unfinished objects of the reconciler's kind on a node.
+func (r *reconciler) requestsForUnfinishedActions(ctx context.Context, node string) []reconcile.Request {
+	all, err := listActionsOnNode(ctx, r.client, node)
 	if err != nil {
 		return nil // each object is reconciled again after a while
 	}
 	var found []reconcile.Request
 	for _, o := range all {
-		if kindOf(o) == r.kind.name && !hasEnded(o) {
+		if kindOf(o) == r.kind.name && !hasEndedOrIsDeleting(o) {
 			found = append(found, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 		}
 	}
 	return found
 }
 
-// actionEnded returns a predicate for actions that ended or were deleted, so that the
+// actionEndedOrDeleted returns a predicate for actions that ended or were deleted, so that the
 // next action can start.
-func actionEnded() predicate.Predicate {
+func actionEndedOrDeleted() predicate.Predicate {
 	no := func(event.CreateEvent) bool { return false }
 	return predicate.Funcs{
 		CreateFunc: no,
-		UpdateFunc: func(e event.UpdateEvent) bool { return !hasEnded(e.ObjectOld) && hasEnded(e.ObjectNew) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return !hasEndedOrIsDeleting(e.ObjectOld) && hasEndedOrIsDeleting(e.ObjectNew)
+		},
 	}
 }
 
-// relevantNodeChange returns a predicate for changes that actions wait for: a new boot, readiness,
+// nodeUIDBootIDOrReadinessChanged returns a predicate for changes that actions wait for: a new boot, readiness,
 // and a new or deleted node.
-func relevantNodeChange() predicate.Predicate {
+func nodeUIDBootIDOrReadinessChanged() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, ok := e.ObjectOld.(*corev1.Node)

@@ -77,9 +77,9 @@ func crash(w *fixture, kind string, n int, after bool) {
 		w.provider.progress = provider.Progress{State: provider.StateDone}
 	}
 	o := w.ask(kind, "a", false)
-	k := newRebootKind
+	k := newRebootActionKind
 	if kind == v1alpha1.KindTerminate {
-		k = newTerminateKind
+		k = newTerminateActionKind
 	}
 	dying := w.dying(n, after)
 	r := w.reconciler(dying, k)

@@ -89,7 +89,7 @@ type fixture struct {
 	provider *machinery
 	cfg      Config
 	now      time.Time
-	turns    *turns
+	turns    *nodeActionQueue
 	metrics  *metrics
 	prefix   string // prefix of the names of the test
 }
@@ -113,7 +113,7 @@ func newFixture(t *testing.T) *fixture {
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
 	w := &fixture{
 		T: t, client: c, provider: newMachinery(), cfg: Config{}.withDefaults(), now: time.Now().Truncate(time.Second),
-		turns: &turns{live: c}, metrics: metrics, prefix: name[:min(len(name), 40)] + "-" + strings.ToLower(rand.Text()[:6]),
+		turns: &nodeActionQueue{live: c}, metrics: metrics, prefix: name[:min(len(name), 40)] + "-" + strings.ToLower(rand.Text()[:6]),
 	}
 	t.Cleanup(func() { w.clear() })
 	return w
@@ -123,7 +123,7 @@ func newFixture(t *testing.T) *fixture {
 func (w *fixture) clear() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), time.Minute)
 	defer cancel()
-	all, err := actionsOf(ctx, w.client, w.node())
+	all, err := listActionsOnNode(ctx, w.client, w.node())
 	if err != nil {
 		w.Error(err)
 	}
@@ -143,7 +143,7 @@ func (w *fixture) config() *rest.Config {
 }
 
 // reconciler returns a new reconciler.
-func (w *fixture) reconciler(c client.Client, k func(Config, Providers) kind) *reconciler {
+func (w *fixture) reconciler(c client.Client, k func(Config, Providers) actionKind) *reconciler {
 	return &reconciler{
 		kind: k(w.cfg, Providers{w.provider, w.provider}), cfg: w.cfg, client: c, live: w.client, turns: w.turns,
 		written: &kube.Written{}, metrics: w.metrics, log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now },
@@ -194,9 +194,9 @@ func (w *fixture) ask(kind, name string, force bool) client.Object {
 // look reconciles an object and returns its new state, or nil if it is deleted.
 func (w *fixture) look(o client.Object) client.Object {
 	w.Helper()
-	k := newRebootKind
+	k := newRebootActionKind
 	if kindOf(o) == v1alpha1.KindTerminate {
-		k = newTerminateKind
+		k = newTerminateActionKind
 	}
 	r := w.reconciler(w.client, k)
 	if _, err := r.Reconcile(w.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}); err != nil {
@@ -226,7 +226,7 @@ func (w *fixture) want(o client.Object, sent, final, message string) {
 	if kindOf(o) == v1alpha1.KindTerminate {
 		last = v1alpha1.ConditionNodeTerminated
 	}
-	gotSent, gotFinal := statusAndReason(status, v1alpha1.ConditionSignalSent), statusAndReason(status, last)
+	gotSent, gotFinal := conditionStatusAndReason(status, v1alpha1.ConditionSignalSent), conditionStatusAndReason(status, last)
 	if gotSent != sent || gotFinal != final || !strings.Contains(status.Message, message) {
 		w.Errorf("%s is sent %s and ended %s: %q; want %s, %s and %q", o.GetName(), gotSent, gotFinal, status.Message, sent, final, message)
 	}

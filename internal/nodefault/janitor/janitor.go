@@ -107,8 +107,8 @@ func Add(m manager.Manager, cfg Config, p Providers) error {
 	if p.Terminate == nil {
 		p.Terminate = fallback
 	}
-	turns := &turns{live: m.GetAPIReader()}
-	for _, k := range []kind{newRebootKind(cfg, p), newTerminateKind(cfg, p)} {
+	turns := &nodeActionQueue{live: m.GetAPIReader()}
+	for _, k := range []actionKind{newRebootActionKind(cfg, p), newTerminateActionKind(cfg, p)} {
 		r := &reconciler{
 			kind: k, cfg: cfg, client: m.GetClient(), live: m.GetAPIReader(), turns: turns,
 			written: &kube.Written{}, metrics: metrics, log: cfg.Log, now: time.Now,
@@ -120,34 +120,34 @@ func Add(m manager.Manager, cfg Config, p Providers) error {
 	return nil
 }
 
-// A kind holds the differences between reboots and terminations.
-type kind struct {
+// An actionKind holds the differences between reboots and terminations.
+type actionKind struct {
 	name, resource string
 	final          string // condition with the final result
 	action         provider.Action
 	deadline       time.Duration
 	provider       provider.Provider
-	empty          func() client.Object
+	newObject      func() client.Object
 }
 
-func newRebootKind(cfg Config, p Providers) kind {
-	return kind{
+func newRebootActionKind(cfg Config, p Providers) actionKind {
+	return actionKind{
 		name: v1alpha1.KindReboot, resource: v1alpha1.ResourceReboot, final: v1alpha1.ConditionNodeReady,
 		action: provider.ActionReboot, deadline: cfg.RebootDeadline, provider: p.Reboot,
-		empty: func() client.Object { return &v1alpha1.RebootNode{} },
+		newObject: func() client.Object { return &v1alpha1.RebootNode{} },
 	}
 }
 
-func newTerminateKind(cfg Config, p Providers) kind {
-	return kind{
+func newTerminateActionKind(cfg Config, p Providers) actionKind {
+	return actionKind{
 		name: v1alpha1.KindTerminate, resource: v1alpha1.ResourceTerminate, final: v1alpha1.ConditionNodeTerminated,
 		action: provider.ActionTerminate, deadline: cfg.TerminateDeadline, provider: p.Terminate,
-		empty: func() client.Object { return &v1alpha1.TerminateNode{} },
+		newObject: func() client.Object { return &v1alpha1.TerminateNode{} },
 	}
 }
 
-// callProvider calls the provider for the action.
-func (k kind) callProvider(ctx context.Context, r provider.Request) (reference string, err error) {
+// callProviderRebootOrTerminate calls the provider for the action.
+func (k actionKind) callProviderRebootOrTerminate(ctx context.Context, r provider.Request) (reference string, err error) {
 	if k.action == provider.ActionTerminate {
 		return k.provider.Terminate(ctx, r)
 	}
@@ -166,8 +166,8 @@ func specAndStatus(o client.Object) (*v1alpha1.NodeActionSpec, *v1alpha1.NodeAct
 	return &v1alpha1.NodeActionSpec{}, &v1alpha1.NodeActionStatus{}
 }
 
-// turns serializes the actions on each node.
-type turns struct {
+// nodeActionQueue serializes the actions on each node.
+type nodeActionQueue struct {
 	mu   sync.Mutex
 	live client.Reader
 }

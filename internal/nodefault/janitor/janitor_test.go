@@ -36,8 +36,8 @@ func TestRebootIsProven(t *testing.T) {
 	w.want(o, sent, waiting, "not rebooted yet")
 	_, status := specAndStatus(o)
 	want := v1alpha1.NodeActionStatus{
-		StartTime: metaTime(w.now), NodeUID: node.UID, PreviousBootID: "boot-1", Provider: "machinery", ProviderRequestID: "request of " + o.GetName(),
-		Deadline: metaTime(w.now.Add(30 * time.Minute)), Conditions: status.Conditions, Message: status.Message,
+		StartTime: toMetaTimeSeconds(w.now), NodeUID: node.UID, PreviousBootID: "boot-1", Provider: "machinery", ProviderRequestID: "request of " + o.GetName(),
+		Deadline: toMetaTimeSeconds(w.now.Add(30 * time.Minute)), Conditions: status.Conditions, Message: status.Message,
 	}
 	if diff := cmp.Diff(&want, status); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

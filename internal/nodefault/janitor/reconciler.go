@@ -28,19 +28,19 @@ const (
 
 // A reconciler executes the actions of one kind.
 type reconciler struct {
-	kind    kind
+	kind    actionKind
 	cfg     Config
 	client  client.Client
 	live    client.Reader
-	turns   *turns
+	turns   *nodeActionQueue
 	written *kube.Written
 	metrics *metrics
 	log     *slog.Logger
 	now     func() time.Time
 }
 
-// A turn is one reconcile of one action.
-type turn struct {
+// A reconcileState is one reconcile of one action.
+type reconcileState struct {
 	object client.Object // its status is written
 	spec   *v1alpha1.NodeActionSpec
 	status *v1alpha1.NodeActionStatus
@@ -49,23 +49,23 @@ type turn struct {
 	again  time.Duration // requeue delay if nothing has changed; 0 means to wait for an event
 }
 
-func newTurn(o client.Object, now time.Time) *turn {
-	t := &turn{object: o, now: now}
-	t.spec, t.status = specAndStatus(o)
-	return t
+func newReconcileState(o client.Object, now time.Time) *reconcileState {
+	s := &reconcileState{object: o, now: now}
+	s.spec, s.status = specAndStatus(o)
+	return s
 }
 
-// requeueAfter requeues the action after d, or at the deadline if that is earlier.
-func (t *turn) requeueAfter(d time.Duration) {
-	if left := t.status.Deadline.Sub(t.now); left < d {
+// requeueAfterOrAtDeadline requeues the action after d, or at the deadline if that is earlier.
+func (s *reconcileState) requeueAfterOrAtDeadline(d time.Duration) {
+	if left := s.status.Deadline.Sub(s.now); left < d {
 		d = left
 	}
-	t.again = max(d, soon)
+	s.again = max(d, soon)
 }
 
 // Reconcile advances an action as far as possible.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	o := r.kind.empty()
+	o := r.kind.newObject()
 	err := r.client.Get(ctx, req.NamespacedName, o)
 	if apierrors.IsNotFound(err) {
 		r.written.Forget(req.NamespacedName)
@@ -91,91 +91,91 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // reconcileOnce makes one step and writes the status. It reports whether the action has
 // advanced; o then is the stored object.
-func (r *reconciler) reconcileOnce(ctx context.Context, o client.Object) (moved bool, again time.Duration, err error) {
+func (r *reconciler) reconcileOnce(ctx context.Context, o client.Object) (advanced bool, again time.Duration, err error) {
 	if o.GetDeletionTimestamp() != nil {
 		return false, 0, nil
 	}
-	t := newTurn(o, r.now())
-	if t.status.CompletionTime != nil {
-		return false, t.timeLeft(r.cfg.TTL), r.deleteExpired(ctx, t)
+	s := newReconcileState(o, r.now())
+	if s.status.CompletionTime != nil {
+		return false, s.timeLeftAfterCompletion(r.cfg.TTL), r.deleteExpired(ctx, s)
 	}
-	before := t.status.DeepCopy()
-	t.node, err = r.getNode(ctx, t)
+	before := s.status.DeepCopy()
+	s.node, err = r.getNodeUnlessReplaced(ctx, s)
 	if err != nil {
 		return false, 0, err
 	}
-	if t.status.StartTime == nil {
-		return r.tryBeginAction(ctx, t)
+	if s.status.StartTime == nil {
+		return r.rejectBeginOrQueueAction(ctx, s)
 	}
-	if err := r.advanceAction(ctx, t); err != nil {
+	if err := r.advanceStartedAction(ctx, s); err != nil {
 		return false, 0, err
 	}
-	if equality.Semantic.DeepEqual(before, t.status) {
-		return false, t.again, nil
+	if equality.Semantic.DeepEqual(before, s.status) {
+		return false, s.again, nil
 	}
-	if err := r.writeStatus(ctx, t); err != nil {
+	if err := r.writeStatusAndReportEnd(ctx, s); err != nil {
 		return false, 0, err
 	}
 	// A change of only the message is not a step.
-	moved = statusAndReason(before, v1alpha1.ConditionSignalSent) != statusAndReason(t.status, v1alpha1.ConditionSignalSent) || t.status.CompletionTime != nil
-	return moved, t.again, nil
+	advanced = conditionStatusAndReason(before, v1alpha1.ConditionSignalSent) != conditionStatusAndReason(s.status, v1alpha1.ConditionSignalSent) || s.status.CompletionTime != nil
+	return advanced, s.again, nil
 }
 
-// getNode returns the node of an action. It is nil if the node is gone or was replaced by
+// getNodeUnlessReplaced returns the node of an action. It is nil if the node is gone or was replaced by
 // another with its name.
-func (r *reconciler) getNode(ctx context.Context, t *turn) (*corev1.Node, error) {
+func (r *reconciler) getNodeUnlessReplaced(ctx context.Context, s *reconcileState) (*corev1.Node, error) {
 	var n corev1.Node
-	name := client.ObjectKey{Name: t.spec.NodeName}
+	name := client.ObjectKey{Name: s.spec.NodeName}
 	err := r.client.Get(ctx, name, &n)
-	if apierrors.IsNotFound(err) || err == nil && r.isReplaced(t, &n) { // the cache may be stale
+	if apierrors.IsNotFound(err) || err == nil && r.isReplaced(s, &n) { // the cache may be stale
 		n = corev1.Node{}
 		err = r.live.Get(ctx, name, &n)
 	}
-	if apierrors.IsNotFound(err) || err == nil && r.isReplaced(t, &n) {
+	if apierrors.IsNotFound(err) || err == nil && r.isReplaced(s, &n) {
 		return nil, nil //nolint:nilnil // one that is gone is no error
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read node %q: %w", t.spec.NodeName, err)
+		return nil, fmt.Errorf("read node %q: %w", s.spec.NodeName, err)
 	}
 	return &n, nil
 }
 
-func (*reconciler) isReplaced(t *turn, n *corev1.Node) bool {
-	return t.status.NodeUID != "" && t.status.NodeUID != n.UID
+func (*reconciler) isReplaced(s *reconcileState, n *corev1.Node) bool {
+	return s.status.NodeUID != "" && s.status.NodeUID != n.UID
 }
 
-// writeStatus writes the status, and counts and logs an action that has ended.
-func (r *reconciler) writeStatus(ctx context.Context, t *turn) error {
-	if err := r.client.Status().Update(ctx, t.object); err != nil {
-		return fmt.Errorf("write status of %s %q: %w", r.kind.name, t.object.GetName(), err)
+// writeStatusAndReportEnd writes the status, and counts and logs an action that has ended.
+func (r *reconciler) writeStatusAndReportEnd(ctx context.Context, s *reconcileState) error {
+	if err := r.client.Status().Update(ctx, s.object); err != nil {
+		return fmt.Errorf("write status of %s %q: %w", r.kind.name, s.object.GetName(), err)
 	}
-	r.written.Note(t.object)
-	if t.status.CompletionTime == nil {
+	r.written.Note(s.object)
+	if s.status.CompletionTime == nil {
 		return nil
 	}
-	result := resultLabel(t.status, r.kind.final)
+	result := resultLabel(s.status, r.kind.final)
 	r.metrics.ended.WithLabelValues(string(r.kind.action), result).Inc()
-	if result == "succeeded" && t.status.StartTime != nil {
-		r.metrics.took.WithLabelValues(string(r.kind.action)).Observe(t.now.Sub(t.status.StartTime.Time).Seconds())
+	if result == "succeeded" && s.status.StartTime != nil {
+		r.metrics.took.WithLabelValues(string(r.kind.action)).Observe(s.now.Sub(s.status.StartTime.Time).Seconds())
 	}
-	r.log.InfoContext(ctx, "node action ended", "kind", r.kind.name, "object", t.object.GetName(), "node", t.spec.NodeName, "result", result, "message", t.status.Message)
+	r.log.InfoContext(ctx, "node action ended", "kind", r.kind.name, "object", s.object.GetName(), "node", s.spec.NodeName, "result", result, "message", s.status.Message)
 	return nil
 }
 
-// timeLeft returns the rest of a duration that began at the end of the action.
-func (t *turn) timeLeft(d time.Duration) time.Duration {
-	return max(soon, t.status.CompletionTime.Add(d).Sub(t.now))
+// timeLeftAfterCompletion returns the rest of a duration that began at the end of the action.
+func (s *reconcileState) timeLeftAfterCompletion(ttl time.Duration) time.Duration {
+	return max(soon, s.status.CompletionTime.Add(ttl).Sub(s.now))
 }
 
 // deleteExpired deletes an action whose TTL has passed.
-func (r *reconciler) deleteExpired(ctx context.Context, t *turn) error {
-	if t.status.CompletionTime.Add(r.cfg.TTL).After(t.now) {
+func (r *reconciler) deleteExpired(ctx context.Context, s *reconcileState) error {
+	if s.status.CompletionTime.Add(r.cfg.TTL).After(s.now) {
 		return nil
 	}
-	uid, version := t.object.GetUID(), t.object.GetResourceVersion()
-	err := r.client.Delete(ctx, t.object, client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	uid, version := s.object.GetUID(), s.object.GetResourceVersion()
+	err := r.client.Delete(ctx, s.object, client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete %s %q: %w", r.kind.name, t.object.GetName(), err)
+		return fmt.Errorf("delete %s %q: %w", r.kind.name, s.object.GetName(), err)
 	}
 	return nil
 }

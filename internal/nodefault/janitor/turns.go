@@ -10,19 +10,19 @@ import (
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 )
 
-// takeTurn calls begin if no other action runs on the node of o and no older one waits.
+// beginIfFirstOnNode calls begin if no other action runs on the node of o and no older one waits.
 // Otherwise it returns a message about the action to wait for. It reads the actions from
 // the API server and allows one call at a time, because a cache would let two
 // simultaneous actions start.
-func (t *turns) takeTurn(ctx context.Context, o client.Object, begin func() error) (waitingFor string, err error) {
+func (t *nodeActionQueue) beginIfFirstOnNode(ctx context.Context, o client.Object, begin func() error) (waitingFor string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	others, err := actionsOf(ctx, t.live, nodeOf(o))
+	others, err := listActionsOnNode(ctx, t.live, nodeNameOf(o))
 	if err != nil {
 		return "", err
 	}
 	for _, other := range others {
-		if other.GetUID() == o.GetUID() || hasEnded(other) {
+		if other.GetUID() == o.GetUID() || hasEndedOrIsDeleting(other) {
 			continue
 		}
 		if _, status := specAndStatus(other); status.StartTime != nil || isOlder(other, o) {
@@ -32,8 +32,8 @@ func (t *turns) takeTurn(ctx context.Context, o client.Object, begin func() erro
 	return "", begin()
 }
 
-// actionsOf returns all actions on a node.
-func actionsOf(ctx context.Context, r client.Reader, node string) ([]client.Object, error) {
+// listActionsOnNode returns all actions on a node.
+func listActionsOnNode(ctx context.Context, r client.Reader, node string) ([]client.Object, error) {
 	var reboots v1alpha1.RebootNodeList
 	var ends v1alpha1.TerminateNodeList
 	if err := r.List(ctx, &reboots, client.UnsafeDisableDeepCopy); err != nil {
@@ -56,7 +56,7 @@ func actionsOf(ctx context.Context, r client.Reader, node string) ([]client.Obje
 	return all, nil
 }
 
-func nodeOf(o client.Object) string {
+func nodeNameOf(o client.Object) string {
 	spec, _ := specAndStatus(o)
 	return spec.NodeName
 }
@@ -68,8 +68,8 @@ func kindOf(o client.Object) string {
 	return v1alpha1.KindReboot
 }
 
-// hasEnded reports whether an action has ended or is being deleted.
-func hasEnded(o client.Object) bool {
+// hasEndedOrIsDeleting reports whether an action has ended or is being deleted.
+func hasEndedOrIsDeleting(o client.Object) bool {
 	_, status := specAndStatus(o)
 	return status.CompletionTime != nil || o.GetDeletionTimestamp() != nil
 }

@@ -7,7 +7,7 @@ import (
 // RegisterMetrics registers the metrics of an operator without running it, for the metrics
 // reference.
 func RegisterMetrics(reg prometheus.Registerer) error {
-	if _, err := newMetrics(reg, nobody{}); err != nil {
+	if _, err := newMetrics(reg, emptyLister{}); err != nil {
 		return err
 	}
 	_, err := NewOutboxMetrics(reg)

@@ -225,7 +225,7 @@ func (s storedFaults) WriteStatus(_ context.Context, _, after *v1alpha1.NodeFaul
 	return s.change(after, "status", func(there *v1alpha1.NodeFault) { there.Status = *status })
 }
 
-func (s storedFaults) Keep(_ context.Context, f *v1alpha1.NodeFault, keep []v1alpha1.Fault) error {
+func (s storedFaults) KeepOnlyFaults(_ context.Context, f *v1alpha1.NodeFault, keep []v1alpha1.Fault) error {
 	return s.change(f, "faults", func(there *v1alpha1.NodeFault) {
 		there.Spec.Faults = keep
 		there.Generation++
@@ -241,7 +241,7 @@ type drains struct{ *fixture }
 
 func (d drains) Step(_ context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
 	tell := func(action string) {
-		nodefault.AddRecordOnce(st, nodefault.NewRecord(st, changeevent.SourceNodeDrainer, action, "", now))
+		nodefault.AppendRecordOnceAndTrim(st, nodefault.NewRecord(st, changeevent.SourceNodeDrainer, action, "", now))
 	}
 	switch {
 	case st.DesiredActions == nil || !st.DesiredActions.Drain:
@@ -249,7 +249,7 @@ func (d drains) Step(_ context.Context, node *corev1.Node, st *v1alpha1.NodeFaul
 	case st.DesiredActions.DryRun:
 		r := nodefault.NewRecord(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainStarted, "", now)
 		r.DryRun = true
-		nodefault.AddRecordOnce(st, r)
+		nodefault.AppendRecordOnceAndTrim(st, r)
 	case (st.Drain == nil || st.Drain.State == v1alpha1.DrainCancelled) && d.pods[node.Name] == 0:
 		st.Drain = &v1alpha1.DrainStatus{State: v1alpha1.DrainCompleted, StartedAt: metav1.NewTime(now), Deadline: metav1.NewTime(now.Add(time.Hour))}
 		tell(changeevent.ActionDrainCompleted)
@@ -273,11 +273,11 @@ func (d drains) Step(_ context.Context, node *corev1.Node, st *v1alpha1.NodeFaul
 func (drains) Cancel(st *v1alpha1.NodeFaultStatus, _ string, now time.Time) {
 	if st.Drain != nil && st.Drain.State == v1alpha1.DrainRunning {
 		st.Drain.State = v1alpha1.DrainCancelled
-		nodefault.AddRecordOnce(st, nodefault.NewRecord(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainCancelled, "", now))
+		nodefault.AppendRecordOnceAndTrim(st, nodefault.NewRecord(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainCancelled, "", now))
 	}
 }
 
-func (drains) Message(*v1alpha1.NodeFaultStatus) string { return "" }
+func (drains) ProgressOrWaitMessage(*v1alpha1.NodeFaultStatus) string { return "" }
 
 // repairs reboots a drained node.
 type repairs struct{ *fixture }
@@ -290,16 +290,16 @@ func (r repairs) Step(_ context.Context, node *corev1.Node, st *v1alpha1.NodeFau
 			r.Fatalf("node %q is to be rebooted with %d pods", node.Name, r.pods[node.Name])
 		}
 		st.Remediation = &v1alpha1.RemediationStatus{State: v1alpha1.RemedyRunning, Action: v1alpha1.RemedyReboot, Attempt: 1, StartedAt: metav1.NewTime(now), Deadline: metav1.NewTime(now)}
-		nodefault.AddRecordOnce(st, nodefault.NewRecord(st, changeevent.SourceFaultRemediation, changeevent.ActionRebootRequested, "1", now))
+		nodefault.AppendRecordOnceAndTrim(st, nodefault.NewRecord(st, changeevent.SourceFaultRemediation, changeevent.ActionRebootRequested, "1", now))
 	case m != nil && m.State == v1alpha1.RemedyRunning:
 		r.reboots[node.Name] = true
 		m.State = v1alpha1.RemedySucceeded
-		nodefault.AddRecordOnce(st, nodefault.NewRecord(st, changeevent.SourceJanitor, changeevent.ActionRebootExecuted, "1", now))
+		nodefault.AppendRecordOnceAndTrim(st, nodefault.NewRecord(st, changeevent.SourceJanitor, changeevent.ActionRebootExecuted, "1", now))
 	}
 	return 0, nil
 }
 
-func (repairs) RecordActions(context.Context, *corev1.Node, *v1alpha1.NodeFaultStatus) error {
+func (repairs) RecordJanitorActions(context.Context, *corev1.Node, *v1alpha1.NodeFaultStatus) error {
 	return nil
 }
 
@@ -310,7 +310,7 @@ func (repairs) Cancel(_ context.Context, st *v1alpha1.NodeFaultStatus, _ string,
 	return nil
 }
 
-func (repairs) Busy(st *v1alpha1.NodeFaultStatus) bool {
+func (repairs) BlocksRelease(st *v1alpha1.NodeFaultStatus) bool {
 	return st.Remediation != nil && st.Remediation.State == v1alpha1.RemedyRunning
 }
 
@@ -332,7 +332,7 @@ func (w *fixture) newReconciler(b budget.Config, dryRun bool) *reconciler {
 	if err != nil {
 		w.Fatalf("%v", err)
 	}
-	counted, err := newMetrics(prometheus.NewRegistry(), nobody{})
+	counted, err := newMetrics(prometheus.NewRegistry(), emptyLister{})
 	if err != nil {
 		w.Fatalf("%v", err)
 	}

@@ -48,40 +48,40 @@ type faults interface {
 	// WriteStatus writes the status of after, except the fields of the outbox; new sinks
 	// are added. It fails if the NodeFault has changed since before.
 	WriteStatus(ctx context.Context, before, after *v1alpha1.NodeFault) error
-	// Keep removes all faults but those in keep. It fails if the NodeFault has changed
+	// KeepOnlyFaults removes all faults but those in keep. It fails if the NodeFault has changed
 	// since f.
-	Keep(ctx context.Context, f *v1alpha1.NodeFault, keep []v1alpha1.Fault) error
+	KeepOnlyFaults(ctx context.Context, f *v1alpha1.NodeFault, keep []v1alpha1.Fault) error
 	// Delete deletes f if it has not changed.
 	Delete(ctx context.Context, f *v1alpha1.NodeFault) error
 }
 
-// slimNode removes fields of a Node that the operator does not need. A fleet has many
+// stripUnusedNodeFields removes fields of a Node that the operator does not need. A fleet has many
 // Nodes, and their images take the most memory.
-func slimNode(o any) (any, error) {
+func stripUnusedNodeFields(o any) (any, error) {
 	if n, ok := o.(*corev1.Node); ok {
 		n.Status.Images, n.Status.VolumesInUse, n.Status.VolumesAttached = nil, nil, nil
 	}
 	return o, nil
 }
 
-// hostNodes accesses the Nodes of a host cluster.
-type hostNodes struct {
+// cachedNodeClient accesses the Nodes of a host cluster.
+type cachedNodeClient struct {
 	client  client.Client
 	written *kube.Written
 }
 
 // Get reads the cache.
-func (h hostNodes) Get(ctx context.Context, name string) (*corev1.Node, error) {
+func (h cachedNodeClient) Get(ctx context.Context, name string) (nodeOrNil *corev1.Node, err error) {
 	var n corev1.Node
-	found, err := readCached(ctx, h.client, h.written, name, &n)
+	found, err := readCachedUnlessStale(ctx, h.client, h.written, name, &n)
 	if err != nil || !found {
 		return nil, err
 	}
 	return &n, nil
 }
 
-// readCached reads an object from the cache, and reports whether it exists.
-func readCached(ctx context.Context, from client.Reader, written *kube.Written, name string, o client.Object) (found bool, err error) {
+// readCachedUnlessStale reads an object from the cache, and reports whether it exists.
+func readCachedUnlessStale(ctx context.Context, from client.Reader, written *kube.Written, name string, o client.Object) (found bool, err error) {
 	key := types.NamespacedName{Name: name}
 	err = from.Get(ctx, key, o)
 	if apierrors.IsNotFound(err) {
@@ -95,7 +95,7 @@ func readCached(ctx context.Context, from client.Reader, written *kube.Written, 
 }
 
 // Write sends a merge patch for the version of before.
-func (h hostNodes) Write(ctx context.Context, before, after *corev1.Node) error {
+func (h cachedNodeClient) Write(ctx context.Context, before, after *corev1.Node) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
@@ -106,17 +106,17 @@ func (h hostNodes) Write(ctx context.Context, before, after *corev1.Node) error 
 	return nil
 }
 
-// hostFaults accesses the NodeFaults of a host cluster.
-type hostFaults struct {
+// cachedFaultClient accesses the NodeFaults of a host cluster.
+type cachedFaultClient struct {
 	client  client.Client
 	live    client.Reader // reads from the host cluster
 	written *kube.Written
 }
 
 // Get reads the cache.
-func (h hostFaults) Get(ctx context.Context, name string) (*v1alpha1.NodeFault, error) {
+func (h cachedFaultClient) Get(ctx context.Context, name string) (faultOrNil *v1alpha1.NodeFault, err error) {
 	var f v1alpha1.NodeFault
-	found, err := readCached(ctx, h.client, h.written, name, &f)
+	found, err := readCachedUnlessStale(ctx, h.client, h.written, name, &f)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (h hostFaults) Get(ctx context.Context, name string) (*v1alpha1.NodeFault, 
 }
 
 // Create creates a NodeFault. It returns errBehind if it already exists.
-func (h hostFaults) Create(ctx context.Context, name string) (*v1alpha1.NodeFault, error) {
+func (h cachedFaultClient) Create(ctx context.Context, name string) (*v1alpha1.NodeFault, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	f := &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -141,9 +141,9 @@ func (h hostFaults) Create(ctx context.Context, name string) (*v1alpha1.NodeFaul
 
 // WriteStatus sends a merge patch for the version of before. After a conflict it retries
 // with a later version that only the outbox has written.
-func (h hostFaults) WriteStatus(ctx context.Context, before, after *v1alpha1.NodeFault) error {
-	places := newSinkDeliveries(before, after)
-	err := h.writeStatus(ctx, before, after, places)
+func (h cachedFaultClient) WriteStatus(ctx context.Context, before, after *v1alpha1.NodeFault) error {
+	places := deliveriesOfNewSinks(before, after)
+	err := h.patchStatusKeepingDeliveries(ctx, before, after, places)
 	for range mostAcknowledged {
 		if !apierrors.IsConflict(err) {
 			return err
@@ -152,7 +152,7 @@ func (h hostFaults) WriteStatus(ctx context.Context, before, after *v1alpha1.Nod
 		if getErr := h.live.Get(ctx, client.ObjectKeyFromObject(before), &now); getErr != nil || !sameExceptDeliveries(before, &now) {
 			return err
 		}
-		err = h.writeStatus(ctx, &now, after, places)
+		err = h.patchStatusKeepingDeliveries(ctx, &now, after, places)
 	}
 	return err
 }
@@ -168,10 +168,10 @@ func sameExceptDeliveries(before, now *v1alpha1.NodeFault) bool {
 		equality.Semantic.DeepEqual(then, &now.Status)
 }
 
-func (h hostFaults) writeStatus(ctx context.Context, before, after *v1alpha1.NodeFault, places map[string]v1alpha1.DeliveryStatus) error {
+func (h cachedFaultClient) patchStatusKeepingDeliveries(ctx context.Context, before, after *v1alpha1.NodeFault, newDeliveries map[string]v1alpha1.DeliveryStatus) error {
 	from, to := before.DeepCopy(), before.DeepCopy()
 	to.Status = *after.Status.DeepCopy()
-	to.Status.SinkDeliveries, to.Status.UndeliveredChangeEvents, to.Status.LastResendRequest = withMissingSinks(from.Status.SinkDeliveries, places), from.Status.UndeliveredChangeEvents, from.Status.LastResendRequest
+	to.Status.SinkDeliveries, to.Status.UndeliveredChangeEvents, to.Status.LastResendRequest = addMissingDeliveries(from.Status.SinkDeliveries, newDeliveries), from.Status.UndeliveredChangeEvents, from.Status.LastResendRequest
 	if err := h.patchFault(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}), true); err != nil {
 		return err
 	}
@@ -180,9 +180,9 @@ func (h hostFaults) writeStatus(ctx context.Context, before, after *v1alpha1.Nod
 	return nil
 }
 
-// newSinkDeliveries returns the delivery states of sinks that had none before. They are written
+// deliveriesOfNewSinks returns the delivery states of sinks that had none before. They are written
 // with the first record for those sinks.
-func newSinkDeliveries(before, after *v1alpha1.NodeFault) map[string]v1alpha1.DeliveryStatus {
+func deliveriesOfNewSinks(before, after *v1alpha1.NodeFault) map[string]v1alpha1.DeliveryStatus {
 	places := maps.Clone(after.Status.SinkDeliveries)
 	maps.DeleteFunc(places, func(name string, _ v1alpha1.DeliveryStatus) bool {
 		_, was := before.Status.SinkDeliveries[name]
@@ -191,10 +191,10 @@ func newSinkDeliveries(before, after *v1alpha1.NodeFault) map[string]v1alpha1.De
 	return places
 }
 
-// withMissingSinks returns the delivery states of the outbox, with those of new sinks added.
-func withMissingSinks(written, places map[string]v1alpha1.DeliveryStatus) map[string]v1alpha1.DeliveryStatus {
-	all := maps.Clone(written)
-	for name, place := range places {
+// addMissingDeliveries returns the delivery states of the outbox, with those of new sinks added.
+func addMissingDeliveries(stored, added map[string]v1alpha1.DeliveryStatus) map[string]v1alpha1.DeliveryStatus {
+	all := maps.Clone(stored)
+	for name, place := range added {
 		if _, is := all[name]; is {
 			continue
 		}
@@ -206,10 +206,10 @@ func withMissingSinks(written, places map[string]v1alpha1.DeliveryStatus) map[st
 	return all
 }
 
-func (h hostFaults) patchFault(ctx context.Context, f *v1alpha1.NodeFault, patch client.Patch, status bool) (err error) {
+func (h cachedFaultClient) patchFault(ctx context.Context, f *v1alpha1.NodeFault, patch client.Patch, statusSubresource bool) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
-	if status {
+	if statusSubresource {
 		err = h.client.Status().Patch(ctx, f, patch, client.FieldOwner(v1alpha1.FieldManager))
 	} else {
 		err = h.client.Patch(ctx, f, patch, client.FieldOwner(v1alpha1.FieldManager))
@@ -221,8 +221,8 @@ func (h hostFaults) patchFault(ctx context.Context, f *v1alpha1.NodeFault, patch
 	return nil
 }
 
-// Keep sends a merge patch for the version of f.
-func (h hostFaults) Keep(ctx context.Context, f *v1alpha1.NodeFault, keep []v1alpha1.Fault) error {
+// KeepOnlyFaults sends a merge patch for the version of f.
+func (h cachedFaultClient) KeepOnlyFaults(ctx context.Context, f *v1alpha1.NodeFault, keep []v1alpha1.Fault) error {
 	to := f.DeepCopy()
 	to.Spec.Faults = keep
 	if err := h.patchFault(ctx, to, client.MergeFromWithOptions(f, client.MergeFromWithOptimisticLock{}), false); err != nil {
@@ -234,7 +234,7 @@ func (h hostFaults) Keep(ctx context.Context, f *v1alpha1.NodeFault, keep []v1al
 }
 
 // Delete deletes only the version of f.
-func (h hostFaults) Delete(ctx context.Context, f *v1alpha1.NodeFault) error {
+func (h cachedFaultClient) Delete(ctx context.Context, f *v1alpha1.NodeFault) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	err := h.client.Delete(ctx, f, client.Preconditions{UID: &f.UID, ResourceVersion: &f.ResourceVersion})
@@ -246,7 +246,7 @@ func (h hostFaults) Delete(ctx context.Context, f *v1alpha1.NodeFault) error {
 
 // WriteProgress sends a merge patch of fields that only the outbox writes, regardless of
 // other changes.
-func (h hostFaults) WriteProgress(ctx context.Context, f *v1alpha1.NodeFault, p DeliveryProgress) error {
+func (h cachedFaultClient) WriteProgress(ctx context.Context, f *v1alpha1.NodeFault, p DeliveryProgress) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": f.UID}, "status": progressPatch(p)})
 	if err != nil {
 		return fmt.Errorf("write NodeFault %q: %w", f.Name, err)
@@ -295,11 +295,11 @@ func progressPatch(p DeliveryProgress) map[string]any {
 	return status
 }
 
-// hostActions accesses the RebootNodes and TerminateNodes of a host cluster.
-type hostActions struct{ client client.Reader }
+// cachedActionReader accesses the RebootNodes and TerminateNodes of a host cluster.
+type cachedActionReader struct{ client client.Reader }
 
 // hasStartedAction reads the cache.
-func (h hostActions) hasStartedAction(ctx context.Context, node string) (bool, error) {
+func (h cachedActionReader) hasStartedAction(ctx context.Context, node string) (started bool, err error) {
 	var reboots janitor.RebootNodeList
 	if err := h.client.List(ctx, &reboots, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list RebootNodes: %w", err)

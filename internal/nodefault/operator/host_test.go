@@ -60,7 +60,7 @@ func TestRefused(t *testing.T) {
 		"Late":      {"the API server gave up waiting: it may be stored", apierrors.NewServerTimeout(group, "patch", 1), false},
 		"Store":     {"what it stores in did not answer: it may be stored", apierrors.NewInternalError(errors.New("etcdserver: request timed out")), false},
 	} {
-		if got := isRefused(fmt.Errorf("write Node: %w", tc.err)); got != tc.want {
+		if got := isCertainlyRejected(fmt.Errorf("write Node: %w", tc.err)); got != tc.want {
 			t.Errorf("%s: %s: refused is %t", name, tc.reason, got)
 		}
 	}

@@ -39,12 +39,12 @@ type lister interface {
 	List(ctx context.Context) ([]v1alpha1.NodeFault, error)
 }
 
-// listed lists NodeFaults from a cache.
-type listed struct{ client client.Reader }
+// cachedFaultLister lists NodeFaults from a cache.
+type cachedFaultLister struct{ client client.Reader }
 
 // List reads the cache without copies, because each NodeFault has dozens of records, and
 // each scrape lists all of them. The caller must not change them.
-func (l listed) List(ctx context.Context) ([]v1alpha1.NodeFault, error) {
+func (l cachedFaultLister) List(ctx context.Context) ([]v1alpha1.NodeFault, error) {
 	var all v1alpha1.NodeFaultList
 	err := l.client.List(ctx, &all, client.UnsafeDisableDeepCopy)
 	return all.Items, err
@@ -105,8 +105,8 @@ func (g phaseGauges) Collect(ch chan<- prometheus.Metric) {
 	g.oldest.Collect(ch)
 }
 
-// nobody is a lister without NodeFaults.
-type nobody struct{}
+// emptyLister is a lister without NodeFaults.
+type emptyLister struct{}
 
 // List returns nothing.
-func (nobody) List(context.Context) ([]v1alpha1.NodeFault, error) { return nil, nil }
+func (emptyLister) List(context.Context) ([]v1alpha1.NodeFault, error) { return nil, nil }

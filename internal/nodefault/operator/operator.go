@@ -85,10 +85,10 @@ func Kinds() []schema.GroupVersionKind {
 	}
 }
 
-// Cache returns the cache options of a manager.
-func Cache() map[client.Object]cache.ByObject {
+// CacheOptions returns the cache options of a manager.
+func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
-		&corev1.Node{}:        {Transform: slimNode},
+		&corev1.Node{}:        {Transform: stripUnusedNodeFields},
 		&v1alpha1.NodeFault{}: {Transform: cache.TransformStripManagedFields()},
 	}
 }
@@ -109,7 +109,7 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	if deps.Registerer == nil {
 		deps.Registerer = prometheus.NewRegistry()
 	}
-	counted, err := newMetrics(deps.Registerer, listed{m.GetClient()})
+	counted, err := newMetrics(deps.Registerer, cachedFaultLister{m.GetClient()})
 	if err != nil {
 		return nil, fmt.Errorf("add node controller: %w", err)
 	}
@@ -117,17 +117,17 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("add node controller: %w", err)
 	}
-	stored := hostFaults{m.GetClient(), m.GetAPIReader(), &kube.Written{}}
+	stored := cachedFaultClient{m.GetClient(), m.GetAPIReader(), &kube.Written{}}
 	waker := &kube.Waker{}
 	box := NewOutbox(cfg.Outbox, deps.Sinks, stored, told, func(name string) { waker.Wake(types.NamespacedName{Name: name}) })
 	r := &reconciler{
-		cfg: cfg, nodes: hostNodes{m.GetClient(), &kube.Written{}}, faults: stored,
-		rules: deps.Rules, quarantine: deps.Quarantine, drain: deps.Drain, remedy: deps.Remedy, enroll: box.EnrollSinks, asked: hostActions{m.GetClient()}.hasStartedAction, metrics: counted, log: deps.Log, now: time.Now,
+		cfg: cfg, nodes: cachedNodeClient{m.GetClient(), &kube.Written{}}, faults: stored,
+		rules: deps.Rules, quarantine: deps.Quarantine, drain: deps.Drain, remedy: deps.Remedy, enroll: box.EnrollSinks, asked: cachedActionReader{m.GetClient()}.hasStartedAction, metrics: counted, log: deps.Log, now: time.Now,
 	}
 	err = ctrl.NewControllerManagedBy(m).
 		Named("node-fault").
-		For(&v1alpha1.NodeFault{}, builder.WithPredicates(relevantFaultChange())).
-		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(relevantNodeChange())).
+		For(&v1alpha1.NodeFault{}, builder.WithPredicates(generationChangedOrSequenceDecreased())).
+		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(nodeChangedExceptHeartbeats())).
 		Watches(&janitor.RebootNode{}, handler.EnqueueRequestsFromMapFunc(requestForActionNode)).
 		Watches(&janitor.TerminateNode{}, handler.EnqueueRequestsFromMapFunc(requestForActionNode)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: rateLimiter()}).
@@ -137,18 +137,18 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	}
 	err = ctrl.NewControllerManagedBy(m).
 		Named("node-fault-outbox").
-		For(&v1alpha1.NodeFault{}, builder.WithPredicates(relevantOutboxChange())).
+		For(&v1alpha1.NodeFault{}, builder.WithPredicates(recordsAddedOrResendRequested())).
 		WatchesRawSource(waker.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: tellers, RateLimiter: rateLimiter()}).
-		Complete(requeueIfBehind(box))
+		Complete(requeueSoonOnStaleCache(box))
 	if err != nil {
 		return nil, fmt.Errorf("add change event outbox: %w", err)
 	}
-	if err := m.Add(waitForSinks(box, deps.Log)); err != nil {
+	if err := m.Add(drainOutboxOnStop(box, deps.Log)); err != nil {
 		return nil, fmt.Errorf("add change event outbox: %w", err)
 	}
 	o := &Operator{}
-	err = m.Add(notElected{func(ctx context.Context) error {
+	err = m.Add(everyReplicaRunnable{func(ctx context.Context) error {
 		// Controllers start their watches only after the election. Reports arrive before,
 		// and a new leader needs a filled cache.
 		for _, o := range []client.Object{&v1alpha1.NodeFault{}, &corev1.Node{}, &janitor.RebootNode{}, &janitor.TerminateNode{}} {
@@ -164,9 +164,9 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	return o, err
 }
 
-// waitForSinks waits for the responses of sinks when the manager stops. Otherwise the
+// drainOutboxOnStop waits for the responses of sinks when the manager stops. Otherwise the
 // next leader would send pending events again.
-func waitForSinks(box *Outbox, log *slog.Logger) manager.RunnableFunc {
+func drainOutboxOnStop(box *Outbox, log *slog.Logger) manager.RunnableFunc {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
 		log.InfoContext(ctx, "waiting for pending change events")
@@ -177,11 +177,11 @@ func waitForSinks(box *Outbox, log *slog.Logger) manager.RunnableFunc {
 	}
 }
 
-// notElected runs on each replica.
-type notElected struct{ manager.RunnableFunc }
+// everyReplicaRunnable runs on each replica.
+type everyReplicaRunnable struct{ manager.RunnableFunc }
 
 // NeedLeaderElection returns false.
-func (notElected) NeedLeaderElection() bool { return false }
+func (everyReplicaRunnable) NeedLeaderElection() bool { return false }
 
 // Ready returns an error until nodes and NodeFaults are listed. A replica that waits for
 // the election is ready.
@@ -192,12 +192,12 @@ func (o *Operator) Ready() error {
 	return errors.New("nodes and NodeFaults not listed yet: check that the CRDs are installed and that the ServiceAccount may list nodes and nodefaults")
 }
 
-// requeueIfBehind wraps the outbox so that a stale cache causes a short requeue rather
+// requeueSoonOnStaleCache wraps the outbox so that a stale cache causes a short requeue rather
 // than an error.
-func requeueIfBehind(box *Outbox) reconcile.Reconciler {
+func requeueSoonOnStaleCache(box *Outbox) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		got, err := box.Reconcile(ctx, req)
-		return resultOf(got.RequeueAfter, err)
+		return requeueSoonIfStale(got.RequeueAfter, err)
 	})
 }
 
@@ -212,19 +212,19 @@ func requestForActionNode(_ context.Context, o client.Object) []reconcile.Reques
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
 }
 
-// relevantNodeChange returns a predicate for relevant changes of a Node, which excludes heartbeats.
-func relevantNodeChange() predicate.Predicate {
+// nodeChangedExceptHeartbeats returns a predicate for relevant changes of a Node, which excludes heartbeats.
+func nodeChangedExceptHeartbeats() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*corev1.Node)
 		now, isOne := e.ObjectNew.(*corev1.Node)
 		cleared := len(before.ManagedFields) > 0 && len(now.ManagedFields) == 0
 		return ok && isOne && (before.UID != now.UID || cleared || !equality.Semantic.DeepEqual(before.Spec, now.Spec) ||
-			before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID || readiness(before) != readiness(now) ||
+			before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID || readyConditionStatus(before) != readyConditionStatus(now) ||
 			!equality.Semantic.DeepEqual(before.Labels, now.Labels) || !equality.Semantic.DeepEqual(before.Annotations, now.Annotations))
 	}}
 }
 
-func readiness(n *corev1.Node) corev1.ConditionStatus {
+func readyConditionStatus(n *corev1.Node) corev1.ConditionStatus {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			return c.Status
@@ -233,9 +233,9 @@ func readiness(n *corev1.Node) corev1.ConditionStatus {
 	return ""
 }
 
-// relevantFaultChange returns a predicate for changed faults, and for status changes by others.
+// generationChangedOrSequenceDecreased returns a predicate for changed faults, and for status changes by others.
 // Writes of the outbox are filtered.
-func relevantFaultChange() predicate.Predicate {
+func generationChangedOrSequenceDecreased() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1alpha1.NodeFault)
 		now, isOne := e.ObjectNew.(*v1alpha1.NodeFault)
@@ -243,8 +243,8 @@ func relevantFaultChange() predicate.Predicate {
 	}}
 }
 
-// relevantOutboxChange returns a predicate for new records and for resend requests.
-func relevantOutboxChange() predicate.Predicate {
+// recordsAddedOrResendRequested returns a predicate for new records and for resend requests.
+func recordsAddedOrResendRequested() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1alpha1.NodeFault)
 		now, isOne := e.ObjectNew.(*v1alpha1.NodeFault)

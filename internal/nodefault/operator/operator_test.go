@@ -277,7 +277,7 @@ func (endless) Step(context.Context, *corev1.Node, *v1alpha1.NodeFaultStatus, ti
 	return time.Minute, nil
 }
 
-func (endless) Busy(*v1alpha1.NodeFaultStatus) bool { return true }
+func (endless) BlocksRelease(*v1alpha1.NodeFaultStatus) bool { return true }
 
 // TestOldFaultsOfANewNode covers a node that was replaced during its remedy and whose
 // sources report old faults. The faults stay until the session of the old node ends;
@@ -405,7 +405,7 @@ func TestNothingGoesTooFar(t *testing.T) {
 		for i := range nodes {
 			name := nodeName(i)
 			n := w.nodes[name]
-			if n.Spec.Unschedulable != theirs[name] || hasMark(n) {
+			if n.Spec.Unschedulable != theirs[name] || hasOwnedAnnotation(n) {
 				t.Fatalf("node %q is left unschedulable: %t (a person wants %t), ours: %s", name, n.Spec.Unschedulable, theirs[name], n.Annotations[v1alpha1.AnnotationOwned])
 			}
 			note(name)

@@ -42,7 +42,7 @@ type OutboxConfig struct {
 	// Retry is the delay of the first retry of a record, and MaxRetry is the maximum
 	// delay. The client handles pauses that a sink asks for. Zero means 1 s and 5 min.
 	Retry, MaxRetry time.Duration
-	// Drain limits how long Drain waits for responses. Zero means 10 s.
+	// Drain limits how long StopAndAwaitInFlight waits for responses. Zero means 10 s.
 	Drain time.Duration
 }
 
@@ -110,7 +110,7 @@ type Outbox struct {
 	mu      sync.Mutex
 	lines   map[deliveryLine]*deliveryState
 	ending  bool          // no more events are sent
-	settled chan struct{} // signals a response to Drain
+	settled chan struct{} // signals a response to StopAndAwaitInFlight
 }
 
 // A deliveryLine identifies the delivery of one node's records to one sink.
@@ -150,18 +150,18 @@ func (o *Outbox) EnrollSinks(st *v1alpha1.NodeFaultStatus, now time.Time) {
 		if st.SinkDeliveries == nil {
 			st.SinkDeliveries = map[string]v1alpha1.DeliveryStatus{}
 		}
-		st.SinkDeliveries[s.Name] = o.startPosition(&before, s, now)
+		st.SinkDeliveries[s.Name] = o.initialDeliveryStatus(&before, s, now)
 	}
 }
 
-// startPosition returns the first entry of a sink.
-func (o *Outbox) startPosition(st *v1alpha1.NodeFaultStatus, s EventSink, now time.Time) v1alpha1.DeliveryStatus {
+// initialDeliveryStatus returns the first entry of a sink.
+func (o *Outbox) initialDeliveryStatus(st *v1alpha1.NodeFaultStatus, sink EventSink, now time.Time) v1alpha1.DeliveryStatus {
 	d := v1alpha1.DeliveryStatus{ProcessedSequence: st.LastSequence, EnabledAt: &metav1.Time{Time: now}}
 	first := st.LastSequence + 1
 	switch {
-	case s.Replay:
+	case sink.Replay:
 		first = 0
-	case !slices.ContainsFunc(slices.Collect(maps.Values(st.SinkDeliveries)), hasEnrollment):
+	case !slices.ContainsFunc(slices.Collect(maps.Values(st.SinkDeliveries)), hasEnabledAt):
 		// An earlier release created no entry for a sink that had accepted nothing.
 		// UndeliveredChangeEvents then is the number of waiting records.
 		first -= int64(st.UndeliveredChangeEvents)
@@ -175,9 +175,9 @@ func (o *Outbox) startPosition(st *v1alpha1.NodeFaultStatus, s EventSink, now ti
 	return d
 }
 
-// hasEnrollment reports whether the entry of a sink was created by EnrollSinks, rather than by an
+// hasEnabledAt reports whether the entry of a sink was created by EnrollSinks, rather than by an
 // earlier release.
-func hasEnrollment(d v1alpha1.DeliveryStatus) bool { return d.EnabledAt != nil }
+func hasEnabledAt(d v1alpha1.DeliveryStatus) bool { return d.EnabledAt != nil }
 
 // Reconcile sends the next records, and writes results.
 func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -198,7 +198,7 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	}
 	// After the write: a crash between a delivery and the write of its result repeats that record,
 	// and must not repeat the one before it.
-	for _, d := range o.beginDeliveries(f.Name, next, o.now()) {
+	for _, d := range o.markWrittenAndInFlightUnlessStopping(f.Name, next, o.now()) {
 		o.sendRecord(ctx, d)
 	}
 	return reconcile.Result{RequeueAfter: after}, nil
@@ -206,11 +206,11 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 
 // advanceSinks advances all sinks. It returns the status to write, the records to send once it is
 // written, and the requeue delay.
-func (o *Outbox) advanceSinks(f *v1alpha1.NodeFault, now time.Time) (p DeliveryProgress, next []delivery, after time.Duration) {
-	p = DeliveryProgress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Resent: f.Status.LastResendRequest}
+func (o *Outbox) advanceSinks(f *v1alpha1.NodeFault, now time.Time) (progress DeliveryProgress, toSend []delivery, after time.Duration) {
+	progress = DeliveryProgress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Resent: f.Status.LastResendRequest}
 	for name := range f.Status.SinkDeliveries {
 		if !slices.ContainsFunc(o.sinks, func(s EventSink) bool { return s.Name == name }) {
-			p.Sinks[name] = nil // the sink is no longer configured
+			progress.Sinks[name] = nil // the sink is no longer configured
 		}
 	}
 	done, expected := true, prompt
@@ -220,103 +220,103 @@ func (o *Outbox) advanceSinks(f *v1alpha1.NodeFault, now time.Time) (p DeliveryP
 			continue // its entry is created with the first record
 		}
 		d, record, wait, left := o.advanceSink(f, s, now)
-		after = shorterDelay(after, wait)
+		after = shorterNonZeroDelay(after, wait)
 		if record != nil {
-			next = append(next, delivery{deliveryLine{f.Name, s.Name}, s.Client, *record})
+			toSend = append(toSend, delivery{deliveryLine{f.Name, s.Name}, s.Client, *record})
 		}
 		if left > 0 && record == nil {
-			expected = min(expected, o.remainingPromptTime(deliveryLine{f.Name, s.Name}, now))
+			expected = min(expected, o.inFlightGraceLeft(deliveryLine{f.Name, s.Name}, now))
 		}
-		done = done && !o.hasRejectedToRetry(deliveryLine{f.Name, s.Name})
-		p.Untold = max(p.Untold, left)
-		if known && equalStatus(before, d) {
+		done = done && !o.hasRejectedToResend(deliveryLine{f.Name, s.Name})
+		progress.Untold = max(progress.Untold, left)
+		if known && equalIgnoringDeliveryTimes(before, d) {
 			continue
 		}
-		p.Sinks[s.Name] = &d
+		progress.Sinks[s.Name] = &d
 	}
 	if again := f.Annotations[v1alpha1.AnnotationResend]; again != "" && done {
-		p.Resent = again
+		progress.Resent = again
 	}
-	o.metrics.setUndelivered(f.Name, p.Untold)
-	if p.Untold > f.Status.UndeliveredChangeEvents && len(p.Sinks) == 0 && expected > 0 {
-		p.Untold, after = f.Status.UndeliveredChangeEvents, shorterDelay(after, expected)
+	o.metrics.setUndelivered(f.Name, progress.Untold)
+	if progress.Untold > f.Status.UndeliveredChangeEvents && len(progress.Sinks) == 0 && expected > 0 {
+		progress.Untold, after = f.Status.UndeliveredChangeEvents, shorterNonZeroDelay(after, expected)
 	}
-	return p, next, after
+	return progress, toSend, after
 }
 
-// shorterDelay returns the shorter delay. Zero means no delay.
-func shorterDelay(a, b time.Duration) time.Duration {
+// shorterNonZeroDelay returns the shorter delay. Zero means no delay.
+func shorterNonZeroDelay(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b
 	}
 	return a
 }
 
-// equalStatus reports whether nothing needs to be written.
-func equalStatus(a, b v1alpha1.DeliveryStatus) bool {
-	return a.ProcessedSequence == b.ProcessedSequence && a.LastError == b.LastError && a.Dropped == b.Dropped && hasEnrollment(a) == hasEnrollment(b) && slices.Equal(a.Rejected, b.Rejected)
+// equalIgnoringDeliveryTimes reports whether nothing needs to be written.
+func equalIgnoringDeliveryTimes(a, b v1alpha1.DeliveryStatus) bool {
+	return a.ProcessedSequence == b.ProcessedSequence && a.LastError == b.LastError && a.Dropped == b.Dropped && hasEnabledAt(a) == hasEnabledAt(b) && slices.Equal(a.Rejected, b.Rejected)
 }
 
 // advanceSink advances a sink: it applies the last result and chooses the next record to
 // send. It returns the status of the sink, that record or nil, the delay until the next
 // attempt (0 while a response is pending), and how many records are left.
-func (o *Outbox) advanceSink(f *v1alpha1.NodeFault, s EventSink, now time.Time) (d v1alpha1.DeliveryStatus, record *v1alpha1.Record, wait time.Duration, left int32) {
+func (o *Outbox) advanceSink(f *v1alpha1.NodeFault, sink EventSink, now time.Time) (delivery v1alpha1.DeliveryStatus, toSend *v1alpha1.Record, wait time.Duration, undelivered int32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	l := deliveryLine{f.Name, s.Name}
+	l := deliveryLine{f.Name, sink.Name}
 	st := o.lines[l]
 	if st == nil || st.uid != f.UID {
 		st = &deliveryState{uid: f.UID}
 		o.lines[l] = st
 	}
-	d, known := f.Status.SinkDeliveries[s.Name]
+	delivery, known := f.Status.SinkDeliveries[sink.Name]
 	switch {
 	case !known:
-		d = o.startPosition(&f.Status, s, now)
-	case !hasEnrollment(d): // created by an earlier release
-		d.EnabledAt = &metav1.Time{Time: now}
+		delivery = o.initialDeliveryStatus(&f.Status, sink, now)
+	case !hasEnabledAt(delivery): // created by an earlier release
+		delivery.EnabledAt = &metav1.Time{Time: now}
 	}
-	if st.latest != nil && st.latest.ProcessedSequence >= d.ProcessedSequence { // the cache may be stale
-		d = *st.latest
+	if st.latest != nil && st.latest.ProcessedSequence >= delivery.ProcessedSequence { // the cache may be stale
+		delivery = *st.latest
 	}
-	d.Rejected = slices.Clone(d.Rejected)
+	delivery.Rejected = slices.Clone(delivery.Rejected)
 	if st.answered != nil {
-		o.applyAnswer(st, &d, now)
+		o.applyDeliveryResult(st, &delivery, now)
 		st.unwritten = true
 	}
 	if asked := f.Annotations[v1alpha1.AnnotationResend]; asked != "" && asked != f.Status.LastResendRequest && asked != st.asked {
-		st.asked, st.again = asked, slices.Clone(d.Rejected)
+		st.asked, st.again = asked, slices.Clone(delivery.Rejected)
 	}
 	if st.inFlight == 0 && !o.ending {
 		if wait = st.next.Sub(now); wait <= 0 {
 			wait = 0
-			o.skipTrimmedRecords(f, st, &d, now)
-			next := o.pickNext(f, s, st, &d, now)
+			o.skipAndCountTrimmedRecords(f, st, &delivery, now)
+			next := o.skipUnwantedAndPickNext(f, sink, st, &delivery, now)
 			switch {
-			case s.Client == nil:
-				wait = o.noteMissingClient(&d, next, now)
+			case sink.Client == nil:
+				wait = o.setInvalidSinkError(&delivery, next, now)
 			case next != nil:
-				record = next
+				toSend = next
 			}
 		}
 	}
-	latest := d
+	latest := delivery
 	st.latest = &latest
-	left = int32(len(st.again)) //nolint:gosec // at most maxRefused
+	undelivered = int32(len(st.again)) //nolint:gosec // at most maxRefused
 	for i := range f.Status.History {
-		if r := &f.Status.History[i]; r.Sequence > d.ProcessedSequence && s.wantsAction(r.Action) {
-			left++
+		if r := &f.Status.History[i]; r.Sequence > delivery.ProcessedSequence && sink.wantsAction(r.Action) {
+			undelivered++
 		}
 	}
-	if left == 0 {
+	if undelivered == 0 {
 		wait = 0
 	}
-	return d, record, wait, left
+	return delivery, toSend, wait, undelivered
 }
 
-// noteMissingClient updates the status of a sink with invalid settings, whose records
+// setInvalidSinkError updates the status of a sink with invalid settings, whose records
 // wait. It returns the delay until the next record expires.
-func (o *Outbox) noteMissingClient(d *v1alpha1.DeliveryStatus, next *v1alpha1.Record, now time.Time) (wait time.Duration) {
+func (o *Outbox) setInvalidSinkError(d *v1alpha1.DeliveryStatus, next *v1alpha1.Record, now time.Time) (untilExpiry time.Duration) {
 	switch {
 	case next == nil && d.LastError == errorUnusable:
 		d.LastError, d.LastFailedAt = "", nil
@@ -330,8 +330,8 @@ func (o *Outbox) noteMissingClient(d *v1alpha1.DeliveryStatus, next *v1alpha1.Re
 	return 0
 }
 
-// skipTrimmedRecords skips records that are no longer stored, and counts them.
-func (o *Outbox) skipTrimmedRecords(f *v1alpha1.NodeFault, st *deliveryState, d *v1alpha1.DeliveryStatus, now time.Time) {
+// skipAndCountTrimmedRecords skips records that are no longer stored, and counts them.
+func (o *Outbox) skipAndCountTrimmedRecords(f *v1alpha1.NodeFault, st *deliveryState, d *v1alpha1.DeliveryStatus, now time.Time) {
 	kept := f.Status.LastSequence
 	if len(f.Status.History) > 0 {
 		kept = f.Status.History[0].Sequence - 1
@@ -343,8 +343,8 @@ func (o *Outbox) skipTrimmedRecords(f *v1alpha1.NodeFault, st *deliveryState, d 
 	}
 }
 
-// pickNext returns the next record to send. It skips unwanted and expired records.
-func (o *Outbox) pickNext(f *v1alpha1.NodeFault, s EventSink, st *deliveryState, d *v1alpha1.DeliveryStatus, now time.Time) *v1alpha1.Record {
+// skipUnwantedAndPickNext returns the next record to send. It skips unwanted and expired records.
+func (o *Outbox) skipUnwantedAndPickNext(f *v1alpha1.NodeFault, sink EventSink, st *deliveryState, d *v1alpha1.DeliveryStatus, now time.Time) *v1alpha1.Record {
 	for len(st.again) > 0 {
 		i := slices.IndexFunc(f.Status.History, func(r v1alpha1.Record) bool { return r.Sequence == st.again[0] })
 		if i >= 0 {
@@ -356,10 +356,10 @@ func (o *Outbox) pickNext(f *v1alpha1.NodeFault, s EventSink, st *deliveryState,
 		r := &f.Status.History[i]
 		switch {
 		case r.Sequence <= d.ProcessedSequence:
-		case !s.wantsAction(r.Action):
+		case !sink.wantsAction(r.Action):
 			d.ProcessedSequence = r.Sequence
 		case now.Sub(r.At.Time) > o.cfg.MaxAge:
-			o.noteRefused(d, r.Sequence, changeevent.ClassExpired, now)
+			o.recordRejected(d, r.Sequence, changeevent.ClassExpired, now)
 		default:
 			return r
 		}
@@ -367,9 +367,9 @@ func (o *Outbox) pickNext(f *v1alpha1.NodeFault, s EventSink, st *deliveryState,
 	return nil
 }
 
-// remainingPromptTime returns how much longer a response counts as prompt. It is 0 without a
+// inFlightGraceLeft returns how much longer a response counts as prompt. It is 0 without a
 // record in flight.
-func (o *Outbox) remainingPromptTime(l deliveryLine, now time.Time) (left time.Duration) {
+func (o *Outbox) inFlightGraceLeft(l deliveryLine, now time.Time) (left time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if st := o.lines[l]; st != nil && st.inFlight != 0 {
@@ -378,8 +378,8 @@ func (o *Outbox) remainingPromptTime(l deliveryLine, now time.Time) (left time.D
 	return 0
 }
 
-// hasRejectedToRetry reports whether rejected records must still be sent again.
-func (o *Outbox) hasRejectedToRetry(l deliveryLine) bool {
+// hasRejectedToResend reports whether rejected records must still be sent again.
+func (o *Outbox) hasRejectedToResend(l deliveryLine) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	st := o.lines[l]
@@ -393,9 +393,9 @@ type delivery struct {
 	record v1alpha1.Record
 }
 
-// beginDeliveries is called when the results of a node are written. It marks the chosen records as in
-// flight and returns them, or none if the outbox is draining.
-func (o *Outbox) beginDeliveries(node string, chosen []delivery, now time.Time) []delivery {
+// markWrittenAndInFlightUnlessStopping records that the results of a node are written. It marks the chosen deliveries as in
+// flight and returns them, or none while the outbox stops.
+func (o *Outbox) markWrittenAndInFlightUnlessStopping(node string, chosen []delivery, now time.Time) []delivery {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, s := range o.sinks {
@@ -428,7 +428,7 @@ func (o *Outbox) sendRecord(ctx context.Context, chosen delivery) {
 		switch {
 		case !wanted:
 		case ending:
-			o.wakeDrain()
+			o.wakeStopAndAwaitInFlight()
 		default:
 			o.wake(chosen.line.node)
 		}
@@ -436,11 +436,11 @@ func (o *Outbox) sendRecord(ctx context.Context, chosen delivery) {
 	chosen.client.SendChangeEvent(ctx, e) // may call back before it returns
 }
 
-// applyAnswer applies the result of the record in flight.
-func (o *Outbox) applyAnswer(st *deliveryState, d *v1alpha1.DeliveryStatus, now time.Time) {
+// applyDeliveryResult applies the result of the record in flight.
+func (o *Outbox) applyDeliveryResult(st *deliveryState, d *v1alpha1.DeliveryStatus, now time.Time) {
 	a, seq := *st.answered, st.inFlight
 	st.answered, st.inFlight = nil, 0
-	refused := concernsOnlyEvent(a.Class) || a.Class == changeevent.ClassExpired
+	refused := concernsOnlyThisEvent(a.Class) || a.Class == changeevent.ClassExpired
 	if a.Class != "" && !refused { // the next record would fail, too, and this one may still be accepted
 		d.LastError, d.LastFailedAt = string(a.Class), &metav1.Time{Time: now}
 		st.next = now.Add(backoff.Policy{Initial: o.cfg.Retry, Max: o.cfg.MaxRetry, Jitter: -1}.Delay(st.failures))
@@ -456,27 +456,27 @@ func (o *Outbox) applyAnswer(st *deliveryState, d *v1alpha1.DeliveryStatus, now 
 	case refused && repeated:
 		d.LastError, d.LastFailedAt = string(a.Class), &metav1.Time{Time: now}
 	case refused:
-		o.noteRefused(d, seq, a.Class, now)
+		o.recordRejected(d, seq, a.Class, now)
 	default:
 		d.ProcessedSequence, d.LastDeliveredAt, d.LastError, d.LastFailedAt = max(d.ProcessedSequence, seq), &metav1.Time{Time: now}, "", nil
 		d.Rejected = slices.DeleteFunc(d.Rejected, func(r int64) bool { return r == seq })
 	}
 }
 
-// concernsOnlyEvent reports whether an error concerns only the event. All other errors concern
+// concernsOnlyThisEvent reports whether an error concerns only the event. All other errors concern
 // the sink or the connection, such as a wrong token or address. They are corrected
 // eventually, and the waiting records are delivered then.
-func concernsOnlyEvent(c changeevent.Class) bool {
+func concernsOnlyThisEvent(c changeevent.Class) bool {
 	return c == changeevent.ClassClientError || c == changeevent.ClassEncode
 }
 
-func (o *Outbox) noteRefused(d *v1alpha1.DeliveryStatus, seq int64, c changeevent.Class, now time.Time) {
-	d.ProcessedSequence, d.LastError, d.LastFailedAt = seq, string(c), &metav1.Time{Time: now}
+func (o *Outbox) recordRejected(d *v1alpha1.DeliveryStatus, seq int64, class changeevent.Class, now time.Time) {
+	d.ProcessedSequence, d.LastError, d.LastFailedAt = seq, string(class), &metav1.Time{Time: now}
 	d.Rejected = append(d.Rejected, seq)
 	if n := len(d.Rejected); n > maxRefused {
 		d.Rejected = d.Rejected[n-maxRefused:]
 	}
-	o.metrics.refused.WithLabelValues(string(c)).Inc()
+	o.metrics.refused.WithLabelValues(string(class)).Inc()
 }
 
 // forgetNode removes the state of a deleted NodeFault.

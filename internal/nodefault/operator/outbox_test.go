@@ -73,7 +73,7 @@ func (b *board) tell(action string, at time.Time) {
 	if b.box != nil {
 		b.box.EnrollSinks(st, at)
 	}
-	nodefault.AddRecordOnce(st, nodefault.NewRecord(st, changeevent.SourceFaultQuarantine, action, fmt.Sprint(st.LastSequence), at))
+	nodefault.AppendRecordOnceAndTrim(st, nodefault.NewRecord(st, changeevent.SourceFaultQuarantine, action, fmt.Sprint(st.LastSequence), at))
 }
 
 func newBoard(uid types.UID) *board {

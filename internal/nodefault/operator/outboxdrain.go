@@ -21,18 +21,18 @@ var errDrainTimeout = errors.New("timeout waiting for sinks")
 func (o *Outbox) StopAndAwaitInFlight(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), o.cfg.Drain, errDrainTimeout)
 	defer cancel()
-	for left := o.endSending(); left > 0; left = o.endSending() {
+	for left := o.stopSendingAndCountInFlight(); left > 0; left = o.stopSendingAndCountInFlight() {
 		select {
 		case <-o.settled:
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("%d change events: %w", left, context.Cause(ctx)), o.writeProgress(ctx))
+			return errors.Join(fmt.Errorf("%d change events: %w", left, context.Cause(ctx)), o.writeUnwrittenResults(ctx))
 		}
 	}
-	return o.writeProgress(ctx)
+	return o.writeUnwrittenResults(ctx)
 }
 
-// endSending stops sending, and returns how many events are in flight.
-func (o *Outbox) endSending() (inFlight int) {
+// stopSendingAndCountInFlight stops sending, and returns how many events are in flight.
+func (o *Outbox) stopSendingAndCountInFlight() (inFlight int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ending = true
@@ -44,16 +44,16 @@ func (o *Outbox) endSending() (inFlight int) {
 	return inFlight
 }
 
-// wakeDrain makes Drain count again.
-func (o *Outbox) wakeDrain() {
+// wakeStopAndAwaitInFlight makes StopAndAwaitInFlight count again.
+func (o *Outbox) wakeStopAndAwaitInFlight() {
 	select {
 	case o.settled <- struct{}{}:
 	default:
 	}
 }
 
-// writeProgress writes the results that are not written yet.
-func (o *Outbox) writeProgress(ctx context.Context) error {
+// writeUnwrittenResults writes the results that are not written yet.
+func (o *Outbox) writeUnwrittenResults(ctx context.Context) error {
 	type progress struct {
 		fault *v1alpha1.NodeFault
 		DeliveryProgress
@@ -67,7 +67,7 @@ func (o *Outbox) writeProgress(ctx context.Context) error {
 		}
 		d := *st.latest.DeepCopy()
 		if st.answered != nil {
-			o.applyAnswer(st, &d, now)
+			o.applyDeliveryResult(st, &d, now)
 		}
 		st.latest = &d
 		p := nodes[l.node]

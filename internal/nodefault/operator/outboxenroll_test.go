@@ -212,7 +212,7 @@ func TestStatusFitsItsObject(t *testing.T) {
 	for i := range 200 {
 		r := nodefault.NewRecord(st, changeevent.SourceFaultRemediation, changeevent.ActionTerminateRequested, fmt.Sprint(i), now.Time)
 		r.Reason, r.Object = long(512), long(253)
-		nodefault.AddRecordOnce(st, r)
+		nodefault.AppendRecordOnceAndTrim(st, r)
 	}
 	raw := marshal(t, st)
 	if len(st.History) != 64 || len(raw) > limit {

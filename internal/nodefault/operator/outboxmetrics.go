@@ -25,7 +25,7 @@ func NewOutboxMetrics(reg prometheus.Registerer) (*OutboxMetrics, error) {
 	}
 	m.untold = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "fleetloop_node_fault_change_events_pending", Help: "Number of change events about nodes in the queue. An event stays in the queue until every sink has accepted it, or until node-fault-controller gives up its delivery. A sink is the HTTP endpoint that receives change events.",
-	}, m.totalPending)
+	}, m.sumUndelivered)
 	if err := reg.Register(m.refused); err != nil {
 		return nil, err
 	}
@@ -33,17 +33,17 @@ func NewOutboxMetrics(reg prometheus.Registerer) (*OutboxMetrics, error) {
 }
 
 // setUndelivered records how many records of a node are undelivered.
-func (m *OutboxMetrics) setUndelivered(node string, untold int32) {
+func (m *OutboxMetrics) setUndelivered(node string, undelivered int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if untold == 0 {
+	if undelivered == 0 {
 		delete(m.nodes, node)
 		return
 	}
-	m.nodes[node] = untold
+	m.nodes[node] = undelivered
 }
 
-func (m *OutboxMetrics) totalPending() float64 {
+func (m *OutboxMetrics) sumUndelivered() float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var n int32

@@ -17,22 +17,22 @@ import (
 // maxMessage is the maximum length of a message, as in the schema.
 const maxMessage = 1024
 
-// updatePhase sets the phase, the message and the conditions. They follow only from the
+// setPhaseMessageAndConditions sets the phase, the message and the conditions. They follow only from the
 // results of the stages.
-func (r *reconciler) updatePhase(before, st *v1alpha1.NodeFaultStatus, s quarantine.Step, now time.Time) {
-	st.Phase = phaseOf(st, s.Why)
+func (r *reconciler) setPhaseMessageAndConditions(before, st *v1alpha1.NodeFaultStatus, step quarantine.Step, now time.Time) {
+	st.Phase = phaseOf(st, step.Why)
 	if st.Phase != before.Phase || st.PhaseChangedAt == nil {
 		st.PhaseChangedAt = &metav1.Time{Time: now.Truncate(time.Second)}
 	}
-	st.Message = nodefault.TruncateText(r.messageOf(st, s), maxMessage)
+	st.Message = nodefault.TruncateText(r.statusMessage(st, step), maxMessage)
 	if st.Phase == v1alpha1.PhasePending && before.Phase == v1alpha1.PhasePending && removeDigits(before.Message) == removeDigits(st.Message) {
 		st.Message = before.Message // otherwise each node that changes would cause a write of all waiting NodeFaults
 	}
 	st.FaultCode = ""
 	if st.TriggeredBy != nil {
-		st.FaultCode = nodefault.TruncateText(nodefault.ErrorCodesOrCheck(*st.TriggeredBy), 256)
+		st.FaultCode = nodefault.TruncateText(nodefault.JoinedErrorCodesOrCheck(*st.TriggeredBy), 256)
 	}
-	for _, c := range conditionsOf(st, s) {
+	for _, c := range desiredConditions(st, step) {
 		c.LastTransitionTime = metav1.Time{Time: now.Truncate(time.Second)}
 		meta.SetStatusCondition(&st.Conditions, c)
 	}
@@ -55,7 +55,7 @@ func phaseOf(st *v1alpha1.NodeFaultStatus, why quarantine.Situation) v1alpha1.Ph
 	case quarantine.DryRun:
 		return v1alpha1.PhaseDryRun
 	case quarantine.Ours, quarantine.Foreign:
-		return quarantinePhase(st)
+		return phaseWhileQuarantined(st)
 	case quarantine.Recovering:
 		return v1alpha1.PhaseRecovering
 	case quarantine.Held:
@@ -71,8 +71,8 @@ func phaseOf(st *v1alpha1.NodeFaultStatus, why quarantine.Situation) v1alpha1.Ph
 	return v1alpha1.PhaseObserved
 }
 
-// quarantinePhase returns the phase of a quarantined node.
-func quarantinePhase(st *v1alpha1.NodeFaultStatus) v1alpha1.Phase {
+// phaseWhileQuarantined returns the phase of a quarantined node.
+func phaseWhileQuarantined(st *v1alpha1.NodeFaultStatus) v1alpha1.Phase {
 	if d := st.Drain; d != nil {
 		switch d.State {
 		case v1alpha1.DrainRunning:
@@ -96,23 +96,23 @@ func quarantinePhase(st *v1alpha1.NodeFaultStatus) v1alpha1.Phase {
 	return v1alpha1.PhaseQuarantined
 }
 
-// messageOf returns a message about what the node waits for, or what blocks it.
-func (r *reconciler) messageOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) string {
+// statusMessage returns a message about what the node waits for, or what blocks it.
+func (r *reconciler) statusMessage(st *v1alpha1.NodeFaultStatus, step quarantine.Step) string {
 	switch st.Phase {
 	case v1alpha1.PhaseDraining:
-		return r.drain.Message(st)
+		return r.drain.ProgressOrWaitMessage(st)
 	case v1alpha1.PhaseRemediating:
 		return st.Remediation.Message
 	case v1alpha1.PhaseStuck:
 		if st.Remediation != nil {
 			return st.Remediation.Message
 		}
-		return r.drain.Message(st)
+		return r.drain.ProgressOrWaitMessage(st)
 	case v1alpha1.PhaseQuarantined:
 		if st.Remediation != nil {
-			return cmp.Or(st.Remediation.Message, s.Message)
+			return cmp.Or(st.Remediation.Message, step.Message)
 		}
-		message := cmp.Or(r.drain.Message(st), s.Message, "cordoned")
+		message := cmp.Or(r.drain.ProgressOrWaitMessage(st), step.Message, "cordoned")
 		if d := st.DesiredActions; d == nil || len(d.Remedies) == 0 {
 			message += "; no rule repairs this fault"
 		}
@@ -120,12 +120,12 @@ func (r *reconciler) messageOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) 
 	case v1alpha1.PhaseObserved, v1alpha1.PhasePending, v1alpha1.PhaseDryRun, v1alpha1.PhaseRecovering,
 		v1alpha1.PhaseHeld, v1alpha1.PhaseOverridden, v1alpha1.PhaseHealthy, v1alpha1.PhaseGone:
 	}
-	return s.Message
+	return step.Message
 }
 
-// conditionsOf returns the desired conditions. A condition that was never true is
+// desiredConditions returns the desired conditions. A condition that was never true is
 // omitted.
-func conditionsOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) []metav1.Condition {
+func desiredConditions(st *v1alpha1.NodeFaultStatus, step quarantine.Step) []metav1.Condition {
 	var all []metav1.Condition
 	set := func(kind string, is bool, reason, message string) {
 		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: nodefault.TruncateText(message, maxMessage), ObservedGeneration: st.ObservedGeneration}
@@ -137,8 +137,8 @@ func conditionsOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) []metav1.Cond
 		all = append(all, c)
 	}
 	quarantined := st.Owned != nil
-	set(v1alpha1.ConditionQuarantined, quarantined, chooseText(quarantined, chooseText(s.Why == quarantine.Foreign, "CordonedByOthers", "Cordoned"), "Released"), "")
-	set(v1alpha1.ConditionBudgetDenied, s.Why == quarantine.Denied, chooseText(s.Why == quarantine.Denied, "BudgetExhausted", "WithinBudget"), chooseText(s.Why == quarantine.Denied, st.Message, ""))
+	set(v1alpha1.ConditionQuarantined, quarantined, chooseText(quarantined, chooseText(step.Why == quarantine.Foreign, "CordonedByOthers", "Cordoned"), "Released"), "")
+	set(v1alpha1.ConditionBudgetDenied, step.Why == quarantine.Denied, chooseText(step.Why == quarantine.Denied, "BudgetExhausted", "WithinBudget"), chooseText(step.Why == quarantine.Denied, st.Message, ""))
 	set(v1alpha1.ConditionOverridden, st.Overridden != nil, chooseText(st.Overridden != nil, "ManuallyUncordoned", "OverrideEnded"), "")
 	drained := st.Drain != nil && st.Drain.State == v1alpha1.DrainCompleted
 	reason := "NotDrained"

@@ -24,7 +24,7 @@ func TestMessageWithoutRepair(t *testing.T) {
 		"AfterReboot":  {nil, &v1alpha1.RemediationStatus{Message: "rebooted"}, "rule a", "rebooted"},
 	} {
 		st := &v1alpha1.NodeFaultStatus{Phase: v1alpha1.PhaseQuarantined, DesiredActions: tc.actions, Remediation: tc.attempt}
-		if got := r.messageOf(st, quarantine.Step{Message: tc.step}); got != tc.want {
+		if got := r.statusMessage(st, quarantine.Step{Message: tc.step}); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}

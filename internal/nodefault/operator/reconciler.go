@@ -39,15 +39,15 @@ type judge interface {
 type drainer interface {
 	Step(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error)
 	Cancel(st *v1alpha1.NodeFaultStatus, reason string, now time.Time)
-	Message(st *v1alpha1.NodeFaultStatus) string
+	ProgressOrWaitMessage(st *v1alpha1.NodeFaultStatus) string
 }
 
 // A remediator repairs nodes. It is implemented by *remediation.Remediator.
 type remediator interface {
 	Step(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error)
-	RecordActions(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus) error
+	RecordJanitorActions(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus) error
 	Cancel(ctx context.Context, st *v1alpha1.NodeFaultStatus, reason string, now time.Time) error
-	Busy(st *v1alpha1.NodeFaultStatus) bool
+	BlocksRelease(st *v1alpha1.NodeFaultStatus) bool
 }
 
 // A reconciler reconciles one node at a time. Nothing else writes to that node.
@@ -69,8 +69,8 @@ type reconciler struct {
 	now     func() time.Time
 }
 
-// A nodeTurn is the state of a node in one reconcile.
-type nodeTurn struct {
+// A reconcileState is the state of a node in one reconcile.
+type reconcileState struct {
 	node  *corev1.Node // nil if it does not exist
 	fault *v1alpha1.NodeFault
 
@@ -81,21 +81,21 @@ type nodeTurn struct {
 
 // Reconcile advances a node as far as possible.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	t, err := r.readOrCreateState(ctx, req.Name)
-	if err != nil || t == nil {
-		return resultOf(0, err)
+	s, err := r.readNodeAndCreateFaultIfNeeded(ctx, req.Name)
+	if err != nil || s == nil {
+		return requeueSoonIfStale(0, err)
 	}
 	for range mostSteps {
-		moved, after, err := r.reconcileNodeOnce(ctx, t)
+		moved, after, err := r.reconcileNodeOnce(ctx, s)
 		if err != nil || !moved {
-			return resultOf(after, err)
+			return requeueSoonIfStale(after, err)
 		}
 	}
 	return reconcile.Result{RequeueAfter: soon}, nil
 }
 
-// resultOf returns the result of a reconcile. A stale read is not an error.
-func resultOf(after time.Duration, err error) (reconcile.Result, error) {
+// requeueSoonIfStale returns the result of a reconcile. A stale read is not an error.
+func requeueSoonIfStale(after time.Duration, err error) (reconcile.Result, error) {
 	switch {
 	case errors.Is(err, errBehind), apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return reconcile.Result{RequeueAfter: soon}, nil
@@ -105,8 +105,8 @@ func resultOf(after time.Duration, err error) (reconcile.Result, error) {
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
-// readOrCreateState reads the state of a node. It returns nil if there is nothing to do.
-func (r *reconciler) readOrCreateState(ctx context.Context, name string) (*nodeTurn, error) {
+// readNodeAndCreateFaultIfNeeded reads the state of a node. It returns nil if there is nothing to do.
+func (r *reconciler) readNodeAndCreateFaultIfNeeded(ctx context.Context, name string) (*reconcileState, error) {
 	node, err := r.nodes.Get(ctx, name)
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (r *reconciler) readOrCreateState(ctx context.Context, name string) (*nodeT
 	if fault == nil {
 		// A mark on a node, or a reboot that anyone requested, is recorded even without a
 		// fault.
-		needed := node != nil && hasMark(node)
+		needed := node != nil && hasOwnedAnnotation(node)
 		if !needed {
 			if needed, err = r.asked(ctx, name); err != nil {
 				return nil, err
@@ -131,140 +131,140 @@ func (r *reconciler) readOrCreateState(ctx context.Context, name string) (*nodeT
 			return nil, err
 		}
 	}
-	return &nodeTurn{node: node, fault: fault.DeepCopy()}, nil
+	return &reconcileState{node: node, fault: fault.DeepCopy()}, nil
 }
 
 // reconcileNodeOnce makes one step and writes the results: first the Node, if it must change,
 // and then the NodeFault. It reports whether something was written, and the requeue delay
 // if not.
-func (r *reconciler) reconcileNodeOnce(ctx context.Context, t *nodeTurn) (moved bool, after time.Duration, err error) {
-	if dropped, err := r.dropOutdatedFaults(ctx, t); dropped || err != nil {
+func (r *reconciler) reconcileNodeOnce(ctx context.Context, s *reconcileState) (wroteFault bool, after time.Duration, err error) {
+	if dropped, err := r.dropFaultsOfDeletedNode(ctx, s); dropped || err != nil {
 		return dropped, 0, err
 	}
-	t.now, t.before = r.now(), t.fault.DeepCopy()
-	before, st := t.before, &t.fault.Status
-	r.enroll(st, t.now)
-	t.verdict, err = r.rules.Decide(t.node, t.fault.Spec.Faults, t.now)
+	s.now, s.before = r.now(), s.fault.DeepCopy()
+	before, st := s.before, &s.fault.Status
+	r.enroll(st, s.now)
+	s.verdict, err = r.rules.Decide(s.node, s.fault.Spec.Faults, s.now)
 	if err != nil { // the verdict has the results of the other rules and is marked as unsure
-		r.log.WarnContext(ctx, "rule evaluation failed", "node", t.fault.Name, "err", err)
+		r.log.WarnContext(ctx, "rule evaluation failed", "node", s.fault.Name, "err", err)
 		r.metrics.ruleErrors.Inc()
 	}
-	s, err := r.quarantine.Step(quarantine.Look{
-		Now: t.now, Node: t.node, Status: st, Verdict: t.verdict, Faults: t.fault.Spec.Faults, Busy: r.remedy.Busy(st),
+	step, err := r.quarantine.Step(quarantine.StepInput{
+		Now: s.now, Node: s.node, Status: st, Verdict: s.verdict, Faults: s.fault.Spec.Faults, Busy: r.remedy.BlocksRelease(st),
 	})
 	if err != nil {
-		return false, 0, fmt.Errorf("decide for node %q: %w", t.fault.Name, err)
+		return false, 0, fmt.Errorf("decide for node %q: %w", s.fault.Name, err)
 	}
-	if err := r.writeNode(ctx, t, s); err != nil {
-		return false, 0, errors.Join(err, r.recordRejection(ctx, t, s, err))
+	if err := r.writeNodeOrUndoReservation(ctx, s, step); err != nil {
+		return false, 0, errors.Join(err, r.recordPersistentRejection(ctx, s, step, err))
 	}
-	if why, is := endReason(s.Why); is { // recorded with the data of the session, before the session ends
-		r.drain.Cancel(st, why, t.now)
+	if why, is := cancelReason(step.Why); is { // recorded with the data of the session, before the session ends
+		r.drain.Cancel(st, why, s.now)
 	}
-	s.Settle(st)
-	after, err = r.advanceOrStopRepair(ctx, t, s)
+	step.Settle(st)
+	after, err = r.drainAndRepair(ctx, s, step)
 	if err != nil {
 		return false, 0, err
 	}
-	st.ObservedGeneration = t.fault.Generation
-	r.updatePhase(&before.Status, st, s, t.now)
+	st.ObservedGeneration = s.fault.Generation
+	r.setPhaseMessageAndConditions(&before.Status, st, step, s.now)
 	st.Budget = nil
-	if t.node != nil && (st.Owned != nil || st.Phase == v1alpha1.PhasePending) {
-		st.Budget = r.quarantine.LimitOf(t.node)
+	if s.node != nil && (st.Owned != nil || st.Phase == v1alpha1.PhasePending) {
+		st.Budget = r.quarantine.LimitOf(s.node)
 	}
 	if st.LastSequence == before.Status.LastSequence { // no new record for the sinks
 		st.SinkDeliveries = before.Status.SinkDeliveries
 	}
 	if equality.Semantic.DeepEqual(&before.Status, st) {
-		kept, err := r.deleteFinishedFault(ctx, t)
-		return false, soonerOf(after, s.After, t.verdict.After, kept), err
+		kept, err := r.deleteFaultAfterTTL(ctx, s)
+		return false, shortestDelay(after, step.After, s.verdict.After, kept), err
 	}
-	if err := r.faults.WriteStatus(ctx, before, t.fault); err != nil {
+	if err := r.faults.WriteStatus(ctx, before, s.fault); err != nil {
 		return false, 0, err
 	}
-	r.logAndCountChanges(ctx, &before.Status, t.fault)
+	r.logAndCountNewRecords(ctx, &before.Status, s.fault)
 	return true, 0, nil
 }
 
-// dropOutdatedFaults removes the faults of a deleted node, so that they are not attributed to a new
+// dropFaultsOfDeletedNode removes the faults of a deleted node, so that they are not attributed to a new
 // node of the same name.
-func (r *reconciler) dropOutdatedFaults(ctx context.Context, t *nodeTurn) (dropped bool, err error) {
-	faults, st := t.fault.Spec.Faults, &t.fault.Status
+func (r *reconciler) dropFaultsOfDeletedNode(ctx context.Context, s *reconcileState) (dropped bool, err error) {
+	faults, st := s.fault.Spec.Faults, &s.fault.Status
 	switch gone := st.Phase == v1alpha1.PhaseGone; {
-	case len(faults) == 0 || t.node != nil && t.node.UID == st.NodeUID:
+	case len(faults) == 0 || s.node != nil && s.node.UID == st.NodeUID:
 		return false, nil
-	case st.NodeUID == "" && (t.node == nil || !gone): // the node may have just been created
+	case st.NodeUID == "" && (s.node == nil || !gone): // the node may have just been created
 		return false, nil
-	case t.node == nil && !gone: // the deletion is recorded together with the faults
+	case s.node == nil && !gone: // the deletion is recorded together with the faults
 		return false, nil
-	case t.node != nil && r.remedy.Busy(st): // until the remedy ends, sources would report the faults of the new node again
+	case s.node != nil && r.remedy.BlocksRelease(st): // until the remedy ends, sources would report the faults of the new node again
 		return false, nil
 	}
 	keep := slices.DeleteFunc(slices.Clone(faults), func(f v1alpha1.Fault) bool {
-		return t.node == nil || f.DetectedAt.Time.Before(t.node.CreationTimestamp.Time)
+		return s.node == nil || f.DetectedAt.Time.Before(s.node.CreationTimestamp.Time)
 	})
 	if len(keep) == len(faults) {
 		return false, nil
 	}
-	if err := r.faults.Keep(ctx, t.fault, keep); err != nil {
+	if err := r.faults.KeepOnlyFaults(ctx, s.fault, keep); err != nil {
 		return false, err
 	}
 	return true, nil
 }
 
-// writeNode writes the Node if it has changed. It cancels the reservation if the write
+// writeNodeOrUndoReservation writes the Node if it has changed. It cancels the reservation if the write
 // was rejected.
-func (r *reconciler) writeNode(ctx context.Context, t *nodeTurn, s quarantine.Step) error {
-	if s.Node == nil {
+func (r *reconciler) writeNodeOrUndoReservation(ctx context.Context, s *reconcileState, step quarantine.Step) error {
+	if step.Node == nil {
 		return nil
 	}
-	if err := r.nodes.Write(ctx, t.node, s.Node); err != nil {
-		if isRefused(err) {
-			s.Undo()
+	if err := r.nodes.Write(ctx, s.node, step.Node); err != nil {
+		if isCertainlyRejected(err) {
+			step.Undo()
 		}
 		return err
 	}
-	t.node = s.Node
+	s.node = step.Node
 	return nil
 }
 
-// isRefused reports whether a write was certainly rejected. Without a response, or if the
+// isCertainlyRejected reports whether a write was certainly rejected. Without a response, or if the
 // API server itself got none, the write may have succeeded.
-func isRefused(err error) bool {
+func isCertainlyRejected(err error) bool {
 	unknown := []metav1.StatusReason{metav1.StatusReasonUnknown, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonInternalError}
 	return !slices.Contains(unknown, apierrors.ReasonForError(err))
 }
 
-// recordRejection records in the NodeFault that the API server rejects a write of the
+// recordPersistentRejection records in the NodeFault that the API server rejects a write of the
 // Node, and why. The rest of the status is unchanged, because nothing was done.
-func (r *reconciler) recordRejection(ctx context.Context, t *nodeTurn, s quarantine.Step, refusal error) error {
-	if !isPersistent(refusal) {
+func (r *reconciler) recordPersistentRejection(ctx context.Context, s *reconcileState, step quarantine.Step, refusal error) error {
+	if !isPersistentRejection(refusal) {
 		return nil
 	}
-	st := &t.fault.Status
-	switch taken := s.Why == quarantine.Ours || s.Why == quarantine.Foreign; {
+	st := &s.fault.Status
+	switch taken := step.Why == quarantine.Ours || step.Why == quarantine.Foreign; {
 	case taken && st.Owned == nil:
 		st.Phase = v1alpha1.PhasePending
 	case st.Phase == "":
 		st.Phase = v1alpha1.PhaseObserved
 	}
-	if st.Phase != t.before.Status.Phase {
-		st.PhaseChangedAt = &metav1.Time{Time: t.now.Truncate(time.Second)}
+	if st.Phase != s.before.Status.Phase {
+		st.PhaseChangedAt = &metav1.Time{Time: s.now.Truncate(time.Second)}
 	}
 	st.Message = nodefault.TruncateText("the API server rejects a change to the Node, and the controller retries: "+refusal.Error(), maxMessage)
-	if equality.Semantic.DeepEqual(&t.before.Status, st) {
+	if equality.Semantic.DeepEqual(&s.before.Status, st) {
 		return nil
 	}
-	if err := r.faults.WriteStatus(ctx, t.before, t.fault); err != nil {
+	if err := r.faults.WriteStatus(ctx, s.before, s.fault); err != nil {
 		return err
 	}
-	r.logAndCountChanges(ctx, &t.before.Status, t.fault)
+	r.logAndCountNewRecords(ctx, &s.before.Status, s.fault)
 	return nil
 }
 
-// isPersistent reports whether a rejection is permanent until a person changes a role, a
+// isPersistentRejection reports whether a rejection is permanent until a person changes a role, a
 // policy or a webhook of the cluster.
-func isPersistent(err error) bool {
+func isPersistentRejection(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false
@@ -277,67 +277,67 @@ func isPersistent(err error) bool {
 	}
 }
 
-// advanceOrStopRepair drains and repairs a quarantined node, or stops doing so. It returns the
+// drainAndRepair drains and repairs a quarantined node, or stops doing so. It returns the
 // requeue delay.
-func (r *reconciler) advanceOrStopRepair(ctx context.Context, t *nodeTurn, s quarantine.Step) (again time.Duration, err error) {
-	st := &t.fault.Status
+func (r *reconciler) drainAndRepair(ctx context.Context, s *reconcileState, step quarantine.Step) (again time.Duration, err error) {
+	st := &s.fault.Status
 	var after time.Duration
-	pretends := s.Why == quarantine.DryRun && st.DesiredActions != nil && st.DesiredActions.DryRun
-	if !r.tryDrainAtOnce(ctx, t, s) && (s.Act || pretends) && (st.DesiredActions != nil && st.DesiredActions.Drain || st.Drain != nil) {
-		wait, err := r.drain.Step(ctx, t.node, st, t.now)
+	pretends := step.Why == quarantine.DryRun && st.DesiredActions != nil && st.DesiredActions.DryRun
+	if !r.completeDrainIfNoPods(ctx, s, step) && (step.Act || pretends) && (st.DesiredActions != nil && st.DesiredActions.Drain || st.Drain != nil) {
+		wait, err := r.drain.Step(ctx, s.node, st, s.now)
 		if err != nil {
-			return 0, fmt.Errorf("drain node %q: %w", t.fault.Name, err)
+			return 0, fmt.Errorf("drain node %q: %w", s.fault.Name, err)
 		}
-		after = soonerOf(after, wait)
+		after = shortestDelay(after, wait)
 	}
-	wait, err := r.repairNode(ctx, t, s)
+	wait, err := r.advanceCancelOrRecordRemedy(ctx, s, step)
 	if err != nil {
-		return 0, fmt.Errorf("repair node %q: %w", t.fault.Name, err)
+		return 0, fmt.Errorf("repair node %q: %w", s.fault.Name, err)
 	}
-	return soonerOf(after, wait), nil
+	return shortestDelay(after, wait), nil
 }
 
-// tryDrainAtOnce completes the drain of a newly quarantined node without pods to evict,
+// completeDrainIfNoPods completes the drain of a newly quarantined node without pods to evict,
 // and reports whether it did. The drain is then recorded with the cordon. All other
 // drains begin at the next reconcile, also if the pods are unknown now.
-func (r *reconciler) tryDrainAtOnce(ctx context.Context, t *nodeTurn, s quarantine.Step) (completed bool) {
-	st := &t.fault.Status
-	taken := s.Node != nil && (s.Why == quarantine.Ours || s.Why == quarantine.Foreign) && !s.Act && st.Owned != nil && st.DesiredActions != nil
+func (r *reconciler) completeDrainIfNoPods(ctx context.Context, s *reconcileState, step quarantine.Step) (completed bool) {
+	st := &s.fault.Status
+	taken := step.Node != nil && (step.Why == quarantine.Ours || step.Why == quarantine.Foreign) && !step.Act && st.Owned != nil && st.DesiredActions != nil
 	if !taken || !st.DesiredActions.Drain || st.DesiredActions.DryRun || st.Drain != nil {
 		return false
 	}
 	then := st.DeepCopy()
-	if _, err := r.drain.Step(ctx, t.node, then, t.now); err != nil || then.Drain == nil || then.Drain.State != v1alpha1.DrainCompleted {
+	if _, err := r.drain.Step(ctx, s.node, then, s.now); err != nil || then.Drain == nil || then.Drain.State != v1alpha1.DrainCompleted {
 		return false
 	}
 	*st = *then
 	return true
 }
 
-// repairNode continues the remedies of a node. Without s.Act no remedy starts, and a
+// advanceCancelOrRecordRemedy continues the remedies of a node. Without step.Act no remedy starts, and a
 // running one continues to its end. If a person has overridden the quarantine or opted
 // the node out, the remedy is cancelled.
-func (r *reconciler) repairNode(ctx context.Context, t *nodeTurn, s quarantine.Step) (again time.Duration, err error) {
-	st := &t.fault.Status
-	if why, is := endReason(s.Why); is && (s.Why == quarantine.Overridden || s.Why == quarantine.OptedOut) {
-		if err := r.remedy.Cancel(ctx, st, why, t.now); err != nil {
+func (r *reconciler) advanceCancelOrRecordRemedy(ctx context.Context, s *reconcileState, step quarantine.Step) (again time.Duration, err error) {
+	st := &s.fault.Status
+	if why, is := cancelReason(step.Why); is && (step.Why == quarantine.Overridden || step.Why == quarantine.OptedOut) {
+		if err := r.remedy.Cancel(ctx, st, why, s.now); err != nil {
 			return 0, err
 		}
 	}
-	if s.Act || r.remedy.Busy(st) {
-		return r.remedy.Step(ctx, t.node, st, t.now)
+	if step.Act || r.remedy.BlocksRelease(st) {
+		return r.remedy.Step(ctx, s.node, st, s.now)
 	}
-	return 0, r.remedy.RecordActions(ctx, t.node, st)
+	return 0, r.remedy.RecordJanitorActions(ctx, s.node, st)
 }
 
-// hasMark reports whether the pipeline has marked a node as quarantined.
-func hasMark(node *corev1.Node) bool {
+// hasOwnedAnnotation reports whether the pipeline has marked a node as quarantined.
+func hasOwnedAnnotation(node *corev1.Node) bool {
 	_, is := node.Annotations[v1alpha1.AnnotationOwned]
 	return is
 }
 
-// endReason returns why actions in progress are cancelled, and whether they are.
-func endReason(why quarantine.Situation) (reason string, ended bool) {
+// cancelReason returns why actions in progress are cancelled, and whether they are.
+func cancelReason(why quarantine.Situation) (reason string, cancels bool) {
 	switch why {
 	case quarantine.Overridden:
 		return "a person has uncordoned the node", true
@@ -354,34 +354,34 @@ func endReason(why quarantine.Situation) (reason string, ended bool) {
 	return "", false
 }
 
-// deleteFinishedFault deletes a finished NodeFault after its TTL, and returns the delay until then.
-func (r *reconciler) deleteFinishedFault(ctx context.Context, t *nodeTurn) (again time.Duration, err error) {
-	st := &t.fault.Status
+// deleteFaultAfterTTL deletes a finished NodeFault after its TTL, and returns the delay until then.
+func (r *reconciler) deleteFaultAfterTTL(ctx context.Context, s *reconcileState) (again time.Duration, err error) {
+	st := &s.fault.Status
 	over := st.Phase == v1alpha1.PhaseHealthy || st.Phase == v1alpha1.PhaseGone || st.Phase == v1alpha1.PhaseObserved
-	never := t.node == nil && st.NodeUID == "" // the node of its faults was never observed
-	if !over || len(t.fault.Spec.Faults) > 0 && !never || st.Overridden != nil || st.PhaseChangedAt == nil || t.node != nil && hasMark(t.node) {
+	never := s.node == nil && st.NodeUID == "" // the node of its faults was never observed
+	if !over || len(s.fault.Spec.Faults) > 0 && !never || st.Overridden != nil || st.PhaseChangedAt == nil || s.node != nil && hasOwnedAnnotation(s.node) {
 		return 0, nil
 	}
-	if left := st.PhaseChangedAt.Add(r.cfg.TTL).Sub(t.now); left > 0 {
+	if left := st.PhaseChangedAt.Add(r.cfg.TTL).Sub(s.now); left > 0 {
 		return left, nil
 	}
 	if st.UndeliveredChangeEvents > 0 { // keep it until its change events are delivered or expired
 		return r.cfg.TTL, nil
 	}
-	if asked, err := r.asked(ctx, t.fault.Name); err != nil || asked {
+	if asked, err := r.asked(ctx, s.fault.Name); err != nil || asked {
 		return r.cfg.TTL, err
 	}
-	return 0, r.faults.Delete(ctx, t.fault)
+	return 0, r.faults.Delete(ctx, s.fault)
 }
 
-// logAndCountChanges logs and counts the new records, once they are written.
-func (r *reconciler) logAndCountChanges(ctx context.Context, before *v1alpha1.NodeFaultStatus, f *v1alpha1.NodeFault) {
+// logAndCountNewRecords logs and counts the new records, once they are written.
+func (r *reconciler) logAndCountNewRecords(ctx context.Context, before *v1alpha1.NodeFaultStatus, f *v1alpha1.NodeFault) {
 	for i := range f.Status.History {
 		h := &f.Status.History[i]
 		if h.Sequence <= before.LastSequence {
 			continue
 		}
-		r.metrics.actions.WithLabelValues(h.Action, outcomeOf(h)).Inc()
+		r.metrics.actions.WithLabelValues(h.Action, outcomeLabel(h)).Inc()
 		if opened := f.Status.TriggeredBy; h.Action == changeevent.ActionCordon && !h.DryRun && opened != nil {
 			r.metrics.toCordon.Observe(max(0, h.At.Sub(opened.DetectedAt.Time).Seconds()))
 		}
@@ -393,15 +393,15 @@ func (r *reconciler) logAndCountChanges(ctx context.Context, before *v1alpha1.No
 	}
 }
 
-func outcomeOf(h *v1alpha1.Record) string {
-	if h.DryRun {
+func outcomeLabel(record *v1alpha1.Record) string {
+	if record.DryRun {
 		return "dry_run"
 	}
-	return h.Outcome
+	return record.Outcome
 }
 
-// soonerOf returns the shortest delay. Zero and drain.Never mean no delay.
-func soonerOf(waits ...time.Duration) time.Duration {
+// shortestDelay returns the shortest delay. Zero and drain.Never mean no delay.
+func shortestDelay(waits ...time.Duration) time.Duration {
 	var first time.Duration
 	for _, w := range waits {
 		if w > 0 && w != drain.Never && (first == 0 || w < first) {

@@ -34,13 +34,13 @@ type ExecutionTemplate struct {
 	Timeout    time.Duration // zero means the timeout of the catalog
 }
 
-// execution is a provider that creates KubernetesExecutions.
-type execution struct {
+// executionProvider is a provider that creates KubernetesExecutions.
+type executionProvider struct {
 	cfg    ExecutionConfig
 	client dynamic.ResourceInterface
 }
 
-func newExecution(cfg ExecutionConfig, deps Deps) (*execution, error) {
+func newExecutionProvider(cfg ExecutionConfig, deps Deps) (*executionProvider, error) {
 	switch {
 	case deps.Dynamic == nil:
 		return nil, errors.New("no Kubernetes client")
@@ -49,30 +49,30 @@ func newExecution(cfg ExecutionConfig, deps Deps) (*execution, error) {
 	case cfg.Reboot.Action == "" && cfg.Terminate.Action == "":
 		return nil, errors.New("no action configured: set janitor.execution.reboot.action or janitor.execution.terminate.action")
 	}
-	return &execution{cfg, deps.Dynamic.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).Namespace(cfg.Namespace)}, nil
+	return &executionProvider{cfg, deps.Dynamic.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).Namespace(cfg.Namespace)}, nil
 }
 
 // Name returns "execution".
-func (*execution) Name() string { return string(KindExecution) }
+func (*executionProvider) Name() string { return string(KindExecution) }
 
 // Reboot creates the execution, and waits until it is executing.
-func (e *execution) Reboot(ctx context.Context, r Request) (string, error) {
-	return e.requestExecution(ctx, r, e.cfg.Reboot)
+func (e *executionProvider) Reboot(ctx context.Context, r Request) (reference string, err error) {
+	return e.createExecutionAndRequireStarted(ctx, r, e.cfg.Reboot)
 }
 
 // Terminate creates the execution, and waits until it is executing.
-func (e *execution) Terminate(ctx context.Context, r Request) (string, error) {
-	return e.requestExecution(ctx, r, e.cfg.Terminate)
+func (e *executionProvider) Terminate(ctx context.Context, r Request) (reference string, err error) {
+	return e.createExecutionAndRequireStarted(ctx, r, e.cfg.Terminate)
 }
 
-func (e *execution) requestExecution(ctx context.Context, r Request, t ExecutionTemplate) (reference string, err error) {
+func (e *executionProvider) createExecutionAndRequireStarted(ctx context.Context, r Request, t ExecutionTemplate) (reference string, err error) {
 	if t.Action == "" {
 		return "", permanentf("no execution configured to %s nodes", r.Action)
 	}
-	ke, err := e.client.Create(ctx, e.newExecution(r, t), metav1.CreateOptions{FieldManager: fieldManager})
+	ke, err := e.client.Create(ctx, e.newExecutionObject(r, t), metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		ke, err = e.client.Get(ctx, nameOf(r), metav1.GetOptions{})
+		ke, err = e.client.Get(ctx, uniqueObjectName(r), metav1.GetOptions{})
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return "", Permanent(fmt.Errorf("create execution: %w", err))
 	}
@@ -80,36 +80,36 @@ func (e *execution) requestExecution(ctx context.Context, r Request, t Execution
 		return "", fmt.Errorf("create execution: %w", err)
 	}
 	reference = ke.GetNamespace() + "/" + ke.GetName()
-	s := statusOf(ke)
+	s := readExecutionStatus(ke)
 	if s.tried {
-		return "", permanentf("%s", onlyTried(reference))
+		return "", permanentf("%s", dryRunOnlyMessage(reference))
 	}
 	switch s.phase {
 	case v1alpha1.PhaseExecuting, v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted:
 		return reference, nil
 	case v1alpha1.PhaseFailed:
-		return "", permanentf("execution %s failed: %s", reference, s.phaseAndReason())
+		return "", permanentf("execution %s failed: %s", reference, s.phaseReasonAndMessage())
 	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval:
 	}
-	return "", waitingf("execution %s is %s", reference, s.phaseAndReason())
+	return "", waitingf("execution %s is %s", reference, s.phaseReasonAndMessage())
 }
 
 // CheckProgress returns the progress of the execution.
-func (e *execution) CheckProgress(ctx context.Context, r Request, reference string) (Progress, error) {
-	ke, err := e.client.Get(ctx, nameOf(r), metav1.GetOptions{})
+func (e *executionProvider) CheckProgress(ctx context.Context, r Request, reference string) (Progress, error) {
+	ke, err := e.client.Get(ctx, uniqueObjectName(r), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return Progress{State: StateFailed, Message: "execution " + reference + " was deleted"}, nil
 	}
 	if err != nil {
 		return Progress{}, fmt.Errorf("read execution %s: %w", reference, err)
 	}
-	s := statusOf(ke)
-	message := "execution " + reference + " is " + s.phaseAndReason()
+	s := readExecutionStatus(ke)
+	message := "execution " + reference + " is " + s.phaseReasonAndMessage()
 	switch {
 	case s.tried:
-		return Progress{State: StateFailed, Message: onlyTried(reference)}, nil
+		return Progress{State: StateFailed, Message: dryRunOnlyMessage(reference)}, nil
 	case s.phase == v1alpha1.PhaseFailed, s.outcome == v1alpha1.OutcomeFailed:
-		return Progress{State: StateFailed, Message: "execution " + reference + " failed: " + s.phaseAndReason()}, nil
+		return Progress{State: StateFailed, Message: "execution " + reference + " failed: " + s.phaseReasonAndMessage()}, nil
 	case s.phase == v1alpha1.PhaseRollbackReady, s.phase == v1alpha1.PhaseCompleted:
 		return Progress{State: StateDone, Message: message}, nil
 	}
@@ -117,19 +117,19 @@ func (e *execution) CheckProgress(ctx context.Context, r Request, reference stri
 }
 
 // Withdraw cancels the execution.
-func (e *execution) Withdraw(ctx context.Context, r Request) error {
-	_, err := e.client.Patch(ctx, nameOf(r), "application/merge-patch+json", []byte(`{"spec":{"cancel":true}}`), metav1.PatchOptions{FieldManager: fieldManager})
+func (e *executionProvider) Withdraw(ctx context.Context, r Request) error {
+	_, err := e.client.Patch(ctx, uniqueObjectName(r), "application/merge-patch+json", []byte(`{"spec":{"cancel":true}}`), metav1.PatchOptions{FieldManager: fieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("cancel execution: %w", err)
 	}
 	return nil
 }
 
-// newExecution returns the execution, which is garbage-collected with the object of the
+// newExecutionObject returns the execution, which is garbage-collected with the object of the
 // request.
-func (e *execution) newExecution(r Request, t ExecutionTemplate) *unstructured.Unstructured {
+func (e *executionProvider) newExecutionObject(r Request, t ExecutionTemplate) *unstructured.Unstructured {
 	spec := map[string]any{
-		"action": t.Action, "parameters": fillParameters(t.Parameters, r),
+		"action": t.Action, "parameters": fillParameterPlaceholders(t.Parameters, r),
 		"reason":        fmt.Sprintf("%s %s requests to %s node %s", r.By.Kind, r.By.Name, r.Action, r.Node.Name),
 		"correlationID": r.By.Name,
 	}
@@ -139,33 +139,33 @@ func (e *execution) newExecution(r Request, t ExecutionTemplate) *unstructured.U
 	ke := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	ke.SetAPIVersion(v1alpha1.GroupVersion.String())
 	ke.SetKind(v1alpha1.Kind)
-	ke.SetName(nameOf(r))
+	ke.SetName(uniqueObjectName(r))
 	ke.SetNamespace(e.cfg.Namespace)
 	ke.SetLabels(map[string]string{labelAction: string(r.Action), labelManagedBy: managedBy})
 	ke.SetAnnotations(map[string]string{annotationNode: r.Node.Name})
-	ke.SetOwnerReferences([]metav1.OwnerReference{ownerReference(r)})
+	ke.SetOwnerReferences([]metav1.OwnerReference{ownerReferenceToRequester(r)})
 	return ke
 }
 
-// fillParameters returns a copy of the parameters with replaced placeholders.
-func fillParameters(parameters map[string]any, r Request) map[string]any {
+// fillParameterPlaceholders returns a copy of the parameters with replaced placeholders.
+func fillParameterPlaceholders(parameters map[string]any, r Request) map[string]any {
 	copied := make(map[string]any, len(parameters))
 	for name, value := range parameters {
-		copied[name] = fillValue(value, r)
+		copied[name] = fillValuePlaceholders(value, r)
 	}
 	return copied
 }
 
-func fillValue(value any, r Request) any {
+func fillValuePlaceholders(value any, r Request) any {
 	switch v := value.(type) {
 	case string:
-		return fillTemplate(v, r)
+		return fillTextPlaceholders(v, r)
 	case map[string]any:
-		return fillParameters(v, r)
+		return fillParameterPlaceholders(v, r)
 	case []any:
 		all := make([]any, len(v))
 		for i := range v {
-			all[i] = fillValue(v[i], r)
+			all[i] = fillValuePlaceholders(v[i], r)
 		}
 		return all
 	case int:
@@ -181,11 +181,11 @@ type executionStatus struct {
 	tried           bool // succeeded as a dry run
 }
 
-func onlyTried(reference string) string {
+func dryRunOnlyMessage(reference string) string {
 	return "execution " + reference + " ran in dry run, and nothing was done: is the execution controller in dry run mode?"
 }
 
-func statusOf(ke *unstructured.Unstructured) executionStatus {
+func readExecutionStatus(ke *unstructured.Unstructured) executionStatus {
 	text := func(field string) string {
 		s, _, _ := unstructured.NestedString(ke.Object, "status", field) // a value of another type is ignored
 		return s
@@ -204,8 +204,8 @@ func wasDryRun(ke *unstructured.Unstructured) bool {
 	})
 }
 
-// phaseAndReason returns the phase with the reason and the message.
-func (s executionStatus) phaseAndReason() string {
+// phaseReasonAndMessage returns the phase with the reason and the message.
+func (s executionStatus) phaseReasonAndMessage() string {
 	text := string(s.phase)
 	if s.phase == v1alpha1.PhaseNew {
 		text = "new"

@@ -87,7 +87,7 @@ func TestExecutionPhases(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := executions.Patch(t.Context(), nameOf(r), "application/merge-patch+json", patch, metav1.PatchOptions{}, "status"); err != nil {
+			if _, err := executions.Patch(t.Context(), uniqueObjectName(r), "application/merge-patch+json", patch, metav1.PatchOptions{}, "status"); err != nil {
 				t.Fatal(err)
 			}
 			reference, err := p.Reboot(t.Context(), r)
@@ -121,14 +121,14 @@ func TestExecutionIsWithdrawn(t *testing.T) {
 	if err := w.Withdraw(t.Context(), r); err != nil {
 		t.Error(err)
 	}
-	ke, err := executions.Get(t.Context(), nameOf(r), metav1.GetOptions{})
+	ke, err := executions.Get(t.Context(), uniqueObjectName(r), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if cancelled, _, _ := unstructured.NestedBool(ke.Object, "spec", "cancel"); !cancelled {
 		t.Error("it was not cancelled")
 	}
-	if err := executions.Delete(t.Context(), nameOf(r), metav1.DeleteOptions{}); err != nil {
+	if err := executions.Delete(t.Context(), uniqueObjectName(r), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := p.CheckProgress(t.Context(), r, "x"); err != nil || got.State != StateFailed {

@@ -66,13 +66,13 @@ echo u > /proc/sysrq-trigger; sleep 2
 echo b > /proc/sysrq-trigger; sleep 60
 exit 1`
 
-// job is a provider that reboots a node with a Job on the node.
-type job struct {
+// jobProvider is a provider that reboots a node with a Job on the node.
+type jobProvider struct {
 	cfg    JobConfig
 	client kubernetes.Interface
 }
 
-func newJob(cfg JobConfig, deps Deps) (*job, error) {
+func newJobProvider(cfg JobConfig, deps Deps) (*jobProvider, error) {
 	switch {
 	case deps.Kubernetes == nil:
 		return nil, errors.New("no Kubernetes client")
@@ -86,23 +86,23 @@ func newJob(cfg JobConfig, deps Deps) (*job, error) {
 	}
 	cfg.PriorityClassName = cmp.Or(cfg.PriorityClassName, defaultClass)
 	cfg.Delay = cmp.Or(cfg.Delay, defaultDelay)
-	return &job{cfg, deps.Kubernetes}, nil
+	return &jobProvider{cfg, deps.Kubernetes}, nil
 }
 
 // Name returns "job".
-func (*job) Name() string { return string(KindJob) }
+func (*jobProvider) Name() string { return string(KindJob) }
 
 // Terminate fails, because a machine cannot terminate itself.
-func (*job) Terminate(context.Context, Request) (string, error) {
+func (*jobProvider) Terminate(context.Context, Request) (string, error) {
 	return "", permanentf("a Job on the node cannot terminate its machine: configure another provider for that")
 }
 
 // Reboot creates the Job, and waits for its pod to start.
-func (j *job) Reboot(ctx context.Context, r Request) (reference string, err error) {
-	made, err := j.client.BatchV1().Jobs(j.cfg.Namespace).Create(ctx, j.newJob(r), metav1.CreateOptions{})
+func (j *jobProvider) Reboot(ctx context.Context, r Request) (reference string, err error) {
+	made, err := j.client.BatchV1().Jobs(j.cfg.Namespace).Create(ctx, j.newRebootJob(r), metav1.CreateOptions{})
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		made, err = j.client.BatchV1().Jobs(j.cfg.Namespace).Get(ctx, nameOf(r), metav1.GetOptions{})
+		made, err = j.client.BatchV1().Jobs(j.cfg.Namespace).Get(ctx, uniqueObjectName(r), metav1.GetOptions{})
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return "", Permanent(fmt.Errorf("create Job: %w", err))
 	}
@@ -110,11 +110,11 @@ func (j *job) Reboot(ctx context.Context, r Request) (reference string, err erro
 		return "", fmt.Errorf("create Job: %w", err)
 	}
 	reference = made.Namespace + "/" + made.Name
-	pods, err := j.listPods(ctx, made.Name)
+	pods, err := j.listPodsOfJob(ctx, made.Name)
 	if err != nil {
 		return "", err
 	}
-	if slices.ContainsFunc(pods, hasStarted) {
+	if slices.ContainsFunc(pods, hasStartedContainer) {
 		return reference, nil
 	}
 	if i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed }); i >= 0 {
@@ -125,13 +125,13 @@ func (j *job) Reboot(ctx context.Context, r Request) (reference string, err erro
 
 // CheckProgress returns the progress of the Job. A pod that ended without an exit code of its
 // command is the effect of a reboot, not a failure.
-func (j *job) CheckProgress(ctx context.Context, r Request, reference string) (Progress, error) {
-	pods, err := j.listPods(ctx, nameOf(r))
+func (j *jobProvider) CheckProgress(ctx context.Context, r Request, reference string) (Progress, error) {
+	pods, err := j.listPodsOfJob(ctx, uniqueObjectName(r))
 	if err != nil {
 		return Progress{}, err
 	}
 	for i := range pods {
-		switch end := terminatedState(&pods[i]); {
+		switch end := firstTerminatedState(&pods[i]); {
 		case end == nil:
 		case end.ExitCode == 0:
 			return Progress{State: StateDone, Message: "Job " + reference + " completed"}, nil
@@ -145,30 +145,30 @@ func (j *job) CheckProgress(ctx context.Context, r Request, reference string) (P
 }
 
 // Withdraw deletes the Job and its pod.
-func (j *job) Withdraw(ctx context.Context, r Request) error {
+func (j *jobProvider) Withdraw(ctx context.Context, r Request) error {
 	background := metav1.DeletePropagationBackground
-	err := j.client.BatchV1().Jobs(j.cfg.Namespace).Delete(ctx, nameOf(r), metav1.DeleteOptions{PropagationPolicy: &background})
+	err := j.client.BatchV1().Jobs(j.cfg.Namespace).Delete(ctx, uniqueObjectName(r), metav1.DeleteOptions{PropagationPolicy: &background})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete Job: %w", err)
 	}
 	return nil
 }
 
-func (j *job) listPods(ctx context.Context, name string) ([]corev1.Pod, error) {
-	pods, err := j.client.CoreV1().Pods(j.cfg.Namespace).List(ctx, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + name})
+func (j *jobProvider) listPodsOfJob(ctx context.Context, jobName string) ([]corev1.Pod, error) {
+	pods, err := j.client.CoreV1().Pods(j.cfg.Namespace).List(ctx, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + jobName})
 	if err != nil {
-		return nil, fmt.Errorf("list pods of Job %q: %w", name, err)
+		return nil, fmt.Errorf("list pods of Job %q: %w", jobName, err)
 	}
 	return pods.Items, nil
 }
 
-func hasStarted(p corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+func hasStartedContainer(pod corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
 		return c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState.Terminated != nil
 	})
 }
 
-func terminatedState(p *corev1.Pod) *corev1.ContainerStateTerminated {
+func firstTerminatedState(p *corev1.Pod) *corev1.ContainerStateTerminated {
 	for i := range p.Status.ContainerStatuses {
 		if t := p.Status.ContainerStatuses[i].State.Terminated; t != nil {
 			return t
@@ -177,9 +177,9 @@ func terminatedState(p *corev1.Pod) *corev1.ContainerStateTerminated {
 	return nil
 }
 
-// newJob returns the Job. It has one pod and no retries. The pod is bound to the node by
+// newRebootJob returns the Job. It has one pod and no retries. The pod is bound to the node by
 // name, because the scheduler does not use a cordoned node.
-func (j *job) newJob(r Request) *batchv1.Job {
+func (j *jobProvider) newRebootJob(r Request) *batchv1.Job {
 	labels := map[string]string{labelAction: string(r.Action), labelManagedBy: managedBy}
 	annotations := map[string]string{annotationNode: r.Node.Name}
 	secrets := make([]corev1.LocalObjectReference, 0, len(j.cfg.PullSecrets))
@@ -188,8 +188,8 @@ func (j *job) newJob(r Request) *batchv1.Job {
 	}
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: nameOf(r), Namespace: j.cfg.Namespace, Labels: labels, Annotations: annotations,
-			OwnerReferences: []metav1.OwnerReference{ownerReference(r)},
+			Name: uniqueObjectName(r), Namespace: j.cfg.Namespace, Labels: labels, Annotations: annotations,
+			OwnerReferences: []metav1.OwnerReference{ownerReferenceToRequester(r)},
 		},
 		Spec: batchv1.JobSpec{
 			Parallelism: new(int32(1)), Completions: new(int32(1)), BackoffLimit: new(int32(0)),
@@ -208,14 +208,14 @@ func (j *job) newJob(r Request) *batchv1.Job {
 					PriorityClassName: j.cfg.PriorityClassName, ImagePullSecrets: secrets,
 					Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 					TerminationGracePeriodSeconds: new(int64(0)),
-					Containers:                    []corev1.Container{j.container(r)},
+					Containers:                    []corev1.Container{j.rebootContainer(r)},
 				},
 			},
 		},
 	}
 }
 
-func (j *job) container(r Request) corev1.Container {
+func (j *jobProvider) rebootContainer(r Request) corev1.Container {
 	return corev1.Container{
 		Name: containerName, Image: j.cfg.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: append([]string{"/bin/sh", "-c", guarded, containerName}, j.cfg.Command...),
@@ -229,8 +229,8 @@ func (j *job) container(r Request) corev1.Container {
 	}
 }
 
-// ownerReference makes the object of the request the owner, so that both are deleted
+// ownerReferenceToRequester makes the object of the request the owner, so that both are deleted
 // together.
-func ownerReference(r Request) metav1.OwnerReference {
+func ownerReferenceToRequester(r Request) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: r.By.APIVersion, Kind: r.By.Kind, Name: r.By.Name, UID: r.Key, Controller: new(true)}
 }

@@ -114,7 +114,7 @@ func settled(ctx context.Context, ns string, deps Deps) error {
 		return err
 	}
 	for i := range pods.Items {
-		if terminatedState(&pods.Items[i]) != nil {
+		if firstTerminatedState(&pods.Items[i]) != nil {
 			return nil
 		}
 	}
@@ -186,11 +186,11 @@ func TestJobDoesNotTerminate(t *testing.T) {
 // memory is written to disk.
 func TestJobByDefault(t *testing.T) {
 	t.Parallel()
-	p, err := newJob(JobConfig{Namespace: "n", Image: "i"}, clients(t))
+	p, err := newJobProvider(JobConfig{Namespace: "n", Image: "i"}, clients(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := p.newJob(request(ActionReboot, "n")).Spec.Template.Spec.Containers[0]
+	c := p.newRebootJob(request(ActionReboot, "n")).Spec.Template.Spec.Containers[0]
 	script := c.Command[len(c.Command)-1]
 	if s, b := strings.Index(script, "echo s >"), strings.Index(script, "echo b > /proc/sysrq-trigger"); s < 0 || b < s {
 		t.Errorf("the script is %q", script)

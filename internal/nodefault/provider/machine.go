@@ -40,13 +40,13 @@ const (
 	fieldManager             = "fleetloop-janitor"
 )
 
-// machine is a provider that uses Cluster API.
-type machine struct {
+// machineProvider is a provider that uses Cluster API.
+type machineProvider struct {
 	cfg    MachineConfig
 	client dynamic.NamespaceableResourceInterface
 }
 
-func newMachine(cfg MachineConfig, deps Deps) (*machine, error) {
+func newMachineProvider(cfg MachineConfig, deps Deps) (*machineProvider, error) {
 	client := deps.Machines
 	if client == nil {
 		client = deps.Dynamic
@@ -56,20 +56,20 @@ func newMachine(cfg MachineConfig, deps Deps) (*machine, error) {
 	}
 	cfg.RebootAnnotation = cmp.Or(cfg.RebootAnnotation, annotationRemediate)
 	cfg.Version = cmp.Or(cfg.Version, defaultMachineVersion)
-	return &machine{cfg, client.Resource(schema.GroupVersionResource{Group: machineGroup, Version: cfg.Version, Resource: "machines"})}, nil
+	return &machineProvider{cfg, client.Resource(schema.GroupVersionResource{Group: machineGroup, Version: cfg.Version, Resource: "machines"})}, nil
 }
 
 // Name returns "machine".
-func (*machine) Name() string { return string(KindMachine) }
+func (*machineProvider) Name() string { return string(KindMachine) }
 
 // Reboot annotates the Machine. The key of the request is written in the same patch,
 // because Cluster API removes its annotation when it is done.
-func (m *machine) Reboot(ctx context.Context, r Request) (reference string, err error) {
+func (m *machineProvider) Reboot(ctx context.Context, r Request) (reference string, err error) {
 	found, err := m.findMachine(ctx, r.Node)
 	if err != nil {
 		return "", err
 	}
-	reference = referenceOf(found)
+	reference = machineReference(found)
 	if found.GetAnnotations()[annotationMachineRequest] == string(r.Key) {
 		return reference, nil
 	}
@@ -89,12 +89,12 @@ func (m *machine) Reboot(ctx context.Context, r Request) (reference string, err 
 
 // Terminate deletes the Machine. A missing Machine does not mean that the machine is
 // gone, because it may be in another namespace or cluster.
-func (m *machine) Terminate(ctx context.Context, r Request) (reference string, err error) {
+func (m *machineProvider) Terminate(ctx context.Context, r Request) (reference string, err error) {
 	found, err := m.findMachine(ctx, r.Node)
 	if err != nil {
 		return "", err
 	}
-	reference = referenceOf(found)
+	reference = machineReference(found)
 	if found.GetDeletionTimestamp() != nil {
 		return reference, nil
 	}
@@ -107,8 +107,8 @@ func (m *machine) Terminate(ctx context.Context, r Request) (reference string, e
 }
 
 // CheckProgress returns whether the Machine still exists.
-func (m *machine) CheckProgress(ctx context.Context, r Request, reference string) (Progress, error) {
-	namespace, name, uid, ok := parseReference(reference)
+func (m *machineProvider) CheckProgress(ctx context.Context, r Request, reference string) (Progress, error) {
+	namespace, name, uid, ok := parseMachineReference(reference)
 	if !ok {
 		return Progress{State: StateFailed, Message: fmt.Sprintf("%q is not a reference to a Machine", reference)}, nil
 	}
@@ -129,7 +129,7 @@ func (m *machine) CheckProgress(ctx context.Context, r Request, reference string
 
 // findMachine returns the Machine of a node from the annotations of Cluster API on the
 // node.
-func (m *machine) findMachine(ctx context.Context, node *corev1.Node) (*unstructured.Unstructured, error) {
+func (m *machineProvider) findMachine(ctx context.Context, node *corev1.Node) (*unstructured.Unstructured, error) {
 	name := node.Annotations[machineOfNode]
 	namespace := cmp.Or(node.Annotations[namespaceOfNode], m.cfg.Namespace)
 	if name == "" || namespace == "" {
@@ -145,11 +145,11 @@ func (m *machine) findMachine(ctx context.Context, node *corev1.Node) (*unstruct
 	return found, nil
 }
 
-func referenceOf(m *unstructured.Unstructured) string {
-	return m.GetNamespace() + "/" + m.GetName() + "/" + string(m.GetUID())
+func machineReference(machineObject *unstructured.Unstructured) string {
+	return machineObject.GetNamespace() + "/" + machineObject.GetName() + "/" + string(machineObject.GetUID())
 }
 
-func parseReference(text string) (namespace, name string, uid types.UID, ok bool) {
+func parseMachineReference(text string) (namespace, name string, uid types.UID, ok bool) {
 	parts := strings.Split(text, "/")
 	if len(parts) != 3 { //nolint:mnd // namespace, name, UID
 		return "", "", "", false

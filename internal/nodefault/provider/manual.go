@@ -21,14 +21,16 @@ type Manual struct{}
 func (Manual) Name() string { return string(KindManual) }
 
 // Reboot waits until a person confirms that the machine was rebooted.
-func (m Manual) Reboot(_ context.Context, r Request) (string, error) { return m.requireConfirmation(r) }
-
-// Terminate waits until a person confirms that the machine was terminated.
-func (m Manual) Terminate(_ context.Context, r Request) (string, error) {
-	return m.requireConfirmation(r)
+func (m Manual) Reboot(_ context.Context, r Request) (reference string, err error) {
+	return m.requireConfirmedByPerson(r)
 }
 
-func (Manual) requireConfirmation(r Request) (reference string, err error) {
+// Terminate waits until a person confirms that the machine was terminated.
+func (m Manual) Terminate(_ context.Context, r Request) (reference string, err error) {
+	return m.requireConfirmedByPerson(r)
+}
+
+func (Manual) requireConfirmedByPerson(r Request) (reference string, err error) {
 	if why, failed := r.By.Annotations[AnnotationFailed]; failed {
 		return "", permanentf("marked as failed by a person: %s", why)
 	}

@@ -171,17 +171,17 @@ func New(cfg Config, deps Deps) (Provider, error) {
 	var err error
 	switch cfg.Kind {
 	case KindNone, "":
-		return none{}, nil
+		return rejectingProvider{}, nil
 	case KindManual:
 		return Manual{}, nil
 	case KindJob:
-		p, err = newJob(cfg.Job, deps)
+		p, err = newJobProvider(cfg.Job, deps)
 	case KindWebhook:
-		p, err = newWebhook(cfg.Webhook, deps)
+		p, err = newWebhookProvider(cfg.Webhook, deps)
 	case KindMachine:
-		p, err = newMachine(cfg.Machine, deps)
+		p, err = newMachineProvider(cfg.Machine, deps)
 	case KindExecution:
-		p, err = newExecution(cfg.Execution, deps)
+		p, err = newExecutionProvider(cfg.Execution, deps)
 	default:
 		return nil, fmt.Errorf("unknown provider %q: use one of %v", cfg.Kind, Kinds())
 	}
@@ -191,34 +191,38 @@ func New(cfg Config, deps Deps) (Provider, error) {
 	return p, nil
 }
 
-// none rejects all requests.
-type none struct{}
+// rejectingProvider rejects all requests.
+type rejectingProvider struct{}
 
 var errNone = errors.New("no provider configured")
 
 // Name returns "none".
-func (none) Name() string { return string(KindNone) }
+func (rejectingProvider) Name() string { return string(KindNone) }
 
 // Reboot fails.
-func (none) Reboot(context.Context, Request) (string, error) { return "", Permanent(errNone) }
+func (rejectingProvider) Reboot(context.Context, Request) (string, error) {
+	return "", Permanent(errNone)
+}
 
 // Terminate fails.
-func (none) Terminate(context.Context, Request) (string, error) { return "", Permanent(errNone) }
+func (rejectingProvider) Terminate(context.Context, Request) (string, error) {
+	return "", Permanent(errNone)
+}
 
 // CheckProgress fails.
-func (none) CheckProgress(context.Context, Request, string) (Progress, error) {
+func (rejectingProvider) CheckProgress(context.Context, Request, string) (Progress, error) {
 	return Progress{State: StateFailed, Message: errNone.Error()}, nil
 }
 
-// nameOf returns an object name that is unique to a request.
-func nameOf(r Request) string {
+// uniqueObjectName returns an object name that is unique to a request.
+func uniqueObjectName(r Request) string {
 	sum := sha256.Sum256([]byte(r.Key))
 	return "node-" + string(r.Action) + "-" + hex.EncodeToString(sum[:8])
 }
 
-// fillTemplate replaces the placeholders {node}, {node_uid}, {provider_id}, {boot_id},
+// fillTextPlaceholders replaces the placeholders {node}, {node_uid}, {provider_id}, {boot_id},
 // {idempotency_key}, {action}, {object} and {force}.
-func fillTemplate(text string, r Request) string {
+func fillTextPlaceholders(text string, r Request) string {
 	var node, uid, provider string
 	if r.Node != nil {
 		node, uid, provider = r.Node.Name, string(r.Node.UID), r.Node.Spec.ProviderID

@@ -84,13 +84,13 @@ const (
 
 var errWebhookTimeout = errors.New("webhook timeout")
 
-// webhook is a provider that sends requests to a webhook.
-type webhook struct {
+// webhookProvider is a provider that sends requests to a webhook.
+type webhookProvider struct {
 	cfg    WebhookConfig
 	client *http.Client
 }
 
-func newWebhook(cfg WebhookConfig, deps Deps) (*webhook, error) {
+func newWebhookProvider(cfg WebhookConfig, deps Deps) (*webhookProvider, error) {
 	for name, text := range map[string]string{"url": cfg.URL, "status url": cfg.StatusURL} {
 		u, err := url.Parse(text)
 		if name == "status url" && text == "" {
@@ -103,26 +103,26 @@ func newWebhook(cfg WebhookConfig, deps Deps) (*webhook, error) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = webhookTimeout
 	}
-	return &webhook{cfg, &http.Client{
+	return &webhookProvider{cfg, &http.Client{
 		Transport:     deps.Transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is not sent to other hosts
 	}}, nil
 }
 
 // Name returns "webhook".
-func (*webhook) Name() string { return string(KindWebhook) }
+func (*webhookProvider) Name() string { return string(KindWebhook) }
 
 // Reboot requests a reboot.
-func (w *webhook) Reboot(ctx context.Context, r Request) (string, error) {
-	return w.requestWebhook(ctx, r)
+func (w *webhookProvider) Reboot(ctx context.Context, r Request) (reference string, err error) {
+	return w.postRequestForReference(ctx, r)
 }
 
 // Terminate requests a termination.
-func (w *webhook) Terminate(ctx context.Context, r Request) (string, error) {
-	return w.requestWebhook(ctx, r)
+func (w *webhookProvider) Terminate(ctx context.Context, r Request) (reference string, err error) {
+	return w.postRequestForReference(ctx, r)
 }
 
-func (w *webhook) requestWebhook(ctx context.Context, r Request) (reference string, err error) {
+func (w *webhookProvider) postRequestForReference(ctx context.Context, r Request) (reference string, err error) {
 	body, err := w.postRequest(ctx, w.cfg.URL, r, "")
 	if err != nil {
 		return "", err
@@ -136,9 +136,9 @@ func (w *webhook) requestWebhook(ctx context.Context, r Request) (reference stri
 }
 
 // CheckProgress queries the progress at StatusURL, if one is set.
-func (w *webhook) CheckProgress(ctx context.Context, r Request, reference string) (Progress, error) {
+func (w *webhookProvider) CheckProgress(ctx context.Context, r Request, reference string) (Progress, error) {
 	if w.cfg.StatusURL == "" {
-		return w.guessProgress(r), nil
+		return w.progressFromNodeState(r), nil
 	}
 	body, err := w.postRequest(ctx, w.cfg.StatusURL, r, reference)
 	if err != nil {
@@ -155,8 +155,8 @@ func (w *webhook) CheckProgress(ctx context.Context, r Request, reference string
 	return Progress{}, fmt.Errorf("webhook status has unknown state %q: want %s, %s or %s", s.State, StateRunning, StateDone, StateFailed)
 }
 
-// guessProgress derives the progress from the node.
-func (w *webhook) guessProgress(r Request) Progress {
+// progressFromNodeState derives the progress from the node.
+func (w *webhookProvider) progressFromNodeState(r Request) Progress {
 	switch {
 	case r.Action == ActionTerminate && r.Node == nil:
 		return Progress{State: StateDone, Message: "webhook accepted the request, and the node is deleted"}
@@ -168,10 +168,10 @@ func (w *webhook) guessProgress(r Request) Progress {
 	return Progress{State: StateRunning, Message: "webhook accepted the request"}
 }
 
-func (w *webhook) postRequest(ctx context.Context, endpoint string, r Request, reference string) (answer []byte, err error) {
+func (w *webhookProvider) postRequest(ctx context.Context, endpoint string, r Request, reference string) (answer []byte, err error) {
 	payload, err := json.Marshal(WebhookRequest{
 		IdempotencyKey: r.Key, Action: r.Action, Object: r.By.Kind + "/" + r.By.Name, Force: r.Force,
-		Deadline: r.Deadline.UTC(), RequestID: reference, Node: webhookNode(r),
+		Deadline: r.Deadline.UTC(), RequestID: reference, Node: newWebhookNode(r),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("call webhook: %w", err)
@@ -185,7 +185,7 @@ func (w *webhook) postRequest(ctx context.Context, endpoint string, r Request, r
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("Idempotency-Key", string(r.Key))
-	if err := w.authorize(req); err != nil {
+	if err := w.setBearerTokenFromFile(req); err != nil {
 		return nil, err
 	}
 	resp, err := w.client.Do(req)
@@ -200,10 +200,10 @@ func (w *webhook) postRequest(ctx context.Context, endpoint string, r Request, r
 	if err != nil {
 		return nil, fmt.Errorf("read webhook response: %w", err)
 	}
-	return body, classifyResponse(resp, body)
+	return body, permanentOrRetryableError(resp, body)
 }
 
-func (w *webhook) authorize(req *http.Request) error {
+func (w *webhookProvider) setBearerTokenFromFile(req *http.Request) error {
 	if w.cfg.TokenFile == "" {
 		return nil
 	}
@@ -215,9 +215,9 @@ func (w *webhook) authorize(req *http.Request) error {
 	return nil
 }
 
-// classifyResponse returns the error of a response. A wrong address or token is not
+// permanentOrRetryableError returns the error of a response. A wrong address or token is not
 // permanent, because a person can correct it.
-func classifyResponse(resp *http.Response, body []byte) error {
+func permanentOrRetryableError(resp *http.Response, body []byte) error {
 	if resp.StatusCode/100 == 2 { //nolint:mnd // the class of success
 		return nil
 	}
@@ -234,7 +234,7 @@ func classifyResponse(resp *http.Response, body []byte) error {
 	return err
 }
 
-func webhookNode(r Request) *WebhookNode {
+func newWebhookNode(r Request) *WebhookNode {
 	n := r.Node
 	if n == nil {
 		return nil

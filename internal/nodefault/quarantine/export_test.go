@@ -8,7 +8,7 @@ import (
 
 // OwnedOf returns the changes of the pipeline to a node from its annotation.
 func OwnedOf(node *corev1.Node) (owned v1alpha1.Owned, found bool) {
-	m, err := readMark(node)
+	m, err := readOwnedMark(node)
 	if err != nil || m == nil {
 		return v1alpha1.Owned{}, false
 	}

@@ -205,7 +205,7 @@ func (w *fixture) step(seen *corev1.Node, what fate) quarantine.Step {
 	w.now = w.now.Add(time.Millisecond) // no two steps have the same time
 	before := w.status.DeepCopy()
 	verdict, _ := w.rules.Decide(seen, w.faults, w.now)
-	look := quarantine.Look{
+	look := quarantine.StepInput{
 		Now: w.now, Node: seen.DeepCopy(), Status: w.status.DeepCopy(), Verdict: verdict, Faults: w.faults, Busy: w.busy,
 	}
 	s, err := quarantine.New(w.cfg, w).Step(look)

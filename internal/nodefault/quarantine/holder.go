@@ -10,11 +10,11 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// A holder is the owner of a cordon according to the managed fields.
-type holder int
+// A cordonOwner is the owner of a cordon according to the managed fields.
+type cordonOwner int
 
 const (
-	nobodyKnown holder = iota // not recorded
+	nobodyKnown cordonOwner = iota // not recorded
 	us
 	others
 )
@@ -23,10 +23,10 @@ const (
 // there are too many.
 const ancientChanges = "ancient-changes"
 
-// cordonHolder returns who has set spec.unschedulable, and when if it was the pipeline. A
+// cordonOwnerFromManagedFields returns who has set spec.unschedulable, and when if it was the pipeline. A
 // field that others have also applied belongs to them, and the pipeline must not clear
 // it.
-func cordonHolder(node *corev1.Node) (h holder, since time.Time) {
+func cordonOwnerFromManagedFields(node *corev1.Node) (owner cordonOwner, since time.Time) {
 	for _, entry := range node.ManagedFields {
 		if entry.Subresource != "" || entry.FieldsV1 == nil || entry.Manager == ancientChanges {
 			continue
@@ -43,22 +43,22 @@ func cordonHolder(node *corev1.Node) (h holder, since time.Time) {
 		if entry.Manager != v1alpha1.FieldManager {
 			return others, time.Time{}
 		}
-		h = us
+		owner = us
 		if entry.Time != nil {
 			since = entry.Time.Time
 		}
 	}
-	return h, since
+	return owner, since
 }
 
-// isTracked reports whether the API server records the field managers of a node. It does
+// hasManagedFields reports whether the API server records the field managers of a node. It does
 // not while the managed fields are empty.
-func isTracked(node *corev1.Node) bool { return len(node.ManagedFields) > 0 }
+func hasManagedFields(node *corev1.Node) bool { return len(node.ManagedFields) > 0 }
 
-// setCordonManager restores the managed fields with the pipeline as manager of the cordon.
+// setManagedFieldsToOwnCordon restores the managed fields with the pipeline as manager of the cordon.
 // Otherwise a person who uncordons and cordons the node could not be told apart from the
 // pipeline.
-func setCordonManager(node *corev1.Node, now time.Time) {
+func setManagedFieldsToOwnCordon(node *corev1.Node, now time.Time) {
 	at := metav1.NewTime(now)
 	node.ManagedFields = []metav1.ManagedFieldsEntry{{
 		Manager: v1alpha1.FieldManager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &at,

@@ -16,8 +16,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// A mark is the annotation that records the changes of the pipeline to a node.
-type mark struct {
+// An ownedMark is the annotation that records the changes of the pipeline to a node.
+type ownedMark struct {
 	// UID is the UID of the node. An annotation that was copied from another node is
 	// ignored.
 	UID types.UID `json:"uid"`
@@ -31,12 +31,12 @@ type mark struct {
 	// once.
 	Tracked bool `json:"tracked,omitempty"`
 	// Fault is the fault that opened the session.
-	Fault opener `json:"fault"`
+	Fault sessionFault `json:"fault"`
 }
 
-// An opener is the fault that opened a session, with the fields that records need if the
+// An sessionFault is the fault that opened a session, with the fields that records need if the
 // status is lost.
-type opener struct {
+type sessionFault struct {
 	Source  string                     `json:"source"`
 	Check   string                     `json:"check"`
 	Entity  string                     `json:"entity,omitempty"`
@@ -47,8 +47,8 @@ type opener struct {
 	Since   metav1.MicroTime           `json:"since"`
 }
 
-// A tombstone is the annotation that records how the pipeline ended a session.
-type tombstone struct {
+// A releaseRecord is the annotation that records how the pipeline ended a session.
+type releaseRecord struct {
 	UID     types.UID        `json:"uid"`
 	Session string           `json:"session"`
 	At      metav1.MicroTime `json:"at"`
@@ -61,8 +61,8 @@ type tombstone struct {
 	Orphan bool `json:"orphan,omitempty"`
 }
 
-// An override is the annotation that records a session that a person has undone.
-type override struct {
+// An overrideRecord is the annotation that records a session that a person has undone.
+type overrideRecord struct {
 	UID     types.UID        `json:"uid"`
 	Session string           `json:"session"`
 	At      metav1.MicroTime `json:"at"`
@@ -90,15 +90,15 @@ var (
 	errTooLong   = errors.New("value too long")
 )
 
-// readMark reads the mark of a node, or returns nil without one. An invalid annotation is
+// readOwnedMark reads the mark of a node, or returns nil without one. An invalid annotation is
 // an error and is ignored.
-func readMark(node *corev1.Node) (*mark, error) {
-	var m mark
-	found, err := readAnnotation(node, v1alpha1.AnnotationOwned, &m)
+func readOwnedMark(node *corev1.Node) (*ownedMark, error) {
+	var m ownedMark
+	found, err := readJSONAnnotation(node, v1alpha1.AnnotationOwned, &m)
 	if err != nil || !found {
 		return nil, err
 	}
-	if err := validateMark(node, m.UID, m.Session, m.AppliedAt); err != nil {
+	if err := validateUIDSessionAndTime(node, m.UID, m.Session, m.AppliedAt); err != nil {
 		return nil, err
 	}
 	for _, t := range m.Taints {
@@ -110,31 +110,31 @@ func readMark(node *corev1.Node) (*mark, error) {
 	return &m, nil
 }
 
-func readTombstone(node *corev1.Node) (*tombstone, error) {
-	var t tombstone
-	found, err := readAnnotation(node, v1alpha1.AnnotationReleased, &t)
+func readReleaseRecord(node *corev1.Node) (*releaseRecord, error) {
+	var t releaseRecord
+	found, err := readJSONAnnotation(node, v1alpha1.AnnotationReleased, &t)
 	if err != nil || !found {
 		return nil, err
 	}
-	if err := validateMark(node, t.UID, t.Session, t.At); err != nil {
+	if err := validateUIDSessionAndTime(node, t.UID, t.Session, t.At); err != nil {
 		return nil, err
 	}
 	return &t, nil
 }
 
-func readOverride(node *corev1.Node) (*override, error) {
-	var o override
-	found, err := readAnnotation(node, v1alpha1.AnnotationOverridden, &o)
+func readOverride(node *corev1.Node) (*overrideRecord, error) {
+	var o overrideRecord
+	found, err := readJSONAnnotation(node, v1alpha1.AnnotationOverridden, &o)
 	if err != nil || !found {
 		return nil, err
 	}
-	if err := validateMark(node, o.UID, o.Session, o.At); err != nil {
+	if err := validateUIDSessionAndTime(node, o.UID, o.Session, o.At); err != nil {
 		return nil, err
 	}
 	return &o, nil
 }
 
-func readAnnotation(node *corev1.Node, key string, into any) (found bool, err error) {
+func readJSONAnnotation(node *corev1.Node, key string, into any) (found bool, err error) {
 	text, there := node.Annotations[key]
 	switch {
 	case !there:
@@ -148,7 +148,7 @@ func readAnnotation(node *corev1.Node, key string, into any) (found bool, err er
 	return true, nil
 }
 
-func validateMark(node *corev1.Node, uid types.UID, session string, at metav1.MicroTime) error {
+func validateUIDSessionAndTime(node *corev1.Node, uid types.UID, session string, at metav1.MicroTime) error {
 	switch {
 	case uid != node.UID:
 		return errOtherNode
@@ -160,8 +160,8 @@ func validateMark(node *corev1.Node, uid types.UID, session string, at metav1.Mi
 	return nil
 }
 
-// writeAnnotation sets an annotation on a node.
-func writeAnnotation(node *corev1.Node, key string, value any) {
+// setJSONAnnotation sets an annotation on a node.
+func setJSONAnnotation(node *corev1.Node, key string, value any) {
 	text, err := json.Marshal(value)
 	if err != nil {
 		// The values hold only texts, times and flags, which JSON can always encode.
@@ -173,38 +173,38 @@ func writeAnnotation(node *corev1.Node, key string, value any) {
 	node.Annotations[key] = string(text)
 }
 
-func openerOf(f v1alpha1.Fault) opener {
-	return opener{
+func newSessionFault(f v1alpha1.Fault) sessionFault {
+	return sessionFault{
 		Source: f.Source, Check: f.Check, Entity: f.Entity, Codes: slices.Clone(f.ErrorCodes), Fatal: f.Fatal,
 		Message: nodefault.TruncateText(f.Message, 256), Action: f.RecommendedAction, Since: f.DetectedAt,
 	}
 }
 
-// validOrUnknown replaces an opener that the status schema rejects. If a person has removed or
+// validOrUnknown replaces a session fault that the status schema rejects. If a person has removed or
 // extended its fields, each status write would fail otherwise, and the node would keep
 // its state.
-func (o opener) validOrUnknown(at metav1.MicroTime) opener {
+func (o sessionFault) validOrUnknown(fallbackSince metav1.MicroTime) sessionFault {
 	const name, entity, code, codes, message, action = 128, 256, 64, 16, 1024, 64 // as in the schema
 	long := func(text string, most int) bool { return utf8.RuneCountInString(text) > most }
 	if o.Source == "" || o.Check == "" || long(o.Source, name) || long(o.Check, name) || long(o.Entity, entity) || long(o.Message, message) ||
 		long(string(o.Action), action) || len(o.Codes) > codes || slices.ContainsFunc(o.Codes, func(c string) bool { return long(c, code) }) {
-		return opener{Source: unknownSource, Check: unknownCheck, Since: at}
+		return sessionFault{Source: unknownSource, Check: unknownCheck, Since: fallbackSince}
 	}
 	if o.Since.IsZero() {
-		o.Since = at
+		o.Since = fallbackSince
 	}
 	return o
 }
 
-func (o opener) toFault() v1alpha1.Fault {
+func (o sessionFault) toFault() v1alpha1.Fault {
 	return v1alpha1.Fault{
 		Source: o.Source, Check: o.Check, Entity: o.Entity, ErrorCodes: slices.Clone(o.Codes), Fatal: o.Fatal,
 		Message: o.Message, RecommendedAction: o.Action, DetectedAt: o.Since,
 	}
 }
 
-// overridden converts an override to its status.
-func (o *override) overridden() *v1alpha1.Overridden {
+// toStatus converts an override to its status.
+func (o *overrideRecord) toStatus() *v1alpha1.Overridden {
 	return &v1alpha1.Overridden{Session: o.Session, DetectedAt: metav1.NewTime(o.At.Time), Faults: slices.Clone(o.Faults)}
 }
 
@@ -212,8 +212,8 @@ func (o *override) overridden() *v1alpha1.Overridden {
 // watcher of nodes receives them.
 const maxKeys = 8 << 10
 
-// shortened returns the override for the node. The status has the full list.
-func (o *override) shortened() override {
+// withoutFaultsIfTooLarge returns the override for the node. The status has the full list.
+func (o *overrideRecord) withoutFaultsIfTooLarge() overrideRecord {
 	short, size := *o, 0
 	for _, key := range o.Faults {
 		size += len(key)
@@ -225,13 +225,13 @@ func (o *override) shortened() override {
 }
 
 // coversFault reports whether a fault is covered by the override.
-func (o *override) coversFault(key string, since time.Time) bool {
+func (o *overrideRecord) coversFault(key string, since time.Time) bool {
 	return slices.Contains(o.Faults, key) || o.All && !since.Truncate(time.Microsecond).After(o.At.Time)
 }
 
-// endsSession reports whether the tombstone belongs to the open session.
-func (t *tombstone) endsSession(st *v1alpha1.NodeFaultStatus) bool {
-	if t == nil || !isOpen(st) {
+// endsOpenSessionOf reports whether the release record belongs to the open session.
+func (t *releaseRecord) endsOpenSessionOf(st *v1alpha1.NodeFaultStatus) bool {
+	if t == nil || !isSessionOpen(st) {
 		return false
 	}
 	return t.Session == st.Session || t.Orphan && st.Owned != nil && !t.At.Before(&st.Owned.AppliedAt)

@@ -21,19 +21,19 @@ func marked(text string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: "u", Annotations: map[string]string{v1alpha1.AnnotationOwned: text}}}
 }
 
-func fullMark() mark {
-	return mark{
+func fullMark() ownedMark {
+	return ownedMark{
 		UID: "u", Foreign: true, Undone: []string{"worse:NoExecute"},
 		Owned: v1alpha1.Owned{Session: "k3f9c2aa", Cordon: true, AppliedAt: at(), Taints: []corev1.Taint{{Key: "sick", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}},
-		Fault: opener{Source: "agent", Check: "xid-check", Entity: "GPU/3", Codes: []string{"XID-79"}, Fatal: true, Message: "off the bus", Action: v1alpha1.ActionRestartVM, Since: at()},
+		Fault: sessionFault{Source: "agent", Check: "xid-check", Entity: "GPU/3", Codes: []string{"XID-79"}, Fatal: true, Message: "off the bus", Action: v1alpha1.ActionRestartVM, Since: at()},
 	}
 }
 
 func TestMarkRoundTrip(t *testing.T) {
 	want := fullMark()
 	node := marked("")
-	writeAnnotation(node, v1alpha1.AnnotationOwned, want)
-	got, err := readMark(node)
+	setJSONAnnotation(node, v1alpha1.AnnotationOwned, want)
+	got, err := readOwnedMark(node)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,13 +75,13 @@ func TestReadMark(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			m, err := readMark(marked(tc.text))
+			m, err := readOwnedMark(marked(tc.text))
 			if (m != nil) != tc.want || (err != nil) != tc.wantErr {
 				t.Errorf("%s: got %+v, err %v", tc.reason, m, err)
 			}
 		})
 	}
-	if m, err := readMark(&corev1.Node{}); m != nil || err != nil {
+	if m, err := readOwnedMark(&corev1.Node{}); m != nil || err != nil {
 		t.Errorf("a node without annotations: %+v, err %v", m, err)
 	}
 }
@@ -92,22 +92,22 @@ func TestMarkWithoutItsFault(t *testing.T) {
 	unknown := v1alpha1.Fault{Source: "fleetloop", Check: "unknown", DetectedAt: at()}
 	cases := map[string]struct {
 		reason string
-		change func(o *opener)
+		change func(o *sessionFault)
 		want   v1alpha1.Fault
 	}{
-		"None":    {"it was taken out", func(o *opener) { *o = opener{} }, unknown},
-		"NoCheck": {"a part of it was", func(o *opener) { o.Check = "" }, unknown},
-		"Long":    {"it was written by hand", func(o *opener) { o.Source = strings.Repeat("é", 129) }, unknown},
-		"Codes":   {"there are more than a fault has", func(o *opener) { o.Codes = make([]string, 17) }, unknown},
-		"Code":    {"one is longer than one is", func(o *opener) { o.Codes = []string{strings.Repeat("c", 65)} }, unknown},
-		"NoTime":  {"it has begun when the node was taken, or before", func(o *opener) { *o = opener{Source: "a", Check: "b"} }, v1alpha1.Fault{Source: "a", Check: "b", DetectedAt: at()}},
+		"None":    {"it was taken out", func(o *sessionFault) { *o = sessionFault{} }, unknown},
+		"NoCheck": {"a part of it was", func(o *sessionFault) { o.Check = "" }, unknown},
+		"Long":    {"it was written by hand", func(o *sessionFault) { o.Source = strings.Repeat("é", 129) }, unknown},
+		"Codes":   {"there are more than a fault has", func(o *sessionFault) { o.Codes = make([]string, 17) }, unknown},
+		"Code":    {"one is longer than one is", func(o *sessionFault) { o.Codes = []string{strings.Repeat("c", 65)} }, unknown},
+		"NoTime":  {"it has begun when the node was taken, or before", func(o *sessionFault) { *o = sessionFault{Source: "a", Check: "b"} }, v1alpha1.Fault{Source: "a", Check: "b", DetectedAt: at()}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			m, node := fullMark(), marked("")
 			tc.change(&m.Fault)
-			writeAnnotation(node, v1alpha1.AnnotationOwned, m)
-			got, err := readMark(node)
+			setJSONAnnotation(node, v1alpha1.AnnotationOwned, m)
+			got, err := readOwnedMark(node)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,25 +125,25 @@ func TestLargestMark(t *testing.T) {
 	for range 16 {
 		f.ErrorCodes = append(f.ErrorCodes, strings.Repeat("<", 64))
 	}
-	m := mark{UID: "u", Owned: v1alpha1.Owned{Session: "s", AppliedAt: at()}, Fault: openerOf(f)}
+	m := ownedMark{UID: "u", Owned: v1alpha1.Owned{Session: "s", AppliedAt: at()}, Fault: newSessionFault(f)}
 	for range 16 {
 		m.Taints = append(m.Taints, corev1.Taint{Key: strings.Repeat("k", 317), Value: strings.Repeat("v", 63), Effect: corev1.TaintEffectPreferNoSchedule})
 		m.Undone = append(m.Undone, strings.Repeat("k", 317)+":PreferNoSchedule")
 	}
 	node := marked("")
-	writeAnnotation(node, v1alpha1.AnnotationOwned, m)
+	setJSONAnnotation(node, v1alpha1.AnnotationOwned, m)
 	if size := len(node.Annotations[v1alpha1.AnnotationOwned]); size > maxAnnotation/2 {
 		t.Errorf("the mark has %d bytes", size)
 	}
-	got, err := readMark(node)
+	got, err := readOwnedMark(node)
 	if diff := cmp.Diff(&m, got); diff != "" || err != nil {
 		t.Errorf("err %v, -want +got\n%s", err, diff)
 	}
-	o := override{UID: "u", Session: "s", At: at()}
+	o := overrideRecord{UID: "u", Session: "s", At: at()}
 	for range maxFaults {
 		o.Faults = append(o.Faults, f.Source+"/"+f.Check+"/"+f.Entity)
 	}
-	writeAnnotation(node, v1alpha1.AnnotationOverridden, o.shortened())
+	setJSONAnnotation(node, v1alpha1.AnnotationOverridden, o.withoutFaultsIfTooLarge())
 	if size := len(node.Annotations[v1alpha1.AnnotationOverridden]); size > maxAnnotation/2 {
 		t.Errorf("the override has %d bytes", size)
 	}
@@ -164,7 +164,7 @@ func TestHolder(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		entries []metav1.ManagedFieldsEntry
-		want    holder
+		want    cordonOwner
 	}{
 		"None":    {reason: "stripped, or never there", want: nobodyKnown},
 		"Us":      {reason: "as our write leaves it", entries: []metav1.ManagedFieldsEntry{entry("kubelet", "", `{"f:spec":{"f:taints":{}}}`), entry(v1alpha1.FieldManager, "", flag)}, want: us},
@@ -176,7 +176,7 @@ func TestHolder(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, _ := cordonHolder(&corev1.Node{ObjectMeta: metav1.ObjectMeta{ManagedFields: tc.entries}})
+			got, _ := cordonOwnerFromManagedFields(&corev1.Node{ObjectMeta: metav1.ObjectMeta{ManagedFields: tc.entries}})
 			if got != tc.want {
 				t.Errorf("%s: got %v, want %v", tc.reason, got, tc.want)
 			}
@@ -202,14 +202,14 @@ func FuzzAnnotations(f *testing.F) {
 		node.Annotations[v1alpha1.AnnotationOverridden] = overridden
 		node.Spec = corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{theirs}}
 		node.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl-cordon", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:unschedulable":{}}}`)}}
-		m, err := readMark(node)
+		m, err := readOwnedMark(node)
 		if err != nil && m != nil {
 			t.Fatal("a mark with an error")
 		}
 		if m != nil {
 			again := marked("")
-			writeAnnotation(again, v1alpha1.AnnotationOwned, m)
-			if same, err := readMark(again); err != nil || !cmp.Equal(m.Owned, same.Owned) {
+			setJSONAnnotation(again, v1alpha1.AnnotationOwned, m)
+			if same, err := readOwnedMark(again); err != nil || !cmp.Equal(m.Owned, same.Owned) {
 				t.Fatalf("written and read again, %+v became %+v, err %v", m, same, err)
 			}
 		}
@@ -217,7 +217,7 @@ func FuzzAnnotations(f *testing.F) {
 		st := &v1alpha1.NodeFaultStatus{}
 		now := at().Add(time.Hour)
 		for range 8 {
-			s, err := q.Step(Look{Now: now, Node: node, Status: st})
+			s, err := q.Step(StepInput{Now: now, Node: node, Status: st})
 			if err != nil {
 				t.Fatal(err)
 			}

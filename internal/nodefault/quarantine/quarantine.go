@@ -67,24 +67,24 @@ func New(cfg Config, budget Budget) *Quarantine {
 	cfg.HealthyFor = cmp.Or(cfg.HealthyFor, DefaultHealthyFor)
 	cfg.OverrideTTL = cmp.Or(cfg.OverrideTTL, DefaultOverrideTTL)
 	if budget == nil {
-		budget = boundless{}
+		budget = unlimitedBudget{}
 	}
 	return &Quarantine{cfg: cfg, budget: budget}
 }
 
-type boundless struct{}
+type unlimitedBudget struct{}
 
-func (boundless) Reserve(*corev1.Node, time.Time) (release func(), denial string) {
+func (unlimitedBudget) Reserve(*corev1.Node, time.Time) (release func(), denial string) {
 	return func() {}, ""
 }
 
-func (boundless) LimitOf(*corev1.Node) *v1alpha1.PoolBudget { return nil }
+func (unlimitedBudget) LimitOf(*corev1.Node) *v1alpha1.PoolBudget { return nil }
 
 // LimitOf returns LimitOf of the budget.
 func (q *Quarantine) LimitOf(node *corev1.Node) *v1alpha1.PoolBudget { return q.budget.LimitOf(node) }
 
-// A Look is the input of a step.
-type Look struct {
+// A StepInput is the input of a step.
+type StepInput struct {
 	Now time.Time
 	// Node is the current node with its managed fields, or nil if it is gone. It is not
 	// changed.
@@ -170,47 +170,47 @@ var errNoStatus = errors.New("status missing")
 
 // Step returns the next step. It can be called again at any time, regardless of whether
 // the last step was done completely, in part, or not at all.
-func (q *Quarantine) Step(l Look) (Step, error) {
+func (q *Quarantine) Step(in StepInput) (Step, error) {
 	switch {
-	case l.Status == nil:
+	case in.Status == nil:
 		return Step{}, errNoStatus
-	case l.Node == nil:
-		return goneStep(), nil
-	case l.Status.NodeUID != "" && l.Status.NodeUID != l.Node.UID:
-		return replacedStep(l), nil
+	case in.Node == nil:
+		return stepForDeletedNode(), nil
+	case in.Status.NodeUID != "" && in.Status.NodeUID != in.Node.UID:
+		return stepForReplacedNode(in), nil
 	}
-	l.Now = l.Now.Truncate(time.Microsecond) // the precision of stored times
-	v := newView(l)
-	for _, decide := range []func(*view) (Step, bool){
-		q.stepIfLeftOver, q.stepIfStatusBehind, q.stepIfMarkLost, q.stepIfExcluded, q.stepIfUndone, q.stepIfOverridden, q.stepIfDryRun, q.stepIfRecovered,
+	in.Now = in.Now.Truncate(time.Microsecond) // the precision of stored times
+	n := newNodeState(in)
+	for _, decide := range []func(*nodeState) (Step, bool){
+		q.planCleanupIfSessionEnded, q.planStatusSyncIfBehindNode, q.restoreMarkIfLost, q.planReleaseIfOptedOutOrControlPlane, q.planOverrideIfManuallyUndone, q.planWaitOrEndOverride, q.planRecordOnlyIfDryRun, q.planReleaseIfRecovered,
 	} {
-		if step, ok := decide(v); ok {
-			return v.finishStep(step, q.cfg.DryRun), nil
+		if step, ok := decide(n); ok {
+			return n.addCommonStepFields(step, q.cfg.DryRun), nil
 		}
 	}
-	return v.finishStep(q.quarantineStep(v), q.cfg.DryRun), nil
+	return n.addCommonStepFields(q.planQuarantineWithinBudget(n), q.cfg.DryRun), nil
 }
 
-// goneStep ends the state of a deleted node. The session stays, for records that still
+// stepForDeletedNode ends the state of a deleted node. The session stays, for records that still
 // follow.
-func goneStep() Step {
+func stepForDeletedNode() Step {
 	return Step{Why: Gone, Undo: func() {}, Message: "the node was deleted", Settle: func(st *v1alpha1.NodeFaultStatus) {
 		st.Owned, st.DesiredActions, st.HealthySince, st.Overridden = nil, nil, nil, nil
 	}}
 }
 
-// replacedStep handles another node of the same name. It ends the session of the old
+// stepForReplacedNode handles another node of the same name. It ends the session of the old
 // node. When no action of it is in progress, the new node starts without state.
-func replacedStep(l Look) Step {
-	step := goneStep()
+func stepForReplacedNode(in StepInput) Step {
+	step := stepForDeletedNode()
 	step.Message = "the node was replaced by another node with the same name"
-	if l.Busy {
+	if in.Busy {
 		return step
 	}
 	step.After = AtOnce
 	step.Settle = func(st *v1alpha1.NodeFaultStatus) {
 		endSession(st)
-		st.NodeUID, st.Session, st.Drain, st.Remediation = l.Node.UID, "", nil, nil
+		st.NodeUID, st.Session, st.Drain, st.Remediation = in.Node.UID, "", nil, nil
 	}
 	return step
 }

@@ -14,57 +14,57 @@ import (
 // deniedFor is the delay before a denied reservation is retried.
 const deniedFor = 15 * time.Second
 
-// quarantineSituation returns the situation of a quarantined node.
-func (v *view) quarantineSituation() Situation {
-	if v.mark != nil && v.mark.Foreign {
+// oursOrForeign returns the situation of a quarantined node.
+func (n *nodeState) oursOrForeign() Situation {
+	if n.mark != nil && n.mark.Foreign {
 		return Foreign
 	}
 	return Ours
 }
 
-// stepIfDryRun only records actions, if the installation is in dry run, or if only rules in
+// planRecordOnlyIfDryRun only records actions, if the installation is in dry run, or if only rules in
 // dry run require an action.
-func (q *Quarantine) stepIfDryRun(v *view) (Step, bool) {
-	nothing := !nodefault.RequiresAction(v.Verdict.DesiredActions)
+func (q *Quarantine) planRecordOnlyIfDryRun(n *nodeState) (planned Step, applies bool) {
+	nothing := !nodefault.RequiresAction(n.Verdict.DesiredActions)
 	switch {
-	case q.cfg.DryRun && (!nothing || isOpen(v.Status)):
-	case v.mark == nil && !nothing && v.Verdict.DesiredActions.DryRun:
+	case q.cfg.DryRun && (!nothing || isSessionOpen(n.Status)):
+	case n.mark == nil && !nothing && n.Verdict.DesiredActions.DryRun:
 	default:
 		return Step{}, false
 	}
 	step := Step{Why: DryRun, Message: "dry run: actions are reported, not performed"}
-	if v.mark != nil {
+	if n.mark != nil {
 		step.Message = "dry run: existing changes of the controller are kept"
 	}
 	if nothing {
-		return q.pretendRecovery(v, step), true
+		return q.endDryRunSessionOrRecordRelease(n, step), true
 	}
-	session, f, flips := v.sessionName(), v.openingFault(), v.Verdict.DesiredActions.Cordon && !v.isCordoned() && v.mark == nil && v.Status.Owned == nil
+	session, f, flips := n.currentOrNewSessionID(), n.openingFault(), n.Verdict.DesiredActions.Cordon && !n.isCordoned() && n.mark == nil && n.Status.Owned == nil
 	step.Settle = func(st *v1alpha1.NodeFaultStatus) {
-		if !isOpen(st) {
+		if !isSessionOpen(st) {
 			beginSession(st, session, f)
 		}
 		st.HealthySince = nil
 		if flips {
-			tellDry(st, changeevent.ActionCordon, "", v.Now)
+			recordDryRunActionOnce(st, changeevent.ActionCordon, "", n.Now)
 		}
 	}
 	return step, true
 }
 
-// pretendRecovery ends a session without changes on the node. For a node with changes,
+// endDryRunSessionOrRecordRelease ends a session without changes on the node. For a node with changes,
 // which dry run keeps, it records that the node would be released.
-func (q *Quarantine) pretendRecovery(v *view, step Step) Step {
-	left := q.healthyTimeLeft(v)
-	if left > 0 || v.Verdict.Unsure {
-		step.After, step.Settle = left, v.settleHealth()
+func (q *Quarantine) endDryRunSessionOrRecordRelease(n *nodeState, step Step) Step {
+	left := q.healthyTimeLeft(n)
+	if left > 0 || n.Verdict.Unsure {
+		step.After, step.Settle = left, n.statusUpdateOfHealthySince()
 		return step
 	}
-	written := v.mark != nil || v.Status.Owned != nil
-	ours := v.mark != nil && v.mark.Cordon && v.holds != others
+	written := n.mark != nil || n.Status.Owned != nil
+	ours := n.mark != nil && n.mark.Cordon && n.holds != others
 	step.Settle = func(st *v1alpha1.NodeFaultStatus) {
-		if ours || toldDry(st, changeevent.ActionCordon) {
-			tellDry(st, changeevent.ActionUncordon, reasonHealthy, v.Now)
+		if ours || hasDryRunRecord(st, changeevent.ActionCordon) {
+			recordDryRunActionOnce(st, changeevent.ActionUncordon, reasonHealthy, n.Now)
 		}
 		if !written {
 			endSession(st)
@@ -76,75 +76,75 @@ func (q *Quarantine) pretendRecovery(v *view, step Step) Step {
 	return step
 }
 
-// sessionName returns the name of the open session, or of the one to open.
-func (v *view) sessionName() string {
+// currentOrNewSessionID returns the name of the open session, or of the one to open.
+func (n *nodeState) currentOrNewSessionID() string {
 	switch {
-	case v.mark != nil:
-		return v.mark.Session
-	case isOpen(v.Status):
-		return v.Status.Session
+	case n.mark != nil:
+		return n.mark.Session
+	case isSessionOpen(n.Status):
+		return n.Status.Session
 	default:
-		return nodefault.NewSession(v.Node.UID, v.openingFault(), v.Now)
+		return nodefault.NewSessionID(n.Node.UID, n.openingFault(), n.Now)
 	}
 }
 
-// stepIfRecovered releases a node that needs no action any more. It waits until this has
+// planReleaseIfRecovered releases a node that needs no action any more. It waits until this has
 // lasted, no remedy is in progress and no person holds the node.
-func (q *Quarantine) stepIfRecovered(v *view) (Step, bool) {
+func (q *Quarantine) planReleaseIfRecovered(n *nodeState) (planned Step, applies bool) {
 	switch {
-	case v.wantsReal():
+	case n.requiresActionNotDryRun():
 		return Step{}, false
-	case v.mark == nil && !isOpen(v.Status) && len(v.Faults) == 0:
+	case n.mark == nil && !isSessionOpen(n.Status) && len(n.Faults) == 0:
 		return Step{Why: Released, Message: "no fault reported"}, true
-	case v.mark == nil && !isOpen(v.Status):
+	case n.mark == nil && !isSessionOpen(n.Status):
 		return Step{Why: Observing, Message: "no rule requires an action"}, true
-	case v.Verdict.Unsure:
-		step := Step{Why: v.quarantineSituation(), Act: v.Busy && v.mark != nil, Settle: v.settleHealth(), Message: "rule evaluation failed: the health of the node is unknown; see the log of node-fault-controller"}
-		return v.flushMark(step), true
+	case n.Verdict.Unsure:
+		step := Step{Why: n.oursOrForeign(), Act: n.Busy && n.mark != nil, Settle: n.statusUpdateOfHealthySince(), Message: "rule evaluation failed: the health of the node is unknown; see the log of node-fault-controller"}
+		return n.addMarkAndLabelWrites(step), true
 	}
-	step := Step{Why: Recovering, Settle: v.settleHealth(), Act: v.Busy}
-	left := q.healthyTimeLeft(v)
-	_, held := v.Node.Annotations[v1alpha1.AnnotationHold]
+	step := Step{Why: Recovering, Settle: n.statusUpdateOfHealthySince(), Act: n.Busy}
+	left := q.healthyTimeLeft(n)
+	_, held := n.Node.Annotations[v1alpha1.AnnotationHold]
 	switch {
-	case v.Busy:
+	case n.Busy:
 		step.Message = "no fault is left; waiting for the remedy (reboot, terminate or support) to finish"
 	case left > 0:
 		step.After, step.Message = left, "no fault is left; the node returns to service after it has been healthy for "+q.cfg.HealthyFor.String()
-	case v.mark == nil: // no changes on the node
-		return Step{Why: Released, Message: reasonHealthy, Settle: func(st *v1alpha1.NodeFaultStatus) { closeUnwritten(st, reasonHealthy, v.Now) }}, true
+	case n.mark == nil: // no changes on the node
+		return Step{Why: Released, Message: reasonHealthy, Settle: func(st *v1alpha1.NodeFaultStatus) { endSessionAndRecordDryRunUncordon(st, reasonHealthy, n.Now) }}, true
 	case held:
 		step.Why, step.Message = Held, "the node is healthy, but stays out of service until you remove its annotation "+v1alpha1.AnnotationHold
 	default:
-		return v.releaseStep(v.planRelease(reasonHealthy, false), Released, reasonHealthy), true
+		return n.releaseStep(n.buildReleasedNode(reasonHealthy, false), Released, reasonHealthy), true
 	}
-	return v.flushMark(step), true
+	return n.addMarkAndLabelWrites(step), true
 }
 
-// flushMark writes the mark and the label if they have changed, and restores the managed
+// addMarkAndLabelWrites writes the mark and the label if they have changed, and restores the managed
 // fields if they are empty.
-func (v *view) flushMark(step Step) Step {
-	if v.mark == nil {
+func (n *nodeState) addMarkAndLabelWrites(step Step) Step {
+	if n.mark == nil {
 		return step
 	}
-	untracked := v.mark.Cordon && v.isCordoned() && !isTracked(v.Node) && !v.mark.Tracked
+	untracked := n.mark.Cordon && n.isCordoned() && !hasManagedFields(n.Node) && !n.mark.Tracked
 	if untracked {
-		v.mark.Tracked, v.changed = true, true
+		n.mark.Tracked, n.changed = true, true
 	}
-	label, known := phaseLabel(v.Status.Phase)
-	relabel := known && v.Node.Labels[v1alpha1.LabelPhase] != label
-	if !v.changed && !relabel {
+	label, known := phaseLabel(n.Status.Phase)
+	relabel := known && n.Node.Labels[v1alpha1.LabelPhase] != label
+	if !n.changed && !relabel {
 		return step
 	}
-	step.Node = v.Node.DeepCopy()
-	if v.changed {
-		step.Settle = v.settleMark(step.Settle)
-		writeAnnotation(step.Node, v1alpha1.AnnotationOwned, v.mark)
+	step.Node = n.Node.DeepCopy()
+	if n.changed {
+		step.Settle = n.statusUpdateFromMark(step.Settle)
+		setJSONAnnotation(step.Node, v1alpha1.AnnotationOwned, n.mark)
 	}
 	if relabel {
 		setPhaseLabel(step.Node, label)
 	}
 	if untracked {
-		setCordonManager(step.Node, v.Now)
+		setManagedFieldsToOwnCordon(step.Node, n.Now)
 	}
 	return step
 }
@@ -156,112 +156,112 @@ func setPhaseLabel(node *corev1.Node, value string) {
 	node.Labels[v1alpha1.LabelPhase] = value
 }
 
-// quarantineStep quarantines the node, as far as the rules require it and the budget allows it.
-func (q *Quarantine) quarantineStep(v *view) Step {
-	next, cordons, more := v.grownMark()
+// planQuarantineWithinBudget quarantines the node, as far as the rules require it and the budget allows it.
+func (q *Quarantine) planQuarantineWithinBudget(n *nodeState) Step {
+	next, cordons, more := n.markWithDesiredChanges()
 	if !more {
-		return v.unchangedStep()
+		return n.quarantinedStep()
 	}
-	if v.Node.DeletionTimestamp != nil && v.mark == nil {
+	if n.Node.DeletionTimestamp != nil && n.mark == nil {
 		return Step{Why: Observing, Message: "the node is being deleted"}
 	}
-	first := v.mark == nil || cordons
+	first := n.mark == nil || cordons
 	release := func() {}
 	if first { // further changes to a node that is out of service need no place
-		given, denial := q.budget.Reserve(v.Node, v.Now)
+		given, denial := q.budget.Reserve(n.Node, n.Now)
 		if denial != "" {
-			return v.deniedStep(denial)
+			return n.budgetDeniedStep(denial)
 		}
 		if given != nil {
 			release = given
 		}
 	}
-	next.Session, next.UID = v.sessionName(), v.Node.UID
-	if v.mark == nil {
-		next.Fault = openerOf(v.openingFault())
+	next.Session, next.UID = n.currentOrNewSessionID(), n.Node.UID
+	if n.mark == nil {
+		next.Fault = newSessionFault(n.openingFault())
 	}
 	if first {
-		next.AppliedAt = microTime(v.Now)
+		next.AppliedAt = toMicroTime(n.Now)
 	}
-	step := v.cordonAndTaintStep(next, cordons)
+	step := n.cordonAndTaintStep(next, cordons)
 	step.Undo = release
 	return step
 }
 
-// deniedStep waits for a place in the budget.
-func (v *view) deniedStep(denial string) Step {
-	session, f := v.sessionName(), v.openingFault()
-	return v.flushMark(Step{Why: Denied, After: deniedFor, Message: denial, Settle: func(st *v1alpha1.NodeFaultStatus) {
-		if !isOpen(st) {
+// budgetDeniedStep waits for a place in the budget.
+func (n *nodeState) budgetDeniedStep(denial string) Step {
+	session, f := n.currentOrNewSessionID(), n.openingFault()
+	return n.addMarkAndLabelWrites(Step{Why: Denied, After: deniedFor, Message: denial, Settle: func(st *v1alpha1.NodeFaultStatus) {
+		if !isSessionOpen(st) {
 			beginSession(st, session, f)
 		}
 		st.HealthySince = nil
-		recordAction(st, changeevent.ActionBudgetExhausted, denial, v.Now)
+		recordActionOnce(st, changeevent.ActionBudgetExhausted, denial, n.Now)
 	}})
 }
 
 // cordonAndTaintStep writes the desired changes and the mark in one request.
-func (v *view) cordonAndTaintStep(next mark, cordon bool) Step {
-	node := v.Node.DeepCopy()
-	node.Spec.Unschedulable = node.Spec.Unschedulable || cordon
-	if cordon && !isTracked(node) {
+func (n *nodeState) cordonAndTaintStep(next ownedMark, setCordon bool) Step {
+	node := n.Node.DeepCopy()
+	node.Spec.Unschedulable = node.Spec.Unschedulable || setCordon
+	if setCordon && !hasManagedFields(node) {
 		next.Tracked = true
-		setCordonManager(node, v.Now)
+		setManagedFieldsToOwnCordon(node, n.Now)
 	}
 	for _, t := range next.Taints {
 		if !hasTaint(node.Spec.Taints, t) {
 			node.Spec.Taints = append(node.Spec.Taints, t)
 		}
 	}
-	writeAnnotation(node, v1alpha1.AnnotationOwned, next)
+	setJSONAnnotation(node, v1alpha1.AnnotationOwned, next)
 	delete(node.Annotations, v1alpha1.AnnotationReleased)
 	setPhaseLabel(node, "quarantined")
-	v.mark = &next
-	settle := v.settleMark(func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil })
-	return Step{Node: node, Settle: settle, After: AtOnce, Why: v.quarantineSituation(), Message: "the controller quarantines the node"}
+	n.mark = &next
+	settle := n.statusUpdateFromMark(func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil })
+	return Step{Node: node, Settle: settle, After: AtOnce, Why: n.oursOrForeign(), Message: "the controller quarantines the node"}
 }
 
-// grownMark returns the mark with all desired changes, whether they require a cordon, and
+// markWithDesiredChanges returns the mark with all desired changes, whether they require a cordon, and
 // whether they exceed the current ones. The mark never shrinks during a session: changes
 // for one fault stay until all faults are gone.
-func (v *view) grownMark() (next mark, cordons, more bool) {
-	wish := v.Verdict.DesiredActions
-	if v.mark != nil {
-		next = *v.mark
+func (n *nodeState) markWithDesiredChanges() (next ownedMark, needsCordon, hasChanges bool) {
+	wish := n.Verdict.DesiredActions
+	if n.mark != nil {
+		next = *n.mark
 		next.Taints, next.Undone = slices.Clone(next.Taints), slices.Clone(next.Undone)
 	}
-	more = v.mark == nil && (wish.Cordon || len(wish.Taints) > 0)
+	hasChanges = n.mark == nil && (wish.Cordon || len(wish.Taints) > 0)
 	if wish.Cordon && !next.Cordon && !next.Foreign {
-		cordons = !v.isCordoned()
-		next.Cordon, next.Foreign = cordons, !cordons
-		more = true
+		needsCordon = !n.isCordoned()
+		next.Cordon, next.Foreign = needsCordon, !needsCordon
+		hasChanges = true
 	}
 	for _, t := range wish.Taints {
-		if hasTaintOf(next.Taints, t) || slices.Contains(next.Undone, taintName(t)) || hasTaintOf(v.Node.Spec.Taints, t) {
+		if hasTaintWithKeyAndEffect(next.Taints, t) || slices.Contains(next.Undone, taintKeyAndEffect(t)) || hasTaintWithKeyAndEffect(n.Node.Spec.Taints, t) {
 			continue
 		}
 		next.Taints = append(next.Taints, t)
-		more = true
+		hasChanges = true
 	}
-	return next, cordons, more
+	return next, needsCordon, hasChanges
 }
 
-// unchangedStep returns the step of a node that has all desired changes.
-func (v *view) unchangedStep() Step {
-	step := Step{Why: v.quarantineSituation(), Act: true, Message: "the node is quarantined", Settle: func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil }}
+// quarantinedStep returns the step of a node that has all desired changes.
+func (n *nodeState) quarantinedStep() Step {
+	step := Step{Why: n.oursOrForeign(), Act: true, Message: "the node is quarantined", Settle: func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil }}
 	switch {
-	case v.mark == nil:
+	case n.mark == nil:
 		// Nothing is written to the node, so the session exists only in the status.
 		step.Message = "the node stays in service, as the rules require"
-		if !isOpen(v.Status) {
-			session, f := v.sessionName(), v.openingFault()
+		if !isSessionOpen(n.Status) {
+			session, f := n.currentOrNewSessionID(), n.openingFault()
 			step.Act, step.After = false, AtOnce
 			step.Settle = func(st *v1alpha1.NodeFaultStatus) { beginSession(st, session, f) }
 		}
-	case v.mark.Foreign:
+	case n.mark.Foreign:
 		step.Message = "the node is quarantined; another client had cordoned it before, so it stays cordoned after its release"
-	case !v.mark.Cordon:
+	case !n.mark.Cordon:
 		step.Message = "the node is tainted"
 	}
-	return v.flushMark(step)
+	return n.addMarkAndLabelWrites(step)
 }

@@ -34,100 +34,100 @@ func objectName(node, session string, attempt int32) string {
 	return node + tail
 }
 
-// followAttempt advances the attempt in progress.
-func (r *Remediator) followAttempt(ctx context.Context, l look) (again time.Duration, err error) {
-	m := l.st.Remediation
-	if !wasRecorded(l.st, vocabularyOf(m.ObjectKind).requested, strconv.Itoa(int(m.Attempt))) {
-		return r.createOrAdoptAction(ctx, l)
+// advanceRunningAttempt advances the attempt in progress.
+func (r *Remediator) advanceRunningAttempt(ctx context.Context, in stepInput) (again time.Duration, err error) {
+	m := in.st.Remediation
+	if !hasSessionRecord(in.st, actionNamesOf(m.ObjectKind).requested, strconv.Itoa(int(m.Attempt))) {
+		return r.createOrAdoptActionOrEndAttempt(ctx, in)
 	}
 	a, err := r.actions.get(ctx, m)
 	if err != nil {
 		return 0, err
 	}
 	if a == nil {
-		return r.handleMissingAction(ctx, l)
+		return r.endAttemptIfActionDeleted(ctx, in)
 	}
 	if m.PreviousBootID == "" {
-		m.PreviousBootID = a.bootIDBefore(l.node)
+		m.PreviousBootID = a.bootIDBeforeReboot(in.node)
 	}
 	switch done, ok, why := a.endState(); {
 	case done && ok:
-		return r.confirmSuccess(l, a), nil
+		return r.endSucceededUnlessBootIDUnchanged(in, a), nil
 	case done:
-		endAttempt(m, faults.RemedyFailed, why, l.now)
+		endAttempt(m, faults.RemedyFailed, why, in.now)
 		return 0, nil
-	case !l.now.Before(m.Deadline.Time):
+	case !in.now.Before(m.Deadline.Time):
 		if err := r.actions.delete(ctx, m); err != nil {
 			return 0, err
 		}
 		why := strings.TrimSpace(fmt.Sprintf("%s %s was not completed before its deadline: is a janitor running? %s", m.ObjectKind, m.ObjectName, a.status.Message))
-		failAttempt(l, why)
+		failAttemptAndRecord(in, why)
 		return 0, nil
 	}
 	m.Message = nodefault.TruncateText(a.status.Message, maxText)
-	return min(r.cfg.Poll, max(time.Second, m.Deadline.Sub(l.now))), nil
+	return min(r.cfg.Poll, max(time.Second, m.Deadline.Sub(in.now))), nil
 }
 
 // maxText limits messages and reasons, in bytes.
 const maxText = 512
 
-// confirmSuccess accepts the success of an action, unless the boot ID shows no reboot.
-func (r *Remediator) confirmSuccess(l look, a *action) (again time.Duration) {
+// endSucceededUnlessBootIDUnchanged accepts the success of an action, unless the boot ID shows no reboot.
+func (r *Remediator) endSucceededUnlessBootIDUnchanged(in stepInput, a *action) (again time.Duration) {
 	const unchanged = "the janitor reports a reboot, but the boot ID is unchanged"
-	m := l.st.Remediation
-	switch same := m.Action == faults.RemedyReboot && l.node != nil && m.PreviousBootID != "" && l.node.Status.NodeInfo.BootID == m.PreviousBootID; {
-	case same && l.now.Before(m.Deadline.Time):
+	m := in.st.Remediation
+	switch same := m.Action == faults.RemedyReboot && in.node != nil && m.PreviousBootID != "" && in.node.Status.NodeInfo.BootID == m.PreviousBootID; {
+	case same && in.now.Before(m.Deadline.Time):
 		m.Message = unchanged + "; waiting"
 		return r.cfg.Poll
 	case same:
-		failAttempt(l, unchanged)
+		failAttemptAndRecord(in, unchanged)
 	default:
-		endAttempt(m, faults.RemedySucceeded, a.status.Message, l.now)
+		endAttempt(m, faults.RemedySucceeded, a.status.Message, in.now)
 	}
 	return 0
 }
 
-// createOrAdoptAction creates the object of a recorded attempt, unless it is no longer needed.
+// createOrAdoptActionOrEndAttempt creates the object of a recorded attempt, unless it is no longer needed.
 // The object may already exist if the write of its record was lost.
-func (r *Remediator) createOrAdoptAction(ctx context.Context, l look) (again time.Duration, err error) {
-	m := l.st.Remediation
-	late := !l.now.Before(m.Deadline.Time)
-	if late || !l.isWanted() {
-		there, err := r.actions.exists(ctx, l.st.Remediation, newAction(l, r.cfg.PodsStay))
+func (r *Remediator) createOrAdoptActionOrEndAttempt(ctx context.Context, in stepInput) (again time.Duration, err error) {
+	m := in.st.Remediation
+	late := !in.now.Before(m.Deadline.Time)
+	if late || !in.requiresRemedyNow() {
+		there, err := r.actions.existsByDryRunCreate(ctx, in.st.Remediation, newRebootOrTerminateNode(in, r.cfg.PodsStay))
 		switch {
 		case err != nil:
 			return 0, err
 		case there:
-			return r.adoptAction(ctx, l)
+			return r.adoptAction(ctx, in)
 		case late:
 			why := strings.TrimSpace("node-fault-controller could not create the request before its deadline. " + m.Message)
-			failAttempt(l, why)
-		case l.node == nil:
-			endAttempt(m, faults.RemedyFailed, "the node was deleted", l.now)
+			failAttemptAndRecord(in, why)
+		case in.node == nil:
+			endAttempt(m, faults.RemedyFailed, "the node was deleted", in.now)
 		default:
-			endAttempt(m, faults.RemedyFailed, "not needed any more", l.now)
+			endAttempt(m, faults.RemedyFailed, "not needed any more", in.now)
 		}
 		return 0, nil
 	}
-	o := newAction(l, r.cfg.PodsStay)
+	o := newRebootOrTerminateNode(in, r.cfg.PodsStay)
 	err = r.actions.client.Create(ctx, o)
 	if apierrors.IsAlreadyExists(err) {
-		return r.adoptAction(ctx, l)
+		return r.adoptAction(ctx, in)
 	}
-	if isPermanent(err) {
+	if isForbiddenInvalidOrNotFound(err) {
 		m.Message = nodefault.TruncateText(fmt.Sprintf("cannot create %s: %v", m.ObjectKind, err), maxText)
 		return r.cfg.Poll, nil
 	}
 	if err != nil {
 		return 0, fmt.Errorf("create %s %q: %w", m.ObjectKind, m.ObjectName, err)
 	}
-	recordRequested(l, l.now)
+	recordAttemptRequested(in, in.now)
 	return 0, nil
 }
 
 // adoptAction continues with an existing object, if this package has created it.
-func (r *Remediator) adoptAction(ctx context.Context, l look) (again time.Duration, err error) {
-	m := l.st.Remediation
+func (r *Remediator) adoptAction(ctx context.Context, in stepInput) (again time.Duration, err error) {
+	m := in.st.Remediation
 	a, err := r.actions.get(ctx, m)
 	if err != nil {
 		return 0, err
@@ -135,47 +135,47 @@ func (r *Remediator) adoptAction(ctx context.Context, l look) (again time.Durati
 	if a == nil { // the cache is stale
 		return soon, nil
 	}
-	if has := a.GetLabels(); has[LabelSession] != l.st.Session || has[LabelAttempt] != strconv.Itoa(int(m.Attempt)) {
-		endAttempt(m, faults.RemedyFailed, fmt.Sprintf("%s %q already exists, but node-fault-controller did not create it: delete it", m.ObjectKind, m.ObjectName), l.now)
+	if has := a.GetLabels(); has[LabelSession] != in.st.Session || has[LabelAttempt] != strconv.Itoa(int(m.Attempt)) {
+		endAttempt(m, faults.RemedyFailed, fmt.Sprintf("%s %q already exists, but node-fault-controller did not create it: delete it", m.ObjectKind, m.ObjectName), in.now)
 		m.ObjectName = ""
 		return 0, nil
 	}
-	recordRequested(l, nextRecordTime(l.st, a.GetCreationTimestamp().Time))
+	recordAttemptRequested(in, timeAfterLastRecord(in.st, a.GetCreationTimestamp().Time))
 	return 0, nil
 }
 
-// isPermanent reports whether an object cannot be created until a person intervenes.
+// isForbiddenInvalidOrNotFound reports whether an object cannot be created until a person intervenes.
 // Either the permission, the definition or the namespace is missing, or the object is
 // invalid.
-func isPermanent(err error) bool {
+func isForbiddenInvalidOrNotFound(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)
 }
 
 // soon is the requeue delay while the cache is stale.
 const soon = 250 * time.Millisecond
 
-// recordRequested records that the object of an attempt was created.
-func recordRequested(l look, when time.Time) {
-	m := l.st.Remediation
+// recordAttemptRequested records that the object of an attempt was created.
+func recordAttemptRequested(in stepInput, when time.Time) {
+	m := in.st.Remediation
 	m.Message = ""
-	w := vocabularyOf(m.ObjectKind)
-	record := nodefault.NewRecord(l.st, sourceRemediation, w.requested, strconv.Itoa(int(m.Attempt)), when)
+	w := actionNamesOf(m.ObjectKind)
+	record := nodefault.NewRecord(in.st, sourceRemediation, w.requested, strconv.Itoa(int(m.Attempt)), when)
 	record.Object = w.resource + "/" + m.ObjectName
-	nodefault.AddRecordOnce(l.st, record)
+	nodefault.AppendRecordOnceAndTrim(in.st, record)
 }
 
-// newAction returns the object of an attempt. It is forced despite pods on the node if no
+// newRebootOrTerminateNode returns the object of an attempt. It is forced despite pods on the node if no
 // drain was required, the drain did not complete, or some pods stay on purpose.
-func newAction(l look, podsStay bool) client.Object {
-	m := l.st.Remediation
-	undrained := podsStay || l.st.Drain == nil || l.st.Drain.State != faults.DrainCompleted
+func newRebootOrTerminateNode(in stepInput, podsStay bool) client.Object {
+	m := in.st.Remediation
+	undrained := podsStay || in.st.Drain == nil || in.st.Drain.State != faults.DrainCompleted
 	spec := v1alpha1.NodeActionSpec{NodeName: m.ObjectName, Force: undrained} // for a deleted node the object is only used to check whether it exists
-	if l.node != nil {
-		spec.NodeName = l.node.Name
+	if in.node != nil {
+		spec.NodeName = in.node.Name
 	}
 	about := metav1.ObjectMeta{
 		Name:   m.ObjectName,
-		Labels: map[string]string{LabelSession: l.st.Session, LabelAttempt: strconv.Itoa(int(m.Attempt))},
+		Labels: map[string]string{LabelSession: in.st.Session, LabelAttempt: strconv.Itoa(int(m.Attempt))},
 	}
 	if m.ObjectKind == v1alpha1.KindTerminate {
 		return &v1alpha1.TerminateNode{ObjectMeta: about, Spec: spec}
@@ -183,21 +183,21 @@ func newAction(l look, podsStay bool) client.Object {
 	return &v1alpha1.RebootNode{ObjectMeta: about, Spec: spec}
 }
 
-// handleMissingAction handles an object that is not in the cache.
-func (r *Remediator) handleMissingAction(ctx context.Context, l look) (again time.Duration, err error) {
-	m := l.st.Remediation
-	there, err := r.actions.exists(ctx, l.st.Remediation, newAction(l, r.cfg.PodsStay))
+// endAttemptIfActionDeleted handles an object that is not in the cache.
+func (r *Remediator) endAttemptIfActionDeleted(ctx context.Context, in stepInput) (again time.Duration, err error) {
+	m := in.st.Remediation
+	there, err := r.actions.existsByDryRunCreate(ctx, in.st.Remediation, newRebootOrTerminateNode(in, r.cfg.PodsStay))
 	switch {
 	case err != nil:
 		return 0, err
 	case there: // the cache is stale
 		return soon, nil
-	case l.node == nil && m.Action == faults.RemedyTerminate: // the object was deleted after the node
-		endAttempt(m, faults.RemedySucceeded, "the node was deleted", l.now)
-	case l.node == nil:
-		endAttempt(m, faults.RemedyFailed, "the node was deleted", l.now)
+	case in.node == nil && m.Action == faults.RemedyTerminate: // the object was deleted after the node
+		endAttempt(m, faults.RemedySucceeded, "the node was deleted", in.now)
+	case in.node == nil:
+		endAttempt(m, faults.RemedyFailed, "the node was deleted", in.now)
 	default:
-		endExhausted(l, m.Action, int(m.RemedyIndex), fmt.Sprintf("%s %s was deleted by another client, which ends the automatic repair", m.ObjectKind, m.ObjectName))
+		endExhaustedAndRecordSupportRequired(in, m.Action, int(m.RemedyIndex), fmt.Sprintf("%s %s was deleted by another client, which ends the automatic repair", m.ObjectKind, m.ObjectName))
 	}
 	return 0, nil
 }
@@ -205,15 +205,15 @@ func (r *Remediator) handleMissingAction(ctx context.Context, l look) (again tim
 // An actionStore holds the objects of attempts. Its client may read from a cache.
 type actionStore struct{ client client.Client }
 
-// exists reports whether the object of an attempt exists in the API server. It uses
+// existsByDryRunCreate reports whether the object of an attempt exists in the API server. It uses
 // a dry-run create of the wanted object, which reads past the cache.
-func (s *actionStore) exists(ctx context.Context, m *faults.RemediationStatus, wanted client.Object) (bool, error) {
+func (s *actionStore) existsByDryRunCreate(ctx context.Context, m *faults.RemediationStatus, wanted client.Object) (exists bool, err error) {
 	if a, err := s.get(ctx, m); err != nil || a != nil {
 		return a != nil, err
 	}
-	err := s.client.Create(ctx, wanted, client.DryRunAll)
+	err = s.client.Create(ctx, wanted, client.DryRunAll)
 	switch {
-	case err == nil, isPermanent(err): // an object that cannot be created was not created before
+	case err == nil, isForbiddenInvalidOrNotFound(err): // an object that cannot be created was not created before
 		return false, nil
 	case apierrors.IsAlreadyExists(err):
 		return true, nil
@@ -224,7 +224,7 @@ func (s *actionStore) exists(ctx context.Context, m *faults.RemediationStatus, w
 // delete deletes the object of an attempt that has timed out, so that it is not
 // executed later.
 func (s *actionStore) delete(ctx context.Context, m *faults.RemediationStatus) error {
-	o := newEmptyAction(m.ObjectKind)
+	o := newEmptyRebootOrTerminateNode(m.ObjectKind)
 	o.SetName(m.ObjectName)
 	if err := s.client.Delete(ctx, o); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete %s %q: %w", m.ObjectKind, m.ObjectName, err)
@@ -234,7 +234,7 @@ func (s *actionStore) delete(ctx context.Context, m *faults.RemediationStatus) e
 
 // get returns the object of an attempt, or nil if it does not exist.
 func (s *actionStore) get(ctx context.Context, m *faults.RemediationStatus) (*action, error) {
-	o := newEmptyAction(m.ObjectKind)
+	o := newEmptyRebootOrTerminateNode(m.ObjectKind)
 	err := s.client.Get(ctx, client.ObjectKey{Name: m.ObjectName}, o)
 	if apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // one that is not there is no error
@@ -242,7 +242,7 @@ func (s *actionStore) get(ctx context.Context, m *faults.RemediationStatus) (*ac
 	if err != nil {
 		return nil, fmt.Errorf("read %s %q: %w", m.ObjectKind, m.ObjectName, err)
 	}
-	return actionOf(o), nil
+	return wrapActionObject(o), nil
 }
 
 // list lists the objects of a kind. The caller must not change them.
@@ -255,7 +255,7 @@ func (s *actionStore) list(ctx context.Context, kind string) (all []*action, err
 		return nil, fmt.Errorf("list %ss: %w", kind, err)
 	}
 	err = meta.EachListItem(list, func(o runtime.Object) error {
-		all = append(all, actionOf(o.(client.Object))) //nolint:errcheck,forcetypeassert // both lists hold objects
+		all = append(all, wrapActionObject(o.(client.Object))) //nolint:errcheck,forcetypeassert // both lists hold objects
 		return nil
 	})
 	return all, err
@@ -269,7 +269,7 @@ type action struct {
 	status *v1alpha1.NodeActionStatus
 }
 
-func actionOf(o client.Object) *action {
+func wrapActionObject(o client.Object) *action {
 	if t, ends := o.(*v1alpha1.TerminateNode); ends {
 		return &action{o, v1alpha1.KindTerminate, &t.Spec, &t.Status}
 	}
@@ -279,55 +279,55 @@ func actionOf(o client.Object) *action {
 	return &action{o, "", &v1alpha1.NodeActionSpec{}, &v1alpha1.NodeActionStatus{}}
 }
 
-func newEmptyAction(kind string) client.Object {
+func newEmptyRebootOrTerminateNode(kind string) client.Object {
 	if kind == v1alpha1.KindTerminate {
 		return &v1alpha1.TerminateNode{}
 	}
 	return &v1alpha1.RebootNode{}
 }
 
-func kindFor(a faults.Remedy) string {
-	if a == faults.RemedyTerminate {
+func actionKindFor(remedy faults.Remedy) string {
+	if remedy == faults.RemedyTerminate {
 		return v1alpha1.KindTerminate
 	}
 	return v1alpha1.KindReboot
 }
 
-// wasSent reports whether the provider has accepted the request, or may have.
-func (a *action) wasSent() bool {
+// mayHaveBeenSent reports whether the provider has accepted the request, or may have.
+func (a *action) mayHaveBeenSent() bool {
 	c := meta.FindStatusCondition(a.status.Conditions, v1alpha1.ConditionSignalSent)
 	return c != nil && c.Status != metav1.ConditionFalse
 }
 
-// bootIDBefore returns the boot ID before a reboot, for a node that had none when the
+// bootIDBeforeReboot returns the boot ID before a reboot, for a node that had none when the
 // attempt began. It is the boot ID that the janitor has recorded, or the one of the node
 // while the request is not sent yet.
-func (a *action) bootIDBefore(n *corev1.Node) string {
-	if a.kind != v1alpha1.KindReboot || a.status.PreviousBootID != "" || n == nil || a.wasSent() {
+func (a *action) bootIDBeforeReboot(node *corev1.Node) string {
+	if a.kind != v1alpha1.KindReboot || a.status.PreviousBootID != "" || node == nil || a.mayHaveBeenSent() {
 		return a.status.PreviousBootID
 	}
-	return n.Status.NodeInfo.BootID
+	return node.Status.NodeInfo.BootID
 }
 
 // finalCondition returns the condition with the final result.
 func (a *action) finalCondition() *metav1.Condition {
-	return meta.FindStatusCondition(a.status.Conditions, vocabularyOf(a.kind).final)
+	return meta.FindStatusCondition(a.status.Conditions, actionNamesOf(a.kind).final)
 }
 
 // endState reports whether an action has ended, whether it succeeded, and why not.
-func (a *action) endState() (done, ok bool, why string) {
+func (a *action) endState() (done, succeeded bool, failureReason string) {
 	c := a.finalCondition()
 	switch {
 	case c != nil && c.Status == metav1.ConditionTrue:
 		return true, true, ""
 	case c != nil && c.Status == metav1.ConditionFalse && (c.Reason == v1alpha1.ReasonFailed || c.Reason == v1alpha1.ReasonTimeout),
 		a.status.CompletionTime != nil:
-		return true, false, strings.TrimSpace(fmt.Sprintf("%s %s failed: %s", a.kind, a.GetName(), a.statusMessage()))
+		return true, false, strings.TrimSpace(fmt.Sprintf("%s %s failed: %s", a.kind, a.GetName(), a.statusOrConditionMessage()))
 	}
 	return false, false, ""
 }
 
-func (a *action) statusMessage() string {
+func (a *action) statusOrConditionMessage() string {
 	if a.status.Message != "" {
 		return a.status.Message
 	}
@@ -337,8 +337,8 @@ func (a *action) statusMessage() string {
 	return "the janitor gave no cause"
 }
 
-// wasRefused reports whether another attempt would be rejected, too.
-func (a *action) wasRefused() bool {
+// failedWithoutTimeout reports whether another attempt would be rejected, too.
+func (a *action) failedWithoutTimeout() bool {
 	c := a.finalCondition()
 	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonFailed
 }

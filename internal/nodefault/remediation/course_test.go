@@ -304,7 +304,7 @@ func TestCourse(t *testing.T) {
 				w.accepted()
 				w.ends(metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
 				w.settle()
-				if !w.r.Busy(w.stored) || !strings.Contains(w.stored.Remediation.Message, "unchanged") {
+				if !w.r.BlocksRelease(w.stored) || !strings.Contains(w.stored.Remediation.Message, "unchanged") {
 					w.Errorf("it was believed: %+v", w.stored.Remediation)
 				}
 				w.now = w.now.Add(time.Hour)
@@ -327,7 +327,7 @@ func TestCourse(t *testing.T) {
 				w.accepted()
 				w.ends(metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
 				w.settle()
-				if !w.r.Busy(w.stored) || !strings.Contains(w.stored.Remediation.Message, "unchanged") {
+				if !w.r.BlocksRelease(w.stored) || !strings.Contains(w.stored.Remediation.Message, "unchanged") {
 					w.Errorf("it was believed: %+v", w.stored.Remediation)
 				}
 				w.boots()
@@ -376,7 +376,7 @@ func TestCourse(t *testing.T) {
 					w.Fatalf("%v", err)
 				}
 				w.settle()
-				by := actionOf(theirs)
+				by := wrapActionObject(theirs)
 				by.status.PreviousBootID = w.node.Status.NodeInfo.BootID
 				w.says(by, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
 				w.settle()

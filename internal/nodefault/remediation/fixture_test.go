@@ -64,8 +64,8 @@ func (c course) want(t *testing.T) {
 	if w.stored.Remediation != nil {
 		m = *w.stored.Remediation
 	}
-	if m.State != c.state || !strings.Contains(m.Message, c.message) || w.r.Busy(w.stored) != c.busy {
-		t.Errorf("%s: it is %q (busy %t): %q", c.reason, m.State, w.r.Busy(w.stored), m.Message)
+	if m.State != c.state || !strings.Contains(m.Message, c.message) || w.r.BlocksRelease(w.stored) != c.busy {
+		t.Errorf("%s: it is %q (busy %t): %q", c.reason, m.State, w.r.BlocksRelease(w.stored), m.Message)
 	}
 }
 
@@ -115,7 +115,7 @@ func (w *fixture) intercept(ctx context.Context, c client.WithWatch, o client.Ob
 	var options client.CreateOptions
 	options.ApplyOptions(opts)
 	if slices.Contains(options.DryRun, metav1.DryRunAll) {
-		there := newEmptyAction(actionOf(o).kind)
+		there := newEmptyRebootOrTerminateNode(wrapActionObject(o).kind)
 		if err := c.Get(ctx, client.ObjectKeyFromObject(o), there); err == nil {
 			return apierrors.NewAlreadyExists(v1alpha1.GroupVersion.WithResource("x").GroupResource(), o.GetName())
 		}
@@ -134,7 +134,7 @@ func (w *fixture) intercept(ctx context.Context, c client.WithWatch, o client.Ob
 	o.SetCreationTimestamp(metav1.NewTime(w.now))
 	err := c.Create(ctx, o)
 	if err == nil {
-		w.created = append(w.created, actionOf(o).kind+" "+o.GetName())
+		w.created = append(w.created, wrapActionObject(o).kind+" "+o.GetName())
 	}
 	return err
 }
@@ -184,11 +184,11 @@ func (w *fixture) current() *action {
 	if m == nil || m.ObjectName == "" {
 		w.Fatalf("nothing is under way: %+v", m)
 	}
-	o := newEmptyAction(m.ObjectKind)
+	o := newEmptyRebootOrTerminateNode(m.ObjectKind)
 	if err := w.client.Get(context.Background(), client.ObjectKey{Name: m.ObjectName}, o); err != nil {
 		w.Fatalf("%v", err)
 	}
-	return actionOf(o)
+	return wrapActionObject(o)
 }
 
 // says sets a condition of an object like the janitor.
@@ -215,7 +215,7 @@ func (w *fixture) accepted() {
 func (w *fixture) ends(status metav1.ConditionStatus, reason string) {
 	w.Helper()
 	a := w.current()
-	w.says(a, vocabularyOf(a.kind).final, status, reason)
+	w.says(a, actionNamesOf(a.kind).final, status, reason)
 }
 
 // boots gives the node another boot ID.

@@ -21,31 +21,31 @@ const (
 	sourceJanitor     = changeevent.SourceJanitor
 )
 
-// vocabulary holds the names that differ between the two kinds.
-type vocabulary struct {
+// actionNames holds the names that differ between the two kinds.
+type actionNames struct {
 	resource, final                   string
 	requested, sent, executed, failed string
 }
 
-func vocabularyOf(kind string) vocabulary {
+func actionNamesOf(kind string) actionNames {
 	if kind == v1alpha1.KindTerminate {
-		return vocabulary{
+		return actionNames{
 			v1alpha1.ResourceTerminate, v1alpha1.ConditionNodeTerminated,
 			changeevent.ActionTerminateRequested, changeevent.ActionTerminateSent, changeevent.ActionTerminateExecuted, changeevent.ActionTerminateFailed,
 		}
 	}
-	return vocabulary{
+	return actionNames{
 		v1alpha1.ResourceReboot, v1alpha1.ConditionNodeReady,
 		changeevent.ActionRebootRequested, changeevent.ActionRebootSent, changeevent.ActionRebootExecuted, changeevent.ActionRebootFailed,
 	}
 }
 
-// RecordActions records what the janitor has done to a node, regardless of who requested it. It
+// RecordJanitorActions records what the janitor has done to a node, regardless of who requested it. It
 // records that a request was sent, if the provider has accepted it and no result is
 // recorded; that the node was rebooted, if a new boot ID proves it; that the node was
-// terminated, if it is gone; and failures. Step does the same, so RecordActions is only for
+// terminated, if it is gone; and failures. Step does the same, so RecordJanitorActions is only for
 // nodes without other work. A deleted node is nil.
-func (r *Remediator) RecordActions(ctx context.Context, node *corev1.Node, st *faults.NodeFaultStatus) error {
+func (r *Remediator) RecordJanitorActions(ctx context.Context, node *corev1.Node, st *faults.NodeFaultStatus) error {
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
 		all, err := r.actions.list(ctx, kind)
 		if err != nil {
@@ -53,7 +53,7 @@ func (r *Remediator) RecordActions(ctx context.Context, node *corev1.Node, st *f
 		}
 		for _, a := range all {
 			if concernsNode(a, node, st) {
-				recordProgress(node, st, a)
+				recordSentAndResult(node, st, a)
 			}
 		}
 	}
@@ -72,23 +72,23 @@ func concernsNode(a *action, node *corev1.Node, st *faults.NodeFaultStatus) bool
 	return node != nil && a.spec.NodeName == node.Name && !a.GetCreationTimestamp().Time.Before(node.CreationTimestamp.Time)
 }
 
-func recordProgress(node *corev1.Node, st *faults.NodeFaultStatus, a *action) {
-	w := vocabularyOf(a.kind)
+func recordSentAndResult(node *corev1.Node, st *faults.NodeFaultStatus, a *action) {
+	w := actionNamesOf(a.kind)
 	sent := meta.FindStatusCondition(a.status.Conditions, v1alpha1.ConditionSignalSent)
 	accepted := sent != nil && sent.Status == metav1.ConditionTrue
 	done, ok, why := a.endState()
 	if done || accepted {
-		recordActionRequested(st, a)
+		recordMissingRequest(st, a)
 	}
-	if accepted && !toldOf(st, a, w.executed) && !toldOf(st, a, w.failed) { // earlier versions recorded only the result
-		recordAction(st, a, w.sent, sent.LastTransitionTime.Time, "")
+	if accepted && !hasActionRecord(st, a, w.executed) && !hasActionRecord(st, a, w.failed) { // earlier versions recorded only the result
+		recordActionOnce(st, a, w.sent, sent.LastTransitionTime.Time, "")
 	}
 	switch {
 	case !done:
 	case !ok:
-		recordAction(st, a, w.failed, a.endedAt(), why)
+		recordActionOnce(st, a, w.failed, a.endedAt(), why)
 	case a.kind == v1alpha1.KindTerminate || hasRebooted(node, st, a):
-		recordAction(st, a, w.executed, a.endedAt(), "")
+		recordActionOnce(st, a, w.executed, a.endedAt(), "")
 	}
 }
 
@@ -117,22 +117,22 @@ func (a *action) endedAt() time.Time {
 	return a.GetCreationTimestamp().Time
 }
 
-// recordActionRequested records the request of an action of this session before its result. The
+// recordMissingRequest records the request of an action of this session before its result. The
 // write of the first record may have been lost.
-func recordActionRequested(st *faults.NodeFaultStatus, a *action) {
+func recordMissingRequest(st *faults.NodeFaultStatus, a *action) {
 	labels, when := a.GetLabels(), a.GetCreationTimestamp().Time
-	if labels[LabelSession] != st.Session || st.Session == "" || labels[LabelAttempt] == "" || forgotten(st, when) {
+	if labels[LabelSession] != st.Session || st.Session == "" || labels[LabelAttempt] == "" || mayBeTrimmedFromHistory(st, when) {
 		return
 	}
-	w := vocabularyOf(a.kind)
-	record := nodefault.NewRecord(st, sourceRemediation, w.requested, labels[LabelAttempt], nextRecordTime(st, when))
+	w := actionNamesOf(a.kind)
+	record := nodefault.NewRecord(st, sourceRemediation, w.requested, labels[LabelAttempt], timeAfterLastRecord(st, when))
 	record.Object = w.resource + "/" + a.GetName()
-	nodefault.AddRecordOnce(st, record)
+	nodefault.AppendRecordOnceAndTrim(st, record)
 }
 
-// nextRecordTime returns the time of an event that is known only to the second. If the last
+// timeAfterLastRecord returns the time of an event that is known only to the second. If the last
 // record is in the same second, the result is after it.
-func nextRecordTime(st *faults.NodeFaultStatus, when time.Time) time.Time {
+func timeAfterLastRecord(st *faults.NodeFaultStatus, when time.Time) time.Time {
 	if len(st.History) == 0 {
 		return when
 	}
@@ -143,57 +143,57 @@ func nextRecordTime(st *faults.NodeFaultStatus, when time.Time) time.Time {
 	return last.Add(time.Millisecond)
 }
 
-// forgotten reports whether an event at a time may have been recorded and dropped from
+// mayBeTrimmedFromHistory reports whether an event at a time may have been recorded and dropped from
 // the history since.
-func forgotten(st *faults.NodeFaultStatus, when time.Time) bool {
+func mayBeTrimmedFromHistory(st *faults.NodeFaultStatus, when time.Time) bool {
 	return len(st.History) > 0 && st.History[0].Sequence > 1 && when.Before(st.History[0].At.Time)
 }
 
-// recordAction records an action once. An action of the session is identified by the
+// recordActionOnce records an action once. An action of the session is identified by the
 // session and the attempt, any other by its UID. A record that may have been dropped from
 // the history is not repeated.
-func recordAction(st *faults.NodeFaultStatus, a *action, what string, when time.Time, failure string) {
-	if forgotten(st, when) {
+func recordActionOnce(st *faults.NodeFaultStatus, a *action, changeAction string, when time.Time, failureReason string) {
+	if mayBeTrimmedFromHistory(st, when) {
 		return
 	}
-	about, ordinal := recordKey(st, a)
-	record := nodefault.NewRecord(about, sourceJanitor, what, ordinal, nextRecordTime(st, when))
-	record.Object = vocabularyOf(a.kind).resource + "/" + a.GetName()
-	if failure != "" {
-		record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.TruncateText(failure, maxText)
+	about, ordinal := recordIdentity(st, a)
+	record := nodefault.NewRecord(about, sourceJanitor, changeAction, ordinal, timeAfterLastRecord(st, when))
+	record.Object = actionNamesOf(a.kind).resource + "/" + a.GetName()
+	if failureReason != "" {
+		record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.TruncateText(failureReason, maxText)
 	}
-	nodefault.AddRecordOnce(st, record)
+	nodefault.AppendRecordOnceAndTrim(st, record)
 }
 
-// toldOf reports whether a record of an action exists.
-func toldOf(st *faults.NodeFaultStatus, a *action, what string) bool {
-	about, ordinal := recordKey(st, a)
-	return nodefault.HasRecord(st, nodefault.RecordID(about.NodeUID, about.Session, what, ordinal))
+// hasActionRecord reports whether a record of an action exists.
+func hasActionRecord(st *faults.NodeFaultStatus, a *action, changeAction string) bool {
+	about, ordinal := recordIdentity(st, a)
+	return nodefault.HasRecord(st, nodefault.RecordID(about.NodeUID, about.Session, changeAction, ordinal))
 }
 
-// recordKey returns the identity of an action in records: its session and attempt, or
+// recordIdentity returns the identity of an action in records: its session and attempt, or
 // otherwise its UID.
-func recordKey(st *faults.NodeFaultStatus, a *action) (about *faults.NodeFaultStatus, ordinal string) {
+func recordIdentity(st *faults.NodeFaultStatus, a *action) (identity *faults.NodeFaultStatus, ordinal string) {
 	labels := a.GetLabels()
-	about, ordinal = st, labels[LabelAttempt]
+	identity, ordinal = st, labels[LabelAttempt]
 	if labels[LabelSession] != st.Session || st.Session == "" || ordinal == "" {
-		about = &faults.NodeFaultStatus{NodeUID: st.NodeUID, Session: labels[LabelSession]}
-		if about.Session == "" || ordinal == "" { // requested by others; an action of an earlier session keeps its id
+		identity = &faults.NodeFaultStatus{NodeUID: st.NodeUID, Session: labels[LabelSession]}
+		if identity.Session == "" || ordinal == "" { // requested by others; an action of an earlier session keeps its id
 			ordinal = string(a.GetUID())
 		}
 	}
-	return about, ordinal
+	return identity, ordinal
 }
 
-// failAttempt ends an attempt with a failure that the janitor has not reported.
-func failAttempt(l look, why string) {
-	m := l.st.Remediation
-	w := vocabularyOf(m.ObjectKind)
-	record := nodefault.NewRecord(l.st, sourceRemediation, w.failed, strconv.Itoa(int(m.Attempt)), l.now)
-	record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.TruncateText(why, maxText)
+// failAttemptAndRecord ends an attempt with a failure that the janitor has not reported.
+func failAttemptAndRecord(in stepInput, reason string) {
+	m := in.st.Remediation
+	w := actionNamesOf(m.ObjectKind)
+	record := nodefault.NewRecord(in.st, sourceRemediation, w.failed, strconv.Itoa(int(m.Attempt)), in.now)
+	record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.TruncateText(reason, maxText)
 	if m.ObjectName != "" {
 		record.Object = w.resource + "/" + m.ObjectName
 	}
-	nodefault.AddRecordOnce(l.st, record)
-	endAttempt(m, faults.RemedyFailed, why, l.now)
+	nodefault.AppendRecordOnceAndTrim(in.st, record)
+	endAttempt(m, faults.RemedyFailed, reason, in.now)
 }

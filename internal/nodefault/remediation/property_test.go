@@ -44,16 +44,16 @@ func TestRemediation(t *testing.T) {
 				} else if w.node != nil {
 					w.boots()
 				}
-				w.says(a, vocabularyOf(a.kind).final, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
+				w.says(a, actionNamesOf(a.kind).final, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
 			},
 			"fail": func(t *rapid.T) {
 				a := w.underWay(t)
 				reason := rapid.SampledFrom([]string{v1alpha1.ReasonFailed, v1alpha1.ReasonTimeout}).Draw(t, "reason")
-				w.says(a, vocabularyOf(a.kind).final, metav1.ConditionFalse, reason)
+				w.says(a, actionNamesOf(a.kind).final, metav1.ConditionFalse, reason)
 			},
 			"delete": func(t *rapid.T) {
 				a := w.underWay(t)
-				if !slices.Contains(w.told(), vocabularyOf(a.kind).requested+" "+vocabularyOf(a.kind).resource+"/"+a.GetName()) {
+				if !slices.Contains(w.told(), actionNamesOf(a.kind).requested+" "+actionNamesOf(a.kind).resource+"/"+a.GetName()) {
 					t.Skip("its making is not stored: nobody can know that it was there")
 				}
 				if err := w.client.Delete(t.Context(), a.Object); err != nil {
@@ -135,7 +135,7 @@ func (w *fixture) wantTold(t *rapid.T, accepted map[string]bool) {
 	told := w.told()
 	for _, c := range w.created {
 		kind, name, _ := strings.Cut(c, " ")
-		v := vocabularyOf(kind)
+		v := actionNamesOf(kind)
 		if !slices.Contains(told, v.requested+" "+v.resource+"/"+name) {
 			t.Fatalf("%s was made, and not told: %v", c, told)
 		}

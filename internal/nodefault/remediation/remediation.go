@@ -99,8 +99,8 @@ func Kinds() []schema.GroupVersionKind {
 	return []schema.GroupVersionKind{v1alpha1.GroupVersion.WithKind(v1alpha1.KindReboot), v1alpha1.GroupVersion.WithKind(v1alpha1.KindTerminate)}
 }
 
-// A look is the input of a step.
-type look struct {
+// A stepInput is the input of a step.
+type stepInput struct {
 	node *corev1.Node // nil if the node is gone
 	st   *faults.NodeFaultStatus
 	now  time.Time
@@ -116,46 +116,46 @@ func (r *Remediator) Step(ctx context.Context, node *corev1.Node, st *faults.Nod
 	if node != nil && st.NodeUID != "" && node.UID != st.NodeUID {
 		node = nil // replaced by another node of the same name
 	}
-	if err := r.RecordActions(ctx, node, st); err != nil {
+	if err := r.RecordJanitorActions(ctx, node, st); err != nil {
 		return 0, err
 	}
-	l := look{node, st, now}
+	in := stepInput{node, st, now}
 	m := st.Remediation
 	if m == nil {
-		if l.isWanted() {
-			after = r.tryBeginAttempt(l, 0)
+		if in.requiresRemedyNow() {
+			after = r.beginAttemptOrEndExhausted(in, 0)
 		}
 		return after, nil
 	}
 	switch m.State {
 	case faults.RemedyRunning:
 		if m.ObjectKind == kindVerification {
-			return r.awaitVerification(ctx, l)
+			return r.awaitVerification(ctx, in)
 		}
-		return r.followAttempt(ctx, l)
+		return r.advanceRunningAttempt(ctx, in)
 	case faults.RemedySucceeded:
-		return r.awaitFaultsGone(ctx, l)
+		return r.awaitFaultsGone(ctx, in)
 	case faults.RemedyFailed:
-		return r.beginNextAttempt(ctx, l)
+		return r.beginNextAttempt(ctx, in)
 	case faults.RemedyExhausted:
-		return r.retryFirstRemedy(l)
+		return r.beginFirstRemedyIfNoneTried(in)
 	}
-	return 0, fmt.Errorf("NodeFault %q: unknown remediation state %q", nameOf(node), m.State)
+	return 0, fmt.Errorf("NodeFault %q: unknown remediation state %q", nodeNameOrEmpty(node), m.State)
 }
 
-// Busy reports whether a remedy is in progress or not verified yet. Such a node must not
+// BlocksRelease reports whether a remedy is in progress or not verified yet. Such a node must not
 // be released.
-func (r *Remediator) Busy(st *faults.NodeFaultStatus) bool {
+func (r *Remediator) BlocksRelease(st *faults.NodeFaultStatus) bool {
 	m := st.Remediation
 	if m == nil {
 		return false
 	}
 	failed := m.State == faults.RemedyExhausted && m.ObjectKind == kindVerification // a person must check the node first
-	return m.State == faults.RemedyRunning || failed || r.unverified(m)
+	return m.State == faults.RemedyRunning || failed || r.needsVerification(m)
 }
 
-// unverified reports whether a reboot must still be tested.
-func (r *Remediator) unverified(m *faults.RemediationStatus) bool {
+// needsVerification reports whether a reboot must still be tested.
+func (r *Remediator) needsVerification(m *faults.RemediationStatus) bool {
 	return r.cfg.Verifier != nil && m.State == faults.RemedySucceeded && m.Action == faults.RemedyReboot && m.ObjectKind != kindVerification
 }
 
@@ -169,7 +169,7 @@ func (r *Remediator) Cancel(ctx context.Context, st *faults.NodeFaultStatus, rea
 	}
 	if m.ObjectKind != kindVerification {
 		a, err := r.actions.get(ctx, m)
-		if err == nil && (a == nil || !a.wasSent()) { // the cache may be stale
+		if err == nil && (a == nil || !a.mayHaveBeenSent()) { // the cache may be stale
 			err = r.actions.delete(ctx, m)
 		}
 		if err != nil {
@@ -180,26 +180,26 @@ func (r *Remediator) Cancel(ctx context.Context, st *faults.NodeFaultStatus, rea
 	return nil
 }
 
-// isWanted reports whether a remedy may be tried now: the rules require one, the node has
+// requiresRemedyNow reports whether a remedy may be tried now: the rules require one, the node has
 // faults, and it exists.
-func (l look) isWanted() bool {
-	w := l.st.DesiredActions
-	return w != nil && !w.DryRun && len(w.Remedies) > 0 && l.st.HealthySince == nil && l.node != nil
+func (in stepInput) requiresRemedyNow() bool {
+	w := in.st.DesiredActions
+	return w != nil && !w.DryRun && len(w.Remedies) > 0 && in.st.HealthySince == nil && in.node != nil
 }
 
-// checkDrained reports whether a remedy may start after the drain. If not, never reports
+// checkDrainAllowsRemedy reports whether a remedy may start after the drain. If not, never reports
 // whether it can never start.
-func (c Config) checkDrained(l look, remedy faults.Remedy) (ready, never bool) {
-	d := l.st.Drain
+func (c Config) checkDrainAllowsRemedy(in stepInput, remedy faults.Remedy) (ready, never bool) {
+	d := in.st.Drain
 	switch {
-	case !l.st.DesiredActions.Drain:
+	case !in.st.DesiredActions.Drain:
 		return true, false
 	case d == nil:
 		return false, false
 	case d.State == faults.DrainCompleted:
 		return true, false
 	case d.State == faults.DrainFailed:
-		stuck := d.Remaining > 0 && d.Remaining == d.Terminating && isUnreachable(l.node) // all pods are terminating, and no kubelet ends them
+		stuck := d.Remaining > 0 && d.Remaining == d.Terminating && isUnreachable(in.node) // all pods are terminating, and no kubelet ends them
 		may := c.AfterFailedDrain || c.RebootUnreachable && stuck && remedy != faults.RemedyTerminate
 		return may, !may
 	}
@@ -216,64 +216,64 @@ func isUnreachable(node *corev1.Node) bool {
 	return false
 }
 
-// tryBeginAttempt records the attempt of a remedy, or that none is left.
-func (r *Remediator) tryBeginAttempt(l look, step int) (again time.Duration) {
-	remedies := l.st.DesiredActions.Remedies
-	remedy := remedies[min(step, len(remedies)-1)]
-	ready, never := r.cfg.checkDrained(l, remedy)
+// beginAttemptOrEndExhausted records the attempt of a remedy, or that none is left.
+func (r *Remediator) beginAttemptOrEndExhausted(in stepInput, remedyIndex int) (again time.Duration) {
+	remedies := in.st.DesiredActions.Remedies
+	remedy := remedies[min(remedyIndex, len(remedies)-1)]
+	ready, never := r.cfg.checkDrainAllowsRemedy(in, remedy)
 	attempt := int32(1)
-	if m := l.st.Remediation; m != nil {
+	if m := in.st.Remediation; m != nil {
 		attempt = m.Attempt + 1
 	}
 	switch {
 	case never:
-		endExhausted(l, remedy, step, drainFailedReason(l, remedy))
+		endExhaustedAndRecordSupportRequired(in, remedy, remedyIndex, drainFailedReason(in, remedy))
 		return 0
 	case !ready:
 		return r.cfg.Poll
-	case step >= len(remedies):
-		endExhausted(l, remedy, len(remedies)-1, "all remedies were tried, but the faults persist: "+messageOf(l.st.Remediation))
+	case remedyIndex >= len(remedies):
+		endExhaustedAndRecordSupportRequired(in, remedy, len(remedies)-1, "all remedies were tried, but the faults persist: "+messageOrEmpty(in.st.Remediation))
 		return 0
 	case remedy == faults.RemedySupport:
 		why := "the rules request manual repair (remedy support)"
-		if l.st.Remediation != nil {
-			why = "the remedies did not help: " + messageOf(l.st.Remediation)
+		if in.st.Remediation != nil {
+			why = "the remedies did not help: " + messageOrEmpty(in.st.Remediation)
 		}
-		endExhausted(l, faults.RemedySupport, step, why)
+		endExhaustedAndRecordSupportRequired(in, faults.RemedySupport, remedyIndex, why)
 		return 0
 	}
 	m := &faults.RemediationStatus{
-		State: faults.RemedyRunning, Action: remedy, RemedyIndex: int32(step), Attempt: attempt, //nolint:gosec // there are few remedies
-		StartedAt: metav1.NewTime(l.now), Deadline: metav1.NewTime(l.now.Add(r.cfg.timeoutOf(remedy))),
-		ObjectKind: kindFor(remedy), ObjectName: objectName(l.node.Name, l.st.Session, attempt), PreviousBootID: l.node.Status.NodeInfo.BootID,
+		State: faults.RemedyRunning, Action: remedy, RemedyIndex: int32(remedyIndex), Attempt: attempt, //nolint:gosec // there are few remedies
+		StartedAt: metav1.NewTime(in.now), Deadline: metav1.NewTime(in.now.Add(r.cfg.timeoutOf(remedy))),
+		ObjectKind: actionKindFor(remedy), ObjectName: objectName(in.node.Name, in.st.Session, attempt), PreviousBootID: in.node.Status.NodeInfo.BootID,
 	}
-	l.st.Remediation = m
+	in.st.Remediation = m
 	return 0
 }
 
 // drainFailedReason returns why a remedy cannot start after a failed drain, and what a person can
 // do.
-func drainFailedReason(l look, remedy faults.Remedy) string {
+func drainFailedReason(in stepInput, remedy faults.Remedy) string {
 	const left = "the drain failed, and pods are left on the node: "
-	if m := l.st.Remediation; m != nil && m.ObjectKind != "" {
+	if m := in.st.Remediation; m != nil && m.ObjectKind != "" {
 		return fmt.Sprintf(left+"%s is not tried, because remediation.after_failed_drain is false. Repair or replace the node. Last attempt: %s", remedy, m.Message)
 	}
 	settings := "remediation.after_failed_drain"
 	if remedy != faults.RemedyTerminate {
 		settings += " or, for nodes with an unreachable kubelet, remediation.reboot_unreachable"
 	}
-	return left + "delete them (kubectl get pods -A --field-selector spec.nodeName=" + l.node.Name + "), or set " + settings
+	return left + "delete them (kubectl get pods -A --field-selector spec.nodeName=" + in.node.Name + "), or set " + settings
 }
 
-func (c Config) timeoutOf(a faults.Remedy) time.Duration {
-	if a == faults.RemedyTerminate {
+func (c Config) timeoutOf(remedy faults.Remedy) time.Duration {
+	if remedy == faults.RemedyTerminate {
 		return c.TerminateTimeout
 	}
 	return c.RebootTimeout
 }
 
-func (c Config) maxAttempts(a faults.Remedy) int {
-	if a == faults.RemedyTerminate {
+func (c Config) maxAttempts(remedy faults.Remedy) int {
+	if remedy == faults.RemedyTerminate {
 		return c.TerminateAttempts
 	}
 	return c.RebootAttempts
@@ -286,14 +286,14 @@ func endAttempt(m *faults.RemediationStatus, state faults.RemedyState, message s
 	m.FinishedAt = &metav1.Time{Time: now}
 }
 
-func messageOf(m *faults.RemediationStatus) string {
+func messageOrEmpty(m *faults.RemediationStatus) string {
 	if m == nil {
 		return ""
 	}
 	return m.Message
 }
 
-func nameOf(n *corev1.Node) string {
+func nodeNameOrEmpty(n *corev1.Node) string {
 	if n == nil {
 		return ""
 	}

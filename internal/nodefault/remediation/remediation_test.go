@@ -84,9 +84,9 @@ func TestNotSentAfterTheEnd(t *testing.T) {
 			t.Parallel()
 			w := newFixture(t, Config{}, faults.RemedyReboot)
 			if tc.labels[LabelSession] == w.stored.Session {
-				nodefault.AddRecordOnce(w.stored, nodefault.NewRecord(w.stored, sourceRemediation, changeevent.ActionRebootRequested, tc.number, w.now))
+				nodefault.AppendRecordOnceAndTrim(w.stored, nodefault.NewRecord(w.stored, sourceRemediation, changeevent.ActionRebootRequested, tc.number, w.now))
 			}
-			nodefault.AddRecordOnce(w.stored, nodefault.NewRecord(&tc.about, sourceJanitor, tc.end, tc.number, w.now))
+			nodefault.AppendRecordOnceAndTrim(w.stored, nodefault.NewRecord(&tc.about, sourceJanitor, tc.end, tc.number, w.now))
 			want := w.told()
 			o := &v1alpha1.RebootNode{
 				ObjectMeta: metav1.ObjectMeta{Name: "kept", UID: "hand", Labels: tc.labels, CreationTimestamp: metav1.NewTime(w.now)},
@@ -95,7 +95,7 @@ func TestNotSentAfterTheEnd(t *testing.T) {
 			if err := w.client.Create(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
-			a := actionOf(o)
+			a := wrapActionObject(o)
 			a.status.PreviousBootID = "boot-0"
 			w.says(a, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
 			if tc.end == changeevent.ActionRebootExecuted {
@@ -103,7 +103,7 @@ func TestNotSentAfterTheEnd(t *testing.T) {
 			} else {
 				w.says(a, v1alpha1.ConditionNodeReady, metav1.ConditionFalse, v1alpha1.ReasonTimeout)
 			}
-			if err := w.r.RecordActions(t.Context(), w.node, w.stored); err != nil {
+			if err := w.r.RecordJanitorActions(t.Context(), w.node, w.stored); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, w.told()); diff != "" {
@@ -149,7 +149,7 @@ func TestMayNotAsk(t *testing.T) {
 			}
 			w.now = w.now.Add(time.Hour)
 			w.settle()
-			if m := w.stored.Remediation; m.State != faults.RemedyExhausted || w.r.Busy(w.stored) {
+			if m := w.stored.Remediation; m.State != faults.RemedyExhausted || w.r.BlocksRelease(w.stored) {
 				t.Errorf("it says %+v", m)
 			}
 			if diff := cmp.Diff([]string{"reboot-failed rebootnodes/" + first, "support-required"}, w.told()); diff != "" {
@@ -211,7 +211,7 @@ func TestCancel(t *testing.T) {
 			if err := w.client.List(t.Context(), &left); err != nil || len(left.Items) != tc.left {
 				t.Errorf("%s: %d objects are left, %v", tc.reason, len(left.Items), err)
 			}
-			if m := w.stored.Remediation; m.State != faults.RemedyFailed || w.r.Busy(w.stored) || !strings.Contains(m.Message, "a person") {
+			if m := w.stored.Remediation; m.State != faults.RemedyFailed || w.r.BlocksRelease(w.stored) || !strings.Contains(m.Message, "a person") {
 				t.Errorf("%s: %+v", tc.reason, m)
 			}
 			if err := w.r.Cancel(t.Context(), w.stored, "again", w.now); err != nil {
@@ -254,15 +254,15 @@ func TestVerification(t *testing.T) {
 			w.boots()
 			w.ends(metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
 			w.settle()
-			if len(asked) > 0 || !w.r.Busy(w.stored) {
+			if len(asked) > 0 || !w.r.BlocksRelease(w.stored) {
 				t.Errorf("it was tried out while the fault was there, or could have been released: %v", asked)
 			}
 			w.stored.HealthySince, w.stored.DesiredActions = &metav1.Time{Time: w.now}, nil
 			w.settle()
 			w.now = w.now.Add(tc.wait)
 			w.settle()
-			if m := w.stored.Remediation; m.State != tc.state || w.r.Busy(w.stored) != tc.busy {
-				t.Errorf("%s: it is %q, busy %t: %q", tc.reason, m.State, w.r.Busy(w.stored), m.Message)
+			if m := w.stored.Remediation; m.State != tc.state || w.r.BlocksRelease(w.stored) != tc.busy {
+				t.Errorf("%s: it is %q, busy %t: %q", tc.reason, m.State, w.r.BlocksRelease(w.stored), m.Message)
 			}
 			if len(asked) == 0 || asked[0] != "verify-s3ss10n0-1" {
 				t.Errorf("asked for %v", asked)

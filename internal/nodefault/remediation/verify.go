@@ -34,37 +34,37 @@ type Verdict struct {
 const leastTrial = 10 * time.Minute
 
 // beginVerification records that the node will be tested.
-func (r *Remediator) beginVerification(l look) {
-	m := l.st.Remediation
+func (r *Remediator) beginVerification(in stepInput) {
+	m := in.st.Remediation
 	m.State, m.ObjectKind, m.Message = faults.RemedyRunning, kindVerification, "a Job tests the node before it returns to service"
-	m.ObjectName = "verify-" + l.st.Session + "-" + strconv.Itoa(int(m.Attempt))
-	m.Deadline, m.FinishedAt = metav1.NewTime(l.now.Add(max(r.cfg.VerifyTimeout, leastTrial))), nil
+	m.ObjectName = "verify-" + in.st.Session + "-" + strconv.Itoa(int(m.Attempt))
+	m.Deadline, m.FinishedAt = metav1.NewTime(in.now.Add(max(r.cfg.VerifyTimeout, leastTrial))), nil
 }
 
 // awaitVerification waits for the result of the test. If a node without faults fails the
 // test, a person is needed.
-func (r *Remediator) awaitVerification(ctx context.Context, l look) (again time.Duration, err error) {
-	m := l.st.Remediation
+func (r *Remediator) awaitVerification(ctx context.Context, in stepInput) (again time.Duration, err error) {
+	m := in.st.Remediation
 	switch {
-	case l.node == nil:
-		endAttempt(m, faults.RemedyFailed, "the node was deleted", l.now)
+	case in.node == nil:
+		endAttempt(m, faults.RemedyFailed, "the node was deleted", in.now)
 		return 0, nil
 	case r.cfg.Verifier == nil: // the verifier was disabled meanwhile
-		endAttempt(m, faults.RemedySucceeded, "the node was rebooted", l.now)
+		endAttempt(m, faults.RemedySucceeded, "the node was rebooted", in.now)
 		return 0, nil
-	case !l.now.Before(m.Deadline.Time):
-		endExhausted(l, m.Action, int(m.RemedyIndex), "the node could not be tested before the deadline: "+m.Message)
+	case !in.now.Before(m.Deadline.Time):
+		endExhaustedAndRecordSupportRequired(in, m.Action, int(m.RemedyIndex), "the node could not be tested before the deadline: "+m.Message)
 		return 0, nil
 	}
-	v, err := r.cfg.Verifier.Verify(ctx, l.node, m.ObjectName)
+	v, err := r.cfg.Verifier.Verify(ctx, in.node, m.ObjectName)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("verify node %q: %w", l.node.Name, err)
+		return 0, fmt.Errorf("verify node %q: %w", in.node.Name, err)
 	case v.Done && v.Passed:
-		endAttempt(m, faults.RemedySucceeded, "the node was rebooted and passed its test", l.now)
+		endAttempt(m, faults.RemedySucceeded, "the node was rebooted and passed its test", in.now)
 		return 0, nil
 	case v.Done:
-		endExhausted(l, m.Action, int(m.RemedyIndex), "the node was rebooted but failed its test: "+v.Message)
+		endExhaustedAndRecordSupportRequired(in, m.Action, int(m.RemedyIndex), "the node was rebooted but failed its test: "+v.Message)
 		return 0, nil
 	}
 	m.Message = nodefault.TruncateText(v.Message, maxText)

@@ -65,7 +65,7 @@ func (v *JobVerifier) Verify(ctx context.Context, node *corev1.Node, name string
 	if apierrors.IsInvalid(err) {
 		return Verdict{Done: true, Message: err.Error()}, nil
 	}
-	if isPermanent(err) { // a person may correct it before the deadline
+	if isForbiddenInvalidOrNotFound(err) { // a person may correct it before the deadline
 		return Verdict{Message: fmt.Sprintf("cannot create Job %s/%s: %v", v.cfg.Namespace, name, err)}, nil
 	}
 	if err != nil {

@@ -111,7 +111,7 @@ func GrantOf(f Feature, actions ...string) Grant {
 	case Controller:
 		return controllerGrant()
 	case ManualReset:
-		return Grant{Place: PlaceOwn, Inside: leaseRules(BudgetLease)}
+		return Grant{Place: PlaceOwn, Inside: leaseAccessRules(BudgetLease)}
 	case Deletion:
 		return Grant{Cluster: policyRules(policyRule(corev1.GroupName, "pods", "delete"))}
 	case Verification:
@@ -149,7 +149,7 @@ func controllerGrant() Grant {
 			// to name the budget that blocks a pod
 			policyRule("policy", "poddisruptionbudgets", "list"),
 		),
-		Place: PlaceOwn, Inside: leaseRules(ControllerLease),
+		Place: PlaceOwn, Inside: leaseAccessRules(ControllerLease),
 	}
 }
 
@@ -183,15 +183,15 @@ func repairGrant(f Feature, actions []string) Grant {
 			policyRule(janitorGroup, resourceEnds+"/status", "update"),
 			policyRule(corev1.GroupName, "pods", "list"), // to find pods that are left on a node
 		),
-		Place: PlaceOwn, Inside: leaseRules(JanitorLease),
+		Place: PlaceOwn, Inside: leaseAccessRules(JanitorLease),
 	}
 }
 
-// leaseRules returns the permissions for a Lease, of leader election or of the budget. A
+// leaseAccessRules returns the permissions for a Lease, of leader election or of the budget. A
 // create request cannot be limited to a name.
-func leaseRules(name string) []rbacv1.PolicyRule {
+func leaseAccessRules(leaseName string) []rbacv1.PolicyRule {
 	keep := policyRule(coordination, "leases", "get", "update")
-	keep.ResourceNames = []string{name}
+	keep.ResourceNames = []string{leaseName}
 	return policyRules(policyRule(coordination, "leases", "create"), keep)
 }
 
@@ -207,8 +207,10 @@ type Process struct {
 	Actions []string
 }
 
-// Whole returns a process with all features that need no choice by an installation.
-func Whole() Process { return Process{Features: []Feature{Controller, Intake, Reviews, Janitor}} }
+// DefaultProcess returns a process with all features that need no choice by an installation.
+func DefaultProcess() Process {
+	return Process{Features: []Feature{Controller, Intake, Reviews, Janitor}}
+}
 
 // Objects returns the account, the roles and their bindings.
 func (p Process) Objects() []runtime.Object {
@@ -217,11 +219,11 @@ func (p Process) Objects() []runtime.Object {
 		TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "ServiceAccount"},
 		ObjectMeta: metav1.ObjectMeta{Name: p.Account, Namespace: p.Namespace},
 	}}
-	return append(list, p.Rights()...)
+	return append(list, p.RolesAndBindings()...)
 }
 
-// Rights returns the roles and their bindings for each feature.
-func (p Process) Rights() []runtime.Object {
+// RolesAndBindings returns the roles and their bindings for each feature.
+func (p Process) RolesAndBindings() []runtime.Object {
 	p = p.withDefaults()
 	var list []runtime.Object
 	for _, f := range p.Features {

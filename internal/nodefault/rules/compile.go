@@ -21,7 +21,7 @@ func Compile(cfg Config) (*Set, error) {
 	if len(cfg) > maxRules {
 		return nil, fmt.Errorf("%d rules exceed the maximum of %d", len(cfg), maxRules)
 	}
-	env, err := newEnvironment()
+	env, err := newCELEnvironment()
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func Compile(cfg Config) (*Set, error) {
 		}
 		seen[c.Name] = true
 		if err != nil {
-			errs = append(errs, prefixErrors(i, c.Name, err))
+			errs = append(errs, prefixRuleErrors(i, c.Name, err))
 			continue
 		}
 		s.rules = append(s.rules, r)
@@ -46,27 +46,27 @@ func Compile(cfg Config) (*Set, error) {
 	return s, nil
 }
 
-// prefixErrors adds the name of the rule to each part of an error.
-func prefixErrors(i int, rule string, err error) error {
+// prefixRuleErrors adds the name of the rule to each part of an error.
+func prefixRuleErrors(index int, rule string, err error) error {
 	var errs []error
-	for _, e := range errorParts(err) {
-		errs = append(errs, fmt.Errorf("rule %d, %q: %w", i+1, rule, e))
+	for _, e := range flattenJoinedErrors(err) {
+		errs = append(errs, fmt.Errorf("rule %d, %q: %w", index+1, rule, e))
 	}
 	return errors.Join(errs...)
 }
 
-func errorParts(err error) []error {
+func flattenJoinedErrors(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error
 		for _, e := range joined.Unwrap() {
-			all = append(all, errorParts(e)...)
+			all = append(all, flattenJoinedErrors(e)...)
 		}
 		return all
 	}
 	return []error{err}
 }
 
-func (e *environment) compileRule(c Rule) (rule, error) {
+func (e *celEnvironment) compileRule(c Rule) (rule, error) {
 	r := rule{
 		name: c.Name, lasting: c.For, remedies: slices.Clone(c.Remedies), dryRun: c.DryRun, priority: c.Priority,
 		cordon: c.Cordon == nil || *c.Cordon, drain: c.Drain != nil && *c.Drain,
@@ -90,7 +90,7 @@ func (e *environment) compileRule(c Rule) (rule, error) {
 				refuse("%s requires drain: pods would be killed with the node", remedy)
 			}
 		default:
-			refuse("unknown remedy %q%s", remedy, suggestName(string(remedy), allRemedies()))
+			refuse("unknown remedy %q%s", remedy, didYouMeanSuffix(string(remedy), allRemedies()))
 		}
 	}
 	if i := slices.Index(c.Remedies, v1alpha1.RemedyTerminate); i >= 0 && slices.Contains(c.Remedies[i:], v1alpha1.RemedyReboot) {
@@ -104,7 +104,7 @@ func (e *environment) compileRule(c Rule) (rule, error) {
 		r.taints = append(r.taints, t)
 	}
 	var err error
-	if r.match, err = e.compileExpr(c.Match); err != nil {
+	if r.match, err = e.compileBoolExpr(c.Match); err != nil {
 		errs = append(errs, err)
 	}
 	return r, errors.Join(errs...)
@@ -131,12 +131,12 @@ func parseTaint(text string) (corev1.Taint, error) {
 	if domain, _, _ := strings.Cut(key, "/"); domain == "node.kubernetes.io" || strings.HasSuffix(domain, ".node.kubernetes.io") {
 		return t, fmt.Errorf("taint %q: taints of node.kubernetes.io are reserved for Kubernetes", text)
 	}
-	if !slices.Contains(allEffects(), effect) {
-		return t, fmt.Errorf("taint %q: unknown effect %q%s", text, effect, suggestName(effect, allEffects()))
+	if !slices.Contains(allTaintEffects(), effect) {
+		return t, fmt.Errorf("taint %q: unknown effect %q%s", text, effect, didYouMeanSuffix(effect, allTaintEffects()))
 	}
 	return t, nil
 }
 
-func allEffects() []string {
+func allTaintEffects() []string {
 	return []string{string(corev1.TaintEffectNoSchedule), string(corev1.TaintEffectPreferNoSchedule), string(corev1.TaintEffectNoExecute)}
 }

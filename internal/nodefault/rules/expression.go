@@ -47,8 +47,8 @@ const (
 	varReady       = "node.ready"
 )
 
-// variables returns the variables of expressions with their types.
-func variables() map[string]*cel.Type {
+// celVariables returns the variables of expressions with their types.
+func celVariables() map[string]*cel.Type {
 	texts := cel.MapType(cel.StringType, cel.StringType)
 	return map[string]*cel.Type{
 		varSource: cel.StringType, varCheck: cel.StringType, varEntity: cel.StringType,
@@ -59,11 +59,11 @@ func variables() map[string]*cel.Type {
 	}
 }
 
-// sizes estimates the sizes of the variables.
-type sizes struct{}
+// variableSizeEstimator estimates the sizes of the variables.
+type variableSizeEstimator struct{}
 
 // EstimateSize limits the size of a variable and its elements.
-func (sizes) EstimateSize(element checker.AstNode) *checker.SizeEstimate {
+func (variableSizeEstimator) EstimateSize(element checker.AstNode) *checker.SizeEstimate {
 	const text, short, many = 1024, 256, 256
 	path := strings.Join(element.Path(), ".")
 	most := uint64(short)
@@ -81,50 +81,50 @@ func (sizes) EstimateSize(element checker.AstNode) *checker.SizeEstimate {
 }
 
 // EstimateCallCost uses the estimates of CEL.
-func (sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNode) *checker.CallEstimate {
+func (variableSizeEstimator) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNode) *checker.CallEstimate {
 	return nil
 }
 
-type environment struct{ env *cel.Env }
+type celEnvironment struct{ env *cel.Env }
 
-func newEnvironment() (*environment, error) {
+func newCELEnvironment() (*celEnvironment, error) {
 	opts := []cel.EnvOption{
 		ext.Strings(),
 		cel.ClearMacros(),
 		cel.Macros(slices.Concat(
-			[]cel.Macro{cel.GlobalMacro("has", 1, expandHas)},
+			[]cel.Macro{cel.GlobalMacro("has", 1, expandHasMacro)},
 			slices.DeleteFunc(slices.Clone(cel.StandardMacros), func(m cel.Macro) bool { return m.Function() == "has" }),
 		)...),
 	}
-	for name, typ := range variables() {
+	for name, typ := range celVariables() {
 		opts = append(opts, cel.Variable(name, typ))
 	}
 	env, err := cel.NewEnv(opts...)
 	if err != nil {
 		return nil, fmt.Errorf("create CEL environment: %w", err)
 	}
-	return &environment{env: env}, nil
+	return &celEnvironment{env: env}, nil
 }
 
-// expandHas makes has(node.labels.a) check whether the label exists. All other fields
+// expandHasMacro makes has(node.labels.a) check whether the label exists. All other fields
 // always exist, so has is an error for them.
-func expandHas(f cel.MacroExprFactory, _ ast.Expr, args []ast.Expr) (ast.Expr, *common.Error) {
+func expandHasMacro(f cel.MacroExprFactory, _ ast.Expr, args []ast.Expr) (ast.Expr, *common.Error) {
 	if args[0].Kind() == ast.SelectKind {
 		of := args[0].AsSelect().Operand()
-		if path := pathOf(of); path == varLabels || path == varAnnotations {
+		if path := dottedPath(of); path == varLabels || path == varAnnotations {
 			return f.NewCall(operators.In, f.NewLiteral(types.String(args[0].AsSelect().FieldName())), of), nil
 		}
 	}
 	return nil, f.NewError(args[0].ID(), "has() works only on labels and annotations: all other fields always exist")
 }
 
-// pathOf returns a.b for the expression a.b, and "" for other expressions.
-func pathOf(e ast.Expr) string {
+// dottedPath returns a.b for the expression a.b, and "" for other expressions.
+func dottedPath(e ast.Expr) string {
 	switch e.Kind() {
 	case ast.IdentKind:
 		return e.AsIdent()
 	case ast.SelectKind:
-		if of := pathOf(e.AsSelect().Operand()); of != "" {
+		if of := dottedPath(e.AsSelect().Operand()); of != "" {
 			return of + "." + e.AsSelect().FieldName()
 		}
 	case ast.UnspecifiedExprKind, ast.CallKind, ast.ComprehensionKind, ast.ListKind, ast.LiteralKind, ast.MapKind, ast.StructKind:
@@ -135,20 +135,20 @@ func pathOf(e ast.Expr) string {
 // A program is a compiled expression.
 type program struct{ prg cel.Program }
 
-func (e *environment) compileExpr(expr string) (program, error) {
+func (e *celEnvironment) compileBoolExpr(expr string) (program, error) {
 	checked, issues := e.env.Compile(expr)
 	if issues.Err() != nil {
 		var errs []error
 		for _, issue := range issues.Errors() {
 			line, column := issue.Location.Line(), issue.Location.Column()
-			errs = append(errs, fmt.Errorf("line %d, column %d: %s", line, column+1, explainPath(issue.Message, expr, line, column)))
+			errs = append(errs, fmt.Errorf("line %d, column %d: %s", line, column+1, explainUndeclaredPath(issue.Message, expr, line, column)))
 		}
 		return program{}, errors.Join(errs...)
 	}
 	if !checked.OutputType().IsExactType(cel.BoolType) {
 		return program{}, fmt.Errorf("line 1, column 1: the expression returns %s, want bool", checked.OutputType())
 	}
-	cost, err := e.env.EstimateCost(checked, sizes{})
+	cost, err := e.env.EstimateCost(checked, variableSizeEstimator{})
 	if err != nil {
 		return program{}, fmt.Errorf("line 1, column 1: estimate cost: %w", err)
 	}
@@ -162,9 +162,9 @@ func (e *environment) compileExpr(expr string) (program, error) {
 	return program{prg: prg}, nil
 }
 
-// explainPath replaces an error about an unknown identifier with one about its whole
+// explainUndeclaredPath replaces an error about an unknown identifier with one about its whole
 // path, and adds a suggestion.
-func explainPath(message, expr string, line, column int) string {
+func explainUndeclaredPath(message, expr string, line, column int) string {
 	if !strings.HasPrefix(message, "undeclared reference to '") {
 		return message
 	}
@@ -177,7 +177,7 @@ func explainPath(message, expr string, line, column int) string {
 		return message
 	}
 	at := string(runes[column:])
-	known := slices.Sorted(maps.Keys(variables()))
+	known := slices.Sorted(maps.Keys(celVariables()))
 	path := regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\s*\.\s*[A-Za-z_][A-Za-z0-9_]*)*`).FindString(at)
 	root, field, dotted := strings.Cut(path, ".")
 	field, _, _ = strings.Cut(field, ".")
@@ -187,13 +187,13 @@ func explainPath(message, expr string, line, column int) string {
 	if path == "" {
 		return message
 	}
-	return fmt.Sprintf("undeclared reference to '%s'%s", path, suggestName(path, known))
+	return fmt.Sprintf("undeclared reference to '%s'%s", path, didYouMeanSuffix(path, known))
 }
 
-// evalProgram reports whether a fault matches. aging reports whether this depends on the
+// evalMatch reports whether a fault matches. dependsOnAge reports whether this depends on the
 // age of the fault, so that the result may change without an event.
-func (p program) evalProgram(vars map[string]any) (matches, aging bool, err error) {
-	seen := &reading{vars: vars}
+func (p program) evalMatch(vars map[string]any) (matches, dependsOnAge bool, err error) {
+	seen := &variableRecorder{vars: vars}
 	out, _, err := p.prg.Eval(seen)
 	if err != nil {
 		return false, seen.age, err
@@ -205,33 +205,33 @@ func (p program) evalProgram(vars map[string]any) (matches, aging bool, err erro
 	return bool(yes), seen.age, nil
 }
 
-// A reading records the variables that an evaluation reads.
-type reading struct {
+// A variableRecorder records the variables that an evaluation reads.
+type variableRecorder struct {
 	vars map[string]any
 	age  bool
 }
 
 // ResolveName returns the value of a variable.
-func (r *reading) ResolveName(name string) (any, bool) {
+func (r *variableRecorder) ResolveName(name string) (value any, found bool) {
 	r.age = r.age || name == varAgeSeconds
 	v, found := r.vars[name]
 	return v, found
 }
 
 // Parent returns nil.
-func (r *reading) Parent() cel.Activation { return nil }
+func (r *variableRecorder) Parent() cel.Activation { return nil }
 
-// A subject holds the node's variables.
-type subject map[string]any
+// A nodeVariables holds the node's variables.
+type nodeVariables map[string]any
 
-func subjectOf(node *corev1.Node) subject {
+func newNodeVariables(node *corev1.Node) nodeVariables {
 	taints := make([]map[string]string, 0, len(node.Spec.Taints))
 	for _, t := range node.Spec.Taints {
 		taints = append(taints, map[string]string{"key": t.Key, "value": t.Value, "effect": string(t.Effect)})
 	}
-	return subject{
+	return nodeVariables{
 		varNodeName: node.Name, varReady: isReady(node), varTaints: taints,
-		varLabels: textsOf(node.Labels), varAnnotations: textsOf(node.Annotations),
+		varLabels: newEmptyDefaultMap(node.Labels), varAnnotations: newEmptyDefaultMap(node.Annotations),
 	}
 }
 
@@ -241,7 +241,7 @@ func isReady(node *corev1.Node) bool {
 	})
 }
 
-func (s subject) withFault(f *v1alpha1.Fault, age time.Duration) map[string]any {
+func (s nodeVariables) withFault(f *v1alpha1.Fault, age time.Duration) map[string]any {
 	vars := maps.Clone(s)
 	vars[varSource], vars[varCheck], vars[varEntity] = f.Source, f.Check, f.Entity
 	vars[varComponentClass], vars[varErrorCodes], vars[varFatal] = f.ComponentClass, f.ErrorCodes, f.Fatal
@@ -249,22 +249,22 @@ func (s subject) withFault(f *v1alpha1.Fault, age time.Duration) map[string]any 
 	return vars
 }
 
-// texts is a map in which a missing key has an empty value, so that rules need no guards.
+// emptyDefaultMap is a map in which a missing key has an empty value, so that rules need no guards.
 // A rule that fails would prevent the release of a node.
-type texts struct{ traits.Mapper }
+type emptyDefaultMap struct{ traits.Mapper }
 
-func textsOf(m map[string]string) texts {
-	return texts{types.NewStringStringMap(types.DefaultTypeAdapter, m)}
+func newEmptyDefaultMap(m map[string]string) emptyDefaultMap {
+	return emptyDefaultMap{types.NewStringStringMap(types.DefaultTypeAdapter, m)}
 }
 
 // Get returns the value of a key, or the empty string.
-func (t texts) Get(key ref.Val) ref.Val {
+func (t emptyDefaultMap) Get(key ref.Val) ref.Val {
 	v, _ := t.Find(key)
 	return v
 }
 
 // Find returns the value of a key, or the empty string.
-func (t texts) Find(key ref.Val) (ref.Val, bool) {
+func (t emptyDefaultMap) Find(key ref.Val) (ref.Val, bool) {
 	if v, found := t.Mapper.Find(key); found {
 		return v, true
 	}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// suggestName returns a suggestion for an unknown name, if a known name is similar.
-func suggestName(text string, known []string) string {
+// didYouMeanSuffix returns a suggestion for an unknown name, if a known name is similar.
+func didYouMeanSuffix(text string, known []string) string {
 	if best := nearestName(text, known); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
 	}

@@ -75,25 +75,25 @@ func (s *Set) Decide(node *corev1.Node, faults []v1alpha1.Fault, now time.Time) 
 	if node == nil {
 		return nodefault.Verdict{}, nil
 	}
-	d := deciding{now: now}
-	subject := subjectOf(node)
+	d := decision{now: now}
+	subject := newNodeVariables(node)
 	for i := range faults {
-		d.judgeFault(s, subject, &faults[i])
+		d.matchRulesToFault(s, subject, &faults[i])
 	}
-	return d.mergeVerdict(), errors.Join(d.errs...)
+	return d.mergeMatchesIntoVerdict(), errors.Join(d.errs...)
 }
 
-// A deciding collects the hits of one decision, one for each matching fault and rule.
-type deciding struct {
+// A decision collects the matches of one decision, one for each matching fault and rule.
+type decision struct {
 	now    time.Time
-	hits   []hit
+	hits   []ruleMatch
 	after  time.Duration
 	unsure bool
 	errs   []error
 }
 
-// A hit is a rule that matches a fault. Its place is the index of the rule.
-type hit struct {
+// A ruleMatch is a rule that matches a fault. Its place is the index of the rule.
+type ruleMatch struct {
 	fault *v1alpha1.Fault
 	rule  rule
 	place int
@@ -103,48 +103,48 @@ type hit struct {
 // have this name.
 const ruleOfSource = "(source)"
 
-func (d *deciding) judgeFault(set *Set, node subject, f *v1alpha1.Fault) {
+func (d *decision) matchRulesToFault(set *Set, node nodeVariables, f *v1alpha1.Fault) {
 	if f.ObserveOnly || f.QuarantineOverride == v1alpha1.OverrideSkip {
 		return
 	}
 	if forced := f.QuarantineOverride == v1alpha1.OverrideForce; forced || f.DrainOverride == v1alpha1.OverrideForce {
 		// A drain requires a cordon, because pods could be scheduled to the node again.
 		r := rule{name: ruleOfSource, cordon: true, drain: f.DrainOverride == v1alpha1.OverrideForce}
-		d.hits = append(d.hits, hit{fault: f, rule: r, place: len(set.rules)})
+		d.hits = append(d.hits, ruleMatch{fault: f, rule: r, place: len(set.rules)})
 	}
 	age := max(0, d.now.Sub(f.DetectedAt.Time))
 	vars := node.withFault(f, age)
 	for i, r := range set.rules {
-		matches, aging, err := r.match.evalProgram(vars)
+		matches, aging, err := r.match.evalMatch(vars)
 		switch {
 		case err != nil:
 			d.unsure = true
 			d.errs = append(d.errs, fmt.Errorf("rule %q on fault %q: %w", r.name, nodefault.KeyOf(*f), err))
 		case matches && age < r.lasting:
-			d.lookAfter(r.lasting - age)
+			d.reevaluateWithin(r.lasting - age)
 		case matches:
 			if f.DrainOverride == v1alpha1.OverrideSkip {
 				r.drain = false
 			}
-			d.hits = append(d.hits, hit{fault: f, rule: r, place: i})
+			d.hits = append(d.hits, ruleMatch{fault: f, rule: r, place: i})
 		}
 		if aging && err == nil {
-			d.lookAfter(ageInterval)
+			d.reevaluateWithin(ageInterval)
 		}
 	}
 }
 
-func (d *deciding) lookAfter(after time.Duration) {
-	if d.after == 0 || after < d.after {
-		d.after = after
+func (d *decision) reevaluateWithin(delay time.Duration) {
+	if d.after == 0 || delay < d.after {
+		d.after = delay
 	}
 }
 
-// mergeVerdict combines the hits.
-func (d *deciding) mergeVerdict() nodefault.Verdict {
+// mergeMatchesIntoVerdict combines the matches.
+func (d *decision) mergeMatchesIntoVerdict() nodefault.Verdict {
 	v := nodefault.Verdict{After: d.after, Unsure: d.unsure}
-	hits := slices.DeleteFunc(d.hits, func(h hit) bool { return h.rule.wishesNothing() })
-	if firm := slices.DeleteFunc(slices.Clone(hits), func(h hit) bool { return h.rule.dryRun }); len(firm) > 0 {
+	hits := slices.DeleteFunc(d.hits, func(h ruleMatch) bool { return h.rule.hasNoAction() })
+	if firm := slices.DeleteFunc(slices.Clone(hits), func(h ruleMatch) bool { return h.rule.dryRun }); len(firm) > 0 {
 		hits = firm
 	} else if len(hits) > 0 {
 		v.DesiredActions.DryRun = true
@@ -152,8 +152,8 @@ func (d *deciding) mergeVerdict() nodefault.Verdict {
 	if len(hits) == 0 {
 		return v
 	}
-	// The remedies and the taints of the first hit take precedence.
-	slices.SortStableFunc(hits, func(a, b hit) int {
+	// The remedies and the taints of the first match take precedence.
+	slices.SortStableFunc(hits, func(a, b ruleMatch) int {
 		return cmp.Or(cmp.Compare(b.rule.priority, a.rule.priority), cmp.Compare(a.place, b.place))
 	})
 	for _, h := range hits {
@@ -163,25 +163,25 @@ func (d *deciding) mergeVerdict() nodefault.Verdict {
 			v.DesiredActions.Remedies = slices.Clone(h.rule.remedies)
 		}
 		for _, t := range h.rule.taints {
-			v.DesiredActions.Taints = addTaint(v.DesiredActions.Taints, t)
+			v.DesiredActions.Taints = addTaintUpToLimit(v.DesiredActions.Taints, t)
 		}
 		if !slices.Contains(v.DesiredActions.MatchedRules, h.rule.name) {
 			v.DesiredActions.MatchedRules = append(v.DesiredActions.MatchedRules, h.rule.name)
 		}
-		v.Matched = addFault(v.Matched, h.fault)
+		v.Matched = addFaultOnce(v.Matched, h.fault)
 	}
-	opened := slices.MinFunc(hits, byFatalThenPriority).fault
+	opened := slices.MinFunc(hits, compareByFatalThenPriority).fault
 	v.Opened = opened.DeepCopy()
 	return v
 }
 
-func (r *rule) wishesNothing() bool {
+func (r *rule) hasNoAction() bool {
 	return !r.cordon && !r.drain && len(r.taints) == 0 && len(r.remedies) == 0
 }
 
-// byFatalThenPriority puts the hit first whose fault best explains the actions. This is a fatal
+// compareByFatalThenPriority puts the match first whose fault best explains the actions. This is a fatal
 // fault, of the rule with the highest priority, and the oldest.
-func byFatalThenPriority(a, b hit) int {
+func compareByFatalThenPriority(a, b ruleMatch) int {
 	return cmp.Or(
 		-compareBool(a.fault.Fatal, b.fault.Fatal),
 		cmp.Compare(b.rule.priority, a.rule.priority),
@@ -201,7 +201,7 @@ func compareBool(a, b bool) int {
 	}
 }
 
-func addTaint(taints []corev1.Taint, t corev1.Taint) []corev1.Taint {
+func addTaintUpToLimit(taints []corev1.Taint, t corev1.Taint) []corev1.Taint {
 	same := func(o corev1.Taint) bool { return o.Key == t.Key && o.Effect == t.Effect }
 	if slices.ContainsFunc(taints, same) || len(taints) == maxTaints {
 		return taints
@@ -209,7 +209,7 @@ func addTaint(taints []corev1.Taint, t corev1.Taint) []corev1.Taint {
 	return append(taints, t)
 }
 
-func addFault(faults []v1alpha1.Fault, f *v1alpha1.Fault) []v1alpha1.Fault {
+func addFaultOnce(faults []v1alpha1.Fault, f *v1alpha1.Fault) []v1alpha1.Fault {
 	same := func(o v1alpha1.Fault) bool { return nodefault.KeyOf(o) == nodefault.KeyOf(*f) }
 	if slices.ContainsFunc(faults, same) {
 		return faults

@@ -86,7 +86,7 @@ func (w *ward) settle() quarantine.Step {
 		if err != nil {
 			w.Fatal(err)
 		}
-		s, err := q.Step(quarantine.Look{Now: w.now, Node: n, Status: &w.status, Verdict: verdict, Faults: w.faults})
+		s, err := q.Step(quarantine.StepInput{Now: w.now, Node: n, Status: &w.status, Verdict: verdict, Faults: w.faults})
 		if err != nil {
 			w.Fatal(err)
 		}

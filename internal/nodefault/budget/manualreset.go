@@ -28,14 +28,14 @@ const (
 	leaseTimeout  = 5 * time.Second
 )
 
-// A Keeper wraps a budget and keeps it closed once it is exhausted, until a person resets
+// A ManualResetBudget wraps a budget and keeps it closed once it is exhausted, until a person resets
 // it, across restarts and changes of the leader.
 //
 // One Lease stores the closed pools. It exists as long as a pool is closed. Deleting it
 // resets the budgets of all pools:
 //
 //	kubectl delete lease -n fleetloop-system fleetloop-node-fault-budget
-type Keeper struct {
+type ManualResetBudget struct {
 	budget *Budget
 	leases typed.LeaseInterface
 	log    *slog.Logger
@@ -46,35 +46,37 @@ type Keeper struct {
 	known map[string]time.Time // stored pools; nil before the first read
 }
 
-// NewKeeper creates a keeper of a budget with its Lease in a namespace.
-func NewKeeper(b *Budget, leases typed.LeasesGetter, namespace string, log *slog.Logger) *Keeper {
-	return &Keeper{budget: b, leases: leases.Leases(namespace), namespace: namespace, log: log}
+// NewManualResetBudget wraps a budget, with its Lease in a namespace.
+func NewManualResetBudget(b *Budget, leases typed.LeasesGetter, namespace string, log *slog.Logger) *ManualResetBudget {
+	return &ManualResetBudget{budget: b, leases: leases.Leases(namespace), namespace: namespace, log: log}
 }
 
 // Reserve calls Reserve of the budget. It denies while the Lease cannot be read, because
 // a person may have to reset the budget first.
-func (k *Keeper) Reserve(node *corev1.Node, now time.Time) (release func(), denial string) {
-	if err := k.restoreLatchesOnce(); err != nil {
+func (k *ManualResetBudget) Reserve(node *corev1.Node, now time.Time) (release func(), denial string) {
+	if err := k.restoreClosedPoolsOnce(); err != nil {
 		return nil, fmt.Sprintf("cannot read whether the budget waits for a manual reset: %v", err)
 	}
 	release, denial = k.budget.Reserve(node, now)
-	if denial != "" && k.isClosed() {
+	if denial != "" && k.hasClosedPool() {
 		denial += "; to reset it: kubectl delete lease -n " + k.namespace + " " + LeaseName
 	}
 	return release, denial
 }
 
 // LimitOf calls LimitOf of the budget.
-func (k *Keeper) LimitOf(node *corev1.Node) *v1alpha1.PoolBudget { return k.budget.LimitOf(node) }
+func (k *ManualResetBudget) LimitOf(node *corev1.Node) *v1alpha1.PoolBudget {
+	return k.budget.LimitOf(node)
+}
 
-func (k *Keeper) isClosed() bool {
+func (k *ManualResetBudget) hasClosedPool() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.known) > 0
 }
 
-// restoreLatchesOnce latches the pools that are stored as latched, once.
-func (k *Keeper) restoreLatchesOnce() error {
+// restoreClosedPoolsOnce closes the pools that the Lease lists as closed, once.
+func (k *ManualResetBudget) restoreClosedPoolsOnce() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.known != nil {
@@ -87,14 +89,14 @@ func (k *Keeper) restoreLatchesOnce() error {
 		return err
 	}
 	for pool, since := range stored {
-		k.budget.Latch(pool, since)
+		k.budget.CloseUntilReset(pool, since)
 	}
 	k.known = stored
 	return nil
 }
 
 // readLease returns the stored pools. Without a Lease the map is empty.
-func (k *Keeper) readLease(ctx context.Context) (lease *coordinationv1.Lease, latched map[string]time.Time, err error) {
+func (k *ManualResetBudget) readLease(ctx context.Context) (lease *coordinationv1.Lease, closedSince map[string]time.Time, err error) {
 	stored := map[string]time.Time{}
 	lease, err = k.leases.Get(ctx, LeaseName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -113,12 +115,12 @@ func (k *Keeper) readLease(ctx context.Context) (lease *coordinationv1.Lease, la
 
 // Start stores newly closed pools and resets the pools that a person has reset, until ctx
 // ends. A manager runs it in the leader.
-func (k *Keeper) Start(ctx context.Context) error {
+func (k *ManualResetBudget) Start(ctx context.Context) error {
 	ticker := time.NewTicker(leaseInterval)
 	defer ticker.Stop()
 	failing := false
 	for {
-		err := k.syncLatchesWithLease(ctx, time.Now())
+		err := k.syncClosedPoolsWithLease(ctx, time.Now())
 		if err != nil && !failing && ctx.Err() == nil {
 			k.log.WarnContext(ctx, "store exhausted budget failed, it would be lost at a restart", "err", err)
 		}
@@ -131,8 +133,8 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 }
 
-func (k *Keeper) syncLatchesWithLease(ctx context.Context, now time.Time) error {
-	if err := k.restoreLatchesOnce(); err != nil { //nolint:contextcheck // Reserve, which does it too, has none
+func (k *ManualResetBudget) syncClosedPoolsWithLease(ctx context.Context, now time.Time) error {
+	if err := k.restoreClosedPoolsOnce(); err != nil { //nolint:contextcheck // Reserve, which does it too, has none
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
@@ -157,7 +159,7 @@ func (k *Keeper) syncLatchesWithLease(ctx context.Context, now time.Time) error 
 		closed[p.Name] = p.Since.UTC()
 	}
 	if !maps.EqualFunc(closed, stored, time.Time.Equal) {
-		if err := k.writeLease(ctx, lease, closed); err != nil {
+		if err := k.createOrUpdateLease(ctx, lease, closed); err != nil {
 			return err
 		}
 	}
@@ -165,8 +167,8 @@ func (k *Keeper) syncLatchesWithLease(ctx context.Context, now time.Time) error 
 	return nil
 }
 
-func (k *Keeper) writeLease(ctx context.Context, lease *coordinationv1.Lease, latched map[string]time.Time) error {
-	text, err := json.Marshal(latched)
+func (k *ManualResetBudget) createOrUpdateLease(ctx context.Context, lease *coordinationv1.Lease, closedSince map[string]time.Time) error {
+	text, err := json.Marshal(closedSince)
 	if err != nil {
 		return fmt.Errorf("write Lease %q: %w", LeaseName, err)
 	}
