@@ -7,10 +7,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -40,7 +40,7 @@ func serveAPI(ctx context.Context, cfg postgres.Config) (client *fleetclient.Cli
 	done := make(chan error, 2)
 	go func() { done <- server.Run(running) }()
 	go func() { done <- handler.RunWatches(running) }()
-	client, err = fleetclient.New(fleetclient.Config{Endpoint: "http://" + server.Addr()}, fleetclient.Deps{})
+	client, err = fleetclient.New(fleetclient.Config{Endpoint: "http://" + server.Addr()})
 	stop = func() error {
 		if client != nil {
 			client.CloseIdle()

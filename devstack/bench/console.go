@@ -12,9 +12,9 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
@@ -158,7 +158,7 @@ func measureFilters(ctx context.Context, client *fleetclient.Client, progress io
 			var took []float64
 			for range filterRequests {
 				begin := time.Now()
-				if body, err = client.ListPage(ctx, v1.CollectionClusters, query, body); err != nil {
+				if body, err = client.Raw().ListPage(ctx, v1.CollectionClusters, query, body); err != nil {
 					return 0, err
 				}
 				took = append(took, float64(time.Since(begin).Microseconds())/1000)

@@ -12,11 +12,11 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/devstack/browsertest"
 	"github.com/fleetloop/fleetloop/internal/app/consoleapp"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -319,7 +319,7 @@ func (l listPage) measureChanges(client *fleetclient.Client, fleet databaseFleet
 		labels := map[string]string{"mark": mark}
 		begin := time.Now()
 		row := consolePageRows - 1 - i%10 // on the screen
-		if _, err := client.Patch(l.browser, v1.CollectionClusters, fleet.ID(row).String(), v1.PatchRequest{Labels: &labels}); err != nil {
+		if _, err := client.Clusters().Patch(l.browser, fleet.ID(row).String(), v1.PatchRequest{Labels: &labels}); err != nil {
 			return 0, fmt.Errorf("change a cluster: %w", err)
 		}
 		shown, err := browsertest.Evaluate[float64](p, fmt.Sprintf(`Promise.race([self.shown, new Promise((_, fail) => setTimeout(() => fail(new Error(%q)), %d))])`, mark+" is not shown", pixelPatience.Milliseconds()))

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 const (
@@ -119,10 +119,10 @@ func startAPI(ctx context.Context, database string) (client *fleetclient.Client,
 		cancel()
 		return <-done
 	}
-	client, err = fleetclient.New(fleetclient.Config{Endpoint: "http://" + addr}, fleetclient.Deps{})
+	client, err = fleetclient.New(fleetclient.Config{Endpoint: "http://" + addr})
 	if err == nil {
 		err = backoff.Retry(ctx, backoff.Policy{Initial: 50 * time.Millisecond, Max: time.Second, MaxAttempts: 60}, func(ctx context.Context) error {
-			_, err := client.GetRaw(ctx, v1.CollectionClusters, databaseFleet{}.ID(0).String())
+			_, err := client.Raw().Get(ctx, v1.CollectionClusters, databaseFleet{}.ID(0).String())
 			return err
 		})
 	}
@@ -167,7 +167,7 @@ func (c *changer) resourceID(n int) string { return c.fleet.ID(n * 7919 % watche
 
 func (c *changer) changeSpec(ctx context.Context, n int) error {
 	spec := fmt.Appendf(nil, `{"provider":{"type":"aws","region":"eu-1"},"nodes":{"minimum":3,"maximum":%d}}`, 100+n)
-	_, err := c.client.Patch(ctx, v1.CollectionClusters, c.resourceID(n), v1.PatchRequest{Spec: json.RawMessage(spec)})
+	_, err := c.client.Clusters().Patch(ctx, c.resourceID(n), v1.PatchRequest{Spec: json.RawMessage(spec)})
 	return err
 }
 

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 )
 
 const loadRows = 1_000_000
@@ -58,14 +58,14 @@ func measureLoad(ctx context.Context, dir, dump string, progress io.Writer) (too
 	lines := newFleetLines(loadRows)
 	told := lines.reportProgress(progress)
 	begin := time.Now()
-	created, _, err := client.Load(ctx, v1.CollectionClusters, lines)
+	loaded, err := client.Clusters().Load(ctx, lines, fleetclient.LoadOptions{})
 	took = time.Since(begin)
 	told()
 	if err = errors.Join(err, stop()); err != nil {
 		return 0, err
 	}
-	if created != loadRows {
-		return 0, fmt.Errorf("%d clusters were created, want %d", created, loadRows)
+	if loaded.Created != loadRows {
+		return 0, fmt.Errorf("%d clusters were created, want %d", loaded.Created, loadRows)
 	}
 	file, err := os.Create(dump) //nolint:gosec // a file of our own
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 )
 
 const (
@@ -120,7 +120,7 @@ func (w *walk) bareStep(ctx context.Context) error {
 
 func (w *walk) httpStep(ctx context.Context) (err error) {
 	begin := time.Now()
-	w.body, err = w.client.ListPage(ctx, v1.CollectionClusters, w.query, w.body)
+	w.body, err = w.client.Raw().ListPage(ctx, v1.CollectionClusters, w.query, w.body)
 	w.overHTTP = append(w.overHTTP, time.Since(begin).Seconds())
 	return err
 }

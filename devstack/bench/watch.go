@@ -12,7 +12,7 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 )
 
 const (
@@ -91,7 +91,7 @@ func (f *fanout) measureRound(ctx context.Context, watchers int) (perSecond floa
 	lines := newFleetLines(f.made + fanoutChanges)
 	lines.next, f.made = f.made, f.made+fanoutChanges
 	began := time.Now()
-	if _, _, err := f.client.Load(ctx, v1.CollectionClusters, lines); err != nil {
+	if _, err := f.client.Clusters().Load(ctx, lines, fleetclient.LoadOptions{}); err != nil {
 		return 0, err
 	}
 	for range watchers {

@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 )
 
@@ -222,15 +222,16 @@ func (s *stage) runLife(ctx context.Context, until time.Time, end End, from *liv
 	defer s.history.RecordEnd(life)
 	transport := &http.Transport{DialContext: s.network.Dial, DisableCompression: true, MaxIdleConnsPerHost: 16}
 	defer transport.CloseIdleConnections()
-	client, err := fleetclient.New(
-		fleetclient.Config{Endpoint: "http://fleet.test", Timeout: s.Config.HyperfleetAPI.Timeout},
-		fleetclient.Deps{Wrap: func(http.RoundTripper) http.RoundTripper { return transport }})
+	client, err := fleetclient.New(fleetclient.Config{
+		Endpoint: "http://fleet.test", Timeout: s.Config.HyperfleetAPI.Timeout,
+		WrapTransport: func(http.RoundTripper) http.RoundTripper { return transport },
+	})
 	if err != nil {
 		return nil, err
 	}
 	line := s.broker.Connect(life.Number)
 	deps := sentinel.Deps{
-		API: client, Publisher: publisher{line, &s.planted, from.share, s.history}, BrokerType: "nats", Predecessor: from.sentinel,
+		API: client.Raw(), Publisher: publisher{line, &s.planted, from.share, s.history}, BrokerType: "nats", Predecessor: from.sentinel,
 	}
 	if from.share != nil {
 		deps.Shard = from.share

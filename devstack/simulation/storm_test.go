@@ -13,9 +13,9 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/devstack/simulation"
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/selector"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -115,8 +115,9 @@ func run(ctx context.Context, t *testing.T, network *simulation.Network, broker 
 	t.Helper()
 	transport := &http.Transport{DialContext: network.Dial, DisableCompression: true, MaxIdleConnsPerHost: 16}
 	defer transport.CloseIdleConnections()
-	client, err := fleetclient.New(fleetclient.Config{Endpoint: "http://fleet.test"},
-		fleetclient.Deps{Wrap: func(http.RoundTripper) http.RoundTripper { return transport }})
+	client, err := fleetclient.New(fleetclient.Config{
+		Endpoint: "http://fleet.test", WrapTransport: func(http.RoundTripper) http.RoundTripper { return transport },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +134,7 @@ func run(ctx context.Context, t *testing.T, network *simulation.Network, broker 
 			{Key: "reported", Value: ".status.last_updated_time"},
 			{Key: "decided", Value: ".created_time"},
 		},
-	}, sentinel.Deps{API: client, Publisher: broker.Connect(1), BrokerType: "nats"})
+	}, sentinel.Deps{API: client.Raw(), Publisher: broker.Connect(1), BrokerType: "nats"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 )
 
 // TestWatchersEndUpWithTheTable runs writers while watchers disconnect and resume with their last
@@ -24,7 +24,7 @@ func TestWatchersEndUpWithTheTable(t *testing.T) {
 	o := options{cfg: defaults()}
 	o.cfg.RequiredAdapters.Clusters = nil // deleted resources are gone at once
 	f := newFixtureWith(t, o)
-	client, err := fleetclient.New(fleetclient.Config{Endpoint: f.url + v1.BasePath}, fleetclient.Deps{})
+	client, err := fleetclient.New(fleetclient.Config{Endpoint: f.url + v1.BasePath})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ var errBrokenOff = errors.New("broken off")
 func (c *tableCopy) follow(ctx context.Context, client *fleetclient.Client) error {
 	for ctx.Err() == nil {
 		left := 1 + c.dice.IntN(20)
-		err := client.Watch(ctx, v1.CollectionClusters, url.Values{"labels": {c.labels}, "changed_since": {c.cursor}}, func(e v1.WatchEvent) error {
+		err := client.Raw().Watch(ctx, v1.CollectionClusters, url.Values{"labels": {c.labels}, "changed_since": {c.cursor}}, func(e v1.WatchEvent) error {
 			if left--; left < 0 {
 				return errBrokenOff
 			}
@@ -142,15 +142,15 @@ func (c *changer) change(ctx context.Context, name string) error {
 		}
 		switch {
 		case len(c.ids) == 0 || n < 10 && len(c.ids) < most:
-			r, err = c.client.Create(ctx, v1.CollectionClusters, v1.CreateRequest{Name: fmt.Sprint(name, "-", i), Labels: zones, Spec: []byte(`{}`)})
+			r, err = c.client.Clusters().Create(ctx, v1.CreateRequest{Name: fmt.Sprint(name, "-", i), Labels: zones, Spec: []byte(`{}`)})
 			c.ids = append(c.ids, r.ID)
 		case n < 20:
-			_, err = c.client.Delete(ctx, v1.CollectionClusters, c.ids[at])
+			_, err = c.client.Clusters().Delete(ctx, c.ids[at])
 			c.ids = append(c.ids[:at], c.ids[at+1:]...)
 		case n < 60:
-			_, err = c.client.Patch(ctx, v1.CollectionClusters, c.ids[at], v1.PatchRequest{Labels: &zones})
+			_, err = c.client.Clusters().Patch(ctx, c.ids[at], v1.PatchRequest{Labels: &zones})
 		default:
-			_, err = c.client.Patch(ctx, v1.CollectionClusters, c.ids[at], v1.PatchRequest{Spec: fmt.Appendf(nil, `{"n":%d}`, i)})
+			_, err = c.client.Clusters().Patch(ctx, c.ids[at], v1.PatchRequest{Spec: fmt.Appendf(nil, `{"n":%d}`, i)})
 		}
 		if err != nil {
 			return err

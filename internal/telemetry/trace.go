@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"time"
 
@@ -125,6 +126,24 @@ func Inject(ctx context.Context) (traceparent, tracestate string) {
 	propagation.TraceContext{}.Inject(ctx, c)
 	return c["traceparent"], c["tracestate"]
 }
+
+// PropagateTraces returns a transport that sends the trace of each request's context along.
+func PropagateTraces(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		if parent, state := Inject(r.Context()); parent != "" {
+			r = r.Clone(r.Context()) // a transport must not change the request of its caller
+			r.Header.Set("Traceparent", parent)
+			if state != "" {
+				r.Header.Set("Tracestate", state)
+			}
+		}
+		return next.RoundTrip(r)
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // Extract returns a context with the trace of a message as its remote parent. Invalid texts do not
 // change ctx.

@@ -11,10 +11,9 @@ import (
 	"testing"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
 	"github.com/fleetloop/fleetloop/internal/app/apptest"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
-	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 // An apiWriter calls a fleet API as the owners of clusters do, each of whom has a
@@ -48,8 +47,8 @@ func newAPIWriter(t *testing.T, database string) *apiWriter {
 	w := &apiWriter{clients: map[string]*fleetclient.Client{}}
 	for _, tenant := range tenants {
 		client, err := fleetclient.New(fleetclient.Config{
-			Endpoint: call.URLFromLog(t, "fleet API"), Token: settings.Secret("token-of-" + tenant),
-		}, fleetclient.Deps{})
+			Endpoint: call.URLFromLog(t, "fleet API"), Token: fleetclient.StaticToken("token-of-" + tenant),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,9 +77,9 @@ func (w *apiWriter) write(ctx context.Context, c *cluster, do func(context.Conte
 // by an earlier request, of which the answer was lost.
 func (w *apiWriter) create(ctx context.Context, c *cluster, collection, name, spec string) (id string, err error) {
 	err = w.write(ctx, c, func(ctx context.Context, client *fleetclient.Client) error {
-		made, err := client.Create(ctx, collection, v1.CreateRequest{Name: name, Spec: json.RawMessage(spec)})
+		made, err := client.Collection(collection).Create(ctx, v1.CreateRequest{Name: name, Spec: json.RawMessage(spec)})
 		if fleetclient.IsConflict(err) {
-			for found, listErr := range client.List(ctx, collection, fleetclient.Query{Search: fmt.Sprintf("name = '%s'", name)}) {
+			for found, listErr := range client.Collection(collection).List(ctx, fleetclient.ListOptions{Search: fmt.Sprintf("name = '%s'", name)}) {
 				if listErr != nil {
 					return listErr
 				}
@@ -99,7 +98,7 @@ func (w *apiWriter) update(ctx context.Context, c *cluster, p *pool) error {
 		collection, id, spec = poolsOf(c), p.id, p.spec()
 	}
 	return w.write(ctx, c, func(ctx context.Context, client *fleetclient.Client) error {
-		_, err := client.Patch(ctx, collection, id, v1.PatchRequest{Spec: json.RawMessage(spec)})
+		_, err := client.Collection(collection).Patch(ctx, id, v1.PatchRequest{Spec: json.RawMessage(spec)})
 		return err
 	})
 }
@@ -110,7 +109,7 @@ func (w *apiWriter) delete(ctx context.Context, c *cluster, p *pool) error {
 		collection, id = poolsOf(c), p.id
 	}
 	return w.write(ctx, c, func(ctx context.Context, client *fleetclient.Client) error {
-		_, err := client.Delete(ctx, collection, id)
+		_, err := client.Collection(collection).Delete(ctx, id)
 		if fleetclient.IsNotFound(err) {
 			return nil // by an earlier request
 		}

@@ -26,11 +26,11 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/execcli"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/kube"
 )
 
@@ -117,7 +117,7 @@ func startSystem(t *testing.T) *system {
 	s.console, s.folder = logged("console ready", "url"), logged("fleet API ready", "data_dir")
 	s.reports = "http://" + logged("listening for fault reports", "address") + "/v1/health-events"
 	var err error
-	if s.fleet, err = fleetclient.New(fleetclient.Config{Endpoint: logged("fleet API ready", "url")}, fleetclient.Deps{}); err != nil {
+	if s.fleet, err = fleetclient.New(fleetclient.Config{Endpoint: logged("fleet API ready", "url")}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.fleet.CloseIdle)
@@ -218,7 +218,7 @@ func create(t *testing.T, c client.Client, o client.Object) {
 // createCluster creates a cluster of the fleet.
 func (s *system) createCluster(t *testing.T, in v1.CreateRequest) v1.Resource {
 	t.Helper()
-	r, err := s.fleet.Create(t.Context(), v1.CollectionClusters, in)
+	r, err := s.fleet.Clusters().Create(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func testEdit(r run) {
 	p.sees("team: red", "team: blue", "tier: gold", "fleetloop patch cluster edited --label team=blue --label tier=gold")
 
 	green := map[string]string{"team": "green"}
-	if _, err := s.fleet.Patch(t.Context(), v1.CollectionClusters, cluster.ID, v1.PatchRequest{Labels: &green}); err != nil {
+	if _, err := s.fleet.Clusters().Patch(t.Context(), cluster.ID, v1.PatchRequest{Labels: &green}); err != nil {
 		t.Fatal(err)
 	}
 	p.expectErrors("412 (Precondition Failed)")
@@ -35,7 +35,7 @@ func testEdit(r run) {
 	report := v1.Report{Adapter: "edit", ObservedGeneration: 1, Conditions: []v1.ReportCondition{
 		{Type: "Available", Status: v1.ConditionTrue}, {Type: "Applied", Status: v1.ConditionTrue}, {Type: "Health", Status: v1.ConditionTrue},
 	}}
-	if stored, err := s.fleet.Report(t.Context(), v1.CollectionClusters, cluster.ID, report); err != nil || !stored {
+	if stored, err := s.fleet.Clusters().Report(t.Context(), cluster.ID, report); err != nil || !stored {
 		t.Fatalf("the report was not stored: %v", err)
 	}
 	p.click("button", "Send the change")
@@ -46,7 +46,7 @@ func testEdit(r run) {
 
 func (s *system) wantLabels(t *testing.T, id string, want map[string]string) {
 	t.Helper()
-	r, err := s.fleet.Get(t.Context(), v1.CollectionClusters, id)
+	r, err := s.fleet.Clusters().Get(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func testPause(r run) {
 	p.click("button", "Pause")
 	p.sees("Paused 1 cluster")
 	p.sees("the network is being rebuilt", "ends in 59")
-	sync, err := s.fleet.ClusterSync(t.Context(), cluster.ID)
+	sync, err := s.fleet.Syncs().Get(t.Context(), cluster.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func testPause(r run) {
 	p.click("button", "Resume")
 	p.sees("Resumed 1 cluster")
 	p.seesNot("the network is being rebuilt · ends")
-	if sync, err = s.fleet.ClusterSync(t.Context(), cluster.ID); err != nil || sync.Pause != nil {
+	if sync, err = s.fleet.Syncs().Get(t.Context(), cluster.ID); err != nil || sync.Pause != nil {
 		t.Errorf("the pause is %+v after the end of it, %v", sync.Pause, err)
 	}
 }

@@ -36,7 +36,7 @@ func testServerKilled(r run) {
 	first.Kill()
 	list.sees("connection lost")
 	one.sees("connection lost")
-	if _, err := s.fleet.Patch(t.Context(), v1.CollectionClusters, cluster.ID, v1.PatchRequest{Spec: json.RawMessage(`{"n":2}`)}); err != nil {
+	if _, err := s.fleet.Clusters().Patch(t.Context(), cluster.ID, v1.PatchRequest{Spec: json.RawMessage(`{"n":2}`)}); err != nil {
 		t.Fatal(err)
 	}
 	s.createCluster(t, v1.CreateRequest{Name: "survivor-2", Spec: json.RawMessage(`{}`)})

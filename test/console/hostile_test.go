@@ -129,7 +129,7 @@ func (s *system) plantInFleet(t *testing.T) v1.Resource {
 	t.Helper()
 	spec := encode(t, map[string]any{"note": attack + "spec", attack + "key": 1})
 	cluster := s.createCluster(t, v1.CreateRequest{Name: "hostile", Labels: map[string]string{"team": "hostile"}, Spec: spec, Metadata: &v1.Metadata{DisplayName: attack + "display"}})
-	if _, err := s.fleet.SyncPause(t.Context(), cluster.ID, v1.SyncControl{Reason: attack + "pause"}); err != nil {
+	if _, err := s.fleet.Syncs().Pause(t.Context(), cluster.ID, v1.SyncControl{Reason: attack + "pause"}); err != nil {
 		t.Fatal(err)
 	}
 	report := v1.Report{Adapter: "hostile", ObservedGeneration: 1, Data: encode(t, map[string]string{attack + "data": attack}), Conditions: []v1.ReportCondition{
@@ -137,7 +137,7 @@ func (s *system) plantInFleet(t *testing.T) v1.Resource {
 		{Type: "Applied", Status: v1.ConditionTrue},
 		{Type: "Health", Status: v1.ConditionTrue},
 	}}
-	if _, err := s.fleet.Report(t.Context(), v1.CollectionClusters, cluster.ID, report); err != nil {
+	if _, err := s.fleet.Clusters().Report(t.Context(), cluster.ID, report); err != nil {
 		t.Fatal(err)
 	}
 	event := encode(t, changeevent.Payload{

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
@@ -34,14 +34,14 @@ func testFleetAPIKilled(r run) {
 	address, other, console := freeAddress(t), freeAddress(t), freeAddress(t)
 	first := start(address)
 	start(other)
-	fleet, err := fleetclient.New(fleetclient.Config{Endpoint: "http://" + other}, fleetclient.Deps{})
+	fleet, err := fleetclient.New(fleetclient.Config{Endpoint: "http://" + other})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(fleet.CloseIdle)
 	create := func(name string) v1.Resource {
 		t.Helper()
-		cluster, err := fleet.Create(t.Context(), v1.CollectionClusters, v1.CreateRequest{Name: name, Spec: json.RawMessage(`{"n":1}`)})
+		cluster, err := fleet.Clusters().Create(t.Context(), v1.CreateRequest{Name: name, Spec: json.RawMessage(`{"n":1}`)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,10 +70,10 @@ func testFleetAPIKilled(r run) {
 const age = Number(/as of (\d+) s ago/.exec(document.querySelector('.freshness').innerText)?.[1])
 return age >= 5 ? '' : 'the data is said to be ' + age + ' s old'`)
 	}
-	if _, err := fleet.Patch(t.Context(), v1.CollectionClusters, kept.ID, v1.PatchRequest{Spec: json.RawMessage(`{"n":2}`)}); err != nil {
+	if _, err := fleet.Clusters().Patch(t.Context(), kept.ID, v1.PatchRequest{Spec: json.RawMessage(`{"n":2}`)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fleet.Delete(t.Context(), v1.CollectionClusters, gone.ID); err != nil {
+	if _, err := fleet.Clusters().Delete(t.Context(), gone.ID); err != nil {
 		t.Fatal(err)
 	}
 	create("new")

@@ -56,14 +56,14 @@ var dialogs = map[string][]string{"cluster": {"Edit", "Resume"}, "executions": {
 func prepareViews(t *testing.T, s *system) []view {
 	t.Helper()
 	cluster := s.createCluster(t, v1.CreateRequest{Name: "eu-views", Labels: map[string]string{"region": "eu-west", "environment": "staging"}, Spec: json.RawMessage(`{"version":"1.34"}`)})
-	if _, err := s.fleet.SyncPause(t.Context(), cluster.ID, v1.SyncControl{Reason: "the network is being rebuilt"}); err != nil {
+	if _, err := s.fleet.Syncs().Pause(t.Context(), cluster.ID, v1.SyncControl{Reason: "the network is being rebuilt"}); err != nil {
 		t.Fatal(err)
 	}
 	version := v1.PatchRequest{Spec: json.RawMessage(`{"version":"1.35"}`)}
-	if _, err := s.fleet.Patch(t.Context(), v1.CollectionClusters, cluster.ID, version); err != nil {
+	if _, err := s.fleet.Clusters().Patch(t.Context(), cluster.ID, version); err != nil {
 		t.Fatal(err)
 	}
-	pool, err := s.fleet.Create(t.Context(), v1.CollectionClusters+"/"+cluster.ID+"/"+v1.CollectionNodePools, v1.CreateRequest{Kind: v1.KindNodePool, Name: "views", Spec: json.RawMessage(`{"replicas":3}`)})
+	pool, err := s.fleet.Collection(v1.CollectionClusters+"/"+cluster.ID+"/"+v1.CollectionNodePools).Create(t.Context(), v1.CreateRequest{Kind: v1.KindNodePool, Name: "views", Spec: json.RawMessage(`{"replicas":3}`)})
 	if err != nil {
 		t.Fatal(err)
 	}

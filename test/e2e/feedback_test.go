@@ -17,9 +17,9 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/broker/amqp"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/sampleadapter"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
@@ -63,8 +63,9 @@ func (r *recorder) of(adapter string) []map[string]any {
 func adapters(t *testing.T, apiURL, exchange string, filter func(cloudevent.Event) bool, configs ...sampleadapter.Config) *recorder {
 	t.Helper()
 	rec := &recorder{}
-	api, err := fleetclient.New(fleetclient.Config{Endpoint: apiURL}, fleetclient.Deps{
-		Wrap: func(next http.RoundTripper) http.RoundTripper { rec.next = next; return rec },
+	api, err := fleetclient.New(fleetclient.Config{
+		Endpoint:      apiURL,
+		WrapTransport: func(next http.RoundTripper) http.RoundTripper { rec.next = next; return rec },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +89,7 @@ func adapters(t *testing.T, apiURL, exchange string, filter func(cloudevent.Even
 		// The queue first: what is published before the adapter has come up
 		// waits in it.
 		declareQueue(t, binding{url: rabbit(t).URL(), exchange: exchange, queue: exchange + "-" + sampleadapter.DefaultSubscriptionPrefix + cfg.Name})
-		a, err := sampleadapter.New(cfg, sampleadapter.Deps{Consumer: filtered{broker, filter}, Fleet: api, Log: log})
+		a, err := sampleadapter.New(cfg, sampleadapter.Deps{Consumer: filtered{broker, filter}, Fleet: api.Reporter(), Log: log})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
@@ -51,7 +51,7 @@ func startFleet(t *testing.T, env map[string]string) *fleet {
 
 func newClient(t *testing.T, cfg fleetclient.Config) *fleetclient.Client {
 	t.Helper()
-	c, err := fleetclient.New(cfg, fleetclient.Deps{})
+	c, err := fleetclient.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func (f *fleet) create(t *testing.T, name, labels string) v1.Resource {
 			req.Labels[key] = value
 		}
 	}
-	r, err := f.api.Create(t.Context(), v1.CollectionClusters, req)
+	r, err := f.api.Clusters().Create(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func (f *fleet) create(t *testing.T, name, labels string) v1.Resource {
 // patch gives a cluster, as create makes it, a new spec.
 func (f *fleet) patch(t *testing.T, id string) v1.Resource {
 	t.Helper()
-	r, err := f.api.Patch(t.Context(), v1.CollectionClusters, id, v1.PatchRequest{Spec: json.RawMessage(`{"replicas":2}`)})
+	r, err := f.api.Clusters().Patch(t.Context(), id, v1.PatchRequest{Spec: json.RawMessage(`{"replicas":2}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func (f *fleet) patch(t *testing.T, id string) v1.Resource {
 // get reads a cluster.
 func (f *fleet) get(t *testing.T, id string) v1.Resource {
 	t.Helper()
-	r, err := f.api.Get(t.Context(), v1.CollectionClusters, id)
+	r, err := f.api.Clusters().Get(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func (f *fleet) report(t *testing.T, id string, generation int64, available bool
 	if available {
 		status = v1.ConditionTrue
 	}
-	stored, err := f.api.Report(t.Context(), v1.CollectionClusters, id, v1.Report{
+	stored, err := f.api.Clusters().Report(t.Context(), id, v1.Report{
 		Adapter: "dns", ObservedGeneration: generation, ObservedTime: &at,
 		Conditions: []v1.ReportCondition{
 			{Type: v1.ConditionAvailable, Status: status},

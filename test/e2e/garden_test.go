@@ -12,8 +12,8 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/devstack/gardenbed"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/gardener"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 	"github.com/fleetloop/fleetloop/internal/shoot"
@@ -74,7 +74,7 @@ func (g *garden) worker(t *testing.T, database, api string) *process {
 // shoot is a cluster's Shoot, as Gardener has it.
 func (g *garden) shoot(t *testing.T, f *fleet, cluster string) shoot.Observed {
 	t.Helper()
-	row, err := f.api.ClusterSync(t.Context(), cluster)
+	row, err := f.api.Syncs().Get(t.Context(), cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,12 +102,12 @@ func TestClustersBecomeShoots(t *testing.T) {
 	first.wantReady(t)
 	second.wantReady(t)
 
-	created, err := f.api.Create(t.Context(), v1.CollectionClusters, v1.CreateRequest{Name: "payments", Spec: json.RawMessage(`{"version": "1.34.1"}`)})
+	created, err := f.api.Clusters().Create(t.Context(), v1.CreateRequest{Name: "payments", Spec: json.RawMessage(`{"version": "1.34.1"}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	pool := fleetclient.Nested(v1.CollectionClusters, created.ID, v1.CollectionNodePools)
-	if _, err := f.api.Create(t.Context(), pool, v1.CreateRequest{Name: "workers", Spec: json.RawMessage(`{"replicas": 3}`)}); err != nil {
+	if _, err := f.api.Collection(pool).Create(t.Context(), v1.CreateRequest{Name: "workers", Spec: json.RawMessage(`{"replicas": 3}`)}); err != nil {
 		t.Fatal(err)
 	}
 	f.wantPhase(t, created.ID, v1.PhaseReady)
@@ -116,7 +116,7 @@ func TestClustersBecomeShoots(t *testing.T) {
 		t.Errorf("Gardener has %+v, want the cluster of version 1.34.1", before)
 	}
 
-	changed, err := f.api.Patch(t.Context(), v1.CollectionClusters, created.ID, v1.PatchRequest{Spec: json.RawMessage(`{"version": "1.34.2"}`)})
+	changed, err := f.api.Clusters().Patch(t.Context(), created.ID, v1.PatchRequest{Spec: json.RawMessage(`{"version": "1.34.2"}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,12 +133,12 @@ func TestClustersBecomeShoots(t *testing.T) {
 	}
 
 	// Gardener refuses, and the user is told why where they look.
-	refused, err := f.api.Create(t.Context(), v1.CollectionClusters, v1.CreateRequest{Name: "ancient", Spec: json.RawMessage(`{"version": "1.2.3"}`)})
+	refused, err := f.api.Clusters().Create(t.Context(), v1.CreateRequest{Name: "ancient", Spec: json.RawMessage(`{"version": "1.2.3"}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, patience, func() error {
-		row, err := f.api.ClusterSync(t.Context(), refused.ID)
+		row, err := f.api.Syncs().Get(t.Context(), refused.ID)
 		if err != nil {
 			return err
 		}
@@ -148,11 +148,11 @@ func TestClustersBecomeShoots(t *testing.T) {
 		return nil
 	})
 
-	if _, err := f.api.Delete(t.Context(), v1.CollectionClusters, created.ID); err != nil {
+	if _, err := f.api.Clusters().Delete(t.Context(), created.ID); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, patience, func() error {
-		_, err := f.api.Get(t.Context(), v1.CollectionClusters, created.ID)
+		_, err := f.api.Clusters().Get(t.Context(), created.ID)
 		if err == nil {
 			return errors.New("the cluster that was deleted is still there")
 		}

@@ -35,7 +35,7 @@ func (h *history) note(r v1.Resource) {
 func (h *history) patchOn(ctx context.Context, f *fleet, ids []string) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		// Not by ctx: what is cut short may have happened.
-		r, err := f.api.Patch(context.WithoutCancel(ctx), v1.CollectionClusters, ids[rand.IntN(len(ids))], v1.PatchRequest{Spec: json.RawMessage(fmt.Sprintf(`{"n":%d}`, n))})
+		r, err := f.api.Clusters().Patch(context.WithoutCancel(ctx), ids[rand.IntN(len(ids))], v1.PatchRequest{Spec: json.RawMessage(fmt.Sprintf(`{"n":%d}`, n))})
 		if err != nil {
 			return err
 		}

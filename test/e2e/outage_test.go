@@ -16,7 +16,7 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgserver"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
@@ -113,10 +113,10 @@ type load struct {
 func (l *load) run(ctx context.Context, api *fleetclient.Client, ids []string) {
 	for ctx.Err() == nil {
 		id := ids[rand.IntN(len(ids))]
-		r, err := api.Patch(ctx, v1.CollectionClusters, id, v1.PatchRequest{Spec: json.RawMessage(fmt.Sprintf(`{"n":%d}`, rand.Int64()))})
+		r, err := api.Clusters().Patch(ctx, id, v1.PatchRequest{Spec: json.RawMessage(fmt.Sprintf(`{"n":%d}`, rand.Int64()))})
 		if err == nil {
 			l.note(id, r.Generation, nil)
-			_, err = api.Get(ctx, v1.CollectionClusters, id)
+			_, err = api.Clusters().Get(ctx, id)
 		}
 		if ctx.Err() == nil {
 			l.note(id, 0, err)

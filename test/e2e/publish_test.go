@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 )
 
@@ -53,7 +53,7 @@ const hardSpec = `{"large":1000000,"yes":true,"object":{"a":null,"b":[1,2]},"not
 func TestEventPublishing(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, nil)
-	cluster, err := f.api.Create(t.Context(), v1.CollectionClusters, v1.CreateRequest{
+	cluster, err := f.api.Clusters().Create(t.Context(), v1.CreateRequest{
 		Name:     "cluster-1",
 		Metadata: &v1.Metadata{DisplayName: `The "first" <one>`, Labels: map[string]string{"region": "us-east"}},
 		Spec:     json.RawMessage(hardSpec),
@@ -168,7 +168,7 @@ func TestResourceTypes(t *testing.T) {
 		v1.CollectionManifests: v1.CollectionManifests,
 		v1.CollectionWorkloads: v1.CollectionWorkloads,
 	} {
-		r, err := f.api.Create(t.Context(), path, v1.CreateRequest{Name: "one", Spec: json.RawMessage(`{}`)})
+		r, err := f.api.Collection(path).Create(t.Context(), v1.CreateRequest{Name: "one", Spec: json.RawMessage(`{}`)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func TestNodePoolSample(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, nil)
 	parent := f.create(t, "parent", "")
-	pool, err := f.api.Create(t.Context(), fleetclient.Nested(v1.CollectionClusters, parent.ID, v1.CollectionNodePools),
+	pool, err := f.api.Collection(fleetclient.Nested(v1.CollectionClusters, parent.ID, v1.CollectionNodePools)).Create(t.Context(),
 		v1.CreateRequest{Name: "workers", Spec: json.RawMessage(`{}`)})
 	if err != nil {
 		t.Fatal(err)

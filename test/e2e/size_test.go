@@ -32,7 +32,7 @@ func TestThousandClusters(t *testing.T) {
 		work.Go(func() {
 			for i := range clusters / 8 {
 				req := v1.CreateRequest{Name: fmt.Sprintf("cluster-%d-%d", worker, i), Spec: json.RawMessage(`{}`)}
-				if _, err := l.api.Create(t.Context(), v1.CollectionClusters, req); err != nil {
+				if _, err := l.api.Clusters().Create(t.Context(), req); err != nil {
 					t.Error(err)
 					return
 				}
@@ -71,7 +71,7 @@ func wantExpiredAtOnce(t *testing.T, f *fleet, ids []string) {
 	for part := range slices.Chunk(ids, len(ids)/8) {
 		work.Go(func() {
 			for _, id := range part {
-				stored, err := f.api.Report(t.Context(), v1.CollectionClusters, id, v1.Report{
+				stored, err := f.api.Clusters().Report(t.Context(), id, v1.Report{
 					Adapter: "dns", ObservedGeneration: 1, ObservedTime: &at,
 					Conditions: []v1.ReportCondition{
 						{Type: v1.ConditionAvailable, Status: v1.ConditionTrue},

@@ -8,9 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
-	"github.com/fleetloop/fleetloop/internal/settings"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 )
 
 // TestTokenRotation replaces the tokens of a running fleet API and of a
@@ -27,10 +25,10 @@ func TestTokenRotation(t *testing.T) {
 	replaceFile(t, apiTokens, tokens("first-token"))
 	replaceFile(t, sentinelToken, "first-token\n")
 	f := newFleet(t, mergeEnv(oneAdapter(), map[string]string{"FLEET_API_AUTH_MODE": "bearer", "FLEET_API_TOKEN_FILE": apiTokens}))
-	if _, err := f.api.Get(t.Context(), v1.CollectionClusters, "x"); !fleetclient.IsUnauthorized(err) {
+	if _, err := f.api.Clusters().Get(t.Context(), "x"); !fleetclient.IsUnauthorized(err) {
 		t.Errorf("without a token: %v, want %d", err, http.StatusUnauthorized)
 	}
-	f.api = newClient(t, fleetclient.Config{Endpoint: f.url, Token: settings.Secret("owner-token")})
+	f.api = newClient(t, fleetclient.Config{Endpoint: f.url, Token: fleetclient.StaticToken("owner-token")})
 
 	q := openQueue(t, binding{url: rabbit(t).URL(), exchange: exchangeOf(t), queue: exchangeOf(t)})
 	s := newSentinel(t, f.url, "resource_type: clusters\npoll_interval: 100ms\nmax_age_not_ready: 1h\nhyperfleet_api: {endpoint: API}\n",
@@ -49,8 +47,8 @@ func TestTokenRotation(t *testing.T) {
 	q.wantEvents(t, c.ID, 2, patience)
 
 	// The first token is no good to anybody.
-	old := newClient(t, fleetclient.Config{Endpoint: f.url, Token: settings.Secret("first-token")})
-	if _, err := old.Get(t.Context(), v1.CollectionClusters, c.ID); !fleetclient.IsUnauthorized(err) {
+	old := newClient(t, fleetclient.Config{Endpoint: f.url, Token: fleetclient.StaticToken("first-token")})
+	if _, err := old.Clusters().Get(t.Context(), c.ID); !fleetclient.IsUnauthorized(err) {
 		t.Errorf("with the first token: %v, want %d", err, http.StatusUnauthorized)
 	}
 	// A slip of the editor locks nobody out.

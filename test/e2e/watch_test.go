@@ -16,7 +16,7 @@ import (
 func (f *fleet) respecify(t *testing.T, id string, n int) {
 	t.Helper()
 	spec := json.RawMessage(fmt.Sprintf(`{"replicas":%d}`, 10+n))
-	if _, err := f.api.Patch(t.Context(), v1.CollectionClusters, id, v1.PatchRequest{Spec: spec}); err != nil {
+	if _, err := f.api.Clusters().Patch(t.Context(), id, v1.PatchRequest{Spec: spec}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -79,7 +79,7 @@ func places(r rule) []string {
 			}
 		default:
 			dirs = slices.DeleteFunc(dirs, func(d string) bool { return d == "internal/elsewhere" })
-			for _, dir := range expand(strings.TrimSuffix(strings.TrimPrefix(pattern, "**/"), "/**")) {
+			for _, dir := range expand(strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(pattern, "**/"), "${base-path}/"), "/**")) {
 				dirs = append(dirs, dir, dir+"/below")
 			}
 			return dirs

@@ -5,9 +5,9 @@ import (
 	"mime"
 	"net/http"
 
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/sampleadapter"
 )
@@ -22,7 +22,7 @@ func newAdapters(p *process.Process, cfg AdapterConfig, b *sentinelapp.Broker, a
 	}
 	var list adapters
 	for _, c := range sampleadapter.SampleConfigs(sampleadapter.Config{Latency: cfg.Latency, FailureRate: cfg.FailureRate, Seed: cfg.Seed}) {
-		a, err := sampleadapter.New(c, sampleadapter.Deps{Consumer: b, Fleet: api, Log: p.Log, Registerer: p.Metrics})
+		a, err := sampleadapter.New(c, sampleadapter.Deps{Consumer: b, Fleet: api.Reporter(), Log: p.Log, Registerer: p.Metrics})
 		if err != nil {
 			return nil, err
 		}

@@ -7,14 +7,15 @@ import (
 	"path/filepath"
 	"slices"
 
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
+	"github.com/fleetloop/fleetloop/internal/app/apiclient"
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgserver"
@@ -91,7 +92,7 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 	}
 	l.parts = append(l.parts, apiParts...)
 	l.address = "http://" + addr
-	if l.api, err = fleetclient.New(fleetclient.Config{Endpoint: l.address, UserAgent: "fleetloop-up"}, fleetclient.Deps{}); err != nil {
+	if l.api, err = apiclient.New(apiclient.Config{Endpoint: l.address, UserAgent: "fleetloop-up"}); err != nil {
 		return err
 	}
 	if l.sinks, err = changes.New(cfg.sinksWithTimeline(addr), localSource, p); err != nil { //nolint:contextcheck // the sinks outlive the call

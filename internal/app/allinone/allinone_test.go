@@ -13,8 +13,8 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/allinone"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
@@ -106,7 +106,7 @@ func TestLoop(t *testing.T) {
 	r := startProgram(t, nil, "--data-dir", t.TempDir(), "--poll-interval", "50ms", "--max-age-not-ready", interval.String(),
 		"--adapter-latency", "5ms", "--adapter-failure-rate", "0")
 	api := r.newClient(t)
-	c, err := api.Create(t.Context(), v1.CollectionClusters, v1.CreateRequest{Name: "cluster-1", Spec: json.RawMessage(`{"n":1}`)})
+	c, err := api.Clusters().Create(t.Context(), v1.CreateRequest{Name: "cluster-1", Spec: json.RawMessage(`{"n":1}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,17 +122,17 @@ func TestLoop(t *testing.T) {
 	l.runAdapter(t, "pause")
 	l.patchCluster(t, 3)
 	l.wantReminders(t, 3, 4)
-	if got, err := api.Get(t.Context(), v1.CollectionClusters, c.ID); err != nil || got.Status.Phase == v1.PhaseReady || got.Status.ObservedGeneration != 2 {
+	if got, err := api.Clusters().Get(t.Context(), c.ID); err != nil || got.Status.Phase == v1.PhaseReady || got.Status.ObservedGeneration != 2 {
 		t.Errorf("with a dead adapter the status is %+v, %v; want generation 2 observed and not Ready", got.Status, err)
 	}
 	l.runAdapter(t, "resume")
 	l.wantReady(t, 3)
 
-	if _, err := api.Delete(t.Context(), v1.CollectionClusters, c.ID); err != nil {
+	if _, err := api.Clusters().Delete(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() error {
-		if got, err := api.Get(t.Context(), v1.CollectionClusters, c.ID); !fleetclient.IsNotFound(err) {
+		if got, err := api.Clusters().Get(t.Context(), c.ID); !fleetclient.IsNotFound(err) {
 			return fmt.Errorf("it is %s: %w", got.Status.Phase, err)
 		}
 		return nil
@@ -153,7 +153,7 @@ type life struct {
 // patchCluster makes the spec that of a generation.
 func (l *life) patchCluster(t *testing.T, generation int64) {
 	t.Helper()
-	r, err := l.api.Patch(t.Context(), v1.CollectionClusters, l.id, v1.PatchRequest{Spec: json.RawMessage(fmt.Sprintf(`{"n":%d}`, generation))})
+	r, err := l.api.Clusters().Patch(t.Context(), l.id, v1.PatchRequest{Spec: json.RawMessage(fmt.Sprintf(`{"n":%d}`, generation))})
 	if err != nil || r.Generation != generation {
 		t.Fatalf("patched to generation %d, want %d: %v", r.Generation, generation, err)
 	}
@@ -163,7 +163,7 @@ func (l *life) patchCluster(t *testing.T, generation int64) {
 func (l *life) wantReady(t *testing.T, generation int64) {
 	t.Helper()
 	eventually(t, func() error {
-		r, err := l.api.Get(t.Context(), v1.CollectionClusters, l.id)
+		r, err := l.api.Clusters().Get(t.Context(), l.id)
 		if err != nil || r.Status.Phase != v1.PhaseReady || r.Status.ObservedGeneration != generation {
 			return fmt.Errorf("the cluster is %s at generation %d, want %s at %d: %w", r.Status.Phase, r.Status.ObservedGeneration, v1.PhaseReady, generation, err)
 		}
@@ -304,7 +304,7 @@ func TestDataStays(t *testing.T) {
 	dir, database := t.TempDir(), map[string]string{"DATABASE_URL": pgtest.NewDatabaseURL(t)}
 	args := []string{"--data-dir", dir, "--poll-interval", "50ms", "--adapter-latency", "1ms", "--adapter-failure-rate", "0"}
 	first := startProgram(t, database, append(args, "--adapters=false")...)
-	c, err := first.newClient(t).Create(t.Context(), v1.CollectionClusters, v1.CreateRequest{Name: "cluster-1", Spec: json.RawMessage(`{}`)})
+	c, err := first.newClient(t).Clusters().Create(t.Context(), v1.CreateRequest{Name: "cluster-1", Spec: json.RawMessage(`{}`)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,15 +13,15 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/changeevent"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/execcli"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 // listActions returns the recorded actions on a cluster, oldest first.
 func listActions(t *testing.T, api *fleetclient.Client, cluster string) []string {
 	t.Helper()
-	page, err := api.ChangeEventsPage(t.Context(), fleetclient.ChangeEventsQuery{Cluster: cluster}, "")
+	page, err := api.ChangeEvents().Page(t.Context(), fleetclient.ChangeEventOptions{Cluster: cluster}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,13 +83,13 @@ func TestTimeline(t *testing.T) {
 	r := startProgram(t, map[string]string{"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": other.URL + "/in"},
 		"--data-dir", t.TempDir(), "--poll-interval", "200ms", "--adapter-latency", "1ms", "--adapter-failure-rate", "0", "--gardener-create-duration", "10ms", "--log-level", "info")
 	api := r.newClient(t)
-	c, err := api.Create(t.Context(), v1.CollectionClusters, v1.CreateRequest{Name: "eu-1", Spec: json.RawMessage(`{"version":"1.34"}`)})
+	c, err := api.Clusters().Create(t.Context(), v1.CreateRequest{Name: "eu-1", Spec: json.RawMessage(`{"version":"1.34"}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	(&life{run: r, api: api, id: c.ID}).wantReady(t, 1)
 	wantActions(t, api, "eu-1", "cluster-created", "shoot-created", "shoot-ready")
-	if _, err := api.Delete(t.Context(), v1.CollectionClusters, c.ID); err != nil {
+	if _, err := api.Clusters().Delete(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
 	wantActions(t, api, "eu-1", "cluster-created", "shoot-created", "shoot-ready", "shoot-deleted", "cluster-deleted")
@@ -142,7 +142,7 @@ func TestExecutionsAreTold(t *testing.T) {
 		})
 	}
 	wantActions(t, api, "local", "execution-approved", "execution-started", "execution-succeeded")
-	page, err := api.ChangeEventsPage(t.Context(), fleetclient.ChangeEventsQuery{Actor: "bob"}, "")
+	page, err := api.ChangeEvents().Page(t.Context(), fleetclient.ChangeEventOptions{Actor: "bob"}, "")
 	if err != nil || len(page.Items) == 0 {
 		t.Fatalf("bob did nothing: %+v, %v", page, err)
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 // DemoFleet is the size of a demo fleet.
@@ -93,7 +93,7 @@ func createDemoClusterWithPools(ctx context.Context, api *fleetclient.Client, in
 
 // findCluster returns the cluster with the name.
 func findCluster(ctx context.Context, api *fleetclient.Client, name string) (v1.Resource, error) {
-	for r, err := range api.List(ctx, v1.CollectionClusters, fleetclient.Query{Search: "name = '" + name + "'"}) {
+	for r, err := range api.Clusters().List(ctx, fleetclient.ListOptions{Search: "name = '" + name + "'"}) {
 		if err != nil {
 			return v1.Resource{}, fmt.Errorf("find demo cluster %q: %w", name, err)
 		}
@@ -108,7 +108,7 @@ func createUnlessNameTaken(ctx context.Context, api *fleetclient.Client, collect
 	var out v1.Resource
 	err := backoff.Retry(ctx, backoff.Policy{Initial: 50 * time.Millisecond, Max: time.Second}, func(ctx context.Context) error {
 		var err error
-		out, err = api.Create(ctx, collection, in)
+		out, err = api.Collection(collection).Create(ctx, in)
 		switch {
 		case fleetclient.IsConflict(err):
 			out = v1.Resource{}

@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/allinone"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 // fakeAPI keeps resources in memory, and returns errors on request.
@@ -37,7 +37,7 @@ func newAPI(t *testing.T) (*fakeAPI, *fleetclient.Client) {
 	f := &fakeAPI{byPath: map[string][]v1.Resource{}}
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
-	c, err := fleetclient.New(fleetclient.Config{Endpoint: server.URL}, fleetclient.Deps{})
+	c, err := fleetclient.New(fleetclient.Config{Endpoint: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}

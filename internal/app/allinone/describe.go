@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
@@ -16,7 +17,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/sampleadapter"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
@@ -37,13 +37,13 @@ func RegisterAllMetrics(reg prometheus.Registerer) error {
 	if err != nil {
 		return err
 	}
-	api, err := fleetclient.New(fleetclient.Config{Endpoint: "http://localhost"}, fleetclient.Deps{})
+	api, err := fleetclient.New(fleetclient.Config{Endpoint: "http://localhost"})
 	if err != nil {
 		return err
 	}
 	_, apiErr := fleetapi.New(cfg.API.API, fleetapi.Deps{Store: pgstore.New(nil), Timeline: timelinestore.New(nil), Log: log, Metrics: reg, ListenAddr: "127.0.0.1:0"})
 	_, keeperErr := timelinestore.NewKeeper(nil, 0, log, reg)
-	_, sentinelErr := sentinel.New(sentinel.Config{ResourceType: v1.CollectionClusters}, sentinel.Deps{API: api, Publisher: broker, Registerer: reg})
-	_, adapterErr := sampleadapter.New(sampleadapter.Config{Name: "reference"}, sampleadapter.Deps{Consumer: broker, Fleet: api, Registerer: reg})
+	_, sentinelErr := sentinel.New(sentinel.Config{ResourceType: v1.CollectionClusters}, sentinel.Deps{API: api.Raw(), Publisher: broker, Registerer: reg})
+	_, adapterErr := sampleadapter.New(sampleadapter.Config{Name: "reference"}, sampleadapter.Deps{Consumer: broker, Fleet: api.Reporter(), Registerer: reg})
 	return errors.Join(apiErr, keeperErr, sentinelErr, adapterErr, operator.RegisterMetrics(reg), shard.RegisterMetrics(reg), clusterworkerapp.RegisterMetrics(reg), executionapp.RegisterMetrics(reg), changes.RegisterMetrics(reg), nodefaultapp.RegisterMetrics(reg), console.RegisterMetrics(reg))
 }

@@ -11,7 +11,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/changeevent"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 )
 
 const (
@@ -118,7 +118,7 @@ func (w *FleetWatch) observeFleet(ctx context.Context) (fleetObservation, error)
 		{v1.CollectionNodePools, "Node pools", "nodepool/"},
 	} {
 		group := ResourceGroup{Title: kind.title, Phases: map[v1.Phase]int{}}
-		for r, err := range w.api.List(ctx, kind.collection, fleetclient.Query{}) {
+		for r, err := range w.api.Collection(kind.collection).List(ctx, fleetclient.ListOptions{}) {
 			if err != nil {
 				return fleetObservation{}, err
 			}
@@ -129,7 +129,7 @@ func (w *FleetWatch) observeFleet(ctx context.Context) (fleetObservation, error)
 	}
 	if w.garden {
 		s.shoots = map[v1.ShootStatus]int{}
-		for c, err := range w.api.ClusterSyncs(ctx, fleetclient.SyncQuery{}) {
+		for c, err := range w.api.Syncs().List(ctx, fleetclient.SyncOptions{}) {
 			if err != nil {
 				return fleetObservation{}, err
 			}
@@ -146,7 +146,7 @@ func (w *FleetWatch) observeFleet(ctx context.Context) (fleetObservation, error)
 
 // addChanges reads the latest changes.
 func (s *fleetObservation) addChanges(ctx context.Context, api *fleetclient.Client) error {
-	page, err := api.ChangeEventsPage(ctx, fleetclient.ChangeEventsQuery{PageSize: maxChanges}, "")
+	page, err := api.ChangeEvents().Page(ctx, fleetclient.ChangeEventOptions{PageSize: maxChanges}, "")
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 )
 
 // listActions are what the worker says that it did to a cluster's Shoot, in order.
@@ -45,7 +45,7 @@ func TestClustersBecomeShoots(t *testing.T) {
 
 	api := r.newClient(t)
 	var id string
-	for c, err := range api.ClusterSyncs(t.Context(), fleetclient.SyncQuery{}) {
+	for c, err := range api.Syncs().List(t.Context(), fleetclient.SyncOptions{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,11 +56,11 @@ func TestClustersBecomeShoots(t *testing.T) {
 			id = c.ClusterID
 		}
 	}
-	if _, err := api.Delete(t.Context(), v1.CollectionClusters, id); err != nil {
+	if _, err := api.Clusters().Delete(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() error {
-		_, err := api.Get(t.Context(), v1.CollectionClusters, id)
+		_, err := api.Clusters().Get(t.Context(), id)
 		if err == nil {
 			return errors.New("the cluster is still there")
 		}

@@ -14,14 +14,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/allinone"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 // newClient gives a client whose every request h answers, without a network.
 func newClient(t *testing.T, h http.HandlerFunc) *fleetclient.Client {
 	t.Helper()
-	c, err := fleetclient.New(fleetclient.Config{Endpoint: "http://fleet"}, fleetclient.Deps{Wrap: func(http.RoundTripper) http.RoundTripper { return transport(h) }})
+	c, err := fleetclient.New(fleetclient.Config{
+		Endpoint: "http://fleet", MaxAttempts: 1, WrapTransport: func(http.RoundTripper) http.RoundTripper { return transport(h) },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func TestHostCluster(t *testing.T) {
 	first := startProgram(t, nil, args...)
 	k := first.newKubectl(t)
 	api := first.newClient(t)
-	c, err := api.Create(t.Context(), v1.CollectionClusters, v1.CreateRequest{Name: "cluster-1", Spec: json.RawMessage(`{"n":1}`)})
+	c, err := api.Clusters().Create(t.Context(), v1.CreateRequest{Name: "cluster-1", Spec: json.RawMessage(`{"n":1}`)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/allinone"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 	"github.com/fleetloop/fleetloop/internal/settings"
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
@@ -156,7 +156,7 @@ func textOf(line map[string]any, key string) string {
 // newClient is a client of the run's fleet API.
 func (r *run) newClient(t *testing.T) *fleetclient.Client {
 	t.Helper()
-	c, err := fleetclient.New(fleetclient.Config{Endpoint: textOf(r.waitForLine(t, "fleet API ready", nil), "url")}, fleetclient.Deps{})
+	c, err := fleetclient.New(fleetclient.Config{Endpoint: textOf(r.waitForLine(t, "fleet API ready", nil), "url")})
 	if err != nil {
 		t.Fatal(err)
 	}

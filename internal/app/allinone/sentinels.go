@@ -5,9 +5,9 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
@@ -28,7 +28,7 @@ func newSentinels(p *process.Process, cfg SentinelConfig, b *sentinelapp.Broker,
 			MaxAgeNotReady: cfg.MaxAgeNotReady,
 			MaxAgeReady:    cfg.MaxAgeReady,
 			Decision:       sentinel.Decision{Profile: sentinel.ProfileGenerationThenAge},
-		}, api, b, func(e sentinel.Published) { note(e.ResourceID, e.Reason, e.At) })
+		}, api.Raw(), b, func(e sentinel.Published) { note(e.ResourceID, e.Reason, e.At) })
 		if err != nil {
 			return nil, nil, err
 		}

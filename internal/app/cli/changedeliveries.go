@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 // ShowEventDeliveries prints the deliveries of one change event, from the fleet API that the flags
@@ -24,7 +24,7 @@ func ShowEventDeliveries(cmd *cobra.Command, env Env, eventID, format string) er
 		return err
 	}
 	defer client.CloseIdle()
-	d, err := client.ChangeDeliveries(cmd.Context(), eventID)
+	d, err := client.ChangeEvents().Deliveries(cmd.Context(), eventID)
 	switch {
 	case fleetclient.IsNotFound(err):
 		return explainNoDeliveries(err)
@@ -48,7 +48,7 @@ func ShowUndelivered(cmd *cobra.Command, env Env, format string) error {
 		return err
 	}
 	defer client.CloseIdle()
-	list, err := client.UndeliveredChanges(cmd.Context())
+	list, err := client.ChangeEvents().Undelivered(cmd.Context())
 	switch {
 	case err != nil:
 		return explainOldServer(err, "this list")
@@ -145,7 +145,7 @@ func runResend(s *session, cmd *cobra.Command, eventID string, o v1.ChangeResend
 		return err
 	}
 	defer client.CloseIdle()
-	sent, err := client.ResendChange(cmd.Context(), eventID, uuid.NewString(), o)
+	sent, err := client.ChangeEvents().Resend(cmd.Context(), eventID, uuid.NewString(), o)
 	if e, ok := errors.AsType[*fleetclient.Error](err); ok && fleetclient.IsNotFound(err) {
 		return &failure{err: e, code: CodePrecondition, next: fmt.Sprintf("run 'fleetloop changes deliveries --event=%s'", eventID)}
 	}

@@ -15,10 +15,10 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/changeevent"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 const (
@@ -33,7 +33,7 @@ func changesFormats() []string {
 }
 
 type changesOptions struct {
-	query     fleetclient.ChangeEventsQuery
+	query     fleetclient.ChangeEventOptions
 	since     string
 	until     string
 	limit     int
@@ -156,7 +156,7 @@ func (c *changesSession) readPages(ctx context.Context, handlePage func([]v1.Cha
 	if c.o.limit > 0 && !c.o.follow {
 		q.PageSize = min(c.o.limit, fleetclient.DefaultPageSize)
 	}
-	for page, err := range c.client.ChangeEvents(ctx, q) {
+	for page, err := range c.client.ChangeEvents().Pages(ctx, q) {
 		if err != nil {
 			return "", false, explainChangesError(err)
 		}
@@ -213,7 +213,7 @@ func (c *changesSession) checkClusterKnown(ctx context.Context) error {
 	if name == "" || strings.Contains(name, ",") {
 		return nil
 	}
-	page, err := c.client.ChangeEventsPage(ctx, fleetclient.ChangeEventsQuery{Cluster: name, PageSize: 1}, "")
+	page, err := c.client.ChangeEvents().Page(ctx, fleetclient.ChangeEventOptions{Cluster: name, PageSize: 1}, "")
 	if err != nil || len(page.Items) > 0 {
 		return explainChangesError(err)
 	}
@@ -243,13 +243,13 @@ func (c *changesSession) followChanges(ctx context.Context) error {
 	again := backoff.Policy{Initial: 200 * time.Millisecond, Max: 10 * time.Second}
 	for failures := 0; ctx.Err() == nil; {
 		before := c.at
-		err := c.client.WatchChangeEvents(ctx, c.o.query, c.at, c.printNewAndAdvanceCursor)
+		err := c.client.Raw().WatchChangeEvents(ctx, c.o.query, c.at, c.printNewAndAdvanceCursor)
 		if c.at != before {
 			failures = 0
 		}
 		switch {
 		case ctx.Err() != nil, errors.Is(err, io.EOF): // a normal end, or the maximum duration
-		case !isTransient(err):
+		case !fleetclient.IsTransient(err):
 			return explainChangesError(err)
 		case failures == 0:
 			c.printNote("warning: %v; retrying", err)

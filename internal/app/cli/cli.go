@@ -20,8 +20,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	fleetclient "github.com/fleetloop/fleetloop/client"
+	"github.com/fleetloop/fleetloop/internal/app/apiclient"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/version"
 )
 
@@ -120,14 +121,15 @@ func (s *session) newClient(cmd *cobra.Command) (*fleetclient.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := fleetclient.New(fleetclient.Config{
+	client, err := apiclient.New(apiclient.Config{
 		Endpoint:  cfg.Server,
 		Token:     cfg.Token,
 		TokenFile: cfg.TokenFile,
 		CAFile:    cfg.CAFile,
 		Timeout:   cfg.RequestTimeout,
 		UserAgent: "fleetloop/" + version.Get().Version,
-	}, fleetclient.Deps{Wrap: s.env.Wrap})
+		Wrap:      s.env.Wrap,
+	})
 	if err != nil {
 		return nil, &failure{err: err, code: CodeUsage, next: "run 'fleetloop config show --origins' to see each setting and its source"}
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 func newClustersCommand(s *session) *cobra.Command {
@@ -129,7 +129,7 @@ func showNamedSyncs(ctx context.Context, client *fleetclient.Client, refs []reso
 		i, err := resource.Resolve(ctx, client, r)
 		if err == nil {
 			var sync v1.ClusterSync
-			if sync, err = client.ClusterSync(ctx, i.Resource.ID); err == nil {
+			if sync, err = client.Syncs().Get(ctx, i.Resource.ID); err == nil {
 				found = append(found, sync)
 				continue
 			}
@@ -148,7 +148,7 @@ func showNamedSyncs(ctx context.Context, client *fleetclient.Client, refs []reso
 func showSelectedSyncs(ctx context.Context, s *session, client *fleetclient.Client, out resource.SyncPrinter, o syncOptions) error {
 	seen := tally{states: map[v1.SyncState]int{}}
 	var chunk []v1.ClusterSync
-	for sync, err := range client.ClusterSyncs(ctx, fleetclient.SyncQuery{States: wantedStates(o.states)}) {
+	for sync, err := range client.Syncs().List(ctx, fleetclient.SyncOptions{States: wantedStates(o.states)}) {
 		if err != nil {
 			return err
 		}
@@ -207,13 +207,13 @@ func (t *tally) addSync(sync v1.ClusterSync) {
 
 // printSyncSummary prints in one line how many clusters are not synced.
 func printSyncSummary(ctx context.Context, s *session, client *fleetclient.Client, seen tally) error {
-	body, err := client.ListPage(ctx, v1.CollectionClusters, url.Values{"page": {"1"}, "size": {"1"}}, nil)
+	body, err := client.Raw().ListPage(ctx, v1.CollectionClusters, url.Values{"page": {"1"}, "size": {"1"}}, nil)
 	if err != nil {
 		return err
 	}
 	var page v1.List
 	if err := json.Unmarshal(body, &page); err != nil {
-		return fmt.Errorf("count clusters: %w: %w", fleetclient.ErrBadAnswer, err)
+		return fmt.Errorf("count clusters: %w: %w", fleetclient.ErrInvalidResponse, err)
 	}
 	total := int64(seen.all) // a lower bound
 	if page.Total != nil {

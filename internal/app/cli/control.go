@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 // Problem codes of the API for syncs that cannot be retried.
@@ -22,7 +22,7 @@ const (
 // controlAction is an action on the sync of a cluster.
 type controlAction struct {
 	verb string // as in "retry cluster/eu-1"
-	do   func(*fleetclient.Client, context.Context, string, v1.SyncControl) (v1.ClusterSync, error)
+	do   func(*fleetclient.Syncs, context.Context, string, v1.SyncControl) (v1.ClusterSync, error)
 	done string // as in "cluster/eu-1 retried"
 }
 
@@ -64,16 +64,16 @@ func newRetryCommand(s *session) *cobra.Command {
 	return cmd
 }
 
-// retrySync is SyncRetry, which takes no reason.
+// retrySync is Syncs.Retry, which takes no reason.
 //
 //nolint:revive // the order of the parameters is that of a method expression
-func retrySync(client *fleetclient.Client, ctx context.Context, id string, _ v1.SyncControl) (v1.ClusterSync, error) {
-	return client.SyncRetry(ctx, id)
+func retrySync(syncs *fleetclient.Syncs, ctx context.Context, id string, _ v1.SyncControl) (v1.ClusterSync, error) {
+	return syncs.Retry(ctx, id)
 }
 
 func newPauseCommand(s *session) *cobra.Command {
 	var o controlOptions
-	cmd := newControlCommand(s, controlAction{"pause", (*fleetclient.Client).SyncPause, "paused"}, &o)
+	cmd := newControlCommand(s, controlAction{"pause", (*fleetclient.Syncs).Pause, "paused"}, &o)
 	cmd.Short = "Pause the sync of clusters to Gardener"
 	cmd.Long = "Pause the sync of clusters to Gardener until 'fleetloop clusters resume', or for the time of --for.\n" +
 		"The pause of a paused cluster gets the new reason and end."
@@ -85,7 +85,7 @@ func newPauseCommand(s *session) *cobra.Command {
 
 func newResumeCommand(s *session) *cobra.Command {
 	var o controlOptions
-	cmd := newControlCommand(s, controlAction{"resume", (*fleetclient.Client).SyncResume, "resumed"}, &o)
+	cmd := newControlCommand(s, controlAction{"resume", (*fleetclient.Syncs).Resume, "resumed"}, &o)
 	cmd.Flags().StringVar(&o.reason, "reason", "", "why, in one `text`; shown with the changes of the cluster")
 	cmd.Short = "Resume the sync of paused clusters to Gardener"
 	cmd.Example = "  fleetloop clusters resume eu-1\n  fleetloop clusters resume -l region=eu"
@@ -145,7 +145,7 @@ func (o controlOptions) findClusters(ctx context.Context, client *fleetclient.Cl
 		return target{kind: resource.Kinds()[0], refs: refs, scope: o.scope}.findItems(ctx, client)
 	}
 	var items []resource.Item
-	for sync, err := range client.ClusterSyncs(ctx, fleetclient.SyncQuery{States: []v1.SyncState{v1.SyncStuck}}) {
+	for sync, err := range client.Syncs().List(ctx, fleetclient.SyncOptions{States: []v1.SyncState{v1.SyncStuck}}) {
 		if err != nil {
 			return nil, err
 		}
@@ -170,7 +170,7 @@ func (s *session) controlAll(ctx context.Context, client *fleetclient.Client, st
 	var errs []error
 	done := 0
 	for _, i := range items {
-		sync, err := st.do(client, ctx, i.Resource.ID, control)
+		sync, err := st.do(client.Syncs(), ctx, i.Resource.ID, control)
 		switch why := skipReason(err); {
 		case err == nil:
 			done++

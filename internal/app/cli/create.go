@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 const fileUsage = "a `file`, a folder with .yaml, .yml and .json files, or - (standard input)"
@@ -86,7 +86,7 @@ func createOne(ctx context.Context, client *fleetclient.Client, d resource.Docum
 		collection = fleetclient.Nested(k.Parent().Collection, parent.Resource.ID, collection)
 		owner = parent.Resource.Name
 	}
-	r, err := client.Create(ctx, collection, d.CreateRequest)
+	r, err := client.Collection(collection).Create(ctx, d.CreateRequest)
 	if err != nil {
 		return resource.Item{}, err
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 type deleteOptions struct {
@@ -56,7 +56,7 @@ func runDelete(s *session, cmd *cobra.Command, args []string, o deleteOptions) e
 	var asked []resource.Item
 	var errs []error
 	for _, i := range items {
-		if _, err := client.Delete(cmd.Context(), i.Kind.Collection, i.Resource.ID); err != nil && !fleetclient.IsNotFound(err) {
+		if _, err := client.Collection(i.Kind.Collection).Delete(cmd.Context(), i.Resource.ID); err != nil && !fleetclient.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("delete %s: %w", i.KindAndName(), err))
 			continue
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 func newDescribeCommand(s *session) *cobra.Command {
@@ -55,13 +55,13 @@ func newDescribeCommand(s *session) *cobra.Command {
 }
 
 func describeItem(ctx context.Context, s *session, client *fleetclient.Client, i resource.Item) error {
-	reports, err := client.Statuses(ctx, i.Kind.Collection, i.Resource.ID)
+	reports, err := client.Collection(i.Kind.Collection).Statuses(ctx, i.Resource.ID)
 	if err != nil {
 		return err
 	}
 	details := resource.Description{Item: i, Reports: reports}
 	if i.Kind.Name == v1.KindCluster {
-		sync, err := client.ClusterSync(ctx, i.Resource.ID)
+		sync, err := client.Syncs().Get(ctx, i.Resource.ID)
 		switch {
 		case err == nil:
 			details.Sync = &sync

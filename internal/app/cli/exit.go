@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 // The exit codes.
@@ -152,7 +152,7 @@ func nextStepFor(err error) string {
 	switch {
 	case errors.Is(err, fleetclient.ErrUnreachable):
 		return origins + "which server is used; run 'fleetloop up' to start one on this machine"
-	case errors.Is(err, fleetclient.ErrBadAnswer):
+	case errors.Is(err, fleetclient.ErrInvalidResponse):
 		return origins + "which server is used"
 	}
 	e, ok := errors.AsType[*fleetclient.Error](err)

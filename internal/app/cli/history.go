@@ -12,10 +12,10 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/changeevent"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 func historyFormats() []string {
@@ -81,7 +81,7 @@ func readHistory(s *session, cmd *cobra.Command, args []string, sc *scope) (reso
 
 func readRevisions(ctx context.Context, client *fleetclient.Client, i resource.Item) ([]v1.Revision, error) {
 	list := []v1.Revision{}
-	for r, err := range client.Revisions(ctx, i.Kind.Collection, i.Resource.ID) {
+	for r, err := range client.Collection(i.Kind.Collection).Revisions(ctx, i.Resource.ID) {
 		if fleetclient.IsNotFound(err) {
 			return nil, &failure{
 				err: fmt.Errorf("%s has no history: %w", i.KindAndName(), err), code: CodeFailed,

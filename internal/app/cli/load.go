@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 type loadOptions struct {
@@ -58,30 +58,30 @@ func newLoadCommand(s *session) *cobra.Command {
 }
 
 // parseArgs reads the kind and the options of the load from the arguments.
-func (o loadOptions) parseArgs(cmd *cobra.Command, args []string) (k resource.Kind, options []fleetclient.LoadOption, err error) {
+func (o loadOptions) parseArgs(cmd *cobra.Command, args []string) (k resource.Kind, options fleetclient.LoadOptions, err error) {
 	if err := checkFormat(cmd, o.format, versionFormats()); err != nil {
-		return k, nil, err
+		return k, options, err
 	}
 	if len(args) != 1 {
-		return k, nil, usageErrorf(cmd, "give one resource kind, for example fleetloop load clusters -f fleet.ndjson")
+		return k, options, usageErrorf(cmd, "give one resource kind, for example fleetloop load clusters -f fleet.ndjson")
 	}
 	if k, err = resource.ParseKind(args[0]); err != nil {
-		return k, nil, usageError(cmd, err)
+		return k, options, usageError(cmd, err)
 	}
 	switch {
 	case o.file == "":
-		return k, nil, usageErrorf(cmd, "give the file to load with -f; - is standard input")
+		return k, options, usageErrorf(cmd, "give the file to load with -f; - is standard input")
 	case k.IsChild() && o.cluster == "":
-		return k, nil, usageErrorf(cmd, "a %s needs a cluster; give it with --cluster", k.Singular)
+		return k, options, usageErrorf(cmd, "a %s needs a cluster; give it with --cluster", k.Singular)
 	case !k.IsChild() && o.cluster != "":
-		return k, nil, usageErrorf(cmd, "--cluster is only for node pools; leave it out")
+		return k, options, usageErrorf(cmd, "--cluster is only for node pools; leave it out")
 	}
 	switch v1.IfExists(o.ifExists) {
 	case v1.IfExistsFail:
 	case v1.IfExistsSkip:
-		options = append(options, fleetclient.SkipExisting())
+		options.SkipExisting = true
 	default:
-		return k, nil, usageErrorf(cmd, "--if-exists %q is not %s or %s", o.ifExists, v1.IfExistsFail, v1.IfExistsSkip)
+		return k, options, usageErrorf(cmd, "--if-exists %q is not %s or %s", o.ifExists, v1.IfExistsFail, v1.IfExistsSkip)
 	}
 	return k, options, nil
 }
@@ -112,12 +112,12 @@ func loadLines(s *session, cmd *cobra.Command, args []string, o loadOptions) err
 	}
 	lines := &countingReader{src: in, size: size}
 	stopProgress := reportProgress(s, lines)
-	created, skipped, err := client.Load(ctx, collection, lines, options...)
+	loaded, err := client.Collection(collection).Load(ctx, lines, options)
 	stopProgress()
 	if err != nil {
-		return explainLoadError(ctx, fmt.Errorf("load %s: %w", k.Collection, err), created, lines)
+		return explainLoadError(ctx, fmt.Errorf("load %s: %w", k.Collection, err), loaded.Created, lines)
 	}
-	return printLoaded(s, k, o.format, v1.LoadResult{Created: created, Skipped: skipped})
+	return printLoaded(s, k, o.format, loaded)
 }
 
 // openInput opens the file to load. A negative size means that the size is unknown.

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 type patchOptions struct {
@@ -127,7 +127,7 @@ func applyEdit(ctx context.Context, client *fleetclient.Client, i resource.Item,
 		if e.merges {
 			// Read again, because the resource was found by a list, which has no tag
 			// per item.
-			if now, tag, err = client.GetTagged(ctx, i.Kind.Collection, now.ID); err != nil {
+			if now, tag, err = client.Collection(i.Kind.Collection).GetWithETag(ctx, now.ID); err != nil {
 				return resource.Item{}, err
 			}
 		}
@@ -135,7 +135,7 @@ func applyEdit(ctx context.Context, client *fleetclient.Client, i resource.Item,
 		if err != nil {
 			return resource.Item{}, err
 		}
-		r, err := client.PatchIf(ctx, i.Kind.Collection, now.ID, tag, request)
+		r, err := client.Collection(i.Kind.Collection).PatchIf(ctx, now.ID, tag, request)
 		switch {
 		case err == nil:
 			return itemOf(i.Kind, r, i.Owner)

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 func newSchemaCommand(s *session) *cobra.Command {
@@ -57,7 +57,7 @@ func newSchemaSetCommand(s *session) *cobra.Command {
 			if err != nil {
 				return usageError(cmd, err)
 			}
-			set, err := client.SetSchema(cmd.Context(), k.Collection, schema)
+			set, err := client.Schemas().Set(cmd.Context(), k.Collection, schema)
 			if err != nil {
 				return fmt.Errorf("set the schema of %s: %w", k.Collection, err)
 			}
@@ -102,7 +102,7 @@ func newSchemaGetCommand(s *session) *cobra.Command {
 }
 
 func (s *session) showSchema(cmd *cobra.Command, client *fleetclient.Client, k resource.Kind) error {
-	schema, err := client.Schema(cmd.Context(), k.Collection)
+	schema, err := client.Schemas().Get(cmd.Context(), k.Collection)
 	if err != nil {
 		return fmt.Errorf("get the schema of %s: %w", k.Collection, err)
 	}
@@ -120,7 +120,7 @@ func listSchemas(s *session, cmd *cobra.Command) error {
 		return err
 	}
 	defer client.CloseIdle()
-	list, err := client.Schemas(cmd.Context())
+	list, err := client.Schemas().List(cmd.Context())
 	if err != nil {
 		return fmt.Errorf("list schemas: %w", err)
 	}
@@ -142,7 +142,7 @@ func newSchemaDeleteCommand(s *session) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(resource.Collections(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: s.withKindAndClient(func(cmd *cobra.Command, client *fleetclient.Client, k resource.Kind) error {
-			if err := client.DeleteSchema(cmd.Context(), k.Collection); err != nil {
+			if err := client.Schemas().Delete(cmd.Context(), k.Collection); err != nil {
 				return fmt.Errorf("delete the schema of %s: %w", k.Collection, err)
 			}
 			_, err := fmt.Fprintf(s.env.Stdout, "schema/%s deleted\n", k.Collection)

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 func summaryFormats() []string {
@@ -255,7 +255,7 @@ func newStuckCommand(s *session) *cobra.Command {
 }
 
 // stuckQuery checks the arguments and returns the query.
-func (o *stuckOptions) stuckQuery(cmd *cobra.Command, args []string) (q fleetclient.StuckQuery, err error) {
+func (o *stuckOptions) stuckQuery(cmd *cobra.Command, args []string) (q fleetclient.StuckOptions, err error) {
 	if err := checkFormat(cmd, o.format, stuckFormats()); err != nil {
 		return q, err
 	}
@@ -311,7 +311,7 @@ func showStuck(s *session, cmd *cobra.Command, args []string, o stuckOptions) er
 }
 
 // writeStuck prints resources as they arrive. It returns their number, and whether more exist.
-func writeStuck(ctx context.Context, client *fleetclient.Client, q fleetclient.StuckQuery, out resource.StuckPrinter, limit int) (n int, more bool, err error) {
+func writeStuck(ctx context.Context, client *fleetclient.Client, q fleetclient.StuckOptions, out resource.StuckPrinter, limit int) (n int, more bool, err error) {
 	var chunk []v1.StuckResource
 	for item, err := range client.Stuck(ctx, q) {
 		if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 // errWaitTimeout is the cause of a wait that timed out.
@@ -119,7 +119,7 @@ func pollAndPrintReached(ctx context.Context, s *session, client *fleetclient.Cl
 		switch {
 		case ctx.Err() != nil:
 			return append(left, pending[n:]...), trouble, nil
-		case err != nil && isTransient(err):
+		case err != nil && fleetclient.IsTransient(err):
 			left, trouble = append(left, i), err
 			continue
 		case err != nil:

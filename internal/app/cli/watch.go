@@ -3,19 +3,17 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 type watchOptions struct {
@@ -174,7 +172,7 @@ func (w *watcher) pollOnce(ctx context.Context, list listFunc) (pause time.Durat
 	case err == nil:
 		w.troubled = false
 		return w.interval, w.printDeleted()
-	case ctx.Err() != nil || !isTransient(err):
+	case ctx.Err() != nil || !fleetclient.IsTransient(err):
 		return 0, err
 	case !w.troubled:
 		w.troubled = true
@@ -250,15 +248,6 @@ func (w *watcher) writeItems(items []resource.Item, types []string) error {
 type change struct {
 	Type   string          `json:"type"` // ADDED, MODIFIED or DELETED
 	Object json.RawMessage `json:"object"`
-}
-
-// isTransient reports whether a retry of the request may succeed.
-func isTransient(err error) bool {
-	if errors.Is(err, fleetclient.ErrUnreachable) {
-		return true
-	}
-	e, ok := errors.AsType[*fleetclient.Error](err)
-	return ok && (e.Status >= 500 || e.Status == http.StatusTooManyRequests || e.Status == http.StatusRequestTimeout)
 }
 
 func retryAfter(err error) time.Duration {

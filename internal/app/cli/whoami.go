@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
 func newWhoAmICommand(s *session) *cobra.Command {

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/changeevent"
+	fleetclient "github.com/fleetloop/fleetloop/client"
+	"github.com/fleetloop/fleetloop/internal/app/apiclient"
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
@@ -108,12 +109,16 @@ func (l Overrides) gardenOpener(cfg Part) (opener, error) {
 // fleetClient returns the client for reports, or nil without a fleet API.
 func (l Overrides) fleetClient(cfg APIConfig) (fleetAPI, error) {
 	if l.Fleet != nil {
-		return l.Fleet, nil
+		return l.Fleet.Reporter(), nil
 	}
 	if cfg.Endpoint == "" {
 		return nil, nil //nolint:nilnil // nobody to report to is no error
 	}
-	return fleetclient.New(fleetclient.Config{
+	api, err := apiclient.New(apiclient.Config{
 		Endpoint: cfg.Endpoint, Token: cfg.Token, TokenFile: cfg.TokenFile, CAFile: cfg.CAFile, Timeout: cfg.Timeout, UserAgent: userAgent,
-	}, fleetclient.Deps{})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return api.Reporter(), nil
 }

@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/hosts"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
 )
 
@@ -30,7 +30,7 @@ func (f *fleet) checkCoverage(ctx context.Context, who console.Person, list []ho
 	apis := map[string]bool{}
 	collections := []string{v1.CollectionClusters, v1.CollectionNodePools}
 	for _, s := range list {
-		w, _, err := newWatch(s.Name, s.Config, client)
+		w, _, err := newWatch(s.Name, s.Config, client.Raw())
 		if err != nil {
 			return hosts.Coverage{}, fmt.Errorf("%w %s: %w", hosts.ErrInvalidSentinel, s.Name, err)
 		}
@@ -89,7 +89,7 @@ func groupsOf(collection string, groups []inspect.Group) []hosts.CoverageGroup {
 func nameExamples(ctx context.Context, client *fleetclient.Client, groups []hosts.CoverageGroup) {
 	for i := range groups[:min(len(groups), maxExamples)] {
 		g := &groups[i]
-		if r, err := client.Get(ctx, g.Collection, g.ExampleID); err == nil {
+		if r, err := client.Collection(g.Collection).Get(ctx, g.ExampleID); err == nil {
 			g.ExampleName = r.Name
 		}
 	}

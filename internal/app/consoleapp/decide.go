@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/hosts"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
@@ -25,7 +25,7 @@ func (f *fleet) decide(ctx context.Context, who console.Person, list []*v1alpha1
 	if err != nil {
 		return nil, err
 	}
-	api := &oneReader{Client: client}
+	api := &oneReader{Raw: client.Raw()}
 	decisions := make([]hosts.Decision, len(list))
 	for i, s := range list {
 		d, err := decideBy(ctx, api, s, id)
@@ -42,7 +42,7 @@ func (f *fleet) decide(ctx context.Context, who console.Person, list []*v1alpha1
 
 // oneReader reads each resource once.
 type oneReader struct {
-	*fleetclient.Client
+	*fleetclient.Raw
 
 	asked string // the path and query of the last request
 	body  []byte
@@ -53,7 +53,7 @@ type oneReader struct {
 func (r *oneReader) ListPage(ctx context.Context, path string, q url.Values, _ []byte) ([]byte, error) {
 	if asked := path + "?" + q.Encode(); asked != r.asked {
 		r.asked = asked
-		r.body, r.err = r.Client.ListPage(ctx, path, q, nil)
+		r.body, r.err = r.Raw.ListPage(ctx, path, q, nil)
 	}
 	return r.body, r.err
 }

@@ -9,36 +9,37 @@ import (
 	"net/url"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
+	"github.com/fleetloop/fleetloop/internal/app/apiclient"
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/session"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
-	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 // A fleet calls the fleet API for the console.
 type fleet struct {
-	cfg       fleetclient.Config
-	transport http.RoundTripper
+	anonymous *fleetclient.Client
+	transport http.RoundTripper // of all requests to the fleet API
 }
 
 func newFleet(cfg Part) (*fleet, error) {
-	f := &fleet{cfg: fleetclient.Config{Endpoint: cfg.FleetAPI, CAFile: cfg.FleetAPICAFile, UserAgent: "fleetloop-console"}}
-	// All persons share the connections; only the token differs.
-	_, err := fleetclient.New(f.cfg, fleetclient.Deps{Wrap: func(rt http.RoundTripper) http.RoundTripper {
-		f.transport = rt
-		return rt
-	}})
+	f := &fleet{}
+	client, err := apiclient.New(apiclient.Config{
+		Endpoint: cfg.FleetAPI, CAFile: cfg.FleetAPICAFile, UserAgent: "fleetloop-console",
+		Wrap: func(rt http.RoundTripper) http.RoundTripper {
+			f.transport = rt
+			return rt
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
+	f.anonymous = client
 	return f, nil
 }
 
-// as returns a client with the token of a person.
+// as returns a client with the token of a person. All persons share the connections.
 func (f *fleet) as(token string) (*fleetclient.Client, error) {
-	cfg := f.cfg
-	cfg.Token = settings.Secret(token)
-	return fleetclient.New(cfg, fleetclient.Deps{Wrap: func(http.RoundTripper) http.RoundTripper { return f.transport }})
+	return f.anonymous.WithToken(fleetclient.StaticToken(token))
 }
 
 // identify returns the person to whom the fleet API attributes a token.
@@ -78,7 +79,7 @@ func (f *fleet) followCollection(collection, topic string) followFunc {
 		if s.Cursor != "" {
 			q.Set("changed_since", s.Cursor)
 		}
-		return explainExpiry(client.Watch(ctx, collection, q, func(e v1.WatchEvent) error { return emit(newStreamEvent(topic, e)) }))
+		return explainExpiry(client.Raw().Watch(ctx, collection, q, func(e v1.WatchEvent) error { return emit(newStreamEvent(topic, e)) }))
 	}
 }
 
@@ -87,7 +88,7 @@ func (f *fleet) followTimeline(ctx context.Context, s console.Subscription, emit
 	if err != nil {
 		return err
 	}
-	return explainExpiry(client.WatchChangeEvents(ctx, fleetclient.ChangeEventsQuery{}, s.Cursor, func(e v1.WatchEvent) error {
+	return explainExpiry(client.Raw().WatchChangeEvents(ctx, fleetclient.ChangeEventOptions{}, s.Cursor, func(e v1.WatchEvent) error {
 		return emit(newStreamEvent(console.TopicChanges, e))
 	}))
 }

@@ -7,8 +7,9 @@ import (
 	"context"
 	"net/http"
 
+	fleetclient "github.com/fleetloop/fleetloop/client"
+	"github.com/fleetloop/fleetloop/internal/app/apiclient"
 	"github.com/fleetloop/fleetloop/internal/app/process"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
@@ -37,7 +38,7 @@ func OverriddenDefaults() Config {
 }
 
 // New returns a sentinel that reads from api and publishes to broker.
-func New(p *process.Process, cfg sentinel.Config, api *fleetclient.Client, broker *Broker, onPublished func(sentinel.Published)) (*sentinel.Sentinel, error) {
+func New(p *process.Process, cfg sentinel.Config, api *fleetclient.Raw, broker *Broker, onPublished func(sentinel.Published)) (*sentinel.Sentinel, error) {
 	return sentinel.New(cfg, sentinel.Deps{
 		API:         api,
 		Publisher:   broker,
@@ -56,12 +57,12 @@ const DecisionsPath = "/debug/decisions"
 const userAgent = "hyperfleet-sentinel"
 
 // NewClient returns the API client for a sentinel configuration.
-func NewClient(cfg sentinel.API) (*fleetclient.Client, error) {
+func NewClient(cfg sentinel.API) (*fleetclient.Raw, error) {
 	header := http.Header{}
 	for name, value := range cfg.Headers {
 		header.Set(name, value.Reveal())
 	}
-	return fleetclient.New(fleetclient.Config{
+	api, err := apiclient.New(apiclient.Config{
 		Endpoint:  cfg.Endpoint,
 		Token:     cfg.Token,
 		TokenFile: cfg.TokenFile,
@@ -69,7 +70,11 @@ func NewClient(cfg sentinel.API) (*fleetclient.Client, error) {
 		Header:    header,
 		Timeout:   cfg.Timeout,
 		UserAgent: userAgent,
-	}, fleetclient.Deps{})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return api.Raw(), nil
 }
 
 // runSentinel runs the sentinel until ctx ends.

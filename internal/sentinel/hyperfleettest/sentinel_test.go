@@ -17,8 +17,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/selector"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	api "github.com/fleetloop/fleetloop/internal/sentinel/hyperfleettest"
@@ -84,8 +84,9 @@ type watched struct {
 // watch runs a sentinel until the test ends. With an empty endpoint it calls h in the process.
 func watch(t *testing.T, h http.Handler, endpoint string, change func(*sentinel.Config)) *watched {
 	t.Helper()
-	client, err := fleetclient.New(fleetclient.Config{Endpoint: cmp.Or(endpoint, "http://api")}, fleetclient.Deps{
-		Wrap: func(rt http.RoundTripper) http.RoundTripper {
+	client, err := fleetclient.New(fleetclient.Config{
+		Endpoint: cmp.Or(endpoint, "http://api"),
+		WrapTransport: func(rt http.RoundTripper) http.RoundTripper {
 			if endpoint != "" {
 				return rt
 			}
@@ -101,7 +102,7 @@ func watch(t *testing.T, h http.Handler, endpoint string, change func(*sentinel.
 		change(&cfg)
 	}
 	s, err := sentinel.New(cfg, sentinel.Deps{
-		API: client, Publisher: w.broker, BrokerType: "nats", Registerer: w.reg, Log: slog.New(slog.NewTextHandler(w.log, nil)),
+		API: client.Raw(), Publisher: w.broker, BrokerType: "nats", Registerer: w.reg, Log: slog.New(slog.NewTextHandler(w.log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/sentinel/hyperfleettest"
 	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 )
@@ -137,13 +137,13 @@ func TestPublicAPI(t *testing.T) {
 // newWalker returns a walker with a real connection.
 func newWalker(t *testing.T, api http.Handler, log *bytes.Buffer, cfg source.WalkerConfig) *source.Walker {
 	t.Helper()
-	client, err := fleetclient.New(fleetclient.Config{Endpoint: serve(t, api)}, fleetclient.Deps{})
+	client, err := fleetclient.New(fleetclient.Config{Endpoint: serve(t, api)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.CloseIdle)
 	cfg.Collection, cfg.Log = "clusters", slog.New(slog.NewTextHandler(log, nil))
-	return source.NewWalker(cfg, client)
+	return source.NewWalker(cfg, client.Raw())
 }
 
 // plain returns requests in readable form.

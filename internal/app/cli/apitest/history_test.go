@@ -16,13 +16,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 	"github.com/fleetloop/fleetloop/internal/sampleadapter"
 )
@@ -81,7 +81,7 @@ func (n nudger) Consume(ctx context.Context, _ string, handle func(context.Conte
 	defer ticker.Stop()
 	for {
 		for collection, singular := range map[string]string{v1.CollectionClusters: "cluster", v1.CollectionNodePools: "nodepool"} {
-			for r, err := range n.client.List(ctx, collection, fleetclient.Query{}) {
+			for r, err := range n.client.Collection(collection).List(ctx, fleetclient.ListOptions{}) {
 				if err != nil {
 					break
 				}
@@ -102,7 +102,7 @@ func (n nudger) Consume(ctx context.Context, _ string, handle func(context.Conte
 // newAdapters starts the sample adapters.
 func newAdapters(t *testing.T, url string) {
 	t.Helper()
-	client, err := fleetclient.New(fleetclient.Config{Endpoint: url}, fleetclient.Deps{})
+	client, err := fleetclient.New(fleetclient.Config{Endpoint: url})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func newAdapters(t *testing.T, url string) {
 		client.CloseIdle()
 	})
 	for _, cfg := range sampleadapter.SampleConfigs(sampleadapter.Config{FailureRate: 0.2, Seed: 1}) {
-		a, err := sampleadapter.New(cfg, sampleadapter.Deps{Consumer: nudger{client}, Fleet: client})
+		a, err := sampleadapter.New(cfg, sampleadapter.Deps{Consumer: nudger{client}, Fleet: client.Reporter()})
 		if err != nil {
 			t.Fatal(err)
 		}

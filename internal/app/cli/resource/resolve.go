@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 )
 
 // The reasons why a reference cannot be resolved.
@@ -57,7 +57,7 @@ func (i Item) KindAndName() string {
 func NewItem(k Kind, raw json.RawMessage) (Item, error) {
 	i := Item{Raw: raw, Kind: k}
 	if err := json.Unmarshal(raw, &i.Resource); err != nil {
-		return Item{}, fmt.Errorf("%w: a %s of it: %w", fleetclient.ErrBadAnswer, k.Singular, err)
+		return Item{}, fmt.Errorf("%w: a %s of it: %w", fleetclient.ErrInvalidResponse, k.Singular, err)
 	}
 	if owner := i.Resource.OwnerResource; owner != nil {
 		i.Owner = owner.ID
@@ -109,7 +109,7 @@ func selectOnlyOrOnlyLive(r Ref, found []Item) (Item, error) {
 }
 
 func readByID(ctx context.Context, client *fleetclient.Client, r Ref) (Item, error) {
-	raw, err := client.GetRaw(ctx, r.Kind.Collection, r.Name)
+	raw, err := client.Raw().Get(ctx, r.Kind.Collection, r.Name)
 	if fleetclient.IsNotFound(err) {
 		return Item{}, &LookupError{Ref: r, Err: ErrNotFound}
 	}
@@ -121,7 +121,7 @@ func readByID(ctx context.Context, client *fleetclient.Client, r Ref) (Item, err
 
 // ReadAgain reads an item again and reports whether it is gone.
 func ReadAgain(ctx context.Context, client *fleetclient.Client, i Item) (now Item, gone bool, err error) {
-	raw, err := client.GetRaw(ctx, i.Kind.Collection, i.Resource.ID)
+	raw, err := client.Raw().Get(ctx, i.Kind.Collection, i.Resource.ID)
 	if fleetclient.IsNotFound(err) {
 		return i, true, nil
 	}

@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 )
 
 const pageSize = 500
@@ -47,7 +47,7 @@ func (sel Selection) collectionPath() string {
 // ListPages reads a selection page by page. It ends at the first error.
 func ListPages(ctx context.Context, client *fleetclient.Client, sel Selection) iter.Seq2[[]Item, error] {
 	return func(yield func([]Item, error) bool) {
-		query := fleetclient.Query{Labels: sel.Labels, Search: sel.Search, PageSize: pageSize}.Values()
+		query := fleetclient.ListOptions{Labels: sel.Labels, Search: sel.Search, PageSize: pageSize}.Values()
 		left := sel.Limit
 		var body []byte
 		for {
@@ -55,13 +55,13 @@ func ListPages(ctx context.Context, client *fleetclient.Client, sel Selection) i
 				query.Set("limit", strconv.Itoa(min(left, pageSize)))
 			}
 			var err error
-			if body, err = client.ListPage(ctx, sel.collectionPath(), query, body); err != nil {
+			if body, err = client.Raw().ListPage(ctx, sel.collectionPath(), query, body); err != nil {
 				yield(nil, err)
 				return
 			}
 			items, next, err := sel.decodePage(body, query)
 			if err != nil {
-				yield(nil, fmt.Errorf("list %s: %w: %w", sel.Kind.Collection, fleetclient.ErrBadAnswer, err))
+				yield(nil, fmt.Errorf("list %s: %w: %w", sel.Kind.Collection, fleetclient.ErrInvalidResponse, err))
 				return
 			}
 			left -= len(items)

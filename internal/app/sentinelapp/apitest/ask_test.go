@@ -16,11 +16,11 @@ import (
 	"go.uber.org/goleak"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
-	"github.com/fleetloop/fleetloop/internal/fleetclient"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
 )
@@ -41,7 +41,7 @@ func newAPI(t *testing.T) *fleetclient.Client {
 	server.Config.Handler = api.Handler()
 	server.Start()
 	t.Cleanup(server.Close)
-	client, err := fleetclient.New(fleetclient.Config{Endpoint: server.URL}, fleetclient.Deps{})
+	client, err := fleetclient.New(fleetclient.Config{Endpoint: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestAskTheFleetAPI(t *testing.T) {
 		return file
 	}
 	create := func(collection, name, region string) v1.Resource {
-		r, err := api.Create(t.Context(), collection, v1.CreateRequest{Name: name, Labels: map[string]string{"region": region}, Spec: json.RawMessage("{}")})
+		r, err := api.Collection(collection).Create(t.Context(), v1.CreateRequest{Name: name, Labels: map[string]string{"region": region}, Spec: json.RawMessage("{}")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestAskTheFleetAPI(t *testing.T) {
 		}
 	}
 	labels := map[string]string{"region": "ap"}
-	if _, err := api.Patch(t.Context(), v1.CollectionClusters, clusters[3].ID, v1.PatchRequest{Labels: &labels}); err != nil {
+	if _, err := api.Clusters().Patch(t.Context(), clusters[3].ID, v1.PatchRequest{Labels: &labels}); err != nil {
 		t.Fatal(err)
 	}
 	if code := runCLI(t, &cover, "coverage", eu, us, pools); code != 1 || cover.Collections[0].Unwatched != 1 || cover.Collections[0].Gaps[0].Example != clusters[3].ID {

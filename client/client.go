@@ -1,0 +1,299 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// Defaults of the zero fields of Config.
+const (
+	DefaultTimeout     = 10 * time.Second
+	DefaultMaxBody     = 64 << 20
+	DefaultMaxAttempts = 4
+	DefaultUserAgent   = "fleetloop"
+)
+
+// maxRedirects limits the redirects of one request.
+const maxRedirects = 5
+
+// Config selects the server and configures the requests. Only Endpoint is required.
+type Config struct {
+	// Endpoint is the server's URL. Its path precedes v1.BasePath, which the URL may include or
+	// omit.
+	Endpoint string
+
+	// Token is the source of the bearer token. Nil means that requests are anonymous.
+	Token TokenSource
+
+	// CAFile is a file with the certificate authorities (PEM) of the server's certificate. Empty
+	// means those of the system.
+	CAFile string
+
+	// Header is sent with every request, for gateways that require more than a token.
+	Header http.Header
+
+	// Timeout limits one attempt of a request, including reading the response body. Zero means
+	// DefaultTimeout.
+	Timeout time.Duration
+
+	// MaxBody limits a response body in bytes. Zero means DefaultMaxBody.
+	MaxBody int64
+
+	// MaxAttempts limits how often a request is sent. Zero means DefaultMaxAttempts, and 1 means no
+	// retries.
+	MaxAttempts int
+
+	// UserAgent is the User-Agent of the client. Empty means DefaultUserAgent.
+	UserAgent string
+
+	// WrapTransport wraps or replaces the HTTP transport, for example to add traces. Nil means
+	// that the transport is used as it is.
+	WrapTransport func(http.RoundTripper) http.RoundTripper
+
+	// Logger receives a debug message for each retry and reconnect. Nil means none.
+	Logger *slog.Logger
+}
+
+// A Client calls one fleet API. It is safe for concurrent use.
+type Client struct {
+	caller *caller
+}
+
+// New checks cfg and returns a client. It sends nothing, but files must be readable.
+func New(cfg Config) (*Client, error) {
+	base, err := baseURL(cfg.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Timeout < 0 || cfg.MaxBody < 0 || cfg.MaxAttempts < 0 {
+		return nil, fmt.Errorf("timeout %s, body limit %d and attempts %d must not be negative", cfg.Timeout, cfg.MaxBody, cfg.MaxAttempts)
+	}
+	transport, err := newTransport(cfg.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	var rt http.RoundTripper = transport
+	if cfg.WrapTransport != nil {
+		rt = cfg.WrapTransport(rt)
+	}
+	header, err := checkHeader(cfg.Header)
+	if err != nil {
+		return nil, err
+	}
+	header.Set("Accept", "application/json, application/problem+json")
+	header.Set("User-Agent", orDefault(cfg.UserAgent, DefaultUserAgent))
+	c := &Client{&caller{
+		base:        base,
+		http:        &http.Client{Transport: rt, CheckRedirect: checkRedirect},
+		transport:   transport,
+		header:      header,
+		timeout:     orDefault(cfg.Timeout, DefaultTimeout),
+		maxBody:     orDefault(cfg.MaxBody, DefaultMaxBody),
+		maxAttempts: orDefault(cfg.MaxAttempts, DefaultMaxAttempts),
+		log:         orDefault(cfg.Logger, slog.New(slog.DiscardHandler)),
+	}}
+	return c.WithToken(cfg.Token)
+}
+
+// WithToken returns a client with another token, for programs that act for several people. It
+// shares the connections of c.
+func (c *Client) WithToken(token TokenSource) (*Client, error) {
+	if token != nil && c.caller.header.Get("Authorization") != "" {
+		return nil, errors.New("both a token and a header \"Authorization\" are set; set only one")
+	}
+	if checked, ok := token.(interface{ check() error }); ok {
+		if err := checked.check(); err != nil {
+			return nil, err
+		}
+	}
+	with := *c.caller
+	with.token = token
+	return &Client{&with}, nil
+}
+
+// Endpoint is the URL under which the client finds the collections.
+func (c *Client) Endpoint() string { return c.caller.base }
+
+// CloseIdle closes the connections that no request uses just now. The client remains usable.
+func (c *Client) CloseIdle() { c.caller.transport.CloseIdleConnections() }
+
+// Collection returns the client of a collection, such as v1.CollectionWorkloads or one that Nested
+// returns.
+func (c *Client) Collection(name string) *Collection { return &Collection{c.caller, name} }
+
+// Clusters returns the client of clusters.
+func (c *Client) Clusters() *Collection { return c.Collection(v1.CollectionClusters) }
+
+// NodePools returns the client of the node pools of all clusters. To create a node pool, use the
+// collection of its cluster, which Nested returns.
+func (c *Client) NodePools() *Collection { return c.Collection(v1.CollectionNodePools) }
+
+// Reporter returns the client of an adapter.
+func (c *Client) Reporter() *Reporter { return &Reporter{c} }
+
+// Syncs returns the client of cluster syncs to Gardener.
+func (c *Client) Syncs() *Syncs { return &Syncs{c.caller} }
+
+// ChangeEvents returns the client of the timeline.
+func (c *Client) ChangeEvents() *ChangeEvents { return &ChangeEvents{c.caller} }
+
+// Schemas returns the client of the schemas of specs.
+func (c *Client) Schemas() *Schemas { return &Schemas{c.caller} }
+
+// Raw returns the client for callers that decode responses themselves.
+func (c *Client) Raw() *Raw { return &Raw{c.caller} }
+
+// WhoAmI returns the identity of the caller in the API. An error for which IsNotFound is true means
+// that the server does not support this.
+func (c *Client) WhoAmI(ctx context.Context) (identity v1.Identity, err error) {
+	_, err = c.caller.callJSON(ctx, request{method: http.MethodGet, root: v1.WhoAmIPath}, nil, &identity)
+	return identity, err
+}
+
+// CanI asks whether the caller may use a verb on resources of a collection, or on one resource by
+// its name or id.
+func (c *Client) CanI(ctx context.Context, verb v1.Verb, collection, name string) (v1.Permission, error) {
+	q := url.Values{"verb": {string(verb)}, "resource": {collection}}
+	if name != "" {
+		q.Set("name", name)
+	}
+	var answer v1.Permission
+	_, err := c.caller.callJSON(ctx, request{method: http.MethodGet, root: v1.CanIPath, query: q}, nil, &answer)
+	return answer, err
+}
+
+// Nested names the children of one kind under one parent. It stands where a
+// collection is asked for.
+func Nested(parents, parentID, children string) string {
+	return parents + "/" + url.PathEscape(parentID) + "/" + children
+}
+
+// checkHeader returns a copy of h. It rejects fields that net/http would reject in each request,
+// without showing a value.
+func checkHeader(h http.Header) (http.Header, error) {
+	for name, values := range h {
+		if name == "" || strings.ContainsFunc(name, notInName) {
+			return nil, fmt.Errorf("%q is not a header name; use letters, digits and hyphens", name)
+		}
+		for _, value := range values {
+			if strings.ContainsFunc(value, notInValue) {
+				return nil, fmt.Errorf("the value of header %q contains a control character; use one line of text", name)
+			}
+		}
+	}
+	if h == nil {
+		return http.Header{}, nil
+	}
+	return h.Clone(), nil
+}
+
+func notInName(c rune) bool {
+	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
+}
+
+func notInValue(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }
+
+// isHostPort reports whether an endpoint is host:port, with or without a path.
+func isHostPort(endpoint string) bool {
+	authority, _, _ := strings.Cut(endpoint, "/")
+	authority = authority[strings.LastIndex(authority, "@")+1:] // a password is refused later, without showing it
+	host, port, err := net.SplitHostPort(authority)
+	if err != nil || host == "" {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
+}
+
+// baseURL returns the URL of the collections. An endpoint host:port means http,
+// as it does to curl.
+func baseURL(endpoint string) (string, error) {
+	if endpoint == "" {
+		return "", errors.New("the URL of the fleet API is not set; set it to a URL such as http://127.0.0.1:8080")
+	}
+	if isHostPort(endpoint) {
+		endpoint = "http://" + endpoint
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		if parseErr, ok := errors.AsType[*url.Error](err); ok {
+			err = parseErr.Err // the text around it repeats a URL that may hold a password
+		}
+		return "", fmt.Errorf("parse the URL of the fleet API: %w", err)
+	}
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+		return "", fmt.Errorf("%q is not a URL of the fleet API; use http://host:port or https://host:port", u.Redacted())
+	case u.User != nil:
+		return "", fmt.Errorf("the URL of the fleet API %q contains a user name or password; use a token instead", u.Redacted())
+	case u.RawQuery != "" || u.Fragment != "":
+		return "", fmt.Errorf("the URL of the fleet API %q contains a query or fragment; remove it", u.Redacted())
+	}
+	path := strings.TrimRight(u.EscapedPath(), "/")
+	path = strings.TrimSuffix(path, v1.BasePath)
+	return u.Scheme + "://" + u.Host + path + v1.BasePath, nil
+}
+
+func newTransport(caFile string) (*http.Transport, error) {
+	t := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 10 * time.Second,
+		ForceAttemptHTTP2:   true,
+		// The default of two idle connections makes concurrent callers dial
+		// anew for every request but two.
+		MaxIdleConns:        128,
+		MaxIdleConnsPerHost: 128,
+		IdleConnTimeout:     90 * time.Second,
+		// How long a load waits to be asked for its lines.
+		ExpectContinueTimeout: time.Second,
+		// A page is decoded as it comes; unpacking would cost more than the
+		// bytes it saves inside one network.
+		DisableCompression: true,
+	}
+	if caFile == "" {
+		return t, nil
+	}
+	pem, err := os.ReadFile(caFile) //nolint:gosec // the operator names the file
+	if err != nil {
+		return nil, fmt.Errorf("read CA file: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("read CA file %q: it contains no PEM certificate", caFile)
+	}
+	t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	return t, nil
+}
+
+// checkRedirect follows a redirect only where the token may go and only for
+// a request without effects; otherwise the redirect itself is the answer.
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	first := via[0]
+	if len(via) > maxRedirects || first.Method != http.MethodGet ||
+		req.URL.Scheme != first.URL.Scheme || req.URL.Host != first.URL.Host {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+func orDefault[T comparable](v, fallback T) T {
+	var zero T
+	if v == zero {
+		return fallback
+	}
+	return v
+}
