@@ -3,6 +3,7 @@ package broker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/broker"
 )
 
@@ -81,6 +83,32 @@ func TestStatus(t *testing.T) {
 		t.Errorf("Err() = %v, want %v", err, reason)
 	}
 }
+
+func TestRedelivery(t *testing.T) {
+	asks := askingError(3 * time.Second)
+	cases := map[string]struct {
+		reason string
+		err    error
+		delay  time.Duration
+		dead   bool
+	}{
+		"Plain":     {"the broker's own delay", errors.New("not yet"), time.Second, false},
+		"Asked":     {"the handler knows better", fmt.Errorf("not yet: %w", asks), 3 * time.Second, false},
+		"TooLong":   {"a wrong delay must not stop an event for a week", askingError(7 * 24 * time.Hour), backoff.MaxRetryAfter, false},
+		"Permanent": {"no redelivery helps", fmt.Errorf("never: %w", backoff.Permanent(errors.New("never"))), time.Second, true},
+	}
+	for name, tc := range cases {
+		if d := broker.RedeliveryDelay(tc.err, time.Second); d != tc.delay || broker.IsDeadLetter(tc.err) != tc.dead {
+			t.Errorf("%s: %s: delay %s, dead letter %v; want %s, %v", name, tc.reason, d, broker.IsDeadLetter(tc.err), tc.delay, tc.dead)
+		}
+	}
+}
+
+// An askingError asks for a delay.
+type askingError time.Duration
+
+func (e askingError) Error() string             { return "later" }
+func (e askingError) RetryAfter() time.Duration { return time.Duration(e) }
 
 func TestWindowDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

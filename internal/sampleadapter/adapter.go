@@ -1,13 +1,9 @@
 // Package sampleadapter holds adapters for trying out a fleet: they do no work, and report as if
-// they had, exactly as the adapter status contract requires.
+// they had. They are written with package adapter, which receives the events and sends the reports.
 //
-// On every cloud event an adapter reads the resource and the reports of the others, and reports the
-// time of the observation, whatever the result: also if its precondition is not met, and also if no
-// work is left. The simulated work can be slow and can fail at random; the resource is then
-// reported as not available, and a later event tries again. Reports are the only effect, so a
-// repeated event does no harm.
-//
-// An event is acknowledged after the report is stored, and is redelivered otherwise.
+// The simulated work can be slow and can fail at random; the resource is then reported as not
+// available, and a later event tries again. Reports are the only effect, so a repeated event does no
+// harm.
 package sampleadapter
 
 import (
@@ -22,7 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/adapter"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
@@ -36,8 +32,8 @@ const (
 
 // Defaults of the zero fields of Config.
 const (
-	DefaultWorkers            = 8
-	DefaultSubscriptionPrefix = "adapter-"
+	DefaultWorkers            = adapter.DefaultConcurrency
+	DefaultSubscriptionPrefix = adapter.DefaultSubscriptionPrefix
 )
 
 // Config configures one adapter.
@@ -82,25 +78,25 @@ func SampleConfigs(base Config) []Config {
 	return list
 }
 
-// A consumer delivers the cloud events of a subscription, any number concurrently. Consume returns
-// when ctx has ended and the last handle has returned. An event whose handle returned an error is
-// redelivered later.
+// A consumer delivers the cloud events of a subscription, as the broker clients do.
 type consumer interface {
 	Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error
 }
 
-// A fleet is the part of the fleet API that an adapter uses. An unsuccessful response is an error
-// with the method StatusCode.
-type fleet interface {
-	Get(ctx context.Context, collection, id string) (v1.Resource, error)
-	Statuses(ctx context.Context, collection, id string) ([]v1.AdapterStatus, error)
-	Report(ctx context.Context, collection, id string, report v1.Report) (stored bool, err error)
+// kitConsumer is a consumer in the form of package adapter.
+type kitConsumer struct{ consumer }
+
+// Consume implements adapter.Consumer.
+func (c kitConsumer) Consume(ctx context.Context, subscription string, handle func(context.Context, adapter.Event) error) error {
+	return c.consumer.Consume(ctx, subscription, func(ctx context.Context, e cloudevent.Event) error {
+		return handle(ctx, adapter.Event{ID: e.ID, Type: e.Type, Data: e.Data, TraceParent: e.TraceParent, TraceState: e.TraceState})
+	})
 }
 
 // Deps holds the dependencies of an adapter.
 type Deps struct {
 	Consumer consumer
-	Fleet    fleet
+	Fleet    adapter.Fleet
 
 	// Log may be nil to log nothing.
 	Log *slog.Logger
@@ -112,13 +108,11 @@ type Deps struct {
 // An Adapter is one running adapter. Its methods are safe for concurrent use.
 type Adapter struct {
 	cfg     Config
-	deps    Deps
+	kit     *adapter.Adapter
 	log     *slog.Logger
 	metrics metrics
-	slots   chan struct{}
 
 	mu      sync.Mutex
-	chance  *rand.Rand
 	paused  bool
 	changed chan struct{} // closed and replaced when paused changes
 	stats   Stats
@@ -142,14 +136,11 @@ func New(cfg Config, deps Deps) (*Adapter, error) {
 		return nil, fmt.Errorf("sample adapter %q: it cannot depend on itself", cfg.Name)
 	case cfg.FailureRate < 0 || cfg.FailureRate >= 1:
 		return nil, fmt.Errorf("sample adapter %q: failure rate %g must be at least 0 and below 1", cfg.Name, cfg.FailureRate)
-	case cfg.Latency < 0 || cfg.Workers < 0:
-		return nil, fmt.Errorf("sample adapter %q: latency %s and %d workers must not be negative", cfg.Name, cfg.Latency, cfg.Workers)
+	case cfg.Latency < 0:
+		return nil, fmt.Errorf("sample adapter %q: latency %s must not be negative", cfg.Name, cfg.Latency)
 	}
 	if cfg.Subscription == "" {
 		cfg.Subscription = DefaultSubscriptionPrefix + cfg.Name
-	}
-	if cfg.Workers == 0 {
-		cfg.Workers = DefaultWorkers
 	}
 	log := deps.Log
 	if log == nil {
@@ -159,17 +150,21 @@ func New(cfg Config, deps Deps) (*Adapter, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(cfg.Name))
-	return &Adapter{
+	a := &Adapter{
 		cfg:     cfg,
-		deps:    deps,
 		log:     log.With("adapter", cfg.Name),
 		metrics: m,
-		slots:   make(chan struct{}, cfg.Workers),
-		chance:  rand.New(rand.NewPCG(cfg.Seed, h.Sum64())), //nolint:gosec // a play of failures, to be repeated by its seed
 		changed: make(chan struct{}),
-	}, nil
+	}
+	a.kit, err = adapter.New(
+		adapter.Config{Name: cfg.Name, Subscription: cfg.Subscription, Concurrency: cfg.Workers, StopTimeout: -1},
+		newReconciler(cfg),
+		adapter.Deps{Consumer: kitConsumer{deps.Consumer}, Fleet: deps.Fleet, Log: deps.Log, Registerer: deps.Registerer, OnResult: a.noteResult},
+	)
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
 }
 
 // Name returns the name of the adapter.
@@ -180,6 +175,17 @@ func (a *Adapter) Stats() Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.stats
+}
+
+func (a *Adapter) noteResult(r adapter.Result) {
+	a.metrics.countResult(r)
+	if r.Outcome != adapter.OutcomeReported {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stats.Reports++
+	a.stats.LastReport = time.Now()
 }
 
 // Pause stops the adapter like a crash: events in progress remain unacknowledged and unreported. It
@@ -228,52 +234,76 @@ func (a *Adapter) Run(ctx context.Context) error {
 			}
 			continue
 		}
-		if err := a.consumeUntil(ctx, changed); err != nil {
-			return fmt.Errorf("consume %q: %w", a.cfg.Subscription, err)
+		if err := a.runUntil(ctx, changed); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// consumeUntil handles events until ctx ends, stop is closed or the consumer fails.
-func (a *Adapter) consumeUntil(ctx context.Context, stop <-chan struct{}) error {
+// runUntil handles events until ctx ends, stop is closed or the consumer fails.
+func (a *Adapter) runUntil(ctx context.Context, stop <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- a.deps.Consumer.Consume(ctx, a.cfg.Subscription, a.handleInSlot) }()
+	go func() { done <- a.kit.Run(ctx) }()
 	select {
 	case <-stop:
 		cancel()
-		<-done // the error is irrelevant, because the consumer was stopped
-		return nil
+		return <-done
 	case err := <-done:
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err == nil:
-			return errors.New("stopped unexpectedly")
-		}
 		return err
 	}
 }
 
-func (a *Adapter) handleInSlot(ctx context.Context, e cloudevent.Event) error {
-	select {
-	case a.slots <- struct{}{}:
-		defer func() { <-a.slots }()
-		return a.handleEvent(ctx, e)
-	case <-ctx.Done():
-		return context.Cause(ctx)
+// A reconciler simulates the work of one adapter.
+type reconciler struct {
+	cfg Config
+
+	mu     sync.Mutex
+	chance *rand.Rand
+}
+
+func newReconciler(cfg Config) *reconciler {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(cfg.Name))
+	return &reconciler{
+		cfg:    cfg,
+		chance: rand.New(rand.NewPCG(cfg.Seed, h.Sum64())), //nolint:gosec // a play of failures, to be repeated by its seed
 	}
 }
 
+// Reconcile implements adapter.Reconciler.
+func (r *reconciler) Reconcile(ctx context.Context, resource adapter.Resource) (adapter.Report, error) {
+	result := outcomeAvailable
+	switch decideStep(r.cfg, resource) {
+	case stepWait:
+		return newReport(r.cfg, outcomeWaiting), nil
+	case stepConfirm:
+		return newReport(r.cfg, outcomeAvailable), nil
+	case stepConfirmFinal:
+		return newReport(r.cfg, outcomeFinalized), nil
+	case stepWork:
+	case stepFinalize:
+		result = outcomeFinalized
+	}
+	ok, err := r.simulateWork(ctx)
+	if err != nil {
+		return adapter.Report{}, err
+	}
+	if !ok {
+		result = outcomeTransient
+	}
+	return newReport(r.cfg, result), nil
+}
+
 // simulateWork simulates the work on one resource and reports whether it succeeded.
-func (a *Adapter) simulateWork(ctx context.Context) (ok bool, err error) {
-	a.mu.Lock()
-	stretch, luck := 0.5+a.chance.Float64(), a.chance.Float64()
-	a.mu.Unlock()
-	if err := backoff.Sleep(ctx, time.Duration(stretch*float64(a.cfg.Latency))); err != nil {
+func (r *reconciler) simulateWork(ctx context.Context) (ok bool, err error) {
+	r.mu.Lock()
+	stretch, luck := 0.5+r.chance.Float64(), r.chance.Float64()
+	r.mu.Unlock()
+	if err := backoff.Sleep(ctx, time.Duration(stretch*float64(r.cfg.Latency))); err != nil {
 		return false, err
 	}
-	return luck >= a.cfg.FailureRate, nil
+	return luck >= r.cfg.FailureRate, nil
 }

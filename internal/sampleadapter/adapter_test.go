@@ -2,6 +2,7 @@ package sampleadapter
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -29,18 +30,18 @@ func TestNewRefuses(t *testing.T) {
 		"Workers":    {"no such number", Config{Name: DNS, Workers: -1}},
 	}
 	for name, tc := range cases {
-		if _, err := New(tc.cfg, Deps{}); err == nil {
+		if _, err := New(tc.cfg, Deps{Fleet: newFakeFleet()}); err == nil {
 			t.Errorf("%s: %s: got no error", name, tc.reason)
 		}
 	}
 	reg := prometheus.NewRegistry()
-	if _, err := New(Config{Name: DNS}, Deps{Registerer: reg}); err != nil {
+	if _, err := New(Config{Name: DNS}, Deps{Registerer: reg, Fleet: newFakeFleet()}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(Config{Name: DNS}, Deps{Registerer: reg}); err == nil {
+	if _, err := New(Config{Name: DNS}, Deps{Registerer: reg, Fleet: newFakeFleet()}); err == nil {
 		t.Error("two adapters of one name in one registry: got no error")
 	}
-	if _, err := New(Config{Name: Validation}, Deps{Registerer: reg}); err != nil {
+	if _, err := New(Config{Name: Validation}, Deps{Registerer: reg, Fleet: newFakeFleet()}); err != nil {
 		t.Errorf("two adapters in one registry: %v", err)
 	}
 }
@@ -227,34 +228,14 @@ func TestWhatIsAcknowledged(t *testing.T) {
 	}
 }
 
-func TestSubjects(t *testing.T) {
-	t.Parallel()
-	cases := map[string]struct {
-		reason string
-		event  cloudevent.Event
-		want   string
-	}{
-		"Cluster":  {"the short form", event("cluster", `{"id":"r1"}`), "clusters/r1"},
-		"NodePool": {"the file's form", event("nodepool", `{"resource_id":"r2","id":"no"}`), "nodepools/r2"},
-		"Manifest": {"the custom resource's form", event("manifest", `{"resourceId":"r3"}`), "manifests/r3"},
-		"Workload": {"the last kind", event("workload", `{"id":"r4"}`), "workloads/r4"},
-	}
-	for name, tc := range cases {
-		collection, id, err := subjectOf(tc.event)
-		if got := collection + "/" + id; err != nil || got != tc.want {
-			t.Errorf("%s: %s: got %s, err %v, want %s", name, tc.reason, got, err, tc.want)
-		}
-	}
-}
-
 func TestWorkersAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fleet, broker := newFakeFleet(), newFakeBroker()
 		a := newAdapter(t, Config{Name: Validation, Latency: time.Minute, Workers: 3}, Deps{Consumer: broker, Fleet: fleet})
 		stop := start(t, a)
-		for range 10 {
-			broker.queue("adapter-validation") <- event("cluster", `{"id":"r1"}`)
+		for n := range 10 {
+			broker.queue("adapter-validation") <- event("cluster", fmt.Sprintf(`{"id":"r%d"}`, n))
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/fleetloop/fleetloop/adapter"
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
@@ -138,7 +140,7 @@ func (b *fakeBroker) Consume(ctx context.Context, subscription string, handle fu
 func (b *fakeBroker) settle(queue chan cloudevent.Event, e cloudevent.Event, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err == nil {
+	if err == nil || adapter.IsPermanent(err) { // the queue has no dead-letter exchange
 		b.acked++
 		return
 	}
@@ -175,6 +177,10 @@ func start(t *testing.T, a *Adapter) (stop func()) {
 	}
 }
 
+// lastEvent is the number of the last event.
+var lastEvent atomic.Int64
+
+// event returns an event with an id of its own.
 func event(kind, data string) cloudevent.Event {
-	return cloudevent.Event{ID: "e1", Type: "com.redhat.hyperfleet." + kind + ".reconcile", Data: []byte(data)}
+	return cloudevent.Event{ID: fmt.Sprintf("e%d", lastEvent.Add(1)), Type: "com.redhat.hyperfleet." + kind + ".reconcile", Data: []byte(data)}
 }

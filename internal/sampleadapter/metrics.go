@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetloop/fleetloop/adapter"
 )
 
 // A result is the result of one cloud event: a reported outcome, or one of these.
@@ -24,8 +26,8 @@ type metrics struct {
 
 // newMetrics registers one adapter's metrics. The adapters of a process share
 // a registry, so the adapter is a constant label.
-func newMetrics(reg prometheus.Registerer, adapter string) (metrics, error) {
-	labels := prometheus.Labels{"adapter": adapter}
+func newMetrics(reg prometheus.Registerer, name string) (metrics, error) {
+	labels := prometheus.Labels{"adapter": name}
 	m := metrics{
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name:        "fleetloop_sample_adapter_events_total",
@@ -49,13 +51,32 @@ func newMetrics(reg prometheus.Registerer, adapter string) (metrics, error) {
 	}
 	for _, c := range []prometheus.Collector{m.events, m.paused} {
 		if err := reg.Register(c); err != nil {
-			return metrics{}, fmt.Errorf("register metrics of sample adapter %q: %w", adapter, err)
+			return metrics{}, fmt.Errorf("register metrics of sample adapter %q: %w", name, err)
 		}
 	}
 	return m, nil
 }
 
-func (m metrics) countResult(r result) { m.events.WithLabelValues(string(r)).Inc() }
+// countResult counts the result of an event that had one.
+func (m metrics) countResult(r adapter.Result) {
+	counted := resultFailed
+	switch r.Outcome {
+	case adapter.OutcomeReported:
+		counted = result(outcomeOf(r.Report))
+	case adapter.OutcomeDiscarded:
+		counted = resultDiscarded
+	case adapter.OutcomeGone:
+		counted = resultGone
+	case adapter.OutcomeIgnored:
+		counted = resultIgnored
+	case adapter.OutcomeRejected:
+		counted = resultRefused
+	case adapter.OutcomeFailed, adapter.OutcomeDeadLettered, adapter.OutcomeUnavailable:
+	case adapter.OutcomeDuplicate, adapter.OutcomePostponed, adapter.OutcomeStopped:
+		return
+	}
+	m.events.WithLabelValues(string(counted)).Inc()
+}
 
 func (m metrics) setPaused(paused bool) {
 	if paused {

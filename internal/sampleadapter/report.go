@@ -2,8 +2,8 @@ package sampleadapter
 
 import (
 	"fmt"
-	"time"
 
+	"github.com/fleetloop/fleetloop/adapter"
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
@@ -34,56 +34,54 @@ const (
 	outcomeFinalized outcome = "finalized"
 )
 
+// Reasons of the condition Available.
+const (
+	reasonWaiting   = "PreconditionsNotMet"
+	reasonTransient = "TransientError"
+	reasonDeleted   = "Deleted"
+)
+
 // decideStep returns the next step of cfg's adapter for a resource, based on the last report of
 // every adapter.
-func decideStep(cfg Config, r v1.Resource, statuses []v1.AdapterStatus) step {
+func decideStep(cfg Config, r adapter.Resource) step {
 	switch {
-	case r.DeletedTime != nil && hasReportedTrue(statuses, cfg.Name, v1.ConditionFinalized, r.Generation):
+	case r.Deleting() && r.HasReported(cfg.Name, v1.ConditionFinalized):
 		return stepConfirmFinal
-	case r.DeletedTime != nil:
+	case r.Deleting():
 		return stepFinalize
-	case cfg.After != "" && !hasReportedTrue(statuses, cfg.After, v1.ConditionAvailable, r.Generation):
+	case cfg.After != "" && !r.IsAvailable(cfg.After):
 		return stepWait
-	case hasReportedTrue(statuses, cfg.Name, v1.ConditionAvailable, r.Generation):
+	case r.IsAvailable(cfg.Name):
 		return stepConfirm
 	}
 	return stepWork
 }
 
-// hasReportedTrue reports whether an adapter's last report is about this generation and its condition
-// is true. A report on an older generation concerns another spec and is ignored.
-func hasReportedTrue(statuses []v1.AdapterStatus, adapter, condition string, generation int64) bool {
-	for _, s := range statuses {
-		if s.Adapter != adapter || s.ObservedGeneration != generation {
-			continue
-		}
-		for _, c := range s.Conditions {
-			if c.Type == condition {
-				return c.Status == v1.ConditionTrue
-			}
-		}
-	}
-	return false
-}
-
-// newReport returns the report of cfg's adapter on a generation.
-func newReport(cfg Config, generation int64, now time.Time, o outcome) v1.Report {
-	now = now.UTC()
+// newReport returns the report of an outcome of cfg's adapter.
+func newReport(cfg Config, o outcome) adapter.Report {
 	available, applied := conditions(cfg, o)
-	report := v1.Report{
-		Adapter:            cfg.Name,
-		ObservedGeneration: generation,
-		ObservedTime:       &now,
-		Conditions: []v1.ReportCondition{available, applied, {
-			Type: v1.ConditionHealth, Status: v1.ConditionTrue, Reason: "NoErrors", Message: "Adapter is healthy",
-		}},
-	}
+	report := adapter.Report{Conditions: []v1.ReportCondition{available, applied, {
+		Type: v1.ConditionHealth, Status: v1.ConditionTrue, Reason: "NoErrors", Message: "Adapter is healthy",
+	}}}
 	if o == outcomeFinalized {
 		report.Conditions = append(report.Conditions, v1.ReportCondition{
 			Type: v1.ConditionFinalized, Status: v1.ConditionTrue, Reason: "CleanupComplete", Message: "Cleanup is complete",
 		})
 	}
 	return report
+}
+
+// outcomeOf returns the outcome that a report of newReport is about.
+func outcomeOf(r v1.Report) outcome {
+	switch r.Conditions[0].Reason {
+	case reasonWaiting:
+		return outcomeWaiting
+	case reasonTransient:
+		return outcomeTransient
+	case reasonDeleted:
+		return outcomeFinalized
+	}
+	return outcomeAvailable
 }
 
 func conditions(cfg Config, o outcome) (available, applied v1.ReportCondition) {
@@ -94,14 +92,14 @@ func conditions(cfg Config, o outcome) (available, applied v1.ReportCondition) {
 		available.Status, available.Reason, available.Message = v1.ConditionTrue, "WorkSucceeded", cfg.Name+" is complete"
 		applied.Status, applied.Reason, applied.Message = v1.ConditionTrue, "WorkApplied", cfg.Name+" was applied"
 	case outcomeWaiting:
-		available.Reason, available.Message = "PreconditionsNotMet", fmt.Sprintf("Waiting for %s to complete", cfg.After)
-		applied.Reason, applied.Message = "PreconditionsNotMet", fmt.Sprintf("Waiting for %s adapter", cfg.After)
+		available.Reason, available.Message = reasonWaiting, fmt.Sprintf("Waiting for %s to complete", cfg.After)
+		applied.Reason, applied.Message = reasonWaiting, fmt.Sprintf("Waiting for %s adapter", cfg.After)
 	case outcomeTransient:
-		available.Reason, available.Message = "TransientError", cfg.Name+" failed; it is retried at the next event"
+		available.Reason, available.Message = reasonTransient, cfg.Name+" failed; it is retried at the next event"
 		applied.Status, applied.Reason, applied.Message = v1.ConditionTrue, "WorkApplied", cfg.Name+" was applied"
 	case outcomeFinalized:
-		available.Reason, available.Message = "Deleted", "Resource is being deleted"
-		applied.Reason, applied.Message = "Deleted", cfg.Name+" was removed"
+		available.Reason, available.Message = reasonDeleted, "Resource is being deleted"
+		applied.Reason, applied.Message = reasonDeleted, cfg.Name+" was removed"
 	}
 	return available, applied
 }

@@ -10,6 +10,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/broker"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
@@ -20,8 +21,9 @@ const prefetchFactor = 8
 // Consume passes the events of a durable queue to handle, Concurrency at once, until ctx ends. The
 // queue is named <exchange>-<subscription>. It is created and bound if necessary, and shared by all
 // consumers that use its name. An event is done when handle returns nil; after an error it returns
-// to the queue, after RedeliveryDelay. A message that is not an event is logged and rejected, which
-// drops it unless the queue has a dead-letter exchange.
+// to the queue, after RedeliveryDelay or the delay that the error asks for. An event whose error is
+// permanent, and a message that is not an event, are logged and rejected: the server moves them to
+// the dead-letter exchange of the queue, or drops them if it has none.
 //
 // Each call has a separate connection: the server blocks connections that publish, and
 // acknowledgements must not wait for that.
@@ -131,9 +133,14 @@ func (c *consumer) handleDelivery(ctx context.Context, d amqp091.Delivery) {
 		c.noteAnswerError(ctx, d.Ack(false))
 		return
 	}
+	if broker.IsDeadLetter(err) {
+		c.broker.log.ErrorContext(ctx, "event rejected", "event", e.ID, "err", err)
+		c.noteAnswerError(ctx, d.Reject(false))
+		return
+	}
 	if ctx.Err() == nil {
-		delay := c.broker.cfg.RedeliveryDelay
-		c.broker.log.WarnContext(ctx, "event handling failed, redelivering", "event", e.ID, "delay", delay, "err", err)
+		delay := broker.RedeliveryDelay(err, c.broker.cfg.RedeliveryDelay)
+		c.broker.log.DebugContext(ctx, "event handling failed, redelivering", "event", e.ID, "delay", delay, "err", err)
 		_ = backoff.Sleep(ctx, delay) // if interrupted, the event returns at once
 	}
 	c.noteAnswerError(ctx, d.Nack(false, true))

@@ -22,8 +22,9 @@ const longestDelay = time.Minute
 // Consume passes the events of the stream to handle, Concurrency at once, until ctx ends. The
 // subscription is durable: it begins with the oldest event of the stream, resumes where it stopped,
 // and is shared by all consumers that use its name. An event is done when handle returns nil; after
-// an error it is redelivered, later each time. A message that is not an event is logged and
-// dropped.
+// an error it is redelivered, later each time or after the delay that the error asks for. An event
+// whose error is permanent, and a message that is not an event, are logged and terminated: the
+// server publishes the advisory MSG_TERMINATED, and the stream keeps the message.
 func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	if subscription == "" || b.cfg.cleanDurableName(subscription) != subscription {
 		return fmt.Errorf("consume %q: a subscription name must have only letters, digits, - and _", subscription)
@@ -118,6 +119,11 @@ func (b *Broker) handleMessage(ctx context.Context, m jetstream.Msg, handle func
 		logAnswerError(ctx, b.log, m.Ack())
 		return
 	}
+	if broker.IsDeadLetter(err) {
+		b.log.ErrorContext(ctx, "event terminated", "event", e.ID, "err", err)
+		logAnswerError(ctx, b.log, m.TermWithReason(err.Error()))
+		return
+	}
 	if ctx.Err() != nil {
 		logAnswerError(ctx, b.log, m.Nak()) // this consumer stops: others can take it now
 		return
@@ -127,8 +133,8 @@ func (b *Broker) handleMessage(ctx context.Context, m jetstream.Msg, handle func
 		tries = meta.NumDelivered
 	}
 	policy := backoff.Policy{Initial: b.cfg.RedeliveryDelay, Max: longestDelay}
-	delay := policy.Delay(int(min(tries, 64)) - 1)
-	b.log.WarnContext(ctx, "event handling failed, redelivering", "event", e.ID, "delay", delay, "err", err)
+	delay := broker.RedeliveryDelay(err, policy.Delay(int(min(tries, 64))-1))
+	b.log.DebugContext(ctx, "event handling failed, redelivering", "event", e.ID, "delay", delay, "err", err)
 	logAnswerError(ctx, b.log, m.NakWithDelay(delay))
 }
 

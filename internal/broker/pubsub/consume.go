@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/broker"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
@@ -25,8 +26,10 @@ const (
 // Consume passes the events of a subscription to handle, Concurrency at once, until ctx ends. The
 // subscription is created if it does not exist and the client has the right, and is shared by all
 // consumers that use its name. An event is done when handle returns nil; after an error it is
-// returned, after RedeliveryDelay. A message that is not an event is logged and dropped, because a
-// returned one would be redelivered without end.
+// returned, after RedeliveryDelay or the delay that the error asks for. An event whose error is
+// permanent is returned if the subscription has a dead-letter policy, whose maximum of attempts then
+// applies, and is otherwise logged and dropped. A message that is not an event is logged and
+// dropped, because a returned one would be redelivered without end.
 func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	if !isID(subscription) {
 		return fmt.Errorf("consume %q: a subscription name must have 3 to 255 letters, digits and -._~+%% and begin with a letter", subscription)
@@ -132,9 +135,16 @@ func (c *consumer) handleMessage(ctx context.Context, m *pubsub.Message) {
 		m.Ack()
 		return
 	}
+	if broker.IsDeadLetter(err) {
+		c.broker.log.ErrorContext(ctx, "event rejected", "event", e.ID, "dead_letter_policy", m.DeliveryAttempt != nil, "err", err)
+		if m.DeliveryAttempt == nil { // the subscription has no dead-letter policy
+			m.Ack()
+			return
+		}
+	}
 	if ctx.Err() == nil {
-		delay := c.broker.cfg.RedeliveryDelay
-		c.broker.log.WarnContext(ctx, "event handling failed, redelivering", "event", e.ID, "delay", delay, "err", err)
+		delay := broker.RedeliveryDelay(err, c.broker.cfg.RedeliveryDelay)
+		c.broker.log.DebugContext(ctx, "event handling failed, redelivering", "event", e.ID, "delay", delay, "err", err)
 		_ = backoff.Sleep(ctx, delay) // if interrupted, the event returns at once
 	}
 	m.Nack()

@@ -1,0 +1,202 @@
+package adaptertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fleetloop/fleetloop/adapter"
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+)
+
+// A bench is one check's world, resource and suite.
+type bench struct {
+	Suite
+
+	world *world
+	id    string
+}
+
+// create creates a resource, and reports of the adapters that it waits for if ready.
+func (b *bench) create(id string, ready bool) {
+	b.world.change(func() {
+		b.world.resources[id] = v1.Resource{
+			ID: id, Name: id, Generation: 1, Spec: b.Spec, CreatedTime: time.Now(), UpdatedTime: time.Now(),
+			Status: v1.Status{Phase: v1.PhasePending},
+		}
+	})
+	if ready {
+		b.reportOthers(id)
+	}
+}
+
+// reportOthers reports the current generation as available for the adapters that this one waits for.
+func (b *bench) reportOthers(id string) {
+	b.world.change(func() {
+		if b.world.statuses[id] == nil {
+			b.world.statuses[id] = map[string]v1.AdapterStatus{}
+		}
+		for _, name := range b.After {
+			b.world.statuses[id][name] = v1.AdapterStatus{
+				Adapter: name, ObservedGeneration: b.world.resources[id].Generation, LastReportTime: time.Now(),
+				Conditions: []v1.AdapterCondition{{ReportCondition: v1.ReportCondition{Type: v1.ConditionAvailable, Status: v1.ConditionTrue}}},
+			}
+		}
+	})
+}
+
+// update changes the resource, which raises its generation.
+func (b *bench) update(change func(*v1.Resource)) {
+	b.world.change(func() {
+		r := b.world.resources[b.id]
+		r.Generation++
+		change(&r)
+		b.world.resources[b.id] = r
+	})
+}
+
+func (b *bench) requestDeletion() {
+	now := time.Now()
+	b.update(func(r *v1.Resource) { r.DeletedTime = &now })
+}
+
+// start runs a process of the adapter. stop ends it; crash ends it without the time to finish.
+func (b *bench) start(ctx context.Context, r adapter.Reconciler) (stop func() error, err error) {
+	a, err := adapter.New(adapter.Config{
+		Name: b.Name, Collections: []string{b.Collection}, RetryDelay: 10 * time.Millisecond, MaxRetryDelay: 50 * time.Millisecond,
+		Timeout: b.Timeout, StopTimeout: -1,
+	}, r, adapter.Deps{Consumer: b.world, Fleet: b.world})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	return func() error {
+		cancel()
+		timer := time.NewTimer(b.Timeout)
+		defer timer.Stop()
+		select {
+		case err := <-done:
+			return err
+		case <-timer.C:
+			return fmt.Errorf("the adapter did not stop within %s: Reconcile must return when its context ends", b.Timeout)
+		}
+	}, nil
+}
+
+// withAdapter runs f while a new process of the adapter runs.
+func (b *bench) withAdapter(ctx context.Context, f func(context.Context) error) error {
+	stop, err := b.start(ctx, b.Open())
+	if err != nil {
+		return err
+	}
+	err = f(ctx)
+	return errors.Join(err, stop())
+}
+
+// evaluate publishes an event and returns the report that answers it, which it checks.
+func (b *bench) evaluate(ctx context.Context, id string) (v1.Report, adapter.Event, error) {
+	begin := time.Now()
+	b.world.mu.Lock()
+	before := len(b.world.reports[id])
+	b.world.mu.Unlock()
+	e := b.world.publish(id)
+	report, err := b.awaitReport(ctx, id, before)
+	if err != nil {
+		return report, e, err
+	}
+	return report, e, b.checkReport(id, report, begin)
+}
+
+// awaitReport waits for a report after the first ones.
+func (b *bench) awaitReport(ctx context.Context, id string, first int) (report v1.Report, err error) {
+	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
+	defer cancel()
+	err = b.world.await(ctx, func() error {
+		if n := len(b.world.reports[id]); n > first {
+			report = b.world.reports[id][n-1]
+			return nil
+		}
+		return fmt.Errorf("the event was not answered by a report within %s", b.Timeout)
+	})
+	return report, err
+}
+
+// checkReport checks what every report must have.
+func (b *bench) checkReport(id string, r v1.Report, begin time.Time) error {
+	b.world.mu.Lock()
+	resource := b.world.resources[id]
+	b.world.mu.Unlock()
+	switch {
+	case r.Adapter != b.Name:
+		return fmt.Errorf("the report is of adapter %q, want %q", r.Adapter, b.Name)
+	case r.ObservedGeneration != resource.Generation:
+		return fmt.Errorf("the report has observed generation %d, want %d", r.ObservedGeneration, resource.Generation)
+	case r.ObservedTime.Before(begin.UTC().Truncate(time.Microsecond)) || r.ObservedTime.After(time.Now()):
+		return fmt.Errorf("the report has observed time %s, want a time after the event at %s", r.ObservedTime, begin)
+	case statusIn(r, v1.ConditionAvailable) == "" || statusIn(r, v1.ConditionHealth) == "":
+		return fmt.Errorf("the report has conditions %v, want Available and Health among them", r.Conditions)
+	case statusIn(r, v1.ConditionFinalized) == v1.ConditionTrue && resource.DeletedTime == nil:
+		return errors.New("the report has the condition Finalized, but the resource is not being deleted")
+	}
+	return nil
+}
+
+// statusIn returns the status of a condition, or empty.
+func statusIn(r v1.Report, condition string) v1.ConditionStatus {
+	i := slices.IndexFunc(r.Conditions, func(c v1.ReportCondition) bool { return c.Type == condition })
+	if i < 0 {
+		return ""
+	}
+	return r.Conditions[i].Status
+}
+
+// evaluateUntil publishes events, as the sentinel does, until a report has the condition.
+func (b *bench) evaluateUntil(ctx context.Context, id, condition string) (adapter.Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
+	defer cancel()
+	for {
+		report, e, err := b.evaluate(ctx, id)
+		switch {
+		case err != nil:
+			return e, err
+		case statusIn(report, condition) == v1.ConditionTrue:
+			return e, b.awaitAnswer(ctx, e)
+		}
+		pause := time.NewTimer(10 * time.Millisecond)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return e, fmt.Errorf("no report with %s within %s; the last one has %v", condition, b.Timeout, report.Conditions)
+		}
+	}
+}
+
+// awaitAnswer waits until the adapter has acknowledged an event.
+func (b *bench) awaitAnswer(ctx context.Context, e adapter.Event) error {
+	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
+	defer cancel()
+	var answer error
+	err := b.world.await(ctx, func() error {
+		var ok bool
+		if answer, ok = b.world.answers[e.ID]; !ok {
+			return fmt.Errorf("the event was not acknowledged within %s", b.Timeout)
+		}
+		return nil
+	})
+	if answer != nil {
+		return fmt.Errorf("the event was dead-lettered: %w", answer)
+	}
+	return err
+}
+
+// wantEffects checks that nothing outside the fleet has changed.
+func (b *bench) wantEffects(before, after string) error {
+	if got := b.Effects(b.id); got != before {
+		return fmt.Errorf("%s changed the effects of the adapter: they were\n%s\nand are\n%s", after, before, got)
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package adapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/telemetry"
+)
+
+// reportTimeout limits the sending of one report. It also applies after the end of Run.
+const reportTimeout = 15 * time.Second
+
+var (
+	errTimeout = errors.New("the timeout of Reconcile expired")
+	errStopped = errors.New("the adapter was stopped")
+)
+
+// A retryError returns an event to the broker.
+type retryError struct {
+	error
+
+	delay time.Duration
+}
+
+// RetryAfter returns the delay before the event is delivered again.
+func (e retryError) RetryAfter() time.Duration { return e.delay }
+
+// Unwrap returns the cause.
+func (e retryError) Unwrap() error { return e.error }
+
+// handleEvent handles one event. See Consumer for the meaning of the error.
+func (a *Adapter) handleEvent(ctx context.Context, e Event) error {
+	ctx = telemetry.Extract(ctx, e.TraceParent, e.TraceState)
+	ctx, span := a.tracer.Start(ctx, "reconcile", trace.WithSpanKind(trace.SpanKindConsumer))
+	defer span.End()
+	res := Result{Event: e}
+	err := a.handleSubject(ctx, &res)
+	if res.Err != nil {
+		span.SetStatus(codes.Error, res.Err.Error())
+	}
+	a.metrics.events.WithLabelValues(string(res.Outcome)).Inc()
+	a.logResult(ctx, &res)
+	a.deps.OnResult(res)
+	return err
+}
+
+func (a *Adapter) logResult(ctx context.Context, res *Result) {
+	log := a.log.With("event_id", res.Event.ID, "collection", res.Collection, "resource_id", res.ResourceID, "outcome", string(res.Outcome))
+	switch res.Outcome {
+	case OutcomeDeadLettered, OutcomeRejected:
+		log.ErrorContext(ctx, "event dead-lettered", "err", res.Err)
+	case OutcomeFailed, OutcomeUnavailable:
+		log.WarnContext(ctx, "event returned for a retry", "err", res.Err)
+	case OutcomeIgnored:
+		log.WarnContext(ctx, "event ignored", "event_type", res.Event.Type, "err", res.Err)
+	case OutcomeReported, OutcomeDiscarded, OutcomeDuplicate, OutcomePostponed, OutcomeGone, OutcomeStopped:
+		log.DebugContext(ctx, "event handled")
+	}
+}
+
+// handleSubject evaluates the resource of an event when its turn has come.
+func (a *Adapter) handleSubject(ctx context.Context, res *Result) error {
+	s, generation, err := parseSubject(res.Event, a.cfg.Collections)
+	if err != nil {
+		res.Outcome, res.Err = OutcomeIgnored, err
+		return nil
+	}
+	res.Collection, res.ResourceID = s.collection, s.id
+	evaluation, err := a.order.begin(ctx, s, res.Event.ID, generation)
+	switch {
+	case errors.Is(err, errHandled):
+		res.Outcome = OutcomeDuplicate
+		return nil
+	case errors.Is(err, errReplaced):
+		res.Outcome = OutcomePostponed
+		return retryError{err, a.cfg.RetryDelay}
+	case err != nil:
+		res.Outcome = OutcomeStopped
+		return err
+	}
+	select {
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
+		a.metrics.inProgress.Inc()
+		defer a.metrics.inProgress.Dec()
+		return a.evaluate(ctx, evaluation, res)
+	case <-ctx.Done():
+		evaluation.abandon()
+		res.Outcome = OutcomeStopped
+		return context.Cause(ctx)
+	}
+}
+
+// evaluate reads the resource, reconciles it and reports. It ends the evaluation.
+func (a *Adapter) evaluate(ctx context.Context, evaluation *evaluation, res *Result) error {
+	r, err := a.readResource(ctx, res)
+	if err != nil {
+		return a.endWithFleetError(ctx, evaluation, res, err)
+	}
+	report, failure := a.reconcile(ctx, r)
+	if failure != nil && ctx.Err() != nil {
+		evaluation.abandon() // the failure may only be that of the stop
+		res.Outcome = OutcomeStopped
+		return context.Cause(ctx)
+	}
+	attempt := evaluation.attempts() + 1
+	last := failure != nil && (attempt >= a.cfg.MaxAttempts || IsPermanent(failure))
+	if failure != nil {
+		report = failureReport(report, failure, last)
+	}
+	res.Report = newWireReport(a.cfg.Name, r.Generation, time.Now(), report)
+	stored, err := a.sendReport(ctx, res)
+	if err != nil {
+		return a.endWithFleetError(ctx, evaluation, res, err)
+	}
+	switch {
+	case failure == nil:
+		evaluation.succeed(r.Generation)
+		if res.Outcome = OutcomeReported; !stored {
+			res.Outcome = OutcomeDiscarded
+		}
+		return nil
+	case last:
+		evaluation.fail(true)
+		res.Outcome, res.Err = OutcomeDeadLettered, failure
+		return Permanent(fmt.Errorf("reconcile: attempt %d of %d: %w", attempt, a.cfg.MaxAttempts, failure))
+	}
+	evaluation.fail(false)
+	res.Outcome, res.Err = OutcomeFailed, failure
+	return retryError{failure, a.retryDelay(attempt-1, failure)}
+}
+
+// retryDelay returns the delay after a number of earlier failures, or the longer one that err asks for.
+func (a *Adapter) retryDelay(failures int, err error) time.Duration {
+	delay := a.retryPolicy().Delay(failures)
+	if asked, ok := backoff.RetryAfter(err); ok {
+		delay = max(delay, asked)
+	}
+	return delay
+}
+
+func (a *Adapter) readResource(ctx context.Context, res *Result) (Resource, error) {
+	r, err := a.fleet.Get(ctx, res.Collection, res.ResourceID)
+	if err != nil {
+		return Resource{}, fmt.Errorf("get resource: %w", err)
+	}
+	reports, err := a.fleet.Statuses(ctx, res.Collection, res.ResourceID)
+	if err != nil {
+		return Resource{}, fmt.Errorf("get reports: %w", err)
+	}
+	return Resource{Resource: r, Collection: res.Collection, Reports: reports}, nil
+}
+
+// reconcile calls the reconciler. Its context ends StopTimeout after that of the adapter.
+func (a *Adapter) reconcile(ctx context.Context, r Resource) (report Report, err error) {
+	work, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), a.cfg.Timeout, errTimeout)
+	defer cancel()
+	work, stop := context.WithCancelCause(work)
+	defer stop(nil)
+	defer context.AfterFunc(ctx, func() {
+		if backoff.Sleep(work, a.cfg.StopTimeout) == nil {
+			stop(errStopped)
+		}
+	})()
+	begin := time.Now()
+	defer func() {
+		a.metrics.duration.Observe(time.Since(begin).Seconds())
+		if v := recover(); v != nil {
+			a.log.ErrorContext(ctx, "reconcile panicked", "resource_id", r.ID, "panic", v, "stack", string(debug.Stack()))
+			report, err = Report{}, fmt.Errorf("panic: %v", v)
+		}
+	}()
+	report, err = a.reconciler.Reconcile(work, r)
+	if err == nil {
+		err = report.validate(r.Deleting())
+	}
+	return report, err
+}
+
+// sendReport sends a report, also if the adapter was stopped meanwhile.
+func (a *Adapter) sendReport(ctx context.Context, res *Result) (stored bool, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
+	defer cancel()
+	stored, err = a.fleet.Report(ctx, res.Collection, res.ResourceID, res.Report)
+	if err != nil {
+		return false, fmt.Errorf("report: %w", err)
+	}
+	a.outage.Store(0)
+	a.fleetErr.Store(nil)
+	return stored, nil
+}
+
+// endWithFleetError ends an evaluation for which the fleet API returned an error.
+func (a *Adapter) endWithFleetError(ctx context.Context, evaluation *evaluation, res *Result, err error) error {
+	res.Err = err
+	status := statusOf(err)
+	switch {
+	case status == http.StatusNotFound:
+		evaluation.succeed(0)
+		res.Outcome, res.Err = OutcomeGone, nil
+		return nil
+	case isFinalStatus(status):
+		evaluation.fail(true)
+		res.Outcome = OutcomeRejected
+		return Permanent(err)
+	}
+	evaluation.abandon()
+	if ctx.Err() != nil {
+		res.Outcome, res.Err = OutcomeStopped, nil
+		return context.Cause(ctx)
+	}
+	res.Outcome = OutcomeUnavailable
+	a.fleetErr.Store(&err)
+	return retryError{err, a.retryDelay(int(a.outage.Add(1))-1, err)}
+}
+
+// isFinalStatus reports whether the same request would be refused again. Permissions and rate limits
+// may change, so their errors are not final.
+func isFinalStatus(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	}
+	return status >= 400 && status < 500
+}
+
+// statusOf returns the HTTP status of an error of the fleet API, or 0.
+func statusOf(err error) int {
+	if e, ok := errors.AsType[interface {
+		error
+		StatusCode() int
+	}](err); ok {
+		return e.StatusCode()
+	}
+	return 0
+}

@@ -1,0 +1,198 @@
+package adapter
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+)
+
+const (
+	// maxResources is the number of idle resources whose handled events are remembered.
+	maxResources = 16384
+	// maxPending is the number of unfinished events that are remembered for each resource.
+	maxPending = 64
+	// maxHandled is the number of handled events that are remembered for each resource. One
+	// evaluation can handle all that are pending.
+	maxHandled = maxPending
+)
+
+var (
+	// errHandled is the error of an event that an evaluation has already covered.
+	errHandled = errors.New("event already handled")
+	// errReplaced is the error of an event that a newer event of the same resource replaced.
+	errReplaced = errors.New("a newer event of the resource waits for its evaluation")
+)
+
+// An order lets one evaluation at a time work on each resource, and remembers which events were
+// covered. An evaluation covers all events of its resource that arrived before it began.
+type order struct {
+	mu        sync.Mutex
+	resources map[subject]*turns
+	idle      []subject // oldest first; may hold a resource repeatedly
+}
+
+// turns is the state of one resource.
+type turns struct {
+	users   int // calls of begin that have not ended
+	busy    bool
+	waiting *waiter // the newest event that waits
+
+	pending    map[string]int // failed attempts of the events that no evaluation has covered
+	handled    []string       // events that were covered, oldest first
+	generation int64          // that was reported last
+}
+
+// A waiter is an event that waits for the end of an evaluation.
+type waiter struct{ turn, replaced chan struct{} }
+
+// An evaluation is the right to work on a resource, until it is ended.
+type evaluation struct {
+	order   *order
+	subject subject
+	event   string
+	covers  []string // events that arrived before it began
+}
+
+// begin waits until no other evaluation of the resource runs, and begins one. The error is
+// errHandled, errReplaced or the cause of ctx. generation is that of the event, or 0.
+func (o *order) begin(ctx context.Context, s subject, event string, generation int64) (*evaluation, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t := o.resources[s]
+	if t == nil {
+		if o.resources == nil {
+			o.resources = map[subject]*turns{}
+		}
+		t = &turns{pending: map[string]int{}}
+		o.resources[s] = t
+	}
+	t.users++
+	err := o.waitTurn(ctx, t, event, generation)
+	if err != nil {
+		o.leave(s, t)
+		return nil, err
+	}
+	t.busy = true
+	covers := make([]string, 0, len(t.pending))
+	for id := range t.pending {
+		covers = append(covers, id)
+	}
+	return &evaluation{order: o, subject: s, event: event, covers: covers}, nil
+}
+
+// waitTurn waits until the resource is not busy. It is called and returns with the lock held.
+func (o *order) waitTurn(ctx context.Context, t *turns, event string, generation int64) error {
+	for {
+		if slices.Contains(t.handled, event) || generation != 0 && generation < t.generation {
+			delete(t.pending, event)
+			return errHandled
+		}
+		_, known := t.pending[event]
+		if known && t.waiting != nil {
+			return errReplaced // redelivered, so the one that waits is newer
+		}
+		if !known {
+			t.addPending(event)
+		}
+		if !t.busy {
+			return nil
+		}
+		if err := o.waitForEnd(ctx, t); err != nil {
+			return err
+		}
+	}
+}
+
+func (t *turns) addPending(event string) {
+	if len(t.pending) >= maxPending {
+		clear(t.pending) // they are evaluated again
+	}
+	t.pending[event] = 0
+}
+
+// waitForEnd waits for the end of the evaluation in progress, in place of the event that waits
+// already. The lock is released meanwhile.
+func (o *order) waitForEnd(ctx context.Context, t *turns) error {
+	if t.waiting != nil {
+		close(t.waiting.replaced)
+	}
+	w := &waiter{turn: make(chan struct{}), replaced: make(chan struct{})}
+	t.waiting = w
+	o.mu.Unlock()
+	defer func() {
+		o.mu.Lock()
+		if t.waiting == w {
+			t.waiting = nil
+		}
+	}()
+	select {
+	case <-w.turn:
+		return nil
+	case <-w.replaced:
+		return errReplaced
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// leave ends a call of begin. The lock is held.
+func (o *order) leave(s subject, t *turns) {
+	if t.users--; t.users > 0 {
+		return
+	}
+	o.idle = append(o.idle, s)
+	for len(o.idle) > maxResources {
+		oldest := o.idle[0]
+		o.idle = o.idle[1:]
+		if t := o.resources[oldest]; t != nil && t.users == 0 {
+			delete(o.resources, oldest)
+		}
+	}
+}
+
+// attempts returns the number of failed attempts of the event.
+func (e *evaluation) attempts() int {
+	e.order.mu.Lock()
+	defer e.order.mu.Unlock()
+	return e.order.resources[e.subject].pending[e.event]
+}
+
+// succeed ends the evaluation. The events that it covers are handled.
+func (e *evaluation) succeed(generation int64) {
+	e.end(func(t *turns) {
+		for _, id := range e.covers {
+			delete(t.pending, id)
+		}
+		t.handled = append(t.handled, e.covers...)
+		if n := len(t.handled) - maxHandled; n > 0 {
+			t.handled = slices.Delete(t.handled, 0, n)
+		}
+		t.generation = max(t.generation, generation)
+	})
+}
+
+// fail ends the evaluation after an attempt that counts. forget drops the count.
+func (e *evaluation) fail(forget bool) {
+	e.end(func(t *turns) {
+		if t.pending[e.event]++; forget {
+			delete(t.pending, e.event)
+		}
+	})
+}
+
+// abandon ends the evaluation without a result.
+func (e *evaluation) abandon() { e.end(func(*turns) {}) }
+
+func (e *evaluation) end(change func(*turns)) {
+	e.order.mu.Lock()
+	defer e.order.mu.Unlock()
+	t := e.order.resources[e.subject]
+	change(t)
+	t.busy = false
+	if t.waiting != nil {
+		close(t.waiting.turn)
+		t.waiting = nil
+	}
+	e.order.leave(e.subject, t)
+}
