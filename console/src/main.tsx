@@ -3,6 +3,8 @@ import { QueryClient, QueryClientProvider } from '@tanstack/react-query'
 import { RouterProvider } from '@tanstack/react-router'
 import { createRoot } from 'react-dom/client'
 import { ApiError } from './api/client'
+import { firstList } from './api/lists'
+import { pageQuery, sessionQuery } from './api/queries'
 import { router } from './router'
 import { showTheme } from './ui/prefs'
 
@@ -23,6 +25,11 @@ queries.getQueryCache().subscribe(({ query, type }) => {
   const { error, fetchStatus } = query.state
   if (fetchStatus === 'idle' && error instanceof ApiError && error.status === 401) void queries.invalidateQueries({ queryKey: ['session'] })
 })
+
+// The first script asked for these. They are read before the view is drawn, which then need not be drawn twice.
+void queries.prefetchQuery(sessionQuery)
+const list = firstList()
+if (list) void queries.prefetchQuery(pageQuery(list.kind, list.filter, 1))
 
 showTheme()
 createRoot(document.getElementById('root')!).render(

@@ -40,6 +40,27 @@ export function buildUrl(path: string, query: Query = {}, base: string = BASE): 
   return url.toString()
 }
 
+// The answers that were asked for before their view was there, by address.
+const early = new Map<string, Promise<Response>>()
+const EARLY_MS = 10_000
+
+/** requestEarly asks for what a view is about to get. The answer counts once, and not for long. */
+export function requestEarly(path: string, query?: Query): void {
+  const url = buildUrl(path, query)
+  const answer = fetch(url, { headers: { Accept: 'application/json' }, credentials: 'same-origin' })
+  const forget = () => void (early.get(url) === answer && early.delete(url))
+  early.set(url, answer)
+  // The view asks again for what failed, and shows why.
+  answer.then((response) => response.ok || forget(), forget)
+  setTimeout(forget, EARLY_MS)
+}
+
+function takeEarly(url: string): Promise<Response> | undefined {
+  const answer = early.get(url)
+  early.delete(url)
+  return answer
+}
+
 async function send(method: string, path: string, init: RequestInit & { query?: Query } = {}): Promise<Response> {
   const headers = new Headers(init.headers)
   headers.set('Accept', headers.get('Accept') ?? 'application/json')
@@ -47,9 +68,10 @@ async function send(method: string, path: string, init: RequestInit & { query?: 
     headers.set('X-Csrf-Token', csrf)
     headers.set('X-Console-View', currentPath())
   }
+  const url = buildUrl(path, init.query)
   let response: Response
   try {
-    response = await fetch(buildUrl(path, init.query), { ...init, method, headers, credentials: 'same-origin' })
+    response = await ((method === 'GET' && takeEarly(url)) || fetch(url, { ...init, method, headers, credentials: 'same-origin' }))
   } catch (err) {
     if (err instanceof DOMException && err.name === 'AbortError') throw err
     throw new ApiError(0, { title: 'unreachable' })

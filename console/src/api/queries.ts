@@ -1,8 +1,8 @@
 // What the views ask for. The first part of each key is the topic of the stream
 // that renews the answer.
 import { queryOptions } from '@tanstack/react-query'
-import { searchQuery } from '../lib/search'
 import { CHANGES, FLEET, get, getWithEtag, type Query, rememberSession } from './client'
+import { type ListFilter, pageRequest } from './lists'
 import { type RawCoverage, type RawExecution, type RawNode, readCoverage, readExecution, readNode } from './hosts'
 import type {
   AdapterStatus, AuditEvent, Buckets, ChangeDeliveries, ChangeEvent, ClusterSync, Decision, EmergencyStop, Kind,
@@ -21,22 +21,12 @@ export const summaryQuery = queryOptions({
   refetchInterval: 5000,
 })
 
-export const PAGE = 100
-
-export interface ListFilter { labels?: string; text?: string; phase?: string; order?: string; cluster?: string }
-
-// The fields of a row, so that a page of 100 does not carry 100 specs.
-const FIELDS = 'name,kind,labels,generation,created_time,ownerResource,status.phase,status.observed_generation,status.last_transition_time,status.shoot_status,status.sync_error'
-
-export function listQuery(filter: ListFilter): Query {
-  return { labels: filter.labels, search: searchQuery(filter.text, filter.phase), order: filter.order }
-}
-
-export const collectionPath = (kind: Kind, cluster?: string) => (kind === 'nodepools' && cluster ? `${FLEET}clusters/${cluster}/nodepools` : `${FLEET}${kind}`)
+/** nowQuery keeps the counts of the first view at most two seconds old. Those of the fleet API are up to one second old. */
+export const nowQuery = queryOptions({ ...summaryQuery, staleTime: 0, refetchInterval: 500 })
 
 export const pageQuery = (kind: Kind, filter: ListFilter, page: number) => queryOptions({
   queryKey: [kind, 'list', filter, page],
-  queryFn: ({ signal }) => get<Page<Resource>>(collectionPath(kind, filter.cluster), { ...listQuery(filter), page, size: PAGE, fields: FIELDS }, signal),
+  queryFn: ({ signal }) => get<Page<Resource>>(...pageRequest(kind, filter, page), signal),
   gcTime: 60_000,
 })
 

@@ -8,5 +8,8 @@ const PATH = new URL(BASE).pathname
 /** hostPath returns the path on this host of a path of the page. */
 export const hostPath = (path: string): string => PATH.slice(0, -1) + path
 
+/** viewPath returns the path of the page that is shown, without the base path and the parameters. */
+export const viewPath = (): string => location.pathname.slice(PATH.length - 1)
+
 /** currentPath returns the path of the page that is shown, without the base path. */
-export const currentPath = (): string => location.pathname.slice(PATH.length - 1) + location.search
+export const currentPath = (): string => viewPath() + location.search

@@ -3,7 +3,8 @@ import { useQueries, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { useCallback, useEffect, useMemo, useRef, useState } from 'react'
 import { get } from '../api/client'
-import { collectionPath, type ListFilter, listQuery, PAGE, pageQuery, summaryQuery } from '../api/queries'
+import { collectionPath, type ListFilter, listQuery, PAGE, readFilter } from '../api/lists'
+import { pageQuery, summaryQuery } from '../api/queries'
 import type { Kind, Page, PhaseCounts, Resource } from '../api/types'
 import { command, flag } from '../lib/cli'
 import { csvRow } from '../lib/csv'
@@ -29,10 +30,9 @@ function List({ kind }: { kind: Kind }) {
   const navigate = useNavigate()
   const text = useLater(params.text ?? '')
   const selector = useLater(params.labels ?? '', 400)
-  const order = params.order ?? 'created_time desc'
   const filter = useMemo<ListFilter>(
-    () => ({ labels: selector, text, phase: params.phase, order, cluster: params.cluster }),
-    [selector, text, params.phase, order, params.cluster],
+    () => ({ ...readFilter(params), labels: selector, text }),
+    [selector, text, params],
   )
   const [range, setRange] = useState<[number, number]>([1, 1])
   // Scrolling within a page changes nothing here.
@@ -94,7 +94,7 @@ function List({ kind }: { kind: Kind }) {
         : first?.data && total === 0
           ? <Notice icon={kind} title={filtered ? S.noMatch : S.noResources[kind]}>{filtered ? S.noMatchHint : S.noResourcesHint}</Notice>
           : (
-            <VirtualGrid<Resource> label={S.kinds[kind]} columns={COLUMNS[kind]} sort={order} onSort={sort}
+            <VirtualGrid<Resource> label={S.kinds[kind]} columns={COLUMNS[kind]} sort={filter.order} onSort={sort}
               count={first?.data ? count : 20} row={row} rowKey={(r) => r.id} onRange={onRange} cursor={cursor} onPoint={point} />
           )}
     </div>

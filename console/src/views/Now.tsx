@@ -2,7 +2,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { checkCounts, seesAll } from '../api/hosts'
-import { changesQuery, executionsQuery, nodesQuery, sentinelsQuery, sessionQuery, summaryQuery } from '../api/queries'
+import { changesQuery, executionsQuery, nodesQuery, nowQuery, sentinelsQuery, sessionQuery } from '../api/queries'
 import type { Kind, Summary } from '../api/types'
 import { literalPart } from '../lib/search'
 import { Head } from '../shell/head'
@@ -20,7 +20,7 @@ interface Alarm { tone: Tone; icon: IconName; text: string; age?: string; to: st
 const FAILING = { deliveries: 'failing' }
 
 export function Now() {
-  const summary = useQuery(summaryQuery)
+  const summary = useQuery(nowQuery)
   const { data: session } = useQuery(sessionQuery)
   const hosts = useHosts()
   const executions = useHostLists(executionsQuery)

@@ -128,13 +128,13 @@ export function Stuck() {
 
   const columns: Column<Row>[] = [
     {
-      id: 'name', label: S.name, track: 'minmax(150px, 1fr)', narrow: 'main',
+      id: 'name', label: S.name, track: 'minmax(150px, 2fr)', narrow: 'main',
       cell: (r) => <span className="named"><Icon name={r.kind} /><span><Link to={r.to.to} params={r.to.params} search={(r.to.search ?? {}) as never} className="strong">{r.name}</Link>{r.within && <span className="dim sub">{r.within}</span>}</span></span>,
     },
     { id: 'since', label: S.waits, track: '92px', num: true, cell: (r) => <b><Age at={r.since} bare /></b> },
-    { id: 'state', label: S.state, track: '140px', cell: (r) => <State of={r.state} /> },
+    { id: 'state', label: S.state, track: '150px', cell: (r) => <State of={r.state} /> },
     {
-      id: 'cause', label: S.blockedBy, track: 'minmax(200px, 3fr)', narrow: 'full',
+      id: 'cause', label: S.blockedBy, track: 'minmax(270px, 4fr)', narrow: 'full',
       cell: (r) => <span className="cause"><span><State of={r.cause} label={S.causes[r.cause] ?? r.cause} />{r.by && <Tag>{r.by}</Tag>}</span>{r.message && <span className="message" title={r.message}>{r.message}</span>}</span>,
     },
     { id: 'attempts', label: S.attempts, track: '76px', num: true, cell: (r) => r.attempts ?? <span className="dim">{S.none}</span> },

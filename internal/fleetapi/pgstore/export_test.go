@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -16,6 +17,11 @@ var Round = (*Pruner).pruneOnce
 
 // CountOnce runs one round of counting.
 var CountOnce = (*Roller).countOnce
+
+// RunRounds runs rounds of a roller without a database.
+func RunRounds(ctx context.Context, round func(context.Context) (more bool, err error)) error {
+	return (&Roller{log: slog.New(slog.DiscardHandler)}).runRounds(ctx, round)
+}
 
 // StuckStatements returns the statements of a page, with their arguments.
 func StuckStatements(scope fleetapi.Scope, q fleetapi.StuckQuery) (statements []string, args [][]any) {

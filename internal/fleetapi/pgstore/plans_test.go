@@ -18,7 +18,7 @@ import (
 // ready and few are not synced.
 const manyRows = `
 	insert into tenant.resources (id, kind, tenant, name, spec, generation, created_time, updated_time, phase, last_updated_time, last_transition_time)
-	select gen_random_uuid(), 'Cluster', case when n % 50 = 0 then 'a' else 'b' end, 'c-' || n, '{}', 1, now(), now(), case when n / 50 % 7 = 0 then 'Failed' else 'Ready' end, now(), now() - n * interval '1 minute'
+	select gen_random_uuid(), 'Cluster', case when n % 50 = 0 then 'a' else 'b' end, 'c-' || n, '{}', 1, now(), now() - n * interval '1 second', case when n / 50 % 7 = 0 then 'Failed' else 'Ready' end, now(), now() - n * interval '1 minute'
 	from generate_series(1, 15000) n;
 	insert into tenant.resources (id, kind, tenant, name, owner_id, owner_kind, spec, generation, created_time, updated_time, phase, last_updated_time, last_transition_time)
 	select gen_random_uuid(), 'NodePool', r.tenant, 'np', r.id, 'Cluster', '{}', 1, now(), now(), r.phase, now(), r.last_transition_time
@@ -90,8 +90,8 @@ func TestStuckIsFoundByIndexes(t *testing.T) {
 	}
 }
 
-// TestOrdersOfTheConsoleHaveAnIndex checks that a list by name or in an order of the status reads no more than
-// its page.
+// TestOrdersOfTheConsoleHaveAnIndex checks that a list by name, by a time or in an order of the status reads no
+// more than its page.
 func TestOrdersOfTheConsoleHaveAnIndex(t *testing.T) {
 	d := newDatabase(t)
 	d.exec(t, manyRows)
@@ -99,10 +99,12 @@ func TestOrdersOfTheConsoleHaveAnIndex(t *testing.T) {
 		scope fleetapi.Scope
 		index string
 	}{"Tenant": {tenant("a"), "tenant_"}, "All": {all(), ""}} {
-		for column, index := range map[search.Field]string{search.Name: "name_idx", search.Phase: "phase_idx", search.LastTransitionTime: "transition_idx"} {
+		for column, index := range map[search.Field]string{
+			search.Name: "name_idx", search.Phase: "phase_idx", search.LastTransitionTime: "transition_idx", search.UpdatedTime: "updated_idx",
+		} {
 			kinds := []string{v1.KindCluster, v1.KindNodePool}
-			if column == search.Name {
-				kinds = kinds[:1] // node pools have few names
+			if column == search.Name || column == search.UpdatedTime {
+				kinds = kinds[:1] // only clusters have these indexes
 			}
 			for _, kind := range kinds {
 				for _, desc := range []bool{false, true} {

@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	// rollInterval is the interval at which changes are counted.
-	rollInterval = time.Second
+	// rollInterval is the interval at which rounds of counting begin. The counts are at most as old as
+	// one interval and one round: they get the time at which their round began when it ends.
+	rollInterval = 500 * time.Millisecond
 	// rollBatch is the number of changes, or of rows of a recount, that one transaction counts. The
 	// change feed stops at a transaction that writes, so each must be short.
 	rollBatch = 1000
@@ -53,10 +54,14 @@ func NewRoller(pool *postgres.Pool, labelKeys []string, log *slog.Logger) *Rolle
 }
 
 // Run counts until ctx ends. It retries while the database is unavailable.
-func (r *Roller) Run(ctx context.Context) error {
+func (r *Roller) Run(ctx context.Context) error { return r.runRounds(ctx, r.countOnce) }
+
+// runRounds runs rounds until ctx ends. The next one begins after rollInterval, or at once if a round
+// leaves something to count.
+func (r *Roller) runRounds(ctx context.Context, round func(context.Context) (more bool, err error)) error {
 	for {
 		began := time.Now()
-		more, err := r.countOnce(ctx)
+		more, err := round(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // it stops
@@ -71,7 +76,8 @@ func (r *Roller) Run(ctx context.Context) error {
 		}
 		// Counting takes long only while hundreds of thousands of clusters are not synced. It then
 		// takes at most half of the time.
-		if backoff.Sleep(ctx, max(rollInterval, time.Since(began))) != nil {
+		took := time.Since(began)
+		if backoff.Sleep(ctx, max(rollInterval-took, took)) != nil {
 			return nil //nolint:nilerr // it stops
 		}
 	}

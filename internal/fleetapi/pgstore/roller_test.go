@@ -309,6 +309,23 @@ func TestCountsAreExact(t *testing.T) {
 	})
 }
 
+// TestErrorOfASyncFollowsItsCluster checks the counted error of a sync whose cluster goes to another tenant.
+func TestErrorOfASyncFollowsItsCluster(t *testing.T) {
+	d := newDatabase(t)
+	r := newRoller(pgtest.Open(t, d.url))
+	moved := newRecord("a", v1.KindCluster, "moved")
+	insert(t, d.Store, moved)
+	d.exec(t, "update tenant.cluster_sync set sync_error = 'no quota', sync_attempts = 1 where cluster_id = '"+moved.ID+"'")
+	for _, tenant := range []string{"a", "b"} {
+		d.exec(t, "update tenant.resources set tenant = '"+tenant+"' where id = '"+moved.ID+"'")
+		d.countAll(t, r)
+		d.wantExactCounts(t)
+		if got := d.countedReasons(t); got[tenant+"|sync|no quota"] != 1 {
+			t.Errorf("want one error of tenant %q, got %v", tenant, got)
+		}
+	}
+}
+
 // TestRollersOfSeveralProcesses checks that the counts stay exact while several processes count and
 // others write.
 func TestRollersOfSeveralProcesses(t *testing.T) {

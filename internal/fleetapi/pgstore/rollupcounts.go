@@ -66,7 +66,7 @@ func countRows(ctx context.Context, tx postgres.Tx, keys rowKeys, labelKeys []st
 	if _, err := tx.Exec(ctx, countRow, keys.kinds, keys.ids, labelKeys); err != nil {
 		return fmt.Errorf("count rows: %w", err)
 	}
-	if _, err := tx.Exec(ctx, replaceReasons(`source <> 'sync'`), append([]any{keys.kinds, keys.ids}, reasons.args()...)...); err != nil {
+	if _, err := tx.Exec(ctx, replaceReasons(reportReasons), append([]any{keys.kinds, keys.ids}, reasons.args()...)...); err != nil {
 		return fmt.Errorf("count the failed reports: %w", err)
 	}
 	return nil
@@ -137,16 +137,24 @@ func (r *reasonRows) args() []any {
 	return []any{r.kinds, r.ids, r.tenants, r.sources, r.reasons, r.since, r.messages}
 }
 
-// replaceReasons returns the statement that replaces the reasons of rows, of sources that a condition
-// selects, and their counts.
-func replaceReasons(sources string) string {
+// reportReasons and syncReasons select the counted reasons m that are replaced for a row w. Those of its
+// reports include the error of its sync if that was counted for another tenant than the row, or if the
+// row is gone; the counter of syncs then counts the error anew, and need not compare the tenants.
+const (
+	reportReasons = `m.source <> 'sync' or m.tenant is distinct from (select c.tenant from tenant.rollup_rows c where c.id = w.id and c.kind = w.kind)`
+	syncReasons   = `m.source = 'sync'`
+)
+
+// replaceReasons returns the statement that replaces the reasons of rows that a condition selects, and
+// their counts.
+func replaceReasons(condition string) string {
 	return `with wanted as materialized (
 	select k.kind, k.id from unnest($1::text[], $2::uuid[]) as k (kind, id)
 ), is_now as materialized (
 	select n.kind, n.id, n.tenant, n.source, n.reason, n.since, md5(n.message)::uuid as digest
 	from unnest($3::text[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::timestamptz[], $9::text[]) as n (kind, id, tenant, source, reason, since, message)
 ), was as materialized (
-	select m.* from wanted w join lateral (select * from tenant.rollup_reasons m where m.id = w.id and m.kind = w.kind) m on m.` + sources + `
+	select m.* from wanted w join lateral (select * from tenant.rollup_reasons m where m.id = w.id and m.kind = w.kind) m on ` + condition + `
 ), forgotten as (
 	delete from tenant.rollup_reasons m using was w
 	where m.id = w.id and m.kind = w.kind and m.source = w.source

@@ -45,15 +45,20 @@ on conflict on constraint rollup_syncs_key do update set n = excluded.n, oldest_
 	where (o.n, o.oldest_since, o.oldest_id) is distinct from (excluded.n, excluded.oldest_since, excluded.oldest_id)`
 
 // changedSyncErrors selects the syncs whose error is not counted as it is, and outdatedSyncErrors
-// those whose counted error is over.
+// those whose counted error is over. The name and the tenant are looked up only for the changed ones,
+// because in most rounds all errors are counted already.
 const (
-	changedSyncErrors = `select s.cluster_id, m.tenant, r.name, s.sync_error, coalesce(s.unsynced_since, s.due_at)
-	from tenant.all_cluster_syncs s
-	join tenant.rollup_rows m on m.id = s.cluster_id and m.kind = 'Cluster'
-	join lateral (select name from tenant.all_resources r where r.id = s.cluster_id and r.kind = 'Cluster' limit 1) r on true
-	left join tenant.rollup_reasons p on p.id = s.cluster_id and p.kind = 'Cluster' and p.source = 'sync'
-	where s.synced is null and s.sync_error is not null
-		and (p.id is null or p.digest <> md5(s.sync_error)::uuid or p.tenant <> m.tenant or p.since <> coalesce(s.unsynced_since, p.since))
+	changedSyncErrors = `with changed as materialized (
+		select s.cluster_id, s.sync_error, coalesce(s.unsynced_since, s.due_at) as since
+		from tenant.all_cluster_syncs s
+		left join tenant.rollup_reasons p on p.id = s.cluster_id and p.kind = 'Cluster' and p.source = 'sync'
+		where s.synced is null and s.sync_error is not null
+			and (p.id is null or p.digest <> md5(s.sync_error)::uuid or p.since <> coalesce(s.unsynced_since, p.since))
+	)
+	select c.cluster_id, m.tenant, r.name, c.sync_error, c.since
+	from changed c
+	join tenant.rollup_rows m on m.id = c.cluster_id and m.kind = 'Cluster'
+	join lateral (select name from tenant.all_resources r where r.id = c.cluster_id and r.kind = 'Cluster' limit 1) r on true
 	limit $1`
 	outdatedSyncErrors = `select p.id from tenant.rollup_reasons p left join tenant.all_cluster_syncs s on s.cluster_id = p.id
 	where p.source = 'sync' and (s.cluster_id is null or s.synced is not null or s.sync_error is null) limit $1`
@@ -89,7 +94,7 @@ func (r *Roller) countSyncs(ctx context.Context, tx postgres.Tx, s *rollState) (
 		return false, fmt.Errorf("save the counts of syncs: %w", err)
 	}
 	if len(keys.ids) > 0 {
-		if _, err := tx.Exec(ctx, replaceReasons(`source = 'sync'`), append([]any{keys.kinds, keys.ids}, errs.args()...)...); err != nil {
+		if _, err := tx.Exec(ctx, replaceReasons(syncReasons), append([]any{keys.kinds, keys.ids}, errs.args()...)...); err != nil {
 			return false, fmt.Errorf("count the errors of syncs: %w", err)
 		}
 	}
