@@ -2,7 +2,7 @@
 #
 #   docker build --build-arg BINARY=sentinel -t fleetloop/sentinel .
 #
-# tools/images builds the program and writes every file of the image, so this
+# tools/release builds the program and writes every file of the image, so this
 # says only where the files go and what runs. Nothing of the Go image is left
 # in the result: no shell, no library.
 ARG BINARY=sentinel
@@ -16,7 +16,7 @@ COPY . .
 # whoever has the source.
 RUN git config --global --add safe.directory /source
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/go/cache \
-    go run ./tools/images -files /files ${BINARY}
+    go run ./tools/release -files /files ${BINARY}
 
 FROM scratch AS files
 COPY --from=build /files /

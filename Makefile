@@ -16,12 +16,14 @@ SQLC_VERSION           := v1.31.1
 GREMLINS_VERSION       := v0.6.0
 CONTROLLER_GEN_VERSION := v0.22.0
 GOVULNCHECK_VERSION    := v1.9.0
+ACTIONLINT_VERSION     := v1.7.12
 
 GOLANGCI_LINT  := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 SQLC           := $(TOOLS)/sqlc-$(SQLC_VERSION)
 GREMLINS       := $(TOOLS)/gremlins-$(GREMLINS_VERSION)
 CONTROLLER_GEN := $(TOOLS)/controller-gen-$(CONTROLLER_GEN_VERSION)
 GOVULNCHECK    := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
+ACTIONLINT     := $(TOOLS)/actionlint-$(ACTIONLINT_VERSION)
 
 export GOLANGCI_LINT
 # One package more at a time than there are cores: many tests wait for servers. "make check" runs vet.
@@ -51,7 +53,7 @@ up-check:
 	@go run ./tools/dev ports $(UP_ARGS)
 	@[ "$(KUBE)" != embedded ] || echo "make up: KUBE=embedded needs Kubernetes binaries; the first build takes about ten minutes ('make kubebed' builds them in advance)" >&2
 
-# As tools/images does. Without the tag, gRPC has debug pages, for which the linker keeps all exported methods.
+# As tools/release does. Without the tag, gRPC has debug pages, for which the linker keeps all exported methods.
 .PHONY: build
 build: ## build all binaries into bin/
 	@mkdir -p bin
@@ -68,7 +70,15 @@ $(PAGE_PACKAGES): console/package-lock.json
 
 .PHONY: images
 images: ## build container images as OCI layouts in bin/images/ (no daemon needed), and their manifests in bin/deploy/ (ARCH=amd64)
-	@go run ./tools/images -out bin/images -deploy bin/deploy $(if $(ARCH),-arch $(ARCH)) $(BINARIES)
+	@go run ./tools/release -out bin/images -deploy bin/deploy $(if $(ARCH),-arch $(ARCH)) $(BINARIES)
+
+.PHONY: release
+release: ## build a release of the tag v$VERSION for all platforms into bin/release (VERSION=1.2.0)
+	@go run ./tools/release -release '$(VERSION)' -out bin/release $(if $(PLATFORMS),-platforms $(PLATFORMS)) $(BINARIES)
+
+.PHONY: release-check
+release-check: ## build a release of this source twice for all platforms and compare the files (PLATFORMS=linux/amd64)
+	@go test -count=1 -timeout 2h -run '^TestRelease' ./tools/release -release-platforms='$(or $(PLATFORMS),linux/amd64,linux/arm64,darwin/amd64,darwin/arm64)'
 
 .PHONY: picture
 picture: setup-up build ## draw docs/images/demo.svg from a run of the demo (needs script from util-linux)
@@ -109,8 +119,9 @@ format: $(GOLANGCI_LINT) ## format the code
 	@$(GOLANGCI_LINT) fmt
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT)
+lint: $(GOLANGCI_LINT) $(ACTIONLINT)
 	@echo "check: lint" >&2
+	@$(ACTIONLINT)
 	@$(GOLANGCI_LINT) run ./...
 	@cd $(DEPLOY_TESTS) && $(GOLANGCI_LINT) run ./... 2> >(sed '/runner.exclusion_rules/d' >&2)
 
@@ -207,6 +218,9 @@ $(CONTROLLER_GEN):
 
 $(GOVULNCHECK):
 	$(call go-tool,golang.org/x/vuln/cmd/govulncheck,$(GOVULNCHECK_VERSION),govulncheck)
+
+$(ACTIONLINT):
+	$(call go-tool,github.com/rhysd/actionlint/cmd/actionlint,$(ACTIONLINT_VERSION),actionlint)
 
 $(GREMLINS):
 	$(call go-tool,github.com/go-gremlins/gremlins/cmd/gremlins,$(GREMLINS_VERSION),gremlins)

@@ -1,4 +1,4 @@
-// Package binaries builds the product's binaries for tests, as tools/images releases them.
+// Package binaries builds the product's binaries for tests, as tools/release releases them.
 //
 // All tests use the same flags, so that the compiler runs once for each package.
 package binaries

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/test/deploy"
-	"github.com/fleetloop/fleetloop/tools/images/manifests"
+	"github.com/fleetloop/fleetloop/tools/release/manifests"
 )
 
 // TestOneVersion: the manifests that "make images" writes beside the images name

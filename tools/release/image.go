@@ -57,7 +57,7 @@ func (p *Program) Image() (v1.Image, error) {
 	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	img, err := mutate.Append(base, mutate.Addendum{
 		Layer:   layer,
-		History: v1.History{Created: v1.Time{Time: p.Created}, CreatedBy: "tools/images " + p.Name},
+		History: v1.History{Created: v1.Time{Time: p.Created}, CreatedBy: "tools/release " + p.Name},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("append layer of %q: %w", p.Name, err)

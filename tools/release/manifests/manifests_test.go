@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/fleetloop/fleetloop/tools/images/manifests"
+	"github.com/fleetloop/fleetloop/tools/release/manifests"
 )
 
 func write(t *testing.T, path, text string) {

@@ -1,4 +1,4 @@
-module github.com/fleetloop/fleetloop/tools/images/roots
+module github.com/fleetloop/fleetloop/tools/release/roots
 
 go 1.26.0
 

@@ -26,7 +26,7 @@ func TestDockerfile(t *testing.T) {
 	goVersion := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(mod))
 	want := []string{
 		"FROM golang:" + goVersion[1] + " AS build\n",
-		"go run ./tools/images -files /files ${BINARY}\n",
+		"go run ./tools/release -files /files ${BINARY}\n",
 		"FROM scratch AS files\nCOPY --from=build /files /\nUSER " + ImageUser + "\nWORKDIR /\n",
 		"FROM ${BINARY}\n",
 	}

@@ -1,7 +1,13 @@
-// Command images writes container images of the binaries, one OCI layout
-// each, without a daemon and without a registry:
+// Command release writes container images of the binaries, and whole releases.
 //
-//	go run ./tools/images -out bin/images sentinel fleet-api
+// Without -release it writes one OCI layout for each binary, without a daemon and without a registry:
+//
+//	go run ./tools/release -out bin/images sentinel fleet-api
+//
+// With -release it writes everything that a version is published with: archives for each platform, the
+// images, the chart, lists of components (SBOM), checksums, the manifests of package managers and the notes:
+//
+//	go run ./tools/release -release 1.2.0 -out bin/release sentinel fleet-api
 //
 // An image contains one program and its environment: the certificate authorities, a non-root user,
 // a folder for temporary files. It has no shell and no library. Its metadata (version, revision,
@@ -33,7 +39,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fleetloop/fleetloop/tools/images/manifests"
+	"github.com/fleetloop/fleetloop/tools/release/manifests"
 )
 
 func main() {
@@ -41,7 +47,7 @@ func main() {
 	err := run(ctx, os.Args[1:], os.Stderr)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "images:", err)
+		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
 }
@@ -50,6 +56,8 @@ func main() {
 type options struct {
 	out, files    string
 	deploy        string // empty means no manifests
+	release       string // version, or empty to write images only
+	platforms     []platform
 	architectures []string
 	binaries      []string
 	epoch         time.Time
@@ -74,14 +82,19 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
 	b.dir = dir
-	if o.files != "" {
+	switch {
+	case o.files != "":
 		return b.writeFiles(ctx, o.files, o.binaries[0])
+	case o.release != "":
+		return releaser{builder: b, version: o.release, out: o.out, platforms: o.platforms}.write(ctx, o.binaries)
 	}
 	var version string // the same for all, because they have the same source
 	for _, binary := range o.binaries {
-		if version, err = b.writeLayout(ctx, filepath.Join(o.out, binary), binary, o.architectures); err != nil {
+		image, err := b.writeLayout(ctx, filepath.Join(o.out, binary), binary, o.architectures)
+		if err != nil {
 			return err
 		}
+		version = image.version
 	}
 	if o.deploy == "" {
 		return nil
@@ -95,19 +108,25 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 
 func parseArgs(args []string, log io.Writer) (options, error) {
 	o := options{log: log}
-	flags := flag.NewFlagSet("images", flag.ContinueOnError)
+	flags := flag.NewFlagSet("release", flag.ContinueOnError)
 	flags.SetOutput(log)
 	flags.StringVar(&o.out, "out", filepath.Join("bin", "images"), "output `directory` for OCI layouts")
 	flags.StringVar(&o.deploy, "deploy", "", "also write the manifests for the version of these images to this `directory`")
 	flags.StringVar(&o.files, "files", "", "write the image files of one binary for this architecture to this `directory`, without a layout")
+	flags.StringVar(&o.release, "release", "", "write a whole release of this `version`, such as 1.2.0, to the output directory")
+	platforms := flags.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "comma-separated platforms of a release")
 	architectures := flags.String("arch", "amd64,arm64", "comma-separated architectures")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
 	o.architectures, o.binaries = strings.Split(*architectures, ","), flags.Args()
+	var err error
+	if o.platforms, err = parsePlatforms(*platforms); err != nil {
+		return o, err
+	}
 	switch {
 	case len(o.binaries) == 0:
-		return o, errors.New("no binaries: name the binaries to build images of, such as 'sentinel'")
+		return o, errors.New("no binaries: name the binaries to release, such as 'sentinel'")
 	case o.files != "" && len(o.binaries) > 1:
 		return o, errors.New("-files requires exactly one binary")
 	}
@@ -130,40 +149,45 @@ type builder struct {
 	log   io.Writer
 }
 
-// writeLayout writes the layout of one binary's images, and their SBOMs next to it. It returns the
-// version, which is the images' tag.
-func (b builder) writeLayout(ctx context.Context, dir, binary string, architectures []string) (version string, err error) {
+// imageReference identifies the images of a binary.
+type imageReference struct {
+	version string // recorded in the programs; also the tag
+	digest  string // of the index
+}
+
+// writeLayout writes the layout of one binary's images, and their SBOMs next to it.
+func (b builder) writeLayout(ctx context.Context, dir, binary string, architectures []string) (written imageReference, err error) {
 	programs := make([]*Program, 0, len(architectures))
 	for _, architecture := range architectures {
 		p, err := b.buildProgram(ctx, binary, architecture)
 		if err != nil {
-			return "", err
+			return imageReference{}, err
 		}
 		programs = append(programs, p)
 	}
 	index, err := NewIndex(programs...)
 	if err != nil {
-		return "", err
+		return imageReference{}, err
 	}
 	if err := WriteLayout(dir, programs[0].Version, index); err != nil {
-		return "", err
+		return imageReference{}, err
 	}
 	for _, p := range programs {
 		text, err := p.SBOM()
 		if err != nil {
-			return "", err
+			return imageReference{}, err
 		}
 		name := dir + "." + p.Architecture + ".spdx.json"
 		if err := os.WriteFile(name, text, 0o644); err != nil { //nolint:gosec // for everyone to read
-			return "", fmt.Errorf("write SBOM: %w", err)
+			return imageReference{}, fmt.Errorf("write SBOM: %w", err)
 		}
 	}
 	digest, err := index.Digest()
 	if err != nil {
-		return "", fmt.Errorf("compute index digest of %q: %w", binary, err)
+		return imageReference{}, fmt.Errorf("compute index digest of %q: %w", binary, err)
 	}
 	_, _ = fmt.Fprintf(b.log, "%s: %s@%s\n", dir, programs[0].Version, digest)
-	return programs[0].Version, nil
+	return imageReference{version: programs[0].Version, digest: digest.String()}, nil
 }
 
 // writeFiles writes the content of a binary's image to dir.
@@ -193,20 +217,32 @@ func (b builder) writeFiles(ctx context.Context, dir, binary string) error {
 	return nil
 }
 
-// buildProgram builds a binary as it is released. Without the symbol table and debug data it is a
-// third smaller; stack traces keep their lines. The tag removes the debug pages of gRPC, for which the
-// linker would keep all exported methods.
+// buildProgram builds the program of an image.
 func (b builder) buildProgram(ctx context.Context, binary, architecture string) (*Program, error) {
-	out := filepath.Join(b.dir, architecture, binary)
-	_, _ = fmt.Fprintf(b.log, "build %s for linux/%s\n", binary, architecture)
-	args := []string{"build", "-trimpath", "-buildvcs=auto", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", out, "./cmd/" + binary}
+	path, err := b.buildBinary(ctx, binary, platform{os: "linux", architecture: architecture})
+	if err != nil {
+		return nil, err
+	}
+	return OpenProgram(path, b.roots, b.epoch)
+}
+
+// buildBinary builds a binary as it is released, unless it is built already. Without the symbol table and
+// debug data it is a third smaller; stack traces keep their lines. The tag removes the debug pages of gRPC,
+// for which the linker would keep all exported methods.
+func (b builder) buildBinary(ctx context.Context, binary string, p platform) (path string, err error) {
+	path = filepath.Join(b.dir, p.os, p.architecture, binary)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	_, _ = fmt.Fprintf(b.log, "build %s for %s\n", binary, p)
+	args := []string{"build", "-trimpath", "-buildvcs=auto", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", path, "./cmd/" + binary}
 	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // a binary of ours
 	cmd.Dir = b.root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+architecture)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.architecture)
 	if text, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build %q for %s: %w\n%s", binary, architecture, err, text)
+		return "", fmt.Errorf("build %q for %s: %w\n%s", binary, p, err, text)
 	}
-	return OpenProgram(out, b.roots, b.epoch)
+	return path, nil
 }
 
 // moduleRoot returns the folder of the module of the working directory.
@@ -221,7 +257,7 @@ func moduleRoot(ctx context.Context) (string, error) {
 // certificateRoots runs the module that contains the trusted certificate authorities.
 func certificateRoots(ctx context.Context, source string) (Roots, error) {
 	cmd := exec.CommandContext(ctx, "go", "run", ".")
-	cmd.Dir = filepath.Join(source, "tools", "images", "roots")
+	cmd.Dir = filepath.Join(source, "tools", "release", "roots")
 	out, err := cmd.Output()
 	if err != nil {
 		return Roots{}, fmt.Errorf("list CA certificates: %w", withStderr(err))

@@ -22,7 +22,7 @@ type Roots struct {
 	Module debug.Module // module that contains them
 }
 
-// ParseRoots parses the output of tools/images/roots: a line with the module, and certificates.
+// ParseRoots parses the output of tools/release/roots: a line with the module, and certificates.
 func ParseRoots(text []byte) (Roots, error) {
 	first, _, _ := bytes.Cut(text, []byte("\n"))
 	fields := strings.Fields(string(first))
