@@ -194,3 +194,36 @@ func summaryValueText(raw json.RawMessage) string {
 	}
 	return truncateText(sanitizeLine(text), maxSummaryValue)
 }
+
+// RedactText returns a text without what may be secret: lines that contain a secret regardless of its name, such as a
+// private key or a token, and the values of secret names. A value follows its name after ":" or "=", as in YAML,
+// indented JSON and environment files, and may continue on lines with more indentation.
+func RedactText(text string) string {
+	var b strings.Builder
+	secretIndent := -1 // of the secret name whose value goes on; -1 for none
+	insideKey := false // between the first and the last line of a private key
+	for line := range strings.Lines(text) {
+		content := strings.TrimRight(line, "\r\n")
+		end, indent := line[len(content):], len(content)-len(strings.TrimLeft(content, " \t"))
+		if insideKey {
+			insideKey = !strings.Contains(content, "-----END ")
+			continue
+		}
+		if secretIndent >= 0 && (indent > secretIndent || content == "") {
+			continue
+		}
+		secretIndent = -1
+		name := strings.Trim(strings.TrimSpace(content[:max(0, strings.IndexAny(content, ":="))]), `-"' `)
+		switch {
+		case isSecretName(name) && !strings.ContainsAny(name, " \t"):
+			b.WriteString(content[:indent] + name + ": " + Redacted + end)
+			secretIndent = indent
+		case isSecretText(content):
+			b.WriteString(content[:indent] + Redacted + end)
+			insideKey = strings.Contains(content, "-----BEGIN ") && !strings.Contains(content, "-----END ")
+		default:
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}

@@ -139,3 +139,23 @@ func TestSummarizeFields(t *testing.T) {
 		})
 	}
 }
+
+// TestRedactText covers the values of secret names in YAML, JSON and environment files, and secrets under any name.
+func TestRedactText(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"YAML":         {"spec:\n  apiToken: abc\n  region: us\n", "spec:\n  apiToken: [redacted]\n  region: us\n"},
+		"YAMLBlock":    {"a:\n  password: |\n    one\n\n    two\n  b: 1", "a:\n  password: [redacted]\n  b: 1"},
+		"YAMLItem":     {"- secret: a\n- name: b\n", "secret: [redacted]\n- name: b\n"},
+		"JSON":         {"{\n  \"token\": \"abc\",\n  \"a\": 1\n}", "{\n  token: [redacted]\n  \"a\": 1\n}"},
+		"JSONObject":   {"{\n  \"credentials\": {\n    \"user\": \"u\"\n  },\n  \"a\": 1\n}", "{\n  credentials: [redacted]\n  },\n  \"a\": 1\n}"},
+		"Environment":  {"API_KEY=abc\r\nPORT=1\r\n", "API_KEY: [redacted]\r\nPORT=1\r\n"},
+		"PrivateKey":   {"x: |\n  -----BEGIN RSA PRIVATE KEY-----\n  MIIE\n  -----END RSA PRIVATE KEY-----\ny: 1\n", "x: |\n  [redacted]\ny: 1\n"},
+		"URL":          {"  url postgres://u:p@host/db\n", "  [redacted]\n"},
+		"NameOfObject": {"token-service   Ready   since: 1h\n", "token-service   Ready   since: 1h\n"},
+		"Nothing":      {"", ""},
+	} {
+		if got := RedactText(tc.text); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}

@@ -8,11 +8,13 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/execcli"
 	"github.com/fleetloop/fleetloop/internal/app/faultcli"
+	"github.com/fleetloop/fleetloop/internal/app/mcp"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -29,12 +31,18 @@ func main() {
 		Terminal:  term.IsTerminal(int(os.Stdout.Fd())),
 		Progress:  term.IsTerminal(int(os.Stderr.Fd())),
 	}
-	root := cli.Command(env)
-	root.AddCommand(cli.UpCommand())
-	root.AddCommand(execcli.Commands(execcli.Env{Env: env, Interactive: term.IsTerminal(int(os.Stdin.Fd()))})...)
-	root.AddCommand(faultcli.Commands(env)...)
-	cli.AddChangesSubcommands(root, faultcli.DeliveriesCommand(env))
+	root := newRoot(env)
+	root.AddCommand(cli.UpCommand(), mcp.Command(env, newRoot))
 	code := cli.Run(ctx, env, root, os.Args[1:])
 	stop()
 	os.Exit(code)
+}
+
+// newRoot returns the commands on the fleet API and on host clusters.
+func newRoot(env cli.Env) *cobra.Command {
+	root := cli.Command(env)
+	root.AddCommand(execcli.Commands(execcli.Env{Env: env, Interactive: env.Terminal && term.IsTerminal(int(os.Stdin.Fd()))})...)
+	root.AddCommand(faultcli.Commands(env)...)
+	cli.AddChangesSubcommands(root, faultcli.DeliveriesCommand(env))
+	return root
 }
