@@ -141,8 +141,9 @@ func (r *reasonRows) args() []any {
 // reports include the error of its sync if that was counted for another tenant than the row, or if the
 // row is gone; the counter of syncs then counts the error anew, and need not compare the tenants.
 const (
-	reportReasons = `m.source <> 'sync' or m.tenant is distinct from (select c.tenant from tenant.rollup_rows c where c.id = w.id and c.kind = w.kind)`
-	syncReasons   = `m.source = 'sync'`
+	reportReasons = `m.source <> 'sync'
+		or m.tenant is distinct from (select c.tenant from tenant.rollup_rows c where c.id = w.id and c.kind = w.kind)`
+	syncReasons = `m.source = 'sync'`
 )
 
 // replaceReasons returns the statement that replaces the reasons of rows that a condition selects, and
