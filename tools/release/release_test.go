@@ -230,7 +230,7 @@ func TestReleaseRefuses(t *testing.T) {
 	}{
 		"NoVersion":  {"v1.2.3", func() {}, `version "v1.2.3" is not a semantic version without 'v', such as 1.2.0`},
 		"AnotherTag": {"1.2.4", func() {}, "the current commit does not have the tag v1.2.4: check it out, or create it with 'git tag v1.2.4'"},
-		"NoNotes": {"1.3.0", func() { runIn(t, dir, "git", "tag", "v1.3.0") }, "CHANGELOG.md has no section '## 1.3.0': rename the section 'Unreleased'"},
+		"NoNotes":    {"1.3.0", func() { runIn(t, dir, "git", "tag", "v1.3.0") }, "CHANGELOG.md has no section '## 1.3.0': rename the section 'Unreleased'"},
 	} {
 		tc.prepare()
 		if out, message, err := writeRelease(t, dir, "-release", tc.version, "fleetloop"); err == nil || !strings.Contains(message, tc.says) {

@@ -96,9 +96,13 @@ func addTools(m *mcp.Server, s *server) {
 				flag("node", in.Node).flag("actor", in.Actor).flag("outcome", in.Outcome).flag("text", in.Text).limit(in.Limit)
 		})
 	addTool(m, s, "list_syncs", "Show the sync of clusters to Gardener: state, attempts, last error and next try",
-		func(in namesInput) []string { return newCommand("clusters", "sync").flag("output", "wide").names(in.Names...) })
+		func(in namesInput) []string {
+			return newCommand("clusters", "sync").flag("output", "wide").names(in.Names...)
+		})
 	addTool(m, s, "list_node_faults", "List faulty nodes: the fault, the remedy, and what it waits for",
-		func(in namesInput) []string { return newCommand("faults", "list").flag("output", "wide").names(in.Names...) })
+		func(in namesInput) []string {
+			return newCommand("faults", "list").flag("output", "wide").names(in.Names...)
+		})
 	addTool(m, s, "describe_node_fault", "Show a faulty node: faults and sources, required actions, what blocks the drain, and its history",
 		func(in nameInput) []string { return newCommand("faults", "describe").names(in.Name) })
 	addTool(m, s, "list_executions", "List executions (remediations) with phase, target and requester",
