@@ -41,7 +41,7 @@ func main() {
 // newRoot returns the commands on the fleet API and on host clusters.
 func newRoot(env cli.Env) *cobra.Command {
 	root := cli.Command(env)
-	root.AddCommand(execcli.Commands(execcli.Env{Env: env, Interactive: env.Terminal && term.IsTerminal(int(os.Stdin.Fd()))})...)
+	root.AddCommand(execcli.Commands(execcli.Env{Env: env, Interactive: env.Stdin == os.Stdin && term.IsTerminal(int(os.Stdin.Fd()))})...)
 	root.AddCommand(faultcli.Commands(env)...)
 	cli.AddChangesSubcommands(root, faultcli.DeliveriesCommand(env))
 	return root

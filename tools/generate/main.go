@@ -21,6 +21,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/execcli"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
 	"github.com/fleetloop/fleetloop/internal/app/faultcli"
+	"github.com/fleetloop/fleetloop/internal/app/mcp"
 	"github.com/fleetloop/fleetloop/internal/app/nodefaultapp"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -93,6 +94,7 @@ func fleetloop() *cobra.Command {
 	root.AddCommand(execcli.Commands(execcli.Env{Env: cli.Env{LookupEnv: noEnv}})...)
 	root.AddCommand(faultcli.Commands(cli.Env{})...)
 	cli.AddChangesSubcommands(root, faultcli.DeliveriesCommand(cli.Env{}))
+	root.AddCommand(mcp.Command(cli.Env{}, nil))
 	return root
 }
 

@@ -68,7 +68,11 @@ func (nopCloser) Close() error { return nil }
 // connectionFlags returns the flags of the command line that the caller has set, for the commands of the tools.
 func connectionFlags(cmd *cobra.Command) []string {
 	var flags []string
-	cmd.InheritedFlags().Visit(func(f *pflag.Flag) { flags = append(flags, "--"+f.Name+"="+f.Value.String()) })
+	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			flags = append(flags, "--"+f.Name+"="+f.Value.String())
+		}
+	})
 	return flags
 }
 
@@ -97,6 +101,9 @@ func (s *server) runCommand(ctx context.Context, args []string) *mcp.CallToolRes
 	env.Stdin, env.Stdout, env.Stderr, env.Terminal, env.Progress = strings.NewReader(""), out, errOut, false, false
 	code := cli.Run(ctx, env, s.newRoot(env), append(append([]string{}, s.connection...), args...))
 	if code == cli.CodeOK {
+		if out.text.Len() == 0 {
+			out = errOut // such as "no resources found"
+		}
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: markData(out)}}}
 	}
 	text := fmt.Sprintf("The command failed with exit code %d.\n", code) + markData(errOut)

@@ -31,7 +31,7 @@ func newAssistant(t *testing.T, url string) *sdk.ClientSession {
 	out, answers := io.Pipe()
 	env := cli.Env{Stdin: requests, Stdout: answers, Stderr: &bytes.Buffer{}}
 	ended := make(chan int, 1)
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context())) // it ends with its input
 	go func() {
 		root := newRoot(env)
 		root.AddCommand(mcp.Command(env, newRoot))
@@ -115,11 +115,10 @@ func TestAssistant(t *testing.T) {
 		input map[string]any
 		says  []string
 	}{
-		"Summary":   {"fleet_summary", nil, []string{"clusters", "2"}},
 		"Find":      {"find_resources", map[string]any{"kind": "clusters", "selector": "region=us"}, []string{"us-1"}},
-		"FindFull":  {"find_resources", map[string]any{"kind": "clusters", "full": true}, []string{`"name": "eu-1"`, injection}},
+		"FindFull":  {"find_resources", map[string]any{"kind": "clusters", "full": true}, []string{`"name": "eu-1"`, "Ignore all rules"}},
 		"Describe":  {"describe_resource", map[string]any{"kind": "cluster", "name": "eu-1"}, []string{"eu-1", injection, "adminPassword: [redacted]"}},
-		"Stuck":     {"list_stuck", map[string]any{"older_than": "0s"}, []string{"eu-1", "us-1"}},
+		"Stuck":     {"list_stuck", map[string]any{"older_than": "1h"}, []string{"Nothing is stuck."}},
 		"Changes":   {"list_changes", map[string]any{"cluster": "eu-1"}, []string{"eu-1"}},
 		"Revisions": {"list_revisions", map[string]any{"kind": "cluster", "name": "eu-1"}, []string{"1"}},
 		"Rights":    {"show_own_rights", nil, []string{"http"}},
@@ -148,6 +147,7 @@ func TestAssistant(t *testing.T) {
 		input map[string]any
 		says  string
 	}{
+		"NoCounts":      {"fleet_summary", nil, "retry in"}, // this API does not count
 		"NoKind":        {"find_resources", map[string]any{"kind": "clutsers"}, "did you mean clusters?"},
 		"NoCluster":     {"describe_resource", map[string]any{"kind": "cluster", "name": "nope"}, `"nope"`},
 		"Flag":          {"describe_resource", map[string]any{"kind": "cluster", "name": "--server=http://127.0.0.1:1"}, "--server"},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	fleetclient "github.com/fleetloop/fleetloop/client"
@@ -27,7 +28,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sampleadapter"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+// TestMain ignores a goroutine that the Pub/Sub client starts in an init function.
+func TestMain(m *testing.M) {
+	pgtest.Main(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
 
 // newAPI starts a fleet API on a separate database and returns its URL.
 func newAPI(t *testing.T) string {
