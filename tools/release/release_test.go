@@ -36,7 +36,7 @@ func newReleaseClone(t *testing.T) string {
 	}
 	text = bytes.Replace(text, []byte("## Unreleased\n"), []byte("## "+releaseVersion+" - 2026-12-01\n"), 1)
 	text = append(text, "\n## 1.2.2\n\nThe version before.\n"...)
-	if err := os.WriteFile(path, text, 0o600); err != nil {
+	if err := os.WriteFile(path, text, 0o600); err != nil { //nolint:gosec // in a folder of the test
 		t.Fatal(err)
 	}
 	runIn(t, dir, "git", "-c", "user.name=test", "-c", "user.email=test@example.com", "commit", "-q", "-am", "release")

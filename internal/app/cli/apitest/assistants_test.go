@@ -30,11 +30,11 @@ func newAssistant(t *testing.T, url string) *sdk.ClientSession {
 	requests, in := io.Pipe()
 	out, answers := io.Pipe()
 	env := cli.Env{Stdin: requests, Stdout: answers, Stderr: &bytes.Buffer{}}
+	root := newRoot(env)
+	root.AddCommand(mcp.Command(env, newRoot))
 	ended := make(chan int, 1)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context())) // it ends with its input
 	go func() {
-		root := newRoot(env)
-		root.AddCommand(mcp.Command(env, newRoot))
 		ended <- cli.Run(ctx, env, root, []string{"mcp", "--server", url})
 	}()
 	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
