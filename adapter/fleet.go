@@ -86,6 +86,9 @@ func (c FleetConfig) tokenSource(e fleetEnv) (client.TokenSource, error) {
 	return nil, nil //nolint:nilnil // requests are anonymous
 }
 
+// CloseIdle closes the connections that no request uses.
+func (c fleetClient) CloseIdle() { c.client.CloseIdle() }
+
 // ListDeleting implements deletingLister.
 func (c fleetClient) ListDeleting(ctx context.Context, collection string) iter.Seq2[v1.Resource, error] {
 	return c.client.Collection(collection).List(ctx, client.ListOptions{Search: "deleted_time is not null"})
