@@ -14,7 +14,7 @@ import (
 // A check is one rule for adapters.
 type check struct {
 	name string
-	run  func(context.Context, *bench) error
+	run  func(context.Context, *fixture) error
 }
 
 func checks() []check {
@@ -34,7 +34,7 @@ func checks() []check {
 	}
 }
 
-func checkAvailable(ctx context.Context, b *bench) error {
+func checkAvailable(ctx context.Context, b *fixture) error {
 	b.create(b.id, true)
 	return b.withAdapter(ctx, func(ctx context.Context) error {
 		_, err := b.evaluateUntil(ctx, b.id, v1.ConditionAvailable)
@@ -42,7 +42,7 @@ func checkAvailable(ctx context.Context, b *bench) error {
 	})
 }
 
-func checkNewGeneration(ctx context.Context, b *bench) error {
+func checkNewGeneration(ctx context.Context, b *fixture) error {
 	b.create(b.id, true)
 	return b.withAdapter(ctx, func(ctx context.Context) error {
 		if _, err := b.evaluateUntil(ctx, b.id, v1.ConditionAvailable); err != nil {
@@ -56,7 +56,7 @@ func checkNewGeneration(ctx context.Context, b *bench) error {
 }
 
 // checkWaiting checks that an unmet precondition is reported, and blocks only while it is unmet.
-func checkWaiting(ctx context.Context, b *bench) error {
+func checkWaiting(ctx context.Context, b *fixture) error {
 	b.create(b.id, false)
 	before := b.Effects(b.id)
 	return b.withAdapter(ctx, func(ctx context.Context) error {
@@ -76,7 +76,7 @@ func checkWaiting(ctx context.Context, b *bench) error {
 	})
 }
 
-func checkNothingToDo(ctx context.Context, b *bench) error {
+func checkNothingToDo(ctx context.Context, b *fixture) error {
 	b.create(b.id, true)
 	return b.withAdapter(ctx, func(ctx context.Context) error {
 		if _, err := b.evaluateUntil(ctx, b.id, v1.ConditionAvailable); err != nil {
@@ -100,7 +100,7 @@ func checkNothingToDo(ctx context.Context, b *bench) error {
 }
 
 // checkRedelivery delivers the same event to a new process, which does not know that it was handled.
-func checkRedelivery(ctx context.Context, b *bench) error {
+func checkRedelivery(ctx context.Context, b *fixture) error {
 	b.create(b.id, true)
 	var e adapter.Event
 	if err := b.withAdapter(ctx, func(ctx context.Context) (err error) {
@@ -116,11 +116,11 @@ func checkRedelivery(ctx context.Context, b *bench) error {
 }
 
 // redeliver delivers an event again, and checks that the report has the condition.
-func (b *bench) redeliver(ctx context.Context, e adapter.Event, condition string) error {
-	b.world.mu.Lock()
-	before := len(b.world.reports[b.id])
-	b.world.mu.Unlock()
-	b.world.redeliver(e)
+func (b *fixture) redeliver(ctx context.Context, e adapter.Event, condition string) error {
+	b.fleet.mu.Lock()
+	before := len(b.fleet.reports[b.id])
+	b.fleet.mu.Unlock()
+	b.fleet.redeliver(e)
 	report, err := b.awaitReport(ctx, b.id, before)
 	if err != nil {
 		return err
@@ -131,17 +131,17 @@ func (b *bench) redeliver(ctx context.Context, e adapter.Event, condition string
 	return b.awaitAnswer(ctx, e)
 }
 
-func checkCrash(ctx context.Context, b *bench) error {
+func checkCrash(ctx context.Context, b *fixture) error {
 	b.create(b.id, true)
 	return b.crashBefore(ctx, v1.ConditionAvailable)
 }
 
 // crashBefore ends the process when it has done its work and before the report with the condition is
 // stored, and lets a new process finish.
-func (b *bench) crashBefore(ctx context.Context, condition string) error {
+func (b *fixture) crashBefore(ctx context.Context, condition string) error {
 	lost := false
-	b.world.change(func() {
-		b.world.lose = func(r v1.Report) bool {
+	b.fleet.change(func() {
+		b.fleet.lose = func(r v1.Report) bool {
 			lost = lost || statusIn(r, condition) == v1.ConditionTrue
 			return lost
 		}
@@ -150,9 +150,9 @@ func (b *bench) crashBefore(ctx context.Context, condition string) error {
 		ctx, cancel := context.WithTimeout(ctx, b.Timeout)
 		defer cancel()
 		for {
-			b.world.publish(b.id)
+			b.fleet.publish(b.id)
 			tick, stop := context.WithTimeout(ctx, 20*time.Millisecond)
-			err := b.world.await(tick, func() error {
+			err := b.fleet.await(tick, func() error {
 				if !lost {
 					return fmt.Errorf("no report with %s within %s", condition, b.Timeout)
 				}
@@ -168,14 +168,14 @@ func (b *bench) crashBefore(ctx context.Context, condition string) error {
 		return err
 	}
 	before := b.Effects(b.id)
-	b.world.change(func() { b.world.lose = func(v1.Report) bool { return false } })
+	b.fleet.change(func() { b.fleet.lose = func(v1.Report) bool { return false } })
 	return b.withAdapter(ctx, func(ctx context.Context) error {
 		_, err := b.evaluateUntil(ctx, b.id, condition)
 		return errors.Join(err, b.wantEffects(before, "an event after a crash between the work and its report"))
 	})
 }
 
-func checkDeletion(ctx context.Context, b *bench) error {
+func checkDeletion(ctx context.Context, b *fixture) error {
 	b.create(b.id, true)
 	none := b.Effects(b.id)
 	return b.withAdapter(ctx, func(ctx context.Context) error {
@@ -191,7 +191,7 @@ func checkDeletion(ctx context.Context, b *bench) error {
 }
 
 // checkDeletionOnly deletes a resource on which the adapter, and those before it, never worked.
-func checkDeletionOnly(ctx context.Context, b *bench) error {
+func checkDeletionOnly(ctx context.Context, b *fixture) error {
 	b.create(b.id, false)
 	b.requestDeletion()
 	return b.withAdapter(ctx, func(ctx context.Context) error {
@@ -200,7 +200,7 @@ func checkDeletionOnly(ctx context.Context, b *bench) error {
 	})
 }
 
-func checkDeletionCrash(ctx context.Context, b *bench) error {
+func checkDeletionCrash(ctx context.Context, b *fixture) error {
 	if err := checkAvailable(ctx, b); err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func checkDeletionCrash(ctx context.Context, b *bench) error {
 	return b.crashBefore(ctx, v1.ConditionFinalized)
 }
 
-func checkFailure(ctx context.Context, b *bench) error {
+func checkFailure(ctx context.Context, b *fixture) error {
 	b.create(b.id, true)
 	repair := sync.OnceFunc(b.Break())
 	defer repair()
@@ -229,7 +229,7 @@ func checkFailure(ctx context.Context, b *bench) error {
 }
 
 // checkSeveral reconciles several resources at the same time. The race detector makes it stricter.
-func checkSeveral(ctx context.Context, b *bench) error {
+func checkSeveral(ctx context.Context, b *fixture) error {
 	return b.withAdapter(ctx, func(ctx context.Context) error {
 		errs := make([]error, adapter.DefaultConcurrency)
 		var work sync.WaitGroup
@@ -244,13 +244,13 @@ func checkSeveral(ctx context.Context, b *bench) error {
 }
 
 // checkCancelled checks that Reconcile returns when its context has ended, with any result.
-func checkCancelled(ctx context.Context, b *bench) error {
+func checkCancelled(ctx context.Context, b *fixture) error {
 	b.create(b.id, true)
-	resource, err := b.world.Get(ctx, b.Collection, b.id)
+	resource, err := b.fleet.Get(ctx, b.Collection, b.id)
 	if err != nil {
 		return err
 	}
-	reports, err := b.world.Statuses(ctx, b.Collection, b.id)
+	reports, err := b.fleet.Statuses(ctx, b.Collection, b.id)
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func Run(t *testing.T, s Suite) {
 	}
 }
 
-// runCheck runs one check in a new world.
+// runCheck runs one check with a new fleet.
 func (s Suite) runCheck(ctx context.Context, c check) error {
 	if s.Name == "" {
 		s.Name = "adapter"
@@ -87,6 +87,6 @@ func (s Suite) runCheck(ctx context.Context, c check) error {
 	if s.Timeout == 0 {
 		s.Timeout = DefaultTimeout
 	}
-	b := &bench{Suite: s, world: newWorld(s.Collection), id: "conformance-" + c.name}
+	b := &fixture{Suite: s, fleet: newFakeFleet(s.Collection), id: "conformance-" + c.name}
 	return c.run(ctx, b)
 }

@@ -231,12 +231,12 @@ func TestStuckAdapterFails(t *testing.T) {
 	}
 }
 
-// TestWorldIsLikeTheFleetAPI compares the reports that the world stores with those that the fleet API
+// TestFakeStoresReportsLikeTheFleetAPI compares the reports that the fake stores with those that the fleet API
 // stores.
-func TestWorldIsLikeTheFleetAPI(t *testing.T) {
+func TestFakeStoresReportsLikeTheFleetAPI(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(v1.CollectionClusters)
+		w := newFakeFleet(v1.CollectionClusters)
 		random := rand.New(rand.NewPCG(1, 2))
 		var last *v1.AdapterStatus
 		for i := range 5000 {

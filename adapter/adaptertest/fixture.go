@@ -11,18 +11,18 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// A bench is one check's world, resource and suite.
-type bench struct {
+// A fixture is the fleet, the resource and the suite of one check.
+type fixture struct {
 	Suite
 
-	world *world
+	fleet *fakeFleet
 	id    string
 }
 
 // create creates a resource, and reports of the adapters that it waits for if ready.
-func (b *bench) create(id string, ready bool) {
-	b.world.change(func() {
-		b.world.resources[id] = v1.Resource{
+func (b *fixture) create(id string, ready bool) {
+	b.fleet.change(func() {
+		b.fleet.resources[id] = v1.Resource{
 			ID: id, Name: id, Generation: 1, Spec: b.Spec, CreatedTime: time.Now(), UpdatedTime: time.Now(),
 			Status: v1.Status{Phase: v1.PhasePending},
 		}
@@ -33,14 +33,14 @@ func (b *bench) create(id string, ready bool) {
 }
 
 // reportOthers reports the current generation as available for the adapters that this one waits for.
-func (b *bench) reportOthers(id string) {
-	b.world.change(func() {
-		if b.world.statuses[id] == nil {
-			b.world.statuses[id] = map[string]v1.AdapterStatus{}
+func (b *fixture) reportOthers(id string) {
+	b.fleet.change(func() {
+		if b.fleet.statuses[id] == nil {
+			b.fleet.statuses[id] = map[string]v1.AdapterStatus{}
 		}
 		for _, name := range b.After {
-			b.world.statuses[id][name] = v1.AdapterStatus{
-				Adapter: name, ObservedGeneration: b.world.resources[id].Generation, LastReportTime: time.Now(),
+			b.fleet.statuses[id][name] = v1.AdapterStatus{
+				Adapter: name, ObservedGeneration: b.fleet.resources[id].Generation, LastReportTime: time.Now(),
 				Conditions: []v1.AdapterCondition{{ReportCondition: v1.ReportCondition{Type: v1.ConditionAvailable, Status: v1.ConditionTrue}}},
 			}
 		}
@@ -48,26 +48,26 @@ func (b *bench) reportOthers(id string) {
 }
 
 // update changes the resource, which raises its generation.
-func (b *bench) update(change func(*v1.Resource)) {
-	b.world.change(func() {
-		r := b.world.resources[b.id]
+func (b *fixture) update(change func(*v1.Resource)) {
+	b.fleet.change(func() {
+		r := b.fleet.resources[b.id]
 		r.Generation++
 		change(&r)
-		b.world.resources[b.id] = r
+		b.fleet.resources[b.id] = r
 	})
 }
 
-func (b *bench) requestDeletion() {
+func (b *fixture) requestDeletion() {
 	now := time.Now()
 	b.update(func(r *v1.Resource) { r.DeletedTime = &now })
 }
 
 // start runs a process of the adapter. stop ends it; crash ends it without the time to finish.
-func (b *bench) start(ctx context.Context, r adapter.Reconciler) (stop func() error, err error) {
+func (b *fixture) start(ctx context.Context, r adapter.Reconciler) (stop func() error, err error) {
 	a, err := adapter.New(adapter.Config{
 		Name: b.Name, Collections: []string{b.Collection}, RetryDelay: 10 * time.Millisecond, MaxRetryDelay: 50 * time.Millisecond,
 		Timeout: b.Timeout, StopTimeout: -1,
-	}, r, adapter.Deps{Consumer: b.world, Fleet: b.world})
+	}, r, adapter.Deps{Consumer: b.fleet, Fleet: b.fleet})
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (b *bench) start(ctx context.Context, r adapter.Reconciler) (stop func() er
 }
 
 // withAdapter runs f while a new process of the adapter runs.
-func (b *bench) withAdapter(ctx context.Context, f func(context.Context) error) error {
+func (b *fixture) withAdapter(ctx context.Context, f func(context.Context) error) error {
 	stop, err := b.start(ctx, b.Open())
 	if err != nil {
 		return err
@@ -98,12 +98,12 @@ func (b *bench) withAdapter(ctx context.Context, f func(context.Context) error) 
 }
 
 // evaluate publishes an event and returns the report that answers it, which it checks.
-func (b *bench) evaluate(ctx context.Context, id string) (v1.Report, adapter.Event, error) {
+func (b *fixture) evaluate(ctx context.Context, id string) (v1.Report, adapter.Event, error) {
 	begin := time.Now()
-	b.world.mu.Lock()
-	before := len(b.world.reports[id])
-	b.world.mu.Unlock()
-	e := b.world.publish(id)
+	b.fleet.mu.Lock()
+	before := len(b.fleet.reports[id])
+	b.fleet.mu.Unlock()
+	e := b.fleet.publish(id)
 	report, err := b.awaitReport(ctx, id, before)
 	if err != nil {
 		return report, e, err
@@ -112,12 +112,12 @@ func (b *bench) evaluate(ctx context.Context, id string) (v1.Report, adapter.Eve
 }
 
 // awaitReport waits for a report after the first ones.
-func (b *bench) awaitReport(ctx context.Context, id string, first int) (report v1.Report, err error) {
+func (b *fixture) awaitReport(ctx context.Context, id string, first int) (report v1.Report, err error) {
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
 	defer cancel()
-	err = b.world.await(ctx, func() error {
-		if n := len(b.world.reports[id]); n > first {
-			report = b.world.reports[id][n-1]
+	err = b.fleet.await(ctx, func() error {
+		if n := len(b.fleet.reports[id]); n > first {
+			report = b.fleet.reports[id][n-1]
 			return nil
 		}
 		return fmt.Errorf("the event was not answered by a report within %s", b.Timeout)
@@ -126,10 +126,10 @@ func (b *bench) awaitReport(ctx context.Context, id string, first int) (report v
 }
 
 // checkReport checks what every report must have.
-func (b *bench) checkReport(id string, r v1.Report, begin time.Time) error {
-	b.world.mu.Lock()
-	resource := b.world.resources[id]
-	b.world.mu.Unlock()
+func (b *fixture) checkReport(id string, r v1.Report, begin time.Time) error {
+	b.fleet.mu.Lock()
+	resource := b.fleet.resources[id]
+	b.fleet.mu.Unlock()
 	switch {
 	case r.Adapter != b.Name:
 		return fmt.Errorf("the report is of adapter %q, want %q", r.Adapter, b.Name)
@@ -155,7 +155,7 @@ func statusIn(r v1.Report, condition string) v1.ConditionStatus {
 }
 
 // evaluateUntil publishes events, as the sentinel does, until a report has the condition.
-func (b *bench) evaluateUntil(ctx context.Context, id, condition string) (adapter.Event, error) {
+func (b *fixture) evaluateUntil(ctx context.Context, id, condition string) (adapter.Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
 	defer cancel()
 	for {
@@ -176,13 +176,13 @@ func (b *bench) evaluateUntil(ctx context.Context, id, condition string) (adapte
 }
 
 // awaitAnswer waits until the adapter has acknowledged an event.
-func (b *bench) awaitAnswer(ctx context.Context, e adapter.Event) error {
+func (b *fixture) awaitAnswer(ctx context.Context, e adapter.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
 	defer cancel()
 	var answer error
-	err := b.world.await(ctx, func() error {
+	err := b.fleet.await(ctx, func() error {
 		var ok bool
-		if answer, ok = b.world.answers[e.ID]; !ok {
+		if answer, ok = b.fleet.answers[e.ID]; !ok {
 			return fmt.Errorf("the event was not acknowledged within %s", b.Timeout)
 		}
 		return nil
@@ -194,7 +194,7 @@ func (b *bench) awaitAnswer(ctx context.Context, e adapter.Event) error {
 }
 
 // wantEffects checks that nothing outside the fleet has changed.
-func (b *bench) wantEffects(before, after string) error {
+func (b *fixture) wantEffects(before, after string) error {
 	if got := b.Effects(b.id); got != before {
 		return fmt.Errorf("%s changed the effects of the adapter: they were\n%s\nand are\n%s", after, before, got)
 	}

@@ -12,8 +12,8 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// A world is a fleet API and a broker in memory. It outlives the adapter's processes.
-type world struct {
+// A fakeFleet is a fleet API and a broker in memory. It outlives the adapter's processes.
+type fakeFleet struct {
 	collection, eventType string
 
 	mu        sync.Mutex
@@ -27,12 +27,12 @@ type world struct {
 	answers   map[string]error // nil if the event was acknowledged, or why it was dead-lettered
 }
 
-func newWorld(collection string) *world {
+func newFakeFleet(collection string) *fakeFleet {
 	types := map[string]string{
 		v1.CollectionClusters: "cluster", v1.CollectionNodePools: "nodepool",
 		v1.CollectionManifests: "manifest", v1.CollectionWorkloads: "workload",
 	}
-	return &world{
+	return &fakeFleet{
 		collection: collection, eventType: "com.redhat.hyperfleet." + types[collection] + ".reconcile",
 		changed:   make(chan struct{}),
 		resources: map[string]v1.Resource{}, statuses: map[string]map[string]v1.AdapterStatus{}, reports: map[string][]v1.Report{},
@@ -41,8 +41,8 @@ func newWorld(collection string) *world {
 	}
 }
 
-// change changes the world and wakes those who wait for it.
-func (w *world) change(f func()) {
+// change changes the fleet and wakes all calls of await.
+func (w *fakeFleet) change(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f()
@@ -51,7 +51,7 @@ func (w *world) change(f func()) {
 }
 
 // await waits until cond, which is called with the lock held, returns nil.
-func (w *world) await(ctx context.Context, cond func() error) error {
+func (w *fakeFleet) await(ctx context.Context, cond func() error) error {
 	for {
 		w.mu.Lock()
 		err, changed := cond(), w.changed
@@ -80,7 +80,7 @@ func (e statusError) Error() string { return fmt.Sprintf("status %d", int(e)) }
 func (e statusError) StatusCode() int { return int(e) }
 
 // Get implements adapter.Fleet.
-func (w *world) Get(_ context.Context, _, id string) (v1.Resource, error) {
+func (w *fakeFleet) Get(_ context.Context, _, id string) (v1.Resource, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r, ok := w.resources[id]
@@ -91,7 +91,7 @@ func (w *world) Get(_ context.Context, _, id string) (v1.Resource, error) {
 }
 
 // Statuses implements adapter.Fleet.
-func (w *world) Statuses(_ context.Context, _, id string) ([]v1.AdapterStatus, error) {
+func (w *fakeFleet) Statuses(_ context.Context, _, id string) ([]v1.AdapterStatus, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var list []v1.AdapterStatus
@@ -105,7 +105,7 @@ func (w *world) Statuses(_ context.Context, _, id string) ([]v1.AdapterStatus, e
 var errLost = errors.New("connection reset")
 
 // Report implements adapter.Fleet. It stores and discards reports as the fleet API does.
-func (w *world) Report(_ context.Context, _, id string, r v1.Report) (stored bool, err error) {
+func (w *fakeFleet) Report(_ context.Context, _, id string, r v1.Report) (stored bool, err error) {
 	w.change(func() {
 		resource, ok := w.resources[id]
 		last := w.statuses[id][r.Adapter]
@@ -137,7 +137,7 @@ func (w *world) Report(_ context.Context, _, id string, r v1.Report) (stored boo
 }
 
 // publish queues an event about a resource.
-func (w *world) publish(id string) adapter.Event {
+func (w *fakeFleet) publish(id string) adapter.Event {
 	var e adapter.Event
 	w.change(func() {
 		w.events++
@@ -151,7 +151,7 @@ func (w *world) publish(id string) adapter.Event {
 }
 
 // redeliver queues an event again.
-func (w *world) redeliver(e adapter.Event) {
+func (w *fakeFleet) redeliver(e adapter.Event) {
 	w.change(func() {
 		delete(w.answers, e.ID)
 		w.queue = append(w.queue, e)
@@ -159,7 +159,7 @@ func (w *world) redeliver(e adapter.Event) {
 }
 
 // Consume implements adapter.Consumer.
-func (w *world) Consume(ctx context.Context, _ string, handle func(context.Context, adapter.Event) error) error {
+func (w *fakeFleet) Consume(ctx context.Context, _ string, handle func(context.Context, adapter.Event) error) error {
 	var work sync.WaitGroup
 	defer work.Wait()
 	for {
@@ -180,7 +180,7 @@ func (w *world) Consume(ctx context.Context, _ string, handle func(context.Conte
 
 // deliver delivers an event until it is answered. An event that the adapter returns when it stops
 // goes back to the queue.
-func (w *world) deliver(ctx context.Context, e adapter.Event, handle func(context.Context, adapter.Event) error) {
+func (w *fakeFleet) deliver(ctx context.Context, e adapter.Event, handle func(context.Context, adapter.Event) error) {
 	for {
 		err := handle(ctx, e)
 		if err == nil || adapter.IsPermanent(err) {
