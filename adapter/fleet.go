@@ -57,13 +57,17 @@ func newFleet(c FleetConfig, env func(string) (string, bool), adapter string) (F
 	if _, err := settings.Load(&e, settings.Source{Env: env}); err != nil {
 		return nil, err
 	}
+	endpoint := cmp.Or(c.Endpoint, e.Endpoint)
+	if endpoint == "" {
+		return nil, errors.New("the URL of the fleet API is not set: set HYPERFLEET_API_ENDPOINT or Config.Fleet.Endpoint")
+	}
 	token, err := c.tokenSource(e)
 	if err != nil {
 		return nil, err
 	}
 	// The kit has its own backoff, so the client does not retry.
 	fleet, err := client.New(client.Config{
-		Endpoint: cmp.Or(c.Endpoint, e.Endpoint), Token: token, CAFile: cmp.Or(c.CAFile, e.CAFile),
+		Endpoint: endpoint, Token: token, CAFile: cmp.Or(c.CAFile, e.CAFile),
 		UserAgent: "fleetloop-adapter/" + adapter, MaxAttempts: 1, WrapTransport: telemetry.PropagateTraces,
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package adaptertest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ func checks() []check {
 		{"DeletionBeforeAnyWork", checkDeletionOnly},
 		{"CrashBeforeFinalized", checkDeletionCrash},
 		{"FailureIsReportedAndRetried", checkFailure},
+		{"FailedDeletionIsNotFinalized", checkDeletionFailure},
 		{"SeveralResources", checkSeveral},
 		{"CancelledContext", checkCancelled},
 	}
@@ -36,9 +38,12 @@ func checks() []check {
 
 func checkAvailable(ctx context.Context, b *fixture) error {
 	b.create(b.id, true)
+	before := b.Effects(b.id)
 	return b.withAdapter(ctx, func(ctx context.Context) error {
-		_, err := b.evaluateUntil(ctx, b.id, v1.ConditionAvailable)
-		return err
+		if _, err := b.evaluateUntil(ctx, b.id, v1.ConditionAvailable); err != nil {
+			return err
+		}
+		return b.wantNewEffects(before, "the resource is available")
 	})
 }
 
@@ -48,10 +53,13 @@ func checkNewGeneration(ctx context.Context, b *fixture) error {
 		if _, err := b.evaluateUntil(ctx, b.id, v1.ConditionAvailable); err != nil {
 			return err
 		}
+		before := b.Effects(b.id)
 		b.update(func(r *v1.Resource) { r.Spec = b.NewSpec })
 		b.reportOthers(b.id)
-		_, err := b.evaluateUntil(ctx, b.id, v1.ConditionAvailable)
-		return err
+		if _, err := b.evaluateUntil(ctx, b.id, v1.ConditionAvailable); err != nil || bytes.Equal(b.Spec, b.NewSpec) {
+			return err
+		}
+		return b.wantNewEffects(before, "the new spec is available")
 	})
 }
 
@@ -213,15 +221,43 @@ func checkFailure(ctx context.Context, b *fixture) error {
 	repair := sync.OnceFunc(b.Break())
 	defer repair()
 	return b.withAdapter(ctx, func(ctx context.Context) error {
-		report, _, err := b.evaluate(ctx, b.id)
+		report, e, err := b.evaluate(ctx, b.id)
 		if err != nil {
 			return err
 		}
 		if statusIn(report, v1.ConditionAvailable) != v1.ConditionFalse {
-			return fmt.Errorf("after a failure, the report has %v; want Available False", report.Conditions)
+			return fmt.Errorf("after a failure, the report has %v; want Available False. Or Break did not make the work fail", report.Conditions)
 		}
 		repair()
+		if err := b.awaitAnswer(ctx, e); err != nil {
+			return fmt.Errorf("after the repair, the retry of the event: %w", err)
+		}
 		if _, err := b.evaluateUntil(ctx, b.id, v1.ConditionAvailable); err != nil {
+			return fmt.Errorf("after the repair: %w", err)
+		}
+		return nil
+	})
+}
+
+// checkDeletionFailure checks that a failed cleanup is not reported as done, and is retried.
+func checkDeletionFailure(ctx context.Context, b *fixture) error {
+	b.create(b.id, true)
+	return b.withAdapter(ctx, func(ctx context.Context) error {
+		if _, err := b.evaluateUntil(ctx, b.id, v1.ConditionAvailable); err != nil {
+			return err
+		}
+		repair := sync.OnceFunc(b.Break())
+		defer repair()
+		b.requestDeletion()
+		report, _, err := b.evaluate(ctx, b.id)
+		if err != nil {
+			return err
+		}
+		if statusIn(report, v1.ConditionFinalized) == v1.ConditionTrue {
+			return fmt.Errorf("after a failed cleanup, the report has %v; want no Finalized True. Or Break did not make the cleanup fail", report.Conditions)
+		}
+		repair()
+		if _, err := b.evaluateUntil(ctx, b.id, v1.ConditionFinalized); err != nil {
 			return fmt.Errorf("after the repair: %w", err)
 		}
 		return nil

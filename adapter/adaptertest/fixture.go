@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -15,8 +16,9 @@ import (
 type fixture struct {
 	Suite
 
-	fleet *fakeFleet
-	id    string
+	fleet        *fakeFleet
+	id           string
+	showsEffects bool
 }
 
 // create creates a resource, and reports of the adapters that it waits for if ready.
@@ -66,7 +68,7 @@ func (b *fixture) requestDeletion() {
 func (b *fixture) start(ctx context.Context, r adapter.Reconciler) (stop func() error, err error) {
 	a, err := adapter.New(adapter.Config{
 		Name: b.Name, Collections: []string{b.Collection}, RetryDelay: 10 * time.Millisecond, MaxRetryDelay: 50 * time.Millisecond,
-		Timeout: b.Timeout, StopTimeout: -1,
+		Timeout: b.Timeout, StopTimeout: -1, MaxAttempts: math.MaxInt, // a repair may take longer than the attempts of an event
 	}, r, adapter.Deps{Consumer: b.fleet, Fleet: b.fleet})
 	if err != nil {
 		return nil, err
@@ -170,7 +172,7 @@ func (b *fixture) evaluateUntil(ctx context.Context, id, condition string) (adap
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
-			return e, fmt.Errorf("no report with %s within %s; the last one has %v", condition, b.Timeout, report.Conditions)
+			return e, fmt.Errorf("no report with %s within %s; the last one has %v. If it waits for other adapters, Suite.After must list them", condition, b.Timeout, report.Conditions)
 		}
 	}
 }
@@ -197,6 +199,14 @@ func (b *fixture) awaitAnswer(ctx context.Context, e adapter.Event) error {
 func (b *fixture) wantEffects(before, after string) error {
 	if got := b.Effects(b.id); got != before {
 		return fmt.Errorf("%s changed the effects of the adapter: they were\n%s\nand are\n%s", after, before, got)
+	}
+	return nil
+}
+
+// wantNewEffects checks that something outside the fleet has changed, if the suite shows effects.
+func (b *fixture) wantNewEffects(before, when string) error {
+	if b.showsEffects && b.Effects(b.id) == before {
+		return fmt.Errorf("%s, but the effects of the adapter are the same as before:\n%s\nThe work was not done, or Effects does not show it", when, before)
 	}
 	return nil
 }

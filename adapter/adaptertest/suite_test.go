@@ -2,9 +2,11 @@ package adaptertest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -48,6 +50,7 @@ type dns struct {
 	silentWhenDone, createsAgain, addsAgain, ignoresOthers, ignoresNewSpec            bool
 	neverFinalizes, finalizesAlways, waitsToDelete, deletesOnce, leavesRecords        bool
 	hidesErrors, givesUp, ignoresContext, keepsState, unknownWhileWaiting, illWaiting bool
+	doesNothing, neverUpdates, hidesCleanupErrors, marksPermanent                     bool
 
 	failed bool
 	known  map[string]bool
@@ -71,16 +74,23 @@ func (d *dns) Reconcile(ctx context.Context, r adapter.Resource) (adapter.Report
 	}
 	done := false
 	err := d.do(func(records map[string][]string) {
-		done = len(records[r.ID]) > 0
+		record := string(r.Spec)
+		done = len(records[r.ID]) > 0 && (d.neverUpdates || slices.Contains(records[r.ID], record))
 		if d.keepsState {
 			done = d.known[r.ID]
 			d.known[r.ID] = true
 		}
-		if !done || d.addsAgain {
-			records[r.ID] = append(records[r.ID], "record")
+		switch {
+		case d.doesNothing:
+		case d.addsAgain, d.keepsState && !done:
+			records[r.ID] = append(records[r.ID], record)
+		case !done:
+			records[r.ID] = []string{record}
 		}
 	})
 	switch {
+	case err != nil && d.marksPermanent:
+		return adapter.Report{}, adapter.Permanent(err)
 	case err != nil && d.hidesErrors:
 	case err != nil:
 		d.failed = true
@@ -112,6 +122,8 @@ func (d *dns) clean(r adapter.Resource) (adapter.Report, error) {
 		}
 	})
 	switch {
+	case d.hidesCleanupErrors:
+		err = nil
 	case d.neverFinalizes:
 		return adapter.InProgress("deleting"), err
 	case !found && d.deletesOnce:
@@ -129,6 +141,7 @@ func newSuite(plant func(*dns)) Suite {
 	}
 	return Suite{
 		Name: "dns", After: []string{"validation"}, Timeout: time.Second,
+		Spec: json.RawMessage(`{"size":1}`), NewSpec: json.RawMessage(`{"size":2}`),
 		Open: func() adapter.Reconciler {
 			d := &dns{cloud: c, known: map[string]bool{}}
 			plant(d)
@@ -169,20 +182,24 @@ func TestWrongAdaptersFail(t *testing.T) {
 		plant func(*dns)
 		found string // the checks that fail, in order
 	}{
-		"silentWhenDone":      {func(d *dns) { d.silentWhenDone = true }, "ReportsNewGeneration ReportsWhenNothingToDo RepeatedEventIsHarmless CrashBeforeReport"},
-		"createsAgain":        {func(d *dns) { d.createsAgain = true }, "ReportsNewGeneration ReportsWhenNothingToDo RepeatedEventIsHarmless CrashBeforeReport"},
+		"silentWhenDone":      {func(d *dns) { d.silentWhenDone = true }, "ReportsWhenNothingToDo RepeatedEventIsHarmless CrashBeforeReport FailureIsReportedAndRetried"},
+		"createsAgain":        {func(d *dns) { d.createsAgain = true }, "ReportsWhenNothingToDo RepeatedEventIsHarmless CrashBeforeReport FailureIsReportedAndRetried"},
 		"addsAgain":           {func(d *dns) { d.addsAgain = true }, "ReportsWhenNothingToDo RepeatedEventIsHarmless CrashBeforeReport"},
-		"keepsState":          {func(d *dns) { d.keepsState = true }, "RepeatedEventIsHarmless CrashBeforeReport"},
+		"keepsState":          {func(d *dns) { d.keepsState = true }, "ReportsNewGeneration RepeatedEventIsHarmless CrashBeforeReport"},
 		"ignoresOthers":       {func(d *dns) { d.ignoresOthers = true }, "WaitsForOthers"},
 		"ignoresNewSpec":      {func(d *dns) { d.ignoresNewSpec = true }, "ReportsNewGeneration"},
 		"unknownWhileWaiting": {func(d *dns) { d.unknownWhileWaiting = true }, "WaitsForOthers"},
 		"illWaiting":          {func(d *dns) { d.illWaiting = true }, "WaitsForOthers"},
-		"neverFinalizes":      {func(d *dns) { d.neverFinalizes = true }, "DeletionEndsInFinalized DeletionBeforeAnyWork CrashBeforeFinalized"},
-		"finalizesAlways":     {func(d *dns) { d.finalizesAlways = true }, "BecomesAvailable ReportsNewGeneration WaitsForOthers ReportsWhenNothingToDo RepeatedEventIsHarmless CrashBeforeReport DeletionEndsInFinalized CrashBeforeFinalized FailureIsReportedAndRetried SeveralResources"},
-		"waitsToDelete":       {func(d *dns) { d.waitsToDelete = true }, "DeletionEndsInFinalized DeletionBeforeAnyWork CrashBeforeFinalized"},
+		"neverFinalizes":      {func(d *dns) { d.neverFinalizes = true }, "DeletionEndsInFinalized DeletionBeforeAnyWork CrashBeforeFinalized FailedDeletionIsNotFinalized"},
+		"finalizesAlways":     {func(d *dns) { d.finalizesAlways = true }, "BecomesAvailable ReportsNewGeneration WaitsForOthers ReportsWhenNothingToDo RepeatedEventIsHarmless CrashBeforeReport DeletionEndsInFinalized CrashBeforeFinalized FailureIsReportedAndRetried FailedDeletionIsNotFinalized SeveralResources"},
+		"waitsToDelete":       {func(d *dns) { d.waitsToDelete = true }, "DeletionEndsInFinalized DeletionBeforeAnyWork CrashBeforeFinalized FailedDeletionIsNotFinalized"},
 		"deletesOnce":         {func(d *dns) { d.deletesOnce = true }, "DeletionBeforeAnyWork CrashBeforeFinalized"},
 		"leavesRecords":       {func(d *dns) { d.leavesRecords = true }, "DeletionEndsInFinalized"},
 		"hidesErrors":         {func(d *dns) { d.hidesErrors = true }, "FailureIsReportedAndRetried"},
+		"doesNothing":         {func(d *dns) { d.doesNothing = true }, "BecomesAvailable ReportsNewGeneration CrashBeforeFinalized"},
+		"neverUpdates":        {func(d *dns) { d.neverUpdates = true }, "ReportsNewGeneration"},
+		"hidesCleanupErrors":  {func(d *dns) { d.hidesCleanupErrors = true }, "FailedDeletionIsNotFinalized"},
+		"marksPermanent":      {func(d *dns) { d.marksPermanent = true }, "FailureIsReportedAndRetried"},
 		"givesUp":             {func(d *dns) { d.givesUp = true }, "FailureIsReportedAndRetried"},
 	}
 	for name, tc := range cases {
