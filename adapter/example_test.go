@@ -2,6 +2,7 @@ package adapter_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -15,15 +16,15 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// A dnsService is the service that the adapter of the example manages: zones by resource.
+// A dnsService is the service that the adapter of the example manages: the specs of zones by resource.
 type dnsService struct {
 	mu    sync.Mutex
-	zones map[string]bool
+	zones map[string]string
 	down  bool
 }
 
-func (d *dnsService) EnsureZone(_ context.Context, id string) error {
-	return d.change(func() { d.zones[id] = true })
+func (d *dnsService) EnsureZone(_ context.Context, id string, spec json.RawMessage) error {
+	return d.change(func() { d.zones[id] = string(spec) })
 }
 
 func (d *dnsService) DeleteZone(_ context.Context, id string) error {
@@ -40,7 +41,7 @@ func (d *dnsService) change(f func()) error {
 	return nil
 }
 
-var dns = &dnsService{zones: map[string]bool{}}
+var dns = &dnsService{zones: map[string]string{}}
 
 func reconcileZone(ctx context.Context, r adapter.Resource) (adapter.Report, error) {
 	switch {
@@ -49,7 +50,7 @@ func reconcileZone(ctx context.Context, r adapter.Resource) (adapter.Report, err
 	case !r.IsAvailable("validation"):
 		return adapter.Waiting("Waiting for validation to complete"), nil
 	}
-	return adapter.Available("Zone exists"), dns.EnsureZone(ctx, r.ID)
+	return adapter.Available("Zone exists"), dns.EnsureZone(ctx, r.ID, r.Spec)
 }
 
 func run(ctx context.Context, log *slog.Logger, registry *prometheus.Registry) error {
@@ -68,7 +69,9 @@ func TestConformance(t *testing.T) {
 	adaptertest.Run(t, adaptertest.Suite{
 		Open:    func() adapter.Reconciler { return adapter.ReconcilerFunc(reconcileZone) },
 		After:   []string{"validation"},
-		Effects: func(id string) string { return fmt.Sprint(dns.zones[id]) },
+		Spec:    json.RawMessage(`{"zone": "a.example"}`),
+		NewSpec: json.RawMessage(`{"zone": "b.example"}`),
+		Effects: func(id string) string { return dns.zones[id] },
 		Break:   func() (repair func()) { dns.down = true; return func() { dns.down = false } },
 	})
 }
