@@ -354,16 +354,16 @@ func TestRunWaitsForWork(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fleet := newFakeFleet()
-		var handled error
+		handled := make(chan error, 1)
 		a := newAdapter(t, Config{}, func(context.Context, Resource) (Report, error) {
 			time.Sleep(time.Second)
 			return Available("done"), nil
 		}, Deps{Fleet: fleet, Consumer: hastyConsumer(func(handle func(context.Context, Event) error) {
-			go func() { handled = handle(t.Context(), event("e1", "r1")) }()
+			go func() { handled <- handle(t.Context(), event("e1", "r1")) }()
 			synctest.Wait()
 		})})
 		begin := time.Now()
-		if err := a.Run(t.Context()); err == nil || time.Since(begin) != time.Second || len(fleet.of("r1")) != 1 || handled != nil {
+		if err := a.Run(t.Context()); err == nil || time.Since(begin) != time.Second || len(fleet.of("r1")) != 1 || <-handled != nil {
 			t.Errorf("Run() = %v after %s with %d reports, want it to wait for the work", err, time.Since(begin), len(fleet.of("r1")))
 		}
 	})
