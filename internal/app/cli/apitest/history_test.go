@@ -83,7 +83,7 @@ type nudger struct {
 func (n nudger) Consume(ctx context.Context, _ string, handle func(context.Context, cloudevent.Event) error) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
-	for {
+	for round := 0; ; round++ {
 		for collection, singular := range map[string]string{v1.CollectionClusters: "cluster", v1.CollectionNodePools: "nodepool"} {
 			for r, err := range n.client.Collection(collection).List(ctx, fleetclient.ListOptions{}) {
 				if err != nil {
@@ -91,7 +91,7 @@ func (n nudger) Consume(ctx context.Context, _ string, handle func(context.Conte
 				}
 				// An error means that the event comes back, and so it does.
 				_ = handle(ctx, cloudevent.Event{
-					ID: r.ID, Type: "com.redhat.hyperfleet." + singular + ".reconcile", Data: fmt.Appendf(nil, `{"id":%q}`, r.ID),
+					ID: fmt.Sprintf("%s-%d", r.ID, round), Type: "com.redhat.hyperfleet." + singular + ".reconcile", Data: fmt.Appendf(nil, `{"id":%q}`, r.ID),
 				})
 			}
 		}
