@@ -74,6 +74,7 @@ images: ## build container images as OCI layouts in bin/images/ (no daemon neede
 
 .PHONY: release
 release: ## build a release of the tag v$VERSION for all platforms into bin/release (VERSION=1.2.0)
+	@[ -n '$(VERSION)' ] || { echo "make release: set the version, such as 'make release VERSION=1.2.0'" >&2; exit 2; }
 	@go run ./tools/release -release '$(VERSION)' -out bin/release $(if $(PLATFORMS),-platforms $(PLATFORMS)) $(BINARIES)
 
 .PHONY: release-check

@@ -117,7 +117,7 @@ func (f *fakeFleet) of(id string) []v1.Report {
 	return slices.Clone(f.reports[id])
 }
 
-// A fakeBroker delivers the events of a queue, each in a goroutine of its own, and again after the
+// A fakeBroker delivers the events of a queue, each in its own goroutine, and again after the
 // delay that the error asks for.
 type fakeBroker struct {
 	queue chan Event

@@ -53,7 +53,7 @@ func serveFleet() *httptest.Server {
 	})
 	mux.HandleFunc("PUT "+path+"/1/statuses", func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusCreated, v1.AdapterStatus{}) })
 	mux.HandleFunc("GET "+path+"/2", func(w http.ResponseWriter, _ *http.Request) {
-		write(w, http.StatusNotFound, v1.Problem{Title: "Not Found", Code: "not_found", Detail: "there is no cluster 2"})
+		write(w, http.StatusNotFound, v1.Problem{Title: "Not Found", Code: "not_found", Detail: "cluster 2 not found"})
 	})
 	return httptest.NewServer(mux)
 }
@@ -181,5 +181,5 @@ func ExampleError() {
 	fmt.Println(client.IsNotFound(err), err)
 	// Output:
 	// 404 not_found
-	// true GET /clusters/2: 404 Not Found: there is no cluster 2
+	// true GET /clusters/2: 404 Not Found: cluster 2 not found
 }

@@ -155,3 +155,14 @@ func TestUpGoesOnWithoutPackages(t *testing.T) {
 		t.Errorf("make setup-up: %v\n%s", err, out)
 	}
 }
+
+// TestReleaseNeedsAVersion: without a version nothing is built.
+func TestReleaseNeedsAVersion(t *testing.T) {
+	out, err := runMake(t, nil, "release")
+	if err == nil || !strings.Contains(out, "make release: set the version, such as 'make release VERSION=1.2.0'") {
+		t.Errorf("make release: %v\n%s", err, out)
+	}
+	if _, err := os.Stat(filepath.Join(repository, "bin", "release")); !os.IsNotExist(err) {
+		t.Errorf("bin/release after it: %v", err)
+	}
+}

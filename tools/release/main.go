@@ -76,7 +76,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	if b.roots, err = certificateRoots(ctx, b.root); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "fleetloop-images-")
+	dir, err := os.MkdirTemp("", "fleetloop-release-")
 	if err != nil {
 		return fmt.Errorf("create directory for programs: %w", err)
 	}

@@ -55,13 +55,13 @@ func runCommand(ctx context.Context, args ...string) error {
 		return err
 	}
 	if out, err := exec.CommandContext(ctx, path, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("images %s: %w\n%s", strings.Join(args, " "), err, out)
+		return fmt.Errorf("release %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return nil
 }
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "fleetloop-images-test-")
+	dir, err := os.MkdirTemp("", "fleetloop-release-test-")
 	if err != nil {
 		panic(err)
 	}
@@ -70,7 +70,7 @@ func TestMain(m *testing.M) {
 		return runCommand(context.Background(), append([]string{"-arch", runtime.GOARCH, "-out", dir}, binaries()...)...)
 	})
 	command = sync.OnceValues(func() (string, error) {
-		path := filepath.Join(dir, "command", "images")
+		path := filepath.Join(dir, "command", "release")
 		if out, err := exec.CommandContext(context.Background(), "go", "build", "-o", path, ".").CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build this package: %w\n%s", err, out)
 		}

@@ -103,7 +103,7 @@ func EncodeSBOM(s SBOMSubject) ([]byte, error) {
 		Namespace: "https://" + s.Build.Main.Path + "/spdx/" + s.Name + "-" + sum,
 		Creation: spdxCreation{
 			Created:  s.Created.UTC().Format(time.RFC3339),
-			Creators: []string{"Organization: Fleetloop", "Tool: fleetloop-images"},
+			Creators: []string{"Organization: Fleetloop", "Tool: fleetloop-release"},
 		},
 		Packages:      []spdxPackage{program},
 		Relationships: []spdxRelationship{{Element: spdxDocumentID, Type: "DESCRIBES", Related: program.ID}},

@@ -192,9 +192,8 @@ func Create(ctx context.Context, c client.Client, ke *v1alpha1.KubernetesExecuti
 // the API server does not say who it is: a missing name must not prevent a stop.
 func Stop(ctx context.Context, c client.Client, namespace, reason string, cancelRunning bool) (before string, wasActive bool, err error) {
 	data := map[string]string{v1alpha1.StopReason: reason, v1alpha1.StopRunning: fmt.Sprint(cancelRunning)}
-	patch := map[string]any{v1alpha1.StopReason: reason, v1alpha1.StopRunning: data[v1alpha1.StopRunning], v1alpha1.StopBy: nil}
 	if by, _, err := CurrentUser(ctx, c); err == nil {
-		data[v1alpha1.StopBy], patch[v1alpha1.StopBy] = by, by
+		data[v1alpha1.StopBy] = by
 	}
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.EmergencyStop}, Data: data}
 	if err = c.Create(ctx, m); !apierrors.IsAlreadyExists(err) {
@@ -205,6 +204,10 @@ func Stop(ctx context.Context, c client.Client, namespace, reason string, cancel
 		return "", true, err
 	}
 	before = m.Data[v1alpha1.StopReason]
+	patch := map[string]any{v1alpha1.StopBy: nil} // removes the earlier user if this one is unknown
+	for key, value := range data {
+		patch[key] = value
+	}
 	return before, true, c.Patch(ctx, m, client.RawPatch(types.MergePatchType, encodePatch(map[string]any{"data": patch})))
 }
 
