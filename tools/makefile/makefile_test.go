@@ -15,10 +15,9 @@ import (
 const repository = "../.."
 
 // runMake runs make in the repository and returns its output and its error.
-func runMake(t *testing.T, env []string, args ...string) (string, error) {
+func runMake(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "make", append([]string{"-s", "-C", repository}, args...)...)
-	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -47,7 +46,7 @@ func newModule(t *testing.T, name string, packages map[string]string) string {
 // of the target.
 func makeTest(t *testing.T, target []string, modules ...string) (string, error) {
 	t.Helper()
-	return runMake(t, nil, append(target, "-o", "setup-test", "-o", "kubebed",
+	return runMake(t, append(target, "-o", "setup-test", "-o", "kubebed",
 		"MODULES="+strings.Join(modules, " "), "GO_TEST=go test", "GOLANGCI_LINT=/dev/null")...)
 }
 
@@ -115,7 +114,7 @@ func TestUpSaysThatAnAddressIsTaken(t *testing.T) {
 	t.Cleanup(func() { _ = listener.Close() })
 	taken := listener.Addr().String()
 	args := "--listen-address " + taken + " --health-probe-bind-address=" + taken + " --metrics-bind-address=127.0.0.1:0 --console-listen-address=127.0.0.1:0"
-	out, err := runMake(t, nil, "up", "BINARIES=", "UP_ARGS="+args)
+	out, err := runMake(t, "up", "BINARIES=", "UP_ARGS="+args)
 	if err == nil || !strings.Contains(out, taken+": fleet API (--listen-address), health (--health-probe-bind-address)") {
 		t.Errorf("make up: %v, want that %s is taken\n%s", err, taken, out)
 	}
@@ -124,7 +123,7 @@ func TestUpSaysThatAnAddressIsTaken(t *testing.T) {
 // TestUpSaysHowLongKubernetesTakes: its programs are built the first time.
 func TestUpSaysHowLongKubernetesTakes(t *testing.T) {
 	const free = "--listen-address 127.0.0.1:0 --health-probe-bind-address 127.0.0.1:0 --metrics-bind-address 127.0.0.1:0 --console-listen-address 127.0.0.1:0"
-	out, err := runMake(t, nil, "up-check", "KUBE=embedded", "UP_ARGS="+free)
+	out, err := runMake(t, "up-check", "KUBE=embedded", "UP_ARGS="+free)
 	if err != nil || !strings.Contains(out, "ten minutes") {
 		t.Errorf("make up-check KUBE=embedded: %v\n%s", err, out)
 	}
@@ -158,7 +157,7 @@ func TestUpGoesOnWithoutPackages(t *testing.T) {
 
 // TestReleaseNeedsAVersion: without a version nothing is built.
 func TestReleaseNeedsAVersion(t *testing.T) {
-	out, err := runMake(t, nil, "release")
+	out, err := runMake(t, "release")
 	if err == nil || !strings.Contains(out, "make release: set the version, such as 'make release VERSION=1.2.0'") {
 		t.Errorf("make release: %v\n%s", err, out)
 	}
