@@ -27,7 +27,16 @@ ACTIONLINT     := $(TOOLS)/actionlint-$(ACTIONLINT_VERSION)
 
 export GOLANGCI_LINT
 # One package more at a time than there are cores: many tests wait for servers. "make check" runs vet.
-GO_TEST := go test -race -shuffle=on -vet=off -timeout 30m -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+GO_TEST := xargs -r env GOFLAGS='$(GOFLAGS)' CGO_ENABLED=1 go test -race -vet=off -timeout 30m -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# Tests that start nothing: the go command repeats a result while nothing that they read has changed.
+TEST_PURE    := $(TOOLS)/dev packages pure ./... | $(GO_TEST)
+TEST_OTHERS  := $(TOOLS)/dev packages programs,servers ./... | $(GO_TEST) -shuffle=on
+TEST_PROGRAMS := $(TOOLS)/dev packages programs ./... | $(GO_TEST) -shuffle=on -short
+
+# Without the race detector everything is built as the binaries are, so that the compiler runs once for each package.
+# Without the tag, gRPC has debug pages, for which the linker keeps all exported methods.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath -tags=grpcnotrace)
 
 # The tests of what is shipped beside the binaries have a module of their own,
 # because Helm, Kustomize and Prometheus are needed nowhere else.
@@ -53,11 +62,11 @@ up-check:
 	@go run ./tools/dev ports $(UP_ARGS)
 	@[ "$(KUBE)" != embedded ] || echo "make up: KUBE=embedded needs Kubernetes binaries; the first build takes about ten minutes ('make kubebed' builds them in advance)" >&2
 
-# As tools/release does. Without the tag, gRPC has debug pages, for which the linker keeps all exported methods.
+# As tools/release does.
 .PHONY: build
 build: ## build all binaries into bin/
 	@mkdir -p bin
-	@for b in $(BINARIES); do echo "build bin/$$b" >&2; CGO_ENABLED=0 go build -buildvcs=auto -trimpath -tags=grpcnotrace -ldflags='-s -w' -o bin/$$b ./cmd/$$b; done
+	@for b in $(BINARIES); do echo "build bin/$$b" >&2; go build -buildvcs=auto -ldflags='-s -w' -o bin/$$b ./cmd/$$b; done
 
 .PHONY: console
 console: $(PAGE_PACKAGES) ## check the console's page and build it into internal/console/dist (needs the npm registry)
@@ -93,7 +102,8 @@ screenshots: setup-test ## take the pictures in docs/images/console/ from a run 
 
 .PHONY: test
 test: setup-test $(GOLANGCI_LINT) ## run all tests in both modules: unit, property, fault and end-to-end tests with real servers
-	@tools/test-modules '$(GO_TEST) ./...' $(MODULES)
+	@go build -o $(TOOLS)/dev ./tools/dev
+	@tools/test-modules '$(MODULES)' "$(TEST_PURE)" "$(TEST_OTHERS)"
 
 .PHONY: check
 check: setup-check fmt lint vet unit generated tidy words sleeps ## run the fast checks: format, lint, vet, race tests without servers, generated code, words
@@ -108,7 +118,7 @@ mutate: $(GREMLINS) ## run mutation tests on the decision package; fail if a mut
 
 .PHONY: vuln
 vuln: $(GOVULNCHECK) ## check the code and its dependencies against the Go vulnerability database (requires internet access)
-	@tools/test-modules '$(GOVULNCHECK) ./...' $(MODULES)
+	@tools/test-modules '$(MODULES)' '$(GOVULNCHECK) ./...'
 
 .PHONY: fmt
 fmt: $(GOLANGCI_LINT)
@@ -132,13 +142,12 @@ vet:
 	@go vet ./...
 	@cd $(DEPLOY_TESTS) && go vet ./...
 
-# The packages whose tests start no server: those that do import one of the
-# two helpers that start them.
+# The packages whose tests start no server.
 .PHONY: unit
 unit: $(GOLANGCI_LINT)
 	@echo "check: race tests without servers" >&2
 	@go build -o $(TOOLS)/dev ./tools/dev
-	@tools/test-modules 'packages=$$($(TOOLS)/dev serverless ./...) && $(GO_TEST) -short $$packages' $(MODULES)
+	@tools/test-modules '$(MODULES)' "$(TEST_PURE)" "$(TEST_PROGRAMS)"
 
 .PHONY: generate
 generate: $(SQLC) $(CONTROLLER_GEN) ## regenerate code, CRDs, roles, reference docs and dependency lists
@@ -205,7 +214,7 @@ kubebed: ## download or build the Kubernetes and Gardener binaries for tests, an
 define go-tool
 	@mkdir -p $(TOOLS)
 	@echo "build $(1)@$(2)" >&2
-	@CGO_ENABLED=0 GOBIN=$(TOOLS) go install $(1)@$(2) && mv $(TOOLS)/$(3) $@
+	@GOBIN=$(TOOLS) go install $(1)@$(2) && mv $(TOOLS)/$(3) $@
 endef
 
 $(GOLANGCI_LINT):

@@ -98,7 +98,7 @@ func programArchive(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	program, archive := filepath.Join(dir, "program"), filepath.Join(dir, "program.tar")
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", program, "./testdata/program")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./testdata/program")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the program of the tests: %v\n%s", err, out)

@@ -57,7 +57,8 @@ func TestSimulationWithoutRaceDetector(t *testing.T) {
 		t.Skip("TestSimulation plays all worlds that are asked for")
 	}
 	program := filepath.Join(t.TempDir(), "simulation.test")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-race=false", "-trimpath", "-o", program, ".")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-race=false", "-trimpath", "-tags=grpcnotrace", "-o", program, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the tests: %v\n%s", err, out)
 	}

@@ -22,13 +22,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/fleetloop/fleetloop/devstack/binaries"
 	"github.com/fleetloop/fleetloop/devstack/gardenbed"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
@@ -83,13 +83,7 @@ func (b *sharedBed) build() (string, error) {
 		return "", err
 	}
 	b.later(func() { _ = os.RemoveAll(dir) })
-	path := filepath.Join(dir, "cluster-worker")
-	cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", path, "github.com/fleetloop/fleetloop/cmd/cluster-worker")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the binary: %w\n%s", err, out)
-	}
-	return path, nil
+	return filepath.Join(dir, "cluster-worker"), binaries.Build(context.Background(), dir, "cluster-worker")
 }
 
 func (b *sharedBed) later(f func()) {

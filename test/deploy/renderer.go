@@ -73,7 +73,8 @@ func startRenderer() (*renderer, error) {
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a program that runs needs its file no more
 	program := filepath.Join(dir, "renderer")
-	build := exec.CommandContext(context.Background(), "go", "build", "-o", program, "github.com/fleetloop/fleetloop/test/deploy/renderer") //nolint:gosec // our own program
+	build := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", program, "github.com/fleetloop/fleetloop/test/deploy/renderer") //nolint:gosec // our own program
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the renderer: %w\n%s", err, out)
 	}

@@ -62,8 +62,8 @@ func TestMain(m *testing.M) {
 	})
 	programs.helm = sync.OnceValues(func() (string, error) {
 		path := filepath.Join(dir, "helm", "helm")
-		cmd := exec.CommandContext(context.Background(), "go", "build", "-o", path, "helm.sh/helm/v4/cmd/helm")
-		cmd.Dir = "../deploy"
+		cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", path, "helm.sh/helm/v4/cmd/helm")
+		cmd.Dir, cmd.Env = "../deploy", append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build Helm: %w\n%s", err, out)
 		}

@@ -23,11 +23,11 @@ type job struct {
 
 func jobs() []job {
 	return []job{
+		{"packages", "list the packages whose tests start servers, programs or neither", runPackages},
 		{"page", "record the source from which the console's page was built", runPage},
 		{"picture", "draw the live view of a run of the demo", runPicture},
 		{"ports", "check that the addresses of fleetloop up are free", runPorts},
 		{"protos", "write the Go code of protobuf files", runProtos},
-		{"serverless", "list the packages whose tests start no server", runServerless},
 		{"specification", "cut the tests' examples out of the sentinel's specifications", runSpecification},
 		{"words", "measure the private idiom of a Go tree", runWords},
 	}

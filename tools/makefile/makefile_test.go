@@ -47,7 +47,7 @@ func newModule(t *testing.T, name string, packages map[string]string) string {
 func makeTest(t *testing.T, target []string, modules ...string) (string, error) {
 	t.Helper()
 	return runMake(t, append(target, "-o", "setup-test", "-o", "kubebed",
-		"MODULES="+strings.Join(modules, " "), "GO_TEST=go test", "GOLANGCI_LINT=/dev/null")...)
+		"MODULES="+strings.Join(modules, " "), "GO_TEST=xargs -r go test", "GOLANGCI_LINT=/dev/null")...)
 }
 
 // TestReportsAllFailures: a module that fails, or does not even compile, keeps
@@ -100,7 +100,7 @@ func TestPasses(t *testing.T) {
 // TestUnitReportsAllFailures: the fast gate tests every module as well.
 func TestUnitReportsAllFailures(t *testing.T) {
 	out, err := makeTest(t, []string{"-n", "unit"}, "one", "two")
-	if err != nil || !strings.Contains(out, "tools/test-modules") || !strings.Contains(out, "serverless ./...") || !strings.Contains(out, " one two") {
+	if err != nil || !strings.Contains(out, "tools/test-modules") || !strings.Contains(out, "packages pure ./...") || !strings.Contains(out, "packages programs ./...") || !strings.Contains(out, "'one two'") {
 		t.Errorf("make -n unit: %v\n%s", err, out)
 	}
 }

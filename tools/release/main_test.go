@@ -71,7 +71,9 @@ func TestMain(m *testing.M) {
 	})
 	command = sync.OnceValues(func() (string, error) {
 		path := filepath.Join(dir, "command", "release")
-		if out, err := exec.CommandContext(context.Background(), "go", "build", "-o", path, ".").CombinedOutput(); err != nil {
+		build := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", path, ".")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build this package: %w\n%s", err, out)
 		}
 		return path, nil

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/url"
@@ -30,6 +29,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/binaries"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
@@ -54,14 +54,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	built.dir = dir
-	built.once = sync.OnceValue(func() error {
-		cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", dir, "github.com/fleetloop/fleetloop/cmd/action-runner")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%w\n%s", err, out)
-		}
-		return nil
-	})
+	built.once = sync.OnceValue(func() error { return binaries.Build(context.Background(), dir, "action-runner") })
 	kubebedtest.Main(m, kubebed.Options{Controllers: kubebed.JobControllers(), Scheduler: true}, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(dir)
 		os.Exit(code) //nolint:forbidigo // what would have been done without a cleanup

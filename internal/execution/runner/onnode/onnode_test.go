@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -24,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/devstack/binaries"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/devstack/realnode"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
@@ -98,11 +98,9 @@ func TestOnARealNode(t *testing.T) { //nolint:tparallel // it is the only one
 func archive(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	program, path := filepath.Join(dir, "program"), filepath.Join(dir, "program.tar")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "github.com/fleetloop/fleetloop/cmd/action-runner")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the runner: %v\n%s", err, out)
+	program, path := filepath.Join(dir, "action-runner"), filepath.Join(dir, "program.tar")
+	if err := binaries.Build(t.Context(), dir, "action-runner"); err != nil {
+		t.Fatal(err)
 	}
 	f, err := os.Create(path)
 	if err != nil {
