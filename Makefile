@@ -106,7 +106,7 @@ test: setup-test $(GOLANGCI_LINT) ## run all tests in both modules: unit, proper
 	@tools/test-modules '$(MODULES)' "$(TEST_PURE)" "$(TEST_OTHERS)"
 
 .PHONY: check
-check: setup-check fmt lint vet unit generated tidy words sleeps ## run the fast checks: format, lint, vet, race tests without servers, generated code, words
+check: setup-check fmt lint vet generated unit tidy words sleeps ## run the fast checks: format, lint, vet, race tests without servers, generated code, words
 
 .PHONY: bench
 bench: setup-test ## run benchmarks that print ratios against a baseline, one per line (ONLY=sentinel. selects by prefix)
