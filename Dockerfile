@@ -27,6 +27,9 @@ WORKDIR /
 FROM files AS action-runner
 ENTRYPOINT ["/action-runner"]
 
+FROM files AS adapter-runner
+ENTRYPOINT ["/adapter-runner"]
+
 FROM files AS cluster-worker
 ENTRYPOINT ["/cluster-worker"]
 

@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-BINARIES := fleetloop fleetloop-up fleet-api console sentinel cluster-worker execution-controller node-fault-controller action-runner
+BINARIES := fleetloop fleetloop-up fleet-api console sentinel cluster-worker execution-controller node-fault-controller adapter-runner action-runner
 TOOLS    := $(CURDIR)/.cache/tools
 
 # Node is here if the system's is missing or too old.

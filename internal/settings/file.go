@@ -105,6 +105,8 @@ func (l *loader) decodeNode(n *yaml.Node, s *shape, v reflect.Value, path string
 		}
 	case s.kind == scalar && n.Kind == yaml.ScalarNode:
 		l.decodeScalar(n, s, v, path)
+	case s.kind == tree:
+		v.Set(reflect.ValueOf(Tree{l.decodeTree(n, path)}))
 	case s.kind == section && n.Kind == yaml.MappingNode:
 		l.decodeSection(n, s, v, path)
 	case s.kind == list && n.Kind == yaml.SequenceNode:
@@ -332,7 +334,7 @@ func (s *shape) describeSyntax() string {
 		return "a mapping"
 	case list:
 		return "a list"
-	case scalar:
+	case scalar, tree:
 	}
 	switch s.typeName() {
 	case "boolean":

@@ -102,7 +102,7 @@ func textsOf(s *shape, v reflect.Value) []string {
 			texts = append(texts, key.String()+"="+textOf(s.elem, v.MapIndex(key)))
 		}
 		return texts
-	case scalar, section, ordered:
+	case scalar, section, ordered, tree:
 	}
 	if text := textOf(s, v); text != "" {
 		return []string{text}

@@ -119,6 +119,9 @@ func yamlNodeOf(s *shape, v reflect.Value) *yaml.Node {
 	case ordered:
 		m, _ := reflect.TypeAssert[OrderedMap](v)
 		return orderedNode(m)
+	case tree:
+		t, _ := reflect.TypeAssert[Tree](v)
+		return treeNode(t.Value)
 	case scalar:
 	}
 	return scalarNode(s, v)

@@ -41,6 +41,8 @@ func schemaOf(s *shape, defaults reflect.Value) *jsonschema.Schema {
 		return &jsonschema.Schema{Type: "object", AdditionalProperties: schemaOf(s.elem, reflect.Zero(s.elem.typ))}
 	case ordered:
 		return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{Types: []string{"string", "number", "boolean", "object"}}}
+	case tree:
+		return &jsonschema.Schema{}
 	case scalar:
 	}
 	out := &jsonschema.Schema{Type: s.typeName(), WriteOnly: s.secret}

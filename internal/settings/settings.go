@@ -31,7 +31,7 @@
 // default. The supported types are strings, Secret, booleans, numbers,
 // time.Duration with a unit ("1m30s"), implementations of
 // encoding.TextUnmarshaler, pointers to these (nil means unset), structs,
-// OrderedMap, and lists of, and maps from string to, any of these. Lists and
+// OrderedMap, Tree, and lists of, and maps from string to, any of these. Lists and
 // maps of scalars are written as "a,b" and "k=v,l=w" in the environment and in
 // flags; a list or map of structs can only be set in the file. A list or a map
 // replaces that of a source with lower precedence.

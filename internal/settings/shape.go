@@ -19,6 +19,7 @@ const (
 	list                // a slice
 	mapping             // a map from string: a mapping with user-defined keys
 	ordered             // an OrderedMap
+	tree                // a Tree: any value
 )
 
 // A shape describes a type for this package.
@@ -62,6 +63,8 @@ func describeType(t reflect.Type, path string, depth int) *shape {
 	case isScalar(t) || t.Kind() == reflect.Pointer && isScalar(t.Elem()):
 	case t == reflect.TypeFor[OrderedMap]():
 		s.kind = ordered
+	case t == reflect.TypeFor[Tree]():
+		s.kind = tree
 	case t.Kind() == reflect.Struct:
 		s.kind = section
 		s.fields = describeFields(t, path, nil, depth)
@@ -207,6 +210,8 @@ func (s *shape) typeName() string {
 		return "section"
 	case s.kind == ordered:
 		return "mapping"
+	case s.kind == tree:
+		return "any value"
 	case s.kind == list:
 		return "list of " + s.elem.typeName()
 	case s.kind == mapping:

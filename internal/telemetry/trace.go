@@ -96,6 +96,9 @@ func NewTracing(ctx context.Context, cfg TraceConfig, component string) (*Tracin
 // Enabled reports whether spans are exported.
 func (t *Tracing) Enabled() bool { return t.shutdown != nil }
 
+// Provider returns the provider of the process's tracers.
+func (t *Tracing) Provider() trace.TracerProvider { return t.provider }
+
 // Tracer returns the tracer of a package, named by its import path.
 func (t *Tracing) Tracer(name string) trace.Tracer { return t.provider.Tracer(name) }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/fleetloop/fleetloop/internal/app/adapterapp"
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
 	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
 	"github.com/fleetloop/fleetloop/internal/app/consoleapp"
@@ -30,6 +31,7 @@ func TestDocsCommands(t *testing.T) {
 		"cluster-worker":        clusterworkerapp.Command(nil, nil, noEnv),
 		"execution-controller":  executionapp.Command(nil, nil, noEnv),
 		"node-fault-controller": nodefaultapp.Command(nil, nil, noEnv),
+		"adapter-runner":        adapterapp.Command(nil, nil, noEnv),
 		"console":               consoleapp.Command(nil, nil, noEnv),
 	}
 	for _, program := range programs {
@@ -38,7 +40,7 @@ func TestDocsCommands(t *testing.T) {
 	}
 	// A command begins a line of a code block or a span of code, after a prompt
 	// and environment variables.
-	command := regexp.MustCompile("(?m)(?:^    |`)(?:\\$ )?(?:[A-Z_]+=\\S+ )*(fleetloop|fleet-api|sentinel|cluster-worker|execution-controller|node-fault-controller) ([^`\n]*)")
+	command := regexp.MustCompile("(?m)(?:^    |`)(?:\\$ )?(?:[A-Z_]+=\\S+ )*(fleetloop|fleet-api|sentinel|cluster-worker|execution-controller|node-fault-controller|adapter-runner) ([^`\n]*)")
 	checked := 0
 	for file, text := range documents(t) {
 		for _, m := range command.FindAllStringSubmatch(text, -1) {

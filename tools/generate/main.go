@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fleetloop/fleetloop/internal/app/adapterapp"
 	"github.com/fleetloop/fleetloop/internal/app/allinone"
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
@@ -53,6 +54,7 @@ func writeReference() error {
 		"docs/reference/execution-controller.md":  func() ([]byte, error) { return renderCommands(executionapp.Command(nil, nil, noEnv)) },
 		"docs/reference/node-fault-controller.md": func() ([]byte, error) { return renderCommands(nodefaultapp.Command(nil, nil, noEnv)) },
 		"docs/reference/console.md":               func() ([]byte, error) { return renderCommands(consoleapp.Command(nil, nil, noEnv)) },
+		"docs/reference/adapter-runner.md":        func() ([]byte, error) { return renderCommands(adapterapp.Command(nil, nil, noEnv)) },
 		"docs/reference/actions.md":               renderActions,
 		"docs/reference/alerts.md":                renderAlerts,
 		"docs/reference/sentinelconfig.md":        renderSentinelConfig,
@@ -67,6 +69,9 @@ func writeReference() error {
 		},
 		"docs/schema/node-fault-controller.schema.json": func() ([]byte, error) {
 			return writeSchema(new(nodefaultapp.Defaults()), "node-fault-controller")
+		},
+		"docs/schema/adapter-runner.schema.json": func() ([]byte, error) {
+			return writeSchema(new(adapterapp.OverriddenDefaults()), "adapter-runner")
 		},
 		"docs/schema/console.schema.json":  func() ([]byte, error) { return writeSchema(new(consoleapp.OverriddenDefaults()), "console") },
 		"docs/schema/sentinel.schema.json": func() ([]byte, error) { return writeSchema(new(sentinelapp.OverriddenDefaults()), "sentinel") },
@@ -118,6 +123,7 @@ func renderConfig() ([]byte, error) {
 		{"execution-controller", new(executionapp.OverriddenDefaults())},
 		{"node-fault-controller", new(nodefaultapp.Defaults())},
 		{"console", new(consoleapp.OverriddenDefaults())},
+		{"adapter-runner", new(adapterapp.OverriddenDefaults())},
 		{"fleetloop up", new(allinone.OverriddenDefaults())},
 	}
 	for _, k := range sentinelapp.BrokerKinds() {

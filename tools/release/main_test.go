@@ -28,6 +28,7 @@ import (
 // decision.
 var budget = map[string]int64{
 	"action-runner":         6,
+	"adapter-runner":        15,
 	"cluster-worker":        10,
 	"console":               17,
 	"execution-controller":  21,

@@ -1,0 +1,335 @@
+package adapterrunner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fleetloop/fleetloop/adapter"
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// maxMessage limits a message of a report in bytes.
+const maxMessage = 2048
+
+// Deps holds what actions use.
+type Deps struct {
+	// Env returns a variable of the environment.
+	Env func(name string) (string, bool)
+
+	// Kube is the client of the host cluster. It is only needed if File.UsesKubernetes.
+	Kube client.Client
+}
+
+// A Runner is the Reconciler of a file. It is safe for concurrent use.
+type Runner struct {
+	secret    func(name string) (string, error)
+	condition func(*scope) (bool, error)
+	waiting   string
+	work      action
+	report    report
+
+	cleanup   action // nil if there is nothing to clean up
+	finalized func(*scope) (bool, error)
+	cleaned   func(*scope) (string, error)
+}
+
+// An action is a compiled action.
+type action interface {
+	// prepare evaluates the expressions. Errors are those of expressions.
+	prepare(s *scope) (step, error)
+}
+
+// A step is an action with its values.
+type step interface {
+	// describe returns what run does, as a value of JSON.
+	describe() map[string]any
+	// run does it, and returns the variable result.
+	run(ctx context.Context) (map[string]any, error)
+}
+
+// UsesKubernetes reports whether an action needs a host cluster.
+func (f File) UsesKubernetes() bool {
+	is := func(a Action) bool { return isSet(a.Apply) || isSet(a.Remove) || isSet(a.Job) }
+	return is(f.Action) || is(f.Delete.Action)
+}
+
+func isSet(section any) bool { return !reflect.ValueOf(section).IsZero() }
+
+// New checks and compiles a file that report was loaded for. The error joins one for each problem,
+// with its position.
+func New(f File, report *settings.Report, deps Deps) (*Runner, error) {
+	c, err := newCompiler(report, f.Secrets)
+	if err != nil {
+		return nil, err
+	}
+	c.checkSecrets(f.Secrets)
+	r := &Runner{secret: newSecretReader(f.Secrets, deps.Env), waiting: f.Waiting}
+	if r.waiting == "" {
+		r.waiting = "Waiting until the condition is true"
+	}
+	r.condition = c.condition("condition", f.Condition, "true", c.resource)
+	r.work = c.action("action", f.Action, f.Name, deps)
+	r.report = c.compileReport(f.Report, completeExpr(f.Action))
+	switch {
+	case !f.Delete.Nothing:
+		r.cleanup = c.action("delete", f.Delete.Action, f.Name, deps)
+	case isSet(f.Delete.Action):
+		c.fail("delete.nothing", errors.New("is set together with an action; remove one of them"))
+	}
+	r.finalized = c.condition("delete.finalized", f.Delete.Finalized, completeExpr(f.Delete.Action), c.result)
+	r.cleaned = c.text("delete.message", withFallback(f.Delete.Message, "Cleanup complete"), c.result)
+	if err := errors.Join(c.errs...); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// completeExpr returns the expression for the completion of an action, if the file has none.
+func completeExpr(a Action) string {
+	switch {
+	case isSet(a.Remove):
+		return "!result.exists"
+	case isSet(a.Job):
+		return "result.state == 'Succeeded'"
+	}
+	return "true"
+}
+
+func withFallback(text, fallback string) string {
+	if text == "" {
+		return fallback
+	}
+	return text
+}
+
+func (c *compiler) checkSecrets(secrets map[string]Secret) {
+	for name, s := range secrets {
+		key := "secrets[" + name + "]"
+		if !regexp.MustCompile(`^[a-z_][a-z0-9_]*$`).MatchString(name) {
+			c.fail(key, errors.New("the name must be lower-case letters, digits and underscores"))
+		}
+		if (s.Env == "") == (s.File == "") {
+			c.fail(key, errors.New("set either env or file"))
+		}
+	}
+}
+
+// action compiles the one action of a section.
+func (c *compiler) action(key string, a Action, name string, deps Deps) action {
+	var found []action
+	if isSet(a.HTTP) {
+		found = append(found, c.http(key+".http", a.HTTP, name))
+	}
+	if isSet(a.Command) {
+		found = append(found, c.command(key+".command", a.Command, deps.Env))
+	}
+	if isSet(a.Apply) {
+		found = append(found, c.object(key+".apply", kubeAction{kube: deps.Kube, manager: withFallback(a.Apply.FieldManager, name)}, a.Apply.Manifest))
+	}
+	if isSet(a.Remove) {
+		found = append(found, c.object(key+".remove", kubeAction{kube: deps.Kube, manager: withFallback(a.Remove.FieldManager, name), remove: true}, a.Remove.Manifest))
+	}
+	if isSet(a.Job) {
+		found = append(found, c.job(key, name, a.Job, deps.Kube))
+	}
+	if len(found) == 1 {
+		return found[0]
+	}
+	hint := ""
+	if key == "delete" {
+		hint = ", or nothing: true"
+	}
+	c.fail(key, fmt.Errorf("has %d actions; set exactly one of http, command, apply, remove and job%s", len(found), hint))
+	return nil
+}
+
+// Reconcile implements adapter.Reconciler.
+func (r *Runner) Reconcile(ctx context.Context, resource adapter.Resource) (adapter.Report, error) {
+	s, err := newScope(resource, r.secret)
+	if err != nil {
+		return adapter.Report{}, err
+	}
+	if resource.Deleting() {
+		return r.finalize(ctx, s)
+	}
+	due, err := r.condition(s)
+	if err != nil {
+		return adapter.Report{}, s.permanent(err)
+	}
+	if !due {
+		return adapter.Waiting(r.waiting), nil
+	}
+	if err := s.runAction(ctx, r.work); err != nil {
+		return adapter.Report{}, err
+	}
+	return r.report.evaluate(s)
+}
+
+// runAction runs an action, and sets the variable result.
+func (s *scope) runAction(ctx context.Context, a action) error {
+	ready, err := a.prepare(s)
+	if err != nil {
+		return s.permanent(err)
+	}
+	result, err := ready.run(ctx)
+	s.vars[varResult] = result
+	return err
+}
+
+func (r *Runner) finalize(ctx context.Context, s *scope) (adapter.Report, error) {
+	s.vars[varResult] = map[string]any{}
+	done := true
+	if r.cleanup != nil {
+		err := s.runAction(ctx, r.cleanup)
+		if err == nil {
+			done, err = r.finalized(s)
+		}
+		if err != nil {
+			return adapter.Report{}, err
+		}
+	}
+	if !done {
+		return adapter.InProgress("Cleanup in progress"), nil
+	}
+	message, err := r.cleaned(s)
+	return adapter.Finalized(cutText(message)), err
+}
+
+// A report is a compiled Report.
+type report struct {
+	available  func(*scope) (bool, error)
+	message    func(*scope) (string, error) // nil for the usual one
+	data       value
+	conditions []condition
+}
+
+type condition struct {
+	name            string
+	status          func(*scope) (bool, error)
+	reason, message func(*scope) (string, error)
+}
+
+func (c *compiler) compileReport(f Report, complete string) report {
+	r := report{available: c.condition("report.available", f.Available, complete, c.result)}
+	if f.Message != "" {
+		r.message = c.text("report.message", f.Message, c.result)
+	}
+	if _, ok := f.Data.Value.(map[string]any); !ok && f.Data.Value != nil {
+		c.fail("report.data", errors.New("must be a mapping"))
+	}
+	r.data = c.tree("report.data", f.Data.Value, c.result)
+	for i, d := range f.Conditions {
+		key := fmt.Sprintf("report.conditions[%d]", i)
+		if d.Type == v1.ConditionAvailable || d.Type == v1.ConditionFinalized {
+			c.fail(key+".type", fmt.Errorf("%s has its own expression", d.Type))
+		}
+		r.conditions = append(r.conditions, condition{
+			name: d.Type, status: c.condition(key+".status", d.Status, "", c.result),
+			reason:  c.text(key+".reason", withFallback(d.Reason, d.Type), c.result),
+			message: c.text(key+".message", d.Message, c.result),
+		})
+	}
+	return r
+}
+
+func (r report) evaluate(s *scope) (adapter.Report, error) {
+	available, err := r.available(s)
+	if err != nil {
+		return adapter.Report{}, err
+	}
+	message := "Work complete"
+	if !available {
+		message = "Work in progress"
+	}
+	if r.message != nil {
+		if message, err = r.message(s); err != nil {
+			return adapter.Report{}, err
+		}
+	}
+	out := adapter.InProgress(cutText(message))
+	if available {
+		out = adapter.Available(cutText(message))
+	}
+	for _, c := range r.conditions {
+		is, err := c.status(s)
+		reason, errReason := c.reason(s)
+		text, errText := c.message(s)
+		if err := errors.Join(err, errReason, errText); err != nil {
+			return adapter.Report{}, err
+		}
+		status := v1.ConditionFalse
+		if is {
+			status = v1.ConditionTrue
+		}
+		out.Conditions = setCondition(out.Conditions, v1.ReportCondition{Type: c.name, Status: status, Reason: reason, Message: cutText(text)})
+	}
+	data, err := r.data(s)
+	if err == nil && data != nil {
+		out.Data, err = json.Marshal(data)
+	}
+	if len(out.Data) > maxValue {
+		err = fmt.Errorf("evaluate report.data: %w", errValueTooLong)
+	}
+	return out, err
+}
+
+// setCondition adds a condition, or replaces that of its type.
+func setCondition(list []v1.ReportCondition, c v1.ReportCondition) []v1.ReportCondition {
+	for i := range list {
+		if list[i].Type == c.Type {
+			list[i] = c
+			return list
+		}
+	}
+	return append(list, c)
+}
+
+// cutText limits a message, without cutting a character.
+func cutText(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxMessage], "")
+}
+
+// DryRun writes the value of the condition, and what the action would do, as YAML. It does nothing. In
+// place of each secret it writes the name of the secret.
+func (r *Runner) DryRun(w io.Writer, resource adapter.Resource) error {
+	s, err := newScope(resource, func(name string) (string, error) { return "<secret " + name + ">", nil })
+	if err != nil {
+		return err
+	}
+	out, act, due := map[string]any{}, r.work, true
+	if resource.Deleting() {
+		out["deleted"], act = true, r.cleanup
+	} else {
+		if due, err = r.condition(s); err != nil {
+			return err
+		}
+		out["condition"] = due
+	}
+	if act == nil {
+		out["action"] = "nothing"
+	} else if ready, err := act.prepare(s); err == nil {
+		out["action"] = ready.describe()
+	} else if !due {
+		out["action"] = "unknown: " + err.Error()
+	} else {
+		return err
+	}
+	text, err := yaml.Marshal(out)
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	return err
+}
