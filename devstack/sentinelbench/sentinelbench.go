@@ -73,12 +73,12 @@ type Rounder struct {
 
 // NewRounder returns a Rounder with the profile of the configuration file.
 func NewRounder() *Rounder {
-	return &Rounder{scanner: source.NewScanner(false), profile: decision.GenerationThenAge(decision.DefaultAges())}
+	return &Rounder{scanner: source.NewScanner(false), profile: decision.NewGenerationThenAgeProfile(decision.DefaultAges())}
 }
 
 // ScanAndDecide returns how many of the resources on page were skipped at now.
 func (r *Rounder) ScanAndDecide(page []byte, now time.Time) (skipped int, err error) {
-	_, err = r.scanner.Scan(page, func(it *source.Item) error {
+	_, err = r.scanner.ScanPage(page, func(it *source.Item) error {
 		if !it.Fault.Skips() && !r.profile.Decide(&it.Resource, now).ShouldPublish {
 			skipped++
 		}
@@ -108,7 +108,7 @@ func UnmarshalAndDecide(page []byte, now time.Time) (skipped int, err error) {
 	if err := json.Unmarshal(page, &list); err != nil {
 		return 0, err
 	}
-	profile := decision.GenerationThenAge(decision.DefaultAges())
+	profile := decision.NewGenerationThenAgeProfile(decision.DefaultAges())
 	for i := range list.Items {
 		in := &list.Items[i]
 		r := decision.Resource{

@@ -78,7 +78,7 @@ type stage struct {
 // Simulate plays a world to its end. It returns its history and the promise that the history must meet.
 // It must be called in a synctest bubble.
 func Simulate(ctx context.Context, w World, planted Planted) (*History, Promise, error) {
-	sel, err := w.Config.Selector()
+	sel, err := w.Config.BuildLabelSelector()
 	if err != nil {
 		return nil, Promise{}, err
 	}

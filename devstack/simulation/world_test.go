@@ -312,7 +312,7 @@ func (w *World) Promise(begin time.Time) Promise {
 		Stale:    2*w.API + round,
 		Stop:     cfg.ShutdownTimeout,
 		NotReady: cfg.MaxAgeNotReady, Ready: cfg.MaxAgeReady,
-		Early: func(resource string) float64 { return cfg.EarlyFraction([]byte(resource)) },
+		Early: func(resource string) float64 { return cfg.ComputeEarlyFraction([]byte(resource)) },
 		Calm:  w.Calm(), Clocks: len(w.Clock) > 0,
 		Drifts: !w.Features.Keyset || w.withdraws(func(f Features) bool { return !f.Keyset }),
 	}

@@ -121,7 +121,7 @@ func TestMetInFlight(t *testing.T) {
 		time.Sleep(67 * time.Second)
 		api.note(clusterID(0))
 		synctest.Wait()
-		last := b.Decisions().Of(clusterID(0))[0]
+		last := b.Decisions().ListDecisions(clusterID(0))[0]
 		if last.Published || last.Next.Sub(last.At) > 5*time.Second {
 			t.Errorf("decided at %s to look again at %s: %+v", last.At, last.Next, last)
 		}

@@ -14,15 +14,15 @@ func TestOurs(t *testing.T) {
 		"later":   time.Now().Add(time.Hour).UTC().Round(0),
 		"earlier": time.Now().Add(-time.Hour).UTC().Round(0),
 	} {
-		if got := toLocalClock(told, now); !got.Equal(told) || !strings.Contains(got.String(), " m=") {
+		if got := toMonotonicClock(told, now); !got.Equal(told) || !strings.Contains(got.String(), " m=") {
 			t.Errorf("%s: %s becomes %s", name, told, got)
 		}
 	}
-	if !toLocalClock(time.Time{}, now).IsZero() {
+	if !toMonotonicClock(time.Time{}, now).IsZero() {
 		t.Error("no time becomes one")
 	}
 	far := time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
-	if got := toLocalClock(far, now); got.Before(now.AddDate(100, 0, 0)) {
+	if got := toMonotonicClock(far, now); got.Before(now.AddDate(100, 0, 0)) {
 		t.Errorf("%s becomes %s", far, got)
 	}
 }

@@ -121,11 +121,11 @@ const (
 	LogEventsDebug LogEvents = "debug"
 )
 
-// withDefaults sets defaults and rejects invalid values. The settings package does the same by
+// withDefaultsValidated sets defaults and rejects invalid values. The settings package does the same by
 // tags, but a Config may also be built in code.
-func (c Config) withDefaults() (Config, error) {
+func (c Config) withDefaultsValidated() (Config, error) {
 	errs := []error{
-		setDefaults([]fallback[time.Duration]{
+		setDefaultsAndRejectNegative([]fallback[time.Duration]{
 			{"poll_interval", &c.PollInterval, 5 * time.Second},
 			{"max_age_not_ready", &c.MaxAgeNotReady, decision.DefaultAges().NotReady},
 			{"max_age_ready", &c.MaxAgeReady, decision.DefaultAges().Ready},
@@ -136,14 +136,14 @@ func (c Config) withDefaults() (Config, error) {
 			{"shutdown_timeout", &c.ShutdownTimeout, 10 * time.Second},
 			{"source.full_sweep_interval", &c.Source.FullSweepInterval, 10 * time.Minute},
 		}),
-		setDefaults([]fallback[int]{
+		setDefaultsAndRejectNegative([]fallback[int]{
 			{"hyperfleet_api.page_size", &c.HyperfleetAPI.PageSize, 500},
 			{"publish.max_in_flight", &c.Publish.Window, 256},
 			{"publish.max_attempts", &c.Publish.Attempts, 4},
 			{"published_cache_size", &c.MemoryLimit, 450_000},
 			{"decision_history_size", &c.DecisionsLimit, 5000},
 		}),
-		setDefaults([]fallback[float64]{
+		setDefaultsAndRejectNegative([]fallback[float64]{
 			{"hyperfleet_api.requests_per_second", &c.HyperfleetAPI.RequestsPerSecond, 200},
 			{"publish.catch_up_factor", &c.Publish.CatchUpFactor, 1.5},
 			{"publish.catch_up_min_per_second", &c.Publish.CatchUpFloor, 2500},
@@ -156,7 +156,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Jitter >= 1 {
 		errs = append(errs, keyErrorf("jitter", "%v is invalid: must be less than 1", c.Jitter))
 	}
-	errs = append(errs, c.checkMode())
+	errs = append(errs, c.validateMode())
 	if _, ok := singularOf(c.ResourceType); !ok {
 		errs = append(errs, keyErrorf("resource_type", "%q is invalid: must be clusters, nodepools, manifests or workloads", c.ResourceType))
 	}
@@ -170,9 +170,9 @@ type fallback[T time.Duration | int | float64] struct {
 	zero  T
 }
 
-func setDefaults[T time.Duration | int | float64](list []fallback[T]) error {
+func setDefaultsAndRejectNegative[T time.Duration | int | float64](fallbacks []fallback[T]) error {
 	var errs []error
-	for _, s := range list {
+	for _, s := range fallbacks {
 		if *s.value < 0 {
 			errs = append(errs, keyErrorf(s.key, "%v is invalid: must not be negative", *s.value))
 		}
@@ -183,9 +183,9 @@ func setDefaults[T time.Duration | int | float64](list []fallback[T]) error {
 	return errors.Join(errs...)
 }
 
-// checkMode rejects modes that cannot work. The result of an expression may change with time alone,
+// validateMode rejects modes that cannot work. The result of an expression may change with time alone,
 // so an expression profile must look at every resource in every round.
-func (c Config) checkMode() error {
+func (c Config) validateMode() error {
 	switch c.Source.Mode {
 	case ModeAuto, ModeSweep:
 		return nil
@@ -207,8 +207,8 @@ func singularOf(collection string) (singular string, known bool) {
 	return "", false
 }
 
-// Selector returns the selector of the resources: the pairs and the text combined.
-func (c Config) Selector() (selector.Selector, error) {
+// BuildLabelSelector returns the selector of the resources: the pairs and the text combined.
+func (c Config) BuildLabelSelector() (selector.Selector, error) {
 	pairs, err := selector.FromPairs(c.ResourceSelector)
 	if err != nil {
 		return selector.Selector{}, keyErrorf("resource_selector", "%w", err)
@@ -224,19 +224,20 @@ func (c Config) Selector() (selector.Selector, error) {
 	return both, nil
 }
 
-// EarlyFraction returns the fraction of its maximum age by which the resource with an id is due early.
-func (c Config) EarlyFraction(id []byte) float64 {
+// ComputeEarlyFraction returns the fraction of its maximum age by which the resource with an id is
+// due early.
+func (c Config) ComputeEarlyFraction(resourceID []byte) (fractionOfMaxAge float64) {
 	if c.Jitter == 0 {
 		return 0
 	}
-	return c.Jitter * hashFraction(id)
+	return c.Jitter * hashToFraction(resourceID)
 }
 
-// hashFraction maps an id to a number from 0 to 1. The number is the same in every process, because
+// hashToFraction maps an id to a number from 0 to 1. The number is the same in every process, because
 // event ids depend on it.
-func hashFraction(id []byte) float64 {
+func hashToFraction(resourceID []byte) (zeroToOne float64) {
 	hash := fnv.New64a()
-	_, _ = hash.Write(id) // it has no errors
+	_, _ = hash.Write(resourceID) // it has no errors
 	// Ids often differ only in their last characters, which FNV hardly spreads to the high bits.
 	h := hash.Sum64()
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd
@@ -250,22 +251,22 @@ type Decider interface {
 	Decide(r *decision.Resource, now time.Time) decision.Verdict
 }
 
-// Ages returns the maximum ages of the configuration.
-func (c Config) Ages() decision.Ages {
+// MaxAges returns the maximum ages of the configuration.
+func (c Config) MaxAges() decision.Ages {
 	return decision.Ages{NotReady: c.MaxAgeNotReady, Ready: c.MaxAgeReady}
 }
 
-// Decider returns the decider of the configured profile.
-func (c Config) Decider() (Decider, error) {
-	ages := c.Ages()
+// NewDecider returns the decider of the configured profile.
+func (c Config) NewDecider() (Decider, error) {
+	ages := c.MaxAges()
 	if c.Decision.Profile != ProfileExpression && (c.Decision.Result != "" || len(c.Decision.Params) > 0) {
 		return nil, keyErrorf("decision.profile", "params and result require the profile %q", ProfileExpression)
 	}
 	switch c.Decision.Profile {
 	case ProfileGenerationThenAge, "":
-		return decision.GenerationThenAge(ages), nil
+		return decision.NewGenerationThenAgeProfile(ages), nil
 	case ProfileTransitionAge:
-		return decision.TransitionAge(ages), nil
+		return decision.NewTransitionAgeProfile(ages), nil
 	case ProfileExpression:
 		if c.Decision.Result == "" {
 			return nil, keyErrorf("decision.result", "is required with the profile %q", ProfileExpression)
@@ -279,7 +280,7 @@ func (c Config) Decider() (Decider, error) {
 	return nil, keyErrorf("decision.profile", "%q is invalid: must be generation-then-age, transition-age or expression", c.Decision.Profile)
 }
 
-func (c Config) retryPolicy() backoff.Policy {
+func (c Config) publishRetryPolicy() backoff.Policy {
 	return backoff.Policy{Initial: c.Publish.InitialBackoff, Max: c.Publish.MaxBackoff, MaxAttempts: c.Publish.Attempts}
 }
 
@@ -288,17 +289,17 @@ func keyErrorf(key, format string, args ...any) error {
 	return &payload.KeyError{Key: key, Err: fmt.Errorf(format, args...)}
 }
 
-// Locate places the errors of New. It calls wrap for each error about one setting, with the
+// WrapKeyErrors places the errors of New. It calls wrap for each error about one setting, with the
 // setting's key, and replaces the error by the result. The report of package settings has such a
 // function.
-func Locate(err error, wrap func(key string, err error) error) error {
+func WrapKeyErrors(err error, wrap func(key string, err error) error) error {
 	if err == nil {
 		return nil
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var errs []error
 		for _, e := range joined.Unwrap() {
-			errs = append(errs, Locate(e, wrap))
+			errs = append(errs, WrapKeyErrors(e, wrap))
 		}
 		return errors.Join(errs...)
 	}
@@ -308,18 +309,18 @@ func Locate(err error, wrap func(key string, err error) error) error {
 	return err
 }
 
-// pollDelay returns how long to wait after a round. Rounds start at the poll interval; a round that
-// took longer is followed at once. After an error the delay is the whole interval, or longer if the
-// server asked for it.
-func (c Config) pollDelay(took time.Duration, err error) time.Duration {
+// delayUntilNextPoll returns how long to wait after a round. Rounds start at the poll interval; a
+// round that took longer is followed at once. After an error the delay is the whole interval, or
+// longer if the server asked for it.
+func (c Config) delayUntilNextPoll(took time.Duration, err error) time.Duration {
 	if err != nil {
-		return c.errorDelay(err)
+		return c.delayAfterError(err)
 	}
 	return max(0, c.PollInterval-took)
 }
 
-// errorDelay returns how long to wait after an API error.
-func (c Config) errorDelay(err error) time.Duration {
+// delayAfterError returns how long to wait after an API error.
+func (c Config) delayAfterError(err error) time.Duration {
 	after, _ := backoff.RetryAfter(err)
 	return max(c.PollInterval, min(after, backoff.MaxRetryAfter))
 }

@@ -35,7 +35,7 @@ const staleWatch = 35 * time.Second
 type feed struct {
 	follower *follower
 	sentinel *Sentinel
-	pass     *pass
+	pass     *decisionPass
 	cursor   string
 	buffer   []byte // for pages of changes
 
@@ -48,44 +48,44 @@ type feed struct {
 
 // newFeed returns a feed of the follower's collection.
 func (f *follower) newFeed(ctx context.Context) *feed {
-	p := f.newPass(ctx)
-	p.keep, p.newest = f.index.Put, true
+	p := f.newDecisionPass(ctx)
+	p.keep, p.newest = f.index.PutNewest, true
 	return &feed{follower: f, sentinel: f.sentinel, pass: p}
 }
 
 // followChanges reads changes until ctx ends or the API withdraws the change feed.
 func (f *feed) followChanges(ctx context.Context) error {
-	err := f.awaitCursor(ctx)
+	err := f.awaitCursorFromSweep(ctx)
 	losses := 0
 	for err == nil {
 		begin := time.Now()
-		if f.watchChanges(ctx) && time.Since(begin) > lastingWatch {
+		if f.watchAndDecideChanges(ctx) && time.Since(begin) > lastingWatch {
 			losses = 0
 		}
-		err = f.pullChanges(ctx)
+		err = f.readAndDecideChanges(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, errWithdrawn):
 			return err
-		case isCursorLost(err):
+		case isCursorRejected(err):
 			if losses++; losses > 1 {
 				return fmt.Errorf("%w: %w", errWithdrawn, err)
 			}
-			f.setError(ctx, err)
-			err = f.resyncForCursor(ctx)
+			f.recordFeedResult(ctx, err)
+			err = f.requestSweepAndAwaitCursor(ctx)
 			continue
 		case err == nil:
 			losses = 0
 		}
-		f.setError(ctx, err)
-		err = backoff.Sleep(ctx, f.nextDelay(begin, err))
+		f.recordFeedResult(ctx, err)
+		err = backoff.Sleep(ctx, f.delayUntilNextRead(begin, err))
 	}
 	return err
 }
 
-// awaitCursor waits for a cursor from a sweep.
-func (f *feed) awaitCursor(ctx context.Context) error {
+// awaitCursorFromSweep waits for a cursor from a sweep.
+func (f *feed) awaitCursorFromSweep(ctx context.Context) error {
 	select {
 	case f.cursor = <-f.follower.cursors:
 		return nil
@@ -94,8 +94,8 @@ func (f *feed) awaitCursor(ctx context.Context) error {
 	}
 }
 
-// resyncForCursor starts a full sweep to get a new cursor.
-func (f *feed) resyncForCursor(ctx context.Context) error {
+// requestSweepAndAwaitCursor starts a full sweep to get a new cursor.
+func (f *feed) requestSweepAndAwaitCursor(ctx context.Context) error {
 	f.sentinel.metrics.resyncs.Inc()
 	f.sentinel.log.InfoContext(ctx, "change cursor lost, listing all resources")
 	select {
@@ -106,10 +106,10 @@ func (f *feed) resyncForCursor(ctx context.Context) error {
 	case f.follower.resync <- struct{}{}:
 	default:
 	}
-	return f.awaitCursor(ctx)
+	return f.awaitCursorFromSweep(ctx)
 }
 
-func (f *feed) changesQuery() url.Values {
+func (f *feed) buildChangesQuery() url.Values {
 	q := url.Values{"changed_since": {f.cursor}}
 	if labels := f.sentinel.selector.String(); labels != "" {
 		q.Set("labels", labels)
@@ -117,10 +117,10 @@ func (f *feed) changesQuery() url.Values {
 	return q
 }
 
-// pullChanges requests all changes since the cursor.
-func (f *feed) pullChanges(ctx context.Context) error {
+// readAndDecideChanges requests all changes since the cursor.
+func (f *feed) readAndDecideChanges(ctx context.Context) error {
 	for more := true; more; {
-		env, err := f.pullChangesPage(ctx)
+		env, err := f.readAndDecideChangesPage(ctx)
 		if err != nil {
 			return err
 		}
@@ -132,9 +132,9 @@ func (f *feed) pullChanges(ctx context.Context) error {
 	return nil
 }
 
-func (f *feed) pullChangesPage(ctx context.Context) (source.Envelope, error) {
+func (f *feed) readAndDecideChangesPage(ctx context.Context) (source.Envelope, error) {
 	p := f.pass
-	q := f.changesQuery()
+	q := f.buildChangesQuery()
 	q.Set("limit", strconv.Itoa(f.sentinel.cfg.HyperfleetAPI.PageSize))
 	asking, cancel := context.WithTimeoutCause(ctx, f.sentinel.cfg.HyperfleetAPI.Timeout, errNoChanges)
 	defer cancel()
@@ -145,9 +145,9 @@ func (f *feed) pullChangesPage(ctx context.Context) (source.Envelope, error) {
 	}
 	f.buffer = body
 	p.now, p.asked = time.Now(), asked
-	p.trustFilter = p.labels.trustsServer(body, true, true)
-	env, err := p.scanner.Scan(body, func(it *source.Item) error { return p.decideAndDispatch(ctx, it) })
-	p.metrics.flushTally(&p.tally)
+	p.trustFilter = p.labels.trustsServerFilter(body, true, true)
+	env, err := p.scanner.ScanPage(body, func(it *source.Item) error { return p.decideAndDispatch(ctx, it) })
+	p.metrics.addAndResetTally(&p.tally)
 	if err != nil {
 		return env, fmt.Errorf("read changes of %s: %w", f.sentinel.cfg.ResourceType, err)
 	}
@@ -161,14 +161,15 @@ func (f *feed) pullChangesPage(ctx context.Context) (source.Envelope, error) {
 	return env, nil
 }
 
-// watchChanges reads watch events until the API ends the watch. It reports whether there were any.
-func (f *feed) watchChanges(ctx context.Context) (received bool) {
+// watchAndDecideChanges reads watch events until the API ends the watch. It reports whether there
+// were any.
+func (f *feed) watchAndDecideChanges(ctx context.Context) (received bool) {
 	if f.follower.mode != ModeWatch || f.watchDisabled && f.follower.fullSweeps.Load() == f.disabledAtSweep {
 		return false
 	}
 	f.watchDisabled = false
 	begin := time.Now()
-	q := f.changesQuery()
+	q := f.buildChangesQuery()
 	q.Set("watch", "true")
 	watching, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -185,7 +186,7 @@ func (f *feed) watchChanges(ctx context.Context) (received bool) {
 			f.sentinel.setMode(ModeWatch)
 		}
 		received = true
-		return f.processWatchEvent(ctx, e)
+		return f.decideWatchEvent(ctx, e)
 	})
 	if ctx.Err() != nil {
 		return received
@@ -207,31 +208,31 @@ func (f *feed) watchChanges(ctx context.Context) (received bool) {
 	return received
 }
 
-// nextDelay returns how long to wait before the next request for changes or the next watch.
-func (f *feed) nextDelay(begin time.Time, err error) time.Duration {
+// delayUntilNextRead returns how long to wait before the next request for changes or the next watch.
+func (f *feed) delayUntilNextRead(began time.Time, err error) time.Duration {
 	if err != nil {
-		return f.sentinel.cfg.errorDelay(err)
+		return f.sentinel.cfg.delayAfterError(err)
 	}
 	if f.follower.mode != ModeWatch || f.watchDisabled {
-		return max(0, f.sentinel.cfg.PollInterval-time.Since(begin))
+		return max(0, f.sentinel.cfg.PollInterval-time.Since(began))
 	}
 	return backoff.Policy{Initial: 50 * time.Millisecond, Max: f.sentinel.cfg.PollInterval}.Delay(f.watchFailures)
 }
 
-// processWatchEvent processes one event of a watch.
-func (f *feed) processWatchEvent(ctx context.Context, e v1.WatchEvent) error {
+// decideWatchEvent processes one event of a watch.
+func (f *feed) decideWatchEvent(ctx context.Context, event v1.WatchEvent) error {
 	p := f.pass
 	// The age of the event is unknown, because there was no time to receive it.
 	p.now, p.asked = time.Now(), time.Time{}
 	var err error
-	switch e.Type {
+	switch event.Type {
 	case v1.WatchChanged:
-		p.trustFilter = p.labels.trustsServer(nil, false, true)
-		err = p.scanner.ScanOne(e.Data, func(it *source.Item) error { return p.decideAndDispatch(ctx, it) })
-		p.metrics.flushTally(&p.tally)
+		p.trustFilter = p.labels.trustsServerFilter(nil, false, true)
+		err = p.scanner.ScanResource(event.Data, func(it *source.Item) error { return p.decideAndDispatch(ctx, it) })
+		p.metrics.addAndResetTally(&p.tally)
 		f.sentinel.metrics.changes.Inc()
 	case v1.WatchRemoved:
-		err = p.scanner.ScanOne(e.Data, func(it *source.Item) error {
+		err = p.scanner.ScanResource(event.Data, func(it *source.Item) error {
 			p.forgetResource(it.ID)
 			return nil
 		})
@@ -241,27 +242,27 @@ func (f *feed) processWatchEvent(ctx context.Context, e v1.WatchEvent) error {
 	if err != nil {
 		return err
 	}
-	if e.Cursor != "" {
-		f.cursor = e.Cursor
+	if event.Cursor != "" {
+		f.cursor = event.Cursor
 	}
-	f.setError(ctx, nil)
+	f.recordFeedResult(ctx, nil)
 	return nil
 }
 
-// setError records whether the feed is up to date.
-func (f *feed) setError(ctx context.Context, err error) {
+// recordFeedResult records whether the feed is up to date.
+func (f *feed) recordFeedResult(ctx context.Context, err error) {
 	before := f.sentinel.feeding.load()
 	if err == nil {
 		f.sentinel.feeding.store(nil)
 		if errors.Is(before, errNotFollowed) {
-			f.follower.wakePoll()
+			f.follower.triggerPoll()
 		}
 		return
 	}
 	if ctx.Err() != nil {
 		return
 	}
-	f.sentinel.reporter.noteAPIError(&f.sentinel.feeding, err)
+	f.sentinel.reporter.countAndStoreAPIError(&f.sentinel.feeding, err)
 	if before == nil || before.Error() != err.Error() {
 		f.sentinel.reporter.warnSampled("feed", func(log *slog.Logger) { log.WarnContext(ctx, "change feed failed", "err", err) })
 	}

@@ -32,7 +32,7 @@ type follower struct {
 	etags    *source.Walker // pages that changed
 
 	// score is shared by all passes and evaluated once a round.
-	score *score
+	score *publishResults
 
 	// cursors passes a start cursor from a sweep to the feed. resync requests such a cursor.
 	cursors chan string
@@ -51,12 +51,12 @@ type follower struct {
 	paging shardEpoch
 }
 
-// followAPI runs a follower until ctx ends, the API withdraws the feature, or the API offers a
+// runFollower runs a follower until ctx ends, the API withdraws the feature, or the API offers a
 // better one.
-func (s *Sentinel) followAPI(ctx context.Context, mode Mode) {
+func (s *Sentinel) runFollower(ctx context.Context, mode Mode) {
 	s.log.InfoContext(ctx, "following the API", "mode", string(mode), "full_sweep_interval", s.cfg.Source.FullSweepInterval)
 	f := &follower{
-		sentinel: s, mode: mode, index: state.NewDueIndex(time.Now()), lookup: newWalker(s), score: new(score),
+		sentinel: s, mode: mode, index: state.NewDueIndex(time.Now()), lookup: newWalker(s), score: new(publishResults),
 		cursors: make(chan string, 1), resync: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		paging: shardEpoch{shard: s.shard},
 	}
@@ -74,13 +74,13 @@ func (s *Sentinel) followAPI(ctx context.Context, mode Mode) {
 	defer wg.Wait() // also after a panic
 	defer stop(nil)
 	wg.Go(func() {
-		defer s.panics.recoverPanic()
+		defer s.panics.recoverAndCancel()
 		stop(f.runFullSweeps(within))
 	})
 	if mode != ModeETag {
 		s.feeding.store(errNotFollowed)
 		wg.Go(func() {
-			defer s.panics.recoverPanic()
+			defer s.panics.recoverAndCancel()
 			stop(f.newFeed(within).followChanges(within))
 		})
 	}
@@ -103,9 +103,9 @@ func (s *Sentinel) followAPI(ctx context.Context, mode Mode) {
 	}
 }
 
-// newPass returns a pass that shares the follower's index and score.
-func (f *follower) newPass(ctx context.Context) *pass {
-	p := f.sentinel.newPass(ctx)
+// newDecisionPass returns a pass that shares the follower's index and score.
+func (f *follower) newDecisionPass(ctx context.Context) *decisionPass {
+	p := f.sentinel.newDecisionPass(ctx)
 	p.index, p.score = f.index, f.score
 	return p
 }
@@ -119,16 +119,16 @@ func (f *follower) runFullSweeps(ctx context.Context) error {
 		if err != nil && !errors.Is(err, errShardChanged) {
 			return err
 		}
-		if err != nil || d.isStale() {
+		if err != nil || d.hasShardChanged() {
 			f.sentinel.log.InfoContext(ctx, "shard assignment changed, listing all resources")
 			f.complete.Store(false)
 			if err != nil {
-				d.noteInterrupted()
+				d.recordInterrupted()
 			}
 			continue
 		}
 		if !f.complete.Swap(true) {
-			f.wakePoll()
+			f.triggerPoll()
 		}
 		interval := f.sentinel.cfg.Source.FullSweepInterval
 		timer := time.NewTimer(interval*4/5 + rand.N(interval*2/5)) //nolint:gosec // only spreads sweeps
@@ -146,27 +146,27 @@ func (f *follower) runFullSweeps(ctx context.Context) error {
 	}
 }
 
-// wakePoll starts the next poll at once.
-func (f *follower) wakePoll() {
+// triggerPoll starts the next poll at once.
+func (f *follower) triggerPoll() {
 	select {
 	case f.wake <- struct{}{}:
 	default: // another wake-up is already pending
 	}
 }
 
-// sweepUntilComplete lists everything and resumes after errors. It returns errShardChanged when cut is
-// closed.
-func (f *follower) sweepUntilComplete(ctx context.Context, cut <-chan struct{}) error {
+// sweepUntilComplete lists everything and resumes after errors. It returns errShardChanged when
+// interrupt is closed.
+func (f *follower) sweepUntilComplete(ctx context.Context, interrupt <-chan struct{}) error {
 	begin := time.Now()
 	f.sentinel.rounds.Add(1)
-	mark := f.index.BeginPass()
+	mark := f.index.BeginSweep()
 	for {
-		p := f.newPass(ctx)
-		p.keep = func(id []byte, due time.Time, class state.DueClass) { f.index.PutFromSweep(id, due, class, mark) }
-		err := f.sentinel.listAll(ctx, p, cut, f.offerCursorOrDetectMode)
+		p := f.newDecisionPass(ctx)
+		p.keep = func(id []byte, due time.Time, class state.DueClass) { f.index.MergeFromSweep(id, due, class, mark) }
+		err := f.sentinel.listAndDecideAll(ctx, p, interrupt, f.sendCursorOrDetectBetterMode)
 		if err == nil {
-			removed := f.index.EndPass(mark)
-			f.sentinel.memory.Sweep()
+			removed := f.index.EndSweepAndRemoveUnseen(mark)
+			f.sentinel.memory.EndLapAndEvictUnused()
 			f.fullSweeps.Add(1)
 			f.sentinel.metrics.lastFullSweep.SetToCurrentTime()
 			f.sentinel.log.InfoContext(ctx, "full sweep completed", "resources", p.resources, "removed", removed, "took", time.Since(begin))
@@ -175,10 +175,10 @@ func (f *follower) sweepUntilComplete(ctx context.Context, cut <-chan struct{}) 
 		if errors.Is(err, errWithdrawn) || errors.Is(err, errShardChanged) || errors.As(err, new(offerError)) || ctx.Err() != nil {
 			return err
 		}
-		f.sentinel.reporter.noteAPIError(&f.sentinel.listing, err)
+		f.sentinel.reporter.countAndStoreAPIError(&f.sentinel.listing, err)
 		f.sentinel.log.ErrorContext(ctx, "full sweep interrupted, resuming", "err", err)
-		waiting, stop := withCancelOnClose(ctx, cut)
-		err = backoff.Sleep(waiting, f.sentinel.cfg.errorDelay(err))
+		waiting, stop := withCancelOnShardChange(ctx, interrupt)
+		err = backoff.Sleep(waiting, f.sentinel.cfg.delayAfterError(err))
 		stop()
 		if err != nil {
 			f.sentinel.start = sweepStart{} // pages that were read may now belong to another replica
@@ -187,12 +187,12 @@ func (f *follower) sweepUntilComplete(ctx context.Context, cut <-chan struct{}) 
 	}
 }
 
-// offerCursorOrDetectMode gives the feed the cursor of a sweep's first page: changes after it may be missing
-// from the sweep. A feed that has a cursor ignores it. In a mode without a feed, offerCursorOrDetectMode checks
-// whether the API offers one now.
-func (f *follower) offerCursorOrDetectMode(pg source.Page, env source.Envelope) error {
+// sendCursorOrDetectBetterMode gives the feed the cursor of a sweep's first page: changes after it
+// may be missing from the sweep. A feed that has a cursor ignores it. In a mode without a feed,
+// sendCursorOrDetectBetterMode checks whether the API offers one now.
+func (f *follower) sendCursorOrDetectBetterMode(firstPage source.Page, env source.Envelope) error {
 	if f.mode == ModeETag {
-		err := f.sentinel.detectBetterMode(pg, env)
+		err := f.sentinel.detectBetterMode(firstPage, env)
 		if offer, ok := errors.AsType[offerError](err); ok && offer.mode == f.mode {
 			return nil
 		}
@@ -214,13 +214,13 @@ func (f *follower) offerCursorOrDetectMode(pg source.Page, env source.Envelope) 
 func (f *follower) runPolls(ctx context.Context) {
 	for ctx.Err() == nil {
 		begin := time.Now()
-		err := f.runPoll(ctx)
+		err := f.pollOnce(ctx)
 		took := time.Since(begin)
 		if err == nil {
-			f.sentinel.reporter.noteIfOverrun(ctx, took, f.sentinel.cfg.PollInterval)
+			f.sentinel.reporter.reportPollOverrun(ctx, took, f.sentinel.cfg.PollInterval)
 		}
-		wait := f.sentinel.cfg.pollDelay(took, err)
-		f.sentinel.heartbeat.noteProgress(wait)
+		wait := f.sentinel.cfg.delayUntilNextPoll(took, err)
+		f.sentinel.heartbeat.recordProgress(wait)
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -231,11 +231,11 @@ func (f *follower) runPolls(ctx context.Context) {
 	}
 }
 
-func (f *follower) runPoll(ctx context.Context) error {
+func (f *follower) pollOnce(ctx context.Context) error {
 	begin := time.Now()
 	ctx, span := f.sentinel.tracer.Start(ctx, "sentinel.round")
 	defer span.End()
-	ready, all := f.index.Ready(), f.index.Len()
+	ready, all := f.index.CountReady(), f.index.Len()
 	complete := f.complete.Load()
 	if complete {
 		f.sentinel.setSteadyRate(ready, all-ready)
@@ -244,18 +244,20 @@ func (f *follower) runPoll(ctx context.Context) error {
 	if f.mode == ModeETag && f.fullSweeps.Load() > 0 {
 		all, err = f.decideChangedPages(ctx)
 	}
-	p := f.newPass(ctx)
+	p := f.newDecisionPass(ctx)
 	p.lastError, p.began = &f.sentinel.looking, begin
 	if err == nil {
-		f.logNotDue(ctx, begin, p.debug)
-		err = f.lookUpDue(ctx, p)
+		if p.debug {
+			f.logNotDue(ctx, begin)
+		}
+		err = f.lookUpAndDecideOverdue(ctx, p)
 	}
 	p.publishing.Wait()
 	switch {
 	case err == nil:
 		f.sentinel.looking.store(nil)
 	case ctx.Err() == nil:
-		f.sentinel.reporter.noteAPIError(&f.sentinel.looking, err)
+		f.sentinel.reporter.countAndStoreAPIError(&f.sentinel.looking, err)
 	}
 	// A round fails if the feed fails; that error is already counted and logged. Resources that are
 	// due by age are looked up all the same.
@@ -263,14 +265,14 @@ func (f *follower) runPoll(ctx context.Context) error {
 	if err == nil && complete {
 		whole = f.sentinel.feeding.load()
 	}
-	addTo(f.sentinel.metrics.skippedReady, max(0, ready-int(f.score.ready.Swap(0))-p.deferred.Ready))
-	addTo(f.sentinel.metrics.skippedOthers, max(0, all-ready-int(f.score.others.Swap(0))-p.deferred.NotReady))
+	addIfPositive(f.sentinel.metrics.skippedReady, max(0, ready-int(f.score.ready.Swap(0))-p.deferred.Ready))
+	addIfPositive(f.sentinel.metrics.skippedOthers, max(0, all-ready-int(f.score.others.Swap(0))-p.deferred.NotReady))
 	if f.mode != ModeETag {
 		all = f.index.Len()
 	}
-	p.resources, p.oldest = all, f.sentinel.memory.LongestWait(time.Now())
+	p.resources, p.oldest = all, f.sentinel.memory.PurgeExpiredAndGetLongestWait(time.Now())
 	f.sentinel.metrics.memoryEntries.Set(float64(f.sentinel.memory.Len()))
-	f.sentinel.metrics.indexBytes.Set(float64(f.index.Bytes()))
+	f.sentinel.metrics.indexBytes.Set(float64(f.index.EstimateMemoryBytes()))
 	switch {
 	case errors.Is(whole, errNotFollowed): // the feed has just started; there is nothing to report yet
 	case complete, whole != nil:
@@ -281,11 +283,8 @@ func (f *follower) runPoll(ctx context.Context) error {
 
 // logNotDue logs each resource that a poll skips without a lookup, as a sweep logs the resources
 // that it decides.
-func (f *follower) logNotDue(ctx context.Context, now time.Time, debug bool) {
-	if !debug {
-		return
-	}
-	for id, due := range f.index.NotDue(now) {
+func (f *follower) logNotDue(ctx context.Context, now time.Time) {
+	for id, due := range f.index.ListNotDue(now) {
 		f.sentinel.log.DebugContext(ctx, "resource skipped", "resource_id", id, "reason", "not due according to the schedule index", "next_event", due)
 	}
 }
@@ -293,14 +292,14 @@ func (f *follower) logNotDue(ctx context.Context, now time.Time, debug bool) {
 // decideChangedPages reads the pages of the list that have changed, and counts the resources on all
 // pages. The index cannot count them: it does not know yet which resources are gone.
 func (f *follower) decideChangedPages(ctx context.Context) (resources int, err error) {
-	if f.pages == nil || f.paging.isStale() {
+	if f.pages == nil || f.paging.hasShardChanged() {
 		f.paging.beginList()
 		f.etags, f.pages = newWalker(f.sentinel), map[source.Place]int{}
 	}
-	p := f.newPass(ctx)
-	p.keep, p.lastError = f.index.Put, &f.sentinel.looking
+	p := f.newDecisionPass(ctx)
+	p.keep, p.lastError = f.index.PutNewest, &f.sentinel.looking
 	met := make(map[source.Place]int, len(f.pages))
-	_, err = f.etags.WalkChanged(ctx, func(pg source.Page) (source.Envelope, error) {
+	_, err = f.etags.FetchResourcesIfChanged(ctx, func(pg source.Page) (source.Envelope, error) {
 		if pg.First {
 			p.resetCounts()
 		}
@@ -308,7 +307,7 @@ func (f *follower) decideChangedPages(ctx context.Context) (resources int, err e
 			pg.Items = f.pages[pg.At]
 		}
 		before := p.resources
-		env, err := p.decidePage(ctx, pg)
+		env, err := p.decideAndDispatchPage(ctx, pg)
 		if err == nil {
 			met[pg.At], f.pages[pg.At] = p.resources-before, p.resources-before
 		}
@@ -323,15 +322,15 @@ func (f *follower) decideChangedPages(ctx context.Context) (resources int, err e
 // lookupChunk is how many resources one request asks for.
 const lookupChunk = 100
 
-// lookUpDue looks up the resources that are due, until the budget is spent, and all resources with
-// a changed generation.
-func (f *follower) lookUpDue(ctx context.Context, p *pass) error {
+// lookUpAndDecideOverdue looks up the resources that are due, until the budget is spent, and all
+// resources with a changed generation.
+func (f *follower) lookUpAndDecideOverdue(ctx context.Context, p *decisionPass) error {
 	p.allowUnselected = true
 	// Resources that become due after now wait for the next round, and so do failures of this
 	// round. Otherwise a round would never end while the broker is down.
 	now := time.Now()
 	again := now.Add(f.sentinel.cfg.PollInterval)
-	left, rush := f.sentinel.budget.Available(p.began), false
+	left, rush := f.sentinel.budget.CountAvailableNonUrgent(p.began), false
 	for {
 		// Request no more resources than the budget allows. Responses have their own order, so a
 		// larger request might not publish the resources that are overdue longest.
@@ -350,58 +349,47 @@ func (f *follower) lookUpDue(ctx context.Context, p *pass) error {
 		if taken == 0 {
 			return nil
 		}
-		dispatched, urgent, deferred := p.dispatched, p.urgent, p.deferred.All()
-		if err := f.decideByID(ctx, p, ids, again); err != nil {
+		dispatched, urgent, deferred := p.dispatched, p.urgent, p.deferred.Total()
+		if err := f.lookUpAndDecide(ctx, p, ids, again); err != nil {
 			return err
 		}
 		urgent = p.urgent - urgent
 		rush = urgent == taken
-		left = max(0, min(left-(p.dispatched-dispatched-urgent), f.sentinel.budget.Available(p.began)))
-		if taken < limit || p.deferred.All() > deferred || left == 0 && urgent == 0 {
+		left = max(0, min(left-(p.dispatched-dispatched-urgent), f.sentinel.budget.CountAvailableNonUrgent(p.began)))
+		if taken < limit || p.deferred.Total() > deferred || left == 0 && urgent == 0 {
 			p.countOverdueAsDeferred(behind)
 			return nil
 		}
 	}
 }
 
-// decideByID looks resources up by id and decides them. A resource that is missing from the
+// lookUpAndDecide looks resources up by id and decides them. A resource that is missing from the
 // response, or does not match the selector, is gone, unless the feed has reported it in the
 // meantime.
-func (f *follower) decideByID(ctx context.Context, p *pass, ids []string, retryAt time.Time) error {
+func (f *follower) lookUpAndDecide(ctx context.Context, p *decisionPass, ids []string, retryAt time.Time) error {
 	missing := make(map[string]struct{}, len(ids))
 	for _, id := range ids {
 		missing[id] = struct{}{}
 	}
 	p.keep = func(id []byte, due time.Time, class state.DueClass) {
 		delete(missing, string(id))
-		f.index.StoreLookup(id, due, class, retryAt)
+		f.index.MergeLookupResult(id, due, class, retryAt)
 	}
-	err := f.lookup.Lookup(ctx, ids, func(pg source.Page) (source.Envelope, error) { return p.decidePage(ctx, pg) })
+	err := f.lookup.FetchResourcesByID(ctx, ids, func(pg source.Page) (source.Envelope, error) { return p.decideAndDispatchPage(ctx, pg) })
 	if err != nil {
 		return err
 	}
 	for id := range missing {
-		if id := []byte(id); f.index.RemoveMissing(id, retryAt) {
-			p.memory.ForgetAnnouncement(p.memory.Key(id), true)
+		if id := []byte(id); f.index.RemoveUnlessUpdated(id, retryAt) {
+			p.memory.ForgetResource(p.memory.HashID(id))
 		}
 	}
 	return nil
 }
 
-// httpStatusOf returns the HTTP status of an error, or 0 if it has none.
-func httpStatusOf(err error) int {
-	if e, ok := errors.AsType[interface {
-		error
-		StatusCode() int
-	}](err); ok {
-		return e.StatusCode()
-	}
-	return 0
-}
-
-// isCursorLost reports whether the API rejected a cursor.
-func isCursorLost(err error) bool {
-	switch httpStatusOf(err) {
+// isCursorRejected reports whether the API rejected a cursor.
+func isCursorRejected(err error) bool {
+	switch source.HTTPStatusOf(err) {
 	case http.StatusGone, http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity:
 		return true
 	}

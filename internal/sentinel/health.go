@@ -20,9 +20,9 @@ type heartbeat struct {
 	allowance time.Duration
 }
 
-// noteProgress records progress. The next progress is due after nextWithin and the time of one step, or
-// later if another loop has announced a longer wait.
-func (p *heartbeat) noteProgress(nextWithin time.Duration) {
+// recordProgress records progress. The next progress is due after nextWithin and the time of one
+// step, or later if another loop has announced a longer wait.
+func (p *heartbeat) recordProgress(nextWithin time.Duration) {
 	next := time.Now().Add(nextWithin + p.allowance)
 	for {
 		before := p.next.Load()
@@ -64,15 +64,15 @@ func (t *lastError) load() error {
 // Ready returns why the sentinel cannot work now. It joins the error of the last request to the
 // fleet API and the error of the broker.
 func (s *Sentinel) Ready() error {
-	err := s.apiErr()
+	err := s.lastAPIError()
 	if down := s.publisher.Ready(); down != nil {
 		err = errors.Join(err, fmt.Errorf("broker: %w", down))
 	}
 	return err
 }
 
-// apiErr returns the error of the last request to the fleet API.
-func (s *Sentinel) apiErr() error {
+// lastAPIError returns the error of the last request to the fleet API.
+func (s *Sentinel) lastAPIError() error {
 	for _, t := range []*lastError{&s.listing, &s.feeding, &s.looking} {
 		if err := t.load(); err != nil {
 			return err // an API that is down fails all of them alike

@@ -20,27 +20,27 @@ func (s *Sentinel) inheritState(predecessor *Sentinel) {
 	if predecessor == nil {
 		return
 	}
-	before := predecessor.counts.snapshot()
+	before := predecessor.counts.copyStats()
 	s.counts.rounds, s.counts.lastRound, s.counts.published = before.Rounds, before.LastRound, before.Published
 	s.budget, s.reporter.sampler = predecessor.budget, predecessor.reporter.sampler
 	if predecessor.cfg.ResourceType != s.cfg.ResourceType || predecessor.cfg.HyperfleetAPI.Endpoint != s.cfg.HyperfleetAPI.Endpoint {
 		return
 	}
 	s.memory, s.record, s.reporter.logged = predecessor.memory, predecessor.record, predecessor.reporter.logged
-	s.memory.Resize(s.cfg.MemoryLimit)
-	s.record.Resize(s.cfg.DecisionsLimit)
+	s.memory.SetLimitAndEvict(s.cfg.MemoryLimit)
+	s.record.SetLimitAndEvict(s.cfg.DecisionsLimit)
 	s.rounds.Store(predecessor.rounds.Load()) // the memory counts in rounds
 	s.feedDisabledUntil = predecessor.feedDisabledUntil
 	s.listing.store(predecessor.listing.load())
-	if !selectSame(s, predecessor) {
-		s.memory.ForgetWaiting()
+	if !haveSameSelection(s, predecessor) {
+		s.memory.ResetWaitTimes()
 		return
 	}
 	s.counts.resources, s.population = before.Resources, predecessor.population
 }
 
-// selectSame reports whether two sentinels select the same resources of a collection, and count the
-// same ones as waiting.
-func selectSame(s, p *Sentinel) bool {
-	return s.selector.String() == p.selector.String() && s.part == p.part && reflect.DeepEqual(s.cfg.Decision, p.cfg.Decision)
+// haveSameSelection reports whether two sentinels select the same resources of a collection, and
+// count the same ones as waiting.
+func haveSameSelection(a, b *Sentinel) bool {
+	return a.selector.String() == b.selector.String() && a.part == b.part && reflect.DeepEqual(a.cfg.Decision, b.cfg.Decision)
 }

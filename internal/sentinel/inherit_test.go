@@ -89,7 +89,7 @@ func TestSuccessor(t *testing.T) {
 		if got := next.Stats(); got.Published != 10 || got.Resources != 10 || got.LastRound.IsZero() || got.APIErr != nil || got.BrokerErr != nil {
 			t.Errorf("stats after: %+v", got)
 		}
-		if e := next.Decisions().Of(clusterID(0)); len(e) != 2 || e[1].Confirmed.IsZero() {
+		if e := next.Decisions().ListDecisions(clusterID(0)); len(e) != 2 || e[1].Confirmed.IsZero() {
 			t.Errorf("the record of the one before: %+v", e)
 		}
 		stop()

@@ -27,19 +27,20 @@ type labelFilter struct {
 	trustNoted atomic.Bool // a missing labels field has been logged
 }
 
-// trustsServer reports whether resources without labels on a page count as selected. The page
-// starts with body, or equals body if whole is true. filtered says that the server selected the
-// resources.
-func (f *labelFilter) trustsServer(body []byte, whole, filtered bool) bool {
-	return filtered && !f.selector.Empty() && !f.served.Load() && source.HasNoLabels(body, whole)
+// trustsServerFilter reports whether resources without labels on a page count as selected. The page
+// starts with body, or equals body if isWholePage is true. serverFiltered says that the server
+// selected the resources.
+func (f *labelFilter) trustsServerFilter(body []byte, isWholePage, serverFiltered bool) bool {
+	return serverFiltered && !f.selector.Empty() && !f.served.Load() && source.HasNoLabels(body, isWholePage)
 }
 
-// matches reports whether a resource is selected. trusted is the result of trustsServer for its page.
-func (f *labelFilter) matches(ctx context.Context, it *source.Item, trusted bool) bool {
+// matchesOrTrusted reports whether a resource is selected. trustServer is the result of
+// trustsServerFilter for its page.
+func (f *labelFilter) matchesOrTrusted(ctx context.Context, it *source.Item, trustServer bool) bool {
 	if f.selector.Empty() || f.selector.Matches(&it.Labels) {
 		return true
 	}
-	if it.HasLabels || it.Public || !trusted || f.served.Load() {
+	if it.HasLabels || it.Public || !trustServer || f.served.Load() {
 		return false
 	}
 	if !f.trustNoted.Swap(true) {

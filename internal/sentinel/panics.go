@@ -16,8 +16,8 @@ type panicRelay struct {
 	stop  context.CancelFunc
 }
 
-// withPanicCancel returns a context that also ends when a goroutine panics.
-func (p *panicRelay) withPanicCancel(ctx context.Context) context.Context {
+// withCancelOnPanic returns a context that also ends when a goroutine panics.
+func (p *panicRelay) withCancelOnPanic(ctx context.Context) context.Context {
 	ctx, stop := context.WithCancel(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -25,8 +25,8 @@ func (p *panicRelay) withPanicCancel(ctx context.Context) context.Context {
 	return ctx
 }
 
-// recoverPanic is deferred in each goroutine except that of Run.
-func (p *panicRelay) recoverPanic() {
+// recoverAndCancel is deferred in each goroutine except that of Run.
+func (p *panicRelay) recoverAndCancel() {
 	value := recover()
 	if value == nil {
 		return
@@ -40,8 +40,8 @@ func (p *panicRelay) recoverPanic() {
 	p.stop()
 }
 
-// repanic is deferred in Run before everything else.
-func (p *panicRelay) repanic() {
+// cancelAndRepanic is deferred in Run before everything else.
+func (p *panicRelay) cancelAndRepanic() {
 	p.mu.Lock()
 	first := p.first
 	p.stop()

@@ -14,10 +14,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
-// A pass decides resources as they are read. It reads a whole list, changes, or resources that were
-// looked up because they are due. Several passes may run concurrently. A pass belongs to one
-// goroutine; only the counters of its publishers are shared.
-type pass struct {
+// A decisionPass decides resources as they are read. It reads a whole list, changes, or resources
+// that were looked up because they are due. Several passes may run concurrently. A pass belongs to
+// one goroutine; only the counters of its publishers are shared.
+type decisionPass struct {
 	cfg       *Config
 	shard     Shard
 	labels    *labelFilter
@@ -73,40 +73,40 @@ type pass struct {
 	dispatched int
 	urgent     int                // dispatched because of a changed generation
 	deferred   state.OverdueCount // due, but left to a later round
-	score      *score
+	score      *publishResults
 }
 
-// A score counts the results of dispatched resources.
-type score struct {
+// publishResults counts the results of dispatched resources.
+type publishResults struct {
 	dispatched, published, failed atomic.Int64
 
 	ready, others atomic.Int64 // dispatched, by phase
 }
 
-func (s *Sentinel) newPass(ctx context.Context) *pass {
-	return &pass{
+func (s *Sentinel) newDecisionPass(ctx context.Context) *decisionPass {
+	return &decisionPass{
 		cfg: &s.cfg, shard: s.shard, labels: &s.labels, profile: s.profile, memory: s.memory, budget: s.budget, record: s.record,
 		events: s.events, metrics: s.metrics, reporter: s.reporter, heartbeat: &s.heartbeat,
 		number: s.rounds.Load(), scanner: source.NewScanner(!s.selector.Empty()), generations: s.cfg.usesGenerations(),
-		debug: s.log.Enabled(ctx, slog.LevelDebug), now: time.Now(), score: new(score), lastError: &s.listing,
+		debug: s.log.Enabled(ctx, slog.LevelDebug), now: time.Now(), score: new(publishResults), lastError: &s.listing,
 	}
 }
 
-// decidePage decides the resources of a page.
-func (p *pass) decidePage(ctx context.Context, pg source.Page) (source.Envelope, error) {
-	p.heartbeat.noteProgress(0)
+// decideAndDispatchPage decides the resources of a page.
+func (p *decisionPass) decideAndDispatchPage(ctx context.Context, pg source.Page) (source.Envelope, error) {
+	p.heartbeat.recordProgress(0)
 	if pg.Unchanged {
 		p.resources += pg.Items
 		return source.Envelope{}, nil
 	}
 	p.now, p.asked = time.Now(), pg.Asked
 	before, ready, deferred := p.resources, p.ready, p.deferred
-	p.trustFilter = p.labels.trustsServer(pg.Body, pg.Rest == nil, pg.Filtered || p.allowUnselected)
+	p.trustFilter = p.labels.trustsServerFilter(pg.Body, pg.Rest == nil, pg.Filtered || p.allowUnselected)
 	if pg.Rest != nil {
 		pg.Rest = progress{ReadCloser: pg.Rest, pass: p}
 	}
-	env, err := pg.Scan(p.scanner, func(it *source.Item) error { return p.decideAndDispatch(ctx, it) })
-	p.metrics.flushTally(&p.tally)
+	env, err := pg.ScanItems(p.scanner, func(it *source.Item) error { return p.decideAndDispatch(ctx, it) })
+	p.metrics.addAndResetTally(&p.tally)
 	if err != nil {
 		p.resources, p.ready, p.deferred = before, ready, deferred // the page will be read again
 		return env, err
@@ -120,49 +120,49 @@ func (p *pass) decidePage(ctx context.Context, pg source.Page) (source.Envelope,
 // updates the time of the pass.
 type progress struct {
 	io.ReadCloser
-	pass *pass
+	pass *decisionPass
 }
 
 // Read reads a part of the body.
 func (r progress) Read(b []byte) (int, error) {
 	n, err := r.ReadCloser.Read(b)
-	r.pass.heartbeat.noteProgress(0)
+	r.pass.heartbeat.recordProgress(0)
 	r.pass.now = time.Now()
 	return n, err
 }
 
 // resetCounts discards the counts because the list starts from the beginning.
-func (p *pass) resetCounts() {
+func (p *decisionPass) resetCounts() {
 	p.resources, p.ready, p.oldest, p.deferred, p.again = 0, 0, 0, state.OverdueCount{}, p.dispatched
 	p.served, p.labelled = 0, false
 }
 
 // decideAndDispatch decides one resource, and publishes or skips it.
-func (p *pass) decideAndDispatch(ctx context.Context, it *source.Item) error {
-	if !p.acceptResource(ctx, it) {
+func (p *decisionPass) decideAndDispatch(ctx context.Context, it *source.Item) error {
+	if !p.acceptOrDropResource(ctx, it) {
 		return nil
 	}
-	v := p.decideResource(ctx, it)
+	v := p.countAndDecideResource(ctx, it)
 	due := v.ShouldPublish
 	if due {
-		was := p.memory.Recall(p.memory.Key(it.ID), it.Resource.Generation, p.asked, p.number)
+		was := p.memory.RecallPublishState(p.memory.HashID(it.ID), it.Resource.Generation, p.asked, p.number)
 		if was.Claimed && p.index == nil {
 			p.uncountDuplicate()
 			return nil
 		}
-		v = p.applyBudget(it, p.suppressRepeat(it, v, was))
+		v = p.spendBudgetOrDefer(it, p.suppressRepeat(it, v, was))
 	}
 	p.tally.decisions[v.Reason]++
 	if v.ShouldPublish {
 		return p.dispatchEvent(ctx, it, v)
 	}
-	p.skipResource(ctx, it, v, due)
+	p.recordSkipped(ctx, it, v, due)
 	return nil
 }
 
-// acceptResource reports whether a resource is to be decided: it is readable, belongs to the shard,
-// and is selected.
-func (p *pass) acceptResource(ctx context.Context, it *source.Item) bool {
+// acceptOrDropResource reports whether a resource is to be decided: it is readable, belongs to the
+// shard, and is selected.
+func (p *decisionPass) acceptOrDropResource(ctx context.Context, it *source.Item) bool {
 	if it.HasLabels && !p.labelled {
 		p.labelled = true
 		p.labels.served.Store(true)
@@ -178,47 +178,47 @@ func (p *pass) acceptResource(ctx context.Context, it *source.Item) bool {
 			return false
 		}
 	}
-	if !p.labels.matches(ctx, it, p.trustFilter) {
-		p.skipUnselected(ctx, it)
+	if !p.labels.matchesOrTrusted(ctx, it, p.trustFilter) {
+		p.forgetOrCountUnselected(ctx, it)
 		return false
 	}
 	return true
 }
 
-// decideResource counts a resource and applies the rules of the profile to it.
-func (p *pass) decideResource(ctx context.Context, it *source.Item) decision.Verdict {
+// countAndDecideResource counts a resource and applies the rules of the profile to it.
+func (p *decisionPass) countAndDecideResource(ctx context.Context, it *source.Item) decision.Verdict {
 	p.resources++
 	if it.Resource.Ready() {
 		p.ready++
 	}
-	p.addUnreportedTimes(it)
+	p.fillTimesFromMemory(it)
 	v := p.profile.Decide(&it.Resource, p.now)
 	if v.Err != nil {
 		p.reporter.logDecisionError(ctx, it, v.Err)
 	}
 	if v.Warning != decision.WarningNone {
 		p.tally.warnings[v.Warning]++
-		p.reporter.logWarning(ctx, it, p.memory.Key(it.ID), v.Warning)
+		p.reporter.logDecisionWarning(ctx, it, p.memory.HashID(it.ID), v.Warning)
 	}
 	return v
 }
 
 // dropUnowned drops a resource that belongs to another sentinel now. The index may be nil.
 func dropUnowned(shard Shard, memory *state.Memory, index *state.DueIndex, id []byte) {
-	memory.ReleaseResource(memory.Key(id))
+	memory.ScheduleForgetIfWaiting(memory.HashID(id))
 	if index == nil {
 		return
 	}
-	index.Remove(id)
+	index.RemoveResource(id)
 	if shard.Owns(id) {
 		// The resource has just come back. The index may have got it between Owns and Acquire.
-		index.Put(id, time.Now(), state.ClassNotReady)
+		index.PutNewest(id, time.Now(), state.ClassNotReady)
 	}
 }
 
-// skipUnselected skips a resource that does not match the selector. Only the pass with the newest
-// data forgets it: another pass may have read it before it matched.
-func (p *pass) skipUnselected(ctx context.Context, it *source.Item) {
+// forgetOrCountUnselected skips a resource that does not match the selector. Only the pass with the
+// newest data forgets it: another pass may have read it before it matched.
+func (p *decisionPass) forgetOrCountUnselected(ctx context.Context, it *source.Item) {
 	if p.newest {
 		p.forgetResource(it.ID)
 	}
@@ -232,14 +232,14 @@ func (p *pass) skipUnselected(ctx context.Context, it *source.Item) {
 }
 
 // forgetResource removes a resource that is gone or is not selected.
-func (p *pass) forgetResource(id []byte) {
-	p.index.Remove(id)
-	p.memory.ForgetAnnouncement(p.memory.Key(id), true)
+func (p *decisionPass) forgetResource(id []byte) {
+	p.index.RemoveResource(id)
+	p.memory.ForgetResource(p.memory.HashID(id))
 }
 
 // uncountDuplicate corrects the count of a resource that was read twice. If the walk started again,
 // the first count has been discarded already.
-func (p *pass) uncountDuplicate() {
+func (p *decisionPass) uncountDuplicate() {
 	if p.again > 0 {
 		p.again--
 		return
@@ -248,18 +248,18 @@ func (p *pass) uncountDuplicate() {
 	p.tally.duplicates++
 }
 
-// addUnreportedTimes adds what the API does not report about a resource from the memory.
-func (p *pass) addUnreportedTimes(it *source.Item) {
+// fillTimesFromMemory adds what the API does not report about a resource from the memory.
+func (p *decisionPass) fillTimesFromMemory(it *source.Item) {
 	res := &it.Resource
 	if p.cfg.Jitter > 0 {
-		res.Early = p.cfg.EarlyFraction(it.ID)
+		res.Early = p.cfg.ComputeEarlyFraction(it.ID)
 	}
 	if res.Ready() && res.Created.IsZero() && (res.LastUpdated.IsZero() || res.LastTransition.IsZero()) {
-		res.FirstSeen = p.memory.NoteFirstSeen(p.memory.Key(it.ID), p.now)
+		res.FirstSeen = p.memory.RecordFirstSeen(p.memory.HashID(it.ID), p.now)
 	}
 	if res.Generation <= res.ObservedGeneration || res.ObservedGeneration == 0 && !p.generations {
 		if p.index != nil {
-			p.memory.MarkObserved(p.memory.Key(it.ID))
+			p.memory.ClearUnobserved(p.memory.HashID(it.ID))
 		}
 		return // observed, or the API does not report it
 	}
@@ -269,13 +269,13 @@ func (p *pass) addUnreportedTimes(it *source.Item) {
 			since = t // the last of these is the most exact
 		}
 	}
-	since = p.memory.NoteStuckSince(p.memory.Key(it.ID), res.ObservedGeneration, toLocalClock(since, p.now))
+	since = p.memory.RecordUnobservedSince(p.memory.HashID(it.ID), res.ObservedGeneration, toMonotonicClock(since, p.now))
 	p.oldest = max(p.oldest, p.now.Sub(since))
 }
 
-// toLocalClock converts a time from the API to the local monotonic clock. A stored wall-clock time
+// toMonotonicClock converts a time from the API to the local monotonic clock. A stored wall-clock time
 // would shift when the clock is set, and the resource would be due at the wrong time.
-func toLocalClock(t, now time.Time) time.Time {
+func toMonotonicClock(t, now time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
@@ -284,18 +284,18 @@ func toLocalClock(t, now time.Time) time.Time {
 
 // suppressRepeat holds back an event that was published and may still be answered, or that is in
 // flight.
-func (p *pass) suppressRepeat(it *source.Item, v decision.Verdict, remembered state.Recollection) decision.Verdict {
+func (p *decisionPass) suppressRepeat(it *source.Item, v decision.Verdict, remembered state.PublishState) decision.Verdict {
 	if remembered.InFlight {
 		// Do not wait for the whole interval: the attempt may fail just now, and this decision may
 		// be stored after the failure.
 		v.ShouldPublish, v.Reason, v.Next = false, decision.ReasonAnnounced, p.now.Add(min(v.Interval, p.cfg.PollInterval))
 		return v
 	}
-	return v.HoldRepeat(&it.Resource, remembered.Last, p.now)
+	return v.DelayRepeat(&it.Resource, remembered.Last, p.now)
 }
 
-// applyBudget defers a resource when the budget is spent. A changed generation is not deferred.
-func (p *pass) applyBudget(it *source.Item, v decision.Verdict) decision.Verdict {
+// spendBudgetOrDefer defers a resource when the budget is spent. A changed generation is not deferred.
+func (p *decisionPass) spendBudgetOrDefer(it *source.Item, v decision.Verdict) decision.Verdict {
 	if !v.ShouldPublish {
 		return v
 	}
@@ -304,11 +304,11 @@ func (p *pass) applyBudget(it *source.Item, v decision.Verdict) decision.Verdict
 	if !p.began.IsZero() {
 		at = p.began
 	}
-	if urgent && p.budget.TakeUrgent(at) {
+	if urgent && p.budget.TryTakeUrgent(at) {
 		p.urgent++
 		return v
 	}
-	if !urgent && p.budget.Take(at) {
+	if !urgent && p.budget.TryTakeNonUrgent(at) {
 		return v
 	}
 	v.ShouldPublish, v.Reason = false, decision.ReasonDeferred
@@ -320,16 +320,17 @@ func (p *pass) applyBudget(it *source.Item, v decision.Verdict) decision.Verdict
 	return v
 }
 
-// countOverdueAsDeferred counts resources that are due and were not looked up because the budget is spent.
-func (p *pass) countOverdueAsDeferred(behind state.OverdueCount) {
-	p.deferred.Ready += behind.Ready
-	p.deferred.NotReady += behind.NotReady
-	p.tally.decisions[decision.ReasonDeferred] += behind.All()
-	p.metrics.flushTally(&p.tally)
+// countOverdueAsDeferred counts resources that are due and were not looked up because the budget is
+// spent.
+func (p *decisionPass) countOverdueAsDeferred(overdue state.OverdueCount) {
+	p.deferred.Ready += overdue.Ready
+	p.deferred.NotReady += overdue.NotReady
+	p.tally.decisions[decision.ReasonDeferred] += overdue.Total()
+	p.metrics.addAndResetTally(&p.tally)
 }
 
-// classify returns the class of a resource in the index.
-func (p *pass) classify(r *decision.Resource) state.DueClass {
+// dueClassOf returns the class of a resource in the index.
+func (p *decisionPass) dueClassOf(r *decision.Resource) state.DueClass {
 	switch {
 	case p.generations && r.Generation > r.ObservedGeneration:
 		return state.ClassUrgent
@@ -339,25 +340,25 @@ func (p *pass) classify(r *decision.Resource) state.DueClass {
 	return state.ClassNotReady
 }
 
-// skipResource skips a resource that is not due, or is due and has to wait.
-func (p *pass) skipResource(ctx context.Context, it *source.Item, v decision.Verdict, due bool) {
+// recordSkipped skips a resource that is not due, or is due and has to wait.
+func (p *decisionPass) recordSkipped(ctx context.Context, it *source.Item, v decision.Verdict, due bool) {
 	switch {
 	case p.index != nil: // a round counts all resources that it does not read as skipped
 		if !due {
-			p.memory.ForgetAnnouncement(p.memory.Key(it.ID), false)
+			p.memory.ScheduleForget(p.memory.HashID(it.ID))
 		}
-		p.keep(it.ID, toLocalClock(v.Next, p.now), p.classify(&it.Resource))
+		p.keep(it.ID, toMonotonicClock(v.Next, p.now), p.dueClassOf(&it.Resource))
 	case v.Reason == decision.ReasonDeferred: // already counted as deferred
 	case it.Resource.Ready():
 		p.tally.skippedReady++
 	default:
 		p.tally.skippedOther++
 	}
-	note := p.record.NoteIfKnown
+	note := p.record.RecordDecisionIfKnown
 	if due || v.Warning != decision.WarningNone {
-		note = p.record.Note
+		note = p.record.RecordDecision
 	}
-	note(it.ID, newRecordEntry(it, v, p.now))
+	note(it.ID, newDecisionEntry(it, v, p.now))
 	if p.debug {
 		message := "resource skipped"
 		if v.Reason == decision.ReasonDeferred {
@@ -368,8 +369,8 @@ func (p *pass) skipResource(ctx context.Context, it *source.Item, v decision.Ver
 	}
 }
 
-// newRecordEntry returns the record entry of a decision.
-func newRecordEntry(it *source.Item, v decision.Verdict, now time.Time) state.DecisionEntry {
+// newDecisionEntry returns the record entry of a decision.
+func newDecisionEntry(it *source.Item, v decision.Verdict, now time.Time) state.DecisionEntry {
 	r := &it.Resource
 	e := state.DecisionEntry{
 		At: now, Reason: v.Reason.String(), Published: v.ShouldPublish,
@@ -383,19 +384,19 @@ func newRecordEntry(it *source.Item, v decision.Verdict, now time.Time) state.De
 }
 
 // dispatchEvent passes a resource to a publisher goroutine. It waits while the window is full.
-func (p *pass) dispatchEvent(ctx context.Context, it *source.Item, v decision.Verdict) error {
+func (p *decisionPass) dispatchEvent(ctx context.Context, it *source.Item, v decision.Verdict) error {
 	j := &job{
-		key: p.memory.Key(it.ID), id: string(it.ID), generation: it.Resource.Generation,
+		key: p.memory.HashID(it.ID), id: string(it.ID), generation: it.Resource.Generation,
 		reason: v.Reason, now: p.now, asked: p.asked, raw: bytes.Clone(it.Resource.Raw),
 		index: p.index, score: p.score,
 	}
-	j.eventID = decision.EventID(j.id, j.generation, v, p.now)
-	e := newRecordEntry(it, v, p.now)
+	j.eventID = decision.DeriveEventID(j.id, j.generation, v, p.now)
+	e := newDecisionEntry(it, v, p.now)
 	e.EventID = j.eventID
-	p.record.Note(it.ID, e)
-	p.memory.Claim(j.key, j.generation, p.number)
+	p.record.RecordDecision(it.ID, e)
+	p.memory.MarkInFlight(j.key, j.generation, p.number)
 	if p.index != nil {
-		j.class = p.classify(&it.Resource)
+		j.class = p.dueClassOf(&it.Resource)
 		p.keep(it.ID, p.now.Add(v.Interval), j.class)
 	}
 	p.dispatched++
@@ -406,10 +407,10 @@ func (p *pass) dispatchEvent(ctx context.Context, it *source.Item, v decision.Ve
 		p.score.others.Add(1)
 	}
 	p.publishing.Add(1)
-	waited, err := p.events.submit(ctx, p.cut, j, p.publishing.Done)
+	waited, err := p.events.submitJob(ctx, p.cut, j, p.publishing.Done)
 	if err != nil {
 		p.publishing.Done()
-		p.memory.Fail(j.key, j.generation)
+		p.memory.MarkFailed(j.key, j.generation)
 		return err
 	}
 	if waited {
@@ -419,9 +420,9 @@ func (p *pass) dispatchEvent(ctx context.Context, it *source.Item, v decision.Ve
 }
 
 // awaitPublishing waits until all events of the pass are published or failed. It returns false if
-// cut is closed first.
-func (p *pass) awaitPublishing(cut <-chan struct{}) (finished bool) {
-	if cut == nil {
+// interrupt is closed first.
+func (p *decisionPass) awaitPublishing(interrupt <-chan struct{}) (finished bool) {
+	if interrupt == nil {
 		p.publishing.Wait()
 		return true
 	}
@@ -433,7 +434,7 @@ func (p *pass) awaitPublishing(cut <-chan struct{}) (finished bool) {
 	select {
 	case <-done:
 		return true
-	case <-cut:
+	case <-interrupt:
 		return false
 	}
 }

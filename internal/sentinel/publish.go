@@ -35,7 +35,7 @@ type job struct {
 	raw        []byte
 
 	index *state.DueIndex // nil if every round reads every resource
-	score *score
+	score *publishResults
 }
 
 // An eventPublisher builds the events of a sentinel and publishes them, several at a time. It is
@@ -45,7 +45,7 @@ type eventPublisher struct {
 	eventType   string
 	payload     *payload.Builder
 	publisher   publisher
-	pool        *publishers
+	pool        *publisherPool
 	shard       Shard
 	memory      *state.Memory
 	record      *state.DecisionRecord
@@ -62,23 +62,23 @@ func newEventPublisher(s *Sentinel, data *payload.Builder, onPublished func(Publ
 	kind, _ := singularOf(s.cfg.ResourceType)
 	return &eventPublisher{
 		cfg: &s.cfg, eventType: "com.redhat.hyperfleet." + kind + ".reconcile", payload: data, publisher: s.publisher,
-		pool: newPublishers(s.cfg.Publish.Window), shard: s.shard, memory: s.memory, record: s.record, tracer: s.tracer,
+		pool: newPublisherPool(s.cfg.Publish.Window), shard: s.shard, memory: s.memory, record: s.record, tracer: s.tracer,
 		metrics: s.metrics, counts: &s.counts, reporter: s.reporter, heartbeat: &s.heartbeat, panics: &s.panics, onPublished: onPublished,
 	}
 }
 
-// submit publishes the event of a job in another goroutine, which calls done at the end. It waits
+// submitJob publishes the event of a job in another goroutine, which calls done at the end. It waits
 // while the window is full; waited reports whether it had to. On an error, done is not called.
-func (p *eventPublisher) submit(ctx context.Context, cut <-chan struct{}, j *job, done func()) (waited bool, err error) {
-	return p.pool.submitWork(ctx, cut, func() {
+func (p *eventPublisher) submitJob(ctx context.Context, interrupt <-chan struct{}, j *job, done func()) (waited bool, err error) {
+	return p.pool.submitWork(ctx, interrupt, func() {
 		defer done()
-		defer p.panics.recoverPanic()
-		p.publishJob(ctx, j)
+		defer p.panics.recoverAndCancel()
+		p.PublishEvent(ctx, j)
 	})
 }
 
-// publishJob builds an event and publishes it. An event that fails is left to the next round.
-func (p *eventPublisher) publishJob(ctx context.Context, j *job) {
+// PublishEvent builds an event and publishes it. An event that fails is left to the next round.
+func (p *eventPublisher) PublishEvent(ctx context.Context, j *job) {
 	ctx, span := p.tracer.Start(ctx, "sentinel.publish", trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
 		attribute.String("cloudevents.event_id", j.eventID), attribute.String("cloudevents.event_type", p.eventType),
 		attribute.String("cloudevents.event_subject", j.id)))
@@ -89,7 +89,7 @@ func (p *eventPublisher) publishJob(ctx context.Context, j *job) {
 	if err == nil {
 		err = p.publishWithRetries(ctx, e, j.id)
 		if errors.Is(err, errNotOurs) {
-			p.dropJob(j)
+			p.dropUnownedJob(j)
 			return
 		}
 		if err != nil {
@@ -100,22 +100,22 @@ func (p *eventPublisher) publishJob(ctx context.Context, j *job) {
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
 		j.score.failed.Add(1)
-		p.record.NoteFailed(j.id, j.eventID, time.Now(), err)
-		p.memory.Fail(j.key, j.generation)
+		p.record.RecordFailed(j.id, j.eventID, time.Now(), err)
+		p.memory.MarkFailed(j.key, j.generation)
 		if j.index != nil {
 			// The resource stays overdue until it is published, counted from now. An event that
 			// always fails must not precede all others, nor be tried twice in one round.
-			j.index.StoreLookup([]byte(j.id), time.Now().Add(1), j.class, time.Time{})
+			j.index.MergeLookupResult([]byte(j.id), time.Now().Add(1), j.class, time.Time{})
 		}
-		p.reporter.logFailure(ctx, j, err)
+		p.reporter.logOrCountPublishFailure(ctx, j, err)
 		return
 	}
-	p.memory.Confirm(j.key, j.generation, j.asked)
-	p.reporter.logged.failed.resetResource(j.key)
-	p.record.NoteConfirmed(j.id, j.eventID, time.Now())
+	p.memory.MarkConfirmed(j.key, j.generation, j.asked)
+	p.reporter.logged.failed.forgetResource(j.key)
+	p.record.RecordConfirmed(j.id, j.eventID, time.Now())
 	j.score.published.Add(1)
 	p.metrics.published.Inc()
-	p.counts.notePublished()
+	p.counts.countPublished()
 	p.metrics.publishedBy[j.reason].Inc()
 	p.metrics.publishDuration.Observe(took.Seconds())
 	level := slog.LevelInfo
@@ -129,16 +129,16 @@ func (p *eventPublisher) publishJob(ctx context.Context, j *job) {
 	})
 }
 
-// dropJob drops an event about a resource that belongs to another sentinel now.
-func (p *eventPublisher) dropJob(j *job) {
-	p.record.NoteFailed(j.id, j.eventID, time.Now(), errNotOurs)
-	p.memory.Fail(j.key, j.generation)
+// dropUnownedJob drops an event about a resource that belongs to another sentinel now.
+func (p *eventPublisher) dropUnownedJob(j *job) {
+	p.record.RecordFailed(j.id, j.eventID, time.Now(), errNotOurs)
+	p.memory.MarkFailed(j.key, j.generation)
 	dropUnowned(p.shard, p.memory, j.index, []byte(j.id))
 }
 
 // buildEvent returns the CloudEvent of a job.
 func (p *eventPublisher) buildEvent(ctx context.Context, j *job) (*cloudevent.Event, error) {
-	data, problems, err := p.payload.AppendData(nil, payload.Input{
+	data, problems, err := p.payload.AppendPayload(nil, payload.Input{
 		Raw: j.raw, ID: j.id, Type: p.cfg.ResourceType, Reason: j.reason.String(), Now: j.now,
 	})
 	if err != nil {
@@ -159,10 +159,10 @@ func (p *eventPublisher) buildEvent(ctx context.Context, j *job) (*cloudevent.Ev
 
 // publishWithRetries publishes an event, with the retries that the configuration allows. When ctx
 // ends, it waits for the current attempt and starts no other.
-func (p *eventPublisher) publishWithRetries(ctx context.Context, e *cloudevent.Event, id string) error {
+func (p *eventPublisher) publishWithRetries(ctx context.Context, e *cloudevent.Event, resourceID string) error {
 	first := true
-	return backoff.Retry(ctx, p.cfg.retryPolicy(), func(ctx context.Context) error {
-		release, ok := p.shard.Acquire([]byte(id))
+	return backoff.Retry(ctx, p.cfg.publishRetryPolicy(), func(ctx context.Context) error {
+		release, ok := p.shard.Acquire([]byte(resourceID))
 		if !ok {
 			return backoff.Permanent(errNotOurs)
 		}
@@ -171,7 +171,7 @@ func (p *eventPublisher) publishWithRetries(ctx context.Context, e *cloudevent.E
 			p.metrics.retries.Inc()
 		}
 		first = false
-		p.heartbeat.noteProgress(0)
+		p.heartbeat.recordProgress(0)
 		return p.publishOnce(ctx, e)
 	})
 }

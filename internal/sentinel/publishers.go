@@ -10,9 +10,9 @@ import (
 // needs many of them, and each keeps its grown stack.
 const idlePublisher = 10 * time.Second
 
-// publishers is a pool of goroutines that publish, at most as many as the window allows. They start
+// publisherPool is a pool of goroutines that publish, at most as many as the window allows. They start
 // on demand, and end when they are idle or the sentinel stops.
-type publishers struct {
+type publisherPool struct {
 	work chan func()
 	wg   sync.WaitGroup
 
@@ -22,35 +22,35 @@ type publishers struct {
 	waiting int // callers that wait for a free goroutine
 }
 
-func newPublishers(limit int) *publishers {
-	return &publishers{work: make(chan func()), limit: limit}
+func newPublisherPool(limit int) *publisherPool {
+	return &publisherPool{work: make(chan func()), limit: limit}
 }
 
-// submitWork runs do in a publisher goroutine, and waits for a free one. waited reports whether it
-// had to wait. It gives up when ctx ends or cut is closed.
-func (p *publishers) submitWork(ctx context.Context, cut <-chan struct{}, do func()) (waited bool, err error) {
+// submitWork runs work in a publisher goroutine, and waits for a free one. waited reports whether it
+// had to wait. It gives up when ctx ends or interrupt is closed.
+func (p *publisherPool) submitWork(ctx context.Context, interrupt <-chan struct{}, work func()) (waited bool, err error) {
 	select {
-	case p.work <- do:
+	case p.work <- work:
 		return false, nil
 	default:
 	}
-	if p.tryStartPublisher(do) {
+	if p.startWorkerOrCountWaiting(work) {
 		return false, nil
 	}
-	defer p.doneWaiting()
+	defer p.uncountWaiting()
 	select {
-	case p.work <- do:
+	case p.work <- work:
 		return true, nil
-	case <-cut:
+	case <-interrupt:
 		return true, errShardChanged
 	case <-ctx.Done():
 		return true, context.Cause(ctx)
 	}
 }
 
-// tryStartPublisher starts another goroutine if the limit allows it. Otherwise it counts the caller as
-// waiting, until the caller calls doneWaiting.
-func (p *publishers) tryStartPublisher(do func()) (started bool) {
+// startWorkerOrCountWaiting starts another goroutine if the limit allows it. Otherwise it counts
+// the caller as waiting, until the caller calls uncountWaiting.
+func (p *publisherPool) startWorkerOrCountWaiting(work func()) (started bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.n == p.limit {
@@ -58,19 +58,19 @@ func (p *publishers) tryStartPublisher(do func()) (started bool) {
 		return false
 	}
 	p.n++
-	p.wg.Go(func() { p.runPublisher(do) })
+	p.wg.Go(func() { p.runWorker(work) })
 	return true
 }
 
-func (p *publishers) doneWaiting() {
+func (p *publisherPool) uncountWaiting() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiting--
 }
 
-// runPublisher runs one function after another. It drops its reference to a function before it
+// runWorker runs one function after another. It drops its reference to a function before it
 // waits for the next.
-func (p *publishers) runPublisher(first func()) {
+func (p *publisherPool) runWorker(first func()) {
 	idle := time.NewTimer(idlePublisher)
 	defer idle.Stop()
 	for ok := true; ok; {
@@ -81,14 +81,14 @@ func (p *publishers) runPublisher(first func()) {
 			select {
 			case first, ok = <-p.work:
 			case <-idle.C:
-				ok = !p.retireIdle()
+				ok = !p.retireUnlessNeeded()
 			}
 		}
 	}
 }
 
-// retireIdle removes a goroutine from the count, unless a caller waits for a free one.
-func (p *publishers) retireIdle() (retired bool) {
+// retireUnlessNeeded removes a goroutine from the count, unless a caller waits for a free one.
+func (p *publisherPool) retireUnlessNeeded() (retired bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.waiting > 0 {
@@ -98,8 +98,8 @@ func (p *publishers) retireIdle() (retired bool) {
 	return true
 }
 
-// stopAll waits until all work is done. No work may be submitted afterwards.
-func (p *publishers) stopAll() {
+// closeAndWait waits until all work is done. No work may be submitted afterwards.
+func (p *publisherPool) closeAndWait() {
 	close(p.work)
 	p.wg.Wait()
 }

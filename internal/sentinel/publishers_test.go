@@ -14,8 +14,8 @@ import (
 func TestPublishers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 3
-		p := newPublishers(limit)
-		defer p.stopAll()
+		p := newPublisherPool(limit)
+		defer p.closeAndWait()
 		count := func() int {
 			p.mu.Lock()
 			defer p.mu.Unlock()

@@ -55,7 +55,7 @@ func (p rateLimitedAPI) ListPage(ctx context.Context, collection string, q url.V
 // ListPageIf waits for a slot and reads a page that has changed.
 func (p rateLimitedAPI) ListPageIf(
 	ctx context.Context, collection string, q url.Values, etag string, dst []byte,
-) ([]byte, io.ReadCloser, string, error) {
+) (body []byte, rest io.ReadCloser, newETag string, err error) {
 	if err := p.limiter.waitForSlot(ctx); err != nil {
 		return dst[:0], nil, "", err
 	}

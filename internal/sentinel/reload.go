@@ -12,17 +12,17 @@ import (
 // succeeded; the sentinels own the series. After a refused change the previous configuration stays
 // in force.
 
-// ConfigReloaded counts a change of the configuration that is now in force.
-func (s *Sentinel) ConfigReloaded() {
+// RecordConfigReload counts a change of the configuration that is now in force.
+func (s *Sentinel) RecordConfigReload() {
 	s.metrics.reloads.Inc()
 	s.metrics.lastReload.Set(1)
 }
 
-// ConfigRefused records that the last change of the configuration was refused.
-func (s *Sentinel) ConfigRefused() { s.metrics.lastReload.Set(0) }
+// RecordConfigRefused records that the last change of the configuration was refused.
+func (s *Sentinel) RecordConfigRefused() { s.metrics.lastReload.Set(0) }
 
-// ConfigNotLoaded counts a configuration that could not be read.
-func (s *Sentinel) ConfigNotLoaded() { s.metrics.configErrors.Inc() }
+// CountConfigNotLoaded counts a configuration that could not be read.
+func (s *Sentinel) CountConfigNotLoaded() { s.metrics.configErrors.Inc() }
 
 // The labels of configurations that are not loaded. No sentinel has them, because its shard is a
 // selector and its resource type a collection.
@@ -47,9 +47,9 @@ func NewLoadErrors(reg prometheus.Registerer) *LoadErrors {
 	return &LoadErrors{reg: reg, series: map[string]*prometheus.CounterVec{}}
 }
 
-// CountFailure counts a failure. The resource type is that of the configuration, as far as it is known. A
-// type that is not a collection counts as unknown.
-func (l *LoadErrors) CountFailure(resourceType string) error {
+// CountLoadFailure counts a failure. The resource type is that of the configuration, as far as it
+// is known. A type that is not a collection counts as unknown.
+func (l *LoadErrors) CountLoadFailure(resourceType string) error {
 	if l.reg == nil {
 		return nil
 	}
@@ -60,8 +60,8 @@ func (l *LoadErrors) CountFailure(resourceType string) error {
 	defer l.mu.Unlock()
 	series := l.series[resourceType]
 	if series == nil {
-		f := &factory{reg: l.reg, labels: prometheus.Labels{"shard": ShardNotLoaded, "resource_type": resourceType}}
-		series = f.newAPIErrors()
+		f := &metricFactory{reg: l.reg, labels: prometheus.Labels{"shard": ShardNotLoaded, "resource_type": resourceType}}
+		series = f.registerAPIErrors()
 		if err := errors.Join(f.errs...); err != nil {
 			return fmt.Errorf("register metrics: %w", err)
 		}
@@ -71,9 +71,9 @@ func (l *LoadErrors) CountFailure(resourceType string) error {
 	return nil
 }
 
-// Unregister removes the series, because a sentinel with its own series runs, or nothing is left to
-// load.
-func (l *LoadErrors) Unregister() {
+// UnregisterSeries removes the series, because a sentinel with its own series runs, or nothing is
+// left to load.
+func (l *LoadErrors) UnregisterSeries() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, series := range l.series {

@@ -22,26 +22,26 @@ type logOnce struct {
 }
 
 // markLogged reports whether this generation is logged for the first time, and remembers it.
-func (o *logOnce) markLogged(k state.ResourceKey, generation int64) (first bool) {
+func (o *logOnce) markLogged(key state.ResourceKey, generation int64) (first bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if told := o.generations.Get(uint64(k)); told != nil {
+	if told := o.generations.Get(uint64(key)); told != nil {
 		again := *told == generation
 		*told = generation
 		return !again
 	}
 	if o.generations.Len() >= o.limit {
-		o.generations.RemoveNear(uint64(k))
+		o.generations.EvictOneNear(uint64(key))
 	}
-	*o.generations.Add(uint64(k)) = generation
+	*o.generations.InsertZero(uint64(key)) = generation
 	return true
 }
 
-// resetResource forgets a resource, so that the next message about it is logged.
-func (o *logOnce) resetResource(k state.ResourceKey) {
+// forgetResource forgets a resource, so that the next message about it is logged.
+func (o *logOnce) forgetResource(key state.ResourceKey) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.generations.Remove(uint64(k))
+	o.generations.RemoveKey(uint64(key))
 }
 
 // resourceLogs remembers which messages about single resources were logged.
@@ -60,20 +60,20 @@ type repeatedFailures struct {
 	err    error
 }
 
-func (r *repeatedFailures) addFailure(id string, err error) {
+func (r *repeatedFailures) countFailure(resourceID string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events++
-	r.id, r.err = id, err
+	r.id, r.err = resourceID, err
 }
 
-// takeFailures returns the failures since the last call.
-func (r *repeatedFailures) takeFailures() (events int, id string, err error) {
+// takeAndResetCount returns the failures since the last call.
+func (r *repeatedFailures) takeAndResetCount() (events int, lastResourceID string, lastErr error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	events, id, err = r.events, r.id, r.err
+	events, lastResourceID, lastErr = r.events, r.id, r.err
 	r.events = 0
-	return events, id, err
+	return events, lastResourceID, lastErr
 }
 
 // A reporter writes the log lines of a sentinel that can repeat, and counts what they report.
@@ -91,7 +91,7 @@ func newReporter(log *slog.Logger, m *metrics, limit int) *reporter {
 }
 
 // warnSampled logs a warning through the sampler, which limits repeated warnings of one kind.
-func (r *reporter) warnSampled(kind string, line func(*slog.Logger)) {
+func (r *reporter) warnSampled(kind string, logLine func(*slog.Logger)) {
 	omitted, ok := r.sampler.Allow(kind)
 	if !ok {
 		return
@@ -100,17 +100,17 @@ func (r *reporter) warnSampled(kind string, line func(*slog.Logger)) {
 	if omitted > 0 {
 		log = log.With("omitted_before", omitted)
 	}
-	line(log)
+	logLine(log)
 }
 
-// noteAPIError counts and stores an API error.
-func (r *reporter) noteAPIError(t *lastError, err error) {
+// countAndStoreAPIError counts and stores an API error.
+func (r *reporter) countAndStoreAPIError(last *lastError, err error) {
 	r.metrics.apiErrors.Inc()
-	t.store(err)
+	last.store(err)
 }
 
-// noteIfOverrun counts and logs a poll that took longer than the poll interval.
-func (r *reporter) noteIfOverrun(ctx context.Context, took, interval time.Duration) {
+// reportPollOverrun counts and logs a poll that took longer than the poll interval.
+func (r *reporter) reportPollOverrun(ctx context.Context, took, interval time.Duration) {
 	if took <= interval || ctx.Err() != nil {
 		return
 	}
@@ -140,9 +140,9 @@ func (r *reporter) logDecisionError(ctx context.Context, it *source.Item, err er
 	})
 }
 
-// logWarning logs the warning of a decision. An observed generation ahead of the resource's own is
-// logged once for each generation.
-func (r *reporter) logWarning(ctx context.Context, it *source.Item, key state.ResourceKey, w decision.Warning) {
+// logDecisionWarning logs the warning of a decision. An observed generation ahead of the resource's
+// own is logged once for each generation.
+func (r *reporter) logDecisionWarning(ctx context.Context, it *source.Item, key state.ResourceKey, w decision.Warning) {
 	line := func(log *slog.Logger) {
 		log.WarnContext(ctx, w.String(), //nolint:sloglint // the words of a closed set, as the specification has them
 			"resource_id", string(it.ID), "generation", it.Resource.Generation, "observed_generation", it.Resource.ObservedGeneration)
@@ -154,9 +154,9 @@ func (r *reporter) logWarning(ctx context.Context, it *source.Item, key state.Re
 	}
 }
 
-// logFailure logs that an event was not published. A repeated failure for the same generation is
-// counted and reported in the next summary.
-func (r *reporter) logFailure(ctx context.Context, j *job, err error) {
+// logOrCountPublishFailure logs that an event was not published. A repeated failure for the same
+// generation is counted and reported in the next summary.
+func (r *reporter) logOrCountPublishFailure(ctx context.Context, j *job, err error) {
 	line := []any{"resource_id", j.id, "reason", j.reason.String(), "event_id", j.eventID, "err", err}
 	switch {
 	case ctx.Err() != nil:
@@ -164,14 +164,14 @@ func (r *reporter) logFailure(ctx context.Context, j *job, err error) {
 	case r.logged.failed.markLogged(j.key, j.generation):
 		r.log.ErrorContext(ctx, "event not published, retrying in the next poll", line...)
 	default:
-		r.failures.addFailure(j.id, err)
+		r.failures.countFailure(j.id, err)
 	}
 }
 
-// logOmitted logs how many lines were suppressed since the last call: repeated failures, and
+// logSuppressedCounts logs how many lines were suppressed since the last call: repeated failures, and
 // frequent warnings of one kind. When the sentinel stops, it reports all of them.
-func (r *reporter) logOmitted(ctx context.Context, stopping bool) {
-	if events, id, err := r.failures.takeFailures(); events > 0 {
+func (r *reporter) logSuppressedCounts(ctx context.Context, stopping bool) {
+	if events, id, err := r.failures.takeAndResetCount(); events > 0 {
 		r.log.ErrorContext(ctx, "events not published repeatedly, retrying in the next poll", "events", events, "last_resource_id", id, "err", err)
 	}
 	for kind, lines := range r.sampler.TakeOmitted(stopping) {

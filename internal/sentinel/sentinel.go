@@ -12,7 +12,7 @@
 // the next round. Other events do not wait for it.
 //
 // The sentinel stores nothing. A sentinel that is killed starts again, and an event that it
-// publishes twice has the same id (decision.EventID). Its memory of announced resources only
+// publishes twice has the same id (decision.DeriveEventID). Its memory of announced resources only
 // prevents a repeat in every round.
 //
 // The sentinel starts while the API or the broker is down, reports that in Ready, and keeps
@@ -20,9 +20,9 @@
 //
 // The functions that the sentinel's specification names are here under these names: Load is
 // settings.Load into Config, LoadBrokerConfig is in package sentinelapp, BuildLabelSelector is
-// Config.Selector, ParseMessageData is payload.New, FetchResources is Walk in package source,
-// Evaluate is Decide in package decision, PublishEvent is publishJob, and Run and Start are
-// Sentinel.Run.
+// Config.BuildLabelSelector, ParseMessageData is payload.New, FetchResources is in package source,
+// Evaluate is Decide in package decision, PublishEvent is a method of eventPublisher, and Run and
+// Start are Sentinel.Run.
 package sentinel
 
 import (
@@ -157,11 +157,11 @@ type Sentinel struct {
 // complete.
 func New(cfg Config, deps Deps) (*Sentinel, error) {
 	var errs []error
-	cfg, err := cfg.withDefaults()
+	cfg, err := cfg.withDefaultsValidated()
 	errs = append(errs, err)
-	sel, err := cfg.Selector()
+	sel, err := cfg.BuildLabelSelector()
 	errs = append(errs, err)
-	profile, err := cfg.Decider()
+	profile, err := cfg.NewDecider()
 	errs = append(errs, err)
 	data, err := payload.New(cfg.MessageData, payload.Keys(cfg.PayloadKeys))
 	errs = append(errs, err)
@@ -198,12 +198,12 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 	// a step that takes much longer than both timeouts is a fault of the sentinel.
 	s.heartbeat.allowance = max(time.Minute, 3*(cfg.HyperfleetAPI.Timeout+cfg.Publish.Timeout+cfg.Publish.MaxBackoff))
 	s.listing.store(errNotListed)
-	if s.metrics, err = claimMetrics(s, deps); err != nil {
+	if s.metrics, err = takeOverOrRegisterMetrics(s, deps); err != nil {
 		return nil, err
 	}
 	s.reporter = newReporter(s.log, s.metrics, cfg.MemoryLimit)
 	s.inheritState(deps.Predecessor)
-	s.budget = newBudget(&cfg, s.budget)
+	s.budget = newBudgetContinuing(&cfg, s.budget)
 	s.events = newEventPublisher(s, data, deps.OnPublished)
 	s.setSteadyRate(s.population.ready, s.population.others)
 	s.setMode(ModeSweep)
@@ -239,16 +239,16 @@ func newWalker(s *Sentinel) *source.Walker {
 	}, s.api)
 }
 
-// newBudget creates a budget for a period slightly shorter than the poll interval. A round may
-// spend the whole budget at once. It is charged at its start, so the next round has the whole
-// budget again. Events that the old budget counted still count; old may be nil.
-func newBudget(c *Config, old *state.Budget) *state.Budget {
+// newBudgetContinuing creates a budget for a period slightly shorter than the poll interval. A
+// round may spend the whole budget at once. It is charged at its start, so the next round has the
+// whole budget again. Events that the old budget counted still count; old may be nil.
+func newBudgetContinuing(c *Config, previous *state.Budget) *state.Budget {
 	cfg := state.BudgetConfig{
 		Factor: c.Publish.CatchUpFactor, Floor: c.Publish.CatchUpFloor,
 		Burst: c.PollInterval * 99 / 100, Max: c.Publish.MaxPerSecond,
 	}
-	if old != nil {
-		return old.WithConfig(cfg, time.Now())
+	if previous != nil {
+		return previous.CopyWithConfig(cfg, time.Now())
 	}
 	return state.NewBudget(cfg, time.Now())
 }
@@ -256,9 +256,9 @@ func newBudget(c *Config, old *state.Budget) *state.Budget {
 // Decisions returns the latest decisions about single resources.
 func (s *Sentinel) Decisions() *state.DecisionRecord { return s.record }
 
-// Watches describes what the sentinel watches: the collection, then the selector and the shard if
+// DescribeWatch describes what the sentinel watches: the collection, then the selector and the shard if
 // there are any.
-func (s *Sentinel) Watches() string {
+func (s *Sentinel) DescribeWatch() string {
 	return strings.Join(slices.DeleteFunc([]string{s.cfg.ResourceType, s.selector.String(), s.part}, func(text string) bool { return text == "" }), " ")
 }
 
@@ -266,7 +266,7 @@ func (s *Sentinel) Watches() string {
 // Run has returned, on a sentinel without a successor.
 func (s *Sentinel) Close() {
 	if s.closed.CompareAndSwap(false, true) {
-		s.metrics.unregister()
+		s.metrics.unregisterAll()
 	}
 }
 
@@ -275,35 +275,35 @@ func (s *Sentinel) Close() {
 func (s *Sentinel) Run(ctx context.Context) error {
 	s.running.Store(true)
 	defer s.running.Store(false)
-	ctx = s.panics.withPanicCancel(ctx)
-	defer s.panics.repanic()
+	ctx = s.panics.withCancelOnPanic(ctx)
+	defer s.panics.cancelAndRepanic()
 	s.log.InfoContext(ctx, "sentinel started", "poll_interval", s.cfg.PollInterval,
 		"max_age_not_ready", s.cfg.MaxAgeNotReady, "max_age_ready", s.cfg.MaxAgeReady, "profile", s.cfg.Decision.Profile)
-	s.heartbeat.noteProgress(0)
+	s.heartbeat.recordProgress(0)
 	defer s.heartbeat.clearDeadline()
 	defer func() {
-		s.events.pool.stopAll()
-		s.reporter.logOmitted(ctx, true)
+		s.events.pool.closeAndWait()
+		s.reporter.logSuppressedCounts(ctx, true)
 	}()
 	d := shardEpoch{shard: s.shard}
 	for ctx.Err() == nil {
 		begin := time.Now()
 		err := s.runSweepRound(ctx, d.beginList())
 		if offer, ok := errors.AsType[offerError](err); ok {
-			s.followAPI(ctx, offer.mode)
+			s.runFollower(ctx, offer.mode)
 			continue
 		}
 		if errors.Is(err, errShardChanged) {
-			d.noteInterrupted()
+			d.recordInterrupted()
 			continue
 		}
 		took := time.Since(begin)
 		if err == nil {
-			s.reporter.noteIfOverrun(ctx, took, s.cfg.PollInterval)
+			s.reporter.reportPollOverrun(ctx, took, s.cfg.PollInterval)
 		}
-		wait := s.cfg.pollDelay(took, err)
-		s.heartbeat.noteProgress(wait)
-		d.sleepUntilChange(ctx, wait)
+		wait := s.cfg.delayUntilNextPoll(took, err)
+		s.heartbeat.recordProgress(wait)
+		d.sleepOrUntilChange(ctx, wait)
 	}
 	s.log.InfoContext(ctx, "sentinel stopped")
 	return nil

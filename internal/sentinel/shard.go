@@ -49,9 +49,9 @@ var (
 	errNotOurs = errors.New("the resource now belongs to another replica")
 )
 
-// withCancelOnClose returns a context that also ends when a channel is closed; its cause is then
+// withCancelOnShardChange returns a context that also ends when a channel is closed; its cause is then
 // errShardChanged. A nil channel is never closed. The caller must call the returned function.
-func withCancelOnClose(ctx context.Context, changed <-chan struct{}) (cancelled context.Context, release func()) {
+func withCancelOnShardChange(ctx context.Context, changed <-chan struct{}) (cancelled context.Context, release func()) {
 	if changed == nil {
 		return ctx, func() {}
 	}
@@ -82,7 +82,7 @@ type shardEpoch struct {
 
 // beginList is called before a list. It returns a channel that is closed when the list must be
 // interrupted, or nil if the list must not be interrupted.
-func (d *shardEpoch) beginList() (cut <-chan struct{}) {
+func (d *shardEpoch) beginList() (interrupt <-chan struct{}) {
 	d.changed = d.shard.Changed() // a change after this point is too late for the list
 	if d.uninterrupted {
 		d.uninterrupted = false
@@ -91,11 +91,11 @@ func (d *shardEpoch) beginList() (cut <-chan struct{}) {
 	return d.changed
 }
 
-// noteInterrupted records that the list was interrupted.
-func (d *shardEpoch) noteInterrupted() { d.uninterrupted = true }
+// recordInterrupted records that the list was interrupted.
+func (d *shardEpoch) recordInterrupted() { d.uninterrupted = true }
 
-// isStale reports whether the shard changed since the list began.
-func (d *shardEpoch) isStale() bool {
+// hasShardChanged reports whether the shard changed since the list began.
+func (d *shardEpoch) hasShardChanged() bool {
 	select {
 	case <-d.changed:
 		return true
@@ -104,9 +104,9 @@ func (d *shardEpoch) isStale() bool {
 	}
 }
 
-// sleepUntilChange waits for a duration, or until the shard changes or ctx ends.
-func (d *shardEpoch) sleepUntilChange(ctx context.Context, wait time.Duration) {
-	ctx, stop := withCancelOnClose(ctx, d.changed)
+// sleepOrUntilChange waits for a duration, or until the shard changes or ctx ends.
+func (d *shardEpoch) sleepOrUntilChange(ctx context.Context, wait time.Duration) {
+	ctx, stop := withCancelOnShardChange(ctx, d.changed)
 	defer stop()
 	_ = backoff.Sleep(ctx, wait) // returns early when the context ends
 }

@@ -231,7 +231,7 @@ func TestShardLostWhilePublishing(t *testing.T) {
 		b.wantMetric(t, 0, "broker_errors_total")
 		b.wantMetric(t, 0, "publish_retries_total")
 		wantCount(t, "lines of an event that failed", b.log.lines("event not published"), 0)
-		if e := b.Decisions().Of(clusterID(1)); len(e) == 0 || e[0].Err == "" {
+		if e := b.Decisions().ListDecisions(clusterID(1)); len(e) == 0 || e[0].Err == "" {
 			t.Errorf("the record does not say what became of it: %+v", e)
 		}
 		shard.divide(ids(1, 2), nil)

@@ -37,14 +37,14 @@ type counts struct {
 	mode      Mode
 }
 
-func (t *counts) noteRound(resources int) {
+func (t *counts) recordRound(resources int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rounds++
 	t.lastRound, t.resources = time.Now(), resources
 }
 
-func (t *counts) notePublished() {
+func (t *counts) countPublished() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.published++
@@ -56,7 +56,7 @@ func (t *counts) setMode(mode Mode) {
 	t.mode = mode
 }
 
-func (t *counts) snapshot() Stats {
+func (t *counts) copyStats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return Stats{Rounds: t.rounds, LastRound: t.lastRound, Resources: t.resources, Published: t.published, Mode: t.mode}
@@ -64,13 +64,13 @@ func (t *counts) snapshot() Stats {
 
 // Stats returns the state of the sentinel. It may be called at any time.
 func (s *Sentinel) Stats() Stats {
-	now := s.counts.snapshot()
-	now.APIErr, now.BrokerErr = s.apiErr(), s.publisher.Ready()
+	now := s.counts.copyStats()
+	now.APIErr, now.BrokerErr = s.lastAPIError(), s.publisher.Ready()
 	return now
 }
 
 // setMode records how the sentinel learns of changes from now on.
 func (s *Sentinel) setMode(mode Mode) {
-	s.metrics.setMode(mode)
+	s.metrics.setModeGauges(mode)
 	s.counts.setMode(mode)
 }

@@ -187,7 +187,7 @@ func TestConfigRefusesModes(t *testing.T) {
 			Decision: sentinel.Decision{Profile: sentinel.ProfileExpression, Result: "true"},
 		}, sentinel.Deps{API: newAPI(), Publisher: &fakeBroker{}})
 		var located error
-		_ = sentinel.Locate(err, func(key string, err error) error {
+		_ = sentinel.WrapKeyErrors(err, func(key string, err error) error {
 			if key == "source.mode" {
 				located = err
 			}

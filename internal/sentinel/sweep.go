@@ -28,19 +28,21 @@ type offerError struct{ mode Mode }
 
 func (e offerError) Error() string { return fmt.Sprintf("the API offers the mode %q", e.mode) }
 
-// listAll reads the whole list with a pass, and starts where the last sweep failed. It calls onFirstPage
-// with the first page. It returns errShardChanged when cut is closed.
-func (s *Sentinel) listAll(ctx context.Context, p *pass, cut <-chan struct{}, onFirstPage func(source.Page, source.Envelope) error) error {
+// listAndDecideAll reads the whole list with a pass, and starts where the last sweep failed. It
+// calls onFirstPage with the first page. It returns errShardChanged when interrupt is closed.
+func (s *Sentinel) listAndDecideAll(
+	ctx context.Context, p *decisionPass, interrupt <-chan struct{}, onFirstPage func(source.Page, source.Envelope) error,
+) error {
 	p.resources, p.ready, p.oldest = s.start.resources, s.start.ready, s.start.oldest
 	p.served, p.labelled = s.start.served, s.start.labelled
-	p.cut = cut
-	reading, stop := withCancelOnClose(ctx, cut) // publishing continues
+	p.cut = interrupt
+	reading, stop := withCancelOnShardChange(ctx, interrupt) // publishing continues
 	defer stop()
-	stopped, err := s.walker.Walk(reading, s.start.at, func(pg source.Page) (source.Envelope, error) {
+	stopped, err := s.walker.FetchResources(reading, s.start.at, func(pg source.Page) (source.Envelope, error) {
 		if pg.First {
 			p.resetCounts()
 		}
-		env, err := p.decidePage(ctx, pg)
+		env, err := p.decideAndDispatchPage(ctx, pg)
 		if err != nil {
 			return env, err
 		}
@@ -64,7 +66,7 @@ func (s *Sentinel) listAll(ctx context.Context, p *pass, cut <-chan struct{}, on
 		if p.served > 0 {
 			s.labels.served.Store(p.labelled)
 		}
-		s.start.at = s.walker.Beginning(stopped)
+		s.start.at = s.walker.FirstPlace()
 		s.population = population{ready: p.ready, others: p.resources - p.ready}
 		s.setSteadyRate(s.population.ready, s.population.others)
 	case stopped.Later() && !again:
@@ -77,22 +79,22 @@ func (s *Sentinel) listAll(ctx context.Context, p *pass, cut <-chan struct{}, on
 type population struct{ ready, others int }
 
 // setSteadyRate passes the rate of events that the maximum ages produce, per second, to the budget.
-func (s *Sentinel) setSteadyRate(ready, others int) {
-	s.budget.Steady(float64(ready)/s.cfg.MaxAgeReady.Seconds() + float64(others)/s.cfg.MaxAgeNotReady.Seconds())
-	s.metrics.budget.Set(s.budget.Rate())
+func (s *Sentinel) setSteadyRate(ready, notReady int) {
+	s.budget.SetSteadyRate(float64(ready)/s.cfg.MaxAgeReady.Seconds() + float64(notReady)/s.cfg.MaxAgeNotReady.Seconds())
+	s.metrics.budget.Set(s.budget.MaxNonUrgentRate())
 }
 
 // runSweepRound runs one round that lists everything. It returns API errors; errors of single
-// resources and events are handled here. It returns errShardChanged when cut is closed.
-func (s *Sentinel) runSweepRound(ctx context.Context, cut <-chan struct{}) error {
+// resources and events are handled here. It returns errShardChanged when interrupt is closed.
+func (s *Sentinel) runSweepRound(ctx context.Context, interrupt <-chan struct{}) error {
 	begin := time.Now()
 	ctx, span := s.tracer.Start(ctx, "sentinel.round")
 	defer span.End()
 	s.rounds.Add(1)
-	p := s.newPass(ctx)
+	p := s.newDecisionPass(ctx)
 	p.began = begin
-	err := s.listAll(ctx, p, cut, s.detectBetterMode)
-	if !errors.Is(err, errShardChanged) && !p.awaitPublishing(cut) {
+	err := s.listAndDecideAll(ctx, p, interrupt, s.detectBetterMode)
+	if !errors.Is(err, errShardChanged) && !p.awaitPublishing(interrupt) {
 		err = errShardChanged
 	}
 	if errors.As(err, new(offerError)) {
@@ -104,10 +106,10 @@ func (s *Sentinel) runSweepRound(ctx context.Context, cut <-chan struct{}) error
 		return err
 	}
 	if err == nil {
-		s.metrics.memoryEntries.Set(float64(s.memory.Sweep()))
+		s.metrics.memoryEntries.Set(float64(s.memory.EndLapAndEvictUnused()))
 		s.metrics.lastFullSweep.SetToCurrentTime()
 	} else if ctx.Err() == nil {
-		s.reporter.noteAPIError(&s.listing, err)
+		s.reporter.countAndStoreAPIError(&s.listing, err)
 	}
 	s.reportRoundAndResetCounters(ctx, p, err, time.Since(begin))
 	if ctx.Err() != nil {
@@ -116,23 +118,24 @@ func (s *Sentinel) runSweepRound(ctx context.Context, cut <-chan struct{}) error
 	return err
 }
 
-// reportRoundAndResetCounters records the result of a round, which ended with the pass p, in metrics and log. err is the API's error.
-func (s *Sentinel) reportRoundAndResetCounters(ctx context.Context, p *pass, err error, took time.Duration) {
+// reportRoundAndResetCounters records the result of a round in metrics and log. p is its last pass, and
+// err the API's error.
+func (s *Sentinel) reportRoundAndResetCounters(ctx context.Context, p *decisionPass, err error, took time.Duration) {
 	dispatched, published, failed := int(p.score.dispatched.Swap(0)), p.score.published.Swap(0), p.score.failed.Swap(0)
-	deferred := p.deferred.All()
+	deferred := p.deferred.Total()
 	s.metrics.duration.Observe(took.Seconds())
-	addTo(s.metrics.deferredReady, p.deferred.Ready)
-	addTo(s.metrics.deferredOther, p.deferred.NotReady)
+	addIfPositive(s.metrics.deferredReady, p.deferred.Ready)
+	addIfPositive(s.metrics.deferredOther, p.deferred.NotReady)
 	line := []any{
 		"resources", p.resources, "due", dispatched + deferred, "published", published, "failed", failed, "deferred", deferred, "took", took,
 	}
-	s.reporter.logOmitted(ctx, false)
+	s.reporter.logSuppressedCounts(ctx, false)
 	if ctx.Err() == nil {
 		defer func() { s.onRound(s.Stats()) }()
 	}
 	switch {
 	case err == nil:
-		s.counts.noteRound(p.resources)
+		s.counts.recordRound(p.resources)
 		s.metrics.pending.Set(float64(p.resources))
 		s.metrics.deferredNow.Set(float64(deferred))
 		s.metrics.oldestUnreconciled.Set(p.oldest.Seconds())
@@ -149,7 +152,7 @@ func (s *Sentinel) reportRoundAndResetCounters(ctx context.Context, p *pass, err
 
 // detectBetterMode returns an offerError if a first page shows that the API supports a better mode than
 // sweeps.
-func (s *Sentinel) detectBetterMode(pg source.Page, env source.Envelope) error {
+func (s *Sentinel) detectBetterMode(firstPage source.Page, env source.Envelope) (offer error) {
 	mode := s.cfg.Source.Mode
 	if mode == ModeSweep || s.cfg.Decision.Profile == ProfileExpression || time.Now().Before(s.feedDisabledUntil) {
 		return nil
@@ -160,7 +163,7 @@ func (s *Sentinel) detectBetterMode(pg source.Page, env source.Envelope) error {
 		}
 		return offerError{mode}
 	}
-	if pg.Tag != "" {
+	if firstPage.Tag != "" {
 		return offerError{ModeETag}
 	}
 	return nil

@@ -63,12 +63,12 @@ func TestInterruptedListStartsOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		defer s.events.pool.stopAll()
+		defer s.events.pool.closeAndWait()
 		defer cancel()
 		s.rounds.Add(1)
-		p := s.newPass(ctx)
+		p := s.newDecisionPass(ctx)
 		changed := make(chan struct{})
-		err = s.listAll(ctx, p, nil, func(source.Page, source.Envelope) error {
+		err = s.listAndDecideAll(ctx, p, nil, func(source.Page, source.Envelope) error {
 			// The first page fills the window. Only the publishers learn of the change: reading is
 			// not interrupted yet when the second page waits for a free place.
 			close(changed)

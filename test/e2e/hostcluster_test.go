@@ -83,7 +83,7 @@ func (h *hostCluster) apply(t *testing.T, manifest string) {
 func (h *hostCluster) account(t *testing.T, needs operator.SentinelRoles) (kubeconfig string) {
 	t.Helper()
 	needs.Namespace = h.namespace
-	return h.accountOf(t, needs.Objects())
+	return h.accountOf(t, needs.ListObjects())
 }
 
 // accountOf is account with objects that may have been changed.

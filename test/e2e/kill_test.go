@@ -120,7 +120,7 @@ func wantSameIDs(t *testing.T, events []received, h *history) {
 			t.Errorf("event about generation %d of %s, which there never was", generation, e.Subject)
 			continue
 		}
-		want := decision.EventID(e.Subject, generation, decision.Verdict{
+		want := decision.DeriveEventID(e.Subject, generation, decision.Verdict{
 			Reason: decision.ReasonGenerationChanged, Since: since, Next: since, Interval: 10 * time.Minute,
 		}, e.Time)
 		if e.ID != want || e.str("reason") != reasonGeneration {

@@ -117,7 +117,7 @@ func wantEnvelope(t *testing.T, e received, r v1.Resource, begin time.Time) {
 		t.Errorf("id %q, want evt- and 32 hexadecimal digits", e.ID)
 	}
 	verdict := decision.Verdict{Reason: decision.ReasonGenerationChanged, Since: r.UpdatedTime, Next: r.UpdatedTime, Interval: time.Hour}
-	if want := decision.EventID(r.ID, r.Generation, verdict, e.Time); e.ID != want {
+	if want := decision.DeriveEventID(r.ID, r.Generation, verdict, e.Time); e.ID != want {
 		t.Errorf("id %q, want %q, as the resource says", e.ID, want)
 	}
 }

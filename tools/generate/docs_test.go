@@ -27,7 +27,7 @@ func TestDocsCommands(t *testing.T) {
 	programs := map[string]*cobra.Command{
 		"fleetloop":             fleetloop(),
 		"fleet-api":             apiapp.Command(nil, nil, noEnv),
-		"sentinel":              sentinelapp.Command(nil, nil, noEnv),
+		"sentinel":              sentinelapp.NewCommand(nil, nil, noEnv),
 		"cluster-worker":        clusterworkerapp.Command(nil, nil, noEnv),
 		"execution-controller":  executionapp.Command(nil, nil, noEnv),
 		"node-fault-controller": nodefaultapp.Command(nil, nil, noEnv),

@@ -49,7 +49,7 @@ func writeReference() error {
 		"docs/reference/metrics.md":               renderMetrics,
 		"docs/reference/fleetloop.md":             func() ([]byte, error) { return renderCommands(fleetloop()) },
 		"docs/reference/fleet-api.md":             func() ([]byte, error) { return renderCommands(apiapp.Command(nil, nil, noEnv)) },
-		"docs/reference/sentinel.md":              func() ([]byte, error) { return renderCommands(sentinelapp.Command(nil, nil, noEnv)) },
+		"docs/reference/sentinel.md":              func() ([]byte, error) { return renderCommands(sentinelapp.NewCommand(nil, nil, noEnv)) },
 		"docs/reference/cluster-worker.md":        func() ([]byte, error) { return renderCommands(clusterworkerapp.Command(nil, nil, noEnv)) },
 		"docs/reference/execution-controller.md":  func() ([]byte, error) { return renderCommands(executionapp.Command(nil, nil, noEnv)) },
 		"docs/reference/node-fault-controller.md": func() ([]byte, error) { return renderCommands(nodefaultapp.Command(nil, nil, noEnv)) },
@@ -126,7 +126,7 @@ func renderConfig() ([]byte, error) {
 		{"adapter-runner", new(adapterapp.OverriddenDefaults())},
 		{"fleetloop up", new(allinone.OverriddenDefaults())},
 	}
-	for _, k := range sentinelapp.BrokerKinds() {
+	for _, k := range sentinelapp.ListBrokerKinds() {
 		sections = append(sections, section{k.Title, k.Settings})
 	}
 	for _, s := range sections {

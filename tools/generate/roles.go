@@ -24,9 +24,9 @@ type file struct {
 // writeRoles writes the manifests of the components' permissions to deploy/rbac, one file per
 // feature.
 func writeRoles() error {
-	base := operator.SentinelRoles{}.Objects()
-	secrets := operator.SentinelRoles{Secrets: []string{"hyperfleet-sentinel-api", "hyperfleet-sentinel-broker"}}.Objects()
-	sharding := operator.SentinelRoles{Sharding: true}.Objects()
+	base := operator.SentinelRoles{}.ListObjects()
+	secrets := operator.SentinelRoles{Secrets: []string{"hyperfleet-sentinel-api", "hyperfleet-sentinel-broker"}}.ListObjects()
+	sharding := operator.SentinelRoles{Sharding: true}.ListObjects()
 	for _, f := range []file{
 		{"console.yaml", "ServiceAccount and permissions of the console in a host cluster: read what it shows, and ask what a\n# person may read. Writes use the person's own permissions.", hosts.Objects("fleetloop-system")},
 		{"sentinel.yaml", "ServiceAccount and Role to run SentinelConfigs.", base},

@@ -23,7 +23,7 @@ func openExternalOrEmbeddedBroker(p *process.Process, cfg natsserver.Config, dat
 	case err != nil:
 		return nil, err
 	}
-	return external.Open(p.Log)
+	return external.BuildBroker(p.Log)
 }
 
 // newEmbeddedBroker builds a broker on a NATS JetStream server in this process. The topic and the other

@@ -154,7 +154,7 @@ func (h *hostCluster) newSentinelOperatorParts(p *process.Process, b *sentinelap
 	return sentinelapp.Operator{
 		Host: h.bed.Config(), Namespace: sentinelNamespace, Broker: b,
 		OnPublished: func(e sentinel.Published) { note(e.ResourceID, e.Reason, e.At) },
-	}.Parts(p)
+	}.BuildParts(p)
 }
 
 // newSentinelConfig returns the SentinelConfig that matches a built-in sentinel.

@@ -34,7 +34,7 @@ func newSentinels(p *process.Process, cfg SentinelConfig, b *sentinelapp.Broker,
 		}
 		parts = append(parts, lifecycle.Part{Name: "sentinel " + collection, Run: s.Run, Ready: s.Ready})
 		lives = append(lives, s.Live)
-		decisions[s.Watches()] = s.Decisions()
+		decisions[s.DescribeWatch()] = s.Decisions()
 	}
 	p.HandleOnMetricsServer(sentinelapp.DecisionsPath, state.NewRecordHandler(decisions))
 	return parts, func() error {

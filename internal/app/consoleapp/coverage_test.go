@@ -24,7 +24,7 @@ func TestCheckCoverage(t *testing.T) {
 	defer server.Close()
 	var first, far string
 	for i, region := range []string{"eu", "eu", "us", "ap"} {
-		id := api.Create("clusters", fmt.Sprint("c-", i), "region", region)
+		id := api.CreateResource("clusters", fmt.Sprint("c-", i), "region", region)
 		switch region {
 		case "us":
 			first = id

@@ -64,7 +64,7 @@ func decideBy(ctx context.Context, api *oneReader, s *v1alpha1.SentinelConfig, i
 	if err != nil {
 		return hosts.Decision{}, err
 	}
-	report, err := inspect.Why(ctx, w, id, noRecord{})
+	report, err := inspect.ExplainDecision(ctx, w, id, noRecord{})
 	if err != nil {
 		return hosts.Decision{}, err
 	}
@@ -80,7 +80,7 @@ func decideBy(ctx context.Context, api *oneReader, s *v1alpha1.SentinelConfig, i
 
 // newWatch returns what a SentinelConfig watches of the console's fleet API.
 func newWatch(name string, s *v1alpha1.SentinelConfig, api watchedAPI) (*inspect.Watch, sentinel.Config, error) {
-	translated, err := sentinelconfig.Translate(&s.Spec)
+	translated, err := sentinelconfig.TranslateSpec(&s.Spec)
 	if err != nil {
 		return nil, sentinel.Config{}, err
 	}
@@ -90,7 +90,7 @@ func newWatch(name string, s *v1alpha1.SentinelConfig, api watchedAPI) (*inspect
 		return nil, sentinel.Config{}, err
 	}
 	if d := translated.Sharding; d.Mode == v1alpha1.ShardingStatic {
-		if w.Part, err = shard.Static(d.Count, d.Index); err != nil {
+		if w.Part, err = shard.NewStaticPart(d.Count, d.Index); err != nil {
 			return nil, sentinel.Config{}, err
 		}
 	}
@@ -114,6 +114,6 @@ type noRecord struct{}
 
 func (noRecord) URL() string { return "" }
 
-func (noRecord) Decisions(context.Context, string) (state.RecordResponse, error) {
+func (noRecord) FetchDecisions(context.Context, string) (state.RecordResponse, error) {
 	return state.RecordResponse{}, nil
 }

@@ -26,7 +26,7 @@ func newFleet(t *testing.T) (endpoint string, ids []string) {
 	api := hyperfleettest.New(hyperfleettest.Config{})
 	for i := range 5 {
 		region := []string{"eu", "us"}[i%2]
-		ids = append(ids, api.Create("clusters", fmt.Sprint("cluster-", i), "region", region))
+		ids = append(ids, api.CreateResource("clusters", fmt.Sprint("cluster-", i), "region", region))
 	}
 	for _, id := range ids[:2] {
 		api.ReportAvailable("clusters", id, "validation", 1)
@@ -186,8 +186,9 @@ func TestWhyAsksTheRunningSentinel(t *testing.T) {
 	endpoint, ids := newFleet(t)
 	file := configure(t, endpoint, "region=eu")
 	known := state.NewDecisionRecord(10)
-	known.Note([]byte(ids[2]), state.DecisionEntry{At: time.Now(), Reason: "a reason", Published: true, Generation: 1, EventID: "evt-1"})
-	known.NoteConfirmed(ids[2], "evt-1", time.Now())
+	entry := state.DecisionEntry{At: time.Now(), Reason: "a reason", Published: true, Generation: 1, EventID: "evt-1"}
+	known.RecordDecision([]byte(ids[2]), entry)
+	known.RecordConfirmed(ids[2], "evt-1", time.Now())
 	decisions := state.NewRecordHandler(map[string]*state.DecisionRecord{"clusters region=eu": known})
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/decisions", func(w http.ResponseWriter, r *http.Request) {

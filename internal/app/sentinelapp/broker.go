@@ -36,9 +36,9 @@ type BrokerKind struct {
 	load func(*BrokerConfig, func(string) (string, bool), ExplicitBroker) error
 }
 
-// BrokerKinds returns all kinds of brokers. A new kind is a line here, a package in internal/broker, and
-// the fields of api/sentinel that its SentinelConfigs need.
-func BrokerKinds() []BrokerKind {
+// ListBrokerKinds returns all kinds of brokers. A new kind is a line here, a package in
+// internal/broker, and the fields of api/sentinel that its SentinelConfigs need.
+func ListBrokerKinds() []BrokerKind {
 	return []BrokerKind{
 		newBrokerKind(RabbitMQ, "RabbitMQ (BROKER_TYPE=rabbitmq)", ExplicitBroker.applyToRabbitMQ, amqp.New),
 		newBrokerKind(PubSub, "Google Cloud Pub/Sub (BROKER_TYPE=pubsub)", ExplicitBroker.applyToPubSub, pubsub.New),
@@ -47,14 +47,14 @@ func BrokerKinds() []BrokerKind {
 }
 
 // newBrokerKind returns a kind of broker with the settings C and the client B.
-func newBrokerKind[C any, B brokerClient](t BrokerType, title string, explicit func(ExplicitBroker, *C), open func(C, *slog.Logger) (B, error)) BrokerKind {
+func newBrokerKind[C any, B brokerClient](t BrokerType, title string, applyExplicit func(ExplicitBroker, *C), open func(C, *slog.Logger) (B, error)) BrokerKind {
 	return BrokerKind{Type: t, Title: title, Settings: new(C), load: func(c *BrokerConfig, env func(string) (string, bool), e ExplicitBroker) error {
 		var cfg C
 		report, err := settings.Load(&cfg, settings.Source{Env: env})
 		if err != nil {
 			return err
 		}
-		explicit(e, &cfg)
+		applyExplicit(e, &cfg)
 		c.reports = append(c.reports, report)
 		c.open = func(log *slog.Logger) (brokerClient, error) { return open(cfg, log) }
 		return nil
@@ -67,7 +67,7 @@ func (t *BrokerType) UnmarshalText(text []byte) error {
 	if given == "pubsub" {
 		given = PubSub
 	}
-	if !slices.ContainsFunc(BrokerKinds(), func(k BrokerKind) bool { return k.Type == given }) {
+	if !slices.ContainsFunc(ListBrokerKinds(), func(k BrokerKind) bool { return k.Type == given }) {
 		return fmt.Errorf("unknown broker type %q: use rabbitmq, pubsub (or gcp-pubsub) or nats", text)
 	}
 	*t = given
@@ -155,15 +155,15 @@ type ExplicitBroker struct {
 	Exchange string
 }
 
-// LoadExplicitBroker reads the settings that e leaves out from env. e must have a type.
-func LoadExplicitBroker(e ExplicitBroker, env func(string) (string, bool)) (*BrokerConfig, error) {
+// LoadExplicitBrokerConfig reads the settings that e leaves out from env. e must have a type.
+func LoadExplicitBrokerConfig(e ExplicitBroker, env func(string) (string, bool)) (*BrokerConfig, error) {
 	c := &BrokerConfig{choice: BrokerChoice{Type: e.Type}}
 	return c.loadClientConfig(env, e)
 }
 
 // loadClientConfig reads the settings of the chosen kind of broker.
 func (c *BrokerConfig) loadClientConfig(env func(string) (string, bool), e ExplicitBroker) (*BrokerConfig, error) {
-	for _, k := range BrokerKinds() {
+	for _, k := range ListBrokerKinds() {
 		if k.Type == c.choice.Type {
 			if err := k.load(c, env, e); err != nil {
 				return nil, err
@@ -209,8 +209,8 @@ func setIfGiven[T ~string](setting *T, given T) {
 	}
 }
 
-// Open builds the broker. Its part connects, Open does not.
-func (c *BrokerConfig) Open(log *slog.Logger) (*Broker, error) {
+// BuildBroker builds the broker. Its part connects, BuildBroker does not.
+func (c *BrokerConfig) BuildBroker(log *slog.Logger) (*Broker, error) {
 	opened, err := c.open(log)
 	if err != nil {
 		return nil, fmt.Errorf("open broker %s: %w", c.choice.Type, err)

@@ -50,7 +50,7 @@ func TestOpen(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
-			b, err := cfg.Open(slog.New(slog.DiscardHandler))
+			b, err := cfg.BuildBroker(slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
@@ -91,7 +91,7 @@ func TestLoadRefuses(t *testing.T) {
 			t.Parallel()
 			cfg, err := sentinelapp.LoadBrokerConfig(newLookup(tc.env))
 			if err == nil {
-				_, err = cfg.Open(slog.New(slog.DiscardHandler))
+				_, err = cfg.BuildBroker(slog.New(slog.DiscardHandler))
 			}
 			if err == nil {
 				t.Fatalf("%s: got no error", tc.reason)
@@ -187,10 +187,10 @@ func TestLoadExplicit(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg, err := sentinelapp.LoadExplicitBroker(tc.given, newLookup(env))
+			cfg, err := sentinelapp.LoadExplicitBrokerConfig(tc.given, newLookup(env))
 			var b *sentinelapp.Broker
 			if err == nil {
-				b, err = cfg.Open(slog.New(slog.DiscardHandler))
+				b, err = cfg.BuildBroker(slog.New(slog.DiscardHandler))
 			}
 			switch {
 			case tc.want == "" && (err != nil || b.Type != tc.given.Type || cfg.Type() != tc.given.Type):

@@ -18,8 +18,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// Command returns the command line of the sentinel.
-func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
+// NewCommand returns the command line of the sentinel.
+func NewCommand(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
 	c := &command{cfg: OverriddenDefaults(), onHost: OperatorDefaults(), stdout: stdout, stderr: stderr, env: env}
 	root := &cobra.Command{
 		Use:   "sentinel",
@@ -39,7 +39,7 @@ every SentinelConfig of the namespace.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return c.runSentinel(cmd) },
+		RunE:          func(cmd *cobra.Command, _ []string) error { return c.runSentinelOrOperator(cmd) },
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -52,10 +52,10 @@ every SentinelConfig of the namespace.`,
 			Use:   "validate",
 			Short: "Check the configuration without connecting to anything, including the broker if BROKER_TYPE is set",
 			Args:  cobra.NoArgs,
-			RunE:  func(cmd *cobra.Command, _ []string) error { return c.runValidate(cmd) },
+			RunE:  func(cmd *cobra.Command, _ []string) error { return c.runValidateCommand(cmd) },
 		},
-		c.planCommand(), c.whyCommand(), c.coverageCommand(), c.convertCommand(),
-		process.NewConfigCommands("sentinel", stdout, c.loadReports, &c.cfg),
+		c.newPlanCommand(), c.newWhyCommand(), c.newCoverageCommand(), c.newConvertCommand(),
+		process.NewConfigCommands("sentinel", stdout, c.loadSettingsReports, &c.cfg),
 	)
 	terminal.AddVersionCommandAndFlag(root)
 	return root
@@ -78,7 +78,7 @@ func (c *command) loadSettings(cmd *cobra.Command) (*settings.Report, error) {
 	}
 	src := settings.Source{File: c.file, Env: c.env, Flags: cmd.Flags()}
 	var err error
-	if c.manifest, err = readManifest(c.file); err != nil {
+	if c.manifest, err = readManifestIfSentinelConfig(c.file); err != nil {
 		return nil, err
 	}
 	if c.manifest != nil {
@@ -99,11 +99,11 @@ func (c *command) loadSettings(cmd *cobra.Command) (*settings.Report, error) {
 // errEndpointUser rejects credentials in the endpoint and names the settings for them.
 var errEndpointUser = errors.New("must not contain a user name or password; set HYPERFLEET_API_TOKEN or hyperfleet_api.token_file")
 
-// loadReports returns the settings in force: those of the file, and those of the broker if
+// loadSettingsReports returns the settings in force: those of the file, and those of the broker if
 // BROKER_TYPE is set.
-func (c *command) loadReports(cmd *cobra.Command) ([]*settings.Report, error) {
+func (c *command) loadSettingsReports(cmd *cobra.Command) ([]*settings.Report, error) {
 	if c.runsOperator(cmd.Flags()) {
-		report, err := c.loadOperator(cmd)
+		report, err := c.loadOperatorSettings(cmd)
 		return []*settings.Report{report}, err
 	}
 	report, err := c.loadSettings(cmd)
@@ -123,45 +123,46 @@ func (c *command) loadReports(cmd *cobra.Command) ([]*settings.Report, error) {
 	return append([]*settings.Report{report}, broker.Reports()...), nil
 }
 
-// loadCheckedConfig reads the whole configuration and compiles its expressions. The broker is optional.
-func (c *command) loadCheckedConfig(cmd *cobra.Command) (*BrokerConfig, error) {
+// loadAndValidateConfig reads the whole configuration and compiles its expressions. The broker is
+// optional.
+func (c *command) loadAndValidateConfig(cmd *cobra.Command) (*BrokerConfig, error) {
 	report, err := c.loadSettings(cmd)
 	if err != nil {
 		return nil, err
 	}
 	// Validate with the production constructor and unusable dependencies.
 	_, err = sentinel.New(c.cfg.Sentinel, sentinel.Deps{API: discardBroker{}, Publisher: discardBroker{}})
-	if err := sentinel.Locate(err, report.Wrap); err != nil {
+	if err := sentinel.WrapKeyErrors(err, report.Wrap); err != nil {
 		return nil, err
 	}
 	if c.cfg.ShutdownTimeout >= c.cfg.StopTimeout {
-		return nil, report.Wrap("stop_timeout", stopTimeoutConflict(c.cfg.StopTimeout, c.cfg.ShutdownTimeout))
+		return nil, report.Wrap("stop_timeout", newStopTimeoutError(c.cfg.StopTimeout, c.cfg.ShutdownTimeout))
 	}
 	if _, err := NewClient(c.cfg.HyperfleetAPI); err != nil {
 		return nil, err
 	}
 	load := LoadBrokerConfig
 	if c.manifest != nil {
-		load = c.manifest.brokerConfig
+		load = c.manifest.loadBrokerConfig
 	}
 	broker, err := load(c.env)
 	if broker == nil || err != nil {
 		return nil, err
 	}
-	_, err = broker.Open(slog.New(slog.DiscardHandler))
+	_, err = broker.BuildBroker(slog.New(slog.DiscardHandler))
 	return broker, err
 }
 
-// stopTimeoutConflict returns why the two timeouts conflict.
-func stopTimeoutConflict(stop, shutdown time.Duration) error {
-	return fmt.Errorf("%s is invalid: must be longer than shutdown_timeout (%s), which waits for confirmations", stop, shutdown)
+// newStopTimeoutError returns why the two timeouts conflict.
+func newStopTimeoutError(stopTimeout, shutdownTimeout time.Duration) error {
+	return fmt.Errorf("%s is invalid: must be longer than shutdown_timeout (%s), which waits for confirmations", stopTimeout, shutdownTimeout)
 }
 
-func (c *command) runSentinel(cmd *cobra.Command) error {
+func (c *command) runSentinelOrOperator(cmd *cobra.Command) error {
 	if c.runsOperator(cmd.Flags()) {
 		return c.runOperator(cmd)
 	}
-	broker, err := c.loadCheckedConfig(cmd)
+	broker, err := c.loadAndValidateConfig(cmd)
 	if err != nil {
 		return err
 	}
@@ -175,8 +176,8 @@ func (c *command) runSentinel(cmd *cobra.Command) error {
 	return runSentinel(cmd.Context(), p, c.cfg, broker)
 }
 
-func (c *command) runValidate(cmd *cobra.Command) error {
-	broker, err := c.loadCheckedConfig(cmd)
+func (c *command) runValidateCommand(cmd *cobra.Command) error {
+	broker, err := c.loadAndValidateConfig(cmd)
 	about := "broker not checked (BROKER_TYPE is not set)"
 	switch {
 	case errors.Is(err, ErrNoBrokerType):
@@ -187,7 +188,7 @@ func (c *command) runValidate(cmd *cobra.Command) error {
 	default:
 		about = "broker " + string(broker.Type())
 	}
-	sel, err := c.cfg.Selector()
+	sel, err := c.cfg.BuildLabelSelector()
 	if err != nil {
 		return err
 	}
@@ -201,7 +202,8 @@ func (c *command) runValidate(cmd *cobra.Command) error {
 	return c.warnOfNumbersSentAsStrings()
 }
 
-// warnOfNumbersSentAsStrings lists the values of message_data that send a number of the resource as a string.
+// warnOfNumbersSentAsStrings lists the values of message_data that send a number of the resource as
+// a string.
 func (c *command) warnOfNumbersSentAsStrings() error {
 	data, err := payload.New(c.cfg.MessageData, payload.Keys(c.cfg.PayloadKeys))
 	if err != nil {
@@ -209,9 +211,11 @@ func (c *command) warnOfNumbersSentAsStrings() error {
 	}
 	locate := c.report.Wrap
 	if c.manifest != nil {
-		locate = func(key string, err error) error { return sentinelconfig.Locate(&payload.KeyError{Key: key, Err: err}) }
+		locate = func(key string, err error) error {
+			return sentinelconfig.TranslateKeyErrors(&payload.KeyError{Key: key, Err: err})
+		}
 	}
-	for _, t := range data.NumberFieldsSentAsText() {
+	for _, t := range data.ListNumberFieldsSentAsText() {
 		about := fmt.Errorf("sends %s, a %s, as a string; consumers that expect a %s reject it. To keep the type, use: %s", t.Field, t.Type, t.Type, t.CEL)
 		if _, err := fmt.Fprintf(c.stderr, "warning: %v\n", locate(t.Key, about)); err != nil {
 			return err

@@ -11,7 +11,7 @@ import (
 // maxPublicFile limits the size of a file to convert.
 const maxPublicFile = 1 << 20
 
-func (c *command) convertCommand() *cobra.Command {
+func (c *command) newConvertCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "convert <file>",
 		Short: "Convert a configuration file of the public HyperFleet sentinel",
@@ -21,11 +21,11 @@ settings that are not needed. The command does not connect to anything.`,
 		Example: "  sentinel convert ./config.yaml > sentinel-config.yaml\n  sentinel validate --config ./sentinel-config.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			text, err := readBounded(args[0])
+			text, err := readFileUpToLimit(args[0])
 			if err != nil {
 				return err
 			}
-			out, err := ConvertConfig(args[0], text)
+			out, err := ConvertPublicConfig(args[0], text)
 			if err != nil {
 				return err
 			}
@@ -35,8 +35,8 @@ settings that are not needed. The command does not connect to anything.`,
 	}
 }
 
-func readBounded(name string) ([]byte, error) {
-	f, err := os.Open(name) //nolint:gosec // the user names the file
+func readFileUpToLimit(path string) ([]byte, error) {
+	f, err := os.Open(path) //nolint:gosec // the user names the file
 	if err != nil {
 		return nil, fmt.Errorf("read the file to convert: %w", err)
 	}
@@ -48,7 +48,7 @@ func readBounded(name string) ([]byte, error) {
 		return nil, fmt.Errorf("read the file to convert: %w", err)
 	}
 	if len(text) > maxPublicFile {
-		return nil, fmt.Errorf("read the file to convert: %q is larger than %d bytes", name, maxPublicFile)
+		return nil, fmt.Errorf("read the file to convert: %q is larger than %d bytes", path, maxPublicFile)
 	}
 	return text, nil
 }

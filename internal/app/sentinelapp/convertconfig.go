@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/selector"
+	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -66,15 +67,15 @@ type publicConfig struct {
 // maxPublicPage is the largest page size of the public API.
 const maxPublicPage = 100
 
-// ConvertConfig turns a configuration file of the public HyperFleet sentinel into an equivalent
+// ConvertPublicConfig turns a configuration file of the public HyperFleet sentinel into an equivalent
 // Fleetloop configuration. Name is the name of the file in errors.
 //
 // It works on bytes alone, without network access. It drops settings that Fleetloop does not need,
 // and comments in the result give the reasons. A key that the public sentinel does not have either,
 // or a value that Fleetloop does not support, is an error with file, line and column.
-func ConvertConfig(name string, text []byte) ([]byte, error) {
+func ConvertPublicConfig(fileName string, text []byte) ([]byte, error) {
 	var in publicConfig
-	report, err := settings.Load(&in, settings.Source{File: name, FileData: text})
+	report, err := settings.Load(&in, settings.Source{File: fileName, FileData: text})
 	if err != nil {
 		return nil, err
 	}
@@ -82,11 +83,11 @@ func ConvertConfig(name string, text []byte) ([]byte, error) {
 	for _, o := range report.Origins() {
 		c.given[o.Key] = o.Source == settings.FromFile
 	}
-	c.ages = c.inferAges()
-	if err := c.checkInput(report); err != nil {
+	c.ages = c.inferMaxAges()
+	if err := c.validateInput(report); err != nil {
 		return nil, err
 	}
-	c.writeSettings(name)
+	c.writeConvertedConfig(fileName)
 	return []byte(c.out.String()), nil
 }
 
@@ -98,8 +99,8 @@ type configConverter struct {
 	left  []string // omitted settings with reasons
 }
 
-// checkInput compiles the expressions of the result, so that an error refers to the input file.
-func (c *configConverter) checkInput(report *settings.Report) error {
+// validateInput compiles the expressions of the result, so that an error refers to the input file.
+func (c *configConverter) validateInput(report *settings.Report) error {
 	var errs []error
 	if u, err := url.Parse(c.in.Clients.API.BaseURL); err == nil && u.User != nil {
 		errs = append(errs, report.Wrap("clients.hyperfleet_api.base_url",
@@ -111,15 +112,15 @@ func (c *configConverter) checkInput(report *settings.Report) error {
 	if _, err := selector.FromPairs(c.in.ResourceSelector); err != nil {
 		errs = append(errs, report.Wrap("resource_selector", err))
 	}
-	errs = append(errs, c.checkRules(report))
-	_, err := payload.New(prefixCEL(c.in.MessageData), payload.SnakeCase)
-	errs = append(errs, locateConvertError(err, report))
+	errs = append(errs, c.validateRules(report))
+	_, err := payload.New(prefixValuesWithCEL(c.in.MessageData), payload.SnakeCase)
+	errs = append(errs, sentinel.WrapKeyErrors(err, report.Wrap))
 	return errors.Join(errs...)
 }
 
-// checkRules compiles the rules. Each param can refer to earlier ones, so the first one that does
+// validateRules compiles the rules. Each param can refer to earlier ones, so the first one that does
 // not compile is wrong.
-func (c *configConverter) checkRules(report *settings.Report) error {
+func (c *configConverter) validateRules(report *settings.Report) error {
 	d := c.in.Decision
 	for i := range d.Params {
 		if _, err := decision.NewExpressionProfile(d.Params[:i+1], "true", c.ages); err != nil {
@@ -136,27 +137,12 @@ func (c *configConverter) checkRules(report *settings.Report) error {
 	return report.Wrap("message_decision.result", err)
 }
 
-// locateConvertError adds positions to the errors of payload.New.
-func locateConvertError(err error, report *settings.Report) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var errs []error
-		for _, e := range joined.Unwrap() {
-			errs = append(errs, locateConvertError(e, report))
-		}
-		return errors.Join(errs...)
-	}
-	if key, ok := errors.AsType[*payload.KeyError](err); ok {
-		return report.Wrap(key.Key, key.Err)
-	}
-	return err
-}
-
-// prefixCEL marks the values of message_data as expressions.
-func prefixCEL(data settings.OrderedMap) settings.OrderedMap {
+// prefixValuesWithCEL marks the values of message_data as expressions.
+func prefixValuesWithCEL(data settings.OrderedMap) settings.OrderedMap {
 	data = slices.Clone(data)
 	for i := range data {
 		if data[i].Map != nil {
-			data[i].Map = prefixCEL(data[i].Map)
+			data[i].Map = prefixValuesWithCEL(data[i].Map)
 			continue
 		}
 		data[i].Value = "cel:" + data[i].Value
@@ -168,9 +154,9 @@ func durationLiteral() *regexp.Regexp {
 	return regexp.MustCompile(`duration\(\s*["']([^"']+)["']\s*\)`)
 }
 
-// inferAges returns how long an announcement is valid. A file with rules defines it by their
+// inferMaxAges returns how long an announcement is valid. A file with rules defines it by their
 // durations: the shortest applies to resources that are not ready, the longest to ready ones.
-func (c *configConverter) inferAges() decision.Ages {
+func (c *configConverter) inferMaxAges() decision.Ages {
 	ages := decision.Ages{NotReady: c.in.MaxAgeNotReady, Ready: c.in.MaxAgeReady}
 	var found []time.Duration
 	exprs := []string{c.in.Decision.Result}

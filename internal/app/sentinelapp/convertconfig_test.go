@@ -56,7 +56,7 @@ func mustConvert(t *testing.T, file string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := sentinelapp.ConvertConfig(file, text)
+	got, err := sentinelapp.ConvertPublicConfig(file, text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func wantValid(t *testing.T, text []byte) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	cmd := sentinelapp.Command(&out, &out, func(string) (string, bool) { return "", false })
+	cmd := sentinelapp.NewCommand(&out, &out, func(string) (string, bool) { return "", false })
 	cmd.SetArgs([]string{"validate", "--config", file})
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		t.Errorf("not valid: %v\n%s", err, text)
@@ -106,7 +106,7 @@ func TestConvertRefuses(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := sentinelapp.ConvertConfig("f.yaml", []byte(tc.text))
+			got, err := sentinelapp.ConvertPublicConfig("f.yaml", []byte(tc.text))
 			if err == nil {
 				t.Fatalf("%s: converted to\n%s", tc.reason, got)
 			}
@@ -131,7 +131,7 @@ func TestConvertOddTexts(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := least + fmt.Sprintf("message_data:\n  key%d: %s\n", i, jsonText(t, string(literal)))
-		out, err := sentinelapp.ConvertConfig("odd\n.yaml", []byte(in))
+		out, err := sentinelapp.ConvertPublicConfig("odd\n.yaml", []byte(in))
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 			continue
@@ -168,26 +168,26 @@ func TestConvertedSameDue(t *testing.T) {
 			api.ReportAvailable("clusters", id, "validation", generation)
 			api.ReportAvailable("clusters", id, "dns", generation)
 		}
-		stale := api.Create("clusters", "stale")
+		stale := api.CreateResource("clusters", "stale")
 		reconcile(stale, 1)
 		time.Sleep(20 * time.Minute)
-		fresh := api.Create("clusters", "fresh")
+		fresh := api.CreateResource("clusters", "fresh")
 		reconcile(fresh, 1)
 		time.Sleep(10*time.Minute + time.Second)
-		api.Create("clusters", "unanswered")
-		halfway := api.Create("clusters", "halfway")
+		api.CreateResource("clusters", "unanswered")
+		halfway := api.CreateResource("clusters", "halfway")
 		api.ReportAvailable("clusters", halfway, "dns", 1)
-		patched := api.Create("clusters", "patched")
+		patched := api.CreateResource("clusters", "patched")
 		reconcile(patched, 1)
-		api.Patch("clusters", patched, `{"x":1}`)
+		api.PatchSpec("clusters", patched, `{"x":1}`)
 		time.Sleep(10*time.Second + time.Millisecond)
-		api.Create("clusters", "brand-new")
-		justPatched := api.Create("clusters", "just-patched")
+		api.CreateResource("clusters", "brand-new")
+		justPatched := api.CreateResource("clusters", "just-patched")
 		reconcile(justPatched, 1)
-		api.Patch("clusters", justPatched, `{"x":1}`)
-		gone := api.Create("clusters", "gone")
+		api.PatchSpec("clusters", justPatched, `{"x":1}`)
+		gone := api.CreateResource("clusters", "gone")
 		reconcile(gone, 1)
-		api.Delete("clusters", gone)
+		api.RequestDeletion("clusters", gone)
 
 		cfg := loadConfig(t, "testdata/public.yaml")
 		for at, want := range map[time.Duration]string{
@@ -201,7 +201,7 @@ func TestConvertedSameDue(t *testing.T) {
 				t.Errorf("after %s: publicly due %s, want %s", at, got, want)
 			}
 		}
-		parent := api.Create("clusters/"+fresh+"/nodepools", "np1")
+		parent := api.CreateResource("clusters/"+fresh+"/nodepools", "np1")
 		if got := dueNames(t, cfg, api, "nodepools", 0); got != "np1" || got != publicDueNames(t, api, "nodepools", 0) {
 			t.Errorf("without conditions: %q", got)
 		}
@@ -227,9 +227,9 @@ func dueNames(t *testing.T, cfg sentinelapp.Config, api *hyperfleettest.Server, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, page := api.Do("GET", "/"+collection+"?size=100", "")
+	_, page := api.ServeRequest("GET", "/"+collection+"?size=100", "")
 	var names []string
-	if _, err := source.NewScanner(false).Scan(page, func(it *source.Item) error {
+	if _, err := source.NewScanner(false).ScanPage(page, func(it *source.Item) error {
 		v := profile.Decide(&it.Resource, time.Now().Add(after))
 		if v.Err != nil {
 			t.Error(v.Err)
@@ -252,7 +252,7 @@ func dueNames(t *testing.T, cfg sentinelapp.Config, api *hyperfleettest.Server, 
 // publicDueNames is the same, as the rules read in another language.
 func publicDueNames(t *testing.T, api *hyperfleettest.Server, collection string, after time.Duration) string {
 	t.Helper()
-	_, page := api.Do("GET", "/"+collection+"?size=100", "")
+	_, page := api.ServeRequest("GET", "/"+collection+"?size=100", "")
 	var list struct {
 		Items []struct {
 			Name       string
@@ -294,8 +294,8 @@ func wantPayload(t *testing.T, cfg sentinelapp.Config, api *hyperfleettest.Serve
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, raw := api.Do("GET", path, "")
-	got, problems, err := builder.AppendData(nil, payload.Input{Raw: raw, Reason: "message decision matched", Now: time.Now()})
+	_, raw := api.ServeRequest("GET", path, "")
+	got, problems, err := builder.AppendPayload(nil, payload.Input{Raw: raw, Reason: "message decision matched", Now: time.Now()})
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v %v", problems, err)
 	}

@@ -8,59 +8,48 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// writeSettings writes the settings of the file one by one.
-func (c *configConverter) writeSettings(name string) {
-	c.writeLinef("# Converted from %s by `sentinel convert`.", sanitizeLine(name))
+// writeConvertedConfig writes the settings of the file one by one.
+func (c *configConverter) writeConvertedConfig(fileName string) {
+	c.writeLinef("# Converted from %s by `sentinel convert`.", replaceControlChars(fileName))
 	c.writeLinef("resource_type: %s", c.in.ResourceType)
-	c.writeDuration("poll_interval", c.in.PollInterval)
-	c.writeAPI()
-	c.writeSelector()
-	c.writeDecision()
-	c.writeData()
-	c.writeLog()
-	c.writeBroker()
-	c.writeOmitted()
+	c.writeDurationIfPositive("poll_interval", c.in.PollInterval)
+	c.writeAPISection()
+	c.writeSelectorSection()
+	c.writeDecisionSection()
+	c.writeMessageData()
+	c.writeLogSection()
+	c.writeBrokerComments()
+	c.writeOmittedComments()
 }
 
 func (c *configConverter) writeLinef(format string, args ...any) {
 	fmt.Fprintf(&c.out, format+"\n", args...)
 }
 
-// writeNotef notes why a setting is not in the result.
-func (c *configConverter) writeNotef(key, format string, args ...any) {
+// addOmittedNotef notes why a setting is not in the result.
+func (c *configConverter) addOmittedNotef(key, format string, args ...any) {
 	if c.given[key] {
 		c.left = append(c.left, key+": "+fmt.Sprintf(format, args...))
 	}
 }
 
-func (c *configConverter) writeDuration(key string, d time.Duration) {
+func (c *configConverter) writeDurationIfPositive(key string, d time.Duration) {
 	if d > 0 {
-		c.writeLinef("%s: %s", key, formatShortDuration(d))
+		c.writeLinef("%s: %s", key, inspect.FormatShortDuration(d))
 	}
 }
 
-// formatShortDuration formats a duration as 30m instead of 30m0s.
-func formatShortDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
-
-func (c *configConverter) writeAPI() {
+func (c *configConverter) writeAPISection() {
 	api := &c.in.Clients.API
 	c.writeLinef("\nhyperfleet_api:")
-	c.writeLinef("  endpoint: %s", quoteScalar(api.BaseURL))
+	c.writeLinef("  endpoint: %s", quoteYAML(api.BaseURL))
 	c.writeLinef("  flavour: hyperfleet")
 	if api.Timeout > 0 {
-		c.writeLinef("  timeout: %s", formatShortDuration(api.Timeout))
+		c.writeLinef("  timeout: %s", inspect.FormatShortDuration(api.Timeout))
 	}
 	if api.PageSize > maxPublicPage {
 		c.writeLinef("  # Was %d, which the public API rejects.", api.PageSize)
@@ -69,40 +58,40 @@ func (c *configConverter) writeAPI() {
 		c.writeLinef("  page_size: %d", min(api.PageSize, maxPublicPage))
 	}
 	if api.Auth.TokenPath != "" {
-		c.writeLinef("  token_file: %s", quoteScalar(api.Auth.TokenPath))
+		c.writeLinef("  token_file: %s", quoteYAML(api.Auth.TokenPath))
 	}
 	if len(api.DefaultHeaders) > 0 {
 		c.writeLinef("  headers:")
 	}
 	for _, name := range slices.Sorted(maps.Keys(api.DefaultHeaders)) {
-		c.writeLinef("    %s: %s", quoteScalar(name), quoteScalar(api.DefaultHeaders[name]))
+		c.writeLinef("    %s: %s", quoteYAML(name), quoteYAML(api.DefaultHeaders[name]))
 	}
 	const retry = "the next poll retries a failed request"
-	c.writeNotef("clients.hyperfleet_api.version", "always v1")
-	c.writeNotef("clients.hyperfleet_api.auth.token_cache_ttl", "not needed: the token file is read again when it changes")
+	c.addOmittedNotef("clients.hyperfleet_api.version", "always v1")
+	c.addOmittedNotef("clients.hyperfleet_api.auth.token_cache_ttl", "not needed: the token file is read again when it changes")
 	for _, key := range []string{"retry_attempts", "retry_backoff", "base_delay", "max_delay"} {
-		c.writeNotef("clients.hyperfleet_api."+key, "not needed: %s", retry)
+		c.addOmittedNotef("clients.hyperfleet_api."+key, "not needed: %s", retry)
 	}
 }
 
-func (c *configConverter) writeSelector() {
+func (c *configConverter) writeSelectorSection() {
 	if len(c.in.ResourceSelector) == 0 {
 		return
 	}
 	c.writeLinef("\nresource_selector:")
 	for _, p := range c.in.ResourceSelector {
-		c.writeLinef("  - label: %s", quoteScalar(p.Label))
-		c.writeLinef("    value: %s", quoteScalar(p.Value))
+		c.writeLinef("  - label: %s", quoteYAML(p.Label))
+		c.writeLinef("    value: %s", quoteYAML(p.Value))
 	}
 }
 
-func (c *configConverter) writeDecision() {
+func (c *configConverter) writeDecisionSection() {
 	d := &c.in.Decision
 	if d.Result == "" {
 		c.writeLinef("\n# The file had no rules. With this profile, a changed spec is due immediately, and everything else by its age.")
 		c.writeLinef("decision:\n  profile: generation-then-age")
-		c.writeDuration("max_age_not_ready", c.ages.NotReady)
-		c.writeDuration("max_age_ready", c.ages.Ready)
+		c.writeDurationIfPositive("max_age_not_ready", c.ages.NotReady)
+		c.writeDurationIfPositive("max_age_ready", c.ages.Ready)
 		return
 	}
 	c.writeLinef(`
@@ -119,46 +108,46 @@ decision:
 	}
 	for _, p := range d.Params {
 		c.writeLinef("    - name: %s", p.Name)
-		c.writeLinef("      expr: %s", quoteScalar(p.Expr))
+		c.writeLinef("      expr: %s", quoteYAML(p.Expr))
 	}
-	c.writeLinef("  result: %s", quoteScalar(d.Result))
+	c.writeLinef("  result: %s", quoteYAML(d.Result))
 	if c.ages.NotReady > 0 {
 		c.writeLinef("\n# Minimum time between two events for a resource that stays due, from the\n# durations in the rules. The public sentinel sent one in every poll.")
-		c.writeDuration("max_age_not_ready", c.ages.NotReady)
-		c.writeDuration("max_age_ready", c.ages.Ready)
+		c.writeDurationIfPositive("max_age_not_ready", c.ages.NotReady)
+		c.writeDurationIfPositive("max_age_ready", c.ages.Ready)
 	}
 }
 
-// writeData writes message_data with lower-case keys, as the public sentinel does, because the
+// writeMessageData writes message_data with lower-case keys, as the public sentinel does, because the
 // readers of its events depend on them.
-func (c *configConverter) writeData() {
+func (c *configConverter) writeMessageData() {
 	if len(c.in.MessageData) == 0 {
 		return
 	}
 	c.writeLinef("\n# A missing value is sent as an empty string. The public sentinel omits the key.")
 	c.writeLinef("message_data:")
-	c.writeEntries(prefixCEL(c.in.MessageData), "  ")
+	c.writeMapEntries(prefixValuesWithCEL(c.in.MessageData), "  ")
 }
 
-func (c *configConverter) writeEntries(data settings.OrderedMap, indent string) {
+func (c *configConverter) writeMapEntries(data settings.OrderedMap, indent string) {
 	for _, e := range data {
 		key := strings.ToLower(e.Key)
 		if key != e.Key {
-			c.writeLinef("%s# Was %s; the public sentinel sends it in lower case.", indent, sanitizeLine(e.Key))
+			c.writeLinef("%s# Was %s; the public sentinel sends it in lower case.", indent, replaceControlChars(e.Key))
 		}
 		switch {
 		case e.Map == nil:
-			c.writeLinef("%s%s: %s", indent, quoteScalar(key), quoteScalar(e.Value))
+			c.writeLinef("%s%s: %s", indent, quoteYAML(key), quoteYAML(e.Value))
 		case len(e.Map) == 0:
-			c.writeLinef("%s%s: {}", indent, quoteScalar(key))
+			c.writeLinef("%s%s: {}", indent, quoteYAML(key))
 		default:
-			c.writeLinef("%s%s:", indent, quoteScalar(key))
-			c.writeEntries(e.Map, indent+"  ")
+			c.writeLinef("%s%s:", indent, quoteYAML(key))
+			c.writeMapEntries(e.Map, indent+"  ")
 		}
 	}
 }
 
-func (c *configConverter) writeLog() {
+func (c *configConverter) writeLogSection() {
 	l := &c.in.Log
 	if l.Level != "" || l.Format != "" {
 		c.writeLinef("\nlog:")
@@ -169,22 +158,23 @@ func (c *configConverter) writeLog() {
 	if l.Format != "" {
 		c.writeLinef("  format: %s", l.Format)
 	}
-	c.writeNotef("log.output", "logs always go to standard error")
-	c.writeNotef("sentinel.name", "the CloudEvents source stays hyperfleet-sentinel; set OTEL_SERVICE_NAME for the service name in traces")
-	c.writeNotef("debug_config", "run sentinel config show --origins to print the effective configuration")
+	c.addOmittedNotef("log.output", "logs always go to standard error")
+	c.addOmittedNotef("sentinel.name",
+		"the CloudEvents source stays hyperfleet-sentinel; set OTEL_SERVICE_NAME for the service name in traces")
+	c.addOmittedNotef("debug_config", "run sentinel config show --origins to print the effective configuration")
 	if c.in.TracingEnabled {
-		c.writeNotef("tracing_enabled", "set OTEL_EXPORTER_OTLP_ENDPOINT to enable tracing")
+		c.addOmittedNotef("tracing_enabled", "set OTEL_EXPORTER_OTLP_ENDPOINT to enable tracing")
 	} else {
-		c.writeNotef("tracing_enabled", "tracing is off unless OTEL_EXPORTER_OTLP_ENDPOINT is set")
+		c.addOmittedNotef("tracing_enabled", "tracing is off unless OTEL_EXPORTER_OTLP_ENDPOINT is set")
 	}
 }
 
-// writeBroker writes the variables of the broker. It names the source of settings that the public
-// sentinel reads from elsewhere.
-func (c *configConverter) writeBroker() {
+// writeBrokerComments writes the variables of the broker. It names the source of settings that the
+// public sentinel reads from elsewhere.
+func (c *configConverter) writeBrokerComments() {
 	c.writeLinef("\n# The broker is configured by environment variables.")
 	if topic := c.in.Clients.Broker.Topic; topic != "" {
-		c.writeLinef("# From this file:\n#   export BROKER_TOPIC=%s", quoteShell(sanitizeLine(topic)))
+		c.writeLinef("# From this file:\n#   export BROKER_TOPIC=%s", quoteShell(replaceControlChars(topic)))
 	}
 	c.writeLinef(`# For RabbitMQ, because the public sentinel uses an empty routing key:
 #   export BROKER_ROUTING_KEY=none
@@ -198,24 +188,24 @@ func (c *configConverter) writeBroker() {
 	}
 }
 
-func (c *configConverter) writeOmitted() {
+func (c *configConverter) writeOmittedComments() {
 	if len(c.left) == 0 {
 		return
 	}
 	slices.Sort(c.left)
 	c.writeLinef("\n# Omitted:")
 	for _, why := range c.left {
-		c.writeLinef("#   %s", sanitizeLine(why))
+		c.writeLinef("#   %s", replaceControlChars(why))
 	}
 }
 
-// quoteScalar quotes a text as a YAML string.
-func quoteScalar(s string) string {
+// quoteYAML quotes a text as a YAML string.
+func quoteYAML(s string) string {
 	words := []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"} // that some readers do not read as strings
 	switch {
 	case isPlainIdentifier(s) && !slices.Contains(words, s):
 		return s
-	case sanitizeLine(s) == s:
+	case replaceControlChars(s) == s:
 		return "'" + strings.ReplaceAll(s, "'", "''") + "'"
 	}
 	// JSON is valid YAML and escapes special characters.
@@ -237,8 +227,8 @@ func isPlainIdentifier(s string) bool {
 	return s != "" && s[0] != '_'
 }
 
-// sanitizeLine returns a text on one line for a comment.
-func sanitizeLine(s string) string {
+// replaceControlChars returns a text on one line for a comment.
+func replaceControlChars(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 || r == 0xfeff || r == 0xfffd {
 			return '?'

@@ -11,9 +11,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
 )
 
-func (c *command) coverageCommand() *cobra.Command {
+func (c *command) newCoverageCommand() *cobra.Command {
 	var out format
-	collections := inspect.Collections()
+	collections := inspect.AllCollections()
 	cmd := &cobra.Command{
 		Use:   "coverage FILE...",
 		Short: "Check that exactly one configuration watches each live resource",
@@ -30,17 +30,17 @@ The exit code is 0 if the fleet is covered, 1 if there are gaps or overlaps, and
 			if err != nil {
 				return &exitError{err, codeTrouble}
 			}
-			if err := out.writeReport(c.stdout, report, func(p *page) { writeCoverage(p, report) }); err != nil {
+			if err := out.writeReport(c.stdout, report, func(p *page) { writeCoverageReport(p, report) }); err != nil {
 				return &exitError{err, codeTrouble}
 			}
 			if !report.Proven {
-				return &exitError{errors.New(formatVerdict(report)), codeFailed}
+				return &exitError{errors.New(formatCoverageVerdict(report)), codeFailed}
 			}
 			return nil
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{err, codeTrouble} })
-	out.addFlag(cmd)
+	out.addOutputFlag(cmd)
 	cmd.Flags().StringSliceVar(&collections, "collections", collections, "collections to check")
 	return cmd
 }
@@ -61,7 +61,7 @@ func (c *command) checkFilesCoverage(cmd *cobra.Command, files, collections []st
 			return nil, fmt.Errorf("the file %q is given twice", file)
 		}
 		one := &command{cfg: OverriddenDefaults(), file: file, stdout: c.stdout, stderr: c.stderr, env: c.env}
-		w, done, err := one.newWatch(cmd)
+		w, done, err := one.newInspectWatch(cmd)
 		if err != nil {
 			return nil, err
 		}
@@ -73,12 +73,12 @@ func (c *command) checkFilesCoverage(cmd *cobra.Command, files, collections []st
 	}
 	p := newProgress(c.stderr)
 	defer p.clearLine()
-	report, err := inspect.CheckCoverage(cmd.Context(), watches, collections, p.printProgress)
-	return report, explainAPIError(err)
+	report, err := inspect.CheckCoverage(cmd.Context(), watches, collections, p.printProgressIfDue)
+	return report, addSettingHint(err)
 }
 
-// formatVerdict returns the result in one line.
-func formatVerdict(r *inspect.CoverageReport) string {
+// formatCoverageVerdict returns the result in one line.
+func formatCoverageVerdict(r *inspect.CoverageReport) string {
 	resources, unwatched, overlapping, unreadable := 0, 0, 0, 0
 	for _, c := range r.Collections {
 		resources += c.Resources
@@ -101,8 +101,8 @@ func formatVerdict(r *inspect.CoverageReport) string {
 	return text
 }
 
-func writeCoverage(p *page, r *inspect.CoverageReport) {
-	p.writeLinef("%s.", formatVerdict(r))
+func writeCoverageReport(p *page, r *inspect.CoverageReport) {
+	p.writeLinef("%s.", formatCoverageVerdict(r))
 	var rows [][]string
 	for _, c := range r.Configs {
 		rows = append(rows, []string{c.Name, c.Collection, fmt.Sprint(c.Selected), fmt.Sprint(c.Alone), formatSelector(c.Selector)})
@@ -121,10 +121,10 @@ func writeCoverage(p *page, r *inspect.CoverageReport) {
 	p.writeTable("COLLECTIONS", []string{"COLLECTION", "RESOURCES", "UNWATCHED", "OVERLAPPING", "ENDPOINT", "AS OF"}, rows)
 	for _, c := range r.Collections {
 		if c.Unwatched > 0 {
-			p.writeTable(fmt.Sprintf("NOT WATCHED: %s at %s", c.Collection, c.Endpoint), []string{"LABELS", "RESOURCES", "EXAMPLE"}, groupRows(c.Gaps, false))
+			p.writeTable(fmt.Sprintf("NOT WATCHED: %s at %s", c.Collection, c.Endpoint), []string{"LABELS", "RESOURCES", "EXAMPLE"}, buildGroupRows(c.Gaps, false))
 		}
 		if c.Overlapping > 0 {
-			p.writeTable(fmt.Sprintf("WATCHED MORE THAN ONCE: %s at %s", c.Collection, c.Endpoint), []string{"LABELS", "RESOURCES", "EXAMPLE", "CONFIGURATIONS"}, groupRows(c.Overlaps, true))
+			p.writeTable(fmt.Sprintf("WATCHED MORE THAN ONCE: %s at %s", c.Collection, c.Endpoint), []string{"LABELS", "RESOURCES", "EXAMPLE", "CONFIGURATIONS"}, buildGroupRows(c.Overlaps, true))
 		}
 	}
 	p.writeLinef("")
@@ -144,7 +144,7 @@ func formatAsOf(c inspect.CoveredCollection) string {
 	return c.At.Format("2006-01-02 15:04:05Z")
 }
 
-func groupRows(groups []inspect.Group, withConfigs bool) [][]string {
+func buildGroupRows(groups []inspect.Group, withConfigs bool) [][]string {
 	var rows [][]string
 	for _, g := range groups {
 		var labels []string

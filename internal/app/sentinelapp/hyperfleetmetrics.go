@@ -25,15 +25,15 @@ type HyperFleetMetrics struct {
 	Enabled bool `key:"hyperfleet_metrics" env:"SENTINEL_HYPERFLEET_METRICS" default:"false" doc:"Also serve the metrics at /metrics/hyperfleet, with the names and labels of the public HyperFleet sentinel."`
 }
 
-// servePublic serves the metrics of a process if they are enabled.
-func (h HyperFleetMetrics) servePublic(p *process.Process) {
+// serveIfEnabled serves the metrics of a process if they are enabled.
+func (h HyperFleetMetrics) serveIfEnabled(p *process.Process) {
 	if !h.Enabled {
 		return
 	}
 	build := version.Get()
 	p.HandleOnMetricsServer(HyperFleetMetricsPath, telemetry.MetricsHandler(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		families, err := p.Metrics.Gather()
-		return convertMetrics(families, build.Version), err
+		return convertToPublicMetrics(families, build.Version), err
 	})))
 }
 
@@ -47,8 +47,8 @@ type metricAlias struct {
 	value func(ours map[string]string) (value string, ok bool)
 }
 
-// metricAliases returns the metrics of the public sentinel.
-func metricAliases() []metricAlias {
+// listMetricAliases returns the metrics of the public sentinel.
+func listMetricAliases() []metricAlias {
 	reason := func(of map[string]string) (string, bool) { return of["reason"], true }
 	return []metricAlias{
 		{name: "pending_resources", of: "published_cache_entries", help: "Number of resources for which the sentinel published an event and no adapter (a controller that reconciles the resource) has reported a status since."},
@@ -81,20 +81,20 @@ func isSkipReason(reason string) bool {
 
 const metricPrefix = "hyperfleet_sentinel_"
 
-// convertMetrics converts metrics to the families of the public sentinel.
-func convertMetrics(ours []*dto.MetricFamily, release string) []*dto.MetricFamily {
+// convertToPublicMetrics converts metrics to the families of the public sentinel.
+func convertToPublicMetrics(ours []*dto.MetricFamily, release string) []*dto.MetricFamily {
 	byName := map[string]*dto.MetricFamily{}
 	for _, f := range ours {
 		byName[strings.TrimPrefix(f.GetName(), metricPrefix)] = f
 	}
-	standard := []*dto.LabelPair{labelPair("component", "sentinel"), labelPair("version", release)}
+	standard := []*dto.LabelPair{newLabelPair("component", "sentinel"), newLabelPair("version", release)}
 	var out []*dto.MetricFamily
-	for _, a := range metricAliases() {
-		if family := a.newFamily(byName[a.of], standard); len(family.GetMetric()) > 0 {
+	for _, a := range listMetricAliases() {
+		if family := a.buildFamily(byName[a.of], standard); len(family.GetMetric()) > 0 {
 			out = append(out, family)
 		}
 	}
-	if oldest := oldestRound(byName["last_successful_poll_timestamp_seconds"]); oldest > 0 {
+	if oldest := findOldestRound(byName["last_successful_poll_timestamp_seconds"]); oldest > 0 {
 		out = append(out, &dto.MetricFamily{
 			Name: new(metricPrefix + "last_successful_poll_timestamp_seconds"), Type: dto.MetricType_GAUGE.Enum(),
 			Help:   new("Unix time of the last successful poll, in seconds. If the process runs several sentinels, the value is the oldest of their times."),
@@ -105,7 +105,7 @@ func convertMetrics(ours []*dto.MetricFamily, release string) []*dto.MetricFamil
 	return out
 }
 
-func (a metricAlias) newFamily(source *dto.MetricFamily, standardLabels []*dto.LabelPair) *dto.MetricFamily {
+func (a metricAlias) buildFamily(source *dto.MetricFamily, standardLabels []*dto.LabelPair) *dto.MetricFamily {
 	family := &dto.MetricFamily{Name: new(metricPrefix + a.name), Help: &a.help, Type: source.GetType().Enum()}
 	for _, m := range source.GetMetric() {
 		ours := map[string]string{}
@@ -113,17 +113,17 @@ func (a metricAlias) newFamily(source *dto.MetricFamily, standardLabels []*dto.L
 			ours[l.GetName()] = l.GetValue()
 		}
 		labels := append(slices.Clone(standardLabels),
-			labelPair("resource_type", ours["resource_type"]),
-			labelPair("resource_selector", strings.ReplaceAll(ours["shard"], "=", ":")))
+			newLabelPair("resource_type", ours["resource_type"]),
+			newLabelPair("resource_selector", strings.ReplaceAll(ours["shard"], "=", ":")))
 		if config, ok := ours[operator.LabelConfig]; ok { // keeps the series of two SentinelConfigs apart
-			labels = append(labels, labelPair(operator.LabelConfig, config))
+			labels = append(labels, newLabelPair(operator.LabelConfig, config))
 		}
 		if a.label != "" {
 			value, ok := a.value(ours)
 			if !ok {
 				continue
 			}
-			labels = append(labels, labelPair(a.label, value))
+			labels = append(labels, newLabelPair(a.label, value))
 		}
 		slices.SortFunc(labels, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
 		family.Metric = append(family.Metric, &dto.Metric{Label: labels, Counter: m.Counter, Gauge: m.Gauge, Histogram: m.Histogram})
@@ -131,9 +131,9 @@ func (a metricAlias) newFamily(source *dto.MetricFamily, standardLabels []*dto.L
 	return family
 }
 
-// oldestRound returns the oldest end of a last successful round among all sentinels. It is 0 if a
+// findOldestRound returns the oldest end of a last successful round among all sentinels. It is 0 if a
 // sentinel has had none.
-func oldestRound(lastRounds *dto.MetricFamily) (unixSeconds float64) {
+func findOldestRound(lastRounds *dto.MetricFamily) (unixSeconds float64) {
 	var oldest float64
 	for i, m := range lastRounds.GetMetric() {
 		if at := m.GetGauge().GetValue(); i == 0 || at < oldest {
@@ -143,4 +143,6 @@ func oldestRound(lastRounds *dto.MetricFamily) (unixSeconds float64) {
 	return oldest
 }
 
-func labelPair(name, value string) *dto.LabelPair { return &dto.LabelPair{Name: &name, Value: &value} }
+func newLabelPair(name, value string) *dto.LabelPair {
+	return &dto.LabelPair{Name: &name, Value: &value}
+}

@@ -31,7 +31,7 @@ func TestPublicMetricsOfSeveral(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, f := range convertMetrics(families, "v1") {
+	for _, f := range convertToPublicMetrics(families, "v1") {
 		for _, m := range f.GetMetric() {
 			var labels []string
 			for _, l := range m.GetLabel() {

@@ -25,11 +25,11 @@ type manifest struct {
 // maxManifest limits how much of a file is read to detect a manifest.
 const maxManifest = 1 << 20
 
-// readManifest reads a file that holds a SentinelConfig. It returns nil for any other or missing
-// file, because the configuration loader reports its errors.
-func readManifest(file string) (*manifest, error) {
-	text := readStart(file)
-	is := typeMetaOf(text)
+// readManifestIfSentinelConfig reads a file that holds a SentinelConfig. It returns nil for any
+// other or missing file, because the configuration loader reports its errors.
+func readManifestIfSentinelConfig(file string) (*manifest, error) {
+	text := readStartOrNil(file)
+	is := parseTypeMetaOrZero(text)
 	if is.Kind != "SentinelConfig" {
 		return nil, nil
 	}
@@ -45,27 +45,27 @@ func readManifest(file string) (*manifest, error) {
 	}
 	m := &manifest{name: sc.Name}
 	var err error
-	if m.settings, err = sentinelconfig.Translate(&sc.Spec); err != nil {
+	if m.settings, err = sentinelconfig.TranslateSpec(&sc.Spec); err != nil {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
 	if s := m.settings.Sharding; s.Mode == v1alpha1.ShardingStatic {
-		if m.part, err = shard.Static(s.Count, s.Index); err != nil {
+		if m.part, err = shard.NewStaticPart(s.Count, s.Index); err != nil {
 			return nil, fmt.Errorf("read %s: spec.sharding: %w", file, err)
 		}
 	}
 	return m, nil
 }
 
-// typeMetaOf returns the type of the object in a text, or the zero value without an object.
-func typeMetaOf(text []byte) (is metav1.TypeMeta) {
+// parseTypeMetaOrZero returns the type of the object in a text, or the zero value without an object.
+func parseTypeMetaOrZero(text []byte) (is metav1.TypeMeta) {
 	if err := yaml.Unmarshal(text, &is); err != nil {
 		return metav1.TypeMeta{}
 	}
 	return is
 }
 
-// readStart reads the beginning of a file and ignores errors.
-func readStart(file string) []byte {
+// readStartOrNil reads the beginning of a file and ignores errors.
+func readStartOrNil(file string) []byte {
 	f, err := os.Open(file) //nolint:gosec // the user names the file
 	if err != nil {
 		return nil
@@ -75,16 +75,16 @@ func readStart(file string) []byte {
 	return text
 }
 
-// brokerConfig returns the broker configuration of the manifest, or nil if it is in a Secret.
-func (m *manifest) brokerConfig(env func(string) (string, bool)) (*BrokerConfig, error) {
+// loadBrokerConfig returns the broker configuration of the manifest, or nil if it is in a Secret.
+func (m *manifest) loadBrokerConfig(env func(string) (string, bool)) (*BrokerConfig, error) {
 	b := m.settings.Broker
 	if len(m.settings.SecretNames()) > 0 && b.URL == "" && b.Type != v1alpha1.BrokerPubSub {
 		return nil, nil
 	}
-	return LoadExplicitBroker(explicitSettings(b), env)
+	return LoadExplicitBrokerConfig(convertBrokerSettings(b), env)
 }
 
-// explicitSettings returns the broker settings of a SentinelConfig.
-func explicitSettings(b sentinelconfig.Broker) ExplicitBroker {
+// convertBrokerSettings returns the broker settings of a SentinelConfig.
+func convertBrokerSettings(b sentinelconfig.Broker) ExplicitBroker {
 	return ExplicitBroker{Type: BrokerType(b.Type), Topic: b.Topic, ProjectID: b.ProjectID, KeyJSON: b.KeyJSON, URL: b.URL, Exchange: b.Exchange}
 }

@@ -100,18 +100,18 @@ type settingsOf = sentinelconfig.Settings
 // spec.
 func (o Operator) isTrusted() bool { return o.Name != "" }
 
-// Parts returns the parts of p that run the operator. They belong after the broker of o, if there
+// BuildParts returns the parts of p that run the operator. They belong after the broker of o, if there
 // is one. live reports why they make no progress. The last decisions are served at DecisionsPath.
-func (o Operator) Parts(p *process.Process) (parts []lifecycle.Part, live func() error, err error) {
+func (o Operator) BuildParts(p *process.Process) (parts []lifecycle.Part, live func() error, err error) {
 	if o.Identity == "" {
-		if o.Identity, err = newIdentity(); err != nil {
+		if o.Identity, err = newReplicaIdentity(); err != nil {
 			return nil, nil, err
 		}
 	}
 	op, err := operator.New(operator.Config{Namespace: o.Namespace, Name: o.Name, Identity: o.Identity}, operator.Deps{
 		Host:       o.Host,
 		OpenAPI:    func(cfg sentinel.API) (operator.FleetAPI, error) { return NewClient(cfg) },
-		OpenBroker: func(b sentinelconfig.Broker) (operator.Broker, error) { return o.openBroker(b, p.Log) },
+		OpenBroker: func(b sentinelconfig.Broker) (operator.Broker, error) { return o.openOwnOrSharedBroker(b, p.Log) },
 		Leases: func(group string) (shard.Leases, func(), error) {
 			l, err := leases.New(o.Host, o.Namespace, group)
 			if err != nil {
@@ -135,20 +135,20 @@ func (o Operator) Parts(p *process.Process) (parts []lifecycle.Part, live func()
 	return []lifecycle.Part{op.Part()}, op.Live, nil
 }
 
-// openBroker opens the broker of a SentinelConfig.
-func (o Operator) openBroker(b sentinelconfig.Broker, log *slog.Logger) (operator.Broker, error) {
+// openOwnOrSharedBroker opens the broker of a SentinelConfig.
+func (o Operator) openOwnOrSharedBroker(b sentinelconfig.Broker, log *slog.Logger) (operator.Broker, error) {
 	if o.Broker != nil {
 		return borrowedBroker{o.Broker}, nil
 	}
-	cfg, err := LoadExplicitBroker(explicitSettings(b), o.lookupPermittedEnv)
+	cfg, err := LoadExplicitBrokerConfig(convertBrokerSettings(b), o.lookupPermittedEnv)
 	if err != nil {
 		return nil, err
 	}
-	return cfg.Open(log)
+	return cfg.BuildBroker(log)
 }
 
 // lookupPermittedEnv returns a setting that the specs leave out.
-func (o Operator) lookupPermittedEnv(name string) (string, bool) {
+func (o Operator) lookupPermittedEnv(name string) (value string, found bool) {
 	if o.Env == nil {
 		return "", false
 	}
@@ -162,8 +162,8 @@ func (o Operator) lookupPermittedEnv(name string) (string, bool) {
 	return o.Env(name)
 }
 
-// newIdentity returns a name that is unique among replicas.
-func newIdentity() (string, error) {
+// newReplicaIdentity returns a name that is unique among replicas.
+func newReplicaIdentity() (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return "", fmt.Errorf("get the host name to identify this replica: %w; set POD_NAME", err)

@@ -38,9 +38,9 @@ func OperatorDefaults() OperatorConfig {
 	return OperatorConfig{Process: OverriddenDefaults().Process}
 }
 
-// isFile reports whether --config has the form of a file path. Otherwise it is the name of a
+// isFilePath reports whether --config has the form of a file path. Otherwise it is the name of a
 // SentinelConfig.
-func isFile(name string) bool {
+func isFilePath(name string) bool {
 	ext := filepath.Ext(name)
 	return name == "" || strings.ContainsRune(name, filepath.Separator) || ext == ".yaml" || ext == ".yml"
 }
@@ -53,12 +53,12 @@ const (
 
 // runsOperator reports whether the flags select SentinelConfigs.
 func (c *command) runsOperator(flags *pflag.FlagSet) bool {
-	return !isFile(c.file) || flags.Changed(flagAll) && flags.Lookup(flagAll).Value.String() == "true"
+	return !isFilePath(c.file) || flags.Changed(flagAll) && flags.Lookup(flagAll).Value.String() == "true"
 }
 
 // rejectOperatorFlags rejects flags that require SentinelConfigs.
 func (c *command) rejectOperatorFlags(flags *pflag.FlagSet) error {
-	if !isFile(c.file) {
+	if !isFilePath(c.file) {
 		return fmt.Errorf("--config %q is the name of a SentinelConfig, which this command cannot read: see kubectl describe sentinelconfig %s, "+
 			"or pass the path of a file, for example ./sentinel-config.yaml", c.file, c.file)
 	}
@@ -70,8 +70,8 @@ func (c *command) rejectOperatorFlags(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// loadOperator reads the configuration of the operator.
-func (c *command) loadOperator(cmd *cobra.Command) (*settings.Report, error) {
+// loadOperatorSettings reads the configuration of the operator.
+func (c *command) loadOperatorSettings(cmd *cobra.Command) (*settings.Report, error) {
 	if err := c.rejectFileFlags(cmd.Flags()); err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (c *command) loadOperator(cmd *cobra.Command) (*settings.Report, error) {
 		return nil, err
 	}
 	if c.onHost.ShutdownTimeout >= c.onHost.StopTimeout {
-		return nil, report.Wrap("stop_timeout", stopTimeoutConflict(c.onHost.StopTimeout, c.onHost.ShutdownTimeout))
+		return nil, report.Wrap("stop_timeout", newStopTimeoutError(c.onHost.StopTimeout, c.onHost.ShutdownTimeout))
 	}
 	return report, nil
 }
@@ -112,7 +112,7 @@ func (*command) isFileFlag(name string) bool {
 
 // runOperator runs SentinelConfigs until the context of the command ends.
 func (c *command) runOperator(cmd *cobra.Command) error {
-	if _, err := c.loadOperator(cmd); err != nil {
+	if _, err := c.loadOperatorSettings(cmd); err != nil {
 		return err
 	}
 	cfg := c.onHost
@@ -132,10 +132,10 @@ func (c *command) runOperator(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	cfg.servePublic(p)
+	cfg.serveIfEnabled(p)
 	parts, live, err := Operator{
 		Host: host, Namespace: cfg.Namespace, Name: c.file, Identity: cfg.PodName, Defaults: cfg.SpecDefaults, Env: c.env,
-	}.Parts(p)
+	}.BuildParts(p)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
 )
 
-func (c *command) planCommand() *cobra.Command {
+func (c *command) newPlanCommand() *cobra.Command {
 	var out format
 	var limit uint16
 	cmd := &cobra.Command{
@@ -27,26 +27,26 @@ send a number or boolean as a string. Nothing is published.`,
 			if err := out.validateFormat(); err != nil {
 				return err
 			}
-			w, done, err := c.newWatch(cmd)
+			w, done, err := c.newInspectWatch(cmd)
 			if err != nil {
 				return err
 			}
 			defer done()
 			p := newProgress(c.stderr)
-			report, err := inspect.Plan(cmd.Context(), w, int(limit), func(n int) { p.printProgress(w.Collection, n) })
+			report, err := inspect.Plan(cmd.Context(), w, int(limit), func(n int) { p.printProgressIfDue(w.Collection, n) })
 			p.clearLine()
 			if err != nil {
-				return fmt.Errorf("read the fleet: %w", explainAPIError(err))
+				return fmt.Errorf("read the fleet: %w", addSettingHint(err))
 			}
-			return out.writeReport(c.stdout, report, func(p *page) { writePlan(p, report) })
+			return out.writeReport(c.stdout, report, func(p *page) { writePlanReport(p, report) })
 		},
 	}
-	out.addFlag(cmd)
+	out.addOutputFlag(cmd)
 	cmd.Flags().Uint16Var(&limit, "limit", 10, "maximum `number` of due resources to list")
 	return cmd
 }
 
-func writePlan(p *page, r *inspect.PlanReport) {
+func writePlanReport(p *page, r *inspect.PlanReport) {
 	about := "about"
 	if r.Events.AtMost {
 		about = "at most"
@@ -73,9 +73,9 @@ func writePlan(p *page, r *inspect.PlanReport) {
 		rows = append(rows, []string{d.ID, d.Name, d.Phase, fmt.Sprintf("%d/%d", d.ObservedGeneration, d.Generation), formatDistance(r.Ended, d.Since), overdue, d.Reason})
 	}
 	p.writeTable(title, []string{"ID", "NAME", "PHASE", "OBSERVED", "AGE FROM", "OVERDUE", "REASON"}, rows)
-	p.writeTable("DECISIONS", nil, countRows(r.Reasons))
-	p.writeTable("PHASES", nil, countRows(r.Phases))
-	writeRates(p, r)
+	p.writeTable("DECISIONS", nil, buildCountRows(r.Reasons))
+	p.writeTable("PHASES", nil, buildCountRows(r.Phases))
+	writeEventRates(p, r)
 	rows = nil
 	for _, f := range r.EmptyFields {
 		rows = append(rows, []string{f.Key, fmt.Sprint(f.Resources), f.Example, f.Reason})
@@ -86,7 +86,7 @@ func writePlan(p *page, r *inspect.PlanReport) {
 		rows = append(rows, []string{f.Key, f.Type, f.Instead, fmt.Sprint(f.Resources), f.Example})
 	}
 	p.writeTable("SENT AS STRING (SUGGESTION keeps the type)", []string{"FIELD", "TYPE", "SUGGESTION", "RESOURCES", "EXAMPLE"}, rows)
-	writePayload(p, r.Payload)
+	writePayloadExample(p, r.Payload)
 	rows = nil
 	for _, w := range r.Warnings {
 		rows = append(rows, []string{w.Warning, fmt.Sprint(w.Resources), w.Example})
@@ -98,8 +98,8 @@ func writePlan(p *page, r *inspect.PlanReport) {
 	}
 }
 
-// writePayload writes the data of one event as JSON.
-func writePayload(p *page, example *inspect.PayloadExample) {
+// writePayloadExample writes the data of one event as JSON.
+func writePayloadExample(p *page, example *inspect.PayloadExample) {
 	if example == nil {
 		return
 	}
@@ -114,7 +114,7 @@ func writePayload(p *page, example *inspect.PayloadExample) {
 	}
 }
 
-func writeRates(p *page, r *inspect.PlanReport) {
+func writeEventRates(p *page, r *inspect.PlanReport) {
 	rate := func(part inspect.RatePart, every float64) string {
 		return fmt.Sprintf("%s, each every %s", formatCount(part.Resources, "resource", "resources"), formatSeconds(every))
 	}
@@ -132,7 +132,7 @@ func writeRates(p *page, r *inspect.PlanReport) {
 	p.writeTable("EVENTS PER MINUTE", nil, rows)
 }
 
-func countRows(list []inspect.Count) [][]string {
+func buildCountRows(list []inspect.Count) [][]string {
 	var rows [][]string
 	for _, c := range list {
 		rows = append(rows, []string{c.Name, fmt.Sprint(c.Count)})

@@ -19,16 +19,16 @@ type publishOutcome struct {
 	failed    error  // failure of the last attempt that concerns the broker
 }
 
-// beginAttempt returns the number of confirmed attempts, for endAttempt.
-func (o *publishOutcome) beginAttempt() uint64 {
+// countConfirmed returns the number of confirmed attempts, for recordAttempt.
+func (o *publishOutcome) countConfirmed() (attempts uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.confirmed
 }
 
-// endAttempt records the result of an attempt. A failure is ignored if the broker has confirmed
+// recordAttempt records the result of an attempt. A failure is ignored if the broker has confirmed
 // another attempt since confirmedBefore, because it then concerns that event alone.
-func (o *publishOutcome) endAttempt(confirmedBefore uint64, err error) {
+func (o *publishOutcome) recordAttempt(confirmedBefore uint64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
@@ -51,10 +51,10 @@ func (o *publishOutcome) lastError() error {
 
 // Publish publishes an event. It returns nil if and only if the broker has confirmed it.
 func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
-	begin := b.last.beginAttempt()
+	begin := b.last.countConfirmed()
 	err := b.brokerClient.Publish(ctx, e)
 	if err == nil || isBrokerFailure(ctx, err) {
-		b.last.endAttempt(begin, err)
+		b.last.recordAttempt(begin, err)
 	}
 	return err
 }

@@ -1,6 +1,6 @@
 // Package sentinelapp wires one sentinel from the client of the fleet API, the broker and the loop,
 // or an operator that runs one sentinel per SentinelConfig. It also converts configuration files of
-// the public HyperFleet sentinel (ConvertConfig).
+// the public HyperFleet sentinel (ConvertPublicConfig).
 package sentinelapp
 
 import (
@@ -83,7 +83,7 @@ func runSentinel(ctx context.Context, p *process.Process, cfg Config, brokerConf
 	if err != nil {
 		return err
 	}
-	broker, err := brokerConfig.Open(p.Log)
+	broker, err := brokerConfig.BuildBroker(p.Log)
 	if err != nil {
 		return err
 	}
@@ -91,8 +91,8 @@ func runSentinel(ctx context.Context, p *process.Process, cfg Config, brokerConf
 	if err != nil {
 		return err
 	}
-	cfg.servePublic(p)
-	p.HandleOnMetricsServer(DecisionsPath, state.NewRecordHandler(map[string]*state.DecisionRecord{s.Watches(): s.Decisions()}))
+	cfg.serveIfEnabled(p)
+	p.HandleOnMetricsServer(DecisionsPath, state.NewRecordHandler(map[string]*state.DecisionRecord{s.DescribeWatch(): s.Decisions()}))
 	p.Log.InfoContext(ctx, "watching resources",
 		"resource_type", cfg.ResourceType,
 		"api", cfg.HyperfleetAPI.Endpoint,

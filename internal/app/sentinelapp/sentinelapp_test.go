@@ -43,7 +43,7 @@ func runCLI(ctx context.Context, t *testing.T, env map[string]string, args ...st
 		value, ok := env[name]
 		return value, ok
 	}
-	cmd := sentinelapp.Command(&stdout, &stderr, lookup) //nolint:contextcheck // the command is given it below
+	cmd := sentinelapp.NewCommand(&stdout, &stderr, lookup) //nolint:contextcheck // the command is given it below
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(ctx)
 	return outcome{stdout.String(), stderr.String(), err}

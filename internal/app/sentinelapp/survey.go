@@ -55,7 +55,7 @@ const (
 // format is the output format of a command.
 type format string
 
-func (f *format) addFlag(cmd *cobra.Command) {
+func (f *format) addOutputFlag(cmd *cobra.Command) {
 	list := []string{formatText, formatJSON}
 	cmd.Flags().StringVarP((*string)(f), "output", "o", formatText, "output `format`: "+strings.Join(list, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
@@ -82,9 +82,9 @@ func (f *format) writeReport(w io.Writer, report any, text func(*page)) error {
 	return err
 }
 
-// newWatch builds the watch of the configuration in c.file, and a function that closes its
+// newInspectWatch builds the watch of the configuration in c.file, and a function that closes its
 // connections.
-func (c *command) newWatch(cmd *cobra.Command) (w *inspect.Watch, done func(), err error) {
+func (c *command) newInspectWatch(cmd *cobra.Command) (w *inspect.Watch, done func(), err error) {
 	report, err := c.loadSettings(cmd)
 	if err != nil {
 		return nil, nil, err
@@ -92,7 +92,7 @@ func (c *command) newWatch(cmd *cobra.Command) (w *inspect.Watch, done func(), e
 	cfg := c.cfg.Sentinel
 	// Validate the whole configuration, as a run does.
 	if _, err := sentinel.New(cfg, sentinel.Deps{API: discardBroker{}, Publisher: discardBroker{}}); err != nil {
-		return nil, nil, sentinel.Locate(err, report.Wrap)
+		return nil, nil, sentinel.WrapKeyErrors(err, report.Wrap)
 	}
 	api, err := NewClient(cfg.HyperfleetAPI)
 	if err != nil {
@@ -107,8 +107,8 @@ func (c *command) newWatch(cmd *cobra.Command) (w *inspect.Watch, done func(), e
 	return w, api.CloseIdle, nil
 }
 
-// explainAPIError adds the relevant setting to an API error.
-func explainAPIError(err error) error {
+// addSettingHint adds the relevant setting to an API error.
+func addSettingHint(err error) error {
 	refusal, refused := errors.AsType[*fleetclient.Error](err)
 	switch {
 	case refused && refusal.Status == http.StatusUnauthorized && refusal.TokenSent:
@@ -141,7 +141,7 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-func (p *progress) printProgress(collection string, resources int) {
+func (p *progress) printProgressIfDue(collection string, resources int) {
 	if p.w == nil || time.Since(p.last) < progressEvery {
 		return
 	}
@@ -192,8 +192,8 @@ func (p *page) writeTable(title string, heads []string, rows [][]string) {
 	_ = t.Flush()
 }
 
-// formatTime returns a time with its distance from now.
-func formatTime(now, t time.Time) string {
+// formatTimeAndDistance returns a time with its distance from now.
+func formatTimeAndDistance(now, t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}

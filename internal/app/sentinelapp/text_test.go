@@ -156,13 +156,13 @@ func TestReports(t *testing.T) {
 		report any
 		text   func(*page)
 	}{
-		"plan":            {planReport(), func(p *page) { writePlan(p, planReport()) }},
-		"why-held":        {whyReport(), func(p *page) { writeWhy(p, whyReport()) }},
-		"why-waiting":     {waiting, func(p *page) { writeWhy(p, waiting) }},
-		"why-not-found":   {absent, func(p *page) { writeWhy(p, absent) }},
-		"why-not-watched": {unwatched, func(p *page) { writeWhy(p, unwatched) }},
-		"coverage":        {coverageReport(), func(p *page) { writeCoverage(p, coverageReport()) }},
-		"coverage-proven": {proven, func(p *page) { writeCoverage(p, proven) }},
+		"plan":            {planReport(), func(p *page) { writePlanReport(p, planReport()) }},
+		"why-held":        {whyReport(), func(p *page) { writeWhyReport(p, whyReport()) }},
+		"why-waiting":     {waiting, func(p *page) { writeWhyReport(p, waiting) }},
+		"why-not-found":   {absent, func(p *page) { writeWhyReport(p, absent) }},
+		"why-not-watched": {unwatched, func(p *page) { writeWhyReport(p, unwatched) }},
+		"coverage":        {coverageReport(), func(p *page) { writeCoverageReport(p, coverageReport()) }},
+		"coverage-proven": {proven, func(p *page) { writeCoverageReport(p, proven) }},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

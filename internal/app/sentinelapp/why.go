@@ -19,7 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
-func (c *command) whyCommand() *cobra.Command {
+func (c *command) newWhyCommand() *cobra.Command {
 	var out format
 	var at string
 	cmd := &cobra.Command{
@@ -39,21 +39,21 @@ running sentinel.`,
 			if err := out.validateFormat(); err != nil {
 				return err
 			}
-			w, done, err := c.newWatch(cmd)
+			w, done, err := c.newInspectWatch(cmd)
 			if err != nil {
 				return err
 			}
 			defer done()
-			r, err := newRunningSentinel(at, c.cfg.MetricsAddr, c.cfg.MetricsToken.Reveal())
+			r, err := newRecordClient(at, c.cfg.MetricsAddr, c.cfg.MetricsToken.Reveal())
 			if err != nil {
 				return err
 			}
 			defer r.client.CloseIdleConnections()
-			report, err := inspect.Why(cmd.Context(), w, args[0], r)
+			report, err := inspect.ExplainDecision(cmd.Context(), w, args[0], r)
 			if err != nil {
-				return explainAPIError(err)
+				return addSettingHint(err)
 			}
-			if err := out.writeReport(c.stdout, report, func(p *page) { writeWhy(p, report) }); err != nil {
+			if err := out.writeReport(c.stdout, report, func(p *page) { writeWhyReport(p, report) }); err != nil {
 				return err
 			}
 			if report.State == inspect.StateNotFound {
@@ -63,13 +63,13 @@ running sentinel.`,
 			return nil
 		},
 	}
-	out.addFlag(cmd)
+	out.addOutputFlag(cmd)
 	cmd.Flags().StringVar(&at, "sentinel-url", "", "`URL` of the metrics endpoint of the running sentinel (default: metrics_bind_address on this host)")
 	return cmd
 }
 
-// runningSentinel is the client of a running sentinel that reads its records.
-type runningSentinel struct {
+// recordClient is the client of a running sentinel that reads its records.
+type recordClient struct {
 	url    *url.URL
 	token  string
 	client *http.Client
@@ -80,8 +80,8 @@ const (
 	maxRecord  = 4 << 20
 )
 
-// newRunningSentinel returns a client for the URL of a sentinel or, without one, for its metrics address.
-func newRunningSentinel(baseURL, metricsAddr, token string) (*runningSentinel, error) {
+// newRecordClient returns a client for the URL of a sentinel or, without one, for its metrics address.
+func newRecordClient(baseURL, metricsAddr, token string) (*recordClient, error) {
 	if baseURL == "" {
 		host, port, err := net.SplitHostPort(metricsAddr)
 		if err != nil {
@@ -100,14 +100,14 @@ func newRunningSentinel(baseURL, metricsAddr, token string) (*runningSentinel, e
 	client := &http.Client{Transport: transport, Timeout: askTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse // the token must not reach another server
 	}}
-	return &runningSentinel{url: u, token: token, client: client}, nil
+	return &recordClient{url: u, token: token, client: client}, nil
 }
 
 // URL returns the address of the sentinel.
-func (r *runningSentinel) URL() string { return r.url.Redacted() }
+func (r *recordClient) URL() string { return r.url.Redacted() }
 
-// Decisions returns the records of a resource.
-func (r *runningSentinel) Decisions(ctx context.Context, id string) (answer state.RecordResponse, err error) {
+// FetchDecisions returns the records of a resource.
+func (r *recordClient) FetchDecisions(ctx context.Context, id string) (answer state.RecordResponse, err error) {
 	u := r.url.JoinPath(DecisionsPath)
 	u.RawQuery = url.Values{"id": {id}}.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
@@ -146,8 +146,8 @@ func (r *runningSentinel) Decisions(ctx context.Context, id string) (answer stat
 	return answer, fmt.Errorf("query the running sentinel: unexpected status %d; check that --sentinel-url is a sentinel of this version", resp.StatusCode)
 }
 
-func writeWhy(p *page, r *inspect.WhyReport) {
-	p.writeLinef("%s", formatAnswer(r))
+func writeWhyReport(p *page, r *inspect.WhyReport) {
+	p.writeLinef("%s", formatWhyAnswer(r))
 	p.writeLinef("")
 	p.writeTable("", nil, [][]string{
 		{"resource", strings.TrimSpace(r.ID + " " + r.Name)},
@@ -175,8 +175,8 @@ func writeWhy(p *page, r *inspect.WhyReport) {
 	writeRunningSentinel(p, r)
 }
 
-// formatAnswer returns the answer in one line.
-func formatAnswer(r *inspect.WhyReport) string {
+// formatWhyAnswer returns the answer in one line.
+func formatWhyAnswer(r *inspect.WhyReport) string {
 	who := r.Name
 	if who == "" {
 		who = r.ID
@@ -186,12 +186,12 @@ func formatAnswer(r *inspect.WhyReport) string {
 	case inspect.StateDue:
 		return who + " is due now: " + rule
 	case inspect.StateHeld:
-		return fmt.Sprintf("%s: event already published, no repeat before %s: %s", who, formatTime(r.Time, r.Next), rule)
+		return fmt.Sprintf("%s: event already published, no repeat before %s: %s", who, formatTimeAndDistance(r.Time, r.Next), rule)
 	case inspect.StateWaiting:
 		if r.Next.IsZero() {
 			return who + " is not due: " + rule
 		}
-		return fmt.Sprintf("%s is not due until %s: %s", who, formatTime(r.Time, r.Next), rule)
+		return fmt.Sprintf("%s is not due until %s: %s", who, formatTimeAndDistance(r.Time, r.Next), rule)
 	case inspect.StateNotWatched:
 		return fmt.Sprintf("%s is not watched by %s: %s", who, r.Config, rule)
 	case inspect.StateNotFound:
@@ -215,8 +215,8 @@ func writeInputsAndDecision(p *page, r *inspect.WhyReport) {
 	rows := [][]string{
 		{"generation", fmt.Sprintf("%d, observed %d", in.Generation, in.ObservedGeneration)},
 		{"phase", phase},
-		{"last status report", formatTime(r.Time, in.LastUpdatedTime)},
-		{"last phase change", formatTime(r.Time, in.LastTransitionTime)},
+		{"last status report", formatTimeAndDistance(r.Time, in.LastUpdatedTime)},
+		{"last phase change", formatTimeAndDistance(r.Time, in.LastTransitionTime)},
 		{"max age", age},
 	}
 	for _, t := range []struct {
@@ -224,18 +224,18 @@ func writeInputsAndDecision(p *page, r *inspect.WhyReport) {
 		time time.Time
 	}{{"last change of spec or labels", in.UpdatedTime}, {"created", in.CreatedTime}} {
 		if !t.time.IsZero() {
-			rows = append(rows, []string{t.name, formatTime(r.Time, t.time)})
+			rows = append(rows, []string{t.name, formatTimeAndDistance(r.Time, t.time)})
 		}
 	}
 	if in.Fault != "" {
 		rows = append(rows, []string{"decode error", in.Fault})
 	}
 	p.writeTable("INPUTS", nil, rows)
-	rows = [][]string{{"reason", d.Reason}, {"age from", formatTime(r.Time, d.Since)}}
+	rows = [][]string{{"reason", d.Reason}, {"age from", formatTimeAndDistance(r.Time, d.Since)}}
 	if d.Due {
-		rows = append(rows, []string{"due since", formatTime(r.Time, d.Next)}, []string{"event id", d.EventID + " (for the current interval of " + formatSeconds(d.IntervalSeconds) + ")"})
+		rows = append(rows, []string{"due since", formatTimeAndDistance(r.Time, d.Next)}, []string{"event id", d.EventID + " (for the current interval of " + formatSeconds(d.IntervalSeconds) + ")"})
 	} else {
-		rows = append(rows, []string{"due at", formatTime(r.Time, d.Next)})
+		rows = append(rows, []string{"due at", formatTimeAndDistance(r.Time, d.Next)})
 	}
 	if d.Warning != "" {
 		rows = append(rows, []string{"warning", d.Warning})
@@ -256,14 +256,16 @@ func writeRunningSentinel(p *page, r *inspect.WhyReport) {
 		p.writeLinef("  no decisions recorded: the resource was not due since the start, is not watched there, or its history was evicted")
 	}
 	if e := r.Sentinel.LastEvent; e != nil {
-		p.writeTable("", nil, [][]string{{"last event", e.EventID}, {"decided", formatTime(r.Time, e.At)}, {"result", formatOutcome(r.Time, e)}})
+		p.writeTable("", nil, [][]string{
+			{"last event", e.EventID}, {"decided", formatTimeAndDistance(r.Time, e.At)}, {"result", formatEventOutcome(r.Time, e)},
+		})
 	}
 	for _, w := range r.Sentinel.Watches {
 		var rows [][]string
 		for _, d := range w.Decisions {
 			what, event := "skip", ""
 			if d.Publish {
-				what, event = "publish", d.EventID+" "+formatOutcome(r.Time, &d)
+				what, event = "publish", d.EventID+" "+formatEventOutcome(r.Time, &d)
 			}
 			rows = append(rows, []string{formatDistance(r.Time, d.At), what, fmt.Sprint(d.Times), fmt.Sprintf("%d/%d", d.ObservedGeneration, d.Generation), d.Phase, d.Reason, event})
 		}
@@ -271,8 +273,8 @@ func writeRunningSentinel(p *page, r *inspect.WhyReport) {
 	}
 }
 
-// formatOutcome returns the result of an event.
-func formatOutcome(now time.Time, d *state.ServedDecision) string {
+// formatEventOutcome returns the result of an event.
+func formatEventOutcome(now time.Time, d *state.ServedDecision) string {
 	switch {
 	case !d.ConfirmedAt.IsZero():
 		return "confirmed " + formatDistance(now, d.ConfirmedAt)

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// An Announcement is the last confirmed event about a resource.
-type Announcement struct {
+// A ConfirmedEvent is the last confirmed event about a resource.
+type ConfirmedEvent struct {
 	Generation int64
 	At         time.Time
 }
 
-// HoldRepeat delays an event while the adapters may still work on the last one for the same generation.
-// It turns the verdict to publish into one to wait.
+// DelayRepeat delays an event while the adapters may still work on the last one for the same
+// generation. It turns the verdict to publish into one to wait.
 //
 // A new generation is never held. Another event for the same generation waits for the interval of
-// the resource's phase, from the later of the last report and the last announcement. Repeated
+// the resource's phase, from the later of the last report and the last event. Repeated
 // reports can delay the next event to at most twice the interval after the last one. Otherwise an
 // adapter that reports more often than the interval would never get another event.
-func (v Verdict) HoldRepeat(r *Resource, last Announcement, now time.Time) Verdict {
+func (v Verdict) DelayRepeat(r *Resource, last ConfirmedEvent, now time.Time) Verdict {
 	if !v.ShouldPublish || last.At.IsZero() || last.Generation != r.Generation || last.At.After(now) {
 		return v
 	}
 	from := last.At
 	if !r.LastUpdated.After(now) { // a time in the future is ignored
-		from = latestOf(from, r.LastUpdated)
+		from = laterOf(from, r.LastUpdated)
 	}
 	until := from.Add(v.Interval)
 	// Added twice, because twice the interval may overflow a Duration.
@@ -39,38 +39,38 @@ func (v Verdict) HoldRepeat(r *Resource, last Announcement, now time.Time) Verdi
 	return v
 }
 
-func latestOf(a, b time.Time) time.Time {
+func laterOf(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}
 	return a
 }
 
-// EventID returns the id of the event for v. It depends on the resource, its generation, the rule,
-// the time that the rule counted from, and the number of whole intervals since the resource fell
-// due. All calls within one interval return the same id, before or after a crash. The next
+// DeriveEventID returns the id of the event for v. It depends on the resource, its generation, the
+// rule, the time that the rule counted from, and the number of whole intervals since the resource
+// fell due. All calls within one interval return the same id, before or after a crash. The next
 // repetition has another id.
-func EventID(resourceID string, generation int64, v Verdict, now time.Time) string {
+func DeriveEventID(resourceID string, generation int64, verdict Verdict, now time.Time) string {
 	key := make([]byte, 0, 128)
 	key = binary.AppendVarint(key, int64(len(resourceID)))
 	key = append(key, resourceID...)
 	key = binary.AppendVarint(key, generation)
-	key = append(key, v.Reason.String()...)
+	key = append(key, verdict.Reason.String()...)
 	// Milliseconds, because an API may return a stored time with fewer digits.
-	key = binary.AppendVarint(key, v.Since.UnixMilli())
-	key = binary.AppendVarint(key, int64(v.Interval)) // the unit of the count
-	key = binary.AppendVarint(key, v.intervalsSinceDue(now))
+	key = binary.AppendVarint(key, verdict.Since.UnixMilli())
+	key = binary.AppendVarint(key, int64(verdict.Interval)) // the unit of the count
+	key = binary.AppendVarint(key, verdict.countIntervalsSinceDue(now))
 	sum := sha256.Sum256(key)
 	return "evt-" + hex.EncodeToString(sum[:16])
 }
 
-// RepetitionOrigin returns the times from which the repetitions for a due resource are counted: since, and
-// when it fell due. Both are independent of the API's clock.
+// ComputeSkewTolerantDue returns the times from which the repetitions for a due resource are
+// counted: since, and when it fell due. Both are independent of the API's clock.
 //
 // due is slightly before since. With an API clock ahead of the local one, since could lie after the
 // first event and before its resend, and the id must not change in between. A since that is further
 // ahead is ignored, and so is a missing one: such a resource counts as always due.
-func RepetitionOrigin(since time.Time, interval time.Duration, now time.Time) (from, due time.Time) {
+func ComputeSkewTolerantDue(since time.Time, interval time.Duration, now time.Time) (validSince, due time.Time) {
 	due = since.Add(-min(interval/10, MaxClockSkew))
 	if since.IsZero() || due.After(now) {
 		return time.Time{}, time.Time{}
@@ -78,10 +78,10 @@ func RepetitionOrigin(since time.Time, interval time.Duration, now time.Time) (f
 	return since, due
 }
 
-// intervalsSinceDue returns the number of whole intervals since the resource fell due. A resource that
-// is always due counts from 1970, because a Duration reaches no further.
-func (v Verdict) intervalsSinceDue(now time.Time) int64 {
-	due := latestOf(v.Next, time.Unix(0, 0))
+// countIntervalsSinceDue returns the number of whole intervals since the resource fell due. A
+// resource that is always due counts from 1970, because a Duration reaches no further.
+func (v Verdict) countIntervalsSinceDue(now time.Time) (wholeIntervals int64) {
+	due := laterOf(v.Next, time.Unix(0, 0))
 	if v.Interval <= 0 || now.Before(due) {
 		return 0
 	}

@@ -27,7 +27,7 @@ func TestHold(t *testing.T) {
 		reason string
 		v      decision.Verdict
 		r      decision.Resource
-		last   decision.Announcement
+		last   decision.ConfirmedEvent
 		want   decision.Verdict
 	}{
 		"NothingAnnounced": {
@@ -37,74 +37,74 @@ func TestHold(t *testing.T) {
 		"NewGeneration": {
 			reason: "a new generation goes out at once",
 			v:      due, r: decision.Resource{Generation: 3},
-			last: decision.Announcement{Generation: 2, At: ago(time.Second)}, want: due,
+			last: decision.ConfirmedEvent{Generation: 2, At: ago(time.Second)}, want: due,
 		},
 		"OlderGeneration": {
 			reason: "an API restored from a backup goes back; that is a change too",
 			v:      due, r: decision.Resource{Generation: 1},
-			last: decision.Announcement{Generation: 2, At: ago(time.Second)}, want: due,
+			last: decision.ConfirmedEvent{Generation: 2, At: ago(time.Second)}, want: due,
 		},
 		"JustAnnounced": {
 			reason: "its adapters may be at work",
 			v:      due, r: decision.Resource{Generation: 2},
-			last: decision.Announcement{Generation: 2, At: now}, want: held(now.Add(interval)),
+			last: decision.ConfirmedEvent{Generation: 2, At: now}, want: held(now.Add(interval)),
 		},
 		"ANanosecondShort": {
 			reason: "the whole interval is waited",
-			v:      due, last: decision.Announcement{At: ago(interval - 1)}, want: held(now.Add(1)),
+			v:      due, last: decision.ConfirmedEvent{At: ago(interval - 1)}, want: held(now.Add(1)),
 		},
 		"IntervalOver": {
 			reason: "due means now >= time",
-			v:      due, last: decision.Announcement{At: ago(interval)}, want: due,
+			v:      due, last: decision.ConfirmedEvent{At: ago(interval)}, want: due,
 		},
 		"ReportAfterAnnouncement": {
 			reason: "the interval counts from the later of the two",
 			v:      due, r: decision.Resource{LastUpdated: ago(4 * time.Second)},
-			last: decision.Announcement{At: ago(12 * time.Second)}, want: held(now.Add(6 * time.Second)),
+			last: decision.ConfirmedEvent{At: ago(12 * time.Second)}, want: held(now.Add(6 * time.Second)),
 		},
 		"ReportBeforeAnnouncement": {
 			reason: "the interval counts from the later of the two",
 			v:      due, r: decision.Resource{LastUpdated: ago(9 * time.Second)},
-			last: decision.Announcement{At: ago(8 * time.Second)}, want: held(now.Add(2 * time.Second)),
+			last: decision.ConfirmedEvent{At: ago(8 * time.Second)}, want: held(now.Add(2 * time.Second)),
 		},
 		"ReportsThatNeverEnd": {
 			reason: "two intervals after the last event reports are no excuse any more",
 			v:      due, r: decision.Resource{LastUpdated: now},
-			last: decision.Announcement{At: ago(2 * interval)}, want: due,
+			last: decision.ConfirmedEvent{At: ago(2 * interval)}, want: due,
 		},
 		"ReportsThatNeverEndYet": {
 			reason: "until then they are",
 			v:      due, r: decision.Resource{LastUpdated: now},
-			last: decision.Announcement{At: ago(2*interval - 1)}, want: held(now.Add(1)),
+			last: decision.ConfirmedEvent{At: ago(2*interval - 1)}, want: held(now.Add(1)),
 		},
 		"ReportFromTheFuture": {
 			reason: "tells nothing",
 			v:      due, r: decision.Resource{LastUpdated: now.Add(1)},
-			last: decision.Announcement{At: ago(9 * time.Second)}, want: held(now.Add(time.Second)),
+			last: decision.ConfirmedEvent{At: ago(9 * time.Second)}, want: held(now.Add(time.Second)),
 		},
 		"ReportOfThisMoment": {
 			reason: "is not from the future",
 			v:      due, r: decision.Resource{LastUpdated: now},
-			last: decision.Announcement{At: ago(9 * time.Second)}, want: held(now.Add(10 * time.Second)),
+			last: decision.ConfirmedEvent{At: ago(9 * time.Second)}, want: held(now.Add(10 * time.Second)),
 		},
 		"AnnouncementFromTheFuture": {
 			reason: "a clock that was set back must not silence anything",
-			v:      due, last: decision.Announcement{At: now.Add(1)}, want: due,
+			v:      due, last: decision.ConfirmedEvent{At: now.Add(1)}, want: due,
 		},
 		"CenturiesOld": {
 			reason: "who says never is not told every round",
 			v:      decision.Verdict{ShouldPublish: true, Interval: math.MaxInt64 / 3 * 2},
-			last:   decision.Announcement{At: ago(time.Minute)},
+			last:   decision.ConfirmedEvent{At: ago(time.Minute)},
 			want:   decision.Verdict{Reason: decision.ReasonAnnounced, Next: ago(time.Minute).Add(math.MaxInt64 / 3 * 2), Interval: math.MaxInt64 / 3 * 2},
 		},
 		"NotDueAnyway": {
 			reason: "its own reason and time stay",
-			v:      skip, last: decision.Announcement{At: now}, want: skip,
+			v:      skip, last: decision.ConfirmedEvent{At: now}, want: skip,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, tc.v.HoldRepeat(&tc.r, tc.last, now)); diff != "" {
+			if diff := cmp.Diff(tc.want, tc.v.DelayRepeat(&tc.r, tc.last, now)); diff != "" {
 				t.Errorf("%s: -want +got\n%s", tc.reason, diff)
 			}
 		})
@@ -122,7 +122,7 @@ func TestEventID(t *testing.T) {
 		change(&v)
 		return v
 	}
-	first := decision.EventID("cls-123", 2, base, now)
+	first := decision.DeriveEventID("cls-123", 2, base, now)
 	// Fixed: another version of the sentinel must name the same event alike.
 	if want := "evt-f7568af2c23c3ddf5d0cf9c8776be09a"; first != want {
 		t.Errorf("got %q, want %q", first, want)
@@ -141,22 +141,23 @@ func TestEventID(t *testing.T) {
 		"what the rule does not count": {v: with(func(v *decision.Verdict) { v.Warning = decision.WarningObservedAhead }), at: now},
 	}
 	for name, tc := range same {
-		if got := decision.EventID("cls-123", 2, tc.v, tc.at); got != first {
+		if got := decision.DeriveEventID("cls-123", 2, tc.v, tc.at); got != first {
 			t.Errorf("%s: got %q, want %q", name, got, first)
 		}
 	}
 
 	seen := map[string]string{first: "the first"}
 	other := map[string]string{
-		"another resource":     decision.EventID("cls-124", 2, base, now),
-		"another generation":   decision.EventID("cls-123", 3, base, now),
-		"another rule":         decision.EventID("cls-123", 2, with(func(v *decision.Verdict) { v.Reason = decision.ReasonGenerationChanged }), now),
-		"another report":       decision.EventID("cls-123", 2, with(func(v *decision.Verdict) { v.Since = v.Since.Add(time.Millisecond) }), now),
-		"the next interval":    decision.EventID("cls-123", 2, base, now.Add(5*time.Second)),
-		"another interval":     decision.EventID("cls-123", 2, with(func(v *decision.Verdict) { v.Interval++ }), now),
-		"the one after":        decision.EventID("cls-123", 2, base, now.Add(15*time.Second)),
-		"id and generation":    decision.EventID("cls-12", 32, base, now),
-		"no interval to count": decision.EventID("cls-123", 9, with(func(v *decision.Verdict) { v.Interval = 0 }), now),
+		"another resource":   decision.DeriveEventID("cls-124", 2, base, now),
+		"another generation": decision.DeriveEventID("cls-123", 3, base, now),
+		"another rule":       decision.DeriveEventID("cls-123", 2, with(func(v *decision.Verdict) { v.Reason = decision.ReasonGenerationChanged }), now),
+		"another report": decision.DeriveEventID(
+			"cls-123", 2, with(func(v *decision.Verdict) { v.Since = v.Since.Add(time.Millisecond) }), now),
+		"the next interval":    decision.DeriveEventID("cls-123", 2, base, now.Add(5*time.Second)),
+		"another interval":     decision.DeriveEventID("cls-123", 2, with(func(v *decision.Verdict) { v.Interval++ }), now),
+		"the one after":        decision.DeriveEventID("cls-123", 2, base, now.Add(15*time.Second)),
+		"id and generation":    decision.DeriveEventID("cls-12", 32, base, now),
+		"no interval to count": decision.DeriveEventID("cls-123", 9, with(func(v *decision.Verdict) { v.Interval = 0 }), now),
 	}
 	for name, id := range other {
 		if prior, taken := seen[id]; taken {
@@ -171,19 +172,19 @@ func TestEventID(t *testing.T) {
 func TestEventIDWithoutTime(t *testing.T) {
 	v := decision.Verdict{ShouldPublish: true, Interval: 10 * time.Second}
 	at := time.Unix(1_761_048_000, 0)
-	a := decision.EventID("x", 1, v, at)
-	if b := decision.EventID("x", 1, v, at.Add(10*time.Second-1)); b != a {
+	a := decision.DeriveEventID("x", 1, v, at)
+	if b := decision.DeriveEventID("x", 1, v, at.Add(10*time.Second-1)); b != a {
 		t.Error("the id changed within the interval")
 	}
-	if b := decision.EventID("x", 1, v, at.Add(10*time.Second)); b == a {
+	if b := decision.DeriveEventID("x", 1, v, at.Add(10*time.Second)); b == a {
 		t.Error("the next interval has the same id")
 	}
 	v.Interval = 0
-	if decision.EventID("x", 1, v, at) != decision.EventID("x", 1, v, at.Add(time.Hour)) {
+	if decision.DeriveEventID("x", 1, v, at) != decision.DeriveEventID("x", 1, v, at.Add(time.Hour)) {
 		t.Error("without an interval there is nothing to count")
 	}
 	v.Interval = 1
-	if decision.EventID("x", 1, v, at) == decision.EventID("x", 1, v, at.Add(1)) {
+	if decision.DeriveEventID("x", 1, v, at) == decision.DeriveEventID("x", 1, v, at.Add(1)) {
 		t.Error("the shortest interval is one too")
 	}
 }
@@ -193,11 +194,11 @@ func TestEventIDWithoutTime(t *testing.T) {
 // clock is ahead.
 func TestEventIDAcrossClocks(t *testing.T) {
 	const interval = 10 * time.Second
-	profile := decision.GenerationThenAge(decision.Ages{NotReady: interval})
+	profile := decision.NewGenerationThenAgeProfile(decision.Ages{NotReady: interval})
 	for _, ahead := range []time.Duration{-time.Millisecond, 0, time.Millisecond, 300 * time.Millisecond, time.Second, 5 * time.Second, time.Minute, time.Hour} {
 		r := decision.Resource{Generation: 2, ObservedGeneration: 1, Updated: now.Add(ahead)}
 		id := func(at time.Time) string {
-			return decision.EventID("cls", 2, profile.Decide(&r, at), at)
+			return decision.DeriveEventID("cls", 2, profile.Decide(&r, at), at)
 		}
 		if id(now) != id(now.Add(interval/4)) {
 			t.Errorf("%s ahead: another id after a restart", ahead)

@@ -23,7 +23,7 @@ var errValueTooLong = errors.New("the value is too long")
 // maps in order.
 type celEncoder struct{ most int }
 
-func (e celEncoder) appendValue(dst []byte, v ref.Val) ([]byte, error) {
+func (e celEncoder) appendValueJSON(dst []byte, v ref.Val) ([]byte, error) {
 	if len(dst) > e.most {
 		return dst, errValueTooLong
 	}
@@ -50,28 +50,28 @@ func (e celEncoder) appendValue(dst []byte, v ref.Val) ([]byte, error) {
 	case types.Duration:
 		return appendQuoted(dst, v.String()), nil
 	case traits.Mapper:
-		return e.appendMap(dst, v)
+		return e.appendMapJSON(dst, v)
 	case traits.Lister:
-		return e.appendList(dst, v)
+		return e.appendListJSON(dst, v)
 	}
 	return dst, fmt.Errorf("a %s cannot be represented in JSON", v.Type().TypeName())
 }
 
-func (e celEncoder) appendList(dst []byte, list traits.Lister) ([]byte, error) {
+func (e celEncoder) appendListJSON(dst []byte, list traits.Lister) ([]byte, error) {
 	dst = append(dst, '[')
 	var err error
 	for it, first := list.Iterator(), true; it.HasNext() == types.True; first = false {
 		if !first {
 			dst = append(dst, ',')
 		}
-		if dst, err = e.appendValue(dst, it.Next()); err != nil {
+		if dst, err = e.appendValueJSON(dst, it.Next()); err != nil {
 			return dst, err
 		}
 	}
 	return append(dst, ']'), nil
 }
 
-func (e celEncoder) appendMap(dst []byte, m traits.Mapper) ([]byte, error) {
+func (e celEncoder) appendMapJSON(dst []byte, m traits.Mapper) ([]byte, error) {
 	values := map[string]ref.Val{}
 	var keys []string
 	for it := m.Iterator(); it.HasNext() == types.True; {
@@ -91,7 +91,7 @@ func (e celEncoder) appendMap(dst []byte, m traits.Mapper) ([]byte, error) {
 			dst = append(dst, ',')
 		}
 		dst = append(appendQuoted(dst, key), ':')
-		if dst, err = e.appendValue(dst, values[key]); err != nil {
+		if dst, err = e.appendValueJSON(dst, values[key]); err != nil {
 			return dst, err
 		}
 	}

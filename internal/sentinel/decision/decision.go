@@ -3,7 +3,7 @@
 // A Profile is an ordered list of pure rules: a resource and the time go in, a Verdict comes out,
 // and the first rule that matches decides. An ExpressionProfile decides by the user's own rules,
 // CEL expressions over the whole resource, which ParseObject parses. The package keeps no state.
-// The caller passes earlier announcements to Verdict.Hold. EventID names the event, so that a
+// The caller passes the last event to Verdict.DelayRepeat. DeriveEventID names the event, so that a
 // repeated attempt has the same id. Every resource, however broken, gets a verdict; one that an
 // expression could not decide has the error in Verdict.Err.
 package decision
@@ -56,7 +56,7 @@ type Verdict struct {
 	// Since is the time that the rule counted from; zero means none.
 	Since time.Time
 
-	// Interval is how long one announcement is valid in the resource's phase.
+	// Interval is how long one event is valid in the resource's phase.
 	Interval time.Duration
 
 	// Warning is a problem that the owner of the resource should investigate.
@@ -79,18 +79,18 @@ func DefaultAges() Ages {
 	return Ages{NotReady: 10 * time.Second, Ready: 30 * time.Minute}
 }
 
-// Of returns the age that applies to r.
-func (a Ages) Of(r *Resource) time.Duration {
+// MaxAgeOf returns the age that applies to r.
+func (a Ages) MaxAgeOf(r *Resource) time.Duration {
 	age := a.notReady()
 	if r.Ready() {
-		age = orDefault(a.Ready, DefaultAges().Ready)
+		age = positiveOrDefault(a.Ready, DefaultAges().Ready)
 	}
 	return age - time.Duration(r.Early*float64(age))
 }
 
-func (a Ages) notReady() time.Duration { return orDefault(a.NotReady, DefaultAges().NotReady) }
+func (a Ages) notReady() time.Duration { return positiveOrDefault(a.NotReady, DefaultAges().NotReady) }
 
-func orDefault(d, otherwise time.Duration) time.Duration {
+func positiveOrDefault(d, otherwise time.Duration) time.Duration {
 	if d > 0 {
 		return d
 	}

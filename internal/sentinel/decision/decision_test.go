@@ -80,7 +80,7 @@ func TestSpecification(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := decision.GenerationThenAge(ages).Decide(&tc.r, now)
+			got := decision.NewGenerationThenAgeProfile(ages).Decide(&tc.r, now)
 			if got.ShouldPublish != tc.wantPublish {
 				t.Errorf("ShouldPublish: got %t, want %t", got.ShouldPublish, tc.wantPublish)
 			}
@@ -245,7 +245,7 @@ func TestGenerationThenAge(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := decision.GenerationThenAge(decision.Ages{NotReady: notReady, Ready: ready}).Decide(&tc.r, now)
+			got := decision.NewGenerationThenAgeProfile(decision.Ages{NotReady: notReady, Ready: ready}).Decide(&tc.r, now)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s: -want +got\n%s", tc.reason, diff)
 			}
@@ -319,7 +319,7 @@ func TestTransitionAge(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := decision.TransitionAge(decision.Ages{}).Decide(&tc.r, now)
+			got := decision.NewTransitionAgeProfile(decision.Ages{}).Decide(&tc.r, now)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s: -want +got\n%s", tc.reason, diff)
 			}
@@ -342,7 +342,7 @@ func TestAges(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.ages.Of(&decision.Resource{Phase: tc.phase}); got != tc.want {
+			if got := tc.ages.MaxAgeOf(&decision.Resource{Phase: tc.phase}); got != tc.want {
 				t.Errorf("%s: got %s, want %s", tc.reason, got, tc.want)
 			}
 		})

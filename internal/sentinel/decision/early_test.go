@@ -24,14 +24,14 @@ func TestEarly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := tc.r
 			r.LastUpdated, r.LastTransition = now.Add(-tc.want), now.Add(-tc.want)
-			v := decision.GenerationThenAge(ages).Decide(&r, now)
+			v := decision.NewGenerationThenAgeProfile(ages).Decide(&r, now)
 			if !v.ShouldPublish || v.Interval != tc.want {
 				t.Errorf("at its age: %+v, want it due, with an interval of %s", v, tc.want)
 			}
-			if v := decision.GenerationThenAge(ages).Decide(&r, now.Add(-1)); v.ShouldPublish != (r.Generation > 0) {
+			if v := decision.NewGenerationThenAgeProfile(ages).Decide(&r, now.Add(-1)); v.ShouldPublish != (r.Generation > 0) {
 				t.Errorf("an instant before: %+v", v)
 			}
-			if v := decision.TransitionAge(ages).Decide(&r, now.Add(-1)); r.Generation == 0 && (v.ShouldPublish || !v.Next.Equal(now)) {
+			if v := decision.NewTransitionAgeProfile(ages).Decide(&r, now.Add(-1)); r.Generation == 0 && (v.ShouldPublish || !v.Next.Equal(now)) {
 				t.Errorf("by the transition, an instant before: %+v, want it due at %s", v, now)
 			}
 		})

@@ -53,14 +53,14 @@ func CompileExpression(expr string) (*Expression, error) {
 	return &Expression{prg: prg}, nil
 }
 
-// AppendJSON appends the value of the expression to dst, as JSON. It fails soon after the value
+// AppendResultJSON appends the value of the expression to dst, as JSON. It fails soon after the value
 // exceeds limit.
-func (x *Expression) AppendJSON(dst []byte, in ExpressionInput, limit int) ([]byte, error) {
+func (x *Expression) AppendResultJSON(dst []byte, in ExpressionInput, maxBytes int) ([]byte, error) {
 	v, _, err := x.prg.Eval(map[string]any{varResource: in.Resource, varNow: in.Now, varReason: in.Reason})
 	if err != nil {
 		return dst, err
 	}
-	return celEncoder{most: len(dst) + limit}.appendValue(dst, v)
+	return celEncoder{most: len(dst) + maxBytes}.appendValueJSON(dst, v)
 }
 
 // newCELEnv returns the functions that every expression may use, with vars.
@@ -71,10 +71,10 @@ func newCELEnv(vars ...cel.EnvOption) (*cel.Env, error) {
 		ext.Strings(),
 		// condition(name) reads the variable resource, which a function cannot access, so the macro
 		// passes it.
-		cel.Macros(append(cel.StandardMacros, cel.GlobalMacro("condition", 1, expandCondition))...),
+		cel.Macros(append(cel.StandardMacros, cel.GlobalMacro("condition", 1, expandConditionMacro))...),
 		cel.Function(conditionFunction, cel.Overload("condition_of_map_string",
 			[]*cel.Type{cel.MapType(cel.StringType, cel.DynType), cel.StringType}, cel.MapType(cel.StringType, cel.DynType),
-			cel.BinaryBinding(findCondition))),
+			cel.BinaryBinding(findConditionOrEmpty))),
 	}, vars...)
 	env, err := cel.NewEnv(opts...)
 	if err != nil {
@@ -84,7 +84,7 @@ func newCELEnv(vars ...cel.EnvOption) (*cel.Env, error) {
 }
 
 // compileCEL returns the program of an expression and the type of its value.
-func compileCEL(env *cel.Env, expr string) (cel.Program, *cel.Type, error) {
+func compileCEL(env *cel.Env, expr string) (program cel.Program, resultType *cel.Type, err error) {
 	ast, issues := env.Compile(expr)
 	if issues.Err() != nil {
 		var errs []error
@@ -101,10 +101,10 @@ func compileCEL(env *cel.Env, expr string) (cel.Program, *cel.Type, error) {
 	return prg, ast.OutputType(), nil
 }
 
-// evalCEL evaluates prg to a value. An error becomes CEL's own error value, which is harmless if an
-// expression does not need it.
-func evalCEL(prg cel.Program, vars map[string]any) (ref.Val, error) {
-	v, _, err := prg.Eval(vars)
+// evalOrErrorValue evaluates a program to a value. An error becomes CEL's own error value, which is
+// harmless if an expression does not need it.
+func evalOrErrorValue(program cel.Program, vars map[string]any) (valueOrError ref.Val, err error) {
+	v, _, err := program.Eval(vars)
 	if err != nil {
 		return types.WrapErr(err), err
 	}

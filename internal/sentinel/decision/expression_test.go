@@ -33,7 +33,7 @@ func publicRules() []decision.ExpressionParam {
 const publicResult = `is_new_resource || generation_mismatch || ready_and_stale || not_ready_and_debounced`
 
 func TestExpressionProfile(t *testing.T) {
-	const slack = time.Minute // of half an hour, see RepetitionOrigin
+	const slack = time.Minute // of half an hour, see ComputeSkewTolerantDue
 	updated := now.Add(-10 * time.Second)
 	cases := map[string]struct {
 		reason  string
@@ -226,7 +226,7 @@ func TestExpressionAppendJSON(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := p.AppendJSON(nil, decision.ExpressionInput{Resource: resource, Now: now, Reason: "why"}, 1000)
+			got, err := p.AppendResultJSON(nil, decision.ExpressionInput{Resource: resource, Now: now, Reason: "why"}, 1000)
 			if tc.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
 					t.Fatalf("err %v, want %q", err, tc.wantErr)

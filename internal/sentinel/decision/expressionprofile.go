@@ -31,7 +31,7 @@ type compiledParam struct {
 // NewExpressionProfile compiles a profile: params in the given order, then the result, which must
 // be a boolean. The error names every invalid expression, with line and column.
 //
-// Ages do not affect the decision. They are how long one announcement is valid, as in every
+// Ages do not affect the decision. They are how long one event is valid, as in every
 // profile.
 func NewExpressionProfile(params []ExpressionParam, result string, ages Ages) (*ExpressionProfile, error) {
 	env, err := newCELEnv()
@@ -49,7 +49,7 @@ func NewExpressionProfile(params []ExpressionParam, result string, ages Ages) (*
 		if err != nil {
 			return nil, fmt.Errorf("compile param %q: %w", in.Name, err)
 		}
-		if !isIdentifier(env, in.Name) {
+		if !isCELIdentifier(env, in.Name) {
 			return nil, fmt.Errorf("compile param %q: the name is not a CEL identifier", in.Name)
 		}
 		if env, err = env.Extend(cel.Variable(in.Name, typ)); err != nil {
@@ -68,8 +68,8 @@ func NewExpressionProfile(params []ExpressionParam, result string, ages Ages) (*
 	return p, nil
 }
 
-// isIdentifier reports whether a name can be used in an expression.
-func isIdentifier(env *cel.Env, name string) bool {
+// isCELIdentifier reports whether a name can be used in an expression.
+func isCELIdentifier(env *cel.Env, name string) bool {
 	parsed, issues := env.Parse(name)
 	return issues.Err() == nil && parsed.NativeRep().Expr().AsIdent() == name
 }
@@ -77,15 +77,15 @@ func isIdentifier(env *cel.Env, name string) bool {
 // Decide reports whether the expression is true for r at now.
 //
 // If the evaluation fails, the resource counts as due and the verdict has the error: an unnecessary
-// event costs an adapter one check, but a resource that a faulty rule hides is lost. HoldRepeat limits
+// event costs an adapter one check, but a resource that a faulty rule hides is lost. DelayRepeat limits
 // that to one event per interval. Next is unknown for a resource that is not due.
 func (p *ExpressionProfile) Decide(r *Resource, now time.Time) Verdict {
-	v := Verdict{Interval: p.ages.Of(r)}
+	v := Verdict{Interval: p.ages.MaxAgeOf(r)}
 	since := r.LastUpdated
 	if since.IsZero() {
 		since = r.Created
 	}
-	since, began := RepetitionOrigin(since, v.Interval, now)
+	since, began := ComputeSkewTolerantDue(since, v.Interval, now)
 	v.Since = since
 	due, err := p.evaluateDue(r, now)
 	switch {
@@ -99,7 +99,7 @@ func (p *ExpressionProfile) Decide(r *Resource, now time.Time) Verdict {
 	return v
 }
 
-func (p *ExpressionProfile) evaluateDue(r *Resource, now time.Time) (bool, error) {
+func (p *ExpressionProfile) evaluateDue(r *Resource, now time.Time) (due bool, err error) {
 	resource, err := ParseObject(r.Raw, nil)
 	if err != nil {
 		return false, err
@@ -107,20 +107,20 @@ func (p *ExpressionProfile) evaluateDue(r *Resource, now time.Time) (bool, error
 	vars := map[string]any{varResource: resource, varNow: now}
 	var errs []error
 	for _, in := range p.params {
-		v, err := evalCEL(in.prg, vars)
+		v, err := evalOrErrorValue(in.prg, vars)
 		vars[in.name] = v
 		if err != nil {
 			errs = append(errs, fmt.Errorf("evaluate param %q: %w", in.name, err))
 		}
 	}
-	v, err := evalCEL(p.result, vars)
+	v, err := evalOrErrorValue(p.result, vars)
 	if err != nil {
 		// The error of the failed param is more precise than that of the result that needs it.
 		return false, errors.Join(append(errs, fmt.Errorf("evaluate result: %w", err))...)
 	}
-	due, ok := v.(types.Bool)
+	result, ok := v.(types.Bool)
 	if !ok {
 		return false, fmt.Errorf("evaluate result: the value has type %s, want bool", v.Type().TypeName())
 	}
-	return bool(due), nil
+	return bool(result), nil
 }

@@ -30,7 +30,7 @@ type Digits string
 // Numbers keep their digits: one that fits is an int64, any other is a Float or, where that would
 // lose digits, a Digits. If an object has a duplicate name, the last value counts, as in the rest
 // of the sentinel. Invalid Unicode in a text becomes U+FFFD.
-func ParseObject(raw []byte, only map[string]bool) (map[string]any, error) {
+func ParseObject(raw []byte, onlyNames map[string]bool) (map[string]any, error) {
 	p := objectParser{dec: jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))}
 	tok, err := p.dec.ReadToken()
 	if err != nil {
@@ -39,7 +39,7 @@ func ParseObject(raw []byte, only map[string]bool) (map[string]any, error) {
 	if tok.Kind() != '{' {
 		return nil, errors.New("parse resource: not a JSON object")
 	}
-	m, err := p.parseObject(only)
+	m, err := p.parseObjectFields(onlyNames)
 	if err != nil {
 		return nil, fmt.Errorf("parse resource: %w", err)
 	}
@@ -58,21 +58,21 @@ func (p objectParser) parseValue() (any, error) {
 	}
 	kind := tok.Kind()
 	if kind == '{' {
-		return p.parseObject(nil)
+		return p.parseObjectFields(nil)
 	}
 	if kind == '[' {
-		return p.parseArray()
+		return p.parseArrayElements()
 	}
-	return scalarValue(tok), nil
+	return convertScalar(tok), nil
 }
 
-func scalarValue(tok jsontext.Token) any {
+func convertScalar(tok jsontext.Token) any {
 	kind := tok.Kind()
 	if kind == '"' {
 		return tok.String()
 	}
 	if kind == '0' {
-		return numberValue(tok.String())
+		return parseNumber(tok.String())
 	}
 	if kind == 'n' {
 		return nil
@@ -80,7 +80,7 @@ func scalarValue(tok jsontext.Token) any {
 	return tok.Bool()
 }
 
-func (p objectParser) parseObject(only map[string]bool) (map[string]any, error) {
+func (p objectParser) parseObjectFields(onlyNames map[string]bool) (map[string]any, error) {
 	m := map[string]any{}
 	for {
 		name, err := p.dec.ReadToken()
@@ -91,7 +91,7 @@ func (p objectParser) parseObject(only map[string]bool) (map[string]any, error) 
 			return m, nil
 		}
 		key := name.String() // before the next read, which reuses the token
-		if only != nil && !only[key] {
+		if onlyNames != nil && !onlyNames[key] {
 			if _, err := p.dec.ReadValue(); err != nil { // cheaper than SkipValue
 				return nil, err
 			}
@@ -103,7 +103,7 @@ func (p objectParser) parseObject(only map[string]bool) (map[string]any, error) 
 	}
 }
 
-func (p objectParser) parseArray() (any, error) {
+func (p objectParser) parseArrayElements() (any, error) {
 	list := []any{}
 	for p.dec.PeekKind() != ']' {
 		v, err := p.parseValue()
@@ -116,8 +116,8 @@ func (p objectParser) parseArray() (any, error) {
 	return list, err
 }
 
-// numberValue returns the value of a JSON number.
-func numberValue(text string) any {
+// parseNumber returns the value of a JSON number.
+func parseNumber(text string) (int64FloatOrDigits any) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n
 	}
@@ -134,21 +134,21 @@ func numberValue(text string) any {
 	return Float(f)
 }
 
-// AppendValue appends a value of ParseObject to dst, as JSON with sorted object keys.
-func AppendValue(dst []byte, v any) []byte {
+// AppendJSON appends a value of ParseObject to dst, as JSON with sorted object keys.
+func AppendJSON(dst []byte, v any) []byte {
 	switch v := v.(type) {
 	case string:
 		dst, _ = jsontext.AppendQuote(dst, v) // bytes that are not UTF-8 become U+FFFD
 		return dst
 	case map[string]any:
-		return appendObject(dst, v)
+		return appendObjectJSON(dst, v)
 	case []any:
 		dst = append(dst, '[')
 		for i, e := range v {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = AppendValue(dst, e)
+			dst = AppendJSON(dst, e)
 		}
 		return append(dst, ']')
 	case nil:
@@ -157,14 +157,14 @@ func AppendValue(dst []byte, v any) []byte {
 	return fmt.Append(dst, v) // numbers and bool print as they are in JSON
 }
 
-func appendObject(dst []byte, m map[string]any) []byte {
+func appendObjectJSON(dst []byte, m map[string]any) []byte {
 	dst = append(dst, '{')
 	for i, name := range slices.Sorted(maps.Keys(m)) {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(AppendValue(dst, name), ':')
-		dst = AppendValue(dst, m[name])
+		dst = append(AppendJSON(dst, name), ':')
+		dst = AppendJSON(dst, m[name])
 	}
 	return append(dst, '}')
 }

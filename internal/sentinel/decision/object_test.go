@@ -106,7 +106,7 @@ func TestAppendValue(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `-{"a":{"y":18446744073709551616,"z":1.5},"b":["x\"",1,true,false,null,{},[]],"n":-7}`
-	if got := decision.AppendValue([]byte("-"), v); string(got) != want {
+	if got := decision.AppendJSON([]byte("-"), v); string(got) != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

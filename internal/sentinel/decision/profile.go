@@ -3,7 +3,7 @@ package decision
 import "time"
 
 // A Profile is an ordered list of rules. The zero value is not usable; create one with
-// GenerationThenAge or TransitionAge.
+// NewGenerationThenAgeProfile or NewTransitionAgeProfile.
 type Profile struct {
 	ages  Ages
 	rules []rule
@@ -18,15 +18,15 @@ type Profile struct {
 }
 
 // A rule decides about r, or leaves the decision to the next rule by returning false.
-type rule func(p *Profile, r *Resource, now time.Time) (Verdict, bool)
+type rule func(p *Profile, r *Resource, now time.Time) (verdict Verdict, matched bool)
 
-// GenerationThenAge returns a profile that combines generations and ages. A resource is due if no
-// adapter has observed its changed spec yet, and otherwise when the last report has reached its
-// age. The profile ignores changes of phase.
-func GenerationThenAge(ages Ages) *Profile {
+// NewGenerationThenAgeProfile returns a profile that combines generations and ages. A resource is
+// due if no adapter has observed its changed spec yet, and otherwise when the last report has
+// reached its age. The profile ignores changes of phase.
+func NewGenerationThenAgeProfile(ages Ages) *Profile {
 	return &Profile{
 		ages:        ages,
-		rules:       []rule{specChanged, neverReported, reportedInFuture, ageExpired},
+		rules:       []rule{decideIfSpecChanged, decideIfNeverReported, decideIfReportedInFuture, decideIfAgeExpired},
 		clock:       func(r *Resource) time.Time { return r.LastUpdated },
 		generations: true,
 		ready:       ReasonMaxAgeReady,
@@ -35,12 +35,12 @@ func GenerationThenAge(ages Ages) *Profile {
 	}
 }
 
-// TransitionAge returns a profile that finds a resource due when the last change of phase has
+// NewTransitionAgeProfile returns a profile that finds a resource due when the last change of phase has
 // reached its age. It ignores generations and reports.
-func TransitionAge(ages Ages) *Profile {
+func NewTransitionAgeProfile(ages Ages) *Profile {
 	return &Profile{
 		ages:     ages,
-		rules:    []rule{neverReported, reportedInFuture, ageExpired},
+		rules:    []rule{decideIfNeverReported, decideIfReportedInFuture, decideIfAgeExpired},
 		clock:    func(r *Resource) time.Time { return r.LastTransition },
 		ready:    ReasonBackoffExpired,
 		notReady: ReasonBackoffExpired,
@@ -56,20 +56,20 @@ func (p *Profile) Decide(r *Resource, now time.Time) Verdict {
 			return v
 		}
 	}
-	since := p.ageStart(r)
-	age := p.ages.Of(r)
-	return Verdict{Reason: p.fresh, Since: since, Next: since.Add(age), Interval: age, Warning: p.aheadWarning(r)}
+	since := p.ageStartOf(r)
+	age := p.ages.MaxAgeOf(r)
+	return Verdict{Reason: p.fresh, Since: since, Next: since.Add(age), Interval: age, Warning: p.warnIfObservedAhead(r)}
 }
 
-// specChanged matches a generation that no adapter has observed. The resource fell due when the
+// decideIfSpecChanged matches a generation that no adapter has observed. The resource fell due when the
 // spec changed. It is announced again at the age of resources that are not ready, whatever its
 // phase is: the phase belongs to an older spec, and the event may have been lost.
-func specChanged(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
+func decideIfSpecChanged(p *Profile, r *Resource, now time.Time) (verdict Verdict, matched bool) {
 	if r.Generation <= r.ObservedGeneration {
 		return Verdict{}, false
 	}
 	interval := p.ages.notReady()
-	since, due := RepetitionOrigin(firstNonZero(r.Updated, r.LastUpdated, r.Created), interval, now)
+	since, due := ComputeSkewTolerantDue(firstNonZeroTime(r.Updated, r.LastUpdated, r.Created), interval, now)
 	return Verdict{
 		ShouldPublish: true,
 		Reason:        ReasonGenerationChanged,
@@ -79,79 +79,79 @@ func specChanged(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 	}, true
 }
 
-// neverReported matches a resource without a time to count from. A resource that is not ready is
-// due. A ready one has been handled before, and waits until the caller knows how long it has
-// existed (FirstSeen).
-func neverReported(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
-	if !p.ageStart(r).IsZero() {
+// decideIfNeverReported matches a resource without a time to count from. A resource that is not
+// ready is due. A ready one has been handled before, and waits until the caller knows how long it
+// has existed (FirstSeen).
+func decideIfNeverReported(p *Profile, r *Resource, now time.Time) (verdict Verdict, matched bool) {
+	if !p.ageStartOf(r).IsZero() {
 		return Verdict{}, false
 	}
-	age := p.ages.Of(r)
+	age := p.ages.MaxAgeOf(r)
 	if !r.Ready() {
-		return Verdict{ShouldPublish: true, Reason: p.notReady, Interval: age, Warning: p.aheadWarning(r)}, true
+		return Verdict{ShouldPublish: true, Reason: p.notReady, Interval: age, Warning: p.warnIfObservedAhead(r)}, true
 	}
-	warning := p.aheadWarning(r)
+	warning := p.warnIfObservedAhead(r)
 	if warning == WarningNone {
 		warning = WarningNoTime
 	}
 	return Verdict{Reason: p.fresh, Next: now.Add(age), Interval: age, Warning: warning}, true
 }
 
-// reportedInFuture matches an impossible time, for which the sentinel could wait forever. The
-// resource counts as due, and HoldRepeat limits that to one event per interval.
-func reportedInFuture(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
-	if !p.ageStart(r).After(now.Add(MaxClockSkew)) {
+// decideIfReportedInFuture matches an impossible time, for which the sentinel could wait forever. The
+// resource counts as due, and DelayRepeat limits that to one event per interval.
+func decideIfReportedInFuture(p *Profile, r *Resource, now time.Time) (verdict Verdict, matched bool) {
+	if !p.ageStartOf(r).After(now.Add(MaxClockSkew)) {
 		return Verdict{}, false
 	}
 	return Verdict{
 		ShouldPublish: true,
-		Reason:        p.expiryReason(r),
-		Interval:      p.ages.Of(r),
+		Reason:        p.ageExpiredReason(r),
+		Interval:      p.ages.MaxAgeOf(r),
 		Warning:       WarningFutureTime,
 	}, true
 }
 
-// ageExpired decides by the age of the resource.
-func ageExpired(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
-	since := p.ageStart(r)
-	age := p.ages.Of(r)
+// decideIfAgeExpired decides by the age of the resource.
+func decideIfAgeExpired(p *Profile, r *Resource, now time.Time) (verdict Verdict, matched bool) {
+	since := p.ageStartOf(r)
+	age := p.ages.MaxAgeOf(r)
 	due := since.Add(age)
 	if now.Before(due) {
 		return Verdict{}, false
 	}
 	return Verdict{
 		ShouldPublish: true,
-		Reason:        p.expiryReason(r),
+		Reason:        p.ageExpiredReason(r),
 		Since:         since,
 		Next:          due,
 		Interval:      age,
-		Warning:       p.aheadWarning(r),
+		Warning:       p.warnIfObservedAhead(r),
 	}, true
 }
 
-// ageStart returns the time from which r's age is counted; zero means none.
-func (p *Profile) ageStart(r *Resource) time.Time {
-	return firstNonZero(p.clock(r), r.Created, r.FirstSeen)
+// ageStartOf returns the time from which r's age is counted; zero means none.
+func (p *Profile) ageStartOf(r *Resource) time.Time {
+	return firstNonZeroTime(p.clock(r), r.Created, r.FirstSeen)
 }
 
-func (p *Profile) expiryReason(r *Resource) Reason {
+func (p *Profile) ageExpiredReason(r *Resource) Reason {
 	if r.Ready() {
 		return p.ready
 	}
 	return p.notReady
 }
 
-// aheadWarning warns of adapters that observed a generation which does not exist. Profiles that
+// warnIfObservedAhead warns of adapters that observed a generation which does not exist. Profiles that
 // ignore generations do not warn.
-func (p *Profile) aheadWarning(r *Resource) Warning {
+func (p *Profile) warnIfObservedAhead(r *Resource) Warning {
 	if p.generations && r.ObservedGeneration > r.Generation {
 		return WarningObservedAhead
 	}
 	return WarningNone
 }
 
-// firstNonZero returns the first time that is not zero.
-func firstNonZero(times ...time.Time) time.Time {
+// firstNonZeroTime returns the first time that is not zero.
+func firstNonZeroTime(times ...time.Time) time.Time {
 	for _, t := range times {
 		if !t.IsZero() {
 			return t

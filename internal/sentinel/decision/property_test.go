@@ -44,12 +44,12 @@ func anyAges() *rapid.Generator[decision.Ages] {
 func TestVerdictIsItsNext(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, ages := anyResource().Draw(t, "resource"), anyAges().Draw(t, "ages")
-		for _, p := range []*decision.Profile{decision.GenerationThenAge(ages), decision.TransitionAge(ages)} {
+		for _, p := range []*decision.Profile{decision.NewGenerationThenAgeProfile(ages), decision.NewTransitionAgeProfile(ages)} {
 			v := p.Decide(&r, now)
 			if v.ShouldPublish == now.Before(v.Next) {
 				t.Fatalf("publish is %t and next is %s", v.ShouldPublish, v.Next)
 			}
-			want := ages.Of(&r)
+			want := ages.MaxAgeOf(&r)
 			if v.Reason == decision.ReasonGenerationChanged {
 				want = ages.NotReady // the phase is about another spec
 			}
@@ -59,7 +59,7 @@ func TestVerdictIsItsNext(t *testing.T) {
 			if v.ShouldPublish {
 				continue
 			}
-			if most := ages.Of(&r) + decision.MaxClockSkew; v.Next.Sub(now) > most {
+			if most := ages.MaxAgeOf(&r) + decision.MaxClockSkew; v.Next.Sub(now) > most {
 				t.Fatalf("waits %s, which is longer than %s", v.Next.Sub(now), most)
 			}
 			if v.Since.IsZero() {
@@ -77,13 +77,13 @@ func TestVerdictIsItsNext(t *testing.T) {
 func TestGenerationAlwaysWins(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, ages := anyResource().Draw(t, "resource"), anyAges().Draw(t, "ages")
-		v := decision.GenerationThenAge(ages).Decide(&r, now)
+		v := decision.NewGenerationThenAgeProfile(ages).Decide(&r, now)
 		if ahead := r.Generation > r.ObservedGeneration; ahead != (v.Reason == decision.ReasonGenerationChanged) || ahead && !v.ShouldPublish {
 			t.Fatalf("generation %d, observed %d: %+v", r.Generation, r.ObservedGeneration, v)
 		}
-		before := decision.TransitionAge(ages).Decide(&r, now)
+		before := decision.NewTransitionAgeProfile(ages).Decide(&r, now)
 		r.Generation, r.ObservedGeneration, r.LastUpdated, r.Updated = 7, 1, now, now
-		if after := decision.TransitionAge(ages).Decide(&r, now); after != before {
+		if after := decision.NewTransitionAgeProfile(ages).Decide(&r, now); after != before {
 			t.Fatalf("transition age looked at what is none of its business: %+v, %+v", before, after)
 		}
 	})
@@ -99,10 +99,10 @@ func TestHistory(t *testing.T) {
 			NotReady: time.Duration(rapid.IntRange(1, 60).Draw(t, "not ready")) * time.Second,
 			Ready:    time.Duration(rapid.IntRange(60, 600).Draw(t, "ready")) * time.Second,
 		}
-		profile := decision.GenerationThenAge(ages)
+		profile := decision.NewGenerationThenAgeProfile(ages)
 		clock := now
 		r := decision.Resource{Generation: 1, Created: clock, Updated: clock, LastUpdated: clock}
-		var last decision.Announcement
+		var last decision.ConfirmedEvent
 		ids := map[string]bool{}
 
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
@@ -119,7 +119,7 @@ func TestHistory(t *testing.T) {
 				r.Phase = rapid.SampledFrom([]string{"Ready", "Provisioning"}).Draw(t, "phase")
 			default: // a round
 				v := profile.Decide(&r, clock)
-				held := v.HoldRepeat(&r, last, clock)
+				held := v.DelayRepeat(&r, last, clock)
 				if r.Generation > r.ObservedGeneration && last.Generation != r.Generation && !held.ShouldPublish {
 					t.Fatalf("generation %d stays unpublished: %+v", r.Generation, held)
 				}
@@ -132,12 +132,12 @@ func TestHistory(t *testing.T) {
 				if last.Generation == r.Generation && clock.Sub(last.At) < v.Interval {
 					t.Fatalf("two events within %s of an interval of %s", clock.Sub(last.At), v.Interval)
 				}
-				id := decision.EventID("cls", r.Generation, held, clock)
+				id := decision.DeriveEventID("cls", r.Generation, held, clock)
 				if ids[id] {
 					t.Fatalf("two nudges share the id %s", id)
 				}
 				ids[id] = true
-				last = decision.Announcement{Generation: r.Generation, At: clock}
+				last = decision.ConfirmedEvent{Generation: r.Generation, At: clock}
 			}
 		}
 	})

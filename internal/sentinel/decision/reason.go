@@ -6,13 +6,13 @@ type Reason uint8
 
 // The reasons.
 const (
-	// ReasonGenerationChanged and the next three belong to GenerationThenAge.
+	// ReasonGenerationChanged and the next three belong to the profile generation-then-age.
 	ReasonGenerationChanged Reason = iota
 	ReasonMaxAgeReady
 	ReasonMaxAgeNotReady
 	ReasonMaxAgeNotExpired
 
-	// ReasonBackoffExpired and the next belong to TransitionAge.
+	// ReasonBackoffExpired and the next belong to the profile transition-age.
 	ReasonBackoffExpired
 	ReasonBackoffNotExpired
 

@@ -36,7 +36,7 @@ func TestScripts(t *testing.T) {
 		title, text, _ := strings.Cut(section, "**\n")
 		t.Run(strconv.Itoa(i+1), func(t *testing.T) {
 			s := readScript(t, text)
-			got := decision.GenerationThenAge(s.ages).Decide(&s.resource, now)
+			got := decision.NewGenerationThenAgeProfile(s.ages).Decide(&s.resource, now)
 			if got.ShouldPublish != s.publish || s.reason != "" && got.Reason.String() != s.reason || got.Warning.String() != s.warning {
 				t.Errorf("%s: publish %t because %q, warning %q; want %t because %q, warning %q",
 					title, got.ShouldPublish, got.Reason, got.Warning, s.publish, s.reason, s.warning)
@@ -121,7 +121,8 @@ func TestReasonPublishes(t *testing.T) {
 	}
 	for _, r := range resources {
 		for _, v := range []decision.Verdict{
-			decision.GenerationThenAge(decision.DefaultAges()).Decide(&r, now), decision.TransitionAge(decision.DefaultAges()).Decide(&r, now),
+			decision.NewGenerationThenAgeProfile(decision.DefaultAges()).Decide(&r, now),
+			decision.NewTransitionAgeProfile(decision.DefaultAges()).Decide(&r, now),
 		} {
 			if v.ShouldPublish != v.Reason.Publishes() {
 				t.Errorf("%+v: ShouldPublish is %t with the reason %q", r, v.ShouldPublish, v.Reason)

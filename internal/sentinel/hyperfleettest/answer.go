@@ -32,8 +32,8 @@ type fieldError struct {
 	Value      any    `json:"value,omitempty"`
 }
 
-// errorAnswer returns an error response.
-func errorAnswer(status int, detail string, fields ...fieldError) answer {
+// newErrorAnswer returns an error response.
+func newErrorAnswer(status int, detail string, fields ...fieldError) answer {
 	return answer{status, &problem{
 		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail,
 		Code: map[int]string{400: "HYPERFLEET-VAL-001", 404: "HYPERFLEET-NTF-001", 409: "HYPERFLEET-CNF-001"}[status],
@@ -42,11 +42,11 @@ func errorAnswer(status int, detail string, fields ...fieldError) answer {
 	}}
 }
 
-func notFound(what, id string) answer {
-	return errorAnswer(http.StatusNotFound, what+" "+id+" not found")
+func newNotFoundAnswer(what, id string) answer {
+	return newErrorAnswer(http.StatusNotFound, what+" "+id+" not found")
 }
 
-func (a answer) writeTo(w http.ResponseWriter, r *http.Request) {
+func (a answer) writeResponse(w http.ResponseWriter, r *http.Request) {
 	if a.body == nil {
 		w.WriteHeader(a.status)
 		return
@@ -61,13 +61,13 @@ func (a answer) writeTo(w http.ResponseWriter, r *http.Request) {
 }
 
 // decodeBody reads a request's body.
-func decodeBody(r *http.Request, strict bool, into any) *answer {
+func decodeBody(r *http.Request, strict bool, target any) (badRequest *answer) {
 	dec := json.NewDecoder(r.Body)
 	if strict {
 		dec.DisallowUnknownFields()
 	}
-	if err := dec.Decode(into); err != nil {
-		a := errorAnswer(http.StatusBadRequest, "Invalid request format: "+err.Error())
+	if err := dec.Decode(target); err != nil {
+		a := newErrorAnswer(http.StatusBadRequest, "Invalid request format: "+err.Error())
 		return &a
 	}
 	return nil

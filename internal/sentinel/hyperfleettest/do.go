@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// Do handles a request to a path below the base, without a network.
-func (s *Server) Do(method, path, body string) (status int, answer []byte) {
+// ServeRequest handles a request to a path below the base, without a network.
+func (s *Server) ServeRequest(method, path, body string) (status int, answer []byte) {
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), method, base+path, strings.NewReader(body)))
 	return w.Code, w.Body.Bytes()
 }
 
-// Create creates a resource and returns its id. Labels are pairs of name and value. It panics if
-// the API refuses.
-func (s *Server) Create(collection, name string, labelPairs ...string) (id string) {
+// CreateResource creates a resource and returns its id. Labels are pairs of name and value. It
+// panics if the API refuses.
+func (s *Server) CreateResource(collection, name string, labelPairs ...string) (id string) {
 	in := struct {
 		Name   string            `json:"name"`
 		Labels map[string]string `json:"labels,omitempty"`
@@ -32,13 +32,13 @@ func (s *Server) Create(collection, name string, labelPairs ...string) (id strin
 	return out.ID
 }
 
-// Patch changes the spec of a resource, and so its generation.
-func (s *Server) Patch(collection, id, spec string) {
+// PatchSpec changes the spec of a resource, and so its generation.
+func (s *Server) PatchSpec(collection, id, spec string) {
 	s.mustRequest(http.MethodPatch, "/"+collection+"/"+id, map[string]json.RawMessage{"spec": json.RawMessage(spec)}, nil)
 }
 
-// Delete requests the deletion of a resource.
-func (s *Server) Delete(collection, id string) {
+// RequestDeletion requests the deletion of a resource.
+func (s *Server) RequestDeletion(collection, id string) {
 	s.mustRequest(http.MethodDelete, "/"+collection+"/"+id, nil, nil)
 }
 
@@ -56,7 +56,7 @@ func (s *Server) mustRequest(method, path string, in, out any) {
 	if err != nil {
 		panic(err)
 	}
-	status, answer := s.Do(method, path, string(body))
+	status, answer := s.ServeRequest(method, path, string(body))
 	if status > 299 {
 		panic(fmt.Sprintf("%s %s: %d %s", method, path, status, answer))
 	}

@@ -100,25 +100,25 @@ const base = "/api/hyperfleet/v1"
 func (s *Server) registerRoutes() {
 	for _, k := range s.cfg.Kinds {
 		flat := base + "/" + k.Plural
-		s.handleRoute("GET "+flat, s.listResources(k, ""))
-		s.handleRoute("GET "+flat+"/{id}", s.getResource(k))
-		s.handleRoute("PATCH "+flat+"/{id}", s.patchResource(k))
-		s.handleRoute("DELETE "+flat+"/{id}", s.requestDeletion(k))
-		s.handleRoute("POST "+flat+"/{id}/force-delete", s.forceDelete(k))
-		s.handleRoute("GET "+flat+"/{id}/statuses", s.listReports(k))
-		s.handleRoute("PUT "+flat+"/{id}/statuses", s.storeReport(k))
+		s.handleRoute("GET "+flat, s.handleListResources(k, ""))
+		s.handleRoute("GET "+flat+"/{id}", s.handleGetResource(k))
+		s.handleRoute("PATCH "+flat+"/{id}", s.handlePatchResource(k))
+		s.handleRoute("DELETE "+flat+"/{id}", s.handleRequestDeletion(k))
+		s.handleRoute("POST "+flat+"/{id}/force-delete", s.handleForceDelete(k))
+		s.handleRoute("GET "+flat+"/{id}/statuses", s.handleListReports(k))
+		s.handleRoute("PUT "+flat+"/{id}/statuses", s.handleStoreReport(k))
 		if k.Parent == "" {
-			s.handleRoute("POST "+flat, s.createResource(k))
+			s.handleRoute("POST "+flat, s.handleCreateResource(k))
 			continue
 		}
 		s.handleRoute("POST "+flat, func(*http.Request) answer {
-			return errorAnswer(http.StatusUnprocessableEntity, "create it under its parent")
+			return newErrorAnswer(http.StatusUnprocessableEntity, "create it under its parent")
 		})
 		nested := base + "/" + k.Parent + "/{parent}/" + k.Plural
-		s.handleRoute("GET "+nested, s.listResources(k, k.Parent))
-		s.handleRoute("POST "+nested, s.createResource(k))
-		s.handleRoute("GET "+nested+"/{id}", s.getResource(k))
-		s.handleRoute("PUT "+nested+"/{id}/statuses", s.storeReport(k))
+		s.handleRoute("GET "+nested, s.handleListResources(k, k.Parent))
+		s.handleRoute("POST "+nested, s.handleCreateResource(k))
+		s.handleRoute("GET "+nested+"/{id}", s.handleGetResource(k))
+		s.handleRoute("PUT "+nested+"/{id}/statuses", s.handleStoreReport(k))
 	}
 }
 
@@ -128,7 +128,7 @@ func (s *Server) handleRoute(pattern string, h func(*http.Request) answer) {
 		s.mu.Lock()
 		a := h(r)
 		s.mu.Unlock()
-		a.writeTo(w, r)
+		a.writeResponse(w, r)
 	})
 }
 
@@ -140,8 +140,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// Requests returns the requests so far: the method, and the path below the base with its query.
-func (s *Server) Requests() []string {
+// ListRequests returns the requests so far: the method, and the path below the base with its query.
+func (s *Server) ListRequests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
@@ -154,15 +154,15 @@ func (s *Server) ForgetRequests() {
 	s.requests = nil
 }
 
-// Expel removes a resource without any trace.
-func (s *Server) Expel(id string) {
+// RemoveResource removes a resource without any trace.
+func (s *Server) RemoveResource(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.resources, id)
 }
 
-// resourcesOfKind returns the resources of a kind, the newest first.
-func (s *Server) resourcesOfKind(k Kind, parent string) []*resource {
+// listResourcesOfKind returns the resources of a kind, the newest first.
+func (s *Server) listResourcesOfKind(k Kind, parent string) []*resource {
 	var found []*resource
 	for _, r := range s.resources {
 		if r.kind.Plural == k.Plural && (parent == "" || r.parent == parent) {

@@ -63,7 +63,7 @@ func (l list) names() (names []string) {
 
 func get[T any](t *testing.T, s *api.Server, path string) (out T) {
 	t.Helper()
-	status, body := s.Do(http.MethodGet, path, "")
+	status, body := s.ServeRequest(http.MethodGet, path, "")
 	if status != http.StatusOK {
 		t.Fatalf("GET %s: %d %s", path, status, body)
 	}
@@ -76,7 +76,7 @@ func get[T any](t *testing.T, s *api.Server, path string) (out T) {
 // fleet creates clusters c-00 and so on, a second apart. Those with an even number are in us-east.
 func fleet(s *api.Server, n int) (ids []string) {
 	for i := range n {
-		ids = append(ids, s.Create("clusters", fmt.Sprintf("c-%02d", i), "region", []string{"us-east", "eu"}[i%2]))
+		ids = append(ids, s.CreateResource("clusters", fmt.Sprintf("c-%02d", i), "region", []string{"us-east", "eu"}[i%2]))
 		time.Sleep(time.Second)
 	}
 	return ids
@@ -113,7 +113,7 @@ func TestList(t *testing.T) {
 				t.Errorf("%s: %s: got page %d, size %d, total %d, %v", name, tc.reason, l.Page, l.Size, l.Total, names)
 			}
 		}
-		if _, body := s.Do(http.MethodGet, "/clusters?page=9", ""); !strings.Contains(string(body), `"items":[]`) {
+		if _, body := s.ServeRequest(http.MethodGet, "/clusters?page=9", ""); !strings.Contains(string(body), `"items":[]`) {
 			t.Errorf("an empty page has an empty array: %s", body)
 		}
 	})
@@ -121,7 +121,7 @@ func TestList(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	s := api.New(api.Config{})
-	id := s.Create("clusters", "one")
+	id := s.CreateResource("clusters", "one")
 	type problem struct {
 		Code    string
 		TraceID string `json:"trace_id"`
@@ -155,7 +155,7 @@ func TestRefusals(t *testing.T) {
 		if tc.method == "" {
 			tc.method = http.MethodGet
 		}
-		status, body := s.Do(tc.method, tc.path, tc.body)
+		status, body := s.ServeRequest(tc.method, tc.path, tc.body)
 		var p problem
 		if err := json.Unmarshal(body, &p); status != tc.status || err != nil || p.TraceID == "" {
 			t.Errorf("%s: %s: got %d %s", name, tc.reason, status, body)
@@ -164,7 +164,8 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %s: got errors %v", name, tc.reason, p.Errors)
 		}
 	}
-	if status, body := s.Do(http.MethodPost, "/clusters/"+id+"/statuses", "{}"); status != http.StatusMethodNotAllowed || json.Valid(body) {
+	status, body := s.ServeRequest(http.MethodPost, "/clusters/"+id+"/statuses", "{}")
+	if status != http.StatusMethodNotAllowed || json.Valid(body) {
 		t.Errorf("POST of a status: got %d %s, want 405 in plain text", status, body)
 	}
 }
@@ -173,12 +174,12 @@ func TestSearch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := api.New(api.Config{})
 		ids := fleet(s, 4)
-		s.Create("clusters", "plain")
-		s.Create("clusters", "quoted", "note", "it's")
-		s.Patch("clusters", ids[1], `{"x":1}`)
+		s.CreateResource("clusters", "plain")
+		s.CreateResource("clusters", "quoted", "note", "it's")
+		s.PatchSpec("clusters", ids[1], `{"x":1}`)
 		s.ReportAvailable("clusters", ids[2], "validation", 1)
 		s.ReportAvailable("clusters", ids[2], "dns", 1)
-		s.Delete("clusters", ids[3])
+		s.RequestDeletion("clusters", ids[3])
 		cases := map[string]string{
 			"labels.region='us-east' and name != 'c-00'":                       "c-02",
 			"labels.region != 'us-east'":                                       "c-01 c-03", // not those without the label
@@ -217,7 +218,7 @@ func TestDrift(t *testing.T) {
 		s := api.New(api.Config{Shuffle: true})
 		const n = 301
 		for i := range n {
-			s.Create("clusters", fmt.Sprintf("c-%03d", i)) // all within an instant
+			s.CreateResource("clusters", fmt.Sprintf("c-%03d", i)) // all within an instant
 		}
 		count := func(query string) int {
 			seen := map[string]bool{}
@@ -242,7 +243,7 @@ func TestDrift(t *testing.T) {
 func TestAggregation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := api.New(api.Config{})
-		id := s.Create("clusters", "one")
+		id := s.CreateResource("clusters", "one")
 		want := func(when string, reconciled string, reason string, observed map[string]int64) {
 			t.Helper()
 			r := get[resource](t, s, "/clusters/"+id)
@@ -277,7 +278,7 @@ func TestAggregation(t *testing.T) {
 		}
 
 		time.Sleep(time.Second)
-		s.Patch("clusters", id, `{"x":1}`)
+		s.PatchSpec("clusters", id, `{"x":1}`)
 		want("patched", "False", "ReconciledMissingAdapters", map[string]int64{"Validation": 1, "Dns": 1})
 		r = get[resource](t, s, "/clusters/"+id)
 		if c := r.condition("Reconciled"); !c.LastUpdatedTime.Equal(r.UpdatedTime) || !c.LastTransitionTime.Equal(r.UpdatedTime) {
@@ -286,7 +287,7 @@ func TestAggregation(t *testing.T) {
 		if c := r.condition("LastKnownReconciled"); c.Status != "True" || c.ObservedGeneration != 1 {
 			t.Errorf("what was known stays: %+v", c)
 		}
-		s.Patch("clusters", id, `{"x":1}`)
+		s.PatchSpec("clusters", id, `{"x":1}`)
 		if again := get[resource](t, s, "/clusters/"+id); again.Generation != 2 {
 			t.Errorf("the same value made generation %d", again.Generation)
 		}
@@ -296,14 +297,14 @@ func TestAggregation(t *testing.T) {
 func TestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := api.New(api.Config{})
-		id := s.Create("clusters", "one")
+		id := s.CreateResource("clusters", "one")
 		put := func(generation int64, ago time.Duration, available string) int {
-			status, _ := s.Do(http.MethodPut, "/clusters/"+id+"/statuses", fmt.Sprintf(
+			status, _ := s.ServeRequest(http.MethodPut, "/clusters/"+id+"/statuses", fmt.Sprintf(
 				`{"adapter":"dns","observed_generation":%d,"observed_time":%q,"conditions":[{"type":"Available","status":%q},{"type":"Applied","status":"True"},{"type":"Health","status":"True"}]}`,
 				generation, time.Now().Add(-ago).Format(time.RFC3339Nano), available))
 			return status
 		}
-		s.Patch("clusters", id, `{"x":1}`)
+		s.PatchSpec("clusters", id, `{"x":1}`)
 		time.Sleep(time.Minute)
 		steps := []struct {
 			reason     string
@@ -339,10 +340,10 @@ func TestReports(t *testing.T) {
 func TestDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := api.New(api.Config{})
-		id := s.Create("clusters", "one")
-		child := s.Create("clusters/"+id+"/nodepools", "np1")
-		s.Delete("clusters", id)
-		if status, _ := s.Do(http.MethodPatch, "/clusters/"+id, `{"spec":{"x":1}}`); status != http.StatusConflict {
+		id := s.CreateResource("clusters", "one")
+		child := s.CreateResource("clusters/"+id+"/nodepools", "np1")
+		s.RequestDeletion("clusters", id)
+		if status, _ := s.ServeRequest(http.MethodPatch, "/clusters/"+id, `{"spec":{"x":1}}`); status != http.StatusConflict {
 			t.Errorf("patch of what is being deleted: %d", status)
 		}
 		l := get[list](t, s, "/clusters")
@@ -355,10 +356,10 @@ func TestDeletion(t *testing.T) {
 			t.Errorf("with a child: %+v", c)
 		}
 		s.ReportAvailable("nodepools", child, "validation", 2)
-		if status, _ := s.Do(http.MethodGet, "/nodepools/"+child, ""); status != http.StatusNotFound {
+		if status, _ := s.ServeRequest(http.MethodGet, "/nodepools/"+child, ""); status != http.StatusNotFound {
 			t.Errorf("the child: %d", status)
 		}
-		if status, _ := s.Do(http.MethodGet, "/clusters/"+id, ""); status != http.StatusOK {
+		if status, _ := s.ServeRequest(http.MethodGet, "/clusters/"+id, ""); status != http.StatusOK {
 			t.Errorf("the parent, whose adapters have nothing more to say: %d", status)
 		}
 		s.ReportAvailable("clusters", id, "dns", 2)
@@ -366,10 +367,10 @@ func TestDeletion(t *testing.T) {
 			t.Errorf("left: %+v", l)
 		}
 
-		forced := s.Create("channels", "two")
-		_ = s.Create("clusters", "three")
-		s.Delete("channels", forced) // no adapters: gone at once
-		if status, _ := s.Do(http.MethodGet, "/channels/"+forced, ""); status != http.StatusNotFound {
+		forced := s.CreateResource("channels", "two")
+		_ = s.CreateResource("clusters", "three")
+		s.RequestDeletion("channels", forced) // no adapters: gone at once
+		if status, _ := s.ServeRequest(http.MethodGet, "/channels/"+forced, ""); status != http.StatusNotFound {
 			t.Errorf("without adapters: %d", status)
 		}
 	})
@@ -377,9 +378,9 @@ func TestDeletion(t *testing.T) {
 
 func TestChildren(t *testing.T) {
 	s := api.New(api.Config{})
-	a, b := s.Create("clusters", "one"), s.Create("clusters", "two")
-	s.Create("clusters/"+a+"/nodepools", "np1")
-	np2 := s.Create("clusters/"+b+"/nodepools", "np2")
+	a, b := s.CreateResource("clusters", "one"), s.CreateResource("clusters", "two")
+	s.CreateResource("clusters/"+a+"/nodepools", "np1")
+	np2 := s.CreateResource("clusters/"+b+"/nodepools", "np2")
 	if got := get[list](t, s, "/nodepools?order=name").names(); !slices.Equal(got, []string{"np1", "np2"}) {
 		t.Errorf("flat: %v", got)
 	}

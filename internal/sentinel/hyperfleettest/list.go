@@ -18,15 +18,15 @@ type page[T any] struct {
 	Total int `json:"total"`
 }
 
-// listResources serves the resources of a kind.
-func (s *Server) listResources(k Kind, parentPlural string) func(*http.Request) answer {
+// handleListResources serves the resources of a kind.
+func (s *Server) handleListResources(k Kind, parentPlural string) func(*http.Request) answer {
 	return func(r *http.Request) answer {
 		parent := r.PathValue("parent")
 		if parentPlural != "" && s.resources[parent] == nil {
-			return notFound(parentPlural, parent)
+			return newNotFoundAnswer(parentPlural, parent)
 		}
 		q := r.URL.Query()
-		number, a := queryInteger(q, "page", 1, 100_000)
+		number, a := parseQueryInteger(q, "page", 1, 100_000)
 		if a != nil {
 			return *a
 		}
@@ -37,32 +37,32 @@ func (s *Server) listResources(k Kind, parentPlural string) func(*http.Request) 
 				order = ""
 			}
 		}
-		size, a := queryInteger(q, sizeName, 20, s.cfg.MaxSize)
+		size, a := parseQueryInteger(q, sizeName, 20, s.cfg.MaxSize)
 		if a != nil {
 			return *a
 		}
-		found, a := s.matchingResources(k, r, order)
+		found, a := s.findMatchingResources(k, r, order)
 		if a != nil {
 			return *a
 		}
 		from := min((number-1)*size, len(found))
 		p := page[wire]{Items: []wire{}, Page: number, Total: len(found)}
 		for _, r := range found[from:min(from+size, len(found))] {
-			p.Items = append(p.Items, s.wireResource(r))
+			p.Items = append(p.Items, s.buildWireResource(r))
 		}
 		p.Size = len(p.Items)
 		return answer{http.StatusOK, p}
 	}
 }
 
-// matchingResources returns the resources of a list, in its order.
-func (s *Server) matchingResources(k Kind, r *http.Request, order string) ([]*resource, *answer) {
+// findMatchingResources returns the resources of a list, in its order.
+func (s *Server) findMatchingResources(k Kind, r *http.Request, order string) (matching []*resource, badRequest *answer) {
 	q := r.URL.Query()
-	found := s.resourcesOfKind(k, r.PathValue("parent"))
+	found := s.listResourcesOfKind(k, r.PathValue("parent"))
 	if !s.cfg.IgnoreSearch {
 		match, err := parseSearch(q.Get("search"))
 		if err != nil {
-			a := errorAnswer(http.StatusBadRequest, "Failed to parse search query: "+err.Error())
+			a := newErrorAnswer(http.StatusBadRequest, "Failed to parse search query: "+err.Error())
 			return nil, &a
 		}
 		found = slices.DeleteFunc(found, func(r *resource) bool { return match != nil && match(s, r) != isTrue })
@@ -73,11 +73,11 @@ func (s *Server) matchingResources(k Kind, r *http.Request, order string) ([]*re
 	if s.cfg.IgnoreOrder || order == "" {
 		return found, nil
 	}
-	return found, sortBy(found, order)
+	return found, sortByFields(found, order)
 }
 
-// queryInteger reads a numeric parameter from 1 to maximum.
-func queryInteger(q url.Values, name string, fallback, maximum int) (int, *answer) {
+// parseQueryInteger reads a numeric parameter from 1 to maximum.
+func parseQueryInteger(q url.Values, name string, fallback, maximum int) (value int, badRequest *answer) {
 	text := q.Get(name)
 	if text == "" {
 		return min(fallback, maximum), nil
@@ -94,12 +94,12 @@ func queryInteger(q url.Values, name string, fallback, maximum int) (int, *answe
 	default:
 		return n, nil
 	}
-	a := errorAnswer(http.StatusBadRequest, "Invalid query parameter", fieldError{Field: name, Constraint: constraint, Message: message, Value: text})
+	a := newErrorAnswer(http.StatusBadRequest, "Invalid query parameter", fieldError{Field: name, Constraint: constraint, Message: message, Value: text})
 	return 0, &a
 }
 
-func hasLabels(r *resource, pairs string) bool {
-	for pair := range strings.SplitSeq(pairs, ",") {
+func hasLabels(r *resource, labelPairs string) bool {
+	for pair := range strings.SplitSeq(labelPairs, ",") {
 		if k, v, ok := strings.Cut(pair, "="); ok && r.labels[k] != v {
 			return false
 		}
@@ -107,8 +107,8 @@ func hasLabels(r *resource, pairs string) bool {
 	return true
 }
 
-// sortBy sorts by fields, each with its direction.
-func sortBy(list []*resource, order string) *answer {
+// sortByFields sorts by fields, each with its direction.
+func sortByFields(list []*resource, order string) (badRequest *answer) {
 	var by []func(a, b *resource) int
 	for part := range strings.SplitSeq(order, ",") {
 		name, direction, _ := strings.Cut(strings.TrimSpace(part), " ")
@@ -121,7 +121,7 @@ func sortBy(list []*resource, order string) *answer {
 		}[name]
 		direction = strings.ToLower(strings.TrimSpace(direction))
 		if compare == nil || direction != "" && direction != "asc" && direction != "desc" {
-			a := errorAnswer(http.StatusBadRequest, "Invalid order "+strconv.Quote(part))
+			a := newErrorAnswer(http.StatusBadRequest, "Invalid order "+strconv.Quote(part))
 			return &a
 		}
 		by = append(by, func(a, b *resource) int {
@@ -142,8 +142,8 @@ func sortBy(list []*resource, order string) *answer {
 	return nil
 }
 
-// columnValue returns the value of a field in a search, and whether it is null.
-func (s *Server) columnValue(r *resource, path string) (value any, null, known bool) {
+// getColumnValue returns the value of a field in a search, and whether it is null.
+func (s *Server) getColumnValue(r *resource, path string) (value any, null, known bool) {
 	switch path {
 	case "id":
 		return r.id, false, true
@@ -152,7 +152,7 @@ func (s *Server) columnValue(r *resource, path string) (value any, null, known b
 	case "kind":
 		return r.kind.Name, false, true
 	case "href":
-		return s.resourceHref(r), false, true
+		return s.buildHref(r), false, true
 	case "generation":
 		return float64(r.generation), false, true
 	case "created_time":
@@ -171,14 +171,14 @@ func (s *Server) columnValue(r *resource, path string) (value any, null, known b
 	}
 	if rest, ok := strings.CutPrefix(path, "status.conditions."); ok {
 		kind, field, _ := strings.Cut(rest, ".")
-		return r.conditionColumn(kind, field)
+		return r.getConditionColumn(kind, field)
 	}
 	return nil, true, false
 }
 
-func (r *resource) conditionColumn(kind, field string) (value any, null, known bool) {
+func (r *resource) getConditionColumn(kind, field string) (value any, null, known bool) {
 	var found condition
-	for _, c := range r.conditions() {
+	for _, c := range r.listConditions() {
 		if c.Type == kind {
 			found = c
 		}

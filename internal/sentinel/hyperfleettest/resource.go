@@ -54,31 +54,31 @@ type reference struct {
 	Href string `json:"href"`
 }
 
-func (s *Server) resourceHref(r *resource) string {
+func (s *Server) buildHref(r *resource) string {
 	if p := s.resources[r.parent]; p != nil {
-		return s.resourceHref(p) + "/" + r.kind.Plural + "/" + r.id
+		return s.buildHref(p) + "/" + r.kind.Plural + "/" + r.id
 	}
 	return base + "/" + r.kind.Plural + "/" + r.id
 }
 
-func (s *Server) wireResource(r *resource) wire {
+func (s *Server) buildWireResource(r *resource) wire {
 	const who = "owner@example.com"
 	w := wire{
-		ID: r.id, Kind: r.kind.Name, Name: r.name, Href: s.resourceHref(r), Labels: r.labels, Spec: r.spec, Generation: r.generation,
+		ID: r.id, Kind: r.kind.Name, Name: r.name, Href: s.buildHref(r), Labels: r.labels, Spec: r.spec, Generation: r.generation,
 		CreatedTime: r.created, UpdatedTime: r.updated, CreatedBy: who, UpdatedBy: who, DeletedTime: r.deleted,
-		Status: s.statusOf(r),
+		Status: s.buildStatusOfEra(r),
 	}
 	if r.deleted != nil {
 		w.DeletedBy = who
 	}
 	if p := s.resources[r.parent]; p != nil {
-		w.OwnerReferences = &reference{ID: p.id, Kind: p.kind.Name, Href: s.resourceHref(p)}
+		w.OwnerReferences = &reference{ID: p.id, Kind: p.kind.Name, Href: s.buildHref(p)}
 	}
 	return w
 }
 
-// newID returns a UUID of version 7: ids ascend with the time of creation.
-func (s *Server) newID(now time.Time) string {
+// newUUIDv7 returns a UUID of version 7: ids ascend with the time of creation.
+func (s *Server) newUUIDv7(now time.Time) string {
 	s.serial++
 	ms := now.UnixMilli()
 	return fmt.Sprintf("%08x-%04x-7%03x-8%03x-%012x", uint32(ms>>16), uint16(ms), s.serial>>24&0xfff, s.serial>>12&0xfff, s.serial) //nolint:gosec // cut on purpose
@@ -86,17 +86,17 @@ func (s *Server) newID(now time.Time) string {
 
 func dnsLabel() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`) }
 
-// findResource returns the resource that a path names.
-func (s *Server) findResource(k Kind, r *http.Request) (*resource, *answer) {
+// findRequestedResource returns the resource that a path names.
+func (s *Server) findRequestedResource(k Kind, r *http.Request) (*resource, *answer) {
 	found := s.resources[r.PathValue("id")]
 	if found == nil || found.kind.Plural != k.Plural || r.PathValue("parent") != "" && r.PathValue("parent") != found.parent {
-		a := notFound(k.Name, r.PathValue("id"))
+		a := newNotFoundAnswer(k.Name, r.PathValue("id"))
 		return nil, &a
 	}
 	return found, nil
 }
 
-func (s *Server) createResource(k Kind) func(*http.Request) answer {
+func (s *Server) handleCreateResource(k Kind) func(*http.Request) answer {
 	return func(r *http.Request) answer {
 		var in struct {
 			Kind   string            `json:"kind"`
@@ -109,14 +109,14 @@ func (s *Server) createResource(k Kind) func(*http.Request) answer {
 		}
 		parent := r.PathValue("parent")
 		if parent != "" && s.resources[parent] == nil {
-			return notFound(k.Parent, parent)
+			return newNotFoundAnswer(k.Parent, parent)
 		}
 		if !dnsLabel().MatchString(in.Name) || len(in.Name) < 3 || len(in.Name) > 53 {
-			return errorAnswer(http.StatusBadRequest, "name must be a DNS label", fieldError{Field: "name", Constraint: "pattern", Message: "name must be a DNS label", Value: in.Name})
+			return newErrorAnswer(http.StatusBadRequest, "name must be a DNS label", fieldError{Field: "name", Constraint: "pattern", Message: "name must be a DNS label", Value: in.Name})
 		}
 		for _, other := range s.resources {
 			if other.kind.Plural == k.Plural && other.name == in.Name && other.parent == parent {
-				return errorAnswer(http.StatusConflict, k.Name+" "+in.Name+" already exists")
+				return newErrorAnswer(http.StatusConflict, k.Name+" "+in.Name+" already exists")
 			}
 		}
 		if in.Spec == nil {
@@ -124,12 +124,12 @@ func (s *Server) createResource(k Kind) func(*http.Request) answer {
 		}
 		now := time.Now().UTC()
 		created := &resource{
-			kind: k, id: s.newID(now), name: in.Name, parent: parent, labels: in.Labels, spec: in.Spec, generation: 1,
+			kind: k, id: s.newUUIDv7(now), name: in.Name, parent: parent, labels: in.Labels, spec: in.Spec, generation: 1,
 			created: now, updated: now, reports: map[string]*report{}, transitions: map[string]condition{},
 		}
 		s.resources[created.id] = created
 		s.updateConditions(created, now)
-		a := answer{http.StatusCreated, s.wireResource(created)}
+		a := answer{http.StatusCreated, s.buildWireResource(created)}
 		created.truncateTimes()
 		return a
 	}
@@ -140,19 +140,19 @@ func (r *resource) truncateTimes() {
 	r.created, r.updated = r.created.Truncate(time.Microsecond), r.updated.Truncate(time.Microsecond)
 }
 
-func (s *Server) getResource(k Kind) func(*http.Request) answer {
+func (s *Server) handleGetResource(k Kind) func(*http.Request) answer {
 	return func(r *http.Request) answer {
-		found, a := s.findResource(k, r)
+		found, a := s.findRequestedResource(k, r)
 		if a != nil {
 			return *a
 		}
-		return answer{http.StatusOK, s.wireResource(found)}
+		return answer{http.StatusOK, s.buildWireResource(found)}
 	}
 }
 
-func (s *Server) patchResource(k Kind) func(*http.Request) answer {
+func (s *Server) handlePatchResource(k Kind) func(*http.Request) answer {
 	return func(r *http.Request) answer {
-		found, a := s.findResource(k, r)
+		found, a := s.findRequestedResource(k, r)
 		if a != nil {
 			return *a
 		}
@@ -164,7 +164,7 @@ func (s *Server) patchResource(k Kind) func(*http.Request) answer {
 			return *a
 		}
 		if found.deleted != nil {
-			return errorAnswer(http.StatusConflict, k.Name+" is being deleted")
+			return newErrorAnswer(http.StatusConflict, k.Name+" is being deleted")
 		}
 		changed := false
 		if in.Spec != nil && !bytes.Equal(in.Spec, found.spec) {
@@ -176,7 +176,7 @@ func (s *Server) patchResource(k Kind) func(*http.Request) answer {
 		if changed {
 			s.bumpGenerationAndConditions(found, time.Now().UTC())
 		}
-		return answer{http.StatusOK, s.wireResource(found)}
+		return answer{http.StatusOK, s.buildWireResource(found)}
 	}
 }
 
@@ -188,9 +188,9 @@ func (s *Server) bumpGenerationAndConditions(r *resource, now time.Time) {
 	r.truncateTimes()
 }
 
-func (s *Server) requestDeletion(k Kind) func(*http.Request) answer {
+func (s *Server) handleRequestDeletion(k Kind) func(*http.Request) answer {
 	return func(r *http.Request) answer {
-		found, a := s.findResource(k, r)
+		found, a := s.findRequestedResource(k, r)
 		if a != nil {
 			return *a
 		}
@@ -201,7 +201,7 @@ func (s *Server) requestDeletion(k Kind) func(*http.Request) answer {
 				s.markDeleted(child, now)
 			}
 		}
-		gone := answer{http.StatusAccepted, s.wireResource(found)}
+		gone := answer{http.StatusAccepted, s.buildWireResource(found)}
 		s.removeIfFinalized(found)
 		return gone
 	}
@@ -214,14 +214,14 @@ func (s *Server) markDeleted(r *resource, now time.Time) {
 	}
 }
 
-func (s *Server) forceDelete(k Kind) func(*http.Request) answer {
+func (s *Server) handleForceDelete(k Kind) func(*http.Request) answer {
 	return func(r *http.Request) answer {
-		found, a := s.findResource(k, r)
+		found, a := s.findRequestedResource(k, r)
 		if a != nil {
 			return *a
 		}
 		if found.deleted == nil {
-			return errorAnswer(http.StatusConflict, k.Name+" is not being deleted")
+			return newErrorAnswer(http.StatusConflict, k.Name+" is not being deleted")
 		}
 		delete(s.resources, found.id)
 		return answer{status: http.StatusNoContent}

@@ -137,14 +137,14 @@ func (p *parser) parseNot() (predicate, error) {
 
 func (p *parser) parseComparison() (predicate, error) {
 	path := p.takeToken()
-	if _, _, known := (&Server{}).columnValue(&resource{}, path); !known {
+	if _, _, known := (&Server{}).getColumnValue(&resource{}, path); !known {
 		return nil, fmt.Errorf("%q is not a field", path)
 	}
 	switch op := strings.ToLower(p.takeToken()); op {
 	case "is":
 		wantNull := !p.acceptWord("not")
 		return func(s *Server, r *resource) truth {
-			_, null, _ := s.columnValue(r, path)
+			_, null, _ := s.getColumnValue(r, path)
 			return truthOf(null == wantNull)
 		}, p.expectToken("null")
 	case "in":
@@ -156,13 +156,13 @@ func (p *parser) parseComparison() (predicate, error) {
 		}
 		text := strings.NewReplacer("%", ".*", "_", ".").Replace(regexp.QuoteMeta(fmt.Sprint(pattern)))
 		match := regexp.MustCompile("^" + text + "$")
-		return columnPredicate(path, func(v any) bool { return match.MatchString(fmt.Sprint(v)) }), nil
+		return newColumnPredicate(path, func(v any) bool { return match.MatchString(fmt.Sprint(v)) }), nil
 	case "=", "!=", "<", "<=", ">", ">=":
 		want, err := parseLiteral(p.takeToken())
 		if err != nil {
 			return nil, err
 		}
-		return columnPredicate(path, func(v any) bool { return comparisonHolds(op, compareValues(v, want)) }), nil
+		return newColumnPredicate(path, func(v any) bool { return comparisonHolds(op, compareValues(v, want)) }), nil
 	default:
 		return nil, fmt.Errorf("unexpected %q behind %q", op, path)
 	}
@@ -186,7 +186,7 @@ func (p *parser) parseIn(path string) (predicate, error) {
 			return nil, err
 		}
 	}
-	return columnPredicate(path, func(v any) bool {
+	return newColumnPredicate(path, func(v any) bool {
 		for _, want := range wants {
 			if compareValues(v, want) == 0 {
 				return true
@@ -196,18 +196,18 @@ func (p *parser) parseIn(path string) (predicate, error) {
 	}), nil
 }
 
-// columnPredicate returns a predicate for a column; null is neither true nor false.
-func columnPredicate(path string, ask func(any) bool) predicate {
+// newColumnPredicate returns a predicate for a column; null is neither true nor false.
+func newColumnPredicate(path string, matches func(any) bool) predicate {
 	return func(s *Server, r *resource) truth {
-		v, null, _ := s.columnValue(r, path)
+		v, null, _ := s.getColumnValue(r, path)
 		if null {
 			return isNull
 		}
-		return truthOf(ask(v))
+		return truthOf(matches(v))
 	}
 }
 
-func parseLiteral(token string) (any, error) {
+func parseLiteral(token string) (stringOrFloat any, err error) {
 	if strings.HasPrefix(token, "'") {
 		return strings.ReplaceAll(token[1:len(token)-1], "''", "'"), nil
 	}

@@ -179,13 +179,13 @@ func TestSentinelFollows(t *testing.T) {
 					s.ReportAvailable("clusters", id, "dns", generation)
 				}
 				for i := range 30 {
-					answer(s.Create("clusters", fmt.Sprintf("bystander-%d", i)), 1)
+					answer(s.CreateResource("clusters", fmt.Sprintf("bystander-%d", i)), 1)
 				}
 				w := watch(t, s, "", func(c *sentinel.Config) { c.HyperfleetAPI.Flavour = version.flavour })
 				w.want(t, "nothing to do")
 
 				time.Sleep(time.Second)
-				id := s.Create("clusters", "one")
+				id := s.CreateResource("clusters", "one")
 				w.want(t, "before the next poll")
 				time.Sleep(poll)
 				w.want(t, "created", id)
@@ -201,7 +201,7 @@ func TestSentinelFollows(t *testing.T) {
 				time.Sleep(10 * poll)
 				w.want(t, "answered")
 
-				s.Patch("clusters", id, `{"x":1}`)
+				s.PatchSpec("clusters", id, `{"x":1}`)
 				time.Sleep(poll)
 				w.want(t, "patched", id)
 				answer(id, 2)
@@ -209,7 +209,7 @@ func TestSentinelFollows(t *testing.T) {
 				w.want(t, "answered")
 
 				for i := range 10 {
-					s.Patch("clusters", id, fmt.Sprintf(`{"y":%d}`, i))
+					s.PatchSpec("clusters", id, fmt.Sprintf(`{"y":%d}`, i))
 					time.Sleep(poll)
 					w.want(t, "patched before every poll", id)
 				}
@@ -217,7 +217,7 @@ func TestSentinelFollows(t *testing.T) {
 				time.Sleep(10 * poll)
 				w.want(t, "answered")
 
-				s.Delete("clusters", id)
+				s.RequestDeletion("clusters", id)
 				time.Sleep(poll)
 				w.want(t, "deleted", id)
 				answer(id, 13)
@@ -241,7 +241,7 @@ func TestSentinelReminds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := api.New(version.cfg)
-				id := s.Create("clusters", "one")
+				id := s.CreateResource("clusters", "one")
 				s.ReportAvailable("clusters", id, "validation", 1)
 				s.ReportAvailable("clusters", id, "dns", 1)
 				w := watch(t, s, "", func(c *sentinel.Config) {
@@ -266,7 +266,7 @@ func TestSentinelLeavesAlone(t *testing.T) {
 	for _, era := range []api.Era{api.Today, api.Third} {
 		synctest.Test(t, func(t *testing.T) {
 			s := api.New(api.Config{Era: era, Kinds: []api.Kind{{Name: "Cluster", Plural: "clusters"}}})
-			id := s.Create("clusters", "one")
+			id := s.CreateResource("clusters", "one")
 			w := watch(t, s, "", nil)
 			time.Sleep(29 * time.Minute)
 			w.want(t, "young")
@@ -285,12 +285,12 @@ func TestSentinelLeavesAlone(t *testing.T) {
 func TestSentinelSelectsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := api.New(api.Config{})
-		s.Create("clusters", "one")
-		s.Create("clusters", "two")
+		s.CreateResource("clusters", "one")
+		s.CreateResource("clusters", "two")
 		w := watch(t, s, "", func(c *sentinel.Config) { c.ResourceSelector = []selector.Pair{{Label: "region", Value: "eu"}} })
 		time.Sleep(3 * poll)
 		w.want(t, "not selected")
-		id := s.Create("clusters", "three", "region", "eu")
+		id := s.CreateResource("clusters", "three", "region", "eu")
 		time.Sleep(poll)
 		w.want(t, "selected", id)
 	})
@@ -319,7 +319,7 @@ func TestSentinelCounts(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := api.New(tc.cfg)
 				for i := range n {
-					s.Create("clusters", fmt.Sprintf("c-%d", i), "region", []string{"us-east", "eu"}[i%2], "cluster-type", []string{"a", "b"}[i%2])
+					s.CreateResource("clusters", fmt.Sprintf("c-%d", i), "region", []string{"us-east", "eu"}[i%2], "cluster-type", []string{"a", "b"}[i%2])
 				}
 				w := watch(t, s, "", func(c *sentinel.Config) { c.ResourceSelector = tc.selector })
 				synctest.Wait()
@@ -354,7 +354,7 @@ func TestSentinelCounts(t *testing.T) {
 func TestSentinelOverTheWire(t *testing.T) {
 	s := api.New(api.Config{})
 	for i := range 150 {
-		s.Create("clusters", fmt.Sprintf("c-%d", i), "region", []string{"us-east", "eu"}[i%2])
+		s.CreateResource("clusters", fmt.Sprintf("c-%d", i), "region", []string{"us-east", "eu"}[i%2])
 	}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
@@ -384,11 +384,11 @@ func TestSentinelOverTheWire(t *testing.T) {
 		}
 	}
 	wantSoon("all that are selected", 75)
-	id := s.Create("clusters", "late", "region", "eu")
+	id := s.CreateResource("clusters", "late", "region", "eu")
 	wantSoon("created", 1)
-	s.Patch("clusters", id, `{"x":1}`)
+	s.PatchSpec("clusters", id, `{"x":1}`)
 	wantSoon("patched", 1)
-	requests := strings.Join(s.Requests(), "\n")
+	requests := strings.Join(s.ListRequests(), "\n")
 	if !strings.Contains(requests, "search=labels.region") || !strings.Contains(requests, "order=id") {
 		t.Errorf("asked\n%s", requests)
 	}

@@ -30,8 +30,8 @@ type report struct {
 	LastReportTime     time.Time   `json:"last_report_time,omitzero"`
 }
 
-// conditionStatus returns the status of one of the report's conditions.
-func (r *report) conditionStatus(conditionType string) string {
+// statusOfCondition returns the status of one of the report's conditions.
+func (r *report) statusOfCondition(conditionType string) string {
 	for _, c := range r.Conditions {
 		if c.Type == conditionType {
 			return c.Status
@@ -45,10 +45,10 @@ const (
 	no  = "False"
 )
 
-// storeReport stores a report. It returns 201, or 204 for a report that is not stored.
-func (s *Server) storeReport(k Kind) func(*http.Request) answer {
+// handleStoreReport stores a report. It returns 201, or 204 for a report that is not stored.
+func (s *Server) handleStoreReport(k Kind) func(*http.Request) answer {
 	return func(r *http.Request) answer {
-		found, a := s.findResource(k, r)
+		found, a := s.findRequestedResource(k, r)
 		if a != nil {
 			return *a
 		}
@@ -60,11 +60,11 @@ func (s *Server) storeReport(k Kind) func(*http.Request) answer {
 		if in.ObservedTime.IsZero() {
 			in.ObservedTime = now
 		}
-		if a := in.validate(now); a != nil {
+		if a := in.validateReport(now); a != nil {
 			return *a
 		}
 		before := found.reports[in.Adapter]
-		if in.hasNoNews(before, found.generation) {
+		if in.isOutdatedOrUnknown(before, found.generation) {
 			return answer{status: http.StatusNoContent}
 		}
 		in.CreatedTime, in.LastReportTime = now, now
@@ -78,9 +78,9 @@ func (s *Server) storeReport(k Kind) func(*http.Request) answer {
 	}
 }
 
-func (r *report) validate(now time.Time) *answer {
+func (r *report) validateReport(now time.Time) (badRequest *answer) {
 	bad := func(field, constraint, message string) *answer {
-		a := errorAnswer(http.StatusBadRequest, message, fieldError{Field: field, Constraint: constraint, Message: message})
+		a := newErrorAnswer(http.StatusBadRequest, message, fieldError{Field: field, Constraint: constraint, Message: message})
 		return &a
 	}
 	seen := map[string]bool{}
@@ -104,17 +104,17 @@ func (r *report) validate(now time.Time) *answer {
 	return nil
 }
 
-// hasNoNews reports whether a report has no news.
-func (r *report) hasNoNews(before *report, generation int64) bool {
-	if r.ObservedGeneration > generation {
+// isOutdatedOrUnknown reports whether a report has no news.
+func (r *report) isOutdatedOrUnknown(previous *report, currentGeneration int64) bool {
+	if r.ObservedGeneration > currentGeneration {
 		return true
 	}
-	if before == nil {
+	if previous == nil {
 		return false
 	}
-	return r.ObservedGeneration < before.ObservedGeneration ||
-		r.ObservedGeneration == before.ObservedGeneration && r.ObservedTime.Before(before.ObservedTime) ||
-		r.conditionStatus("Available") == "Unknown"
+	return r.ObservedGeneration < previous.ObservedGeneration ||
+		r.ObservedGeneration == previous.ObservedGeneration && r.ObservedTime.Before(previous.ObservedTime) ||
+		r.statusOfCondition("Available") == "Unknown"
 }
 
 // removeIfFinalized removes a finalized resource. It is called only when one of the resource's own
@@ -125,16 +125,16 @@ func (s *Server) removeIfFinalized(r *resource) {
 	}
 	for _, a := range r.kind.Adapters {
 		rep := r.reports[a]
-		if rep == nil || rep.ObservedGeneration != r.generation || rep.conditionStatus("Finalized") != yes {
+		if rep == nil || rep.ObservedGeneration != r.generation || rep.statusOfCondition("Finalized") != yes {
 			return
 		}
 	}
 	delete(s.resources, r.id)
 }
 
-func (s *Server) listReports(k Kind) func(*http.Request) answer {
+func (s *Server) handleListReports(k Kind) func(*http.Request) answer {
 	return func(r *http.Request) answer {
-		found, a := s.findResource(k, r)
+		found, a := s.findRequestedResource(k, r)
 		if a != nil {
 			return *a
 		}
@@ -161,19 +161,19 @@ func (s *Server) updateConditions(r *resource, now time.Time) {
 			continue
 		}
 		own := condition{
-			Type: pascalCase(name) + "Successful", Status: rep.conditionStatus("Available"), Reason: "Reported",
+			Type: pascalCase(name) + "Successful", Status: rep.statusOfCondition("Available"), Reason: "Reported",
 			ObservedGeneration: rep.ObservedGeneration, CreatedTime: rep.CreatedTime, LastUpdatedTime: rep.ObservedTime,
 		}
 		r.transitions[name] = withTransitionTime(r.transitions[name], own, now)
 		if tracked == 0 {
 			tracked = rep.ObservedGeneration
 		}
-		known = known && rep.conditionStatus("Available") == yes && rep.ObservedGeneration == tracked
+		known = known && rep.statusOfCondition("Available") == yes && rep.ObservedGeneration == tracked
 		if rep.ObservedGeneration != r.generation {
 			all = false
 			continue
 		}
-		all = all && rep.conditionStatus(want) == yes
+		all = all && rep.statusOfCondition(want) == yes
 		if oldest.IsZero() || rep.ObservedTime.Before(oldest) {
 			oldest = rep.ObservedTime
 		}
@@ -181,7 +181,7 @@ func (s *Server) updateConditions(r *resource, now time.Time) {
 	next := condition{
 		// The generation is that of the resource, whatever the adapters observed.
 		Type: "Reconciled", Status: no, Reason: "ReconciledMissingAdapters", Message: "not all required adapters have reported",
-		ObservedGeneration: r.generation, CreatedTime: r.created, LastUpdatedTime: orIfZero(oldest, r.updated),
+		ObservedGeneration: r.generation, CreatedTime: r.created, LastUpdatedTime: timeOrFallback(oldest, r.updated),
 	}
 	switch {
 	case all && r.deleted != nil && s.hasChildren(r):
@@ -194,12 +194,12 @@ func (s *Server) updateConditions(r *resource, now time.Time) {
 		since = r.updated
 	}
 	r.reconciled = withTransitionTime(r.reconciled, next, since)
-	s.updateLastKnown(r, known && tracked > 0, tracked, now)
+	s.updateLastKnownReconciled(r, known && tracked > 0, tracked, now)
 }
 
-// updateLastKnown updates a condition that is True after all adapters agreed about a generation, and stays True for newer ones
-// until an adapter reports False for that one.
-func (s *Server) updateLastKnown(r *resource, agreed bool, agreedGeneration int64, now time.Time) {
+// updateLastKnownReconciled updates a condition that is True after all adapters agreed about a
+// generation, and stays True for newer ones until an adapter reports False for that one.
+func (s *Server) updateLastKnownReconciled(r *resource, agreed bool, agreedGeneration int64, now time.Time) {
 	next := r.lastKnown
 	switch {
 	case agreed:
@@ -208,7 +208,7 @@ func (s *Server) updateLastKnown(r *resource, agreed bool, agreedGeneration int6
 		next = condition{Status: no, Reason: "Never", ObservedGeneration: r.generation, LastUpdatedTime: now}
 	case next.Status == yes:
 		for _, rep := range r.reports {
-			if rep.ObservedGeneration == next.ObservedGeneration && rep.conditionStatus("Available") == no {
+			if rep.ObservedGeneration == next.ObservedGeneration && rep.statusOfCondition("Available") == no {
 				next.Status, next.Reason = no, "AdapterFailed"
 			}
 		}
@@ -226,7 +226,7 @@ func withTransitionTime(before, next condition, now time.Time) condition {
 	return next
 }
 
-func orIfZero(t, fallback time.Time) time.Time {
+func timeOrFallback(t, fallback time.Time) time.Time {
 	if t.IsZero() {
 		return fallback
 	}
@@ -242,8 +242,8 @@ func pascalCase(name string) string {
 	return b.String()
 }
 
-// conditions returns the conditions that the API shows today, in no fixed order.
-func (r *resource) conditions() []condition {
+// listConditions returns the conditions that the API shows today, in no fixed order.
+func (r *resource) listConditions() []condition {
 	if len(r.kind.Adapters) == 0 {
 		return []condition{}
 	}
@@ -259,9 +259,9 @@ func (r *resource) conditions() []condition {
 	return list
 }
 
-// observed returns the lowest generation of the last reports of required adapters, and the oldest
-// such report. It returns 0 if one has never reported.
-func (r *resource) observed() (generation int64, oldest time.Time) {
+// findLowestObserved returns the lowest generation of the last reports of required adapters, and
+// the oldest such report. It returns 0 if one has never reported.
+func (r *resource) findLowestObserved() (generation int64, oldest time.Time) {
 	for _, name := range r.kind.Adapters {
 		rep := r.reports[name]
 		if rep == nil {
@@ -277,13 +277,13 @@ func (r *resource) observed() (generation int64, oldest time.Time) {
 	return generation, oldest
 }
 
-// statusOf returns the status in the format of the era.
-func (s *Server) statusOf(r *resource) any {
+// buildStatusOfEra returns the status in the format of the era.
+func (s *Server) buildStatusOfEra(r *resource) any {
 	phase := "NotReady"
 	if r.reconciled.Status == yes {
 		phase = "Ready"
 	}
-	observed, oldest := r.observed()
+	observed, oldest := r.findLowestObserved()
 	switch s.cfg.Era {
 	case Today:
 	case Third:
@@ -305,16 +305,16 @@ func (s *Server) statusOf(r *resource) any {
 			LastUpdatedTime    time.Time   `json:"last_updated_time"`
 			LastTransitionTime time.Time   `json:"last_transition_time"`
 			Conditions         []condition `json:"conditions"`
-		}{phase, observed, orIfZero(oldest, r.updated), orIfZero(r.reconciled.LastTransitionTime, r.created), r.conditions()}
+		}{phase, observed, timeOrFallback(oldest, r.updated), timeOrFallback(r.reconciled.LastTransitionTime, r.created), r.listConditions()}
 	case Earliest:
 		return struct {
 			Phase              string    `json:"phase"`
 			ObservedGeneration int64     `json:"observed_generation"`
 			UpdatedAt          time.Time `json:"updated_at"`
 			Adapters           []string  `json:"adapters"`
-		}{phase, observed, orIfZero(oldest, r.updated), slices.Sorted(maps.Keys(r.reports))}
+		}{phase, observed, timeOrFallback(oldest, r.updated), slices.Sorted(maps.Keys(r.reports))}
 	}
 	return struct {
 		Conditions []condition `json:"conditions"`
-	}{r.conditions()}
+	}{r.listConditions()}
 }

@@ -17,7 +17,7 @@ func TestVersions(t *testing.T) {
 			ids := fleet(s, 3)
 			s.ReportAvailable("clusters", ids[0], "validation", 1)
 			s.ReportAvailable("clusters", ids[0], "dns", 1)
-			s.Patch("clusters", ids[0], `{"x":1}`)
+			s.PatchSpec("clusters", ids[0], `{"x":1}`)
 			return get[list](t, s, "/clusters?"+query), get[resource](t, s, "/clusters/"+ids[0])
 		}
 		if l, _ := show(api.Config{OldParameters: true}, "pageSize=2&orderBy=id&order=asc"); !slices.Equal(l.names(), []string{"c-00", "c-01"}) {

@@ -19,12 +19,12 @@ const (
 	maxOdd = 100_000
 )
 
-// A census counts, for each resource of one collection, how many watches select it.
+// A coverageCounter counts, for each resource of one collection, how many watches select it.
 //
 // It remembers only resources that are not selected by exactly one watch, which are few in a
 // correct setup. It stores how each was counted, so that it can count the resource again after a
 // change.
-type census struct {
+type coverageCounter struct {
 	reader     *Watch // the watch whose source reads the collection
 	collection string
 	watches    []*Watch // watches of this collection
@@ -52,8 +52,8 @@ type group struct {
 	by []int
 }
 
-func newCensus(watchesOfAPI []*Watch, collection string, configs map[*Watch]*CoveredConfig) *census {
-	c := &census{reader: watchesOfAPI[0], collection: collection, configs: configs}
+func newCoverageCounter(watchesOfAPI []*Watch, collection string, configs map[*Watch]*CoveredConfig) *coverageCounter {
+	c := &coverageCounter{reader: watchesOfAPI[0], collection: collection, configs: configs}
 	for _, w := range watchesOfAPI {
 		if w.Collection != collection {
 			continue
@@ -68,24 +68,24 @@ func newCensus(watchesOfAPI []*Watch, collection string, configs map[*Watch]*Cov
 	}
 	slices.Sort(c.keys)
 	c.keys = slices.Compact(c.keys)
-	c.restartCount()
+	c.resetCounts()
 	return c
 }
 
-func (c *census) restartCount() {
+func (c *coverageCounter) resetCounts() {
 	c.resources, c.unreadable, c.unwatched, c.overlapping = 0, 0, 0, 0
 	c.selected, c.alone = make([]int, len(c.watches)), make([]int, len(c.watches))
 	c.groups, c.odd, c.overflow = map[string]*group{}, map[string]*group{}, false
 }
 
 // visitItem counts a resource of the walk.
-func (c *census) visitItem(it *source.Item, _ time.Time) {
+func (c *coverageCounter) visitItem(it *source.Item, _ time.Time) {
 	c.resources++
 	if it.Fault.Skips() {
 		c.unreadable++
 		return
 	}
-	c.noteSelectingWatches(it)
+	c.storeSelectingWatches(it)
 	for _, i := range c.by {
 		c.selected[i]++
 	}
@@ -94,41 +94,42 @@ func (c *census) visitItem(it *source.Item, _ time.Time) {
 		return
 	}
 	if c.odd[string(it.ID)] == nil { // pages may have shifted
-		c.addGapOrOverlap(it)
+		c.countGapOrOverlap(it)
 	}
 }
 
-// A recount is a census that processes changes. It corrects only gaps and overlaps.
-type recount census
+// A changeRecounter is a coverageCounter that processes changes. It corrects only gaps and overlaps.
+type changeRecounter coverageCounter
 
-func (*recount) restartCount() {}
+func (*changeRecounter) resetCounts() {}
 
-func (r *recount) visitItem(it *source.Item, _ time.Time) {
-	c := (*census)(r)
+func (r *changeRecounter) visitItem(it *source.Item, _ time.Time) {
+	c := (*coverageCounter)(r)
 	if it.Fault.Skips() {
 		c.unreadable++ // counted twice if it was unreadable before
 		return
 	}
-	c.forgetGapOrOverlap(it.ID)
-	c.noteSelectingWatches(it)
+	c.uncountGapOrOverlap(it.ID)
+	c.storeSelectingWatches(it)
 	if len(c.by) != 1 {
-		c.addGapOrOverlap(it)
+		c.countGapOrOverlap(it)
 	}
 }
 
-// noteSelectingWatches finds the watches that select a resource.
-func (c *census) noteSelectingWatches(it *source.Item) {
+// storeSelectingWatches finds the watches that select a resource.
+func (c *coverageCounter) storeSelectingWatches(it *source.Item) {
 	c.by = c.by[:0]
 	for i, w := range c.watches {
-		if w.selects(it) {
+		if w.selectsAndOwns(it) {
 			c.by = append(c.by, i)
 		}
 	}
 }
 
-// addGapOrOverlap counts a resource that is not selected by exactly one watch, as noteSelectingWatches found.
-func (c *census) addGapOrOverlap(it *source.Item) {
-	g := c.findOrCreateGroup(it)
+// countGapOrOverlap counts a resource that is not selected by exactly one watch, as
+// storeSelectingWatches found.
+func (c *coverageCounter) countGapOrOverlap(it *source.Item) {
+	g := c.findOrCreateLabelGroup(it)
 	g.Resources++
 	if g.Example == "" {
 		g.Example = string(it.ID)
@@ -145,8 +146,8 @@ func (c *census) addGapOrOverlap(it *source.Item) {
 	c.odd[string(it.ID)] = g
 }
 
-// forgetGapOrOverlap reverts the count of a resource, if it was odd.
-func (c *census) forgetGapOrOverlap(id []byte) {
+// uncountGapOrOverlap reverts the count of a resource, if it was odd.
+func (c *coverageCounter) uncountGapOrOverlap(id []byte) {
 	g := c.odd[string(id)]
 	if g == nil {
 		return
@@ -163,8 +164,8 @@ func (c *census) forgetGapOrOverlap(id []byte) {
 	}
 }
 
-// findOrCreateGroup returns the group of an odd resource, and creates it if necessary.
-func (c *census) findOrCreateGroup(it *source.Item) *group {
+// findOrCreateLabelGroup returns the group of an odd resource, and creates it if necessary.
+func (c *coverageCounter) findOrCreateLabelGroup(it *source.Item) *group {
 	c.key = c.key[:0]
 	for _, i := range c.by {
 		c.key = binary.AppendVarint(c.key, int64(i)+1)
@@ -209,16 +210,16 @@ func (c *census) findOrCreateGroup(it *source.Item) *group {
 	return g
 }
 
-// noteCounts stores the counts of the walk for each watch.
-func (c *census) noteCounts() {
+// copyCountsToConfigs stores the counts of the walk for each watch.
+func (c *coverageCounter) copyCountsToConfigs() {
 	for i, w := range c.watches {
 		c.configs[w].Selected, c.configs[w].Alone = c.selected[i], c.alone[i]
 	}
 }
 
-func (c *census) fillReport(r *CoveredCollection) {
+func (c *coverageCounter) fillCollectionReport(r *CoveredCollection) {
 	r.Resources, r.Unreadable, r.Unwatched, r.Overlapping = c.resources, c.unreadable, c.unwatched, c.overlapping
-	c.setExamples()
+	c.fillMissingExamples()
 	for _, g := range slices.SortedFunc(maps.Values(c.groups), compareGroups) {
 		switch {
 		case g.Resources == 0:
@@ -230,8 +231,8 @@ func (c *census) fillReport(r *CoveredCollection) {
 	}
 }
 
-// setExamples sets the example of groups whose example has changed.
-func (c *census) setExamples() {
+// fillMissingExamples sets the example of groups whose example has changed.
+func (c *coverageCounter) fillMissingExamples() {
 	for id, g := range c.odd {
 		if g.Example == "" || g.Example > id && !c.overflow {
 			g.Example = id
@@ -250,12 +251,12 @@ func compareGroups(a, b *group) int {
 	return cmp.Or(
 		cmp.Compare(b.Resources, a.Resources),
 		slices.Compare(a.Configs, b.Configs),
-		slices.CompareFunc(a.Labels, b.Labels, func(x, y LabelValue) int { return cmp.Compare(labelText(x), labelText(y)) }),
+		slices.CompareFunc(a.Labels, b.Labels, func(x, y LabelValue) int { return cmp.Compare(formatLabel(x), formatLabel(y)) }),
 	)
 }
 
-// labelText returns a label in its usual notation.
-func labelText(l LabelValue) string {
+// formatLabel returns a label in its usual notation.
+func formatLabel(l LabelValue) string {
 	if l.Value == nil {
 		return l.Label + " missing"
 	}

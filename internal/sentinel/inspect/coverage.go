@@ -8,10 +8,11 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 )
 
-// Collections returns all collections that a fleet API may have.
-func Collections() []string {
+// AllCollections returns all collections that a fleet API may have.
+func AllCollections() []string {
 	return []string{v1.CollectionClusters, v1.CollectionNodePools, v1.CollectionManifests, v1.CollectionWorkloads}
 }
 
@@ -102,16 +103,16 @@ type LabelValue struct {
 // CheckCoverage reads collections of every API that watches use, and reports whether each resource is
 // selected by exactly one watch. It skips a collection that an API does not serve, unless a watch
 // uses it.
-func CheckCoverage(ctx context.Context, watches []*Watch, collections []string, progress func(collection string, resources int)) (*CoverageReport, error) {
-	r := &CoverageReport{Proven: true, Began: reportTime(time.Now())}
+func CheckCoverage(ctx context.Context, watches []*Watch, collections []string, onProgress func(collection string, resources int)) (*CoverageReport, error) {
+	r := &CoverageReport{Proven: true, Began: truncateToMillis(time.Now())}
 	configs := map[*Watch]*CoveredConfig{}
 	for _, w := range watches {
-		configs[w] = &CoveredConfig{Name: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Selector: w.selection()}
+		configs[w] = &CoveredConfig{Name: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Selector: w.formatSelection()}
 	}
 	for _, endpoint := range groupByEndpoint(watches) {
 		for _, collection := range collections {
-			c := newCensus(endpoint, collection, configs)
-			found, err := c.surveyCoverage(ctx, func(n int) { progress(collection, n) })
+			c := newCoverageCounter(endpoint, collection, configs)
+			found, err := c.readAndReportCoverage(ctx, func(n int) { onProgress(collection, n) })
 			if err != nil {
 				return nil, err
 			}
@@ -122,7 +123,7 @@ func CheckCoverage(ctx context.Context, watches []*Watch, collections []string, 
 	for _, w := range watches {
 		r.Configs = append(r.Configs, *configs[w])
 	}
-	r.Ended = reportTime(time.Now())
+	r.Ended = truncateToMillis(time.Now())
 	return r, nil
 }
 
@@ -139,48 +140,48 @@ func groupByEndpoint(watches []*Watch) [][]*Watch {
 	return list
 }
 
-// surveyCoverage reads the collection, and then the changes during the read.
-func (c *census) surveyCoverage(ctx context.Context, progress func(int)) (*CoveredCollection, error) {
+// readAndReportCoverage reads the collection, and then the changes during the read.
+func (c *coverageCounter) readAndReportCoverage(ctx context.Context, onProgress func(int)) (*CoveredCollection, error) {
 	r := &CoveredCollection{
 		Endpoint: c.reader.Endpoint, Collection: c.collection, Served: true,
-		Configs: []string{}, Gaps: []Group{}, Overlaps: []Group{}, Began: reportTime(time.Now()),
+		Configs: []string{}, Gaps: []Group{}, Overlaps: []Group{}, Began: truncateToMillis(time.Now()),
 	}
 	for _, w := range c.watches {
 		r.Configs = append(r.Configs, w.Name)
 	}
-	k := newWalk(c.reader, c.collection, progress)
-	cursor, err := k.walkAll(ctx, c)
+	k := newWalk(c.reader, c.collection, onProgress)
+	cursor, err := k.walkAllWithRetries(ctx, c)
 	switch {
-	case httpStatusOf(err) == http.StatusNotFound && len(c.watches) == 0:
+	case source.HTTPStatusOf(err) == http.StatusNotFound && len(c.watches) == 0:
 		r.Served = false
 	case err != nil:
 		return nil, fmt.Errorf("read %s of %s: %w", c.collection, c.reader.Endpoint, err)
 	default:
-		c.noteCounts()
-		r.At, r.WalkOnly = c.applyChanges(ctx, k, cursor)
+		c.copyCountsToConfigs()
+		r.At, r.WalkOnly = c.recountChanges(ctx, k, cursor)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 	}
-	r.Ended = reportTime(time.Now())
-	c.fillReport(r)
+	r.Ended = truncateToMillis(time.Now())
+	c.fillCollectionReport(r)
 	return r, nil
 }
 
-// applyChanges processes the changes since the walk began, so that the result is valid for one
+// recountChanges processes the changes since the walk began, so that the result is valid for one
 // point in time. Otherwise it returns why that is impossible.
-func (c *census) applyChanges(ctx context.Context, k *walk, cursor string) (at time.Time, whyNot string) {
+func (c *coverageCounter) recountChanges(ctx context.Context, k *collectionWalk, cursor string) (validAt time.Time, whyNot string) {
 	switch {
 	case cursor == "":
-		return at, "the API has no change cursor"
+		return validAt, "the API has no change cursor"
 	case c.overflow:
-		return at, "too many gaps and overlaps to check again"
+		return validAt, "too many gaps and overlaps to check again"
 	}
-	if err := k.walkChanges(ctx, cursor, (*recount)(c), c.forgetGapOrOverlap); err != nil {
-		return at, "reading the changes failed: " + err.Error()
+	if err := k.walkChangesSince(ctx, cursor, (*changeRecounter)(c), c.uncountGapOrOverlap); err != nil {
+		return validAt, "reading the changes failed: " + err.Error()
 	}
 	if c.overflow {
-		return at, "too many gaps and overlaps to check again"
+		return validAt, "too many gaps and overlaps to check again"
 	}
-	return reportTime(time.Now()), ""
+	return truncateToMillis(time.Now()), ""
 }

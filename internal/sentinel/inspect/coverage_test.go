@@ -20,7 +20,7 @@ import (
 
 func cover(t *testing.T, watches ...*inspect.Watch) *inspect.CoverageReport {
 	t.Helper()
-	r, err := inspect.CheckCoverage(t.Context(), watches, inspect.Collections(), func(string, int) {})
+	r, err := inspect.CheckCoverage(t.Context(), watches, inspect.AllCollections(), func(string, int) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestCoverageLooksAtAllCollections(t *testing.T) {
 // watches nothing is a mistake.
 func TestCoverageOfAWatchedCollectionThatIsNotServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, err := inspect.CheckCoverage(t.Context(), []*inspect.Watch{watch(t, "all.yaml", newFleet(), "")}, inspect.Collections(), func(string, int) {})
+		_, err := inspect.CheckCoverage(t.Context(), []*inspect.Watch{watch(t, "all.yaml", newFleet(), "")}, inspect.AllCollections(), func(string, int) {})
 		if err == nil || !strings.Contains(err.Error(), "clusters of http://fleet.example") {
 			t.Errorf("got %v, want an error that names the collection", err)
 		}

@@ -192,6 +192,6 @@ func watch(t interface {
 	return &inspect.Watch{
 		Name: name, Source: lister, Endpoint: "http://fleet.example", Collection: v1.CollectionClusters,
 		Selector: parsed, PageSize: 3, Timeout: 10 * time.Second,
-		Profile: "generation-then-age", Decider: decision.GenerationThenAge(ages), Ages: ages, Payload: builder, Certain: true,
+		Profile: "generation-then-age", Decider: decision.NewGenerationThenAgeProfile(ages), Ages: ages, Payload: builder, Certain: true,
 	}
 }

@@ -1,10 +1,10 @@
 // Package inspect inspects a live fleet with the configurations of sentinels that may or may not be
 // running, and reports what they would do and why.
 //
-// A Plan shows what one configuration would do with the whole collection. Why explains its decision
-// about one resource. CheckCoverage shows whether several configurations select every resource exactly
-// once. None of them changes anything: they read the fleet API, and Why also reads a sentinel's
-// record.
+// A Plan shows what one configuration would do with the whole collection. ExplainDecision explains
+// its decision about one resource. CheckCoverage shows whether several configurations select every
+// resource exactly once. None of them changes anything: they read the fleet API, and
+// ExplainDecision also reads a sentinel's record.
 //
 // A fleet changes while it is read. Each report has the start and end time of the read; CheckCoverage
 // processes the changes in between, if the API can list them. Memory is bounded whatever the size
@@ -70,29 +70,30 @@ type Part interface {
 	Owns(id []byte) bool
 }
 
-// selects reports whether the configuration watches a resource.
-func (w *Watch) selects(it *source.Item) bool {
+// selectsAndOwns reports whether the configuration watches a resource.
+func (w *Watch) selectsAndOwns(it *source.Item) bool {
 	return w.Selector.Matches(&it.Labels) && w.ownsID(it.ID)
 }
 
 func (w *Watch) ownsID(id []byte) bool { return w.Part == nil || w.Part.Owns(id) }
 
-// selection returns the selector and the part as a text.
-func (w *Watch) selection() string {
+// formatSelection returns the selector and the part as a text.
+func (w *Watch) formatSelection() string {
 	if w.Part == nil {
 		return w.Selector.String()
 	}
 	return strings.TrimPrefix(w.Selector.String()+" "+w.Part.String(), " ")
 }
 
-// NewWatch returns the watch of a sentinel's configuration, which is valid. Source and Endpoint are api's.
+// NewWatch returns the watch of a sentinel's configuration, which is valid. Source and Endpoint are
+// api's.
 func NewWatch(name string, cfg sentinel.Config, api interface {
 	source.Lister
 	Endpoint() string
 },
 ) (*Watch, error) {
-	sel, errSelector := cfg.Selector()
-	decider, errDecider := cfg.Decider()
+	sel, errSelector := cfg.BuildLabelSelector()
+	decider, errDecider := cfg.NewDecider()
 	data, errPayload := payload.New(cfg.MessageData, payload.Keys(cfg.PayloadKeys))
 	if err := errors.Join(errSelector, errDecider, errPayload); err != nil {
 		return nil, err
@@ -101,11 +102,11 @@ func NewWatch(name string, cfg sentinel.Config, api interface {
 		Name: name, Source: api, Endpoint: api.Endpoint(),
 		Collection: cfg.ResourceType, Selector: sel, Flavour: cfg.HyperfleetAPI.Flavour,
 		PageSize: cfg.HyperfleetAPI.PageSize, Timeout: cfg.HyperfleetAPI.Timeout,
-		Profile: cfg.Decision.Profile, Decider: decider, Ages: cfg.Ages(), Payload: data,
+		Profile: cfg.Decision.Profile, Decider: decider, Ages: cfg.MaxAges(), Payload: data,
 		MaxPerSecond: cfg.Publish.MaxPerSecond, Certain: cfg.Decision.Profile != sentinel.ProfileExpression,
 	}
 	if cfg.Jitter > 0 {
-		w.Early = cfg.EarlyFraction
+		w.Early = cfg.ComputeEarlyFraction
 	}
 	return w, nil
 }
@@ -142,8 +143,8 @@ func dueSince(v decision.Verdict) time.Time {
 	return v.Next
 }
 
-// overdueFor returns how long a resource has been due; 0 if that is unknown.
-func overdueFor(v decision.Verdict, now time.Time) time.Duration {
+// overdueDuration returns how long a resource has been due; 0 if that is unknown.
+func overdueDuration(v decision.Verdict, now time.Time) time.Duration {
 	since := dueSince(v)
 	if !v.ShouldPublish || since.IsZero() {
 		return 0
@@ -151,8 +152,8 @@ func overdueFor(v decision.Verdict, now time.Time) time.Duration {
 	return max(0, now.Sub(since))
 }
 
-// A walk reads a whole collection, page by page.
-type walk struct {
+// A collectionWalk reads a whole collection, page by page.
+type collectionWalk struct {
 	source     source.Lister
 	collection string
 	config     source.WalkerConfig
@@ -160,8 +161,8 @@ type walk struct {
 }
 
 // newWalk returns a walk over all resources that w can see, whatever its selector.
-func newWalk(w *Watch, collection string, progress func(int)) *walk {
-	return &walk{
+func newWalk(w *Watch, collection string, progress func(int)) *collectionWalk {
+	return &collectionWalk{
 		source: w.Source, collection: collection, progress: progress,
 		config: source.WalkerConfig{
 			Collection: collection, PageSize: w.PageSize, Timeout: w.Timeout, Flavour: w.Flavour,
@@ -176,17 +177,17 @@ func retryPolicy() backoff.Policy {
 
 // A visitor receives the resources of a walk.
 type visitor interface {
-	// restartCount is called when the list starts or restarts; earlier visits then no longer count.
-	restartCount()
+	// resetCounts is called when the list starts or restarts; earlier visits then no longer count.
+	resetCounts()
 
 	// visitItem receives one resource, read at now. It is valid until visitItem returns.
 	visitItem(it *source.Item, now time.Time)
 }
 
-// walkAll passes every resource to v, and returns the cursor after which changes may be missing, or
-// an empty one if the API has none. It retries a failed page for a while, and resumes the walk
-// there. An API that is unreachable at the start is an error at once.
-func (k *walk) walkAll(ctx context.Context, v visitor) (cursor string, err error) {
+// walkAllWithRetries passes every resource to v, and returns the cursor after which changes may be
+// missing, or an empty one if the API has none. It retries a failed page for a while, and resumes
+// the walk there. An API that is unreachable at the start is an error at once.
+func (k *collectionWalk) walkAllWithRetries(ctx context.Context, v visitor) (changeCursor string, err error) {
 	w := source.NewWalker(k.config, k.source)
 	s := source.NewScanner(true)
 	var at source.Place
@@ -195,10 +196,10 @@ func (k *walk) walkAll(ctx context.Context, v visitor) (cursor string, err error
 		begins := pg.First
 		if begins {
 			met = 0
-			v.restartCount()
+			v.resetCounts()
 		}
 		now := time.Now()
-		env, err := pg.Scan(s, func(it *source.Item) error {
+		env, err := pg.ScanItems(s, func(it *source.Item) error {
 			v.visitItem(it, now)
 			return nil
 		})
@@ -206,16 +207,16 @@ func (k *walk) walkAll(ctx context.Context, v visitor) (cursor string, err error
 			return env, err
 		}
 		if begins {
-			cursor = env.Cursor
+			changeCursor = env.Cursor
 		}
 		met += env.Items
 		k.progress(met)
 		return env, nil
 	}
 	for failures := 0; ; {
-		stopped, err := w.Walk(ctx, at, read)
-		if err == nil || met == 0 || unreadable != nil || ctx.Err() != nil || isFinal(err) {
-			return cursor, err
+		stopped, err := w.FetchResources(ctx, at, read)
+		if err == nil || met == 0 || unreadable != nil || ctx.Err() != nil || isFinalRefusal(err) {
+			return changeCursor, err
 		}
 		if stopped != at {
 			failures = 0
@@ -223,35 +224,24 @@ func (k *walk) walkAll(ctx context.Context, v visitor) (cursor string, err error
 		at = stopped
 		failures++
 		if failures == retryPolicy().MaxAttempts {
-			return cursor, err
+			return changeCursor, err
 		}
 		after, _ := backoff.RetryAfter(err)
 		if err := backoff.Sleep(ctx, max(retryPolicy().Delay(failures-1), min(after, backoff.MaxRetryAfter))); err != nil {
-			return cursor, err
+			return changeCursor, err
 		}
 	}
 }
 
-// isFinal reports whether the same request would be refused again.
-func isFinal(err error) bool {
-	code := httpStatusOf(err)
+// isFinalRefusal reports whether the same request would be refused again.
+func isFinalRefusal(err error) bool {
+	code := source.HTTPStatusOf(err)
 	return code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout
 }
 
-// httpStatusOf returns the HTTP status of an error, or 0 if it has none.
-func httpStatusOf(err error) int {
-	if e, ok := errors.AsType[interface {
-		error
-		StatusCode() int
-	}](err); ok {
-		return e.StatusCode()
-	}
-	return 0
-}
-
-// walkChanges passes all changes since a cursor to v, and the ids of removed resources to onRemoved.
-// It returns after the last change.
-func (k *walk) walkChanges(ctx context.Context, cursor string, v visitor, onRemoved func(id []byte)) error {
+// walkChangesSince passes all changes since a cursor to v, and the ids of removed resources to
+// onRemoved. It returns after the last change.
+func (k *collectionWalk) walkChangesSince(ctx context.Context, cursor string, v visitor, onRemoved func(id []byte)) error {
 	const most = 10_000 // pages; a fleet that changes faster than it can be read never settles
 	s := source.NewScanner(true)
 	var body []byte
@@ -260,7 +250,7 @@ func (k *walk) walkChanges(ctx context.Context, cursor string, v visitor, onRemo
 			ctx, cancel := context.WithTimeoutCause(ctx, k.config.Timeout, errTimeout)
 			defer cancel()
 			body, err = k.source.ListPage(ctx, k.collection, url.Values{"changed_since": {cursor}, "limit": {"500"}}, body)
-			if isFinal(err) {
+			if isFinalRefusal(err) {
 				return backoff.Permanent(err)
 			}
 			return err
@@ -269,7 +259,7 @@ func (k *walk) walkChanges(ctx context.Context, cursor string, v visitor, onRemo
 			return fmt.Errorf("list changes of %s: %w", k.collection, err)
 		}
 		now := time.Now()
-		env, err := s.Scan(body, func(it *source.Item) error {
+		env, err := s.ScanPage(body, func(it *source.Item) error {
 			v.visitItem(it, now)
 			return nil
 		})

@@ -32,9 +32,9 @@ func newPayloadCheck(w *Watch) payloadCheck {
 	return payloadCheck{watch: w, empty: map[string]*EmptyField{}, texts: map[string]*TextField{}}
 }
 
-// checkPayload builds the payload of an event about a resource.
-func (c *payloadCheck) checkPayload(it *source.Item, v decision.Verdict, now time.Time) error {
-	data, problems, err := c.watch.Payload.AppendData(c.buf[:0], payload.Input{
+// buildAndCheckPayload builds the payload of an event about a resource.
+func (c *payloadCheck) buildAndCheckPayload(it *source.Item, v decision.Verdict, now time.Time) error {
+	data, problems, err := c.watch.Payload.AppendPayload(c.buf[:0], payload.Input{
 		Raw: it.Resource.Raw, ID: string(it.ID), Type: c.watch.Collection, Reason: v.Reason.String(), Now: now,
 	})
 	c.buf = data
@@ -61,7 +61,7 @@ func (c *payloadCheck) checkPayload(it *source.Item, v decision.Verdict, now tim
 
 // countConversions counts the values that lose the type that they have in the resource.
 func (c *payloadCheck) countConversions(it *source.Item) error {
-	list, err := c.watch.Payload.Conversions(it.Resource.Raw)
+	list, err := c.watch.Payload.FindConversionsToText(it.Resource.Raw)
 	if err != nil {
 		return fmt.Errorf("read %q: %w", it.ID, err)
 	}
@@ -90,7 +90,7 @@ func (c *payloadCheck) countEmptyField(key, reason string, id []byte) {
 	f.Resources++
 }
 
-func (c *payloadCheck) textFields() []TextField {
+func (c *payloadCheck) listTextFields() []TextField {
 	list := make([]TextField, 0, len(c.texts))
 	for _, f := range c.texts {
 		list = append(list, *f)
@@ -99,7 +99,7 @@ func (c *payloadCheck) textFields() []TextField {
 	return list
 }
 
-func (c *payloadCheck) emptyFields() []EmptyField {
+func (c *payloadCheck) listEmptyFields() []EmptyField {
 	list := make([]EmptyField, 0, len(c.empty))
 	for _, f := range c.empty {
 		list = append(list, *f)

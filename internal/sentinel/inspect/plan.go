@@ -163,13 +163,13 @@ type WarningCount struct {
 // Plan reads a collection and reports what a sentinel with this configuration would do with it. It
 // names at most limit due resources. It calls progress with the number of resources that have been
 // read.
-func Plan(ctx context.Context, w *Watch, limit int, progress func(resources int)) (*PlanReport, error) {
-	p := &planner{watch: w, limit: limit}
+func Plan(ctx context.Context, w *Watch, maxListed int, onProgress func(resources int)) (*PlanReport, error) {
+	p := &planner{watch: w, limit: maxListed}
 	began := time.Now()
-	if _, err := newWalk(w, w.Collection, progress).walkAll(ctx, p); err != nil {
+	if _, err := newWalk(w, w.Collection, onProgress).walkAllWithRetries(ctx, p); err != nil {
 		return nil, err
 	}
-	return p.newReport(began, time.Now()), nil
+	return p.buildReport(began, time.Now()), nil
 }
 
 // A planner counts the resources of a walk.
@@ -188,7 +188,7 @@ type planner struct {
 	payloads   payloadCheck
 }
 
-func (p *planner) restartCount() {
+func (p *planner) resetCounts() {
 	*p = planner{
 		watch: p.watch, limit: p.limit, phases: map[string]int{}, warnings: map[string]*WarningCount{},
 		payloads: newPayloadCheck(p.watch),
@@ -203,28 +203,28 @@ func (p *planner) visitItem(it *source.Item, now time.Time) {
 		if it.Fault.Skips() {
 			text += " (skipped)"
 		}
-		p.addWarning(text, it)
+		p.countWarning(text, it)
 		if it.Fault.Skips() {
 			return
 		}
 	}
-	if !p.watch.selects(it) {
+	if !p.watch.selectsAndOwns(it) {
 		return
 	}
 	p.matching++
-	incrementCount(p.phases, it.Resource.Phase)
+	incrementNameOrOthers(p.phases, it.Resource.Phase)
 	v := p.watch.decideResource(it, p.now)
 	p.reasons[v.Reason]++
 	p.addSteadyRate(&it.Resource)
 	if v.Warning != decision.WarningNone {
-		p.addWarning(v.Warning.String(), it)
+		p.countWarning(v.Warning.String(), it)
 	}
 	if v.Err != nil {
-		p.addWarning(v.Reason.String()+", treated as due", it)
+		p.countWarning(v.Reason.String()+", treated as due", it)
 	}
 	if v.ShouldPublish {
 		p.due++
-		p.noteDue(it, v)
+		p.countDueAndKeepMostUrgent(it, v)
 	}
 	if !v.ShouldPublish {
 		if p.others == maxOthers {
@@ -233,8 +233,8 @@ func (p *planner) visitItem(it *source.Item, now time.Time) {
 		p.others++
 	}
 	p.checked++
-	if err := p.payloads.checkPayload(it, v, p.now); err != nil {
-		p.addWarning("building the payload failed, no event would be published", it)
+	if err := p.payloads.buildAndCheckPayload(it, v, p.now); err != nil {
+		p.countWarning("building the payload failed, no event would be published", it)
 	}
 }
 
@@ -242,7 +242,7 @@ func (p *planner) visitItem(it *source.Item, now time.Time) {
 // observed.
 func (p *planner) addSteadyRate(r *decision.Resource) {
 	ages := p.watch.Ages
-	perMinute := time.Minute.Seconds() / ages.Of(r).Seconds()
+	perMinute := time.Minute.Seconds() / ages.MaxAgeOf(r).Seconds()
 	part := &p.events.NotReady
 	if r.Ready() {
 		part = &p.events.Ready
@@ -253,27 +253,27 @@ func (p *planner) addSteadyRate(r *decision.Resource) {
 	if r.Ready() {
 		notReady := *r
 		notReady.Phase = ""
-		perMinute = time.Minute.Seconds() / ages.Of(&notReady).Seconds()
+		perMinute = time.Minute.Seconds() / ages.MaxAgeOf(&notReady).Seconds()
 	}
 	p.events.WorstPerMinute += perMinute
 }
 
-func (p *planner) noteDue(it *source.Item, v decision.Verdict) {
+func (p *planner) countDueAndKeepMostUrgent(it *source.Item, v decision.Verdict) {
 	changed := v.Reason == decision.ReasonGenerationChanged
 	if changed {
 		p.changed++
 	}
-	u := urgent{changed: changed, overdue: overdueFor(v, p.now), ever: dueSince(v).IsZero(), DueResource: DueResource{
+	u := urgent{changed: changed, overdue: overdueDuration(v, p.now), ever: dueSince(v).IsZero(), DueResource: DueResource{
 		ID: string(it.ID), Phase: it.Resource.Phase, Generation: it.Resource.Generation, ObservedGeneration: it.Resource.ObservedGeneration,
-		Reason: v.Reason.String(), Since: jsonTime(v.Since),
+		Reason: v.Reason.String(), Since: representableTimeOrZero(v.Since),
 	}}
 	full := len(p.mostUrgent) == p.limit
 	if p.limit <= 0 || full && compareUrgency(u, p.mostUrgent[p.limit-1]) > 0 {
 		return
 	}
-	u.Name = nameOf(it.Resource.Raw)
+	u.Name = parseResourceName(it.Resource.Raw)
 	u.OverdueSeconds = roundedSeconds(u.overdue)
-	u.EventID = decision.EventID(u.ID, u.Generation, v, p.now)
+	u.EventID = decision.DeriveEventID(u.ID, u.Generation, v, p.now)
 	if full {
 		p.mostUrgent = p.mostUrgent[:p.limit-1]
 	}
@@ -281,7 +281,7 @@ func (p *planner) noteDue(it *source.Item, v decision.Verdict) {
 	p.mostUrgent = slices.Insert(p.mostUrgent, i, u)
 }
 
-func (p *planner) addWarning(text string, it *source.Item) {
+func (p *planner) countWarning(text string, it *source.Item) {
 	w := p.warnings[text]
 	if w == nil {
 		if len(p.warnings) >= maxNames {
@@ -296,17 +296,17 @@ func (p *planner) addWarning(text string, it *source.Item) {
 	w.Resources++
 }
 
-func (p *planner) newReport(began, ended time.Time) *PlanReport {
+func (p *planner) buildReport(began, ended time.Time) *PlanReport {
 	w := p.watch
 	r := &PlanReport{
-		Config: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Selector: w.selection(), Profile: w.Profile,
-		MaxAgeReadySeconds:    w.Ages.Of(&decision.Resource{Phase: "Ready"}).Seconds(),
-		MaxAgeNotReadySeconds: w.Ages.Of(&decision.Resource{}).Seconds(),
-		Began:                 reportTime(began), Ended: reportTime(ended),
+		Config: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Selector: w.formatSelection(), Profile: w.Profile,
+		MaxAgeReadySeconds:    w.Ages.MaxAgeOf(&decision.Resource{Phase: "Ready"}).Seconds(),
+		MaxAgeNotReadySeconds: w.Ages.MaxAgeOf(&decision.Resource{}).Seconds(),
+		Began:                 truncateToMillis(began), Ended: truncateToMillis(ended),
 		OnServer: p.onServer, Matching: p.matching, Due: p.due, Changed: p.changed,
-		Reasons: []Count{}, Phases: sortedCounts(p.phases), MostUrgent: []DueResource{}, Events: p.events,
-		EmptyFields: p.payloads.emptyFields(), PayloadsChecked: p.checked,
-		TextFields: p.payloads.textFields(), Payload: p.payloads.example, Warnings: []WarningCount{},
+		Reasons: []Count{}, Phases: sortCountsDescending(p.phases), MostUrgent: []DueResource{}, Events: p.events,
+		EmptyFields: p.payloads.listEmptyFields(), PayloadsChecked: p.checked,
+		TextFields: p.payloads.listTextFields(), Payload: p.payloads.example, Warnings: []WarningCount{},
 	}
 	for reason, n := range p.reasons {
 		if n > 0 {
@@ -349,25 +349,25 @@ func compareUrgency(a, b urgent) int {
 	return cmp.Or(first(a.changed, b.changed), first(a.ever, b.ever), cmp.Compare(b.overdue, a.overdue), cmp.Compare(a.ID, b.ID))
 }
 
-// incrementCount increments the count of a name, or of others if the list of names is full.
-func incrementCount(names map[string]int, name string) {
-	if _, known := names[name]; !known && len(names) >= maxNames {
+// incrementNameOrOthers increments the count of a name, or of others if the list of names is full.
+func incrementNameOrOthers(counts map[string]int, name string) {
+	if _, known := counts[name]; !known && len(counts) >= maxNames {
 		name = others
 	}
-	names[name]++
+	counts[name]++
 }
 
-func sortedCounts(names map[string]int) []Count {
-	list := make([]Count, 0, len(names))
-	for n, c := range names {
+func sortCountsDescending(counts map[string]int) []Count {
+	list := make([]Count, 0, len(counts))
+	for n, c := range counts {
 		list = append(list, Count{Name: n, Count: c})
 	}
 	slices.SortFunc(list, func(a, b Count) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name)) })
 	return list
 }
 
-// nameOf returns the name in a resource; empty if it has none.
-func nameOf(raw []byte) string {
+// parseResourceName returns the name in a resource; empty if it has none.
+func parseResourceName(raw []byte) string {
 	m, err := decision.ParseObject(raw, map[string]bool{"name": true, "metadata": true})
 	if err != nil {
 		return ""
@@ -382,13 +382,13 @@ func nameOf(raw []byte) string {
 
 func roundedSeconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
 
-// reportTime returns a time in the precision of reports.
-func reportTime(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
+// truncateToMillis returns a time in the precision of reports.
+func truncateToMillis(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
-// jsonTime returns a time that JSON can represent, or the zero time.
-func jsonTime(t time.Time) time.Time {
+// representableTimeOrZero returns a time that JSON can represent, or the zero time.
+func representableTimeOrZero(t time.Time) time.Time {
 	if y := t.UTC().Year(); t.IsZero() || y < 0 || y > 9999 {
 		return time.Time{}
 	}
-	return reportTime(t)
+	return truncateToMillis(t)
 }

@@ -122,7 +122,7 @@ func TestPlanNamesTheEventAsTheSentinelDoes(t *testing.T) {
 		v := w.Decider.Decide(&decision.Resource{
 			Generation: 1, ObservedGeneration: 1, Phase: "Ready", LastUpdated: r.Status.LastUpdatedTime, Early: 0.1,
 		}, time.Now())
-		if want := decision.EventID("c1", 1, v, time.Now()); len(got.MostUrgent) != 1 || got.MostUrgent[0].EventID != want {
+		if want := decision.DeriveEventID("c1", 1, v, time.Now()); len(got.MostUrgent) != 1 || got.MostUrgent[0].EventID != want {
 			t.Errorf("due are %+v, want one with the event %s", got.MostUrgent, want)
 		}
 	})

@@ -130,34 +130,34 @@ type Recorded struct {
 
 // A Recorder returns a sentinel's record of a resource, which may be empty.
 type Recorder interface {
-	Decisions(ctx context.Context, id string) (state.RecordResponse, error)
+	FetchDecisions(ctx context.Context, id string) (state.RecordResponse, error)
 	URL() string
 }
 
-// Why explains the decision of w about the resource with an id. If no resource has this id, it
-// takes the only resource of that name. A recorder that fails is not an error.
-func Why(ctx context.Context, w *Watch, idOrName string, recorder Recorder) (*WhyReport, error) {
+// ExplainDecision explains the decision of w about the resource with an id. If no resource has this
+// id, it takes the only resource of that name. A recorder that fails is not an error.
+func ExplainDecision(ctx context.Context, w *Watch, idOrName string, recorder Recorder) (*WhyReport, error) {
 	r := &WhyReport{
 		Config: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Profile: w.Profile,
-		ID: idOrName, Selector: w.selection(), Requirements: []Requirement{}, Sentinel: Recorded{Watches: []state.ServedDecisions{}},
+		ID: idOrName, Selector: w.formatSelection(), Requirements: []Requirement{}, Sentinel: Recorded{Watches: []state.ServedDecisions{}},
 	}
-	raw, err := findResource(ctx, w, idOrName)
+	raw, err := findResourceByIDOrName(ctx, w, idOrName)
 	if err != nil {
 		return nil, fmt.Errorf("find %q in %s of %s: %w", idOrName, w.Collection, w.Endpoint, err)
 	}
-	r.Time = reportTime(time.Now())
+	r.Time = truncateToMillis(time.Now())
 	if raw == nil {
 		r.State, r.Rule = StateNotFound, "not found in "+w.Collection
-		r.askSentinel(ctx, recorder)
+		r.addSentinelRecord(ctx, recorder)
 		return r, nil
 	}
-	err = source.NewScanner(true).ScanOne(raw, func(it *source.Item) error {
+	err = source.NewScanner(true).ScanResource(raw, func(it *source.Item) error {
 		if len(it.ID) > 0 {
 			r.ID = string(it.ID)
 		}
-		r.Name = nameOf(raw)
-		r.askSentinel(ctx, recorder)
-		r.explainDecision(w, it)
+		r.Name = parseResourceName(raw)
+		r.addSentinelRecord(ctx, recorder)
+		r.fillDecision(w, it)
 		return nil
 	})
 	if err != nil {
@@ -166,13 +166,13 @@ func Why(ctx context.Context, w *Watch, idOrName string, recorder Recorder) (*Wh
 	return r, nil
 }
 
-// findResource returns a resource by its id, or else by its name; nil if there is none.
-func findResource(ctx context.Context, w *Watch, idOrName string) ([]byte, error) {
+// findResourceByIDOrName returns a resource by its id, or else by its name; nil if there is none.
+func findResourceByIDOrName(ctx context.Context, w *Watch, idOrName string) ([]byte, error) {
 	raw, err := w.Source.ListPage(ctx, w.Collection+"/"+url.PathEscape(idOrName), nil, nil)
 	switch {
 	case err == nil:
 		return raw, nil
-	case httpStatusOf(err) != http.StatusNotFound && httpStatusOf(err) != http.StatusBadRequest:
+	case source.HTTPStatusOf(err) != http.StatusNotFound && source.HTTPStatusOf(err) != http.StatusBadRequest:
 		return nil, err
 	}
 	if strings.ContainsAny(idOrName, `'\`) {
@@ -184,8 +184,8 @@ func findResource(ctx context.Context, w *Watch, idOrName string) ([]byte, error
 	}
 	var found []byte
 	var ids []string
-	_, err = source.NewScanner(false).Scan(page, func(it *source.Item) error {
-		if !it.Fault.Skips() && nameOf(it.Resource.Raw) == idOrName { // a server may not support the search
+	_, err = source.NewScanner(false).ScanPage(page, func(it *source.Item) error {
+		if !it.Fault.Skips() && parseResourceName(it.Resource.Raw) == idOrName { // a server may not support the search
 			found, ids = slices.Clone(it.Resource.Raw), append(ids, string(it.ID))
 		}
 		return nil
@@ -196,10 +196,10 @@ func findResource(ctx context.Context, w *Watch, idOrName string) ([]byte, error
 	return found, err
 }
 
-// askSentinel queries the running sentinel.
-func (r *WhyReport) askSentinel(ctx context.Context, recorder Recorder) {
+// addSentinelRecord queries the running sentinel.
+func (r *WhyReport) addSentinelRecord(ctx context.Context, recorder Recorder) {
 	r.Sentinel.URL = recorder.URL()
-	answer, err := recorder.Decisions(ctx, r.ID)
+	answer, err := recorder.FetchDecisions(ctx, r.ID)
 	if err != nil {
 		r.Sentinel.Error = err.Error()
 		return
@@ -214,8 +214,8 @@ func (r *WhyReport) askSentinel(ctx context.Context, recorder Recorder) {
 	}
 }
 
-// explainDecision decides about a resource and explains the decision.
-func (r *WhyReport) explainDecision(w *Watch, it *source.Item) {
+// fillDecision decides about a resource and explains the decision.
+func (r *WhyReport) fillDecision(w *Watch, it *source.Item) {
 	selected := true
 	for _, req := range w.Selector.Requirements() {
 		alone, _ := selector.New(req) // it comes from a selector
@@ -236,36 +236,36 @@ func (r *WhyReport) explainDecision(w *Watch, it *source.Item) {
 	res := &it.Resource
 	r.Inputs = newInputs(w, it)
 	r.Decision = newDecision(it, v, now)
-	r.Rule = explainRule(w, res, v, now)
-	held := v.HoldRepeat(res, r.lastAnnouncement(w, res.Generation), now)
+	r.Rule = formatRuleSentence(w, res, v, now)
+	held := v.DelayRepeat(res, r.lastConfirmedEvent(w, res.Generation), now)
 	switch {
 	case !selected:
 		r.State = StateNotWatched
-		r.Rule = "the selector does not match: " + listUnmet(r.Requirements)
+		r.Rule = "the selector does not match: " + formatUnmet(r.Requirements)
 	case !w.ownsID(it.ID):
 		r.State = StateNotWatched
 		r.Rule = "its id is not in " + w.Part.String()
 	case held.ShouldPublish:
 		r.State = StateDue
 	case v.ShouldPublish:
-		r.State, r.Next = StateHeld, jsonTime(held.Next)
+		r.State, r.Next = StateHeld, representableTimeOrZero(held.Next)
 		r.Rule += fmt.Sprintf("; an event for generation %d was published, waiting for adapters", res.Generation)
 	default:
-		r.State, r.Next = StateWaiting, jsonTime(v.Next)
+		r.State, r.Next = StateWaiting, representableTimeOrZero(v.Next)
 	}
 }
 
-// lastAnnouncement returns the last event about a generation that the running sentinel published and
+// lastConfirmedEvent returns the last event about a generation that the running sentinel published and
 // confirmed by the same watch. Announcements of other watches hold nothing.
-func (r *WhyReport) lastAnnouncement(w *Watch, generation int64) (last decision.Announcement) {
-	own := strings.TrimSuffix(w.Collection+" "+w.selection(), " ")
+func (r *WhyReport) lastConfirmedEvent(w *Watch, generation int64) (last decision.ConfirmedEvent) {
+	own := strings.TrimSuffix(w.Collection+" "+w.formatSelection(), " ")
 	for _, watch := range r.Sentinel.Watches {
 		if watch.Watch != own {
 			continue
 		}
 		for _, d := range watch.Decisions {
 			if d.Publish && d.Generation == generation && d.ConfirmedAt.After(last.At) {
-				last = decision.Announcement{Generation: generation, At: d.ConfirmedAt}
+				last = decision.ConfirmedEvent{Generation: generation, At: d.ConfirmedAt}
 			}
 		}
 	}
@@ -274,14 +274,14 @@ func (r *WhyReport) lastAnnouncement(w *Watch, generation int64) (last decision.
 
 func newInputs(w *Watch, it *source.Item) *Inputs {
 	res := &it.Resource
-	age := w.Ages.Of(res)
+	age := w.Ages.MaxAgeOf(res)
 	whole := *res
 	whole.Early = 0
 	in := &Inputs{
 		Generation: res.Generation, ObservedGeneration: res.ObservedGeneration, Phase: res.Phase, Ready: res.Ready(),
-		CreatedTime: jsonTime(res.Created), UpdatedTime: jsonTime(res.Updated),
-		LastUpdatedTime: jsonTime(res.LastUpdated), LastTransitionTime: jsonTime(res.LastTransition),
-		MaxAgeSeconds: roundedSeconds(w.Ages.Of(&whole)), EarlySeconds: roundedSeconds(w.Ages.Of(&whole) - age),
+		CreatedTime: representableTimeOrZero(res.Created), UpdatedTime: representableTimeOrZero(res.Updated),
+		LastUpdatedTime: representableTimeOrZero(res.LastUpdated), LastTransitionTime: representableTimeOrZero(res.LastTransition),
+		MaxAgeSeconds: roundedSeconds(w.Ages.MaxAgeOf(&whole)), EarlySeconds: roundedSeconds(w.Ages.MaxAgeOf(&whole) - age),
 	}
 	if it.Fault != source.FaultNone {
 		in.Fault = it.Fault.String() + " at " + it.Field
@@ -291,11 +291,11 @@ func newInputs(w *Watch, it *source.Item) *Inputs {
 
 func newDecision(it *source.Item, v decision.Verdict, now time.Time) *Decision {
 	d := &Decision{
-		Due: v.ShouldPublish, Reason: v.Reason.String(), Since: jsonTime(v.Since), Next: jsonTime(dueSince(v)),
+		Due: v.ShouldPublish, Reason: v.Reason.String(), Since: representableTimeOrZero(v.Since), Next: representableTimeOrZero(dueSince(v)),
 		IntervalSeconds: roundedSeconds(v.Interval), Warning: v.Warning.String(),
 	}
 	if v.ShouldPublish {
-		d.EventID = decision.EventID(string(it.ID), it.Resource.Generation, v, now)
+		d.EventID = decision.DeriveEventID(string(it.ID), it.Resource.Generation, v, now)
 	}
 	if v.Err != nil {
 		d.Error = v.Err.Error()
@@ -303,10 +303,10 @@ func newDecision(it *source.Item, v decision.Verdict, now time.Time) *Decision {
 	return d
 }
 
-// explainRule returns a sentence about the rule that matched, and its inputs.
-func explainRule(w *Watch, r *decision.Resource, v decision.Verdict, now time.Time) string {
+// formatRuleSentence returns a sentence about the rule that matched, and its inputs.
+func formatRuleSentence(w *Watch, r *decision.Resource, v decision.Verdict, now time.Time) string {
 	text := v.Reason.String()
-	age := w.Ages.Of(r)
+	age := w.Ages.MaxAgeOf(r)
 	limit := "max_age_not_ready"
 	if r.Ready() {
 		limit = "max_age_ready"
@@ -331,15 +331,15 @@ func explainRule(w *Watch, r *decision.Resource, v decision.Verdict, now time.Ti
 	}
 	whole := *r
 	whole.Early = 0
-	text = fmt.Sprintf("%s: %s since %s, %s is %s", text, shortDuration(now.Sub(v.Since).Round(time.Second)), nameAgeStart(w, r, v.Since), limit, shortDuration(w.Ages.Of(&whole)))
-	if early := w.Ages.Of(&whole) - age; early > 0 {
-		text += fmt.Sprintf(" less %s of jitter", shortDuration(early.Round(time.Millisecond)))
+	text = fmt.Sprintf("%s: %s since %s, %s is %s", text, FormatShortDuration(now.Sub(v.Since).Round(time.Second)), nameOfAgeStart(w, r, v.Since), limit, FormatShortDuration(w.Ages.MaxAgeOf(&whole)))
+	if early := w.Ages.MaxAgeOf(&whole) - age; early > 0 {
+		text += fmt.Sprintf(" less %s of jitter", FormatShortDuration(early.Round(time.Millisecond)))
 	}
 	return text
 }
 
-// shortDuration returns a duration without trailing zero units.
-func shortDuration(d time.Duration) string {
+// FormatShortDuration returns a duration without trailing zero units.
+func FormatShortDuration(d time.Duration) string {
 	text := d.String()
 	for _, unit := range []string{"m0s", "h0m"} {
 		if strings.HasSuffix(text, unit) {
@@ -349,8 +349,8 @@ func shortDuration(d time.Duration) string {
 	return text
 }
 
-// nameAgeStart returns the name of the time that a rule counted from.
-func nameAgeStart(w *Watch, r *decision.Resource, since time.Time) string {
+// nameOfAgeStart returns the name of the time that a rule counted from.
+func nameOfAgeStart(w *Watch, r *decision.Resource, since time.Time) string {
 	switch {
 	case w.Profile == profileTransition && since.Equal(r.LastTransition):
 		return "last_transition_time"
@@ -363,8 +363,8 @@ func nameAgeStart(w *Watch, r *decision.Resource, since time.Time) string {
 // profileTransition is the profile that does not use reports.
 const profileTransition = "transition-age"
 
-// listUnmet lists the requirements that a resource does not meet.
-func listUnmet(list []Requirement) string {
+// formatUnmet lists the requirements that a resource does not meet.
+func formatUnmet(list []Requirement) string {
 	var parts []string
 	for _, r := range list {
 		if r.Met {

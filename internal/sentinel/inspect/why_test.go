@@ -26,7 +26,7 @@ type recorder struct {
 
 func (r recorder) URL() string { return "http://sentinel.example" }
 
-func (r recorder) Decisions(_ context.Context, id string) (state.RecordResponse, error) {
+func (r recorder) FetchDecisions(_ context.Context, id string) (state.RecordResponse, error) {
 	if r.err != nil {
 		return state.RecordResponse{}, r.err
 	}
@@ -127,7 +127,7 @@ func TestWhy(t *testing.T) {
 				if tc.recorder != nil {
 					rec = tc.recorder()
 				}
-				got, err := inspect.Why(t.Context(), watch(t, "eu.yaml", sample(), "region=eu"), tc.id, rec)
+				got, err := inspect.ExplainDecision(t.Context(), watch(t, "eu.yaml", sample(), "region=eu"), tc.id, rec)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -160,7 +160,7 @@ func TestWhySaysByWhat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, "eu.yaml", sample(), "region=eu,tier notin (silver)")
 		w.Early = func([]byte) float64 { return 0.1 }
-		got, err := inspect.Why(t.Context(), w, "c3", recorder{decisions: map[string][]state.ServedDecision{
+		got, err := inspect.ExplainDecision(t.Context(), w, "c3", recorder{decisions: map[string][]state.ServedDecision{
 			"c3": {{At: time.Now().UTC(), Publish: true, Generation: 1, EventID: "evt-1", Error: "no confirmation from the broker in time"}},
 		}})
 		if err != nil {
@@ -184,7 +184,7 @@ func TestWhySaysByWhat(t *testing.T) {
 			},
 			Decision: &inspect.Decision{
 				Due: true, Reason: "max age expired (ready)", Since: since, Next: since.Add(27 * time.Minute), IntervalSeconds: 1620,
-				EventID: decision.EventID("c3", 1, v, now),
+				EventID: decision.DeriveEventID("c3", 1, v, now),
 			},
 			Sentinel: inspect.Recorded{URL: "http://sentinel.example"},
 		}
@@ -204,11 +204,11 @@ func TestWhyErrors(t *testing.T) {
 		twin.Name = "name-c1"
 		f.put(v1.CollectionClusters, twin)
 		w := watch(t, "eu.yaml", f, "")
-		if _, err := inspect.Why(t.Context(), w, "name-c1", recorder{}); err == nil || !strings.Contains(err.Error(), "c1, c7") {
+		if _, err := inspect.ExplainDecision(t.Context(), w, "name-c1", recorder{}); err == nil || !strings.Contains(err.Error(), "c1, c7") {
 			t.Errorf("of two of one name: %v", err)
 		}
 		f.before = func(string, url.Values) error { return errDown }
-		if _, err := inspect.Why(t.Context(), w, "c1", recorder{}); !errors.Is(err, errDown) {
+		if _, err := inspect.ExplainDecision(t.Context(), w, "c1", recorder{}); !errors.Is(err, errDown) {
 			t.Errorf("of an API that is down: %v", err)
 		}
 	})
@@ -216,7 +216,7 @@ func TestWhyErrors(t *testing.T) {
 
 // TestWhyOfWhatCanNotBeRead checks that the report contains the fault of an unreadable resource.
 func TestWhyOfWhatCanNotBeRead(t *testing.T) {
-	got, err := inspect.Why(t.Context(), watch(t, "all.yaml", single(`{"id":"a","generation":"x"}`), ""), "a", recorder{})
+	got, err := inspect.ExplainDecision(t.Context(), watch(t, "all.yaml", single(`{"id":"a","generation":"x"}`), ""), "a", recorder{})
 	if err != nil || got.State != inspect.StateUnreadable || !strings.Contains(got.Rule, "wrong_type at generation") {
 		t.Errorf("got %+v: %v", got, err)
 	}

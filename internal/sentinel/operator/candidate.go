@@ -14,17 +14,17 @@ type candidate struct {
 	wg     sync.WaitGroup
 }
 
-// answered returns a channel that is closed when all new connections have responded. For no
+// connectionsReady returns a channel that is closed when all new connections have responded. For no
 // candidate it returns nil.
-func (c *candidate) answered() <-chan struct{} {
+func (c *candidate) connectionsReady() <-chan struct{} {
 	if c == nil {
 		return nil
 	}
 	return c.ready
 }
 
-// stopWaiting stops the wait.
-func (c *candidate) stopWaiting() {
+// cancelAndWait stops the wait.
+func (c *candidate) cancelAndWait() {
 	c.cancel()
 	c.wg.Wait()
 }
@@ -41,12 +41,12 @@ const (
 	firstProbePause, lastProbePause = 100 * time.Millisecond, 5 * time.Second
 )
 
-// startCandidate waits until the connections of p that are not those of current respond. It
+// startConnectionWait waits until the connections of p that are not those of current respond. It
 // returns nil if no wait is necessary. It does not wait for the replacement of a connection that
 // does not work. In that case a new broker gets a moment to connect, so that the first events need
 // not fail. It reports the connections that do not respond with tell, after a while and after each
 // change.
-func (p *instanceParts) startCandidate(ctx context.Context, current *runningSentinel, report func(PendingConnections)) *candidate {
+func (p *instanceParts) startConnectionWait(ctx context.Context, current *runningSentinel, report func(PendingConnections)) *candidate {
 	var waitAPI, waitBroker, connect bool
 	if current == nil || current.broken {
 		connect = true
@@ -66,16 +66,16 @@ func (p *instanceParts) startCandidate(ctx context.Context, current *runningSent
 		defer cancel()
 		var all sync.WaitGroup
 		if waitAPI {
-			all.Go(func() { w.awaitAPI(ctx, p) })
+			all.Go(func() { w.awaitAPIResponse(ctx, p) })
 		}
 		if waitBroker {
-			all.Go(func() { w.awaitBroker(ctx, p) })
+			all.Go(func() { w.awaitBrokerReady(ctx, p) })
 		}
 		if connect {
 			all.Go(func() {
 				bounded, done := context.WithTimeout(ctx, brokerConnectTime)
 				defer done()
-				w.awaitBroker(bounded, p)
+				w.awaitBrokerReady(bounded, p)
 			})
 		}
 		all.Wait()
@@ -94,34 +94,34 @@ type connectionWait struct {
 	told PendingConnections
 }
 
-// updatePending stores a problem, and reports it if it is significant.
-func (w *connectionWait) updatePending(change func(*PendingConnections)) {
+// updateAndReportPending stores a problem, and reports it if it is significant.
+func (w *connectionWait) updateAndReportPending(change func(*PendingConnections)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.told
 	change(&w.told)
-	if time.Since(w.told.Since) < connectPatience || errorText(before.API) == errorText(w.told.API) && errorText(before.Broker) == errorText(w.told.Broker) {
+	if time.Since(w.told.Since) < connectPatience || errorTextOrEmpty(before.API) == errorTextOrEmpty(w.told.API) && errorTextOrEmpty(before.Broker) == errorTextOrEmpty(w.told.Broker) {
 		return
 	}
 	w.tell(w.told)
 }
 
-func errorText(err error) string {
+func errorTextOrEmpty(err error) string {
 	if err == nil {
 		return ""
 	}
 	return err.Error()
 }
 
-func (w *connectionWait) awaitAPI(ctx context.Context, p *instanceParts) {
+func (w *connectionWait) awaitAPIResponse(ctx context.Context, p *instanceParts) {
 	for pause := firstProbePause; ctx.Err() == nil; pause = min(2*pause, lastProbePause) {
 		err := p.api.probeAPI(ctx, p.wanted.Settings.Sentinel)
 		if err == nil {
-			w.updatePending(func(p *PendingConnections) { p.API = nil })
+			w.updateAndReportPending(func(p *PendingConnections) { p.API = nil })
 			return
 		}
 		if w.isReportDue() {
-			w.updatePending(func(p *PendingConnections) { p.API = err })
+			w.updateAndReportPending(func(p *PendingConnections) { p.API = err })
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -132,17 +132,17 @@ func (w *connectionWait) awaitAPI(ctx context.Context, p *instanceParts) {
 	}
 }
 
-func (w *connectionWait) awaitBroker(ctx context.Context, p *instanceParts) {
+func (w *connectionWait) awaitBrokerReady(ctx context.Context, p *instanceParts) {
 	ticker := time.NewTicker(brokerPollInterval)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
 		err := p.broker.Ready()
 		if err == nil {
-			w.updatePending(func(p *PendingConnections) { p.Broker = nil })
+			w.updateAndReportPending(func(p *PendingConnections) { p.Broker = nil })
 			return
 		}
 		if w.isReportDue() {
-			w.updatePending(func(p *PendingConnections) { p.Broker = err })
+			w.updateAndReportPending(func(p *PendingConnections) { p.Broker = err })
 		}
 		select {
 		case <-ctx.Done():

@@ -48,19 +48,19 @@ type ReplicaGroup interface {
 // errPanic is the error of a dependency that panicked.
 var errPanic = errors.New("panic")
 
-// panicError converts a recovered value to an error.
-func panicError(what string, value any) error {
-	return fmt.Errorf("%w in %s: %v\n%s", errPanic, what, value, debug.Stack())
+// newPanicError converts a recovered value to an error.
+func newPanicError(where string, recovered any) error {
+	return fmt.Errorf("%w in %s: %v\n%s", errPanic, where, recovered, debug.Stack())
 }
 
-// catchPanic calls do, and converts a panic in it to an error.
-func catchPanic(what string, do func() error) (err error) {
+// callRecoveringPanic calls do, and converts a panic in it to an error.
+func callRecoveringPanic(where string, call func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			err = panicError(what, value)
+			err = newPanicError(where, value)
 		}
 	}()
-	return do()
+	return call()
 }
 
 // A failureHook calls a function with the error that ends the use of a connection. The user of the
@@ -78,12 +78,12 @@ func (h *failureHook) reportError(err error) {
 	}
 }
 
-// recoverAndRedact is deferred around each call. It converts a panic to an error, and redacts
+// recoverRedactAndReport is deferred around each call. It converts a panic to an error, and redacts
 // secrets in errors.
-func (h *failureHook) recoverAndRedact(what string, err *error) {
+func (h *failureHook) recoverRedactAndReport(where string, err *error) {
 	value := recover()
 	if value != nil {
-		*err = panicError(what, value)
+		*err = newPanicError(where, value)
 	}
 	*err = redactSecrets(*err, h.hidden)
 	if value != nil {
@@ -101,7 +101,7 @@ type apiConnection struct {
 
 // ListPage calls ListPage of the API.
 func (c *apiConnection) ListPage(ctx context.Context, collection string, q url.Values, dst []byte) (page []byte, err error) {
-	defer c.recoverAndRedact("fleet API client", &err)
+	defer c.recoverRedactAndReport("fleet API client", &err)
 	return c.FleetAPI.ListPage(ctx, collection, q, dst)
 }
 
@@ -109,13 +109,13 @@ func (c *apiConnection) ListPage(ctx context.Context, collection string, q url.V
 func (c *apiConnection) ListPageIf(
 	ctx context.Context, collection string, q url.Values, etag string, dst []byte,
 ) (body []byte, rest io.ReadCloser, tag string, err error) {
-	defer c.recoverAndRedact("fleet API client", &err)
+	defer c.recoverRedactAndReport("fleet API client", &err)
 	return c.FleetAPI.ListPageIf(ctx, collection, q, etag, dst)
 }
 
 // Watch calls Watch of the API.
 func (c *apiConnection) Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) (err error) {
-	defer c.recoverAndRedact("fleet API client", &err)
+	defer c.recoverRedactAndReport("fleet API client", &err)
 	return c.FleetAPI.Watch(ctx, collection, q, handle)
 }
 
@@ -129,7 +129,7 @@ func (c *apiConnection) probeAPI(ctx context.Context, cfg sentinel.Config) error
 	w := source.NewWalker(source.WalkerConfig{
 		Collection: cfg.ResourceType, PageSize: 1, Timeout: cfg.HyperfleetAPI.Timeout, Flavour: cfg.HyperfleetAPI.Flavour,
 	}, c)
-	_, err := w.Walk(ctx, source.Place{}, func(source.Page) (source.Envelope, error) { return source.Envelope{}, errProbeAnswered })
+	_, err := w.FetchResources(ctx, source.Place{}, func(source.Page) (source.Envelope, error) { return source.Envelope{}, errProbeAnswered })
 	if errors.Is(err, errProbeAnswered) {
 		return nil
 	}
@@ -155,17 +155,17 @@ type brokerConnection struct {
 
 // Publish calls Publish of the broker.
 func (c *brokerConnection) Publish(ctx context.Context, e *cloudevent.Event) (err error) {
-	defer c.recoverAndRedact("broker client", &err)
+	defer c.recoverRedactAndReport("broker client", &err)
 	return c.Broker.Publish(ctx, e)
 }
 
 // errBrokerEnded is the readiness error of a broker that stopped unexpectedly.
 var errBrokerEnded = errors.New("the client of the message broker stopped unexpectedly; see the log of the sentinel")
 
-// runBroker runs the broker until closeAndWait, and reports an earlier end.
-func (c *brokerConnection) runBroker(ctx context.Context) {
+// runAndReportEnd runs the broker until closeAndWait, and reports an earlier end.
+func (c *brokerConnection) runAndReportEnd(ctx context.Context) {
 	defer close(c.done)
-	err := c.runOnce(ctx)
+	err := c.runRecoveringPanic(ctx)
 	if ctx.Err() != nil {
 		return
 	}
@@ -176,13 +176,13 @@ func (c *brokerConnection) runBroker(ctx context.Context) {
 	c.reportError(err)
 }
 
-func (c *brokerConnection) runOnce(ctx context.Context) (err error) {
-	defer c.recoverAndRedact("broker client", &err)
+func (c *brokerConnection) runRecoveringPanic(ctx context.Context) (err error) {
+	defer c.recoverRedactAndReport("broker client", &err)
 	return c.Run(ctx)
 }
 
-// endError returns why the broker stopped unexpectedly, or nil.
-func (c *brokerConnection) endError() error {
+// unexpectedEndError returns why the broker stopped unexpectedly, or nil.
+func (c *brokerConnection) unexpectedEndError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ended
@@ -190,10 +190,10 @@ func (c *brokerConnection) endError() error {
 
 // Ready calls Ready of the broker.
 func (c *brokerConnection) Ready() (err error) {
-	if err := c.endError(); err != nil {
+	if err := c.unexpectedEndError(); err != nil {
 		return err
 	}
-	defer c.recoverAndRedact("broker client", &err)
+	defer c.recoverRedactAndReport("broker client", &err)
 	return c.Broker.Ready()
 }
 
@@ -203,8 +203,9 @@ func (c *brokerConnection) closeAndWait() {
 	<-c.done
 }
 
-// openConnections opens the connections for w, or reuses those of current with the same settings.
-func openConnections(ctx context.Context, deps *InstanceDeps, w *WantedConfig, current *runningSentinel) (*instanceParts, error) {
+// openOrReuseConnections opens the connections for w, or reuses those of current with the same
+// settings.
+func openOrReuseConnections(ctx context.Context, deps *InstanceDeps, w *WantedConfig, current *runningSentinel) (*instanceParts, error) {
 	p := &instanceParts{wanted: w, trouble: make(chan error, 1)}
 	if current != nil && !current.broken {
 		if reflect.DeepEqual(current.api.settings, w.Settings.Sentinel.HyperfleetAPI) {
@@ -219,17 +220,17 @@ func openConnections(ctx context.Context, deps *InstanceDeps, w *WantedConfig, c
 		if err != nil {
 			return nil, fmt.Errorf("spec.hyperfleetAPI: %w", err)
 		}
-		p.api = &apiConnection{FleetAPI: api, failureHook: failureHook{hidden: secretsOf(&w.Settings)}, settings: w.Settings.Sentinel.HyperfleetAPI}
+		p.api = &apiConnection{FleetAPI: api, failureHook: failureHook{hidden: listSecrets(&w.Settings)}, settings: w.Settings.Sentinel.HyperfleetAPI}
 	}
 	if p.broker == nil {
 		broker, err := deps.OpenBroker(w.Settings.Broker)
 		if err != nil {
-			p.releaseConnections(current)
+			p.closeConnectionsExcept(current)
 			return nil, fmt.Errorf("spec.broker: %w", err)
 		}
 		ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-		p.broker = &brokerConnection{Broker: broker, failureHook: failureHook{hidden: secretsOf(&w.Settings)}, settings: w.Settings.Broker, stop: stop, done: make(chan struct{})}
-		go p.broker.runBroker(ctx)
+		p.broker = &brokerConnection{Broker: broker, failureHook: failureHook{hidden: listSecrets(&w.Settings)}, settings: w.Settings.Broker, stop: stop, done: make(chan struct{})}
+		go p.broker.runAndReportEnd(ctx)
 	}
 	return p, nil
 }

@@ -53,7 +53,7 @@ func (h *fakeHost) Get(_ context.Context, key types.NamespacedName) (*v1alpha1.S
 	return o.DeepCopy(), nil
 }
 
-func (h *fakeHost) Secret(_ context.Context, key types.NamespacedName) (map[string][]byte, error) {
+func (h *fakeHost) GetSecretData(_ context.Context, key types.NamespacedName) (map[string][]byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.err != nil {
@@ -114,7 +114,7 @@ type fakeTeller struct {
 	told []string
 }
 
-func (f *fakeTeller) EmitEvent(_ context.Context, _ reference, _ InstanceState, e happening) {
+func (f *fakeTeller) EmitOrLogEvent(_ context.Context, _ reference, _ InstanceState, e eventContent) {
 	reason := e.reason
 	f.mu.Lock()
 	defer f.mu.Unlock()

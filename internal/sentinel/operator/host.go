@@ -34,8 +34,8 @@ func (h hostCluster) Get(ctx context.Context, key types.NamespacedName) (*v1alph
 	return &sc, nil
 }
 
-// Secret reads the current data of a Secret.
-func (h hostCluster) Secret(ctx context.Context, key types.NamespacedName) (map[string][]byte, error) {
+// GetSecretData reads the current data of a GetSecretData.
+func (h hostCluster) GetSecretData(ctx context.Context, key types.NamespacedName) (map[string][]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	var secret corev1.Secret
@@ -45,10 +45,10 @@ func (h hostCluster) Secret(ctx context.Context, key types.NamespacedName) (map[
 	return secret.Data, nil
 }
 
-// ApplyStatus sets the status fields that owner manages to the given ones, by server-side apply.
+// ApplyStatus sets the status fields that fieldOwner manages to the given ones, by server-side apply.
 // Managed fields that are not given are removed. It writes only to the life of the object that ref
 // names.
-func (h hostCluster) ApplyStatus(ctx context.Context, ref reference, status *v1alpha1.SentinelConfigStatus, owner string) error {
+func (h hostCluster) ApplyStatus(ctx context.Context, ref reference, status *v1alpha1.SentinelConfigStatus, fieldOwner string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
@@ -60,16 +60,16 @@ func (h hostCluster) ApplyStatus(ctx context.Context, ref reference, status *v1a
 	object.SetNamespace(ref.Namespace)
 	object.SetName(ref.Name)
 	object.SetUID(ref.UID)
-	err = h.cached.SubResource("status").Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.ForceOwnership, client.FieldOwner(owner))
+	err = h.cached.SubResource("status").Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.ForceOwnership, client.FieldOwner(fieldOwner))
 	if err != nil {
 		return fmt.Errorf("write status: %w", err)
 	}
 	return nil
 }
 
-// MayWriteEvents asks the API server whether Kubernetes events of a namespace may be created and
+// CheckMayWriteEvents asks the API server whether Kubernetes events of a namespace may be created and
 // patched. A repeated event is counted by a patch.
-func (h hostCluster) MayWriteEvents(ctx context.Context, namespace string) (bool, error) {
+func (h hostCluster) CheckMayWriteEvents(ctx context.Context, namespace string) (allowed bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	for _, verb := range []string{"create", "patch"} {
@@ -105,8 +105,8 @@ type recorder struct {
 	may      bool
 }
 
-// mayWriteEvents reports whether Kubernetes events may be written.
-func (r *recorder) mayWriteEvents(ctx context.Context, namespace string) bool {
+// checkMayWriteEventsOnce reports whether Kubernetes events may be written.
+func (r *recorder) checkMayWriteEventsOnce(ctx context.Context, namespace string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.answered {
@@ -132,16 +132,16 @@ const (
 	actionRun    = "Run"
 )
 
-// EmitEvent sends an event, or logs it. It waits for the host cluster only until that has answered
+// EmitOrLogEvent sends an event, or logs it. It waits for the host cluster only until that has answered
 // whether events may be sent.
-func (r *recorder) EmitEvent(ctx context.Context, ref reference, s InstanceState, e happening) {
+func (r *recorder) EmitOrLogEvent(ctx context.Context, ref reference, s InstanceState, e eventContent) {
 	typ, level := eventNormal, slog.LevelInfo
 	if e.warning {
 		typ, level = eventWarning, slog.LevelWarn
 	}
-	w := labelsOf(s)
+	w := metricLabelsOf(s)
 	r.count.WithLabelValues(w.shard, w.resourceType, e.reason).Inc()
-	if !r.mayWriteEvents(ctx, ref.Namespace) {
+	if !r.checkMayWriteEventsOnce(ctx, ref.Namespace) {
 		r.log.Log(ctx, level, "sentinelconfig event", "config", ref.Name, "namespace", ref.Namespace,
 			"generation", s.Seen, "reason", e.reason, "note", e.note)
 		return

@@ -105,13 +105,15 @@ func NewInstance(deps InstanceDeps) *Instance {
 
 // Apply requests that the instance run w as soon as possible. It does not wait. The last call wins.
 func (i *Instance) Apply(w WantedConfig) {
-	i.postWanted(w.Generation, w.Settings.Sentinel.ResourceType, &w, nil)
+	i.setWantedAndNotify(w.Generation, w.Settings.Sentinel.ResourceType, &w, nil)
 }
 
-// Refuse reports that a generation was refused, and why. The running sentinel continues.
-func (i *Instance) Refuse(r Refusal) { i.postWanted(r.Generation, r.ResourceType, nil, &r) }
+// RefuseGeneration reports that a generation was refused, and why. The running sentinel continues.
+func (i *Instance) RefuseGeneration(r Refusal) {
+	i.setWantedAndNotify(r.Generation, r.ResourceType, nil, &r)
+}
 
-func (i *Instance) postWanted(generation int64, resourceType string, wanted *WantedConfig, refused *Refusal) {
+func (i *Instance) setWantedAndNotify(generation int64, resourceType string, wanted *WantedConfig, refused *Refusal) {
 	i.mu.Lock()
 	i.seen, i.watches, i.wanted, i.refused = generation, resourceType, wanted, refused
 	i.mu.Unlock()
@@ -126,11 +128,11 @@ func (i *Instance) postWanted(generation int64, resourceType string, wanted *Wan
 func (i *Instance) Run(ctx context.Context) error {
 	v := &supervisor{instance: i, log: i.log, retry: time.NewTimer(time.Hour)}
 	v.retry.Stop()
-	defer v.shutDown()
+	defer v.stopAndUnregister()
 	for ctx.Err() == nil {
 		// A panic in a step is a failure of this instance alone.
-		if err := catchPanic("the instance", func() error { v.runStep(ctx); return nil }); err != nil {
-			v.handlePanic(ctx, err)
+		if err := callRecoveringPanic("the instance", func() error { v.awaitAndRunStep(ctx); return nil }); err != nil {
+			v.cleanUpAndScheduleRestart(ctx, err)
 		}
 	}
 	return nil
@@ -142,26 +144,27 @@ func (i *Instance) redactSecrets(err error) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.wanted != nil {
-		err = redactSecrets(err, secretsOf(&i.wanted.Settings))
+		err = redactSecrets(err, listSecrets(&i.wanted.Settings))
 	}
 	if i.current != nil {
-		err = redactSecrets(err, secretsOf(&i.current.wanted.Settings))
+		err = redactSecrets(err, listSecrets(&i.current.wanted.Settings))
 	}
 	return err
 }
 
-// CountNotLoaded counts that the configuration could not be loaded, whether or not an earlier one was.
-func (i *Instance) CountNotLoaded() {
+// CountLoadFailure counts that the configuration could not be loaded, whether or not an earlier one
+// was.
+func (i *Instance) CountLoadFailure() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.current != nil {
-		i.current.sentinel.ConfigNotLoaded()
+		i.current.sentinel.CountConfigNotLoaded()
 		return
 	}
 	if i.state.Stopped {
 		return
 	}
-	if err := i.deps.LoadErrors.CountFailure(i.watches); err != nil {
+	if err := i.deps.LoadErrors.CountLoadFailure(i.watches); err != nil {
 		i.log.Error("metrics of a failed configuration load not registered", "err", err)
 	}
 }
@@ -174,7 +177,7 @@ func (i *Instance) Decisions() (watches string, decisions *state.DecisionRecord,
 	if i.current == nil {
 		return "", nil, false
 	}
-	return i.current.sentinel.Watches(), i.current.sentinel.Decisions(), true
+	return i.current.sentinel.DescribeWatch(), i.current.sentinel.Decisions(), true
 }
 
 // errNoConfig is the readiness error of an instance without a sentinel.

@@ -22,10 +22,10 @@ func TestRefusalsLeaveWhatRuns(t *testing.T) {
 		want   operator.RefusalReason
 	}{
 		"Invalid": {"a spec that makes no sense", func(r *instanceRig) {
-			r.Refuse(operator.Refusal{Generation: 2, Reason: operator.ReasonInvalid, Err: boom})
+			r.RefuseGeneration(operator.Refusal{Generation: 2, Reason: operator.ReasonInvalid, Err: boom})
 		}, operator.ReasonInvalid},
 		"Secret": {"a Secret that is missing", func(r *instanceRig) {
-			r.Refuse(operator.Refusal{Generation: 2, Reason: operator.ReasonSecret, Err: boom})
+			r.RefuseGeneration(operator.Refusal{Generation: 2, Reason: operator.ReasonSecret, Err: boom})
 		}, operator.ReasonSecret},
 		"Unopenable": {"a broker for which there is no client", func(r *instanceRig) { r.Apply(newWantedConfig(2, onBroker(brokerB))) }, operator.ReasonUnopenable},
 		"Engine": {
@@ -113,7 +113,7 @@ func TestInstanceFailures(t *testing.T) {
 				r.Apply(newWantedConfig(1))
 				pass(2500 * time.Millisecond)
 				tc.begin(r)
-				for n := 0; r.State().Failure == nil && n < 100; n++ {
+				for n := 0; r.CurrentState().Failure == nil && n < 100; n++ {
 					pass(20 * time.Millisecond)
 				}
 				r.wantState(t, 1, "", tc.failure)
@@ -184,7 +184,7 @@ func TestInstanceGoodAgain(t *testing.T) {
 		r := newInstanceRig(t, nil)
 		r.Apply(newWantedConfig(1))
 		pass(2 * time.Second)
-		r.Refuse(operator.Refusal{Generation: 1, Reason: operator.ReasonSecret, Err: errors.New("gone for a moment")})
+		r.RefuseGeneration(operator.Refusal{Generation: 1, Reason: operator.ReasonSecret, Err: errors.New("gone for a moment")})
 		pass(time.Second)
 		r.wantState(t, 1, operator.ReasonSecret, "")
 		r.Apply(newWantedConfig(1))
@@ -204,7 +204,7 @@ func TestWaitingIsNoRefusal(t *testing.T) {
 		r.brokers.SetAway(brokerB, true)
 		r.Apply(newWantedConfig(1))
 		pass(2 * time.Second)
-		r.Refuse(operator.Refusal{Generation: 2, Reason: operator.ReasonInvalid, Err: errors.New("boom")})
+		r.RefuseGeneration(operator.Refusal{Generation: 2, Reason: operator.ReasonInvalid, Err: errors.New("boom")})
 		pass(time.Second)
 		r.Apply(newWantedConfig(3, onBroker(brokerB)))
 		pass(5 * time.Second)
@@ -305,7 +305,7 @@ func TestConcealsWhatIsInForce(t *testing.T) {
 		r := newInstanceRig(t, nil)
 		r.Apply(newWantedConfig(1))
 		pass(2 * time.Second)
-		r.Refuse(operator.Refusal{Generation: 2, Reason: operator.ReasonInvalid, Err: errors.New("boom")})
+		r.RefuseGeneration(operator.Refusal{Generation: 2, Reason: operator.ReasonInvalid, Err: errors.New("boom")})
 		pass(time.Second)
 		r.brokers.SetRefuse(brokerA, true) // with an error that holds the address
 		r.brokers.End(brokerA, errors.New("for no reason"))

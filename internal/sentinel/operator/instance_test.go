@@ -218,7 +218,7 @@ func TestInstanceLatestWins(t *testing.T) {
 				t.Errorf("%d clients of a broker that nobody wants any more", n)
 			}
 		}
-		if s := r.State(); s.Changes != 2 {
+		if s := r.CurrentState(); s.Changes != 2 {
 			t.Errorf("%d changes, want 2", s.Changes)
 		}
 	})
@@ -268,7 +268,7 @@ func TestInstanceGroup(t *testing.T) {
 		r := newInstanceRig(t, nil)
 		r.Apply(newWantedConfig(1))
 		pass(2 * time.Second)
-		if s := r.State(); s.Grouped {
+		if s := r.CurrentState(); s.Grouped {
 			t.Error("in a group without being told")
 		}
 		r.Apply(newWantedConfig(2, auto))

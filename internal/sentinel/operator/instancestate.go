@@ -80,8 +80,8 @@ type InstanceState struct {
 	Group   error
 }
 
-// State returns the current state of the instance.
-func (i *Instance) State() InstanceState {
+// CurrentState returns the current state of the instance.
+func (i *Instance) CurrentState() InstanceState {
 	i.mu.Lock()
 	s, current, group := i.state, i.current, i.group
 	s.Seen, s.ResourceType = i.seen, i.watches
@@ -95,8 +95,8 @@ func (i *Instance) State() InstanceState {
 	return s
 }
 
-// setState changes the state and calls OnChange.
-func (i *Instance) setState(change func(*InstanceState)) {
+// updateState changes the state and calls OnChange.
+func (i *Instance) updateState(change func(*InstanceState)) {
 	i.mu.Lock()
 	change(&i.state)
 	i.mu.Unlock()

@@ -16,9 +16,9 @@ const LabelConfig = "config"
 // metricLabels holds the two labels that all metrics have.
 type metricLabels struct{ shard, resourceType string }
 
-// labelsOf returns the labels of an instance: those of its sentinel's metrics, or those of
+// metricLabelsOf returns the labels of an instance: those of its sentinel's metrics, or those of
 // configurations that are not loaded.
-func labelsOf(s InstanceState) metricLabels {
+func metricLabelsOf(s InstanceState) metricLabels {
 	w := metricLabels{shard: cmp.Or(s.Selector, "all"), resourceType: cmp.Or(s.ResourceType, sentinel.ResourceTypeUnknown)}
 	if s.Changes == 0 {
 		w.shard = sentinel.ShardNotLoaded
@@ -26,12 +26,12 @@ func labelsOf(s InstanceState) metricLabels {
 	return w
 }
 
-// A census counts the objects with and without a sentinel, by what they watch.
-type census map[metricLabels]struct{ served, unserved int }
+// objectCounts counts the objects with and without a sentinel, by what they watch.
+type objectCounts map[metricLabels]struct{ served, unserved int }
 
 // configs is the metric of the SentinelConfigs that a process runs. The metrics of a sentinel do
 // not exist without a sentinel.
-type configs struct{ count func() census }
+type configs struct{ count func() objectCounts }
 
 //nolint:gochecknoglobals // it is a constant
 var configsDesc = prometheus.NewDesc("hyperfleet_sentinel_configs",
@@ -60,21 +60,21 @@ func newEventCounter() *prometheus.CounterVec {
 // RegisterMetrics registers the metrics of an operator with one object that does not exist, for the
 // reference of metrics.
 func RegisterMetrics(reg prometheus.Registerer) error {
-	missing := configs{func() census {
-		return census{{shard: sentinel.ShardNotLoaded, resourceType: sentinel.ResourceTypeUnknown}: {unserved: 1}}
+	missing := configs{func() objectCounts {
+		return objectCounts{{shard: sentinel.ShardNotLoaded, resourceType: sentinel.ResourceTypeUnknown}: {unserved: 1}}
 	}}
 	events := newEventCounter()
 	events.WithLabelValues(sentinel.ShardNotLoaded, sentinel.ResourceTypeUnknown, eventNotLoaded)
 	return errors.Join(reg.Register(missing), reg.Register(events))
 }
 
-// countObjects counts the objects with and without a sentinel. The configured object counts even if
-// it does not exist. Without any objects there is one line of zeros.
-func (r *memberSet) countObjects() census {
-	all := census{}
-	r.forEach(func(m *member) {
-		s := m.instance.State()
-		w := labelsOf(s)
+// countObjectsByState counts the objects with and without a sentinel. The configured object counts
+// even if it does not exist. Without any objects there is one line of zeros.
+func (r *memberSet) countObjectsByState() objectCounts {
+	all := objectCounts{}
+	r.forEachMember(func(m *member) {
+		s := m.instance.CurrentState()
+		w := metricLabelsOf(s)
 		n := all[w]
 		if s.InForce != 0 && s.Failure == nil {
 			n.served++

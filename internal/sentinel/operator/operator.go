@@ -122,11 +122,11 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 			v1alpha1.GroupVersion.WithKind(kind), corev1.SchemeGroupVersion.WithKind("Secret"),
 		},
 		ClusterScoped: []schema.GroupVersionKind{authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview")},
-		Cache:         o.cacheOptions(),
+		Cache:         o.buildCacheOptions(),
 		Log:           deps.Log,
 		OnTrouble: func(err error) {
 			o.trouble.Store(&err)
-			o.roster.countAllNotLoaded()
+			o.roster.countLoadFailures()
 		},
 	})
 	if err != nil {
@@ -138,8 +138,8 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 	}
 	o.secrets = newSecretWatch(meta, cfg.Namespace, deps.Log)
 	host := hostCluster{cached: o.manager.GetClient(), live: o.manager.GetAPIReader()}
-	o.roster = newRoster(cfg, deps, host, &recorder{
-		events: o.manager.GetEventRecorder(component), permitted: host.MayWriteEvents, log: deps.Log, count: o.events,
+	o.roster = newMemberSet(cfg, deps, host, &recorder{
+		events: o.manager.GetEventRecorder(component), permitted: host.CheckMayWriteEvents, log: deps.Log, count: o.events,
 	})
 	return o, o.addController(deps)
 }
@@ -150,9 +150,9 @@ const (
 	component = "hyperfleet-sentinel"
 )
 
-// cacheOptions restricts the cache to the objects that are run, so that others need neither
+// buildCacheOptions restricts the cache to the objects that are run, so that others need neither
 // permissions nor memory.
-func (o *Operator) cacheOptions() cache.Options {
+func (o *Operator) buildCacheOptions() cache.Options {
 	by := cache.ByObject{Transform: cache.TransformStripManagedFields()}
 	if o.cfg.Name != "" {
 		by.Field = fields.OneTermEqualSelector(metav1.ObjectNameField, o.cfg.Name)
@@ -169,9 +169,9 @@ func (o *Operator) cacheOptions() cache.Options {
 // does not block others.
 const workers = 16
 
-// specChanged accepts changes of the spec, and a new object with the same name. If the deletion was
-// missed, the new object arrives as one update, and its generation may be the same.
-func specChanged() predicate.Predicate {
+// specOrUIDChanged accepts changes of the spec, and a new object with the same name. If the
+// deletion was missed, the new object arrives as one update, and its generation may be the same.
+func specOrUIDChanged() predicate.Predicate {
 	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Predicate(predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() },
 	}))
@@ -181,7 +181,7 @@ func specChanged() predicate.Predicate {
 func (o *Operator) addController(deps Deps) error {
 	err := ctrl.NewControllerManagedBy(o.manager).
 		Named("sentinelconfig").
-		For(&v1alpha1.SentinelConfig{}, builder.WithPredicates(specChanged())).
+		For(&v1alpha1.SentinelConfig{}, builder.WithPredicates(specOrUIDChanged())).
 		WatchesRawSource(source.Channel(o.secrets.changed, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(&reconciler{objects: o.roster.host, roster: o.roster, secrets: o.secrets, complete: deps.Complete, log: o.log})
@@ -194,7 +194,7 @@ func (o *Operator) addController(deps Deps) error {
 			return fmt.Errorf("list SentinelConfigs: %w", err)
 		}
 		o.synced.Store(ctx.Err() == nil)
-		o.watchForMissing(ctx)
+		o.pollForMissingObject(ctx)
 		return nil
 	}))
 	if err != nil {
@@ -203,9 +203,9 @@ func (o *Operator) addController(deps Deps) error {
 	return nil
 }
 
-// watchForMissing counts and logs that the configured object does not exist, at the interval at
+// pollForMissingObject counts and logs that the configured object does not exist, at the interval at
 // which other failed loads are retried. It returns when ctx ends.
-func (o *Operator) watchForMissing(ctx context.Context) {
+func (o *Operator) pollForMissingObject(ctx context.Context) {
 	if o.cfg.Name == "" {
 		<-ctx.Done()
 		return
@@ -218,7 +218,7 @@ func (o *Operator) watchForMissing(ctx context.Context) {
 		_, err := o.roster.host.Get(ctx, key)
 		if was := missing; apierrors.IsNotFound(err) {
 			missing = true
-			o.roster.countNotLoaded(key)
+			o.roster.countLoadFailureOf(key)
 			if !was {
 				o.log.WarnContext(ctx, "sentinelconfig not found, waiting for it", "config", o.cfg.Name, "namespace", o.cfg.Namespace)
 			}
@@ -241,7 +241,7 @@ func (o *Operator) runManagerAndMembers(ctx context.Context) error {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if reg := o.roster.deps.Registerer; reg != nil {
-		configs := configs{o.roster.countObjects}
+		configs := configs{o.roster.countObjectsByState}
 		if err := errors.Join(reg.Register(configs), reg.Register(o.events)); err != nil {
 			return fmt.Errorf("run operator: %w", err)
 		}
@@ -250,12 +250,12 @@ func (o *Operator) runManagerAndMembers(ctx context.Context) error {
 			reg.Unregister(o.events)
 		}()
 	}
-	o.secrets.allowWatches(within)
-	o.roster.allowStarts(within)
+	o.secrets.setRunContext(within)
+	o.roster.setRunContext(within)
 	err := o.manager.Start(within)
 	cancel()
 	o.secrets.waitForWatches()
-	o.roster.waitForMembers()
+	o.roster.stopAllAndWait()
 	return err
 }
 
@@ -275,7 +275,7 @@ func (o *Operator) Ready() error {
 	if o.cfg.Name == "" {
 		return nil
 	}
-	return o.roster.checkReady(o.cfg.Name)
+	return o.roster.checkMemberReady(o.cfg.Name)
 }
 
 // Live returns an error if the sentinel, or all of several sentinels, make no progress. The status

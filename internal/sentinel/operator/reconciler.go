@@ -21,12 +21,12 @@ const retryLoad = 30 * time.Second
 // objects reads objects from the host cluster.
 type objects interface {
 	Get(ctx context.Context, key types.NamespacedName) (*v1alpha1.SentinelConfig, error)
-	Secret(ctx context.Context, key types.NamespacedName) (map[string][]byte, error)
+	GetSecretData(ctx context.Context, key types.NamespacedName) (map[string][]byte, error)
 }
 
 // A watch reports changes of the Secrets that an object references.
 type watch interface {
-	Follow(key types.NamespacedName, secrets []string)
+	WatchSecretsOf(key types.NamespacedName, secrets []string)
 }
 
 // A reconciler passes the specs of objects to their instances. It waits only for instances that
@@ -44,48 +44,48 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	sc, err := r.objects.Get(ctx, req.NamespacedName)
 	switch {
 	case apierrors.IsNotFound(err):
-		r.removeSentinel(ctx, req.NamespacedName)
+		r.stopSentinelOf(ctx, req.NamespacedName)
 		return reconcile.Result{}, nil
 	case err != nil:
 		r.log.WarnContext(ctx, "configuration load failed", "config", req.String(), "err", err)
-		r.roster.countNotLoaded(req.NamespacedName)
+		r.roster.countLoadFailureOf(req.NamespacedName)
 		return reconcile.Result{RequeueAfter: retryLoad}, nil
 	case sc.DeletionTimestamp != nil:
-		r.removeSentinel(ctx, req.NamespacedName)
+		r.stopSentinelOf(ctx, req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
-	m := r.roster.ensureMember(sc) //nolint:contextcheck // a member outlives the look at its object
+	m := r.roster.getOrStartMember(sc) //nolint:contextcheck // a member outlives the look at its object
 	wanted, refusal := r.loadSettings(ctx, sc)
 	if refusal == nil {
-		m.applyWanted(*wanted)
+		m.instance.Apply(*wanted)
 		return reconcile.Result{}, nil
 	}
-	m.noteRefusal(*refusal)
+	m.instance.RefuseGeneration(*refusal)
 	return reconcile.Result{RequeueAfter: retryLoad}, nil
 }
 
-// removeSentinel stops the sentinel of a deleted object. Nothing is published after it returns.
-func (r *reconciler) removeSentinel(ctx context.Context, key types.NamespacedName) {
-	r.secrets.Follow(key, nil)
-	if r.roster.removeMember(key) {
+// stopSentinelOf stops the sentinel of a deleted object. Nothing is published after it returns.
+func (r *reconciler) stopSentinelOf(ctx context.Context, key types.NamespacedName) {
+	r.secrets.WatchSecretsOf(key, nil)
+	if r.roster.stopAndRemoveMember(key) {
 		r.log.InfoContext(ctx, "configuration deleted, sentinel stopped", "config", key.String())
 	}
 }
 
 // loadSettings builds settings from an object and its Secrets.
-func (r *reconciler) loadSettings(ctx context.Context, sc *v1alpha1.SentinelConfig) (*WantedConfig, *Refusal) {
+func (r *reconciler) loadSettings(ctx context.Context, sc *v1alpha1.SentinelConfig) (wanted *WantedConfig, refusal *Refusal) {
 	refuse := func(reason RefusalReason, err error) (*WantedConfig, *Refusal) {
 		return nil, &Refusal{Generation: sc.Generation, Reason: reason, Err: err, ResourceType: sc.Spec.ResourceType}
 	}
-	settings, err := sentinelconfig.Translate(&sc.Spec)
+	settings, err := sentinelconfig.TranslateSpec(&sc.Spec)
 	if err != nil {
 		return refuse(ReasonInvalid, err)
 	}
 	names := settings.SecretNames()
-	r.secrets.Follow(types.NamespacedName{Namespace: sc.Namespace, Name: sc.Name}, names)
+	r.secrets.WatchSecretsOf(types.NamespacedName{Namespace: sc.Namespace, Name: sc.Name}, names)
 	secrets := map[string]map[string][]byte{}
 	for _, name := range names {
-		data, err := r.objects.Secret(ctx, types.NamespacedName{Namespace: sc.Namespace, Name: name})
+		data, err := r.objects.GetSecretData(ctx, types.NamespacedName{Namespace: sc.Namespace, Name: name})
 		switch {
 		case apierrors.IsNotFound(err): // WithSecrets reports which setting needs it
 		case err != nil:

@@ -21,7 +21,7 @@ import (
 // A fakeWatch stores the followed Secrets.
 type fakeWatch map[types.NamespacedName][]string
 
-func (w fakeWatch) Follow(key types.NamespacedName, secrets []string) { w[key] = secrets }
+func (w fakeWatch) WatchSecretsOf(key types.NamespacedName, secrets []string) { w[key] = secrets }
 
 // TestReconcile checks the effect of a reconcile on each object, and its requeue delay.
 func TestReconcile(t *testing.T) {
@@ -64,13 +64,13 @@ func TestReconcile(t *testing.T) {
 				h = newFakeHost(tc.object)
 			}
 			tc.host(h)
-			roster := newRoster(Config{Namespace: "n", Name: "one", Identity: "us"}, Deps{
+			roster := newMemberSet(Config{Namespace: "n", Name: "one", Identity: "us"}, Deps{
 				Log:        slog.New(slog.DiscardHandler),
 				OpenAPI:    func(sentinel.API) (FleetAPI, error) { return nil, errAway },
 				OpenBroker: func(sentinelconfig.Broker) (Broker, error) { return nil, errAway },
 			}, h, &fakeTeller{})
-			roster.allowStarts(ctx)
-			defer func() { cancel(); roster.waitForMembers() }()
+			roster.setRunContext(ctx)
+			defer func() { cancel(); roster.stopAllAndWait() }()
 			w := fakeWatch{}
 			r := &reconciler{objects: h, roster: roster, secrets: w, complete: func(*sentinelconfig.Settings) {}, log: slog.New(slog.DiscardHandler)}
 			result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
@@ -83,7 +83,7 @@ func TestReconcile(t *testing.T) {
 			if m := roster.members[key]; (m != nil) != tc.member {
 				t.Errorf("%s: member %t, want %t", tc.reason, m != nil, tc.member)
 			}
-			if err := roster.checkReady("one"); tc.member == errors.Is(err, errGone) {
+			if err := roster.checkMemberReady("one"); tc.member == errors.Is(err, errGone) {
 				t.Errorf("%s: ready says %v", tc.reason, err)
 			}
 			if tc.object == nil || !tc.member {
@@ -102,20 +102,21 @@ func TestReconcile(t *testing.T) {
 func TestAnotherLifeOfTheName(t *testing.T) {
 	h := newFakeHost(object())
 	ctx, cancel := context.WithCancel(t.Context())
-	roster := newRoster(Config{Namespace: "n", Identity: "us"}, Deps{Log: slog.New(slog.DiscardHandler)}, h, &fakeTeller{})
-	roster.allowStarts(ctx)
-	defer func() { cancel(); roster.waitForMembers() }()
-	first := roster.ensureMember(object())
-	if roster.ensureMember(object()) != first {
+	roster := newMemberSet(Config{Namespace: "n", Identity: "us"}, Deps{Log: slog.New(slog.DiscardHandler)}, h, &fakeTeller{})
+	roster.setRunContext(ctx)
+	defer func() { cancel(); roster.stopAllAndWait() }()
+	first := roster.getOrStartMember(object())
+	if roster.getOrStartMember(object()) != first {
 		t.Error("the same object has another member")
 	}
 	other := object()
 	other.UID = "2"
-	second := roster.ensureMember(other)
-	if second == first || !first.instance.State().Stopped {
+	second := roster.getOrStartMember(other)
+	if second == first || !first.instance.CurrentState().Stopped {
 		t.Error("the member of an object that is gone still runs")
 	}
-	if !roster.removeMember(second.ref.NamespacedName) || roster.removeMember(second.ref.NamespacedName) || !second.instance.State().Stopped {
+	key := second.ref.NamespacedName
+	if !roster.stopAndRemoveMember(key) || roster.stopAndRemoveMember(key) || !second.instance.CurrentState().Stopped {
 		t.Error("what is removed still runs, or can be removed twice")
 	}
 }
@@ -137,12 +138,12 @@ func TestNews(t *testing.T) {
 			t.Parallel()
 			changed := object()
 			tc.change(changed)
-			if got := specChanged().Update(event.UpdateEvent{ObjectOld: object(), ObjectNew: changed}); got != tc.want {
+			if got := specOrUIDChanged().Update(event.UpdateEvent{ObjectOld: object(), ObjectNew: changed}); got != tc.want {
 				t.Errorf("%s: looked at: %t, want %t", tc.reason, got, tc.want)
 			}
 		})
 	}
-	if !specChanged().Create(event.CreateEvent{Object: object()}) || !specChanged().Delete(event.DeleteEvent{Object: object()}) {
+	if !specOrUIDChanged().Create(event.CreateEvent{Object: object()}) || !specOrUIDChanged().Delete(event.DeleteEvent{Object: object()}) {
 		t.Error("the begin and the end of an object are not looked at")
 	}
 }

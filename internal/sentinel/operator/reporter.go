@@ -28,13 +28,13 @@ var errNoAnswer = errors.New("no response from the Kubernetes API in time")
 type reporter struct {
 	ref    reference
 	writer writer
-	tell   teller
+	tell   eventEmitter
 	log    *slog.Logger
 	woken  chan struct{}
-	told   story // by events
+	told   reportedEvents // by events
 }
 
-func newReporter(ref reference, identity string, h host, t teller, log *slog.Logger) *reporter {
+func newReporter(ref reference, identity string, h host, t eventEmitter, log *slog.Logger) *reporter {
 	return &reporter{ref: ref, writer: writer{ref: ref, identity: identity, host: h}, tell: t, log: log, woken: make(chan struct{}, 1)}
 }
 
@@ -46,8 +46,8 @@ func (r *reporter) requestReport() {
 	}
 }
 
-// reportUntilDone reports until ctx ends.
-func (r *reporter) reportUntilDone(ctx context.Context, state func() InstanceState) {
+// reportChangesUntilDone reports until ctx ends.
+func (r *reporter) reportChangesUntilDone(ctx context.Context, state func() InstanceState) {
 	defer r.removeOwnStatus(ctx)
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -66,12 +66,12 @@ func (r *reporter) reportUntilDone(ctx context.Context, state func() InstanceSta
 			continue
 		}
 		r.told = r.told.emitChanges(s, now, func(warning bool, reason, note string) {
-			r.tell.EmitEvent(ctx, r.ref, s, happening{warning: warning, reason: reason, note: note})
+			r.tell.EmitOrLogEvent(ctx, r.ref, s, eventContent{warning: warning, reason: reason, note: note})
 		})
 		if now.Before(next) {
 			continue
 		}
-		err := r.writer.writeStatus(ctx, s, now)
+		err := r.writer.writeStatusIfDue(ctx, s, now)
 		switch {
 		case err == nil:
 			failures = 0

@@ -47,13 +47,13 @@ func object() *v1alpha1.SentinelConfig {
 }
 
 // newWatched runs a reporter, in a bubble.
-func newWatched(t *testing.T, identity string, h host, tell teller) *watched {
+func newWatched(t *testing.T, identity string, h host, tell eventEmitter) *watched {
 	t.Helper()
 	ref := reference{NamespacedName: types.NamespacedName{Namespace: "n", Name: "one"}, UID: "1"}
 	w := &watched{reporter: newReporter(ref, identity, h, tell, slog.New(slog.DiscardHandler))}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { w.reportUntilDone(ctx, w.get) })
+	wg.Go(func() { w.reportChangesUntilDone(ctx, w.get) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	return w
 }
@@ -289,7 +289,7 @@ func TestConditions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var s InstanceState
 			tc.change(&s)
-			status := statusOf(&v1alpha1.SentinelConfigStatus{}, s, now)
+			status := buildStatus(&v1alpha1.SentinelConfigStatus{}, s, now)
 			for typ, want := range map[string]string{
 				v1alpha1.ConditionReady: tc.ready, v1alpha1.ConditionConfigValid: tc.valid,
 				v1alpha1.ConditionAPIReachable: tc.api, v1alpha1.ConditionBrokerReachable: tc.broker,
@@ -315,7 +315,7 @@ func TestConditions(t *testing.T) {
 func TestStory(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	boom := errors.New("boom")
-	var told story
+	var told reportedEvents
 	var got []string
 	step := func(change func(*InstanceState), s *InstanceState) []string {
 		change(s)

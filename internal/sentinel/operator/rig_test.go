@@ -139,7 +139,7 @@ func (r *instanceRig) wantEvents(t *testing.T, want map[string]int) {
 // wantState checks what runs and why.
 func (r *instanceRig) wantState(t *testing.T, inForce int64, refusal operator.RefusalReason, failure string) operator.InstanceState {
 	t.Helper()
-	s := r.State()
+	s := r.CurrentState()
 	var reason operator.RefusalReason
 	if s.Refusal != nil {
 		reason = s.Refusal.Reason

@@ -54,14 +54,14 @@ type SentinelRoles struct {
 func (s SentinelRoles) ListRoles() []*rbacv1.Role {
 	s = s.withDefaults()
 	list := []*rbacv1.Role{s.newRole(FeatureBase,
-		policyRule("hyperfleet.redhat.com", "sentinelconfigs", "get", "list", "watch"),
+		newPolicyRule("hyperfleet.redhat.com", "sentinelconfigs", "get", "list", "watch"),
 		// Status is written by server-side apply.
-		policyRule("hyperfleet.redhat.com", "sentinelconfigs/status", "get", "patch"),
+		newPolicyRule("hyperfleet.redhat.com", "sentinelconfigs/status", "get", "patch"),
 		// A repeated event patches the existing one.
-		policyRule("events.k8s.io", "events", "create", "patch"),
+		newPolicyRule("events.k8s.io", "events", "create", "patch"),
 	)}
 	if s.AllSecrets || len(s.Secrets) > 0 {
-		secrets := policyRule(corev1.GroupName, "secrets", "get", "list", "watch")
+		secrets := newPolicyRule(corev1.GroupName, "secrets", "get", "list", "watch")
 		if !s.AllSecrets {
 			// A list or watch is allowed if its field selector selects one of the
 			// names.
@@ -72,20 +72,20 @@ func (s SentinelRoles) ListRoles() []*rbacv1.Role {
 	if s.Sharding {
 		list = append(list, s.newRole(FeatureSharding,
 			// No resource names are possible, as the Leases are created at run time.
-			policyRule("coordination.k8s.io", "leases", "list", "watch", "create", "update", "delete")))
+			newPolicyRule("coordination.k8s.io", "leases", "list", "watch", "create", "update", "delete")))
 	}
 	return list
 }
 
-// Objects returns the ServiceAccount, and the roles with their bindings.
-func (s SentinelRoles) Objects() []runtime.Object {
+// ListObjects returns the ServiceAccount, and the roles with their bindings.
+func (s SentinelRoles) ListObjects() []runtime.Object {
 	s = s.withDefaults()
 	list := []runtime.Object{&corev1.ServiceAccount{
 		TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "ServiceAccount"},
 		ObjectMeta: metav1.ObjectMeta{Name: s.Account, Namespace: s.Namespace},
 	}}
 	for _, role := range s.ListRoles() {
-		list = append(list, role, s.newBinding(role))
+		list = append(list, role, s.newRoleBinding(role))
 	}
 	return list
 }
@@ -108,7 +108,7 @@ func (s SentinelRoles) newRole(feature string, rules ...rbacv1.PolicyRule) *rbac
 	}
 }
 
-func (s SentinelRoles) newBinding(role *rbacv1.Role) *rbacv1.RoleBinding {
+func (s SentinelRoles) newRoleBinding(role *rbacv1.Role) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name, Namespace: s.Namespace},
@@ -117,6 +117,6 @@ func (s SentinelRoles) newBinding(role *rbacv1.Role) *rbacv1.RoleBinding {
 	}
 }
 
-func policyRule(group, resource string, verbs ...string) rbacv1.PolicyRule {
+func newPolicyRule(group, resource string, verbs ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
 }

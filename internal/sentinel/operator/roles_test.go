@@ -71,7 +71,7 @@ func TestFeatures(t *testing.T) {
 			if diff := cmp.Diff(tc.roles, names) + cmp.Diff(tc.secrets, secrets); diff != "" {
 				t.Errorf("%s: -want +got\n%s", tc.reason, diff)
 			}
-			if got := len(tc.sentinel.Objects()); got != 1+2*len(tc.roles) {
+			if got := len(tc.sentinel.ListObjects()); got != 1+2*len(tc.roles) {
 				t.Errorf("%d objects, want an account, and %d roles with their bindings", got, len(tc.roles))
 			}
 		})
@@ -83,7 +83,7 @@ func newSentinel(t *testing.T, s operator.SentinelRoles) *kubernetes.Clientset {
 	t.Helper()
 	bed := kubebedtest.Bed(t)
 	admin := newClient(t, bed)
-	for _, o := range s.Objects() {
+	for _, o := range s.ListObjects() {
 		var err error
 		switch o := o.(type) {
 		case *corev1.ServiceAccount:

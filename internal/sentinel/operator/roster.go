@@ -31,13 +31,13 @@ type reference struct {
 	UID types.UID
 }
 
-// A teller emits Kubernetes events about an object.
-type teller interface {
-	EmitEvent(ctx context.Context, ref reference, s InstanceState, e happening)
+// An eventEmitter emits Kubernetes events about an object.
+type eventEmitter interface {
+	EmitOrLogEvent(ctx context.Context, ref reference, s InstanceState, e eventContent)
 }
 
-// A happening is the content of a Kubernetes event.
-type happening struct {
+// An eventContent is the content of a Kubernetes event.
+type eventContent struct {
 	warning      bool
 	reason, note string
 }
@@ -47,7 +47,7 @@ type memberSet struct {
 	cfg  Config
 	deps Deps
 	host host
-	tell teller
+	tell eventEmitter
 	log  *slog.Logger
 
 	// loads counts failed loads of objects without a member.
@@ -58,30 +58,30 @@ type memberSet struct {
 	members map[types.NamespacedName]*member
 }
 
-func newRoster(cfg Config, deps Deps, h host, t teller) *memberSet {
+func newMemberSet(cfg Config, deps Deps, h host, t eventEmitter) *memberSet {
 	r := &memberSet{cfg: cfg, deps: deps, host: h, tell: t, log: deps.Log, members: map[types.NamespacedName]*member{}}
-	r.loads = sentinel.NewLoadErrors(r.registerer(""))
+	r.loads = sentinel.NewLoadErrors(r.registererFor(""))
 	return r
 }
 
-// registerer returns the registerer of one object's metrics. The labels of the specification do not
+// registererFor returns the registerer of one object's metrics. The labels of the specification do not
 // distinguish objects, so several objects get an additional label.
-func (r *memberSet) registerer(name string) prometheus.Registerer {
+func (r *memberSet) registererFor(objectName string) prometheus.Registerer {
 	if r.cfg.Name != "" || r.deps.Registerer == nil {
 		return r.deps.Registerer
 	}
-	return prometheus.WrapRegistererWith(prometheus.Labels{LabelConfig: name}, r.deps.Registerer)
+	return prometheus.WrapRegistererWith(prometheus.Labels{LabelConfig: objectName}, r.deps.Registerer)
 }
 
-// allowStarts allows members to start, until ctx ends.
-func (r *memberSet) allowStarts(ctx context.Context) {
+// setRunContext allows members to start until ctx ends.
+func (r *memberSet) setRunContext(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ctx = ctx
 }
 
-// waitForMembers waits for the end of all members. The context of allowStarts has ended.
-func (r *memberSet) waitForMembers() {
+// stopAllAndWait stops all members and waits for their end.
+func (r *memberSet) stopAllAndWait() {
 	r.mu.Lock()
 	all := slices.Collect(maps.Values(r.members))
 	r.mu.Unlock()
@@ -90,9 +90,9 @@ func (r *memberSet) waitForMembers() {
 	}
 }
 
-// ensureMember returns the member of an object, and creates it if necessary. It first stops the member
-// of an earlier object with the same name.
-func (r *memberSet) ensureMember(sc *v1alpha1.SentinelConfig) *member {
+// getOrStartMember returns the member of an object, and creates it if necessary. It first stops the
+// member of an earlier object with the same name.
+func (r *memberSet) getOrStartMember(sc *v1alpha1.SentinelConfig) *member {
 	ref := reference{NamespacedName: types.NamespacedName{Namespace: sc.Namespace, Name: sc.Name}, UID: sc.UID}
 	r.mu.Lock()
 	m := r.members[ref.NamespacedName]
@@ -114,14 +114,14 @@ func (r *memberSet) ensureMember(sc *v1alpha1.SentinelConfig) *member {
 func (r *memberSet) startMember(ref reference) *member {
 	ctx, cancel := context.WithCancel(r.ctx)
 	m := &member{ref: ref, cancel: cancel}
-	log, registerer, loads := r.log, r.registerer(ref.Name), r.loads
+	log, registerer, loads := r.log, r.registererFor(ref.Name), r.loads
 	if r.cfg.Name == "" {
 		log, loads = log.With("config", ref.Name), sentinel.NewLoadErrors(registerer)
 	}
 	m.reporter = newReporter(ref, r.cfg.Identity, r.host, r.tell, log)
 	m.instance = NewInstance(InstanceDeps{
 		OpenAPI: r.deps.OpenAPI, OpenBroker: r.deps.OpenBroker,
-		NewPart:     func(count, index int) (sentinel.Shard, error) { return shard.Static(count, index) },
+		NewPart:     func(count, index int) (sentinel.Shard, error) { return shard.NewStaticPart(count, index) },
 		NewGroup:    func() (ReplicaGroup, error) { return r.newShardGroup(ref.Name, log, registerer) },
 		Log:         log,
 		Registerer:  registerer,
@@ -131,12 +131,12 @@ func (r *memberSet) startMember(ref reference) *member {
 		OnChange:    m.reporter.requestReport,
 	})
 	m.wg.Go(func() { _ = m.instance.Run(ctx) }) // it ends with ctx, and then without an error
-	m.wg.Go(func() { m.reporter.reportUntilDone(ctx, m.instance.State) })
+	m.wg.Go(func() { m.reporter.reportChangesUntilDone(ctx, m.instance.CurrentState) })
 	return m
 }
 
-// removeMember stops the member of a deleted object, and reports whether there was one.
-func (r *memberSet) removeMember(key types.NamespacedName) (found bool) {
+// stopAndRemoveMember stops the member of a deleted object, and reports whether there was one.
+func (r *memberSet) stopAndRemoveMember(key types.NamespacedName) (found bool) {
 	r.mu.Lock()
 	m := r.members[key]
 	r.mu.Unlock()
@@ -150,8 +150,8 @@ func (r *memberSet) removeMember(key types.NamespacedName) (found bool) {
 	return true
 }
 
-// forEach calls do for every member.
-func (r *memberSet) forEach(do func(*member)) {
+// forEachMember calls do for every member.
+func (r *memberSet) forEachMember(do func(*member)) {
 	r.mu.Lock()
 	all := slices.Collect(maps.Values(r.members))
 	r.mu.Unlock()
@@ -160,40 +160,40 @@ func (r *memberSet) forEach(do func(*member)) {
 	}
 }
 
-// countAllNotLoaded counts that the objects could not be read: for each known object, or once if none is
-// known.
-func (r *memberSet) countAllNotLoaded() {
+// countLoadFailures counts that the objects could not be read: for each known object, or once if
+// none is known.
+func (r *memberSet) countLoadFailures() {
 	known := false
-	r.forEach(func(m *member) {
+	r.forEachMember(func(m *member) {
 		known = true
-		m.instance.CountNotLoaded()
+		m.instance.CountLoadFailure()
 	})
 	if !known {
-		r.countUnknown()
+		r.countUnknownLoadFailure()
 	}
 }
 
-// countNotLoaded counts that one object could not be read.
-func (r *memberSet) countNotLoaded(key types.NamespacedName) {
+// countLoadFailureOf counts that one object could not be read.
+func (r *memberSet) countLoadFailureOf(key types.NamespacedName) {
 	r.mu.Lock()
 	m := r.members[key]
 	r.mu.Unlock()
 	if m == nil {
-		r.countUnknown()
+		r.countUnknownLoadFailure()
 		return
 	}
-	m.instance.CountNotLoaded()
+	m.instance.CountLoadFailure()
 }
 
-// countUnknown counts that an unknown object could not be read.
-func (r *memberSet) countUnknown() {
-	if err := r.loads.CountFailure(""); err != nil {
+// countUnknownLoadFailure counts that an unknown object could not be read.
+func (r *memberSet) countUnknownLoadFailure() {
+	if err := r.loads.CountLoadFailure(""); err != nil {
 		r.log.Error("metrics of a failed configuration load not registered", "err", err)
 	}
 }
 
-// checkReady returns why the member of an object cannot work now.
-func (r *memberSet) checkReady(name string) error {
+// checkMemberReady returns why the member of an object cannot work now.
+func (r *memberSet) checkMemberReady(name string) error {
 	key := types.NamespacedName{Namespace: r.cfg.Namespace, Name: name}
 	r.mu.Lock()
 	m := r.members[key]
@@ -208,7 +208,7 @@ func (r *memberSet) checkReady(name string) error {
 func (r *memberSet) checkAnyLive() error {
 	var errs []error
 	n := 0
-	r.forEach(func(m *member) {
+	r.forEachMember(func(m *member) {
 		n++
 		if err := m.instance.Live(); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", m.ref.Name, err))
@@ -223,7 +223,7 @@ func (r *memberSet) checkAnyLive() error {
 // Decisions returns the latest decisions of all sentinels, by what each watches.
 func (o *Operator) Decisions() map[string]*state.DecisionRecord {
 	all := map[string]*state.DecisionRecord{}
-	o.roster.forEach(func(m *member) {
+	o.roster.forEachMember(func(m *member) {
 		watches, decisions, ok := m.instance.Decisions()
 		if !ok {
 			return
@@ -244,10 +244,6 @@ type member struct {
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 }
-
-func (m *member) applyWanted(w WantedConfig) { m.instance.Apply(w) }
-
-func (m *member) noteRefusal(r Refusal) { m.instance.Refuse(r) }
 
 // stopAndWait stops the member and waits for its end. It may be called again.
 func (m *member) stopAndWait() {

@@ -30,16 +30,16 @@ type instanceParts struct {
 	trouble chan error // why the sentinel cannot continue; the first error counts
 }
 
-// reportFailure reports that the sentinel cannot continue.
-func (p *instanceParts) reportFailure(err error) {
+// reportFirstFailure reports that the sentinel cannot continue.
+func (p *instanceParts) reportFirstFailure(err error) {
 	select {
 	case p.trouble <- err:
 	default:
 	}
 }
 
-// releaseConnections closes the connections that kept does not use.
-func (p *instanceParts) releaseConnections(kept *runningSentinel) {
+// closeConnectionsExcept closes the connections that kept does not use.
+func (p *instanceParts) closeConnectionsExcept(kept *runningSentinel) {
 	if p.api != nil && (kept == nil || kept.api != p.api) {
 		p.api.CloseIdle()
 	}
@@ -48,9 +48,9 @@ func (p *instanceParts) releaseConnections(kept *runningSentinel) {
 	}
 }
 
-// failures returns a channel that contains an element when the sentinel cannot continue. For no
+// failureChannel returns a channel that contains an element when the sentinel cannot continue. For no
 // sentinel it returns nil.
-func (r *runningSentinel) failures() <-chan error {
+func (r *runningSentinel) failureChannel() <-chan error {
 	if r == nil {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (v *supervisor) newSentinelWithShard(ctx context.Context, p *instanceParts,
 		}
 		deps.Shard, deps.Part = part, fmt.Sprintf("part %d/%d", sharding.Index, sharding.Count)
 	case v1alpha1.ShardingAuto:
-		if err := v.joinGroup(ctx); err != nil {
+		if err := v.joinGroupOnce(ctx); err != nil {
 			return nil, err
 		}
 		deps.Shard = v.instance.group.ReplicaGroup
@@ -108,24 +108,24 @@ func (v *supervisor) startSentinel(ctx context.Context, p *instanceParts, predec
 	if err != nil {
 		return nil, err
 	}
-	p.api.setReport(p.reportFailure)
-	p.broker.setReport(p.reportFailure)
-	if err := p.broker.endError(); err != nil {
-		p.reportFailure(err)
+	p.api.setReport(p.reportFirstFailure)
+	p.broker.setReport(p.reportFirstFailure)
+	if err := p.broker.unexpectedEndError(); err != nil {
+		p.reportFirstFailure(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &runningSentinel{instanceParts: p, sentinel: s, begun: time.Now(), cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
-		if err := catchPanic("the sentinel", func() error { return s.Run(ctx) }); err != nil { // else it ended with ctx
-			p.reportFailure(err)
+		if err := callRecoveringPanic("the sentinel", func() error { return s.Run(ctx) }); err != nil { // else it ended with ctx
+			p.reportFirstFailure(err)
 		}
 	}()
 	return r, nil
 }
 
-// tryConfig creates a sentinel without using it, to find errors in cfg.
-func tryConfig(cfg sentinel.Config) error {
+// validateConfig creates a sentinel without using it, to find errors in cfg.
+func validateConfig(cfg sentinel.Config) error {
 	_, err := sentinel.New(cfg, sentinel.Deps{API: &apiConnection{}, Publisher: &brokerConnection{}})
 	return err
 }
@@ -138,9 +138,9 @@ type groupRun struct {
 	done  chan struct{}
 }
 
-// failures returns a channel that contains an element when the group has stopped unexpectedly. For
-// no group it returns nil.
-func (g *groupRun) failures() <-chan error {
+// failureChannel returns a channel that contains an element when the group has stopped
+// unexpectedly. For no group it returns nil.
+func (g *groupRun) failureChannel() <-chan error {
 	if g == nil {
 		return nil
 	}
@@ -150,8 +150,8 @@ func (g *groupRun) failures() <-chan error {
 // errGroupEnded is why a sentinel cannot continue after its group has stopped unexpectedly.
 var errGroupEnded = errors.New("shard group stopped unexpectedly")
 
-// joinGroup makes this replica join the others, if it has not joined yet.
-func (v *supervisor) joinGroup(ctx context.Context) error {
+// joinGroupOnce makes this replica join the others, if it has not joined yet.
+func (v *supervisor) joinGroupOnce(ctx context.Context) error {
 	if v.instance.group != nil {
 		return nil
 	}
@@ -163,7 +163,7 @@ func (v *supervisor) joinGroup(ctx context.Context) error {
 	g := &groupRun{ReplicaGroup: group, stop: stop, ended: make(chan error, 1), done: make(chan struct{})}
 	go func() {
 		defer close(g.done)
-		if err := catchPanic("the group", func() error { return g.Run(ctx) }); ctx.Err() == nil {
+		if err := callRecoveringPanic("the group", func() error { return g.Run(ctx) }); ctx.Err() == nil {
 			g.ended <- errors.Join(errGroupEnded, err)
 		}
 	}()
@@ -173,8 +173,8 @@ func (v *supervisor) joinGroup(ctx context.Context) error {
 	return nil
 }
 
-// leaveGroup makes this replica leave the others. Its sentinel has stopped.
-func (v *supervisor) leaveGroup() {
+// leaveGroupAndWait makes this replica leave the others. Its sentinel has stopped.
+func (v *supervisor) leaveGroupAndWait() {
 	if v.instance.group == nil {
 		return
 	}

@@ -44,18 +44,18 @@ func newSecretWatch(c metadata.Interface, namespace string, log *slog.Logger) *s
 	}
 }
 
-// allowWatches allows watches to start, until ctx ends.
-func (w *secretWatch) allowWatches(ctx context.Context) {
+// setRunContext allows watches to start, until ctx ends.
+func (w *secretWatch) setRunContext(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ctx = ctx
 }
 
-// waitForWatches waits for the end of the watches. The context of allowWatches has ended.
+// waitForWatches waits for the end of the watches. The context of setRunContext has ended.
 func (w *secretWatch) waitForWatches() { w.wg.Wait() }
 
-// Follow sets the Secrets that an object references now.
-func (w *secretWatch) Follow(key types.NamespacedName, secrets []string) {
+// WatchSecretsOf sets the Secrets that an object references now.
+func (w *secretWatch) WatchSecretsOf(key types.NamespacedName, secrets []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(secrets) == 0 {
@@ -77,13 +77,13 @@ func (w *secretWatch) Follow(key types.NamespacedName, secrets []string) {
 	}
 	for name := range used {
 		if w.watches[name] == nil && w.ctx != nil && w.ctx.Err() == nil {
-			w.watches[name] = w.watchSecret(w.ctx, name)
+			w.watches[name] = w.startWatchingSecret(w.ctx, name)
 		}
 	}
 }
 
-// watchSecret starts to watch a Secret, and returns a function that ends the watch.
-func (w *secretWatch) watchSecret(ctx context.Context, name string) (stop func()) {
+// startWatchingSecret starts to watch a Secret, and returns a function that ends the watch.
+func (w *secretWatch) startWatchingSecret(ctx context.Context, name string) (stop func()) {
 	ctx, end := context.WithCancel(ctx)
 	secrets := w.client.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(w.namespace)
 	byName := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
@@ -97,7 +97,7 @@ func (w *secretWatch) watchSecret(ctx context.Context, name string) (stop func()
 			return secrets.Watch(ctx, o)
 		},
 	}, w.log, nil), &metav1.PartialObjectMetadata{}, 0, toolscache.Indexers{})
-	tell := func() { w.notifyObjects(ctx, name) }
+	tell := func() { w.enqueueObjectsUsing(ctx, name) }
 	_, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { tell() },
 		UpdateFunc: func(any, any) { tell() },
@@ -111,12 +111,12 @@ func (w *secretWatch) watchSecret(ctx context.Context, name string) (stop func()
 	return end
 }
 
-// notifyObjects requests a reconcile of the objects that reference a Secret.
-func (w *secretWatch) notifyObjects(ctx context.Context, secret string) {
+// enqueueObjectsUsing requests a reconcile of the objects that reference a Secret.
+func (w *secretWatch) enqueueObjectsUsing(ctx context.Context, secretName string) {
 	w.mu.Lock()
 	var keys []types.NamespacedName
 	for key, names := range w.users {
-		if slices.Contains(names, secret) {
+		if slices.Contains(names, secretName) {
 			keys = append(keys, key)
 		}
 	}

@@ -27,105 +27,105 @@ const (
 // settling is how long after its start a failing connection is not reported.
 const settling = 3 * time.Second
 
-// statusOf returns the status for the state of an instance. before has the previous conditions,
+// buildStatus returns the status for the state of an instance. previous has the conditions,
 // whose transition times stay if nothing has changed.
-func statusOf(before *v1alpha1.SentinelConfigStatus, s InstanceState, now time.Time) v1alpha1.SentinelConfigStatus {
+func buildStatus(previous *v1alpha1.SentinelConfigStatus, s InstanceState, now time.Time) v1alpha1.SentinelConfigStatus {
 	status := v1alpha1.SentinelConfigStatus{
 		ObservedGeneration: s.InForce,
 		Selector:           s.Selector,
 		ResourcesWatched:   int64(s.Stats.Resources),
 		EventsPublished:    int64(s.Stats.Published), //nolint:gosec // it never counts so far
-		LastPollTime:       before.LastPollTime,
+		LastPollTime:       previous.LastPollTime,
 	}
 	if !s.Stats.LastRound.IsZero() {
 		status.LastPollTime = &metav1.Time{Time: s.Stats.LastRound.Truncate(time.Second)}
 	}
-	status.Conditions = append(status.Conditions, before.Conditions...)
-	set := func(typ string, generation int64, v verdict) {
+	status.Conditions = append(status.Conditions, previous.Conditions...)
+	set := func(typ string, generation int64, v conditionContent) {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 			Type: typ, Status: v.status, Reason: v.reason, Message: truncateText(v.message), ObservedGeneration: generation,
 			LastTransitionTime: metav1.Time{Time: now.Truncate(time.Second)},
 		})
 	}
-	api, broker := reachableConditions(before, s, now)
-	set(v1alpha1.ConditionReady, s.InForce, readyCondition(s, api, broker))
-	set(v1alpha1.ConditionConfigValid, s.Seen, configValidCondition(s))
+	api, broker := buildReachableConditions(previous, s, now)
+	set(v1alpha1.ConditionReady, s.InForce, buildReadyCondition(s, api, broker))
+	set(v1alpha1.ConditionConfigValid, s.Seen, buildConfigValidCondition(s))
 	set(v1alpha1.ConditionAPIReachable, s.InForce, api)
 	set(v1alpha1.ConditionBrokerReachable, s.InForce, broker)
 	return status
 }
 
-// A verdict is the content of a condition.
-type verdict struct {
+// A conditionContent is the content of a condition.
+type conditionContent struct {
 	status          metav1.ConditionStatus
 	reason, message string
 }
 
-// configValidCondition returns whether the latest generation is in force, and if not, why.
-func configValidCondition(s InstanceState) verdict {
+// buildConfigValidCondition returns whether the latest generation is in force, and if not, why.
+func buildConfigValidCondition(s InstanceState) conditionContent {
 	goesOn := "no sentinel is running"
 	if s.InForce != 0 {
 		goesOn = fmt.Sprintf("generation %d stays active", s.InForce)
 	}
 	switch {
 	case s.Refusal != nil:
-		return verdict{metav1.ConditionFalse, string(s.Refusal.Reason), fmt.Sprintf("%v; %s", s.Refusal.Err, goesOn)}
+		return conditionContent{metav1.ConditionFalse, string(s.Refusal.Reason), fmt.Sprintf("%v; %s", s.Refusal.Err, goesOn)}
 	case s.Pending != nil && s.Pending.Broker != nil:
-		return verdict{metav1.ConditionFalse, reasonUnanswered, fmt.Sprintf("spec.broker: cannot connect to the new broker: %v; %s", s.Pending.Broker, goesOn)}
+		return conditionContent{metav1.ConditionFalse, reasonUnanswered, fmt.Sprintf("spec.broker: cannot connect to the new broker: %v; %s", s.Pending.Broker, goesOn)}
 	case s.Pending != nil && s.Pending.API != nil:
-		return verdict{metav1.ConditionFalse, reasonUnanswered, fmt.Sprintf("spec.hyperfleetAPI: cannot reach the new API: %v; %s", s.Pending.API, goesOn)}
+		return conditionContent{metav1.ConditionFalse, reasonUnanswered, fmt.Sprintf("spec.hyperfleetAPI: cannot reach the new API: %v; %s", s.Pending.API, goesOn)}
 	case s.InForce == s.Seen:
-		return verdict{metav1.ConditionTrue, reasonInForce, fmt.Sprintf("generation %d is active", s.InForce)}
+		return conditionContent{metav1.ConditionTrue, reasonInForce, fmt.Sprintf("generation %d is active", s.InForce)}
 	}
-	return verdict{metav1.ConditionUnknown, reasonStarting, fmt.Sprintf("generation %d is being applied", s.Seen)}
+	return conditionContent{metav1.ConditionUnknown, reasonStarting, fmt.Sprintf("generation %d is being applied", s.Seen)}
 }
 
-// reachableConditions returns whether API and broker respond.
-func reachableConditions(before *v1alpha1.SentinelConfigStatus, s InstanceState, now time.Time) (api, broker verdict) {
+// buildReachableConditions returns whether API and broker respond.
+func buildReachableConditions(before *v1alpha1.SentinelConfigStatus, s InstanceState, now time.Time) (api, broker conditionContent) {
 	if s.InForce == 0 {
-		nothing := verdict{metav1.ConditionUnknown, reasonNothing, "no configuration is active"}
+		nothing := conditionContent{metav1.ConditionUnknown, reasonNothing, "no configuration is active"}
 		return nothing, nothing
 	}
-	judge := func(typ, what string, err error) verdict {
+	judge := func(typ, what string, err error) conditionContent {
 		switch {
 		case err == nil:
-			return verdict{metav1.ConditionTrue, reasonAnswers, what + " is reachable"}
+			return conditionContent{metav1.ConditionTrue, reasonAnswers, what + " is reachable"}
 		case now.Sub(s.Begun) < settling:
 			if old := meta.FindStatusCondition(before.Conditions, typ); old != nil && old.Reason != reasonNothing {
-				return verdict{old.Status, old.Reason, old.Message}
+				return conditionContent{old.Status, old.Reason, old.Message}
 			}
-			return verdict{metav1.ConditionUnknown, reasonStarting, "no request sent yet"}
+			return conditionContent{metav1.ConditionUnknown, reasonStarting, "no request sent yet"}
 		}
-		return verdict{metav1.ConditionFalse, reasonFails, err.Error()}
+		return conditionContent{metav1.ConditionFalse, reasonFails, err.Error()}
 	}
 	return judge(v1alpha1.ConditionAPIReachable, "the fleet API", s.Stats.APIErr), judge(v1alpha1.ConditionBrokerReachable, "the broker", s.Stats.BrokerErr)
 }
 
-// readyCondition returns whether the sentinel watches and publishes.
-func readyCondition(s InstanceState, api, broker verdict) verdict {
+// buildReadyCondition returns whether the sentinel watches and publishes.
+func buildReadyCondition(s InstanceState, api, broker conditionContent) conditionContent {
 	switch {
 	case s.Failure != nil:
-		return verdict{metav1.ConditionFalse, reasonFailed, fmt.Sprintf("the sentinel failed, and the process restarts it: %v", firstLine(s.Failure))}
+		return conditionContent{metav1.ConditionFalse, reasonFailed, fmt.Sprintf("the sentinel failed, and the process restarts it: %v", firstLineOf(s.Failure))}
 	case s.InForce == 0 && s.Refusal != nil:
-		return verdict{metav1.ConditionFalse, string(s.Refusal.Reason), s.Refusal.Err.Error()}
+		return conditionContent{metav1.ConditionFalse, string(s.Refusal.Reason), s.Refusal.Err.Error()}
 	case s.InForce == 0:
-		return verdict{metav1.ConditionFalse, reasonNothing, "no configuration is active"}
+		return conditionContent{metav1.ConditionFalse, reasonNothing, "no configuration is active"}
 	case s.Live != nil:
-		return verdict{metav1.ConditionFalse, reasonStuck, s.Live.Error()}
+		return conditionContent{metav1.ConditionFalse, reasonStuck, s.Live.Error()}
 	case api.status == metav1.ConditionFalse:
-		return verdict{metav1.ConditionFalse, "API" + reasonFails, api.message}
+		return conditionContent{metav1.ConditionFalse, "API" + reasonFails, api.message}
 	case broker.status == metav1.ConditionFalse:
-		return verdict{metav1.ConditionFalse, "Broker" + reasonFails, broker.message}
+		return conditionContent{metav1.ConditionFalse, "Broker" + reasonFails, broker.message}
 	case s.Grouped && s.Group != nil:
-		return verdict{metav1.ConditionFalse, reasonUngrouped, s.Group.Error()}
+		return conditionContent{metav1.ConditionFalse, reasonUngrouped, s.Group.Error()}
 	case api.status == metav1.ConditionTrue && broker.status == metav1.ConditionTrue:
-		return verdict{metav1.ConditionTrue, reasonRuns, fmt.Sprintf("the sentinel watches resources and publishes events with generation %d of the spec", s.InForce)}
+		return conditionContent{metav1.ConditionTrue, reasonRuns, fmt.Sprintf("the sentinel watches resources and publishes events with generation %d of the spec", s.InForce)}
 	}
-	return verdict{metav1.ConditionFalse, reasonStarting, "connecting"}
+	return conditionContent{metav1.ConditionFalse, reasonStarting, "connecting"}
 }
 
-// replicaOf returns the status entry of one of several replicas.
-func replicaOf(identity string, s InstanceState) v1alpha1.ReplicaStatus {
+// buildReplicaStatus returns the status entry of one of several replicas.
+func buildReplicaStatus(identity string, s InstanceState) v1alpha1.ReplicaStatus {
 	r := v1alpha1.ReplicaStatus{
 		Name: identity, ResourcesOwned: int64(s.Stats.Resources),
 		EventsPublished: int64(s.Stats.Published), //nolint:gosec // it never counts so far

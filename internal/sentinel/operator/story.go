@@ -20,8 +20,9 @@ const (
 	eventBrokerReachable   = "BrokerReachable"
 )
 
-// A story holds the state that events about an instance have reported. Only changes are reported.
-type story struct {
+// A reportedEvents holds the state that events about an instance have reported. Only changes are
+// reported.
+type reportedEvents struct {
 	changes             int
 	refusal             string
 	pending             bool
@@ -29,8 +30,8 @@ type story struct {
 	apiDown, brokerDown bool
 }
 
-// emitChanges emits events for the changes in s, and returns the new story.
-func (t story) emitChanges(s InstanceState, now time.Time, emit func(warning bool, reason, note string)) story {
+// emitChanges emits events for the changes in s, and returns the new state.
+func (t reportedEvents) emitChanges(s InstanceState, now time.Time, emit func(warning bool, reason, note string)) reportedEvents {
 	if s.Changes != t.changes {
 		reason := eventChanged
 		if t.changes == 0 {
@@ -39,13 +40,13 @@ func (t story) emitChanges(s InstanceState, now time.Time, emit func(warning boo
 		emit(false, reason, fmt.Sprintf("generation %d is active", s.InForce))
 		t.changes = s.Changes
 	}
-	t.refusal = t.emitRefusal(s.Refusal, emit)
+	t.refusal = t.emitRefusalOnce(s.Refusal, emit)
 	if pending := s.Pending != nil && (s.Pending.API != nil || s.Pending.Broker != nil); pending != t.pending {
 		if t.pending = pending; pending {
-			emit(true, eventUnanswered, configValidCondition(s).message)
+			emit(true, eventUnanswered, buildConfigValidCondition(s).message)
 		}
 	}
-	if failure := firstLine(s.Failure); failure != t.failure {
+	if failure := firstLineOf(s.Failure); failure != t.failure {
 		if t.failure = failure; failure != "" {
 			emit(true, eventFailed, failure)
 		}
@@ -53,13 +54,13 @@ func (t story) emitChanges(s InstanceState, now time.Time, emit func(warning boo
 	if s.InForce == 0 || s.Failure != nil || now.Sub(s.Begun) < settling {
 		return t
 	}
-	t.apiDown = emitReachability(t.apiDown, s.Stats.APIErr, eventAPIUnreachable, eventAPIReachable, emit)
-	t.brokerDown = emitReachability(t.brokerDown, s.Stats.BrokerErr, eventBrokerUnreachable, eventBrokerReachable, emit)
+	t.apiDown = emitReachabilityChange(t.apiDown, s.Stats.APIErr, eventAPIUnreachable, eventAPIReachable, emit)
+	t.brokerDown = emitReachabilityChange(t.brokerDown, s.Stats.BrokerErr, eventBrokerUnreachable, eventBrokerReachable, emit)
 	return t
 }
 
-// emitRefusal emits an event about a refused generation, once for each cause.
-func (t story) emitRefusal(r *Refusal, emit func(warning bool, reason, note string)) (lastCause string) {
+// emitRefusalOnce emits an event about a refused generation, once for each cause.
+func (t reportedEvents) emitRefusalOnce(r *Refusal, emit func(warning bool, reason, note string)) (lastCause string) {
 	if r == nil {
 		return ""
 	}
@@ -75,20 +76,22 @@ func (t story) emitRefusal(r *Refusal, emit func(warning bool, reason, note stri
 	return cause
 }
 
-// emitReachability emits an event when something becomes unreachable or reachable, and returns
+// emitReachabilityChange emits an event when something becomes unreachable or reachable, and returns
 // whether it is unreachable.
-func emitReachability(wasDown bool, err error, goneReason, backReason string, emit func(warning bool, reason, note string)) (isDown bool) {
+func emitReachabilityChange(
+	wasDown bool, err error, goneReason, backReason string, emit func(warning bool, reason, note string),
+) (isDown bool) {
 	switch {
 	case err != nil && !wasDown:
-		emit(true, goneReason, firstLine(err))
+		emit(true, goneReason, firstLineOf(err))
 	case err == nil && wasDown:
 		emit(false, backReason, "connection restored")
 	}
 	return err != nil
 }
 
-// firstLine returns the text of an error without the stack of a panic.
-func firstLine(err error) string {
+// firstLineOf returns the text of an error without the stack of a panic.
+func firstLineOf(err error) string {
 	if err == nil {
 		return ""
 	}

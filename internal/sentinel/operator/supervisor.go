@@ -19,57 +19,57 @@ type supervisor struct {
 	crashes  int
 }
 
-// runStep waits for the next step and runs it.
-func (v *supervisor) runStep(ctx context.Context) {
+// awaitAndRunStep waits for the next step and runs it.
+func (v *supervisor) awaitAndRunStep(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-v.instance.mail:
-		v.processWanted(ctx)
-	case <-v.next.answered():
+		v.applyWantedConfig(ctx)
+	case <-v.next.connectionsReady():
 		next := v.next
 		v.next = nil
-		next.stopWaiting()
-		v.promoteParts(ctx, next.parts)
-	case err := <-v.instance.current.failures():
+		next.cancelAndWait()
+		v.replaceSentinel(ctx, next.parts)
+	case err := <-v.instance.current.failureChannel():
 		v.stopAndScheduleRestart(ctx, err)
-	case err := <-v.instance.group.failures():
+	case err := <-v.instance.group.failureChannel():
 		v.stopAndScheduleRestart(ctx, err)
 	case <-v.retry.C:
-		v.restartSentinel(ctx)
+		v.restartFailedSentinel(ctx)
 	}
 }
 
-// handlePanic cleans up after a panic in a step, and schedules a retry. The running sentinel
-// continues.
-func (v *supervisor) handlePanic(ctx context.Context, err error) {
+// cleanUpAndScheduleRestart cleans up after a panic in a step, and schedules a retry. The running
+// sentinel continues.
+func (v *supervisor) cleanUpAndScheduleRestart(ctx context.Context, err error) {
 	v.dropCandidate()
 	if r := v.instance.current; r == nil || r.hasStopped() {
 		if r != nil {
 			r.broken = true
 		}
-		v.leaveGroup() // other replicas serve its share meanwhile
+		v.leaveGroupAndWait() // other replicas serve its share meanwhile
 	}
 	v.scheduleRestart(ctx, err)
 }
 
-// scheduleRestart schedules a call of restartSentinel.
+// scheduleRestart schedules a call of restartFailedSentinel.
 func (v *supervisor) scheduleRestart(ctx context.Context, err error) {
 	err = v.instance.redactSecrets(err)
 	wait := v.instance.deps.Retry.Delay(v.crashes)
 	v.crashes++
 	v.retry.Reset(wait)
 	v.log.ErrorContext(ctx, "sentinel failed, restarting", "in", wait, "err", err)
-	v.instance.setState(func(s *InstanceState) { s.Failure = err })
+	v.instance.updateState(func(s *InstanceState) { s.Failure = err })
 }
 
-// processWanted processes the wanted configuration.
-func (v *supervisor) processWanted(ctx context.Context) {
+// applyWantedConfig processes the wanted configuration.
+func (v *supervisor) applyWantedConfig(ctx context.Context) {
 	v.instance.mu.Lock()
 	w, refused, current := v.instance.wanted, v.instance.refused, v.instance.current
 	v.instance.mu.Unlock()
 	if refused != nil {
 		v.dropCandidate()
-		v.noteRefusal(*refused)
+		v.recordAndLogRefusal(*refused)
 		return
 	}
 	if w == nil {
@@ -77,34 +77,36 @@ func (v *supervisor) processWanted(ctx context.Context) {
 	}
 	if current != nil && reflect.DeepEqual(w.Settings, current.wanted.Settings) {
 		v.dropCandidate()
-		v.updateGeneration(current, w)
+		v.recordNewGeneration(current, w)
 		return
 	}
-	if v.continueWaitingFor(w) {
+	if v.keepWaitingIfSame(w) {
 		return
 	}
-	if err := tryConfig(w.Settings.Sentinel); err != nil {
+	if err := validateConfig(w.Settings.Sentinel); err != nil {
 		v.dropCandidate()
-		v.noteRefusal(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: sentinelconfig.Locate(err)})
+		v.recordAndLogRefusal(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: sentinelconfig.TranslateKeyErrors(err)})
 		return
 	}
-	parts, err := openConnections(ctx, &v.instance.deps, w, current)
-	v.dropCandidate() // after openConnections, which may have taken over a connection
+	parts, err := openOrReuseConnections(ctx, &v.instance.deps, w, current)
+	v.dropCandidate() // after openOrReuseConnections, which may have taken over a connection
 	if err != nil {
-		v.noteRefusal(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: err})
-		v.retryWanted()
+		v.recordAndLogRefusal(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: err})
+		v.scheduleWantedRetry()
 		return
 	}
-	v.next = parts.startCandidate(ctx, current, func(p PendingConnections) { v.instance.setState(func(s *InstanceState) { s.Pending = &p }) })
+	v.next = parts.startConnectionWait(ctx, current, func(p PendingConnections) {
+		v.instance.updateState(func(s *InstanceState) { s.Pending = &p })
+	})
 	if v.next == nil {
-		v.promoteParts(ctx, parts)
+		v.replaceSentinel(ctx, parts)
 		return
 	}
-	v.instance.setState(func(s *InstanceState) { s.Refusal = nil }) // refused an earlier generation, which is obsolete
+	v.instance.updateState(func(s *InstanceState) { s.Refusal = nil }) // refused an earlier generation, which is obsolete
 }
 
-// continueWaitingFor reports whether w is already waiting for its connections. The wait then continues.
-func (v *supervisor) continueWaitingFor(w *WantedConfig) bool {
+// keepWaitingIfSame reports whether w is already waiting for its connections. The wait then continues.
+func (v *supervisor) keepWaitingIfSame(w *WantedConfig) (alreadyWaiting bool) {
 	if v.next == nil || v.instance.current != nil && v.instance.current.broken {
 		return false
 	}
@@ -124,9 +126,9 @@ func (v *supervisor) continueWaitingFor(w *WantedConfig) bool {
 // files may exist by then.
 const reopenAfter = 30 * time.Second
 
-// retryWanted schedules a retry of the wanted configuration, unless a failed sentinel will be
+// scheduleWantedRetry schedules a retry of the wanted configuration, unless a failed sentinel will be
 // restarted earlier.
-func (v *supervisor) retryWanted() {
+func (v *supervisor) scheduleWantedRetry() {
 	if r := v.instance.current; r == nil || !r.broken {
 		v.retry.Reset(reopenAfter)
 	}
@@ -137,43 +139,44 @@ func (v *supervisor) dropCandidate() {
 	if v.next == nil {
 		return
 	}
-	v.next.stopWaiting()
-	v.next.parts.releaseConnections(v.instance.current)
+	v.next.cancelAndWait()
+	v.next.parts.closeConnectionsExcept(v.instance.current)
 	v.next = nil
-	v.instance.setState(func(s *InstanceState) { s.Pending = nil })
+	v.instance.updateState(func(s *InstanceState) { s.Pending = nil })
 }
 
-// updateGeneration records a generation that does not change the configuration in force.
-func (v *supervisor) updateGeneration(r *runningSentinel, w *WantedConfig) {
+// recordNewGeneration records a generation that does not change the configuration in force.
+func (v *supervisor) recordNewGeneration(r *runningSentinel, w *WantedConfig) {
 	v.instance.mu.Lock()
 	refused := v.instance.state.Refusal != nil
 	v.instance.mu.Unlock()
 	if refused || r.wanted.Generation != w.Generation {
-		r.sentinel.ConfigReloaded()
+		r.sentinel.RecordConfigReload()
 		v.log.Info("configuration unchanged", "generation", w.Generation, "previous_generation", r.wanted.Generation)
 	}
-	v.instance.setState(func(s *InstanceState) {
+	v.instance.updateState(func(s *InstanceState) {
 		r.wanted.Generation = w.Generation
 		s.InForce, s.Refusal, s.Pending = w.Generation, nil, nil
 	})
 }
 
-func (v *supervisor) noteRefusal(r Refusal) {
+func (v *supervisor) recordAndLogRefusal(r Refusal) {
 	r.Err = v.instance.redactSecrets(r.Err)
 	if v.instance.current != nil {
-		v.instance.current.sentinel.ConfigRefused()
+		v.instance.current.sentinel.RecordConfigRefused()
 	}
-	v.instance.CountNotLoaded()
+	v.instance.CountLoadFailure()
 	tell := v.log.Warn
-	if before := v.instance.State().Refusal; before != nil && before.Generation == r.Generation && errorText(before.Err) == errorText(r.Err) {
+	before := v.instance.CurrentState().Refusal
+	if before != nil && before.Generation == r.Generation && errorTextOrEmpty(before.Err) == errorTextOrEmpty(r.Err) {
 		tell = v.log.Debug // it was only reconciled again
 	}
 	tell("configuration rejected", "generation", r.Generation, "reason", string(r.Reason), "err", r.Err)
-	v.instance.setState(func(s *InstanceState) { s.Refusal, s.Pending = &r, nil })
+	v.instance.updateState(func(s *InstanceState) { s.Refusal, s.Pending = &r, nil })
 }
 
-// promoteParts puts parts in force. The old sentinel stops before the new one starts.
-func (v *supervisor) promoteParts(ctx context.Context, p *instanceParts) {
+// replaceSentinel puts parts in force. The old sentinel stops before the new one starts.
+func (v *supervisor) replaceSentinel(ctx context.Context, p *instanceParts) {
 	old := v.instance.current
 	var predecessor *sentinel.Sentinel
 	if old != nil {
@@ -187,19 +190,19 @@ func (v *supervisor) promoteParts(ctx context.Context, p *instanceParts) {
 	v.retry.Stop()
 	r, err := v.startSentinel(ctx, p, predecessor)
 	if err != nil && old != nil && !old.broken {
-		// tryConfig accepted the configuration before the old sentinel stopped. Whatever is wrong
+		// validateConfig accepted the configuration before the old sentinel stopped. Whatever is wrong
 		// now, the old one continues.
-		p.releaseConnections(old)
-		v.noteRefusal(Refusal{Generation: p.wanted.Generation, Reason: ReasonUnopenable, Err: err})
+		p.closeConnectionsExcept(old)
+		v.recordAndLogRefusal(Refusal{Generation: p.wanted.Generation, Reason: ReasonUnopenable, Err: err})
 		p = old.instanceParts
 		r, err = v.startSentinel(ctx, p, predecessor)
 	}
 	if err != nil {
-		p.releaseConnections(nil)
-		v.leaveGroup() // other replicas serve its share
-		v.noteRefusal(Refusal{Generation: p.wanted.Generation, Reason: ReasonUnopenable, Err: err})
+		p.closeConnectionsExcept(nil)
+		v.leaveGroupAndWait() // other replicas serve its share
+		v.recordAndLogRefusal(Refusal{Generation: p.wanted.Generation, Reason: ReasonUnopenable, Err: err})
 		if old == nil {
-			v.retryWanted()
+			v.scheduleWantedRetry()
 			return
 		}
 		old.broken = true
@@ -207,10 +210,10 @@ func (v *supervisor) promoteParts(ctx context.Context, p *instanceParts) {
 		return
 	}
 	if old != nil && p != old.instanceParts {
-		old.releaseConnections(r)
+		old.closeConnectionsExcept(r)
 	}
 	if old != nil && p.wanted.Settings.Sharding.Mode != shardingAuto {
-		v.leaveGroup()
+		v.leaveGroupAndWait()
 	}
 	v.recordRunning(r, old)
 }
@@ -219,23 +222,23 @@ func (v *supervisor) promoteParts(ctx context.Context, p *instanceParts) {
 func (v *supervisor) recordRunning(r, old *runningSentinel) {
 	changed := old == nil || old.wanted != r.wanted
 	if changed && old != nil {
-		r.sentinel.ConfigReloaded()
+		r.sentinel.RecordConfigReload()
 		v.crashes = 0
 	}
 	if changed {
-		logChange(v.log, r, old)
+		logConfigChange(v.log, r, old)
 	}
 	v.instance.mu.Lock()
 	v.instance.current = r
 	latest := v.instance.wanted == r.wanted
 	refused := v.instance.state.Refusal != nil && !latest
 	v.instance.mu.Unlock()
-	v.instance.deps.LoadErrors.Unregister() // from now on the sentinel counts them
+	v.instance.deps.LoadErrors.UnregisterSeries() // from now on the sentinel counts them
 	if refused && !changed {
-		r.sentinel.ConfigRefused() // its metrics may be new
+		r.sentinel.RecordConfigRefused() // its metrics may be new
 	}
-	sel, _ := r.wanted.Settings.Sentinel.Selector() // valid, because a sentinel runs with it
-	v.instance.setState(func(s *InstanceState) {
+	sel, _ := r.wanted.Settings.Sentinel.BuildLabelSelector() // valid, because a sentinel runs with it
+	v.instance.updateState(func(s *InstanceState) {
 		s.InForce, s.Pending, s.Failure, s.Begun = r.wanted.Generation, nil, nil, r.begun
 		s.Selector = sel.String()
 		if latest {
@@ -247,13 +250,13 @@ func (v *supervisor) recordRunning(r, old *runningSentinel) {
 	})
 }
 
-// logChange logs the configuration in force, and its differences from the previous one.
-func logChange(log *slog.Logger, r, old *runningSentinel) {
+// logConfigChange logs the configuration in force, and its differences from the previous one.
+func logConfigChange(log *slog.Logger, r, old *runningSentinel) {
 	if old == nil {
 		log.Info("configuration applied", "generation", r.wanted.Generation)
 		return
 	}
-	changes, err := sentinelconfig.Changes(&old.wanted.Spec, &r.wanted.Spec)
+	changes, err := sentinelconfig.DiffSpecs(&old.wanted.Spec, &r.wanted.Spec)
 	if err != nil {
 		log.Error("configuration diff failed", "generation", r.wanted.Generation, "err", err)
 	}
@@ -271,54 +274,54 @@ func (v *supervisor) stopAndScheduleRestart(ctx context.Context, err error) {
 	}
 	r.broken = true
 	r.stopAndWait()
-	v.leaveGroup() // other replicas serve its share meanwhile
+	v.leaveGroupAndWait() // other replicas serve its share meanwhile
 	v.scheduleRestart(ctx, err)
 }
 
 // steadyAfter is how long a sentinel must have run before its next failure starts a new count.
 const steadyAfter = 10 * time.Minute
 
-// restartSentinel restarts a failed sentinel with new connections. It reuses nothing of the failed
-// one.
-func (v *supervisor) restartSentinel(ctx context.Context) {
+// restartFailedSentinel restarts a failed sentinel with new connections. It reuses nothing of the
+// failed one.
+func (v *supervisor) restartFailedSentinel(ctx context.Context) {
 	r := v.instance.current
 	v.instance.mu.Lock()
 	wanted := v.instance.wanted
 	v.instance.mu.Unlock()
 	if r == nil || !r.broken {
-		v.instance.setState(func(s *InstanceState) { s.Failure = nil })
+		v.instance.updateState(func(s *InstanceState) { s.Failure = nil })
 		if wanted != nil {
-			v.processWanted(ctx)
+			v.applyWantedConfig(ctx)
 		}
 		return
 	}
 	// The candidate may share connections with the failed sentinel, which end with it. Its
 	// configuration is applied again when the new sentinel has had time to connect.
 	v.dropCandidate()
-	p, err := openConnections(ctx, &v.instance.deps, r.wanted, nil)
+	p, err := openOrReuseConnections(ctx, &v.instance.deps, r.wanted, nil)
 	if err != nil {
 		v.scheduleRestart(ctx, err)
 		return
 	}
-	v.promoteParts(ctx, p)
+	v.replaceSentinel(ctx, p)
 	if wanted != nil && wanted != r.wanted && !v.instance.current.broken {
 		v.retry.Reset(connectPatience)
 	}
 }
 
-// shutDown stops everything, and unregisters the metrics.
-func (v *supervisor) shutDown() {
+// stopAndUnregister stops everything, and unregisters the metrics.
+func (v *supervisor) stopAndUnregister() {
 	v.retry.Stop()
 	v.dropCandidate()
 	if r := v.instance.current; r != nil {
 		r.stopAndWait()
-		r.releaseConnections(nil)
+		r.closeConnectionsExcept(nil)
 		r.sentinel.Close()
 	}
-	v.leaveGroup()
+	v.leaveGroupAndWait()
 	v.instance.mu.Lock()
 	v.instance.current = nil
 	v.instance.mu.Unlock()
-	v.instance.setState(func(s *InstanceState) { s.InForce, s.Stopped = 0, true })
-	v.instance.deps.LoadErrors.Unregister()
+	v.instance.updateState(func(s *InstanceState) { s.InForce, s.Stopped = 0, true })
+	v.instance.deps.LoadErrors.UnregisterSeries()
 }

@@ -32,9 +32,9 @@ type writer struct {
 	lastAt time.Time
 }
 
-// writeStatus writes the changes that are due.
-func (w *writer) writeStatus(ctx context.Context, s InstanceState, now time.Time) error {
-	if err := w.writeOrRemoveEntry(ctx, s, now); err != nil {
+// writeStatusIfDue writes the changes that are due.
+func (w *writer) writeStatusIfDue(ctx context.Context, s InstanceState, now time.Time) error {
+	if err := w.writeOrRemoveReplicaEntry(ctx, s, now); err != nil {
 		return err
 	}
 	if speaks, err := w.isStatusWriter(ctx, s, now); err != nil || !speaks {
@@ -49,13 +49,13 @@ func (w *writer) writeStatus(ctx context.Context, s InstanceState, now time.Time
 		}
 		before = &sc.Status
 	}
-	next := statusOf(before, s, now)
+	next := buildStatus(before, s, now)
 	if len(s.Members) > 0 {
-		if err := w.addReplicasAndPrune(ctx, &next, s); err != nil {
+		if err := w.addReplicaCountsAndPrune(ctx, &next, s); err != nil {
 			return err
 		}
 	}
-	if w.last != nil && !differsInMeaning(w.last, &next) && (now.Sub(w.lastAt) < countsEvery || equalStatus(w.last, &next)) {
+	if w.last != nil && !differsInMeaning(w.last, &next) && (now.Sub(w.lastAt) < countsEvery || equalCountsAndConditions(w.last, &next)) {
 		return nil
 	}
 	if err := w.host.ApplyStatus(ctx, w.ref, &next, component); err != nil {
@@ -73,7 +73,7 @@ const (
 )
 
 // isStatusWriter reports whether this replica writes the fields outside the entries.
-func (w *writer) isStatusWriter(ctx context.Context, s InstanceState, now time.Time) (bool, error) {
+func (w *writer) isStatusWriter(ctx context.Context, s InstanceState, now time.Time) (isWriter bool, err error) {
 	switch {
 	case !s.Grouped:
 		return true, nil
@@ -91,18 +91,18 @@ func (w *writer) isStatusWriter(ctx context.Context, s InstanceState, now time.T
 	}), nil
 }
 
-// writeOrRemoveEntry writes this replica's entry under status.replicas, or removes it.
-func (w *writer) writeOrRemoveEntry(ctx context.Context, s InstanceState, now time.Time) error {
+// writeOrRemoveReplicaEntry writes this replica's entry under status.replicas, or removes it.
+func (w *writer) writeOrRemoveReplicaEntry(ctx context.Context, s InstanceState, now time.Time) error {
 	if !s.Grouped {
 		return w.removeOwnEntry(ctx)
 	}
-	entry := replicaOf(w.identity, s)
+	entry := buildReplicaStatus(w.identity, s)
 	if w.own != nil && (now.Sub(w.ownAt) < countsEvery || entry.ResourcesOwned == w.own.ResourcesOwned &&
 		entry.EventsPublished == w.own.EventsPublished && entry.LastPollTime.Equal(w.own.LastPollTime)) {
 		return nil
 	}
 	status := &v1alpha1.SentinelConfigStatus{Replicas: []v1alpha1.ReplicaStatus{entry}}
-	if err := w.host.ApplyStatus(ctx, w.ref, status, ownerOf(w.identity)); err != nil {
+	if err := w.host.ApplyStatus(ctx, w.ref, status, fieldOwnerOf(w.identity)); err != nil {
 		return err
 	}
 	w.own, w.ownAt = &entry, now
@@ -121,17 +121,18 @@ func (w *writer) removeOwnEntry(ctx context.Context) error {
 	return nil
 }
 
-// ownerOf returns the field owner of a replica's entry.
-func ownerOf(identity string) string { return component + "/" + identity }
+// fieldOwnerOf returns the field owner of a replica's entry.
+func fieldOwnerOf(identity string) string { return component + "/" + identity }
 
 // removeEntryOf removes the entry of a replica: it applies an empty configuration as that replica's
 // field owner.
 func (w *writer) removeEntryOf(ctx context.Context, identity string) error {
-	return w.host.ApplyStatus(ctx, w.ref, &v1alpha1.SentinelConfigStatus{}, ownerOf(identity))
+	return w.host.ApplyStatus(ctx, w.ref, &v1alpha1.SentinelConfigStatus{}, fieldOwnerOf(identity))
 }
 
-// addReplicasAndPrune adds up the counts of the replicas, and removes the entries of those that are gone.
-func (w *writer) addReplicasAndPrune(ctx context.Context, status *v1alpha1.SentinelConfigStatus, s InstanceState) error {
+// addReplicaCountsAndPrune adds up the counts of the replicas, and removes the entries of those
+// that are gone.
+func (w *writer) addReplicaCountsAndPrune(ctx context.Context, status *v1alpha1.SentinelConfigStatus, s InstanceState) error {
 	sc, err := w.host.Get(ctx, w.ref.NamespacedName)
 	if err != nil {
 		return err
@@ -171,8 +172,8 @@ func differsInMeaning(a, b *v1alpha1.SentinelConfigStatus) bool {
 	return false
 }
 
-// equalStatus reports whether two statuses with the same meaning are completely equal.
-func equalStatus(a, b *v1alpha1.SentinelConfigStatus) bool {
+// equalCountsAndConditions reports whether two statuses with the same meaning are completely equal.
+func equalCountsAndConditions(a, b *v1alpha1.SentinelConfigStatus) bool {
 	return a.ResourcesWatched == b.ResourcesWatched && a.EventsPublished == b.EventsPublished &&
 		a.LastPollTime.Equal(b.LastPollTime) && slices.Equal(a.Conditions, b.Conditions)
 }

@@ -14,9 +14,9 @@ type path struct {
 	names []string
 }
 
-// compilePath parses ".a.b". Unlike in a template, a name may contain a hyphen, as label keys often
-// do.
-func compilePath(text string) (value, error) {
+// compileFieldPath parses ".a.b". Unlike in a template, a name may contain a hyphen, as label keys
+// often do.
+func compileFieldPath(text string) (value, error) {
 	names := strings.Split(text[1:], ".")
 	column := 2
 	for _, name := range names {
@@ -37,18 +37,18 @@ func isNameRune(c rune) bool {
 	return c == '_' || c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-func (p path) appendTo(dst []byte, _ Input, resource map[string]any) ([]byte, error) {
-	v := lookUpPath(resource, p.names)
+func (p path) appendJSON(dst []byte, _ Input, resource map[string]any) ([]byte, error) {
+	v := lookUpPathOrNil(resource, p.names)
 	if v == nil {
 		return append(dst, `""`...), fmt.Errorf("%w: %s", errMissing, p.text)
 	}
-	return appendText(dst, textOf(v)), nil
+	return appendQuoted(dst, formatAsText(v)), nil
 }
 
-func (p path) addNeeds(n *needs) { n.names[p.names[0]] = true }
+func (p path) addNeededFields(n *neededFields) { n.names[p.names[0]] = true }
 
-// lookUpPath follows names from v. Missing and null values are nil.
-func lookUpPath(v any, names []string) any {
+// lookUpPathOrNil follows names from v. Missing and null values are nil.
+func lookUpPathOrNil(v any, names []string) any {
 	for _, name := range names {
 		m, ok := v.(map[string]any)
 		if !ok {
@@ -59,15 +59,15 @@ func lookUpPath(v any, names []string) any {
 	return v
 }
 
-// textOf returns a value of a resource as text; objects and lists are JSON.
-func textOf(v any) string {
+// formatAsText returns a value of a resource as text; objects and lists are JSON.
+func formatAsText(v any) string {
 	switch v := v.(type) {
 	case string:
 		return v
 	case int64:
 		return strconv.FormatInt(v, 10)
 	case map[string]any, []any:
-		return string(decision.AppendValue(nil, v))
+		return string(decision.AppendJSON(nil, v))
 	}
 	return fmt.Sprint(v)
 }

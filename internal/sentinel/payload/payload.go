@@ -9,7 +9,7 @@
 //	cluster                       a literal text
 //
 // or a mapping of such values. Fields and templates always produce a text;
-// Conversions returns where this drops the type of a number or a boolean. A
+// FindConversionsToText returns where this drops the type of a number or a boolean. A
 // missing field of a resource produces the empty text and a Problem, never an
 // error: the event is published. Errors that can be detected at compile time
 // fail New, with the key (KeyError), the line and the column.
@@ -68,7 +68,7 @@ func (e *KeyError) Unwrap() error { return e.Err }
 type Builder struct {
 	fields []field
 	camel  bool
-	needs  needs
+	needs  neededFields
 }
 
 // A field is one key with a value or, if value is nil, with nested fields.
@@ -82,9 +82,9 @@ type field struct {
 
 // A value appends itself to dst as JSON.
 type value interface {
-	// addNeeds adds the top-level fields of the resource that the value uses.
-	addNeeds(*needs)
-	appendTo(dst []byte, in Input, resource map[string]any) ([]byte, error)
+	// addNeededFields adds the top-level fields of the resource that the value uses.
+	addNeededFields(*neededFields)
+	appendJSON(dst []byte, in Input, resource map[string]any) ([]byte, error)
 }
 
 // Keys is the spelling of the payload's keys if message_data is empty.
@@ -99,50 +99,50 @@ const (
 // New compiles message_data. If that is empty, payloads contain the resource's type and id, and the
 // reason.
 func New(data settings.OrderedMap, keys Keys) (*Builder, error) {
-	fields, err := compileMap("message_data", data)
+	fields, err := compileFields("message_data", data)
 	if err != nil {
 		return nil, err
 	}
-	b := &Builder{fields: fields, camel: keys == CamelCase, needs: needs{names: map[string]bool{}}}
-	b.needs.addFields(fields)
+	b := &Builder{fields: fields, camel: keys == CamelCase, needs: neededFields{names: map[string]bool{}}}
+	b.needs.addFieldsOf(fields)
 	return b, nil
 }
 
-// needs holds the parts of the resource that must be parsed.
-type needs struct {
+// neededFields holds the parts of the resource that must be parsed.
+type neededFields struct {
 	names map[string]bool
 	all   bool
 }
 
-func (n *needs) addFields(fields []field) {
+func (n *neededFields) addFieldsOf(fields []field) {
 	for _, f := range fields {
 		if f.value != nil {
-			f.value.addNeeds(n)
+			f.value.addNeededFields(n)
 		}
-		n.addFields(f.fields)
+		n.addFieldsOf(f.fields)
 	}
 }
 
-// neededNames returns the argument for decision.ParseObject.
-func (n *needs) neededNames() map[string]bool {
+// namesOrNilForAll returns the argument for decision.ParseObject.
+func (n *neededFields) namesOrNilForAll() map[string]bool {
 	if n.all {
 		return nil
 	}
 	return n.names
 }
 
-func compileMap(path string, data settings.OrderedMap) ([]field, error) {
+func compileFields(path string, data settings.OrderedMap) ([]field, error) {
 	var fields []field
 	var errs []error
 	for _, e := range data {
-		f := field{path: path + "." + e.Key, key: append(appendText(nil, e.Key), ':')}
+		f := field{path: path + "." + e.Key, key: append(appendQuoted(nil, e.Key), ':')}
 		var err error
 		if e.Map != nil {
-			f.fields, err = compileMap(f.path, e.Map)
+			f.fields, err = compileFields(f.path, e.Map)
 		} else if f.value, err = compileValue(e.Value); err != nil {
 			err = &KeyError{Key: f.path, Err: err}
 		} else {
-			f.names = loneFieldPath(e.Value)
+			f.names = parseLoneFieldPath(e.Value)
 		}
 		errs = append(errs, err)
 		fields = append(fields, f)
@@ -155,41 +155,40 @@ func compileValue(text string) (value, error) {
 		return compileCEL(expr)
 	}
 	if strings.Contains(text, "{{") {
-		return newTemplate(text)
+		return compileTemplate(text)
 	}
 	if strings.HasPrefix(text, ".") {
-		return compilePath(text)
+		return compileFieldPath(text)
 	}
-	return literal(appendText(nil, text)), nil
+	return literal(appendQuoted(nil, text)), nil
 }
 
-// AppendData appends the payload to dst, as one JSON object with its keys in the order of
+// AppendPayload appends the payload to dst, as one JSON object with its keys in the order of
 // message_data. It returns the values that could not be rendered as problems.
-func (b *Builder) AppendData(dst []byte, in Input) ([]byte, []Problem, error) {
+func (b *Builder) AppendPayload(dst []byte, in Input) (payload []byte, problems []Problem, err error) {
 	if len(b.fields) == 0 {
-		return b.appendDefault(dst, in), nil, nil
+		return b.appendDefaultPayload(dst, in), nil, nil
 	}
-	resource, err := decision.ParseObject(in.Raw, b.needs.neededNames())
+	resource, err := decision.ParseObject(in.Raw, b.needs.namesOrNilForAll())
 	if err != nil {
 		return dst, nil, err
 	}
-	dst, problems := appendFields(dst, b.fields, in, resource)
+	dst, problems = appendFieldsJSON(dst, b.fields, in, resource)
 	return dst, problems, nil
 }
 
-func (b *Builder) appendDefault(dst []byte, in Input) []byte {
+func (b *Builder) appendDefaultPayload(dst []byte, in Input) []byte {
 	names := [...]string{`{"resource_type":`, `,"resource_id":`, `,"reason":`}
 	if b.camel {
 		names = [...]string{`{"resourceType":`, `,"resourceId":`, `,"reason":`}
 	}
 	for i, text := range []string{in.Type, in.ID, in.Reason} {
-		dst = appendText(append(dst, names[i]...), text)
+		dst = appendQuoted(append(dst, names[i]...), text)
 	}
 	return append(dst, '}')
 }
 
-func appendFields(dst []byte, fields []field, in Input, resource map[string]any) ([]byte, []Problem) {
-	var problems []Problem
+func appendFieldsJSON(dst []byte, fields []field, in Input, resource map[string]any) (data []byte, problems []Problem) {
 	dst = append(dst, '{')
 	for i, f := range fields {
 		if i > 0 {
@@ -198,13 +197,13 @@ func appendFields(dst []byte, fields []field, in Input, resource map[string]any)
 		dst = append(dst, f.key...)
 		if f.value == nil {
 			var below []Problem
-			dst, below = appendFields(dst, f.fields, in, resource)
+			dst, below = appendFieldsJSON(dst, f.fields, in, resource)
 			problems = append(problems, below...)
 			continue
 		}
 		begin := len(dst)
 		var err error
-		if dst, err = f.value.appendTo(dst, in, resource); len(dst)-begin > maxValue {
+		if dst, err = f.value.appendJSON(dst, in, resource); len(dst)-begin > maxValue {
 			err = errTooLong
 		}
 		// A template may have written output and still have a problem.
@@ -226,11 +225,11 @@ var (
 // literal is a literal text, as JSON.
 type literal []byte
 
-func (l literal) appendTo(dst []byte, _ Input, _ map[string]any) ([]byte, error) {
+func (l literal) appendJSON(dst []byte, _ Input, _ map[string]any) ([]byte, error) {
 	return append(dst, l...), nil
 }
 
-func (l literal) addNeeds(*needs) {}
+func (l literal) addNeededFields(*neededFields) {}
 
 // celValue is the value of an expression.
 type celValue struct{ prg *decision.Expression }
@@ -243,14 +242,14 @@ func compileCEL(expr string) (value, error) {
 	return celValue{prg}, nil
 }
 
-func (c celValue) appendTo(dst []byte, in Input, resource map[string]any) ([]byte, error) {
-	return c.prg.AppendJSON(dst, decision.ExpressionInput{Resource: resource, Now: in.Now, Reason: in.Reason}, maxValue)
+func (c celValue) appendJSON(dst []byte, in Input, resource map[string]any) ([]byte, error) {
+	return c.prg.AppendResultJSON(dst, decision.ExpressionInput{Resource: resource, Now: in.Now, Reason: in.Reason}, maxValue)
 }
 
-func (c celValue) addNeeds(n *needs) { n.all = true }
+func (c celValue) addNeededFields(n *neededFields) { n.all = true }
 
-// appendText appends a text as JSON. Bytes that are not UTF-8 become U+FFFD.
-func appendText(dst []byte, s string) []byte {
+// appendQuoted appends a text as JSON. Bytes that are not UTF-8 become U+FFFD.
+func appendQuoted(dst []byte, s string) []byte {
 	dst, _ = jsontext.AppendQuote(dst, s)
 	return dst
 }

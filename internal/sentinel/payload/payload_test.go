@@ -43,7 +43,7 @@ func build(t *testing.T, data settings.OrderedMap) *payload.Builder {
 // TestSpecification is the example of the sentinel's specification.
 func TestSpecification(t *testing.T) {
 	b := build(t, settings.OrderedMap{{Key: "resource_id", Value: ".id"}, {Key: "region", Value: ".metadata.labels.region"}})
-	got, problems, err := b.AppendData(nil, input(`{"id":"cls-123","metadata":{"labels":{"region":"us-east"}}}`))
+	got, problems, err := b.AppendPayload(nil, input(`{"id":"cls-123","metadata":{"labels":{"region":"us-east"}}}`))
 	if err != nil || len(problems) > 0 {
 		t.Fatal(err, problems)
 	}
@@ -125,7 +125,7 @@ func TestValues(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := build(t, entry(tc.text))
 			for range 2 { // the second rendering must not know of the first
-				got, problems, err := b.AppendData(nil, input(cluster))
+				got, problems, err := b.AppendPayload(nil, input(cluster))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -199,7 +199,7 @@ func TestOrderAndNesting(t *testing.T) {
 		{Key: "a\"", Map: settings.OrderedMap{{Key: "c", Value: ".nope"}, {Key: "b", Map: settings.OrderedMap{}}}},
 		{Key: "m", Value: ".kind"},
 	})
-	got, problems, err := b.AppendData([]byte("before "), input(cluster))
+	got, problems, err := b.AppendPayload([]byte("before "), input(cluster))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestDefault(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, problems, err := b.AppendData(nil, payload.Input{ID: `a"b`, Type: "clusters", Reason: "backoff-expired"})
+		got, problems, err := b.AppendPayload(nil, payload.Input{ID: `a"b`, Type: "clusters", Reason: "backoff-expired"})
 		if err != nil || len(problems) > 0 || string(got) != want {
 			t.Errorf("got %s, %v, %v, want %s", got, problems, err, want)
 		}
@@ -229,7 +229,7 @@ func TestDefault(t *testing.T) {
 }
 
 func TestBrokenResource(t *testing.T) {
-	if _, _, err := build(t, entry(".id")).AppendData(nil, input(`{`)); err == nil {
+	if _, _, err := build(t, entry(".id")).AppendPayload(nil, input(`{`)); err == nil {
 		t.Error("no error")
 	}
 }
@@ -240,7 +240,7 @@ func TestConcurrent(t *testing.T) {
 	for i := range 16 {
 		wg.Go(func() {
 			for range 100 {
-				got, problems, err := b.AppendData(nil, payload.Input{Raw: fmt.Appendf(nil, `{"list":[%d,%d]}`, i, i), Reason: fmt.Sprint("-", i)})
+				got, problems, err := b.AppendPayload(nil, payload.Input{Raw: fmt.Appendf(nil, `{"list":[%d,%d]}`, i, i), Reason: fmt.Sprint("-", i)})
 				if want := fmt.Sprintf(`{"x":"%d%d-%d"}`, i, i, i); err != nil || len(problems) != 1 || string(got) != want {
 					t.Errorf("got %s, %v, %v, want %s", got, problems, err, want)
 				}
@@ -262,7 +262,7 @@ func TestAlwaysJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, problems, err := b.AppendData(nil, payload.Input{Raw: raw})
+		got, problems, err := b.AppendPayload(nil, payload.Input{Raw: raw})
 		if err != nil || len(problems) > 0 {
 			t.Fatal(err, problems)
 		}
@@ -292,7 +292,7 @@ func FuzzTemplate(f *testing.F) {
 		if err != nil {
 			return
 		}
-		got, _, err := b.AppendData(nil, input(`{"a":{"b":1},"l":[{"x":1},null,"s"]}`))
+		got, _, err := b.AppendPayload(nil, input(`{"a":{"b":1},"l":[{"x":1},null,"s"]}`))
 		if err != nil || !json.Valid(got) {
 			t.Fatalf("%q gives %s, %v", text, got, err)
 		}
@@ -313,7 +313,7 @@ func BenchmarkAppendData(b *testing.B) {
 	buf := make([]byte, 0, 1024)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := builder.AppendData(buf, in); err != nil {
+		if _, _, err := builder.AppendPayload(buf, in); err != nil {
 			b.Fatal(err)
 		}
 	}

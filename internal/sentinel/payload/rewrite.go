@@ -21,7 +21,7 @@ type rewriter struct {
 
 	// looks holds the fields that the template uses. It includes fields of values other than the
 	// resource, which is harmless.
-	looks needs
+	looks neededFields
 }
 
 // The functions that the rewriter inserts.
@@ -33,7 +33,7 @@ const (
 	fnStep  = "_step"
 )
 
-func (rw *rewriter) rewriteList(l *parse.ListNode) error {
+func (rw *rewriter) rewriteNodes(l *parse.ListNode) error {
 	if l == nil {
 		return nil
 	}
@@ -78,10 +78,10 @@ func (rw *rewriter) rewriteBranch(n *parse.BranchNode) error {
 	if err := rw.rewritePipe(n.Pipe, fnTest, fnQuiet); err != nil {
 		return err
 	}
-	if err := rw.rewriteList(n.List); err != nil {
+	if err := rw.rewriteNodes(n.List); err != nil {
 		return err
 	}
-	return rw.rewriteList(n.ElseList)
+	return rw.rewriteNodes(n.ElseList)
 }
 
 // rewritePipe rewrites the fields of a pipeline. It uses aloneFn if the pipeline is a
@@ -93,7 +93,7 @@ func (rw *rewriter) rewritePipe(p *parse.PipeNode, aloneFn, argumentFn string) e
 	for _, cmd := range p.Cmds {
 		for i, arg := range cmd.Args {
 			rw.at = arg.Position()
-			if i == 0 && len(cmd.Args) > 1 && isField(arg) {
+			if i == 0 && len(cmd.Args) > 1 && isFieldAccess(arg) {
 				return fmt.Errorf("%s is a field and takes no arguments", arg)
 			}
 			var err error
@@ -105,7 +105,7 @@ func (rw *rewriter) rewritePipe(p *parse.PipeNode, aloneFn, argumentFn string) e
 	return nil
 }
 
-func isField(n parse.Node) bool {
+func isFieldAccess(n parse.Node) bool {
 	switch n := n.(type) {
 	case *parse.FieldNode, *parse.ChainNode:
 		return true
@@ -116,14 +116,14 @@ func isField(n parse.Node) bool {
 }
 
 // rewriteArg rewrites one argument; fn is the function for a field.
-func (rw *rewriter) rewriteArg(n parse.Node, fn string) (parse.Node, error) {
+func (rw *rewriter) rewriteArg(n parse.Node, fieldFn string) (parse.Node, error) {
 	switch n := n.(type) {
 	case *parse.DotNode:
 		rw.looks.all = true
 	case *parse.FieldNode:
 		rw.looks.names[n.Ident[0]] = true
 		dot := &parse.DotNode{NodeType: parse.NodeDot, Pos: n.Pos}
-		return rw.newFieldCall(fn, dot, n.Ident), nil
+		return rw.newFieldCall(fieldFn, dot, n.Ident), nil
 	case *parse.VariableNode:
 		if len(n.Ident) == 1 {
 			rw.looks.all = rw.looks.all || n.Ident[0] == "$"
@@ -131,18 +131,18 @@ func (rw *rewriter) rewriteArg(n parse.Node, fn string) (parse.Node, error) {
 		}
 		rw.looks.names[n.Ident[1]] = true
 		variable := &parse.VariableNode{NodeType: parse.NodeVariable, Pos: n.Pos, Ident: n.Ident[:1]}
-		return rw.newFieldCall(fn, variable, n.Ident[1:]), nil
+		return rw.newFieldCall(fieldFn, variable, n.Ident[1:]), nil
 	case *parse.ChainNode:
 		of, err := rw.rewriteArg(n.Node, fnTest)
 		if err != nil {
 			return nil, err
 		}
-		return rw.newFieldCall(fn, of, n.Field), nil
+		return rw.newFieldCall(fieldFn, of, n.Field), nil
 	case *parse.PipeNode: // in parentheses
-		if fn == fnTest {
+		if fieldFn == fnTest {
 			return n, rw.rewritePipe(n, fnTest, fnQuiet)
 		}
-		return n, rw.rewritePipe(n, fn, fn)
+		return n, rw.rewritePipe(n, fieldFn, fieldFn)
 	}
 	return n, nil
 }

@@ -24,12 +24,12 @@ var errTooManySteps = fmt.Errorf("more than %d loop iterations", maxSteps)
 type goTemplate struct {
 	source string
 	pool   sync.Pool
-	looks  needs
+	looks  neededFields
 }
 
-// newTemplate parses a template, and so proves that the pool can parse it.
-func newTemplate(source string) (value, error) {
-	first, err := newRendering(source)
+// compileTemplate parses a template, and so proves that the pool can parse it.
+func compileTemplate(source string) (value, error) {
+	first, err := parseForRendering(source)
 	if err != nil {
 		return nil, err
 	}
@@ -38,11 +38,11 @@ func newTemplate(source string) (value, error) {
 	return t, nil
 }
 
-func (t *goTemplate) appendTo(dst []byte, in Input, resource map[string]any) ([]byte, error) {
+func (t *goTemplate) appendJSON(dst []byte, in Input, resource map[string]any) ([]byte, error) {
 	r, _ := t.pool.Get().(*rendering)
 	if r == nil {
 		var err error
-		if r, err = newRendering(t.source); err != nil {
+		if r, err = parseForRendering(t.source); err != nil {
 			return dst, err
 		}
 	}
@@ -51,14 +51,14 @@ func (t *goTemplate) appendTo(dst []byte, in Input, resource map[string]any) ([]
 	if err != nil {
 		return dst, err
 	}
-	dst = appendText(dst, out)
+	dst = appendQuoted(dst, out)
 	if len(r.missing) > 0 {
 		return dst, fmt.Errorf("%w: %s", errMissing, strings.Join(r.missing, ", "))
 	}
 	return dst, nil
 }
 
-func (t *goTemplate) addNeeds(n *needs) {
+func (t *goTemplate) addNeededFields(n *neededFields) {
 	n.all = n.all || t.looks.all
 	maps.Copy(n.names, t.looks.names)
 }
@@ -66,7 +66,7 @@ func (t *goTemplate) addNeeds(n *needs) {
 // A rendering is a parsed template with the state of one execution.
 type rendering struct {
 	tmpl  *template.Template
-	looks needs
+	looks neededFields
 
 	out     strings.Builder
 	in      Input
@@ -75,21 +75,21 @@ type rendering struct {
 	work    int
 }
 
-func newRendering(source string) (*rendering, error) {
+func parseForRendering(source string) (*rendering, error) {
 	r := &rendering{}
-	// The name must not contain a colon; see parseCause.
+	// The name must not contain a colon; see trimParsePrefix.
 	tmpl, err := template.New("template").Funcs(r.templateFuncs()).Parse(source)
 	if err != nil {
 		line, column := locateParseError(source, err)
-		return nil, fmt.Errorf("template: line %d, column %d: %s", line, column, parseCause(err))
+		return nil, fmt.Errorf("template: line %d, column %d: %s", line, column, trimParsePrefix(err))
 	}
 	if at := regexp.MustCompile(`\{\{-?\s*(define|block)\b`).FindStringIndex(source); at != nil {
-		line, column := lineAndColumn(source, at[0])
+		line, column := lineAndColumnOf(source, at[0])
 		return nil, fmt.Errorf("template: line %d, column %d: define and block are not allowed", line, column)
 	}
-	rw := rewriter{tree: tmpl.Tree, looks: needs{names: map[string]bool{}}}
-	if err := rw.rewriteList(tmpl.Root); err != nil {
-		line, column := lineAndColumn(source, int(rw.at))
+	rw := rewriter{tree: tmpl.Tree, looks: neededFields{names: map[string]bool{}}}
+	if err := rw.rewriteNodes(tmpl.Root); err != nil {
+		line, column := lineAndColumnOf(source, int(rw.at))
 		return nil, fmt.Errorf("template: line %d, column %d: %w", line, column, err)
 	}
 	r.tmpl, r.looks = tmpl, rw.looks
@@ -119,8 +119,8 @@ func (r *rendering) Write(p []byte) (int, error) {
 	return r.out.Write(p)
 }
 
-// parseCause returns the message of a parser's error, without the name and the line.
-func parseCause(err error) string {
+// trimParsePrefix returns the message of a parser's error, without the name and the line.
+func trimParsePrefix(err error) string {
 	parts := strings.SplitN(err.Error(), ":", 4)
 	return strings.TrimSpace(parts[len(parts)-1])
 }
@@ -132,16 +132,16 @@ func locateParseError(source string, err error) (line, column int) {
 	end := len(source)
 	for end > 1 {
 		_, shorter := template.New("template").Funcs((&rendering{}).templateFuncs()).Parse(source[:end-1])
-		if shorter == nil || parseCause(shorter) != parseCause(err) {
+		if shorter == nil || trimParsePrefix(shorter) != trimParsePrefix(err) {
 			break
 		}
 		end--
 	}
-	return lineAndColumn(source, end-1)
+	return lineAndColumnOf(source, end-1)
 }
 
-// lineAndColumn returns the line and column of a byte, counted from 1.
-func lineAndColumn(source string, at int) (line, column int) {
-	before := source[:min(max(at, 0), len(source))]
+// lineAndColumnOf returns the line and column of a byte, counted from 1.
+func lineAndColumnOf(source string, offset int) (line, column int) {
+	before := source[:min(max(offset, 0), len(source))]
 	return 1 + strings.Count(before, "\n"), len(before) - strings.LastIndexByte(before, '\n')
 }

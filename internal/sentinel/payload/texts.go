@@ -25,22 +25,22 @@ type Conversion struct {
 	CEL string
 }
 
-// Conversions returns the values that send a number or a boolean of this resource as a text. It
-// omits values with more than one field, because those are meant to be texts.
-func (b *Builder) Conversions(raw []byte) ([]Conversion, error) {
+// FindConversionsToText returns the values that send a number or a boolean of this resource as a
+// text. It omits values with more than one field, because those are meant to be texts.
+func (b *Builder) FindConversionsToText(raw []byte) ([]Conversion, error) {
 	if !slices.ContainsFunc(b.fields, field.hasPath) {
 		return nil, nil
 	}
-	resource, err := decision.ParseObject(raw, b.needs.neededNames())
+	resource, err := decision.ParseObject(raw, b.needs.namesOrNilForAll())
 	if err != nil {
 		return nil, err
 	}
-	return listConversions(b.fields, func(names []string) string { return numberOrBooleanType(lookUpPath(resource, names)) }), nil
+	return listConversions(b.fields, func(names []string) string { return numberOrBooleanTypeOf(lookUpPathOrNil(resource, names)) }), nil
 }
 
-// NumberFieldsSentAsText returns the values that send a field as text although it is a number in every
-// resource. Only resources show whether a field of the spec is one: see Conversions.
-func (b *Builder) NumberFieldsSentAsText() []Conversion {
+// ListNumberFieldsSentAsText returns the values that send a field as text although it is a number
+// in every resource. Only resources show whether a field of the spec is one: see Conversions.
+func (b *Builder) ListNumberFieldsSentAsText() []Conversion {
 	return listConversions(b.fields, func(names []string) string {
 		switch strings.Join(names, ".") {
 		case "generation", "status.observed_generation", "status.observedGeneration":
@@ -55,8 +55,8 @@ const (
 	typeBoolean = "boolean"
 )
 
-// numberOrBooleanType returns the name of the type of a number or a boolean.
-func numberOrBooleanType(v any) string {
+// numberOrBooleanTypeOf returns the name of the type of a number or a boolean.
+func numberOrBooleanTypeOf(v any) string {
 	switch v.(type) {
 	case bool:
 		return typeBoolean
@@ -74,7 +74,8 @@ func listConversions(fields []field, lossyType func(names []string) string) []Co
 			continue
 		}
 		if t := lossyType(f.names); t != "" {
-			list = append(list, Conversion{Key: f.path, Field: "." + strings.Join(f.names, "."), Type: t, CEL: "cel:" + celField(f.names)})
+			cel := "cel:" + formatCELFieldAccess(f.names)
+			list = append(list, Conversion{Key: f.path, Field: "." + strings.Join(f.names, "."), Type: t, CEL: cel})
 		}
 	}
 	return list
@@ -88,9 +89,9 @@ var (
 	celIdentifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// loneFieldPath returns the path of a message_data value that consists of one resource field. It returns
-// nil for any other value.
-func loneFieldPath(text string) []string {
+// parseLoneFieldPath returns the path of a message_data value that consists of one resource field.
+// It returns nil for any other value.
+func parseLoneFieldPath(text string) []string {
 	m := loneField.FindStringSubmatch(text)
 	if m == nil {
 		return nil
@@ -98,8 +99,8 @@ func loneFieldPath(text string) []string {
 	return strings.Split(m[1], ".")
 }
 
-// celField returns the CEL expression for a field of the resource.
-func celField(names []string) string {
+// formatCELFieldAccess returns the CEL expression for a field of the resource.
+func formatCELFieldAccess(names []string) string {
 	var b strings.Builder
 	b.WriteString("resource")
 	for _, name := range names {

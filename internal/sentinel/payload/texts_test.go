@@ -34,7 +34,7 @@ func TestConversions(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			b := build(t, settings.OrderedMap{{Key: "nested", Map: entry(tc.text)}})
-			list, err := b.Conversions([]byte(raw))
+			list, err := b.FindConversionsToText([]byte(raw))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,7 +53,7 @@ func TestConversions(t *testing.T) {
 			}
 		})
 	}
-	if _, err := build(t, entry(".generation")).Conversions([]byte("{")); err == nil {
+	if _, err := build(t, entry(".generation")).FindConversionsToText([]byte("{")); err == nil {
 		t.Error("no error for a resource that is no JSON")
 	}
 }

@@ -19,7 +19,7 @@ func (t *translation) translateBroker(b *v1alpha1.Broker) Broker {
 	case b.Type == v1alpha1.BrokerPubSub:
 		out.ProjectID = b.ProjectID
 		if b.ProjectID == "" {
-			t.addErrorf("spec.broker.projectID", "is required for type %s", b.Type)
+			t.addFieldErrorf("spec.broker.projectID", "is required for type %s", b.Type)
 		}
 	case slices.Contains(v1alpha1.BrokerTypes(), b.Type):
 		out.URL = settings.Secret(b.URL)
@@ -27,41 +27,41 @@ func (t *translation) translateBroker(b *v1alpha1.Broker) Broker {
 			out.Exchange = cmp.Or(b.Exchange, b.Topic)
 		}
 		if b.URL == "" && b.CredentialsSecretRef == nil {
-			t.addErrorf("spec.broker.url", "is required for type %s, unless the Secret of credentialsSecretRef contains it", b.Type)
+			t.addFieldErrorf("spec.broker.url", "is required for type %s, unless the Secret of credentialsSecretRef contains it", b.Type)
 		} else if b.URL != "" {
-			t.checkAddress("spec.broker.url", b.Type, b.URL)
+			t.validateBrokerAddress("spec.broker.url", b.Type, b.URL)
 		}
 	}
 	return out
 }
 
-// checkAddress checks the address of a broker. It never shows the address, because it may contain a
-// password.
-func (t *translation) checkAddress(field string, typ v1alpha1.BrokerType, text string) {
-	servers, ok := parseServers(typ, text)
+// validateBrokerAddress checks the address of a broker. It never shows the address, because it may
+// contain a password.
+func (t *translation) validateBrokerAddress(field string, brokerType v1alpha1.BrokerType, address string) {
+	servers, ok := parseBrokerURLs(brokerType, address)
 	for _, u := range servers {
-		ok = ok && u.Hostname() != "" && (typ != v1alpha1.BrokerRabbitMQ || u.Scheme == "amqp" || u.Scheme == "amqps")
+		ok = ok && u.Hostname() != "" && (brokerType != v1alpha1.BrokerRabbitMQ || u.Scheme == "amqp" || u.Scheme == "amqps")
 	}
 	switch {
 	case ok:
-	case typ == v1alpha1.BrokerRabbitMQ:
-		t.addErrorf(field, "must be amqp://user:password@host:5672/vhost or amqps://… (the value is not shown)")
-	case typ == v1alpha1.BrokerNATS:
-		t.addErrorf(field, "must be nats://user:password@host:4222, or a comma-separated list (the value is not shown)")
+	case brokerType == v1alpha1.BrokerRabbitMQ:
+		t.addFieldErrorf(field, "must be amqp://user:password@host:5672/vhost or amqps://… (the value is not shown)")
+	case brokerType == v1alpha1.BrokerNATS:
+		t.addFieldErrorf(field, "must be nats://user:password@host:4222, or a comma-separated list (the value is not shown)")
 	default:
-		t.addErrorf(field, "must be a URL with a host (the value is not shown)")
+		t.addFieldErrorf(field, "must be a URL with a host (the value is not shown)")
 	}
 }
 
-// parseServers parses the address of a broker; NATS may have several.
-func parseServers(typ v1alpha1.BrokerType, text string) (servers []*url.URL, ok bool) {
-	texts := []string{text}
-	if typ == v1alpha1.BrokerNATS {
-		texts = strings.Split(text, ",")
+// parseBrokerURLs parses the address of a broker; NATS may have several.
+func parseBrokerURLs(brokerType v1alpha1.BrokerType, address string) (servers []*url.URL, ok bool) {
+	texts := []string{address}
+	if brokerType == v1alpha1.BrokerNATS {
+		texts = strings.Split(address, ",")
 	}
 	for _, one := range texts {
 		one = strings.TrimSpace(one)
-		if typ == v1alpha1.BrokerNATS && !strings.Contains(one, "://") {
+		if brokerType == v1alpha1.BrokerNATS && !strings.Contains(one, "://") {
 			one = "nats://" + one
 		}
 		u, err := url.Parse(one)

@@ -10,15 +10,15 @@ import (
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 )
 
-// Changes lists the fields in which two specs differ, with their old and new values:
+// DiffSpecs lists the fields in which two specs differ, with their old and new values:
 // spec.backoffReady: "30m" → "1h". For URLs, which may contain a password, it returns only the
 // names. If the specs are equal, a Secret has changed.
-func Changes(before, after *v1alpha1.SentinelConfigSpec) ([]string, error) {
-	was, err := fieldsOf(before)
+func DiffSpecs(before, after *v1alpha1.SentinelConfigSpec) (changedFields []string, err error) {
+	was, err := flattenSpec(before)
 	if err != nil {
 		return nil, err
 	}
-	is, err := fieldsOf(after)
+	is, err := flattenSpec(after)
 	if err != nil {
 		return nil, err
 	}
@@ -52,8 +52,8 @@ func formatForLog(value string) string {
 	return value
 }
 
-// fieldsOf returns the fields that a spec sets: JSON values by path.
-func fieldsOf(spec *v1alpha1.SentinelConfigSpec) (map[string]string, error) {
+// flattenSpec returns the fields that a spec sets: JSON values by path.
+func flattenSpec(spec *v1alpha1.SentinelConfigSpec) (jsonByPath map[string]string, err error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return nil, fmt.Errorf("compare specs: %w", err)

@@ -32,7 +32,7 @@ func TestChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			after := before.DeepCopy()
 			tc.change(after)
-			got, err := sentinelconfig.Changes(&before, after)
+			got, err := sentinelconfig.DiffSpecs(&before, after)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -254,11 +254,11 @@ func TestErrorsNameTheField(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			spec := newValid()
-			if _, err := sentinelconfig.Translate(spec); err != nil {
+			if _, err := sentinelconfig.TranslateSpec(spec); err != nil {
 				t.Fatal(err)
 			}
 			tc.spoil(spec)
-			got, err := sentinelconfig.Translate(spec)
+			got, err := sentinelconfig.TranslateSpec(spec)
 			if err == nil {
 				t.Fatalf("%s: accepted", tc.reason)
 			}
@@ -293,7 +293,7 @@ func TestLocate(t *testing.T) {
 		Source:      sentinel.Sources{Mode: "psychic"},
 	}
 	_, err := sentinel.New(spoiled, sentinel.Deps{API: nowhere{}, Publisher: nowhere{}})
-	err = sentinelconfig.Locate(err)
+	err = sentinelconfig.TranslateKeyErrors(err)
 	for _, want := range []string{
 		"\nspec.source.mode: ", "\nspec.shardSelector: ", "\nspec.decision.profile: ", "\nspec.messageData.a.b: ",
 		"\njitter: ", // which no field says
@@ -302,7 +302,7 @@ func TestLocate(t *testing.T) {
 			t.Errorf("no %q in %v", want[1:], err)
 		}
 	}
-	if err := sentinelconfig.Locate(nil); err != nil {
+	if err := sentinelconfig.TranslateKeyErrors(nil); err != nil {
 		t.Errorf("of nothing: %v", err)
 	}
 }

@@ -7,16 +7,17 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 )
 
-// Locate replaces the names of a file's settings in the engine's errors by the paths of a
+// TranslateKeyErrors replaces the names of a file's settings in the engine's errors by the paths of a
 // SentinelConfig's fields.
-func Locate(err error) error {
-	return sentinel.Locate(err, func(key string, err error) error {
-		return fmt.Errorf("%s: %w", specFieldOf(key), err)
+func TranslateKeyErrors(err error) error {
+	return sentinel.WrapKeyErrors(err, func(key string, err error) error {
+		return fmt.Errorf("%s: %w", translateSettingKey(key), err)
 	})
 }
 
-// specFieldOf returns the path of the field for a setting. A setting without a field keeps its name.
-func specFieldOf(key string) string {
+// translateSettingKey returns the path of the field for a setting. A setting without a field keeps
+// its name.
+func translateSettingKey(key string) string {
 	for _, f := range [...]struct{ key, field string }{
 		{"resource_type", "spec.resourceType"},
 		{"poll_interval", "spec.pollInterval"},

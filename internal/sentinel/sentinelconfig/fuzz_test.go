@@ -39,7 +39,7 @@ func FuzzTranslate(f *testing.F) {
 			return
 		}
 		spec.MessageData = &apiextensionsv1.JSON{Raw: []byte(data)}
-		s, err := sentinelconfig.Translate(&spec)
+		s, err := sentinelconfig.TranslateSpec(&spec)
 		wantFields(t, err)
 		if err != nil {
 			return

@@ -28,7 +28,7 @@ func (t *translation) translateMessageData(raw *apiextensionsv1.JSON) settings.O
 	}
 	d := &dataReader{t: t, json: jsontext.NewDecoder(bytes.NewReader(raw.Raw))}
 	if d.json.PeekKind() != jsontext.KindBeginObject {
-		t.addErrorf(field, "must be a mapping")
+		t.addFieldErrorf(field, "must be a mapping")
 		return nil
 	}
 	data, err := d.readMapping(field, 1)
@@ -39,11 +39,11 @@ func (t *translation) translateMessageData(raw *apiextensionsv1.JSON) settings.O
 	}
 	switch {
 	case errors.Is(err, errTooDeep), errors.Is(err, errTooMany):
-		t.addErrorf(field, "%w", err)
+		t.addFieldErrorf(field, "%w", err)
 	case err == nil:
-		t.addErrorf(field, "is not valid JSON: trailing data after the mapping")
+		t.addFieldErrorf(field, "is not valid JSON: trailing data after the mapping")
 	default:
-		t.addErrorf(field, "is not valid JSON: %w", err)
+		t.addFieldErrorf(field, "is not valid JSON: %w", err)
 	}
 	return nil
 }
@@ -81,7 +81,7 @@ func (d *dataReader) readMapping(path string, depth int) (settings.OrderedMap, e
 		e := settings.MapEntry{Key: key}
 		at := path + "." + key
 		if len(key) > maxKey {
-			d.t.addErrorf(path, "has a key of more than %d bytes", maxKey)
+			d.t.addFieldErrorf(path, "has a key of more than %d bytes", maxKey)
 		}
 		switch d.json.PeekKind() {
 		case jsontext.KindBeginObject:
@@ -92,7 +92,7 @@ func (d *dataReader) readMapping(path string, depth int) (settings.OrderedMap, e
 				e.Value = value.String()
 			}
 		case jsontext.KindNull, jsontext.KindBeginArray:
-			d.t.addErrorf(at, "must be a string or a mapping")
+			d.t.addFieldErrorf(at, "must be a string or a mapping")
 			err = d.json.SkipValue()
 		case jsontext.KindInvalid, jsontext.KindEndObject, jsontext.KindEndArray:
 			_, err = d.json.ReadToken() // returns the error of the token

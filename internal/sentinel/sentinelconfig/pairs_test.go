@@ -138,7 +138,7 @@ decision:
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := sentinelconfig.Translate(newSpec(t, tc.spec))
+			got, err := sentinelconfig.TranslateSpec(newSpec(t, tc.spec))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -199,7 +199,7 @@ func TestBrokerAndSharding(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := sentinelconfig.Translate(newSpec(t, rest+tc.spec))
+			got, err := sentinelconfig.TranslateSpec(newSpec(t, rest+tc.spec))
 			if err != nil {
 				t.Fatal(err)
 			}

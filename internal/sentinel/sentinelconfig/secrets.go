@@ -38,18 +38,18 @@ func (s Settings) WithSecrets(secrets map[string]map[string][]byte) (Settings, e
 	t := &translation{}
 	if s.token.Name != "" {
 		const field = "spec.hyperfleetAPI.tokenSecretRef"
-		data, ok := t.findSecret(field, secrets, s.token.Name)
-		token := valueOf(data, s.token.Key)
-		if ok && !isHeader(token) {
-			t.addErrorf(field, "Secret %q has no token in key %q", s.token.Name, s.token.Key)
+		data, ok := t.requireSecret(field, secrets, s.token.Name)
+		token := trimmedValue(data, s.token.Key)
+		if ok && !isValidHeaderValue(token) {
+			t.addFieldErrorf(field, "Secret %q has no token in key %q", s.token.Name, s.token.Key)
 		}
 		s.Sentinel.HyperfleetAPI.Token = settings.Secret(token)
 	}
 	if s.headers != "" {
-		s.Sentinel.HyperfleetAPI.Headers = t.translateHeaders(secrets, s.headers)
+		s.Sentinel.HyperfleetAPI.Headers = t.buildHeaders(secrets, s.headers)
 	}
 	if s.credentials != "" {
-		if data, ok := t.findSecret(credentialsField, secrets, s.credentials); ok {
+		if data, ok := t.requireSecret(credentialsField, secrets, s.credentials); ok {
 			s.Broker = t.applyCredentials(s.Broker, s.credentials, data)
 		}
 	}
@@ -59,73 +59,73 @@ func (s Settings) WithSecrets(secrets map[string]map[string][]byte) (Settings, e
 	return s, nil
 }
 
-// translateHeaders returns every value of a Secret as a header.
-func (t *translation) translateHeaders(secrets map[string]map[string][]byte, name string) map[string]settings.Secret {
+// buildHeaders returns every value of a Secret as a header.
+func (t *translation) buildHeaders(secrets map[string]map[string][]byte, secretName string) map[string]settings.Secret {
 	const field = "spec.hyperfleetAPI.headersSecretRef"
-	data, _ := t.findSecret(field, secrets, name)
+	data, _ := t.requireSecret(field, secrets, secretName)
 	headers := make(map[string]settings.Secret, len(data))
 	for _, key := range slices.Sorted(maps.Keys(data)) {
-		value := valueOf(data, key)
-		if !isHeader(value) {
-			t.addErrorf(field, "Secret %q: the value of key %q is not a valid header value", name, key)
+		value := trimmedValue(data, key)
+		if !isValidHeaderValue(value) {
+			t.addFieldErrorf(field, "Secret %q: the value of key %q is not a valid header value", secretName, key)
 		}
 		headers[key] = settings.Secret(value)
 	}
 	return headers
 }
 
-// isHeader reports whether a text can be sent in a header. All keys of Secrets are valid header
-// names.
-func isHeader(value string) bool {
+// isValidHeaderValue reports whether a text can be sent in a header. All keys of Secrets are valid
+// header names.
+func isValidHeaderValue(value string) bool {
 	return value != "" && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
 
 const credentialsField = "spec.broker.credentialsSecretRef" //nolint:gosec // the path of a field
 
-func (t *translation) findSecret(field string, secrets map[string]map[string][]byte, name string) (map[string][]byte, bool) {
+func (t *translation) requireSecret(field string, secrets map[string]map[string][]byte, name string) (data map[string][]byte, found bool) {
 	data, ok := secrets[name]
 	if !ok {
-		t.addErrorf(field, "Secret %q not found in the namespace; create it, or remove the reference", name)
+		t.addFieldErrorf(field, "Secret %q not found in the namespace; create it, or remove the reference", name)
 	}
 	return data, ok
 }
 
-// valueOf returns a value without the trailing newline that editors add.
-func valueOf(data map[string][]byte, key string) string {
+// trimmedValue returns a value without the trailing newline that editors add.
+func trimmedValue(data map[string][]byte, key string) string {
 	return strings.TrimRight(string(data[key]), "\r\n")
 }
 
 // applyCredentials adds the data of a Secret to b.
-func (t *translation) applyCredentials(b Broker, name string, data map[string][]byte) Broker {
+func (t *translation) applyCredentials(b Broker, secretName string, data map[string][]byte) Broker {
 	if b.Type == v1alpha1.BrokerPubSub {
-		key := valueOf(data, keyJSON)
+		key := trimmedValue(data, keyJSON)
 		if !json.Valid([]byte(key)) {
-			t.addErrorf(credentialsField, "Secret %q has no valid JSON in key %q", name, keyJSON)
+			t.addFieldErrorf(credentialsField, "Secret %q has no valid JSON in key %q", secretName, keyJSON)
 		}
 		b.KeyJSON = settings.Secret(key)
 		return b
 	}
-	given := valueOf(data, keyURL)
+	given := trimmedValue(data, keyURL)
 	if given != "" {
-		t.checkAddress(fmt.Sprintf("%s: key %q of Secret %q", credentialsField, keyURL, name), b.Type, given)
+		t.validateBrokerAddress(fmt.Sprintf("%s: key %q of Secret %q", credentialsField, keyURL, secretName), b.Type, given)
 		b.URL = settings.Secret(given)
 	}
 	if b.URL == "" {
-		t.addErrorf(credentialsField, "Secret %q has no key %q, and spec.broker.url is not set", name, keyURL)
+		t.addFieldErrorf(credentialsField, "Secret %q has no key %q, and spec.broker.url is not set", secretName, keyURL)
 		return b
 	}
-	user := userOf(b.Type, data)
+	user := buildUserinfo(b.Type, data)
 	switch {
 	case user == nil && given == "":
-		t.addErrorf(credentialsField, "Secret %q must have the key %s, or the keys %s and %s", name, keyURL, keyUsername, keyPassword)
+		t.addFieldErrorf(credentialsField, "Secret %q must have the key %s, or the keys %s and %s", secretName, keyURL, keyUsername, keyPassword)
 		return b
 	case user == nil:
 		return b
 	}
-	if _, ok := user.Password(); !ok && valueOf(data, keyUsername) != "" {
-		t.addErrorf(credentialsField, "Secret %q has the key %s but not %s", name, keyUsername, keyPassword)
+	if _, ok := user.Password(); !ok && trimmedValue(data, keyUsername) != "" {
+		t.addFieldErrorf(credentialsField, "Secret %q has the key %s but not %s", secretName, keyUsername, keyPassword)
 	}
-	servers, ok := parseServers(b.Type, b.URL.Reveal())
+	servers, ok := parseBrokerURLs(b.Type, b.URL.Reveal())
 	if !ok {
 		return b // already reported
 	}
@@ -138,15 +138,15 @@ func (t *translation) applyCredentials(b Broker, name string, data map[string][]
 	return b
 }
 
-// userOf returns the user in the Secret; nil if it has none.
-func userOf(typ v1alpha1.BrokerType, data map[string][]byte) *url.Userinfo {
-	user, password := valueOf(data, keyUsername), valueOf(data, keyPassword)
-	switch token := valueOf(data, keyToken); {
+// buildUserinfo returns the user in the Secret; nil if it has none.
+func buildUserinfo(brokerType v1alpha1.BrokerType, data map[string][]byte) *url.Userinfo {
+	user, password := trimmedValue(data, keyUsername), trimmedValue(data, keyPassword)
+	switch token := trimmedValue(data, keyToken); {
 	case user != "" && password == "":
 		return url.User(user)
 	case user != "":
 		return url.UserPassword(user, password)
-	case token != "" && typ == v1alpha1.BrokerNATS:
+	case token != "" && brokerType == v1alpha1.BrokerNATS:
 		return url.User(token)
 	}
 	return nil

@@ -17,14 +17,14 @@ func TestSecretNames(t *testing.T) {
 	spec.Broker.CredentialsSecretRef = &v1alpha1.SecretRef{Name: "z"}
 	spec.HyperfleetAPI.HeadersSecretRef = &v1alpha1.SecretRef{Name: "a"}
 	spec.HyperfleetAPI.TokenSecretRef = &v1alpha1.SecretKeyRef{Name: "z", Key: "k"}
-	s, err := sentinelconfig.Translate(spec)
+	s, err := sentinelconfig.TranslateSpec(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"a", "z"}, s.SecretNames()); diff != "" {
 		t.Errorf("each once and sorted: -want +got\n%s", diff)
 	}
-	if s, err = sentinelconfig.Translate(newValid()); err != nil || len(s.SecretNames()) > 0 {
+	if s, err = sentinelconfig.TranslateSpec(newValid()); err != nil || len(s.SecretNames()) > 0 {
 		t.Errorf("none wanted, got %q, %v", s.SecretNames(), err)
 	}
 }
@@ -131,7 +131,7 @@ func TestTokenAndHeaders(t *testing.T) {
 // withSecrets translates a spec and adds the data of one Secret, named s.
 func withSecrets(t *testing.T, spec *v1alpha1.SentinelConfigSpec, data map[string]string) (sentinelconfig.Settings, error) {
 	t.Helper()
-	s, err := sentinelconfig.Translate(spec)
+	s, err := sentinelconfig.TranslateSpec(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func withSecrets(t *testing.T, spec *v1alpha1.SentinelConfigSpec, data map[strin
 // TestNothingIsShown: settings can be logged whole.
 func TestNothingIsShown(t *testing.T) {
 	t.Parallel()
-	s, err := sentinelconfig.Translate(newValid())
+	s, err := sentinelconfig.TranslateSpec(newValid())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ func (t *translation) translateMatchLabels(labels map[string]string) []selector.
 	for _, label := range slices.Sorted(maps.Keys(labels)) {
 		pair := selector.Pair{Label: label, Value: labels[label]}
 		if _, err := selector.FromPairs([]selector.Pair{pair}); err != nil {
-			t.addErrorf("spec.shardSelector.matchLabels", "%w", err)
+			t.addFieldErrorf("spec.shardSelector.matchLabels", "%w", err)
 			continue
 		}
 		pairs = append(pairs, pair)
@@ -23,7 +23,7 @@ func (t *translation) translateMatchLabels(labels map[string]string) []selector.
 }
 
 // translateMatchExpressions returns the expressions as the text of a selector.
-func (t *translation) translateMatchExpressions(list []v1alpha1.LabelExpression) string {
+func (t *translation) translateMatchExpressions(list []v1alpha1.LabelExpression) (selectorText string) {
 	var reqs []selector.Requirement
 	for i, e := range list {
 		field := fmt.Sprintf("spec.shardSelector.matchExpressions[%d]", i)
@@ -31,19 +31,19 @@ func (t *translation) translateMatchExpressions(list []v1alpha1.LabelExpression)
 			"In": selector.In, "NotIn": selector.NotIn, "Exists": selector.Exists, "DoesNotExist": selector.NotExists,
 		}[e.Operator]
 		if !ok {
-			t.addErrorf(field+".operator", "%q is invalid: must be In, NotIn, Exists or DoesNotExist", e.Operator)
+			t.addFieldErrorf(field+".operator", "%q is invalid: must be In, NotIn, Exists or DoesNotExist", e.Operator)
 			continue
 		}
 		r := selector.Requirement{Key: e.Key, Op: op, Values: e.Values}
 		if _, err := selector.New(r); err != nil {
-			t.addErrorf(field, "%w", err)
+			t.addFieldErrorf(field, "%w", err)
 			continue
 		}
 		reqs = append(reqs, r)
 	}
 	sel, err := selector.New(reqs...)
 	if err != nil {
-		t.addErrorf("spec.shardSelector.matchExpressions", "%w", err)
+		t.addFieldErrorf("spec.shardSelector.matchExpressions", "%w", err)
 	}
 	return sel.String()
 }

@@ -69,12 +69,12 @@ type Sharding struct {
 	Count, Index int
 }
 
-// Translate translates a spec into settings. The error joins one error for each problem, each with
+// TranslateSpec translates a spec into settings. The error joins one error for each problem, each with
 // the path of its field.
-func Translate(spec *v1alpha1.SentinelConfigSpec) (Settings, error) {
+func TranslateSpec(spec *v1alpha1.SentinelConfigSpec) (Settings, error) {
 	t := &translation{}
 	s := Settings{
-		Sentinel: t.translateSpec(spec),
+		Sentinel: t.translateToConfig(spec),
 		Broker:   t.translateBroker(&spec.Broker),
 		Sharding: t.translateSharding(spec.Sharding),
 	}
@@ -90,24 +90,24 @@ func Translate(spec *v1alpha1.SentinelConfigSpec) (Settings, error) {
 			Key:  cmp.Or(ref.Key, defaultTokenKey),
 		}
 	}
-	t.setDefaultsAndCheck(&s.Sentinel)
+	t.setDefaultsAndValidate(&s.Sentinel)
 	if err := errors.Join(t.errs...); err != nil {
 		return Settings{}, err
 	}
 	return s, nil
 }
 
-// translateSpec returns the engine's configuration of the spec. Missing fields are zero.
-func (t *translation) translateSpec(spec *v1alpha1.SentinelConfigSpec) sentinel.Config {
+// translateToConfig returns the engine's configuration of the spec. Missing fields are zero.
+func (t *translation) translateToConfig(spec *v1alpha1.SentinelConfigSpec) sentinel.Config {
 	api := spec.HyperfleetAPI
 	cfg := sentinel.Config{
 		ResourceType:   requireOneOf(t, "spec.resourceType", spec.ResourceType, "clusters", "nodepools"),
-		PollInterval:   t.parseDuration("spec.pollInterval", spec.PollInterval),
-		MaxAgeNotReady: t.parseDuration("spec.backoffNotReady", spec.BackoffNotReady),
-		MaxAgeReady:    t.parseDuration("spec.backoffReady", spec.BackoffReady),
+		PollInterval:   t.parsePositiveDuration("spec.pollInterval", spec.PollInterval),
+		MaxAgeNotReady: t.parsePositiveDuration("spec.backoffNotReady", spec.BackoffNotReady),
+		MaxAgeReady:    t.parsePositiveDuration("spec.backoffReady", spec.BackoffReady),
 		HyperfleetAPI: sentinel.API{
-			Endpoint: t.checkEndpoint(api.URL),
-			Timeout:  t.parseDuration("spec.hyperfleetAPI.timeout", api.Timeout),
+			Endpoint: t.validateEndpoint(api.URL),
+			Timeout:  t.parsePositiveDuration("spec.hyperfleetAPI.timeout", api.Timeout),
 			Flavour: requireOneOf(t, "spec.hyperfleetAPI.flavour", cmp.Or(source.Flavour(api.Flavour), source.FlavourAuto),
 				source.FlavourAuto, source.FlavourFleetloop, source.FlavourHyperfleet),
 		},
@@ -122,7 +122,7 @@ func (t *translation) translateSpec(spec *v1alpha1.SentinelConfigSpec) sentinel.
 	if spec.Source != nil {
 		cfg.Source.Mode = requireOneOf(t, "spec.source.mode", cmp.Or(sentinel.Mode(spec.Source.Mode), sentinel.ModeAuto),
 			sentinel.ModeAuto, sentinel.ModeSweep, sentinel.ModeETag, sentinel.ModeCursor, sentinel.ModeWatch)
-		cfg.Source.FullSweepInterval = t.parseDuration("spec.source.fullSweepInterval", spec.Source.FullSweepInterval)
+		cfg.Source.FullSweepInterval = t.parsePositiveDuration("spec.source.fullSweepInterval", spec.Source.FullSweepInterval)
 	}
 	return cfg
 }
@@ -130,45 +130,45 @@ func (t *translation) translateSpec(spec *v1alpha1.SentinelConfigSpec) sentinel.
 // A translation collects the errors of a spec.
 type translation struct{ errs []error }
 
-func (t *translation) addErrorf(field, format string, args ...any) {
+func (t *translation) addFieldErrorf(field, format string, args ...any) {
 	t.errs = append(t.errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
 }
 
-// parseDuration parses a duration; a missing one is zero.
-func (t *translation) parseDuration(field string, text v1alpha1.Duration) time.Duration {
+// parsePositiveDuration parses a duration; a missing one is zero.
+func (t *translation) parsePositiveDuration(field string, text v1alpha1.Duration) time.Duration {
 	if text == "" {
 		return 0
 	}
 	d, err := time.ParseDuration(string(text))
 	switch {
 	case err != nil:
-		t.addErrorf(field, "%q is invalid: must be a duration such as 10s or 1h30m", text)
+		t.addFieldErrorf(field, "%q is invalid: must be a duration such as 10s or 1h30m", text)
 		return 0
 	case d <= 0:
-		t.addErrorf(field, "%q is invalid: must be positive", text)
+		t.addFieldErrorf(field, "%q is invalid: must be positive", text)
 		return 0
 	}
 	return d
 }
 
-func (t *translation) checkEndpoint(text string) string {
+func (t *translation) validateEndpoint(endpoint string) string {
 	const field = "spec.hyperfleetAPI.url"
-	u, err := url.Parse(text)
+	u, err := url.Parse(endpoint)
 	switch {
-	case text == "":
-		t.addErrorf(field, "is required")
+	case endpoint == "":
+		t.addFieldErrorf(field, "is required")
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		t.addErrorf(field, "must be a URL such as http://hyperfleet-api:8080") // not shown, it may hold a password
+		t.addFieldErrorf(field, "must be a URL such as http://hyperfleet-api:8080") // not shown, it may hold a password
 	case u.User != nil:
-		t.addErrorf(field, "must not contain a user name or password; put a token in a Secret and reference it in spec.hyperfleetAPI.tokenSecretRef")
+		t.addFieldErrorf(field, "must not contain a user name or password; put a token in a Secret and reference it in spec.hyperfleetAPI.tokenSecretRef")
 	}
-	return text
+	return endpoint
 }
 
 // requireText rejects a reference without a name.
 func (t *translation) requireText(field, name string) string {
 	if name == "" {
-		t.addErrorf(field, "is required")
+		t.addFieldErrorf(field, "is required")
 	}
 	return name
 }
@@ -176,7 +176,7 @@ func (t *translation) requireText(field, name string) string {
 // requireOneOf rejects values outside a closed set.
 func requireOneOf[T ~string](t *translation, field string, value T, set ...T) T {
 	if !slices.Contains(set, value) {
-		t.addErrorf(field, "%q is invalid: must be one of %s", string(value), joinNames(set))
+		t.addFieldErrorf(field, "%q is invalid: must be one of %s", string(value), joinNames(set))
 	}
 	return value
 }
@@ -207,9 +207,9 @@ func (t *translation) translateDecision(d *v1alpha1.Decision) sentinel.Decision 
 	return out
 }
 
-// setDefaultsAndCheck sets the defaults of a configuration file, and finds the errors that only compiling
-// shows.
-func (t *translation) setDefaultsAndCheck(cfg *sentinel.Config) {
+// setDefaultsAndValidate sets the defaults of a configuration file, and finds the errors that only
+// compiling shows.
+func (t *translation) setDefaultsAndValidate(cfg *sentinel.Config) {
 	if len(t.errs) > 0 {
 		return // New would report it again in the file's terms
 	}
@@ -218,13 +218,13 @@ func (t *translation) setDefaultsAndCheck(cfg *sentinel.Config) {
 		return
 	}
 	if m := cfg.Source.Mode; cfg.Decision.Profile == sentinel.ProfileExpression && m != sentinel.ModeAuto && m != sentinel.ModeSweep {
-		t.addErrorf("spec.source.mode", "%q is invalid with the profile %q, which must evaluate every resource in every poll; use %q", m, sentinel.ProfileExpression, sentinel.ModeAuto)
+		t.addFieldErrorf("spec.source.mode", "%q is invalid with the profile %q, which must evaluate every resource in every poll; use %q", m, sentinel.ProfileExpression, sentinel.ModeAuto)
 	}
-	_, errSelector := cfg.Selector()
-	_, errDecider := cfg.Decider()
+	_, errSelector := cfg.BuildLabelSelector()
+	_, errDecider := cfg.NewDecider()
 	_, errPayload := payload.New(cfg.MessageData, payload.Keys(cfg.PayloadKeys))
 	for _, err := range []error{errSelector, errDecider, errPayload} {
-		if err := Locate(err); err != nil {
+		if err := TranslateKeyErrors(err); err != nil {
 			t.errs = append(t.errs, err)
 		}
 	}

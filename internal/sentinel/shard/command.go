@@ -32,7 +32,7 @@ type command struct {
 
 // takeDueCommands returns the commands that are due at now, and when to ask again if nothing happens
 // earlier.
-func (m *machine) takeDueCommands(now time.Duration) (todo []command, wake time.Duration) {
+func (m *membership) takeDueCommands(now time.Duration) (commands []command, wake time.Duration) {
 	wake = never
 	// at records when c is due.
 	at := func(due time.Duration, c command) {
@@ -43,14 +43,14 @@ func (m *machine) takeDueCommands(now time.Duration) (todo []command, wake time.
 		default:
 			c.started = now
 			m.busy[c.op] = c.op != opRewatch
-			todo = append(todo, c)
-			m.noteStarted(now, c)
+			commands = append(commands, c)
+			m.recordCommandStarted(now, c)
 		}
 	}
 	if m.active {
 		wake = min(wake, m.holdingExpiry())
 	}
-	m.planOwnRecord(now, at)
+	m.planOwnRecordCommand(now, at)
 	for _, name := range slices.Sorted(maps.Keys(m.peers)) {
 		p := m.peers[name]
 		switch {
@@ -69,17 +69,17 @@ func (m *machine) takeDueCommands(now time.Duration) (todo []command, wake time.
 		again = min(again, m.retryAt)
 	}
 	at(max(again, m.rewatched+m.watchTimeout()), command{op: opRewatch})
-	return todo, wake
+	return commands, wake
 }
 
-// planOwnRecord plans the next command for the member's own record.
-func (m *machine) planOwnRecord(now time.Duration, plan func(time.Duration, command)) {
+// planOwnRecordCommand plans the next command for the member's own record.
+func (m *membership) planOwnRecordCommand(now time.Duration, plan func(time.Duration, command)) {
 	switch {
 	case m.left:
 		due := m.leftAt + m.renew
 		counted := false
 		for _, p := range m.peers {
-			counted = counted || p.isCountedIn(m.name, m.lease, now)
+			counted = counted || p.stillCountsMember(m.name, m.lease, now)
 		}
 		if !counted {
 			due = now
@@ -90,22 +90,22 @@ func (m *machine) planOwnRecord(now time.Duration, plan func(time.Duration, comm
 		m.finished = true
 		return
 	}
-	due, record := now, m.desiredRecord()
+	due, record := now, m.buildDesiredRecord()
 	if m.confirmed && record.State == m.written.State && maps.Equal(record.Includes, m.written.Includes) {
 		due = m.renewed + m.renew
 	}
 	plan(max(due, m.retryAt), command{op: opWrite, record: record})
 }
 
-// isCountedIn reports whether the peer lives and still counts a member in, because it has not seen
-// that the member left. If the member's record were deleted now, the peer would expect it to come
-// back.
-func (p *peer) isCountedIn(member string, lease, now time.Duration) bool {
+// stillCountsMember reports whether the peer lives and still counts a member in, because it has not
+// seen that the member left. If the member's record were deleted now, the peer would expect it to
+// come back.
+func (p *peer) stillCountsMember(member string, lease, now time.Duration) bool {
 	_, ok := p.record.Includes[member]
 	return ok && !p.hasEnded(lease, now)
 }
 
-func (m *machine) noteStarted(now time.Duration, c command) {
+func (m *membership) recordCommandStarted(now time.Duration, c command) {
 	switch c.op {
 	case opWrite:
 		m.attempted = true

@@ -89,7 +89,7 @@ type Group struct {
 	deps    Deps
 	log     *slog.Logger
 	base    time.Time
-	machine *machine
+	machine *membership
 	holds   *holdings
 	metrics *metrics
 
@@ -129,26 +129,26 @@ func NewGroup(cfg GroupConfig, deps Deps) (*Group, error) {
 	if deps.Registerer == nil {
 		deps.Registerer = prometheus.NewRegistry()
 	}
-	name := newRecordName(cfg.Name, cfg.Identity)
+	name := newLeaseName(cfg.Name, cfg.Identity)
 	g := &Group{
 		cfg: cfg, deps: deps, log: deps.Log.With("group", cfg.Name, "lease", name), base: time.Now(),
-		machine: newMachine(timingOf(cfg), name, cfg.Identity), status: errors.New("not started"),
+		machine: newMembership(newTiming(cfg), name, cfg.Identity), status: errors.New("not started"),
 	}
 	g.holds = newHoldings(g.sinceStart)
 	g.metrics = newMetrics(g.holds.ownsNothing)
 	return g, nil
 }
 
-func timingOf(cfg GroupConfig) timing {
+func newTiming(cfg GroupConfig) timing {
 	return timing{
 		lease: cfg.LeaseDuration, fence: cfg.LeaseDuration / 5 * 4, renew: cfg.RenewEvery,
 		retry: cfg.RenewEvery / 4, collect: max(collectAfter, 2*cfg.LeaseDuration),
 	}
 }
 
-// newRecordName returns a name that no other process has, and that is a valid name of a Kubernetes
+// newLeaseName returns a name that no other process has, and that is a valid name of a Kubernetes
 // object.
-func newRecordName(group, identity string) string {
+func newLeaseName(group, identity string) string {
 	var random [4]byte
 	_, _ = rand.Read(random[:]) // never fails
 	const longest = 200
@@ -166,16 +166,16 @@ func newRecordName(group, identity string) string {
 func (g *Group) sinceStart() time.Duration { return time.Since(g.base) }
 
 // Owns reports whether this member owns the resource with an id now.
-func (g *Group) Owns(id []byte) bool { return g.holds.ownsID(hashID(id)) }
+func (g *Group) Owns(id []byte) bool { return g.holds.ownsHash(hashID(id)) }
 
 // Acquire is called before an attempt to publish about a resource, and release after it. Until then
 // no other member gets the resource, unless this member is lost. ok is false if this member does
 // not own the resource.
-func (g *Group) Acquire(id []byte) (release func(), ok bool) { return g.holds.acquireID(hashID(id)) }
+func (g *Group) Acquire(id []byte) (release func(), ok bool) { return g.holds.beginAttempt(hashID(id)) }
 
 // Changed returns a channel that is closed when this member's share differs from that at the time
 // of the call.
-func (g *Group) Changed() <-chan struct{} { return g.holds.awaitChange() }
+func (g *Group) Changed() <-chan struct{} { return g.holds.nextChange() }
 
 // Ready returns why the member owns nothing now, or nil.
 func (g *Group) Ready() error {
@@ -203,27 +203,27 @@ func (g *Group) Members() []string {
 	return slices.Clone(g.members)
 }
 
-// applyHolding applies the machine's conclusion about what the member owns.
-func (g *Group) applyHolding(ctx context.Context) {
+// updateShareAndStatus applies the machine's conclusion about what the member owns.
+func (g *Group) updateShareAndStatus(ctx context.Context) {
 	m := g.machine
 	switch {
 	case g.published != m.changes:
-		g.holds.setHolding(m.currentHolding())
-		g.reportMembers(ctx)
+		g.holds.setHoldingAndNotify(m.currentHolding())
+		g.recordAndLogMembers(ctx)
 		g.published, g.active = m.changes, m.active
 	case m.active:
 		g.holds.extendUntil(m.holdingExpiry())
 	}
 	if g.holds.hasNoAttemptOutsideShare() {
-		m.noteDrained()
+		m.recordDrained()
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.status = m.statusError(g.sinceStart())
 }
 
-// reportMembers reports the current members.
-func (g *Group) reportMembers(ctx context.Context) {
+// recordAndLogMembers reports the current members.
+func (g *Group) recordAndLogMembers(ctx context.Context) {
 	m := g.machine
 	var members []string
 	if m.joined {

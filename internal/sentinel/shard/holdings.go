@@ -12,8 +12,8 @@ type holding struct {
 	until time.Duration
 }
 
-func (h *holding) containsID(id uint64, now time.Duration) bool {
-	return now < h.until && h.share.containsHash(id)
+func (h *holding) containsHashAt(idHash uint64, now time.Duration) bool {
+	return now < h.until && h.share.containsHash(idHash)
 }
 
 // holdings holds a member's current share and its attempts in progress.
@@ -40,29 +40,29 @@ func newHoldings(now func() time.Duration) *holdings {
 	return h
 }
 
-func (h *holdings) ownsID(id uint64) bool { return h.held.Load().containsID(id, h.now()) }
+func (h *holdings) ownsHash(idHash uint64) bool { return h.held.Load().containsHashAt(idHash, h.now()) }
 
 // ownsNothing reports whether the share is empty or expired.
 func (h *holdings) ownsNothing() bool { return h.now() >= h.held.Load().until }
 
-func (h *holdings) acquireID(id uint64) (release func(), ok bool) {
+func (h *holdings) beginAttempt(idHash uint64) (release func(), ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// Under the lock, so that setHolding sees either this attempt or none.
-	if !h.ownsID(id) {
+	// Under the lock, so that setHoldingAndNotify sees either this attempt or none.
+	if !h.ownsHash(idHash) {
 		return func() {}, false
 	}
-	h.attempts[id]++
-	return sync.OnceFunc(func() { h.releaseID(id) }), true
+	h.attempts[idHash]++
+	return sync.OnceFunc(func() { h.endAttempt(idHash) }), true
 }
 
-func (h *holdings) releaseID(id uint64) {
+func (h *holdings) endAttempt(idHash uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.attempts[id]--; h.attempts[id] == 0 {
-		delete(h.attempts, id)
+	if h.attempts[idHash]--; h.attempts[idHash] == 0 {
+		delete(h.attempts, idHash)
 	}
-	if !h.keepsID(id) {
+	if !h.isInShareIgnoringExpiry(idHash) {
 		select {
 		case h.released <- struct{}{}:
 		default:
@@ -70,11 +70,11 @@ func (h *holdings) releaseID(id uint64) {
 	}
 }
 
-// keepsID reports whether id is in the share, even if its time has expired. An attempt for such an
-// id does not block any other member.
-func (h *holdings) keepsID(id uint64) bool {
+// isInShareIgnoringExpiry reports whether id is in the share, even if its time has expired. An
+// attempt for such an id does not block any other member.
+func (h *holdings) isInShareIgnoringExpiry(idHash uint64) bool {
 	held := h.held.Load()
-	return held.until > 0 && held.share.containsHash(id)
+	return held.until > 0 && held.share.containsHash(idHash)
 }
 
 // extendUntil sets how long the current share is owned.
@@ -86,8 +86,8 @@ func (h *holdings) extendUntil(until time.Duration) {
 	h.held.Store(&held)
 }
 
-// setHolding replaces the share, and notifies the waiters of awaitChange.
-func (h *holdings) setHolding(next holding) {
+// setHoldingAndNotify replaces the share, and notifies the waiters of nextChange.
+func (h *holdings) setHoldingAndNotify(next holding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.held.Store(&next)
@@ -100,15 +100,15 @@ func (h *holdings) hasNoAttemptOutsideShare() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id := range h.attempts {
-		if !h.keepsID(id) {
+		if !h.isInShareIgnoringExpiry(id) {
 			return false
 		}
 	}
 	return true
 }
 
-// awaitChange returns a channel that is closed when the share changes.
-func (h *holdings) awaitChange() <-chan struct{} {
+// nextChange returns a channel that is closed when the share changes.
+func (h *holdings) nextChange() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.changed

@@ -11,7 +11,7 @@ import (
 // owners returns the replicas that own a key.
 func (w *world) owners(key uint64) (names []string) {
 	for _, r := range w.replicas {
-		if !r.crashed && r.holds.ownsID(key) {
+		if !r.crashed && r.holds.ownsHash(key) {
 			names = append(names, r.name)
 		}
 	}
@@ -24,7 +24,7 @@ func (w *world) check(r *replica) {
 		return
 	}
 	for _, key := range w.keys {
-		if owners := w.owners(key); len(owners) > 1 && r.holds.ownsID(key) {
+		if owners := w.owners(key); len(owners) > 1 && r.holds.ownsHash(key) {
 			w.fail("%x is owned by %v", key, owners)
 		}
 	}
@@ -37,7 +37,7 @@ func (r *replica) work(until time.Duration) {
 		return
 	}
 	key := w.keys[w.random.IntN(len(w.keys))]
-	if release, ok := r.holds.acquireID(key); ok {
+	if release, ok := r.holds.beginAttempt(key); ok {
 		w.checkAttempts(r, key)
 		a := &attempt{key: key, epoch: r.machine.epoch}
 		r.attempts = append(r.attempts, a)

@@ -27,7 +27,7 @@ func (t timing) watchTimeout() time.Duration { return 3 * t.renew }
 
 const never = time.Duration(math.MaxInt64)
 
-// A machine is the protocol of one member: its input is what the member
+// A membership is the protocol of one member: its input is what the member
 // observes, its output is what the member owns and must do. It has no clock, no
 // network and no goroutines; times count from some moment of the member's own.
 //
@@ -49,7 +49,7 @@ const never = time.Duration(math.MaxInt64)
 // if it succeeds, the member has not written since, so its own time, which is
 // shorter, has expired, and no write of its epoch will succeed any more. It
 // must begin another epoch, and statements about the earlier one do not count.
-type machine struct {
+type membership struct {
 	timing
 	name, identity string
 
@@ -95,9 +95,9 @@ type peer struct {
 	retryAt time.Duration // when its record may be written again
 }
 
-// newMachine returns a member that is not known to others yet.
-func newMachine(t timing, name, identity string) *machine {
-	return &machine{timing: t, name: name, identity: identity, epoch: 1, peers: map[string]*peer{}}
+// newMembership returns a member that is not known to others yet.
+func newMembership(t timing, name, identity string) *membership {
+	return &membership{timing: t, name: name, identity: identity, epoch: 1, peers: map[string]*peer{}}
 }
 
 // hasEnded reports whether p's epoch has ended, for good. A record that was deleted without leaving
@@ -106,14 +106,14 @@ func (p *peer) hasEnded(lease, now time.Duration) bool {
 	return p.record.State.Over() || p.gone && now >= p.changed+lease
 }
 
-// beginEpoch ends the epoch: what others know about this member no longer counts.
-func (m *machine) beginEpoch() {
+// beginNextEpoch ends the epoch: what others know about this member no longer counts.
+func (m *membership) beginNextEpoch() {
 	m.epoch++
 	m.confirmed, m.joined, m.born, m.waiting = false, false, 0, nil
 }
 
-// advanceTo updates the conclusions from earlier observations to the time now.
-func (m *machine) advanceTo(now time.Duration) {
+// updateOwnership updates the conclusions from earlier observations to the time now.
+func (m *membership) updateOwnership(now time.Duration) {
 	guard := map[string]uint64{}
 	for name, p := range m.peers {
 		switch {
@@ -130,18 +130,18 @@ func (m *machine) advanceTo(now time.Duration) {
 		_, there := guard[name]
 		return !there || m.peers[name].record.Includes[m.name] == m.epoch
 	})
-	active := m.allAgree() && !m.leaving && now < m.holdingExpiry()
+	active := m.isCountedByAll() && !m.leaving && now < m.holdingExpiry()
 	if active != m.active || !maps.Equal(guard, m.guard) {
 		m.changes++
 	}
 	m.active, m.guard = active, guard
 }
 
-// allAgree reports whether all required members count this one in.
-func (m *machine) allAgree() bool { return m.joined && len(m.waiting) == 0 }
+// isCountedByAll reports whether all required members count this one in.
+func (m *membership) isCountedByAll() bool { return m.joined && len(m.waiting) == 0 }
 
 // currentHolding returns the member's share.
-func (m *machine) currentHolding() holding {
+func (m *membership) currentHolding() holding {
 	if !m.active {
 		return holding{}
 	}
@@ -149,13 +149,13 @@ func (m *machine) currentHolding() holding {
 }
 
 // holdingExpiry returns when the member's time expires, unless it writes earlier.
-func (m *machine) holdingExpiry() time.Duration { return m.renewed + m.fence }
+func (m *membership) holdingExpiry() time.Duration { return m.renewed + m.fence }
 
-// noteDrained records that no attempt is in progress for a resource outside the current share.
-func (m *machine) noteDrained() { m.settled, m.said = m.changes, m.guard }
+// recordDrained records that no attempt is in progress for a resource outside the current share.
+func (m *membership) recordDrained() { m.settled, m.said = m.changes, m.guard }
 
-// desiredRecord returns the desired content of the member's own record.
-func (m *machine) desiredRecord() leases.Record {
+// buildDesiredRecord returns the desired content of the member's own record.
+func (m *membership) buildDesiredRecord() leases.Record {
 	r := leases.Record{
 		Name: m.name, Identity: m.identity, Epoch: m.epoch, State: leases.Joining,
 		Includes: map[string]uint64{}, Duration: m.lease, Version: m.version, Object: m.object,
@@ -170,14 +170,14 @@ func (m *machine) desiredRecord() leases.Record {
 		r.State = leases.Left
 	case m.leaving && m.confirmed:
 		r.State = m.written.State
-	case m.allAgree():
+	case m.isCountedByAll():
 		r.State = leases.Active
 	}
 	return r
 }
 
 // statusError returns why the member owns nothing at now, or nil.
-func (m *machine) statusError(now time.Duration) error {
+func (m *membership) statusError(now time.Duration) error {
 	switch {
 	case m.active:
 		return nil

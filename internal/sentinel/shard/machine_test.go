@@ -9,34 +9,34 @@ import (
 
 // newJoined returns a member whose share is what the others leave; they count it in. Its record is
 // at version 20.
-func newJoined(t *testing.T, others ...string) *machine {
+func newJoined(t *testing.T, others ...string) *membership {
 	t.Helper()
-	m := newMachine(modelTiming, "self", "self")
+	m := newMembership(modelTiming, "self", "self")
 	turn(m, 0)
-	written := m.desiredRecord()
+	written := m.buildDesiredRecord()
 	written.Version = 10
-	m.noteResult(0, command{op: opWrite, record: m.desiredRecord()}, written, nil)
+	m.processCommandResult(0, command{op: opWrite, record: m.buildDesiredRecord()}, written, nil)
 	all := leases.Change{All: true, Version: 10, Records: []leases.Record{written}}
 	for i, name := range others {
 		all.Records = append(all.Records, leases.Record{
 			Name: name, Epoch: 1, State: leases.Active, Includes: map[string]uint64{"self": 1}, Version: uint64(i + 1),
 		})
 	}
-	m.observeChange(0, all)
+	m.observeLeaseChange(0, all)
 	c, ok := find(turn(m, 0), opWrite)
 	if !ok || !m.active {
 		t.Fatalf("it has not joined: %v", m.statusError(0))
 	}
 	written = c.record
 	written.Version = 20
-	m.noteResult(0, c, written, nil)
+	m.processCommandResult(0, c, written, nil)
 	return m
 }
 
 // turn runs one turn of the loop, with no attempts in progress.
-func turn(m *machine, now time.Duration) []command {
-	m.advanceTo(now)
-	m.noteDrained()
+func turn(m *membership, now time.Duration) []command {
+	m.updateOwnership(now)
+	m.recordDrained()
 	todo, _ := m.takeDueCommands(now)
 	return todo
 }
@@ -61,10 +61,10 @@ func TestAnswerOfAnEpochThatEnded(t *testing.T) {
 	}
 	lost := c.record
 	lost.State, lost.Version = leases.Lost, 22
-	m.observeChange(14*time.Second, leases.Change{Version: 22, Records: []leases.Record{lost}})
+	m.observeLeaseChange(14*time.Second, leases.Change{Version: 22, Records: []leases.Record{lost}})
 	written := c.record
 	written.Version = 21
-	m.noteResult(14*time.Second, c, written, nil)
+	m.processCommandResult(14*time.Second, c, written, nil)
 	todo := turn(m, 14*time.Second)
 	if m.active || m.confirmed {
 		t.Error("an answer of the last epoch confirms the next one")
@@ -79,22 +79,22 @@ func TestAnswerOfAnEpochThatEnded(t *testing.T) {
 func TestWhatWasSaidOfAnotherEpoch(t *testing.T) {
 	t.Parallel()
 	m := newJoined(t, "other")
-	lost := m.desiredRecord()
+	lost := m.buildDesiredRecord()
 	lost.State, lost.Version = leases.Lost, 21
-	m.observeChange(9*time.Second, leases.Change{Version: 21, Records: []leases.Record{lost}})
+	m.observeLeaseChange(9*time.Second, leases.Change{Version: 21, Records: []leases.Record{lost}})
 	c, ok := find(turn(m, 9*time.Second), opWrite)
 	if !ok || c.record.Epoch != 2 {
 		t.Fatalf("it writes %+v, want the next epoch", c.record)
 	}
 	written := c.record
 	written.Version = 22
-	m.noteResult(9*time.Second, c, written, nil)
-	m.observeChange(9*time.Second, leases.Change{Version: 22, Records: []leases.Record{written}})
+	m.processCommandResult(9*time.Second, c, written, nil)
+	m.observeLeaseChange(9*time.Second, leases.Change{Version: 22, Records: []leases.Record{written}})
 	turn(m, 9*time.Second)
 	if m.active {
 		t.Error("it owns something again, and the other one has not counted it in again")
 	}
-	m.observeChange(9*time.Second, leases.Change{Version: 23, Records: []leases.Record{{
+	m.observeLeaseChange(9*time.Second, leases.Change{Version: 23, Records: []leases.Record{{
 		Name: "other", Epoch: 1, State: leases.Active, Includes: map[string]uint64{"self": 2}, Version: 23,
 	}}})
 	turn(m, 9*time.Second)
@@ -110,7 +110,7 @@ func TestStoreRestored(t *testing.T) {
 	m := newJoined(t, "other")
 	other := leases.Record{Name: "other", Epoch: 1, State: leases.Active, Version: 5}
 	self := leases.Record{Name: "self", Epoch: 1, State: leases.Joining, Version: 6}
-	m.observeChange(time.Second, leases.Change{All: true, Version: 7, Records: []leases.Record{other, self}})
+	m.observeLeaseChange(time.Second, leases.Change{All: true, Version: 7, Records: []leases.Record{other, self}})
 	todo := turn(m, time.Second)
 	if m.active {
 		t.Error("it owns what the others do not know of")
@@ -132,18 +132,18 @@ func TestLeaverWaitsUntilOthersKnow(t *testing.T) {
 	}
 	written := c.record
 	written.Version = 21
-	m.noteResult(time.Second, c, written, nil)
+	m.processCommandResult(time.Second, c, written, nil)
 	if _, ok := find(turn(m, time.Second), opRemove); ok {
 		t.Error("it deletes its record before the other one knows")
 	}
-	m.observeChange(time.Second, leases.Change{Version: 22, Records: []leases.Record{{
+	m.observeLeaseChange(time.Second, leases.Change{Version: 22, Records: []leases.Record{{
 		Name: "other", Epoch: 1, State: leases.Active, Version: 22,
 	}}})
 	c, ok = find(turn(m, time.Second), opRemove)
 	if !ok || c.record.Version != 21 {
 		t.Fatalf("it does not delete its record, which the other one does not count in any more")
 	}
-	m.noteResult(time.Second, c, leases.Record{}, nil)
+	m.processCommandResult(time.Second, c, leases.Record{}, nil)
 	if !m.finished {
 		t.Error("it is not done")
 	}
@@ -161,7 +161,7 @@ func TestBuriesWhatItSaw(t *testing.T) {
 	if !ok || c.record.Version != 1 || c.record.State != leases.Lost || c.record.Epoch != 1 {
 		t.Fatalf("it writes %+v, want epoch 1 to be lost, at version 1", c.record)
 	}
-	m.noteResult(modelTiming.lease, c, leases.Record{}, leases.ErrConflict)
+	m.processCommandResult(modelTiming.lease, c, leases.Record{}, leases.ErrConflict)
 	turn(m, modelTiming.lease)
 	if _, counted := m.guard["other"]; !counted {
 		t.Error("one that has written since is not counted in any more")
@@ -186,11 +186,11 @@ func TestRecordName(t *testing.T) {
 		{"a b", "Me@Home.example", "a-b-me-home-example-"},
 		{"--", "ü", ""},
 	} {
-		got := newRecordName(c.group, c.identity)
+		got := newLeaseName(c.group, c.identity)
 		if len(got) != len(c.want)+8 || got[:len(c.want)] != c.want {
 			t.Errorf("newRecordName(%q, %q) = %q, want %s and 8 digits", c.group, c.identity, got, c.want)
 		}
-		if got == newRecordName(c.group, c.identity) {
+		if got == newLeaseName(c.group, c.identity) {
 			t.Errorf("two processes have the name %q", got)
 		}
 	}
@@ -199,9 +199,9 @@ func TestRecordName(t *testing.T) {
 func TestHoldingsAllocateNothing(t *testing.T) {
 	begin := time.Now()
 	h := newHoldings(func() time.Duration { return time.Since(begin) })
-	h.setHolding(holding{share: newShare("a", []string{"b", "c"}), until: time.Hour})
+	h.setHoldingAndNotify(holding{share: newShare("a", []string{"b", "c"}), until: time.Hour})
 	id := []byte("01a1fa4c-b84e-72b4-8a15-00b90968348b")
-	if n := testing.AllocsPerRun(100, func() { h.ownsID(hashID(id)) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { h.ownsHash(hashID(id)) }); n != 0 {
 		t.Errorf("owns allocates %v times", n)
 	}
 }
@@ -211,7 +211,7 @@ func TestHoldingsAllocateNothing(t *testing.T) {
 func TestReadyByTheClock(t *testing.T) {
 	t.Parallel()
 	g := &Group{cfg: GroupConfig{Name: "fleet"}, holds: newHoldings(func() time.Duration { return time.Minute })}
-	g.holds.setHolding(holding{share: newShare("a", nil), until: time.Hour})
+	g.holds.setHoldingAndNotify(holding{share: newShare("a", nil), until: time.Hour})
 	if err := g.Ready(); err != nil {
 		t.Errorf("Ready() = %v", err)
 	}

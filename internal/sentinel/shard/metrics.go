@@ -35,7 +35,7 @@ func (m *metrics) registerAll(reg prometheus.Registerer) error {
 	return nil
 }
 
-func (m *metrics) unregister(reg prometheus.Registerer) {
+func (m *metrics) unregisterAll(reg prometheus.Registerer) {
 	reg.Unregister(m.members)
 	reg.Unregister(m.fenced)
 }

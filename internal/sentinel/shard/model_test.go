@@ -40,7 +40,7 @@ type world struct {
 type replica struct {
 	w       *world
 	name    string
-	machine *machine
+	machine *membership
 	holds   *holdings
 	offset  time.Duration // of its clock
 	rate    float64
@@ -88,7 +88,7 @@ func (w *world) join() *replica {
 		w: w, name: fmt.Sprint("r", len(w.replicas)),
 		offset: time.Duration(w.random.Int64N(int64(time.Hour))), rate: 0.95 + w.random.Float64()/10,
 	}
-	r.machine = newMachine(modelTiming, r.name, r.name)
+	r.machine = newMembership(modelTiming, r.name, r.name)
 	r.holds = newHoldings(r.clock)
 	w.replicas = append(w.replicas, r)
 	w.note(r, "joins")
@@ -219,16 +219,16 @@ func (r *replica) step(input func(now time.Duration)) {
 	r.read = now
 	m := r.machine
 	input(now)
-	m.advanceTo(now)
+	m.updateOwnership(now)
 	if r.published != m.changes {
 		r.published = m.changes
-		r.holds.setHolding(m.currentHolding())
+		r.holds.setHoldingAndNotify(m.currentHolding())
 		r.w.note(r, "owns with %v: %t, waits for %v", m.guard, m.active, m.waiting)
 	} else if m.active {
 		r.holds.extendUntil(m.holdingExpiry())
 	}
 	if r.holds.hasNoAttemptOutsideShare() {
-		m.noteDrained()
+		m.recordDrained()
 	}
 	r.w.check(r)
 	todo, wake := m.takeDueCommands(now)
@@ -286,7 +286,7 @@ func (r *replica) request(c command) {
 			if c.op != opWrite || err != nil || c.record.State == leases.Left {
 				w.note(r, "%s %s@%d: %d, %v", c.op, c.record.Name, c.record.Version, written.Version, err)
 			}
-			r.step(func(now time.Duration) { r.machine.noteResult(now, c, written, err) })
+			r.step(func(now time.Duration) { r.machine.processCommandResult(now, c, written, err) })
 		})
 	}
 	answer(modelTiming.fence/2, leases.Record{}, errModel)
@@ -388,6 +388,6 @@ func (r *replica) hear(stream int, c leases.Change) {
 			r.connect() // it broke
 			return
 		}
-		r.step(func(now time.Duration) { r.machine.observeChange(now, c) })
+		r.step(func(now time.Duration) { r.machine.observeLeaseChange(now, c) })
 	}})
 }

@@ -8,49 +8,49 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/leases"
 )
 
-// observeChange processes a change that the watch delivered at now.
-func (m *machine) observeChange(now time.Duration, c leases.Change) {
+// observeLeaseChange processes a change that the watch delivered at now.
+func (m *membership) observeLeaseChange(now time.Duration, c leases.Change) {
 	m.heard = now
 	if c.All && c.Version < m.horizon {
 		// The store has lost records that it delivered earlier: it was restored from a backup. It
 		// contains none of the later commitments.
-		m.beginEpoch()
+		m.beginNextEpoch()
 		m.peers, m.version, m.object = map[string]*peer{}, 0, ""
 	}
 	m.horizon = c.Version
 	for _, r := range c.Records {
 		if r.Name == m.name {
-			m.observeOwn(now, r)
+			m.observeOwnRecord(now, r)
 		} else {
-			m.observePeer(now, r)
+			m.observePeerRecord(now, r)
 		}
 	}
 	for _, name := range c.Gone {
-		m.observeGone(now, name, c.Version)
+		m.observeDeletion(now, name, c.Version)
 	}
 	if c.All {
-		m.removeUnlistedPeers(now, c)
+		m.markUnlistedAsDeleted(now, c)
 	}
 }
 
-// removeUnlistedPeers finds records that were deleted while the watch was down.
-func (m *machine) removeUnlistedPeers(now time.Duration, c leases.Change) {
+// markUnlistedAsDeleted finds records that were deleted while the watch was down.
+func (m *membership) markUnlistedAsDeleted(now time.Duration, c leases.Change) {
 	there := func(name string) bool {
 		return slices.ContainsFunc(c.Records, func(r leases.Record) bool { return r.Name == name })
 	}
 	for name := range m.peers {
 		if !there(name) {
-			m.observeGone(now, name, c.Version)
+			m.observeDeletion(now, name, c.Version)
 		}
 	}
 	if !there(m.name) {
-		m.observeGone(now, m.name, c.Version)
+		m.observeDeletion(now, m.name, c.Version)
 	}
 }
 
-// observeOwn updates the version of the member's own record, also after a write without a response,
-// and detects that another member declared this one lost.
-func (m *machine) observeOwn(now time.Duration, r leases.Record) {
+// observeOwnRecord updates the version of the member's own record, also after a write without a
+// response, and detects that another member declared this one lost.
+func (m *membership) observeOwnRecord(now time.Duration, r leases.Record) {
 	if r.Version <= m.version {
 		return
 	}
@@ -60,14 +60,14 @@ func (m *machine) observeOwn(now time.Duration, r leases.Record) {
 	}
 	switch {
 	case r.State == leases.Left:
-		m.setLeft(now)
+		m.markLeft(now)
 	case r.State == leases.Lost && r.Epoch >= m.epoch:
 		m.epoch = r.Epoch
-		m.beginEpoch()
+		m.beginNextEpoch()
 	}
 }
 
-func (m *machine) observePeer(now time.Duration, r leases.Record) {
+func (m *membership) observePeerRecord(now time.Duration, r leases.Record) {
 	p := m.peers[r.Name]
 	if p != nil && r.Version <= p.record.Version {
 		return
@@ -75,10 +75,10 @@ func (m *machine) observePeer(now time.Duration, r leases.Record) {
 	m.peers[r.Name] = &peer{record: r, changed: now}
 }
 
-func (m *machine) observeGone(now time.Duration, name string, version uint64) {
+func (m *membership) observeDeletion(now time.Duration, name string, version uint64) {
 	if name == m.name {
 		if m.version > 0 && m.version <= version {
-			m.noteRecordDeleted()
+			m.beginEpochAfterDeletion()
 		}
 		return
 	}
@@ -89,20 +89,20 @@ func (m *machine) observeGone(now time.Duration, name string, version uint64) {
 	p.record.Version, p.gone, p.changed = version, true, now
 }
 
-// noteRecordDeleted records that the member's own record was deleted.
-func (m *machine) noteRecordDeleted() {
+// beginEpochAfterDeletion records that the member's own record was deleted.
+func (m *membership) beginEpochAfterDeletion() {
 	m.version, m.object, m.unsure = 0, "", false
-	m.beginEpoch()
+	m.beginNextEpoch()
 }
 
-func (m *machine) setLeft(now time.Duration) {
+func (m *membership) markLeft(now time.Duration) {
 	if m.leaving && !m.left {
 		m.left, m.leftAt = true, now
 	}
 }
 
-// noteResult processes the result of c at now: the written record, or an error.
-func (m *machine) noteResult(now time.Duration, c command, written leases.Record, err error) {
+// processCommandResult processes the result of c at now: the written record, or an error.
+func (m *membership) processCommandResult(now time.Duration, c command, written leases.Record, err error) {
 	m.busy[c.op] = false
 	again := time.Duration(0)
 	if err != nil {
@@ -117,21 +117,21 @@ func (m *machine) noteResult(now time.Duration, c command, written leases.Record
 	gone := errors.Is(err, leases.ErrGone)
 	switch {
 	case c.op == opWrite:
-		m.noteWriteResult(now, c, written, err)
+		m.processWriteResult(now, c, written, err)
 	case name == m.name:
 		m.finished = err == nil || gone || errors.Is(err, leases.ErrConflict)
 	case gone, err == nil && c.op == opRemove:
-		m.observeGone(now, name, c.record.Version)
+		m.observeDeletion(now, name, c.record.Version)
 	case err == nil:
-		m.observePeer(now, written)
+		m.observePeerRecord(now, written)
 	}
 }
 
-func (m *machine) noteWriteResult(now time.Duration, c command, written leases.Record, err error) {
+func (m *membership) processWriteResult(now time.Duration, c command, written leases.Record, err error) {
 	m.cause = err
 	switch {
 	case errors.Is(err, leases.ErrGone):
-		m.noteRecordDeleted()
+		m.beginEpochAfterDeletion()
 		return
 	case errors.Is(err, leases.ErrConflict):
 		m.unsure = m.version == c.record.Version
@@ -146,7 +146,7 @@ func (m *machine) noteWriteResult(now time.Duration, c command, written leases.R
 		m.version, m.object = written.Version, written.Object
 	}
 	if c.record.State == leases.Left {
-		m.setLeft(now)
+		m.markLeft(now)
 		return
 	}
 	if c.record.Epoch != m.epoch {

@@ -36,18 +36,18 @@ func (g *Group) Run(ctx context.Context) error {
 	if err := g.metrics.registerAll(g.deps.Registerer); err != nil {
 		return fmt.Errorf("join shard group %q: %w", g.cfg.Name, err)
 	}
-	defer g.metrics.unregister(g.deps.Registerer)
+	defer g.metrics.unregisterAll(g.deps.Registerer)
 	l := &loop{
 		Group: g, changes: make(chan leases.Change), outcomes: make(chan outcome), rewatch: make(chan struct{}, 1),
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	l.tasks.Go(func() { l.watchChanges(work) })
+	l.tasks.Go(func() { l.watchLeasesWithRetry(work) })
 	left := l.runUntilLeft(ctx, work)
 	stop()
 	l.tasks.Wait()
 
-	g.holds.setHolding(holding{})
+	g.holds.setHoldingAndNotify(holding{})
 	if !left {
 		g.log.WarnContext(work, "left the shard group without release, other replicas wait for the lease to expire", "reason", g.Ready())
 		return nil
@@ -57,27 +57,27 @@ func (g *Group) Run(ctx context.Context) error {
 }
 
 // runUntilLeft runs the loop. It reports whether the member has left.
-func (l *loop) runUntilLeft(ctx, work context.Context) (left bool) {
+func (l *loop) runUntilLeft(ctx, workCtx context.Context) (left bool) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	leave := ctx.Done()
 	var bound <-chan time.Time
 	for {
-		l.machine.advanceTo(l.sinceStart())
-		l.applyHolding(work)
+		l.machine.updateOwnership(l.sinceStart())
+		l.updateShareAndStatus(workCtx)
 		todo, wake := l.machine.takeDueCommands(l.sinceStart())
 		if l.machine.finished {
 			return true
 		}
 		for _, c := range todo {
-			l.startCommand(work, c)
+			l.startCommand(workCtx, c)
 		}
 		timer.Reset(max(0, wake-l.sinceStart()))
 		select {
 		case c := <-l.changes:
-			l.machine.observeChange(l.sinceStart(), c)
+			l.machine.observeLeaseChange(l.sinceStart(), c)
 		case o := <-l.outcomes:
-			l.finishCommand(work, o)
+			l.processAndLogOutcome(workCtx, o)
 		case <-l.holds.released:
 		case <-timer.C:
 		case <-leave:
@@ -134,8 +134,8 @@ func (l *loop) logWriteFailure(ctx context.Context, o outcome) {
 	l.log.Log(ctx, level, "lease update failed", "op", o.command.op.String(), "record", o.command.record.Name, "err", o.err)
 }
 
-func (l *loop) finishCommand(ctx context.Context, o outcome) {
-	l.machine.noteResult(l.sinceStart(), o.command, o.written, o.err)
+func (l *loop) processAndLogOutcome(ctx context.Context, o outcome) {
+	l.machine.processCommandResult(l.sinceStart(), o.command, o.written, o.err)
 	switch {
 	case o.err != nil:
 		l.logWriteFailure(ctx, o)

@@ -15,9 +15,9 @@ type Part struct {
 	count, index int
 }
 
-// Static returns the part with an index, from 0, of count. If one part is added, about that part's
-// share of the ids moves, and only to the new part.
-func Static(count, index int) (*Part, error) {
+// NewStaticPart returns the part with an index, from 0, of count. If one part is added, about that
+// part's share of the ids moves, and only to the new part.
+func NewStaticPart(count, index int) (*Part, error) {
 	if count < 1 || count > MaxParts {
 		return nil, fmt.Errorf("create shard: count %d is invalid: must be between 1 and %d", count, MaxParts)
 	}

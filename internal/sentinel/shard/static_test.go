@@ -17,7 +17,7 @@ func newParts(t require, count int) []*shard.Part {
 	t.Helper()
 	parts := make([]*shard.Part, count)
 	for i := range parts {
-		p, err := shard.Static(count, i)
+		p, err := shard.NewStaticPart(count, i)
 		if err != nil {
 			t.Fatalf("Static(%d, %d) = %v", count, i, err)
 		}
@@ -105,7 +105,7 @@ func wantAbout(t *testing.T, what string, got, of int, part float64) {
 func TestStaticRefuses(t *testing.T) {
 	t.Parallel()
 	for _, bad := range [][2]int{{0, 0}, {-1, 0}, {3, 3}, {3, -1}, {shard.MaxParts + 1, 0}} {
-		if p, err := shard.Static(bad[0], bad[1]); err == nil {
+		if p, err := shard.NewStaticPart(bad[0], bad[1]); err == nil {
 			t.Errorf("Static(%d, %d) = %v, want an error", bad[0], bad[1], p)
 		}
 	}
@@ -136,7 +136,7 @@ func TestOwnsAllocatesNothing(t *testing.T) {
 func BenchmarkOwnsMillion(b *testing.B) {
 	for _, n := range []int{3, 10} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			p, err := shard.Static(n, 0)
+			p, err := shard.NewStaticPart(n, 0)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -16,13 +16,13 @@ var (
 	errRewatch = errors.New("the watch delivered no events for too long")
 )
 
-// watchChanges sends changes to the loop until ctx ends, with one watch at a time, so that they
+// watchLeasesWithRetry sends changes to the loop until ctx ends, with one watch at a time, so that they
 // arrive in order.
-func (l *loop) watchChanges(ctx context.Context) {
+func (l *loop) watchLeasesWithRetry(ctx context.Context) {
 	policy := backoff.Policy{Initial: 100 * time.Millisecond, Max: l.cfg.RenewEvery}
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		heard := false
-		err := l.watchOnce(ctx, func(c leases.Change) {
+		err := l.watchUntilRestart(ctx, func(c leases.Change) {
 			heard = true
 			l.watching.Store(nil)
 			select {
@@ -45,8 +45,8 @@ func (l *loop) watchChanges(ctx context.Context) {
 	}
 }
 
-// watchOnce watches until the watch ends or must be restarted.
-func (l *loop) watchOnce(ctx context.Context, handle func(leases.Change)) error {
+// watchUntilRestart watches until the watch ends or must be restarted.
+func (l *loop) watchUntilRestart(ctx context.Context, handle func(leases.Change)) error {
 	wctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ended := make(chan error, 1)

@@ -21,9 +21,11 @@ func hashID(id []byte) uint64 {
 	return h
 }
 
-// ownerWeight returns the weight of an owner, given by the hash of its name, for the hash of an id.
-// The highest weight wins.
-func ownerWeight(owner, h uint64) uint64 { return mixBits(owner ^ bits.RotateLeft64(h, 32)) }
+// computeOwnerWeight returns the weight of an owner, given by the hash of its name, for the hash of
+// an id. The highest weight wins.
+func computeOwnerWeight(ownerHash, idHash uint64) uint64 {
+	return mixBits(ownerHash ^ bits.RotateLeft64(idHash, 32))
+}
 
 // mixBits spreads every bit of x over all bits: the finalizer of SplitMix64, a bijection.
 func mixBits(x uint64) uint64 {
@@ -58,15 +60,15 @@ func newShare(self string, others []string) share {
 	return s
 }
 
-func (s *share) containsHash(h uint64) bool {
-	own := ownerWeight(s.own, h)
+func (s *share) containsHash(idHash uint64) bool {
+	own := computeOwnerWeight(s.own, idHash)
 	for _, other := range s.before {
-		if ownerWeight(other, h) >= own {
+		if computeOwnerWeight(other, idHash) >= own {
 			return false
 		}
 	}
 	for _, other := range s.after {
-		if ownerWeight(other, h) > own {
+		if computeOwnerWeight(other, idHash) > own {
 			return false
 		}
 	}

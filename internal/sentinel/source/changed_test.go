@@ -25,7 +25,7 @@ func TestWalkChanged(t *testing.T) {
 	walk := func(when string, read, unchanged, requests int) {
 		t.Helper()
 		r := &pageReader{}
-		if _, err := w.WalkChanged(t.Context(), r.read); err != nil {
+		if _, err := w.FetchResourcesIfChanged(t.Context(), r.read); err != nil {
 			t.Fatalf("%s: %v", when, err)
 		}
 		if calls := src.requests(); len(r.seen) != read || r.unchanged != unchanged || len(calls) != requests {
@@ -55,7 +55,7 @@ func TestWalkChanged(t *testing.T) {
 	// A resource that the reader did not process is passed again.
 	f.labels["r00001"] = "moved"
 	r := &pageReader{fail: func(source.Page) error { return errDown }}
-	if _, err := w.WalkChanged(t.Context(), r.read); !errors.Is(err, errDown) {
+	if _, err := w.FetchResourcesIfChanged(t.Context(), r.read); !errors.Is(err, errDown) {
 		t.Errorf("got %v", err)
 	}
 	src.requests()
@@ -79,16 +79,17 @@ func TestWalkChangedBroken(t *testing.T) {
 		return f.answer(path, q)
 	}}
 	w := source.NewWalker(source.WalkerConfig{Collection: "clusters", PageSize: 10}, src)
-	if _, err := w.WalkChanged(t.Context(), new(pageReader).read); err != nil {
+	if _, err := w.FetchResourcesIfChanged(t.Context(), new(pageReader).read); err != nil {
 		t.Fatal(err)
 	}
 	down = true
 	var r pageReader
-	if at, err := w.WalkChanged(t.Context(), r.read); !errors.Is(err, errDown) || at.String() != `the page at "r00029"` || r.unchanged != 30 {
+	at, err := w.FetchResourcesIfChanged(t.Context(), r.read)
+	if !errors.Is(err, errDown) || at.String() != `the page at "r00029"` || r.unchanged != 30 {
 		t.Errorf("stopped at %s, %d unchanged: %v", at, r.unchanged, err)
 	}
 	down, r = false, pageReader{}
-	if _, err := w.WalkChanged(t.Context(), r.read); err != nil || r.unchanged != 50 {
+	if _, err := w.FetchResourcesIfChanged(t.Context(), r.read); err != nil || r.unchanged != 50 {
 		t.Errorf("%d unchanged: %v", r.unchanged, err)
 	}
 }
@@ -107,12 +108,12 @@ func TestWalkChangedCircle(t *testing.T) {
 		return last, nil
 	}}
 	w := source.NewWalker(source.WalkerConfig{Collection: "clusters", PageSize: 1}, src)
-	if _, err := w.WalkChanged(t.Context(), new(pageReader).read); err != nil {
+	if _, err := w.FetchResourcesIfChanged(t.Context(), new(pageReader).read); err != nil {
 		t.Fatal(err)
 	}
 	last = `{"items":[{"id":"c"}],"continue":"1"}`
 	for range 2 {
-		if _, err := w.WalkChanged(t.Context(), new(pageReader).read); err == nil || !strings.Contains(err.Error(), "the server repeats a continue token") {
+		if _, err := w.FetchResourcesIfChanged(t.Context(), new(pageReader).read); err == nil || !strings.Contains(err.Error(), "the server repeats a continue token") {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -125,21 +126,21 @@ func TestWalkChangedPublicly(t *testing.T) {
 		api := hyperfleettest.New(cfg)
 		var ids []string
 		for i := range 70 {
-			ids = append(ids, api.Create("clusters", fmt.Sprintf("c-%d", i)))
+			ids = append(ids, api.CreateResource("clusters", fmt.Sprintf("c-%d", i)))
 		}
 		w := newWalker(t, tagging(api), new(bytes.Buffer), source.WalkerConfig{PageSize: 20})
 		var r pageReader
-		if _, err := w.WalkChanged(t.Context(), r.read); err != nil || r.unchanged != 0 {
+		if _, err := w.FetchResourcesIfChanged(t.Context(), r.read); err != nil || r.unchanged != 0 {
 			t.Fatalf("%d unchanged, %v", r.unchanged, err)
 		}
 		r.wantOnce(t, "first", ids)
 		r = pageReader{}
-		if _, err := w.WalkChanged(t.Context(), r.read); err != nil || r.unchanged != 70 || len(r.seen) > 0 {
+		if _, err := w.FetchResourcesIfChanged(t.Context(), r.read); err != nil || r.unchanged != 70 || len(r.seen) > 0 {
 			t.Errorf("%+v: %d unchanged, %d read, %v", cfg, r.unchanged, len(r.seen), err)
 		}
-		api.Patch("clusters", ids[30], `{"x":1}`)
+		api.PatchSpec("clusters", ids[30], `{"x":1}`)
 		r = pageReader{}
-		if _, err := w.WalkChanged(t.Context(), r.read); err != nil || r.unchanged != 50 || !slices.Contains(r.seen, ids[30]) {
+		if _, err := w.FetchResourcesIfChanged(t.Context(), r.read); err != nil || r.unchanged != 50 || !slices.Contains(r.seen, ids[30]) {
 			t.Errorf("%+v: after a patch %d unchanged, %d read, %v", cfg, r.unchanged, len(r.seen), err)
 		}
 	}

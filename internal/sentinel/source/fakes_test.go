@@ -214,7 +214,7 @@ func (r *pageReader) read(pg source.Page) (source.Envelope, error) {
 		r.unchanged += pg.Items
 		return source.Envelope{}, nil
 	}
-	return pg.Scan(r.scanner, func(it *source.Item) error {
+	return pg.ScanItems(r.scanner, func(it *source.Item) error {
 		r.seen = append(r.seen, string(it.ID))
 		return nil
 	})

@@ -28,8 +28,8 @@ type itemReader struct {
 // givenFields says which significant fields an item has. Null counts as missing.
 type givenFields struct{ phase, observed, href, createdBy bool }
 
-// readItem reads the next value into r.item.
-func (r *itemReader) readItem() error {
+// readNextItem reads the next value into r.item.
+func (r *itemReader) readNextItem() error {
 	it := &r.item
 	it.ID = nil
 	it.Resource = decision.Resource{}
@@ -44,7 +44,7 @@ func (r *itemReader) readItem() error {
 		return r.in.skipValue()
 	}
 	start := r.in.dec.InputOffset()
-	if err := r.in.readObject(r.readItemField); err != nil {
+	if err := r.in.readObjectFields(r.readItemField); err != nil {
 		return err
 	}
 	raw := r.in.text[start:r.in.dec.InputOffset()]
@@ -58,24 +58,24 @@ func (r *itemReader) readItem() error {
 	return nil
 }
 
-// parseFallbackTimes parses the times that are used only if no better one exists: most resources never need
-// them.
+// parseFallbackTimes parses the times that are used only if no better one exists: most resources
+// never need them.
 func (r *itemReader) parseFallbackTimes() {
 	res := &r.item.Resource
 	if res.Generation > res.ObservedGeneration || res.LastUpdated.IsZero() || res.LastTransition.IsZero() {
-		r.parseTime(&res.Created, r.created, "created_time")
-		r.parseTime(&res.Updated, r.updated, "updated_time")
+		r.parseTimeOrRecordFault(&res.Created, r.created, "created_time")
+		r.parseTimeOrRecordFault(&res.Updated, r.updated, "updated_time")
 	}
 }
 
-// readObject calls readField for each name of the next object. Null counts as an object without fields;
-// anything else is a fault of the item.
-func (r *itemReader) readObject(path string, readField func(name []byte) error) error {
+// readObjectOrNull calls readField for each name of the next object. Null counts as an object
+// without fields; anything else is a fault of the item.
+func (r *itemReader) readObjectOrNull(path string, readField func(name []byte) error) error {
 	kind := r.in.dec.PeekKind()
 	if kind == '{' {
-		return r.in.readObject(readField)
+		return r.in.readObjectFields(readField)
 	}
-	r.wrongUnless(kind == 'n', path)
+	r.recordWrongTypeUnless(kind == 'n', path)
 	return r.in.skipValue()
 }
 
@@ -83,18 +83,18 @@ func (r *itemReader) readItemField(name []byte) (err error) {
 	res := &r.item.Resource
 	switch string(name) {
 	case "id":
-		r.item.ID, err = r.readString("id")
+		r.item.ID, err = r.readStringOrNull("id")
 		return err
 	case "generation":
-		_, err = r.readInteger(&res.Generation, "generation")
+		_, err = r.readIntegerOrNull(&res.Generation, "generation")
 		return err
 	case "status":
-		return r.readObject("status", r.readStatusField)
+		return r.readObjectOrNull("status", r.readStatusField)
 	case "created_time", "createdTime":
-		r.created, err = r.readString("created_time")
+		r.created, err = r.readStringOrNull("created_time")
 		return err
 	case "updated_time", "updatedTime":
-		r.updated, err = r.readString("updated_time")
+		r.updated, err = r.readStringOrNull("updated_time")
 		return err
 	case "href":
 		r.given.href = true
@@ -106,7 +106,7 @@ func (r *itemReader) readItemField(name []byte) (err error) {
 		}
 	case "metadata":
 		if r.wantLabels {
-			return r.readObject("metadata", r.readMetadataField)
+			return r.readObjectOrNull("metadata", r.readMetadataField)
 		}
 	}
 	return r.in.skipValue()
@@ -116,21 +116,21 @@ func (r *itemReader) readStatusField(name []byte) (err error) {
 	res := &r.item.Resource
 	switch string(name) {
 	case "phase":
-		v, err := r.readString("status.phase")
-		res.Phase, r.given.phase = r.words.intern(v), v != nil
+		v, err := r.readStringOrNull("status.phase")
+		res.Phase, r.given.phase = r.words.internString(v), v != nil
 		return err
 	case "observed_generation", "observedGeneration":
-		r.given.observed, err = r.readInteger(&res.ObservedGeneration, "status.observed_generation")
+		r.given.observed, err = r.readIntegerOrNull(&res.ObservedGeneration, "status.observed_generation")
 		return err
 	case "last_updated_time", "lastUpdatedTime":
-		return r.readTime(&res.LastUpdated, "status.last_updated_time")
+		return r.readTimeOrNull(&res.LastUpdated, "status.last_updated_time")
 	case "last_transition_time", "lastTransitionTime":
-		return r.readTime(&res.LastTransition, "status.last_transition_time")
+		return r.readTimeOrNull(&res.LastTransition, "status.last_transition_time")
 	case "updated_at", "updatedAt":
-		r.updatedAt, err = r.readString("status.updated_at")
+		r.updatedAt, err = r.readStringOrNull("status.updated_at")
 		return err
 	case "conditions":
-		return r.keepConditions()
+		return r.keepRawConditions()
 	}
 	return r.in.skipValue()
 }
@@ -142,92 +142,92 @@ func (r *itemReader) readMetadataField(name []byte) error {
 	return r.in.skipValue()
 }
 
-// readString reads a string; null counts as the empty string.
-func (r *itemReader) readString(path string) ([]byte, error) {
+// readStringOrNull reads a string; null counts as the empty string.
+func (r *itemReader) readStringOrNull(path string) (value []byte, err error) {
 	v, err := r.in.dec.ReadValue()
 	if err != nil {
 		return nil, err
 	}
 	if k := v.Kind(); k != '"' {
-		r.wrongUnless(k == 'n', path)
+		r.recordWrongTypeUnless(k == 'n', path)
 		return nil, nil
 	}
-	text := r.in.unquoteString(v)
+	text := r.in.unquoteLastString(v)
 	if !utf8.Valid(text) {
 		text = unescapeString(v)
 	}
 	return text, nil
 }
 
-// readInteger reads an integer, and reports whether there is one; null counts as 0 and none.
-func (r *itemReader) readInteger(to *int64, path string) (given bool, err error) {
+// readIntegerOrNull reads an integer, and reports whether there is one; null counts as 0 and none.
+func (r *itemReader) readIntegerOrNull(target *int64, path string) (given bool, err error) {
 	v, err := r.in.dec.ReadValue()
 	if err != nil {
 		return false, err
 	}
 	if v.Kind() == 'n' {
-		*to = 0
+		*target = 0
 		return false, nil
 	}
-	n, ok := parseInt(v)
-	r.wrongUnless(ok, path)
-	*to = n
+	n, ok := parseJSONInteger(v)
+	r.recordWrongTypeUnless(ok, path)
+	*target = n
 	return true, nil
 }
 
-// parseInt parses a JSON number that is an integer in any notation.
-func parseInt(v []byte) (n int64, ok bool) {
-	if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
+// parseJSONInteger parses a JSON number that is an integer in any notation.
+func parseJSONInteger(number []byte) (n int64, ok bool) {
+	if n, err := strconv.ParseInt(string(number), 10, 64); err == nil {
 		return n, true
 	}
-	f, err := strconv.ParseFloat(string(v), 64)
+	f, err := strconv.ParseFloat(string(number), 64)
 	if err != nil || f != math.Trunc(f) || math.Abs(f) >= 1<<63 {
 		return 0, false
 	}
 	return int64(f), true
 }
 
-func (r *itemReader) readTime(to *time.Time, path string) error {
-	v, err := r.readString(path)
-	*to = time.Time{} // the last of duplicate values counts
+func (r *itemReader) readTimeOrNull(target *time.Time, path string) error {
+	v, err := r.readStringOrNull(path)
+	*target = time.Time{} // the last of duplicate values counts
 	if err == nil {
-		r.parseTime(to, v, path)
+		r.parseTimeOrRecordFault(target, v, path)
 	}
 	return err
 }
 
-// parseTime does not change the time if v is not a time.
-func (r *itemReader) parseTime(to *time.Time, v []byte, path string) {
-	if len(v) == 0 {
+// parseTimeOrRecordFault does not change the time if v is not a time.
+func (r *itemReader) parseTimeOrRecordFault(target *time.Time, text []byte, path string) {
+	if len(text) == 0 {
 		return
 	}
 	var t time.Time
-	if t.UnmarshalText(v) != nil {
-		r.noteFault(FaultTime, path)
+	if t.UnmarshalText(text) != nil {
+		r.recordFault(FaultTime, path)
 		return
 	}
-	*to = t
+	*target = t
 }
 
-func (r *itemReader) readLabels(to *[]label, path string) error {
+func (r *itemReader) readLabels(target *[]label, path string) error {
 	r.item.HasLabels = true
-	*to = (*to)[:0]
-	return r.readObject(path, func(key []byte) error {
-		value, err := r.readString("labels")
-		*to = append(*to, label{key: key, value: value})
+	*target = (*target)[:0]
+	return r.readObjectOrNull(path, func(key []byte) error {
+		value, err := r.readStringOrNull("labels")
+		*target = append(*target, label{key: key, value: value})
 		return err
 	})
 }
 
-func (r *itemReader) wrongUnless(ok bool, path string) {
+func (r *itemReader) recordWrongTypeUnless(ok bool, path string) {
 	if !ok {
-		r.noteFault(FaultWrongType, path)
+		r.recordFault(FaultWrongType, path)
 	}
 }
 
-// noteFault records a fault. It keeps the first fault that skips the item.
-func (r *itemReader) noteFault(f Fault, path string) {
+// recordFault records a fault. It keeps the first fault that skips the item.
+func (r *itemReader) recordFault(fault Fault, path string) {
 	if !r.item.Fault.Skips() {
-		r.item.Fault, r.item.Field = f, path
+		r.item.Fault, r.item.Field = fault, path
 	}
 }

@@ -17,24 +17,24 @@ type jsonReader struct {
 	buf  bytes.Buffer // the text, for dec
 }
 
-// openText makes the reader read a text in memory.
-func (r *jsonReader) openText(text []byte) {
+// resetToText makes the reader read a text in memory.
+func (r *jsonReader) resetToText(text []byte) {
 	r.text = text
 	r.buf = *bytes.NewBuffer(text)
-	r.openStream(&r.buf)
+	r.resetToStream(&r.buf)
 }
 
-// openStream makes the reader read a stream.
-func (r *jsonReader) openStream(in io.Reader) {
+// resetToStream makes the reader read a stream.
+func (r *jsonReader) resetToStream(in io.Reader) {
 	// Duplicate names are allowed, because detecting them is most of the cost of walking JSON.
 	// Invalid Unicode, such as half a surrogate pair, affects only the resource that contains it.
 	r.dec.Reset(in, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
-func (r *jsonReader) closeText() { r.text, r.buf = nil, bytes.Buffer{} }
+func (r *jsonReader) releaseText() { r.text, r.buf = nil, bytes.Buffer{} }
 
-// expectEnd returns an error if anything follows.
-func (r *jsonReader) expectEnd(what string) error {
+// expectEndAfter returns an error if anything follows.
+func (r *jsonReader) expectEndAfter(what string) error {
 	_, err := r.dec.ReadToken()
 	switch {
 	case errors.Is(err, io.EOF):
@@ -45,8 +45,8 @@ func (r *jsonReader) expectEnd(what string) error {
 	return fmt.Errorf("trailing data after the %s at byte %d", what, r.dec.InputOffset())
 }
 
-// readObject calls readField for each name of the next value, an object.
-func (r *jsonReader) readObject(readField func(name []byte) error) error {
+// readObjectFields calls readField for each name of the next value, an object.
+func (r *jsonReader) readObjectFields(readField func(name []byte) error) error {
 	if _, err := r.dec.ReadToken(); err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (r *jsonReader) readObject(readField func(name []byte) error) error {
 		if err != nil {
 			return err
 		}
-		if err := readField(r.unquoteString(name)); err != nil {
+		if err := readField(r.unquoteLastString(name)); err != nil {
 			return err
 		}
 	}
@@ -63,8 +63,8 @@ func (r *jsonReader) readObject(readField func(name []byte) error) error {
 	return err
 }
 
-// readArray calls readElement for each element of the next value, an array.
-func (r *jsonReader) readArray(readElement func() error) error {
+// readArrayElements calls readElement for each element of the next value, an array.
+func (r *jsonReader) readArrayElements(readElement func() error) error {
 	if _, err := r.dec.ReadToken(); err != nil {
 		return err
 	}
@@ -83,8 +83,8 @@ func (r *jsonReader) skipValue() error {
 	return err
 }
 
-// unquoteString returns the text of the string that was just read.
-func (r *jsonReader) unquoteString(v jsontext.Value) []byte {
+// unquoteLastString returns the text of the string that was just read.
+func (r *jsonReader) unquoteLastString(v jsontext.Value) []byte {
 	if bytes.IndexByte(v, '\\') >= 0 {
 		return unescapeString(v)
 	}

@@ -12,11 +12,11 @@ type Labels struct {
 type label struct{ key, value []byte }
 
 // Get returns the value of a label, and whether it exists.
-func (l *Labels) Get(key string) (string, bool) {
+func (l *Labels) Get(key string) (value string, exists bool) {
 	for _, list := range [...][]label{l.own, l.meta} {
 		for _, found := range slices.Backward(list) { // the last of duplicate values counts
 			if string(found.key) == key {
-				return l.words.intern(found.value), true
+				return l.words.internString(found.value), true
 			}
 		}
 	}
@@ -34,12 +34,12 @@ const (
 	maxInternedWord  = 64
 )
 
-func (w internedWords) intern(b []byte) string {
-	if s, ok := w[string(b)]; ok {
+func (w internedWords) internString(text []byte) string {
+	if s, ok := w[string(text)]; ok {
 		return s
 	}
-	s := string(b)
-	if len(w) < maxInternedWords && len(b) <= maxInternedWord {
+	s := string(text)
+	if len(w) < maxInternedWords && len(text) <= maxInternedWord {
 		w[s] = s
 	}
 	return s

@@ -10,7 +10,7 @@ func TestLongTextsAreNotKept(t *testing.T) {
 	w := internedWords{}
 	for n := range 2 * maxInternedWord {
 		text := strings.Repeat("x", n)
-		if got := w.intern([]byte(text)); got != text {
+		if got := w.internString([]byte(text)); got != text {
 			t.Fatalf("got %q, want %q", got, text)
 		}
 		if _, kept := w[text]; kept != (n <= maxInternedWord) {

@@ -44,47 +44,47 @@ type gatheredStatus struct {
 	unreadable bool // whether one of them has no readable type
 }
 
-// fillFromLegacyFormats fills in the fields of an item in the format of another era. Items of the Fleetloop API
-// have a phase, and cost nothing here.
+// fillFromLegacyFormats fills in the fields of an item in the format of another era. Items of the
+// Fleetloop API have a phase, and cost nothing here.
 func (r *itemReader) fillFromLegacyFormats() {
 	res := &r.item.Resource
 	if res.LastUpdated.IsZero() && r.updatedAt != nil {
-		r.parseTime(&res.LastUpdated, r.updatedAt, "status.updated_at")
+		r.parseTimeOrRecordFault(&res.LastUpdated, r.updatedAt, "status.updated_at")
 	}
 	if r.given.phase || r.conditions == nil || r.item.Fault.Skips() {
 		return
 	}
-	g := r.legacy.readConditions(r.conditions)
+	g := r.legacy.summarizeConditions(r.conditions)
 	if g.wrong != "" {
-		r.noteFault(FaultWrongType, "status.conditions."+g.wrong)
+		r.recordFault(FaultWrongType, "status.conditions."+g.wrong)
 		return
 	}
 	switch {
 	case g.unreadable:
-		r.noteFault(FaultStatus, "status.conditions")
+		r.recordFault(FaultStatus, "status.conditions")
 	case g.isToday:
 		// Its generation is always that of the resource, and so has no information.
-		r.fillFromSummary(&g.today)
-		r.applyObserved(g.lowest)
+		r.fillFromSummaryCondition(&g.today)
+		r.setObservedGenerationIfMissing(g.lowest)
 	case g.wasBefore:
-		r.fillFromSummary(&g.before)
+		r.fillFromSummaryCondition(&g.before)
 		if g.reported {
-			r.applyObserved(g.lowest)
+			r.setObservedGenerationIfMissing(g.lowest)
 		} else {
-			r.applyObserved(g.before.observed)
+			r.setObservedGenerationIfMissing(g.before.observed)
 		}
 	case g.reported:
 		res.Phase = phaseNotReady
-		r.applyObserved(g.lowest)
+		r.setObservedGenerationIfMissing(g.lowest)
 		if res.LastUpdated.IsZero() {
 			res.LastUpdated = g.oldest
 		}
 	case g.listed > 0:
-		r.noteFault(FaultStatus, "status.conditions")
+		r.recordFault(FaultStatus, "status.conditions")
 	case r.needsNoAdapter():
 		// The resource waits for nothing, so only its age counts.
 		res.Phase, res.ObservedGeneration = phaseReady, res.Generation
-		r.parseTime(&res.LastUpdated, r.updated, "updated_time")
+		r.parseTimeOrRecordFault(&res.LastUpdated, r.updated, "updated_time")
 	}
 }
 
@@ -96,30 +96,32 @@ func (r *itemReader) needsNoAdapter() bool {
 	return r.item.Public && !r.given.observed && res.LastUpdated.IsZero() && res.LastTransition.IsZero()
 }
 
-// fillFromSummary takes the phase, and the times that the status lacks, from the summary condition.
-func (r *itemReader) fillFromSummary(summary *statusCondition) {
+// fillFromSummaryCondition takes the phase, and the times that the status lacks, from the summary
+// condition.
+func (r *itemReader) fillFromSummaryCondition(summary *statusCondition) {
 	res := &r.item.Resource
 	res.Phase = phaseNotReady
 	if string(summary.status) == "True" {
 		res.Phase = phaseReady
 	}
 	if res.LastUpdated.IsZero() {
-		r.parseTime(&res.LastUpdated, summary.updated, "status.conditions.last_updated_time")
+		r.parseTimeOrRecordFault(&res.LastUpdated, summary.updated, "status.conditions.last_updated_time")
 	}
 	if res.LastTransition.IsZero() {
-		r.parseTime(&res.LastTransition, summary.transition, "status.conditions.last_transition_time")
+		r.parseTimeOrRecordFault(&res.LastTransition, summary.transition, "status.conditions.last_transition_time")
 	}
 }
 
-// applyObserved takes the observed generation from the conditions, unless the status has one.
-func (r *itemReader) applyObserved(generation int64) {
+// setObservedGenerationIfMissing takes the observed generation from the conditions, unless the
+// status has one.
+func (r *itemReader) setObservedGenerationIfMissing(generation int64) {
 	if !r.given.observed {
 		r.item.Resource.ObservedGeneration = generation
 	}
 }
 
-// keepConditions keeps the conditions of the status for later parsing.
-func (r *itemReader) keepConditions() error {
+// keepRawConditions keeps the conditions of the status for later parsing.
+func (r *itemReader) keepRawConditions() error {
 	v, err := r.in.dec.ReadValue()
 	if err != nil || v.Kind() == 'n' {
 		return err
@@ -136,52 +138,52 @@ type conditionReader struct {
 	gathered  gatheredStatus
 }
 
-// readConditions summarizes conditions. They are valid JSON, because they have been read once. The result is
-// valid until the next call.
-func (r *conditionReader) readConditions(conditions []byte) *gatheredStatus {
-	r.in.openText(conditions)
-	defer r.in.closeText()
+// summarizeConditions summarizes conditions. They are valid JSON, because they have been read once.
+// The result is valid until the next call.
+func (r *conditionReader) summarizeConditions(conditions []byte) *gatheredStatus {
+	r.in.resetToText(conditions)
+	defer r.in.releaseText()
 	r.gathered = gatheredStatus{}
 	if r.in.dec.PeekKind() != '[' {
 		r.gathered.unreadable = true
 		return &r.gathered
 	}
-	_ = r.in.readArray(r.readCondition) // cannot fail, the JSON is valid
+	_ = r.in.readArrayElements(r.readAndAddCondition) // cannot fail, the JSON is valid
 	return &r.gathered
 }
 
-func (r *conditionReader) readCondition() error {
+func (r *conditionReader) readAndAddCondition() error {
 	r.gathered.listed++
 	if kind := r.in.dec.PeekKind(); kind != '{' {
 		r.gathered.unreadable = r.gathered.unreadable || kind != 'n'
 		return r.in.skipValue()
 	}
 	r.condition = statusCondition{}
-	err := r.in.readObject(r.readField)
+	err := r.in.readObjectFields(r.readConditionField)
 	r.gathered.addCondition(&r.condition)
 	return err
 }
 
-func (r *conditionReader) readField(name []byte) (err error) {
+func (r *conditionReader) readConditionField(name []byte) (err error) {
 	c := &r.condition
 	switch string(name) {
 	case "type":
-		c.kind, err = r.readText("type")
+		c.kind, err = r.readStringOrNull("type")
 	case "status":
-		c.status, err = r.readText("status")
+		c.status, err = r.readStringOrNull("status")
 	case "observed_generation", "observedGeneration":
-		err = r.readGeneration()
+		err = r.readObservedGeneration()
 	case "last_updated_time", "lastUpdatedTime":
-		c.updated, err = r.readText("last_updated_time")
+		c.updated, err = r.readStringOrNull("last_updated_time")
 	case "last_transition_time", "lastTransitionTime":
-		c.transition, err = r.readText("last_transition_time")
+		c.transition, err = r.readStringOrNull("last_transition_time")
 	default:
 		err = r.in.skipValue()
 	}
 	return err
 }
 
-func (r *conditionReader) readText(field string) ([]byte, error) {
+func (r *conditionReader) readStringOrNull(field string) ([]byte, error) {
 	v, err := r.in.dec.ReadValue()
 	if err != nil {
 		return nil, err
@@ -192,15 +194,15 @@ func (r *conditionReader) readText(field string) ([]byte, error) {
 		}
 		return nil, nil
 	}
-	return r.in.unquoteString(v), nil
+	return r.in.unquoteLastString(v), nil
 }
 
-func (r *conditionReader) readGeneration() error {
+func (r *conditionReader) readObservedGeneration() error {
 	v, err := r.in.dec.ReadValue()
 	if err != nil || v.Kind() == 'n' {
 		return err
 	}
-	n, ok := parseInt(v)
+	n, ok := parseJSONInteger(v)
 	if !ok {
 		r.condition.wrong = "observed_generation"
 	}
@@ -216,7 +218,7 @@ func (g *gatheredStatus) addCondition(c *statusCondition) {
 	case string(c.kind) == summaryBefore:
 		g.before, g.wasBefore = *c, true
 	case len(c.kind) > len(ofAdapter) && bytes.HasSuffix(c.kind, []byte(ofAdapter)):
-		g.addReport(c)
+		g.addAdapterReport(c)
 	case c.wrong == "type":
 		g.unreadable = true // it could be any condition
 		return
@@ -228,8 +230,8 @@ func (g *gatheredStatus) addCondition(c *statusCondition) {
 	}
 }
 
-// addReport adds the report of an adapter.
-func (g *gatheredStatus) addReport(c *statusCondition) {
+// addAdapterReport adds the report of an adapter.
+func (g *gatheredStatus) addAdapterReport(c *statusCondition) {
 	if !g.reported || c.observed < g.lowest {
 		g.lowest = c.observed
 	}

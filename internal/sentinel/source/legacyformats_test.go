@@ -326,7 +326,7 @@ func TestErasAllocateNothing(t *testing.T) {
 		return nil
 	}
 	allocs := testing.AllocsPerRun(20, func() {
-		if _, err := s.Scan(page, visit); err != nil {
+		if _, err := s.ScanPage(page, visit); err != nil {
 			t.Fatal(err)
 		}
 	})

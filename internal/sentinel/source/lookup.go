@@ -16,20 +16,20 @@ import (
 // maxLookupIDs is the maximum number of resources in one lookup request.
 const maxLookupIDs = 100
 
-// Lookup reads single resources, many at a time if the server supports it, and passes them to read
-// as pages. Ids that are on no page do not exist.
+// FetchResourcesByID reads single resources, many at a time if the server supports it, and passes
+// them to read as pages. Ids that are on no page do not exist.
 //
-// Lookup regularly tests again whether the server supports it. Otherwise one odd response, perhaps
-// during a rollout, would replace every later request by a hundred.
-func (w *Walker) Lookup(ctx context.Context, ids []string, read func(Page) (Envelope, error)) error {
+// FetchResourcesByID regularly tests again whether the server supports it. Otherwise one odd
+// response, perhaps during a rollout, would replace every later request by a hundred.
+func (w *Walker) FetchResourcesByID(ctx context.Context, ids []string, read func(Page) (Envelope, error)) error {
 	var buf []byte
 	for chunk := range slices.Chunk(ids, maxLookupIDs) {
-		pages := w.lookUpTogether
+		pages := w.fetchInOneRequest
 		if w.alone.Load() > 0 {
 			w.alone.Add(-1)
-			pages = w.lookUpOneByOne
+			pages = w.fetchOneByOne
 		} else if slices.ContainsFunc(chunk, func(id string) bool { return strings.Contains(id, ",") }) {
-			pages = w.lookUpOneByOne
+			pages = w.fetchOneByOne
 		}
 		var err error
 		if buf, err = pages(ctx, chunk, read, buf); err != nil {
@@ -39,20 +39,22 @@ func (w *Walker) Lookup(ctx context.Context, ids []string, read func(Page) (Enve
 	return nil
 }
 
-// lookUpTogether looks up several resources with one request.
-func (w *Walker) lookUpTogether(ctx context.Context, ids []string, read func(Page) (Envelope, error), buf []byte) ([]byte, error) {
+// fetchInOneRequest looks up several resources with one request.
+func (w *Walker) fetchInOneRequest(
+	ctx context.Context, ids []string, read func(Page) (Envelope, error), buf []byte,
+) (reusableBuf []byte, err error) {
 	asked := time.Now()
-	body, rest, _, err := w.server.getPage(ctx, url.Values{"ids": {strings.Join(ids, ",")}}, "", buf)
-	if err != nil && (ctx.Err() != nil || !isRefused(err)) {
+	body, rest, _, err := w.server.requestPage(ctx, url.Values{"ids": {strings.Join(ids, ",")}}, "", buf)
+	if err != nil && (ctx.Err() != nil || !isRequestRefused(err)) {
 		return buf, err // the cause of a cancellation may look like a response
 	}
 	answered := false
 	if err == nil {
-		body, answered = answersIDs(Page{Body: body, Rest: rest}, ids)
+		body, answered = readIfAnswersIDs(Page{Body: body, Rest: rest}, ids)
 	}
 	if !answered {
 		w.alone.Store(recheckAfter)
-		return w.lookUpOneByOne(ctx, ids, read, body)
+		return w.fetchOneByOne(ctx, ids, read, body)
 	}
 	_, err = read(Page{Body: body, Asked: asked})
 	return body, err
@@ -61,11 +63,11 @@ func (w *Walker) lookUpTogether(ctx context.Context, ids []string, read func(Pag
 // errNotRequested ends the reading of a page that is not the requested one.
 var errNotRequested = errors.New("the response contains a resource that was not requested")
 
-// answersIDs reports whether a page is the response to a request for ids. Such a page holds no
+// readIfAnswersIDs reports whether a page is the response to a request for ids. Such a page holds no
 // other id, and has no further pages. A server that ignores the parameter returns its list, which
-// is read only until that is certain. answersIDs returns the bytes that it read, which are the
-// complete response if ok is true.
-func answersIDs(page Page, ids []string) (body []byte, answered bool) {
+// is read only until that is certain. readIfAnswersIDs returns the bytes that it read, which are the
+// complete response if answered is true.
+func readIfAnswersIDs(page Page, ids []string) (body []byte, answered bool) {
 	defer page.closeRest()
 	body = page.Body
 	asked := make(map[string]bool, len(ids))
@@ -76,7 +78,7 @@ func answersIDs(page Page, ids []string) (body []byte, answered bool) {
 	if page.Rest != nil {
 		page.Rest = io.NopCloser(io.TeeReader(page.Rest, &more)) // the deferred close has the original
 	}
-	env, err := page.Scan(NewScanner(false), func(it *Item) error {
+	env, err := page.ScanItems(NewScanner(false), func(it *Item) error {
 		if len(it.ID) > 0 && !asked[string(it.ID)] {
 			return errNotRequested
 		}
@@ -86,15 +88,17 @@ func answersIDs(page Page, ids []string) (body []byte, answered bool) {
 	return append(body, more.Bytes()...), answered
 }
 
-// lookUpOneByOne looks up each resource with its own request.
-func (w *Walker) lookUpOneByOne(ctx context.Context, ids []string, read func(Page) (Envelope, error), buf []byte) ([]byte, error) {
+// fetchOneByOne looks up each resource with its own request.
+func (w *Walker) fetchOneByOne(
+	ctx context.Context, ids []string, read func(Page) (Envelope, error), buf []byte,
+) (reusableBuf []byte, err error) {
 	for _, id := range ids {
 		if id == "" || id == "." || id == ".." {
 			continue // the id leads to another path
 		}
 		asked := time.Now()
 		body, err := w.server.getResource(ctx, id, buf)
-		if s := httpStatusOf(err); ctx.Err() == nil && (s == http.StatusNotFound || s == http.StatusGone) {
+		if s := HTTPStatusOf(err); ctx.Err() == nil && (s == http.StatusNotFound || s == http.StatusGone) {
 			continue
 		}
 		if err != nil {
@@ -119,7 +123,7 @@ func (v *server) getResource(ctx context.Context, id string, buf []byte) ([]byte
 	}
 	body, err := v.src.ListPage(ctx, v.cfg.Collection+"/"+url.PathEscape(id), nil, buf)
 	if err != nil {
-		return nil, withTimeoutCause(ctx, err)
+		return nil, addContextCause(ctx, err)
 	}
 	return body, nil
 }

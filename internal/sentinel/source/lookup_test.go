@@ -94,7 +94,7 @@ func TestLookup(t *testing.T) {
 			w := source.NewWalker(source.WalkerConfig{Collection: "clusters", PageSize: 10}, src)
 			for i, want := range []int{tc.requests, tc.again} {
 				var r pageReader
-				if err := w.Lookup(t.Context(), tc.ids, r.read); err != nil {
+				if err := w.FetchResourcesByID(t.Context(), tc.ids, r.read); err != nil {
 					t.Fatal(err)
 				}
 				r.wantOnce(t, fmt.Sprint(tc.reason, ", time ", i), tc.want)
@@ -126,7 +126,7 @@ func TestLookupErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := source.NewWalker(source.WalkerConfig{Collection: "clusters", PageSize: 10}, &fakeLister{answer: tc.answer})
 			r := pageReader{fail: func(source.Page) error { return tc.fail }}
-			err := w.Lookup(t.Context(), []string{"a", "b"}, r.read)
+			err := w.FetchResourcesByID(t.Context(), []string{"a", "b"}, r.read)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: got %v", tc.reason, err)
 			}
@@ -159,7 +159,7 @@ func TestLookupRechecks(t *testing.T) {
 		t.Helper()
 		before := len(src.requests())
 		var r pageReader
-		if err := w.Lookup(t.Context(), f.ids[:2], r.read); err != nil {
+		if err := w.FetchResourcesByID(t.Context(), f.ids[:2], r.read); err != nil {
 			t.Fatal(err)
 		}
 		r.wantOnce(t, "looked up", f.ids[:2])

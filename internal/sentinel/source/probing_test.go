@@ -23,7 +23,7 @@ func TestErrorsWhileProbing(t *testing.T) {
 				api := hyperfleettest.New(hyperfleettest.Config{})
 				var ids []string
 				for i := range 120 {
-					id := api.Create("clusters", "c-"+strconv.Itoa(i), "region", []string{"us-east", "eu"}[i%2])
+					id := api.CreateResource("clusters", "c-"+strconv.Itoa(i), "region", []string{"us-east", "eu"}[i%2])
 					if i%2 == 1 {
 						ids = append(ids, id)
 					}
@@ -38,7 +38,7 @@ func TestErrorsWhileProbing(t *testing.T) {
 					}
 					api.ServeHTTP(rw, r)
 				}), &log, source.WalkerConfig{PageSize: 50, Flavour: flavour, Selector: mustParse(t, "region=eu")})
-				at, err := w.Walk(t.Context(), source.Place{}, new(pageReader).read)
+				at, err := w.FetchResources(t.Context(), source.Place{}, new(pageReader).read)
 				if n <= failing {
 					continue // so many are not needed
 				}
@@ -49,7 +49,7 @@ func TestErrorsWhileProbing(t *testing.T) {
 					continue // probing was over
 				}
 				var r pageReader
-				if _, err := w.Walk(t.Context(), at, r.read); err != nil {
+				if _, err := w.FetchResources(t.Context(), at, r.read); err != nil {
 					t.Fatal(err)
 				}
 				r.wantOnce(t, fmt.Sprintf("%s: after request %d was refused with %d", flavour, failing, code), ids)
@@ -86,7 +86,7 @@ func TestServerChanges(t *testing.T) {
 			var ids [2][]string
 			for i, api := range apis {
 				for j := range n {
-					ids[i] = append(ids[i], api.Create("clusters", "c-"+strconv.Itoa(j), "region", "eu"))
+					ids[i] = append(ids[i], api.CreateResource("clusters", "c-"+strconv.Itoa(j), "region", "eu"))
 				}
 			}
 			now := 0
@@ -102,7 +102,7 @@ func TestServerChanges(t *testing.T) {
 				now = i
 				for range 2 {
 					var r pageReader
-					if _, err := w.Walk(t.Context(), source.Place{}, r.read); err != nil {
+					if _, err := w.FetchResources(t.Context(), source.Place{}, r.read); err != nil {
 						t.Fatal(err)
 					}
 					r.wantOnce(t, tc.reason, ids[i])
@@ -118,7 +118,7 @@ func TestServerChanges(t *testing.T) {
 			log.Reset()
 			for range 102 {
 				var r pageReader
-				if _, err := w.Walk(t.Context(), source.Place{}, r.read); err != nil {
+				if _, err := w.FetchResources(t.Context(), source.Place{}, r.read); err != nil {
 					t.Fatal(err)
 				}
 				r.wantOnce(t, "replaced back", ids[0])
@@ -144,7 +144,7 @@ func TestSizeRefusedOnTheWay(t *testing.T) {
 	w := source.NewWalker(source.WalkerConfig{Collection: "clusters", PageSize: 20}, src)
 	for range 2 {
 		var r pageReader
-		if _, err := w.Walk(t.Context(), source.Place{}, r.read); err != nil {
+		if _, err := w.FetchResources(t.Context(), source.Place{}, r.read); err != nil {
 			t.Fatal(err)
 		}
 		r.wantOnce(t, "with smaller pages", f.ids)
@@ -160,7 +160,7 @@ func TestTooFewToTell(t *testing.T) {
 	api := hyperfleettest.New(hyperfleettest.Config{})
 	var ids []string
 	for i := range 60 {
-		ids = append(ids, api.Create("clusters", "c-"+strconv.Itoa(i), "region", "eu"))
+		ids = append(ids, api.CreateResource("clusters", "c-"+strconv.Itoa(i), "region", "eu"))
 	}
 	few := hyperfleettest.New(hyperfleettest.Config{})
 	n := 0
@@ -174,7 +174,7 @@ func TestTooFewToTell(t *testing.T) {
 	}), &log, source.WalkerConfig{PageSize: 20, Selector: mustParse(t, "region=eu")})
 	for range 3 {
 		var r pageReader
-		if _, err := w.Walk(t.Context(), source.Place{}, r.read); err != nil {
+		if _, err := w.FetchResources(t.Context(), source.Place{}, r.read); err != nil {
 			t.Fatal(err)
 		}
 		if n > 8 {
@@ -202,7 +202,7 @@ func TestEmptyPageThatCounts(t *testing.T) {
 	}}
 	w := source.NewWalker(source.WalkerConfig{Collection: "clusters", PageSize: 20}, src)
 	var r pageReader
-	_, err := w.Walk(t.Context(), source.Place{}, r.read)
+	_, err := w.FetchResources(t.Context(), source.Place{}, r.read)
 	if calls := src.requests(); err != nil || r.again < 3 || !strings.Contains(calls[len(calls)-1], "order=id") {
 		t.Errorf("%v, began %d times, asked %q", err, r.again, calls)
 	}
@@ -229,7 +229,7 @@ func TestStrictServers(t *testing.T) {
 			api := hyperfleettest.New(hyperfleettest.Config{})
 			var ids []string
 			for i := range 130 {
-				ids = append(ids, api.Create("clusters", "c-"+strconv.Itoa(i)))
+				ids = append(ids, api.CreateResource("clusters", "c-"+strconv.Itoa(i)))
 			}
 			w := newWalker(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				if tc.refuses(r.URL.Query()) {
@@ -240,7 +240,7 @@ func TestStrictServers(t *testing.T) {
 			}), new(bytes.Buffer), source.WalkerConfig{PageSize: 100})
 			for range 2 {
 				var r pageReader
-				_, err := w.Walk(t.Context(), source.Place{}, r.read)
+				_, err := w.FetchResources(t.Context(), source.Place{}, r.read)
 				if tc.wantErr {
 					if err == nil || !strings.Contains(err.Error(), "422") {
 						t.Errorf("%s: got %v", tc.reason, err)
@@ -252,7 +252,7 @@ func TestStrictServers(t *testing.T) {
 				}
 				r.wantOnce(t, tc.reason, ids)
 			}
-			calls := plain(t, api.Requests())
+			calls := plain(t, api.ListRequests())
 			if len(calls) > 0 && !strings.Contains(calls[len(calls)-1], tc.want) {
 				t.Errorf("%s: asked last %s", tc.reason, calls[len(calls)-1])
 			}
@@ -279,14 +279,14 @@ func TestErrorsAfterRefusals(t *testing.T) {
 		return "", errDown
 	}}
 	w := source.NewWalker(source.WalkerConfig{Collection: "clusters", PageSize: 20}, src)
-	_, err := w.Walk(t.Context(), source.Place{}, new(pageReader).read)
+	_, err := w.FetchResources(t.Context(), source.Place{}, new(pageReader).read)
 	if !errors.Is(err, errDown) || !strings.Contains(err.Error(), "unknown parameter limit") {
 		t.Errorf("got %v", err)
 	}
 	src.answer = func(string, url.Values) (string, error) { return "", statusError{http.StatusBadRequest, "bad"} }
 	w = source.NewWalker(source.WalkerConfig{Collection: "clusters", PageSize: 20, Flavour: source.FlavourFleetloop}, src)
 	src.requests()
-	if _, err := w.Walk(t.Context(), source.Place{}, new(pageReader).read); err == nil || len(src.requests()) != 1 {
+	if _, err := w.FetchResources(t.Context(), source.Place{}, new(pageReader).read); err == nil || len(src.requests()) != 1 {
 		t.Errorf("our own API means what it says: got %v", err)
 	}
 }
@@ -297,7 +297,7 @@ func TestFilterThatLoses(t *testing.T) {
 	api := hyperfleettest.New(hyperfleettest.Config{})
 	var ids []string
 	for i := range 60 {
-		ids = append(ids, api.Create("clusters", "c-"+strconv.Itoa(i), "region", []string{"us-east", "eu"}[i%2]))
+		ids = append(ids, api.CreateResource("clusters", "c-"+strconv.Itoa(i), "region", []string{"us-east", "eu"}[i%2]))
 	}
 	var log bytes.Buffer
 	w := newWalker(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -309,7 +309,7 @@ func TestFilterThatLoses(t *testing.T) {
 		api.ServeHTTP(rw, r)
 	}), &log, source.WalkerConfig{PageSize: 50, Selector: mustParse(t, "region=eu")})
 	var r pageReader
-	if _, err := w.Walk(t.Context(), source.Place{}, r.read); err != nil {
+	if _, err := w.FetchResources(t.Context(), source.Place{}, r.read); err != nil {
 		t.Fatal(err)
 	}
 	r.wantOnce(t, "unfiltered", ids)

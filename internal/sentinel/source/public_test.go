@@ -92,7 +92,7 @@ func TestPublicAPI(t *testing.T) {
 				api := hyperfleettest.New(tc.cfg)
 				var ids []string
 				for i := range all {
-					ids = append(ids, api.Create("clusters", fmt.Sprintf("c-%04d", i), "region", []string{"us-east", "eu"}[i%2]))
+					ids = append(ids, api.CreateResource("clusters", fmt.Sprintf("c-%04d", i), "region", []string{"us-east", "eu"}[i%2]))
 				}
 				if tc.seen == eu {
 					for i := range eu {
@@ -109,11 +109,11 @@ func TestPublicAPI(t *testing.T) {
 				for i, most := range []int{probes + tc.pages + 1, tc.pages, tc.pages} {
 					api.ForgetRequests()
 					var r pageReader
-					if _, err := w.Walk(t.Context(), source.Place{}, r.read); err != nil {
+					if _, err := w.FetchResources(t.Context(), source.Place{}, r.read); err != nil {
 						t.Fatal(err)
 					}
 					r.wantOnce(t, fmt.Sprintf("%s: walk %d", tc.reason, i), ids)
-					calls := plain(t, api.Requests())
+					calls := plain(t, api.ListRequests())
 					if len(calls) > most {
 						t.Errorf("%s: walk %d: %d requests, want at most %d:\n%s", tc.reason, i, len(calls), most, strings.Join(calls, "\n"))
 					}
@@ -168,19 +168,19 @@ func TestSmallCollections(t *testing.T) {
 		var ids []string
 		for _, n := range []int{0, 0, 1, 1, 2, 20, 21, 120, 121} {
 			for len(ids) < n {
-				ids = append(ids, api.Create("clusters", "c-"+strconv.Itoa(len(ids))))
+				ids = append(ids, api.CreateResource("clusters", "c-"+strconv.Itoa(len(ids))))
 			}
 			var r pageReader
-			if _, err := w.Walk(t.Context(), source.Place{}, r.read); err != nil {
+			if _, err := w.FetchResources(t.Context(), source.Place{}, r.read); err != nil {
 				t.Fatal(err)
 			}
 			r.wantOnce(t, fmt.Sprintf("%s: %d resources", flavour, n), ids)
 		}
 		for _, id := range ids {
-			api.Expel(id)
+			api.RemoveResource(id)
 		}
 		var r pageReader
-		if _, err := w.Walk(t.Context(), source.Place{}, r.read); err != nil || len(r.seen) > 0 {
+		if _, err := w.FetchResources(t.Context(), source.Place{}, r.read); err != nil || len(r.seen) > 0 {
 			t.Errorf("%s: saw %v, %v", flavour, r.seen, err)
 		}
 	}
@@ -192,19 +192,19 @@ func TestGrowsWhileListed(t *testing.T) {
 	api := hyperfleettest.New(hyperfleettest.Config{})
 	var ids []string
 	for i := range 200 {
-		ids = append(ids, api.Create("clusters", "c-"+strconv.Itoa(i)))
+		ids = append(ids, api.CreateResource("clusters", "c-"+strconv.Itoa(i)))
 	}
 	n := 0
-	more := func() { n++; api.Create("clusters", "new-"+strconv.Itoa(n)) }
+	more := func() { n++; api.CreateResource("clusters", "new-"+strconv.Itoa(n)) }
 	w := newWalker(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		api.ServeHTTP(rw, r)
 		more()
-		api.Expel(ids[0])
+		api.RemoveResource(ids[0])
 		ids = ids[1:]
 	}), new(bytes.Buffer), source.WalkerConfig{PageSize: 20})
 	for range 3 {
 		var r pageReader
-		if _, err := w.Walk(t.Context(), source.Place{}, r.read); err != nil {
+		if _, err := w.FetchResources(t.Context(), source.Place{}, r.read); err != nil {
 			t.Fatal(err)
 		}
 		seen := map[string]int{}

@@ -122,32 +122,32 @@ func NewScanner(withLabels bool) *Scanner {
 	return s
 }
 
-// Scan calls visit for each item of page, in order, and returns the other fields of the page. It
+// ScanPage calls visit for each item of page, in order, and returns the other fields of the page. It
 // stops at the first error of visit and returns it. If the page turns out to be broken, the items
 // before that position have been visited.
-func (s *Scanner) Scan(page []byte, visit func(*Item) error) (Envelope, error) {
-	s.in.openText(page)
-	defer s.in.closeText()
+func (s *Scanner) ScanPage(page []byte, visit func(*Item) error) (Envelope, error) {
+	s.in.resetToText(page)
+	defer s.in.releaseText()
 	env := Envelope{Total: -1, Sorted: true}
-	err := readList(&s.in, &env, func() error {
-		if err := s.items.readItem(); err != nil {
+	err := readListPage(&s.in, &env, func() error {
+		if err := s.items.readNextItem(); err != nil {
 			return err
 		}
-		env.countItem(s.items.item.ID)
+		env.recordItemID(s.items.item.ID)
 		return visit(&s.items.item)
 	}, func(name []byte) error { return s.readEnvelopeField(&env, string(name)) })
 	return env, err
 }
 
-// ScanOne calls visit for a single resource outside a list, and returns its error. A value that is
+// ScanResource calls visit for a single resource outside a list, and returns its error. A value that is
 // not a resource is visited with its fault; invalid JSON is an error.
-func (s *Scanner) ScanOne(object []byte, visit func(*Item) error) error {
-	s.in.openText(object)
-	defer s.in.closeText()
-	if err := s.items.readItem(); err != nil {
+func (s *Scanner) ScanResource(object []byte, visit func(*Item) error) error {
+	s.in.resetToText(object)
+	defer s.in.releaseText()
+	if err := s.items.readNextItem(); err != nil {
 		return err
 	}
-	if err := s.in.expectEnd("resource"); err != nil {
+	if err := s.in.expectEndAfter("resource"); err != nil {
 		return err
 	}
 	return visit(&s.items.item)
@@ -160,21 +160,21 @@ var (
 	errNotItems = errors.New("not a list: items is not an array")
 )
 
-// readList reads a page: an object with items, or an array of them. It calls readItem before each
+// readListPage reads a page: an object with items, or an array of them. It calls readItem before each
 // item, and readField before the value of each other field.
-func readList(in *jsonReader, env *Envelope, readItem func() error, readField func(name []byte) error) error {
+func readListPage(in *jsonReader, env *Envelope, readItem func() error, readField func(name []byte) error) error {
 	kind, hasItems := in.dec.PeekKind(), false
 	var err error
 	if kind == '[' {
 		env.Bare, hasItems = true, true
-		err = in.readArray(readItem)
+		err = in.readArrayElements(readItem)
 	} else if kind == '{' {
-		err = in.readObject(func(name []byte) error {
+		err = in.readObjectFields(func(name []byte) error {
 			if string(name) != "items" {
 				return readField(name)
 			}
 			hasItems = true
-			return readItems(in, readItem)
+			return readItemsArray(in, readItem)
 		})
 	} else if err = in.skipValue(); err == nil {
 		err = errNotList
@@ -185,14 +185,14 @@ func readList(in *jsonReader, env *Envelope, readItem func() error, readField fu
 	if !hasItems {
 		return errNoItems
 	}
-	return in.expectEnd("list")
+	return in.expectEndAfter("list")
 }
 
-// readItems reads the array of items; null counts as an empty array.
-func readItems(in *jsonReader, readItem func() error) error {
+// readItemsArray reads the array of items; null counts as an empty array.
+func readItemsArray(in *jsonReader, readItem func() error) error {
 	kind := in.dec.PeekKind()
 	if kind == '[' {
-		return in.readArray(readItem)
+		return in.readArrayElements(readItem)
 	}
 	if err := in.skipValue(); err != nil || kind == 'n' {
 		return err
@@ -200,8 +200,8 @@ func readItems(in *jsonReader, readItem func() error) error {
 	return errNotItems
 }
 
-// countItem counts an item.
-func (e *Envelope) countItem(id []byte) {
+// recordItemID counts an item.
+func (e *Envelope) recordItemID(id []byte) {
 	if e.Items++; e.Items == 1 {
 		e.First = id
 	}
@@ -225,11 +225,11 @@ func (s *Scanner) readEnvelopeField(env *Envelope, name string) error {
 	}
 	switch kind := v.Kind(); {
 	case name == "continue" && kind == '"':
-		env.Continue = string(s.in.unquoteString(v))
+		env.Continue = string(s.in.unquoteLastString(v))
 	case name == "cursor" && kind == '"':
-		env.Cursor = string(s.in.unquoteString(v))
+		env.Cursor = string(s.in.unquoteLastString(v))
 	case name == "total":
-		if n, ok := parseInt(v); ok && n >= 0 {
+		if n, ok := parseJSONInteger(v); ok && n >= 0 {
 			env.Total = n
 		}
 	case name == "more":
@@ -245,10 +245,10 @@ func (s *Scanner) readRemovedIDs(env *Envelope) error {
 	if s.in.dec.PeekKind() != '[' {
 		return s.in.skipValue()
 	}
-	err := s.in.readArray(func() error {
+	err := s.in.readArrayElements(func() error {
 		v, err := s.in.dec.ReadValue()
 		if err == nil && v.Kind() == '"' {
-			s.removed = append(s.removed, s.in.unquoteString(v))
+			s.removed = append(s.removed, s.in.unquoteLastString(v))
 		}
 		return err
 	})

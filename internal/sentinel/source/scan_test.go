@@ -26,7 +26,7 @@ type scannedItem struct {
 func scanAll(t *testing.T, page string) ([]scannedItem, source.Envelope, error) {
 	t.Helper()
 	var got []scannedItem
-	env, err := source.NewScanner(true).Scan([]byte(page), func(it *source.Item) error {
+	env, err := source.NewScanner(true).ScanPage([]byte(page), func(it *source.Item) error {
 		got = append(got, copyOf(it))
 		return nil
 	})
@@ -260,7 +260,7 @@ func TestScanOne(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got string
-			err := s.ScanOne([]byte(tc.object), func(it *source.Item) error {
+			err := s.ScanResource([]byte(tc.object), func(it *source.Item) error {
 				got = string(it.ID) + " " + it.Fault.String()
 				return tc.visited
 			})
@@ -274,7 +274,7 @@ func TestScanOne(t *testing.T) {
 func TestVisitorStops(t *testing.T) {
 	stop := errors.New("enough")
 	visited := 0
-	_, err := source.NewScanner(false).Scan([]byte(`[{"id":"a"},{"id":"b"}]`), func(*source.Item) error { visited++; return stop })
+	_, err := source.NewScanner(false).ScanPage([]byte(`[{"id":"a"},{"id":"b"}]`), func(*source.Item) error { visited++; return stop })
 	if !errors.Is(err, stop) || visited != 1 {
 		t.Errorf("visited %d, err %v", visited, err)
 	}
@@ -304,7 +304,7 @@ func TestLabels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			page := `[{"id":"0","labels":{"region":"us-east"},"metadata":{"labels":{"region":"us-east"}}},` + tc.item + `]`
 			var got bool
-			if _, err := source.NewScanner(true).Scan([]byte(page), func(it *source.Item) error {
+			if _, err := source.NewScanner(true).ScanPage([]byte(page), func(it *source.Item) error {
 				got = sel.Matches(&it.Labels)
 				return nil
 			}); err != nil {
@@ -318,7 +318,7 @@ func TestLabels(t *testing.T) {
 }
 
 func TestLabelsAreLeftAloneUnlessAsked(t *testing.T) {
-	_, err := source.NewScanner(false).Scan([]byte(`[{"id":"a","labels":[1],"metadata":{"labels":7}}]`), func(it *source.Item) error {
+	_, err := source.NewScanner(false).ScanPage([]byte(`[{"id":"a","labels":[1],"metadata":{"labels":7}}]`), func(it *source.Item) error {
 		if it.Fault != source.FaultNone {
 			t.Errorf("fault %s", it.Fault)
 		}
@@ -342,7 +342,7 @@ func TestManyWords(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Scan(page, func(it *source.Item) error {
+		if _, err := s.ScanPage(page, func(it *source.Item) error {
 			if got, _ := it.Labels.Get("k"); got != value {
 				t.Fatalf("got %q, want %q", got, value)
 			}
@@ -384,7 +384,7 @@ func FuzzScan(f *testing.F) {
 		wantStream(t, page)
 		type item struct{ raw, id string }
 		var got []item
-		env, err := s.Scan(page, func(it *source.Item) error {
+		env, err := s.ScanPage(page, func(it *source.Item) error {
 			got = append(got, item{raw: string(it.Resource.Raw), id: string(it.ID)})
 			return nil
 		})

@@ -10,26 +10,26 @@ import (
 // id after which a page starts.
 const maxSearchLength = 4096 - 512
 
-// searchFor translates a selector into the search language of the public API, as far as possible.
-// The language can express that a label has a value, or one of several. It has no syntax for keys
-// with a hyphen, dot or slash, and in it a missing label is not unequal to any value. searchFor
-// omits unsupported parts, so that the search never selects less than the selector, and whole is
-// then false. The empty search selects everything.
-func searchFor(sel selector.Selector) (search string, whole bool) {
-	whole = true
+// translateSelector translates a selector into the search language of the public API, as far as
+// possible. The language can express that a label has a value, or one of several. It has no syntax
+// for keys with a hyphen, dot or slash, and in it a missing label is not unequal to any value.
+// translateSelector omits unsupported parts, so that the search never selects less than the
+// selector, and complete is then false. The empty search selects everything.
+func translateSelector(sel selector.Selector) (search string, complete bool) {
+	complete = true
 	for _, r := range sel.Requirements() {
-		term, ok := searchTerm(r)
+		term, ok := translateRequirement(r)
 		longer := joinAnd(search, term)
 		if !ok || len(longer) > maxSearchLength {
-			whole = false
+			complete = false
 			continue
 		}
 		search = longer
 	}
-	return search, whole
+	return search, complete
 }
 
-func searchTerm(r selector.Requirement) (term string, ok bool) {
+func translateRequirement(r selector.Requirement) (term string, supported bool) {
 	if strings.ContainsAny(r.Key, "-./") {
 		return "", false
 	}
@@ -47,7 +47,7 @@ func searchTerm(r selector.Requirement) (term string, ok bool) {
 	return "", false
 }
 
-func searchAfter(id string) string { return "id > " + quoteSearch(id) }
+func searchIDsAfter(id string) string { return "id > " + quoteSearch(id) }
 
 func joinAnd(a, b string) string {
 	if a == "" {

@@ -63,36 +63,36 @@ const recheckAfter = 100
 // filtersAll reports whether the request contains the whole selector.
 func (s *serverTraits) filtersAll() bool { return s.labels != "" || s.search != "" && !s.part }
 
-// resolveStart returns the actual start of a walk for a requested start.
-func (v *server) resolveStart(ctx context.Context, start Place) (Place, error) {
+// probeAndResolveStart returns the actual start of a walk for a requested start.
+func (v *server) probeAndResolveStart(ctx context.Context, start Place) (Place, error) {
 	if start.Later() && start.way == v.traits.way && start.size <= v.pageSize() {
 		return start, nil
 	}
 	v.walks++
 	if v.walks%recheckAfter == 0 && v.traits.settled {
-		v.forgetTraits()
+		v.resetTraits()
 	}
 	if v.traits.way != byToken && !v.traits.settled {
-		if err := v.probe(ctx); err != nil {
+		if err := v.probeCapabilities(ctx); err != nil {
 			return Place{}, fmt.Errorf("list %s: probe the API: %w", v.cfg.Collection, err)
 		}
 	}
 	return v.firstPlace(), nil
 }
 
-// forgetTraits discards the detected properties of the server.
-func (v *server) forgetTraits() {
+// resetTraits discards the detected properties of the server.
+func (v *server) resetTraits() {
 	s := serverTraits{labels: v.cfg.Selector.String()}
 	if v.cfg.Flavour == FlavourHyperfleet {
 		s = serverTraits{way: byNumber}
 	}
-	v.setTraits(s)
+	v.setTraitsAndForgetPages(s)
 	v.setFlavour(v.cfg.Flavour)
 }
 
-// setTraits changes how the server is queried. It discards the remembered pages, because they are
-// responses to other requests.
-func (v *server) setTraits(s serverTraits) {
+// setTraitsAndForgetPages changes how the server is queried. It discards the remembered pages,
+// because they are responses to other requests.
+func (v *server) setTraitsAndForgetPages(s serverTraits) {
 	v.traits = s
 	clear(v.tags)
 }
@@ -100,33 +100,33 @@ func (v *server) setTraits(s serverTraits) {
 // detectPagingWithoutTokens finds another way to continue with a server that does not support tokens.
 func (v *server) detectPagingWithoutTokens(ctx context.Context) error {
 	if v.cfg.Flavour == FlavourFleetloop {
-		v.setTraits(serverTraits{way: byNumber, settled: true, labels: v.traits.labels})
+		v.setTraitsAndForgetPages(serverTraits{way: byNumber, settled: true, labels: v.traits.labels})
 		return nil
 	}
-	return v.probe(ctx)
+	return v.probeCapabilities(ctx)
 }
 
 // fallBackToPageNumbers switches to page numbers, which every server without tokens supports.
-func (v *server) fallBackToPageNumbers(ctx context.Context, why string) {
+func (v *server) fallBackToPageNumbers(ctx context.Context, reason string) {
 	s := v.traits
 	s.way, s.highest, s.settled = byNumber, "", true
-	v.setTraits(s)
+	v.setTraitsAndForgetPages(s)
 	v.told = ""
-	v.log.WarnContext(ctx, "api paging is inconsistent, falling back to page numbers", "collection", v.cfg.Collection, "reason", why)
+	v.log.WarnContext(ctx, "api paging is inconsistent, falling back to page numbers", "collection", v.cfg.Collection, "reason", reason)
 }
 
-// nextByID returns the place after a page by id; more is false at the end of the list. sound says
+// nextPlaceByID returns the place after a page by id; more is false at the end of the list. sound says
 // that the page matches the request.
-func (s *serverTraits) nextByID(at Place, env Envelope) (next Place, more, sound bool) {
+func (s *serverTraits) nextPlaceByID(current Place, env Envelope) (next Place, more, consistent bool) {
 	if env.Items == 0 {
 		return Place{}, false, env.Total <= 0
 	}
 	last := string(env.Last)
 	complete := env.Total >= 0 && env.Total <= int64(env.Items)
 	switch {
-	case complete && at.after == "":
+	case complete && current.after == "":
 		return Place{}, false, true
-	case !env.Sorted || string(env.First) <= at.after:
+	case !env.Sorted || string(env.First) <= current.after:
 		return Place{}, false, false
 	case complete:
 		return Place{}, false, true
@@ -154,8 +154,8 @@ const (
 	defaultPublicPage = 20
 )
 
-// shrinkToStatedLimit reduces the page size for later requests, if a refusal is about the size.
-func (v *server) shrinkToStatedLimit(refusal error) (shrunk bool) {
+// shrinkPageSizeToStatedLimit reduces the page size for later requests, if a refusal is about the size.
+func (v *server) shrinkPageSizeToStatedLimit(refusal error) (shrunk bool) {
 	text := refusal.Error()
 	at := sizeWord().FindStringIndex(text)
 	if at == nil {
@@ -174,17 +174,17 @@ func (v *server) shrinkToStatedLimit(refusal error) (shrunk bool) {
 // shrinkPageSize reduces the page size to size. If size cannot be a page size, it uses the next smaller
 // known maximum of servers: a limit of one is a minimum, not a maximum. It returns false if there
 // is no smaller size.
-func (v *server) shrinkPageSize(size int) (shrunk bool) {
+func (v *server) shrinkPageSize(wanted int) (shrunk bool) {
 	switch before := v.pageSize(); {
-	case size > 1:
+	case wanted > 1:
 	case before > maxPublicPage:
-		size = maxPublicPage
+		wanted = maxPublicPage
 	case before > defaultPublicPage:
-		size = defaultPublicPage
+		wanted = defaultPublicPage
 	default:
 		return false
 	}
-	v.most = size
+	v.most = wanted
 	clear(v.tags)
 	return true
 }
@@ -192,17 +192,18 @@ func (v *server) shrinkPageSize(size int) (shrunk bool) {
 func sizeWord() *regexp.Regexp      { return regexp.MustCompile(`(?i)\b(page)?_?size\b`) }
 func numberPattern() *regexp.Regexp { return regexp.MustCompile(`\b[0-9]+\b`) }
 
-// isRefused reports whether a server understood a request and refused it. Other errors, such as
+// isRequestRefused reports whether a server understood a request and refused it. Other errors, such as
 // that it is busy, do not concern the request.
-func isRefused(err error) bool {
-	switch httpStatusOf(err) {
+func isRequestRefused(err error) bool {
+	switch HTTPStatusOf(err) {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestURITooLong:
 		return true
 	}
 	return false
 }
 
-func httpStatusOf(err error) int {
+// HTTPStatusOf returns the HTTP status of an error, or 0 if it has none.
+func HTTPStatusOf(err error) (statusOrZero int) {
 	if e, ok := errors.AsType[interface {
 		error
 		StatusCode() int
@@ -212,8 +213,8 @@ func httpStatusOf(err error) int {
 	return 0
 }
 
-// logCapabilityChange logs how the server is queried, if that has changed.
-func (v *server) logCapabilityChange(ctx context.Context) {
+// logCapabilitiesIfChanged logs how the server is queried, if that has changed.
+func (v *server) logCapabilitiesIfChanged(ctx context.Context) {
 	s := v.traits
 	paging := map[pagingWay]string{byToken: "continue tokens", byNumber: "page numbers", byID: "ids"}[s.way]
 	filter := "none"
@@ -233,17 +234,17 @@ func (v *server) logCapabilityChange(ctx context.Context) {
 	}
 }
 
-// ask sends a test request and calls visit for each resource in the response. isRefused is
-// true for the error of a refusal.
-func (v *server) ask(ctx context.Context, size int, q url.Values, visit func(*Item)) (Envelope, error) {
-	setPageNumber(q, 1, size)
-	body, rest, _, err := v.getPage(ctx, q, "", nil)
+// sendProbeRequest sends a test request and calls visit for each resource in the response.
+// isRequestRefused is true for the error of a refusal.
+func (v *server) sendProbeRequest(ctx context.Context, pageSize int, query url.Values, visit func(*Item)) (Envelope, error) {
+	setPageAndSize(query, 1, pageSize)
+	body, rest, _, err := v.requestPage(ctx, query, "", nil)
 	if err != nil {
 		return Envelope{}, err
 	}
 	pg := Page{Body: body, Rest: rest}
 	defer pg.closeRest()
-	return pg.Scan(NewScanner(!v.cfg.Selector.Empty()), func(it *Item) error {
+	return pg.ScanItems(NewScanner(!v.cfg.Selector.Empty()), func(it *Item) error {
 		visit(it)
 		return nil
 	})
@@ -254,29 +255,29 @@ func ignoreItem(*Item) {}
 // leastTotal returns the minimum number of resources of a list with this page.
 func leastTotal(e Envelope) int64 { return max(e.Total, int64(e.Items)) }
 
-// probe detects the features of a server that does not support tokens.
-func (v *server) probe(ctx context.Context) error {
+// probeCapabilities detects the features of a server that does not support tokens.
+func (v *server) probeCapabilities(ctx context.Context) error {
 	s := serverTraits{way: byNumber, order: true}
 	var sample selector.Selector
-	take := func(it *Item) { sampleLabel(v.cfg.Selector, it, &sample) }
-	top, err := v.ask(ctx, min(defaultPublicPage, v.pageSize()), url.Values{"order": {"id desc"}}, take)
-	if isRefused(err) {
+	take := func(it *Item) { setSampleFromLabels(v.cfg.Selector, it, &sample) }
+	top, err := v.sendProbeRequest(ctx, min(defaultPublicPage, v.pageSize()), url.Values{"order": {"id desc"}}, take)
+	if isRequestRefused(err) {
 		s.order = false
-		top, err = v.ask(ctx, min(defaultPublicPage, v.pageSize()), url.Values{}, take)
+		top, err = v.sendProbeRequest(ctx, min(defaultPublicPage, v.pageSize()), url.Values{}, take)
 	}
 	if err != nil {
 		return err
 	}
 	if leastTotal(top) < 2 {
 		// Too few resources for a test. One page by number holds them.
-		v.setTraits(s)
+		v.setTraitsAndForgetPages(s)
 		return nil
 	}
-	if err := v.probeFilters(ctx, &s, sample); err != nil {
+	if err := v.probeFilterSupport(ctx, &s, sample); err != nil {
 		return err
 	}
 	if s.order && len(top.First) > 0 {
-		understood, err := v.canSearchAfterID(ctx, string(top.First))
+		understood, err := v.probeSearchAfterID(ctx, string(top.First))
 		if err != nil {
 			return err
 		}
@@ -285,18 +286,18 @@ func (v *server) probe(ctx context.Context) error {
 		}
 	}
 	s.settled = true
-	v.setTraits(s)
+	v.setTraitsAndForgetPages(s)
 	v.setFlavour(FlavourHyperfleet)
-	v.logCapabilityChange(ctx)
+	v.logCapabilitiesIfChanged(ctx)
 	return nil
 }
 
-// canSearchAfterID reports whether the server supports a search for greater ids. It searches above
+// probeSearchAfterID reports whether the server supports a search for greater ids. It searches above
 // the highest id, where no resource exists unless it was created just now.
-func (v *server) canSearchAfterID(ctx context.Context, highestID string) (understood bool, err error) {
-	a, err := v.ask(ctx, 1, url.Values{"order": {"id"}, "search": {searchAfter(highestID)}}, ignoreItem)
+func (v *server) probeSearchAfterID(ctx context.Context, highestID string) (supported bool, err error) {
+	a, err := v.sendProbeRequest(ctx, 1, url.Values{"order": {"id"}, "search": {searchIDsAfter(highestID)}}, ignoreItem)
 	switch {
-	case isRefused(err):
+	case isRequestRefused(err):
 		return false, nil
 	case err != nil:
 		return false, err
@@ -306,16 +307,16 @@ func (v *server) canSearchAfterID(ctx context.Context, highestID string) (unders
 	return string(a.First) > highestID, nil
 }
 
-// probeFilters detects the filter that the server supports, if any. sample selects a resource of
+// probeFilterSupport detects the filter that the server supports, if any. sample selects a resource of
 // the collection, if one is available for the test.
-func (v *server) probeFilters(ctx context.Context, s *serverTraits, sample selector.Selector) error {
+func (v *server) probeFilterSupport(ctx context.Context, s *serverTraits, sample selector.Selector) error {
 	if v.cfg.Selector.Empty() {
 		return nil
 	}
 	// No resource has these labels: a server that ignores the filter returns all.
 	const labels, search = "fleetloop-probe=nothing-has-this", "labels.fleetloop_probe='nothing_has_this'"
 	all := v.cfg.Selector.String()
-	ok, err := v.probeFilter(ctx, "labels", all+","+labels, sample.String())
+	ok, err := v.probeFilterParameter(ctx, "labels", all+","+labels, sample.String())
 	if err != nil {
 		return err
 	}
@@ -323,27 +324,27 @@ func (v *server) probeFilters(ctx context.Context, s *serverTraits, sample selec
 		s.labels = all
 		return nil
 	}
-	some, whole := searchFor(v.cfg.Selector)
+	some, whole := translateSelector(v.cfg.Selector)
 	if some == "" {
 		return nil
 	}
-	one, _ := searchFor(sample)
-	ok, err = v.probeFilter(ctx, "search", joinAnd(some, search), one)
+	one, _ := translateSelector(sample)
+	ok, err = v.probeFilterParameter(ctx, "search", joinAnd(some, search), one)
 	if ok {
 		s.search, s.part = some, !whole
 	}
 	return err
 }
 
-// probeFilter reports whether the server filters by a parameter. A filter finds nothing for matchesNone,
-// and something for the value one, if that is not empty.
-func (v *server) probeFilter(ctx context.Context, parameter, matchesNone, matchesSome string) (filters bool, err error) {
+// probeFilterParameter reports whether the server filters by a parameter. A filter finds nothing
+// for matchesNone, and something for the value one, if that is not empty.
+func (v *server) probeFilterParameter(ctx context.Context, parameter, matchesNone, matchesSome string) (supported bool, err error) {
 	for value, want := range map[string]bool{matchesNone: false, matchesSome: true} {
 		if value == "" {
 			continue
 		}
-		a, err := v.ask(ctx, 1, url.Values{parameter: {value}}, ignoreItem)
-		if isRefused(err) {
+		a, err := v.sendProbeRequest(ctx, 1, url.Values{parameter: {value}}, ignoreItem)
+		if isRequestRefused(err) {
 			return false, nil
 		}
 		if err != nil {
@@ -356,17 +357,17 @@ func (v *server) probeFilter(ctx context.Context, parameter, matchesNone, matche
 	return true, nil
 }
 
-// sampleLabel makes found select a resource by a label that the selector uses, if the resource has
-// one. The value of the label may be any.
-func sampleLabel(selects selector.Selector, it *Item, found *selector.Selector) {
+// setSampleFromLabels makes found select a resource by a label that the selector uses, if the
+// resource has one. The value of the label may be any.
+func setSampleFromLabels(selects selector.Selector, it *Item, sample *selector.Selector) {
 	for _, r := range selects.Requirements() {
 		value, ok := it.Labels.Get(r.Key)
 		if !ok || r.Op != selector.Equals && r.Op != selector.In {
 			continue
 		}
 		sel, err := selector.New(selector.Requirement{Key: r.Key, Op: selector.Equals, Values: []string{value}})
-		if said, _ := searchFor(sel); err == nil && (said != "" || found.Empty()) {
-			*found = sel
+		if said, _ := translateSelector(sel); err == nil && (said != "" || sample.Empty()) {
+			*sample = sel
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestStatusAgreesWithTheObject(t *testing.T) {
 				t.Fatal(err)
 			}
 			want, unknown := wantStatus(parsed)
-			if err := s.ScanOne([]byte(item), func(it *source.Item) error {
+			if err := s.ScanResource([]byte(item), func(it *source.Item) error {
 				r := it.Resource
 				got := decision.Resource{ObservedGeneration: r.ObservedGeneration, Phase: r.Phase, LastUpdated: r.LastUpdated, LastTransition: r.LastTransition}
 				if diff := cmp.Diff(want, got); diff != "" || it.Fault.Skips() || (it.Fault == source.FaultStatus) != unknown {

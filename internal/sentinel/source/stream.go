@@ -15,27 +15,27 @@ const MaxValueSize = 16 << 20
 // streamBufferSize is the number of bytes of a stream that are read at once.
 const streamBufferSize = 64 << 10
 
-// ScanStream is Scan for a page that starts with head and continues in rest. It holds one resource
+// ScanPageStream is Scan for a page that starts with head and continues in rest. It holds one resource
 // at a time, whatever the length of the page. The error is that of rest if it has one.
-func (s *Scanner) ScanStream(head []byte, rest io.Reader, visit func(*Item) error) (Envelope, error) {
+func (s *Scanner) ScanPageStream(head []byte, rest io.Reader, visit func(*Item) error) (Envelope, error) {
 	limited := &valueReader{src: io.MultiReader(bytes.NewReader(head), bufio.NewReaderSize(rest, streamBufferSize)), left: MaxValueSize}
 	var stream jsonReader
-	stream.openStream(limited)
-	defer s.in.closeText()
+	stream.resetToStream(limited)
+	defer s.in.releaseText()
 
 	env := Envelope{Total: -1, Sorted: true}
 	var last []byte // the id to which env.Last refers
-	err := readList(&stream, &env, func() error {
+	err := readListPage(&stream, &env, func() error {
 		v, err := stream.dec.ReadValue()
 		limited.left = MaxValueSize
 		if err != nil {
 			return err
 		}
-		s.in.openText(v)
-		if err := s.items.readItem(); err != nil {
+		s.in.resetToText(v)
+		if err := s.items.readNextItem(); err != nil {
 			return err
 		}
-		env.countItem(s.items.item.ID)
+		env.recordItemID(s.items.item.ID)
 		if env.Items == 1 {
 			env.First = bytes.Clone(env.First)
 		}
@@ -49,7 +49,7 @@ func (s *Scanner) ScanStream(head []byte, rest io.Reader, visit func(*Item) erro
 		if err != nil {
 			return err
 		}
-		s.in.openText(bytes.Clone(v)) // the field outlives the value
+		s.in.resetToText(bytes.Clone(v)) // the field outlives the value
 		return s.readEnvelopeField(&env, field)
 	})
 	return env, err
@@ -75,12 +75,12 @@ var errLabelsFound = errors.New("found")
 
 // HasNoLabels reports whether no resource of a page has the field labels. If page is only the
 // beginning of a page, only the resources in it count; a whole page must be readable.
-func HasNoLabels(page []byte, whole bool) bool {
-	_, err := NewScanner(true).Scan(page, func(it *Item) error {
+func HasNoLabels(page []byte, isWholePage bool) bool {
+	_, err := NewScanner(true).ScanPage(page, func(it *Item) error {
 		if it.HasLabels {
 			return errLabelsFound
 		}
 		return nil
 	})
-	return err == nil || !whole && !errors.Is(err, errLabelsFound)
+	return err == nil || !isWholePage && !errors.Is(err, errLabelsFound)
 }

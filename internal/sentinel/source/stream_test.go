@@ -42,7 +42,7 @@ func TestStreamIsAPage(t *testing.T) {
 func wantStream(t *testing.T, page []byte) {
 	t.Helper()
 	var want []scannedItem
-	wantEnv, wantErr := source.NewScanner(true).Scan(page, func(it *source.Item) error {
+	wantEnv, wantErr := source.NewScanner(true).ScanPage(page, func(it *source.Item) error {
 		want = append(want, copyOf(it))
 		return nil
 	})
@@ -60,7 +60,7 @@ func wantStream(t *testing.T, page []byte) {
 
 // streamAll returns copies of all items, as scanAll does.
 func streamAll(head []byte, rest io.Reader) (items []scannedItem, env source.Envelope, err error) {
-	env, err = source.NewScanner(true).ScanStream(head, rest, func(it *source.Item) error {
+	env, err = source.NewScanner(true).ScanPageStream(head, rest, func(it *source.Item) error {
 		items = append(items, copyOf(it))
 		return nil
 	})
@@ -69,17 +69,19 @@ func streamAll(head []byte, rest io.Reader) (items []scannedItem, env source.Env
 
 func TestStreamStops(t *testing.T) {
 	stop, cut := errors.New("enough"), errors.New("the connection is gone")
-	_, err := source.NewScanner(false).ScanStream(nil, strings.NewReader(`[{"id":"a"},{"id":"b"}]`), func(*source.Item) error { return stop })
+	_, err := source.NewScanner(false).ScanPageStream(nil, strings.NewReader(`[{"id":"a"},{"id":"b"}]`),
+		func(*source.Item) error { return stop })
 	if !errors.Is(err, stop) {
 		t.Errorf("the visitor's error is %v", err)
 	}
 	n := 0
-	_, err = source.NewScanner(false).ScanStream([]byte(`[{"id":"a"},`), iotest.ErrReader(cut), func(*source.Item) error { n++; return nil })
+	_, err = source.NewScanner(false).ScanPageStream([]byte(`[{"id":"a"},`), iotest.ErrReader(cut),
+		func(*source.Item) error { n++; return nil })
 	if !errors.Is(err, cut) || n != 1 {
 		t.Errorf("%d items, the reader's error is %v", n, err)
 	}
 	endless := endlessText{}
-	if _, err := source.NewScanner(false).ScanStream([]byte(`[{"id":"`), endless, func(*source.Item) error { return nil }); err == nil {
+	if _, err := source.NewScanner(false).ScanPageStream([]byte(`[{"id":"`), endless, func(*source.Item) error { return nil }); err == nil {
 		t.Error("a resource without end is no error")
 	}
 }
@@ -101,7 +103,7 @@ func TestStreamTakesNoMemory(t *testing.T) {
 	rest := &repeated{text: item, left: n * len(item), end: []byte(`{"id":"last"}]`)}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	env, err := source.NewScanner(false).ScanStream([]byte(`[`), rest, func(*source.Item) error { return nil })
+	env, err := source.NewScanner(false).ScanPageStream([]byte(`[`), rest, func(*source.Item) error { return nil })
 	runtime.ReadMemStats(&after)
 	if err != nil || env.Items != n+1 || string(env.Last) != "last" {
 		t.Fatalf("%d items, the last is %q: %v", env.Items, env.Last, err)

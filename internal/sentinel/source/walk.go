@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A walk is one walk through the pages.
-type walk struct {
+// A pageWalk is one walk through the pages.
+type pageWalk struct {
 	server  *server
 	read    func(Page) (Envelope, error)
 	changed bool // use entity tags
@@ -52,11 +52,11 @@ func (f *fetchedPage) discardPage() {
 	}
 }
 
-// walkPages implements Walk.
-func (w *walk) walkPages(ctx context.Context, start Place) (stopped Place, err error) {
+// walkPages implements FetchResources.
+func (w *pageWalk) walkPages(ctx context.Context, start Place) (stopped Place, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	at, err := w.server.resolveStart(ctx, start)
+	at, err := w.server.probeAndResolveStart(ctx, start)
 	if err != nil {
 		return at, err
 	}
@@ -65,14 +65,14 @@ func (w *walk) walkPages(ctx context.Context, start Place) (stopped Place, err e
 	defer func() { pg.closeRest() }()
 	for {
 		if pg.err != nil {
-			instead, ok, err := w.recoverRefused(ctx, pg)
+			instead, ok, err := w.adaptToRefusal(ctx, pg)
 			if err != nil || !ok {
 				return pg.At, err
 			}
 			pg = w.fetchPage(ctx, instead, spare)
 			continue
 		}
-		expected, ahead := w.readAhead(ctx, pg.Page, spare)
+		expected, ahead := w.prefetchNextPage(ctx, pg.Page, spare)
 		w.again = false
 		env, err := w.read(pg.Page)
 		if err != nil {
@@ -85,7 +85,7 @@ func (w *walk) walkPages(ctx context.Context, start Place) (stopped Place, err e
 			early.discardPage()
 			return pg.At, fmt.Errorf("list %s: read %s: %w", w.server.cfg.Collection, pg.At, err)
 		}
-		at, more, err := w.rememberAndAdvance(ctx, pg.Page, env)
+		at, more, err := w.rememberPageAndAdvance(ctx, pg.Page, env)
 		if err != nil || !more {
 			early.discardPage()
 			return pg.At, err
@@ -102,8 +102,8 @@ func (w *walk) walkPages(ctx context.Context, start Place) (stopped Place, err e
 	}
 }
 
-// rememberAndAdvance returns the place after a page, and false at the end of the list.
-func (w *walk) rememberAndAdvance(ctx context.Context, pg Page, env Envelope) (next Place, more bool, err error) {
+// rememberPageAndAdvance returns the place after a page, and false at the end of the list.
+func (w *pageWalk) rememberPageAndAdvance(ctx context.Context, pg Page, env Envelope) (next Place, more bool, err error) {
 	known, ok := w.server.tags[pg.At]
 	if pg.Unchanged && ok {
 		known.walk = w.server.walks
@@ -111,9 +111,9 @@ func (w *walk) rememberAndAdvance(ctx context.Context, pg Page, env Envelope) (n
 		if known.last {
 			return Place{}, false, nil
 		}
-		return known.next, true, w.detectCycle(pg.At, known.next)
+		return known.next, true, w.detectTokenCycle(pg.At, known.next)
 	}
-	at, more, err := w.nextPlace(ctx, pg.At, env)
+	at, more, err := w.nextPlaceOrRestart(ctx, pg.At, env)
 	if err != nil || !w.changed || w.again {
 		return at, more, err
 	}
@@ -141,25 +141,25 @@ type rememberedPage struct {
 	walk  uint32 // the last walk that read it
 }
 
-// forgetPages removes the pages that the last walk did not read.
-func (v *server) forgetPages() {
+// forgetUnreadPages removes the pages that the last walk did not read.
+func (v *server) forgetUnreadPages() {
 	maps.DeleteFunc(v.tags, func(_ Place, r rememberedPage) bool { return r.walk != v.walks })
 }
 
-// nextPlace returns the place after a page that was read, and false at the end.
-func (w *walk) nextPlace(ctx context.Context, at Place, env Envelope) (next Place, more bool, err error) {
+// nextPlaceOrRestart returns the place after a page that was read, and false at the end.
+func (w *pageWalk) nextPlaceOrRestart(ctx context.Context, current Place, env Envelope) (next Place, more bool, err error) {
 	switch {
 	case env.Bare:
 		return Place{}, false, nil
-	case at.way == byNumber:
-		if at.page > 1 && len(env.First) > 0 && bytes.Equal(env.First, w.first) {
-			return Place{}, false, fmt.Errorf("list %s: read %s: %w", w.server.cfg.Collection, at, errSamePage)
+	case current.way == byNumber:
+		if current.page > 1 && len(env.First) > 0 && bytes.Equal(env.First, w.first) {
+			return Place{}, false, fmt.Errorf("list %s: read %s: %w", w.server.cfg.Collection, current, errSamePage)
 		}
 		w.first = append(w.first[:0], env.First...)
-		next, more := nextByNumber(at, env)
+		next, more := nextPlaceByNumber(current, env)
 		return next, more, nil
-	case at.way == byID:
-		next, more, sound := w.server.traits.nextByID(at, env)
+	case current.way == byID:
+		next, more, sound := w.server.traits.nextPlaceByID(current, env)
 		if !sound {
 			w.again = true
 			w.server.fallBackToPageNumbers(ctx, "its pages are not sorted by id")
@@ -170,13 +170,13 @@ func (w *walk) nextPlace(ctx context.Context, at Place, env Envelope) (next Plac
 	case env.Continue != "":
 		w.server.setFlavour(FlavourFleetloop)
 		next := Place{after: env.Continue}
-		return next, true, w.detectCycle(at, next)
-	case at.after == "" && env.Total > int64(env.Items):
+		return next, true, w.detectTokenCycle(current, next)
+	case current.after == "" && env.Total > int64(env.Items):
 		// The server counts more resources than it sent and returns no token: it does not support
 		// tokens.
 		w.again = true
 		if err := w.server.detectPagingWithoutTokens(ctx); err != nil {
-			return Place{}, false, fmt.Errorf("list %s: find the page after %s: %w", w.server.cfg.Collection, at, err)
+			return Place{}, false, fmt.Errorf("list %s: find the page after %s: %w", w.server.cfg.Collection, current, err)
 		}
 		return w.server.firstPlace(), true, nil
 	case env.Cursor != "":
@@ -185,12 +185,12 @@ func (w *walk) nextPlace(ctx context.Context, at Place, env Envelope) (next Plac
 	return Place{}, false, nil
 }
 
-// detectCycle detects tokens that form a cycle, with Brent's algorithm: it compares with a
+// detectTokenCycle detects tokens that form a cycle, with Brent's algorithm: it compares with a
 // milestone that moves ever more rarely.
-func (w *walk) detectCycle(at, next Place) error {
+func (w *pageWalk) detectTokenCycle(current, next Place) error {
 	w.pages++
-	if next == at || next == w.milestone {
-		return fmt.Errorf("list %s: after %s: %w", w.server.cfg.Collection, at, errEndless)
+	if next == current || next == w.milestone {
+		return fmt.Errorf("list %s: after %s: %w", w.server.cfg.Collection, current, errEndless)
 	}
 	if w.pages&(w.pages-1) == 0 {
 		w.milestone = next
@@ -198,28 +198,28 @@ func (w *walk) detectCycle(at, next Place) error {
 	return nil
 }
 
-func nextByNumber(at Place, env Envelope) (next Place, more bool) {
-	next = Place{way: byNumber, page: at.page + 1, size: at.size}
-	if at.page == 1 && env.Items < at.size && int64(env.Items) < env.Total {
+func nextPlaceByNumber(current Place, env Envelope) (next Place, more bool) {
+	next = Place{way: byNumber, page: current.page + 1, size: current.size}
+	if current.page == 1 && env.Items < current.size && int64(env.Items) < env.Total {
 		next.size = env.Items // the maximum page size of the server
 	}
 	switch {
 	case env.Items == 0:
 		return next, false
 	case env.Total >= 0:
-		return next, int64(at.page)*int64(next.size) < env.Total
+		return next, int64(current.page)*int64(next.size) < env.Total
 	}
-	return next, env.Items >= at.size
+	return next, env.Items >= current.size
 }
 
 // fetchPage reads the page at a place into the capacity of buf.
-func (w *walk) fetchPage(ctx context.Context, at Place, buf []byte) fetchedPage {
+func (w *pageWalk) fetchPage(ctx context.Context, at Place, buf []byte) fetchedPage {
 	var etag string
 	if w.changed {
 		etag = w.server.tags[at].tag
 	}
 	pg := fetchedPage{Page: Page{At: at, Asked: time.Now(), First: !at.Later(), Filtered: w.server.traits.filtersAll()}}
-	pg.Body, pg.Rest, pg.Tag, pg.cause = w.server.getPage(ctx, w.pageQuery(at), etag, buf)
+	pg.Body, pg.Rest, pg.Tag, pg.cause = w.server.requestPage(ctx, w.buildPageQuery(at), etag, buf)
 	if pg.cause != nil {
 		pg.err = fmt.Errorf("list %s: read %s: %w", w.server.cfg.Collection, at, pg.cause)
 		return pg
@@ -230,15 +230,15 @@ func (w *walk) fetchPage(ctx context.Context, at Place, buf []byte) fetchedPage 
 	return pg
 }
 
-// getPage sends one request with a timeout. See Lister.ListPageIf.
-func (v *server) getPage(ctx context.Context, q url.Values, etag string, buf []byte) (body []byte, rest io.ReadCloser, tag string, err error) {
+// requestPage sends one request with a timeout. See Lister.ListPageIf.
+func (v *server) requestPage(ctx context.Context, query url.Values, etag string, buf []byte) (body []byte, rest io.ReadCloser, tag string, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if v.cfg.Timeout > 0 {
 		defer time.AfterFunc(v.cfg.Timeout, func() { cancel(errTimeout) }).Stop()
 	}
-	body, rest, tag, err = v.src.ListPageIf(ctx, v.cfg.Collection, q, etag, buf)
+	body, rest, tag, err = v.src.ListPageIf(ctx, v.cfg.Collection, query, etag, buf)
 	if err != nil {
-		err = withTimeoutCause(ctx, err)
+		err = addContextCause(ctx, err)
 		cancel(nil)
 		return nil, nil, "", err
 	}
@@ -249,8 +249,8 @@ func (v *server) getPage(ctx context.Context, q url.Values, etag string, buf []b
 	return body, endingBody{rest, cancel}, tag, nil
 }
 
-// withTimeoutCause adds the cause to an error of a request whose context has ended.
-func withTimeoutCause(ctx context.Context, err error) error {
+// addContextCause adds the cause to an error of a request whose context has ended.
+func addContextCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
@@ -269,8 +269,8 @@ func (e endingBody) Close() error {
 	return e.ReadCloser.Close()
 }
 
-// pageQuery returns the parameters of the page at a place.
-func (w *walk) pageQuery(at Place) url.Values {
+// buildPageQuery returns the parameters of the page at a place.
+func (w *pageWalk) buildPageQuery(at Place) url.Values {
 	q := url.Values{}
 	s := &w.server.traits
 	if s.labels != "" {
@@ -284,15 +284,15 @@ func (w *walk) pageQuery(at Place) url.Values {
 			q.Set("continue", at.after)
 		}
 	case byNumber:
-		setPageNumber(q, at.page, at.size)
+		setPageAndSize(q, at.page, at.size)
 		if s.order {
 			q.Set("order", "id")
 		}
 	case byID:
-		setPageNumber(q, 1, w.server.pageSize())
+		setPageAndSize(q, 1, w.server.pageSize())
 		q.Set("order", "id")
 		if at.after != "" {
-			search = joinAnd(search, searchAfter(at.after))
+			search = joinAnd(search, searchIDsAfter(at.after))
 		}
 	}
 	if search != "" {
@@ -301,17 +301,17 @@ func (w *walk) pageQuery(at Place) url.Values {
 	return q
 }
 
-// setPageNumber requests a page by number. The public API has had two names for the size.
-func setPageNumber(q url.Values, page, size int) {
+// setPageAndSize requests a page by number. The public API has had two names for the size.
+func setPageAndSize(q url.Values, page, size int) {
 	q.Set("page", strconv.Itoa(page))
 	q.Set("size", strconv.Itoa(size))
 	q.Set("pageSize", strconv.Itoa(size))
 }
 
-// recoverRefused finds another way to request a page that was refused. It returns false if there is
+// adaptToRefusal finds another way to request a page that was refused. It returns false if there is
 // none, or if the error has another cause.
-func (w *walk) recoverRefused(ctx context.Context, pg fetchedPage) (instead Place, ok bool, err error) {
-	if !isRefused(pg.err) || ctx.Err() != nil {
+func (w *pageWalk) adaptToRefusal(ctx context.Context, pg fetchedPage) (retryAt Place, retry bool, err error) {
+	if !isRequestRefused(pg.err) || ctx.Err() != nil {
 		return Place{}, false, pg.err
 	}
 	s := w.server.traits
@@ -319,22 +319,22 @@ func (w *walk) recoverRefused(ctx context.Context, pg fetchedPage) (instead Plac
 		if w.server.cfg.Flavour != FlavourAuto || pg.At.Later() || *w.server.flavour.Load() == FlavourFleetloop {
 			return Place{}, false, pg.err
 		}
-		if err := w.server.probe(ctx); err != nil {
+		if err := w.server.probeCapabilities(ctx); err != nil {
 			return Place{}, false, errors.Join(pg.err, err)
 		}
 		return w.server.firstPlace(), true, nil
 	}
-	if !w.server.shrinkToStatedLimit(pg.cause) {
+	if !w.server.shrinkPageSizeToStatedLimit(pg.cause) {
 		switch {
 		case s.way == byID:
 			w.server.fallBackToPageNumbers(ctx, "it rejects a search for greater ids")
 		case s.search != "" || s.labels != "":
 			s.search, s.labels, s.part = "", "", false
-			w.server.setTraits(s)
-			w.server.logCapabilityChange(ctx)
+			w.server.setTraitsAndForgetPages(s)
+			w.server.logCapabilitiesIfChanged(ctx)
 		case s.order:
 			s.order = false
-			w.server.setTraits(s)
+			w.server.setTraitsAndForgetPages(s)
 		case !w.server.shrinkPageSize(0):
 			return Place{}, false, pg.err
 		}
@@ -346,9 +346,9 @@ func (w *walk) recoverRefused(ctx context.Context, pg fetchedPage) (instead Plac
 	return w.server.firstPlace(), true, nil
 }
 
-// readAhead starts to fetch the page that probably comes next. The channel yields the page, or nil
-// if the next page cannot be guessed.
-func (w *walk) readAhead(ctx context.Context, pg Page, buf []byte) (expected Place, page <-chan *fetchedPage) {
+// prefetchNextPage starts to fetch the page that probably comes next. The channel yields the page,
+// or nil if the next page cannot be guessed.
+func (w *pageWalk) prefetchNextPage(ctx context.Context, pg Page, buf []byte) (expected Place, page <-chan *fetchedPage) {
 	ahead := make(chan *fetchedPage, 1)
 	at, ok := guessNextPlace(pg)
 	if pg.At.way == byID && w.rest <= int64(w.server.pageSize()) {

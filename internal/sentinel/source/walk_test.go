@@ -55,7 +55,7 @@ func TestWalk(t *testing.T) {
 			var at source.Place
 			for i, want := range []int{tc.wantRequests, tc.wantAgain} {
 				var r pageReader
-				ended, err := w.Walk(t.Context(), at, r.read)
+				_, err := w.FetchResources(t.Context(), at, r.read)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -63,7 +63,7 @@ func TestWalk(t *testing.T) {
 				if calls := src.requests(); len(calls) != want {
 					t.Errorf("%s: walk %d: %d requests, want %d: %q", tc.reason, i, len(calls), want, calls)
 				}
-				at = w.Beginning(ended)
+				at = w.FirstPlace()
 			}
 			if got := w.Flavour(); got != tc.want {
 				t.Errorf("%s: flavour %s", tc.reason, got)
@@ -83,7 +83,7 @@ func TestHalfReadPages(t *testing.T) {
 		}
 		return nil
 	}}
-	if _, err := w.Walk(t.Context(), source.Place{}, r.read); !errors.Is(err, stop) {
+	if _, err := w.FetchResources(t.Context(), source.Place{}, r.read); !errors.Is(err, stop) {
 		t.Errorf("got %v", err)
 	}
 	src.wantClosed(t)
@@ -107,20 +107,20 @@ func TestFiltered(t *testing.T) {
 			var got []bool
 			read := func(pg source.Page) (source.Envelope, error) {
 				got = append(got, pg.Filtered)
-				return pg.Scan(source.NewScanner(false), func(*source.Item) error { return nil })
+				return pg.ScanItems(source.NewScanner(false), func(*source.Item) error { return nil })
 			}
 			cfg := source.WalkerConfig{Collection: "clusters", PageSize: 20, Selector: mustParse(t, tc.selector)}
 			w := source.NewWalker(cfg, &fakeLister{answer: newFleet(3).answer})
 			if !tc.labels {
 				api := hyperfleettest.New(hyperfleettest.Config{})
 				for i := range 30 {
-					api.Create("clusters", fmt.Sprintf("c-%04d", i), "region", "eu", "cluster-type", "a")
+					api.CreateResource("clusters", fmt.Sprintf("c-%04d", i), "region", "eu", "cluster-type", "a")
 				}
 				w = newWalker(t, api, new(bytes.Buffer), cfg)
 			}
 			for range 2 { // it is found out in the first
 				got = nil
-				if _, err := w.Walk(t.Context(), source.Place{}, read); err != nil {
+				if _, err := w.FetchResources(t.Context(), source.Place{}, read); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -217,7 +217,7 @@ func TestOddPages(t *testing.T) {
 			src := &fakeLister{answer: func(_ string, q url.Values) (string, error) { return tc.body(q), nil }}
 			w := source.NewWalker(source.WalkerConfig{Collection: "clusters", PageSize: 2, Flavour: source.FlavourFleetloop}, src)
 			var r pageReader
-			_, err := w.Walk(t.Context(), source.Place{}, r.read)
+			_, err := w.FetchResources(t.Context(), source.Place{}, r.read)
 			if tc.wantErr == "" && err != nil || tc.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tc.wantErr)) {
 				t.Errorf("%s: err %v", tc.reason, err)
 			}
@@ -240,7 +240,7 @@ func TestReadsAhead(t *testing.T) {
 		w := source.NewWalker(source.WalkerConfig{Collection: "clusters", PageSize: 10}, src)
 		r := pageReader{fail: func(source.Page) error { time.Sleep(time.Second); return nil }}
 		done := make(chan error)
-		go func() { _, err := w.Walk(t.Context(), source.Place{}, r.read); done <- err }()
+		go func() { _, err := w.FetchResources(t.Context(), source.Place{}, r.read); done <- err }()
 		total := 0
 		for page, want := range []int{2, 3, 4, 5, 5} {
 			time.Sleep(time.Second / 2)
@@ -273,18 +273,18 @@ func TestTakenUpAgain(t *testing.T) {
 			}}
 			w := source.NewWalker(source.WalkerConfig{Collection: "clusters", PageSize: 10, Flavour: source.FlavourFleetloop}, src)
 			var r pageReader
-			at, err := w.Walk(t.Context(), source.Place{}, r.read)
+			at, err := w.FetchResources(t.Context(), source.Place{}, r.read)
 			if !errors.Is(err, errDown) || !at.Later() || len(r.seen) != 30 {
 				t.Fatalf("saw %d, stopped at %s: %v", len(r.seen), at, err)
 			}
 			if want := "list clusters: read " + at.String() + ": it is down"; err.Error() != want {
 				t.Errorf("got error %q, want %q", err, want)
 			}
-			if again, err := w.Walk(t.Context(), at, r.read); again != at || err == nil {
+			if again, err := w.FetchResources(t.Context(), at, r.read); again != at || err == nil {
 				t.Errorf("stopped at %s again: %v", again, err)
 			}
 			down = false
-			if _, err := w.Walk(t.Context(), at, r.read); err != nil {
+			if _, err := w.FetchResources(t.Context(), at, r.read); err != nil {
 				t.Fatal(err)
 			}
 			r.wantOnce(t, "both parts", f.ids)
@@ -303,7 +303,7 @@ func TestReadFails(t *testing.T) {
 		}
 		return nil
 	}}
-	at, err := w.Walk(t.Context(), source.Place{}, r.read)
+	at, err := w.FetchResources(t.Context(), source.Place{}, r.read)
 	if !errors.Is(err, stop) || at.String() != `the page at "r00009"` {
 		t.Errorf("stopped at %s: %v", at, err)
 	}
@@ -313,7 +313,7 @@ func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := source.NewWalker(source.WalkerConfig{Collection: "clusters", PageSize: 10, Timeout: time.Second}, hanging{})
 		begin := time.Now()
-		_, err := w.Walk(t.Context(), source.Place{}, new(pageReader).read)
+		_, err := w.FetchResources(t.Context(), source.Place{}, new(pageReader).read)
 		if err == nil || !strings.Contains(err.Error(), "no response in time") || time.Since(begin) != time.Second {
 			t.Errorf("after %s: %v", time.Since(begin), err)
 		}
@@ -341,9 +341,9 @@ func TestPlaces(t *testing.T) {
 	src := &fakeLister{answer: f.answer}
 	w := source.NewWalker(source.WalkerConfig{Collection: "clusters", PageSize: 10, Flavour: source.FlavourFleetloop}, src)
 	var places []string
-	_, err := w.Walk(t.Context(), source.Place{}, func(pg source.Page) (source.Envelope, error) {
+	_, err := w.FetchResources(t.Context(), source.Place{}, func(pg source.Page) (source.Envelope, error) {
 		places = append(places, fmt.Sprintf("%s %t", pg.At, pg.First))
-		return source.NewScanner(false).Scan(pg.Body, func(*source.Item) error { return nil })
+		return source.NewScanner(false).ScanPage(pg.Body, func(*source.Item) error { return nil })
 	})
 	want := []string{"the first page true", "page 1 of size 10 true", "page 2 of size 10 false", "page 3 of size 10 false"}
 	if err != nil || !slices.Equal(places, want) {

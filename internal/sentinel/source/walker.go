@@ -115,12 +115,12 @@ type Page struct {
 	Items     int
 }
 
-// Scan visits the resources of the page, and returns its other fields.
-func (p Page) Scan(s *Scanner, visit func(*Item) error) (Envelope, error) {
+// ScanItems visits the resources of the page, and returns its other fields.
+func (p Page) ScanItems(s *Scanner, visit func(*Item) error) (Envelope, error) {
 	if p.Rest == nil {
-		return s.Scan(p.Body, visit)
+		return s.ScanPage(p.Body, visit)
 	}
-	return s.ScanStream(p.Body, p.Rest, visit)
+	return s.ScanPageStream(p.Body, p.Rest, visit)
 }
 
 // closeRest ends the request of a page.
@@ -136,8 +136,8 @@ var (
 	errSamePage = errors.New("the server returned the same page twice: it ignores the page number")
 )
 
-// A Walker reads one collection page by page. Walk and WalkChanged must not run concurrently;
-// Lookup and Flavour may run concurrently with them.
+// A Walker reads one collection page by page. FetchResources and FetchResourcesIfChanged must not
+// run concurrently; FetchResourcesByID and Flavour may run concurrently with them.
 //
 // The Fleetloop API has continue tokens and label selectors. The public HyperFleet API has page
 // numbers and a search language that supports both, but not completely in every version. The
@@ -169,34 +169,35 @@ func NewWalker(cfg WalkerConfig, src Lister) *Walker {
 		log = slog.New(slog.DiscardHandler)
 	}
 	v := &server{cfg: cfg, src: src, log: log, most: cfg.PageSize, tags: map[Place]rememberedPage{}}
-	v.forgetTraits()
+	v.resetTraits()
 	return &Walker{server: v}
 }
 
 // Flavour returns the flavour of the server, as far as it is known.
 func (w *Walker) Flavour() Flavour { return *w.server.flavour.Load() }
 
-// Beginning returns where the next walk starts after one that ended at a place.
-func (w *Walker) Beginning(Place) Place { return w.server.firstPlace() }
+// FirstPlace returns the start of the list for the current way of paging.
+func (w *Walker) FirstPlace() Place { return w.server.firstPlace() }
 
-// Walk fetches pages from start on and passes them to read, in order. It fetches one page ahead of
-// the one being read. read returns the envelope of the page; a page is valid only until read
-// returns. Walk returns where it stopped, if that was not the end of the list. A walk that starts
-// there continues.
-func (w *Walker) Walk(ctx context.Context, start Place, read func(Page) (Envelope, error)) (stopped Place, err error) {
-	return (&walk{server: w.server, read: read}).walkPages(ctx, start)
+// FetchResources fetches pages from start on and passes them to read, in order. It fetches one page
+// ahead of the one being read. read returns the envelope of the page; a page is valid only until
+// read returns. FetchResources returns where it stopped, if that was not the end of the list. A
+// walk that starts there continues.
+func (w *Walker) FetchResources(ctx context.Context, start Place, read func(Page) (Envelope, error)) (stopped Place, err error) {
+	return (&pageWalk{server: w.server, read: read}).walkPages(ctx, start)
 }
 
-// WalkChanged is Walk from the beginning, for servers with entity tags. Each page that has not
-// changed since the last such walk is passed as Unchanged, and the envelope that read returns for
-// it is ignored. A page counts as known after read has processed it without an error.
+// FetchResourcesIfChanged is FetchResources from the beginning, for servers with entity tags. Each
+// page that has not changed since the last such walk is passed as Unchanged, and the envelope that
+// read returns for it is ignored. A page counts as known after read has processed it without an
+// error.
 //
 // If the server has no tags, every page is passed with its body.
-func (w *Walker) WalkChanged(ctx context.Context, read func(Page) (Envelope, error)) (stopped Place, err error) {
-	wk := &walk{server: w.server, read: read, changed: true}
+func (w *Walker) FetchResourcesIfChanged(ctx context.Context, read func(Page) (Envelope, error)) (stopped Place, err error) {
+	wk := &pageWalk{server: w.server, read: read, changed: true}
 	at, err := wk.walkPages(ctx, Place{})
 	if err == nil {
-		w.server.forgetPages()
+		w.server.forgetUnreadPages()
 	}
 	return at, err
 }

@@ -58,46 +58,46 @@ func NewBudget(cfg BudgetConfig, now time.Time) *Budget {
 	return &Budget{cfg: cfg, begin: now, window: spendingWindow{step: (cfg.Burst + windowSteps - 1) / windowSteps}}
 }
 
-// WithConfig returns a budget that continues this one with another configuration: recent spending still
-// counts. If more was spent than the new configuration allows, nothing is left until that is
-// compensated, but for no longer than a burst of the old one.
-func (b *Budget) WithConfig(cfg BudgetConfig, now time.Time) *Budget {
+// CopyWithConfig returns a budget that continues this one with another configuration: recent
+// spending still counts. If more was spent than the new configuration allows, nothing is left until
+// that is compensated, but for no longer than a burst of the old one.
+func (b *Budget) CopyWithConfig(cfg BudgetConfig, now time.Time) *Budget {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := NewBudget(cfg, b.begin)
 	n.steady = b.steady
 	at := now.Sub(b.begin)
-	b.window.advanceTo(at)
-	b.window.replayInto(&n.window, at)
-	excess := n.excessDuration(b.window.sum[spentOther], n.currentRate())
+	b.window.advanceAndDropOld(at)
+	b.window.addSpendingTo(&n.window, at)
+	excess := n.computeRecoveryTime(b.window.sum[spentOther], n.maxNonUrgentRateLocked())
 	if n.cfg.Max > 0 {
-		excess = max(excess, n.excessDuration(b.window.sum[spentOther]+b.window.sum[spentUrgent], n.cfg.Max))
+		excess = max(excess, n.computeRecoveryTime(b.window.sum[spentOther]+b.window.sum[spentUrgent], n.cfg.Max))
 	}
 	n.paid = max(b.paid, at+min(excess, b.cfg.Burst))
 	return n
 }
 
-// excessDuration returns how long a rate takes to compensate for the events above one burst of it.
-func (b *Budget) excessDuration(spent int, rate float64) time.Duration {
-	return time.Duration(max(0, float64(spent-b.eventsPerBurst(rate))/rate) * float64(time.Second))
+// computeRecoveryTime returns how long a rate takes to compensate for the events above one burst of it.
+func (b *Budget) computeRecoveryTime(spentEvents int, eventsPerSecond float64) time.Duration {
+	return time.Duration(max(0, float64(spentEvents-b.countEventsPerBurst(eventsPerSecond))/eventsPerSecond) * float64(time.Second))
 }
 
-// Steady sets the steady rate: the events per second that the ages of the fleet produce when
+// SetSteadyRate sets the steady rate: the events per second that the ages of the fleet produce when
 // nothing is late.
-func (b *Budget) Steady(perSecond float64) {
+func (b *Budget) SetSteadyRate(eventsPerSecond float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.steady = perSecond
+	b.steady = eventsPerSecond
 }
 
-// Rate returns the maximum number of non-urgent events per second.
-func (b *Budget) Rate() float64 {
+// MaxNonUrgentRate returns the maximum number of non-urgent events per second.
+func (b *Budget) MaxNonUrgentRate() (eventsPerSecond float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.currentRate()
+	return b.maxNonUrgentRateLocked()
 }
 
-func (b *Budget) currentRate() float64 {
+func (b *Budget) maxNonUrgentRateLocked() (eventsPerSecond float64) {
 	rate := max(b.cfg.Floor, b.cfg.Factor*b.steady)
 	if b.cfg.Max > 0 {
 		rate = min(rate, b.cfg.Max)
@@ -105,62 +105,62 @@ func (b *Budget) currentRate() float64 {
 	return rate
 }
 
-// TakeUrgent spends an event about a changed generation. It returns false only if no event at all may
-// be published now.
-func (b *Budget) TakeUrgent(now time.Time) bool {
+// TryTakeUrgent spends an event about a changed generation. It returns false only if no event at
+// all may be published now.
+func (b *Budget) TryTakeUrgent(now time.Time) (taken bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at := now.Sub(b.begin)
-	b.window.advanceTo(at)
-	if b.remainingEvents() <= 0 || b.cfg.Max > 0 && at < b.paid {
+	b.window.advanceAndDropOld(at)
+	if b.countRemainingUnderMax() <= 0 || b.cfg.Max > 0 && at < b.paid {
 		return false
 	}
-	b.window.spendEvent(spentUrgent)
+	b.window.countSpentEvent(spentUrgent)
 	return true
 }
 
-// Take spends any other event, and reports whether one was left.
-func (b *Budget) Take(now time.Time) bool {
+// TryTakeNonUrgent spends any other event, and reports whether one was left.
+func (b *Budget) TryTakeNonUrgent(now time.Time) (taken bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.available(now) <= 0 {
+	if b.countAvailableNonUrgentLocked(now) <= 0 {
 		return false
 	}
-	b.window.spendEvent(spentOther)
+	b.window.countSpentEvent(spentOther)
 	return true
 }
 
-// Available returns how many times Take would return true.
-func (b *Budget) Available(now time.Time) int {
+// CountAvailableNonUrgent returns how many times Take would return true.
+func (b *Budget) CountAvailableNonUrgent(now time.Time) (events int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.available(now)
+	return b.countAvailableNonUrgentLocked(now)
 }
 
-func (b *Budget) available(now time.Time) int {
+func (b *Budget) countAvailableNonUrgentLocked(now time.Time) (events int) {
 	at := now.Sub(b.begin)
-	b.window.advanceTo(at)
+	b.window.advanceAndDropOld(at)
 	if at < b.paid {
 		return 0
 	}
-	all := b.eventsPerBurst(b.currentRate())
+	all := b.countEventsPerBurst(b.maxNonUrgentRateLocked())
 	spent := b.window.sum
 	own := max(1, all/reservedShare) - spent[spentOther] // reserved: urgent events cannot use it
-	return max(0, min(b.remainingEvents(), max(own, all-spent[spentOther]-spent[spentUrgent])))
+	return max(0, min(b.countRemainingUnderMax(), max(own, all-spent[spentOther]-spent[spentUrgent])))
 }
 
-// remainingEvents returns how many events of either kind may still be published.
-func (b *Budget) remainingEvents() int {
+// countRemainingUnderMax returns how many events of either kind may still be published.
+func (b *Budget) countRemainingUnderMax() (events int) {
 	if b.cfg.Max <= 0 {
 		return unboundedEvents
 	}
-	return b.eventsPerBurst(b.cfg.Max) - b.window.sum[spentUrgent] - b.window.sum[spentOther]
+	return b.countEventsPerBurst(b.cfg.Max) - b.window.sum[spentUrgent] - b.window.sum[spentOther]
 }
 
-// eventsPerBurst returns how many events a rate produces in a burst. It is at least one, because
+// countEventsPerBurst returns how many events a rate produces in a burst. It is at least one, because
 // otherwise there would never be an event.
-func (b *Budget) eventsPerBurst(rate float64) int {
-	return int(min(max(1, rate*b.cfg.Burst.Seconds()), unboundedEvents))
+func (b *Budget) countEventsPerBurst(eventsPerSecond float64) (events int) {
+	return int(min(max(1, eventsPerSecond*b.cfg.Burst.Seconds()), unboundedEvents))
 }
 
 const unboundedEvents = 1 << 40

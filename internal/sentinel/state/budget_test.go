@@ -30,7 +30,7 @@ func TestBudgetBounds(t *testing.T) {
 		b := state.NewBudget(cfg, begin)
 		var (
 			steady  float64
-			top     = b.Rate()
+			top     = b.MaxNonUrgentRate()
 			now     time.Duration // may go back
 			latest  time.Duration // that the budget was told
 			allowed []budgetEvent
@@ -40,8 +40,8 @@ func TestBudgetBounds(t *testing.T) {
 			switch rapid.SampledFrom([]string{"take", "take", "urgent", "wait", "nearly all of it", "steady"}).Draw(t, "what") {
 			case "take":
 				latest = max(latest, now)
-				for left := b.Available(at); left >= 0; left-- {
-					if b.Take(at) != (left > 0) {
+				for left := b.CountAvailableNonUrgent(at); left >= 0; left-- {
+					if b.TryTakeNonUrgent(at) != (left > 0) {
 						t.Fatalf("asked at %s with %d left: got %t", now, left, left == 0)
 					}
 					if left > 0 {
@@ -51,7 +51,7 @@ func TestBudgetBounds(t *testing.T) {
 			case "urgent":
 				latest = max(latest, now)
 				for range rapid.IntRange(1, 50).Draw(t, "urgent") {
-					if b.TakeUrgent(at) {
+					if b.TryTakeUrgent(at) {
 						allowed = append(allowed, budgetEvent{at: latest, urgent: true})
 					} else if cfg.Max == 0 {
 						t.Fatalf("a changed generation has to wait at %s", now)
@@ -63,8 +63,8 @@ func TestBudgetBounds(t *testing.T) {
 				now += time.Duration(rapid.Int64Range(-2000, 4000).Draw(t, "wait in ms")) * time.Millisecond / 3
 			case "steady":
 				steady = rapid.Float64Range(0, 100).Draw(t, "steady")
-				b.Steady(steady)
-				top = max(top, b.Rate())
+				b.SetSteadyRate(steady)
+				top = max(top, b.MaxNonUrgentRate())
 			}
 		}
 		inBurst := func(rate float64) int { return int(max(1, rate*cfg.Burst.Seconds())) }
@@ -83,7 +83,7 @@ func TestBudgetBounds(t *testing.T) {
 				t.Fatalf("within %s from %s on %d events were allowed, %d of them not urgent; the rate is %v", cfg.Burst, first.at, all, others, top)
 			}
 		}
-		if got, want := b.Available(begin.Add(latest+2*cfg.Burst)), inBurst(b.Rate()); got != want {
+		if got, want := b.CountAvailableNonUrgent(begin.Add(latest+2*cfg.Burst)), inBurst(b.MaxNonUrgentRate()); got != want {
 			t.Fatalf("%d are left when nothing was spent lately, want %d", got, want)
 		}
 	})
@@ -92,7 +92,7 @@ func TestBudgetBounds(t *testing.T) {
 // spendBudget takes the whole budget at each interval, and returns the number of events.
 func spendBudget(b *state.Budget, from time.Time, d, every time.Duration) (n int) {
 	for at := time.Duration(0); at < d; at += every {
-		for b.Take(from.Add(at)) {
+		for b.TryTakeNonUrgent(from.Add(at)) {
 			n++
 		}
 	}
@@ -106,7 +106,7 @@ func TestBudgetAfterAnOutage(t *testing.T) {
 	const steady = 1_000_000 / 1800.0
 	begin := time.Now()
 	b := state.NewBudget(state.BudgetConfig{}, begin)
-	b.Steady(steady)
+	b.SetSteadyRate(steady)
 	after := begin.Add(time.Hour)
 	for _, tc := range []struct {
 		every time.Duration
@@ -134,7 +134,7 @@ func TestBudgetOfGrowingPopulation(t *testing.T) {
 		steady float64
 		want   int
 	}{{0, 50}, {20, 50}, {100, 150}, {400, 600}, {10, 50}} {
-		b.Steady(tc.steady)
+		b.SetSteadyRate(tc.steady)
 		from := begin.Add(time.Duration(second) * 10 * time.Second)
 		if got := spendBudget(b, from, time.Second, 100*time.Millisecond); got != tc.want {
 			t.Errorf("steady rate %v: %d in a second, want %d", tc.steady, got, tc.want)
@@ -151,18 +151,18 @@ func TestBudgetUrgentFlood(t *testing.T) {
 	for ms := range 10_000 {
 		at := begin.Add(time.Duration(ms) * time.Millisecond)
 		for range 3 {
-			if !b.TakeUrgent(at) {
+			if !b.TryTakeUrgent(at) {
 				t.Fatalf("a changed generation has to wait at %d ms", ms)
 			}
 		}
-		if b.Take(at) {
+		if b.TryTakeNonUrgent(at) {
 			others++
 		}
 	}
 	if others < 240 || others > 275 {
 		t.Errorf("%d others in ten seconds, want about 250", others)
 	}
-	if got := b.Available(begin.Add(12 * time.Second)); got != 100 {
+	if got := b.CountAvailableNonUrgent(begin.Add(12 * time.Second)); got != 100 {
 		t.Errorf("%d are left after the flood, want all 100", got)
 	}
 }
@@ -172,16 +172,16 @@ func TestBudgetHardLimit(t *testing.T) {
 	begin := time.Now()
 	b := state.NewBudget(state.BudgetConfig{Max: 10}, begin)
 	n := 0
-	for b.TakeUrgent(begin) {
+	for b.TryTakeUrgent(begin) {
 		n++
 	}
-	if n != 10 || b.Take(begin) || b.Available(begin) != 0 {
+	if n != 10 || b.TryTakeNonUrgent(begin) || b.CountAvailableNonUrgent(begin) != 0 {
 		t.Errorf("%d urgent events at once, want 10 and no others", n)
 	}
-	if !b.TakeUrgent(begin.Add(1100 * time.Millisecond)) {
+	if !b.TryTakeUrgent(begin.Add(1100 * time.Millisecond)) {
 		t.Error("none a second later")
 	}
-	if got := b.Rate(); math.Abs(got-10) > 1e-9 {
+	if got := b.MaxNonUrgentRate(); math.Abs(got-10) > 1e-9 {
 		t.Errorf("the rate is %v, want that of the bound", got)
 	}
 }
@@ -205,28 +205,28 @@ func TestBudgetNext(t *testing.T) {
 			begin := time.Now()
 			b := state.NewBudget(tc.old, begin)
 			for range tc.spent {
-				if !b.Take(begin) {
+				if !b.TryTakeNonUrgent(begin) {
 					t.Fatal("there is not so much to spend")
 				}
 			}
-			n := b.WithConfig(tc.next, begin)
-			if got := n.Available(begin); got != tc.left {
+			n := b.CopyWithConfig(tc.next, begin)
+			if got := n.CountAvailableNonUrgent(begin); got != tc.left {
 				t.Errorf("%s: %d are left, want %d", tc.reason, got, tc.left)
 			}
-			if got := n.Available(begin.Add(time.Second)); got != tc.later {
+			if got := n.CountAvailableNonUrgent(begin.Add(time.Second)); got != tc.later {
 				t.Errorf("%s: %d are left a second later, want %d", tc.reason, got, tc.later)
 			}
-			if got := n.Available(begin.Add(20 * time.Second)); got == 0 {
+			if got := n.CountAvailableNonUrgent(begin.Add(20 * time.Second)); got == 0 {
 				t.Errorf("%s: nothing is left 20 s later", tc.reason)
 			}
 		})
 	}
 	at := time.Now()
 	b := state.NewBudget(state.BudgetConfig{Burst: 5 * time.Second, Max: 10}, at)
-	for b.TakeUrgent(at) {
+	for b.TryTakeUrgent(at) {
 	}
-	n := b.WithConfig(state.BudgetConfig{Burst: time.Second, Max: 10}, at)
-	if n.TakeUrgent(at.Add(3900*time.Millisecond)) || !n.TakeUrgent(at.Add(4*time.Second+time.Millisecond)) {
+	n := b.CopyWithConfig(state.BudgetConfig{Burst: time.Second, Max: 10}, at)
+	if n.TryTakeUrgent(at.Add(3900*time.Millisecond)) || !n.TryTakeUrgent(at.Add(4*time.Second+time.Millisecond)) {
 		t.Error("a bound on all events does not hold for what is urgent")
 	}
 }
@@ -237,6 +237,6 @@ func BenchmarkBudgetTake(b *testing.B) {
 	at := begin
 	for b.Loop() {
 		at = at.Add(time.Microsecond)
-		x.Take(at)
+		x.TryTakeNonUrgent(at)
 	}
 }

@@ -20,15 +20,15 @@ type spendingWindow struct {
 	spent [windowSteps + 1][spentKinds]int32
 }
 
-// advanceTo moves to the step of a time, and drops older steps.
-func (w *spendingWindow) advanceTo(since time.Duration) {
-	to := int64(since / w.step)
+// advanceAndDropOld moves to the step of a time, and drops older steps.
+func (w *spendingWindow) advanceAndDropOld(elapsed time.Duration) {
+	to := int64(elapsed / w.step)
 	if to-w.at > int64(len(w.spent)) {
 		w.at = to - int64(len(w.spent))
 	}
 	for w.at < to {
 		w.at++
-		old := w.currentSlot()
+		old := w.currentStepCounts()
 		for kind := range old {
 			w.sum[kind] -= int(old[kind])
 			old[kind] = 0
@@ -36,21 +36,23 @@ func (w *spendingWindow) advanceTo(since time.Duration) {
 	}
 }
 
-// replayInto spends the content of this window in another one. Each event counts at the end of its
+// addSpendingTo spends the content of this window in another one. Each event counts at the end of its
 // step or now, whichever is earlier.
-func (w *spendingWindow) replayInto(into *spendingWindow, now time.Duration) {
+func (w *spendingWindow) addSpendingTo(target *spendingWindow, elapsed time.Duration) {
 	for at := max(0, w.at-int64(len(w.spent))+1); at <= w.at; at++ {
-		into.advanceTo(min(now, time.Duration(at+1)*w.step-1))
+		target.advanceAndDropOld(min(elapsed, time.Duration(at+1)*w.step-1))
 		for kind, n := range w.spent[at%int64(len(w.spent))] {
-			into.currentSlot()[kind] += n
-			into.sum[kind] += int(n)
+			target.currentStepCounts()[kind] += n
+			target.sum[kind] += int(n)
 		}
 	}
 }
 
-func (w *spendingWindow) spendEvent(kind int) {
-	w.currentSlot()[kind]++
+func (w *spendingWindow) countSpentEvent(kind int) {
+	w.currentStepCounts()[kind]++
 	w.sum[kind]++
 }
 
-func (w *spendingWindow) currentSlot() *[spentKinds]int32 { return &w.spent[w.at%int64(len(w.spent))] }
+func (w *spendingWindow) currentStepCounts() *[spentKinds]int32 {
+	return &w.spent[w.at%int64(len(w.spent))]
+}

@@ -30,36 +30,36 @@ func (m *FlatMap[V]) Get(key uint64) *V {
 	if m.n == 0 {
 		return nil
 	}
-	if s := &m.slots[m.findSlot(key)]; s.key == key {
+	if s := &m.slots[m.findKeyOrFreeSlot(key)]; s.key == key {
 		return &s.value
 	}
 	return nil
 }
 
-// Add inserts a zero value for a key and returns it as Get does. The key must not be 0 and must not
-// exist yet.
-func (m *FlatMap[V]) Add(key uint64) *V {
+// InsertZero inserts a zero value for a key and returns it as Get does. The key must not be 0 and
+// must not exist yet.
+func (m *FlatMap[V]) InsertZero(key uint64) *V {
 	if m.n >= len(m.slots)/8*7 {
-		m.resizeTo(max(minFlatSlots, 2*len(m.slots)))
+		m.rehashTo(max(minFlatSlots, 2*len(m.slots)))
 	}
-	s := &m.slots[m.findSlot(key)]
+	s := &m.slots[m.findKeyOrFreeSlot(key)]
 	s.key = key
 	m.n++
 	return &s.value
 }
 
-// Remove removes the entry of a key, if it exists.
-func (m *FlatMap[V]) Remove(key uint64) {
+// RemoveKey removes the entry of a key, if it exists.
+func (m *FlatMap[V]) RemoveKey(key uint64) {
 	if m.n == 0 {
 		return
 	}
-	if i := m.findSlot(key); m.slots[i].key == key {
-		m.removeSlot(i)
+	if i := m.findKeyOrFreeSlot(key); m.slots[i].key == key {
+		m.deleteWithBackwardShift(i)
 	}
 }
 
-// All yields the value of every entry. The map must not change meanwhile.
-func (m *FlatMap[V]) All(yield func(*V) bool) {
+// AllValues yields the value of every entry. The map must not change meanwhile.
+func (m *FlatMap[V]) AllValues(yield func(*V) bool) {
 	for i := range m.slots {
 		if s := &m.slots[i]; s.key != 0 && !yield(&s.value) {
 			return
@@ -67,20 +67,20 @@ func (m *FlatMap[V]) All(yield func(*V) bool) {
 	}
 }
 
-// RemoveNear removes some entry close to the home slot of a key. The map must not be empty.
-func (m *FlatMap[V]) RemoveNear(key uint64) {
+// EvictOneNear removes some entry close to the home slot of a key. The map must not be empty.
+func (m *FlatMap[V]) EvictOneNear(key uint64) {
 	i := m.homeSlot(key)
 	for m.slots[i].key == 0 {
 		i = m.nextSlot(i)
 	}
-	m.removeSlot(i)
+	m.deleteWithBackwardShift(i)
 }
 
 // RemoveIf removes the entries for which a function returns true.
-func (m *FlatMap[V]) RemoveIf(stale func(*V) bool) {
+func (m *FlatMap[V]) RemoveIf(remove func(*V) bool) {
 	for i := 0; i < len(m.slots); {
-		if s := &m.slots[i]; s.key != 0 && stale(&s.value) {
-			m.removeSlot(i) // and check the entry that moved here
+		if s := &m.slots[i]; s.key != 0 && remove(&s.value) {
+			m.deleteWithBackwardShift(i) // and check the entry that moved here
 			continue
 		}
 		i++
@@ -90,12 +90,12 @@ func (m *FlatMap[V]) RemoveIf(stale func(*V) bool) {
 		size /= 2
 	}
 	if size < len(m.slots) {
-		m.resizeTo(size)
+		m.rehashTo(size)
 	}
 }
 
-// findSlot returns the slot of a key, or the free slot for it.
-func (m *FlatMap[V]) findSlot(key uint64) int {
+// findKeyOrFreeSlot returns the slot of a key, or the free slot for it.
+func (m *FlatMap[V]) findKeyOrFreeSlot(key uint64) (slot int) {
 	i := m.homeSlot(key)
 	for m.slots[i].key != key && m.slots[i].key != 0 {
 		i = m.nextSlot(i)
@@ -103,28 +103,28 @@ func (m *FlatMap[V]) findSlot(key uint64) int {
 	return i
 }
 
-func (m *FlatMap[V]) homeSlot(key uint64) int { return int(key & uint64(len(m.slots)-1)) } //nolint:gosec // within the slots
+func (m *FlatMap[V]) homeSlot(key uint64) (slot int) { return int(key & uint64(len(m.slots)-1)) } //nolint:gosec // within the slots
 
-func (m *FlatMap[V]) nextSlot(i int) int { return (i + 1) & (len(m.slots) - 1) }
+func (m *FlatMap[V]) nextSlot(slot int) int { return (slot + 1) & (len(m.slots) - 1) }
 
-func (m *FlatMap[V]) resizeTo(size int) {
+func (m *FlatMap[V]) rehashTo(slotCount int) {
 	old := m.slots
-	m.slots = make([]flatSlot[V], size)
+	m.slots = make([]flatSlot[V], slotCount)
 	for _, s := range old {
 		if s.key != 0 {
-			m.slots[m.findSlot(s.key)] = s
+			m.slots[m.findKeyOrFreeSlot(s.key)] = s
 		}
 	}
 }
 
-// removeSlot frees a slot, and moves up entries that could not be found behind a free one.
-func (m *FlatMap[V]) removeSlot(i int) {
+// deleteWithBackwardShift frees a slot, and moves up entries that could not be found behind a free one.
+func (m *FlatMap[V]) deleteWithBackwardShift(slot int) {
 	mask := len(m.slots) - 1
-	for j := m.nextSlot(i); m.slots[j].key != 0; j = m.nextSlot(j) {
-		if (j-m.homeSlot(m.slots[j].key))&mask >= (j-i)&mask {
-			m.slots[i], i = m.slots[j], j
+	for j := m.nextSlot(slot); m.slots[j].key != 0; j = m.nextSlot(j) {
+		if (j-m.homeSlot(m.slots[j].key))&mask >= (j-slot)&mask {
+			m.slots[slot], slot = m.slots[j], j
 		}
 	}
-	m.slots[i] = flatSlot[V]{}
+	m.slots[slot] = flatSlot[V]{}
 	m.n--
 }

@@ -22,7 +22,7 @@ func TestFlatMap(t *testing.T) {
 			switch v := m.Get(key); rapid.IntRange(0, 20).Draw(t, "what") {
 			case 0:
 				if m.Len() > 0 {
-					m.RemoveNear(key)
+					m.EvictOneNear(key)
 					forgetOne(t, &m, want)
 				}
 			case 1:
@@ -35,7 +35,7 @@ func TestFlatMap(t *testing.T) {
 				}
 			default:
 				if v == nil {
-					v = m.Add(key)
+					v = m.InsertZero(key)
 				}
 				*v = rapid.IntRange(0, 100).Draw(t, "value")
 				want[key] = *v
@@ -62,7 +62,7 @@ func TestFlatMapFlood(t *testing.T) {
 	const many, few = 100_000, 300
 	spread := func(i uint64) uint64 { return i * 0x9e3779b97f4a7c15 }
 	for i := uint64(1); i <= many; i++ {
-		*m.Add(spread(i)) = i
+		*m.InsertZero(spread(i)) = i
 	}
 	m.RemoveIf(func(v *uint64) bool { return *v > few })
 	for i := uint64(1); i <= many; i++ {

@@ -46,7 +46,7 @@ type DueIndex struct {
 	mu     sync.Mutex // not held while a function of the caller runs
 	shards [indexShards]indexShard
 	texts  textIDs
-	pass   uint8
+	sweep  uint8
 }
 
 // NewDueIndex returns an empty index. Later times should use the same clock as born.
@@ -71,74 +71,75 @@ const (
 	ClassUrgent
 )
 
-// Put stores the newest state of a resource, as a change feed reports it: its due time and its
+// PutNewest stores the newest state of a resource, as a change feed reports it: its due time and its
 // class. A zero due means now.
-func (x *DueIndex) Put(id []byte, due time.Time, class DueClass) {
-	k, at := x.keyOf(id), x.clock.dueStep(due)
+func (x *DueIndex) PutNewest(id []byte, due time.Time, class DueClass) {
+	k, at := x.newKey(id), x.clock.stepOfDueOrNow(due)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[k.shard]
 	i, _ := s.findOrInsert(k, id)
-	s.writeEntry(i, at, class)
+	s.overwriteEntry(i, at, class)
 }
 
-// PutFromSweep stores what a sweep read about a resource. If another source has updated the resource since
-// the sweep began, only an earlier time counts. A zero due means now.
-func (x *DueIndex) PutFromSweep(id []byte, due time.Time, class DueClass, pass uint8) {
-	k, at := x.keyOf(id), x.clock.dueStep(due)
+// MergeFromSweep stores what a sweep read about a resource. If another source has updated the
+// resource since the sweep began, only an earlier time counts. A zero due means now.
+func (x *DueIndex) MergeFromSweep(id []byte, due time.Time, class DueClass, sweep uint8) {
+	k, at := x.newKey(id), x.clock.stepOfDueOrNow(due)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[k.shard]
 	i, found := s.findOrInsert(k, id)
-	if found && (pass != x.pass || s.state[i]&slotTouched != 0) {
-		s.bringForward(i, at)
+	if found && (sweep != x.sweep || s.state[i]&slotTouched != 0) {
+		s.bringDueForward(i, at)
 		return
 	}
-	s.writeEntry(i, at, class)
+	s.overwriteEntry(i, at, class)
 }
 
-// BeginPass starts a sweep. An earlier sweep can then no longer be ended.
-func (x *DueIndex) BeginPass() (pass uint8) {
+// BeginSweep starts a sweep. An earlier sweep can then no longer be ended.
+func (x *DueIndex) BeginSweep() (sweep uint8) {
 	x.mu.Lock()
-	x.pass++
-	pass = x.pass
+	x.sweep++
+	sweep = x.sweep
 	x.mu.Unlock()
 	for i := range x.shards {
-		x.clearTouched(i)
+		x.clearTouchedFlags(i)
 	}
-	return pass
+	return sweep
 }
 
-// clearTouched starts a sweep in a shard. A Put that comes earlier in this shard counts as before the
-// sweep, because no page has been read yet.
-func (x *DueIndex) clearTouched(i int) {
+// clearTouchedFlags starts a sweep in a shard. A Put that comes earlier in this shard counts as
+// before the sweep, because no page has been read yet.
+func (x *DueIndex) clearTouchedFlags(shard int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	state := x.shards[i].state
+	state := x.shards[shard].state
 	for i := range state {
 		state[i] &^= slotTouched
 	}
 }
 
-// EndPass ends a complete sweep. It removes the resources that no source has updated since the
-// sweep began, and returns their number. It does nothing if another sweep was started meanwhile.
-func (x *DueIndex) EndPass(pass uint8) (removed int) {
+// EndSweepAndRemoveUnseen ends a complete sweep. It removes the resources that no source has
+// updated since the sweep began, and returns their number. It does nothing if another sweep was
+// started meanwhile.
+func (x *DueIndex) EndSweepAndRemoveUnseen(sweep uint8) (removed int) {
 	for i := range x.shards {
-		removed += x.removeUntouched(i, pass)
+		removed += x.removeUntouchedInShard(i, sweep)
 	}
 	return removed
 }
 
-func (x *DueIndex) removeUntouched(shard int, pass uint8) (removed int) {
+func (x *DueIndex) removeUntouchedInShard(shard int, sweep uint8) (removed int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if pass != x.pass {
+	if sweep != x.sweep {
 		return 0
 	}
 	s := &x.shards[shard]
 	for i := 0; i < len(s.state); {
 		if s.state[i]&(slotTaken|slotTouched) == slotTaken {
-			s.removeSlot(i) // and check the entry that moved here
+			s.deleteWithBackwardShift(i) // and check the entry that moved here
 			removed++
 			continue
 		}
@@ -148,60 +149,60 @@ func (x *DueIndex) removeUntouched(shard int, pass uint8) (removed int) {
 	return removed
 }
 
-// TakeOverdue calls visit for overdue resources: the urgent ones, then those that are overdue longest, and
-// at most limit of them. They are due once more at retryAt, which is after now, unless a source
-// updates them first: a lost lookup is repeated. It returns how many they are, and what is overdue
-// besides.
+// TakeOverdue calls visit for overdue resources: the urgent ones, then those that are overdue
+// longest, and at most limit of them. They are due once more at retryAt, which is after now, unless
+// a source updates them first: a lost lookup is repeated. It returns how many they are, and what is
+// overdue besides.
 //
 // It takes time only for the shards that have due resources, and one comparison for each of the
 // others.
-func (x *DueIndex) TakeOverdue(now time.Time, limit int, retryAt time.Time, visit func(id string)) (taken int, left OverdueCount) {
-	ids, left := x.takeDue(x.clock.stepsFloor(now), limit, x.clock.stepsCeil(retryAt))
+func (x *DueIndex) TakeOverdue(now time.Time, limit int, retryAt time.Time, visit func(id string)) (taken int, remaining OverdueCount) {
+	ids, remaining := x.takeOverdueIDs(x.clock.roundDownToStep(now), limit, x.clock.roundUpToStep(retryAt))
 	for _, id := range ids {
 		visit(id)
 	}
-	return len(ids), left
+	return len(ids), remaining
 }
 
 // OverdueCount counts the overdue resources that were not taken.
 type OverdueCount struct{ Ready, NotReady int }
 
-// All returns their total number.
-func (l OverdueCount) All() int { return l.Ready + l.NotReady }
+// Total returns their total number.
+func (l OverdueCount) Total() (resources int) { return l.Ready + l.NotReady }
 
-func (x *DueIndex) takeDue(now uint32, limit int, retryAt uint32) (ids []string, left OverdueCount) {
+func (x *DueIndex) takeOverdueIDs(nowStep uint32, limit int, retryStep uint32) (ids []string, remaining OverdueCount) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	q := overdueQueue{shards: &x.shards, limit: max(0, limit), before: neverDue}
 	for i := range x.shards {
-		if x.shards[i].earliest <= now {
-			q.scanShard(i, now)
+		if x.shards[i].earliest <= nowStep {
+			q.collectOverdue(i, nowStep)
 		}
 	}
-	q.trimToLimit()
+	q.sortAndTrimToLimit()
 	for _, c := range q.found {
 		s := &x.shards[c.shard]
-		s.due[c.slot] = retryAt
-		s.earliest = min(s.earliest, retryAt)
+		s.due[c.slot] = retryStep
+		s.earliest = min(s.earliest, retryStep)
 		if s.state[c.slot]&slotReady != 0 {
 			q.overdue.Ready--
 		} else {
 			q.overdue.NotReady--
 		}
 		s.state[c.slot] |= slotHanded
-		ids = append(ids, s.idOf(int(c.slot)))
+		ids = append(ids, s.idInSlot(int(c.slot)))
 	}
 	return ids, q.overdue
 }
 
-// NotDue returns the resources that are not due yet, and when they will be. The index is not locked
+// ListNotDue returns the resources that are not due yet, and when they will be. The index is not locked
 // while the caller processes them.
-func (x *DueIndex) NotDue(now time.Time) iter.Seq2[string, time.Time] {
+func (x *DueIndex) ListNotDue(now time.Time) iter.Seq2[string, time.Time] {
 	return func(yield func(string, time.Time) bool) {
-		until := x.clock.stepsFloor(now)
+		until := x.clock.roundDownToStep(now)
 		for shard := range x.shards {
-			for _, e := range x.entriesNotDue(shard, until) {
-				if !yield(e.id, x.clock.timeOf(e.due)) {
+			for _, e := range x.listNotDueInShard(shard, until) {
+				if !yield(e.id, x.clock.timeOfStep(e.due)) {
 					return
 				}
 			}
@@ -215,86 +216,89 @@ type waitingEntry struct {
 	due uint32
 }
 
-func (x *DueIndex) entriesNotDue(shard int, until uint32) (entries []waitingEntry) {
+func (x *DueIndex) listNotDueInShard(shard int, untilStep uint32) (entries []waitingEntry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[shard]
 	for i, due := range s.due {
-		if s.state[i]&slotTaken != 0 && due > until {
-			entries = append(entries, waitingEntry{s.idOf(i), due})
+		if s.state[i]&slotTaken != 0 && due > untilStep {
+			entries = append(entries, waitingEntry{s.idInSlot(i), due})
 		}
 	}
 	return entries
 }
 
-// StoreLookup stores the result of a lookup of a resource that TakeOverdue returned with the same retryAt. The
-// result replaces the entry unless another source has updated it since; then the earlier time wins.
-// A resource that was removed meanwhile stays removed. A zero due means now.
-func (x *DueIndex) StoreLookup(id []byte, due time.Time, class DueClass, retryAt time.Time) {
-	k, at := x.keyOf(id), x.clock.dueStep(due)
+// MergeLookupResult stores the result of a lookup of a resource that TakeOverdue returned with the
+// same retryAt. The result replaces the entry unless another source has updated it since; then the
+// earlier time wins. A resource that was removed meanwhile stays removed. A zero due means now.
+func (x *DueIndex) MergeLookupResult(id []byte, due time.Time, class DueClass, retryAt time.Time) {
+	k, at := x.newKey(id), x.clock.stepOfDueOrNow(due)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[k.shard]
-	i, found := s.findSlot(k)
+	i, found := s.findKeyOrFreeSlot(k)
 	switch {
 	case !found:
-	case s.state[i]&slotHanded != 0 && s.due[i] == x.clock.stepsCeil(retryAt):
-		s.writeEntry(i, at, class)
+	case s.state[i]&slotHanded != 0 && s.due[i] == x.clock.roundUpToStep(retryAt):
+		s.overwriteEntry(i, at, class)
 	default:
 		s.state[i] |= slotTouched // a lookup proves existence as well as a page does
-		s.bringForward(i, at)
+		s.bringDueForward(i, at)
 	}
 }
 
-// RemoveMissing removes a resource that a lookup did not find. TakeOverdue must have returned it with the same
-// retryAt. RemoveMissing does nothing if another source has updated the resource since: it may have come back.
-func (x *DueIndex) RemoveMissing(id []byte, retryAt time.Time) (dropped bool) {
-	k := x.keyOf(id)
+// RemoveUnlessUpdated removes a resource that a lookup did not find. TakeOverdue must have returned
+// it with the same retryAt. RemoveUnlessUpdated does nothing if another source has updated the
+// resource since: it may have come back.
+func (x *DueIndex) RemoveUnlessUpdated(id []byte, retryAt time.Time) (removed bool) {
+	k := x.newKey(id)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[k.shard]
-	i, found := s.findSlot(k)
-	if !found || s.state[i]&slotHanded == 0 || s.due[i] != x.clock.stepsCeil(retryAt) {
+	i, found := s.findKeyOrFreeSlot(k)
+	if !found || s.state[i]&slotHanded == 0 || s.due[i] != x.clock.roundUpToStep(retryAt) {
 		return false
 	}
-	s.removeSlot(i)
+	s.deleteWithBackwardShift(i)
 	s.shrinkIfSparse()
 	return true
 }
 
-// Remove removes a resource, if it exists.
-func (x *DueIndex) Remove(id []byte) {
-	k := x.keyOf(id)
+// RemoveResource removes a resource, if it exists.
+func (x *DueIndex) RemoveResource(id []byte) {
+	k := x.newKey(id)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[k.shard]
-	if i, found := s.findSlot(k); found {
-		s.removeSlot(i)
+	if i, found := s.findKeyOrFreeSlot(k); found {
+		s.deleteWithBackwardShift(i)
 		s.shrinkIfSparse()
 	}
 }
 
 // Len returns the number of resources.
-func (x *DueIndex) Len() int { return x.sumShards(func(s *indexShard) int { return s.n }) }
+func (x *DueIndex) Len() int { return x.sumOverShards(func(s *indexShard) int { return s.n }) }
 
-// Ready returns the number of ready resources.
-func (x *DueIndex) Ready() int { return x.sumShards(func(s *indexShard) int { return s.ready }) }
-
-// Bytes returns the memory that the index holds. The share of ids that are not UUIDs is an
-// estimate.
-func (x *DueIndex) Bytes() int {
-	tables := x.sumShards((*indexShard).sizeBytes)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return int(unsafe.Sizeof(*x)) + tables + x.texts.sizeBytes()
+// CountReady returns the number of ready resources.
+func (x *DueIndex) CountReady() int {
+	return x.sumOverShards(func(s *indexShard) int { return s.ready })
 }
 
-// sumShards adds up a number of each shard.
-func (x *DueIndex) sumShards(number func(*indexShard) int) (sum int) {
+// EstimateMemoryBytes returns the memory that the index holds. The share of ids that are not UUIDs
+// is an estimate.
+func (x *DueIndex) EstimateMemoryBytes() int {
+	tables := x.sumOverShards((*indexShard).countBytes)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return int(unsafe.Sizeof(*x)) + tables + x.texts.estimateBytes()
+}
+
+// sumOverShards adds up a number of each shard.
+func (x *DueIndex) sumOverShards(count func(*indexShard) int) (sum int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for i := range x.shards {
-		sum += number(&x.shards[i])
+		sum += count(&x.shards[i])
 	}
 	return sum
 }
@@ -304,32 +308,30 @@ type dueClock struct {
 	born time.Time // has a monotonic clock reading, if there is one
 }
 
-// dueStep returns the first step that is not before a due time.
-func (c dueClock) dueStep(due time.Time) uint32 {
+// stepOfDueOrNow returns the first step that is not before a due time.
+func (c dueClock) stepOfDueOrNow(due time.Time) (step uint32) {
 	if due.IsZero() {
 		due = time.Now()
 	}
-	return c.stepsCeil(due)
+	return c.roundUpToStep(due)
 }
 
-// stepsCeil rounds up.
-func (c dueClock) stepsCeil(t time.Time) uint32 { return c.stepsFloor(t.Add(dueResolution - 1)) }
+// roundUpToStep rounds up.
+func (c dueClock) roundUpToStep(t time.Time) (step uint32) {
+	return c.roundDownToStep(t.Add(dueResolution - 1))
+}
 
-// stepsFloor rounds down.
-func (c dueClock) stepsFloor(t time.Time) uint32 {
+// roundDownToStep rounds down.
+func (c dueClock) roundDownToStep(t time.Time) (step uint32) {
 	d := t.Sub(c.born)
 	steps := int64(d / dueResolution)
 	if d%dueResolution < 0 {
 		steps--
 	}
-	return clampSteps(steps)
-}
-
-// timeOf returns the time of a step.
-func (c dueClock) timeOf(step uint32) time.Time {
-	return c.born.Add(time.Duration(int64(step)-int64(birthStep)) * dueResolution)
-}
-
-func clampSteps(steps int64) uint32 {
 	return uint32(min(max(0, steps+int64(birthStep)), int64(lastStep)))
+}
+
+// timeOfStep returns the time of a step.
+func (c dueClock) timeOfStep(step uint32) time.Time {
+	return c.born.Add(time.Duration(int64(step)-int64(birthStep)) * dueResolution)
 }

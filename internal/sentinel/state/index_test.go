@@ -130,8 +130,8 @@ func TestDueIndex(t *testing.T) {
 		h := indexHistory{T: t, x: state.NewDueIndex(born), m: indexModel{born: born, entries: map[string]*modelEntry{}}, now: born}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			h.step()
-			if h.x.Len() != len(h.m.entries) || h.x.Ready() != h.m.ready() {
-				t.Fatalf("%d entries, %d of them ready, want %d and %d", h.x.Len(), h.x.Ready(), len(h.m.entries), h.m.ready())
+			if h.x.Len() != len(h.m.entries) || h.x.CountReady() != h.m.ready() {
+				t.Fatalf("%d entries, %d of them ready, want %d and %d", h.x.Len(), h.x.CountReady(), len(h.m.entries), h.m.ready())
 			}
 		}
 		for len(h.m.entries) > 0 { // nothing is ever lost
@@ -169,21 +169,21 @@ func (h *indexHistory) step() {
 	switch rapid.SampledFrom([]string{"put", "seen", "seen", "pass", "end", "take", "take", "settle", "settle", "gone", "remove", "wait"}).Draw(h.T, "what") {
 	case "put":
 		for _, id := range rapid.SliceOfN(ids(), 1, 40).Draw(h.T, "ids") {
-			h.x.Put([]byte(id), due, class)
+			h.x.PutNewest([]byte(id), due, class)
 			h.m.put(id, due, class)
 		}
 	case "seen":
 		pass := h.pass()
 		for _, id := range rapid.SliceOfN(ids(), 1, 200).Draw(h.T, "ids") {
-			h.x.PutFromSweep([]byte(id), due, class, pass)
+			h.x.MergeFromSweep([]byte(id), due, class, pass)
 			h.m.seen(id, due, class, pass)
 		}
 	case "pass":
-		h.passes = append(h.passes, h.x.BeginPass())
+		h.passes = append(h.passes, h.x.BeginSweep())
 		h.m.beginPass()
 	case "end":
 		pass := h.pass()
-		if got, want := h.x.EndPass(pass), h.m.endPass(pass); got != want {
+		if got, want := h.x.EndSweepAndRemoveUnseen(pass), h.m.endPass(pass); got != want {
 			h.Fatalf("the pass removed %d, want %d", got, want)
 		}
 	case "take":
@@ -192,19 +192,19 @@ func (h *indexHistory) step() {
 	case "settle":
 		if len(h.taken) > 0 {
 			id, again := rapid.SampledFrom(h.taken).Draw(h.T, "id"), rapid.SampledFrom(h.dueAgain).Draw(h.T, "again")
-			h.x.StoreLookup([]byte(id), due, class, again)
+			h.x.MergeLookupResult([]byte(id), due, class, again)
 			h.m.settle(id, due, class, again)
 		}
 	case "gone":
 		if len(h.taken) > 0 {
 			id, again := rapid.SampledFrom(h.taken).Draw(h.T, "id"), rapid.SampledFrom(h.dueAgain).Draw(h.T, "again")
-			if got, want := h.x.RemoveMissing([]byte(id), again), h.m.gone(id, again); got != want {
+			if got, want := h.x.RemoveUnlessUpdated([]byte(id), again), h.m.gone(id, again); got != want {
 				h.Fatalf("%q is gone: got %t, want %t", id, got, want)
 			}
 		}
 	case "remove":
 		id := ids().Draw(h.T, "id")
-		h.x.Remove([]byte(id))
+		h.x.RemoveResource([]byte(id))
 		delete(h.m.entries, id)
 	case "wait":
 		h.now = h.now.Add(time.Duration(rapid.Int64Range(-10_000, 600_000).Draw(h.T, "wait")) * time.Millisecond)
@@ -224,8 +224,8 @@ func (h *indexHistory) take(limit int, again time.Time) {
 	late := h.m.overdue(h.now)
 	var got []string
 	n, left := h.x.TakeOverdue(h.now, limit, again, func(id string) { got = append(got, id) })
-	if n != len(got) || n != min(limit, len(late)) || n+left.All() != len(late) {
-		h.Fatalf("took %d, visited %d, left %d, limit %d, want %d in all", n, len(got), left.All(), limit, len(late))
+	if n != len(got) || n != min(limit, len(late)) || n+left.Total() != len(late) {
+		h.Fatalf("took %d, visited %d, left %d, limit %d, want %d in all", n, len(got), left.Total(), limit, len(late))
 	}
 	var dues []int64
 	for _, id := range got {
@@ -246,7 +246,7 @@ func (h *indexHistory) take(limit int, again time.Time) {
 	}
 	for _, id := range got {
 		if again.IsZero() {
-			h.x.Remove([]byte(id))
+			h.x.RemoveResource([]byte(id))
 			delete(h.m.entries, id)
 			continue
 		}
@@ -284,7 +284,7 @@ func TestDueIndexTimesOutOfRange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := state.NewDueIndex(born)
-			x.Put([]byte("a"), tc.due, state.ClassReady)
+			x.PutNewest([]byte("a"), tc.due, state.ClassReady)
 			if got := takenIDs(x, tc.now, 9); len(got) != tc.want {
 				t.Errorf("took %v; %s", got, tc.reason)
 			}
@@ -298,8 +298,8 @@ func TestDueIndexNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := state.NewDueIndex(time.Now())
 		time.Sleep(time.Minute)
-		x.Put([]byte("a"), time.Time{}, state.ClassReady)
-		x.Put([]byte("b"), time.Now().Add(-time.Second), state.ClassReady)
+		x.PutNewest([]byte("a"), time.Time{}, state.ClassReady)
+		x.PutNewest([]byte("b"), time.Now().Add(-time.Second), state.ClassReady)
 		if diff := cmp.Diff([]string{"b", "a"}, takenIDs(x, time.Now(), 9)); diff != "" {
 			t.Errorf("taken (-want +got):\n%s", diff)
 		}
@@ -313,7 +313,7 @@ func TestDueIndexOrder(t *testing.T) {
 	x := state.NewDueIndex(born)
 	var want []string
 	for i := range 1000 {
-		x.Put([]byte(uuid(i)), born.Add(-time.Duration(i)*time.Second), state.ClassNotReady)
+		x.PutNewest([]byte(uuid(i)), born.Add(-time.Duration(i)*time.Second), state.ClassNotReady)
 		if i >= 990 {
 			want = append([]string{uuid(i)}, want...)
 		}
@@ -337,35 +337,35 @@ func TestDueIndexSize(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			born := time.Now()
 			x := state.NewDueIndex(born)
-			empty := x.Bytes()
+			empty := x.EstimateMemoryBytes()
 			const many = 200_000
 			for i := range many {
-				x.Put([]byte(tc.id(i)), born.Add(time.Duration(i)*time.Millisecond), state.ClassReady)
-				if i == 1000 && x.Bytes() > 150*1000 {
-					t.Errorf("a thousand take %d bytes: many small indexes would take too much", x.Bytes())
+				x.PutNewest([]byte(tc.id(i)), born.Add(time.Duration(i)*time.Millisecond), state.ClassReady)
+				if i == 1000 && x.EstimateMemoryBytes() > 150*1000 {
+					t.Errorf("a thousand take %d bytes: many small indexes would take too much", x.EstimateMemoryBytes())
 				}
-				if i >= many/4 && i%1000 == 0 && x.Bytes()-empty > i*tc.most {
-					t.Fatalf("%d resources take %d bytes each, want at most %d; %s", i, (x.Bytes()-empty)/i, tc.most, tc.reason)
+				if i >= many/4 && i%1000 == 0 && x.EstimateMemoryBytes()-empty > i*tc.most {
+					t.Fatalf("%d resources take %d bytes each, want at most %d; %s", i, (x.EstimateMemoryBytes()-empty)/i, tc.most, tc.reason)
 				}
 			}
-			pass := x.BeginPass()
+			pass := x.BeginSweep()
 			for i := range 1000 {
-				x.PutFromSweep([]byte(tc.id(i)), born, state.ClassReady, pass)
+				x.MergeFromSweep([]byte(tc.id(i)), born, state.ClassReady, pass)
 			}
-			if got := x.EndPass(pass); got != many-1000 {
+			if got := x.EndSweepAndRemoveUnseen(pass); got != many-1000 {
 				t.Errorf("removed %d", got)
 			}
-			if got := x.Bytes() - empty; got > 512*1000 {
+			if got := x.EstimateMemoryBytes() - empty; got > 512*1000 {
 				t.Errorf("a thousand are left of %d and take %d bytes", many, got)
 			}
 			if got := len(takenIDs(x, born.Add(time.Hour), many)); got != 1000 {
 				t.Errorf("%d are due of the thousand", got)
 			}
 			for i := range 1000 {
-				x.Remove([]byte(tc.id(i)))
+				x.RemoveResource([]byte(tc.id(i)))
 			}
-			if x.Len() != 0 || x.Bytes() > empty+4096 {
-				t.Errorf("%d left, %d bytes", x.Len(), x.Bytes()-empty)
+			if x.Len() != 0 || x.EstimateMemoryBytes() > empty+4096 {
+				t.Errorf("%d left, %d bytes", x.Len(), x.EstimateMemoryBytes()-empty)
 			}
 		})
 	}
@@ -379,26 +379,26 @@ func TestDueIndexConcurrentUse(t *testing.T) {
 	const n = 5000
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	pass := x.BeginPass()
+	pass := x.BeginSweep()
 	wg.Go(func() {
 		for i := range n {
-			x.Put([]byte(uuid(i)), born.Add(time.Hour), state.ClassReady)
+			x.PutNewest([]byte(uuid(i)), born.Add(time.Hour), state.ClassReady)
 		}
 	})
 	wg.Go(func() {
 		for i := range n {
-			x.PutFromSweep([]byte(uuid(i)), born, state.ClassNotReady, pass)
+			x.MergeFromSweep([]byte(uuid(i)), born, state.ClassNotReady, pass)
 		}
 	})
 	wg.Go(func() {
 		for range 50 {
 			again := born.Add(time.Minute)
-			x.TakeOverdue(born.Add(time.Second), 100, again, func(id string) { x.StoreLookup([]byte(id), born.Add(time.Hour), state.ClassReady, again) })
-			_, _, _ = x.Len(), x.Ready(), x.Bytes()
+			x.TakeOverdue(born.Add(time.Second), 100, again, func(id string) { x.MergeLookupResult([]byte(id), born.Add(time.Hour), state.ClassReady, again) })
+			_, _, _ = x.Len(), x.CountReady(), x.EstimateMemoryBytes()
 		}
 	})
 	wg.Wait()
-	if removed := x.EndPass(pass); removed != 0 || x.Len() != n {
+	if removed := x.EndSweepAndRemoveUnseen(pass); removed != 0 || x.Len() != n {
 		t.Errorf("%d entries, %d removed", x.Len(), removed)
 	}
 }
@@ -407,7 +407,7 @@ func BenchmarkDueIndexPut(b *testing.B) {
 	x, id := filledIndex(1_000_000, time.Hour)
 	now := time.Now()
 	for i := 0; b.Loop(); i++ {
-		x.Put(id(i%1_000_000), now.Add(time.Hour), state.ClassReady)
+		x.PutNewest(id(i%1_000_000), now.Add(time.Hour), state.ClassReady)
 	}
 }
 
@@ -440,7 +440,7 @@ func filledIndex(n int, in time.Duration) (*state.DueIndex, func(int) []byte) {
 		return buf
 	}
 	for i := range n {
-		x.Put(id(i), born.Add(in+time.Duration(i%3600)*time.Second), state.ClassReady)
+		x.PutNewest(id(i), born.Add(in+time.Duration(i%3600)*time.Second), state.ClassReady)
 	}
 	return x, id
 }

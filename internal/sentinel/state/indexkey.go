@@ -14,10 +14,10 @@ type indexKey struct {
 	shard uint8
 }
 
-func (x *DueIndex) keyOf(id []byte) indexKey {
+func (x *DueIndex) newKey(id []byte) indexKey {
 	var k indexKey
 	var ok bool
-	if k.id, ok = parseUUID(id); !ok {
+	if k.id, ok = parseCanonicalUUID(id); !ok {
 		k.kind = slotNamed
 		binary.BigEndian.PutUint64(k.id[:8], maphash.Bytes(x.seeds[1], id))
 		binary.BigEndian.PutUint64(k.id[8:], maphash.Bytes(x.seeds[2], id))
@@ -26,8 +26,9 @@ func (x *DueIndex) keyOf(id []byte) indexKey {
 	return k
 }
 
-// parseUUID parses a UUID in the one form that format writes: 8-4-4-4-12 digits, in lower case.
-func parseUUID(text []byte) (id [16]byte, ok bool) {
+// parseCanonicalUUID parses a UUID in the one form that format writes: 8-4-4-4-12 digits, in lower
+// case.
+func parseCanonicalUUID(text []byte) (id [16]byte, ok bool) {
 	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
 		return id, false
 	}
@@ -36,7 +37,7 @@ func parseUUID(text []byte) (id [16]byte, ok bool) {
 		if i == 4 || i == 6 || i == 8 || i == 10 {
 			at++ // a hyphen
 		}
-		high, low := hexDigit(text[at]), hexDigit(text[at+1])
+		high, low := parseLowerHexDigit(text[at]), parseLowerHexDigit(text[at+1])
 		if high|low > 15 {
 			return id, false
 		}
@@ -46,8 +47,8 @@ func parseUUID(text []byte) (id [16]byte, ok bool) {
 	return id, true
 }
 
-// hexDigit returns the value of a digit, or more than 15 for any other character.
-func hexDigit(c byte) byte {
+// parseLowerHexDigit returns the value of a digit, or more than 15 for any other character.
+func parseLowerHexDigit(c byte) (valueOrFF byte) {
 	switch {
 	case '0' <= c && c <= '9':
 		return c - '0'

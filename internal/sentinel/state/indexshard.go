@@ -52,86 +52,87 @@ func newIndexShard(seed maphash.Seed, texts *textIDs) indexShard {
 }
 
 // findOrInsert finds the resource of a key, or inserts it.
-func (s *indexShard) findOrInsert(k indexKey, id []byte) (i int, found bool) {
-	if i, found = s.findSlot(k); found {
-		return i, true
+func (s *indexShard) findOrInsert(key indexKey, id []byte) (slot int, found bool) {
+	if slot, found = s.findKeyOrFreeSlot(key); found {
+		return slot, true
 	}
 	if (s.n+1)*100 > len(s.ids)*maxShardFill {
-		s.resize(nextShardSize(len(s.ids), k.shard))
-		i, _ = s.findSlot(k)
+		s.rehashTo(computeGrownSize(len(s.ids), key.shard))
+		slot, _ = s.findKeyOrFreeSlot(key)
 	}
-	s.ids[i], s.state[i] = k.id, slotTaken|k.kind
-	if k.kind == slotNamed {
-		s.texts.addText(k.id, string(id))
+	s.ids[slot], s.state[slot] = key.id, slotTaken|key.kind
+	if key.kind == slotNamed {
+		s.texts.addID(key.id, string(id))
 	}
 	s.n++
-	return i, false
+	return slot, false
 }
 
-// nextShardSize returns the next number of slots of a shard.
-func nextShardSize(size int, shard uint8) int {
-	if size < smallShardSlots {
-		return max(minShardSlots, min(2*size, smallShardSlots+smallShardSlots/5*int(shard)/indexShards))
+// computeGrownSize returns the next number of slots of a shard.
+func computeGrownSize(slots int, shard uint8) (grownSlots int) {
+	if slots < smallShardSlots {
+		return max(minShardSlots, min(2*slots, smallShardSlots+smallShardSlots/5*int(shard)/indexShards))
 	}
-	return size * 6 / 5
+	return slots * 6 / 5
 }
 
-// findSlot returns the slot of a key, or the free slot for it. A shard without slots has neither.
-func (s *indexShard) findSlot(k indexKey) (i int, found bool) {
+// findKeyOrFreeSlot returns the slot of a key, or the free slot for it. A shard without slots has
+// neither.
+func (s *indexShard) findKeyOrFreeSlot(key indexKey) (slot int, found bool) {
 	if len(s.ids) == 0 {
 		return 0, false
 	}
-	i = s.homeSlot(k.id)
-	for s.state[i]&slotTaken != 0 {
-		if s.ids[i] == k.id && s.state[i]&slotNamed == k.kind {
-			return i, true
+	slot = s.homeSlot(key.id)
+	for s.state[slot]&slotTaken != 0 {
+		if s.ids[slot] == key.id && s.state[slot]&slotNamed == key.kind {
+			return slot, true
 		}
-		i = s.nextSlot(i)
+		slot = s.nextSlot(slot)
 	}
-	return i, false
+	return slot, false
 }
 
-// writeEntry overwrites the entry of a resource.
-func (s *indexShard) writeEntry(i int, due uint32, class DueClass) {
-	if s.state[i]&slotReady != 0 {
+// overwriteEntry overwrites the entry of a resource.
+func (s *indexShard) overwriteEntry(slot int, dueStep uint32, class DueClass) {
+	if s.state[slot]&slotReady != 0 {
 		s.ready--
 	}
-	s.state[i] = s.state[i]&(slotTaken|slotNamed) | slotTouched
+	s.state[slot] = s.state[slot]&(slotTaken|slotNamed) | slotTouched
 	switch class {
 	case ClassReady:
-		s.state[i] |= slotReady
+		s.state[slot] |= slotReady
 		s.ready++
 	case ClassUrgent:
-		s.state[i] |= slotUrgent
+		s.state[slot] |= slotUrgent
 	case ClassNotReady:
 	}
-	s.due[i] = due
-	s.earliest = min(s.earliest, due)
+	s.due[slot] = dueStep
+	s.earliest = min(s.earliest, dueStep)
 }
 
-// bringForward makes a resource due at a time, unless it is due earlier.
-func (s *indexShard) bringForward(i int, due uint32) {
-	s.due[i] = min(s.due[i], due)
-	s.earliest = min(s.earliest, due)
+// bringDueForward makes a resource due at a time, unless it is due earlier.
+func (s *indexShard) bringDueForward(slot int, dueStep uint32) {
+	s.due[slot] = min(s.due[slot], dueStep)
+	s.earliest = min(s.earliest, dueStep)
 }
 
-// removeSlot frees a slot, and moves up entries that could not be found behind a free one.
-func (s *indexShard) removeSlot(i int) {
-	if s.state[i]&slotReady != 0 {
+// deleteWithBackwardShift frees a slot, and moves up entries that could not be found behind a free one.
+func (s *indexShard) deleteWithBackwardShift(slot int) {
+	if s.state[slot]&slotReady != 0 {
 		s.ready--
 	}
-	if s.state[i]&slotNamed != 0 {
-		s.texts.removeText(s.ids[i])
+	if s.state[slot]&slotNamed != 0 {
+		s.texts.removeIDAndShrink(s.ids[slot])
 	}
 	size := len(s.ids)
 	distance := func(from, to int) int { return (to - from + size) % size }
-	for j := s.nextSlot(i); s.state[j]&slotTaken != 0; j = s.nextSlot(j) {
-		if distance(s.homeSlot(s.ids[j]), j) >= distance(i, j) {
-			s.ids[i], s.due[i], s.state[i] = s.ids[j], s.due[j], s.state[j]
-			i = j
+	for j := s.nextSlot(slot); s.state[j]&slotTaken != 0; j = s.nextSlot(j) {
+		if distance(s.homeSlot(s.ids[j]), j) >= distance(slot, j) {
+			s.ids[slot], s.due[slot], s.state[slot] = s.ids[j], s.due[j], s.state[j]
+			slot = j
 		}
 	}
-	s.ids[i], s.due[i], s.state[i] = [16]byte{}, neverDue, 0
+	s.ids[slot], s.due[slot], s.state[slot] = [16]byte{}, neverDue, 0
 	s.n--
 }
 
@@ -141,19 +142,19 @@ func (s *indexShard) shrinkIfSparse() {
 	case s.n == 0:
 		*s = newIndexShard(s.seed, s.texts)
 	case len(s.ids) > 2*smallShardSlots && s.n < len(s.ids)/2:
-		s.resize(s.n*100/maxShardFill*6/5 + 1)
+		s.rehashTo(s.n*100/maxShardFill*6/5 + 1)
 	}
 }
 
-// resize resizes a shard to that many slots, or the few more that fit into the allocated
+// rehashTo resizes a shard to that many slots, or the few more that fit into the allocated
 // memory.
-func (s *indexShard) resize(size int) {
+func (s *indexShard) rehashTo(minSlots int) {
 	old := *s
-	s.ids = slices.Grow([][16]byte(nil), size)
-	size = cap(s.ids)
-	s.ids = s.ids[:size]
-	s.due = slices.Grow([]uint32(nil), size)[:size]
-	s.state = slices.Grow([]slotState(nil), size)[:size]
+	s.ids = slices.Grow([][16]byte(nil), minSlots)
+	minSlots = cap(s.ids)
+	s.ids = s.ids[:minSlots]
+	s.due = slices.Grow([]uint32(nil), minSlots)[:minSlots]
+	s.state = slices.Grow([]slotState(nil), minSlots)[:minSlots]
 	for i := range s.due {
 		s.due[i] = neverDue
 	}
@@ -171,24 +172,24 @@ func (s *indexShard) resize(size int) {
 
 // homeSlot returns the preferred slot of an id: its hash, scaled to the number of slots, which need
 // not be a power of two.
-func (s *indexShard) homeSlot(id [16]byte) int {
+func (s *indexShard) homeSlot(id [16]byte) (slot int) {
 	high, _ := bits.Mul64(maphash.Bytes(s.seed, id[:]), uint64(len(s.ids)))
 	return int(high) //nolint:gosec // less than the slots
 }
 
-// idOf returns the id of the resource in a slot, as it was given.
-func (s *indexShard) idOf(i int) string {
-	if s.state[i]&slotNamed != 0 {
-		return s.texts.byHash[s.ids[i]]
+// idInSlot returns the id of the resource in a slot, as it was given.
+func (s *indexShard) idInSlot(slot int) string {
+	if s.state[slot]&slotNamed != 0 {
+		return s.texts.byHash[s.ids[slot]]
 	}
-	return formatUUID(s.ids[i])
+	return formatUUID(s.ids[slot])
 }
 
-func (s *indexShard) sizeBytes() int { return 16*cap(s.ids) + 4*cap(s.due) + cap(s.state) }
+func (s *indexShard) countBytes() int { return 16*cap(s.ids) + 4*cap(s.due) + cap(s.state) }
 
-func (s *indexShard) nextSlot(i int) int {
-	if i++; i < len(s.ids) {
-		return i
+func (s *indexShard) nextSlot(slot int) int {
+	if slot++; slot < len(s.ids) {
+		return slot
 	}
 	return 0
 }
@@ -200,7 +201,7 @@ type textIDs struct {
 	chars  int
 }
 
-func (t *textIDs) addText(hash [16]byte, id string) {
+func (t *textIDs) addID(hash [16]byte, id string) {
 	if t.byHash == nil {
 		t.byHash = map[[16]byte]string{}
 	}
@@ -209,7 +210,7 @@ func (t *textIDs) addText(hash [16]byte, id string) {
 	t.chars += len(id)
 }
 
-func (t *textIDs) removeText(hash [16]byte) {
+func (t *textIDs) removeIDAndShrink(hash [16]byte) {
 	t.chars -= len(t.byHash[hash])
 	delete(t.byHash, hash)
 	if t.widest < 2*smallShardSlots || len(t.byHash) > t.widest/4 {
@@ -220,7 +221,7 @@ func (t *textIDs) removeText(hash [16]byte) {
 	t.byHash, t.widest = smaller, 2*len(smaller)
 }
 
-func (t *textIDs) sizeBytes() int {
+func (t *textIDs) estimateBytes() int {
 	// Maps are between 7/16 and 7/8 full.
 	return t.chars + t.widest*3/2*int(unsafe.Sizeof([16]byte{})+unsafe.Sizeof(""))
 }

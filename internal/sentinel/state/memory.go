@@ -13,13 +13,14 @@ import (
 // not due in these laps: it was answered, or is gone.
 const forgetAfterLaps = 3
 
-// A Memory stores what a sentinel has announced, so that it does not repeat events. Create it with
-// NewMemory. It is safe for concurrent use. The caller numbers rounds, ascending. Laps are complete
-// lists and end with Sweep. An interrupted round must not make the memory forget.
+// A Memory stores which events a sentinel has published, so that it does not repeat events. Create
+// it with NewMemory. It is safe for concurrent use. The caller numbers rounds, ascending. Laps are
+// complete lists and end with EndLapAndEvictUnused. An interrupted round must not make the memory
+// forget.
 //
-// It holds resources that are due: their last announcement, and since when they wait. It is
-// bounded, and only prevents repetitions: a forgotten announcement, or one lost with the process,
-// is announced once more, under the same id.
+// It holds resources that are due: their last event, and since when they wait. It is
+// bounded, and only prevents repetitions: a forgotten event, or one lost with the process,
+// is published once more, under the same id.
 type Memory struct {
 	mu      sync.Mutex
 	entries FlatMap[memoryEntry]
@@ -37,9 +38,9 @@ type Memory struct {
 type ResourceKey uint64
 
 type memoryEntry struct {
-	generation int64         // of the last announcement
+	generation int64         // of the last event
 	at         time.Duration // when that was confirmed; 0 means never
-	waiting    time.Duration // since when no adapter has observed the generation; see NoteStuckSince
+	waiting    time.Duration // since when no adapter has observed the generation; see RecordUnobservedSince
 	first      time.Duration // when a resource without any time was first read; 0 means never
 	observed   uint32        // low bits of the observed generation at that time
 	flying     uint32        // mark of the generation of an event in flight; 0 means none
@@ -47,15 +48,15 @@ type memoryEntry struct {
 	touched    uint32        // last lap in which the entry was used
 }
 
-// answered is the value of waiting for a resource whose announcement was answered. The entry is
+// answered is the value of waiting for a resource whose event was answered. The entry is
 // kept for a while, because data that was requested before the answer may still arrive.
 const (
 	answeredMark = time.Duration(math.MinInt64)
 	keepAnswered = time.Minute
 )
 
-// generationMark returns a compact form of a generation, which is never 0.
-func generationMark(generation int64) uint32 {
+// compactGeneration returns a compact form of a generation, which is never 0.
+func compactGeneration(generation int64) (nonZero uint32) {
 	return uint32(generation)<<1 | 1 //nolint:gosec // the low bits tell generations apart that follow each other
 }
 
@@ -69,34 +70,34 @@ func NewMemory(limit int) *Memory {
 	}
 }
 
-// Resize changes the maximum number of remembered resources.
-func (m *Memory) Resize(limit int) {
+// SetLimitAndEvict changes the maximum number of remembered resources.
+func (m *Memory) SetLimitAndEvict(limit int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.limit = limit
 	for near := uint64(0); m.entries.Len() > limit; near++ {
-		m.entries.RemoveNear(near)
+		m.entries.EvictOneNear(near)
 	}
 }
 
-// ForgetWaiting forgets since when resources wait for their adapters. The caller uses it when its
+// ResetWaitTimes forgets since when resources wait for their adapters. The caller uses it when its
 // selection of resources has changed.
-func (m *Memory) ForgetWaiting() {
+func (m *Memory) ResetWaitTimes() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for e := range m.entries.All {
+	for e := range m.entries.AllValues {
 		e.waiting = 0
 	}
 }
 
-// Key returns the key of an id.
-func (m *Memory) Key(id []byte) ResourceKey {
+// HashID returns the key of an id.
+func (m *Memory) HashID(id []byte) ResourceKey {
 	return ResourceKey(max(1, maphash.Bytes(m.seed, id)))
 }
 
-// A Recollection is what the memory knows about a resource.
-type Recollection struct {
-	Last decision.Announcement
+// A PublishState is what the memory knows about a resource.
+type PublishState struct {
+	Last decision.ConfirmedEvent
 
 	// Claimed says that an event was already tried in this round: the resource was read twice,
 	// because pages shift while they are read.
@@ -106,36 +107,36 @@ type Recollection struct {
 	InFlight bool // or about a newer one
 }
 
-// Recall returns the memory's state of a resource. The API returned the generation for a request at
-// askedAt.
-func (m *Memory) Recall(k ResourceKey, generation int64, askedAt time.Time, round uint32) Recollection {
+// RecallPublishState returns the memory's state of a resource. The API returned the generation for
+// a request at askedAt.
+func (m *Memory) RecallPublishState(key ResourceKey, generation int64, requestedAt time.Time, round uint32) PublishState {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.entries.Get(uint64(k))
+	e := m.entries.Get(uint64(key))
 	if e == nil {
-		return Recollection{}
+		return PublishState{}
 	}
 	e.touched = m.laps
-	overtaken := e.generation > generation && e.at > askedAt.Sub(m.born)
-	was := Recollection{Claimed: e.claimed == round, InFlight: e.flying >= generationMark(generation) || overtaken}
+	overtaken := e.generation > generation && e.at > requestedAt.Sub(m.born)
+	was := PublishState{Claimed: e.claimed == round, InFlight: e.flying >= compactGeneration(generation) || overtaken}
 	if e.at != 0 {
-		was.Last = decision.Announcement{Generation: e.generation, At: m.born.Add(e.at)}
+		was.Last = decision.ConfirmedEvent{Generation: e.generation, At: m.born.Add(e.at)}
 	}
 	return was
 }
 
-// Claim records an attempt to publish an event about a generation in this round.
-func (m *Memory) Claim(k ResourceKey, generation int64, round uint32) {
-	m.updateEntry(k, func(e *memoryEntry) { e.claimed, e.flying = round, generationMark(generation) })
+// MarkInFlight records an attempt to publish an event about a generation in this round.
+func (m *Memory) MarkInFlight(key ResourceKey, generation int64, round uint32) {
+	m.upsertEntry(key, func(e *memoryEntry) { e.claimed, e.flying = round, compactGeneration(generation) })
 }
 
-// Confirm records that a broker has the event about a generation, which was requested from the API
-// at askedAt.
-func (m *Memory) Confirm(k ResourceKey, generation int64, askedAt time.Time) {
+// MarkConfirmed records that a broker has the event about a generation, which was requested from
+// the API at askedAt.
+func (m *Memory) MarkConfirmed(key ResourceKey, generation int64, requestedAt time.Time) {
 	at := time.Since(m.born)
-	m.updateEntry(k, func(e *memoryEntry) {
-		e.clearInFlight(generation)
-		if e.at > askedAt.Sub(m.born) && e.generation > generation {
+	m.upsertEntry(key, func(e *memoryEntry) {
+		e.clearInFlightOf(generation)
+		if e.at > requestedAt.Sub(m.born) && e.generation > generation {
 			return // overtaken: a newer generation was requested later and confirmed earlier
 		}
 		e.generation, e.at = generation, at
@@ -145,33 +146,33 @@ func (m *Memory) Confirm(k ResourceKey, generation int64, askedAt time.Time) {
 	})
 }
 
-// Fail records that the attempts to publish an event about a generation ended without success.
-func (m *Memory) Fail(k ResourceKey, generation int64) {
-	m.updateEntry(k, func(e *memoryEntry) { e.clearInFlight(generation) })
+// MarkFailed records that the attempts to publish an event about a generation ended without success.
+func (m *Memory) MarkFailed(key ResourceKey, generation int64) {
+	m.upsertEntry(key, func(e *memoryEntry) { e.clearInFlightOf(generation) })
 }
 
-func (e *memoryEntry) clearInFlight(generation int64) {
-	if e.flying == generationMark(generation) {
+func (e *memoryEntry) clearInFlightOf(generation int64) {
+	if e.flying == compactGeneration(generation) {
 		e.flying = 0
 	}
 }
 
-// NoteStuckSince returns since when the adapters of a resource have not observed its generation. This
-// is the time since from the API or, if that moves with every patch, the time when this was first
-// the case.
-func (m *Memory) NoteStuckSince(k ResourceKey, observed int64, since time.Time) time.Time {
-	m.updateEntry(k, func(e *memoryEntry) {
-		if e.waiting == 0 || e.waiting == answeredMark || e.observed != generationMark(observed) {
-			e.observed, e.waiting = generationMark(observed), since.Sub(m.born)
+// RecordUnobservedSince returns since when the adapters of a resource have not observed its
+// generation. This is the time since from the API or, if that moves with every patch, the time when
+// this was first the case.
+func (m *Memory) RecordUnobservedSince(key ResourceKey, observedGeneration int64, since time.Time) (firstSince time.Time) {
+	m.upsertEntry(key, func(e *memoryEntry) {
+		if e.waiting == 0 || e.waiting == answeredMark || e.observed != compactGeneration(observedGeneration) {
+			e.observed, e.waiting = compactGeneration(observedGeneration), since.Sub(m.born)
 		}
 		since = m.born.Add(e.waiting)
 	})
 	return since
 }
 
-// NoteFirstSeen returns when a resource was first requested.
-func (m *Memory) NoteFirstSeen(k ResourceKey, now time.Time) time.Time {
-	m.updateEntry(k, func(e *memoryEntry) {
+// RecordFirstSeen returns when a resource was first requested.
+func (m *Memory) RecordFirstSeen(key ResourceKey, now time.Time) (firstSeen time.Time) {
+	m.upsertEntry(key, func(e *memoryEntry) {
 		if e.first == 0 {
 			e.first = now.Sub(m.born)
 		}
@@ -180,64 +181,65 @@ func (m *Memory) NoteFirstSeen(k ResourceKey, now time.Time) time.Time {
 	return now
 }
 
-func (m *Memory) updateEntry(k ResourceKey, change func(*memoryEntry)) {
+func (m *Memory) upsertEntry(key ResourceKey, change func(*memoryEntry)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.entries.Get(uint64(k))
+	e := m.entries.Get(uint64(key))
 	if e == nil {
 		if m.entries.Len() >= m.limit {
-			m.entries.RemoveNear(uint64(k))
+			m.entries.EvictOneNear(uint64(key))
 		}
-		e = m.entries.Add(uint64(k))
+		e = m.entries.InsertZero(uint64(key))
 	}
 	e.touched = m.laps
 	change(e)
 }
 
-// MarkObserved records that adapters have observed a resource's generation.
-func (m *Memory) MarkObserved(k ResourceKey) {
+// ClearUnobserved records that adapters have observed a resource's generation.
+func (m *Memory) ClearUnobserved(key ResourceKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e := m.entries.Get(uint64(k)); e != nil {
+	if e := m.entries.Get(uint64(key)); e != nil {
 		e.waiting = 0
 	}
 }
 
-// ForgetAnnouncement records that a resource is not due, or gone. Its announcement is forgotten
-// some time later, or at once if it is gone.
-func (m *Memory) ForgetAnnouncement(k ResourceKey, gone bool) {
+// ScheduleForget records that a resource is not due. Its last event is forgotten some time later.
+func (m *Memory) ScheduleForget(key ResourceKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.entries.Get(uint64(k))
-	switch {
-	case e == nil:
-	case gone:
-		m.entries.Remove(uint64(k))
-	default:
+	if e := m.entries.Get(uint64(key)); e != nil {
 		e.waiting = answeredMark
 	}
 }
 
-// ReleaseResource records that a resource belongs to another replica. The time of its announcement
+// ForgetResource forgets a resource that is gone.
+func (m *Memory) ForgetResource(key ResourceKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.entries.RemoveKey(uint64(key))
+}
+
+// ScheduleForgetIfWaiting records that a resource belongs to another replica. The time of its event
 // is kept for a while, because the resource may come back.
-func (m *Memory) ReleaseResource(k ResourceKey) {
+func (m *Memory) ScheduleForgetIfWaiting(key ResourceKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e := m.entries.Get(uint64(k)); e != nil && e.waiting != 0 {
+	if e := m.entries.Get(uint64(key)); e != nil && e.waiting != 0 {
 		e.waiting = answeredMark
 	}
 }
 
-// LongestWait returns the longest time that any resource has waited for adapters to observe its
-// generation.
-func (m *Memory) LongestWait(now time.Time) time.Duration {
+// PurgeExpiredAndGetLongestWait returns the longest time that any resource has waited for adapters
+// to observe its generation.
+func (m *Memory) PurgeExpiredAndGetLongestWait(now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var longest time.Duration
 	m.entries.RemoveIf(func(e *memoryEntry) bool {
 		return e.waiting == answeredMark && e.first == 0 && e.flying == 0 && now.Sub(m.born)-e.at > keepAnswered
 	})
-	for e := range m.entries.All {
+	for e := range m.entries.AllValues {
 		if e.waiting != 0 && e.waiting != answeredMark {
 			longest = max(longest, now.Sub(m.born)-e.waiting)
 		}
@@ -245,9 +247,9 @@ func (m *Memory) LongestWait(now time.Time) time.Duration {
 	return longest
 }
 
-// Sweep ends a lap. It removes entries that were unused for several laps, and returns the number of
-// those that are left.
-func (m *Memory) Sweep() (left int) {
+// EndLapAndEvictUnused ends a lap. It removes entries that were unused for several laps, and
+// returns the number of those that are left.
+func (m *Memory) EndLapAndEvictUnused() (remaining int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.laps++

@@ -14,39 +14,39 @@ import (
 func TestMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(10)
-		k := m.Key([]byte("a"))
-		want := func(reason string, generation int64, round uint32, want Recollection) {
+		k := m.HashID([]byte("a"))
+		want := func(reason string, generation int64, round uint32, want PublishState) {
 			t.Helper()
-			if got := m.Recall(k, generation, time.Now(), round); got != want {
+			if got := m.RecallPublishState(k, generation, time.Now(), round); got != want {
 				t.Errorf("%s: %+v, want %+v", reason, got, want)
 			}
 		}
-		want("unknown", 7, 1, Recollection{})
-		m.Claim(k, 7, 1)
-		want("claimed", 7, 1, Recollection{Claimed: true, InFlight: true})
-		want("a newer generation", 8, 1, Recollection{Claimed: true})
-		want("an older generation, on its way", 6, 1, Recollection{Claimed: true, InFlight: true})
-		want("claimed in the round before, and still on its way", 7, 2, Recollection{InFlight: true})
-		m.Fail(k, 7)
-		want("given up", 7, 2, Recollection{})
-		m.Claim(k, 7, 2)
+		want("unknown", 7, 1, PublishState{})
+		m.MarkInFlight(k, 7, 1)
+		want("claimed", 7, 1, PublishState{Claimed: true, InFlight: true})
+		want("a newer generation", 8, 1, PublishState{Claimed: true})
+		want("an older generation, on its way", 6, 1, PublishState{Claimed: true, InFlight: true})
+		want("claimed in the round before, and still on its way", 7, 2, PublishState{InFlight: true})
+		m.MarkFailed(k, 7)
+		want("given up", 7, 2, PublishState{})
+		m.MarkInFlight(k, 7, 2)
 		at := time.Now()
-		m.Confirm(k, 7, at)
+		m.MarkConfirmed(k, 7, at)
 		time.Sleep(time.Minute)
-		confirmed := Recollection{Last: decision.Announcement{Generation: 7, At: at}}
+		confirmed := PublishState{Last: decision.ConfirmedEvent{Generation: 7, At: at}}
 		want("confirmed", 7, 3, confirmed)
 
-		m.Claim(k, 8, 3)
+		m.MarkInFlight(k, 8, 3)
 		before := time.Now().Add(-2 * time.Minute)
-		m.Confirm(k, 6, before)
-		want("an older generation does not land for the one on its way", 8, 4, Recollection{Last: confirmed.Last, InFlight: true})
-		m.Fail(k, 8)
+		m.MarkConfirmed(k, 6, before)
+		want("an older generation does not land for the one on its way", 8, 4, PublishState{Last: confirmed.Last, InFlight: true})
+		m.MarkFailed(k, 8)
 		want("an older generation, asked for before the last confirm and confirmed after it", 7, 4, confirmed)
-		if was := m.Recall(k, 6, before, 4); !was.InFlight {
+		if was := m.RecallPublishState(k, 6, before, 4); !was.InFlight {
 			t.Errorf("an older generation, asked for before the last confirm: %+v, want it overtaken", was)
 		}
-		m.Confirm(k, 6, time.Now())
-		want("an API that went back", 6, 4, Recollection{Last: decision.Announcement{Generation: 6, At: time.Now()}})
+		m.MarkConfirmed(k, 6, time.Now())
+		want("an API that went back", 6, 4, PublishState{Last: decision.ConfirmedEvent{Generation: 6, At: time.Now()}})
 	})
 }
 
@@ -54,20 +54,20 @@ func TestMemory(t *testing.T) {
 // rounds longer.
 func TestMemoryForgets(t *testing.T) {
 	m := NewMemory(10)
-	a, b := m.Key([]byte("a")), m.Key([]byte("b"))
-	m.Confirm(a, 1, time.Now())
-	m.Confirm(b, 1, time.Now())
+	a, b := m.HashID([]byte("a")), m.HashID([]byte("b"))
+	m.MarkConfirmed(a, 1, time.Now())
+	m.MarkConfirmed(b, 1, time.Now())
 	for round := uint32(2); round < 20; round++ {
-		m.Recall(a, 1, time.Now(), round)
+		m.RecallPublishState(a, 1, time.Now(), round)
 		want := 2
 		if round > forgetAfterLaps {
 			want = 1
 		}
-		if got := m.Sweep(); got != want {
+		if got := m.EndLapAndEvictUnused(); got != want {
 			t.Errorf("round %d: %d entries, want %d", round, got, want)
 		}
 	}
-	if m.Recall(a, 1, time.Now(), 20).Last.At.IsZero() {
+	if m.RecallPublishState(a, 1, time.Now(), 20).Last.At.IsZero() {
 		t.Error("the one that was asked for is gone")
 	}
 }
@@ -77,18 +77,18 @@ func TestMemoryForgets(t *testing.T) {
 func TestMemoryKeepsAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(10)
-		k := m.Key([]byte("a"))
-		m.Confirm(k, 7, time.Now())
-		m.ForgetAnnouncement(k, false)
-		if m.LongestWait(time.Now()); m.Recall(k, 7, time.Now(), 1).Last.At.IsZero() {
+		k := m.HashID([]byte("a"))
+		m.MarkConfirmed(k, 7, time.Now())
+		m.ScheduleForget(k)
+		if m.PurgeExpiredAndGetLongestWait(time.Now()); m.RecallPublishState(k, 7, time.Now(), 1).Last.At.IsZero() {
 			t.Error("the announcement is forgotten with its answer")
 		}
 		time.Sleep(keepAnswered + time.Second)
-		if m.LongestWait(time.Now()); m.Len() != 0 {
+		if m.PurgeExpiredAndGetLongestWait(time.Now()); m.Len() != 0 {
 			t.Error("the announcement is never forgotten")
 		}
-		m.Confirm(k, 7, time.Now())
-		if m.ForgetAnnouncement(k, true); m.Len() != 0 {
+		m.MarkConfirmed(k, 7, time.Now())
+		if m.ForgetResource(k); m.Len() != 0 {
 			t.Error("a resource that is gone is kept")
 		}
 	})
@@ -97,14 +97,14 @@ func TestMemoryKeepsAnswers(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	m := NewMemory(10)
 	for i := range 100 {
-		k := m.Key(fmt.Append(nil, i))
-		m.Claim(k, 1, 1)
-		m.Confirm(k, 1, time.Now())
-		if was := m.Recall(k, 1, time.Now(), 1); was.Last.At.IsZero() || !was.Claimed {
+		k := m.HashID(fmt.Append(nil, i))
+		m.MarkInFlight(k, 1, 1)
+		m.MarkConfirmed(k, 1, time.Now())
+		if was := m.RecallPublishState(k, 1, time.Now(), 1); was.Last.At.IsZero() || !was.Claimed {
 			t.Fatalf("entry %d is not there", i)
 		}
 	}
-	if got := m.Sweep(); got != 10 {
+	if got := m.EndLapAndEvictUnused(); got != 10 {
 		t.Errorf("%d entries", got)
 	}
 }
@@ -117,20 +117,20 @@ func TestMemoryIsSmall(t *testing.T) {
 	empty := heapBytes()
 	var id [8]byte
 	for i := range 2 * most {
-		k := m.Key(binary.BigEndian.AppendUint64(id[:0], uint64(i)))
-		m.Claim(k, 1, 1)
-		m.Confirm(k, 1, time.Now())
+		k := m.HashID(binary.BigEndian.AppendUint64(id[:0], uint64(i)))
+		m.MarkInFlight(k, 1, 1)
+		m.MarkConfirmed(k, 1, time.Now())
 	}
-	if n := m.Sweep(); n != most {
+	if n := m.EndLapAndEvictUnused(); n != most {
 		t.Errorf("%d entries, want %d", n, most)
 	}
 	if each := (heapBytes() - empty) / most; each > 70 {
 		t.Errorf("%d bytes for each entry", each)
 	}
 	for range forgetAfterLaps - 2 {
-		m.Sweep()
+		m.EndLapAndEvictUnused()
 	}
-	if n := m.Sweep(); n != 0 {
+	if n := m.EndLapAndEvictUnused(); n != 0 {
 		t.Errorf("%d entries are left", n)
 	}
 	if left := heapBytes() - empty; left > 100<<10 {
@@ -150,17 +150,17 @@ func heapBytes() int64 {
 func TestMemoryStuckSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(10)
-		k := m.Key([]byte("a"))
+		k := m.HashID([]byte("a"))
 		first := time.Now().Add(-time.Hour)
-		if got := m.NoteStuckSince(k, 4, first); !got.Equal(first) {
+		if got := m.RecordUnobservedSince(k, 4, first); !got.Equal(first) {
 			t.Errorf("got %s, want %s", got, first)
 		}
 		time.Sleep(time.Minute)
-		if got := m.NoteStuckSince(k, 4, time.Now()); !got.Equal(first) {
+		if got := m.RecordUnobservedSince(k, 4, time.Now()); !got.Equal(first) {
 			t.Errorf("another patch: got %s, want %s", got, first)
 		}
 		later := time.Now()
-		if got := m.NoteStuckSince(k, 5, later); !got.Equal(later) {
+		if got := m.RecordUnobservedSince(k, 5, later); !got.Equal(later) {
 			t.Errorf("observed has moved: got %s, want %s", got, later)
 		}
 	})
@@ -169,10 +169,10 @@ func TestMemoryStuckSince(t *testing.T) {
 func TestMemoryFirstSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(10)
-		k := m.Key([]byte("a"))
+		k := m.HashID([]byte("a"))
 		first := time.Now()
 		for round := uint32(1); round < 10; round++ {
-			if got := m.NoteFirstSeen(k, time.Now()); !got.Equal(first) {
+			if got := m.RecordFirstSeen(k, time.Now()); !got.Equal(first) {
 				t.Errorf("round %d: got %s, want %s", round, got, first)
 			}
 			time.Sleep(time.Second)

@@ -21,14 +21,14 @@ type overdueEntry struct {
 	shard uint8
 }
 
-// scanShard scans a shard and counts its overdue resources. Afterwards the shard's earliest is that
-// of the other resources: those in the queue are taken, and those that are left behind lower it
-// again.
-func (q *overdueQueue) scanShard(shard int, now uint32) {
+// collectOverdue scans a shard and counts its overdue resources. Afterwards the shard's earliest is
+// that of the other resources: those in the queue are taken, and those that are left behind lower
+// it again.
+func (q *overdueQueue) collectOverdue(shard int, nowStep uint32) {
 	s := &q.shards[shard]
 	s.earliest = neverDue
 	for i, due := range s.due {
-		if due > now {
+		if due > nowStep {
 			s.earliest = min(s.earliest, due)
 			continue
 		}
@@ -40,35 +40,35 @@ func (q *overdueQueue) scanShard(shard int, now uint32) {
 		if s.state[i]&slotUrgent != 0 {
 			due = 0 // overdue longer than any other
 		}
-		q.addCandidate(overdueEntry{due: due, slot: int32(i), shard: uint8(shard)}) //nolint:gosec // both are small
+		q.keepOrLeaveEntry(overdueEntry{due: due, slot: int32(i), shard: uint8(shard)}) //nolint:gosec // both are small
 	}
 }
 
-func (q *overdueQueue) addCandidate(c overdueEntry) {
-	if c.due >= q.before || q.limit == 0 {
-		q.leaveBehind(c)
+func (q *overdueQueue) keepOrLeaveEntry(entry overdueEntry) {
+	if entry.due >= q.before || q.limit == 0 {
+		q.leaveInShard(entry)
 		return
 	}
-	q.found = append(q.found, c)
+	q.found = append(q.found, entry)
 	if len(q.found)/2 >= q.limit {
-		q.trimToLimit()
+		q.sortAndTrimToLimit()
 	}
 }
 
-// trimToLimit sorts the queue and drops the entries above the limit.
-func (q *overdueQueue) trimToLimit() {
+// sortAndTrimToLimit sorts the queue and drops the entries above the limit.
+func (q *overdueQueue) sortAndTrimToLimit() {
 	slices.SortFunc(q.found, func(a, b overdueEntry) int { return cmp.Compare(a.due, b.due) })
 	if len(q.found) <= q.limit {
 		return
 	}
 	for _, c := range q.found[q.limit:] {
-		q.leaveBehind(c)
+		q.leaveInShard(c)
 	}
 	q.found = q.found[:q.limit]
 	q.before = q.found[q.limit-1].due
 }
 
-func (q *overdueQueue) leaveBehind(c overdueEntry) {
-	s := &q.shards[c.shard]
-	s.earliest = min(s.earliest, c.due)
+func (q *overdueQueue) leaveInShard(entry overdueEntry) {
+	s := &q.shards[entry.shard]
+	s.earliest = min(s.earliest, entry.due)
 }

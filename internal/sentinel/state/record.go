@@ -56,16 +56,16 @@ type DecisionEntry struct {
 // use.
 //
 // Most resources of a fleet are skipped in every round, and need no record. A decision to publish,
-// or one that may need an explanation, opens a record (Note); from then on plain skips continue it
-// (NoteIfKnown). Memory is bounded: the number of resources, of decisions for each, and the length
-// of texts. The resource that was not noted for the longest time is removed first. All records are
-// lost with the process, and nothing depends on them.
+// or one that may need an explanation, opens a record (RecordDecision); from then on plain skips
+// continue it (RecordDecisionIfKnown). Memory is bounded: the number of resources, of decisions for
+// each, and the length of texts. The resource that was not noted for the longest time is removed
+// first. All records are lost with the process, and nothing depends on them.
 type DecisionRecord struct {
 	mu    sync.Mutex
 	limit int
 	byID  map[string]*resourceRecord
 
-	// newest and oldest are the ends of the list in the order of Note.
+	// newest and oldest are the ends of the list in the order of RecordDecision.
 	newest, oldest *resourceRecord
 }
 
@@ -95,23 +95,23 @@ func NewDecisionRecord(limit int) *DecisionRecord {
 	return &DecisionRecord{limit: limit, byID: map[string]*resourceRecord{}}
 }
 
-// Resize changes the maximum number of resources.
-func (r *DecisionRecord) Resize(limit int) {
+// SetLimitAndEvict changes the maximum number of resources.
+func (r *DecisionRecord) SetLimitAndEvict(limit int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.limit = limit
 	for len(r.byID) > max(0, limit) {
-		r.forgetOldest()
+		r.removeOldest()
 	}
 }
 
-func (r *DecisionRecord) forgetOldest() {
+func (r *DecisionRecord) removeOldest() {
 	delete(r.byID, r.oldest.id)
 	r.unlinkResource(r.oldest)
 }
 
-// Note adds a decision, and opens a record if the resource has none.
-func (r *DecisionRecord) Note(id []byte, e DecisionEntry) {
+// RecordDecision adds a decision, and opens a record if the resource has none.
+func (r *DecisionRecord) RecordDecision(id []byte, entry DecisionEntry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(id) > maxRecordedID || r.limit <= 0 {
@@ -120,52 +120,53 @@ func (r *DecisionRecord) Note(id []byte, e DecisionEntry) {
 	res := r.byID[string(id)]
 	if res == nil {
 		if len(r.byID) >= r.limit {
-			r.forgetOldest()
+			r.removeOldest()
 		}
 		res = &resourceRecord{id: string(id)}
 		r.byID[res.id] = res
 	} else {
 		r.unlinkResource(res)
 	}
-	r.linkNewest(res)
-	res.noted = e.At.UnixMilli()
-	res.mergeOrAddEntry(&e)
+	r.linkAsNewest(res)
+	res.noted = entry.At.UnixMilli()
+	res.mergeOrAddDecision(&entry)
 }
 
-// NoteIfKnown adds a decision if the resource has a record, and does not extend the life of that
-// record. It is called for every resource of every round, and is almost free for an unknown one.
-func (r *DecisionRecord) NoteIfKnown(id []byte, e DecisionEntry) {
+// RecordDecisionIfKnown adds a decision if the resource has a record, and does not extend the life
+// of that record. It is called for every resource of every round, and is almost free for an unknown
+// one.
+func (r *DecisionRecord) RecordDecisionIfKnown(id []byte, entry DecisionEntry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if res := r.byID[string(id)]; res != nil {
-		res.mergeOrAddEntry(&e)
+		res.mergeOrAddDecision(&entry)
 	}
 }
 
-// NoteConfirmed records that a broker has an event.
-func (r *DecisionRecord) NoteConfirmed(id, eventID string, at time.Time) {
-	r.setOutcome(id, eventID, func(d *storedDecision) { d.confirmed, d.err = at.UnixMilli(), "" })
+// RecordConfirmed records that a broker has an event.
+func (r *DecisionRecord) RecordConfirmed(resourceID, eventID string, at time.Time) {
+	r.updateDecisionOfEvent(resourceID, eventID, func(d *storedDecision) { d.confirmed, d.err = at.UnixMilli(), "" })
 }
 
-// NoteFailed records why a broker does not have an event. A confirmed event stays confirmed.
-func (r *DecisionRecord) NoteFailed(id, eventID string, at time.Time, err error) {
-	r.setOutcome(id, eventID, func(d *storedDecision) {
+// RecordFailed records why a broker does not have an event. A confirmed event stays confirmed.
+func (r *DecisionRecord) RecordFailed(resourceID, eventID string, at time.Time, err error) {
+	r.updateDecisionOfEvent(resourceID, eventID, func(d *storedDecision) {
 		if d.confirmed == zeroMillis() {
 			d.err = truncateText(at.UTC().Format(time.RFC3339)+": "+err.Error(), maxRecordedErr)
 		}
 	})
 }
 
-func (r *DecisionRecord) setOutcome(id, eventID string, set func(*storedDecision)) {
+func (r *DecisionRecord) updateDecisionOfEvent(resourceID, eventID string, update func(*storedDecision)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	res := r.byID[id]
+	res := r.byID[resourceID]
 	if res == nil || eventID == "" {
 		return
 	}
 	for i := len(res.decisions) - 1; i >= 0; i-- {
 		if d := &res.decisions[i]; d.eventID == eventID {
-			set(d)
+			update(d)
 			return
 		}
 	}
@@ -178,12 +179,12 @@ func (r *DecisionRecord) Len() int {
 	return len(r.byID)
 }
 
-// Of returns the decisions about a resource, the newest first, or none if it has no record.
-func (r *DecisionRecord) Of(id string) []DecisionEntry {
+// ListDecisions returns the decisions about a resource, the newest first, or none if it has no record.
+func (r *DecisionRecord) ListDecisions(id string) []DecisionEntry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if res := r.byID[id]; res != nil {
-		return res.listEntries()
+		return res.listNewestFirst()
 	}
 	return nil
 }
@@ -195,26 +196,27 @@ type RecordedResource struct {
 	Entries []DecisionEntry
 }
 
-// Latest returns the most recently noted resources, at most limit.
-func (r *DecisionRecord) Latest(limit int) []RecordedResource {
+// ListLatest returns the most recently noted resources, at most limit.
+func (r *DecisionRecord) ListLatest(limit int) []RecordedResource {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []RecordedResource
 	for res := r.newest; res != nil && len(list) < limit; res = res.older {
-		list = append(list, RecordedResource{ID: res.id, Noted: timeOfMillis(res.noted), Entries: res.listEntries()})
+		list = append(list, RecordedResource{ID: res.id, Noted: clampedTimeOfMillis(res.noted), Entries: res.listNewestFirst()})
 	}
 	return list
 }
 
-// mergeOrAddEntry continues the last decision if it is equal. Otherwise it adds a new decision and drops
-// the oldest.
-func (res *resourceRecord) mergeOrAddEntry(e *DecisionEntry) {
+// mergeOrAddDecision continues the last decision if it is equal. Otherwise it adds a new decision
+// and drops the oldest.
+func (res *resourceRecord) mergeOrAddDecision(entry *DecisionEntry) {
 	next := storedDecision{
-		at: e.At.UnixMilli(), first: e.At.UnixMilli(), lastUpdated: e.LastUpdated.UnixMilli(),
-		since: e.Since.UnixMilli(), next: e.Next.UnixMilli(), confirmed: e.Confirmed.UnixMilli(),
-		generation: e.Generation, observed: e.ObservedGeneration,
-		reason: e.Reason, phase: truncateText(e.Phase, maxRecordedPhase), eventID: e.EventID, err: truncateText(e.Err, maxRecordedErr),
-		times: 1, published: e.Published,
+		at: entry.At.UnixMilli(), first: entry.At.UnixMilli(), lastUpdated: entry.LastUpdated.UnixMilli(),
+		since: entry.Since.UnixMilli(), next: entry.Next.UnixMilli(), confirmed: entry.Confirmed.UnixMilli(),
+		generation: entry.Generation, observed: entry.ObservedGeneration,
+		reason: entry.Reason, phase: truncateText(entry.Phase, maxRecordedPhase), eventID: entry.EventID,
+		err:   truncateText(entry.Err, maxRecordedErr),
+		times: 1, published: entry.Published,
 	}
 	n := len(res.decisions)
 	if n > 0 {
@@ -238,22 +240,22 @@ func (res *resourceRecord) mergeOrAddEntry(e *DecisionEntry) {
 	res.decisions = append(res.decisions, next)
 }
 
-func (res *resourceRecord) listEntries() []DecisionEntry {
+func (res *resourceRecord) listNewestFirst() []DecisionEntry {
 	list := make([]DecisionEntry, 0, len(res.decisions))
 	for i := len(res.decisions) - 1; i >= 0; i-- {
 		d := &res.decisions[i]
 		list = append(list, DecisionEntry{
-			At: timeOfMillis(d.at), First: timeOfMillis(d.first), Times: d.times,
+			At: clampedTimeOfMillis(d.at), First: clampedTimeOfMillis(d.first), Times: d.times,
 			Reason: d.reason, Published: d.published,
 			Generation: d.generation, ObservedGeneration: d.observed, Phase: d.phase,
-			LastUpdated: timeOfMillis(d.lastUpdated), Since: timeOfMillis(d.since), Next: timeOfMillis(d.next),
-			EventID: d.eventID, Confirmed: timeOfMillis(d.confirmed), Err: d.err,
+			LastUpdated: clampedTimeOfMillis(d.lastUpdated), Since: clampedTimeOfMillis(d.since), Next: clampedTimeOfMillis(d.next),
+			EventID: d.eventID, Confirmed: clampedTimeOfMillis(d.confirmed), Err: d.err,
 		})
 	}
 	return list
 }
 
-func (r *DecisionRecord) linkNewest(res *resourceRecord) {
+func (r *DecisionRecord) linkAsNewest(res *resourceRecord) {
 	res.newer, res.older = nil, r.newest
 	if r.newest != nil {
 		r.newest.newer = res
@@ -279,11 +281,11 @@ func (r *DecisionRecord) unlinkResource(res *resourceRecord) {
 // zeroMillis returns the zero time in milliseconds.
 func zeroMillis() int64 { return time.Time{}.UnixMilli() }
 
-// timeOfMillis returns a time within the years that RFC 3339 can represent. A resource may claim
+// clampedTimeOfMillis returns a time within the years that RFC 3339 can represent. A resource may claim
 // any time, and one of year 9999 falls due in the year after.
-func timeOfMillis(ms int64) time.Time {
+func clampedTimeOfMillis(unixMillis int64) time.Time {
 	first, last := time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
-	return time.UnixMilli(min(max(ms, first.UnixMilli()), last.UnixMilli())).UTC()
+	return time.UnixMilli(min(max(unixMillis, first.UnixMilli()), last.UnixMilli())).UTC()
 }
 
 // truncateText truncates a text to maxBytes bytes, and keeps no reference to a longer one.

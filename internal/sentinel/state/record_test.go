@@ -44,37 +44,37 @@ func TestRecordEntries(t *testing.T) {
 	}{
 		"Unknown": {
 			reason: "a skip opens no record",
-			do:     func(r *state.DecisionRecord) { r.NoteIfKnown([]byte("a"), wait(1, 1)) },
+			do:     func(r *state.DecisionRecord) { r.RecordDecisionIfKnown([]byte("a"), wait(1, 1)) },
 		},
 		"InARow": {
 			reason: "the same decision in a row is one entry, with the inputs of the last",
 			do: func(r *state.DecisionRecord) {
-				r.Note([]byte("a"), publish(1, 1, "e1"))
-				r.NoteIfKnown([]byte("a"), wait(2, 1))
-				r.NoteIfKnown([]byte("a"), wait(3, 1))
-				r.NoteIfKnown([]byte("a"), wait(4, 1))
+				r.RecordDecision([]byte("a"), publish(1, 1, "e1"))
+				r.RecordDecisionIfKnown([]byte("a"), wait(2, 1))
+				r.RecordDecisionIfKnown([]byte("a"), wait(3, 1))
+				r.RecordDecisionIfKnown([]byte("a"), wait(4, 1))
 			},
 			want: []state.DecisionEntry{counted(wait(4, 1), 2, 3), counted(publish(1, 1, "e1"), 1, 1)},
 		},
 		"OtherGeneration": {
 			reason: "a new generation is another decision",
 			do: func(r *state.DecisionRecord) {
-				r.Note([]byte("a"), publish(1, 1, "e1"))
-				r.Note([]byte("a"), publish(2, 2, "e2"))
+				r.RecordDecision([]byte("a"), publish(1, 1, "e1"))
+				r.RecordDecision([]byte("a"), publish(2, 2, "e2"))
 			},
 			want: []state.DecisionEntry{counted(publish(2, 2, "e2"), 2, 1), counted(publish(1, 1, "e1"), 1, 1)},
 		},
 		"Outcomes": {
 			reason: "a confirm ends the failures of its event, and a later failure does not undo it",
 			do: func(r *state.DecisionRecord) {
-				r.Note([]byte("a"), publish(1, 1, "e1"))
-				r.NoteFailed("a", "e1", at(2), errors.New("publish: no confirmation from the broker in time"))
-				r.Note([]byte("a"), publish(3, 2, "e2"))
-				r.NoteFailed("a", "e2", at(4), errors.New("gone"))
-				r.NoteConfirmed("a", "e2", at(5))
-				r.NoteFailed("a", "e2", at(6), errors.New("gone"))
-				r.NoteConfirmed("a", "never", at(7))
-				r.NoteConfirmed("b", "e2", at(8))
+				r.RecordDecision([]byte("a"), publish(1, 1, "e1"))
+				r.RecordFailed("a", "e1", at(2), errors.New("publish: no confirmation from the broker in time"))
+				r.RecordDecision([]byte("a"), publish(3, 2, "e2"))
+				r.RecordFailed("a", "e2", at(4), errors.New("gone"))
+				r.RecordConfirmed("a", "e2", at(5))
+				r.RecordFailed("a", "e2", at(6), errors.New("gone"))
+				r.RecordConfirmed("a", "never", at(7))
+				r.RecordConfirmed("b", "e2", at(8))
 			},
 			want: []state.DecisionEntry{
 				func() state.DecisionEntry { e := counted(publish(3, 2, "e2"), 3, 1); e.Confirmed = at(5); return e }(),
@@ -88,9 +88,9 @@ func TestRecordEntries(t *testing.T) {
 		"SameEventAgain": {
 			reason: "an event that is tried again in the next round keeps what is known of it",
 			do: func(r *state.DecisionRecord) {
-				r.Note([]byte("a"), publish(1, 1, "e1"))
-				r.NoteFailed("a", "e1", at(2), errors.New("gone"))
-				r.Note([]byte("a"), publish(3, 1, "e1"))
+				r.RecordDecision([]byte("a"), publish(1, 1, "e1"))
+				r.RecordFailed("a", "e1", at(2), errors.New("gone"))
+				r.RecordDecision([]byte("a"), publish(3, 1, "e1"))
 			},
 			want: []state.DecisionEntry{func() state.DecisionEntry {
 				e := counted(publish(3, 1, "e1"), 1, 2)
@@ -101,17 +101,17 @@ func TestRecordEntries(t *testing.T) {
 		"NextEvent": {
 			reason: "another event has an outcome of its own",
 			do: func(r *state.DecisionRecord) {
-				r.Note([]byte("a"), publish(1, 1, "e1"))
-				r.NoteConfirmed("a", "e1", at(2))
-				r.Note([]byte("a"), publish(11, 1, "e2"))
+				r.RecordDecision([]byte("a"), publish(1, 1, "e1"))
+				r.RecordConfirmed("a", "e1", at(2))
+				r.RecordDecision([]byte("a"), publish(11, 1, "e2"))
 			},
 			want: []state.DecisionEntry{counted(publish(11, 1, "e2"), 1, 2)},
 		},
 		"LongTexts": {
 			reason: "nothing that comes from outside is kept at any length",
 			do: func(r *state.DecisionRecord) {
-				r.Note([]byte("a"), state.DecisionEntry{At: at(1), Phase: strings.Repeat("é", 1000), Err: strings.Repeat("x", 1000)})
-				r.Note([]byte(strings.Repeat("i", 257)), state.DecisionEntry{At: at(1)})
+				r.RecordDecision([]byte("a"), state.DecisionEntry{At: at(1), Phase: strings.Repeat("é", 1000), Err: strings.Repeat("x", 1000)})
+				r.RecordDecision([]byte(strings.Repeat("i", 257)), state.DecisionEntry{At: at(1)})
 			},
 			want: []state.DecisionEntry{{
 				At: at(1), First: at(1), Times: 1,
@@ -121,7 +121,7 @@ func TestRecordEntries(t *testing.T) {
 		"FarAwayTimes": {
 			reason: "a time that has no text is the nearest that has one",
 			do: func(r *state.DecisionRecord) {
-				r.Note([]byte("a"), state.DecisionEntry{At: at(1), Next: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), Since: time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC)})
+				r.RecordDecision([]byte("a"), state.DecisionEntry{At: at(1), Next: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), Since: time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC)})
 			},
 			want: []state.DecisionEntry{{
 				At: at(1), First: at(1), Times: 1,
@@ -133,7 +133,7 @@ func TestRecordEntries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := state.NewDecisionRecord(10)
 			tc.do(r)
-			if diff := cmp.Diff(tc.want, r.Of("a")); diff != "" {
+			if diff := cmp.Diff(tc.want, r.ListDecisions("a")); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
@@ -166,13 +166,13 @@ func TestRecordModel(t *testing.T) {
 			e := state.DecisionEntry{At: at(i), Reason: reason}
 			n := slices.IndexFunc(model, func(k *known) bool { return k.id == id })
 			if rapid.Bool().Draw(t, "if known") {
-				r.NoteIfKnown([]byte(id), e)
+				r.RecordDecisionIfKnown([]byte(id), e)
 				if n >= 0 {
 					note(model[n], reason)
 				}
 				continue
 			}
-			r.Note([]byte(id), e)
+			r.RecordDecision([]byte(id), e)
 			k := &known{id: id}
 			if n >= 0 {
 				k = model[n]
@@ -185,7 +185,7 @@ func TestRecordModel(t *testing.T) {
 		if r.Len() != len(model) {
 			t.Fatalf("%d resources are kept, want %d", r.Len(), len(model))
 		}
-		for i, res := range r.Latest(100) {
+		for i, res := range r.ListLatest(100) {
 			got := known{id: res.ID}
 			for _, e := range res.Entries {
 				got.reasons, got.times = append(got.reasons, e.Reason), append(got.times, e.Times)
@@ -193,7 +193,7 @@ func TestRecordModel(t *testing.T) {
 			if diff := cmp.Diff(*model[i], got, cmp.AllowUnexported(known{})); diff != "" {
 				t.Fatalf("resource %d (-want +got):\n%s", i, diff)
 			}
-			if diff := cmp.Diff(res.Entries, r.Of(res.ID)); diff != "" {
+			if diff := cmp.Diff(res.Entries, r.ListDecisions(res.ID)); diff != "" {
 				t.Fatalf("of one and of all (-all +one):\n%s", diff)
 			}
 		}
@@ -203,15 +203,15 @@ func TestRecordModel(t *testing.T) {
 // TestRecordOfUnknownCostsNothing: the round asks for every resource that it skips.
 func TestRecordOfUnknownCostsNothing(t *testing.T) {
 	r := state.NewDecisionRecord(100)
-	r.Note([]byte("known"), state.DecisionEntry{At: start, Reason: changed})
+	r.RecordDecision([]byte("known"), state.DecisionEntry{At: start, Reason: changed})
 	id := []byte("01a1f9b6-bee5-729b-8247-7017e854ce96")
 	e := state.DecisionEntry{At: start, Reason: fresh, Phase: "Ready"}
-	if n := testing.AllocsPerRun(100, func() { r.NoteIfKnown(id, e) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { r.RecordDecisionIfKnown(id, e) }); n != 0 {
 		t.Errorf("a skip of an unknown resource allocates %v times, want 0", n)
 	}
 	known := []byte("known")
-	r.NoteIfKnown(known, e)
-	if n := testing.AllocsPerRun(100, func() { r.NoteIfKnown(known, e) }); n != 0 {
+	r.RecordDecisionIfKnown(known, e)
+	if n := testing.AllocsPerRun(100, func() { r.RecordDecisionIfKnown(known, e) }); n != 0 {
 		t.Errorf("a skip in a row allocates %v times, want 0", n)
 	}
 }
@@ -224,11 +224,11 @@ func TestRecordConcurrentUse(t *testing.T) {
 			for i := range 500 {
 				id := fmt.Sprint("r", (i*7+g)%16)
 				e := state.DecisionEntry{At: at(i), Reason: changed, Published: true, Generation: int64(i), EventID: fmt.Sprint("e", i)}
-				r.Note([]byte(id), e)
-				r.NoteIfKnown([]byte(id), e)
-				r.NoteConfirmed(id, e.EventID, at(i))
-				r.NoteFailed(id, e.EventID, at(i), errors.New("gone"))
-				if n := len(r.Latest(100)); n > 8 {
+				r.RecordDecision([]byte(id), e)
+				r.RecordDecisionIfKnown([]byte(id), e)
+				r.RecordConfirmed(id, e.EventID, at(i))
+				r.RecordFailed(id, e.EventID, at(i), errors.New("gone"))
+				if n := len(r.ListLatest(100)); n > 8 {
 					t.Errorf("%d resources, want 8 at most", n)
 				}
 			}
@@ -243,11 +243,11 @@ func TestRecordConcurrentUse(t *testing.T) {
 func BenchmarkNoteIfKnownUnknown(b *testing.B) {
 	r := state.NewDecisionRecord(10_000)
 	for i := range 10_000 {
-		r.Note([]byte(fmt.Sprintf("01a1f9b6-bee5-729b-8247-%012d", i)), state.DecisionEntry{At: start})
+		r.RecordDecision([]byte(fmt.Sprintf("01a1f9b6-bee5-729b-8247-%012d", i)), state.DecisionEntry{At: start})
 	}
 	id := []byte("01a1f9b6-bee5-729b-8247-7017e854ce96")
 	e := state.DecisionEntry{At: start, Reason: fresh, Phase: "Ready"}
 	for b.Loop() {
-		r.NoteIfKnown(id, e)
+		r.RecordDecisionIfKnown(id, e)
 	}
 }

@@ -77,7 +77,7 @@ type ServedDecision struct {
 // one resource, otherwise the most recently noted ones, up to ?limit= (default 100, maximum 1000).
 // An unknown resource is a problem with status 404. The keys of records are the names of their
 // watches.
-func NewRecordHandler(records map[string]*DecisionRecord) http.Handler {
+func NewRecordHandler(recordsByWatch map[string]*DecisionRecord) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
@@ -85,30 +85,30 @@ func NewRecordHandler(records map[string]*DecisionRecord) http.Handler {
 			return
 		}
 		q := r.URL.Query()
-		limit, err := parseLimit(q.Get("limit"))
+		limit, err := parseLimitOrDefault(q.Get("limit"))
 		if err != nil {
 			writeProblem(w, http.StatusBadRequest, "invalid_query", err.Error())
 			return
 		}
 		answer := RecordResponse{Time: time.Now().UTC().Truncate(time.Millisecond)}
-		for _, rec := range records {
+		for _, rec := range recordsByWatch {
 			answer.Known += rec.Len()
 		}
 		if id := q.Get("id"); id != "" {
-			answer.Resources = findDecisions(records, id)
+			answer.Resources = findDecisions(recordsByWatch, id)
 		} else {
-			answer.Resources = latestDecisions(records, limit)
+			answer.Resources = listLatestDecisions(recordsByWatch, limit)
 		}
 		if q.Get("id") != "" && len(answer.Resources) == 0 {
 			writeProblem(w, http.StatusNotFound, CodeNoDecisions, "no decisions recorded for this resource: it was not due since the sentinel started,"+
 				" is not watched by this sentinel, or its history was evicted")
 			return
 		}
-		writeResponse(w, http.StatusOK, "application/json", answer)
+		writeJSON(w, http.StatusOK, "application/json", answer)
 	})
 }
 
-func parseLimit(text string) (int, error) {
+func parseLimitOrDefault(text string) (limit int, err error) {
 	if text == "" {
 		return defaultServedLimit, nil
 	}
@@ -119,37 +119,37 @@ func parseLimit(text string) (int, error) {
 	return n, nil
 }
 
-func findDecisions(records map[string]*DecisionRecord, id string) []ServedDecisions {
+func findDecisions(recordsByWatch map[string]*DecisionRecord, id string) []ServedDecisions {
 	var found []ServedDecisions
-	for watch, rec := range records {
-		if entries := rec.Of(id); len(entries) > 0 {
-			found = append(found, newDecisions(watch, id, entries))
+	for watch, rec := range recordsByWatch {
+		if entries := rec.ListDecisions(id); len(entries) > 0 {
+			found = append(found, newServedDecisions(watch, id, entries))
 		}
 	}
 	slices.SortFunc(found, func(a, b ServedDecisions) int { return b.Decisions[0].At.Compare(a.Decisions[0].At) })
 	return found
 }
 
-func latestDecisions(records map[string]*DecisionRecord, limit int) []ServedDecisions {
+func listLatestDecisions(recordsByWatch map[string]*DecisionRecord, limit int) []ServedDecisions {
 	type noted struct {
 		watch string
 		RecordedResource
 	}
 	var all []noted
-	for watch, rec := range records {
-		for _, res := range rec.Latest(limit) {
+	for watch, rec := range recordsByWatch {
+		for _, res := range rec.ListLatest(limit) {
 			all = append(all, noted{watch, res})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b noted) int { return b.Noted.Compare(a.Noted) })
 	list := make([]ServedDecisions, 0, min(limit, len(all)))
 	for _, n := range all[:cap(list)] {
-		list = append(list, newDecisions(n.watch, n.ID, n.Entries))
+		list = append(list, newServedDecisions(n.watch, n.ID, n.Entries))
 	}
 	return list
 }
 
-func newDecisions(watch, id string, entries []DecisionEntry) ServedDecisions {
+func newServedDecisions(watch, id string, entries []DecisionEntry) ServedDecisions {
 	d := ServedDecisions{Watch: watch, ResourceID: id}
 	for _, e := range entries {
 		d.Decisions = append(d.Decisions, ServedDecision{
@@ -163,16 +163,16 @@ func newDecisions(watch, id string, entries []DecisionEntry) ServedDecisions {
 }
 
 func writeProblem(w http.ResponseWriter, status int, code, detail string) {
-	writeResponse(w, status, "application/problem+json", v1.Problem{
+	writeJSON(w, status, "application/problem+json", v1.Problem{
 		Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail,
 	})
 }
 
-func writeResponse(w http.ResponseWriter, status int, contentType string, v any) {
+func writeJSON(w http.ResponseWriter, status int, contentType string, body any) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected, and nothing else can fail
+	_ = json.NewEncoder(w).Encode(body) // the client may have disconnected, and nothing else can fail
 }

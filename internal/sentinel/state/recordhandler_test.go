@@ -16,17 +16,17 @@ import (
 // servedRecords returns two records: of clusters, and of node pools in one region.
 func servedRecords() map[string]*state.DecisionRecord {
 	clusters, pools := state.NewDecisionRecord(10), state.NewDecisionRecord(10)
-	clusters.Note([]byte("a"), state.DecisionEntry{
+	clusters.RecordDecision([]byte("a"), state.DecisionEntry{
 		At: at(5), Reason: changed, Published: true, Generation: 3, ObservedGeneration: 2, Phase: "Ready",
 		LastUpdated: at(-60), Since: at(4), Next: at(3), EventID: "evt-1",
 	})
-	clusters.NoteConfirmed("a", "evt-1", at(6))
-	clusters.NoteIfKnown([]byte("a"), state.DecisionEntry{
+	clusters.RecordConfirmed("a", "evt-1", at(6))
+	clusters.RecordDecisionIfKnown([]byte("a"), state.DecisionEntry{
 		At: at(10), Reason: announced, Generation: 3, ObservedGeneration: 2, Phase: "Ready", LastUpdated: at(-60), Next: at(16),
 	})
-	clusters.Note([]byte("b"), state.DecisionEntry{At: at(1), Reason: changed, Published: true, Generation: 1, EventID: "evt-2"})
-	clusters.NoteFailed("b", "evt-2", at(2), http.ErrHandlerTimeout)
-	pools.Note([]byte("a"), state.DecisionEntry{At: at(3), Reason: changed, Published: true, Generation: 1, EventID: "evt-3"})
+	clusters.RecordDecision([]byte("b"), state.DecisionEntry{At: at(1), Reason: changed, Published: true, Generation: 1, EventID: "evt-2"})
+	clusters.RecordFailed("b", "evt-2", at(2), http.ErrHandlerTimeout)
+	pools.RecordDecision([]byte("a"), state.DecisionEntry{At: at(3), Reason: changed, Published: true, Generation: 1, EventID: "evt-3"})
 	return map[string]*state.DecisionRecord{"clusters": clusters, "nodepools region=eu": pools}
 }
 

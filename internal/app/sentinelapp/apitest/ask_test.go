@@ -53,7 +53,7 @@ func newAPI(t *testing.T) *fleetclient.Client {
 func runCLI(t *testing.T, report any, args ...string) (code int) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	cmd := sentinelapp.Command(&stdout, &stderr, func(string) (string, bool) { return "", false })
+	cmd := sentinelapp.NewCommand(&stdout, &stderr, func(string) (string, bool) { return "", false })
 	cmd.SetArgs(append(args, "-o", "json"))
 	err := cmd.ExecuteContext(t.Context())
 	if decodeErr := json.Unmarshal(stdout.Bytes(), report); decodeErr != nil {

@@ -215,7 +215,7 @@ func TestExamples(t *testing.T) {
 			if err := yaml.UnmarshalStrict([]byte(document), &sc); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := sentinelconfig.Translate(&sc.Spec); err != nil {
+			if _, err := sentinelconfig.TranslateSpec(&sc.Spec); err != nil {
 				t.Errorf("%s: %v", sc.Name, err)
 			}
 		}

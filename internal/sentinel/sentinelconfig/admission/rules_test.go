@@ -302,7 +302,7 @@ func try(t *testing.T, spec string) (apiServer, operator error) {
 	if err := json.Unmarshal(text, &sc); err != nil {
 		return apiServer, err
 	}
-	_, operator = sentinelconfig.Translate(&sc.Spec)
+	_, operator = sentinelconfig.TranslateSpec(&sc.Spec)
 	return apiServer, operator
 }
 
