@@ -132,7 +132,9 @@ func (c *Client) CloseIdle() { c.caller.transport.CloseIdleConnections() }
 
 // Collection returns the client of a collection, such as v1.CollectionWorkloads or one that Nested
 // returns.
-func (c *Client) Collection(name string) *Collection { return &Collection{c.caller, name} }
+func (c *Client) Collection(name string) *Collection {
+	return &Collection{caller: c.caller, path: name}
+}
 
 // Clusters returns the client of clusters.
 func (c *Client) Clusters() *Collection { return c.Collection(v1.CollectionClusters) }

@@ -19,6 +19,7 @@ const DefaultPageSize = 500
 type Collection struct {
 	caller *caller
 	path   string
+	dryRun bool
 }
 
 // ListOptions selects resources of a collection. The zero value selects all of them.
@@ -78,11 +79,11 @@ func (c *Collection) List(ctx context.Context, o ListOptions) iter.Seq2[v1.Resou
 
 // Create creates a resource. A kind with a parent is created in the collection that Nested returns.
 func (c *Collection) Create(ctx context.Context, in v1.CreateRequest) (out v1.Resource, err error) {
-	_, err = c.caller.callJSON(ctx, request{method: http.MethodPost, path: c.path}, in, &out)
+	_, err = c.caller.callJSON(ctx, request{method: http.MethodPost, path: c.path, query: c.changeQuery()}, in, &out)
 	return out, err
 }
 
-// Patch replaces the spec, the labels, or both.
+// Patch replaces the spec, the labels and the annotations, each if it is given.
 func (c *Collection) Patch(ctx context.Context, id string, in v1.PatchRequest) (v1.Resource, error) {
 	return c.PatchIf(ctx, id, "", in)
 }
@@ -90,7 +91,7 @@ func (c *Collection) Patch(ctx context.Context, id string, in v1.PatchRequest) (
 // PatchIf is Patch for a resource that still has the ETag of GetWithETag. For any other version
 // IsChanged is true for the error. An empty ETag means no condition.
 func (c *Collection) PatchIf(ctx context.Context, id, etag string, in v1.PatchRequest) (out v1.Resource, err error) {
-	r := request{method: http.MethodPatch}
+	r := request{method: http.MethodPatch, query: c.changeQuery()}
 	if etag != "" {
 		r.header = map[string]string{"If-Match": etag}
 	}
@@ -101,7 +102,7 @@ func (c *Collection) PatchIf(ctx context.Context, id, etag string, in v1.PatchRe
 // Delete requests the deletion of a resource. The resource remains, with a deleted time, until its
 // adapters have finalized it; without adapters it is gone at once.
 func (c *Collection) Delete(ctx context.Context, id string) (out v1.Resource, err error) {
-	_, err = c.callItem(ctx, request{method: http.MethodDelete}, id, nil, &out)
+	_, err = c.callItem(ctx, request{method: http.MethodDelete, query: c.changeQuery()}, id, nil, &out)
 	return out, err
 }
 

@@ -40,6 +40,7 @@ func main() {
 
 // newRoot returns the commands on the fleet API and on host clusters.
 func newRoot(env cli.Env) *cobra.Command {
+	env.Stdout = cli.NewOutput(env.Stdout)
 	root := cli.Command(env)
 	root.AddCommand(execcli.Commands(execcli.Env{Env: env, Interactive: env.Stdin == os.Stdin && term.IsTerminal(int(os.Stdin.Fd()))})...)
 	root.AddCommand(faultcli.Commands(env)...)

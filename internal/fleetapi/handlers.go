@@ -56,6 +56,10 @@ func (rs resourceRoutes) post(k *kind) handler {
 		if err != nil {
 			return err
 		}
+		rules, err := rs.rulesFor(r)
+		if err != nil {
+			return err
+		}
 		d := draft{parent: parent}
 		var req v1.CreateRequest
 		if e := rest.ReadBody(w, r, rs.api.maxBody, &req); e != nil {
@@ -64,7 +68,7 @@ func (rs resourceRoutes) post(k *kind) handler {
 		if err := d.fillFrom(k, &req); err != nil {
 			return err
 		}
-		rec, err := rs.api.createResource(r.Context(), by, k, d)
+		rec, err := rules.createResource(r.Context(), by, k, d)
 		if err != nil {
 			return err
 		}
@@ -97,6 +101,10 @@ func (rs resourceRoutes) patch(k *kind) handler {
 		if err != nil {
 			return err
 		}
+		rules, err := rs.rulesFor(r)
+		if err != nil {
+			return err
+		}
 		var req patchBody
 		if e := rest.ReadBody(w, r, rs.api.maxBody, &req); e != nil {
 			return e
@@ -106,7 +114,7 @@ func (rs resourceRoutes) patch(k *kind) handler {
 			return err
 		}
 		p.match = rest.ParseETags(r.Header.Values("If-Match"))
-		rec, err := rs.api.updateResource(r.Context(), by, k, id, p)
+		rec, err := rules.updateResource(r.Context(), by, k, id, p)
 		if err != nil {
 			return err
 		}
@@ -125,7 +133,11 @@ func (rs resourceRoutes) delete(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		rec, err := rs.api.requestDeletion(r.Context(), by, k, id, rest.ParseETags(r.Header.Values("If-Match")))
+		rules, err := rs.rulesFor(r)
+		if err != nil {
+			return err
+		}
+		rec, err := rules.requestDeletion(r.Context(), by, k, id, rest.ParseETags(r.Header.Values("If-Match")))
 		if err != nil {
 			return err
 		}

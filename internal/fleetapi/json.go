@@ -27,6 +27,10 @@ func appendRecord(b []byte, r *Record, k *kind) []byte {
 		b = append(b, `,"labels":`...)
 		b = append(b, r.Labels...)
 	}
+	if len(r.Annotations) > 2 {
+		b = append(b, `,"annotations":`...)
+		b = append(b, r.Annotations...)
+	}
 	b = append(b, `,"metadata":{"name":`...)
 	b = appendText(b, r.Name)
 	if r.DisplayName != "" {

@@ -20,12 +20,15 @@ import (
 const (
 	maxLabels      = 64
 	maxDisplayName = 255
+	// maxAnnotations limits the keys and values of all annotations in bytes.
+	maxAnnotations = 256 << 10
 )
 
 // patchBody is a v1.PatchRequest that distinguishes null from absent.
 type patchBody struct {
-	Spec   json.RawMessage `json:"spec"`
-	Labels json.RawMessage `json:"labels"`
+	Spec        json.RawMessage `json:"spec"`
+	Labels      json.RawMessage `json:"labels"`
+	Annotations json.RawMessage `json:"annotations"`
 }
 
 func (b *patchBody) toPatch() (patch, error) {
@@ -36,14 +39,33 @@ func (b *patchBody) toPatch() (patch, error) {
 		p.spec = b.Spec
 	}
 	if b.Labels != nil {
-		labels, wrong := readLabels("labels", b.Labels)
+		labels, wrong := readStrings("labels", b.Labels, checkLabels)
 		errs = append(errs, wrong...)
 		p.labels = labels
+	}
+	if b.Annotations != nil {
+		annotations, wrong := readStrings("annotations", b.Annotations, checkAnnotations)
+		errs = append(errs, wrong...)
+		p.annotations = annotations
 	}
 	if len(errs) > 0 {
 		return patch{}, rest.NewFieldsError(errs)
 	}
 	return p, nil
+}
+
+// applyTo sets the values that differ, and reports whether the spec does.
+func (p *patch) applyTo(r *Record) (respecified bool) {
+	set := func(to *json.RawMessage, value json.RawMessage) bool {
+		differs := value != nil && !sameJSON(value, *to)
+		if differs {
+			*to = value
+		}
+		return differs
+	}
+	set(&r.Labels, p.labels)
+	set(&r.Annotations, p.annotations)
+	return set(&r.Spec, p.spec)
 }
 
 // fillFrom validates the request and copies its fields.
@@ -77,11 +99,12 @@ func (d *draft) fillFrom(k *kind, req *v1.CreateRequest) error {
 	}
 	errs = append(errs, checkName(k, d.Name)...)
 	errs = append(errs, checkLabels(labelsField, labels)...)
+	errs = append(errs, checkAnnotations("annotations", req.Annotations)...)
 	errs = append(errs, checkAndCompactObject("spec", &req.Spec, true)...)
 	if len(errs) > 0 {
 		return rest.NewFieldsError(errs)
 	}
-	d.Spec, d.Labels = req.Spec, labelsJSON(labels)
+	d.Spec, d.Labels, d.Annotations = req.Spec, stringsJSON(labels), stringsJSON(req.Annotations)
 	return nil
 }
 
@@ -113,25 +136,46 @@ func checkLabels(field string, labels map[string]string) []v1.FieldError {
 	return errs
 }
 
-func readLabels(field string, raw json.RawMessage) (json.RawMessage, []v1.FieldError) {
-	var labels map[string]string
-	if raw[0] != '{' || json.Unmarshal(raw, &labels) != nil {
-		return nil, []v1.FieldError{{Field: field, Constraint: "format", Message: "must be an object of strings; {} removes all labels"}}
+// checkAnnotations requires keys in the form of Kubernetes. Values may be any text that the store holds.
+func checkAnnotations(field string, annotations map[string]string) []v1.FieldError {
+	var errs []v1.FieldError
+	size := 0
+	for key, value := range annotations {
+		size += len(key) + len(value)
+		if wrong := validation.IsQualifiedName(strings.ToLower(key)); len(wrong) > 0 {
+			errs = append(errs, v1.FieldError{Field: field, Constraint: "pattern", Message: fmt.Sprintf("has the key %q: %s", key, wrong[0]), Value: key})
+		}
+		if strings.ContainsRune(value, 0) {
+			errs = append(errs, v1.FieldError{Field: field + "." + key, Constraint: "format", Message: "must not contain NUL"})
+		}
 	}
-	if errs := checkLabels(field, labels); len(errs) > 0 {
-		return nil, errs
+	if size > maxAnnotations {
+		errs = append(errs, v1.FieldError{Field: field, Constraint: "max", Message: fmt.Sprintf("must be at most %d bytes", maxAnnotations), Value: size})
 	}
-	return labelsJSON(labels), nil
+	slices.SortFunc(errs, func(a, b v1.FieldError) int { return strings.Compare(a.Field+a.Message, b.Field+b.Message) })
+	return errs
 }
 
-func labelsJSON(labels map[string]string) json.RawMessage {
+// readStrings reads an object of strings that check accepts.
+func readStrings(field string, raw json.RawMessage, check func(string, map[string]string) []v1.FieldError) (json.RawMessage, []v1.FieldError) {
+	var values map[string]string
+	if raw[0] != '{' || json.Unmarshal(raw, &values) != nil {
+		return nil, []v1.FieldError{{Field: field, Constraint: "format", Message: "must be an object of strings; {} removes all " + field}}
+	}
+	if errs := check(field, values); len(errs) > 0 {
+		return nil, errs
+	}
+	return stringsJSON(values), nil
+}
+
+func stringsJSON(values map[string]string) json.RawMessage {
 	b := []byte{'{'}
-	for i, key := range slices.Sorted(maps.Keys(labels)) {
+	for i, key := range slices.Sorted(maps.Keys(values)) {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = append(appendText(b, key), ':')
-		b = appendText(b, labels[key])
+		b = appendText(b, values[key])
 	}
 	return append(b, '}')
 }

@@ -102,13 +102,14 @@ func (rs *resources) initRow(ctx context.Context, tx Tx, by author, k *kind, l *
 
 // A patch holds the new values of a resource; nil leaves a value unchanged.
 type patch struct {
-	labels json.RawMessage
-	spec   json.RawMessage
+	labels      json.RawMessage
+	annotations json.RawMessage
+	spec        json.RawMessage
 	// match is the condition on the current revision of the row.
 	match rest.ETagList
 }
 
-// updateResource replaces labels and spec. The generation rises if the meaning of the spec changes.
+// updateResource replaces labels, annotations and spec. The generation rises if the meaning of the spec changes.
 // An update that changes nothing writes nothing.
 func (rs *resources) updateResource(ctx context.Context, by author, k *kind, id string, p patch) (Record, error) {
 	var updated Record
@@ -120,20 +121,15 @@ func (rs *resources) updateResource(ctx context.Context, by author, k *kind, id 
 		if r.Deleting() {
 			return rest.NewError(rest.CodeBeingDeleted, "%s %q is being deleted and cannot be changed", k.name, id)
 		}
-		relabelled := p.labels != nil && !sameJSON(p.labels, r.Labels)
-		respecified := p.spec != nil && !sameJSON(p.spec, r.Spec)
 		updated = *r
-		if !relabelled && !respecified {
+		respecified := p.applyTo(r)
+		if !respecified && bytes.Equal(r.Labels, updated.Labels) && bytes.Equal(r.Annotations, updated.Annotations) {
 			return nil
-		}
-		if relabelled {
-			r.Labels = p.labels
 		}
 		if respecified {
 			if err := rs.schemas.checkSpec(ctx, tx, k, p.spec); err != nil {
 				return err
 			}
-			r.Spec = p.spec
 			r.Generation++
 		}
 		r.UpdatedTime, r.UpdatedBy = t.Now, by.subject

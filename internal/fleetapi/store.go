@@ -46,6 +46,8 @@ type Content struct {
 	DisplayName string
 	// Labels is a JSON object of strings, `{}` when there are none.
 	Labels json.RawMessage
+	// Annotations is a JSON object of strings. Nil means none.
+	Annotations json.RawMessage
 	// Spec is kept byte for byte: it may hold numbers and strings that
 	// jsonb cannot.
 	Spec json.RawMessage

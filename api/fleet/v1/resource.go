@@ -79,8 +79,10 @@ type Resource struct {
 	Name string `json:"name"`
 	Href string `json:"href"`
 
-	Labels   map[string]string `json:"labels,omitempty"`
-	Metadata Metadata          `json:"metadata"`
+	Labels map[string]string `json:"labels,omitempty"`
+	// Annotations are strings of the owner that nobody selects by.
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Metadata    Metadata          `json:"metadata"`
 
 	// OwnerResource is the parent, nil for a top-level resource. The same
 	// value is served as owner_references, as the public API names it.
@@ -220,6 +222,8 @@ type CreateRequest struct {
 	Kind   string            `json:"kind,omitempty"`
 	Name   string            `json:"name"`
 	Labels map[string]string `json:"labels,omitempty"`
+	// Annotations are strings of the owner that nobody selects by.
+	Annotations map[string]string `json:"annotations,omitempty"`
 	// Metadata carries the display name and, for clients that write labels
 	// there, the labels. Giving labels in both places is refused.
 	Metadata *Metadata       `json:"metadata,omitempty"`
@@ -229,8 +233,9 @@ type CreateRequest struct {
 // A PatchRequest is the body of PATCH on a resource. Each value that is set
 // replaces the whole of what was there; nil leaves it as it is.
 type PatchRequest struct {
-	Spec   json.RawMessage    `json:"spec,omitempty"`
-	Labels *map[string]string `json:"labels,omitempty"`
+	Spec        json.RawMessage    `json:"spec,omitempty"`
+	Labels      *map[string]string `json:"labels,omitempty"`
+	Annotations *map[string]string `json:"annotations,omitempty"`
 }
 
 // A Report is what an adapter says about one resource, and the body of POST

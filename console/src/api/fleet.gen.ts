@@ -156,7 +156,7 @@ export interface paths {
         options?: never;
         head?: never;
         /**
-         * Replace the spec or the labels of a cluster
+         * Replace the spec, the labels or the annotations of a cluster
          * @description The generation increases if the spec changes. A request that changes
          *     nothing returns 200 and is not recorded.
          */
@@ -477,7 +477,7 @@ export interface paths {
         options?: never;
         head?: never;
         /**
-         * Replace the spec or the labels of a node pool
+         * Replace the spec, the labels or the annotations of a node pool
          * @description The generation increases if the spec changes. A request that changes
          *     nothing returns 200 and is not recorded.
          */
@@ -633,7 +633,7 @@ export interface paths {
         options?: never;
         head?: never;
         /**
-         * Replace the spec or the labels of a node pool
+         * Replace the spec, the labels or the annotations of a node pool
          * @description The generation increases if the spec changes. A request that changes
          *     nothing returns 200 and is not recorded.
          */
@@ -761,7 +761,7 @@ export interface paths {
         options?: never;
         head?: never;
         /**
-         * Replace the spec or the labels of a manifest
+         * Replace the spec, the labels or the annotations of a manifest
          * @description The generation increases if the spec changes. A request that changes
          *     nothing returns 200 and is not recorded.
          */
@@ -885,7 +885,7 @@ export interface paths {
         options?: never;
         head?: never;
         /**
-         * Replace the spec or the labels of a workload
+         * Replace the spec, the labels or the annotations of a workload
          * @description The generation increases if the spec changes. A request that changes
          *     nothing returns 200 and is not recorded.
          */
@@ -1139,6 +1139,14 @@ export interface components {
         Labels: {
             [key: string]: string;
         };
+        /**
+         * @description Strings that cannot be selected by: keys in the form of Kubernetes, and
+         *     at most 256 KiB in total. `fleetloop apply` keeps the names of the fields
+         *     that it has set in `fleetloop.io/applied-fields`.
+         */
+        Annotations: {
+            [key: string]: string;
+        };
         /** @description Desired state, as the owner sent it. The API stores it unchanged. */
         Spec: {
             [key: string]: unknown;
@@ -1173,6 +1181,7 @@ export interface components {
             name: string;
             href: string;
             labels?: components["schemas"]["Labels"];
+            annotations?: components["schemas"]["Annotations"];
             metadata: components["schemas"]["Metadata"];
             ownerResource?: components["schemas"]["Reference"];
             owner_references?: components["schemas"]["Reference"];
@@ -1469,6 +1478,7 @@ export interface components {
              */
             name?: string;
             labels?: components["schemas"]["Labels"];
+            annotations?: components["schemas"]["Annotations"];
             metadata?: {
                 name?: string;
                 displayName?: string;
@@ -1493,6 +1503,7 @@ export interface components {
         PatchRequest: {
             spec?: components["schemas"]["Spec"];
             labels?: components["schemas"]["Labels"];
+            annotations?: components["schemas"]["Annotations"];
         };
         ForceDeleteRequest: {
             reason: string;
@@ -2416,6 +2427,11 @@ export interface components {
         /** @description Rejects unknown parameters. */
         strict: boolean;
         /**
+         * @description Validates and authorizes the request and returns its result, but changes
+         *     and records nothing.
+         */
+        dryRun: boolean;
+        /**
          * @description Comma-separated ids of the resources to return. Missing resources are
          *     left out. Cannot be combined with parameters other than strict.
          */
@@ -2791,6 +2807,11 @@ export interface operations {
     createCluster: {
         parameters: {
             query?: {
+                /**
+                 * @description Validates and authorizes the request and returns its result, but changes
+                 *     and records nothing.
+                 */
+                dry_run?: components["parameters"]["dryRun"];
                 /** @description Rejects unknown parameters. */
                 strict?: components["parameters"]["strict"];
             };
@@ -2874,7 +2895,13 @@ export interface operations {
     };
     deleteCluster: {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description Validates and authorizes the request and returns its result, but changes
+                 *     and records nothing.
+                 */
+                dry_run?: components["parameters"]["dryRun"];
+            };
             header?: {
                 /** @description Expected ETag of the resource. If it differs, nothing is changed and the response is 412. */
                 "If-Match"?: components["parameters"]["ifMatch"];
@@ -2888,6 +2915,7 @@ export interface operations {
         requestBody?: never;
         responses: {
             202: components["responses"]["Resource"];
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -2899,7 +2927,13 @@ export interface operations {
     };
     patchCluster: {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description Validates and authorizes the request and returns its result, but changes
+                 *     and records nothing.
+                 */
+                dry_run?: components["parameters"]["dryRun"];
+            };
             header?: {
                 /** @description Expected ETag of the resource. If it differs, nothing is changed and the response is 412. */
                 "If-Match"?: components["parameters"]["ifMatch"];
@@ -3353,6 +3387,11 @@ export interface operations {
     createNodePool: {
         parameters: {
             query?: {
+                /**
+                 * @description Validates and authorizes the request and returns its result, but changes
+                 *     and records nothing.
+                 */
+                dry_run?: components["parameters"]["dryRun"];
                 /** @description Rejects unknown parameters. */
                 strict?: components["parameters"]["strict"];
             };
@@ -3422,7 +3461,13 @@ export interface operations {
     };
     deleteNodePool: {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description Validates and authorizes the request and returns its result, but changes
+                 *     and records nothing.
+                 */
+                dry_run?: components["parameters"]["dryRun"];
+            };
             header?: {
                 /** @description Expected ETag of the resource. If it differs, nothing is changed and the response is 412. */
                 "If-Match"?: components["parameters"]["ifMatch"];
@@ -3436,6 +3481,7 @@ export interface operations {
         requestBody?: never;
         responses: {
             202: components["responses"]["Resource"];
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -3447,7 +3493,13 @@ export interface operations {
     };
     patchNodePool: {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description Validates and authorizes the request and returns its result, but changes
+                 *     and records nothing.
+                 */
+                dry_run?: components["parameters"]["dryRun"];
+            };
             header?: {
                 /** @description Expected ETag of the resource. If it differs, nothing is changed and the response is 412. */
                 "If-Match"?: components["parameters"]["ifMatch"];
@@ -3709,6 +3761,11 @@ export interface operations {
     createNodePoolOfCluster: {
         parameters: {
             query?: {
+                /**
+                 * @description Validates and authorizes the request and returns its result, but changes
+                 *     and records nothing.
+                 */
+                dry_run?: components["parameters"]["dryRun"];
                 /** @description Rejects unknown parameters. */
                 strict?: components["parameters"]["strict"];
             };
@@ -3802,7 +3859,13 @@ export interface operations {
     };
     deleteNodePoolOfCluster: {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description Validates and authorizes the request and returns its result, but changes
+                 *     and records nothing.
+                 */
+                dry_run?: components["parameters"]["dryRun"];
+            };
             header?: {
                 /** @description Expected ETag of the resource. If it differs, nothing is changed and the response is 412. */
                 "If-Match"?: components["parameters"]["ifMatch"];
@@ -3818,6 +3881,7 @@ export interface operations {
         requestBody?: never;
         responses: {
             202: components["responses"]["Resource"];
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -3829,7 +3893,13 @@ export interface operations {
     };
     patchNodePoolOfCluster: {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description Validates and authorizes the request and returns its result, but changes
+                 *     and records nothing.
+                 */
+                dry_run?: components["parameters"]["dryRun"];
+            };
             header?: {
                 /** @description Expected ETag of the resource. If it differs, nothing is changed and the response is 412. */
                 "If-Match"?: components["parameters"]["ifMatch"];
@@ -4086,6 +4156,11 @@ export interface operations {
     createManifest: {
         parameters: {
             query?: {
+                /**
+                 * @description Validates and authorizes the request and returns its result, but changes
+                 *     and records nothing.
+                 */
+                dry_run?: components["parameters"]["dryRun"];
                 /** @description Rejects unknown parameters. */
                 strict?: components["parameters"]["strict"];
             };
@@ -4169,7 +4244,13 @@ export interface operations {
     };
     deleteManifest: {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description Validates and authorizes the request and returns its result, but changes
+                 *     and records nothing.
+                 */
+                dry_run?: components["parameters"]["dryRun"];
+            };
             header?: {
                 /** @description Expected ETag of the resource. If it differs, nothing is changed and the response is 412. */
                 "If-Match"?: components["parameters"]["ifMatch"];
@@ -4183,6 +4264,7 @@ export interface operations {
         requestBody?: never;
         responses: {
             202: components["responses"]["Resource"];
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -4194,7 +4276,13 @@ export interface operations {
     };
     patchManifest: {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description Validates and authorizes the request and returns its result, but changes
+                 *     and records nothing.
+                 */
+                dry_run?: components["parameters"]["dryRun"];
+            };
             header?: {
                 /** @description Expected ETag of the resource. If it differs, nothing is changed and the response is 412. */
                 "If-Match"?: components["parameters"]["ifMatch"];
@@ -4441,6 +4529,11 @@ export interface operations {
     createWorkload: {
         parameters: {
             query?: {
+                /**
+                 * @description Validates and authorizes the request and returns its result, but changes
+                 *     and records nothing.
+                 */
+                dry_run?: components["parameters"]["dryRun"];
                 /** @description Rejects unknown parameters. */
                 strict?: components["parameters"]["strict"];
             };
@@ -4524,7 +4617,13 @@ export interface operations {
     };
     deleteWorkload: {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description Validates and authorizes the request and returns its result, but changes
+                 *     and records nothing.
+                 */
+                dry_run?: components["parameters"]["dryRun"];
+            };
             header?: {
                 /** @description Expected ETag of the resource. If it differs, nothing is changed and the response is 412. */
                 "If-Match"?: components["parameters"]["ifMatch"];
@@ -4538,6 +4637,7 @@ export interface operations {
         requestBody?: never;
         responses: {
             202: components["responses"]["Resource"];
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -4549,7 +4649,13 @@ export interface operations {
     };
     patchWorkload: {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description Validates and authorizes the request and returns its result, but changes
+                 *     and records nothing.
+                 */
+                dry_run?: components["parameters"]["dryRun"];
+            };
             header?: {
                 /** @description Expected ETag of the resource. If it differs, nothing is changed and the response is 412. */
                 "If-Match"?: components["parameters"]["ifMatch"];

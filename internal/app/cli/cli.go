@@ -56,6 +56,7 @@ func Command(env Env) *cobra.Command {
 	if env.Now == nil {
 		env.Now = time.Now
 	}
+	env.Stdout = NewOutput(env.Stdout)
 	s := &session{env: env}
 	root := &cobra.Command{
 		Use:   "fleetloop",
@@ -80,7 +81,7 @@ func Command(env Env) *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc("config", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 	root.AddCommand(
 		newGetCommand(s), newWatchCommand(s), newDescribeCommand(s), newHistoryCommand(s), newDiffCommand(s), newWaitCommand(s),
-		newCreateCommand(s), newLoadCommand(s), newPatchCommand(s), newLabelCommand(s), newDeleteCommand(s),
+		newCreateCommand(s), newApplyCommand(s), newEditCommand(s), newExplainCommand(s), newLoadCommand(s), newPatchCommand(s), newLabelCommand(s), newDeleteCommand(s),
 		newSummaryCommand(s), newStuckCommand(s), newClustersCommand(s), newSchemaCommand(s), newChangesCommand(s), newAuditCommand(s),
 		newConfigCommand(s), newWhoAmICommand(s), newCanICommand(s), newVersionCommand(s),
 	)
@@ -90,9 +91,14 @@ func Command(env Env) *cobra.Command {
 // Run runs root, the result of Command, prints any error and returns the exit code.
 func Run(ctx context.Context, env Env, root *cobra.Command, args []string) int {
 	begun := false
-	root.PersistentPreRun = func(*cobra.Command, []string) { begun = true }
+	out := NewOutput(root.OutOrStdout())
+	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
+		begun = true
+		out.begin(cmd)
+	}
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
+	err = out.end(err)
 	if err == nil {
 		return CodeOK
 	}
@@ -104,7 +110,7 @@ func Run(ctx context.Context, env Env, root *cobra.Command, args []string) int {
 	if code == CodeFailed && ctx.Err() != nil {
 		code = CodeInterrupted // any other error is a consequence
 	}
-	if !errors.Is(err, errRefused) { // the answer is printed
+	if !errors.Is(err, errRefused) && !errors.Is(err, errDiffers) { // the answer is printed
 		printError(env.Stderr, err)
 	}
 	return code

@@ -34,7 +34,7 @@ func TestShowSyncs(t *testing.T) {
 		"sync-bad-state":  {"what there is is said", run{args: []string{"clusters", "sync", "--state", "broken"}}},
 		"sync-both":       {"which is meant is not clear", run{args: []string{"clusters", "sync", "c-stuck", "--state", "stuck"}}},
 		"sync-bad-limit":  {"a sign is a mistake", run{args: []string{"clusters", "sync", "--limit", "-1"}}},
-		"sync-bad-format": {"what there is is said", run{args: []string{"clusters", "sync", "-o", "csv"}}},
+		"sync-bad-format": {"what there is is said", run{args: []string{"clusters", "sync", "-o", "xml"}}},
 		"sync-pool":       {"a node pool is brought there with its cluster", run{args: []string{"clusters", "sync", "nodepool/c-stuck"}}},
 		"sync-describe":   {"beside all else", run{args: []string{"describe", "cluster", "c-stuck"}}},
 		"sync-deleting":   {"what is still to be done", run{args: []string{"describe", "cluster", "c-backing-off"}}},

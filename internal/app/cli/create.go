@@ -16,6 +16,7 @@ const fileUsage = "a `file`, a folder with .yaml, .yml and .json files, or - (st
 
 func newCreateCommand(s *session) *cobra.Command {
 	var file, format string
+	var dry dryRun
 	cmd := &cobra.Command{
 		Use:   "create -f FILE",
 		Short: "Create resources from files",
@@ -43,21 +44,27 @@ func newCreateCommand(s *session) *cobra.Command {
 				return err
 			}
 			defer client.CloseIdle()
-			return createAll(cmd.Context(), s, client, docs, format)
+			return createAll(cmd.Context(), s, client, docs, createOptions{format, dry})
 		},
 	}
 	cmd.Flags().StringVarP(&file, "filename", "f", "", fileUsage)
+	dry.addFlag(cmd)
 	addOutputFlag(cmd, &format, changeFormats())
 	return cmd
 }
 
+type createOptions struct {
+	format string
+	dryRun dryRun
+}
+
 // createAll continues after a failure, because the documents may be independent.
-func createAll(ctx context.Context, s *session, client *fleetclient.Client, docs []resource.Document, format string) error {
-	out := s.newChangePrinter(format, len(docs) == 1, "created")
+func createAll(ctx context.Context, s *session, client *fleetclient.Client, docs []resource.Document, o createOptions) error {
+	out := s.newChangePrinter(o.format, len(docs) == 1, o.dryRun.describe("created"))
 	var errs []error
 	done := 0
 	for _, d := range docs {
-		i, err := createOne(ctx, client, d)
+		i, err := createOne(ctx, client, d, o.dryRun)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("create %s (%s): %w", d.Ref, d.Where, err))
 			continue
@@ -75,7 +82,7 @@ func createAll(ctx context.Context, s *session, client *fleetclient.Client, docs
 	return joinErrorsWithExitCode(errs, done)
 }
 
-func createOne(ctx context.Context, client *fleetclient.Client, d resource.Document) (resource.Item, error) {
+func createOne(ctx context.Context, client *fleetclient.Client, d resource.Document, dry dryRun) (resource.Item, error) {
 	k := d.Ref.Kind
 	collection, owner := k.Collection, ""
 	if k.IsChild() {
@@ -86,7 +93,7 @@ func createOne(ctx context.Context, client *fleetclient.Client, d resource.Docum
 		collection = fleetclient.Nested(k.Parent().Collection, parent.Resource.ID, collection)
 		owner = parent.Resource.Name
 	}
-	r, err := client.Collection(collection).Create(ctx, d.CreateRequest)
+	r, err := dry.collection(client, collection).Create(ctx, d.CreateRequest)
 	if err != nil {
 		return resource.Item{}, err
 	}

@@ -13,8 +13,9 @@ import (
 
 type deleteOptions struct {
 	waitOptions
-	wait bool
-	file string
+	wait   bool
+	file   string
+	dryRun dryRun
 }
 
 func newDeleteCommand(s *session) *cobra.Command {
@@ -32,6 +33,7 @@ func newDeleteCommand(s *session) *cobra.Command {
 	}
 	o.addFlags(s, cmd, true)
 	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "delete the resources in a `file`, the files of a folder, or - (standard input)")
+	o.dryRun.addFlag(cmd)
 	cmd.Flags().BoolVar(&o.all, "all", false, "delete all resources of the kind")
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "wait until the resources are deleted")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "timeout of --wait as a `duration`")
@@ -56,12 +58,12 @@ func runDelete(s *session, cmd *cobra.Command, args []string, o deleteOptions) e
 	var asked []resource.Item
 	var errs []error
 	for _, i := range items {
-		if _, err := client.Collection(i.Kind.Collection).Delete(cmd.Context(), i.Resource.ID); err != nil && !fleetclient.IsNotFound(err) {
+		if _, err := o.dryRun.collection(client, i.Kind.Collection).Delete(cmd.Context(), i.Resource.ID); err != nil && !fleetclient.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("delete %s: %w", i.KindAndName(), err))
 			continue
 		}
 		asked = append(asked, i)
-		if _, err := fmt.Fprintf(s.env.Stdout, "%s deletion requested\n", i.KindAndName()); err != nil {
+		if _, err := fmt.Fprintf(s.env.Stdout, "%s %s\n", i.KindAndName(), o.dryRun.describe("deletion requested")); err != nil {
 			return err
 		}
 	}
@@ -76,6 +78,8 @@ func (o *deleteOptions) targetToDelete(s *session, cmd *cobra.Command, args []st
 	switch {
 	case o.timeout <= 0 || o.interval <= 0:
 		return target{}, usageErrorf(cmd, "--timeout and --interval must be positive")
+	case o.wait && bool(o.dryRun):
+		return target{}, usageErrorf(cmd, "--wait cannot be combined with --dry-run")
 	case o.file != "" && (len(args) > 0 || o.labels != "" || o.search != ""):
 		return target{}, usageErrorf(cmd, "-f cannot be combined with names or selectors")
 	case o.file != "":

@@ -23,6 +23,7 @@ const (
 	CodeUsage        = 2
 	CodePrecondition = 3
 	CodePartial      = 4
+	CodeDiffFailed   = 5
 	CodeTimeout      = 124
 	CodeInterrupted  = 130
 )
@@ -41,6 +42,7 @@ func ExitCodes() []ExitCodeDoc {
 		{CodeUsage, "invalid command line, configuration or file; nothing was sent"},
 		{CodePrecondition, "the resource does not exist, or its state does not allow the request"},
 		{CodePartial, "partial failure: some items succeeded, others failed"},
+		{CodeDiffFailed, "diff -f failed; its code 1 means that there are differences"},
 		{CodeTimeout, "timeout of a wait"},
 		{CodeInterrupted, "interrupted"},
 	}

@@ -48,7 +48,7 @@ func TestShow(t *testing.T) {
 		"get-bad-selector":    {"the server says what is wrong", run{args: []string{"get", "clusters", "-l", "a=("}}},
 		"get-unknown-kind":    {"what there is is said", run{args: []string{"get", "pods"}}},
 		"get-no-kind":         {"what there is is said", run{args: []string{"get"}}},
-		"get-bad-format":      {"what there is is said", run{args: []string{"get", "clusters", "-o", "csv"}}},
+		"get-bad-format":      {"what there is is said", run{args: []string{"get", "clusters", "-o", "xml"}}},
 		"get-names-selector":  {"which is meant is not clear", run{args: []string{"get", "clusters", "c1", "-l", "a=b"}}},
 		"get-bad-flag":        {"a flag that is not there", run{args: []string{"get", "--sort", "clusters"}}},
 		"get-bad-limit":       {"a sign is a mistake", run{args: []string{"get", "clusters", "--limit", "-1"}}},

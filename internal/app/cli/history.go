@@ -153,18 +153,27 @@ func diffRevisions(from, to *v1.Revision) []changeevent.FieldChange {
 func newDiffCommand(s *session) *cobra.Command {
 	var sc scope
 	var from, to int64
+	var files fileOptions
 	format := ""
 	cmd := &cobra.Command{
-		Use:   "diff KIND NAME|ID --revision GENERATION",
-		Short: "Compare two generations of a cluster or node pool",
+		Use:   "diff KIND NAME|ID --revision GENERATION | -f FILE|DIR|-",
+		Short: "Compare two generations of a cluster or node pool, or files with the resources",
 		Long: "Compare the spec and labels of a generation with those of the newest one, or of --to. A line begins with + if\n" +
-			"the field was added, with - if it was removed, and with ~ if it has another value.",
-		Example:           "  fleetloop diff cluster eu-1 --revision 3\n  fleetloop diff cluster eu-1 --revision 3 --to 4 -o json",
+			"the field was added, with - if it was removed, and with ~ if it has another value.\n\n" +
+			"With -f, print a unified diff of what 'fleetloop apply' would change. As with kubectl, the exit code is 0 without\n" +
+			"differences, 1 with differences, and greater than 1 after an error.",
+		Example:           "  fleetloop diff cluster eu-1 --revision 3\n  fleetloop diff cluster eu-1 --revision 3 --to 4 -o json\n  fleetloop diff -f fleet/ -R",
 		ValidArgsFunction: s.completeKindOrName,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			formats := []string{formatText, terminal.FormatJSON, terminal.FormatYAML}
 			if err := checkFormat(cmd, format, formats); err != nil {
 				return err
+			}
+			if files.file != "" {
+				if len(args) > 0 || from != 0 || to != 0 || format != formatText {
+					return usageErrorf(cmd, "-f cannot be combined with names, --revision, --to or -o")
+				}
+				return runFileDiff(s, cmd, files)
 			}
 			if from <= 0 || to < 0 {
 				return usageErrorf(cmd, "give a generation with --revision; 'fleetloop history' lists them")
@@ -184,6 +193,7 @@ func newDiffCommand(s *session) *cobra.Command {
 		},
 	}
 	sc.addFlags(s, cmd, false)
+	files.addFlags(cmd)
 	cmd.Flags().Int64Var(&from, "revision", 0, "`generation` to compare from")
 	cmd.Flags().Int64Var(&to, "to", 0, "`generation` to compare with; 0 for the newest")
 	addOutputFlag(cmd, &format, []string{formatText, terminal.FormatJSON, terminal.FormatYAML})

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -29,10 +28,8 @@ func changeFormats() []string {
 
 func versionFormats() []string { return []string{formatText, terminal.FormatJSON} }
 
-// addOutputFlag adds -o with one of the given formats. The first is the default.
 func addOutputFlag(cmd *cobra.Command, format *string, formats []string) {
-	cmd.Flags().StringVarP(format, "output", "o", formats[0], "output `format`: "+strings.Join(formats, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	AddOutputFlag(cmd, format, formats)
 }
 
 func checkFormat(cmd *cobra.Command, format string, formats []string) error {

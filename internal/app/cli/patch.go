@@ -21,6 +21,7 @@ type patchOptions struct {
 	labels []string
 	file   string
 	format string
+	dryRun dryRun
 }
 
 func newPatchCommand(s *session) *cobra.Command {
@@ -41,6 +42,7 @@ func newPatchCommand(s *session) *cobra.Command {
 	cmd.Flags().StringVar(&o.spec, "spec", "", "merge this `JSON` object into the spec")
 	cmd.Flags().StringArrayVar(&o.labels, "label", nil, "set a label, `key=value`, or remove it, key-; can be repeated")
 	cmd.Flags().StringVarP(&o.file, "filename", "f", "", fileUsage)
+	o.dryRun.addFlag(cmd)
 	addOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
 }
@@ -66,6 +68,7 @@ func newLabelCommand(s *session) *cobra.Command {
 		},
 	}
 	o.addFlags(s, cmd, false)
+	o.dryRun.addFlag(cmd)
 	addOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
 }
@@ -94,11 +97,11 @@ func runPatch(s *session, cmd *cobra.Command, args []string, o patchOptions) err
 	if err != nil {
 		return err
 	}
-	out := s.newChangePrinter(o.format, len(items) == 1, "patched")
+	out := s.newChangePrinter(o.format, len(items) == 1, o.dryRun.describe("patched"))
 	var errs []error
 	done := 0
 	for n, i := range items {
-		after, err := applyEdit(cmd.Context(), client, i, edits[n])
+		after, err := edits[n].apply(cmd.Context(), client, i, o.dryRun)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("patch %s: %w", i.KindAndName(), err))
 			continue
@@ -119,8 +122,8 @@ func runPatch(s *session, cmd *cobra.Command, args []string, o patchOptions) err
 // maxTries limits the attempts to apply an edit after conflicts.
 const maxTries = 5
 
-// applyEdit changes a resource. An edit that merges does not undo concurrent changes.
-func applyEdit(ctx context.Context, client *fleetclient.Client, i resource.Item, e edit) (resource.Item, error) {
+// apply changes a resource. An edit that merges does not undo concurrent changes.
+func (e edit) apply(ctx context.Context, client *fleetclient.Client, i resource.Item, dry dryRun) (resource.Item, error) {
 	for try := 1; ; try++ {
 		now, tag := i.Resource, ""
 		var err error
@@ -135,7 +138,7 @@ func applyEdit(ctx context.Context, client *fleetclient.Client, i resource.Item,
 		if err != nil {
 			return resource.Item{}, err
 		}
-		r, err := client.Collection(i.Kind.Collection).PatchIf(ctx, now.ID, tag, request)
+		r, err := dry.collection(client, i.Kind.Collection).PatchIf(ctx, now.ID, tag, request)
 		switch {
 		case err == nil:
 			return itemOf(i.Kind, r, i.Owner)
@@ -186,7 +189,11 @@ func newReplaceEdit(d resource.Document) edit {
 	return edit{patch: func(v1.Resource) (v1.PatchRequest, error) {
 		labels := map[string]string{}
 		maps.Copy(labels, d.Labels)
-		return v1.PatchRequest{Spec: d.Spec, Labels: &labels}, nil
+		p := v1.PatchRequest{Spec: d.Spec, Labels: &labels}
+		if d.Annotations != nil {
+			p.Annotations = &d.Annotations
+		}
+		return p, nil
 	}}
 }
 

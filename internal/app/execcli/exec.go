@@ -29,8 +29,7 @@ func changeOutputFormats() []string {
 
 // addOutputFlag adds -o with one of the given formats. The first is the default.
 func addOutputFlag(cmd *cobra.Command, format *string, formats []string) {
-	cmd.Flags().StringVarP(format, "output", "o", formats[0], "output `format`: "+strings.Join(formats, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	cli.AddOutputFlag(cmd, format, formats)
 }
 
 func checkOutputFormat(cmd *cobra.Command, format string, formats []string) error {

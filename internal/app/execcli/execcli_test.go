@@ -36,7 +36,7 @@ func TestMistakes(t *testing.T) {
 		"bad-dry-run":     {"what there is", []string{"exec", "scale_deployment", "namespace=shop", "deployment=web", "replicas=5", "--dry-run=yes"}},
 		"bad-mode":        {"what there is", []string{"exec", "scale_deployment", "namespace=shop", "deployment=web", "replicas=5", "--mode=here"}},
 		"bad-time":        {"a sign is a mistake", []string{"exec", "scale_deployment", "namespace=shop", "deployment=web", "replicas=5", "--timeout=-1s"}},
-		"bad-format":      {"what there is", []string{"exec", "get", "-o", "csv"}},
+		"bad-format":      {"what there is", []string{"exec", "get", "-o", "xml"}},
 		"get-both":        {"which is meant is not clear", []string{"exec", "get", "x", "--phase=failed"}},
 		"describe-what":   {"not by accident", []string{"exec", "describe"}},
 		"cancel-what":     {"not by accident", []string{"exec", "cancel"}},

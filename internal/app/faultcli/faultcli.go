@@ -109,8 +109,7 @@ func usageErrorf(cmd *cobra.Command, format string, args ...any) error {
 }
 
 func addValidatedOutputFlag(cmd *cobra.Command, format *string, formats ...string) {
-	cmd.Flags().StringVarP(format, "output", "o", formats[0], "output `format`: "+strings.Join(formats, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	cli.AddOutputFlag(cmd, format, formats)
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if slices.Contains(formats, *format) {
 			return nil

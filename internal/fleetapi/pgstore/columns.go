@@ -16,7 +16,7 @@ import (
 // All that reads or writes the columns of a resource one by one is in this file.
 
 // pageColumns are the columns of a Record, in the order of the scan targets.
-const pageColumns = `id, tenant, name, display_name, owner_id, labels, spec, generation, revision,
+const pageColumns = `id, tenant, name, display_name, owner_id, labels, annotations, spec, generation, revision,
 	created_time, updated_time, deleted_time, created_by, updated_by, deleted_by,
 	phase, observed_generation, last_updated_time, last_transition_time, conditions`
 
@@ -26,6 +26,7 @@ type pageRow struct {
 	deleted                  *time.Time
 	phase                    string
 	labels, spec, conditions pgtype.DriverBytes
+	annotations              pgtype.DriverBytes
 
 	shown
 }
@@ -33,7 +34,7 @@ type pageRow struct {
 // scanTargets returns the targets into which pageColumns are scanned.
 func (row *pageRow) scanTargets(rec *fleetapi.Record) []any {
 	return []any{
-		&rec.ID, &rec.Tenant, &rec.Name, &rec.DisplayName, &row.owner, &row.labels, &row.spec, &rec.Generation, &rec.Revision,
+		&rec.ID, &rec.Tenant, &rec.Name, &rec.DisplayName, &row.owner, &row.labels, &row.annotations, &row.spec, &rec.Generation, &rec.Revision,
 		&rec.CreatedTime, &rec.UpdatedTime, &row.deleted, &rec.CreatedBy, &rec.UpdatedBy, &rec.DeletedBy,
 		&row.phase, &rec.Status.ObservedGeneration, &rec.Status.LastUpdatedTime, &rec.Status.LastTransitionTime, &row.conditions,
 		&row.ShootStatus, &row.ShootMessage, &row.SyncError,
@@ -50,7 +51,7 @@ func (row *pageRow) fillRecord(rec *fleetapi.Record) {
 		rec.DeletedTime = *row.deleted
 	}
 	rec.Status.Phase = v1.Phase(row.phase)
-	rec.Labels, rec.Spec = json.RawMessage(row.labels), json.RawMessage(row.spec)
+	rec.Labels, rec.Annotations, rec.Spec = json.RawMessage(row.labels), json.RawMessage(row.annotations), json.RawMessage(row.spec)
 	rec.Status.Conditions = json.RawMessage(row.conditions)
 	row.fillShootStatus(rec)
 }
@@ -76,7 +77,7 @@ func visitRows(rows pgx.Rows, kind string, visit func(*fleetapi.Record) error) e
 func recordOf(r *db.Resource) fleetapi.Record {
 	rec := fleetapi.Record{
 		Key:         fleetapi.Key{Kind: r.Kind, ID: r.ID},
-		Content:     fleetapi.Content{Name: r.Name, DisplayName: r.DisplayName, Labels: r.Labels, Spec: r.Spec},
+		Content:     fleetapi.Content{Name: r.Name, DisplayName: r.DisplayName, Labels: r.Labels, Annotations: r.Annotations, Spec: r.Spec},
 		Tenant:      r.Tenant,
 		Generation:  r.Generation,
 		Revision:    r.Revision,
@@ -107,13 +108,13 @@ func recordOf(r *db.Resource) fleetapi.Record {
 // deadlock. COPY would be faster, but PostgreSQL refuses it to a role that row-level security
 // binds.
 const insertBatch = `insert into tenant.resources (
-	id, kind, tenant, name, display_name, owner_id, owner_kind, labels, spec, generation,
+	id, kind, tenant, name, display_name, owner_id, owner_kind, labels, annotations, spec, generation,
 	created_time, updated_time, deleted_time, created_by, updated_by, deleted_by,
 	phase, observed_generation, last_updated_time, last_transition_time, conditions
 )
 select r.id, $6, $7, r.name, r.display_name, $8::uuid, (select o.kind from tenant.resources o where o.id = $8::uuid),
-	r.labels::jsonb, r.spec::json, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20::jsonb
-from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]) with ordinality as r (id, name, display_name, labels, spec, place)
+	r.labels::jsonb, coalesce(r.annotations, '{}')::jsonb, r.spec::json, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20::jsonb
+from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $21::text[]) with ordinality as r (id, name, display_name, labels, spec, annotations, place)
 order by r.name collate "C", r.place
 on conflict (tenant, owner_id, name, kind) where deleted_time is null do nothing
 returning id, revision`
@@ -130,16 +131,17 @@ func (t *tx) insertRows(ctx context.Context, common *fleetapi.Record, rows []fle
 	n := len(rows)
 	ids, names, displayNames := make([]string, n), make([]string, n), make([]string, n)
 	labels, specs := make([]string, n), make([]string, n)
+	annotations := make([]*string, n)
 	for i := range rows {
 		r := &rows[i]
 		ids[i], names[i], displayNames[i] = r.ID, r.Name, r.DisplayName
-		labels[i], specs[i] = string(r.Labels), string(r.Spec)
+		labels[i], specs[i], annotations[i] = string(r.Labels), string(r.Spec), orNull(string(r.Annotations))
 	}
 	c := common
 	inserted, err := t.tx.Query(ctx, insertBatch, ids, names, displayNames, labels, specs,
 		c.Kind, c.Tenant, orNull(c.ParentID), c.Generation,
 		c.CreatedTime, c.UpdatedTime, orNull(c.DeletedTime), c.CreatedBy, c.UpdatedBy, c.DeletedBy,
-		string(c.Status.Phase), c.Status.ObservedGeneration, c.Status.LastUpdatedTime, c.Status.LastTransitionTime, string(c.Status.Conditions))
+		string(c.Status.Phase), c.Status.ObservedGeneration, c.Status.LastUpdatedTime, c.Status.LastTransitionTime, string(c.Status.Conditions), annotations)
 	if err != nil {
 		return nil, err
 	}
@@ -153,6 +155,7 @@ func saveParams(r *fleetapi.Record, spec []byte) db.SaveResourceParams {
 		Kind:               r.Kind,
 		DisplayName:        r.DisplayName,
 		Labels:             r.Labels,
+		Annotations:        r.Annotations,
 		Spec:               spec,
 		Generation:         r.Generation,
 		UpdatedTime:        r.UpdatedTime,

@@ -58,6 +58,7 @@ group by c.owner_id;
 update tenant.resources set
     display_name = @display_name,
     labels = @labels,
+    annotations = @annotations,
     spec = coalesce(sqlc.narg(spec), spec),
     generation = @generation,
     updated_time = @updated_time,

@@ -37,6 +37,7 @@ func newRecord(tenantName, kind, name string) *fleetapi.Record {
 			Name:        name,
 			DisplayName: "The " + name,
 			Labels:      json.RawMessage(`{"region": "eu"}`),
+			Annotations: json.RawMessage(`{"note": "n\"1\""}`),
 			Spec:        json.RawMessage(`{"b":1.00,  "a":"\u0000", "a":2}`), // jsonb would not keep this
 		},
 		Tenant:      tenantName,
@@ -93,6 +94,7 @@ func mustGet(t *testing.T, s *pgstore.Store, key fleetapi.Key) fleetapi.Record {
 // clone copies the data that a visit may not keep.
 func clone(r *fleetapi.Record) fleetapi.Record {
 	c := *r
+	c.Annotations = slices.Clone(r.Annotations)
 	c.Labels, c.Spec, c.Status.Conditions = slices.Clone(r.Labels), slices.Clone(r.Spec), slices.Clone(r.Status.Conditions)
 	return c
 }
@@ -228,6 +230,7 @@ func TestSaveWritesTheRowAndTheReport(t *testing.T) {
 	insert(t, s, r)
 	later := r.CreatedTime.Add(time.Minute)
 	want := *r
+	want.Annotations = json.RawMessage(`{"other": ""}`)
 	want.DisplayName, want.Labels, want.Spec = "Other", json.RawMessage(`{"a": "b"}`), json.RawMessage(`{"n": 2}`)
 	want.Generation, want.UpdatedTime, want.UpdatedBy = 2, later, "dan"
 	want.DeletedTime, want.DeletedBy = later, "eve"

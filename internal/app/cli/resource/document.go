@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -41,10 +40,14 @@ type Document struct {
 // ReadDocuments reads all documents of a file, of the files of a folder, or of stdin if path is
 // "-". It returns an error if there are none.
 func ReadDocuments(path string, stdin io.Reader) ([]Document, error) {
+	return readDocuments(path, stdin, listDocumentFiles)
+}
+
+func readDocuments(path string, stdin io.Reader, listFiles func(string) ([]string, error)) ([]Document, error) {
 	names := []string{path}
 	if path != "-" {
 		var err error
-		if names, err = listDocumentFiles(path); err != nil {
+		if names, err = listFiles(path); err != nil {
 			return nil, err
 		}
 	}
@@ -82,7 +85,7 @@ func listDocumentFiles(path string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
+		if isDocumentFile(e.Name()) {
 			names = append(names, filepath.Join(path, e.Name()))
 		}
 	}

@@ -44,4 +44,5 @@ type Resource struct {
 	LastUpdatedTime    time.Time
 	LastTransitionTime time.Time
 	Conditions         []byte
+	Annotations        []byte
 }

@@ -150,7 +150,7 @@ func (q *Queries) FeedState(ctx context.Context, kind string) (FeedStateRow, err
 }
 
 const GetResource = `-- name: GetResource :one
-select r.id, r.kind, r.tenant, r.name, r.display_name, r.owner_id, r.owner_kind, r.labels, r.spec, r.generation, r.revision, r.created_time, r.updated_time, r.deleted_time, r.created_by, r.updated_by, r.deleted_by, r.phase, r.observed_generation, r.last_updated_time, r.last_transition_time, r.conditions, s.shoot_status, s.shoot_status_message, s.sync_error
+select r.id, r.kind, r.tenant, r.name, r.display_name, r.owner_id, r.owner_kind, r.labels, r.spec, r.generation, r.revision, r.created_time, r.updated_time, r.deleted_time, r.created_by, r.updated_by, r.deleted_by, r.phase, r.observed_generation, r.last_updated_time, r.last_transition_time, r.conditions, r.annotations, s.shoot_status, s.shoot_status_message, s.sync_error
 from tenant.resources r
 left join tenant.cluster_sync s on s.cluster_id = r.id and r.kind = 'Cluster'
 where r.id = $1 and r.kind = $2
@@ -179,6 +179,7 @@ type GetResourceRow struct {
 	LastUpdatedTime    time.Time
 	LastTransitionTime time.Time
 	Conditions         []byte
+	Annotations        []byte
 	ShootStatus        *string
 	ShootStatusMessage *string
 	SyncError          *string
@@ -211,6 +212,7 @@ func (q *Queries) GetResource(ctx context.Context, iD string, kind string) (GetR
 		&i.LastUpdatedTime,
 		&i.LastTransitionTime,
 		&i.Conditions,
+		&i.Annotations,
 		&i.ShootStatus,
 		&i.ShootStatusMessage,
 		&i.SyncError,
@@ -404,7 +406,7 @@ func (q *Queries) ListSpecSchemas(ctx context.Context) ([]ListSpecSchemasRow, er
 }
 
 const LockChildren = `-- name: LockChildren :many
-select id, kind, tenant, name, display_name, owner_id, owner_kind, labels, spec, generation, revision, created_time, updated_time, deleted_time, created_by, updated_by, deleted_by, phase, observed_generation, last_updated_time, last_transition_time, conditions from tenant.resources where owner_id = $1 order by id for update
+select id, kind, tenant, name, display_name, owner_id, owner_kind, labels, spec, generation, revision, created_time, updated_time, deleted_time, created_by, updated_by, deleted_by, phase, observed_generation, last_updated_time, last_transition_time, conditions, annotations from tenant.resources where owner_id = $1 order by id for update
 `
 
 func (q *Queries) LockChildren(ctx context.Context, ownerID *string) ([]Resource, error) {
@@ -439,6 +441,7 @@ func (q *Queries) LockChildren(ctx context.Context, ownerID *string) ([]Resource
 			&i.LastUpdatedTime,
 			&i.LastTransitionTime,
 			&i.Conditions,
+			&i.Annotations,
 		); err != nil {
 			return nil, err
 		}
@@ -451,7 +454,7 @@ func (q *Queries) LockChildren(ctx context.Context, ownerID *string) ([]Resource
 }
 
 const LockResource = `-- name: LockResource :one
-select id, kind, tenant, name, display_name, owner_id, owner_kind, labels, spec, generation, revision, created_time, updated_time, deleted_time, created_by, updated_by, deleted_by, phase, observed_generation, last_updated_time, last_transition_time, conditions from tenant.resources where id = $1 and kind = $2 for update
+select id, kind, tenant, name, display_name, owner_id, owner_kind, labels, spec, generation, revision, created_time, updated_time, deleted_time, created_by, updated_by, deleted_by, phase, observed_generation, last_updated_time, last_transition_time, conditions, annotations from tenant.resources where id = $1 and kind = $2 for update
 `
 
 // Also keeps out rows that would refer to this one as their owner.
@@ -481,6 +484,7 @@ func (q *Queries) LockResource(ctx context.Context, iD string, kind string) (Res
 		&i.LastUpdatedTime,
 		&i.LastTransitionTime,
 		&i.Conditions,
+		&i.Annotations,
 	)
 	return i, err
 }
@@ -580,24 +584,26 @@ const SaveResource = `-- name: SaveResource :one
 update tenant.resources set
     display_name = $1,
     labels = $2,
-    spec = coalesce($3, spec),
-    generation = $4,
-    updated_time = $5,
-    deleted_time = $6,
-    updated_by = $7,
-    deleted_by = $8,
-    phase = $9,
-    observed_generation = $10,
-    last_updated_time = $11,
-    last_transition_time = $12,
-    conditions = $13
-where id = $14 and kind = $15
+    annotations = $3,
+    spec = coalesce($4, spec),
+    generation = $5,
+    updated_time = $6,
+    deleted_time = $7,
+    updated_by = $8,
+    deleted_by = $9,
+    phase = $10,
+    observed_generation = $11,
+    last_updated_time = $12,
+    last_transition_time = $13,
+    conditions = $14
+where id = $15 and kind = $16
 returning revision
 `
 
 type SaveResourceParams struct {
 	DisplayName        string
 	Labels             []byte
+	Annotations        []byte
 	Spec               []byte
 	Generation         int64
 	UpdatedTime        time.Time
@@ -619,6 +625,7 @@ func (q *Queries) SaveResource(ctx context.Context, arg SaveResourceParams) (int
 	row := q.db.QueryRow(ctx, SaveResource,
 		arg.DisplayName,
 		arg.Labels,
+		arg.Annotations,
 		arg.Spec,
 		arg.Generation,
 		arg.UpdatedTime,
