@@ -25,15 +25,16 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	program, args := cli.ProgramArgs(os.Args)
 	env := cli.Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		LookupEnv: settings.OSEnv,
-		Terminal:  term.IsTerminal(int(os.Stdout.Fd())),
-		Progress:  term.IsTerminal(int(os.Stderr.Fd())),
+		LookupEnv: settings.OSEnv, Program: program, OpenBrowser: cli.OpenBrowser,
+		Terminal: term.IsTerminal(int(os.Stdout.Fd())),
+		Progress: term.IsTerminal(int(os.Stderr.Fd())),
 	}
 	root := newRoot(env)
 	root.AddCommand(cli.UpCommand(), mcp.Command(env, newRoot))
-	code := cli.Run(ctx, env, root, os.Args[1:])
+	code := cli.Run(ctx, env, root, args)
 	stop()
 	os.Exit(code)
 }

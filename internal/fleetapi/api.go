@@ -174,7 +174,7 @@ func (a *API) newRoutes(kinds []*kind) http.Handler {
 		a.handleRoute(mux, v1.ChangeDeliveriesPath, route{http.MethodGet: a.timeline.GetDeliveries})
 		a.handleRoute(mux, v1.ChangeResendPath, route{http.MethodPost: a.timeline.PostResend})
 	}
-	a.handleRoute(mux, v1.WhoAmIPath, route{http.MethodGet: whoAmI})
+	a.handleRoute(mux, v1.WhoAmIPath, route{http.MethodGet: a.whoAmI})
 	a.handleRoute(mux, v1.SummaryPath, route{http.MethodGet: a.getSummary})
 	a.handleRoute(mux, v1.StuckPath, route{http.MethodGet: stuckRoutes{a}.list})
 	a.handleRoute(mux, v1.CanIPath, route{http.MethodGet: permissionRoutes{a}.canI})
@@ -246,7 +246,7 @@ func explainAuthError(err error) error {
 }
 
 // whoAmI answers with the identity of the caller.
-func whoAmI(w http.ResponseWriter, _ *http.Request, who auth.Principal) error {
+func (a *API) whoAmI(w http.ResponseWriter, _ *http.Request, who auth.Principal) error {
 	identity := v1.Identity{Subject: who.Subject, Tenant: who.Tenant, Roles: []string{}, ReadScope: v1.ScopeNone, WriteScope: v1.ScopeNone, CanReportStatus: who.Reports()}
 	for _, role := range who.Roles {
 		identity.Roles = append(identity.Roles, string(role))
@@ -260,5 +260,6 @@ func whoAmI(w http.ResponseWriter, _ *http.Request, who auth.Principal) error {
 	if who.Changes() {
 		identity.WriteScope = identity.ReadScope
 	}
+	w.Header().Set(v1.VersionHeader, a.version)
 	return writeValue(w, http.StatusOK, identity)
 }

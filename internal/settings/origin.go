@@ -9,6 +9,7 @@ type OriginSource string
 const (
 	FromDefault OriginSource = "default"
 	FromFile    OriginSource = "file"
+	FromContext OriginSource = "context"
 	FromEnv     OriginSource = "env"
 	FromFlag    OriginSource = "flag"
 )
@@ -24,7 +25,7 @@ type Origin struct {
 	// Source is the kind of source.
 	Source OriginSource
 
-	// Name is the file's path, the variable, or the flag with its dashes;
+	// Name is the file's path, the context, the variable, or the flag with its dashes;
 	// empty for a default.
 	Name string
 
@@ -38,7 +39,7 @@ func (o Origin) String() string {
 	switch o.Source {
 	case FromFile:
 		return fmt.Sprintf("file %s:%d", o.Name, o.Line)
-	case FromEnv, FromFlag:
+	case FromContext, FromEnv, FromFlag:
 		return string(o.Source) + " " + o.Name
 	case FromDefault:
 	}
@@ -50,7 +51,7 @@ func (o Origin) wrapError(err error) error {
 	switch o.Source {
 	case FromFile:
 		return fmt.Errorf("%s:%d:%d: key %q: %w", o.Name, o.Line, o.Column, o.Key, err)
-	case FromEnv, FromFlag:
+	case FromContext, FromEnv, FromFlag:
 		return fmt.Errorf("%s: key %q: %w", o, o.Key, err)
 	case FromDefault:
 	}

@@ -1,6 +1,6 @@
 // Package settings reads the configuration of a process into a struct. The
 // sources, in ascending order of precedence, are the defaults in the struct's
-// tags, a YAML file, the environment, and flags.
+// tags, a YAML file, a Context, the environment, and flags.
 //
 // It is strict. An unknown key, a duplicate key, a value of the wrong type
 // or out of range is an error that names the key, the source of the value
@@ -59,12 +59,23 @@ type Source struct {
 	// in errors.
 	FileData []byte
 
+	// Context is a set of values that the caller has selected from those of the file.
+	Context Context
+
 	// Env returns an environment variable, as OSEnv does. Nil means no environment.
 	Env func(name string) (string, bool)
 
 	// Flags are the parsed flags, including those of AddFlags or others with the same names. Only
 	// flags that were set count. Nil means no flags.
 	Flags *pflag.FlagSet
+}
+
+// A Context is a named set of values.
+type Context struct {
+	Name string
+
+	// Values holds the texts of scalars by the paths of the settings. The others are not set.
+	Values map[string]string
 }
 
 // Load fills cfg, a pointer to a struct, from src and validates it. The error joins one error for
@@ -86,6 +97,7 @@ func Load(cfg any, src Source) (*Report, error) {
 		return nil, err
 	}
 	for f, v := range allSettings(l.root, root) {
+		l.readContext(f, v)
 		l.readEnv(f, v)
 		l.readFlag(f, v)
 	}
@@ -128,6 +140,19 @@ func setDefaults(s *shape, v reflect.Value) {
 				panic(fmt.Sprintf("settings: default of %q: %v", f.path, err))
 			}
 		}
+	}
+}
+
+// readContext reads the value of a setting from the context.
+func (l *loader) readContext(f *field, v reflect.Value) {
+	text, ok := l.src.Context.Values[f.path]
+	if !ok {
+		return
+	}
+	o := Origin{Key: f.path, Source: FromContext, Name: l.src.Context.Name}
+	l.overrideOrigin(o)
+	if err := setText(f.shape, v, text); err != nil {
+		l.addProblemf(o, "%v", err)
 	}
 }
 

@@ -45,7 +45,7 @@ func TestRoles(t *testing.T) {
 				test.want.Account = "fleetloop-sentinel"
 			}
 			want := map[string]any{}
-			for _, object := range test.want.Objects() {
+			for _, object := range test.want.ListObjects() {
 				raw, err := yaml.Marshal(object)
 				if err != nil {
 					t.Fatal(err)

@@ -3,6 +3,10 @@ package v1
 // WhoAmIPath is where callers ask who they are to the API.
 const WhoAmIPath = BasePath + "/whoami"
 
+// VersionHeader is the header of the response to WhoAmIPath with the version of the server: a release, such as 1.2.0,
+// or "dev", and after a space the commit.
+const VersionHeader = "Fleet-Api-Version"
+
 // A Scope is the set of resources that a permission covers.
 type Scope string
 

@@ -2220,6 +2220,8 @@ export interface components {
         /** @description The identity of the caller. */
         Identity: {
             headers: {
+                /** @description Version of the server, such as 1.2.0, or dev, and after a space its commit. */
+                "Fleet-Api-Version"?: string;
                 [name: string]: unknown;
             };
             content: {

@@ -21,7 +21,6 @@ import (
 	"github.com/spf13/cobra"
 
 	fleetclient "github.com/fleetloop/fleetloop/client"
-	"github.com/fleetloop/fleetloop/internal/app/apiclient"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/version"
 )
@@ -40,6 +39,12 @@ type Env struct {
 
 	// Progress is true if Stderr is a terminal, which enables progress output of long commands.
 	Progress bool
+
+	// Program is what the user types to run the program. Empty means fleetloop.
+	Program string
+
+	// OpenBrowser opens a URL in the browser of the user. Nil means that there is none.
+	OpenBrowser func(ctx context.Context, url string) error
 
 	// Now is the clock. Nil means time.Now.
 	Now func() time.Time
@@ -75,15 +80,18 @@ func Command(env Env) *cobra.Command {
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, suggestFlag(cmd, err)) })
+	root.SetHelpCommand(newHelpCommand())
 	addConnectionFlags(root.PersistentFlags())
 	terminal.AddVersionFlag(root, version.Get().Text("fleetloop"))
+	_ = root.RegisterFlagCompletionFunc(contextFlag, s.completeContexts)
 	_ = root.RegisterFlagCompletionFunc("config", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 	root.AddCommand(
 		newGetCommand(s), newWatchCommand(s), newDescribeCommand(s), newHistoryCommand(s), newDiffCommand(s), newWaitCommand(s),
 		newCreateCommand(s), newApplyCommand(s), newEditCommand(s), newExplainCommand(s), newLoadCommand(s), newPatchCommand(s), newLabelCommand(s), newDeleteCommand(s),
 		newSummaryCommand(s), newStuckCommand(s), newClustersCommand(s), newSchemaCommand(s), newChangesCommand(s), newAuditCommand(s),
-		newConfigCommand(s), newWhoAmICommand(s), newCanICommand(s), newVersionCommand(s),
+		newConfigCommand(s), newLoginCommand(s), newLogoutCommand(s), newWhoAmICommand(s), newCanICommand(s), newVersionCommand(s), newDoctorCommand(s),
+		newExitCodesTopic(),
 	)
 	return root
 }
@@ -92,11 +100,16 @@ func Command(env Env) *cobra.Command {
 func Run(ctx context.Context, env Env, root *cobra.Command, args []string) int {
 	begun := false
 	out := NewOutput(root.OutOrStdout())
-	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		begun = true
+		if err := ApplyContext(env, cmd); err != nil {
+			return err
+		}
 		out.begin(cmd)
+		return nil
 	}
 	root.SetArgs(args)
+	env.renameProgram(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	err = out.end(err)
 	if err == nil {
@@ -111,7 +124,9 @@ func Run(ctx context.Context, env Env, root *cobra.Command, args []string) int {
 		code = CodeInterrupted // any other error is a consequence
 	}
 	if !errors.Is(err, errRefused) && !errors.Is(err, errDiffers) { // the answer is printed
-		printError(env.Stderr, err)
+		var text strings.Builder
+		printError(&text, err)
+		_, _ = io.WriteString(env.Stderr, env.nameProgram(text.String())) // there is no other output
 	}
 	return code
 }
@@ -123,39 +138,16 @@ type session struct {
 
 // newClient returns a client for the server from flags, environment and file.
 func (s *session) newClient(cmd *cobra.Command) (*fleetclient.Client, error) {
-	cfg, _, err := s.loadConfig(cmd)
+	a, err := s.findAccess(cmd)
 	if err != nil {
 		return nil, err
 	}
-	client, err := apiclient.New(apiclient.Config{
-		Endpoint:  cfg.Server,
-		Token:     cfg.Token,
-		TokenFile: cfg.TokenFile,
-		CAFile:    cfg.CAFile,
-		Timeout:   cfg.RequestTimeout,
-		UserAgent: "fleetloop/" + version.Get().Version,
-		Wrap:      s.env.Wrap,
-	})
-	if err != nil {
-		return nil, &failure{err: err, code: CodeUsage, next: "run 'fleetloop config show --origins' to see each setting and its source"}
-	}
-	return client, nil
+	return a.client, nil
 }
 
 func (s *session) useColour() bool { return terminal.WantsColour(s.env.LookupEnv, s.env.Terminal) }
 
 // printNote prints progress.
 func (s *session) printNote(format string, args ...any) {
-	_, _ = fmt.Fprintf(s.env.Stderr, format+"\n", args...) // a closed stderr is no error
-}
-
-func rejectUnknownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	err := fmt.Errorf("unknown command %q", args[0])
-	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
-		err = fmt.Errorf("%w; did you mean %s?", err, strings.Join(like, " or "))
-	}
-	return usageError(cmd, err)
+	_, _ = io.WriteString(s.env.Stderr, s.env.nameProgram(fmt.Sprintf(format, args...))+"\n") // a closed stderr is no error
 }

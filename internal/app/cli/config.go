@@ -4,19 +4,32 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// Config holds the server and the credentials of the commands.
+// Config holds the servers and the credentials of the commands.
 type Config struct {
+	Connection
+	Host
+	SignIn
+
+	Contexts map[string]Context `key:"contexts" validate:"dive" doc:"Named sets of these settings. Those of the current context override those of the file, not the environment and flags."`
+}
+
+// Connection is the connection to the fleet API. Every command has its flags.
+type Connection struct {
+	CurrentContext string          `key:"current_context" env:"FLEETLOOP_CONTEXT" flag:"context" doc:"Name of the context to use."`
 	Server         string          `key:"server" env:"FLEETLOOP_SERVER" flag:"server" default:"http://127.0.0.1:8080" doc:"URL of the fleet API; host:port is http."`
 	Token          settings.Secret `key:"token" env:"FLEETLOOP_TOKEN" doc:"Bearer token. Set at most one of token and token_file."`
 	TokenFile      string          `key:"token_file" env:"FLEETLOOP_TOKEN_FILE" flag:"token-file" doc:"File with the bearer token; it can be replaced at any time."`
@@ -24,14 +37,60 @@ type Config struct {
 	RequestTimeout time.Duration   `key:"request_timeout" env:"FLEETLOOP_REQUEST_TIMEOUT" flag:"request-timeout" default:"30s" validate:"gt=0" doc:"Timeout of one request."`
 }
 
+// Host selects the host cluster of executions and node faults. The commands on it have its flags, see HostFlags.
+type Host struct {
+	Kubeconfig  string `key:"kubeconfig" env:"KUBECONFIG" flag:"kubeconfig" doc:"kubeconfig file of the host cluster."`
+	KubeContext string `key:"kube_context" env:"FLEETLOOP_KUBE_CONTEXT" flag:"kube-context" doc:"Name of the kubeconfig context."`
+	Namespace   string `key:"namespace" env:"FLEETLOOP_NAMESPACE" flag:"namespace" doc:"Namespace of executions."`
+}
+
+// SignIn selects the OpenID Connect issuer of the command login, which has its flags.
+type SignIn struct {
+	Issuer    string   `key:"oidc_issuer" env:"FLEETLOOP_OIDC_ISSUER" flag:"oidc-issuer" validate:"omitempty,url" doc:"URL of the OpenID Connect issuer."`
+	ClientID  string   `key:"oidc_client_id" env:"FLEETLOOP_OIDC_CLIENT_ID" flag:"oidc-client-id" doc:"Client ID of the command line at the issuer, a public client."`
+	Scopes    []string `key:"oidc_scopes" env:"FLEETLOOP_OIDC_SCOPES" flag:"oidc-scopes" default:"openid,profile,email,offline_access" doc:"Scopes to request. With offline_access tokens are renewed."`
+	TokenKind string   `key:"oidc_token" env:"FLEETLOOP_OIDC_TOKEN" flag:"oidc-token" default:"id_token" validate:"oneof=id_token access_token" doc:"Token for the fleet API: id_token or access_token."`
+}
+
+// A Context is a named set of settings. Those that are empty are not set.
+type Context struct {
+	Server         string          `key:"server" doc:"URL of the fleet API."`
+	Token          settings.Secret `key:"token" doc:"Bearer token. Set at most one of token and token_file."`
+	TokenFile      string          `key:"token_file" doc:"File with the bearer token."`
+	CAFile         string          `key:"ca_file" doc:"File with the trusted CA certificates (PEM)."`
+	RequestTimeout time.Duration   `key:"request_timeout" validate:"gte=0" doc:"Timeout of one request."`
+	Kubeconfig     string          `key:"kubeconfig" doc:"kubeconfig file of the host cluster."`
+	KubeContext    string          `key:"kube_context" doc:"Name of the kubeconfig context."`
+	Namespace      string          `key:"namespace" doc:"Namespace of executions."`
+	Issuer         string          `key:"oidc_issuer" validate:"omitempty,url" doc:"URL of the OpenID Connect issuer."`
+	ClientID       string          `key:"oidc_client_id" doc:"Client ID of the command line at the issuer."`
+	Scopes         []string        `key:"oidc_scopes" doc:"Scopes to request."`
+	TokenKind      string          `key:"oidc_token" validate:"omitempty,oneof=id_token access_token" doc:"Token for the fleet API: id_token or access_token."`
+}
+
+// values returns what the context sets, by the keys of Config.
+func (c Context) values() map[string]string {
+	all := map[string]string{
+		"server": c.Server, "token": c.Token.Reveal(), "token_file": c.TokenFile, "ca_file": c.CAFile,
+		"kubeconfig": c.Kubeconfig, "kube_context": c.KubeContext, "namespace": c.Namespace,
+		"oidc_issuer": c.Issuer, "oidc_client_id": c.ClientID, "oidc_scopes": strings.Join(c.Scopes, ","), "oidc_token": c.TokenKind,
+	}
+	if c.RequestTimeout > 0 {
+		all["request_timeout"] = c.RequestTimeout.String()
+	}
+	maps.DeleteFunc(all, func(_, value string) bool { return value == "" })
+	return all
+}
+
 const (
-	configFlag = "config"
-	configEnv  = "FLEETLOOP_CONFIG"
+	configFlag  = "config"
+	configEnv   = "FLEETLOOP_CONFIG"
+	contextFlag = "context"
 )
 
 func addConnectionFlags(flags *pflag.FlagSet) {
 	flags.String(configFlag, "", "configuration `file` (env "+configEnv+"; default ~/.config/fleetloop/config.yaml, if it exists)")
-	settings.AddFlags(flags, &Config{})
+	settings.AddFlags(flags, &Connection{})
 }
 
 // loadConfig reads the configuration of the command line.
@@ -41,7 +100,19 @@ func (s *session) loadConfig(cmd *cobra.Command) (Config, *settings.Report, erro
 	if err != nil {
 		return cfg, nil, &failure{err: err, code: CodeUsage, next: "give an existing file, or no --config"}
 	}
-	report, err := settings.Load(&cfg, settings.Source{File: file, Env: s.env.LookupEnv, Flags: cmd.Flags()})
+	source := settings.Source{File: file, Env: s.env.LookupEnv, Flags: cmd.Flags()}
+	var outer Config // which says the context, and the values of the contexts
+	if _, err := settings.Load(&outer, source); err != nil {
+		return cfg, nil, &failure{err: err, code: CodeUsage, next: "run 'fleetloop config schema' for the JSON Schema of the file"}
+	}
+	if name := outer.CurrentContext; name != "" {
+		c, ok := outer.Contexts[name]
+		if !ok {
+			return cfg, nil, newContextError(name, outer.Contexts)
+		}
+		source.Context = settings.Context{Name: name, Values: c.values()}
+	}
+	report, err := settings.Load(&cfg, source)
 	if err != nil {
 		return cfg, nil, &failure{err: err, code: CodeUsage, next: "run 'fleetloop config schema' for the JSON Schema of the file"}
 	}
@@ -50,17 +121,34 @@ func (s *session) loadConfig(cmd *cobra.Command) (Config, *settings.Report, erro
 	return inForce, report, err
 }
 
+// newContextError reports a context that does not exist.
+func newContextError(name string, contexts map[string]Context) error {
+	known := slices.Sorted(maps.Keys(contexts))
+	return &failure{
+		err:  fmt.Errorf("there is no context %q%s", name, resource.SuggestWords(name, known)),
+		code: CodeUsage, next: "run 'fleetloop config get-contexts' to list them, or 'fleetloop config set-context' to add one",
+	}
+}
+
+// sourceOf returns the source of a setting.
+func sourceOf(report *settings.Report, key string) settings.OriginSource {
+	for _, o := range report.Origins() {
+		if o.Key == key {
+			return o.Source
+		}
+	}
+	return settings.FromDefault
+}
+
 // keepStrongerTokenSetting keeps the token or the token file, whichever has the stronger source, and drops the
 // other. Giving one overrides the other.
 func keepStrongerTokenSetting(cfg Config, report *settings.Report) (Config, error) {
 	if cfg.Token == "" || cfg.TokenFile == "" {
 		return cfg, nil
 	}
-	strength := map[string]int{}
-	for _, o := range report.Origins() {
-		strength[o.Key] = slices.Index([]settings.OriginSource{settings.FromDefault, settings.FromFile, settings.FromEnv, settings.FromFlag}, o.Source)
-	}
-	switch token, file := strength["token"], strength["token_file"]; {
+	ascending := []settings.OriginSource{settings.FromDefault, settings.FromFile, settings.FromContext, settings.FromEnv, settings.FromFlag}
+	token, file := slices.Index(ascending, sourceOf(report, "token")), slices.Index(ascending, sourceOf(report, "token_file"))
+	switch {
 	case token > file:
 		cfg.TokenFile = ""
 	case token < file:
@@ -76,52 +164,66 @@ func keepStrongerTokenSetting(cfg Config, report *settings.Report) (Config, erro
 
 // configFile returns the requested file, or the default file if it exists.
 func (s *session) configFile(cmd *cobra.Command) (string, error) {
-	name, _ := s.env.LookupEnv(configEnv)
+	path, requested := s.configPath(cmd)
+	if path == "" {
+		return "", nil
+	}
+	if _, err := os.Stat(path); err != nil {
+		if !requested && errors.Is(err, fs.ErrNotExist) {
+			return "", nil
+		}
+		if requested {
+			return "", fmt.Errorf("find the configuration file: %w", err)
+		}
+	}
+	return path, nil
+}
+
+// get returns an environment variable, empty if it is not set.
+func (e Env) get(name string) string {
+	if value, ok := e.LookupEnv(name); ok {
+		return value
+	}
+	return ""
+}
+
+// configPath returns the path of the configuration file, and whether it was requested. It is empty if there is no home.
+func (s *session) configPath(cmd *cobra.Command) (path string, requested bool) {
+	name := s.env.get(configEnv)
 	if flag := cmd.Flags().Lookup(configFlag); flag != nil && flag.Changed {
 		name = flag.Value.String()
 	}
 	if name != "" {
-		if _, err := os.Stat(name); err != nil {
-			return "", fmt.Errorf("find the configuration file: %w", err)
-		}
-		return name, nil
+		return name, true
 	}
-	dir, _ := s.env.LookupEnv("XDG_CONFIG_HOME")
+	dir := s.env.get("XDG_CONFIG_HOME")
 	if !filepath.IsAbs(dir) {
-		home, _ := s.env.LookupEnv("HOME")
+		home := s.env.get("HOME")
 		if home == "" {
-			return "", nil
+			return "", false
 		}
 		dir = filepath.Join(home, ".config")
 	}
-	name = filepath.Join(dir, "fleetloop", "config.yaml")
-	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	return name, nil
+	return filepath.Join(dir, "fleetloop", "config.yaml"), false
 }
 
 func newConfigCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Show the configuration of the command line",
-		Args:  rejectUnknownCommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Short: "Show and change the configuration of the command line, with its contexts",
+		Long: "Show and change the configuration of the command line.\n\n" +
+			"A context is a named set of settings: a server, its credentials and a host cluster. Flags override the\n" +
+			"environment, which overrides the current context, which overrides the rest of the file.",
+		Example: "  fleetloop config set-context prod --server=https://fleet.example.com --kube-context=prod\n" +
+			"  fleetloop config use-context prod\n" +
+			"  fleetloop --context=staging get clusters",
+		Args: rejectUnknownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var origins bool
-	show := &cobra.Command{
-		Use:   "show",
-		Short: "Print the effective configuration",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, report, err := s.loadConfig(cmd)
-			if err != nil {
-				return err
-			}
-			return report.Write(s.env.Stdout, origins)
-		},
-	}
+	show := newConfigShowCommand(s, "show", "Print the effective configuration", &origins)
 	show.Flags().BoolVar(&origins, "origins", false, "also print the source of each value")
+	always := true
 	schema := &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the configuration file",
@@ -135,6 +237,23 @@ func newConfigCommand(s *session) *cobra.Command {
 			return err
 		},
 	}
-	cmd.AddCommand(show, schema)
+	cmd.AddCommand(show, newConfigShowCommand(s, "view", "Print the effective configuration with the source of each value", &always), schema)
+	addContextCommands(s, cmd)
 	return cmd
+}
+
+// newConfigShowCommand returns a command that prints the configuration, without secrets.
+func newConfigShowCommand(s *session, name, short string, origins *bool) *cobra.Command {
+	return &cobra.Command{
+		Use:   name,
+		Short: short,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, report, err := s.loadConfig(cmd)
+			if err != nil {
+				return err
+			}
+			return report.Write(s.env.Stdout, *origins)
+		},
+	}
 }

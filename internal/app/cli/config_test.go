@@ -105,7 +105,7 @@ func TestConfigShow(t *testing.T) {
 	}
 	got = run{args: []string{"config", "schema"}}.runCLI(t, newFleet())
 	var schema struct{ Properties map[string]any }
-	if err := json.Unmarshal([]byte(got.stdout), &schema); err != nil || len(schema.Properties) != 5 {
+	if err := json.Unmarshal([]byte(got.stdout), &schema); err != nil || len(schema.Properties) != 14 {
 		t.Errorf("schema with %d properties, err %v:\n%s", len(schema.Properties), err, got.stdout)
 	}
 	for _, args := range [][]string{{"config"}, {}} {
@@ -117,16 +117,25 @@ func TestConfigShow(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	for _, arg := range []string{"version", "--version"} {
-		got := run{args: []string{arg}}.runCLI(t, newFleet())
+	for _, args := range [][]string{{"version"}, {"version", "--client"}, {"--version"}} {
+		got := run{args: args}.runCLI(t, newFleet())
 		if got.code != CodeOK || !strings.HasPrefix(got.stdout, "fleetloop, version dev (revision: ") {
-			t.Errorf("%s: exit code %d, %q", arg, got.code, got.stdout)
+			t.Errorf("%s: exit code %d, %q", args, got.code, got.stdout)
+		}
+		if strings.Contains(got.stdout, "fleet-api, version unknown") != (len(args) == 1 && args[0] == "version") {
+			t.Errorf("%s: %q", args, got.stdout)
 		}
 	}
-	got := run{args: []string{"version", "-o", "json"}}.runCLI(t, newFleet())
-	var version map[string]string
-	if err := json.Unmarshal([]byte(got.stdout), &version); err != nil || len(version) != 4 {
+	f := newFleet()
+	f.down = errors.New("away")
+	got := run{args: []string{"version", "--client", "-o", "json"}}.runCLI(t, f)
+	var versions map[string]map[string]string
+	if err := json.Unmarshal([]byte(got.stdout), &versions); err != nil || len(versions) != 1 || len(versions["client"]) != 4 {
 		t.Errorf("%q: %v", got.stdout, err)
+	}
+	got = run{args: []string{"version"}}.runCLI(t, f)
+	if got.code != CodeFailed || !strings.HasPrefix(got.stdout, "fleetloop, version dev") || !strings.Contains(got.stderr, "get the version of the server") {
+		t.Errorf("a server that is away: exit code %d, %q, %q", got.code, got.stdout, got.stderr)
 	}
 	if got := (run{args: []string{"version", "-o", "yaml"}}).runCLI(t, newFleet()); got.code != CodeUsage {
 		t.Errorf("exit code %d for a format that is not there", got.code)

@@ -13,6 +13,7 @@ import (
 
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
+	"github.com/fleetloop/fleetloop/internal/app/credentials"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
@@ -147,6 +148,9 @@ func nextStepFor(err error) string {
 		}
 		return "run '" + all + "' to list the resources"
 	}
+	if errors.Is(err, credentials.ErrExpired) {
+		return "run 'fleetloop login'"
+	}
 	const origins = "run 'fleetloop config show --origins' to see "
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return "give the certificate of its CA with --ca-file or FLEETLOOP_CA_FILE"
@@ -169,7 +173,7 @@ func nextStepFor(err error) string {
 	case e.Status == http.StatusUnauthorized && e.TokenSent:
 		return "the server rejected the token: it is invalid, expired, or for another server; " + origins + "where the token comes from"
 	case e.Status == http.StatusUnauthorized:
-		return "set a token with --token-file, FLEETLOOP_TOKEN_FILE or FLEETLOOP_TOKEN"
+		return "run 'fleetloop login', or set a token with --token-file, FLEETLOOP_TOKEN_FILE or FLEETLOOP_TOKEN"
 	case e.Status == http.StatusForbidden:
 		return "request the permission, or use another token with --token-file"
 	case e.RetryAfter() > 0:

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -21,7 +22,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube"
 )
 
-const hostUserAgent = "fleetloop"
+const (
+	hostUserAgent   = "fleetloop"
+	kubeContextFlag = "kube-context"
+)
 
 // HostFlags selects the host cluster by flags.
 type HostFlags struct {
@@ -31,19 +35,38 @@ type HostFlags struct {
 // AddFlags adds the flags.
 func (w *HostFlags) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&w.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the host cluster (env KUBECONFIG; default ~/.kube/config, in a pod its service account)")
-	flags.StringVar(&w.Context, "context", "", "`name` of the kubeconfig context")
+	flags.StringVar(&w.Context, kubeContextFlag, "", "`name` of the kubeconfig context (env FLEETLOOP_KUBE_CONTEXT)")
+}
+
+// ApplyContext sets the flags of the host cluster that are not given to the values of the environment and of the
+// current context. Run calls it before a command, and completions call it themselves.
+func ApplyContext(env Env, cmd *cobra.Command) error {
+	if cmd.Flags().Lookup(kubeContextFlag) == nil {
+		return nil
+	}
+	if env.LookupEnv == nil {
+		env.LookupEnv = func(string) (string, bool) { return "", false }
+	}
+	cfg, _, err := (&session{env: env}).loadConfig(cmd)
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]string{"kubeconfig": cfg.Kubeconfig, kubeContextFlag: cfg.KubeContext, "namespace": cfg.Namespace} {
+		if flag := cmd.Flags().Lookup(name); flag != nil && !flag.Changed && value != "" {
+			if err := flag.Value.Set(value); err != nil {
+				return fmt.Errorf("set --%s: %w", name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // Connect returns a client of the host cluster. It sends no request. scheme and mapper define the
 // kinds in use, so that no discovery request is needed.
 func (w *HostFlags) Connect(env Env, scheme *runtime.Scheme, mapper meta.RESTMapper) (client.WithWatch, error) {
-	where := kube.Config{Kubeconfig: w.Kubeconfig, Context: w.Context}
-	if where.Kubeconfig == "" && env.LookupEnv != nil {
-		where.Kubeconfig, _ = env.LookupEnv("KUBECONFIG")
-	}
-	cfg, err := kube.NewRESTConfig(where, hostUserAgent)
+	cfg, err := kube.NewRESTConfig(kube.Config{Kubeconfig: w.Kubeconfig, Context: w.Context}, hostUserAgent)
 	if err != nil {
-		return nil, NewUsageError(err, "select a cluster with --kubeconfig and --context")
+		return nil, NewUsageError(err, "select a cluster with --kubeconfig and --kube-context")
 	}
 	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler)) // the same messages are returned as errors
 	cfg.WarningHandler = rest.NewWarningWriter(env.Stderr, rest.WarningWriterOptions{Deduplicate: true})
@@ -78,7 +101,7 @@ func ExplainHostError(err error, doing, kind string) error {
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return NewError(wrapped, CodePrecondition, "")
 	case offline:
-		return NewError(wrapped, CodeFailed, "kubectl config current-context   shows the selected cluster; --kubeconfig and --context select another")
+		return NewError(wrapped, CodeFailed, "kubectl config current-context   shows the selected cluster; --kubeconfig and --kube-context select another")
 	}
 	return wrapped
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/fleetloop/fleetloop/internal/version"
 )
@@ -33,6 +34,8 @@ func UpCommand() *cobra.Command {
 		RunE:               func(cmd *cobra.Command, args []string) error { return execUpProgram(cmd.Context(), args) },
 		ValidArgsFunction:  completeUp,
 	}
+	addConnectionFlags(up.Flags()) // which fleetloop-up does not have: they hide those of the parent from completions
+	up.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = true })
 	up.SetHelpFunc(func(cmd *cobra.Command, _ []string) { // for "fleetloop help up"
 		err := execUpProgram(cmd.Context(), []string{"--help"})
 		cmd.Println(cmd.Long)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,34 +28,37 @@ func newWhoAmICommand(s *session) *cobra.Command {
 			if err := checkFormat(cmd, format, versionFormats()); err != nil {
 				return err
 			}
-			cfg, _, err := s.loadConfig(cmd)
+			a, err := s.findAccess(cmd)
 			if err != nil {
 				return err
 			}
-			client, err := s.newClient(cmd)
-			if err != nil {
-				return err
-			}
-			defer client.CloseIdle()
-			identity, err := client.WhoAmI(cmd.Context())
+			defer a.client.CloseIdle()
+			identity, err := a.client.WhoAmI(cmd.Context())
 			switch {
 			case fleetclient.IsNotFound(err):
-				return &failure{err: fmt.Errorf("the server %s does not support whoami", cfg.Server), code: CodeFailed, next: "use a fleet API of the same release"}
+				return &failure{err: fmt.Errorf("the server %s does not support whoami", a.cfg.Server), code: CodeFailed, next: "use a fleet API of the same release"}
 			case err != nil:
 				return err
 			case format == terminal.FormatJSON:
 				enc := json.NewEncoder(s.env.Stdout)
 				enc.SetIndent("", "  ")
-				return enc.Encode(identity)
+				return enc.Encode(struct {
+					v1.Identity
+
+					Context string    `json:"context,omitempty"`
+					Server  string    `json:"server"`
+					Token   string    `json:"token"` // where it comes from
+					Expires time.Time `json:"token_expires,omitzero"`
+				}{identity, a.cfg.CurrentContext, a.cfg.Server, a.tokenOrigin(), a.expiry(cmd.Context())})
 			}
-			return showIdentity(s, cfg.Server, identity)
+			return showIdentity(s, a, identity, a.expiry(cmd.Context()))
 		},
 	}
 	addOutputFlag(cmd, &format, versionFormats())
 	return cmd
 }
 
-func showIdentity(s *session, server string, i v1.Identity) error {
+func showIdentity(s *session, a *access, i v1.Identity, expires time.Time) error {
 	or := func(text, otherwise string) string {
 		if text == "" {
 			return otherwise
@@ -66,18 +70,38 @@ func showIdentity(s *session, server string, i v1.Identity) error {
 		reports = "yes"
 	}
 	w := tabwriter.NewWriter(s.env.Stdout, 0, 0, 2, ' ', 0)
-	for _, row := range [][2]string{
-		{"Server:", server},
+	rows := [][2]string{
+		{"Context:", or(a.cfg.CurrentContext, "none")},
+		{"Server:", a.cfg.Server},
 		{"Subject:", terminal.Clean(i.Subject)},
 		{"Tenant:", or(i.Tenant, "none")},
 		{"Roles:", or(strings.Join(i.Roles, ", "), "none")},
 		{"Read access:", formatScope(i.ReadScope, i.Tenant)},
 		{"Write access:", formatScope(i.WriteScope, i.Tenant)},
 		{"Status reports:", reports},
-	} {
+		{"Token:", terminal.Clean(a.tokenOrigin())},
+	}
+	if a.hasToken() {
+		rows = append(rows, [2]string{"Token expires:", s.formatExpiry(a, expires)})
+	}
+	for _, row := range rows {
 		_, _ = fmt.Fprintln(w, row[0]+"\t"+row[1]) // Flush returns the error
 	}
 	return w.Flush()
+}
+
+// formatExpiry describes when the token expires.
+func (s *session) formatExpiry(a *access, at time.Time) string {
+	switch left := at.Sub(s.env.Now()); {
+	case at.IsZero():
+		return "unknown"
+	case a.login != nil && a.login.Tokens.Refresh != "":
+		return at.Local().Format(time.RFC3339) + ", then it is renewed"
+	case left <= 0:
+		return at.Local().Format(time.RFC3339) + ", expired"
+	default:
+		return at.Local().Format(time.RFC3339) + ", in " + terminal.Age(left)
+	}
 }
 
 func formatScope(r v1.Scope, tenant string) string {

@@ -23,21 +23,21 @@ func TestWhoAmI(t *testing.T) {
 			"a tenant's user", blue,
 			[]string{"whoami"},
 			CodeOK,
-			"Server:          http://127.0.0.1:8080\nSubject:         bert\nTenant:          blue\nRoles:           none\n" +
-				"Read access:     tenant blue\nWrite access:    tenant blue\nStatus reports:  no\n", "",
+			"Context:         none\nServer:          http://127.0.0.1:8080\nSubject:         bert\nTenant:          blue\nRoles:           none\n" +
+				"Read access:     tenant blue\nWrite access:    tenant blue\nStatus reports:  no\nToken:           none\n", "",
 		},
 		"Viewer": {
 			"one who sees all tenants", viewer,
 			[]string{"whoami"},
 			CodeOK,
-			"Server:          http://127.0.0.1:8080\nSubject:         vera\nTenant:          none\nRoles:           viewer\n" +
-				"Read access:     all tenants\nWrite access:    nothing\nStatus reports:  no\n", "",
+			"Context:         none\nServer:          http://127.0.0.1:8080\nSubject:         vera\nTenant:          none\nRoles:           viewer\n" +
+				"Read access:     all tenants\nWrite access:    nothing\nStatus reports:  no\nToken:           none\n", "",
 		},
 		"JSON": {
 			"programs read it", viewer,
 			[]string{"whoami", "-o", "json"},
 			CodeOK,
-			"{\n  \"subject\": \"vera\",\n  \"roles\": [\n    \"viewer\"\n  ],\n  \"read_scope\": \"all\",\n  \"write_scope\": \"none\",\n  \"can_report_status\": false\n}\n", "",
+			"{\n  \"subject\": \"vera\",\n  \"roles\": [\n    \"viewer\"\n  ],\n  \"read_scope\": \"all\",\n  \"write_scope\": \"none\",\n  \"can_report_status\": false,\n  \"server\": \"http://127.0.0.1:8080\",\n  \"token\": \"none\"\n}\n", "",
 		},
 		"NoneOfMine":   {"the tenant is named", blue, []string{"get", "clusters"}, CodeOK, "", "No clusters found in tenant blue.\n"},
 		"NoneAtAll":    {"all were looked at", viewer, []string{"get", "nodepools"}, CodeOK, "", "No nodepools found in any tenant.\n"},

@@ -205,6 +205,7 @@ func unknownActionError(cmd *cobra.Command, name string) error {
 	err := fmt.Errorf("unknown action %q", name)
 	_, parse := action.Parse(&v1alpha1.KubernetesExecutionSpec{Action: name})
 	unknown, ok := errors.AsType[*action.UnknownError](parse)
+	cmd.SuggestionsMinimumDistance = 2
 	switch like := cmd.SuggestionsFor(name); {
 	case len(like) > 0:
 		err = fmt.Errorf("%w; did you mean fleetloop exec %s?", err, like[0])

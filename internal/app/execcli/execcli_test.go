@@ -47,7 +47,7 @@ func TestMistakes(t *testing.T) {
 		"actions-unknown": {"what there is", []string{"exec", "actions", "scale_deploymnet"}},
 		"watch-two":       {"one at a time", []string{"exec", "watch", "a", "b"}},
 		"no-cluster":      {"how to name one", []string{"exec", "get", "--kubeconfig=/nowhere/config"}},
-		"no-context":      {"how to name one", []string{"exec", "get", "--kubeconfig=/nowhere/config", "--context=x"}},
+		"no-context":      {"how to name one", []string{"exec", "get", "--kubeconfig=/nowhere/config", "--kube-context=x"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

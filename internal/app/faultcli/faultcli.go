@@ -61,7 +61,7 @@ func (s *session) newFaultsCommand() *cobra.Command {
 		Example: "  fleetloop faults list\n" +
 			"  fleetloop faults describe gpu-node-01\n" +
 			"  fleetloop faults release gpu-node-01 --reason='the fan was replaced'",
-		Args: cobra.NoArgs,
+		Args: cli.RejectUnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(s.newListCommand(), s.newDescribeCommand(), s.newReleaseCommand())

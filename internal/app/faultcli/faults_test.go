@@ -83,6 +83,9 @@ func TestFaults(t *testing.T) {
 	}
 	wantRun(t, 0, "gpu-b", "faults", "list", "--all")
 	wantRun(t, 2, "use one of table, wide", "faults", "list", "-o", "xml")
+	wantRun(t, 2, "did you mean list?", "faults", "lits")
+	wantRun(t, 2, "did you mean --kube-context?", "faults", "list", "--kube-contxt=x")
+	wantRun(t, 0, "gpu-d\tStuck", "__complete", "faults", "describe", "")
 
 	one := wantRun(t, 0, "", "faults", "list", "gpu-a", "-o", "json")
 	var f v1alpha1.NodeFault

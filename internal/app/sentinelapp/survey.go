@@ -84,7 +84,7 @@ func (f *format) writeReport(w io.Writer, report any, text func(*page)) error {
 
 // newInspectWatch builds the watch of the configuration in c.file, and a function that closes its
 // connections.
-func (c *command) newInspectWatch(cmd *cobra.Command) (w *inspect.Watch, done func(), err error) {
+func (c *command) newInspectWatch(cmd *cobra.Command) (w *inspect.Watch, closeConns func(), err error) {
 	report, err := c.loadSettings(cmd)
 	if err != nil {
 		return nil, nil, err

@@ -40,9 +40,10 @@ type Issuer struct {
 	server *httptest.Server
 	key    *ecdsa.PrivateKey
 
-	mu     sync.Mutex
-	codes  map[string]url.Values // the authorization requests, by code
-	issued []string
+	mu      sync.Mutex
+	codes   map[string]url.Values // the authorization requests, by code
+	devices map[string]string     // the user codes, by device code; empty once a person has entered it
+	issued  []string
 }
 
 // StartIssuer starts an issuer. It is closed when the test ends.
@@ -52,11 +53,12 @@ func StartIssuer(tb testing.TB) *Issuer {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	i := &Issuer{key: key, codes: map[string]url.Values{}, Life: time.Hour, Change: func(map[string]any) {}}
+	i := &Issuer{key: key, codes: map[string]url.Values{}, devices: map[string]string{}, Life: time.Hour, Change: func(map[string]any) {}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]any{
 			"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token",
+			"device_authorization_endpoint":         i.URL + "/device_authorization",
 			"id_token_signing_alg_values_supported": []string{"ES256"},
 		})
 	})
@@ -66,6 +68,7 @@ func StartIssuer(tb testing.TB) *Issuer {
 	mux.HandleFunc("GET /authorize", serveForm)
 	mux.HandleFunc("POST /authorize", i.serveCallback)
 	mux.HandleFunc("POST /token", i.serveToken)
+	mux.HandleFunc("POST /device_authorization", i.serveDevice)
 	i.server = httptest.NewServer(mux)
 	i.URL = i.server.URL
 	tb.Cleanup(i.Close)
@@ -133,16 +136,14 @@ func (i *Issuer) serveToken(w http.ResponseWriter, r *http.Request) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
-	nonce, ok := i.checkGrant(r)
-	if !ok {
+	nonce, problem := i.checkGrant(r)
+	if problem != "" {
 		w.WriteHeader(http.StatusBadRequest)
-		_, _ = io.WriteString(w, `{"error":"invalid_grant"}`)
+		_ = json.NewEncoder(w).Encode(map[string]string{"error": problem})
 		return
 	}
 	i.Refresh++
-	claims := map[string]any{"iss": i.URL, "aud": ClientID, "sub": "alice", "nonce": nonce, "iat": time.Now().Unix(), "exp": time.Now().Add(i.Life).Unix()}
-	i.Change(claims)
-	id, err := i.sign(claims)
+	id, err := i.newIDToken(nonce)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -154,19 +155,42 @@ func (i *Issuer) serveToken(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+// IssueToken returns an ID token of alice, without a sign-in.
+func (i *Issuer) IssueToken(tb testing.TB) string {
+	tb.Helper()
+	token, err := i.newIDToken("")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return token
+}
+
+func (i *Issuer) newIDToken(nonce string) (string, error) {
+	claims := map[string]any{"iss": i.URL, "aud": ClientID, "sub": "alice", "nonce": nonce, "iat": time.Now().Unix(), "exp": time.Now().Add(i.Life).Unix()}
+	i.Change(claims)
+	return i.sign(claims)
+}
+
 // checkGrant checks a request for tokens. A code counts once.
-func (i *Issuer) checkGrant(r *http.Request) (nonce string, ok bool) {
+func (i *Issuer) checkGrant(r *http.Request) (nonce, problem string) {
+	const invalid = "invalid_grant"
 	switch r.FormValue("grant_type") {
 	case "authorization_code":
 		asked, ok := i.codes[r.FormValue("code")]
 		delete(i.codes, r.FormValue("code"))
 		sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
 		ok = ok && base64.RawURLEncoding.EncodeToString(sum[:]) == asked.Get("code_challenge") && r.FormValue("redirect_uri") == asked.Get("redirect_uri")
-		return asked.Get("nonce"), ok
+		if ok {
+			return asked.Get("nonce"), ""
+		}
 	case "refresh_token":
-		return "", r.FormValue("refresh_token") == fmt.Sprint("secret-refresh-", i.Refresh)
+		if r.FormValue("refresh_token") == fmt.Sprint("secret-refresh-", i.Refresh) {
+			return "", ""
+		}
+	case deviceGrant:
+		return "", i.checkDevice(r.FormValue("device_code"))
 	}
-	return "", false
+	return "", invalid
 }
 
 func (i *Issuer) sign(claims map[string]any) (string, error) {

@@ -54,8 +54,8 @@ func CompileExpression(expr string) (*Expression, error) {
 }
 
 // AppendResultJSON appends the value of the expression to dst, as JSON. It fails soon after the value
-// exceeds limit.
-func (x *Expression) AppendResultJSON(dst []byte, in ExpressionInput, maxBytes int) ([]byte, error) {
+// exceeds maxBytes.
+func (x *Expression) AppendResultJSON(dst []byte, in ExpressionInput, maxBytes int) (extended []byte, err error) {
 	v, _, err := x.prg.Eval(map[string]any{varResource: in.Resource, varNow: in.Now, varReason: in.Reason})
 	if err != nil {
 		return dst, err

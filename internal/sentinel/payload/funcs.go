@@ -68,7 +68,7 @@ func (r *rendering) countLoopIteration() (string, error) {
 }
 
 // callWithOutputLimit calls a function that returns text, and charges the size of the text.
-func (r *rendering) callWithOutputLimit(f func(...any) string, args []any) (string, error) {
+func (r *rendering) callWithOutputLimit(f func(...any) string, args []any) (text string, err error) {
 	s := f(args...)
 	if r.work += len(s); len(s) > maxValue || r.work > maxWork {
 		return "", errTooLong

@@ -116,7 +116,7 @@ func isFieldAccess(n parse.Node) bool {
 }
 
 // rewriteArg rewrites one argument; fn is the function for a field.
-func (rw *rewriter) rewriteArg(n parse.Node, fieldFn string) (parse.Node, error) {
+func (rw *rewriter) rewriteArg(n parse.Node, fieldFn string) (rewritten parse.Node, err error) {
 	switch n := n.(type) {
 	case *parse.DotNode:
 		rw.looks.all = true

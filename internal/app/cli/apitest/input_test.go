@@ -49,7 +49,7 @@ func TestTokens(t *testing.T) {
 	t.Parallel()
 	u := user{t, newTokenAPI(t)}
 	_, errOut := u.wantRun(cli.CodeFailed, "", "get", "clusters")
-	u.wantOutput(errOut, "no bearer token", "set a token with --token-file")
+	u.wantOutput(errOut, "no bearer token", "run 'fleetloop login', or set a token with --token-file")
 	wrong := writeFile(t, "wrong", "wrong")
 	for _, command := range [][]string{{"get", "clusters"}, {"changes"}, {"changes", "-f"}, {"watch", "clusters"}, {"load", "clusters", "-f", "-"}} {
 		_, errOut = u.wantRun(cli.CodeFailed, "{}\n", append(command, "--token-file", wrong)...)

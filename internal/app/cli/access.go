@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
+	"github.com/fleetloop/fleetloop/internal/app/apiclient"
+	"github.com/fleetloop/fleetloop/internal/app/credentials"
+	"github.com/fleetloop/fleetloop/internal/console/issuer"
+	"github.com/fleetloop/fleetloop/internal/settings"
+	"github.com/fleetloop/fleetloop/internal/version"
+)
+
+// An access is a client of the fleet API with the origin of its token.
+type access struct {
+	cfg    Config
+	report *settings.Report
+	client *fleetclient.Client
+
+	store   credentials.Store
+	login   *credentials.Login // nil if the token has another source
+	answers *answerHeaders
+}
+
+// newCredentialStore returns the store of logins, which is beside the configuration file.
+func newCredentialStore(configPath string) credentials.Store {
+	if configPath == "" {
+		return credentials.Store{}
+	}
+	return credentials.Store{Path: strings.TrimSuffix(configPath, filepath.Ext(configPath)) + ".credentials.json"}
+}
+
+// findAccess returns the access to the server from flags, environment, login, context and file, in this order.
+func (s *session) findAccess(cmd *cobra.Command) (*access, error) {
+	cfg, report, err := s.loadConfig(cmd)
+	if err != nil {
+		return nil, err
+	}
+	path, _ := s.configPath(cmd)
+	a := &access{cfg: cfg, report: report, store: newCredentialStore(path), answers: &answerHeaders{}}
+	if a.client, err = s.newClientOf(cfg, a.answers); err != nil {
+		return nil, err
+	}
+	if a.store.Path == "" || isGiven(sourceOf(report, "token")) || isGiven(sourceOf(report, "token_file")) {
+		return a, nil
+	}
+	login, found, err := a.store.Find(cfg.CurrentContext, a.client.Endpoint())
+	if err != nil {
+		return nil, &failure{err: err, code: CodeUsage}
+	}
+	if found {
+		a.login = &login
+		source := credentials.NewSource(a.store, login, renewTokens, s.env.Now)
+		if a.client, err = a.client.WithToken(source); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// isGiven reports whether a setting comes from the environment or a flag.
+func isGiven(source settings.OriginSource) bool {
+	return source == settings.FromEnv || source == settings.FromFlag
+}
+
+// newClientOf returns the client of a configuration, whatever the logins.
+func (s *session) newClientOf(cfg Config, answers *answerHeaders) (*fleetclient.Client, error) {
+	client, err := apiclient.New(apiclient.Config{
+		Endpoint:  cfg.Server,
+		Token:     cfg.Token,
+		TokenFile: cfg.TokenFile,
+		CAFile:    cfg.CAFile,
+		Timeout:   cfg.RequestTimeout,
+		UserAgent: "fleetloop/" + version.Get().Version,
+		Wrap: func(next http.RoundTripper) http.RoundTripper {
+			if s.env.Wrap != nil {
+				next = s.env.Wrap(next)
+			}
+			answers.next, answers.now = next, s.env.Now
+			return answers
+		},
+	})
+	if err != nil {
+		return nil, &failure{err: err, code: CodeUsage, next: "run 'fleetloop config show --origins' to see each setting and its source"}
+	}
+	return client, nil
+}
+
+// hasToken reports whether requests have a token.
+func (a *access) hasToken() bool {
+	return a.login != nil || a.cfg.Token != "" || a.cfg.TokenFile != ""
+}
+
+// tokenOrigin describes how the token was obtained.
+func (a *access) tokenOrigin() string {
+	originOf := func(key string) string {
+		for _, o := range a.report.Origins() {
+			if o.Key == key {
+				return o.String()
+			}
+		}
+		return ""
+	}
+	switch {
+	case a.login != nil && a.login.Method == credentials.MethodStdin:
+		return "login with a token"
+	case a.login != nil:
+		return "login at " + a.login.Issuer.URL + " (" + string(a.login.Method) + ")"
+	case a.cfg.Token != "":
+		return originOf("token")
+	case a.cfg.TokenFile != "":
+		return "file " + a.cfg.TokenFile + ", set by " + originOf("token_file")
+	}
+	return "none"
+}
+
+// expiry returns the expiry of the token, zero if it is unknown.
+func (a *access) expiry(ctx context.Context) time.Time {
+	switch {
+	case a.login != nil:
+		if now, found, err := a.store.Find(a.login.Context, a.login.Server); found && err == nil {
+			return now.Tokens.Expires // it may have been renewed
+		}
+		return a.login.Tokens.Expires
+	case a.cfg.TokenFile != "":
+		token, _ := fleetclient.FileToken(a.cfg.TokenFile).Token(ctx, "")
+		return credentials.Expiry(token)
+	}
+	return credentials.Expiry(a.cfg.Token.Reveal())
+}
+
+// issuerTimeout limits the handshake with an issuer.
+const issuerTimeout = 10 * time.Second
+
+// renewTokens gets new tokens of a login from its issuer.
+func renewTokens(ctx context.Context, l credentials.Login) (credentials.Tokens, error) {
+	i, err := newIssuer(l.Issuer)
+	if err != nil {
+		return credentials.Tokens{}, err
+	}
+	return i.Refresh(ctx, l.Tokens.Refresh)
+}
+
+// newIssuer returns the client of an issuer.
+func newIssuer(i credentials.Issuer) (*issuer.Issuer, error) {
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: issuerTimeout, DisableKeepAlives: true}
+	return issuer.New(issuer.Config{URL: i.URL, ClientID: i.ClientID, Scopes: i.Scopes, Token: i.Token}, transport)
+}
+
+// answerHeaders keeps the headers of the last response that matter for version and doctor.
+type answerHeaders struct {
+	next http.RoundTripper
+	now  func() time.Time
+
+	mu      sync.Mutex
+	version string        // of the server
+	skew    time.Duration // how far the clock of the server is ahead
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a *answerHeaders) RoundTrip(r *http.Request) (*http.Response, error) {
+	began := a.now()
+	resp, err := a.next.RoundTrip(r)
+	if err != nil {
+		return resp, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.version = cmp.Or(resp.Header.Get(v1.VersionHeader), a.version)
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		// The header has whole seconds, and the response is at most as old as the request.
+		ended := a.now()
+		middle := began.Add(ended.Sub(began) / 2)
+		a.skew = date.Add(time.Second / 2).Sub(middle)
+	}
+	return resp, nil
+}
+
+// get returns the version of the server, and how far its clock is ahead, if it has told.
+func (a *answerHeaders) get() (server string, skew time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.version, a.skew
+}

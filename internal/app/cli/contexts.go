@@ -1,0 +1,274 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/fleetloop/fleetloop/internal/app/privatefile"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+func addContextCommands(s *session, parent *cobra.Command) {
+	list := &cobra.Command{
+		Use: "get-contexts", Short: "List the contexts", Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.listContexts(cmd) },
+	}
+	current := &cobra.Command{
+		Use: "current-context", Short: "Print the name of the current context", Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, _, err := s.loadConfig(cmd)
+			if err != nil {
+				return err
+			}
+			if cfg.CurrentContext == "" {
+				return &failure{err: errors.New("no context is set"), code: CodePrecondition, next: "run 'fleetloop config use-context NAME' to set one"}
+			}
+			_, err = fmt.Fprintln(s.env.Stdout, cfg.CurrentContext)
+			return err
+		},
+	}
+	use := &cobra.Command{
+		Use: "use-context NAME", Short: "Set the current context", Args: cobra.ExactArgs(1), ValidArgsFunction: s.completeContexts,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.editConfig(cmd, "Switched to context "+args[0]+".", func(root *yaml.Node, cfg Config) error {
+				if _, ok := cfg.Contexts[args[0]]; !ok {
+					return newContextError(args[0], cfg.Contexts)
+				}
+				setKey(root, "current_context", args[0])
+				return nil
+			})
+		},
+	}
+	deletion := &cobra.Command{
+		Use: "delete-context NAME", Short: "Delete a context, and its login", Args: cobra.ExactArgs(1), ValidArgsFunction: s.completeContexts,
+		RunE: func(cmd *cobra.Command, args []string) error { return s.deleteContext(cmd, args[0]) },
+	}
+	parent.AddCommand(list, current, use, newSetContextCommand(s), deletion)
+}
+
+func newSetContextCommand(s *session) *cobra.Command {
+	var use bool
+	cmd := &cobra.Command{
+		Use:   "set-context NAME",
+		Short: "Add a context, or change settings of one",
+		Long: "Add a context, or change the settings of one that flags give. Others stay; an empty value removes one. Secrets\n" +
+			"are no flags: use 'fleetloop login', or --token-file.",
+		Example: "  fleetloop config set-context prod --server=https://fleet.example.com --oidc-issuer=https://login.example.com --oidc-client-id=fleetloop --current\n" +
+			"  fleetloop config set-context prod --kube-context=prod-eu --namespace=kubernaut-executor",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: s.completeContexts,
+		RunE: func(cmd *cobra.Command, args []string) error { return s.setContext(cmd, args[0], use) },
+	}
+	settings.AddFlags(cmd.Flags(), &Host{})
+	settings.AddFlags(cmd.Flags(), &SignIn{})
+	cmd.Flags().BoolVar(&use, "current", false, "make it the current context")
+	return cmd
+}
+
+func (s *session) setContext(cmd *cobra.Command, name string, use bool) error {
+	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return usageErrorf(cmd, "%q is not a name of a context; use text without spaces", name)
+	}
+	given := map[string]string{}
+	for _, e := range settings.Reference(&Context{}) {
+		if flag := cmd.Flags().Lookup(strings.ReplaceAll(e.Key, "_", "-")); flag != nil && flag.Changed {
+			given[e.Key] = absolutePath(e.Key, flag.Value.String())
+		}
+	}
+	return s.editConfig(cmd, "Context "+name+" set.", func(root *yaml.Node, _ Config) error {
+		c := section(section(root, "contexts"), name)
+		for _, key := range slices.Sorted(maps.Keys(given)) {
+			switch {
+			case given[key] == "":
+				removeKey(c, key)
+			case key == "oidc_scopes":
+				setList(c, key, strings.Split(given[key], ","))
+			default:
+				setKey(c, key, given[key])
+			}
+		}
+		if use {
+			setKey(root, "current_context", name)
+		}
+		return nil
+	})
+}
+
+func (s *session) deleteContext(cmd *cobra.Command, name string) error {
+	err := s.editConfig(cmd, "Context "+name+" deleted.", func(root *yaml.Node, cfg Config) error {
+		if _, ok := cfg.Contexts[name]; !ok {
+			return newContextError(name, cfg.Contexts)
+		}
+		removeKey(section(root, "contexts"), name)
+		if cfg.CurrentContext == name {
+			removeKey(root, "current_context")
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	path, _ := s.configPath(cmd)
+	return newCredentialStore(path).DeleteContext(cmd.Context(), name)
+}
+
+// absolutePath returns the value of a setting without a dependence on the current folder.
+func absolutePath(key, value string) string {
+	isFile := key == "token_file" || key == "ca_file" || key == "kubeconfig" && !strings.ContainsRune(value, filepath.ListSeparator)
+	if path, err := filepath.Abs(value); isFile && value != "" && err == nil {
+		return path
+	}
+	return value
+}
+
+// listContexts prints all contexts, with a mark at the current one.
+func (s *session) listContexts(cmd *cobra.Command) error {
+	cfg, _, err := s.loadConfig(cmd)
+	if err != nil {
+		return err
+	}
+	if len(cfg.Contexts) == 0 {
+		s.printNote("No contexts found.")
+		return nil
+	}
+	w := tabwriter.NewWriter(s.env.Stdout, 0, 0, 3, ' ', 0)
+	_, _ = fmt.Fprintln(w, "CURRENT\tNAME\tSERVER\tKUBE CONTEXT\tNAMESPACE")
+	for _, name := range slices.Sorted(maps.Keys(cfg.Contexts)) {
+		mark, c := "", cfg.Contexts[name]
+		if name == cfg.CurrentContext {
+			mark = "*"
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", mark, name, c.Server, c.KubeContext, c.Namespace) // Flush returns the error
+	}
+	return w.Flush()
+}
+
+// completeContexts completes the names of contexts.
+func (s *session) completeContexts(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	const none = cobra.ShellCompDirectiveNoFileComp
+	if len(args) > 0 && cmd.HasParent() && cmd.Parent().Name() == "config" {
+		return nil, none
+	}
+	file, err := s.configFile(cmd)
+	if err != nil {
+		return nil, none
+	}
+	var cfg Config // without the current context, which may be what is being typed
+	if _, err := settings.Load(&cfg, settings.Source{File: file}); err != nil {
+		return nil, none
+	}
+	var names []cobra.Completion
+	for _, name := range slices.Sorted(maps.Keys(cfg.Contexts)) {
+		names = append(names, cobra.CompletionWithDesc(name, cfg.Contexts[name].Server))
+	}
+	return names, none
+}
+
+// editConfig changes the configuration file, and keeps its comments and order. change gets the document, and what
+// it says. The result must be valid; otherwise nothing is written.
+func (s *session) editConfig(cmd *cobra.Command, done string, change func(root *yaml.Node, cfg Config) error) error {
+	path, _ := s.configPath(cmd)
+	if path == "" {
+		return &failure{err: errors.New("there is no home directory for the configuration file"), code: CodeUsage, next: "give a file with --config"}
+	}
+	parent := cmd.Context()
+	if parent == nil {
+		parent = context.Background()
+	}
+	err := privatefile.Update(parent, path, func(old []byte) ([]byte, error) {
+		var cfg, next Config
+		if _, err := settings.Load(&cfg, settings.Source{File: path, FileData: append([]byte{}, old...)}); err != nil {
+			return nil, &failure{err: err, code: CodeUsage, next: "correct the file"}
+		}
+		doc := &yaml.Node{Kind: yaml.DocumentNode}
+		if err := yaml.Unmarshal(old, doc); err != nil {
+			return nil, err
+		}
+		if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
+			doc.Content = []*yaml.Node{{Kind: yaml.MappingNode}}
+		}
+		if err := change(doc.Content[0], cfg); err != nil {
+			return nil, err
+		}
+		var b bytes.Buffer
+		enc := yaml.NewEncoder(&b)
+		enc.SetIndent(2)
+		if err := errors.Join(enc.Encode(doc), enc.Close()); err != nil {
+			return nil, err
+		}
+		if _, err := settings.Load(&next, settings.Source{File: path, FileData: b.Bytes()}); err != nil {
+			return nil, &failure{err: err, code: CodeUsage, next: cmd.CommandPath() + " --help"}
+		}
+		return b.Bytes(), nil
+	})
+	if err != nil {
+		if _, ok := errors.AsType[*failure](err); ok {
+			return err
+		}
+		return fmt.Errorf("change %s: %w", filepath.Base(path), err)
+	}
+	s.printNote("%s", done)
+	return nil
+}
+
+// section returns the mapping at a key, which it adds if there is none.
+func section(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value != key {
+			continue
+		}
+		if v := n.Content[i+1]; v.Kind != yaml.MappingNode { // the key has no value
+			*v = yaml.Node{Kind: yaml.MappingNode}
+		}
+		if v := n.Content[i+1]; len(v.Content) == 0 {
+			v.Style = 0 // {} would stay on one line
+		}
+		return n.Content[i+1]
+	}
+	v := &yaml.Node{Kind: yaml.MappingNode}
+	n.Content = append(n.Content, stringNode(key), v)
+	return v
+}
+
+func setKey(n *yaml.Node, key, value string) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if v := n.Content[i+1]; n.Content[i].Value == key {
+			v.SetString(value)
+			return
+		}
+	}
+	n.Content = append(n.Content, stringNode(key), stringNode(value))
+}
+
+func setList(n *yaml.Node, key string, values []string) {
+	removeKey(n, key)
+	list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+	for _, value := range values {
+		list.Content = append(list.Content, stringNode(value))
+	}
+	n.Content = append(n.Content, stringNode(key), list)
+}
+
+func removeKey(n *yaml.Node, key string) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			n.Content = slices.Delete(n.Content, i, i+2)
+			return
+		}
+	}
+}
+
+func stringNode(text string) *yaml.Node {
+	n := &yaml.Node{}
+	n.SetString(text)
+	return n
+}

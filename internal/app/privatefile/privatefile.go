@@ -1,0 +1,97 @@
+// Package privatefile changes files that only their owner may read.
+//
+// A change is atomic: readers see the old content or the new one, also after a crash. Processes that change
+// the same file wait for each other, so that no change is lost. The lock is a file of its own beside it, with
+// the suffix ".lock", which stays.
+package privatefile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+const (
+	fileMode   fs.FileMode = 0o600
+	folderMode fs.FileMode = 0o700
+
+	// lockInterval is the interval at which a taken lock is tried again.
+	lockInterval = 20 * time.Millisecond
+)
+
+// Update replaces the content of a file by the result of change, which gets the current content, nil if there is no
+// file. The file is created if it does not exist, with its folder, and gets mode 0600. If change fails, nothing
+// is written. The new file is created before change is called, so that a disk that is full
+// or read-only is noticed first.
+func Update(ctx context.Context, path string, change func(old []byte) ([]byte, error)) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
+		return fmt.Errorf("create folder: %w", err)
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target // the link stays
+	}
+	unlock, err := lock(ctx, path+".lock")
+	if err != nil {
+		return fmt.Errorf("lock %s: %w", path, err)
+	}
+	defer unlock()
+	old, err := os.ReadFile(path) //nolint:gosec // the caller names the file
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	next, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = next.Close()
+		if err != nil {
+			_ = os.Remove(next.Name())
+		}
+	}()
+	data, err := change(old)
+	if err != nil {
+		return err
+	}
+	if _, err = next.Write(data); err != nil {
+		return err
+	}
+	if err = next.Sync(); err != nil {
+		return err
+	}
+	return os.Rename(next.Name(), path)
+}
+
+// IsPrivate reports whether only the owner may read a file.
+func IsPrivate(info fs.FileInfo) bool { return info.Mode().Perm()&0o077 == 0 }
+
+// lock takes the lock of a file. A process that ends gives its locks up.
+func lock(ctx context.Context, path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, fileMode) //nolint:gosec // beside the file of the caller
+	if err != nil {
+		return nil, err
+	}
+	retry := time.NewTicker(lockInterval)
+	defer retry.Stop()
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil // which unlocks
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			_ = f.Close()
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			_ = f.Close()
+			return nil, context.Cause(ctx)
+		case <-retry.C:
+		}
+	}
+}
