@@ -13,7 +13,7 @@ import (
 func (u user) edit(code int, script string, args ...string) (stdout, stderr string) {
 	u.Helper()
 	editor := filepath.Join(u.TempDir(), "editor")
-	if err := os.WriteFile(editor, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil { //nolint:gosec // it is run
+	if err := os.WriteFile(editor, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
 		u.Fatal(err)
 	}
 	var out, errOut strings.Builder
@@ -64,7 +64,7 @@ else echo 'nope: 1' >> "$1"; fi`, "nodepool", "shop/workers")
 	_, errOut = u.edit(cli.CodeUsage, `grep -q '^# error' "$1" || sed -i 's/name: shop/name: other/' "$1"`, "cluster", "shop")
 	u.wantOutput(errOut, "kind and name cannot be changed", "the edit was cancelled")
 
-	if left, err := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "fleetloop-edit-*")); len(left) > 0 || err != nil {
+	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "fleetloop-edit-*")); len(left) > 0 || err != nil {
 		t.Errorf("files are left: %v, %v", left, err)
 	}
 	// Somebody else changes the resource while the editor is open.
