@@ -64,7 +64,7 @@ else echo 'nope: 1' >> "$1"; fi`, "nodepool", "shop/workers")
 	_, errOut = u.edit(cli.CodeUsage, `grep -q '^# error' "$1" || sed -i 's/name: shop/name: other/' "$1"`, "cluster", "shop")
 	u.wantOutput(errOut, "kind and name cannot be changed", "the edit was cancelled")
 
-	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "fleetloop-edit-*")); len(left) > 0 || err != nil {
+	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "fleetloop-edit-*")); len(left) > 0 || err != nil { //nolint:usetesting // where the command writes
 		t.Errorf("files are left: %v, %v", left, err)
 	}
 	// Somebody else changes the resource while the editor is open.
