@@ -94,7 +94,7 @@ func newApplyCommand(s *session) *cobra.Command {
 }
 
 func runApply(s *session, cmd *cobra.Command, o applyOptions) error {
-	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
+	if err := CheckFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}
 	switch {

@@ -74,7 +74,7 @@ func newAuditListCommand(s *session) *cobra.Command {
 }
 
 func auditList(s *session, cmd *cobra.Command, o auditListOptions) error {
-	if err := checkFormat(cmd, o.format, listFormats()); err != nil {
+	if err := CheckFormat(cmd, o.format, listFormats()); err != nil {
 		return err
 	}
 	if o.filter.Most < 0 {
@@ -173,7 +173,7 @@ func newAuditVerifyCommand(s *session) *cobra.Command {
 }
 
 func auditVerify(s *session, cmd *cobra.Command, checkpoints []string, format string) error {
-	if err := checkFormat(cmd, format, versionFormats()); err != nil {
+	if err := CheckFormat(cmd, format, versionFormats()); err != nil {
 		return err
 	}
 	var positions []audit.Position

@@ -91,7 +91,7 @@ func Command(env Env) *cobra.Command {
 		newCreateCommand(s), newApplyCommand(s), newEditCommand(s), newExplainCommand(s), newLoadCommand(s), newPatchCommand(s), newLabelCommand(s), newDeleteCommand(s),
 		newSummaryCommand(s), newStuckCommand(s), newClustersCommand(s), newSchemaCommand(s), newChangesCommand(s), newAuditCommand(s),
 		newConfigCommand(s), newLoginCommand(s), newLogoutCommand(s), newWhoAmICommand(s), newCanICommand(s), newVersionCommand(s), newDoctorCommand(s),
-		newExitCodesTopic(),
+		newAdapterCommand(s), newExitCodesTopic(),
 	)
 	return root
 }

@@ -74,7 +74,7 @@ func newSyncCommand(s *session) *cobra.Command {
 }
 
 func showSyncs(s *session, cmd *cobra.Command, args []string, o syncOptions) error {
-	if err := checkFormat(cmd, o.format, getFormats()); err != nil {
+	if err := CheckFormat(cmd, o.format, getFormats()); err != nil {
 		return err
 	}
 	refs, err := parseClusterRefs(args)

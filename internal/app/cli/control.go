@@ -104,7 +104,7 @@ func newControlCommand(s *session, st controlAction, o *controlOptions) *cobra.C
 }
 
 func runControl(s *session, cmd *cobra.Command, args []string, st controlAction, o controlOptions) error {
-	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
+	if err := CheckFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}
 	refs, err := parseClusterRefs(args)

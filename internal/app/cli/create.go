@@ -32,7 +32,7 @@ func newCreateCommand(s *session) *cobra.Command {
 			if file == "" {
 				return usageErrorf(cmd, "give the file with -f; - is standard input")
 			}
-			if err := checkFormat(cmd, format, changeFormats()); err != nil {
+			if err := CheckFormat(cmd, format, changeFormats()); err != nil {
 				return err
 			}
 			docs, err := resource.ReadDocuments(file, s.env.Stdin)

@@ -66,7 +66,7 @@ func newDoctorCommand(s *session) *cobra.Command {
 		Example: "  fleetloop doctor\n  fleetloop --context=prod doctor -o json",
 		Args:    cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(cmd, format, versionFormats()); err != nil {
+			if err := CheckFormat(cmd, format, versionFormats()); err != nil {
 				return err
 			}
 			a, err := s.findAccess(cmd)

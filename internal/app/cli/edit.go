@@ -43,7 +43,7 @@ func newEditCommand(s *session) *cobra.Command {
 }
 
 func runEdit(s *session, cmd *cobra.Command, args []string, o editOptions) error {
-	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
+	if err := CheckFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}
 	what, err := o.parseTarget(cmd, args)

@@ -46,7 +46,7 @@ func runGet(s *session, cmd *cobra.Command, args []string, o getOptions) error {
 	if o.watch {
 		return runWatch(s, cmd, args, o)
 	}
-	if err := checkFormat(cmd, o.format, getFormats()); err != nil {
+	if err := CheckFormat(cmd, o.format, getFormats()); err != nil {
 		return err
 	}
 	if o.limit < 0 {

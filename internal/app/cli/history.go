@@ -38,7 +38,7 @@ func newHistoryCommand(s *session) *cobra.Command {
 		Example:           "  fleetloop history cluster eu-1\n  fleetloop history nodepool eu-1/workers -o yaml",
 		ValidArgsFunction: s.completeKindOrName,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(cmd, o.format, historyFormats()); err != nil {
+			if err := CheckFormat(cmd, o.format, historyFormats()); err != nil {
 				return err
 			}
 			_, revisions, err := readHistory(s, cmd, args, &o.scope)
@@ -166,7 +166,7 @@ func newDiffCommand(s *session) *cobra.Command {
 		ValidArgsFunction: s.completeKindOrName,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			formats := []string{formatText, terminal.FormatJSON, terminal.FormatYAML}
-			if err := checkFormat(cmd, format, formats); err != nil {
+			if err := CheckFormat(cmd, format, formats); err != nil {
 				return err
 			}
 			if files.file != "" {

@@ -59,7 +59,7 @@ func newLoadCommand(s *session) *cobra.Command {
 
 // parseArgs reads the kind and the options of the load from the arguments.
 func (o loadOptions) parseArgs(cmd *cobra.Command, args []string) (k resource.Kind, options fleetclient.LoadOptions, err error) {
-	if err := checkFormat(cmd, o.format, versionFormats()); err != nil {
+	if err := CheckFormat(cmd, o.format, versionFormats()); err != nil {
 		return k, options, err
 	}
 	if len(args) != 1 {

@@ -32,11 +32,12 @@ func addOutputFlag(cmd *cobra.Command, format *string, formats []string) {
 	AddOutputFlag(cmd, format, formats)
 }
 
-func checkFormat(cmd *cobra.Command, format string, formats []string) error {
+// CheckFormat returns a usage error if a format is not among those of a command.
+func CheckFormat(cmd *cobra.Command, format string, formats []string) error {
 	if slices.Contains(formats, format) {
 		return nil
 	}
-	return usageErrorf(cmd, "unknown output format %q%s", format, resource.SuggestWords(format, formats))
+	return usageErrorf(cmd, "unknown output format %q%s", format, resource.SuggestWords(format, withTemplates(formats)))
 }
 
 // showOptions returns the output options of this session.

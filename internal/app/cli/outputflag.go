@@ -23,12 +23,21 @@ type outputFlag struct {
 // templates, too.
 func AddOutputFlag(cmd *cobra.Command, format *string, formats []string) {
 	*format = formats[0]
-	shown := formats
-	if slices.Contains(formats, terminal.FormatJSON) {
-		shown = append(slices.Clone(formats), template.Formats()...)
-	}
+	shown := withTemplates(formats)
 	cmd.Flags().VarP(&outputFlag{format: format, formats: formats}, outputFlagName, "o", "output `format`: "+strings.Join(shown, ", "))
-	_ = cmd.RegisterFlagCompletionFunc(outputFlagName, cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	var completions []string
+	for _, text := range shown {
+		completions = append(completions, strings.TrimSuffix(text, "…")) // the user writes the rest
+	}
+	_ = cmd.RegisterFlagCompletionFunc(outputFlagName, cobra.FixedCompletions(completions, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+}
+
+// withTemplates adds the templates to formats that include JSON.
+func withTemplates(formats []string) []string {
+	if !slices.Contains(formats, terminal.FormatJSON) {
+		return formats
+	}
+	return append(slices.Clone(formats), template.Formats()...)
 }
 
 const outputFlagName = "output"

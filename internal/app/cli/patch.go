@@ -81,7 +81,7 @@ type edit struct {
 }
 
 func runPatch(s *session, cmd *cobra.Command, args []string, o patchOptions) error {
-	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
+	if err := CheckFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}
 	refs, edits, err := o.parseEdits(s, cmd, args)

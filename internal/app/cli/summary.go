@@ -39,7 +39,7 @@ func newSummaryCommand(s *session) *cobra.Command {
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(cmd, format, summaryFormats()); err != nil {
+			if err := CheckFormat(cmd, format, summaryFormats()); err != nil {
 				return err
 			}
 			client, err := s.newClient(cmd)
@@ -256,16 +256,14 @@ func newStuckCommand(s *session) *cobra.Command {
 
 // stuckQuery checks the arguments and returns the query.
 func (o *stuckOptions) stuckQuery(cmd *cobra.Command, args []string) (q fleetclient.StuckOptions, err error) {
-	if err := checkFormat(cmd, o.format, stuckFormats()); err != nil {
+	if err := CheckFormat(cmd, o.format, stuckFormats()); err != nil {
 		return q, err
 	}
 	if len(args) > 0 {
 		k, err := resource.ParseKind(args[0])
-		if err == nil && k.Collection != v1.CollectionClusters && k.Collection != v1.CollectionNodePools {
-			err = fmt.Errorf("%s cannot be stuck; use %s or %s", k.Collection, v1.CollectionClusters, v1.CollectionNodePools)
-		}
-		if err != nil {
-			return q, usageError(cmd, err)
+		if err != nil || k.Collection != v1.CollectionClusters && k.Collection != v1.CollectionNodePools {
+			can := []string{v1.CollectionClusters, v1.CollectionNodePools}
+			return q, usageErrorf(cmd, "%s cannot be stuck%s", args[0], resource.SuggestWords(args[0], can))
 		}
 		q.Collection = k.Collection
 	}

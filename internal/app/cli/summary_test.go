@@ -117,7 +117,7 @@ func TestStuck(t *testing.T) {
 		"None":   {"it says so", []string{"stuck"}, v1.StuckList{}, CodeOK, "", "Nothing is stuck.\n"},
 		"JSON":   {"an empty list", []string{"stuck", "-o", "json"}, v1.StuckList{}, CodeOK, "{\n  \"items\": []\n}\n", ""},
 		"Cause":  {"a slip is named", []string{"stuck", "--cause", "gardner"}, list, CodeUsage, "", "did you mean gardener?"},
-		"Kind":   {"nothing reports on them so", []string{"stuck", "manifests"}, list, CodeUsage, "", "use clusters or nodepools"},
+		"Kind":   {"nothing reports on them so", []string{"stuck", "manifests"}, list, CodeUsage, "", "use one of clusters, nodepools"},
 		"Age":    {"time does not run back", []string{"stuck", "--older-than", "-5m"}, list, CodeUsage, "", "is negative"},
 		"Format": {"not known", []string{"stuck", "-o", "wide"}, list, CodeUsage, "", "unknown output format"},
 	}

@@ -49,7 +49,7 @@ func newVersionCommand(s *session) *cobra.Command {
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(cmd, format, versionFormats()); err != nil {
+			if err := CheckFormat(cmd, format, versionFormats()); err != nil {
 				return err
 			}
 			build := version.Get()

@@ -43,7 +43,7 @@ func newWatchCommand(s *session) *cobra.Command {
 }
 
 func runWatch(s *session, cmd *cobra.Command, args []string, o getOptions) error {
-	if err := checkFormat(cmd, o.format, watchFormats()); err != nil {
+	if err := CheckFormat(cmd, o.format, watchFormats()); err != nil {
 		return err
 	}
 	switch {

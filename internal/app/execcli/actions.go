@@ -23,7 +23,7 @@ func newActionsCommand(s *session) *cobra.Command {
 }
 
 func runActions(s *session, cmd *cobra.Command, args []string, format string) error {
-	if err := checkOutputFormat(cmd, format, listOutputFormats()); err != nil {
+	if err := cli.CheckFormat(cmd, format, listOutputFormats()); err != nil {
 		return err
 	}
 	list := action.Catalogue()

@@ -67,7 +67,7 @@ func newCancelOrFinalizeCommand(s *session, st controlAction) *cobra.Command {
 }
 
 func runCancelOrFinalize(s *session, cmd *cobra.Command, args []string, st controlAction, format string) error {
-	if err := checkOutputFormat(cmd, format, changeOutputFormats()); err != nil {
+	if err := cli.CheckFormat(cmd, format, changeOutputFormats()); err != nil {
 		return err
 	}
 	c, err := s.newClusterClient()

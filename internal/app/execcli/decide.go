@@ -69,7 +69,7 @@ func newRejectCommand(s *session) *cobra.Command {
 
 func runApproveOrReject(s *session, cmd *cobra.Command, name string, o decideOptions) error {
 	const shortest = 12
-	switch err := checkOutputFormat(cmd, o.format, changeOutputFormats()); {
+	switch err := cli.CheckFormat(cmd, o.format, changeOutputFormats()); {
 	case err != nil:
 		return err
 	case o.plan != "" && len(o.plan) < shortest:

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -30,13 +29,6 @@ func changeOutputFormats() []string {
 // addOutputFlag adds -o with one of the given formats. The first is the default.
 func addOutputFlag(cmd *cobra.Command, format *string, formats []string) {
 	cli.AddOutputFlag(cmd, format, formats)
-}
-
-func checkOutputFormat(cmd *cobra.Command, format string, formats []string) error {
-	if slices.Contains(formats, format) {
-		return nil
-	}
-	return usageErrorf(cmd, "unknown output format %q: want %s", format, strings.Join(formats, ", "))
 }
 
 func (w *waitOptions) addFlags(cmd *cobra.Command) {
@@ -115,7 +107,7 @@ func (o *execOptions) addFlags(cmd *cobra.Command) {
 }
 
 func runExec(s *session, cmd *cobra.Command, args []string, o execOptions) error {
-	if err := checkOutputFormat(cmd, o.format, changeOutputFormats()); err != nil {
+	if err := cli.CheckFormat(cmd, o.format, changeOutputFormats()); err != nil {
 		return err
 	}
 	ke, err := s.newExecution(cmd, args, o)

@@ -68,7 +68,7 @@ func newGetCommand(s *session) *cobra.Command {
 }
 
 func runGet(s *session, cmd *cobra.Command, args []string, o getOptions) error {
-	if err := checkOutputFormat(cmd, o.format, listOutputFormats()); err != nil {
+	if err := cli.CheckFormat(cmd, o.format, listOutputFormats()); err != nil {
 		return err
 	}
 	if len(args) > 0 && o.selection != (selection{}) {
@@ -173,7 +173,7 @@ func newWatchCommand(s *session) *cobra.Command {
 }
 
 func runWatch(s *session, cmd *cobra.Command, args []string, o getOptions) error {
-	if err := checkOutputFormat(cmd, o.format, watchOutputFormats()); err != nil {
+	if err := cli.CheckFormat(cmd, o.format, watchOutputFormats()); err != nil {
 		return err
 	}
 	if len(args) > 1 {

@@ -3,6 +3,7 @@ package execcli
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
@@ -34,7 +35,7 @@ fails if the target has changed since.
 }
 
 func runRollback(s *session, cmd *cobra.Command, name string, o rollbackOptions) error {
-	if err := checkOutputFormat(cmd, o.format, changeOutputFormats()); err != nil {
+	if err := cli.CheckFormat(cmd, o.format, changeOutputFormats()); err != nil {
 		return err
 	}
 	c, err := s.newClusterClient()

@@ -7,8 +7,6 @@ package faultcli
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -111,10 +109,7 @@ func usageErrorf(cmd *cobra.Command, format string, args ...any) error {
 func addValidatedOutputFlag(cmd *cobra.Command, format *string, formats ...string) {
 	cli.AddOutputFlag(cmd, format, formats)
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		if slices.Contains(formats, *format) {
-			return nil
-		}
-		return usageErrorf(cmd, "unknown output format %q: use one of %s", *format, strings.Join(formats, ", "))
+		return cli.CheckFormat(cmd, *format, formats)
 	}
 }
 

@@ -64,7 +64,7 @@ func SuggestWords(text string, known []string) string { return suggestNearest(te
 func suggestNearest(text string, known, listed []string) string {
 	all := "; use one of " + strings.Join(listed, ", ")
 	if near := settings.Nearest(text, known); near != "" {
-		return "; did you mean " + near + "?" + strings.Replace(all, "; t", " T", 1)
+		return "; did you mean " + near + "?" + strings.Replace(all, "; u", " U", 1)
 	}
 	return all
 }
