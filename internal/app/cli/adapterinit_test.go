@@ -24,7 +24,7 @@ func TestAdapterInit(t *testing.T) {
 		"deploy/deployment.yaml": "image: registry.example.com/dns-zones:1.0.0",
 		"README.md":              "# dns-zones\n",
 	} {
-		text, err := os.ReadFile(filepath.Join(dir, file)) //nolint:gosec // a file of this test
+		text, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil || !strings.Contains(string(text), want) || strings.Contains(string(text), "{{") {
 			t.Errorf("%s: %v\n%s", file, err, text)
 		}
@@ -34,11 +34,11 @@ func TestAdapterInit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sums, err := os.ReadFile(filepath.Join(source, "go.sum")) //nolint:gosec // a file of this repository
+	sums, err := os.ReadFile(filepath.Join(source, "go.sum"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o600); err != nil { //nolint:gosec // a file of this test
 		t.Fatal(err)
 	}
 	const module = "github.com/fleetloop/fleetloop"
@@ -47,7 +47,7 @@ func TestAdapterInit(t *testing.T) {
 		{"test", "./..."},
 		{"build", "-o", filepath.Join(t.TempDir(), "program"), "."},
 	} {
-		cmd := exec.CommandContext(t.Context(), "go", args...) //nolint:gosec // arguments of this test
+		cmd := exec.CommandContext(t.Context(), "go", args...)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod -trimpath -tags=grpcnotrace", "GOPROXY=off", "GOWORK=off")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -80,7 +80,7 @@ func TestAdapterInitRefuses(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		if text, err := os.ReadFile(filepath.Join(full, "main.go")); string(text) != "mine" || err != nil { //nolint:gosec // a file of this test
+		if text, err := os.ReadFile(filepath.Join(full, "main.go")); string(text) != "mine" || err != nil {
 			t.Errorf("main.go was changed: %q, %v", text, err)
 		}
 	})

@@ -42,17 +42,17 @@ func (s *session) newDeliveriesCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case event != "" && (resend || everything || len(args) > 0):
-				return usageErrorf(cmd, "--event cannot be combined with nodes, --resend or --all")
+				return newUsageError(cmd, "--event cannot be combined with nodes, --resend or --all")
 			case clusters && (event != "" || resend || everything || len(args) > 0):
-				return usageErrorf(cmd, "--clusters cannot be combined with nodes, --event, --resend or --all")
+				return newUsageError(cmd, "--clusters cannot be combined with nodes, --event, --resend or --all")
 			case clusters:
 				return cli.ShowUndelivered(cmd, s.env, format)
 			case event != "":
 				return cli.ShowEventDeliveries(cmd, s.env, event, format)
 			case everything && !resend:
-				return usageErrorf(cmd, "--all requires --resend; without it, all nodes are shown unless nodes are named")
+				return newUsageError(cmd, "--all requires --resend; without it, all nodes are shown unless nodes are named")
 			case resend && everything == (len(args) > 0):
-				return usageErrorf(cmd, "--resend requires node names or --all")
+				return newUsageError(cmd, "--resend requires node names or --all")
 			case resend:
 				return s.runResend(cmd, args)
 			}

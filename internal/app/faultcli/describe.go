@@ -25,7 +25,7 @@ func (s *session) newDescribeCommand() *cobra.Command {
 			"node, what blocks the drain, the progress of the remedy, the history, and the delivery of change events.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageErrorf(cmd, "node name missing")
+				return newUsageError(cmd, "give the name of a node")
 			}
 			return nil
 		},

@@ -6,6 +6,7 @@
 package faultcli
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -102,8 +103,8 @@ func (s *session) paintIfColourEnabled(style terminal.Style, text string) string
 	return style.Paint(text)
 }
 
-func usageErrorf(cmd *cobra.Command, format string, args ...any) error {
-	return cli.NewUsageError(fmt.Errorf(format, args...), cmd.CommandPath()+" --help")
+func newUsageError(cmd *cobra.Command, text string) error {
+	return cli.NewUsageError(errors.New(text), cmd.CommandPath()+" --help")
 }
 
 func addValidatedOutputFlag(cmd *cobra.Command, format *string, formats ...string) {
