@@ -85,7 +85,7 @@ type HTTP struct {
 
 // Command runs a program.
 type Command struct {
-	Args               []string          `key:"args" doc:"Program and its arguments: texts or expressions. There is no shell."`
+	Args               []string          `key:"args" doc:"Program and its arguments: texts or expressions, passed without a shell."`
 	Env                map[string]string `key:"env" doc:"Environment: texts or expressions. Only PATH, HOME and TMPDIR are added."`
 	Stdin              settings.Tree     `key:"stdin" doc:"Standard input, as JSON. Texts in it may be expressions."`
 	Timeout            time.Duration     `key:"timeout" validate:"min=0" doc:"Timeout (default: 1m). It ends all processes of the command."`

@@ -28,12 +28,12 @@ import (
 // decision.
 var budget = map[string]int64{
 	"action-runner":         6,
-	"adapter-runner":        18,
+	"adapter-runner":        17,
 	"cluster-worker":        10,
 	"console":               17,
 	"execution-controller":  21,
 	"fleet-api":             9,
-	"fleetloop":             20,
+	"fleetloop":             15,
 	"fleetloop-up":          42,
 	"node-fault-controller": 17,
 	"sentinel":              23,

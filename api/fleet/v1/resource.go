@@ -80,7 +80,7 @@ type Resource struct {
 	Href string `json:"href"`
 
 	Labels map[string]string `json:"labels,omitempty"`
-	// Annotations are strings of the owner that nobody selects by.
+	// Annotations are strings that the owner stores with the resource. Selectors do not see them.
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Metadata    Metadata          `json:"metadata"`
 
@@ -222,7 +222,7 @@ type CreateRequest struct {
 	Kind   string            `json:"kind,omitempty"`
 	Name   string            `json:"name"`
 	Labels map[string]string `json:"labels,omitempty"`
-	// Annotations are strings of the owner that nobody selects by.
+	// Annotations are strings that the owner stores with the resource. Selectors do not see them.
 	Annotations map[string]string `json:"annotations,omitempty"`
 	// Metadata carries the display name and, for clients that write labels
 	// there, the labels. Giving labels in both places is refused.

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
-	"text/template"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -19,7 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/version"
 )
 
-// adapterTemplate holds the files of a new adapter, as text templates over adapterOptions.
+// adapterTemplate holds the files of a new adapter, with placeholders such as {{.Name}}.
 //
 //go:embed adaptertemplate
 var adapterTemplate embed.FS
@@ -28,10 +26,10 @@ const templateSuffix = ".tmpl"
 
 // adapterOptions describe a new adapter.
 type adapterOptions struct {
-	Name       string
-	Module     string
-	Collection string
-	Version    string // of Fleetloop, as a module; empty for a build without a tag
+	name       string
+	module     string
+	collection string
+	version    string // of Fleetloop, as a module; empty for a build without a tag
 	dir        string
 }
 
@@ -47,7 +45,7 @@ func newAdapterCommand(s *session) *cobra.Command {
 }
 
 func newAdapterInitCommand(s *session) *cobra.Command {
-	o := adapterOptions{Version: version.Get().Module}
+	o := adapterOptions{version: version.Get().Module}
 	cmd := &cobra.Command{
 		Use:   "init NAME",
 		Short: "Write a repository with a new adapter",
@@ -58,27 +56,27 @@ func newAdapterInitCommand(s *session) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Name = args[0]
-			if wrong := validation.IsDNS1123Label(o.Name); len(wrong) > 0 {
-				return usageErrorf(cmd, "name %q: %s", o.Name, strings.Join(wrong, "; "))
+			o.name = args[0]
+			if wrong := validation.IsDNS1123Label(o.name); len(wrong) > 0 {
+				return usageErrorf(cmd, "name %q: %s", o.name, strings.Join(wrong, "; "))
 			}
-			k, err := resource.ParseKind(o.Collection)
+			k, err := resource.ParseKind(o.collection)
 			if err != nil {
 				return usageError(cmd, err)
 			}
-			o.Collection = k.Collection
-			if o.Module == "" {
-				o.Module = "example.com/" + o.Name
+			o.collection = k.Collection
+			if o.module == "" {
+				o.module = "example.com/" + o.name
 			}
 			if o.dir == "" {
-				o.dir = o.Name
+				o.dir = o.name
 			}
 			return runAdapterInit(s, o)
 		},
 	}
-	cmd.Flags().StringVar(&o.Module, "module", "", "`path` of the Go module (default example.com/NAME)")
+	cmd.Flags().StringVar(&o.module, "module", "", "`path` of the Go module (default example.com/NAME)")
 	cmd.Flags().StringVar(&o.dir, "dir", "", "`folder` to write to, which must be empty or not exist (default NAME)")
-	cmd.Flags().StringVar(&o.Collection, "kind", v1.CollectionClusters, "`kind` of the resources")
+	cmd.Flags().StringVar(&o.collection, "kind", v1.CollectionClusters, "`kind` of the resources")
 	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(resource.Collections(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -92,19 +90,30 @@ func runAdapterInit(s *session, o adapterOptions) error {
 		return err
 	}
 	if err := writeAdapter(o); err != nil {
-		return fmt.Errorf("write the adapter %s: %w", o.Name, err)
+		return fmt.Errorf("write the adapter %s: %w", o.name, err)
 	}
-	next := "go mod tidy && go test ./..."
-	if o.Version == "" {
-		next = "go get github.com/fleetloop/fleetloop@latest && " + next
-	}
-	_, err := fmt.Fprintf(s.env.Stdout, "adapter %s written to %s\n\nNext:\n  cd %s && %s\n", o.Name, o.dir, o.dir, next)
+	_, err := fmt.Fprintf(s.env.Stdout, "adapter %s written to %s\n\nNext:\n  cd %s && %s\n", o.name, o.dir, o.dir, strings.Join(o.commands(), " && "))
 	return err
+}
+
+// commands are the first commands in the new repository.
+func (o adapterOptions) commands() []string {
+	commands := []string{"go mod tidy", "go test ./..."}
+	if o.version == "" {
+		return append([]string{"go get github.com/fleetloop/fleetloop@latest"}, commands...)
+	}
+	return commands
 }
 
 // writeAdapter writes the files of the template.
 func writeAdapter(o adapterOptions) error {
 	const root = "adaptertemplate"
+	require := ""
+	if o.version != "" {
+		require = "\nrequire github.com/fleetloop/fleetloop " + o.version + "\n"
+	}
+	fill := strings.NewReplacer("{{.Name}}", o.name, "{{.Module}}", o.module, "{{.Collection}}", o.collection,
+		"{{.Require}}", require, "{{.Commands}}", strings.Join(o.commands(), "\n"))
 	return fs.WalkDir(adapterTemplate, root, func(name string, entry fs.DirEntry, err error) error {
 		target := filepath.Join(o.dir, filepath.FromSlash(strings.TrimSuffix(strings.TrimPrefix(name, root), templateSuffix)))
 		switch {
@@ -113,14 +122,10 @@ func writeAdapter(o adapterOptions) error {
 		case entry.IsDir():
 			return os.MkdirAll(target, 0o755) //nolint:gosec // a repository is for all users of the machine
 		}
-		t, err := template.New(path.Base(name)).Option("missingkey=error").ParseFS(adapterTemplate, name)
+		text, err := adapterTemplate.ReadFile(name)
 		if err != nil {
 			return err
 		}
-		var text strings.Builder
-		if err := t.Execute(&text, o); err != nil {
-			return err
-		}
-		return os.WriteFile(target, []byte(text.String()), 0o644) //nolint:gosec // as above
+		return os.WriteFile(target, []byte(fill.Replace(string(text))), 0o644) //nolint:gosec // as above
 	})
 }

@@ -43,7 +43,7 @@ func ExitCodes() []ExitCodeDoc {
 		{CodeUsage, "invalid command line, configuration or file; nothing was sent"},
 		{CodePrecondition, "the resource does not exist, or its state does not allow the request"},
 		{CodePartial, "partial failure: some items succeeded, others failed"},
-		{CodeDiffFailed, "diff -f failed; its code 1 means that there are differences"},
+		{CodeDiffFailed, "diff -f failed (for diff -f, 1 means that the files differ)"},
 		{CodeTimeout, "timeout of a wait"},
 		{CodeInterrupted, "interrupted"},
 	}

@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Strings of the owner that nobody selects by, such as the fields that "fleetloop apply"
+-- Strings that the owner stores with the resource and that selectors do not see, such as the fields that "fleetloop apply"
 -- has set. The default of the existing rows is kept in the catalogue; no row is written.
 alter table tenant.resources add column annotations jsonb not null default '{}';
 

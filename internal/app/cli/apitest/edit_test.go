@@ -67,7 +67,7 @@ else echo 'nope: 1' >> "$1"; fi`, "nodepool", "shop/workers")
 	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "fleetloop-edit-*")); len(left) > 0 || err != nil { //nolint:usetesting // where the command writes
 		t.Errorf("files are left: %v, %v", left, err)
 	}
-	// Somebody else changes the resource while the editor is open.
+	// Another user changes the resource while the editor is open.
 	other := writeFile(t, "patch", "")
 	_, errOut = u.edit(cli.CodePrecondition, `sed -i 's/team: shop/team: mine/' "$1"
 curl -sf -X PATCH -H 'Content-Type: application/json' -d '{"labels":{"team":"theirs"}}' '`+u.url+got.Href+`' > '`+other+`'`, "cluster", "shop")

@@ -27,7 +27,6 @@ func TestPrint(t *testing.T) {
 		"MissingKey":     {format: `jsonpath={.nothing}`, in: `{}`, want: ""},
 		"Numbers":        {format: `jsonpath={.items[0].spec.ratio} {.items[0].spec.huge}`, in: list, want: "1.50 12345678901234567890"},
 		"Stream":         {format: `jsonpath={.a};`, in: "{\"a\":1}\n{\"a\":2}\n", want: "1;2;"},
-		"GoTemplate":     {format: `go-template={{range .items}}{{.name}} {{printf "%d" .spec.size}};{{end}}`, in: `{"items":[{"name":"a","spec":{"size":3}}]}`, want: "a 3;"},
 		"Columns":        {format: `custom-columns=NAME:.name,SIZE:spec.size,ZONES:{.spec.zones[*]},NO:.no`, in: list, want: "NAME          SIZE          ZONES    NO\neu-1          12345678901   a,b      <none>\nus,\"1\"�[31m   2             <none>   <none>\n"},
 		"ColumnsOfOne":   {format: `custom-columns=NAME:.name`, in: `{"name":"a"}`, want: "a\n", noHeaders: true},
 		"ColumnsWatched": {format: `custom-columns=T:.type`, in: `{"type":"ADDED"}{"type":"DELETED"}`, want: "T\nADDED\nDELETED\n"},
@@ -59,7 +58,6 @@ func TestParseRefuses(t *testing.T) {
 	for format, want := range map[string]string{
 		"jsonpath":                  "the template is missing",
 		"jsonpath={.a":              "unclosed action",
-		"go-template={{.a":          "unclosed action",
 		"custom-columns=NAME":       `"NAME" is not HEADER:PATH`,
 		"custom-columns=A:.a,B:{.b": "unclosed action",
 		"csv=a":                     "it takes no value",
