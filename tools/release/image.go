@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"strconv"
@@ -119,7 +120,7 @@ func (p *Program) newLayer() (v1.Layer, error) {
 	}
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(archive.Bytes())), nil
-	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
+	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching, tarball.WithCompressionLevel(gzip.DefaultCompression))
 }
 
 func annotated(img v1.Image, with map[string]string) v1.Image {

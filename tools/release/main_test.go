@@ -27,16 +27,16 @@ import (
 // budget is the maximum size of a compressed image, in MiB. A larger image must be a visible
 // decision.
 var budget = map[string]int64{
-	"action-runner":         6,
-	"adapter-runner":        17,
-	"cluster-worker":        10,
-	"console":               17,
-	"execution-controller":  21,
-	"fleet-api":             9,
-	"fleetloop":             15,
-	"fleetloop-up":          42,
-	"node-fault-controller": 17,
-	"sentinel":              23,
+	"action-runner":         5,
+	"adapter-runner":        15,
+	"cluster-worker":        9,
+	"console":               15,
+	"execution-controller":  19,
+	"fleet-api":             8,
+	"fleetloop":             14,
+	"fleetloop-up":          35,
+	"node-fault-controller": 15,
+	"sentinel":              20,
 }
 
 // made holds the images of every binary, built once for all tests.
